@@ -1,0 +1,12 @@
+//! The `agentloop.v1` contract as Rust types, clients and service traits.
+//!
+//! Everything here is generated from `proto/agentloop/v1/*.proto`, which is also the reference manual.
+
+/// Package `agentloop.v1`.
+pub mod v1 {
+    #![expect(missing_docs, clippy::all, clippy::pedantic, reason = "generated")]
+    tonic::include_proto!("agentloop.v1");
+}
+
+/// The contract as an encoded `FileDescriptorSet`, comments included: what server reflection serves.
+pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agentloop.bin"));

@@ -1,0 +1,236 @@
+//! What a run is told to be: plain data, resolved from the agent's configuration and the request, and journalled.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::time::Millis;
+
+/// Everything that decides how a run behaves. Fixed when the run starts.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RunSpec {
+    /// The configured agent that this came from.
+    pub agent: String,
+    /// `provider/model`.
+    pub model: String,
+    /// Put before everything else that the model reads.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub system_prompt: String,
+    /// Of the registered tools, only these; absent means all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allowed_tools: Option<Vec<String>>,
+    /// The order in which the model is shown its tools; what is not named follows by name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tool_order: Vec<String>,
+    /// Which tools may run and how.
+    pub tool_policy: ToolPolicy,
+    /// When to stop.
+    pub limits: LoopLimits,
+    /// What to do when the model cannot be reached.
+    pub retry: RetryPolicy,
+    /// What the model is asked for.
+    pub options: ModelOptions,
+    /// How long to wait for the model.
+    pub timeouts: ModelTimeouts,
+    /// How long a question to a human stays open; absent means for ever. An expired question is a denied one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub approval_timeout: Option<Millis>,
+    /// Handed to the runtime that a tool with `requires_runtime` needs: a JSON object.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub runtime_init_data: Option<String>,
+    /// Advice for the runtime: a JSON object.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub runtime_hints: Option<String>,
+    /// The caller's own labels.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+}
+
+/// Which tools may run and how.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ToolPolicy {
+    /// Whether the model is offered tools at all.
+    pub enabled: bool,
+    /// Of the registered tools, only these; absent means all. Intersected with [`RunSpec::allowed_tools`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allow_list: Option<Vec<String>>,
+    /// Calls of one message that may be in flight together; 1 runs them in order.
+    pub max_parallel: u32,
+    /// Calls that a run may make in all; absent means no bound.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_calls_per_run: Option<u32>,
+    /// Whether every call needs a human's approval, whatever its tool declares.
+    pub require_approval_by_default: bool,
+}
+
+impl Default for ToolPolicy {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            allow_list: None,
+            max_parallel: 1,
+            max_calls_per_run: None,
+            require_approval_by_default: false,
+        }
+    }
+}
+
+/// Where a run ends however well it goes. Reaching one fails the run with a reason that names it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LoopLimits {
+    /// Model calls.
+    pub max_iterations: u32,
+    /// Rounds of tool calls; absent means no bound.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_tool_rounds: Option<u32>,
+    /// From start to end, waiting included; absent means no bound.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_run_duration: Option<Millis>,
+    /// Input and output tokens together; absent means no bound. Checked between model calls.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<u64>,
+    /// Tool calls in a row that end in an error; absent means no bound.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_consecutive_failures: Option<u32>,
+    /// The same tool with the same arguments, in a row; absent means no bound.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_repeated_calls: Option<u32>,
+}
+
+impl Default for LoopLimits {
+    fn default() -> Self {
+        Self {
+            max_iterations: 10,
+            max_tool_rounds: None,
+            max_run_duration: None,
+            max_tokens: None,
+            max_consecutive_failures: None,
+            max_repeated_calls: None,
+        }
+    }
+}
+
+/// How a failed model call is tried again: exponential backoff with full jitter.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RetryPolicy {
+    /// Tries after the first.
+    pub max_retries: u32,
+    /// The first wait, doubled for each further one.
+    pub initial_backoff: Millis,
+    /// No wait is longer, unless the provider asks for it by Retry-After.
+    pub max_backoff: Millis,
+    /// Whether each wait is drawn between zero and its bound, so that many runs do not come back together.
+    pub jitter: bool,
+    /// Whether a run whose retries are used up waits for an operator instead of failing.
+    pub pause_when_exhausted: bool,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self {
+            max_retries: 3,
+            initial_backoff: Millis::secs(1),
+            max_backoff: Millis::secs(10),
+            jitter: true,
+            pause_when_exhausted: false,
+        }
+    }
+}
+
+/// How long to wait for a model.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ModelTimeouts {
+    /// For the connection.
+    pub connect: Millis,
+    /// From the request to the first event of the answer.
+    pub first_token: Millis,
+    /// Between two events of the answer.
+    pub idle: Millis,
+    /// For the whole call.
+    pub total: Millis,
+}
+
+impl Default for ModelTimeouts {
+    fn default() -> Self {
+        Self {
+            connect: Millis::secs(10),
+            first_token: Millis::secs(120),
+            idle: Millis::secs(60),
+            total: Millis::secs(600),
+        }
+    }
+}
+
+/// What a model is asked for, in terms that every provider maps to its own.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ModelOptions {
+    /// Sampling temperature, from 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub temperature: Option<f64>,
+    /// Nucleus sampling, 0 to 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub top_p: Option<f64>,
+    /// Bound on the answer, reasoning included.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_output_tokens: Option<u32>,
+    /// Texts that end the answer.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stop: Vec<String>,
+    /// Whether the model may, must or must not call tools.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool_choice: Option<ToolChoice>,
+    /// How much to think.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reasoning_effort: Option<ReasoningEffort>,
+    /// The shape that the answer must have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub response_schema: Option<ResponseSchema>,
+    /// A JSON object merged into the provider's request, last and as it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provider_options: Option<String>,
+}
+
+/// Whether the model may, must or must not call tools.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolChoice {
+    /// As it likes.
+    Auto,
+    /// Not at all.
+    None,
+    /// At least one.
+    Required,
+    /// This one.
+    Named(String),
+}
+
+/// How much a reasoning model is to think.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReasoningEffort {
+    /// Not, where the provider allows it.
+    None,
+    /// Little.
+    Low,
+    /// Some.
+    Medium,
+    /// Much.
+    High,
+}
+
+/// The JSON schema that the answer must follow.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResponseSchema {
+    /// What the provider calls it.
+    pub name: String,
+    /// The schema, JSON text.
+    pub schema: String,
+    /// Whether the provider is to enforce it while decoding.
+    pub strict: bool,
+}

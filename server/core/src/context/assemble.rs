@@ -1,0 +1,1 @@
+//! Deltas to one finished message.

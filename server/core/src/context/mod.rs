@@ -1,0 +1,3 @@
+//! What the model reads and what it wrote: history to request, deltas to message.
+
+pub mod assemble;

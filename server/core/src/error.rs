@@ -1,0 +1,61 @@
+//! Why things end: classes of a model's failure, reasons of a run's end, and the core's refusals.
+
+use serde::{Deserialize, Serialize};
+
+/// What kind of failure a model call met.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
+pub enum ModelErrorKind {
+    /// No connection, or it broke before or during the answer.
+    #[error("connection failed")]
+    Connection,
+    /// Connect, first-token, idle or total timeout.
+    #[error("timed out")]
+    Timeout,
+    /// Too many requests (429).
+    #[error("rate limited")]
+    RateLimited,
+    /// The provider is overloaded or failed (408, 5xx, 529, or an error inside the stream that says so).
+    #[error("provider unavailable")]
+    Unavailable,
+    /// The stream is not what the protocol says, or ended before the answer did.
+    #[error("malformed answer")]
+    Malformed,
+    /// The request does not fit into the model's context.
+    #[error("context too long")]
+    ContextOverflow,
+    /// The provider refuses the request as it is (400, 404, 422).
+    #[error("request refused")]
+    BadRequest,
+    /// The key is missing, wrong or not allowed to (401, 403).
+    #[error("not authorised")]
+    Unauthorised,
+    /// The answer passed our own bounds.
+    #[error("answer too large")]
+    TooLarge,
+}
+
+/// What to do about a failed model call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorClass {
+    /// Try again after a while.
+    Retryable,
+    /// Make the context smaller first.
+    Overflow,
+    /// Trying again changes nothing.
+    Fatal,
+}
+
+impl ModelErrorKind {
+    /// What to do about it.
+    #[must_use]
+    pub fn class(self) -> ErrorClass {
+        match self {
+            Self::Connection | Self::Timeout | Self::RateLimited | Self::Unavailable | Self::Malformed => {
+                ErrorClass::Retryable
+            }
+            Self::ContextOverflow => ErrorClass::Overflow,
+            Self::BadRequest | Self::Unauthorised | Self::TooLarge => ErrorClass::Fatal,
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! The agent loop, pure.
+
+pub mod id;
+pub mod limits;
+pub mod time;
+
+pub mod agent;
+pub mod delta;
+pub mod error;
+pub mod message;
+pub mod tool;
+
+pub mod context;

@@ -1,0 +1,47 @@
+//! Every bound on what comes from outside, with its unit last in the name.
+//!
+//! These are the ceilings that no configuration can lift; the configurable limits stay below them.
+
+/// A client-given id.
+pub const ID_BYTES_MAX: usize = 128;
+/// A tool's name; what both large providers accept.
+pub const TOOL_NAME_BYTES_MAX: usize = 64;
+/// A tool's description.
+pub const TOOL_DESCRIPTION_BYTES_MAX: usize = 16 * 1024;
+/// A tool's JSON schema.
+pub const TOOL_SCHEMA_BYTES_MAX: usize = 64 * 1024;
+/// Tools that one host may declare.
+pub const TOOLS_PER_HOST_MAX: usize = 512;
+/// Nesting of any JSON from outside.
+pub const JSON_DEPTH_MAX: usize = 64;
+/// The arguments of one tool call.
+pub const TOOL_ARGUMENTS_BYTES_MAX: usize = 1024 * 1024;
+/// What of one tool result reaches the model; the rest stays in the store.
+pub const TOOL_RESULT_SHOWN_BYTES_MAX: usize = 256 * 1024;
+/// One tool result, whole.
+pub const TOOL_RESULT_BYTES_MAX: usize = 3 * 1024 * 1024;
+/// Tool calls in one assistant message.
+pub const CALLS_PER_MESSAGE_MAX: usize = 128;
+/// Parts of one message.
+pub const PARTS_PER_MESSAGE_MAX: usize = 1_024;
+/// Messages that one run may bring.
+pub const INPUT_MESSAGES_MAX: usize = 256;
+/// The text of one assistant message, reasoning and tool arguments included.
+pub const MODEL_MESSAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// One gRPC message, in either direction.
+pub const GRPC_MESSAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// A short text from outside: a reason, a comment, a title.
+pub const SHORT_TEXT_BYTES_MAX: usize = 4 * 1024;
+/// Labels of a run or session.
+pub const LABELS_MAX: usize = 64;
+/// The checkpoint that a host attaches to a call's progress.
+pub const CHECKPOINT_BYTES_MAX: usize = 64 * 1024;
+
+const _: () = assert!(
+    TOOL_RESULT_BYTES_MAX < GRPC_MESSAGE_BYTES_MAX && TOOL_ARGUMENTS_BYTES_MAX < GRPC_MESSAGE_BYTES_MAX,
+    "a call and its result each fit into one frame"
+);
+const _: () = assert!(
+    TOOL_RESULT_SHOWN_BYTES_MAX < TOOL_RESULT_BYTES_MAX,
+    "cutting a result is what makes the larger bound affordable"
+);

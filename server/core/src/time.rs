@@ -1,0 +1,53 @@
+//! Time as an argument: the core never looks at a clock.
+
+use serde::{Deserialize, Serialize};
+
+/// Milliseconds since the Unix epoch. Arithmetic saturates.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Timestamp(pub u64);
+
+/// A length of time in milliseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Millis(pub u64);
+
+impl Timestamp {
+    /// This much later.
+    #[must_use]
+    pub fn after(self, length: Millis) -> Self {
+        Self(self.0.saturating_add(length.0))
+    }
+
+    /// How long from `earlier` until this; zero when `earlier` is in fact later.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Millis {
+        Millis(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Millis {
+    /// From whole seconds.
+    #[must_use]
+    pub const fn secs(seconds: u64) -> Self {
+        Self(seconds.saturating_mul(1_000))
+    }
+
+    /// As a standard duration.
+    #[must_use]
+    pub const fn duration(self) -> std::time::Duration {
+        std::time::Duration::from_millis(self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arithmetic_saturates() {
+        assert_eq!(Timestamp(u64::MAX).after(Millis(1)), Timestamp(u64::MAX));
+        assert_eq!(Timestamp(1).since(Timestamp(2)), Millis(0));
+        assert_eq!(Millis::secs(2), Millis(2_000));
+    }
+}

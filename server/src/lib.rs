@@ -1,0 +1,3 @@
+//! The agent loop as a gRPC service.
+
+pub mod model;

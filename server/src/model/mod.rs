@@ -1,0 +1,69 @@
+//! Language models behind one trait: requests and answers in the core's own terms, vendors hidden.
+
+use std::sync::Arc;
+
+use agentloop_core::agent::{ModelOptions, ModelTimeouts};
+use agentloop_core::delta::Delta;
+use agentloop_core::message::SharedMessage;
+use agentloop_core::time::Millis;
+use agentloop_core::tool::ToolDeclaration;
+use futures_util::stream::BoxStream;
+
+/// One call of a model.
+#[derive(Debug, Clone)]
+pub struct ModelRequest {
+    /// The provider's own name of the model.
+    pub model: String,
+    /// Put before the messages; empty means none.
+    pub system_prompt: String,
+    /// The conversation, oldest first. Every tool call in it is followed by its result.
+    pub messages: Vec<SharedMessage>,
+    /// What the model may call, in the order to show it.
+    pub tools: Arc<[Arc<ToolDeclaration>]>,
+    /// How to answer.
+    pub options: ModelOptions,
+    /// How long to wait.
+    pub timeouts: ModelTimeouts,
+}
+
+/// A language model. Implementations hold connections, not conversations.
+pub trait Model: Send + Sync + 'static {
+    /// Calls the model. The stream ends after [`Delta::Finish`], or with one error; dropping it cancels the call.
+    /// Nothing is sent before the stream is first polled.
+    fn stream(&self, request: ModelRequest) -> BoxStream<'static, Result<Delta, ModelError>>;
+}
+
+/// Why a model call failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{kind}: {message}")]
+pub struct ModelError {
+    /// What went wrong; decides what happens next.
+    pub kind: ModelErrorKind,
+    /// In the provider's words where it has any. Never holds a secret.
+    pub message: String,
+    /// HTTP status, where there was one.
+    pub status: Option<u16>,
+    /// How long the provider asks us to wait.
+    pub retry_after: Option<Millis>,
+}
+
+pub use agentloop_core::error::ModelErrorKind;
+
+/// Finds the model that a run's `provider/model` names.
+pub trait Models: Send + Sync + 'static {
+    /// The model and its provider's own name for it.
+    ///
+    /// # Errors
+    /// When no such provider is configured; the text says which are.
+    fn resolve(&self, reference: &str) -> Result<(Arc<dyn Model>, String), UnknownModel>;
+}
+
+/// A model reference that leads nowhere.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no provider serves model {reference:?}; configured: {configured}")]
+pub struct UnknownModel {
+    /// As given.
+    pub reference: String,
+    /// The names of the providers that there are.
+    pub configured: String,
+}
