@@ -23,6 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .file_descriptor_set();
     let out = PathBuf::from(env::var("OUT_DIR")?);
     std::fs::write(out.join("agentloop.bin"), set.encode_to_vec())?;
-    tonic_prost_build::configure().compile_fds(set)?;
+    // Without the `connect(address)` helper of the clients, which would collide with the method of that name.
+    tonic_prost_build::configure().build_transport(false).compile_fds(set)?;
     Ok(())
 }
