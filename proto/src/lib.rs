@@ -4,7 +4,6 @@
 
 /// Package `agentloop.v1`.
 pub mod v1 {
-    #![expect(missing_docs, clippy::all, clippy::pedantic, reason = "generated")]
     tonic::include_proto!("agentloop.v1");
 }
 

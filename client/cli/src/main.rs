@@ -1,0 +1,3 @@
+//! The agentloop command.
+
+fn main() {}

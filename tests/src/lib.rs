@@ -1,0 +1,1 @@
+//! Harness for tests through the contract.
