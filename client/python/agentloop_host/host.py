@@ -78,7 +78,7 @@ class Host:
             declared = ToolDeclaration(
                 name=function.__name__,
                 description=description,
-                input_schema_json=json.dumps(schema),
+                input_schema_json=json.dumps(schema, separators=(",", ":")),
                 effect=effect,
                 **declaration,
             )
