@@ -61,7 +61,7 @@ export interface RunStreamRequest {
     | RunInput
     | undefined;
   /** When joining a run that exists: the last `seq` already seen. */
-  afterSeq: number;
+  afterSeq: bigint;
 }
 
 /** One event. */
@@ -75,7 +75,7 @@ export interface SubscribeRequest {
   /** The run. Required. */
   runId: string;
   /** The last `seq` already seen; 0 for all. */
-  afterSeq: number;
+  afterSeq: bigint;
   /** Leave out transient events. */
   durableOnly: boolean;
 }
@@ -361,7 +361,7 @@ export const RunResponse: MessageFns<RunResponse> = {
 };
 
 function createBaseRunStreamRequest(): RunStreamRequest {
-  return { input: undefined, afterSeq: 0 };
+  return { input: undefined, afterSeq: 0n };
 }
 
 export const RunStreamRequest: MessageFns<RunStreamRequest> = {
@@ -369,7 +369,10 @@ export const RunStreamRequest: MessageFns<RunStreamRequest> = {
     if (message.input !== undefined) {
       RunInput.encode(message.input, writer.uint32(10).fork()).join();
     }
-    if (message.afterSeq !== 0) {
+    if (message.afterSeq !== 0n) {
+      if (BigInt.asUintN(64, message.afterSeq) !== message.afterSeq) {
+        throw new globalThis.Error("value provided for field message.afterSeq of type uint64 too large");
+      }
       writer.uint32(16).uint64(message.afterSeq);
     }
     return writer;
@@ -401,7 +404,7 @@ export const RunStreamRequest: MessageFns<RunStreamRequest> = {
               break;
             }
 
-            message.afterSeq = longToNumber(reader.uint64());
+            message.afterSeq = reader.uint64() as bigint;
             continue;
           }
         }
@@ -424,7 +427,7 @@ export const RunStreamRequest: MessageFns<RunStreamRequest> = {
     message.input = (object.input !== undefined && object.input !== null)
       ? RunInput.fromPartial(object.input)
       : undefined;
-    message.afterSeq = object.afterSeq ?? 0;
+    message.afterSeq = (object.afterSeq !== undefined && object.afterSeq !== null) ? BigInt(object.afterSeq) : 0n;
     return message;
   },
 };
@@ -487,7 +490,7 @@ export const RunStreamResponse: MessageFns<RunStreamResponse> = {
 };
 
 function createBaseSubscribeRequest(): SubscribeRequest {
-  return { runId: "", afterSeq: 0, durableOnly: false };
+  return { runId: "", afterSeq: 0n, durableOnly: false };
 }
 
 export const SubscribeRequest: MessageFns<SubscribeRequest> = {
@@ -495,7 +498,10 @@ export const SubscribeRequest: MessageFns<SubscribeRequest> = {
     if (message.runId !== "") {
       writer.uint32(10).string(message.runId);
     }
-    if (message.afterSeq !== 0) {
+    if (message.afterSeq !== 0n) {
+      if (BigInt.asUintN(64, message.afterSeq) !== message.afterSeq) {
+        throw new globalThis.Error("value provided for field message.afterSeq of type uint64 too large");
+      }
       writer.uint32(16).uint64(message.afterSeq);
     }
     if (message.durableOnly !== false) {
@@ -530,7 +536,7 @@ export const SubscribeRequest: MessageFns<SubscribeRequest> = {
               break;
             }
 
-            message.afterSeq = longToNumber(reader.uint64());
+            message.afterSeq = reader.uint64() as bigint;
             continue;
           }
           case 3: {
@@ -559,7 +565,7 @@ export const SubscribeRequest: MessageFns<SubscribeRequest> = {
   fromPartial(object: DeepPartial<SubscribeRequest>): SubscribeRequest {
     const message = createBaseSubscribeRequest();
     message.runId = object.runId ?? "";
-    message.afterSeq = object.afterSeq ?? 0;
+    message.afterSeq = (object.afterSeq !== undefined && object.afterSeq !== null) ? BigInt(object.afterSeq) : 0n;
     message.durableOnly = object.durableOnly ?? false;
     return message;
   },
@@ -2350,25 +2356,14 @@ export const AgentLoopClient = makeGenericClientConstructor(AgentLoopService, "a
   serviceName: string;
 };
 
-type Builtin = Date | Function | Uint8Array | string | number | boolean | undefined;
+type Builtin = Date | Function | Uint8Array | string | number | boolean | bigint | undefined;
 
-export type DeepPartial<T> = T extends Builtin ? T
-  : T extends globalThis.Array<infer U> ? globalThis.Array<DeepPartial<U>>
+export type DeepPartial<T> = T extends bigint ? string | number | bigint
+  : T extends Builtin ? T : T extends globalThis.Array<infer U> ? globalThis.Array<DeepPartial<U>>
   : T extends ReadonlyArray<infer U> ? ReadonlyArray<DeepPartial<U>>
   : T extends { $case: string; value: unknown } ? { $case: T["$case"]; value?: DeepPartial<T["value"]> }
   : T extends {} ? { [K in keyof T]?: DeepPartial<T[K]> }
   : Partial<T>;
-
-function longToNumber(int64: { toString(): string }): number {
-  const num = globalThis.Number(int64.toString());
-  if (num > globalThis.Number.MAX_SAFE_INTEGER) {
-    throw new globalThis.Error("Value is larger than Number.MAX_SAFE_INTEGER");
-  }
-  if (num < globalThis.Number.MIN_SAFE_INTEGER) {
-    throw new globalThis.Error("Value is smaller than Number.MIN_SAFE_INTEGER");
-  }
-  return num;
-}
 
 export interface MessageFns<T> {
   encode(message: T, writer?: BinaryWriter): BinaryWriter;

@@ -69,7 +69,7 @@ export enum OutputStream {
  */
 export interface RunEvent {
   /** Position in the run's journal; 0 for a transient event. */
-  seq: number;
+  seq: bigint;
   /** The run. */
   runId: string;
   /** Its session. */
@@ -177,7 +177,7 @@ export interface RunStarted_LabelsEntry {
 /** A message from the caller entered the session. */
 export interface InputMessage {
   /** Its place in the session. */
-  entryNo: number;
+  entryNo: bigint;
   /** The message. */
   message?: Message | undefined;
 }
@@ -189,7 +189,7 @@ export interface ModelCallStarted {
   /** Which try of it, from 1. */
   attempt: number;
   /** Entries of the session up to this one are what the model reads. */
-  lastEntryNo: number;
+  lastEntryNo: bigint;
   /** Digest of the tools that the model is offered. */
   toolsDigest: string;
 }
@@ -215,7 +215,7 @@ export interface AssistantMessage {
   /** Which try of it. */
   attempt: number;
   /** Its place in the session. */
-  entryNo: number;
+  entryNo: bigint;
   /** The message. */
   message?:
     | Message
@@ -301,7 +301,7 @@ export interface ToolCallCheckpoint {
 /** A tool call has its one result. */
 export interface ToolCallResult {
   /** Its place in the session. */
-  entryNo: number;
+  entryNo: bigint;
   /** Which try gave it; 0 where the call was never given to a host. */
   attempt: number;
   /** Which host gave it; empty where none did. */
@@ -351,7 +351,7 @@ export interface ContextCompacted {
   /** How: `truncate`, `summarize`, `extract`, or a strategy of one's own. */
   strategy: string;
   /** Entries up to this one are no longer shown to the model as they are. */
-  upToEntryNo: number;
+  upToEntryNo: bigint;
   /** What stands in their place; empty where nothing does. */
   summary: string;
 }
@@ -397,7 +397,7 @@ export interface ModelDelta {
   /** Which try of it. */
   attempt: number;
   /** Position within the try, rising; a piece at or below the last one seen is a repetition. */
-  deltaSeq: number;
+  deltaSeq: bigint;
   /** Exactly one is set. */
   delta?:
     | //
@@ -429,7 +429,7 @@ export interface PartialMessage {
   /** Which try of it. */
   attempt: number;
   /** Deltas up to this one are contained. */
-  deltaSeq: number;
+  deltaSeq: bigint;
   /** The message so far. Its tool calls may have incomplete arguments. */
   message?: Message | undefined;
 }
@@ -453,7 +453,7 @@ export interface ToolCallOutput {
   /** Which try. */
   attempt: number;
   /** Position within the try, from 1. */
-  chunkSeq: number;
+  chunkSeq: bigint;
   /** Which stream. */
   stream: OutputStream;
   /** The bytes, often UTF-8 text. */
@@ -462,7 +462,7 @@ export interface ToolCallOutput {
 
 function createBaseRunEvent(): RunEvent {
   return {
-    seq: 0,
+    seq: 0n,
     runId: "",
     sessionId: "",
     turnId: "",
@@ -476,7 +476,10 @@ function createBaseRunEvent(): RunEvent {
 
 export const RunEvent: MessageFns<RunEvent> = {
   encode(message: RunEvent, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
-    if (message.seq !== 0) {
+    if (message.seq !== 0n) {
+      if (BigInt.asUintN(64, message.seq) !== message.seq) {
+        throw new globalThis.Error("value provided for field message.seq of type uint64 too large");
+      }
       writer.uint32(8).uint64(message.seq);
     }
     if (message.runId !== "") {
@@ -589,7 +592,7 @@ export const RunEvent: MessageFns<RunEvent> = {
               break;
             }
 
-            message.seq = longToNumber(reader.uint64());
+            message.seq = reader.uint64() as bigint;
             continue;
           }
           case 2: {
@@ -844,7 +847,7 @@ export const RunEvent: MessageFns<RunEvent> = {
   },
   fromPartial(object: DeepPartial<RunEvent>): RunEvent {
     const message = createBaseRunEvent();
-    message.seq = object.seq ?? 0;
+    message.seq = (object.seq !== undefined && object.seq !== null) ? BigInt(object.seq) : 0n;
     message.runId = object.runId ?? "";
     message.sessionId = object.sessionId ?? "";
     message.turnId = object.turnId ?? "";
@@ -1163,12 +1166,15 @@ export const RunStarted_LabelsEntry: MessageFns<RunStarted_LabelsEntry> = {
 };
 
 function createBaseInputMessage(): InputMessage {
-  return { entryNo: 0, message: undefined };
+  return { entryNo: 0n, message: undefined };
 }
 
 export const InputMessage: MessageFns<InputMessage> = {
   encode(message: InputMessage, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
-    if (message.entryNo !== 0) {
+    if (message.entryNo !== 0n) {
+      if (BigInt.asUintN(64, message.entryNo) !== message.entryNo) {
+        throw new globalThis.Error("value provided for field message.entryNo of type uint64 too large");
+      }
       writer.uint32(8).uint64(message.entryNo);
     }
     if (message.message !== undefined) {
@@ -1195,7 +1201,7 @@ export const InputMessage: MessageFns<InputMessage> = {
               break;
             }
 
-            message.entryNo = longToNumber(reader.uint64());
+            message.entryNo = reader.uint64() as bigint;
             continue;
           }
           case 2: {
@@ -1223,7 +1229,7 @@ export const InputMessage: MessageFns<InputMessage> = {
   },
   fromPartial(object: DeepPartial<InputMessage>): InputMessage {
     const message = createBaseInputMessage();
-    message.entryNo = object.entryNo ?? 0;
+    message.entryNo = (object.entryNo !== undefined && object.entryNo !== null) ? BigInt(object.entryNo) : 0n;
     message.message = (object.message !== undefined && object.message !== null)
       ? Message.fromPartial(object.message)
       : undefined;
@@ -1232,7 +1238,7 @@ export const InputMessage: MessageFns<InputMessage> = {
 };
 
 function createBaseModelCallStarted(): ModelCallStarted {
-  return { modelCall: 0, attempt: 0, lastEntryNo: 0, toolsDigest: "" };
+  return { modelCall: 0, attempt: 0, lastEntryNo: 0n, toolsDigest: "" };
 }
 
 export const ModelCallStarted: MessageFns<ModelCallStarted> = {
@@ -1243,7 +1249,10 @@ export const ModelCallStarted: MessageFns<ModelCallStarted> = {
     if (message.attempt !== 0) {
       writer.uint32(16).uint32(message.attempt);
     }
-    if (message.lastEntryNo !== 0) {
+    if (message.lastEntryNo !== 0n) {
+      if (BigInt.asUintN(64, message.lastEntryNo) !== message.lastEntryNo) {
+        throw new globalThis.Error("value provided for field message.lastEntryNo of type uint64 too large");
+      }
       writer.uint32(24).uint64(message.lastEntryNo);
     }
     if (message.toolsDigest !== "") {
@@ -1286,7 +1295,7 @@ export const ModelCallStarted: MessageFns<ModelCallStarted> = {
               break;
             }
 
-            message.lastEntryNo = longToNumber(reader.uint64());
+            message.lastEntryNo = reader.uint64() as bigint;
             continue;
           }
           case 4: {
@@ -1316,7 +1325,9 @@ export const ModelCallStarted: MessageFns<ModelCallStarted> = {
     const message = createBaseModelCallStarted();
     message.modelCall = object.modelCall ?? 0;
     message.attempt = object.attempt ?? 0;
-    message.lastEntryNo = object.lastEntryNo ?? 0;
+    message.lastEntryNo = (object.lastEntryNo !== undefined && object.lastEntryNo !== null)
+      ? BigInt(object.lastEntryNo)
+      : 0n;
     message.toolsDigest = object.toolsDigest ?? "";
     return message;
   },
@@ -1419,7 +1430,7 @@ function createBaseAssistantMessage(): AssistantMessage {
   return {
     modelCall: 0,
     attempt: 0,
-    entryNo: 0,
+    entryNo: 0n,
     message: undefined,
     finishReason: 0,
     usage: undefined,
@@ -1437,7 +1448,10 @@ export const AssistantMessage: MessageFns<AssistantMessage> = {
     if (message.attempt !== 0) {
       writer.uint32(16).uint32(message.attempt);
     }
-    if (message.entryNo !== 0) {
+    if (message.entryNo !== 0n) {
+      if (BigInt.asUintN(64, message.entryNo) !== message.entryNo) {
+        throw new globalThis.Error("value provided for field message.entryNo of type uint64 too large");
+      }
       writer.uint32(24).uint64(message.entryNo);
     }
     if (message.message !== undefined) {
@@ -1495,7 +1509,7 @@ export const AssistantMessage: MessageFns<AssistantMessage> = {
               break;
             }
 
-            message.entryNo = longToNumber(reader.uint64());
+            message.entryNo = reader.uint64() as bigint;
             continue;
           }
           case 4: {
@@ -1565,7 +1579,7 @@ export const AssistantMessage: MessageFns<AssistantMessage> = {
     const message = createBaseAssistantMessage();
     message.modelCall = object.modelCall ?? 0;
     message.attempt = object.attempt ?? 0;
-    message.entryNo = object.entryNo ?? 0;
+    message.entryNo = (object.entryNo !== undefined && object.entryNo !== null) ? BigInt(object.entryNo) : 0n;
     message.message = (object.message !== undefined && object.message !== null)
       ? Message.fromPartial(object.message)
       : undefined;
@@ -2038,12 +2052,15 @@ export const ToolCallCheckpoint: MessageFns<ToolCallCheckpoint> = {
 };
 
 function createBaseToolCallResult(): ToolCallResult {
-  return { entryNo: 0, attempt: 0, hostId: "", result: undefined, duration: undefined, truncated: false };
+  return { entryNo: 0n, attempt: 0, hostId: "", result: undefined, duration: undefined, truncated: false };
 }
 
 export const ToolCallResult: MessageFns<ToolCallResult> = {
   encode(message: ToolCallResult, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
-    if (message.entryNo !== 0) {
+    if (message.entryNo !== 0n) {
+      if (BigInt.asUintN(64, message.entryNo) !== message.entryNo) {
+        throw new globalThis.Error("value provided for field message.entryNo of type uint64 too large");
+      }
       writer.uint32(8).uint64(message.entryNo);
     }
     if (message.attempt !== 0) {
@@ -2082,7 +2099,7 @@ export const ToolCallResult: MessageFns<ToolCallResult> = {
               break;
             }
 
-            message.entryNo = longToNumber(reader.uint64());
+            message.entryNo = reader.uint64() as bigint;
             continue;
           }
           case 2: {
@@ -2142,7 +2159,7 @@ export const ToolCallResult: MessageFns<ToolCallResult> = {
   },
   fromPartial(object: DeepPartial<ToolCallResult>): ToolCallResult {
     const message = createBaseToolCallResult();
-    message.entryNo = object.entryNo ?? 0;
+    message.entryNo = (object.entryNo !== undefined && object.entryNo !== null) ? BigInt(object.entryNo) : 0n;
     message.attempt = object.attempt ?? 0;
     message.hostId = object.hostId ?? "";
     message.result = (object.result !== undefined && object.result !== null)
@@ -2407,7 +2424,7 @@ export const RunResumed: MessageFns<RunResumed> = {
 };
 
 function createBaseContextCompacted(): ContextCompacted {
-  return { strategy: "", upToEntryNo: 0, summary: "" };
+  return { strategy: "", upToEntryNo: 0n, summary: "" };
 }
 
 export const ContextCompacted: MessageFns<ContextCompacted> = {
@@ -2415,7 +2432,10 @@ export const ContextCompacted: MessageFns<ContextCompacted> = {
     if (message.strategy !== "") {
       writer.uint32(10).string(message.strategy);
     }
-    if (message.upToEntryNo !== 0) {
+    if (message.upToEntryNo !== 0n) {
+      if (BigInt.asUintN(64, message.upToEntryNo) !== message.upToEntryNo) {
+        throw new globalThis.Error("value provided for field message.upToEntryNo of type uint64 too large");
+      }
       writer.uint32(16).uint64(message.upToEntryNo);
     }
     if (message.summary !== "") {
@@ -2450,7 +2470,7 @@ export const ContextCompacted: MessageFns<ContextCompacted> = {
               break;
             }
 
-            message.upToEntryNo = longToNumber(reader.uint64());
+            message.upToEntryNo = reader.uint64() as bigint;
             continue;
           }
           case 3: {
@@ -2479,7 +2499,9 @@ export const ContextCompacted: MessageFns<ContextCompacted> = {
   fromPartial(object: DeepPartial<ContextCompacted>): ContextCompacted {
     const message = createBaseContextCompacted();
     message.strategy = object.strategy ?? "";
-    message.upToEntryNo = object.upToEntryNo ?? 0;
+    message.upToEntryNo = (object.upToEntryNo !== undefined && object.upToEntryNo !== null)
+      ? BigInt(object.upToEntryNo)
+      : 0n;
     message.summary = object.summary ?? "";
     return message;
   },
@@ -2706,7 +2728,7 @@ export const RunFinished: MessageFns<RunFinished> = {
 };
 
 function createBaseModelDelta(): ModelDelta {
-  return { modelCall: 0, attempt: 0, deltaSeq: 0, delta: undefined };
+  return { modelCall: 0, attempt: 0, deltaSeq: 0n, delta: undefined };
 }
 
 export const ModelDelta: MessageFns<ModelDelta> = {
@@ -2717,7 +2739,10 @@ export const ModelDelta: MessageFns<ModelDelta> = {
     if (message.attempt !== 0) {
       writer.uint32(16).uint32(message.attempt);
     }
-    if (message.deltaSeq !== 0) {
+    if (message.deltaSeq !== 0n) {
+      if (BigInt.asUintN(64, message.deltaSeq) !== message.deltaSeq) {
+        throw new globalThis.Error("value provided for field message.deltaSeq of type uint64 too large");
+      }
       writer.uint32(24).uint64(message.deltaSeq);
     }
     switch (message.delta?.$case) {
@@ -2768,7 +2793,7 @@ export const ModelDelta: MessageFns<ModelDelta> = {
               break;
             }
 
-            message.deltaSeq = longToNumber(reader.uint64());
+            message.deltaSeq = reader.uint64() as bigint;
             continue;
           }
           case 4: {
@@ -2814,7 +2839,7 @@ export const ModelDelta: MessageFns<ModelDelta> = {
     const message = createBaseModelDelta();
     message.modelCall = object.modelCall ?? 0;
     message.attempt = object.attempt ?? 0;
-    message.deltaSeq = object.deltaSeq ?? 0;
+    message.deltaSeq = (object.deltaSeq !== undefined && object.deltaSeq !== null) ? BigInt(object.deltaSeq) : 0n;
     switch (object.delta?.$case) {
       case "text": {
         if (object.delta?.value !== undefined && object.delta?.value !== null) {
@@ -2919,7 +2944,7 @@ export const ToolCallDelta: MessageFns<ToolCallDelta> = {
 };
 
 function createBasePartialMessage(): PartialMessage {
-  return { modelCall: 0, attempt: 0, deltaSeq: 0, message: undefined };
+  return { modelCall: 0, attempt: 0, deltaSeq: 0n, message: undefined };
 }
 
 export const PartialMessage: MessageFns<PartialMessage> = {
@@ -2930,7 +2955,10 @@ export const PartialMessage: MessageFns<PartialMessage> = {
     if (message.attempt !== 0) {
       writer.uint32(16).uint32(message.attempt);
     }
-    if (message.deltaSeq !== 0) {
+    if (message.deltaSeq !== 0n) {
+      if (BigInt.asUintN(64, message.deltaSeq) !== message.deltaSeq) {
+        throw new globalThis.Error("value provided for field message.deltaSeq of type uint64 too large");
+      }
       writer.uint32(24).uint64(message.deltaSeq);
     }
     if (message.message !== undefined) {
@@ -2973,7 +3001,7 @@ export const PartialMessage: MessageFns<PartialMessage> = {
               break;
             }
 
-            message.deltaSeq = longToNumber(reader.uint64());
+            message.deltaSeq = reader.uint64() as bigint;
             continue;
           }
           case 4: {
@@ -3003,7 +3031,7 @@ export const PartialMessage: MessageFns<PartialMessage> = {
     const message = createBasePartialMessage();
     message.modelCall = object.modelCall ?? 0;
     message.attempt = object.attempt ?? 0;
-    message.deltaSeq = object.deltaSeq ?? 0;
+    message.deltaSeq = (object.deltaSeq !== undefined && object.deltaSeq !== null) ? BigInt(object.deltaSeq) : 0n;
     message.message = (object.message !== undefined && object.message !== null)
       ? Message.fromPartial(object.message)
       : undefined;
@@ -3103,7 +3131,7 @@ export const ToolCallProgress: MessageFns<ToolCallProgress> = {
 };
 
 function createBaseToolCallOutput(): ToolCallOutput {
-  return { callId: "", attempt: 0, chunkSeq: 0, stream: 0, data: Buffer.alloc(0) };
+  return { callId: "", attempt: 0, chunkSeq: 0n, stream: 0, data: Buffer.alloc(0) };
 }
 
 export const ToolCallOutput: MessageFns<ToolCallOutput> = {
@@ -3114,7 +3142,10 @@ export const ToolCallOutput: MessageFns<ToolCallOutput> = {
     if (message.attempt !== 0) {
       writer.uint32(16).uint32(message.attempt);
     }
-    if (message.chunkSeq !== 0) {
+    if (message.chunkSeq !== 0n) {
+      if (BigInt.asUintN(64, message.chunkSeq) !== message.chunkSeq) {
+        throw new globalThis.Error("value provided for field message.chunkSeq of type uint64 too large");
+      }
       writer.uint32(24).uint64(message.chunkSeq);
     }
     if (message.stream !== 0) {
@@ -3160,7 +3191,7 @@ export const ToolCallOutput: MessageFns<ToolCallOutput> = {
               break;
             }
 
-            message.chunkSeq = longToNumber(reader.uint64());
+            message.chunkSeq = reader.uint64() as bigint;
             continue;
           }
           case 4: {
@@ -3198,43 +3229,32 @@ export const ToolCallOutput: MessageFns<ToolCallOutput> = {
     const message = createBaseToolCallOutput();
     message.callId = object.callId ?? "";
     message.attempt = object.attempt ?? 0;
-    message.chunkSeq = object.chunkSeq ?? 0;
+    message.chunkSeq = (object.chunkSeq !== undefined && object.chunkSeq !== null) ? BigInt(object.chunkSeq) : 0n;
     message.stream = object.stream ?? 0;
     message.data = object.data ?? Buffer.alloc(0);
     return message;
   },
 };
 
-type Builtin = Date | Function | Uint8Array | string | number | boolean | undefined;
+type Builtin = Date | Function | Uint8Array | string | number | boolean | bigint | undefined;
 
-export type DeepPartial<T> = T extends Builtin ? T
-  : T extends globalThis.Array<infer U> ? globalThis.Array<DeepPartial<U>>
+export type DeepPartial<T> = T extends bigint ? string | number | bigint
+  : T extends Builtin ? T : T extends globalThis.Array<infer U> ? globalThis.Array<DeepPartial<U>>
   : T extends ReadonlyArray<infer U> ? ReadonlyArray<DeepPartial<U>>
   : T extends { $case: string; value: unknown } ? { $case: T["$case"]; value?: DeepPartial<T["value"]> }
   : T extends {} ? { [K in keyof T]?: DeepPartial<T[K]> }
   : Partial<T>;
 
 function toTimestamp(date: Date): Timestamp {
-  const seconds = Math.trunc(date.getTime() / 1_000);
+  const seconds = BigInt(Math.trunc(date.getTime() / 1_000));
   const nanos = (date.getTime() % 1_000) * 1_000_000;
   return { seconds, nanos };
 }
 
 function fromTimestamp(t: Timestamp): Date {
-  let millis = (t.seconds || 0) * 1_000;
+  let millis = (globalThis.Number(t.seconds.toString()) || 0) * 1_000;
   millis += (t.nanos || 0) / 1_000_000;
   return new globalThis.Date(millis);
-}
-
-function longToNumber(int64: { toString(): string }): number {
-  const num = globalThis.Number(int64.toString());
-  if (num > globalThis.Number.MAX_SAFE_INTEGER) {
-    throw new globalThis.Error("Value is larger than Number.MAX_SAFE_INTEGER");
-  }
-  if (num < globalThis.Number.MIN_SAFE_INTEGER) {
-    throw new globalThis.Error("Value is smaller than Number.MIN_SAFE_INTEGER");
-  }
-  return num;
 }
 
 export interface MessageFns<T> {

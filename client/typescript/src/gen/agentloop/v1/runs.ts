@@ -180,7 +180,7 @@ export interface RunResult {
   /** The questions that wait; answer them, then call `Run` with the same `run_id` to wait on. */
   pending: HumanRequest[];
   /** The last durable event, for `Subscribe`. */
-  lastSeq: number;
+  lastSeq: bigint;
 }
 
 /** A run as `GetRun` and `ListRuns` show it. */
@@ -204,7 +204,7 @@ export interface Run {
     | Date
     | undefined;
   /** The last durable event. */
-  lastSeq: number;
+  lastSeq: bigint;
   /** Why it failed, was aborted or is paused. */
   lastError?:
     | RunError
@@ -688,7 +688,7 @@ function createBaseRunResult(): RunResult {
     lastError: undefined,
     usage: undefined,
     pending: [],
-    lastSeq: 0,
+    lastSeq: 0n,
   };
 }
 
@@ -715,7 +715,10 @@ export const RunResult: MessageFns<RunResult> = {
     for (const v of message.pending) {
       HumanRequest.encode(v!, writer.uint32(58).fork()).join();
     }
-    if (message.lastSeq !== 0) {
+    if (message.lastSeq !== 0n) {
+      if (BigInt.asUintN(64, message.lastSeq) !== message.lastSeq) {
+        throw new globalThis.Error("value provided for field message.lastSeq of type uint64 too large");
+      }
       writer.uint32(64).uint64(message.lastSeq);
     }
     return writer;
@@ -795,7 +798,7 @@ export const RunResult: MessageFns<RunResult> = {
               break;
             }
 
-            message.lastSeq = longToNumber(reader.uint64());
+            message.lastSeq = reader.uint64() as bigint;
             continue;
           }
         }
@@ -827,7 +830,7 @@ export const RunResult: MessageFns<RunResult> = {
       : undefined;
     message.usage = (object.usage !== undefined && object.usage !== null) ? Usage.fromPartial(object.usage) : undefined;
     message.pending = object.pending?.map((e) => HumanRequest.fromPartial(e)) || [];
-    message.lastSeq = object.lastSeq ?? 0;
+    message.lastSeq = (object.lastSeq !== undefined && object.lastSeq !== null) ? BigInt(object.lastSeq) : 0n;
     return message;
   },
 };
@@ -841,7 +844,7 @@ function createBaseRun(): Run {
     model: "",
     createdAt: undefined,
     updatedAt: undefined,
-    lastSeq: 0,
+    lastSeq: 0n,
     lastError: undefined,
     usage: undefined,
     iterations: 0,
@@ -877,7 +880,10 @@ export const Run: MessageFns<Run> = {
     if (message.updatedAt !== undefined) {
       Timestamp.encode(toTimestamp(message.updatedAt), writer.uint32(58).fork()).join();
     }
-    if (message.lastSeq !== 0) {
+    if (message.lastSeq !== 0n) {
+      if (BigInt.asUintN(64, message.lastSeq) !== message.lastSeq) {
+        throw new globalThis.Error("value provided for field message.lastSeq of type uint64 too large");
+      }
       writer.uint32(64).uint64(message.lastSeq);
     }
     if (message.lastError !== undefined) {
@@ -984,7 +990,7 @@ export const Run: MessageFns<Run> = {
               break;
             }
 
-            message.lastSeq = longToNumber(reader.uint64());
+            message.lastSeq = reader.uint64() as bigint;
             continue;
           }
           case 9: {
@@ -1086,7 +1092,7 @@ export const Run: MessageFns<Run> = {
     message.model = object.model ?? "";
     message.createdAt = object.createdAt ?? undefined;
     message.updatedAt = object.updatedAt ?? undefined;
-    message.lastSeq = object.lastSeq ?? 0;
+    message.lastSeq = (object.lastSeq !== undefined && object.lastSeq !== null) ? BigInt(object.lastSeq) : 0n;
     message.lastError = (object.lastError !== undefined && object.lastError !== null)
       ? RunError.fromPartial(object.lastError)
       : undefined;
@@ -1414,36 +1420,25 @@ export const WaitingOn: MessageFns<WaitingOn> = {
   },
 };
 
-type Builtin = Date | Function | Uint8Array | string | number | boolean | undefined;
+type Builtin = Date | Function | Uint8Array | string | number | boolean | bigint | undefined;
 
-export type DeepPartial<T> = T extends Builtin ? T
-  : T extends globalThis.Array<infer U> ? globalThis.Array<DeepPartial<U>>
+export type DeepPartial<T> = T extends bigint ? string | number | bigint
+  : T extends Builtin ? T : T extends globalThis.Array<infer U> ? globalThis.Array<DeepPartial<U>>
   : T extends ReadonlyArray<infer U> ? ReadonlyArray<DeepPartial<U>>
   : T extends { $case: string; value: unknown } ? { $case: T["$case"]; value?: DeepPartial<T["value"]> }
   : T extends {} ? { [K in keyof T]?: DeepPartial<T[K]> }
   : Partial<T>;
 
 function toTimestamp(date: Date): Timestamp {
-  const seconds = Math.trunc(date.getTime() / 1_000);
+  const seconds = BigInt(Math.trunc(date.getTime() / 1_000));
   const nanos = (date.getTime() % 1_000) * 1_000_000;
   return { seconds, nanos };
 }
 
 function fromTimestamp(t: Timestamp): Date {
-  let millis = (t.seconds || 0) * 1_000;
+  let millis = (globalThis.Number(t.seconds.toString()) || 0) * 1_000;
   millis += (t.nanos || 0) / 1_000_000;
   return new globalThis.Date(millis);
-}
-
-function longToNumber(int64: { toString(): string }): number {
-  const num = globalThis.Number(int64.toString());
-  if (num > globalThis.Number.MAX_SAFE_INTEGER) {
-    throw new globalThis.Error("Value is larger than Number.MAX_SAFE_INTEGER");
-  }
-  if (num < globalThis.Number.MIN_SAFE_INTEGER) {
-    throw new globalThis.Error("Value is smaller than Number.MIN_SAFE_INTEGER");
-  }
-  return num;
 }
 
 export interface MessageFns<T> {

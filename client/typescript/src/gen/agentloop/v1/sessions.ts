@@ -40,7 +40,7 @@ export interface Session {
     | Date
     | undefined;
   /** How many entries it has. */
-  entryCount: number;
+  entryCount: bigint;
   /** Its live run; empty where it has none. */
   liveRunId: string;
   /** The caller's labels. */
@@ -55,11 +55,11 @@ export interface Session_LabelsEntry {
 /** One message of a session. */
 export interface Entry {
   /** Its place, from 1. */
-  entryNo: number;
+  entryNo: bigint;
   /** The run that added it. */
   runId: string;
   /** The event of that run that added it. */
-  seq: number;
+  seq: bigint;
   /** When. */
   at?:
     | Date
@@ -124,7 +124,7 @@ export interface ListEntriesRequest {
   /** Required. */
   sessionId: string;
   /** Only entries after this one. */
-  afterEntryNo: number;
+  afterEntryNo: bigint;
   /** At most this many, 1 to 500; 0 means 50. */
   pageSize: number;
 }
@@ -142,7 +142,7 @@ export interface ForkSessionRequest {
   /** The session to fork. Required. */
   sessionId: string;
   /** The last entry that both share. */
-  atEntryNo: number;
+  atEntryNo: bigint;
   /** The new session's id. Absent: the server makes one up. */
   newSessionId?: string | undefined;
 }
@@ -171,7 +171,7 @@ function createBaseSession(): Session {
     title: "",
     createdAt: undefined,
     updatedAt: undefined,
-    entryCount: 0,
+    entryCount: 0n,
     liveRunId: "",
     labels: {},
   };
@@ -191,7 +191,10 @@ export const Session: MessageFns<Session> = {
     if (message.updatedAt !== undefined) {
       Timestamp.encode(toTimestamp(message.updatedAt), writer.uint32(34).fork()).join();
     }
-    if (message.entryCount !== 0) {
+    if (message.entryCount !== 0n) {
+      if (BigInt.asUintN(64, message.entryCount) !== message.entryCount) {
+        throw new globalThis.Error("value provided for field message.entryCount of type uint64 too large");
+      }
       writer.uint32(40).uint64(message.entryCount);
     }
     if (message.liveRunId !== "") {
@@ -253,7 +256,7 @@ export const Session: MessageFns<Session> = {
               break;
             }
 
-            message.entryCount = longToNumber(reader.uint64());
+            message.entryCount = reader.uint64() as bigint;
             continue;
           }
           case 6: {
@@ -296,7 +299,9 @@ export const Session: MessageFns<Session> = {
     message.title = object.title ?? "";
     message.createdAt = object.createdAt ?? undefined;
     message.updatedAt = object.updatedAt ?? undefined;
-    message.entryCount = object.entryCount ?? 0;
+    message.entryCount = (object.entryCount !== undefined && object.entryCount !== null)
+      ? BigInt(object.entryCount)
+      : 0n;
     message.liveRunId = object.liveRunId ?? "";
     message.labels = (globalThis.Object.entries(object.labels ?? {}) as [string, string][]).reduce(
       (acc: { [key: string]: string }, [key, value]: [string, string]) => {
@@ -379,18 +384,24 @@ export const Session_LabelsEntry: MessageFns<Session_LabelsEntry> = {
 };
 
 function createBaseEntry(): Entry {
-  return { entryNo: 0, runId: "", seq: 0, at: undefined, message: undefined };
+  return { entryNo: 0n, runId: "", seq: 0n, at: undefined, message: undefined };
 }
 
 export const Entry: MessageFns<Entry> = {
   encode(message: Entry, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
-    if (message.entryNo !== 0) {
+    if (message.entryNo !== 0n) {
+      if (BigInt.asUintN(64, message.entryNo) !== message.entryNo) {
+        throw new globalThis.Error("value provided for field message.entryNo of type uint64 too large");
+      }
       writer.uint32(8).uint64(message.entryNo);
     }
     if (message.runId !== "") {
       writer.uint32(18).string(message.runId);
     }
-    if (message.seq !== 0) {
+    if (message.seq !== 0n) {
+      if (BigInt.asUintN(64, message.seq) !== message.seq) {
+        throw new globalThis.Error("value provided for field message.seq of type uint64 too large");
+      }
       writer.uint32(24).uint64(message.seq);
     }
     if (message.at !== undefined) {
@@ -420,7 +431,7 @@ export const Entry: MessageFns<Entry> = {
               break;
             }
 
-            message.entryNo = longToNumber(reader.uint64());
+            message.entryNo = reader.uint64() as bigint;
             continue;
           }
           case 2: {
@@ -436,7 +447,7 @@ export const Entry: MessageFns<Entry> = {
               break;
             }
 
-            message.seq = longToNumber(reader.uint64());
+            message.seq = reader.uint64() as bigint;
             continue;
           }
           case 4: {
@@ -472,9 +483,9 @@ export const Entry: MessageFns<Entry> = {
   },
   fromPartial(object: DeepPartial<Entry>): Entry {
     const message = createBaseEntry();
-    message.entryNo = object.entryNo ?? 0;
+    message.entryNo = (object.entryNo !== undefined && object.entryNo !== null) ? BigInt(object.entryNo) : 0n;
     message.runId = object.runId ?? "";
-    message.seq = object.seq ?? 0;
+    message.seq = (object.seq !== undefined && object.seq !== null) ? BigInt(object.seq) : 0n;
     message.at = object.at ?? undefined;
     message.message = (object.message !== undefined && object.message !== null)
       ? Message.fromPartial(object.message)
@@ -944,7 +955,7 @@ export const ListSessionsResponse: MessageFns<ListSessionsResponse> = {
 };
 
 function createBaseListEntriesRequest(): ListEntriesRequest {
-  return { sessionId: "", afterEntryNo: 0, pageSize: 0 };
+  return { sessionId: "", afterEntryNo: 0n, pageSize: 0 };
 }
 
 export const ListEntriesRequest: MessageFns<ListEntriesRequest> = {
@@ -952,7 +963,10 @@ export const ListEntriesRequest: MessageFns<ListEntriesRequest> = {
     if (message.sessionId !== "") {
       writer.uint32(10).string(message.sessionId);
     }
-    if (message.afterEntryNo !== 0) {
+    if (message.afterEntryNo !== 0n) {
+      if (BigInt.asUintN(64, message.afterEntryNo) !== message.afterEntryNo) {
+        throw new globalThis.Error("value provided for field message.afterEntryNo of type uint64 too large");
+      }
       writer.uint32(16).uint64(message.afterEntryNo);
     }
     if (message.pageSize !== 0) {
@@ -987,7 +1001,7 @@ export const ListEntriesRequest: MessageFns<ListEntriesRequest> = {
               break;
             }
 
-            message.afterEntryNo = longToNumber(reader.uint64());
+            message.afterEntryNo = reader.uint64() as bigint;
             continue;
           }
           case 3: {
@@ -1016,7 +1030,9 @@ export const ListEntriesRequest: MessageFns<ListEntriesRequest> = {
   fromPartial(object: DeepPartial<ListEntriesRequest>): ListEntriesRequest {
     const message = createBaseListEntriesRequest();
     message.sessionId = object.sessionId ?? "";
-    message.afterEntryNo = object.afterEntryNo ?? 0;
+    message.afterEntryNo = (object.afterEntryNo !== undefined && object.afterEntryNo !== null)
+      ? BigInt(object.afterEntryNo)
+      : 0n;
     message.pageSize = object.pageSize ?? 0;
     return message;
   },
@@ -1090,7 +1106,7 @@ export const ListEntriesResponse: MessageFns<ListEntriesResponse> = {
 };
 
 function createBaseForkSessionRequest(): ForkSessionRequest {
-  return { sessionId: "", atEntryNo: 0, newSessionId: undefined };
+  return { sessionId: "", atEntryNo: 0n, newSessionId: undefined };
 }
 
 export const ForkSessionRequest: MessageFns<ForkSessionRequest> = {
@@ -1098,7 +1114,10 @@ export const ForkSessionRequest: MessageFns<ForkSessionRequest> = {
     if (message.sessionId !== "") {
       writer.uint32(10).string(message.sessionId);
     }
-    if (message.atEntryNo !== 0) {
+    if (message.atEntryNo !== 0n) {
+      if (BigInt.asUintN(64, message.atEntryNo) !== message.atEntryNo) {
+        throw new globalThis.Error("value provided for field message.atEntryNo of type uint64 too large");
+      }
       writer.uint32(16).uint64(message.atEntryNo);
     }
     if (message.newSessionId !== undefined) {
@@ -1133,7 +1152,7 @@ export const ForkSessionRequest: MessageFns<ForkSessionRequest> = {
               break;
             }
 
-            message.atEntryNo = longToNumber(reader.uint64());
+            message.atEntryNo = reader.uint64() as bigint;
             continue;
           }
           case 3: {
@@ -1162,7 +1181,7 @@ export const ForkSessionRequest: MessageFns<ForkSessionRequest> = {
   fromPartial(object: DeepPartial<ForkSessionRequest>): ForkSessionRequest {
     const message = createBaseForkSessionRequest();
     message.sessionId = object.sessionId ?? "";
-    message.atEntryNo = object.atEntryNo ?? 0;
+    message.atEntryNo = (object.atEntryNo !== undefined && object.atEntryNo !== null) ? BigInt(object.atEntryNo) : 0n;
     message.newSessionId = object.newSessionId ?? undefined;
     return message;
   },
@@ -1599,36 +1618,25 @@ export const SessionsClient = makeGenericClientConstructor(SessionsService, "age
   serviceName: string;
 };
 
-type Builtin = Date | Function | Uint8Array | string | number | boolean | undefined;
+type Builtin = Date | Function | Uint8Array | string | number | boolean | bigint | undefined;
 
-export type DeepPartial<T> = T extends Builtin ? T
-  : T extends globalThis.Array<infer U> ? globalThis.Array<DeepPartial<U>>
+export type DeepPartial<T> = T extends bigint ? string | number | bigint
+  : T extends Builtin ? T : T extends globalThis.Array<infer U> ? globalThis.Array<DeepPartial<U>>
   : T extends ReadonlyArray<infer U> ? ReadonlyArray<DeepPartial<U>>
   : T extends { $case: string; value: unknown } ? { $case: T["$case"]; value?: DeepPartial<T["value"]> }
   : T extends {} ? { [K in keyof T]?: DeepPartial<T[K]> }
   : Partial<T>;
 
 function toTimestamp(date: Date): Timestamp {
-  const seconds = Math.trunc(date.getTime() / 1_000);
+  const seconds = BigInt(Math.trunc(date.getTime() / 1_000));
   const nanos = (date.getTime() % 1_000) * 1_000_000;
   return { seconds, nanos };
 }
 
 function fromTimestamp(t: Timestamp): Date {
-  let millis = (t.seconds || 0) * 1_000;
+  let millis = (globalThis.Number(t.seconds.toString()) || 0) * 1_000;
   millis += (t.nanos || 0) / 1_000_000;
   return new globalThis.Date(millis);
-}
-
-function longToNumber(int64: { toString(): string }): number {
-  const num = globalThis.Number(int64.toString());
-  if (num > globalThis.Number.MAX_SAFE_INTEGER) {
-    throw new globalThis.Error("Value is larger than Number.MAX_SAFE_INTEGER");
-  }
-  if (num < globalThis.Number.MIN_SAFE_INTEGER) {
-    throw new globalThis.Error("Value is smaller than Number.MIN_SAFE_INTEGER");
-  }
-  return num;
 }
 
 export interface MessageFns<T> {

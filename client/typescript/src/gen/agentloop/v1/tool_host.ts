@@ -186,11 +186,11 @@ export interface Hello {
   /** What it offers besides tools comes later as further capabilities. */
   capabilities: Capability[];
   /** The largest frame it takes, in bytes; 0 means 4 MiB. */
-  maxFrameBytes: number;
+  maxFrameBytes: bigint;
   /** Calls that it is still working on. Each gets a verdict in `welcome`. */
   callsInHand: CallInHand[];
   /** Calls that it will take at the start; see `Credit`. 0 means that credit follows. */
-  initialCredit: number;
+  initialCredit: bigint;
   /** Labels of the host, for people. */
   labels: { [key: string]: string };
 }
@@ -235,7 +235,7 @@ export interface UpdateTools {
  */
 export interface Credit {
   /** In all. */
-  total: number;
+  total: bigint;
 }
 
 /** The call is being worked on. Its deadline counts from here. */
@@ -295,7 +295,7 @@ export interface OutputChunk {
   /** Which try. */
   attempt: number;
   /** From 1, one more for each chunk that the host sends. A gap tells that output was lost with a connection. */
-  chunkSeq: number;
+  chunkSeq: bigint;
   /** Which stream. */
   stream: OutputStream;
   /** The bytes. At most 64 KiB. */
@@ -380,7 +380,7 @@ export interface Goodbye {
 /** Answer to a `ping`. */
 export interface Pong {
   /** As in the ping. */
-  nonce: number;
+  nonce: bigint;
 }
 
 /** The server took the host in. */
@@ -404,7 +404,7 @@ export interface Welcome {
     | Duration
     | undefined;
   /** The largest frame that the server takes, in bytes. */
-  maxFrameBytes: number;
+  maxFrameBytes: bigint;
   /** A verdict on each call in hand, in the order of `hello`. */
   calls: CallVerdict[];
 }
@@ -526,7 +526,7 @@ export interface InputSelection {
 /** Answer with `pong`. */
 export interface Ping {
   /** To be sent back. */
-  nonce: number;
+  nonce: bigint;
 }
 
 /** Connect again, then let this stream end. Calls in hand go on. */
@@ -1091,9 +1091,9 @@ function createBaseHello(): Hello {
     hostId: "",
     sdk: "",
     capabilities: [],
-    maxFrameBytes: 0,
+    maxFrameBytes: 0n,
     callsInHand: [],
-    initialCredit: 0,
+    initialCredit: 0n,
     labels: {},
   };
 }
@@ -1112,13 +1112,19 @@ export const Hello: MessageFns<Hello> = {
     for (const v of message.capabilities) {
       Capability.encode(v!, writer.uint32(34).fork()).join();
     }
-    if (message.maxFrameBytes !== 0) {
+    if (message.maxFrameBytes !== 0n) {
+      if (BigInt.asUintN(64, message.maxFrameBytes) !== message.maxFrameBytes) {
+        throw new globalThis.Error("value provided for field message.maxFrameBytes of type uint64 too large");
+      }
       writer.uint32(40).uint64(message.maxFrameBytes);
     }
     for (const v of message.callsInHand) {
       CallInHand.encode(v!, writer.uint32(50).fork()).join();
     }
-    if (message.initialCredit !== 0) {
+    if (message.initialCredit !== 0n) {
+      if (BigInt.asUintN(64, message.initialCredit) !== message.initialCredit) {
+        throw new globalThis.Error("value provided for field message.initialCredit of type uint64 too large");
+      }
       writer.uint32(56).uint64(message.initialCredit);
     }
     globalThis.Object.entries(message.labels).forEach(([key, value]: [string, string]) => {
@@ -1177,7 +1183,7 @@ export const Hello: MessageFns<Hello> = {
               break;
             }
 
-            message.maxFrameBytes = longToNumber(reader.uint64());
+            message.maxFrameBytes = reader.uint64() as bigint;
             continue;
           }
           case 6: {
@@ -1193,7 +1199,7 @@ export const Hello: MessageFns<Hello> = {
               break;
             }
 
-            message.initialCredit = longToNumber(reader.uint64());
+            message.initialCredit = reader.uint64() as bigint;
             continue;
           }
           case 8: {
@@ -1228,9 +1234,13 @@ export const Hello: MessageFns<Hello> = {
     message.hostId = object.hostId ?? "";
     message.sdk = object.sdk ?? "";
     message.capabilities = object.capabilities?.map((e) => Capability.fromPartial(e)) || [];
-    message.maxFrameBytes = object.maxFrameBytes ?? 0;
+    message.maxFrameBytes = (object.maxFrameBytes !== undefined && object.maxFrameBytes !== null)
+      ? BigInt(object.maxFrameBytes)
+      : 0n;
     message.callsInHand = object.callsInHand?.map((e) => CallInHand.fromPartial(e)) || [];
-    message.initialCredit = object.initialCredit ?? 0;
+    message.initialCredit = (object.initialCredit !== undefined && object.initialCredit !== null)
+      ? BigInt(object.initialCredit)
+      : 0n;
     message.labels = (globalThis.Object.entries(object.labels ?? {}) as [string, string][]).reduce(
       (acc: { [key: string]: string }, [key, value]: [string, string]) => {
         if (value !== undefined) {
@@ -1522,12 +1532,15 @@ export const UpdateTools: MessageFns<UpdateTools> = {
 };
 
 function createBaseCredit(): Credit {
-  return { total: 0 };
+  return { total: 0n };
 }
 
 export const Credit: MessageFns<Credit> = {
   encode(message: Credit, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
-    if (message.total !== 0) {
+    if (message.total !== 0n) {
+      if (BigInt.asUintN(64, message.total) !== message.total) {
+        throw new globalThis.Error("value provided for field message.total of type uint64 too large");
+      }
       writer.uint32(8).uint64(message.total);
     }
     return writer;
@@ -1551,7 +1564,7 @@ export const Credit: MessageFns<Credit> = {
               break;
             }
 
-            message.total = longToNumber(reader.uint64());
+            message.total = reader.uint64() as bigint;
             continue;
           }
         }
@@ -1571,7 +1584,7 @@ export const Credit: MessageFns<Credit> = {
   },
   fromPartial(object: DeepPartial<Credit>): Credit {
     const message = createBaseCredit();
-    message.total = object.total ?? 0;
+    message.total = (object.total !== undefined && object.total !== null) ? BigInt(object.total) : 0n;
     return message;
   },
 };
@@ -1960,7 +1973,7 @@ export const Progress: MessageFns<Progress> = {
 };
 
 function createBaseOutputChunk(): OutputChunk {
-  return { callId: "", attempt: 0, chunkSeq: 0, stream: 0, data: Buffer.alloc(0) };
+  return { callId: "", attempt: 0, chunkSeq: 0n, stream: 0, data: Buffer.alloc(0) };
 }
 
 export const OutputChunk: MessageFns<OutputChunk> = {
@@ -1971,7 +1984,10 @@ export const OutputChunk: MessageFns<OutputChunk> = {
     if (message.attempt !== 0) {
       writer.uint32(16).uint32(message.attempt);
     }
-    if (message.chunkSeq !== 0) {
+    if (message.chunkSeq !== 0n) {
+      if (BigInt.asUintN(64, message.chunkSeq) !== message.chunkSeq) {
+        throw new globalThis.Error("value provided for field message.chunkSeq of type uint64 too large");
+      }
       writer.uint32(24).uint64(message.chunkSeq);
     }
     if (message.stream !== 0) {
@@ -2017,7 +2033,7 @@ export const OutputChunk: MessageFns<OutputChunk> = {
               break;
             }
 
-            message.chunkSeq = longToNumber(reader.uint64());
+            message.chunkSeq = reader.uint64() as bigint;
             continue;
           }
           case 4: {
@@ -2055,7 +2071,7 @@ export const OutputChunk: MessageFns<OutputChunk> = {
     const message = createBaseOutputChunk();
     message.callId = object.callId ?? "";
     message.attempt = object.attempt ?? 0;
-    message.chunkSeq = object.chunkSeq ?? 0;
+    message.chunkSeq = (object.chunkSeq !== undefined && object.chunkSeq !== null) ? BigInt(object.chunkSeq) : 0n;
     message.stream = object.stream ?? 0;
     message.data = object.data ?? Buffer.alloc(0);
     return message;
@@ -2599,12 +2615,15 @@ export const Goodbye: MessageFns<Goodbye> = {
 };
 
 function createBasePong(): Pong {
-  return { nonce: 0 };
+  return { nonce: 0n };
 }
 
 export const Pong: MessageFns<Pong> = {
   encode(message: Pong, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
-    if (message.nonce !== 0) {
+    if (message.nonce !== 0n) {
+      if (BigInt.asUintN(64, message.nonce) !== message.nonce) {
+        throw new globalThis.Error("value provided for field message.nonce of type uint64 too large");
+      }
       writer.uint32(8).uint64(message.nonce);
     }
     return writer;
@@ -2628,7 +2647,7 @@ export const Pong: MessageFns<Pong> = {
               break;
             }
 
-            message.nonce = longToNumber(reader.uint64());
+            message.nonce = reader.uint64() as bigint;
             continue;
           }
         }
@@ -2648,7 +2667,7 @@ export const Pong: MessageFns<Pong> = {
   },
   fromPartial(object: DeepPartial<Pong>): Pong {
     const message = createBasePong();
-    message.nonce = object.nonce ?? 0;
+    message.nonce = (object.nonce !== undefined && object.nonce !== null) ? BigInt(object.nonce) : 0n;
     return message;
   },
 };
@@ -2661,7 +2680,7 @@ function createBaseWelcome(): Welcome {
     heartbeatInterval: undefined,
     leaseTimeout: undefined,
     gracePeriod: undefined,
-    maxFrameBytes: 0,
+    maxFrameBytes: 0n,
     calls: [],
   };
 }
@@ -2686,7 +2705,10 @@ export const Welcome: MessageFns<Welcome> = {
     if (message.gracePeriod !== undefined) {
       Duration.encode(message.gracePeriod, writer.uint32(50).fork()).join();
     }
-    if (message.maxFrameBytes !== 0) {
+    if (message.maxFrameBytes !== 0n) {
+      if (BigInt.asUintN(64, message.maxFrameBytes) !== message.maxFrameBytes) {
+        throw new globalThis.Error("value provided for field message.maxFrameBytes of type uint64 too large");
+      }
       writer.uint32(56).uint64(message.maxFrameBytes);
     }
     for (const v of message.calls) {
@@ -2761,7 +2783,7 @@ export const Welcome: MessageFns<Welcome> = {
               break;
             }
 
-            message.maxFrameBytes = longToNumber(reader.uint64());
+            message.maxFrameBytes = reader.uint64() as bigint;
             continue;
           }
           case 8: {
@@ -2801,7 +2823,9 @@ export const Welcome: MessageFns<Welcome> = {
     message.gracePeriod = (object.gracePeriod !== undefined && object.gracePeriod !== null)
       ? Duration.fromPartial(object.gracePeriod)
       : undefined;
-    message.maxFrameBytes = object.maxFrameBytes ?? 0;
+    message.maxFrameBytes = (object.maxFrameBytes !== undefined && object.maxFrameBytes !== null)
+      ? BigInt(object.maxFrameBytes)
+      : 0n;
     message.calls = object.calls?.map((e) => CallVerdict.fromPartial(e)) || [];
     return message;
   },
@@ -3637,12 +3661,15 @@ export const InputSelection: MessageFns<InputSelection> = {
 };
 
 function createBasePing(): Ping {
-  return { nonce: 0 };
+  return { nonce: 0n };
 }
 
 export const Ping: MessageFns<Ping> = {
   encode(message: Ping, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
-    if (message.nonce !== 0) {
+    if (message.nonce !== 0n) {
+      if (BigInt.asUintN(64, message.nonce) !== message.nonce) {
+        throw new globalThis.Error("value provided for field message.nonce of type uint64 too large");
+      }
       writer.uint32(8).uint64(message.nonce);
     }
     return writer;
@@ -3666,7 +3693,7 @@ export const Ping: MessageFns<Ping> = {
               break;
             }
 
-            message.nonce = longToNumber(reader.uint64());
+            message.nonce = reader.uint64() as bigint;
             continue;
           }
         }
@@ -3686,7 +3713,7 @@ export const Ping: MessageFns<Ping> = {
   },
   fromPartial(object: DeepPartial<Ping>): Ping {
     const message = createBasePing();
-    message.nonce = object.nonce ?? 0;
+    message.nonce = (object.nonce !== undefined && object.nonce !== null) ? BigInt(object.nonce) : 0n;
     return message;
   },
 };
@@ -4076,36 +4103,25 @@ export const ToolHostClient = makeGenericClientConstructor(ToolHostService, "age
   serviceName: string;
 };
 
-type Builtin = Date | Function | Uint8Array | string | number | boolean | undefined;
+type Builtin = Date | Function | Uint8Array | string | number | boolean | bigint | undefined;
 
-export type DeepPartial<T> = T extends Builtin ? T
-  : T extends globalThis.Array<infer U> ? globalThis.Array<DeepPartial<U>>
+export type DeepPartial<T> = T extends bigint ? string | number | bigint
+  : T extends Builtin ? T : T extends globalThis.Array<infer U> ? globalThis.Array<DeepPartial<U>>
   : T extends ReadonlyArray<infer U> ? ReadonlyArray<DeepPartial<U>>
   : T extends { $case: string; value: unknown } ? { $case: T["$case"]; value?: DeepPartial<T["value"]> }
   : T extends {} ? { [K in keyof T]?: DeepPartial<T[K]> }
   : Partial<T>;
 
 function toTimestamp(date: Date): Timestamp {
-  const seconds = Math.trunc(date.getTime() / 1_000);
+  const seconds = BigInt(Math.trunc(date.getTime() / 1_000));
   const nanos = (date.getTime() % 1_000) * 1_000_000;
   return { seconds, nanos };
 }
 
 function fromTimestamp(t: Timestamp): Date {
-  let millis = (t.seconds || 0) * 1_000;
+  let millis = (globalThis.Number(t.seconds.toString()) || 0) * 1_000;
   millis += (t.nanos || 0) / 1_000_000;
   return new globalThis.Date(millis);
-}
-
-function longToNumber(int64: { toString(): string }): number {
-  const num = globalThis.Number(int64.toString());
-  if (num > globalThis.Number.MAX_SAFE_INTEGER) {
-    throw new globalThis.Error("Value is larger than Number.MAX_SAFE_INTEGER");
-  }
-  if (num < globalThis.Number.MIN_SAFE_INTEGER) {
-    throw new globalThis.Error("Value is smaller than Number.MIN_SAFE_INTEGER");
-  }
-  return num;
 }
 
 export interface MessageFns<T> {

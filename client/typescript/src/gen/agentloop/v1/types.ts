@@ -348,15 +348,15 @@ export interface ToolResult {
 /** Tokens, as the provider counts them. */
 export interface Usage {
   /** Everything sent to the model, cached or not. */
-  inputTokens: number;
+  inputTokens: bigint;
   /** Everything the model wrote, reasoning included. */
-  outputTokens: number;
+  outputTokens: bigint;
   /** Of the input: read from the provider's cache. */
-  cachedInputTokens: number;
+  cachedInputTokens: bigint;
   /** Of the input: written to the provider's cache. */
-  cacheWriteTokens: number;
+  cacheWriteTokens: bigint;
   /** Of the output: reasoning. */
-  reasoningTokens: number;
+  reasoningTokens: bigint;
 }
 
 /** Why a run failed or was aborted, or what holds it up. */
@@ -416,11 +416,11 @@ export interface LoopLimits {
     | undefined;
   /** Input and output tokens together. Default: no bound. */
   maxTokens?:
-    | number
+    | bigint
     | undefined;
   /** Cost in millionths of the currency of the configured prices. Default: no bound. */
   maxCostMicros?:
-    | number
+    | bigint
     | undefined;
   /** Tool calls in a row that end in an error. Default: no bound. */
   maxConsecutiveFailures?:
@@ -1195,24 +1195,39 @@ export const ToolResult: MessageFns<ToolResult> = {
 };
 
 function createBaseUsage(): Usage {
-  return { inputTokens: 0, outputTokens: 0, cachedInputTokens: 0, cacheWriteTokens: 0, reasoningTokens: 0 };
+  return { inputTokens: 0n, outputTokens: 0n, cachedInputTokens: 0n, cacheWriteTokens: 0n, reasoningTokens: 0n };
 }
 
 export const Usage: MessageFns<Usage> = {
   encode(message: Usage, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
-    if (message.inputTokens !== 0) {
+    if (message.inputTokens !== 0n) {
+      if (BigInt.asUintN(64, message.inputTokens) !== message.inputTokens) {
+        throw new globalThis.Error("value provided for field message.inputTokens of type uint64 too large");
+      }
       writer.uint32(8).uint64(message.inputTokens);
     }
-    if (message.outputTokens !== 0) {
+    if (message.outputTokens !== 0n) {
+      if (BigInt.asUintN(64, message.outputTokens) !== message.outputTokens) {
+        throw new globalThis.Error("value provided for field message.outputTokens of type uint64 too large");
+      }
       writer.uint32(16).uint64(message.outputTokens);
     }
-    if (message.cachedInputTokens !== 0) {
+    if (message.cachedInputTokens !== 0n) {
+      if (BigInt.asUintN(64, message.cachedInputTokens) !== message.cachedInputTokens) {
+        throw new globalThis.Error("value provided for field message.cachedInputTokens of type uint64 too large");
+      }
       writer.uint32(24).uint64(message.cachedInputTokens);
     }
-    if (message.cacheWriteTokens !== 0) {
+    if (message.cacheWriteTokens !== 0n) {
+      if (BigInt.asUintN(64, message.cacheWriteTokens) !== message.cacheWriteTokens) {
+        throw new globalThis.Error("value provided for field message.cacheWriteTokens of type uint64 too large");
+      }
       writer.uint32(32).uint64(message.cacheWriteTokens);
     }
-    if (message.reasoningTokens !== 0) {
+    if (message.reasoningTokens !== 0n) {
+      if (BigInt.asUintN(64, message.reasoningTokens) !== message.reasoningTokens) {
+        throw new globalThis.Error("value provided for field message.reasoningTokens of type uint64 too large");
+      }
       writer.uint32(40).uint64(message.reasoningTokens);
     }
     return writer;
@@ -1236,7 +1251,7 @@ export const Usage: MessageFns<Usage> = {
               break;
             }
 
-            message.inputTokens = longToNumber(reader.uint64());
+            message.inputTokens = reader.uint64() as bigint;
             continue;
           }
           case 2: {
@@ -1244,7 +1259,7 @@ export const Usage: MessageFns<Usage> = {
               break;
             }
 
-            message.outputTokens = longToNumber(reader.uint64());
+            message.outputTokens = reader.uint64() as bigint;
             continue;
           }
           case 3: {
@@ -1252,7 +1267,7 @@ export const Usage: MessageFns<Usage> = {
               break;
             }
 
-            message.cachedInputTokens = longToNumber(reader.uint64());
+            message.cachedInputTokens = reader.uint64() as bigint;
             continue;
           }
           case 4: {
@@ -1260,7 +1275,7 @@ export const Usage: MessageFns<Usage> = {
               break;
             }
 
-            message.cacheWriteTokens = longToNumber(reader.uint64());
+            message.cacheWriteTokens = reader.uint64() as bigint;
             continue;
           }
           case 5: {
@@ -1268,7 +1283,7 @@ export const Usage: MessageFns<Usage> = {
               break;
             }
 
-            message.reasoningTokens = longToNumber(reader.uint64());
+            message.reasoningTokens = reader.uint64() as bigint;
             continue;
           }
         }
@@ -1288,11 +1303,21 @@ export const Usage: MessageFns<Usage> = {
   },
   fromPartial(object: DeepPartial<Usage>): Usage {
     const message = createBaseUsage();
-    message.inputTokens = object.inputTokens ?? 0;
-    message.outputTokens = object.outputTokens ?? 0;
-    message.cachedInputTokens = object.cachedInputTokens ?? 0;
-    message.cacheWriteTokens = object.cacheWriteTokens ?? 0;
-    message.reasoningTokens = object.reasoningTokens ?? 0;
+    message.inputTokens = (object.inputTokens !== undefined && object.inputTokens !== null)
+      ? BigInt(object.inputTokens)
+      : 0n;
+    message.outputTokens = (object.outputTokens !== undefined && object.outputTokens !== null)
+      ? BigInt(object.outputTokens)
+      : 0n;
+    message.cachedInputTokens = (object.cachedInputTokens !== undefined && object.cachedInputTokens !== null)
+      ? BigInt(object.cachedInputTokens)
+      : 0n;
+    message.cacheWriteTokens = (object.cacheWriteTokens !== undefined && object.cacheWriteTokens !== null)
+      ? BigInt(object.cacheWriteTokens)
+      : 0n;
+    message.reasoningTokens = (object.reasoningTokens !== undefined && object.reasoningTokens !== null)
+      ? BigInt(object.reasoningTokens)
+      : 0n;
     return message;
   },
 };
@@ -1566,9 +1591,15 @@ export const LoopLimits: MessageFns<LoopLimits> = {
       Duration.encode(message.maxRunDuration, writer.uint32(26).fork()).join();
     }
     if (message.maxTokens !== undefined) {
+      if (BigInt.asUintN(64, message.maxTokens) !== message.maxTokens) {
+        throw new globalThis.Error("value provided for field message.maxTokens of type uint64 too large");
+      }
       writer.uint32(32).uint64(message.maxTokens);
     }
     if (message.maxCostMicros !== undefined) {
+      if (BigInt.asUintN(64, message.maxCostMicros) !== message.maxCostMicros) {
+        throw new globalThis.Error("value provided for field message.maxCostMicros of type uint64 too large");
+      }
       writer.uint32(40).uint64(message.maxCostMicros);
     }
     if (message.maxConsecutiveFailures !== undefined) {
@@ -1622,7 +1653,7 @@ export const LoopLimits: MessageFns<LoopLimits> = {
               break;
             }
 
-            message.maxTokens = longToNumber(reader.uint64());
+            message.maxTokens = reader.uint64() as bigint;
             continue;
           }
           case 5: {
@@ -1630,7 +1661,7 @@ export const LoopLimits: MessageFns<LoopLimits> = {
               break;
             }
 
-            message.maxCostMicros = longToNumber(reader.uint64());
+            message.maxCostMicros = reader.uint64() as bigint;
             continue;
           }
           case 6: {
@@ -1671,8 +1702,12 @@ export const LoopLimits: MessageFns<LoopLimits> = {
     message.maxRunDuration = (object.maxRunDuration !== undefined && object.maxRunDuration !== null)
       ? Duration.fromPartial(object.maxRunDuration)
       : undefined;
-    message.maxTokens = object.maxTokens ?? undefined;
-    message.maxCostMicros = object.maxCostMicros ?? undefined;
+    message.maxTokens = (object.maxTokens !== undefined && object.maxTokens !== null)
+      ? BigInt(object.maxTokens)
+      : undefined;
+    message.maxCostMicros = (object.maxCostMicros !== undefined && object.maxCostMicros !== null)
+      ? BigInt(object.maxCostMicros)
+      : undefined;
     message.maxConsecutiveFailures = object.maxConsecutiveFailures ?? undefined;
     message.maxRepeatedCalls = object.maxRepeatedCalls ?? undefined;
     return message;
@@ -3140,36 +3175,25 @@ export const Withdrawn: MessageFns<Withdrawn> = {
   },
 };
 
-type Builtin = Date | Function | Uint8Array | string | number | boolean | undefined;
+type Builtin = Date | Function | Uint8Array | string | number | boolean | bigint | undefined;
 
-export type DeepPartial<T> = T extends Builtin ? T
-  : T extends globalThis.Array<infer U> ? globalThis.Array<DeepPartial<U>>
+export type DeepPartial<T> = T extends bigint ? string | number | bigint
+  : T extends Builtin ? T : T extends globalThis.Array<infer U> ? globalThis.Array<DeepPartial<U>>
   : T extends ReadonlyArray<infer U> ? ReadonlyArray<DeepPartial<U>>
   : T extends { $case: string; value: unknown } ? { $case: T["$case"]; value?: DeepPartial<T["value"]> }
   : T extends {} ? { [K in keyof T]?: DeepPartial<T[K]> }
   : Partial<T>;
 
 function toTimestamp(date: Date): Timestamp {
-  const seconds = Math.trunc(date.getTime() / 1_000);
+  const seconds = BigInt(Math.trunc(date.getTime() / 1_000));
   const nanos = (date.getTime() % 1_000) * 1_000_000;
   return { seconds, nanos };
 }
 
 function fromTimestamp(t: Timestamp): Date {
-  let millis = (t.seconds || 0) * 1_000;
+  let millis = (globalThis.Number(t.seconds.toString()) || 0) * 1_000;
   millis += (t.nanos || 0) / 1_000_000;
   return new globalThis.Date(millis);
-}
-
-function longToNumber(int64: { toString(): string }): number {
-  const num = globalThis.Number(int64.toString());
-  if (num > globalThis.Number.MAX_SAFE_INTEGER) {
-    throw new globalThis.Error("Value is larger than Number.MAX_SAFE_INTEGER");
-  }
-  if (num < globalThis.Number.MIN_SAFE_INTEGER) {
-    throw new globalThis.Error("Value is smaller than Number.MIN_SAFE_INTEGER");
-  }
-  return num;
 }
 
 export interface MessageFns<T> {
