@@ -1,3 +1,4 @@
 //! The agent loop as a gRPC service.
 
 pub mod model;
+pub mod store;

@@ -11,3 +11,5 @@ pub mod message;
 pub mod tool;
 
 pub mod context;
+
+pub mod run;
