@@ -64,11 +64,9 @@ pub trait Tools: Send + Sync + 'static {
     /// period [`CallNews::Lost`] follows.
     fn reclaim(&self, owner: &CallOwner, call: &CallId, offer: Offer);
 
-    /// Tells the host to stop, at once.
+    /// The call is settled otherwise: tells the host to stop, at once. Of a call whose answer is being recorded, or
+    /// that no host has, this only forgets it.
     fn cancel(&self, call: &CallId, attempt: u32, reason: &str);
-
-    /// The call's result is recorded: tells the host, and forgets the call.
-    fn recorded(&self, call: &CallId, attempt: u32);
 
     /// Forgets every call of a run, whatever its state: its task ended. Hosts keep working; what they send later goes
     /// through [`CallSink::finished`] as news of an unknown call.

@@ -51,13 +51,6 @@ pub enum Effect {
         /// For people.
         reason: &'static str,
     },
-    /// Tell the host that its result is recorded. Leads to nothing.
-    AckResult {
-        /// The call.
-        slot: CallSlot,
-        /// Which try.
-        attempt: u32,
-    },
 }
 
 /// A call on its way to a host.
