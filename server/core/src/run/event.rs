@@ -57,6 +57,9 @@ pub enum Event {
         model_call: u32,
         /// Which try, from 1.
         attempt: u32,
+        /// The first try that counts against the retries: a restart or an operator gives a fresh set.
+        #[serde(default = "one", skip_serializing_if = "is_one")]
+        first_counted: u32,
         /// What it reads.
         last_entry: EntryNo,
     },
@@ -305,6 +308,15 @@ impl Event {
             Self::Finished { .. } => "finished",
         }
     }
+}
+
+fn one() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
+fn is_one(number: &u32) -> bool {
+    *number == 1
 }
 
 /// Bytes as lower-case hex, so that a journal stays readable with any SQL shell.

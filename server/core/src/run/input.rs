@@ -108,8 +108,10 @@ pub enum Input {
         /// Who.
         by: String,
     },
-    /// The time that the machine named has come.
+    /// The time that [`crate::run::machine::Machine::deadline`] named has come.
     DeadlinePassed,
+    /// A new owner has replayed the journal, and takes over what was under way.
+    Recovered,
 }
 
 /// What a run is started with.
