@@ -1,5 +1,12 @@
 //! The agent loop as a gRPC service.
 
+pub mod clock;
+pub mod ids;
+pub mod lifecycle;
+pub mod telemetry;
+
 pub mod model;
 pub mod store;
 pub mod tool;
+
+pub mod engine;

@@ -141,7 +141,12 @@ impl Machine {
     /// What changed in what is wanted: new wishes, and an end to old ones.
     fn ask(&mut self, now: Timestamp) -> Vec<Effect> {
         let wanted = self.wanted(now);
-        let over = self.asked.keys().filter(|key| !wanted.contains_key(key)).filter_map(withdraw);
+        // A host that was found is not to be let go of: the offer follows.
+        let found = |key: &Key| match *key {
+            Key::Seek { slot, attempt } => wanted.contains_key(&Key::Call { slot, attempt }),
+            Key::Model { .. } | Key::Call { .. } => false,
+        };
+        let over = self.asked.keys().filter(|key| !wanted.contains_key(key) && !found(key)).map(withdraw);
         let fresh = wanted.iter().filter(|(key, _)| !self.asked.contains_key(key));
         let effects = over.chain(fresh.map(|(_, effect)| effect.clone())).collect();
         self.asked = wanted;
@@ -213,14 +218,14 @@ fn reclaim(effect: Effect) -> Effect {
     }
 }
 
-fn withdraw(key: &Key) -> Option<Effect> {
-    Some(match *key {
+fn withdraw(key: &Key) -> Effect {
+    match *key {
         Key::Model { number, attempt } => Effect::StopModel { model_call: number, attempt },
         Key::Call { slot, attempt } => {
             Effect::CancelCall { slot, attempt, reason: "the call is settled or given up" }
         }
         Key::Seek { slot, .. } => Effect::StopSeeking { slot },
-    })
+    }
 }
 
 /// One step in the making: the state as it is by now, and the events so far.
