@@ -1,5 +1,7 @@
 //! Language models behind one trait: requests and answers in the core's own terms, vendors hidden.
 
+mod sse;
+
 use std::sync::Arc;
 
 use agentloop_core::agent::{ModelOptions, ModelTimeouts};
