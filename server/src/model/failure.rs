@@ -201,7 +201,9 @@ mod tests {
     #[test]
     fn anthropic_bodies() {
         let body = |kind: &str, message: &str| {
-            format!(r#"{{"type":"error","error":{{"type":"{kind}","message":"{message}"}},"request_id":"r"}}"#)
+            format!(
+                r#"{{"type":"error","error":{{"type":"{kind}","message":"{message}"}},"request_id":"r"}}"#
+            )
         };
         let cases = [
             (Some(529), "overloaded_error", "Overloaded", ModelErrorKind::Unavailable),
@@ -225,15 +227,30 @@ mod tests {
 
     #[test]
     fn bodies_of_local_servers_and_gateways() {
-        check(Some(404), r#"{"error":"model 'x' not found"}"#, ModelErrorKind::BadRequest, "model 'x' not found");
+        check(
+            Some(404),
+            r#"{"error":"model 'x' not found"}"#,
+            ModelErrorKind::BadRequest,
+            "model 'x' not found",
+        );
         check(
             None,
             r#"{"error":{"code":500,"message":"the request exceeds the available context size","type":"server_error"}}"#,
             ModelErrorKind::ContextOverflow,
             "the request exceeds the available context size",
         );
-        check(None, r#"{"error":{"code":429,"message":"slow down"}}"#, ModelErrorKind::RateLimited, "slow down");
-        check(None, r#"{"error":{"code":502,"message":"upstream"}}"#, ModelErrorKind::Unavailable, "upstream");
+        check(
+            None,
+            r#"{"error":{"code":429,"message":"slow down"}}"#,
+            ModelErrorKind::RateLimited,
+            "slow down",
+        );
+        check(
+            None,
+            r#"{"error":{"code":502,"message":"upstream"}}"#,
+            ModelErrorKind::Unavailable,
+            "upstream",
+        );
         check(
             Some(400),
             r#"{"object":"error","message":"This model's maximum context length is 4096 tokens","code":40303}"#,
@@ -247,12 +264,22 @@ mod tests {
             ModelErrorKind::BadRequest,
             r#"{"detail":[{"loc":["body"],"msg":"x"}]}"#,
         );
-        check(Some(400), r#"[{"error":{"code":400,"message":"in a list"}}]"#, ModelErrorKind::BadRequest, "in a list");
+        check(
+            Some(400),
+            r#"[{"error":{"code":400,"message":"in a list"}}]"#,
+            ModelErrorKind::BadRequest,
+            "in a list",
+        );
     }
 
     #[test]
     fn bodies_that_are_no_json() {
-        check(Some(502), "<html>\nBad Gateway</html>", ModelErrorKind::Unavailable, "<html> Bad Gateway</html>");
+        check(
+            Some(502),
+            "<html>\nBad Gateway</html>",
+            ModelErrorKind::Unavailable,
+            "<html> Bad Gateway</html>",
+        );
         check(Some(503), "", ModelErrorKind::Unavailable, "the provider gives no reason");
         check(Some(301), "moved", ModelErrorKind::BadRequest, "moved");
         check(Some(500), "{}", ModelErrorKind::Unavailable, "{}");

@@ -151,10 +151,9 @@ impl ProviderRegistry {
 
 impl Models for ProviderRegistry {
     fn resolve(&self, reference: &str) -> Result<(Arc<dyn Model>, String), UnknownModel> {
-        let found = reference
-            .split_once('/')
-            .filter(|(_, model)| !model.trim().is_empty())
-            .and_then(|(provider, model)| Some((Arc::clone(self.providers.get(provider)?), model.to_owned())));
+        let found = reference.split_once('/').filter(|(_, model)| !model.trim().is_empty()).and_then(
+            |(provider, model)| Some((Arc::clone(self.providers.get(provider)?), model.to_owned())),
+        );
         found.ok_or_else(|| UnknownModel {
             reference: reference.to_owned(),
             configured: match self.names().collect::<Vec<_>>().join(", ") {

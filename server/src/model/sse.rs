@@ -221,7 +221,10 @@ mod tests {
         let push = |text: &str| {
             let mut parser = SseParser::with_max(16);
             let mut events = Vec::new();
-            text.as_bytes().chunks(3).try_for_each(|chunk| parser.push(chunk, &mut events)).map(|()| events.len())
+            text.as_bytes()
+                .chunks(3)
+                .try_for_each(|chunk| parser.push(chunk, &mut events))
+                .map(|()| events.len())
         };
         assert_eq!(push("data: 0123456789\n\ndata: 0123456789\n\n"), Ok(2));
         assert_eq!(push("data: 0123456789a"), Err(EventTooLarge(16)));

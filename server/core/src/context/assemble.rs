@@ -106,7 +106,8 @@ impl Assembler {
     /// # Errors
     /// When the model never said that it was done.
     pub fn finish(mut self) -> Result<Finished, AssembleError> {
-        let reason = self.finish.take().ok_or(AssembleError::Malformed("the answer ends before it is finished"))?;
+        let reason =
+            self.finish.take().ok_or(AssembleError::Malformed("the answer ends before it is finished"))?;
         let finish_reason = match (reason, self.calls.is_empty()) {
             (FinishReason::Stop, false) => FinishReason::ToolCalls,
             (FinishReason::ToolCalls, true) => FinishReason::Stop,
@@ -266,10 +267,7 @@ mod tests {
         Delta::Reasoning { text: text.to_owned() }
     }
     fn end(signature: Option<&str>, redacted: Option<&str>) -> Delta {
-        Delta::ReasoningEnd {
-            signature: signature.map(str::to_owned),
-            redacted: redacted.map(str::to_owned),
-        }
+        Delta::ReasoningEnd { signature: signature.map(str::to_owned), redacted: redacted.map(str::to_owned) }
     }
     fn start(index: u32, id: Option<&str>, name: &str) -> Delta {
         Delta::ToolCallStart { index, provider_id: id.map(str::to_owned), name: name.to_owned() }
@@ -498,8 +496,7 @@ mod tests {
             too_large(calls.collect()),
             AssembleError::TooLarge { max: CALLS_PER_MESSAGE_MAX, unit: "tool calls" }
         );
-        let parts =
-            (0..=PARTS_PER_MESSAGE_MAX).map(|i| if i % 2 == 0 { text("t") } else { reasoning("r") });
+        let parts = (0..=PARTS_PER_MESSAGE_MAX).map(|i| if i % 2 == 0 { text("t") } else { reasoning("r") });
         assert_eq!(
             too_large(parts.collect()),
             AssembleError::TooLarge { max: PARTS_PER_MESSAGE_MAX, unit: "parts" }
@@ -516,9 +513,7 @@ mod tests {
         };
         let cut_one = |delta: &Delta| -> Vec<Delta> {
             match delta {
-                Delta::Text { text } => {
-                    pieces(text).into_iter().map(|text| Delta::Text { text }).collect()
-                }
+                Delta::Text { text } => pieces(text).into_iter().map(|text| Delta::Text { text }).collect(),
                 Delta::Reasoning { text } => {
                     pieces(text).into_iter().map(|text| Delta::Reasoning { text }).collect()
                 }

@@ -32,13 +32,13 @@ fn check_error(lines: &[&str], kind: ModelErrorKind, message: &str) {
 
 const START: &str = r#"{"type":"message_start","message":{"id":"m","usage":{"input_tokens":3,"output_tokens":1,"cache_read_input_tokens":100,"cache_creation_input_tokens":20}}}"#;
 const PING: &str = r#"{"type":"ping"}"#;
-const END_TURN: &str =
-    r#"{"type":"message_delta","delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"output_tokens":15}}"#;
+const END_TURN: &str = r#"{"type":"message_delta","delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"output_tokens":15}}"#;
 const TOOL_USE: &str =
     r#"{"type":"message_delta","delta":{"stop_reason":"tool_use"},"usage":{"output_tokens":15}}"#;
 const STOP: &str = r#"{"type":"message_stop"}"#;
 const TEXT: &str = r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}"#;
-const HELLO: &str = r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hello"}}"#;
+const HELLO: &str =
+    r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hello"}}"#;
 const TEXT_END: &str = r#"{"type":"content_block_stop","index":0}"#;
 
 #[test]
@@ -150,7 +150,11 @@ fn ends_of_all_kinds() {
         check_error(lines, ModelErrorKind::Malformed, cut);
     }
     let open_call = r#"{"type":"content_block_start","index":1,"content_block":{"type":"tool_use","id":"t","name":"f","input":{}}}"#;
-    check_error(&[START, open_call, TOOL_USE], ModelErrorKind::Malformed, "the stream ends inside a tool call");
+    check_error(
+        &[START, open_call, TOOL_USE],
+        ModelErrorKind::Malformed,
+        "the stream ends inside a tool call",
+    );
 }
 
 #[test]
@@ -191,7 +195,11 @@ fn errors_inside_the_stream() {
         ("overloaded_error", "Overloaded", ModelErrorKind::Unavailable),
         ("api_error", "Internal server error", ModelErrorKind::Unavailable),
         ("rate_limit_error", "slow", ModelErrorKind::RateLimited),
-        ("invalid_request_error", "prompt is too long: 2 tokens > 1 maximum", ModelErrorKind::ContextOverflow),
+        (
+            "invalid_request_error",
+            "prompt is too long: 2 tokens > 1 maximum",
+            ModelErrorKind::ContextOverflow,
+        ),
     ];
     for (code, message, kind) in cases {
         let data = format!(r#"{{"type":"error","error":{{"type":"{code}","message":"{message}"}}}}"#);
@@ -201,7 +209,8 @@ fn errors_inside_the_stream() {
 
 #[test]
 fn what_contradicts_the_protocol_is_malformed() {
-    let stray = r#"{"type":"content_block_delta","index":5,"delta":{"type":"input_json_delta","partial_json":"{}"}}"#;
+    let stray =
+        r#"{"type":"content_block_delta","index":5,"delta":{"type":"input_json_delta","partial_json":"{}"}}"#;
     assert_eq!(decode(&[START, stray]).unwrap_err().kind, ModelErrorKind::Malformed);
     assert_eq!(decode(&["{"]).unwrap_err().kind, ModelErrorKind::Malformed);
 }
@@ -209,7 +218,9 @@ fn what_contradicts_the_protocol_is_malformed() {
 #[test]
 fn blocks_and_calls_are_bounded() {
     let open = |kind: &str| {
-        format!(r#"{{"type":"content_block_start","index":0,"content_block":{{"type":"{kind}","name":"f"}}}}"#)
+        format!(
+            r#"{{"type":"content_block_start","index":0,"content_block":{{"type":"{kind}","name":"f"}}}}"#
+        )
     };
     for (kind, max) in [("text", PARTS_PER_MESSAGE_MAX), ("tool_use", CALLS_PER_MESSAGE_MAX)] {
         let open = open(kind);

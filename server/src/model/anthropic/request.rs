@@ -70,7 +70,8 @@ fn options(
         options.tool_choice = None;
     }
     let may_think = thoughts == Thoughts::Keep;
-    let plan = plan(&request.model, &options, dialect.options.thinking, dialect.default_max_tokens, may_think);
+    let plan =
+        plan(&request.model, &options, dialect.options.thinking, dialect.default_max_tokens, may_think);
     body["max_tokens"] = json!(plan.max_tokens);
     if let Some(thinking) = plan.thinking {
         body["thinking"] = thinking;
@@ -79,7 +80,8 @@ fn options(
         body["output_config"]["effort"] = json!(effort);
     }
     if let Some(response) = &options.response_schema {
-        body["output_config"]["format"] = json!({ "type": "json_schema", "schema": response_schema(response)? });
+        body["output_config"]["format"] =
+            json!({ "type": "json_schema", "schema": response_schema(response)? });
     }
     if let Some(temperature) = plan.temperature {
         body["temperature"] = json!(temperature);

@@ -93,7 +93,10 @@ fn effort_and_format_share_their_place() {
     request.options.response_schema =
         Some(ResponseSchema { name: "r".to_owned(), schema: "{}".to_owned(), strict: false });
     let body = sent(&request, &uncached());
-    assert_eq!(body["output_config"], json!({"effort": "medium", "format": {"type": "json_schema", "schema": {}}}));
+    assert_eq!(
+        body["output_config"],
+        json!({"effort": "medium", "format": {"type": "json_schema", "schema": {}}})
+    );
     assert_eq!(body["thinking"], json!({"type": "adaptive", "display": "summarized"}));
 }
 
@@ -208,7 +211,10 @@ fn system_messages() {
     let mut request = request(vec![system("first"), user("hi"), system("late")]);
     request.system_prompt = "be good".to_owned();
     let body = sent(&request, &uncached());
-    assert_eq!(body["system"], json!([{"type": "text", "text": "be good"}, {"type": "text", "text": "first"}]));
+    assert_eq!(
+        body["system"],
+        json!([{"type": "text", "text": "be good"}, {"type": "text", "text": "first"}])
+    );
     assert_eq!(body["messages"][0]["content"][1]["text"], json!("<system>\nlate\n</system>"));
 }
 
@@ -239,7 +245,12 @@ fn the_cache_mark_moves_to_the_last_block() {
     let marked = |messages: Vec<Message>| {
         let body = sent(&request(messages), &cached());
         let last = body["messages"].as_array().unwrap().last().unwrap().clone();
-        last["content"].as_array().unwrap().iter().map(|block| block.get("cache_control").is_some()).collect::<Vec<_>>()
+        last["content"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|block| block.get("cache_control").is_some())
+            .collect::<Vec<_>>()
     };
     let calls = || assistant(vec![call("a", "f", "{}"), call("b", "f", "{}")]);
     let results = || ["a", "b"].map(|id| result(id, ToolStatus::Succeeded, "x", vec![]));
@@ -250,7 +261,8 @@ fn the_cache_mark_moves_to_the_last_block() {
 
 #[test]
 fn thoughts_can_be_dropped() {
-    let mut request = request(vec![user("x"), assistant(vec![reasoning("t", Some("s"), None), call("a", "f", "{}")])]);
+    let mut request =
+        request(vec![user("x"), assistant(vec![reasoning("t", Some("s"), None), call("a", "f", "{}")])]);
     request.options.reasoning_effort = Some(ReasoningEffort::High);
     let body = body(&request, &uncached(), Thoughts::Drop).unwrap();
     assert_eq!(body["messages"][1]["content"].as_array().unwrap().len(), 1);

@@ -208,7 +208,8 @@ mod tests {
 
     #[test]
     fn the_style_can_be_given() {
-        let options = ModelOptions { reasoning_effort: Some(ReasoningEffort::Low), ..ModelOptions::default() };
+        let options =
+            ModelOptions { reasoning_effort: Some(ReasoningEffort::Low), ..ModelOptions::default() };
         let thinking = |model: &str, style| plan(model, &options, style, None, true).thinking;
         assert_eq!(thinking("alias", ThinkingStyle::Adaptive), Some(json!({"type": "adaptive"})));
         assert_eq!(
@@ -273,7 +274,8 @@ mod tests {
 
     #[test]
     fn a_history_without_its_thoughts_is_not_thought_about_by_budget() {
-        let options = ModelOptions { reasoning_effort: Some(ReasoningEffort::Low), ..ModelOptions::default() };
+        let options =
+            ModelOptions { reasoning_effort: Some(ReasoningEffort::Low), ..ModelOptions::default() };
         assert_eq!(plan("claude-haiku-4-5", &options, ThinkingStyle::Auto, None, false).thinking, None);
         assert!(plan("claude-opus-5", &options, ThinkingStyle::Auto, None, false).thinking.is_some());
     }

@@ -133,7 +133,9 @@ impl<D: Decoder> Exchange<D> {
             Content::Json => Err(unstreamed(response, clock).await),
             Content::Other(what) => Err(ModelError {
                 status: Some(response.status().as_u16()),
-                ..ModelError::malformed(format!("the answer is {what}, not an event stream; is base_url right?"))
+                ..ModelError::malformed(format!(
+                    "the answer is {what}, not an event stream; is base_url right?"
+                ))
             }),
         }
     }

@@ -70,8 +70,9 @@ mod tests {
 
     #[test]
     fn waits() {
-        let date = ("date", "Sun, 06 Nov 1994 08:49:37 GMT");
-        let cases: [(&[(&'static str, &'static str)], Option<u64>); 13] = [
+        const DATE: (&str, &str) = ("date", "Sun, 06 Nov 1994 08:49:37 GMT");
+        type Case = (&'static [(&'static str, &'static str)], Option<u64>);
+        let cases: [Case; 13] = [
             (&[], None),
             (&[("retry-after", "2")], Some(2_000)),
             (&[("retry-after", " 0.5 ")], Some(500)),
@@ -82,8 +83,8 @@ mod tests {
             (&[("retry-after", "99999999999999999999")], Some(RETRY_AFTER_MAX.0)),
             (&[("retry-after-ms", "150"), ("retry-after", "1")], Some(150)),
             (&[("retry-after-ms", "x"), ("retry-after", "1")], Some(1_000)),
-            (&[("retry-after", "Sun, 06 Nov 1994 08:49:47 GMT"), date], Some(10_000)),
-            (&[("retry-after", "Sun, 06 Nov 1994 08:49:27 GMT"), date], Some(0)),
+            (&[("retry-after", "Sun, 06 Nov 1994 08:49:47 GMT"), DATE], Some(10_000)),
+            (&[("retry-after", "Sun, 06 Nov 1994 08:49:27 GMT"), DATE], Some(0)),
             (&[("retry-after", "Sun, 06 Nov 1994 08:49:47 GMT")], None),
         ];
         for (given, expected) in cases {

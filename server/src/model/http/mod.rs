@@ -3,6 +3,7 @@
 mod exchange;
 mod headers;
 
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -81,7 +82,7 @@ fn build(options: HttpOptions, connect_timeout: Millis) -> Result<reqwest::Clien
 }
 
 /// Where a provider takes its requests, and what goes with each of them.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Endpoint {
     url: Url,
     headers: HeaderMap,
@@ -93,6 +94,13 @@ pub(crate) struct Endpoint {
 pub(crate) struct Post {
     endpoint: Endpoint,
     body: Bytes,
+}
+
+/// Without the URL, whose query may hold a key.
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoint").field("host", &self.host()).finish_non_exhaustive()
+    }
 }
 
 impl Endpoint {
@@ -116,8 +124,8 @@ impl Endpoint {
         let mut map = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
         for (name, value) in headers {
             let name = name.parse::<HeaderName>().map_err(|_| ProviderError::Header(name.clone()))?;
-            let mut value = HeaderValue::from_str(value.expose())
-                .map_err(|_| ProviderError::Header(name.to_string()))?;
+            let mut value =
+                HeaderValue::from_str(value.expose()).map_err(|_| ProviderError::Header(name.to_string()))?;
             value.set_sensitive(true);
             map.insert(name, value);
         }
@@ -155,7 +163,10 @@ mod tests {
             ("https://api.openai.com/v1", "https://api.openai.com/v1/chat/completions"),
             ("http://localhost:11434/v1/", "http://localhost:11434/v1/chat/completions"),
             ("http://localhost:8080", "http://localhost:8080/chat/completions"),
-            ("https://x.example/openai?api-version=1", "https://x.example/openai/chat/completions?api-version=1"),
+            (
+                "https://x.example/openai?api-version=1",
+                "https://x.example/openai/chat/completions?api-version=1",
+            ),
         ] {
             assert_eq!(endpoint(base_url).as_deref(), Ok(url));
         }

@@ -50,7 +50,12 @@ impl<'a> Fragment<'a> {
             Value::Null => String::new(),
             whole => whole.to_string(),
         };
-        Self { index: value["index"].as_u64(), id: text(&value["id"]), name: text(&function["name"]), arguments }
+        Self {
+            index: value["index"].as_u64(),
+            id: text(&value["id"]),
+            name: text(&function["name"]),
+            arguments,
+        }
     }
 }
 
@@ -235,7 +240,10 @@ mod tests {
             &[(Some("a"), "f", "{\"x\":1}"), (Some("b"), "f", "{\"x\":2}")],
         );
         check(
-            &[fragment(Some(0), None, Some("f"), "{\"x\":1}"), fragment(Some(0), None, Some("g"), "{\"x\":2}")],
+            &[
+                fragment(Some(0), None, Some("f"), "{\"x\":1}"),
+                fragment(Some(0), None, Some("g"), "{\"x\":2}"),
+            ],
             &[(None, "f", "{\"x\":1}"), (None, "g", "{\"x\":2}")],
         );
     }

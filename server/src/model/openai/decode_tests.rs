@@ -28,7 +28,9 @@ fn finished(lines: &[&str]) -> Finished {
 }
 
 fn chunk(delta: &str, finish_reason: &str) -> String {
-    format!(r#"{{"id":"x","object":"chat.completion.chunk","choices":[{{"index":0,"delta":{delta},"finish_reason":{finish_reason}}}]}}"#)
+    format!(
+        r#"{{"id":"x","object":"chat.completion.chunk","choices":[{{"index":0,"delta":{delta},"finish_reason":{finish_reason}}}]}}"#
+    )
 }
 
 #[track_caller]
@@ -82,14 +84,23 @@ fn finish_is_the_last_delta() {
 #[test]
 fn tool_calls() {
     let finished = finished(&[
-        &chunk(r#"{"content":null,"tool_calls":[{"index":0,"id":"a","type":"function","function":{"name":"f","arguments":""}}]}"#, "null"),
+        &chunk(
+            r#"{"content":null,"tool_calls":[{"index":0,"id":"a","type":"function","function":{"name":"f","arguments":""}}]}"#,
+            "null",
+        ),
         &chunk(r#"{"tool_calls":[{"index":0,"function":{"arguments":"{\"x\""}}]}"#, "null"),
-        &chunk(r#"{"tool_calls":[{"index":0,"function":{"arguments":":1}"}},{"index":1,"id":"b","function":{"name":"g","arguments":"{}"}}]}"#, "null"),
+        &chunk(
+            r#"{"tool_calls":[{"index":0,"function":{"arguments":":1}"}},{"index":1,"id":"b","function":{"name":"g","arguments":"{}"}}]}"#,
+            "null",
+        ),
         &chunk("{}", r#""tool_calls""#),
         "[DONE]",
     ]);
-    let calls: Vec<_> =
-        finished.message.tool_calls().map(|c| (c.provider_id.as_str(), c.name.as_str(), c.arguments.as_str())).collect();
+    let calls: Vec<_> = finished
+        .message
+        .tool_calls()
+        .map(|c| (c.provider_id.as_str(), c.name.as_str(), c.arguments.as_str()))
+        .collect();
     assert_eq!(calls, [("a", "f", "{\"x\":1}"), ("b", "g", "{}")]);
     assert_eq!(finished.finish_reason, FinishReason::ToolCalls);
 }
@@ -108,7 +119,8 @@ fn the_old_function_call() {
 
 #[test]
 fn stop_with_tool_calls_means_the_calls() {
-    let lines = [&chunk(r#"{"tool_calls":[{"id":"a","function":{"name":"f","arguments":{"x":1}}}]}"#, r#""stop""#)];
+    let lines =
+        [&chunk(r#"{"tool_calls":[{"id":"a","function":{"name":"f","arguments":{"x":1}}}]}"#, r#""stop""#)];
     let deltas = decode(&lines.map(String::as_str)).unwrap();
     assert_eq!(deltas.last(), Some(&Delta::Finish { reason: FinishReason::ToolCalls }));
 }

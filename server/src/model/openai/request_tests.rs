@@ -38,7 +38,8 @@ fn the_least_request() {
 fn every_option() {
     let mut request = request(vec![user("hi")]);
     request.system_prompt = "be good".to_owned();
-    request.tools = [tool("weather", r#"{"properties":{"city":{"type":"string"}}}"#), tool("time", "{}")].into();
+    request.tools =
+        [tool("weather", r#"{"properties":{"city":{"type":"string"}}}"#), tool("time", "{}")].into();
     request.options = ModelOptions {
         temperature: Some(0.5),
         top_p: Some(0.9),

@@ -191,9 +191,7 @@ impl Scene {
             let arguments = self.fill_arguments(&call.arguments);
             output_words += words(&arguments);
             deltas.push(Delta::ToolCallStart { index, provider_id: None, name: call.name.clone() });
-            deltas.extend(
-                by_word(&arguments).map(|fragment| Delta::ToolCallArguments { index, fragment }),
-            );
+            deltas.extend(by_word(&arguments).map(|fragment| Delta::ToolCallArguments { index, fragment }));
         }
         if let Some(error) = &reply.error {
             return deltas.into_iter().map(Ok).chain([Err(error.to_model_error())]).collect();

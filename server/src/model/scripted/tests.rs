@@ -69,10 +69,7 @@ async fn the_first_reply_that_fits_is_played() {
     assert_eq!(first.message.plain_text(), "Let me look that up.");
     let calls: Vec<_> =
         first.message.tool_calls().map(|call| (call.name.as_str(), call.arguments.as_str())).collect();
-    assert_eq!(
-        calls,
-        [("weather", r#"{"ask":["the weather?"],"city":"Rome","days":3}"#), ("time", "{}")]
-    );
+    assert_eq!(calls, [("weather", r#"{"ask":["the weather?"],"city":"Rome","days":3}"#), ("time", "{}")]);
     assert!(matches!(&first.message.parts[0], Part::Reasoning(r) if r.text == "I need the forecast."));
 
     let second = finished(request(vec![
