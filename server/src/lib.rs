@@ -3,6 +3,7 @@
 pub mod clock;
 pub mod ids;
 pub mod lifecycle;
+pub mod secret;
 pub mod telemetry;
 
 pub mod model;
