@@ -11,3 +11,5 @@ pub mod store;
 pub mod tool;
 
 pub mod engine;
+
+pub mod grpc;

@@ -119,6 +119,16 @@ impl Engine {
         }
     }
 
+    /// Ends a run without anyone waiting for it.
+    pub fn abort_later(self, tenant: TenantId, run: RunId, cause: AbortCause) {
+        let tasks = self.deps().tasks.clone();
+        drop(tasks.spawn("abort", async move {
+            if let Err(error) = self.abort(&tenant, &run, cause, "").await {
+                tracing::warn!(run.id = %run, %error, "cannot abort a run");
+            }
+        }));
+    }
+
     /// Ends the live run of a session; `None` where it has none.
     ///
     /// # Errors
@@ -240,7 +250,7 @@ impl Engine {
         Ok(Box::new(fold(&key.1, &records)?.state().clone()))
     }
 
-    async fn journal(&self, key: &RunKey) -> Result<Vec<agentloop_core::run::event::Record>, EngineError> {
+    async fn journal(&self, key: &RunKey) -> Result<Vec<Record>, EngineError> {
         Ok(self.store().records(&key.0, &key.1, Seq(0), u32::MAX).await?)
     }
 

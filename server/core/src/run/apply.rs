@@ -63,7 +63,7 @@ impl State {
             Event::CallProposed { slot, effect, timeout, needs_approval, .. } => {
                 self.propose(*slot, *effect, *timeout, *needs_approval, at);
             }
-            Event::CallOffered { slot, attempt, host } => {
+            Event::CallOffered { slot, attempt, host, .. } => {
                 let call = self.open_call(*slot);
                 assert_eq!(*attempt, call.attempt + 1, "tries are dense");
                 call.attempt = *attempt;
@@ -119,7 +119,7 @@ impl State {
             Event::Resumed { request, .. } => {
                 self.resumed.insert(request.clone());
             }
-            Event::Finished { outcome, error } => {
+            Event::Finished { outcome, error, .. } => {
                 self.keep_settled();
                 self.last_error.clone_from(error);
                 self.phase = Phase::Finished { outcome: *outcome };

@@ -28,8 +28,8 @@ pub(crate) fn granted(turn: &mut Turn<'_>, slot: CallSlot, host: HostId) -> Resu
     if not_before.is_some_and(|at| at > turn.now) || in_flight >= room {
         return Err(Refusal::StaleAttempt);
     }
-    let attempt = call.attempt + 1;
-    turn.emit(Event::CallOffered { slot, attempt, host });
+    let (tool, attempt) = (call.wanted.name.clone(), call.attempt + 1);
+    turn.emit(Event::CallOffered { slot, tool, attempt, host });
     Ok(())
 }
 
