@@ -24,7 +24,7 @@ impl AbortOnDrop {
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         if let Some((engine, tenant, run)) = self.0.take() {
-            engine.clone().abort_later(tenant, run, AbortCause::Disconnect);
+            engine.abort_later(tenant, run, AbortCause::Disconnect);
         }
     }
 }
