@@ -1,6 +1,7 @@
 //! The agent loop as a gRPC service.
 
 pub mod clock;
+pub mod config;
 pub mod ids;
 pub mod lifecycle;
 pub mod secret;
