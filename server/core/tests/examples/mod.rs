@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use agentloop_core::agent::{
-    LoopLimits, ModelOptions, ModelTimeouts, ReasoningEffort, ResponseSchema, RetryPolicy, RunSpec, ToolChoice,
-    ToolPolicy,
+    LoopLimits, ModelOptions, ModelTimeouts, ReasoningEffort, ResponseSchema, RetryPolicy, RunSpec,
+    ToolChoice, ToolPolicy,
 };
 use agentloop_core::error::ModelErrorKind;
 use agentloop_core::id::{CallId, CallSlot, EntryNo, HostId, RequestId, RunId, SessionId};
@@ -36,18 +36,20 @@ fn starts() -> Vec<(&'static str, Event)> {
 }
 
 fn model_calls() -> Vec<(&'static str, Event)> {
-    let failed = |retry_at| Event::ModelCallFailed { model_call: 1, attempt: 2, error: model_error(), retry_at };
+    let failed =
+        |retry_at| Event::ModelCallFailed { model_call: 1, attempt: 2, error: model_error(), retry_at };
     vec![
-        (
-            "model_call_started",
-            Event::ModelCallStarted { model_call: 1, attempt: 2, last_entry: EntryNo(4) },
-        ),
+        ("model_call_started", Event::ModelCallStarted { model_call: 1, attempt: 2, last_entry: EntryNo(4) }),
         ("model_call_failed", failed(Some(Timestamp(1_790_000_002_500)))),
         ("model_call_failed.last", failed(None)),
         ("assistant_message", assistant(asking(), FinishReason::ToolCalls, Observation::Continue)),
         (
             "assistant_message.final",
-            assistant(Message::text(Role::Assistant, "22 °C \u{1f324}\n"), FinishReason::Stop, Observation::Stop),
+            assistant(
+                Message::text(Role::Assistant, "22 °C \u{1f324}\n"),
+                FinishReason::Stop,
+                Observation::Stop,
+            ),
         ),
         (
             "assistant_message.cut",
