@@ -37,6 +37,8 @@ pub(super) fn agent(name: &str, section: &mut Section<'_, '_>, providers: &[&str
         options: section.section("options", options),
         timeouts: section.section("timeouts", timeouts),
         approval_timeout: section.get_some_within("approval_timeout", Millis::secs(1)..=YEAR),
+        // The same for every agent; `[runs]` has it.
+        in_doubt_timeout: None,
         runtime_init_data: section.get_json("runtime_init_data"),
         runtime_hints: section.get_json("runtime_hints"),
         labels: Default::default(),
