@@ -19,7 +19,7 @@ use agentloop_core::time::{Millis, Timestamp};
 pub(crate) use builders::*;
 pub(crate) use journal::{history, kinds, result, results};
 pub(crate) use random::Random;
-pub(crate) use watch::Watch;
+pub(crate) use watch::{Owed, Watch};
 
 /// When scripts begin.
 pub(crate) const T0: Timestamp = Timestamp(1_000_000);

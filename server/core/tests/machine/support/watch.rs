@@ -36,8 +36,8 @@ pub(crate) struct Watch {
     keys: BTreeMap<CallSlot, String>,
     /// Every lease given out, which is never given twice.
     leases: BTreeMap<String, (CallSlot, u32)>,
-    /// Of the last record.
-    at: Timestamp,
+    /// The latest time that this owner's machine was told; a new owner has a clock of its own.
+    seen: Timestamp,
 }
 
 /// What tells one piece of owed I/O from another.
@@ -59,7 +59,7 @@ impl Watch {
             reruns: BTreeMap::new(),
             keys: BTreeMap::new(),
             leases: BTreeMap::new(),
-            at: Timestamp(0),
+            seen: Timestamp(0),
         }
     }
 
@@ -76,16 +76,18 @@ impl Watch {
     /// Takes in an accepted step.
     #[track_caller]
     pub(crate) fn accepted(&mut self, machine: &Machine, input: &Input, step: &Step, now: Timestamp) {
+        self.seen = if *input == Input::Recovered { now } else { now.max(self.seen) };
         for record in &step.records {
+            assert_eq!(record.at, self.seen, "time does not go back");
             self.record(record);
         }
         assert_eq!(&self.shadow, machine.state(), "the state is the fold of the journal");
         self.effects(input, &step.effects);
-        self.books_agree(machine, now);
+        self.books_agree(machine);
         stands_well(machine.state());
         self.goes_on(machine);
-        if *input == Input::DeadlinePassed && now >= self.at {
-            assert!(machine.deadline().is_none_or(|due| due > now), "a deadline that passed does not come back");
+        if *input == Input::DeadlinePassed {
+            assert!(machine.deadline().is_none_or(|due| due > self.seen), "a deadline that passed does not come back");
         }
         if let Phase::Finished { .. } = machine.state().phase {
             self.over(machine);
@@ -95,8 +97,6 @@ impl Watch {
     #[track_caller]
     fn record(&mut self, record: &Record) {
         assert_eq!(record.seq, self.shadow.seq.next(), "dense from 1");
-        assert!(record.at >= self.at, "time does not go back");
-        self.at = record.at;
         self.shadow.apply(record);
         assert_eq!(Some(record.status), self.shadow.status(), "a record says where the run stands after it");
         if let Some((entry, message)) = record.event.entry() {
@@ -200,8 +200,8 @@ impl Watch {
 
     /// What a machine without a past would ask for is what this one is owed.
     #[track_caller]
-    fn books_agree(&self, machine: &Machine, now: Timestamp) {
-        let outstanding = machine.outstanding(now.max(self.at));
+    fn books_agree(&self, machine: &Machine) {
+        let outstanding = machine.outstanding(self.seen);
         let fresh: Vec<Owed> = outstanding.iter().map(key_of).collect();
         assert_eq!(fresh, self.owed(), "outstanding is what is owed");
         for effect in &outstanding {
