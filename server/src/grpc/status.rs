@@ -161,6 +161,7 @@ fn stored(error: StoreError) -> Status {
         StoreError::SessionBusy { run } => EngineError::SessionBusy { run }.into(),
         StoreError::SessionMoved => retryable(Code::Unavailable, ErrorReason::StoreUnavailable, message),
         StoreError::NoSession => status(Code::NotFound, ErrorReason::SessionNotFound, message, []),
+        StoreError::BadPageToken => Violations::single("page_token", "is not one that this server gave out"),
         StoreError::Corrupt { what } => {
             tracing::error!(what, "stored data cannot be read");
             let message = "stored data of this run or session cannot be read";

@@ -88,8 +88,12 @@ mod tests {
     use super::*;
 
     fn record() -> Record {
-        let event =
-            Event::ModelCallStarted { model_call: 1, attempt: 1, last_entry: agentloop_core::id::EntryNo(3) };
+        let event = Event::ModelCallStarted {
+            model_call: 1,
+            attempt: 1,
+            first_counted: 1,
+            last_entry: agentloop_core::id::EntryNo(3),
+        };
         Record { seq: Seq(2), at: Timestamp(1_000), status: RunStatus::ModelRunning, event }
     }
 

@@ -116,7 +116,6 @@ pub enum Event {
         /// Which.
         slot: CallSlot,
         /// The tool.
-        #[serde(default)]
         tool: String,
         /// Which try, from 1.
         attempt: u32,
@@ -205,7 +204,6 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<RunError>,
         /// What it took.
-        #[serde(default)]
         totals: Totals,
     },
 }

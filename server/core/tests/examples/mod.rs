@@ -12,7 +12,7 @@ use agentloop_core::id::{CallId, CallSlot, EntryNo, HostId, RequestId, RunId, Se
 use agentloop_core::message::{
     FinishReason, Image, Message, Part, Reasoning, Role, ToolCall, ToolResult, ToolStatus, Usage,
 };
-use agentloop_core::run::event::{AfterAttempt, Event, Observation, Outcome, Ran};
+use agentloop_core::run::event::{AfterAttempt, Event, Observation, Outcome, Ran, Totals};
 use agentloop_core::run::human::{Answer, Decision, Question, QuestionKind};
 use agentloop_core::run::status::{RunError, RunErrorCode};
 use agentloop_core::time::{Millis, Timestamp};
@@ -39,7 +39,10 @@ fn model_calls() -> Vec<(&'static str, Event)> {
     let failed =
         |retry_at| Event::ModelCallFailed { model_call: 1, attempt: 2, error: model_error(), retry_at };
     vec![
-        ("model_call_started", Event::ModelCallStarted { model_call: 1, attempt: 2, last_entry: EntryNo(4) }),
+        (
+            "model_call_started",
+            Event::ModelCallStarted { model_call: 1, attempt: 3, first_counted: 2, last_entry: EntryNo(4) },
+        ),
         ("model_call_failed", failed(Some(Timestamp(1_790_000_002_500)))),
         ("model_call_failed.last", failed(None)),
         ("assistant_message", assistant(asking(), FinishReason::ToolCalls, Observation::Continue)),
@@ -66,7 +69,10 @@ fn tool_calls() -> Vec<(&'static str, Event)> {
     vec![
         ("call_proposed", proposed(EffectClass::Unsafe, true)),
         ("call_proposed.read_only", proposed(EffectClass::ReadOnly, false)),
-        ("call_offered", Event::CallOffered { slot: SLOT, attempt: 1, host: host() }),
+        (
+            "call_offered",
+            Event::CallOffered { slot: SLOT, tool: "weather".to_owned(), attempt: 1, host: host() },
+        ),
         ("call_accepted", Event::CallAccepted { slot: SLOT, attempt: 1, host: host() }),
         (
             "call_checkpoint",
@@ -129,10 +135,26 @@ fn ends() -> Vec<(&'static str, Event)> {
     let failed = RunError::new(RunErrorCode::LimitIterations, "10 model calls");
     let aborted = RunError::new(RunErrorCode::AbortedByCaller, "no longer needed");
     vec![
-        ("finished", Event::Finished { outcome: Outcome::Completed, error: None }),
-        ("finished.failed", Event::Finished { outcome: Outcome::Failed, error: Some(failed) }),
-        ("finished.aborted", Event::Finished { outcome: Outcome::Aborted, error: Some(aborted) }),
+        ("finished", Event::Finished { outcome: Outcome::Completed, error: None, totals: totals() }),
+        (
+            "finished.failed",
+            Event::Finished { outcome: Outcome::Failed, error: Some(failed), totals: totals() },
+        ),
+        (
+            "finished.aborted",
+            Event::Finished { outcome: Outcome::Aborted, error: Some(aborted), totals: totals() },
+        ),
     ]
+}
+
+fn totals() -> Totals {
+    Totals {
+        usage: Usage { input_tokens: 210, output_tokens: 34, ..Usage::default() },
+        iterations: 2,
+        tool_calls: 1,
+        duration: Millis(4_200),
+        last_entry: EntryNo(7),
+    }
 }
 
 fn started(spec: RunSpec, seed: u64) -> Event {
@@ -142,6 +164,7 @@ fn started(spec: RunSpec, seed: u64) -> Event {
 
 fn full_spec() -> RunSpec {
     RunSpec {
+        in_doubt_timeout: Some(Millis::secs(900)),
         agent: "default".to_owned(),
         model: "openai/gpt-5".to_owned(),
         system_prompt: "Be brief.\n\"Quoted\" \\ \u{0} \u{7f}".to_owned(),

@@ -208,11 +208,11 @@ pub(crate) fn assistant(entry: EntryNo, text: &str) -> Event {
 
 /// An event that means nothing to any table but the journal.
 pub(crate) fn plain(model_call: u32) -> Event {
-    Event::ModelCallStarted { model_call, attempt: 1, last_entry: EntryNo(1) }
+    Event::ModelCallStarted { model_call, attempt: 1, first_counted: 1, last_entry: EntryNo(1) }
 }
 
 pub(crate) fn finished() -> Event {
-    Event::Finished { outcome: Outcome::Completed, error: None }
+    Event::Finished { outcome: Outcome::Completed, error: None, totals: Default::default() }
 }
 
 pub(crate) fn resolved(question: &Question) -> Event {

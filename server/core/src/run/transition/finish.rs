@@ -52,10 +52,16 @@ fn finished(turn: &mut Turn<'_>, outcome: Outcome, error: Option<RunError>) {
 
 /// Withdraws every question and gives every open call its result.
 fn close(turn: &mut Turn<'_>, why: &str) {
-    let open: Vec<_> =
-        turn.state.round().iter().filter(|call| !call.is_settled()).map(|call| call.slot).collect();
-    for slot in open {
+    let open: Vec<_> = turn
+        .state
+        .round()
+        .iter()
+        .filter(|call| !call.is_settled())
+        .map(|call| (call.slot, tool::doubt(call)))
+        .collect();
+    for (slot, doubt) in open {
         human::withdraw(turn, slot);
-        tool::settle(turn, slot, None, ToolStatus::Aborted, format!("not completed: {why}"), Vec::new());
+        let output = format!("not completed: {why}{doubt}");
+        tool::settle(turn, slot, None, ToolStatus::Aborted, output, Vec::new());
     }
 }
