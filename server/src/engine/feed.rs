@@ -15,6 +15,7 @@ use agentloop_core::time::{Millis, Timestamp};
 use futures_util::Stream;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
+use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
 use crate::engine::error::EngineError;
@@ -200,6 +201,8 @@ pub(super) struct Sources {
     pub(super) store: Arc<dyn Store>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) stall: Millis,
+    /// When the server goes down, subscriptions end.
+    pub(super) stop: CancellationToken,
 }
 
 /// Events after `after`, to the end of the run.
@@ -265,18 +268,27 @@ impl Reader {
                         return Some(Err(error));
                     }
                 }
-                Mode::Live => match self.receiver.recv().await {
-                    Ok(item) => self.admit(item),
-                    Err(RecvError::Lagged(_)) => {
+                Mode::Live => match self.hear().await {
+                    None => return Some(Err(EngineError::ShuttingDown)),
+                    Some(Ok(item)) => self.admit(item),
+                    Some(Err(RecvError::Lagged(_))) => {
                         if self.sources.clock.now().since(self.polled) > self.sources.stall {
                             return Some(Err(EngineError::SubscriberTooSlow));
                         }
                         self.mode = Mode::CatchUp;
                     }
                     // The reader itself keeps the feed alive.
-                    Err(RecvError::Closed) => return None,
+                    Some(Err(RecvError::Closed)) => return None,
                 },
             }
+        }
+    }
+
+    /// The next live item; `None` when the server goes down.
+    async fn hear(&mut self) -> Option<Result<Shown, RecvError>> {
+        tokio::select! { biased;
+            item = self.receiver.recv() => Some(item),
+            () = self.sources.stop.cancelled() => None,
         }
     }
 

@@ -6,6 +6,7 @@ pub mod feed;
 pub mod builder;
 mod deps;
 mod history;
+mod log;
 mod perform;
 mod resume;
 mod run_task;
@@ -28,6 +29,7 @@ use futures_util::Stream;
 
 pub use builder::EngineBuilder;
 pub use deps::{EngineOptions, Observer};
+pub use log::LogObserver;
 pub use start::{StartRequest, Started};
 pub use view::RunView;
 
@@ -97,6 +99,7 @@ impl Engine {
             store: deps.store.clone(),
             clock: deps.clock.clone(),
             stall: deps.options.subscriber_stall,
+            stop: deps.tasks.soft().clone(),
         };
         Ok(Subscription { session: row.session, events: feed::subscribe(feed, sources, key, after) })
     }

@@ -98,7 +98,8 @@ fn verdict(refusal: &Refusal) -> Verdict {
         | Refusal::StaleModelCall
         | Refusal::UnknownRequest
         | Refusal::AlreadyResolved(_)
-        | Refusal::DigestMismatch => Verdict::Stale,
+        | Refusal::DigestMismatch
+        | Refusal::NotADecision => Verdict::Stale,
     }
 }
 

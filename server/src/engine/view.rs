@@ -53,22 +53,16 @@ impl Engine {
     async fn next_stop(&self, tenant: &TenantId, run: &RunId, after: Seq) -> Result<(), EngineError> {
         let subscription = self.subscribe(tenant, run, after).await?;
         let mut events = std::pin::pin!(subscription.events);
-        let stop = self.deps().tasks.soft().clone();
-        loop {
-            let item = tokio::select! { biased;
-                item = events.next() => item,
-                () = stop.cancelled() => return Err(EngineError::ShuttingDown),
-            };
-            match item {
-                None => return Ok(()),
-                Some(Err(error)) => return Err(error),
-                Some(Ok(Shown::Transient(_))) => {}
-                Some(Ok(Shown::Durable(record))) => {
+        while let Some(item) = events.next().await {
+            match item? {
+                Shown::Transient(_) => {}
+                Shown::Durable(record) => {
                     if record.status.is_terminal() || record.status.is_interrupted() {
                         return Ok(());
                     }
                 }
             }
         }
+        Ok(())
     }
 }

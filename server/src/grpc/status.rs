@@ -142,6 +142,7 @@ fn refused(refusal: Refusal) -> Status {
             status(Code::FailedPrecondition, ErrorReason::AlreadyResolved, message, metadata)
         }
         Refusal::DigestMismatch => status(Code::FailedPrecondition, ErrorReason::DigestMismatch, message, []),
+        Refusal::NotADecision => Violations::single("decision", message),
         Refusal::StaleModelCall | Refusal::DuplicateResult | Refusal::StaleAttempt => {
             status(Code::FailedPrecondition, ErrorReason::WrongState, message, [])
         }
