@@ -131,7 +131,7 @@ impl Owner {
     pub(crate) async fn write(&mut self, append: Append) -> Result<(), StoreError> {
         let last = append.records.last().expect("an append has a record").seq;
         let entry =
-            append.records.iter().filter_map(|record| record.event.entry()).map(|(entry, _)| entry).last();
+            append.records.iter().rev().find_map(|record| record.event.entry()).map(|(entry, _)| entry);
         self.store.append(append).await?;
         self.seq = last;
         self.entry = entry.unwrap_or(self.entry);

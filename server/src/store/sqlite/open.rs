@@ -116,13 +116,16 @@ pub(super) struct Opened {
 /// Opens or creates a file, and begins an epoch in it.
 pub(super) async fn file(path: &Path, options: &SqliteOptions) -> Result<Opened, OpenError> {
     let lock = lock_file(path)?;
-    let writing = base(options)
+    let mut writing = base()
         .filename(path)
         .create_if_missing(true)
         .journal_mode(SqliteJournalMode::Wal)
         .pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
         .pragma("journal_size_limit", LOG_BYTES_MAX);
-    let reading = base(options).filename(path).pragma("query_only", "ON");
+    if let Some(bytes) = options.max_bytes {
+        writing = writing.pragma("max_page_count", (bytes / PAGE_BYTES).max(1).to_string());
+    }
+    let reading = base().filename(path).pragma("query_only", "ON");
     open(path, writing, reading, options, Some(lock)).await
 }
 
@@ -130,26 +133,19 @@ pub(super) async fn file(path: &Path, options: &SqliteOptions) -> Result<Opened,
 pub(super) async fn memory(options: &SqliteOptions) -> Result<Opened, OpenError> {
     static DATABASES: AtomicU64 = AtomicU64::new(0);
     let name = PathBuf::from(format!("/agentloop-{}", DATABASES.fetch_add(1, Ordering::Relaxed)));
-    let writing = base(options)
-        .filename(&name)
-        .vfs("memdb")
-        .create_if_missing(true)
-        .journal_mode(SqliteJournalMode::Memory);
-    let reading = base(options).filename(&name).vfs("memdb").pragma("query_only", "ON");
+    let writing =
+        base().filename(&name).vfs("memdb").create_if_missing(true).journal_mode(SqliteJournalMode::Memory);
+    let reading = base().filename(&name).vfs("memdb").pragma("query_only", "ON");
     open(&name, writing, reading, options, None).await
 }
 
-fn base(options: &SqliteOptions) -> SqliteConnectOptions {
-    let connect = SqliteConnectOptions::new()
+fn base() -> SqliteConnectOptions {
+    SqliteConnectOptions::new()
         .synchronous(SqliteSynchronous::Full)
         .foreign_keys(true)
         .busy_timeout(BUSY_TIMEOUT)
         .statement_cache_capacity(STATEMENTS_MAX)
-        .disable_statement_logging();
-    match options.max_bytes {
-        Some(bytes) => connect.pragma("max_page_count", (bytes / PAGE_BYTES).max(1).to_string()),
-        None => connect,
-    }
+        .disable_statement_logging()
 }
 
 fn lock_file(path: &Path) -> Result<Lock, OpenError> {

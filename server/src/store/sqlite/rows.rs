@@ -10,8 +10,10 @@ use sqlx::{Decode, Error, Row as _, Sqlite, Type};
 use crate::store::codec::StoredEvent;
 use crate::store::{RunRow, RunSummary, SessionRow, StoreError};
 
-/// `SQLITE_CORRUPT`, `SQLITE_NOTADB`.
-const UNREADABLE: [i32; 2] = [11, 26];
+/// `SQLITE_CONSTRAINT`. Appends are checked before they are written, so this means that the tables disagree.
+pub(super) const CONSTRAINT: i32 = 19;
+/// With `SQLITE_CORRUPT` and `SQLITE_NOTADB`.
+const DAMAGED: [i32; 3] = [11, CONSTRAINT, 26];
 
 /// SQLite's primary result code, where the error is one of its own.
 pub(super) fn primary_code(error: &Error) -> Option<i32> {
@@ -21,10 +23,10 @@ pub(super) fn primary_code(error: &Error) -> Option<i32> {
 
 /// An error of SQL as one of the store. `place` says what was read or written.
 pub(super) fn failure(place: impl std::fmt::Display, error: &Error) -> StoreError {
-    let unreadable = matches!(error, Error::ColumnDecode { .. } | Error::Decode(_))
-        || primary_code(error).is_some_and(|code| UNREADABLE.contains(&code));
+    let damaged = matches!(error, Error::ColumnDecode { .. } | Error::Decode(_))
+        || primary_code(error).is_some_and(|code| DAMAGED.contains(&code));
     let what = format!("{place}: {error}");
-    if unreadable { StoreError::Corrupt { what } } else { StoreError::Unavailable { what } }
+    if damaged { StoreError::Corrupt { what } } else { StoreError::Unavailable { what } }
 }
 
 /// A number that cannot be negative.

@@ -25,9 +25,6 @@ const COMMIT_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Writes that wait for the writer; whoever brings more waits with its own in hand.
 pub(super) const QUEUE_JOBS_MAX: usize = 1_024;
 
-/// `SQLITE_CONSTRAINT`.
-const CONSTRAINT: i32 = 19;
-
 /// Something to write.
 #[derive(Debug)]
 pub(super) enum Op {
@@ -105,6 +102,8 @@ impl Writer {
                 self.jobs.recv().await
             }
         };
+        // Whoever the last commit woke gets to bring its next write, where it has nothing to wait for.
+        tokio::task::yield_now().await;
         let mut next = first;
         let mut bytes = 0;
         while let Some(job) = next {
@@ -226,7 +225,7 @@ impl Op {
 
 /// Whether another job in the same transaction would have been fine without this one.
 fn is_fault_of_one(error: &Error) -> bool {
-    matches!(error, Error::ColumnDecode { .. }) || rows::primary_code(error) == Some(CONSTRAINT)
+    matches!(error, Error::ColumnDecode { .. }) || rows::primary_code(error) == Some(rows::CONSTRAINT)
 }
 
 async fn transaction(
