@@ -828,9 +828,7 @@ type ModelCallStarted struct {
 	// Which try of it, from 1.
 	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// Entries of the session up to this one are what the model reads.
-	LastEntryNo uint64 `protobuf:"varint,3,opt,name=last_entry_no,json=lastEntryNo,proto3" json:"last_entry_no,omitempty"`
-	// Digest of the tools that the model is offered.
-	ToolsDigest   string `protobuf:"bytes,4,opt,name=tools_digest,json=toolsDigest,proto3" json:"tools_digest,omitempty"`
+	LastEntryNo   uint64 `protobuf:"varint,3,opt,name=last_entry_no,json=lastEntryNo,proto3" json:"last_entry_no,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -884,13 +882,6 @@ func (x *ModelCallStarted) GetLastEntryNo() uint64 {
 		return x.LastEntryNo
 	}
 	return 0
-}
-
-func (x *ModelCallStarted) GetToolsDigest() string {
-	if x != nil {
-		return x.ToolsDigest
-	}
-	return ""
 }
 
 // A try of the model call failed.
@@ -986,7 +977,9 @@ type AssistantMessage struct {
 	// From the request to the end of the answer.
 	Duration *durationpb.Duration `protobuf:"bytes,8,opt,name=duration,proto3" json:"duration,omitempty"`
 	// What the loop does next.
-	Decision      ObserveDecision `protobuf:"varint,9,opt,name=decision,proto3,enum=agentloop.v1.ObserveDecision" json:"decision,omitempty"`
+	Decision ObserveDecision `protobuf:"varint,9,opt,name=decision,proto3,enum=agentloop.v1.ObserveDecision" json:"decision,omitempty"`
+	// Digest of the tools that the model was offered.
+	ToolsDigest   string `protobuf:"bytes,10,opt,name=tools_digest,json=toolsDigest,proto3" json:"tools_digest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1082,6 +1075,13 @@ func (x *AssistantMessage) GetDecision() ObserveDecision {
 		return x.Decision
 	}
 	return ObserveDecision_OBSERVE_DECISION_UNSPECIFIED
+}
+
+func (x *AssistantMessage) GetToolsDigest() string {
+	if x != nil {
+		return x.ToolsDigest
+	}
+	return ""
 }
 
 // A tool call was taken up.
@@ -1875,8 +1875,8 @@ type RunFinished struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// COMPLETED, FAILED or ABORTED.
 	Status RunStatus `protobuf:"varint,1,opt,name=status,proto3,enum=agentloop.v1.RunStatus" json:"status,omitempty"`
-	// The final assistant message; absent unless completed.
-	FinalMessage *Message `protobuf:"bytes,2,opt,name=final_message,json=finalMessage,proto3" json:"final_message,omitempty"`
+	// Entry of the final assistant message, which came with its own event; 0 unless completed.
+	FinalEntryNo uint64 `protobuf:"varint,2,opt,name=final_entry_no,json=finalEntryNo,proto3" json:"final_entry_no,omitempty"`
 	// Why it failed or was aborted; absent when completed.
 	Error *RunError `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
 	// All model calls together.
@@ -1928,11 +1928,11 @@ func (x *RunFinished) GetStatus() RunStatus {
 	return RunStatus_RUN_STATUS_UNSPECIFIED
 }
 
-func (x *RunFinished) GetFinalMessage() *Message {
+func (x *RunFinished) GetFinalEntryNo() uint64 {
 	if x != nil {
-		return x.FinalMessage
+		return x.FinalEntryNo
 	}
-	return nil
+	return 0
 }
 
 func (x *RunFinished) GetError() *RunError {
@@ -2446,19 +2446,18 @@ const file_agentloop_v1_events_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"Z\n" +
 	"\fInputMessage\x12\x19\n" +
 	"\bentry_no\x18\x01 \x01(\x04R\aentryNo\x12/\n" +
-	"\amessage\x18\x02 \x01(\v2\x15.agentloop.v1.MessageR\amessage\"\x92\x01\n" +
+	"\amessage\x18\x02 \x01(\v2\x15.agentloop.v1.MessageR\amessage\"o\n" +
 	"\x10ModelCallStarted\x12\x1d\n" +
 	"\n" +
 	"model_call\x18\x01 \x01(\rR\tmodelCall\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\"\n" +
-	"\rlast_entry_no\x18\x03 \x01(\x04R\vlastEntryNo\x12!\n" +
-	"\ftools_digest\x18\x04 \x01(\tR\vtoolsDigest\"\xaf\x01\n" +
+	"\rlast_entry_no\x18\x03 \x01(\x04R\vlastEntryNo\"\xaf\x01\n" +
 	"\x0fModelCallFailed\x12\x1d\n" +
 	"\n" +
 	"model_call\x18\x01 \x01(\rR\tmodelCall\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12,\n" +
 	"\x05error\x18\x03 \x01(\v2\x16.agentloop.v1.RunErrorR\x05error\x125\n" +
-	"\bretry_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\aretryAt\"\xbf\x03\n" +
+	"\bretry_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\aretryAt\"\xe2\x03\n" +
 	"\x10AssistantMessage\x12\x1d\n" +
 	"\n" +
 	"model_call\x18\x01 \x01(\rR\tmodelCall\x12\x18\n" +
@@ -2469,7 +2468,9 @@ const file_agentloop_v1_events_proto_rawDesc = "" +
 	"\x05usage\x18\x06 \x01(\v2\x13.agentloop.v1.UsageR\x05usage\x12H\n" +
 	"\x13time_to_first_token\x18\a \x01(\v2\x19.google.protobuf.DurationR\x10timeToFirstToken\x125\n" +
 	"\bduration\x18\b \x01(\v2\x19.google.protobuf.DurationR\bduration\x129\n" +
-	"\bdecision\x18\t \x01(\x0e2\x1d.agentloop.v1.ObserveDecisionR\bdecision\"\x9f\x01\n" +
+	"\bdecision\x18\t \x01(\x0e2\x1d.agentloop.v1.ObserveDecisionR\bdecision\x12!\n" +
+	"\ftools_digest\x18\n" +
+	" \x01(\tR\vtoolsDigest\"\x9f\x01\n" +
 	"\x10ToolCallProposed\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x12\n" +
 	"\x04tool\x18\x02 \x01(\tR\x04tool\x121\n" +
@@ -2524,10 +2525,10 @@ const file_agentloop_v1_events_proto_rawDesc = "" +
 	"\x10ExtensionApplied\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aoutcome\x18\x02 \x01(\tR\aoutcome\x12\x14\n" +
-	"\x05error\x18\x03 \x01(\tR\x05error\"\xc9\x02\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\"\xb3\x02\n" +
 	"\vRunFinished\x12/\n" +
-	"\x06status\x18\x01 \x01(\x0e2\x17.agentloop.v1.RunStatusR\x06status\x12:\n" +
-	"\rfinal_message\x18\x02 \x01(\v2\x15.agentloop.v1.MessageR\ffinalMessage\x12,\n" +
+	"\x06status\x18\x01 \x01(\x0e2\x17.agentloop.v1.RunStatusR\x06status\x12$\n" +
+	"\x0efinal_entry_no\x18\x02 \x01(\x04R\ffinalEntryNo\x12,\n" +
 	"\x05error\x18\x03 \x01(\v2\x16.agentloop.v1.RunErrorR\x05error\x12)\n" +
 	"\x05usage\x18\x04 \x01(\v2\x13.agentloop.v1.UsageR\x05usage\x12\x1e\n" +
 	"\n" +
@@ -2688,18 +2689,17 @@ var file_agentloop_v1_events_proto_depIdxs = []int32{
 	41, // 43: agentloop.v1.HumanResolved.answer:type_name -> agentloop.v1.HumanAnswer
 	33, // 44: agentloop.v1.RunPaused.error:type_name -> agentloop.v1.RunError
 	29, // 45: agentloop.v1.RunFinished.status:type_name -> agentloop.v1.RunStatus
-	32, // 46: agentloop.v1.RunFinished.final_message:type_name -> agentloop.v1.Message
-	33, // 47: agentloop.v1.RunFinished.error:type_name -> agentloop.v1.RunError
-	35, // 48: agentloop.v1.RunFinished.usage:type_name -> agentloop.v1.Usage
-	36, // 49: agentloop.v1.RunFinished.duration:type_name -> google.protobuf.Duration
-	23, // 50: agentloop.v1.ModelDelta.tool_call:type_name -> agentloop.v1.ToolCallDelta
-	32, // 51: agentloop.v1.PartialMessage.message:type_name -> agentloop.v1.Message
-	2,  // 52: agentloop.v1.ToolCallOutput.stream:type_name -> agentloop.v1.OutputStream
-	53, // [53:53] is the sub-list for method output_type
-	53, // [53:53] is the sub-list for method input_type
-	53, // [53:53] is the sub-list for extension type_name
-	53, // [53:53] is the sub-list for extension extendee
-	0,  // [0:53] is the sub-list for field type_name
+	33, // 46: agentloop.v1.RunFinished.error:type_name -> agentloop.v1.RunError
+	35, // 47: agentloop.v1.RunFinished.usage:type_name -> agentloop.v1.Usage
+	36, // 48: agentloop.v1.RunFinished.duration:type_name -> google.protobuf.Duration
+	23, // 49: agentloop.v1.ModelDelta.tool_call:type_name -> agentloop.v1.ToolCallDelta
+	32, // 50: agentloop.v1.PartialMessage.message:type_name -> agentloop.v1.Message
+	2,  // 51: agentloop.v1.ToolCallOutput.stream:type_name -> agentloop.v1.OutputStream
+	52, // [52:52] is the sub-list for method output_type
+	52, // [52:52] is the sub-list for method input_type
+	52, // [52:52] is the sub-list for extension type_name
+	52, // [52:52] is the sub-list for extension extendee
+	0,  // [0:52] is the sub-list for field type_name
 }
 
 func init() { file_agentloop_v1_events_proto_init() }

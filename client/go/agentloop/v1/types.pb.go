@@ -592,8 +592,6 @@ const (
 	RunErrorCode_RUN_ERROR_CODE_INTERNAL RunErrorCode = 23
 	// A planner, hook or context source of the run failed or answered nonsense.
 	RunErrorCode_RUN_ERROR_CODE_EXTENSION_FAILED RunErrorCode = 24
-	// The message of the model is empty and asks for nothing.
-	RunErrorCode_RUN_ERROR_CODE_MODEL_EMPTY RunErrorCode = 25
 )
 
 // Enum value maps for RunErrorCode.
@@ -624,7 +622,6 @@ var (
 		22: "RUN_ERROR_CODE_ABORTED_BY_DENIAL",
 		23: "RUN_ERROR_CODE_INTERNAL",
 		24: "RUN_ERROR_CODE_EXTENSION_FAILED",
-		25: "RUN_ERROR_CODE_MODEL_EMPTY",
 	}
 	RunErrorCode_value = map[string]int32{
 		"RUN_ERROR_CODE_UNSPECIFIED":                0,
@@ -652,7 +649,6 @@ var (
 		"RUN_ERROR_CODE_ABORTED_BY_DENIAL":          22,
 		"RUN_ERROR_CODE_INTERNAL":                   23,
 		"RUN_ERROR_CODE_EXTENSION_FAILED":           24,
-		"RUN_ERROR_CODE_MODEL_EMPTY":                25,
 	}
 )
 
@@ -3229,7 +3225,7 @@ const file_agentloop_v1_types_proto_rawDesc = "" +
 	"\x1cPROCESS_STATE_TOOL_EXECUTING\x10\x04\x12\x1a\n" +
 	"\x16PROCESS_STATE_RETRYING\x10\x05\x12\x19\n" +
 	"\x15PROCESS_STATE_SUCCESS\x10\x06\x12\x17\n" +
-	"\x13PROCESS_STATE_ERROR\x10\a*\xc6\a\n" +
+	"\x13PROCESS_STATE_ERROR\x10\a*\xa6\a\n" +
 	"\fRunErrorCode\x12\x1e\n" +
 	"\x1aRUN_ERROR_CODE_UNSPECIFIED\x10\x00\x12#\n" +
 	"\x1fRUN_ERROR_CODE_MODEL_CONNECTION\x10\x01\x12 \n" +
@@ -3256,8 +3252,7 @@ const file_agentloop_v1_types_proto_rawDesc = "" +
 	"$RUN_ERROR_CODE_ABORTED_BY_DISCONNECT\x10\x15\x12$\n" +
 	" RUN_ERROR_CODE_ABORTED_BY_DENIAL\x10\x16\x12\x1b\n" +
 	"\x17RUN_ERROR_CODE_INTERNAL\x10\x17\x12#\n" +
-	"\x1fRUN_ERROR_CODE_EXTENSION_FAILED\x10\x18\x12\x1e\n" +
-	"\x1aRUN_ERROR_CODE_MODEL_EMPTY\x10\x19*\x87\x01\n" +
+	"\x1fRUN_ERROR_CODE_EXTENSION_FAILED\x10\x18*\x87\x01\n" +
 	"\x0eToolChoiceMode\x12 \n" +
 	"\x1cTOOL_CHOICE_MODE_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15TOOL_CHOICE_MODE_AUTO\x10\x01\x12\x19\n" +

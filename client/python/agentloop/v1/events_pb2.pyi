@@ -135,16 +135,14 @@ class InputMessage(_message.Message):
     def __init__(self, entry_no: _Optional[int] = ..., message: _Optional[_Union[_types_pb2.Message, _Mapping]] = ...) -> None: ...
 
 class ModelCallStarted(_message.Message):
-    __slots__ = ("model_call", "attempt", "last_entry_no", "tools_digest")
+    __slots__ = ("model_call", "attempt", "last_entry_no")
     MODEL_CALL_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     LAST_ENTRY_NO_FIELD_NUMBER: _ClassVar[int]
-    TOOLS_DIGEST_FIELD_NUMBER: _ClassVar[int]
     model_call: int
     attempt: int
     last_entry_no: int
-    tools_digest: str
-    def __init__(self, model_call: _Optional[int] = ..., attempt: _Optional[int] = ..., last_entry_no: _Optional[int] = ..., tools_digest: _Optional[str] = ...) -> None: ...
+    def __init__(self, model_call: _Optional[int] = ..., attempt: _Optional[int] = ..., last_entry_no: _Optional[int] = ...) -> None: ...
 
 class ModelCallFailed(_message.Message):
     __slots__ = ("model_call", "attempt", "error", "retry_at")
@@ -159,7 +157,7 @@ class ModelCallFailed(_message.Message):
     def __init__(self, model_call: _Optional[int] = ..., attempt: _Optional[int] = ..., error: _Optional[_Union[_types_pb2.RunError, _Mapping]] = ..., retry_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class AssistantMessage(_message.Message):
-    __slots__ = ("model_call", "attempt", "entry_no", "message", "finish_reason", "usage", "time_to_first_token", "duration", "decision")
+    __slots__ = ("model_call", "attempt", "entry_no", "message", "finish_reason", "usage", "time_to_first_token", "duration", "decision", "tools_digest")
     MODEL_CALL_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     ENTRY_NO_FIELD_NUMBER: _ClassVar[int]
@@ -169,6 +167,7 @@ class AssistantMessage(_message.Message):
     TIME_TO_FIRST_TOKEN_FIELD_NUMBER: _ClassVar[int]
     DURATION_FIELD_NUMBER: _ClassVar[int]
     DECISION_FIELD_NUMBER: _ClassVar[int]
+    TOOLS_DIGEST_FIELD_NUMBER: _ClassVar[int]
     model_call: int
     attempt: int
     entry_no: int
@@ -178,7 +177,8 @@ class AssistantMessage(_message.Message):
     time_to_first_token: _duration_pb2.Duration
     duration: _duration_pb2.Duration
     decision: ObserveDecision
-    def __init__(self, model_call: _Optional[int] = ..., attempt: _Optional[int] = ..., entry_no: _Optional[int] = ..., message: _Optional[_Union[_types_pb2.Message, _Mapping]] = ..., finish_reason: _Optional[_Union[_types_pb2.FinishReason, str]] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., time_to_first_token: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., decision: _Optional[_Union[ObserveDecision, str]] = ...) -> None: ...
+    tools_digest: str
+    def __init__(self, model_call: _Optional[int] = ..., attempt: _Optional[int] = ..., entry_no: _Optional[int] = ..., message: _Optional[_Union[_types_pb2.Message, _Mapping]] = ..., finish_reason: _Optional[_Union[_types_pb2.FinishReason, str]] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., time_to_first_token: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., decision: _Optional[_Union[ObserveDecision, str]] = ..., tools_digest: _Optional[str] = ...) -> None: ...
 
 class ToolCallProposed(_message.Message):
     __slots__ = ("call_id", "tool", "effect", "requires_approval")
@@ -305,22 +305,22 @@ class ExtensionApplied(_message.Message):
     def __init__(self, name: _Optional[str] = ..., outcome: _Optional[str] = ..., error: _Optional[str] = ...) -> None: ...
 
 class RunFinished(_message.Message):
-    __slots__ = ("status", "final_message", "error", "usage", "iterations", "tool_calls", "duration")
+    __slots__ = ("status", "final_entry_no", "error", "usage", "iterations", "tool_calls", "duration")
     STATUS_FIELD_NUMBER: _ClassVar[int]
-    FINAL_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    FINAL_ENTRY_NO_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     USAGE_FIELD_NUMBER: _ClassVar[int]
     ITERATIONS_FIELD_NUMBER: _ClassVar[int]
     TOOL_CALLS_FIELD_NUMBER: _ClassVar[int]
     DURATION_FIELD_NUMBER: _ClassVar[int]
     status: _types_pb2.RunStatus
-    final_message: _types_pb2.Message
+    final_entry_no: int
     error: _types_pb2.RunError
     usage: _types_pb2.Usage
     iterations: int
     tool_calls: int
     duration: _duration_pb2.Duration
-    def __init__(self, status: _Optional[_Union[_types_pb2.RunStatus, str]] = ..., final_message: _Optional[_Union[_types_pb2.Message, _Mapping]] = ..., error: _Optional[_Union[_types_pb2.RunError, _Mapping]] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., iterations: _Optional[int] = ..., tool_calls: _Optional[int] = ..., duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    def __init__(self, status: _Optional[_Union[_types_pb2.RunStatus, str]] = ..., final_entry_no: _Optional[int] = ..., error: _Optional[_Union[_types_pb2.RunError, _Mapping]] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., iterations: _Optional[int] = ..., tool_calls: _Optional[int] = ..., duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class ModelDelta(_message.Message):
     __slots__ = ("model_call", "attempt", "delta_seq", "text", "reasoning", "tool_call")

@@ -116,7 +116,6 @@ class RunErrorCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     RUN_ERROR_CODE_ABORTED_BY_DENIAL: _ClassVar[RunErrorCode]
     RUN_ERROR_CODE_INTERNAL: _ClassVar[RunErrorCode]
     RUN_ERROR_CODE_EXTENSION_FAILED: _ClassVar[RunErrorCode]
-    RUN_ERROR_CODE_MODEL_EMPTY: _ClassVar[RunErrorCode]
 
 class ToolChoiceMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -230,7 +229,6 @@ RUN_ERROR_CODE_ABORTED_BY_DISCONNECT: RunErrorCode
 RUN_ERROR_CODE_ABORTED_BY_DENIAL: RunErrorCode
 RUN_ERROR_CODE_INTERNAL: RunErrorCode
 RUN_ERROR_CODE_EXTENSION_FAILED: RunErrorCode
-RUN_ERROR_CODE_MODEL_EMPTY: RunErrorCode
 TOOL_CHOICE_MODE_UNSPECIFIED: ToolChoiceMode
 TOOL_CHOICE_MODE_AUTO: ToolChoiceMode
 TOOL_CHOICE_MODE_NONE: ToolChoiceMode

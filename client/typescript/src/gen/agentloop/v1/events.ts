@@ -190,8 +190,6 @@ export interface ModelCallStarted {
   attempt: number;
   /** Entries of the session up to this one are what the model reads. */
   lastEntryNo: bigint;
-  /** Digest of the tools that the model is offered. */
-  toolsDigest: string;
 }
 
 /** A try of the model call failed. */
@@ -236,6 +234,8 @@ export interface AssistantMessage {
     | undefined;
   /** What the loop does next. */
   decision: ObserveDecision;
+  /** Digest of the tools that the model was offered. */
+  toolsDigest: string;
 }
 
 /** A tool call was taken up. */
@@ -370,10 +370,8 @@ export interface ExtensionApplied {
 export interface RunFinished {
   /** COMPLETED, FAILED or ABORTED. */
   status: RunStatus;
-  /** The final assistant message; absent unless completed. */
-  finalMessage?:
-    | Message
-    | undefined;
+  /** Entry of the final assistant message, which came with its own event; 0 unless completed. */
+  finalEntryNo: bigint;
   /** Why it failed or was aborted; absent when completed. */
   error?:
     | RunError
@@ -1238,7 +1236,7 @@ export const InputMessage: MessageFns<InputMessage> = {
 };
 
 function createBaseModelCallStarted(): ModelCallStarted {
-  return { modelCall: 0, attempt: 0, lastEntryNo: 0n, toolsDigest: "" };
+  return { modelCall: 0, attempt: 0, lastEntryNo: 0n };
 }
 
 export const ModelCallStarted: MessageFns<ModelCallStarted> = {
@@ -1254,9 +1252,6 @@ export const ModelCallStarted: MessageFns<ModelCallStarted> = {
         throw new globalThis.Error("value provided for field message.lastEntryNo of type uint64 too large");
       }
       writer.uint32(24).uint64(message.lastEntryNo);
-    }
-    if (message.toolsDigest !== "") {
-      writer.uint32(34).string(message.toolsDigest);
     }
     return writer;
   },
@@ -1298,14 +1293,6 @@ export const ModelCallStarted: MessageFns<ModelCallStarted> = {
             message.lastEntryNo = reader.uint64() as bigint;
             continue;
           }
-          case 4: {
-            if (tag !== 34) {
-              break;
-            }
-
-            message.toolsDigest = reader.string();
-            continue;
-          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1328,7 +1315,6 @@ export const ModelCallStarted: MessageFns<ModelCallStarted> = {
     message.lastEntryNo = (object.lastEntryNo !== undefined && object.lastEntryNo !== null)
       ? BigInt(object.lastEntryNo)
       : 0n;
-    message.toolsDigest = object.toolsDigest ?? "";
     return message;
   },
 };
@@ -1437,6 +1423,7 @@ function createBaseAssistantMessage(): AssistantMessage {
     timeToFirstToken: undefined,
     duration: undefined,
     decision: 0,
+    toolsDigest: "",
   };
 }
 
@@ -1471,6 +1458,9 @@ export const AssistantMessage: MessageFns<AssistantMessage> = {
     }
     if (message.decision !== 0) {
       writer.uint32(72).int32(message.decision);
+    }
+    if (message.toolsDigest !== "") {
+      writer.uint32(82).string(message.toolsDigest);
     }
     return writer;
   },
@@ -1560,6 +1550,14 @@ export const AssistantMessage: MessageFns<AssistantMessage> = {
             message.decision = reader.int32() as any;
             continue;
           }
+          case 10: {
+            if (tag !== 82) {
+              break;
+            }
+
+            message.toolsDigest = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1592,6 +1590,7 @@ export const AssistantMessage: MessageFns<AssistantMessage> = {
       ? Duration.fromPartial(object.duration)
       : undefined;
     message.decision = object.decision ?? 0;
+    message.toolsDigest = object.toolsDigest ?? "";
     return message;
   },
 };
@@ -2589,7 +2588,7 @@ export const ExtensionApplied: MessageFns<ExtensionApplied> = {
 function createBaseRunFinished(): RunFinished {
   return {
     status: 0,
-    finalMessage: undefined,
+    finalEntryNo: 0n,
     error: undefined,
     usage: undefined,
     iterations: 0,
@@ -2603,8 +2602,11 @@ export const RunFinished: MessageFns<RunFinished> = {
     if (message.status !== 0) {
       writer.uint32(8).int32(message.status);
     }
-    if (message.finalMessage !== undefined) {
-      Message.encode(message.finalMessage, writer.uint32(18).fork()).join();
+    if (message.finalEntryNo !== 0n) {
+      if (BigInt.asUintN(64, message.finalEntryNo) !== message.finalEntryNo) {
+        throw new globalThis.Error("value provided for field message.finalEntryNo of type uint64 too large");
+      }
+      writer.uint32(16).uint64(message.finalEntryNo);
     }
     if (message.error !== undefined) {
       RunError.encode(message.error, writer.uint32(26).fork()).join();
@@ -2646,11 +2648,11 @@ export const RunFinished: MessageFns<RunFinished> = {
             continue;
           }
           case 2: {
-            if (tag !== 18) {
+            if (tag !== 16) {
               break;
             }
 
-            message.finalMessage = Message.decode(reader, reader.uint32());
+            message.finalEntryNo = reader.uint64() as bigint;
             continue;
           }
           case 3: {
@@ -2711,9 +2713,9 @@ export const RunFinished: MessageFns<RunFinished> = {
   fromPartial(object: DeepPartial<RunFinished>): RunFinished {
     const message = createBaseRunFinished();
     message.status = object.status ?? 0;
-    message.finalMessage = (object.finalMessage !== undefined && object.finalMessage !== null)
-      ? Message.fromPartial(object.finalMessage)
-      : undefined;
+    message.finalEntryNo = (object.finalEntryNo !== undefined && object.finalEntryNo !== null)
+      ? BigInt(object.finalEntryNo)
+      : 0n;
     message.error = (object.error !== undefined && object.error !== null)
       ? RunError.fromPartial(object.error)
       : undefined;

@@ -207,8 +207,6 @@ export enum RunErrorCode {
   INTERNAL = 23,
   /** EXTENSION_FAILED - A planner, hook or context source of the run failed or answered nonsense. */
   EXTENSION_FAILED = 24,
-  /** MODEL_EMPTY - The message of the model is empty and asks for nothing. */
-  MODEL_EMPTY = 25,
 }
 
 /** Whether the model may, must or must not call tools, in general. */
