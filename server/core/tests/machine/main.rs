@@ -3,4 +3,5 @@
 mod abort;
 mod explore;
 mod pairs;
+mod search;
 mod support;
