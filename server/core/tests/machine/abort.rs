@@ -84,9 +84,21 @@ fn model_trouble(script: &mut Script) {
 fn the_conversation_has_every_kind_of_event_but_the_last() {
     let script = long_conversation();
     let all = [
-        "started", "input_added", "model_call_started", "model_call_failed", "assistant_message",
-        "call_proposed", "call_offered", "call_accepted", "call_checkpoint", "call_attempt_failed",
-        "call_settled", "human_requested", "human_resolved", "paused", "resumed",
+        "started",
+        "input_added",
+        "model_call_started",
+        "model_call_failed",
+        "assistant_message",
+        "call_proposed",
+        "call_offered",
+        "call_accepted",
+        "call_checkpoint",
+        "call_attempt_failed",
+        "call_settled",
+        "human_requested",
+        "human_resolved",
+        "paused",
+        "resumed",
     ];
     for kind in all {
         assert!(script.journal.iter().any(|record| record.event.kind() == kind), "{kind}");
@@ -139,9 +151,7 @@ fn between_steps(machine: &Machine) -> bool {
             | CallState::AwaitingApproval { request: None }
             | CallState::InDoubt { request: None, .. } => true,
             CallState::AwaitingApproval { request: Some(request) }
-            | CallState::InDoubt { request: Some(request), .. } => {
-                state.questions[request].answer.is_some()
-            }
+            | CallState::InDoubt { request: Some(request), .. } => state.questions[request].answer.is_some(),
             CallState::Ready { .. }
             | CallState::Offered { .. }
             | CallState::Accepted { .. }

@@ -38,7 +38,11 @@ fn a_question_names_what_it_is_about() {
     let step = script.asks([tool("pay").with("{}").approval()]);
     assert_eq!(kinds(&step.records), "assistant_message call_proposed human_requested");
     assert_eq!(script.status(), RunStatus::AwaitingHuman);
-    assert_eq!(step.effects, [Effect::StopModel { model_call: 1, attempt: 1 }], "nothing is sought before leave");
+    assert_eq!(
+        step.effects,
+        [Effect::StopModel { model_call: 1, attempt: 1 }],
+        "nothing is sought before leave"
+    );
     let question = script.question(A).expect("it is asked");
     assert_eq!(question.request.as_str(), "run-1:1.0:0");
     assert_eq!(question.request.run(), Some(run_id()));
@@ -57,7 +61,7 @@ fn a_policy_asks_about_every_call() {
 
 #[test]
 fn each_decision_leads_where_it_says() {
-    let cases: [(Decision, &str, Option<(ToolStatus, &str)>); 6] = [
+    let cases = [
         (Decision::Approve, "human_resolved", None),
         (edits(r#"{"amount":2}"#), "human_resolved", None),
         (

@@ -251,8 +251,10 @@ fn the_count_of_repeats_survives_a_restart() {
 
 #[test]
 fn a_limit_withdraws_what_was_asked() {
-    let mut script =
-        given_round(limited(|limits| limits.max_run_duration = Some(Millis::secs(1))), [tool("a").approval()]);
+    let mut script = given_round(
+        limited(|limits| limits.max_run_duration = Some(Millis::secs(1))),
+        [tool("a").approval()],
+    );
     let step = script.wakes();
     assert_eq!(kinds(&step.records), "human_resolved call_settled finished");
     let asked = script.state().questions.values().next().expect("it was asked");

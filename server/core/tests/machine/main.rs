@@ -3,8 +3,12 @@
 mod abort;
 mod approvals;
 mod explore;
+mod hosts;
 mod limits;
 mod model;
 mod pairs;
+mod parallel;
+mod restart;
 mod search;
 mod support;
+mod view;

@@ -149,7 +149,14 @@ fn waits_double_and_then_the_run_fails() {
 fn only_passing_failures_are_tried_again() {
     use ModelErrorKind::*;
     for kind in [
-        Connection, Timeout, RateLimited, Unavailable, Malformed, ContextOverflow, BadRequest, Unauthorised,
+        Connection,
+        Timeout,
+        RateLimited,
+        Unavailable,
+        Malformed,
+        ContextOverflow,
+        BadRequest,
+        Unauthorised,
         TooLarge,
     ] {
         let mut script = given(pausing(3));
@@ -246,7 +253,10 @@ fn an_unreachable_model_pauses_the_run_where_asked() {
     assert_eq!(kinds(&step.records), "model_call_failed paused");
     assert_eq!(script.status(), RunStatus::Paused);
     assert_eq!(script.machine.deadline(), None);
-    assert_eq!(script.state().last_error.as_ref().map(|e| e.code), Some(RunErrorCode::Model(ModelErrorKind::Timeout)));
+    assert_eq!(
+        script.state().last_error.as_ref().map(|e| e.code),
+        Some(RunErrorCode::Model(ModelErrorKind::Timeout))
+    );
 }
 
 #[test]

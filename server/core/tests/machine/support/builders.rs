@@ -81,11 +81,8 @@ pub(crate) struct Tool {
 
 /// A call that can run: unsafe, without approval, a minute's time.
 pub(crate) fn tool(name: &'static str) -> Tool {
-    let facts = CallFacts::Ready {
-        effect: EffectClass::Unsafe,
-        requires_approval: false,
-        timeout: Millis::secs(60),
-    };
+    let facts =
+        CallFacts::Ready { effect: EffectClass::Unsafe, requires_approval: false, timeout: Millis::secs(60) };
     Tool { name, arguments: "{}".to_owned(), facts }
 }
 

@@ -47,10 +47,7 @@ pub(crate) fn given(spec: agentloop_core::agent::RunSpec) -> Script {
 
 /// A started run whose model has asked for tools.
 #[track_caller]
-pub(crate) fn given_round<const N: usize>(
-    spec: agentloop_core::agent::RunSpec,
-    tools: [Tool; N],
-) -> Script {
+pub(crate) fn given_round<const N: usize>(spec: agentloop_core::agent::RunSpec, tools: [Tool; N]) -> Script {
     let mut script = given(spec);
     script.asks(tools);
     script

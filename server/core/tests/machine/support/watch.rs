@@ -87,7 +87,10 @@ impl Watch {
         stands_well(machine.state());
         self.goes_on(machine);
         if *input == Input::DeadlinePassed {
-            assert!(machine.deadline().is_none_or(|due| due > self.seen), "a deadline that passed does not come back");
+            assert!(
+                machine.deadline().is_none_or(|due| due > self.seen),
+                "a deadline that passed does not come back"
+            );
         }
         if let Phase::Finished { .. } = machine.state().phase {
             self.over(machine);
@@ -153,13 +156,18 @@ impl Watch {
         }
         for effect in effects {
             let stops = |key: Owed, owed: &mut BTreeMap<Owed, Effect>| {
-                assert!(owed.remove(&key).is_some() || answered == Some(key), "stops what is not owed: {effect:?}");
+                assert!(
+                    owed.remove(&key).is_some() || answered == Some(key),
+                    "stops what is not owed: {effect:?}"
+                );
             };
             match effect {
                 Effect::StopModel { model_call, attempt } => {
                     stops(Owed::Model(*model_call, *attempt), &mut self.owed);
                 }
-                Effect::CancelCall { slot, attempt, .. } => stops(Owed::Call(*slot, *attempt), &mut self.owed),
+                Effect::CancelCall { slot, attempt, .. } => {
+                    stops(Owed::Call(*slot, *attempt), &mut self.owed)
+                }
                 Effect::StopSeeking { slot } => {
                     let granted = matches!(input, Input::SlotGranted { slot: of, .. } if of == slot);
                     assert!(!granted, "the room of {slot} is needed");
@@ -176,7 +184,10 @@ impl Watch {
                 }
                 Effect::ReclaimCall(offer) => {
                     assert_eq!(*input, Input::Recovered, "only a restart reclaims: {effect:?}");
-                    assert!(self.leases.contains_key(offer.lease.as_str()), "only what was offered is reclaimed");
+                    assert!(
+                        self.leases.contains_key(offer.lease.as_str()),
+                        "only what was offered is reclaimed"
+                    );
                     self.offered(offer, effect);
                 }
             }
