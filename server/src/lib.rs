@@ -1,3 +1,5 @@
 //! The agent loop as a gRPC service.
 
 pub mod model;
+pub mod store;
+pub mod tool;

@@ -36,6 +36,10 @@ pub struct RunSpec {
     /// How long a question to a human stays open; absent means for ever. An expired question is a denied one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approval_timeout: Option<Millis>,
+    /// How long a call in doubt waits for a human or a late result before the model is told that its outcome is
+    /// unknown; absent means for ever.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub in_doubt_timeout: Option<Millis>,
     /// Handed to the runtime that a tool with `requires_runtime` needs: a JSON object.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runtime_init_data: Option<String>,

@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::run::human::Answer;
+use crate::run::status::RunStatus;
+
 /// What kind of failure a model call met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
@@ -58,4 +61,33 @@ impl ModelErrorKind {
             Self::BadRequest | Self::Unauthorised | Self::TooLarge => ErrorClass::Fatal,
         }
     }
+}
+
+/// Why the machine does not take an input. Nothing changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The run has not started, or has already.
+    #[error("not possible while the run is {0:?}")]
+    WrongPhase(Option<RunStatus>),
+    /// News of a model call that is not the current one.
+    #[error("not the current model call")]
+    StaleModelCall,
+    /// There was never such a tool call, or its lease is another.
+    #[error("no such tool call")]
+    UnknownCall,
+    /// The tool call is settled, by this very try.
+    #[error("the result is recorded")]
+    DuplicateResult,
+    /// The tool call is settled otherwise, or another try is under way.
+    #[error("the tool call has moved on")]
+    StaleAttempt,
+    /// There is no such question.
+    #[error("no such question")]
+    UnknownRequest,
+    /// The question has another answer.
+    #[error("answered before: {}", .0.decision.name())]
+    AlreadyResolved(Box<Answer>),
+    /// What was shown is not what is asked.
+    #[error("the answer is about something else")]
+    DigestMismatch,
 }

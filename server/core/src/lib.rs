@@ -11,3 +11,6 @@ pub mod message;
 pub mod tool;
 
 pub mod context;
+pub mod retry;
+
+pub mod run;

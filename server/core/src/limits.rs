@@ -22,6 +22,8 @@ pub const TOOL_RESULT_SHOWN_BYTES_MAX: usize = 256 * 1024;
 pub const TOOL_RESULT_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// Tool calls in one assistant message.
 pub const CALLS_PER_MESSAGE_MAX: usize = 128;
+/// Tries of one tool call, whatever their failures.
+pub const TOOL_ATTEMPTS_MAX: u32 = 8;
 /// Parts of one message.
 pub const PARTS_PER_MESSAGE_MAX: usize = 1_024;
 /// Messages that one run may bring.

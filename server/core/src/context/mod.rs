@@ -1,3 +1,4 @@
 //! What the model reads and what it wrote: history to request, deltas to message.
 
 pub mod assemble;
+pub mod build;

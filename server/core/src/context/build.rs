@@ -1,0 +1,191 @@
+//! History to request: what the model reads. A function of the history alone, so that the same history reads the
+//! same, and a longer one begins like the shorter.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::id::CallSlot;
+use crate::limits::TOOL_RESULT_SHOWN_BYTES_MAX;
+use crate::message::{Message, Part, Role, SharedMessage, ToolCall, ToolResult, ToolStatus};
+
+/// What of an entry the model is shown: a tool's output beyond [`TOOL_RESULT_SHOWN_BYTES_MAX`] is cut, and says so.
+#[must_use]
+pub fn shown(message: &SharedMessage) -> SharedMessage {
+    if !message.parts.iter().any(is_too_long) {
+        return message.clone();
+    }
+    let parts = message.parts.iter().cloned().map(cut).collect();
+    Arc::new(Message { role: message.role, parts })
+}
+
+/// Whether [`shown`] cuts this message.
+#[must_use]
+pub fn is_cut(message: &Message) -> bool {
+    message.parts.iter().any(is_too_long)
+}
+
+fn is_too_long(part: &Part) -> bool {
+    matches!(part, Part::ToolResult(result) if result.output.len() > TOOL_RESULT_SHOWN_BYTES_MAX)
+}
+
+fn cut(part: Part) -> Part {
+    match part {
+        Part::ToolResult(mut result) if result.output.len() > TOOL_RESULT_SHOWN_BYTES_MAX => {
+            let whole = result.output.len();
+            let end = result.output.floor_char_boundary(TOOL_RESULT_SHOWN_BYTES_MAX);
+            result.output.truncate(end);
+            result.output.push_str(&format!("\n[cut: the first {end} of {whole} bytes]"));
+            Part::ToolResult(result)
+        }
+        other => other,
+    }
+}
+
+/// The messages to send: the history, with every tool call directly followed by its result and no result without its
+/// call. A history that the loop wrote has this already, and is passed on as it is.
+#[must_use]
+pub fn messages(history: &[SharedMessage]) -> Vec<SharedMessage> {
+    let mut out = Vec::with_capacity(history.len());
+    let mut open: Vec<ToolCall> = Vec::new();
+    for message in history {
+        match message.role {
+            Role::Tool => {
+                let kept = answers(message, &mut open);
+                out.extend(kept);
+            }
+            Role::System | Role::User | Role::Assistant => {
+                close(&mut out, &mut open);
+                open = message.tool_calls().cloned().collect();
+                out.push(message.clone());
+            }
+        }
+    }
+    close(&mut out, &mut open);
+    out
+}
+
+/// The message without results that nobody asked for; `None` if nothing is left.
+fn answers(message: &SharedMessage, open: &mut Vec<ToolCall>) -> Option<SharedMessage> {
+    let mut answered = BTreeSet::new();
+    let fits = |part: &Part| match part {
+        Part::ToolResult(result) => open.iter().any(|call| call.slot == result.slot),
+        Part::Text { .. } | Part::Reasoning(_) | Part::Image { .. } | Part::ToolCall(_) => false,
+    };
+    let parts: Vec<&Part> = message
+        .parts
+        .iter()
+        .filter(|part| fits(part) && slot(part).is_some_and(|slot| answered.insert(slot)))
+        .collect();
+    open.retain(|call| !answered.contains(&call.slot));
+    match parts.len() {
+        0 => None,
+        all if all == message.parts.len() => Some(message.clone()),
+        _ => {
+            let parts = parts.into_iter().cloned().collect();
+            Some(Arc::new(Message { role: Role::Tool, parts }))
+        }
+    }
+}
+
+fn slot(part: &Part) -> Option<CallSlot> {
+    match part {
+        Part::ToolResult(result) => Some(result.slot),
+        Part::Text { .. } | Part::Reasoning(_) | Part::Image { .. } | Part::ToolCall(_) => None,
+    }
+}
+
+/// Gives calls that never got a result one that says so.
+fn close(out: &mut Vec<SharedMessage>, open: &mut Vec<ToolCall>) {
+    for call in open.drain(..) {
+        let result = ToolResult {
+            slot: call.slot,
+            provider_id: call.provider_id,
+            name: call.name,
+            status: ToolStatus::Aborted,
+            output: "not completed".to_owned(),
+            images: Vec::new(),
+        };
+        out.push(Arc::new(Message { role: Role::Tool, parts: vec![Part::ToolResult(result)] }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(slot: CallSlot) -> ToolCall {
+        ToolCall { slot, provider_id: format!("p{slot}"), name: "echo".into(), arguments: "{}".into() }
+    }
+
+    fn asks(slots: &[CallSlot]) -> SharedMessage {
+        let parts = slots.iter().map(|slot| Part::ToolCall(call(*slot))).collect();
+        Arc::new(Message { role: Role::Assistant, parts })
+    }
+
+    fn result(slot: CallSlot, output: &str) -> SharedMessage {
+        let result = ToolResult {
+            slot,
+            provider_id: format!("p{slot}"),
+            name: "echo".into(),
+            status: ToolStatus::Succeeded,
+            output: output.into(),
+            images: vec![],
+        };
+        Arc::new(Message { role: Role::Tool, parts: vec![Part::ToolResult(result)] })
+    }
+
+    fn says(role: Role, text: &str) -> SharedMessage {
+        Arc::new(Message::text(role, text))
+    }
+
+    const A: CallSlot = CallSlot(1, 0);
+    const B: CallSlot = CallSlot(1, 1);
+
+    #[test]
+    fn a_paired_history_passes_unchanged() {
+        let history = [
+            says(Role::User, "hi"),
+            asks(&[A, B]),
+            result(B, "2"),
+            result(A, "1"),
+            says(Role::Assistant, "ok"),
+        ];
+        let sent = messages(&history);
+        assert!(sent.iter().zip(&history).all(|(sent, kept)| Arc::ptr_eq(sent, kept)));
+        assert_eq!(sent.len(), history.len());
+    }
+
+    #[test]
+    fn a_call_without_a_result_gets_one_before_anything_else_is_said() {
+        let sent = messages(&[asks(&[A, B]), result(A, "1"), says(Role::User, "go on")]);
+        let results: Vec<_> = sent[1..3].iter().map(|message| slot(&message.parts[0])).collect();
+        assert_eq!(results, [Some(A), Some(B)]);
+        assert_eq!(sent[3].role, Role::User);
+        assert_eq!(messages(&[asks(&[A])]).len(), 2);
+    }
+
+    #[test]
+    fn a_result_without_its_call_is_left_out() {
+        assert_eq!(messages(&[says(Role::User, "hi"), result(A, "1")]).len(), 1);
+        assert_eq!(messages(&[asks(&[A]), result(A, "1"), result(A, "again")]).len(), 2);
+    }
+
+    #[test]
+    fn a_longer_history_begins_like_the_shorter() {
+        let history = [says(Role::User, "hi"), asks(&[A]), result(A, "1"), says(Role::Assistant, "ok")];
+        let whole = messages(&history);
+        for end in [1, 3, 4] {
+            assert_eq!(messages(&history[..end]), whole[..end]);
+        }
+    }
+
+    #[test]
+    fn long_output_is_cut_at_a_character_and_says_so() {
+        let short = result(A, "short");
+        assert!(Arc::ptr_eq(&shown(&short), &short));
+        let long = result(A, &"ü".repeat(TOOL_RESULT_SHOWN_BYTES_MAX));
+        let Part::ToolResult(cut) = &shown(&long).parts[0] else { panic!("still a result") };
+        assert!(cut.output.len() < TOOL_RESULT_SHOWN_BYTES_MAX + 64);
+        assert!(cut.output.ends_with(&format!("of {} bytes]", 2 * TOOL_RESULT_SHOWN_BYTES_MAX)));
+    }
+}

@@ -1,0 +1,78 @@
+//! How long to wait before a failed model call is tried again.
+
+use crate::agent::RetryPolicy;
+use crate::time::Millis;
+
+/// A provider's Retry-After beyond this is not waited for.
+const RETRY_AFTER_MAX: Millis = Millis::secs(300);
+
+/// The wait after the `failures`th failure in a row (from 1), or `None` when the retries are used up.
+///
+/// Exponential, doubled from the policy's first bound to its cap; with jitter, drawn evenly between zero and the bound
+/// by `chance`. What the provider asks for is the least that is waited.
+#[must_use]
+pub fn backoff(
+    policy: &RetryPolicy,
+    failures: u32,
+    retry_after: Option<Millis>,
+    chance: u64,
+) -> Option<Millis> {
+    if failures > policy.max_retries {
+        return None;
+    }
+    let doubled = policy.initial_backoff.0.saturating_mul(1 << failures.saturating_sub(1).min(32));
+    let bound = doubled.min(policy.max_backoff.0);
+    let wait = if policy.jitter { chance % (bound + 1) } else { bound };
+    Some(Millis(wait.max(retry_after.unwrap_or_default().min(RETRY_AFTER_MAX).0)))
+}
+
+/// Chance for the `attempt`th try of the `model_call`th model call of a run: the same on every replay.
+#[must_use]
+pub fn chance(seed: u64, model_call: u32, attempt: u32) -> u64 {
+    // SplitMix64 (Steele, Lea, Flood 2014): a full-period mixer is all that jitter needs.
+    let mut mixed = seed
+        .wrapping_add(u64::from(model_call) << 32 | u64::from(attempt))
+        .wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(jitter: bool) -> RetryPolicy {
+        RetryPolicy { max_retries: 5, jitter, ..RetryPolicy::default() }
+    }
+
+    #[test]
+    fn waits_double_up_to_the_cap() {
+        let waits: Vec<_> = (1..=6).map(|n| backoff(&policy(false), n, None, 7).map(|w| w.0)).collect();
+        assert_eq!(waits, [Some(1_000), Some(2_000), Some(4_000), Some(8_000), Some(10_000), None]);
+    }
+
+    #[test]
+    fn jitter_stays_within_the_bound_and_varies() {
+        let mut seen = std::collections::BTreeSet::new();
+        for seed in 0..200 {
+            let wait = backoff(&policy(true), 2, None, chance(seed, 1, 2)).unwrap();
+            assert!(wait.0 <= 2_000);
+            seen.insert(wait.0 / 200);
+        }
+        assert!((0..10).all(|tenth| seen.contains(&tenth)), "every tenth of the range: {seen:?}");
+    }
+
+    #[test]
+    fn the_provider_sets_the_least_wait_within_reason() {
+        assert_eq!(backoff(&policy(false), 1, Some(Millis::secs(20)), 0), Some(Millis::secs(20)));
+        assert_eq!(backoff(&policy(false), 1, Some(Millis(5)), 0), Some(Millis::secs(1)));
+        assert_eq!(backoff(&policy(false), 1, Some(Millis::secs(86_400)), 0), Some(RETRY_AFTER_MAX));
+    }
+
+    #[test]
+    fn chance_is_the_same_every_time() {
+        assert_eq!(chance(1, 2, 3), chance(1, 2, 3));
+        assert_ne!(chance(1, 2, 3), chance(1, 2, 4));
+    }
+}

@@ -1,0 +1,228 @@
+//! The fold: how each event changes the state. Nothing else changes it.
+
+use crate::id::CallSlot;
+use crate::message::{Part, SharedMessage, ToolResult};
+use crate::run::event::{AfterAttempt, Event, Record};
+use crate::run::human::{Answer, Decision, QuestionKind};
+use crate::run::state::{Asked, Call, CallState, ModelCall, Phase, State};
+use crate::time::Timestamp;
+use crate::tool::{Digest, EffectClass};
+
+impl State {
+    /// Takes in one event.
+    ///
+    /// # Panics
+    /// When the event is not the next one or does not fit the state: the journal is not this machine's work, or there
+    /// is a bug. The caller treats that as a fault of this run.
+    pub fn apply(&mut self, record: &Record) {
+        assert_eq!(record.seq, self.seq.next(), "events are dense");
+        self.seq = record.seq;
+        self.updated_at = record.at;
+        if let Some((entry, _)) = record.event.entry() {
+            assert_eq!(entry, self.last_entry.next(), "entries are dense");
+            self.last_entry = entry;
+        }
+        self.apply_event(&record.event, record.at);
+    }
+
+    /// One arm per kind of event.
+    fn apply_event(&mut self, event: &Event, at: Timestamp) {
+        match event {
+            Event::Started { session, last_entry, spec, seed } => {
+                assert_eq!(self.phase, Phase::New, "a run starts once");
+                self.session = Some(session.clone());
+                self.last_entry = *last_entry;
+                self.spec = spec.clone();
+                self.seed = *seed;
+                self.started_at = at;
+                self.phase = Phase::Preparing;
+            }
+            Event::InputAdded { .. } => {}
+            Event::ModelCallStarted { model_call, attempt, first_counted, .. } => {
+                self.begin_model_call(ModelCall {
+                    number: *model_call,
+                    attempt: *attempt,
+                    first_counted: *first_counted,
+                    since: at,
+                });
+            }
+            Event::ModelCallFailed { error, retry_at, .. } => {
+                self.last_error = Some(error.clone());
+                if let (Phase::ModelRunning(call), Some(until)) = (&self.phase, retry_at) {
+                    self.phase = Phase::BackingOff { call: *call, until: *until };
+                }
+            }
+            Event::AssistantMessage { message, finish, usage, .. } => {
+                self.usage += *usage;
+                self.last_message = Some(message.clone());
+                self.last_error = None;
+                self.phase = round_of(message)
+                    .map_or_else(|| Phase::Observed { finish: finish.clone() }, Phase::Tools);
+                self.tool_rounds += u32::from(matches!(self.phase, Phase::Tools(_)));
+            }
+            Event::CallProposed { slot, effect, timeout, needs_approval, .. } => {
+                self.propose(*slot, *effect, *timeout, *needs_approval, at);
+            }
+            Event::CallOffered { slot, attempt, host } => {
+                let call = self.open_call(*slot);
+                assert_eq!(*attempt, call.attempt + 1, "tries are dense");
+                call.attempt = *attempt;
+                call.host = Some(host.clone());
+                call.first_offered.get_or_insert(at);
+                call.state = CallState::Offered { at };
+            }
+            Event::CallAccepted { slot, .. } => {
+                let call = self.open_call(*slot);
+                if let CallState::Offered { at } = call.state {
+                    call.state = CallState::Accepted { at };
+                }
+            }
+            Event::CallCheckpoint { slot, checkpoint, .. } => {
+                self.open_call(*slot).checkpoint = Some(checkpoint.clone());
+            }
+            Event::CallAttemptFailed { slot, then, .. } => {
+                let call = self.open_call(*slot);
+                match then {
+                    AfterAttempt::Retry { at: not_before } => {
+                        call.state = CallState::Ready { since: at, not_before: *not_before };
+                    }
+                    AfterAttempt::InDoubt => call.state = CallState::InDoubt { request: None, since: at },
+                    AfterAttempt::Settle => {}
+                }
+            }
+            Event::CallSettled { slot, attempt, message, .. } => self.settle(*slot, *attempt, message),
+            Event::HumanRequested { question } => {
+                let call = self.open_call(question.slot);
+                call.state = match question.kind {
+                    QuestionKind::Approve => {
+                        CallState::AwaitingApproval { request: Some(question.request.clone()) }
+                    }
+                    QuestionKind::InDoubt => {
+                        CallState::InDoubt { request: Some(question.request.clone()), since: at }
+                    }
+                };
+                let asked = Asked { question: question.clone(), answer: None };
+                self.questions.insert(question.request.clone(), asked);
+            }
+            Event::HumanResolved { request, slot, answer } => {
+                let asked = self.questions.get_mut(request).expect("only what was asked is answered");
+                asked.answer = Some(answer.clone());
+                self.resolve(*slot, answer, at);
+            }
+            Event::Paused { error } => {
+                let Phase::ModelRunning(call) = self.phase else {
+                    panic!("only a model call can pause a run")
+                };
+                self.last_error = Some(error.clone());
+                self.phase = Phase::Paused { call, since: at };
+            }
+            Event::Resumed { request, .. } => {
+                self.resumed.insert(request.clone());
+            }
+            Event::Finished { outcome, error } => {
+                self.keep_settled();
+                self.last_error.clone_from(error);
+                self.phase = Phase::Finished { outcome: *outcome };
+            }
+        }
+    }
+
+    fn begin_model_call(&mut self, call: ModelCall) {
+        self.keep_settled();
+        self.iterations = call.number;
+        self.phase = Phase::ModelRunning(call);
+    }
+
+    /// Remembers which try settled each call of the round that ends.
+    fn keep_settled(&mut self) {
+        if let Phase::Tools(calls) = &self.phase {
+            self.settled.extend(calls.iter().map(|call| (call.slot, call.attempt)));
+        }
+    }
+
+    fn propose(
+        &mut self,
+        slot: CallSlot,
+        effect: EffectClass,
+        timeout: crate::time::Millis,
+        needs_approval: bool,
+        at: Timestamp,
+    ) {
+        self.tool_calls += 1;
+        let call = self.open_call(slot);
+        assert_eq!(call.state, CallState::Proposed, "a call is taken up once");
+        call.effect = effect;
+        call.timeout = timeout;
+        call.state = if needs_approval {
+            CallState::AwaitingApproval { request: None }
+        } else {
+            CallState::Ready { since: at, not_before: None }
+        };
+        let key = Digest::of(&[call.wanted.name.as_bytes(), call.wanted.arguments.as_bytes()]);
+        self.repetition = Some(match self.repetition.take() {
+            Some((last, times)) if last == key => (last, times + 1),
+            _ => (key, 1),
+        });
+    }
+
+    fn settle(&mut self, slot: CallSlot, attempt: u32, message: &SharedMessage) {
+        let call = self.open_call(slot);
+        assert_eq!(attempt, call.attempt, "the last try settles a call");
+        call.state = CallState::Settled;
+        let failed = result_of(message).is_some_and(|result| result.status.is_error());
+        self.failures_in_a_row = if failed { self.failures_in_a_row + 1 } else { 0 };
+    }
+
+    /// Leave to run makes a call ready; every other decision is followed by the event that settles it.
+    fn resolve(&mut self, slot: CallSlot, answer: &Answer, at: Timestamp) {
+        let call = self.open_call(slot);
+        match &answer.decision {
+            Decision::Approve => call.state = CallState::Ready { since: at, not_before: None },
+            Decision::ApproveWithEdits { arguments } => {
+                call.arguments.clone_from(arguments);
+                call.state = CallState::Ready { since: at, not_before: None };
+            }
+            Decision::Deny { .. }
+            | Decision::DenyAndStop { .. }
+            | Decision::AnswerInPlace { .. }
+            | Decision::Expired
+            | Decision::Withdrawn => {}
+        }
+    }
+
+    fn open_call(&mut self, slot: CallSlot) -> &mut Call {
+        let Phase::Tools(calls) = &mut self.phase else { panic!("no tool call is open") };
+        let call = calls.iter_mut().find(|call| call.slot == slot).expect("the call is of this round");
+        assert!(!call.is_settled(), "a settled call does not move");
+        call
+    }
+}
+
+/// The result that a tool message carries.
+#[must_use]
+pub fn result_of(message: &SharedMessage) -> Option<&ToolResult> {
+    message.parts.iter().find_map(|part| match part {
+        Part::ToolResult(result) => Some(result),
+        Part::Text { .. } | Part::Reasoning(_) | Part::Image { .. } | Part::ToolCall(_) => None,
+    })
+}
+
+/// The round that a message asks for, if it asks for any.
+fn round_of(message: &SharedMessage) -> Option<Vec<Call>> {
+    let calls: Vec<Call> = message
+        .tool_calls()
+        .map(|wanted| Call {
+            slot: wanted.slot,
+            arguments: wanted.arguments.clone(),
+            wanted: wanted.clone(),
+            effect: EffectClass::Unsafe,
+            timeout: crate::time::Millis(0),
+            attempt: 0,
+            host: None,
+            first_offered: None,
+            checkpoint: None,
+            state: CallState::Proposed,
+        })
+        .collect();
+    (!calls.is_empty()).then_some(calls)
+}

@@ -1,0 +1,77 @@
+//! What the machine asks of the world. Each effect leads to one later input, or is fire-and-forget where it says so.
+
+use crate::id::{CallSlot, EntryNo, HostId};
+use crate::time::Timestamp;
+use crate::tool::Digest;
+
+/// I/O that the core asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// Call the model with the session up to `last_entry`.
+    /// Leads to [`super::input::Input::ModelFinished`] or [`super::input::Input::ModelFailed`].
+    CallModel {
+        /// Which model call.
+        model_call: u32,
+        /// Which try.
+        attempt: u32,
+        /// What it reads.
+        last_entry: EntryNo,
+    },
+    /// Hang up on the model. Leads to nothing.
+    StopModel {
+        /// Which model call.
+        model_call: u32,
+        /// Which try.
+        attempt: u32,
+    },
+    /// Find a host with room. May be carried out before the step is durable, since nothing leaves the process.
+    /// Leads to [`super::input::Input::SlotGranted`] or [`super::input::Input::SlotDenied`].
+    SeekHost {
+        /// The call.
+        slot: CallSlot,
+        /// The tool.
+        tool: String,
+    },
+    /// Seek no longer. Leads to nothing.
+    StopSeeking {
+        /// The call.
+        slot: CallSlot,
+    },
+    /// Send the call to the host that has room for it.
+    /// Leads to [`super::input::Input::CallFinished`] or [`super::input::Input::CallLost`].
+    OfferCall(Offer),
+    /// After a restart: the host may have the call; wait for it to come back and say so. Leads to the same.
+    ReclaimCall(Offer),
+    /// Tell the host to stop. Leads to nothing.
+    CancelCall {
+        /// The call.
+        slot: CallSlot,
+        /// Which try.
+        attempt: u32,
+        /// For people.
+        reason: &'static str,
+    },
+}
+
+/// A call on its way to a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Offer {
+    /// The call.
+    pub slot: CallSlot,
+    /// Which try.
+    pub attempt: u32,
+    /// The host that has room.
+    pub host: HostId,
+    /// To be sent back with the result.
+    pub lease: Digest,
+    /// For the tool to dedupe by.
+    pub idempotency_key: String,
+    /// The tool.
+    pub tool: String,
+    /// JSON text.
+    pub arguments: String,
+    /// Given up after this.
+    pub deadline: Timestamp,
+    /// What the last try saved.
+    pub checkpoint: Option<Vec<u8>>,
+}

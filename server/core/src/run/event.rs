@@ -1,0 +1,338 @@
+//! The journal: durable facts about a run. **This is the stored format**: variants and fields are only ever added,
+//! the latter with a default; golden files under `tests/golden` keep what was written readable.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::agent::RunSpec;
+use crate::id::{CallSlot, EntryNo, HostId, RequestId, Seq, SessionId};
+use crate::message::{FinishReason, SharedMessage, Usage};
+use crate::run::human::{Answer, Question};
+use crate::run::status::{RunError, RunStatus};
+use crate::time::{Millis, Timestamp};
+use crate::tool::{Digest, EffectClass};
+
+/// Version of the event format, stored beside each event.
+pub const EVENT_VERSION: u32 = 1;
+
+/// An event in its place.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// Dense from 1.
+    pub seq: Seq,
+    /// When it was decided.
+    pub at: Timestamp,
+    /// Where the run stands after it.
+    pub status: RunStatus,
+    /// What happened.
+    pub event: Event,
+}
+
+/// A durable fact about a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Event {
+    /// The run exists. Always the first.
+    Started {
+        /// Its session.
+        session: SessionId,
+        /// The session's last entry before it.
+        last_entry: EntryNo,
+        /// How it is to behave.
+        spec: Arc<RunSpec>,
+        /// Chance, drawn once: for jitter, leases and idempotency keys.
+        seed: u64,
+    },
+    /// A message from the caller entered the session.
+    InputAdded {
+        /// Its place.
+        entry: EntryNo,
+        /// The message.
+        message: SharedMessage,
+    },
+    /// The model is about to be called with the session up to `last_entry`.
+    ModelCallStarted {
+        /// Which model call, from 1.
+        model_call: u32,
+        /// Which try, from 1.
+        attempt: u32,
+        /// The first try that counts against the retries: a restart or an operator gives a fresh set.
+        #[serde(default = "one", skip_serializing_if = "is_one")]
+        first_counted: u32,
+        /// What it reads.
+        last_entry: EntryNo,
+    },
+    /// A try of the model call failed; its deltas are void.
+    ModelCallFailed {
+        /// Which model call.
+        model_call: u32,
+        /// Which try.
+        attempt: u32,
+        /// Why.
+        error: RunError,
+        /// When it is tried again, if it is.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        retry_at: Option<Timestamp>,
+    },
+    /// The model's finished message.
+    AssistantMessage {
+        /// Which model call.
+        model_call: u32,
+        /// Which try.
+        attempt: u32,
+        /// Its place in the session.
+        entry: EntryNo,
+        /// The message.
+        message: SharedMessage,
+        /// Why the model stopped.
+        finish: FinishReason,
+        /// Tokens of this call.
+        usage: Usage,
+        /// From request to first delta.
+        first_token: Millis,
+        /// From request to end.
+        duration: Millis,
+        /// The tools that it was offered.
+        tools: Digest,
+        /// What the loop does next.
+        decision: Observation,
+    },
+    /// A tool call was taken up.
+    CallProposed {
+        /// Which.
+        slot: CallSlot,
+        /// The tool.
+        tool: String,
+        /// What running it twice means.
+        effect: EffectClass,
+        /// From offer to result.
+        timeout: Millis,
+        /// Whether a human is asked first.
+        needs_approval: bool,
+    },
+    /// A tool call is given to a host.
+    CallOffered {
+        /// Which.
+        slot: CallSlot,
+        /// Which try, from 1.
+        attempt: u32,
+        /// To whom.
+        host: HostId,
+    },
+    /// The host works on it. Written with the next event that cannot wait: nobody was told of it.
+    CallAccepted {
+        /// Which.
+        slot: CallSlot,
+        /// Which try.
+        attempt: u32,
+        /// Who.
+        host: HostId,
+    },
+    /// The host saved how far it is. Written like [`Event::CallAccepted`].
+    CallCheckpoint {
+        /// Which.
+        slot: CallSlot,
+        /// Which try.
+        attempt: u32,
+        /// Opaque.
+        #[serde(with = "hex")]
+        checkpoint: Vec<u8>,
+    },
+    /// A try ended without a result.
+    CallAttemptFailed {
+        /// Which.
+        slot: CallSlot,
+        /// Which try.
+        attempt: u32,
+        /// Why, for people.
+        message: String,
+        /// What is known of its effects.
+        ran: Ran,
+        /// What follows.
+        then: AfterAttempt,
+    },
+    /// A tool call has its one result.
+    CallSettled {
+        /// Which.
+        slot: CallSlot,
+        /// Which try gave it; 0 where no host was given the call.
+        attempt: u32,
+        /// Who gave it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        host: Option<HostId>,
+        /// Its place in the session.
+        entry: EntryNo,
+        /// A tool message of one result.
+        message: SharedMessage,
+        /// From the first offer.
+        duration: Millis,
+    },
+    /// A human is asked.
+    HumanRequested {
+        /// What.
+        question: Question,
+    },
+    /// A question is settled.
+    HumanResolved {
+        /// Which.
+        request: RequestId,
+        /// The call that it was about.
+        slot: CallSlot,
+        /// How.
+        answer: Answer,
+    },
+    /// The run waits for an operator.
+    Paused {
+        /// Why.
+        error: RunError,
+    },
+    /// An operator let it go on.
+    Resumed {
+        /// Who.
+        by: String,
+        /// The id that makes resuming idempotent.
+        request: String,
+    },
+    /// The run is over. Always the last.
+    Finished {
+        /// How.
+        outcome: Outcome,
+        /// Why, unless completed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<RunError>,
+    },
+}
+
+/// What the loop does after it has looked at the model's message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Observation {
+    /// Run tools, then ask the model again.
+    Continue,
+    /// Make the context smaller, then go on.
+    Compact,
+    /// The run is over.
+    Stop,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// With the model's final message.
+    Completed,
+    /// It went wrong.
+    Failed,
+    /// Someone ended it.
+    Aborted,
+}
+
+/// Whether a try that failed may have had effects. Only [`Ran::No`] may be tried again blindly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ran {
+    /// Certainly not.
+    No,
+    /// Nobody knows.
+    Maybe,
+    /// Certainly.
+    Yes,
+}
+
+/// What follows a try without a result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "then", rename_all = "snake_case")]
+pub enum AfterAttempt {
+    /// Another try.
+    Retry {
+        /// Not before.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        at: Option<Timestamp>,
+    },
+    /// A human, a late result or a timeout settles it.
+    InDoubt,
+    /// It is settled by the event that follows.
+    Settle,
+}
+
+impl Event {
+    /// The entry that this event adds to its session, if it does.
+    #[must_use]
+    pub fn entry(&self) -> Option<(EntryNo, &SharedMessage)> {
+        match self {
+            Self::InputAdded { entry, message }
+            | Self::AssistantMessage { entry, message, .. }
+            | Self::CallSettled { entry, message, .. } => Some((*entry, message)),
+            Self::Started { .. }
+            | Self::ModelCallStarted { .. }
+            | Self::ModelCallFailed { .. }
+            | Self::CallProposed { .. }
+            | Self::CallOffered { .. }
+            | Self::CallAccepted { .. }
+            | Self::CallCheckpoint { .. }
+            | Self::CallAttemptFailed { .. }
+            | Self::HumanRequested { .. }
+            | Self::HumanResolved { .. }
+            | Self::Paused { .. }
+            | Self::Resumed { .. }
+            | Self::Finished { .. } => None,
+        }
+    }
+
+    /// Whether it may wait a moment for company before it is made durable: nothing outside rests on it.
+    #[must_use]
+    pub fn may_wait(&self) -> bool {
+        matches!(self, Self::CallAccepted { .. } | Self::CallCheckpoint { .. })
+    }
+
+    /// Its name, as stored in the column `kind`.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Started { .. } => "started",
+            Self::InputAdded { .. } => "input_added",
+            Self::ModelCallStarted { .. } => "model_call_started",
+            Self::ModelCallFailed { .. } => "model_call_failed",
+            Self::AssistantMessage { .. } => "assistant_message",
+            Self::CallProposed { .. } => "call_proposed",
+            Self::CallOffered { .. } => "call_offered",
+            Self::CallAccepted { .. } => "call_accepted",
+            Self::CallCheckpoint { .. } => "call_checkpoint",
+            Self::CallAttemptFailed { .. } => "call_attempt_failed",
+            Self::CallSettled { .. } => "call_settled",
+            Self::HumanRequested { .. } => "human_requested",
+            Self::HumanResolved { .. } => "human_resolved",
+            Self::Paused { .. } => "paused",
+            Self::Resumed { .. } => "resumed",
+            Self::Finished { .. } => "finished",
+        }
+    }
+}
+
+fn one() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
+fn is_one(number: &u32) -> bool {
+    *number == 1
+}
+
+/// Bytes as lower-case hex, so that a journal stays readable with any SQL shell.
+mod hex {
+    use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
+
+    pub(super) fn serialize<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(&bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
+        let text = String::deserialize(from)?;
+        (0..text.len())
+            .step_by(2)
+            .map(|at| text.get(at..at + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok()))
+            .collect::<Option<Vec<u8>>>()
+            .ok_or_else(|| D::Error::custom("not hex"))
+    }
+}

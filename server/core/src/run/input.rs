@@ -1,0 +1,226 @@
+//! What happens to a run: everything that the world tells the machine.
+
+use std::sync::Arc;
+
+use crate::agent::RunSpec;
+use crate::error::ModelErrorKind;
+use crate::id::{CallSlot, EntryNo, HostId, RequestId, RunId, SessionId};
+use crate::message::{FinishReason, Image, SharedMessage, Usage};
+use crate::run::event::Ran;
+use crate::run::human::Decision;
+use crate::time::Millis;
+use crate::tool::{Digest, EffectClass};
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Input {
+    /// A caller wants a run.
+    Start(Box<Start>),
+    /// The model finished its message.
+    ModelFinished(Box<ModelFinished>),
+    /// The model call failed.
+    ModelFailed {
+        /// Which model call.
+        model_call: u32,
+        /// Which try.
+        attempt: u32,
+        /// Why.
+        failure: ModelFailure,
+    },
+    /// A host has room for a call.
+    SlotGranted {
+        /// The call.
+        slot: CallSlot,
+        /// The host.
+        host: HostId,
+    },
+    /// No host will have room for a call.
+    SlotDenied {
+        /// The call.
+        slot: CallSlot,
+        /// Why; the model reads it.
+        message: String,
+    },
+    /// A host works on a call.
+    CallAccepted {
+        /// The call.
+        slot: CallSlot,
+        /// Which try.
+        attempt: u32,
+        /// The host.
+        host: HostId,
+    },
+    /// A host saved how far it is.
+    CallCheckpoint {
+        /// The call.
+        slot: CallSlot,
+        /// Which try.
+        attempt: u32,
+        /// Opaque.
+        checkpoint: Vec<u8>,
+    },
+    /// A host answers a call.
+    CallFinished {
+        /// The call.
+        slot: CallSlot,
+        /// Which try.
+        attempt: u32,
+        /// The lease that the host was given.
+        lease: Digest,
+        /// The host.
+        host: HostId,
+        /// Its answer.
+        outcome: CallOutcome,
+    },
+    /// A call will not be answered by the host that had it.
+    CallLost {
+        /// The call.
+        slot: CallSlot,
+        /// Which try.
+        attempt: u32,
+        /// Why, for people.
+        message: String,
+        /// What is known of its effects.
+        ran: Ran,
+    },
+    /// A human decided.
+    Decided {
+        /// The question.
+        request: RequestId,
+        /// The answer.
+        decision: Decision,
+        /// What the human was shown, if said.
+        digest: Option<Digest>,
+        /// Who.
+        by: String,
+    },
+    /// Someone wants the run to end.
+    Abort {
+        /// Why.
+        cause: AbortCause,
+        /// For people.
+        reason: String,
+    },
+    /// An operator lets a paused run go on.
+    Resume {
+        /// Makes it idempotent.
+        request: String,
+        /// Who.
+        by: String,
+    },
+    /// The time that [`crate::run::machine::Machine::deadline`] named has come.
+    DeadlinePassed,
+    /// A new owner has replayed the journal, and takes over what was under way.
+    Recovered,
+}
+
+/// What a run is started with.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Start {
+    /// The run.
+    pub run: RunId,
+    /// Its session.
+    pub session: SessionId,
+    /// The session's last entry.
+    pub last_entry: EntryNo,
+    /// How it is to behave.
+    pub spec: Arc<RunSpec>,
+    /// Chance, drawn once.
+    pub seed: u64,
+    /// What enters the session.
+    pub messages: Vec<SharedMessage>,
+}
+
+/// A model's finished message and what is known about it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelFinished {
+    /// Which model call.
+    pub model_call: u32,
+    /// Which try.
+    pub attempt: u32,
+    /// The message.
+    pub message: SharedMessage,
+    /// Why the model stopped.
+    pub finish: FinishReason,
+    /// Tokens of this call.
+    pub usage: Usage,
+    /// From request to first delta.
+    pub first_token: Millis,
+    /// From request to end.
+    pub duration: Millis,
+    /// The tools that it was offered.
+    pub tools: Digest,
+    /// What is known about each tool call in the message, in its order.
+    pub facts: Vec<CallFacts>,
+}
+
+/// What is known about a tool call before it runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CallFacts {
+    /// It can run.
+    Ready {
+        /// What running it twice means.
+        effect: EffectClass,
+        /// Whether its tool asks for approval.
+        requires_approval: bool,
+        /// From offer to result.
+        timeout: Millis,
+    },
+    /// It cannot: unknown tool, bad arguments. The model reads why.
+    Rejected {
+        /// What the model reads.
+        message: String,
+    },
+}
+
+/// Why a model call failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelFailure {
+    /// What kind.
+    pub kind: ModelErrorKind,
+    /// For people.
+    pub message: String,
+    /// HTTP status, where there was one.
+    pub status: Option<u16>,
+    /// How long the provider asks us to wait.
+    pub retry_after: Option<Millis>,
+}
+
+/// A host's answer to a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CallOutcome {
+    /// It ran.
+    Succeeded {
+        /// What the model reads.
+        output: String,
+        /// Pictures beside it.
+        images: Vec<Image>,
+    },
+    /// It failed.
+    Failed {
+        /// What the model reads.
+        message: String,
+        /// Whether another try may help.
+        retryable: bool,
+        /// Not before this.
+        delay: Millis,
+        /// What is known of its effects.
+        ran: Ran,
+    },
+    /// The host does not take it, and no host will: the model is told.
+    Rejected {
+        /// What the model reads.
+        message: String,
+    },
+}
+
+/// Why a run is aborted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AbortCause {
+    /// Someone asked for it.
+    Caller,
+    /// Its client went away.
+    Disconnect,
+    /// A fault of ours: the run ends as failed.
+    Fault,
+}

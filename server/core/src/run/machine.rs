@@ -1,0 +1,242 @@
+//! The machine: decides by [`Machine::handle`], changes by [`State::apply`], asks by effects.
+
+use std::collections::BTreeMap;
+
+use crate::error::Refusal;
+use crate::id::{CallSlot, RunId};
+use crate::run::effect::{Effect, Offer};
+use crate::run::event::{Event, Record};
+use crate::run::input::Input;
+use crate::run::state::{Call, CallState, Phase, State};
+use crate::run::status::RunStatus;
+use crate::run::transition;
+use crate::time::Timestamp;
+
+/// What a step decided: facts to make durable, then I/O to perform.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Step {
+    /// To be appended, then published, before anything else.
+    pub records: Vec<Record>,
+    /// To be performed after that.
+    pub effects: Vec<Effect>,
+}
+
+impl Step {
+    /// Joins a step that was decided right after this one and is to be made durable with it.
+    pub fn merge(&mut self, later: Self) {
+        self.records.extend(later.records);
+        self.effects.extend(later.effects);
+    }
+
+    /// Whether nothing outside rests on these events, so that they may wait a moment for company.
+    #[must_use]
+    pub fn may_wait(&self) -> bool {
+        self.effects.is_empty() && self.records.iter().all(|record| record.event.may_wait())
+    }
+}
+
+/// One run.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    state: State,
+    /// What the driver has been asked for and still owes: the last value of [`Machine::wanted`].
+    asked: BTreeMap<Key, Effect>,
+    /// The latest time that an input came with.
+    seen: Timestamp,
+}
+
+/// What tells one piece of I/O from another. Its order is the order of effects.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Key {
+    Model { number: u32, attempt: u32 },
+    Call { slot: CallSlot, attempt: u32 },
+    Seek { slot: CallSlot, attempt: u32 },
+}
+
+impl Machine {
+    /// A run that does not exist yet.
+    #[must_use]
+    pub fn new(run: RunId) -> Self {
+        Self { state: State::new(run), asked: BTreeMap::new(), seen: Timestamp(0) }
+    }
+
+    /// A run as its journal says. To be followed by [`Input::Recovered`] before it goes on.
+    ///
+    /// # Panics
+    /// When the records are not a journal that a machine wrote.
+    #[must_use]
+    pub fn replay<'a>(run: RunId, records: impl IntoIterator<Item = &'a Record>) -> Self {
+        let mut machine = Self::new(run);
+        for record in records {
+            machine.state.apply(record);
+        }
+        machine
+    }
+
+    /// What is known of the run.
+    #[must_use]
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Decides what an input leads to, and applies it.
+    ///
+    /// # Errors
+    /// A [`Refusal`] when the input does not fit; then nothing has changed.
+    pub fn handle(&mut self, input: Input, now: Timestamp) -> Result<Step, Refusal> {
+        let recovered = input == Input::Recovered;
+        let mut turn = Turn { state: &mut self.state, now, records: Vec::new() };
+        match input {
+            Input::Start(start) => transition::start::start(&mut turn, *start)?,
+            Input::ModelFinished(finished) => transition::model::finished(&mut turn, *finished)?,
+            Input::ModelFailed { model_call, attempt, failure } => {
+                transition::model::failed(&mut turn, model_call, attempt, failure)?;
+            }
+            Input::SlotGranted { slot, host } => transition::tool::granted(&mut turn, slot, host)?,
+            Input::SlotDenied { slot, message } => transition::tool::denied(&mut turn, slot, message)?,
+            Input::CallAccepted { slot, attempt, host } => {
+                transition::tool::accepted(&mut turn, slot, attempt, host)?;
+            }
+            Input::CallCheckpoint { slot, attempt, checkpoint } => {
+                transition::tool::checkpoint(&mut turn, slot, attempt, checkpoint)?;
+            }
+            Input::CallFinished { slot, attempt, lease, host, outcome } => {
+                transition::tool::finished(&mut turn, slot, attempt, &lease, host, outcome)?;
+            }
+            Input::CallLost { slot, attempt, message, ran } => {
+                transition::tool::lost(&mut turn, slot, attempt, message, ran)?;
+            }
+            Input::Decided { request, decision, digest, by } => {
+                transition::human::decided(&mut turn, &request, decision, digest.as_ref(), by)?;
+            }
+            Input::Abort { cause, reason } => transition::finish::abort(&mut turn, cause, reason)?,
+            Input::Resume { request, by } => transition::model::resume(&mut turn, request, by)?,
+            Input::DeadlinePassed => transition::deadline::passed(&mut turn)?,
+            Input::Recovered => transition::model::recovered(&mut turn)?,
+        }
+        let records = turn.records;
+        self.seen = self.seen.max(now);
+        if recovered {
+            self.asked.clear();
+        }
+        let mut effects = self.ask(now);
+        if recovered {
+            effects = effects.into_iter().map(reclaim).collect();
+        }
+        Ok(Step { records, effects })
+    }
+
+    /// When [`Input::DeadlinePassed`] is due, if nothing else happens first.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Timestamp> {
+        transition::deadline::next(&self.state, self.seen)
+    }
+
+    /// Everything that is owed: what a fresh driver has to see to.
+    #[must_use]
+    pub fn outstanding(&self, now: Timestamp) -> Vec<Effect> {
+        self.wanted(now).into_values().map(reclaim).collect()
+    }
+
+    /// What changed in what is wanted: new wishes, and an end to old ones.
+    fn ask(&mut self, now: Timestamp) -> Vec<Effect> {
+        let wanted = self.wanted(now);
+        let over = self.asked.keys().filter(|key| !wanted.contains_key(key)).filter_map(withdraw);
+        let fresh = wanted.iter().filter(|(key, _)| !self.asked.contains_key(key));
+        let effects = over.chain(fresh.map(|(_, effect)| effect.clone())).collect();
+        self.asked = wanted;
+        effects
+    }
+
+    /// The I/O that the state calls for at this time: a function of the state, so that a replay asks for the same.
+    fn wanted(&self, now: Timestamp) -> BTreeMap<Key, Effect> {
+        match &self.state.phase {
+            Phase::ModelRunning(call) => {
+                let key = Key::Model { number: call.number, attempt: call.attempt };
+                let effect = Effect::CallModel {
+                    model_call: call.number,
+                    attempt: call.attempt,
+                    last_entry: self.state.last_entry,
+                };
+                BTreeMap::from([(key, effect)])
+            }
+            Phase::Tools(calls) => self.wanted_by_round(calls, now),
+            Phase::New
+            | Phase::Preparing
+            | Phase::BackingOff { .. }
+            | Phase::Observed { .. }
+            | Phase::Paused { .. }
+            | Phase::Finished { .. } => BTreeMap::new(),
+        }
+    }
+
+    fn wanted_by_round(&self, calls: &[Call], now: Timestamp) -> BTreeMap<Key, Effect> {
+        let in_flight = calls.iter().filter(|call| call.in_flight());
+        let room = (self.state.spec.tool_policy.max_parallel.max(1) as usize)
+            .saturating_sub(in_flight.clone().count());
+        let ready = calls.iter().filter(|call| {
+            matches!(call.state, CallState::Ready { not_before, .. } if not_before.is_none_or(|at| at <= now))
+        });
+        let seeks = ready.take(room).map(|call| {
+            let key = Key::Seek { slot: call.slot, attempt: call.attempt + 1 };
+            (key, Effect::SeekHost { slot: call.slot, tool: call.wanted.name.clone() })
+        });
+        in_flight
+            .map(|call| {
+                let key = Key::Call { slot: call.slot, attempt: call.attempt };
+                (key, Effect::OfferCall(self.offer(call)))
+            })
+            .chain(seeks)
+            .collect()
+    }
+
+    fn offer(&self, call: &Call) -> Offer {
+        Offer {
+            slot: call.slot,
+            attempt: call.attempt,
+            host: call.host.clone().expect("a call in flight has a host"),
+            lease: self.state.lease(call.slot, call.attempt),
+            idempotency_key: self.state.idempotency_key(call.slot),
+            tool: call.wanted.name.clone(),
+            arguments: call.arguments.clone(),
+            deadline: call.deadline().expect("a call in flight has a deadline"),
+            checkpoint: call.checkpoint.clone(),
+        }
+    }
+}
+
+/// After a restart nobody knows whether an offer reached its host.
+fn reclaim(effect: Effect) -> Effect {
+    match effect {
+        Effect::OfferCall(offer) => Effect::ReclaimCall(offer),
+        other => other,
+    }
+}
+
+fn withdraw(key: &Key) -> Option<Effect> {
+    Some(match *key {
+        Key::Model { number, attempt } => Effect::StopModel { model_call: number, attempt },
+        Key::Call { slot, attempt } => {
+            Effect::CancelCall { slot, attempt, reason: "the call is settled or given up" }
+        }
+        Key::Seek { slot, .. } => Effect::StopSeeking { slot },
+    })
+}
+
+/// One step in the making: the state as it is by now, and the events so far.
+pub(crate) struct Turn<'a> {
+    pub(crate) state: &'a mut State,
+    pub(crate) now: Timestamp,
+    records: Vec<Record>,
+}
+
+impl Turn<'_> {
+    /// Decides on an event: it is applied at once, so that what follows sees it.
+    pub(crate) fn emit(&mut self, event: Event) {
+        let mut record =
+            Record { seq: self.state.seq.next(), at: self.now, status: RunStatus::Preparing, event };
+        self.state.apply(&record);
+        record.status = self.state.status().expect("a run with an event has a status");
+        self.records.push(record);
+    }
+}

@@ -1,0 +1,13 @@
+//! What a run is: its status, its journal, what happens to it and what it asks for.
+
+pub mod apply;
+pub mod effect;
+pub mod event;
+pub mod human;
+pub mod input;
+pub mod machine;
+pub mod plan;
+pub mod state;
+pub mod status;
+mod transition;
+pub mod view;

@@ -1,0 +1,357 @@
+//! A run's state: the fold of its journal.
+//!
+//! ```text
+//! phase        leaves by                              to
+//! New          Start                                  ModelRunning
+//! ModelRunning ModelFinished, tools wanted            Tools
+//!              ModelFinished, nothing wanted          Finished(completed)
+//!              ModelFailed, retryable                 BackingOff
+//!              ModelFailed, else or used up           Finished(failed) | Paused
+//!              Recovered                              ModelRunning (next try)
+//! BackingOff   DeadlinePassed                         ModelRunning (next try)
+//! Tools        last call settled                      ModelRunning (next call) | Finished(a limit)
+//! Paused       Resume                                 ModelRunning (next try)
+//! any live     Abort | a limit                        Finished(aborted | failed)
+//!
+//! call              leaves by                          to
+//! Proposed          in the same step                   AwaitingApproval | Ready
+//! AwaitingApproval  Decided: approve                   Ready
+//!                   Decided: else | expired            Settled
+//! Ready             SlotGranted                        Offered
+//!                   SlotDenied                         Settled
+//! Offered           CallAccepted                       Accepted
+//! Offered, Accepted CallFinished                       Settled | Ready (next try)
+//!                   CallLost                           Ready (next try) | InDoubt | Settled
+//!                   its deadline                       Settled
+//! InDoubt           Decided: approve                   Ready (next try)
+//!                   Decided: else | CallFinished | expired  Settled
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::agent::RunSpec;
+use crate::id::{CallId, CallSlot, EntryNo, HostId, RequestId, RunId, Seq, SessionId};
+use crate::message::{FinishReason, SharedMessage, ToolCall, Usage};
+use crate::run::event::Outcome;
+use crate::run::human::{Answer, Question};
+use crate::run::status::{RunError, RunStatus};
+use crate::time::{Millis, Timestamp};
+use crate::tool::{Digest, EffectClass};
+
+/// Everything that is known of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct State {
+    /// The run.
+    pub run: RunId,
+    /// Its session; `None` before it started.
+    pub session: Option<SessionId>,
+    /// How it is to behave.
+    pub spec: Arc<RunSpec>,
+    /// Chance, drawn once.
+    pub seed: u64,
+    /// When it started.
+    pub started_at: Timestamp,
+    /// When it last moved.
+    pub updated_at: Timestamp,
+    /// Its last event.
+    pub seq: Seq,
+    /// Its session's last entry.
+    pub last_entry: EntryNo,
+    /// Model calls begun.
+    pub iterations: u32,
+    /// Rounds of tool calls begun.
+    pub tool_rounds: u32,
+    /// Tool calls taken up.
+    pub tool_calls: u32,
+    /// Tokens of all model calls.
+    pub usage: Usage,
+    /// Tool calls in a row that ended in an error.
+    pub failures_in_a_row: u32,
+    /// The last tool call's name and arguments, and how often it came in a row.
+    pub repetition: Option<(Digest, u32)>,
+    /// The model's last message.
+    pub last_message: Option<SharedMessage>,
+    /// What went wrong last.
+    pub last_error: Option<RunError>,
+    /// What it is doing.
+    pub phase: Phase,
+    /// Everything that humans were asked.
+    pub questions: BTreeMap<RequestId, Asked>,
+    /// Calls of earlier rounds, with the try that settled each.
+    pub settled: BTreeMap<CallSlot, u32>,
+    /// Ids of the calls of `ResumeRun` that were carried out.
+    pub resumed: BTreeSet<String>,
+}
+
+/// A question and its answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Asked {
+    /// The question.
+    pub question: Question,
+    /// The answer, once there is one.
+    pub answer: Option<Answer>,
+}
+
+/// What a run is doing.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Phase {
+    /// Nothing: it does not exist yet.
+    New,
+    /// The caller's messages are being taken in.
+    Preparing,
+    /// The model is answering.
+    ModelRunning(ModelCall),
+    /// A failed model call waits for its next try.
+    BackingOff {
+        /// The try that failed.
+        call: ModelCall,
+        /// When the next one is due.
+        until: Timestamp,
+    },
+    /// The model has spoken and wants nothing run.
+    Observed {
+        /// Why it stopped.
+        finish: FinishReason,
+    },
+    /// Tool calls of one message.
+    Tools(Vec<Call>),
+    /// The model stayed unreachable; an operator must say when to go on.
+    Paused {
+        /// The try that failed last.
+        call: ModelCall,
+        /// Since when.
+        since: Timestamp,
+    },
+    /// It is over.
+    Finished {
+        /// How.
+        outcome: Outcome,
+    },
+}
+
+/// One try of a model call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ModelCall {
+    /// Which model call, from 1.
+    pub number: u32,
+    /// Which try, from 1.
+    pub attempt: u32,
+    /// The first try that counts against the retries: a restart or an operator gives a fresh set.
+    pub first_counted: u32,
+    /// Since when.
+    pub since: Timestamp,
+}
+
+/// A tool call of the current round.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Call {
+    /// Which.
+    pub slot: CallSlot,
+    /// As the model asked.
+    pub wanted: ToolCall,
+    /// What to run it with: the model's arguments, or a human's.
+    pub arguments: String,
+    /// What running it twice means.
+    pub effect: EffectClass,
+    /// From offer to result.
+    pub timeout: Millis,
+    /// The last try; 0 before the first.
+    pub attempt: u32,
+    /// The host of the last try.
+    pub host: Option<HostId>,
+    /// When it was first offered.
+    pub first_offered: Option<Timestamp>,
+    /// What the last try saved.
+    pub checkpoint: Option<Vec<u8>>,
+    /// Where it stands.
+    pub state: CallState,
+}
+
+/// Where a tool call stands.
+#[derive(Debug, Clone, PartialEq)]
+pub enum CallState {
+    /// The model asked for it; nothing is known of it yet.
+    Proposed,
+    /// Waits for a human's leave.
+    AwaitingApproval {
+        /// The question; `None` until it is asked, in the same step.
+        request: Option<RequestId>,
+    },
+    /// Waits for its turn, and for a host with room.
+    Ready {
+        /// Since when.
+        since: Timestamp,
+        /// Not before this.
+        not_before: Option<Timestamp>,
+    },
+    /// Given to a host.
+    Offered {
+        /// When.
+        at: Timestamp,
+    },
+    /// The host works on it.
+    Accepted {
+        /// When it was offered.
+        at: Timestamp,
+    },
+    /// It may or may not have run.
+    InDoubt {
+        /// The question; `None` until it is asked, in the same step.
+        request: Option<RequestId>,
+        /// Since when.
+        since: Timestamp,
+    },
+    /// It has its one result.
+    Settled,
+}
+
+impl Call {
+    /// Whether a host has it.
+    #[must_use]
+    pub fn in_flight(&self) -> bool {
+        matches!(self.state, CallState::Offered { .. } | CallState::Accepted { .. })
+    }
+
+    /// Whether only a human can move it.
+    #[must_use]
+    pub fn awaits_human(&self) -> bool {
+        matches!(self.state, CallState::AwaitingApproval { .. } | CallState::InDoubt { .. })
+    }
+
+    /// Whether it has its result.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.state == CallState::Settled
+    }
+
+    /// When the current try is given up.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Timestamp> {
+        match self.state {
+            CallState::Offered { at } | CallState::Accepted { at } => Some(at.after(self.timeout)),
+            CallState::Proposed
+            | CallState::AwaitingApproval { .. }
+            | CallState::Ready { .. }
+            | CallState::InDoubt { .. }
+            | CallState::Settled => None,
+        }
+    }
+
+    /// Of what a human approves.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        Digest::of(&[self.wanted.name.as_bytes(), self.arguments.as_bytes()])
+    }
+}
+
+impl State {
+    /// A run that does not exist yet.
+    #[must_use]
+    pub fn new(run: RunId) -> Self {
+        Self {
+            run,
+            session: None,
+            spec: Arc::default(),
+            seed: 0,
+            started_at: Timestamp(0),
+            updated_at: Timestamp(0),
+            seq: Seq(0),
+            last_entry: EntryNo(0),
+            iterations: 0,
+            tool_rounds: 0,
+            tool_calls: 0,
+            usage: Usage::default(),
+            failures_in_a_row: 0,
+            repetition: None,
+            last_message: None,
+            last_error: None,
+            phase: Phase::New,
+            questions: BTreeMap::new(),
+            settled: BTreeMap::new(),
+            resumed: BTreeSet::new(),
+        }
+    }
+
+    /// Where the run stands; `None` before it started.
+    #[must_use]
+    pub fn status(&self) -> Option<RunStatus> {
+        match &self.phase {
+            Phase::New => None,
+            Phase::Preparing => Some(RunStatus::Preparing),
+            Phase::ModelRunning(_) | Phase::Observed { .. } => Some(RunStatus::ModelRunning),
+            Phase::BackingOff { .. } => Some(RunStatus::BackingOff),
+            Phase::Tools(calls) => Some(round_status(calls)),
+            Phase::Paused { .. } => Some(RunStatus::Paused),
+            Phase::Finished { outcome: Outcome::Completed } => Some(RunStatus::Completed),
+            Phase::Finished { outcome: Outcome::Failed } => Some(RunStatus::Failed),
+            Phase::Finished { outcome: Outcome::Aborted } => Some(RunStatus::Aborted),
+        }
+    }
+
+    /// Whether it has started and is not over.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        !matches!(self.phase, Phase::New | Phase::Finished { .. })
+    }
+
+    /// The calls of the current round.
+    #[must_use]
+    pub fn round(&self) -> &[Call] {
+        match &self.phase {
+            Phase::Tools(calls) => calls,
+            Phase::New
+            | Phase::Preparing
+            | Phase::ModelRunning(_)
+            | Phase::BackingOff { .. }
+            | Phase::Observed { .. }
+            | Phase::Paused { .. }
+            | Phase::Finished { .. } => &[],
+        }
+    }
+
+    /// A call of the current round.
+    #[must_use]
+    pub fn call(&self, slot: CallSlot) -> Option<&Call> {
+        self.round().iter().find(|call| call.slot == slot)
+    }
+
+    /// The questions that wait, in a stable order.
+    pub fn open_questions(&self) -> impl Iterator<Item = &Question> {
+        self.questions.values().filter(|asked| asked.answer.is_none()).map(|asked| &asked.question)
+    }
+
+    /// The full id of a call.
+    #[must_use]
+    pub fn call_id(&self, slot: CallSlot) -> CallId {
+        CallId { run: self.run.clone(), slot }
+    }
+
+    /// What a host proves with that it was given this try: derived, so that a restart does not forget it.
+    #[must_use]
+    pub fn lease(&self, slot: CallSlot, attempt: u32) -> Digest {
+        Digest::of(&[
+            b"lease",
+            &self.seed.to_le_bytes(),
+            &slot.0.to_le_bytes(),
+            &slot.1.to_le_bytes(),
+            &attempt.to_le_bytes(),
+        ])
+    }
+
+    /// What a tool dedupes by: the same for every try.
+    #[must_use]
+    pub fn idempotency_key(&self, slot: CallSlot) -> String {
+        format!("{:016x}-{slot}", self.seed)
+    }
+}
+
+/// A round waits for a human only when nothing in it can go on without one.
+fn round_status(calls: &[Call]) -> RunStatus {
+    let mut open = calls.iter().filter(|call| !call.is_settled()).peekable();
+    if open.peek().is_some() && open.all(Call::awaits_human) {
+        RunStatus::AwaitingHuman
+    } else {
+        RunStatus::ToolRunning
+    }
+}

@@ -1,0 +1,168 @@
+//! Where a run stands, and why it failed.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::ModelErrorKind;
+
+/// Where a run stands, as everyone outside sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunStatus {
+    /// Waits for its session to be free.
+    Queued,
+    /// Gathers what the model is to read.
+    Preparing,
+    /// The model is answering.
+    ModelRunning,
+    /// At least one tool call is under way.
+    ToolRunning,
+    /// Nothing goes on until a human answers.
+    AwaitingHuman,
+    /// Waits before it calls the model again.
+    BackingOff,
+    /// Makes the context smaller.
+    Compacting,
+    /// Waits for an operator.
+    Paused,
+    /// Terminal: the model gave its final answer.
+    Completed,
+    /// Terminal: it went wrong.
+    Failed,
+    /// Terminal: someone ended it.
+    Aborted,
+}
+
+impl RunStatus {
+    /// Every status.
+    pub const ALL: [Self; 11] = [
+        Self::Queued,
+        Self::Preparing,
+        Self::ModelRunning,
+        Self::ToolRunning,
+        Self::AwaitingHuman,
+        Self::BackingOff,
+        Self::Compacting,
+        Self::Paused,
+        Self::Completed,
+        Self::Failed,
+        Self::Aborted,
+    ];
+
+    /// Whether the run is over.
+    #[must_use]
+    pub fn is_terminal(self) -> bool {
+        matches!(self, Self::Completed | Self::Failed | Self::Aborted)
+    }
+
+    /// Whether it needs someone from outside to go on.
+    #[must_use]
+    pub fn is_interrupted(self) -> bool {
+        matches!(self, Self::AwaitingHuman | Self::Paused)
+    }
+
+    /// As stored and logged: `model_running`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Preparing => "preparing",
+            Self::ModelRunning => "model_running",
+            Self::ToolRunning => "tool_running",
+            Self::AwaitingHuman => "awaiting_human",
+            Self::BackingOff => "backing_off",
+            Self::Compacting => "compacting",
+            Self::Paused => "paused",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Aborted => "aborted",
+        }
+    }
+
+    /// Reads [`Self::as_str`] back.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.as_str() == text)
+    }
+}
+
+/// Why a run failed, was aborted, or is held up.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunError {
+    /// One of a closed list.
+    pub code: RunErrorCode,
+    /// For people. Never holds a secret.
+    pub message: String,
+    /// The provider's HTTP status, where there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub http_status: Option<u16>,
+}
+
+impl RunError {
+    /// Without an HTTP status.
+    #[must_use]
+    pub fn new(code: RunErrorCode, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), http_status: None }
+    }
+}
+
+/// The closed list of a run's failures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunErrorCode {
+    /// The model declined to answer.
+    ModelRefused,
+    /// The provider's filter cut the answer.
+    ContentFiltered,
+    /// [`crate::agent::LoopLimits::max_iterations`].
+    LimitIterations,
+    /// [`crate::agent::LoopLimits::max_tool_rounds`].
+    LimitToolRounds,
+    /// [`crate::agent::ToolPolicy::max_calls_per_run`].
+    LimitToolCalls,
+    /// [`crate::agent::LoopLimits::max_run_duration`].
+    LimitDuration,
+    /// [`crate::agent::LoopLimits::max_tokens`].
+    LimitTokens,
+    /// [`crate::agent::LoopLimits::max_consecutive_failures`].
+    LimitConsecutiveFailures,
+    /// [`crate::agent::LoopLimits::max_repeated_calls`].
+    LimitRepeatedCalls,
+    /// By a call of `Abort`.
+    AbortedByCaller,
+    /// The client went away, and the run was told to end then.
+    AbortedByDisconnect,
+    /// A human denied a tool call and stopped the run.
+    AbortedByDenial,
+    /// A fault of ours.
+    Internal,
+    /// The model failed in this way.
+    #[serde(untagged)]
+    Model(ModelErrorKind),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_survive_the_round_trip() {
+        for status in RunStatus::ALL {
+            assert_eq!(RunStatus::parse(status.as_str()), Some(status));
+            assert_eq!(serde_json::to_value(status).unwrap(), status.as_str());
+            assert!(!(status.is_terminal() && status.is_interrupted()));
+        }
+        assert_eq!(RunStatus::parse("resting"), None);
+    }
+
+    #[test]
+    fn codes_survive_the_round_trip() {
+        for code in [
+            RunErrorCode::Model(ModelErrorKind::ContextOverflow),
+            RunErrorCode::LimitTokens,
+            RunErrorCode::Internal,
+        ] {
+            let text = serde_json::to_string(&code).unwrap();
+            assert_eq!(serde_json::from_str::<RunErrorCode>(&text).unwrap(), code, "{text}");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Time passes.
+
+use crate::error::Refusal;
+use crate::run::human::Question;
+use crate::run::machine::Turn;
+use crate::run::state::{CallState, Phase, State};
+use crate::run::status::{RunError, RunErrorCode};
+use crate::run::transition::{finish, human, model, tool};
+use crate::time::Timestamp;
+
+/// The earliest time at which something falls due. The end of a call's wait that has been `seen` to pass is no
+/// longer due: the call waits for room.
+pub(crate) fn next(state: &State, seen: Timestamp) -> Option<Timestamp> {
+    if !state.is_live() {
+        return None;
+    }
+    let run = state.spec.limits.max_run_duration.map(|length| state.started_at.after(length));
+    let backoff = match &state.phase {
+        Phase::BackingOff { until, .. } => Some(*until),
+        Phase::New
+        | Phase::Preparing
+        | Phase::ModelRunning(_)
+        | Phase::Observed { .. }
+        | Phase::Tools(_)
+        | Phase::Paused { .. }
+        | Phase::Finished { .. } => None,
+    };
+    let calls = state.round().iter().filter_map(|call| match call.state {
+        CallState::Ready { not_before, .. } => not_before.filter(|at| *at > seen),
+        CallState::Proposed
+        | CallState::AwaitingApproval { .. }
+        | CallState::Offered { .. }
+        | CallState::Accepted { .. }
+        | CallState::InDoubt { .. }
+        | CallState::Settled => call.deadline(),
+    });
+    let questions = state.open_questions().filter_map(|question| question.expires_at);
+    run.into_iter().chain(backoff).chain(calls).chain(questions).min()
+}
+
+/// Does what has fallen due; nothing, if nothing has.
+pub(crate) fn passed(turn: &mut Turn<'_>) -> Result<(), Refusal> {
+    if !turn.state.is_live() {
+        return Err(Refusal::WrongPhase(turn.state.status()));
+    }
+    let limit = turn.state.spec.limits.max_run_duration;
+    if let Some(limit) = limit.filter(|limit| turn.state.started_at.after(*limit) <= turn.now) {
+        let message = format!("ran for longer than {} s", limit.0.div_ceil(1_000));
+        finish::fail(turn, RunError::new(RunErrorCode::LimitDuration, message));
+        return Ok(());
+    }
+    if let Phase::BackingOff { call, until } = turn.state.phase
+        && until <= turn.now
+    {
+        model::retry(turn, call);
+        return Ok(());
+    }
+    expire_questions(turn);
+    time_out_calls(turn);
+    model::plan(turn);
+    Ok(())
+}
+
+fn expire_questions(turn: &mut Turn<'_>) {
+    let due = |question: &&Question| question.expires_at.is_some_and(|at| at <= turn.now);
+    let expired: Vec<Question> = turn.state.open_questions().filter(due).cloned().collect();
+    for question in expired {
+        human::expire(turn, question.request, question.slot, question.kind);
+    }
+}
+
+fn time_out_calls(turn: &mut Turn<'_>) {
+    let due = |at: Timestamp| at <= turn.now;
+    let late: Vec<_> = turn
+        .state
+        .round()
+        .iter()
+        .filter(|call| call.deadline().is_some_and(due))
+        .map(|call| call.slot)
+        .collect();
+    for slot in late {
+        tool::time_out(turn, slot);
+    }
+}

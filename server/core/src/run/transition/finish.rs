@@ -1,0 +1,49 @@
+//! A run ends. Whatever is open is closed first, so that its session takes the next message.
+
+use crate::error::Refusal;
+use crate::message::ToolStatus;
+use crate::run::event::{Event, Outcome};
+use crate::run::input::AbortCause;
+use crate::run::machine::Turn;
+use crate::run::status::{RunError, RunErrorCode};
+use crate::run::transition::{human, tool};
+
+/// The model's last message is the answer.
+pub(crate) fn complete(turn: &mut Turn<'_>) {
+    turn.emit(Event::Finished { outcome: Outcome::Completed, error: None });
+}
+
+/// It went wrong, or reached a limit.
+pub(crate) fn fail(turn: &mut Turn<'_>, error: RunError) {
+    close(turn, &error.message);
+    turn.emit(Event::Finished { outcome: Outcome::Failed, error: Some(error) });
+}
+
+/// Someone ended it.
+pub(crate) fn abort(turn: &mut Turn<'_>, cause: AbortCause, reason: String) -> Result<(), Refusal> {
+    if !turn.state.is_live() {
+        return Err(Refusal::WrongPhase(turn.state.status()));
+    }
+    match cause {
+        AbortCause::Caller => stop(turn, RunErrorCode::AbortedByCaller, reason),
+        AbortCause::Disconnect => stop(turn, RunErrorCode::AbortedByDisconnect, reason),
+        AbortCause::Fault => fail(turn, RunError::new(RunErrorCode::Internal, reason)),
+    }
+    Ok(())
+}
+
+/// Ends it as aborted, for this reason.
+pub(crate) fn stop(turn: &mut Turn<'_>, code: RunErrorCode, reason: String) {
+    close(turn, "the run was aborted");
+    turn.emit(Event::Finished { outcome: Outcome::Aborted, error: Some(RunError::new(code, reason)) });
+}
+
+/// Withdraws every question and gives every open call its result.
+fn close(turn: &mut Turn<'_>, why: &str) {
+    let open: Vec<_> =
+        turn.state.round().iter().filter(|call| !call.is_settled()).map(|call| call.slot).collect();
+    for slot in open {
+        human::withdraw(turn, slot);
+        tool::settle(turn, slot, None, ToolStatus::Aborted, format!("not completed: {why}"), Vec::new());
+    }
+}

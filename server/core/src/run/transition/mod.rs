@@ -1,0 +1,8 @@
+//! What each input leads to: one file per kind of stimulus.
+
+pub(crate) mod deadline;
+pub(crate) mod finish;
+pub(crate) mod human;
+pub(crate) mod model;
+pub(crate) mod start;
+pub(crate) mod tool;

@@ -1,0 +1,259 @@
+//! The model answers, or fails to.
+
+use crate::error::{ErrorClass, ModelErrorKind, Refusal};
+use crate::message::{FinishReason, ToolCall, ToolStatus};
+use crate::retry::{backoff, chance};
+use crate::run::event::{Event, Observation};
+use crate::run::input::{CallFacts, ModelFailure, ModelFinished};
+use crate::run::machine::Turn;
+use crate::run::plan::{Instruction, Situation, react};
+use crate::run::state::{Call, ModelCall, Phase};
+use crate::run::status::{RunError, RunErrorCode};
+use crate::run::transition::{finish, human, tool};
+use crate::tool::Digest;
+
+/// Asks the planner, as long as the run stands still for no outside reason.
+pub(crate) fn plan(turn: &mut Turn<'_>) {
+    let situation = match &turn.state.phase {
+        Phase::Preparing => Situation::Prompted,
+        Phase::Observed { finish } => Situation::Answered { finish, calls: 0 },
+        Phase::Tools(calls) if calls.iter().all(Call::is_settled) => Situation::ToolsSettled,
+        Phase::New
+        | Phase::ModelRunning(_)
+        | Phase::BackingOff { .. }
+        | Phase::Tools(_)
+        | Phase::Paused { .. }
+        | Phase::Finished { .. } => return,
+    };
+    match react(&situation) {
+        Instruction::CallModel => next_call(turn),
+        Instruction::Finish => finish::complete(turn),
+        Instruction::CallTools => unreachable!("tools are taken up with the message that asks for them"),
+    }
+}
+
+/// Calls the model, unless a limit says that it is enough.
+fn next_call(turn: &mut Turn<'_>) {
+    let (state, limits) = (&*turn.state, &turn.state.spec.limits);
+    let tokens = state.usage.input_tokens.saturating_add(state.usage.output_tokens);
+    let reached = if state.iterations >= limits.max_iterations {
+        Some((
+            RunErrorCode::LimitIterations,
+            format!("reached the limit of {} model calls", limits.max_iterations),
+        ))
+    } else if let Some(max) = limits.max_tokens.filter(|max| tokens >= *max) {
+        Some((RunErrorCode::LimitTokens, format!("used {tokens} tokens of {max}")))
+    } else {
+        limits
+            .max_consecutive_failures
+            .filter(|max| state.failures_in_a_row >= *max && *max > 0)
+            .map(|max| (RunErrorCode::LimitConsecutiveFailures, format!("{max} tool calls in a row failed")))
+    };
+    match reached {
+        Some((code, message)) => finish::fail(turn, RunError::new(code, message)),
+        None => call(turn, turn.state.iterations + 1, 1, 1),
+    }
+}
+
+fn call(turn: &mut Turn<'_>, model_call: u32, attempt: u32, first_counted: u32) {
+    let last_entry = turn.state.last_entry;
+    turn.emit(Event::ModelCallStarted { model_call, attempt, first_counted, last_entry });
+}
+
+/// The next try of a call that failed.
+pub(crate) fn retry(turn: &mut Turn<'_>, failed: ModelCall) {
+    call(turn, failed.number, failed.attempt + 1, failed.first_counted);
+}
+
+/// The next try, with a fresh set of retries.
+fn call_afresh(turn: &mut Turn<'_>, before: ModelCall) {
+    call(turn, before.number, before.attempt + 1, before.attempt + 1);
+}
+
+fn current(turn: &Turn<'_>, model_call: u32, attempt: u32) -> Result<ModelCall, Refusal> {
+    match &turn.state.phase {
+        Phase::ModelRunning(call) if (call.number, call.attempt) == (model_call, attempt) => Ok(*call),
+        Phase::New
+        | Phase::Preparing
+        | Phase::ModelRunning(_)
+        | Phase::BackingOff { .. }
+        | Phase::Observed { .. }
+        | Phase::Tools(_)
+        | Phase::Paused { .. }
+        | Phase::Finished { .. } => Err(Refusal::StaleModelCall),
+    }
+}
+
+/// The model finished its message: take up its tool calls, or end.
+pub(crate) fn finished(turn: &mut Turn<'_>, done: ModelFinished) -> Result<(), Refusal> {
+    current(turn, done.model_call, done.attempt)?;
+    let calls: Vec<ToolCall> = done.message.tool_calls().cloned().collect();
+    assert_eq!(calls.len(), done.facts.len(), "the driver knows something of each call");
+    let stopped = refused(&done.finish).or_else(|| round_limit(turn, &calls));
+    let go_on = stopped.is_none()
+        && react(&Situation::Answered { finish: &done.finish, calls: calls.len() }) == Instruction::CallTools;
+    turn.emit(Event::AssistantMessage {
+        model_call: done.model_call,
+        attempt: done.attempt,
+        entry: turn.state.last_entry.next(),
+        message: done.message,
+        finish: done.finish,
+        usage: done.usage,
+        first_token: done.first_token,
+        duration: done.duration,
+        tools: done.tools,
+        decision: if go_on { Observation::Continue } else { Observation::Stop },
+    });
+    if let Some(error) = stopped {
+        finish::fail(turn, error);
+        return Ok(());
+    }
+    for (call, facts) in calls.iter().zip(done.facts) {
+        take_up(turn, call, facts);
+    }
+    plan(turn);
+    Ok(())
+}
+
+fn take_up(turn: &mut Turn<'_>, call: &ToolCall, facts: CallFacts) {
+    match facts {
+        CallFacts::Rejected { message } => {
+            tool::settle(turn, call.slot, None, ToolStatus::Rejected, message, Vec::new());
+        }
+        CallFacts::Ready { effect, requires_approval, timeout } => {
+            let needs_approval = requires_approval || turn.state.spec.tool_policy.require_approval_by_default;
+            turn.emit(Event::CallProposed {
+                slot: call.slot,
+                tool: call.name.clone(),
+                effect,
+                timeout,
+                needs_approval,
+            });
+            if needs_approval {
+                human::ask_approval(turn, call.slot);
+            }
+        }
+    }
+}
+
+/// A message that the provider cut or the model declined is not an answer.
+fn refused(finish: &FinishReason) -> Option<RunError> {
+    match finish {
+        FinishReason::Refusal => {
+            Some(RunError::new(RunErrorCode::ModelRefused, "the model declined to answer"))
+        }
+        FinishReason::ContentFilter => {
+            Some(RunError::new(RunErrorCode::ContentFiltered, "the provider's filter cut the answer"))
+        }
+        FinishReason::Stop | FinishReason::ToolCalls | FinishReason::Length | FinishReason::Other(_) => None,
+    }
+}
+
+/// Whether the run may have another round of these calls.
+fn round_limit(turn: &Turn<'_>, calls: &[ToolCall]) -> Option<RunError> {
+    let (state, spec) = (&*turn.state, &turn.state.spec);
+    if calls.is_empty() {
+        return None;
+    }
+    if let Some(max) = spec.limits.max_tool_rounds.filter(|max| state.tool_rounds >= *max) {
+        let message = format!("reached the limit of {max} rounds of tool calls");
+        return Some(RunError::new(RunErrorCode::LimitToolRounds, message));
+    }
+    let asked = u32::try_from(calls.len()).unwrap_or(u32::MAX);
+    if let Some(max) = spec.tool_policy.max_calls_per_run
+        && state.tool_calls.saturating_add(asked) > max
+    {
+        let message = format!("{asked} more tool calls would pass the limit of {max}");
+        return Some(RunError::new(RunErrorCode::LimitToolCalls, message));
+    }
+    let max = spec.limits.max_repeated_calls.filter(|max| *max > 0)?;
+    let mut repetition = state.repetition.clone();
+    for call in calls {
+        let key = Digest::of(&[call.name.as_bytes(), call.arguments.as_bytes()]);
+        let times = repetition.filter(|(last, _)| *last == key).map_or(1, |(_, times)| times + 1);
+        if times > max {
+            let message =
+                format!("{} was called more than {max} times in a row with the same arguments", call.name);
+            return Some(RunError::new(RunErrorCode::LimitRepeatedCalls, message));
+        }
+        repetition = Some((key, times));
+    }
+    None
+}
+
+/// The model call failed: try again, pause, or end.
+pub(crate) fn failed(
+    turn: &mut Turn<'_>,
+    model_call: u32,
+    attempt: u32,
+    failure: ModelFailure,
+) -> Result<(), Refusal> {
+    let call = current(turn, model_call, attempt)?;
+    let policy = &turn.state.spec.retry;
+    let retryable = failure.kind.class() == ErrorClass::Retryable;
+    let failures = attempt - call.first_counted + 1;
+    let wait = retryable
+        .then(|| backoff(policy, failures, failure.retry_after, chance(turn.state.seed, model_call, attempt)))
+        .flatten();
+    let pauses = retryable && policy.pause_when_exhausted;
+    let error = error_of(failure);
+    turn.emit(Event::ModelCallFailed {
+        model_call,
+        attempt,
+        error: error.clone(),
+        retry_at: wait.map(|wait| turn.now.after(wait)),
+    });
+    match wait {
+        Some(_) => {}
+        None if pauses => turn.emit(Event::Paused { error }),
+        None => finish::fail(turn, error),
+    }
+    Ok(())
+}
+
+fn error_of(failure: ModelFailure) -> RunError {
+    RunError {
+        code: RunErrorCode::Model(failure.kind),
+        message: failure.message,
+        http_status: failure.status,
+    }
+}
+
+/// An operator lets a paused run go on, with a fresh set of retries.
+pub(crate) fn resume(turn: &mut Turn<'_>, request: String, by: String) -> Result<(), Refusal> {
+    if turn.state.resumed.contains(&request) {
+        return Ok(());
+    }
+    let Phase::Paused { call, .. } = turn.state.phase else {
+        return Err(Refusal::WrongPhase(turn.state.status()));
+    };
+    turn.emit(Event::Resumed { by, request });
+    call_afresh(turn, call);
+    Ok(())
+}
+
+/// A model call that was cut by a restart is issued again. It does not count as a failure of the model.
+pub(crate) fn recovered(turn: &mut Turn<'_>) -> Result<(), Refusal> {
+    match turn.state.phase {
+        Phase::New => Err(Refusal::WrongPhase(None)),
+        Phase::ModelRunning(call) => {
+            turn.emit(Event::ModelCallFailed {
+                model_call: call.number,
+                attempt: call.attempt,
+                error: RunError::new(
+                    RunErrorCode::Model(ModelErrorKind::Connection),
+                    "the server stopped during the call",
+                ),
+                retry_at: Some(turn.now),
+            });
+            call_afresh(turn, call);
+            Ok(())
+        }
+        Phase::Preparing
+        | Phase::BackingOff { .. }
+        | Phase::Observed { .. }
+        | Phase::Tools(_)
+        | Phase::Paused { .. }
+        | Phase::Finished { .. } => Ok(()),
+    }
+}

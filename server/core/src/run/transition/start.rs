@@ -1,0 +1,26 @@
+//! A run begins.
+
+use crate::error::Refusal;
+use crate::run::event::Event;
+use crate::run::input::Start;
+use crate::run::machine::Turn;
+use crate::run::state::Phase;
+use crate::run::transition::model;
+
+/// Takes in what the caller brought, and asks the planner what to do first.
+pub(crate) fn start(turn: &mut Turn<'_>, start: Start) -> Result<(), Refusal> {
+    if turn.state.phase != Phase::New || turn.state.run != start.run {
+        return Err(Refusal::WrongPhase(turn.state.status()));
+    }
+    turn.emit(Event::Started {
+        session: start.session,
+        last_entry: start.last_entry,
+        spec: start.spec,
+        seed: start.seed,
+    });
+    for message in start.messages {
+        turn.emit(Event::InputAdded { entry: turn.state.last_entry.next(), message });
+    }
+    model::plan(turn);
+    Ok(())
+}

@@ -1,0 +1,195 @@
+//! What people see of a run: where it is in the two loops, and what it waits for.
+
+use serde::{Deserialize, Serialize};
+
+use crate::run::event::Event;
+use crate::run::state::{Call, CallState, Phase, State};
+use crate::run::status::{RunError, RunStatus};
+use crate::time::Timestamp;
+
+/// The outer loop's phase.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LoopPhase {
+    /// Being set up.
+    Init,
+    /// Deciding what to do next.
+    Planning,
+    /// Doing it.
+    Executing,
+    /// Looking at what came of it.
+    Observing,
+    /// Making the context smaller.
+    Compacting,
+    /// Done.
+    Completed,
+    /// Failed or aborted.
+    Failed,
+}
+
+/// The inner loop's state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ProcessState {
+    /// Nothing under way.
+    Idle,
+    /// The model was called.
+    Calling,
+    /// The model is answering.
+    Streaming,
+    /// Tools run, or wait for leave to.
+    ToolExecuting,
+    /// A failed call waits for its next try.
+    Retrying,
+    /// The answer is complete.
+    Success,
+    /// The answer is not to be had.
+    Error,
+}
+
+/// Where the run is in both loops at an event that leaves it in `status`.
+#[must_use]
+pub fn loops(event: &Event, status: RunStatus) -> (LoopPhase, ProcessState) {
+    match event {
+        Event::Started { .. } => (LoopPhase::Init, ProcessState::Idle),
+        Event::InputAdded { .. } => (LoopPhase::Planning, ProcessState::Idle),
+        Event::AssistantMessage { .. } => (LoopPhase::Observing, ProcessState::Success),
+        Event::ModelCallFailed { retry_at: None, .. } => (LoopPhase::Observing, ProcessState::Error),
+        Event::CallSettled { .. } => (LoopPhase::Observing, ProcessState::ToolExecuting),
+        Event::ModelCallStarted { .. }
+        | Event::ModelCallFailed { .. }
+        | Event::CallProposed { .. }
+        | Event::CallOffered { .. }
+        | Event::CallAccepted { .. }
+        | Event::CallCheckpoint { .. }
+        | Event::CallAttemptFailed { .. }
+        | Event::HumanRequested { .. }
+        | Event::HumanResolved { .. }
+        | Event::Paused { .. }
+        | Event::Resumed { .. }
+        | Event::Finished { .. } => loops_of(status),
+    }
+}
+
+fn loops_of(status: RunStatus) -> (LoopPhase, ProcessState) {
+    match status {
+        RunStatus::Queued => (LoopPhase::Init, ProcessState::Idle),
+        RunStatus::Preparing => (LoopPhase::Planning, ProcessState::Idle),
+        RunStatus::ModelRunning => (LoopPhase::Executing, ProcessState::Calling),
+        RunStatus::ToolRunning | RunStatus::AwaitingHuman => {
+            (LoopPhase::Executing, ProcessState::ToolExecuting)
+        }
+        RunStatus::BackingOff | RunStatus::Paused => (LoopPhase::Executing, ProcessState::Retrying),
+        RunStatus::Compacting => (LoopPhase::Compacting, ProcessState::Idle),
+        RunStatus::Completed => (LoopPhase::Completed, ProcessState::Success),
+        RunStatus::Failed | RunStatus::Aborted => (LoopPhase::Failed, ProcessState::Error),
+    }
+}
+
+/// "Why is it not moving."
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitingOn {
+    /// What kind of thing.
+    pub kind: WaitKind,
+    /// Since when.
+    pub since: Timestamp,
+    /// What exactly, for people.
+    pub what: String,
+    /// Which try.
+    pub attempt: u32,
+    /// When it is tried again or given up.
+    pub next_at: Option<Timestamp>,
+    /// What went wrong last.
+    pub last_error: Option<RunError>,
+}
+
+/// What kind of thing a run waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaitKind {
+    /// The model's answer.
+    Model,
+    /// The time of the next try.
+    Backoff,
+    /// A tool call's result.
+    Tool,
+    /// A host with room.
+    ToolHost,
+    /// A human.
+    Human,
+    /// An operator.
+    Operator,
+}
+
+impl State {
+    /// What the run waits for; `None` when it is over or has not begun.
+    #[must_use]
+    pub fn waiting_on(&self) -> Option<WaitingOn> {
+        let base = |kind, since, what: String, attempt, next_at| WaitingOn {
+            kind,
+            since,
+            what,
+            attempt,
+            next_at,
+            last_error: self.last_error.clone(),
+        };
+        match &self.phase {
+            Phase::New | Phase::Preparing | Phase::Observed { .. } | Phase::Finished { .. } => None,
+            Phase::ModelRunning(call) => {
+                Some(base(WaitKind::Model, call.since, self.spec.model.clone(), call.attempt, None))
+            }
+            Phase::BackingOff { call, until } => {
+                let what = self.spec.model.clone();
+                Some(base(WaitKind::Backoff, self.updated_at, what, call.attempt, Some(*until)))
+            }
+            Phase::Paused { call, since } => {
+                Some(base(WaitKind::Operator, *since, "ResumeRun".to_owned(), call.attempt, None))
+            }
+            Phase::Tools(calls) => {
+                let (kind, since, call) = calls
+                    .iter()
+                    .filter_map(|call| wait_of(call).map(|(kind, since)| (kind, since, call)))
+                    .min_by_key(|(kind, since, _)| (*kind == WaitKind::Human, *since))?;
+                let (what, next_at) = self.describe(kind, call);
+                let since =
+                    if kind == WaitKind::Human { self.asked_at(call).unwrap_or(since) } else { since };
+                Some(base(kind, since, what, call.attempt, next_at))
+            }
+        }
+    }
+
+    fn describe(&self, kind: WaitKind, call: &Call) -> (String, Option<Timestamp>) {
+        let id = self.call_id(call.slot);
+        let name = &call.wanted.name;
+        if let Some(request) = request_of(call).filter(|_| kind == WaitKind::Human) {
+            let expires = self.questions.get(request).and_then(|asked| asked.question.expires_at);
+            return (format!("{request} ({name})"), expires);
+        }
+        match (&call.host, kind) {
+            (Some(host), WaitKind::Tool) => (format!("{id} ({name}) on {host}"), call.deadline()),
+            _ => (format!("{id} ({name})"), None),
+        }
+    }
+
+    fn asked_at(&self, call: &Call) -> Option<Timestamp> {
+        Some(self.questions.get(request_of(call)?)?.question.asked_at)
+    }
+}
+
+fn wait_of(call: &Call) -> Option<(WaitKind, Timestamp)> {
+    match call.state {
+        CallState::Proposed | CallState::Settled => None,
+        CallState::AwaitingApproval { .. } => Some((WaitKind::Human, Timestamp(0))),
+        CallState::InDoubt { since, .. } => Some((WaitKind::Human, since)),
+        CallState::Ready { since, .. } => Some((WaitKind::ToolHost, since)),
+        CallState::Offered { at } | CallState::Accepted { at } => Some((WaitKind::Tool, at)),
+    }
+}
+
+fn request_of(call: &Call) -> Option<&crate::id::RequestId> {
+    match &call.state {
+        CallState::AwaitingApproval { request } | CallState::InDoubt { request, .. } => request.as_ref(),
+        CallState::Proposed
+        | CallState::Ready { .. }
+        | CallState::Offered { .. }
+        | CallState::Accepted { .. }
+        | CallState::Settled => None,
+    }
+}

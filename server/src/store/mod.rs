@@ -1,0 +1,341 @@
+//! Truth: journals, sessions and questions, behind one trait.
+//!
+//! **Invariant:** an append is conditional on the run's owner epoch and on the sequence number before it; what fails
+//! either writes nothing. An append that returned `Ok` survives the machine's power being cut.
+
+use std::collections::BTreeMap;
+
+use agentloop_core::id::{EntryNo, Epoch, RequestId, RunId, Seq, SessionId, TenantId};
+use agentloop_core::message::{SharedMessage, Usage};
+use agentloop_core::run::event::Record;
+use agentloop_core::run::human::{Answer, Question};
+use agentloop_core::run::status::{RunError, RunStatus};
+use agentloop_core::time::Timestamp;
+use agentloop_core::tool::{Digest, ToolDeclaration};
+use async_trait::async_trait;
+
+/// Why the store refused or failed. Nothing was written, unless it is [`StoreError::Unavailable`]: then it is unknown.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum StoreError {
+    /// Another owner took the run, or it has moved on. The caller drops what it knows of it.
+    #[error("the run is owned elsewhere, or has moved on")]
+    Conflict,
+    /// There is a run of this id.
+    #[error("the run exists")]
+    RunExists,
+    /// The session has a live run.
+    #[error("the session is busy with run {run}")]
+    SessionBusy {
+        /// The live run.
+        run: RunId,
+    },
+    /// The session got entries since it was read. Read it again.
+    #[error("the session has moved on")]
+    SessionMoved,
+    /// There is no such session, and none was to be created.
+    #[error("no such session")]
+    NoSession,
+    /// There is a session of this id with other content.
+    #[error("the session exists, with other content")]
+    SessionExists,
+    /// What is stored cannot be read.
+    #[error("stored data cannot be read: {what}")]
+    Corrupt {
+        /// Which row, and why.
+        what: String,
+    },
+    /// The store cannot be reached or cannot write.
+    #[error("the store is unavailable: {what}")]
+    Unavailable {
+        /// The driver's words.
+        what: String,
+    },
+}
+
+/// Events of one run to be made durable together.
+#[derive(Debug, Clone)]
+pub struct Append {
+    /// Whose.
+    pub tenant: TenantId,
+    /// The run.
+    pub run: RunId,
+    /// Its session.
+    pub session: SessionId,
+    /// The writer's claim on the run.
+    pub epoch: Epoch,
+    /// The last event before these; 0 creates the run.
+    pub after: Seq,
+    /// The events, dense from `after`. Never empty.
+    pub records: Vec<Record>,
+    /// What the run's row is to say afterwards.
+    pub summary: RunSummary,
+    /// With the first append of a run.
+    pub create: Option<CreateRun>,
+}
+
+/// What the store needs to know of a new run.
+#[derive(Debug, Clone)]
+pub struct CreateRun {
+    /// Of everything that the caller asked for: the same digest is the same request.
+    pub request_digest: Digest,
+    /// The session's last entry, as read; anything else is [`StoreError::SessionMoved`].
+    pub session_last_entry: EntryNo,
+    /// Whether to create the session if it does not exist.
+    pub create_session: bool,
+    /// The configured agent.
+    pub agent: String,
+    /// `provider/model`.
+    pub model: String,
+    /// The caller's labels.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// What lists show of a run, derived from its journal and stored beside it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunSummary {
+    /// Where it stands.
+    pub status: RunStatus,
+    /// When it wants to be woken, if it waits for a time.
+    pub wake_at: Option<Timestamp>,
+    /// Why it failed, was aborted or is paused.
+    pub error: Option<RunError>,
+    /// All model calls.
+    pub usage: Usage,
+    /// Model calls.
+    pub iterations: u32,
+    /// Tool calls.
+    pub tool_calls: u32,
+}
+
+/// A run as stored.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunRow {
+    /// The run.
+    pub run: RunId,
+    /// Its session.
+    pub session: SessionId,
+    /// Of the request that started it.
+    pub request_digest: Digest,
+    /// The configured agent.
+    pub agent: String,
+    /// `provider/model`.
+    pub model: String,
+    /// The caller's labels.
+    pub labels: BTreeMap<String, String>,
+    /// When it started.
+    pub created_at: Timestamp,
+    /// When it last moved.
+    pub updated_at: Timestamp,
+    /// Its last event.
+    pub last_seq: Seq,
+    /// The rest.
+    pub summary: RunSummary,
+}
+
+/// A claimed run: nobody else writes it now.
+#[derive(Debug, Clone)]
+pub struct Claimed {
+    /// The claim.
+    pub epoch: Epoch,
+    /// The run's row.
+    pub row: RunRow,
+    /// Its whole journal.
+    pub records: Vec<Record>,
+}
+
+/// A session as stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionRow {
+    /// The session.
+    pub session: SessionId,
+    /// For people.
+    pub title: String,
+    /// The caller's labels.
+    pub labels: BTreeMap<String, String>,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// When an entry was last added.
+    pub updated_at: Timestamp,
+    /// Its last entry.
+    pub last_entry: EntryNo,
+    /// Its live run.
+    pub live_run: Option<RunId>,
+}
+
+/// One message of a session.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EntryRow {
+    /// Its place.
+    pub entry: EntryNo,
+    /// The run that added it.
+    pub run: RunId,
+    /// The event that added it.
+    pub seq: Seq,
+    /// When.
+    pub at: Timestamp,
+    /// The message.
+    pub message: SharedMessage,
+}
+
+/// A question as stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestRow {
+    /// The run that asks.
+    pub run: RunId,
+    /// Its session.
+    pub session: SessionId,
+    /// What is asked.
+    pub question: Question,
+    /// The answer, once there is one.
+    pub answer: Option<Answer>,
+}
+
+/// A tool as the store remembers it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolRow {
+    /// As declared.
+    pub declaration: ToolDeclaration,
+    /// When a host that serves it was last seen.
+    pub last_seen: Timestamp,
+}
+
+/// A page of a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page<T> {
+    /// The rows.
+    pub rows: Vec<T>,
+    /// Where the next page begins; `None` when this is the last. Opaque to callers.
+    pub next: Option<String>,
+}
+
+/// Which part of a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PageRequest {
+    /// At most this many rows.
+    pub size: u32,
+    /// From [`Page::next`]. A token that was never given out is `InvalidToken`-like: an empty page.
+    pub after: Option<String>,
+}
+
+/// Which runs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RunFilter {
+    /// Only of this session.
+    pub session: Option<SessionId>,
+    /// Only with one of these; empty means all.
+    pub statuses: Vec<RunStatus>,
+}
+
+/// Which open questions.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RequestFilter {
+    /// Only of this session.
+    pub session: Option<SessionId>,
+    /// Only of this run.
+    pub run: Option<RunId>,
+}
+
+/// Truth. Implementations are cheap to share, and safe to call from many tasks.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// Makes events durable, with everything derived from them: the run's row, the session's entries and its live
+    /// run, questions and their answers. All or nothing. Appends of many runs share a commit.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] when epoch or sequence do not match. With `create`: `RunExists`, `SessionBusy`,
+    /// `SessionMoved`, `NoSession`.
+    async fn append(&self, append: Append) -> Result<(), StoreError>;
+
+    /// Takes ownership of a run, so that whoever had it before writes nothing more. `None`: no such run.
+    async fn claim(&self, tenant: &TenantId, run: &RunId) -> Result<Option<Claimed>, StoreError>;
+
+    /// The first epoch of runs that this process creates and claims; higher than that of any process before it.
+    fn epoch(&self) -> Epoch;
+
+    /// A run's row.
+    async fn run(&self, tenant: &TenantId, run: &RunId) -> Result<Option<RunRow>, StoreError>;
+
+    /// Events after `after`, in order, at most `limit`.
+    async fn records(
+        &self,
+        tenant: &TenantId,
+        run: &RunId,
+        after: Seq,
+        limit: u32,
+    ) -> Result<Vec<Record>, StoreError>;
+
+    /// Runs, newest first.
+    async fn runs(
+        &self,
+        tenant: &TenantId,
+        filter: RunFilter,
+        page: PageRequest,
+    ) -> Result<Page<RunRow>, StoreError>;
+
+    /// Runs of every tenant that are neither over nor interrupted: what a start has to continue.
+    async fn unfinished(&self) -> Result<Vec<(TenantId, RunId)>, StoreError>;
+
+    /// Interrupted runs of every tenant whose wake time is at or before `now`, at most `limit`, and the earliest wake
+    /// time after that.
+    async fn due(
+        &self,
+        now: Timestamp,
+        limit: u32,
+    ) -> Result<(Vec<(TenantId, RunId)>, Option<Timestamp>), StoreError>;
+
+    /// Creates a session; the same content again is confirmed.
+    ///
+    /// # Errors
+    /// [`StoreError::SessionExists`] when it exists with another title or other labels.
+    async fn create_session(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        title: &str,
+        labels: &BTreeMap<String, String>,
+        now: Timestamp,
+    ) -> Result<SessionRow, StoreError>;
+
+    /// A session's row.
+    async fn session(&self, tenant: &TenantId, session: &SessionId)
+    -> Result<Option<SessionRow>, StoreError>;
+
+    /// Sessions, the last touched first.
+    async fn sessions(&self, tenant: &TenantId, page: PageRequest) -> Result<Page<SessionRow>, StoreError>;
+
+    /// Entries after `after`, in order, at most `limit`.
+    async fn entries(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        after: EntryNo,
+        limit: u32,
+    ) -> Result<Vec<EntryRow>, StoreError>;
+
+    /// Deletes a session with its runs, events and questions. `false`: there was none.
+    ///
+    /// # Errors
+    /// [`StoreError::SessionBusy`].
+    async fn delete_session(&self, tenant: &TenantId, session: &SessionId) -> Result<bool, StoreError>;
+
+    /// A question, answered or not.
+    async fn request(&self, tenant: &TenantId, request: &RequestId)
+    -> Result<Option<RequestRow>, StoreError>;
+
+    /// Open questions, oldest first.
+    async fn pending(
+        &self,
+        tenant: &TenantId,
+        filter: RequestFilter,
+        page: PageRequest,
+    ) -> Result<Page<RequestRow>, StoreError>;
+
+    /// Remembers tools, so that a restart knows what its hosts will bring back. By name; the last one counts.
+    async fn save_tools(&self, tenant: &TenantId, tools: &[ToolRow]) -> Result<(), StoreError>;
+
+    /// Every remembered tool of every tenant.
+    async fn tools(&self) -> Result<Vec<(TenantId, ToolRow)>, StoreError>;
+
+    /// Whether it can read and write now.
+    async fn check(&self) -> Result<(), StoreError>;
+}

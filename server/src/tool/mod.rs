@@ -1,0 +1,207 @@
+//! Tools as the engine sees them: what there is, what a call may do, and who runs it.
+//!
+//! The engine calls down through [`Tools`]; what happens to calls comes up through [`CallSink`].
+
+use std::sync::Arc;
+
+use agentloop_core::agent::RunSpec;
+use agentloop_core::id::{CallId, HostId, SessionId, TenantId};
+use agentloop_core::message::ToolCall;
+use agentloop_core::run::effect::Offer;
+use agentloop_core::run::event::Ran;
+use agentloop_core::run::input::{CallFacts, CallOutcome};
+use agentloop_core::tool::{Digest, ToolDeclaration};
+use async_trait::async_trait;
+
+/// The tools that a model is offered, in the order to show them.
+#[derive(Debug, Clone)]
+pub struct Offered {
+    /// The declarations.
+    pub tools: Arc<[Arc<ToolDeclaration>]>,
+    /// Of all of them, in order.
+    pub digest: Digest,
+}
+
+/// Who wants a call to run, beside the call itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallOwner {
+    /// The tenant whose hosts may serve it.
+    pub tenant: TenantId,
+    /// The session, for the host's information.
+    pub session: SessionId,
+}
+
+/// What came of seeking a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Seek {
+    /// This host has room, and keeps it for the call until it is offered or given up.
+    Granted(HostId),
+    /// The call waits its turn; [`CallNews::Granted`] or [`CallNews::Denied`] follows.
+    Queued,
+    /// No host will have room: the queue is full, or nobody serves the tool. The model reads why.
+    Denied(String),
+}
+
+/// Tools, wherever they run. Calls do not block; nothing here is durable.
+pub trait Tools: Send + Sync + 'static {
+    /// What a run's model is offered now: registered tools within the run's lists, in the run's order.
+    fn offered(&self, tenant: &TenantId, spec: &RunSpec) -> Offered;
+
+    /// What is known about calls that a model asks for: whether the tool exists and is allowed, and whether the
+    /// arguments follow its schema (the message for the model names the path of what is wrong).
+    fn facts(&self, tenant: &TenantId, spec: &RunSpec, calls: &[&ToolCall]) -> Vec<CallFacts>;
+
+    /// Seeks a host for a call. Seeking twice is seeking once.
+    fn seek(&self, owner: &CallOwner, call: &CallId, tool: &str) -> Seek;
+
+    /// Gives up the place in the queue, or the room that was granted.
+    fn stop_seeking(&self, call: &CallId);
+
+    /// Sends a call to the host that has room for it. If the host is gone by now, [`CallNews::Lost`] follows.
+    fn offer(&self, owner: &CallOwner, call: &CallId, offer: Offer);
+
+    /// Waits for a host to come back with a call that it may have been given before a restart; after the grace
+    /// period [`CallNews::Lost`] follows.
+    fn reclaim(&self, owner: &CallOwner, call: &CallId, offer: Offer);
+
+    /// The call is settled otherwise: tells the host to stop, at once. Of a call whose answer is being recorded, or
+    /// that no host has, this only forgets it.
+    fn cancel(&self, call: &CallId, attempt: u32, reason: &str);
+
+    /// Forgets every call of a run, whatever its state: its task ended. Hosts keep working; what they send later goes
+    /// through [`CallSink::finished`] as news of an unknown call.
+    fn release(&self, run: &agentloop_core::id::RunId);
+}
+
+/// What happens to a call.
+#[derive(Debug, Clone, PartialEq)]
+pub enum CallNews {
+    /// A host has room for it.
+    Granted {
+        /// The host.
+        host: HostId,
+    },
+    /// No host will have room.
+    Denied {
+        /// The model reads it.
+        message: String,
+    },
+    /// A host works on it.
+    Accepted {
+        /// Which try.
+        attempt: u32,
+        /// The host.
+        host: HostId,
+    },
+    /// A host saved how far it is.
+    Checkpoint {
+        /// Which try.
+        attempt: u32,
+        /// Opaque.
+        checkpoint: Vec<u8>,
+    },
+    /// The host that had it will not answer.
+    Lost {
+        /// Which try.
+        attempt: u32,
+        /// For people.
+        message: String,
+        /// What is known of its effects.
+        ran: Ran,
+    },
+    /// How far it is. Not durable; may be dropped.
+    Progress {
+        /// Which try.
+        attempt: u32,
+        /// For people.
+        message: String,
+        /// 0 to 1.
+        fraction: Option<f64>,
+    },
+    /// Output while it runs. Not durable; may be dropped.
+    Output {
+        /// Which try.
+        attempt: u32,
+        /// From 1.
+        chunk_seq: u64,
+        /// Whether it is standard error.
+        stderr: bool,
+        /// The bytes.
+        data: Vec<u8>,
+    },
+}
+
+/// A host's answer to a call, as it came in.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CallAnswer {
+    /// Which try.
+    pub attempt: u32,
+    /// The lease that came with it.
+    pub lease: String,
+    /// The host.
+    pub host: HostId,
+    /// The answer.
+    pub outcome: CallOutcome,
+}
+
+/// What became of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is recorded, durably.
+    Recorded,
+    /// It was recorded before.
+    Duplicate,
+    /// The call was settled otherwise, or is another host's by now.
+    Stale,
+    /// There is no such call, or the lease was never given out.
+    Unknown,
+    /// It led to another try; nobody needs it any more.
+    Retried,
+}
+
+/// What a host is to do with a call in its hands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Disposition {
+    /// Go on.
+    Continue,
+    /// Stop and forget it.
+    Stop,
+    /// Its result is recorded: forget it.
+    AlreadyRecorded,
+}
+
+/// The store cannot say now; the host is to connect again later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("unavailable")]
+pub struct SinkUnavailable;
+
+/// Where news of calls go: the engine.
+#[async_trait]
+pub trait CallSink: Send + Sync + 'static {
+    /// Something happened to a call. In order per call. News of a call that nobody waits for are dropped.
+    async fn news(&self, tenant: &TenantId, call: &CallId, news: CallNews);
+
+    /// A host answers a call: from its stream, after a reconnect, or without a stream. Returns when the answer is
+    /// durable or refused, also when the run was not in memory.
+    ///
+    /// # Errors
+    /// When the store cannot say; the host keeps its answer.
+    async fn finished(
+        &self,
+        tenant: &TenantId,
+        call: &CallId,
+        answer: CallAnswer,
+    ) -> Result<Verdict, SinkUnavailable>;
+
+    /// What a reconnecting host is to do with a call, also when the run is not in memory.
+    ///
+    /// # Errors
+    /// When the store cannot say.
+    async fn disposition(
+        &self,
+        tenant: &TenantId,
+        call: &CallId,
+        attempt: u32,
+        lease: &str,
+    ) -> Result<Disposition, SinkUnavailable>;
+}
