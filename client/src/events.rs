@@ -10,7 +10,7 @@ use futures_util::Stream;
 use tokio::time::{Instant, sleep_until, timeout};
 use tonic::{Status, Streaming};
 
-use crate::{Client, Error, ids, retry::Retries};
+use crate::{Backoff, Client, Error, ids, retry::Retries};
 
 /// How long the server may take to answer the opening of a stream. Events may take as long as they like.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
@@ -81,6 +81,12 @@ impl EventStream {
     /// The last durable event that was returned, or what the subscription began after.
     pub fn last_seq(&self) -> u64 {
         self.last_seq
+    }
+
+    /// From here on the stream is taken up again by this backoff, in place of the client's.
+    pub fn with_backoff(mut self, backoff: Backoff) -> Self {
+        self.retries = Retries::new(backoff);
+        self
     }
 
     /// The next event; `None` after `run_finished`. Dropping the future loses nothing.

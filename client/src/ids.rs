@@ -2,8 +2,8 @@
 
 use uuid::Uuid;
 
-/// An id that sorts by time: what a caller gets who names none.
-pub(crate) fn fresh() -> String {
+/// A new id for a run, a session or a request. Ids sort by time.
+pub fn fresh() -> String {
     Uuid::now_v7().to_string()
 }
 

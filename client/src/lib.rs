@@ -32,4 +32,5 @@ pub use client::Client;
 pub use connect::{Bearer, ClientBuilder, Service};
 pub use error::{Error, FieldViolation, Refused};
 pub use events::EventStream;
+pub use ids::fresh as fresh_id;
 pub use retry::Backoff;

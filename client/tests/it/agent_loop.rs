@@ -6,13 +6,15 @@ use std::{
 };
 
 use agentloop_client::v1::{
-    AbortRequest, AbortResponse, GetRunRequest, GetRunResponse, ListPendingRequest, ListPendingResponse,
-    ListRunsRequest, ListRunsResponse, ResumeRunRequest, ResumeRunResponse, RunEvent, RunRequest,
-    RunResponse, RunResult, RunStreamRequest, RunStreamResponse, StepRequest, StepResponse,
-    SubmitApprovalRequest, SubmitApprovalResponse, SubmitInputRequest, SubmitInputResponse, SubscribeRequest,
-    SubscribeResponse, agent_loop_server::AgentLoop,
+    AbortRequest, AbortResponse, GetRunRequest, GetRunResponse, HumanAnswer, HumanRequest,
+    ListPendingRequest, ListPendingResponse, ListRunsRequest, ListRunsResponse, ResumeRunRequest,
+    ResumeRunResponse, RunEvent, RunRequest, RunResponse, RunResult, RunStatus, RunStreamRequest,
+    RunStreamResponse, StepRequest, StepResponse, SubmitApprovalRequest, SubmitApprovalResponse,
+    SubmitInputRequest, SubmitInputResponse, SubscribeRequest, SubscribeResponse, abort_request,
+    agent_loop_server::AgentLoop,
 };
 use futures_util::{Stream, StreamExt as _, stream};
+use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status};
 
 /// What one call of a stream plays, or how one unary call fails before it succeeds.
@@ -29,6 +31,8 @@ pub(crate) enum End {
     Error(Status),
     /// Not at all.
     Hang,
+    /// With these events and OK, once somebody has decided or aborted.
+    AfterDecision(Vec<RunEvent>),
 }
 
 /// A call that came in.
@@ -38,16 +42,25 @@ pub(crate) enum Called {
     RunStream { run_id: String },
     Subscribe { run_id: String, after_seq: u64 },
     GetRun,
+    Abort { run_id: String },
+    SubmitApproval(Box<SubmitApprovalRequest>),
 }
 
 /// The scenes to play, and the calls so far. A call without a scene is refused as UNAVAILABLE.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct Script {
     scenes: Arc<Mutex<VecDeque<Scene>>>,
     calls: Arc<Mutex<Vec<Called>>>,
+    decisions: Arc<Semaphore>,
 }
 
 type Events<T> = std::pin::Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+impl Default for Script {
+    fn default() -> Self {
+        Script { scenes: Arc::default(), calls: Arc::default(), decisions: Arc::new(Semaphore::new(0)) }
+    }
+}
 
 impl Script {
     pub(crate) fn scene(self, events: Vec<RunEvent>, end: End) -> Self {
@@ -59,8 +72,12 @@ impl Script {
         self.calls.lock().expect("no test panics with it").clone()
     }
 
-    fn called(&self, call: Called) -> Result<Scene, Status> {
+    fn note(&self, call: Called) {
         self.calls.lock().expect("no test panics with it").push(call);
+    }
+
+    fn called(&self, call: Called) -> Result<Scene, Status> {
+        self.note(call);
         self.scenes
             .lock()
             .expect("no test panics with it")
@@ -79,6 +96,12 @@ impl Script {
             End::Ok => Box::pin(events),
             End::Error(status) => Box::pin(events.chain(stream::iter([Err(status)]))),
             End::Hang => Box::pin(events.chain(stream::pending())),
+            End::AfterDecision(later) => {
+                let decisions = Arc::clone(&self.decisions);
+                let decided = stream::once(async move { decisions.acquire().await.expect("open").forget() });
+                let later = decided.flat_map(move |()| stream::iter(later.clone()));
+                Box::pin(events.chain(later.map(move |event| Ok(dress(event)))))
+            }
         };
         Ok(Response::new(events))
     }
@@ -86,7 +109,7 @@ impl Script {
     fn answer<T>(&self, call: Called, answer: T) -> Result<Response<T>, Status> {
         match self.called(call)?.end {
             End::Error(status) => Err(status),
-            End::Ok | End::Hang => Ok(Response::new(answer)),
+            End::Ok | End::Hang | End::AfterDecision(_) => Ok(Response::new(answer)),
         }
     }
 }
@@ -123,15 +146,33 @@ impl AgentLoop for Script {
         self.answer(Called::GetRun, GetRunResponse { run: Some(agentloop_client::v1::Run::default()) })
     }
 
-    async fn abort(&self, _: Request<AbortRequest>) -> Result<Response<AbortResponse>, Status> {
-        Err(Status::unimplemented("not scripted"))
+    async fn abort(&self, request: Request<AbortRequest>) -> Result<Response<AbortResponse>, Status> {
+        let Some(abort_request::Target::RunId(run_id)) = request.into_inner().target else {
+            return Err(Status::unimplemented("not scripted"));
+        };
+        self.note(Called::Abort { run_id: run_id.clone() });
+        self.decisions.add_permits(1);
+        Ok(Response::new(AbortResponse { run_id, status: RunStatus::Aborted.into() }))
     }
 
     async fn submit_approval(
         &self,
-        _: Request<SubmitApprovalRequest>,
+        request: Request<SubmitApprovalRequest>,
     ) -> Result<Response<SubmitApprovalResponse>, Status> {
-        Err(Status::unimplemented("not scripted"))
+        let request = request.into_inner();
+        self.note(Called::SubmitApproval(Box::new(request.clone())));
+        if request.request_id == "unknown" {
+            return Err(Status::not_found("no such question"));
+        }
+        self.decisions.add_permits(1);
+        let answer = HumanAnswer { decision: request.decision, ..HumanAnswer::default() };
+        let settled = HumanRequest {
+            request_id: request.request_id,
+            tool: "send_email".into(),
+            answer: Some(answer),
+            ..HumanRequest::default()
+        };
+        Ok(Response::new(SubmitApprovalResponse { request: Some(settled) }))
     }
 
     async fn submit_input(

@@ -2,7 +2,10 @@
 
 use agentloop_client::{
     Client, Error, EventStream,
-    v1::{ErrorReason, ModelDelta, RunEvent, RunFinished, RunInput, RunStarted, run_event::Event},
+    v1::{
+        ErrorReason, ModelDelta, RunEvent, RunFinished, RunInput, RunStarted, SubmitApprovalRequest,
+        run_event::Event,
+    },
 };
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
@@ -178,4 +181,28 @@ async fn a_server_that_is_not_there_is_unreachable() {
     drop(fake);
     let error = soon(client(&url).get_run("r")).await.expect_err("nobody listens");
     assert!(matches!(error, Error::Unreachable(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_decision_moves_the_run_that_waits_for_it() {
+    let script = Script::default().scene(vec![durable(1)], End::AfterDecision(vec![durable(2), finished(3)]));
+    let (_fake, client) = start(&script).await;
+    let mut stream = client.run_stream(input()).await.expect("started");
+    assert_eq!(soon(stream.next()).await.expect("an event").expect("no error").seq, 1);
+
+    let unknown = SubmitApprovalRequest { request_id: "unknown".into(), ..SubmitApprovalRequest::default() };
+    let error = soon(client.submit_approval(unknown)).await.expect_err("no such question");
+    assert_eq!(error.code(), Some(Code::NotFound));
+    let answer = SubmitApprovalRequest { request_id: "q".into(), ..SubmitApprovalRequest::default() };
+    assert_eq!(soon(client.submit_approval(answer)).await.expect("taken").request_id, "q");
+
+    assert_eq!(read(stream).await.0, [2, 3]);
+}
+
+#[tokio::test]
+async fn an_abort_names_its_run() {
+    let script = Script::default();
+    let (_fake, client) = start(&script).await;
+    assert_eq!(soon(client.abort_run("r", "enough")).await.expect("aborted").run_id, "r");
+    assert_eq!(script.calls(), [Called::Abort { run_id: "r".into() }]);
 }
