@@ -24,6 +24,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
     std::fs::write(out.join("agentloop.bin"), set.encode_to_vec())?;
     // Without the `connect(address)` helper of the clients, which would collide with the method of that name.
-    tonic_prost_build::configure().build_transport(false).compile_fds(set)?;
+    tonic_prost_build::configure().build_transport(false).btree_map(".").compile_fds(set)?;
     Ok(())
 }

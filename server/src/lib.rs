@@ -1,5 +1,16 @@
 //! The agent loop as a gRPC service.
 
+pub mod clock;
+pub mod config;
+pub mod ids;
+pub mod lifecycle;
+pub mod secret;
+pub mod telemetry;
+
 pub mod model;
 pub mod store;
 pub mod tool;
+
+pub mod engine;
+
+pub mod grpc;

@@ -84,6 +84,9 @@ pub enum Refusal {
     /// There is no such question.
     #[error("no such question")]
     UnknownRequest,
+    /// Nobody decides that: it comes with time, or with the end of the run.
+    #[error("not a decision that anyone can make")]
+    NotADecision,
     /// The question has another answer.
     #[error("answered before: {}", .0.decision.name())]
     AlreadyResolved(Box<Answer>),

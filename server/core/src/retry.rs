@@ -22,7 +22,7 @@ pub fn backoff(
     }
     let doubled = policy.initial_backoff.0.saturating_mul(1 << failures.saturating_sub(1).min(32));
     let bound = doubled.min(policy.max_backoff.0);
-    let wait = if policy.jitter { chance % (bound + 1) } else { bound };
+    let wait = if policy.jitter { chance % bound.saturating_add(1) } else { bound };
     Some(Millis(wait.max(retry_after.unwrap_or_default().min(RETRY_AFTER_MAX).0)))
 }
 
@@ -68,6 +68,19 @@ mod tests {
         assert_eq!(backoff(&policy(false), 1, Some(Millis::secs(20)), 0), Some(Millis::secs(20)));
         assert_eq!(backoff(&policy(false), 1, Some(Millis(5)), 0), Some(Millis::secs(1)));
         assert_eq!(backoff(&policy(false), 1, Some(Millis::secs(86_400)), 0), Some(RETRY_AFTER_MAX));
+    }
+
+    #[test]
+    fn bounds_without_end_do_not_overflow() {
+        let endless = RetryPolicy {
+            initial_backoff: Millis(u64::MAX),
+            max_backoff: Millis(u64::MAX),
+            max_retries: u32::MAX,
+            ..policy(true)
+        };
+        for failures in [0, 1, 33, 64, u32::MAX] {
+            assert_eq!(backoff(&endless, failures, None, 7), Some(Millis(7)), "{failures}");
+        }
     }
 
     #[test]

@@ -1,5 +1,18 @@
 //! Language models behind one trait: requests and answers in the core's own terms, vendors hidden.
 
+mod anthropic;
+mod failure;
+#[cfg(test)]
+mod fixtures;
+mod http;
+mod openai;
+mod registry;
+mod scripted;
+mod sse;
+mod wire;
+#[cfg(test)]
+mod wire_tests;
+
 use std::sync::Arc;
 
 use agentloop_core::agent::{ModelOptions, ModelTimeouts};
@@ -8,6 +21,14 @@ use agentloop_core::message::SharedMessage;
 use agentloop_core::time::Millis;
 use agentloop_core::tool::ToolDeclaration;
 use futures_util::stream::BoxStream;
+
+pub use self::anthropic::{ANTHROPIC_BASE_URL, AnthropicOptions, ThinkingStyle};
+pub use self::http::HttpOptions;
+pub use self::openai::{OPENAI_BASE_URL, OpenAiOptions};
+pub use self::registry::{
+    InvalidProvider, ProviderError, ProviderKind, ProviderOptions, ProviderRegistry, ScriptSource,
+};
+pub use self::scripted::{Script, ScriptError, ScriptedModel};
 
 /// One call of a model.
 #[derive(Debug, Clone)]

@@ -3,6 +3,13 @@
 //! **Invariant:** an append is conditional on the run's owner epoch and on the sequence number before it; what fails
 //! either writes nothing. An append that returned `Ok` survives the machine's power being cut.
 
+mod codec;
+mod page;
+pub mod sqlite;
+
+#[cfg(test)]
+mod conformance;
+
 use std::collections::BTreeMap;
 
 use agentloop_core::id::{EntryNo, Epoch, RequestId, RunId, Seq, SessionId, TenantId};
@@ -38,6 +45,9 @@ pub enum StoreError {
     /// There is a session of this id with other content.
     #[error("the session exists, with other content")]
     SessionExists,
+    /// The token of a page is none that was given out.
+    #[error("the page token is not one of ours")]
+    BadPageToken,
     /// What is stored cannot be read.
     #[error("stored data cannot be read: {what}")]
     Corrupt {
@@ -211,9 +221,9 @@ pub struct Page<T> {
 /// Which part of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageRequest {
-    /// At most this many rows.
+    /// At most this many rows; read as 1 to 1,000.
     pub size: u32,
-    /// From [`Page::next`]. A token that was never given out is `InvalidToken`-like: an empty page.
+    /// From [`Page::next`]. Anything else is [`StoreError::BadPageToken`].
     pub after: Option<String>,
 }
 

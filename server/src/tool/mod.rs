@@ -51,6 +51,12 @@ pub trait Tools: Send + Sync + 'static {
     /// arguments follow its schema (the message for the model names the path of what is wrong).
     fn facts(&self, tenant: &TenantId, spec: &RunSpec, calls: &[&ToolCall]) -> Vec<CallFacts>;
 
+    /// Whether arguments that did not come from a model follow a tool's schema.
+    ///
+    /// # Errors
+    /// What is wrong with them and where, or that there is no such tool.
+    fn validate(&self, tenant: &TenantId, tool: &str, arguments: &str) -> Result<(), String>;
+
     /// Seeks a host for a call. Seeking twice is seeking once.
     fn seek(&self, owner: &CallOwner, call: &CallId, tool: &str) -> Seek;
 

@@ -1,1 +1,553 @@
 //! Deltas to one finished message.
+//!
+//! Pure, so that the server that calls the model, a subscriber that replays the stream and a test all end with the
+//! same message from the same deltas, however the provider cut them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::delta::Delta;
+use crate::error::ModelErrorKind;
+use crate::id::CallSlot;
+use crate::limits::{CALLS_PER_MESSAGE_MAX, MODEL_MESSAGE_BYTES_MAX, PARTS_PER_MESSAGE_MAX};
+use crate::message::{FinishReason, Message, Part, Reasoning, Role, ToolCall, Usage};
+
+/// Puts a model's deltas together.
+#[derive(Debug, Clone)]
+pub struct Assembler {
+    model_call: u32,
+    last_seq: Option<u64>,
+    parts: Vec<Part>,
+    /// From a delta's index to the place of its tool call in `parts`.
+    calls: BTreeMap<u32, usize>,
+    provider_ids: BTreeSet<String>,
+    /// The reasoning that still waits for its end, by its place in `parts`.
+    open_reasoning: Option<usize>,
+    bytes: usize,
+    usage: Usage,
+    finish: Option<FinishReason>,
+}
+
+/// What a model call came to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Finished {
+    /// The whole answer.
+    pub message: Message,
+    /// Why it ended. [`FinishReason::ToolCalls`] if and only if it ended well and asks for tools.
+    pub finish_reason: FinishReason,
+    /// As the provider last reported it.
+    pub usage: Usage,
+}
+
+/// Why deltas make no message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum AssembleError {
+    /// One of our bounds was passed.
+    #[error("the answer has more than {max} {unit}")]
+    TooLarge {
+        /// The bound.
+        max: usize,
+        /// What it counts.
+        unit: &'static str,
+    },
+    /// The deltas contradict each other.
+    #[error("{0}")]
+    Malformed(&'static str),
+}
+
+impl AssembleError {
+    /// The same in the terms of a failed model call.
+    #[must_use]
+    pub fn kind(self) -> ModelErrorKind {
+        match self {
+            Self::TooLarge { .. } => ModelErrorKind::TooLarge,
+            Self::Malformed(_) => ModelErrorKind::Malformed,
+        }
+    }
+}
+
+impl Assembler {
+    /// For the `model_call`th call of a run, from 1.
+    #[must_use]
+    pub fn new(model_call: u32) -> Self {
+        Self {
+            model_call,
+            last_seq: None,
+            parts: Vec::new(),
+            calls: BTreeMap::new(),
+            provider_ids: BTreeSet::new(),
+            open_reasoning: None,
+            bytes: 0,
+            usage: Usage::default(),
+            finish: None,
+        }
+    }
+
+    /// Takes the next delta. `false` when `seq` is not later than one seen before; it is then ignored.
+    ///
+    /// # Errors
+    /// When the answer passes a bound or the delta contradicts an earlier one. The assembler is of no use afterwards.
+    pub fn consume(&mut self, seq: u64, delta: Delta) -> Result<bool, AssembleError> {
+        if self.last_seq.is_some_and(|last| seq <= last) {
+            return Ok(false);
+        }
+        self.last_seq = Some(seq);
+        self.take(delta)?;
+        Ok(true)
+    }
+
+    /// The message so far. Arguments of its tool calls may be incomplete.
+    #[must_use]
+    pub fn partial(&self) -> Message {
+        Message { role: Role::Assistant, parts: self.parts.clone() }
+    }
+
+    /// The finished message.
+    ///
+    /// # Errors
+    /// When the model never said that it was done.
+    pub fn finish(mut self) -> Result<Finished, AssembleError> {
+        let reason =
+            self.finish.take().ok_or(AssembleError::Malformed("the answer ends before it is finished"))?;
+        let finish_reason = match (reason, self.calls.is_empty()) {
+            (FinishReason::Stop, false) => FinishReason::ToolCalls,
+            (FinishReason::ToolCalls, true) => FinishReason::Stop,
+            (reason, _) => reason,
+        };
+        for part in &mut self.parts {
+            if let Part::ToolCall(call) = part
+                && call.arguments.trim().is_empty()
+            {
+                call.arguments = "{}".to_owned();
+            }
+        }
+        Ok(Finished {
+            message: Message { role: Role::Assistant, parts: self.parts },
+            finish_reason,
+            usage: self.usage,
+        })
+    }
+
+    fn take(&mut self, delta: Delta) -> Result<(), AssembleError> {
+        if self.finish.is_some() && !matches!(delta, Delta::Usage(_)) {
+            return Err(AssembleError::Malformed("the answer goes on after its end"));
+        }
+        match delta {
+            Delta::Text { text } => self.text(&text),
+            Delta::Reasoning { text } => self.reasoning(&text),
+            Delta::ReasoningEnd { signature, redacted } => self.reasoning_end(signature, redacted),
+            Delta::ToolCallStart { index, provider_id, name } => self.call_start(index, provider_id, name),
+            Delta::ToolCallArguments { index, fragment } => self.call_arguments(index, &fragment),
+            Delta::Usage(usage) => {
+                self.usage = usage;
+                Ok(())
+            }
+            Delta::Finish { reason } => {
+                self.finish = Some(reason);
+                Ok(())
+            }
+        }
+    }
+
+    fn text(&mut self, more: &str) -> Result<(), AssembleError> {
+        if more.is_empty() {
+            return Ok(());
+        }
+        self.grow(more.len())?;
+        if let Some(Part::Text { text }) = self.parts.last_mut() {
+            text.push_str(more);
+            return Ok(());
+        }
+        self.push(Part::Text { text: more.to_owned() })
+    }
+
+    fn reasoning(&mut self, more: &str) -> Result<(), AssembleError> {
+        if more.is_empty() {
+            return Ok(());
+        }
+        self.grow(more.len())?;
+        let still_open = self.open_reasoning.is_some_and(|open| open + 1 == self.parts.len());
+        if let (true, Some(Part::Reasoning(reasoning))) = (still_open, self.parts.last_mut()) {
+            reasoning.text.push_str(more);
+            return Ok(());
+        }
+        self.open_reasoning = Some(self.parts.len());
+        self.push(Part::Reasoning(Reasoning { text: more.to_owned(), ..Reasoning::default() }))
+    }
+
+    fn reasoning_end(
+        &mut self,
+        signature: Option<String>,
+        redacted: Option<String>,
+    ) -> Result<(), AssembleError> {
+        self.grow(signature.as_deref().map_or(0, str::len))?;
+        self.grow(redacted.as_deref().map_or(0, str::len))?;
+        let open = self.open_reasoning.take().and_then(|place| self.parts.get_mut(place));
+        match open {
+            Some(Part::Reasoning(reasoning)) => {
+                reasoning.signature = signature;
+                reasoning.redacted = redacted;
+                Ok(())
+            }
+            _ if signature.is_none() && redacted.is_none() => Ok(()),
+            // Providers that hide their reasoning send nothing but what they need to see again.
+            _ => self.push(Part::Reasoning(Reasoning { text: String::new(), signature, redacted })),
+        }
+    }
+
+    fn call_start(
+        &mut self,
+        index: u32,
+        provider_id: Option<String>,
+        name: String,
+    ) -> Result<(), AssembleError> {
+        if self.calls.contains_key(&index) {
+            return Err(AssembleError::Malformed("a tool call begins twice"));
+        }
+        if self.calls.len() >= CALLS_PER_MESSAGE_MAX {
+            return Err(AssembleError::TooLarge { max: CALLS_PER_MESSAGE_MAX, unit: "tool calls" });
+        }
+        let position = u32::try_from(self.calls.len()).expect("bounded just above");
+        let provider_id = self.unique_id(provider_id, position);
+        self.grow(name.len() + provider_id.len())?;
+        self.calls.insert(index, self.parts.len());
+        let slot = CallSlot(self.model_call, position);
+        self.push(Part::ToolCall(ToolCall { slot, provider_id, name, arguments: String::new() }))
+    }
+
+    fn call_arguments(&mut self, index: u32, fragment: &str) -> Result<(), AssembleError> {
+        self.grow(fragment.len())?;
+        let part = self.calls.get(&index).and_then(|&place| self.parts.get_mut(place));
+        let Some(Part::ToolCall(call)) = part else {
+            return Err(AssembleError::Malformed("arguments of a tool call that has not begun"));
+        };
+        call.arguments.push_str(fragment);
+        Ok(())
+    }
+
+    /// What the provider gave if nothing before it has the same, else something made up that nothing else has.
+    /// The same deltas always make up the same.
+    fn unique_id(&mut self, given: Option<String>, position: u32) -> String {
+        let base = given
+            .filter(|id| !id.trim().is_empty())
+            .unwrap_or_else(|| format!("call_{}_{position}", self.model_call));
+        let mut id = base.clone();
+        let mut copy = 2_usize;
+        while !self.provider_ids.insert(id.clone()) {
+            id = format!("{base}_{copy}");
+            copy += 1;
+        }
+        id
+    }
+
+    fn grow(&mut self, bytes: usize) -> Result<(), AssembleError> {
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.bytes > MODEL_MESSAGE_BYTES_MAX {
+            return Err(AssembleError::TooLarge { max: MODEL_MESSAGE_BYTES_MAX, unit: "bytes" });
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, part: Part) -> Result<(), AssembleError> {
+        if self.parts.len() >= PARTS_PER_MESSAGE_MAX {
+            return Err(AssembleError::TooLarge { max: PARTS_PER_MESSAGE_MAX, unit: "parts" });
+        }
+        self.parts.push(part);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> Delta {
+        Delta::Text { text: text.to_owned() }
+    }
+    fn reasoning(text: &str) -> Delta {
+        Delta::Reasoning { text: text.to_owned() }
+    }
+    fn end(signature: Option<&str>, redacted: Option<&str>) -> Delta {
+        Delta::ReasoningEnd { signature: signature.map(str::to_owned), redacted: redacted.map(str::to_owned) }
+    }
+    fn start(index: u32, id: Option<&str>, name: &str) -> Delta {
+        Delta::ToolCallStart { index, provider_id: id.map(str::to_owned), name: name.to_owned() }
+    }
+    fn arguments(index: u32, fragment: &str) -> Delta {
+        Delta::ToolCallArguments { index, fragment: fragment.to_owned() }
+    }
+    fn done(reason: FinishReason) -> Delta {
+        Delta::Finish { reason }
+    }
+    fn text_part(text: &str) -> Part {
+        Part::Text { text: text.to_owned() }
+    }
+    fn reasoning_part(text: &str, signature: Option<&str>, redacted: Option<&str>) -> Part {
+        Part::Reasoning(Reasoning {
+            text: text.to_owned(),
+            signature: signature.map(str::to_owned),
+            redacted: redacted.map(str::to_owned),
+        })
+    }
+    fn call_part(position: u32, id: &str, name: &str, arguments: &str) -> Part {
+        Part::ToolCall(ToolCall {
+            slot: CallSlot(7, position),
+            provider_id: id.to_owned(),
+            name: name.to_owned(),
+            arguments: arguments.to_owned(),
+        })
+    }
+
+    fn assemble(deltas: impl IntoIterator<Item = Delta>) -> Result<Finished, AssembleError> {
+        let mut assembler = Assembler::new(7);
+        for (seq, delta) in deltas.into_iter().enumerate() {
+            assert!(assembler.consume(seq as u64, delta)?);
+        }
+        assembler.finish()
+    }
+
+    #[track_caller]
+    fn check(deltas: Vec<Delta>, parts: Vec<Part>, reason: FinishReason) {
+        let finished = assemble(deltas).unwrap();
+        assert_eq!(finished.message, Message { role: Role::Assistant, parts });
+        assert_eq!(finished.finish_reason, reason);
+    }
+
+    #[test]
+    fn parts_stand_in_the_order_of_arrival() {
+        check(
+            vec![
+                reasoning("think "),
+                reasoning("hard"),
+                text("Let me "),
+                text("see."),
+                start(0, Some("a"), "weather"),
+                arguments(0, "{\"city\":"),
+                arguments(0, "\"Rome\"}"),
+                text("And then?"),
+                done(FinishReason::ToolCalls),
+            ],
+            vec![
+                reasoning_part("think hard", None, None),
+                text_part("Let me see."),
+                call_part(0, "a", "weather", "{\"city\":\"Rome\"}"),
+                text_part("And then?"),
+            ],
+            FinishReason::ToolCalls,
+        );
+    }
+
+    #[test]
+    fn parallel_calls_may_be_interleaved_and_numbered_at_will() {
+        check(
+            vec![
+                start(3, Some("a"), "one"),
+                start(1, Some("b"), "two"),
+                arguments(1, "[1"),
+                arguments(3, "{\"x\""),
+                arguments(1, "]"),
+                arguments(3, ":1}"),
+                done(FinishReason::ToolCalls),
+            ],
+            vec![call_part(0, "a", "one", "{\"x\":1}"), call_part(1, "b", "two", "[1]")],
+            FinishReason::ToolCalls,
+        );
+    }
+
+    #[test]
+    fn ids_are_made_up_where_missing_and_unique_where_repeated() {
+        check(
+            vec![
+                start(0, None, "a"),
+                start(1, Some(""), "b"),
+                start(2, Some("x"), "c"),
+                start(3, Some("x"), "d"),
+                start(4, Some("x_2"), "e"),
+                start(5, Some("call_7_6"), "f"),
+                start(6, None, "g"),
+                done(FinishReason::ToolCalls),
+            ],
+            vec![
+                call_part(0, "call_7_0", "a", "{}"),
+                call_part(1, "call_7_1", "b", "{}"),
+                call_part(2, "x", "c", "{}"),
+                call_part(3, "x_2", "d", "{}"),
+                call_part(4, "x_2_2", "e", "{}"),
+                call_part(5, "call_7_6", "f", "{}"),
+                call_part(6, "call_7_6_2", "g", "{}"),
+            ],
+            FinishReason::ToolCalls,
+        );
+    }
+
+    #[test]
+    fn reasoning_keeps_what_its_provider_needs() {
+        check(
+            vec![
+                reasoning("a"),
+                end(Some("s1"), None),
+                reasoning("b"),
+                end(Some("s2"), None),
+                end(None, Some("secret")),
+                end(Some("s3"), None),
+                end(None, None),
+                text("c"),
+                done(FinishReason::Stop),
+            ],
+            vec![
+                reasoning_part("a", Some("s1"), None),
+                reasoning_part("b", Some("s2"), None),
+                reasoning_part("", None, Some("secret")),
+                reasoning_part("", Some("s3"), None),
+                text_part("c"),
+            ],
+            FinishReason::Stop,
+        );
+    }
+
+    #[test]
+    fn a_late_end_belongs_to_the_reasoning_that_waits_for_it() {
+        check(
+            vec![reasoning("a"), text("b"), end(Some("s"), None), done(FinishReason::Stop)],
+            vec![reasoning_part("a", Some("s"), None), text_part("b")],
+            FinishReason::Stop,
+        );
+        check(
+            vec![reasoning("a"), text("b"), reasoning("c"), done(FinishReason::Stop)],
+            vec![reasoning_part("a", None, None), text_part("b"), reasoning_part("c", None, None)],
+            FinishReason::Stop,
+        );
+    }
+
+    #[test]
+    fn empty_pieces_leave_no_parts() {
+        check(
+            vec![text(""), reasoning(""), end(None, None), done(FinishReason::Stop)],
+            vec![],
+            FinishReason::Stop,
+        );
+        check(
+            vec![start(0, Some("a"), "f"), arguments(0, " \n"), done(FinishReason::Stop)],
+            vec![call_part(0, "a", "f", "{}")],
+            FinishReason::ToolCalls,
+        );
+    }
+
+    #[test]
+    fn the_reason_agrees_with_the_calls() {
+        let reason = |deltas: Vec<Delta>| assemble(deltas).unwrap().finish_reason;
+        assert_eq!(
+            reason(vec![start(0, None, "f"), done(FinishReason::Stop)]),
+            FinishReason::ToolCalls,
+            "some providers stop where they mean a call"
+        );
+        assert_eq!(reason(vec![text("x"), done(FinishReason::ToolCalls)]), FinishReason::Stop);
+        assert_eq!(reason(vec![start(0, None, "f"), done(FinishReason::Length)]), FinishReason::Length);
+    }
+
+    #[test]
+    fn older_and_repeated_deltas_are_ignored() {
+        let mut assembler = Assembler::new(7);
+        assert_eq!(assembler.consume(5, text("a")), Ok(true));
+        assert_eq!(assembler.consume(5, text("a")), Ok(false));
+        assert_eq!(assembler.consume(1, done(FinishReason::Length)), Ok(false));
+        assert_eq!(assembler.consume(9, text("b")), Ok(true));
+        assert_eq!(assembler.partial(), Message::text(Role::Assistant, "ab"));
+        assert_eq!(assembler.consume(10, done(FinishReason::Stop)), Ok(true));
+        assert_eq!(assembler.finish().unwrap().message, Message::text(Role::Assistant, "ab"));
+    }
+
+    #[test]
+    fn the_last_usage_counts_also_after_the_end() {
+        let usage = |input_tokens| Delta::Usage(Usage { input_tokens, ..Usage::default() });
+        let finished = assemble([usage(1), done(FinishReason::Stop), usage(2)]).unwrap();
+        assert_eq!(finished.usage.input_tokens, 2);
+    }
+
+    #[test]
+    fn contradictions_are_malformed() {
+        for deltas in [
+            vec![text("x")],
+            vec![arguments(0, "{}"), done(FinishReason::Stop)],
+            vec![start(0, None, "f"), start(0, None, "g"), done(FinishReason::Stop)],
+            vec![done(FinishReason::Stop), text("x")],
+            vec![done(FinishReason::Stop), done(FinishReason::Stop)],
+        ] {
+            let error = assemble(deltas.clone()).unwrap_err();
+            assert_eq!(error.kind(), ModelErrorKind::Malformed, "{deltas:?}");
+        }
+    }
+
+    #[test]
+    fn bounds_hold() {
+        let block = "x".repeat(1024 * 1024);
+        let blocks = MODEL_MESSAGE_BYTES_MAX / block.len();
+        let full = || std::iter::repeat_n(text(&block), blocks);
+        assert!(assemble(full().chain([done(FinishReason::Stop)])).is_ok());
+
+        let too_large = |deltas: Vec<Delta>| assemble(deltas).unwrap_err();
+        let bytes = AssembleError::TooLarge { max: MODEL_MESSAGE_BYTES_MAX, unit: "bytes" };
+        assert_eq!(too_large(full().chain([text("x")]).collect()), bytes);
+        assert_eq!(too_large(full().chain([reasoning("x")]).collect()), bytes);
+        assert_eq!(too_large(full().chain([start(0, None, "f")]).collect()), bytes);
+        assert_eq!(too_large(full().chain([end(Some("x"), None)]).collect()), bytes);
+
+        let calls = (0..=CALLS_PER_MESSAGE_MAX).map(|i| start(u32::try_from(i).unwrap(), None, "f"));
+        assert_eq!(
+            too_large(calls.collect()),
+            AssembleError::TooLarge { max: CALLS_PER_MESSAGE_MAX, unit: "tool calls" }
+        );
+        let parts = (0..=PARTS_PER_MESSAGE_MAX).map(|i| if i % 2 == 0 { text("t") } else { reasoning("r") });
+        assert_eq!(
+            too_large(parts.collect()),
+            AssembleError::TooLarge { max: PARTS_PER_MESSAGE_MAX, unit: "parts" }
+        );
+        assert_eq!(bytes.kind(), ModelErrorKind::TooLarge);
+    }
+
+    /// Cuts every text of these deltas into pieces of `size` characters, beginning after `offset`.
+    fn cut(deltas: &[Delta], offset: usize, size: usize) -> Vec<Delta> {
+        let pieces = |whole: &str| -> Vec<String> {
+            let chars: Vec<char> = whole.chars().collect();
+            let (head, tail) = chars.split_at(offset.min(chars.len()));
+            std::iter::once(head).chain(tail.chunks(size)).map(|piece| piece.iter().collect()).collect()
+        };
+        let cut_one = |delta: &Delta| -> Vec<Delta> {
+            match delta {
+                Delta::Text { text } => pieces(text).into_iter().map(|text| Delta::Text { text }).collect(),
+                Delta::Reasoning { text } => {
+                    pieces(text).into_iter().map(|text| Delta::Reasoning { text }).collect()
+                }
+                Delta::ToolCallArguments { index, fragment } => pieces(fragment)
+                    .into_iter()
+                    .map(|fragment| Delta::ToolCallArguments { index: *index, fragment })
+                    .collect(),
+                Delta::ReasoningEnd { .. }
+                | Delta::ToolCallStart { .. }
+                | Delta::Usage(_)
+                | Delta::Finish { .. } => vec![delta.clone()],
+            }
+        };
+        deltas.iter().flat_map(cut_one).collect()
+    }
+
+    #[test]
+    fn the_message_does_not_depend_on_how_it_was_cut() {
+        let whole = vec![
+            reasoning("Grübeln über 天気…"),
+            end(Some("sig"), None),
+            text("Ich sehe nach: ☂️"),
+            start(0, Some("a"), "weather"),
+            arguments(0, "{\"city\": \"Zürich\"}"),
+            start(1, None, "weather"),
+            arguments(1, "{\"city\": \"東京\"}"),
+            text("gleich"),
+            done(FinishReason::Stop),
+        ];
+        let expected = assemble(whole.clone()).unwrap();
+        for offset in 0..20 {
+            for size in 1..20 {
+                assert_eq!(assemble(cut(&whole, offset, size)).unwrap(), expected, "{offset} {size}");
+            }
+        }
+    }
+}

@@ -1,7 +1,7 @@
 //! The fold: how each event changes the state. Nothing else changes it.
 
 use crate::id::CallSlot;
-use crate::message::{Part, SharedMessage, ToolResult};
+use crate::message::{Part, SharedMessage, ToolCall, ToolResult};
 use crate::run::event::{AfterAttempt, Event, Record};
 use crate::run::human::{Answer, Decision, QuestionKind};
 use crate::run::state::{Asked, Call, CallState, ModelCall, Phase, State};
@@ -58,12 +58,15 @@ impl State {
                 self.last_error = None;
                 self.phase = round_of(message)
                     .map_or_else(|| Phase::Observed { finish: finish.clone() }, Phase::Tools);
+                for call in message.tool_calls() {
+                    self.repetition = Some(repeated(self.repetition.take(), call));
+                }
                 self.tool_rounds += u32::from(matches!(self.phase, Phase::Tools(_)));
             }
             Event::CallProposed { slot, effect, timeout, needs_approval, .. } => {
                 self.propose(*slot, *effect, *timeout, *needs_approval, at);
             }
-            Event::CallOffered { slot, attempt, host } => {
+            Event::CallOffered { slot, attempt, host, .. } => {
                 let call = self.open_call(*slot);
                 assert_eq!(*attempt, call.attempt + 1, "tries are dense");
                 call.attempt = *attempt;
@@ -90,7 +93,10 @@ impl State {
                     AfterAttempt::Settle => {}
                 }
             }
-            Event::CallSettled { slot, attempt, message, .. } => self.settle(*slot, *attempt, message),
+            Event::CallSettled { slot, attempt, host, message, .. } => {
+                let answered = if host.is_some() { *attempt } else { 0 };
+                self.settle(*slot, *attempt, answered, message);
+            }
             Event::HumanRequested { question } => {
                 let call = self.open_call(question.slot);
                 call.state = match question.kind {
@@ -106,6 +112,7 @@ impl State {
             }
             Event::HumanResolved { request, slot, answer } => {
                 let asked = self.questions.get_mut(request).expect("only what was asked is answered");
+                assert!(asked.answer.is_none(), "a question is answered once");
                 asked.answer = Some(answer.clone());
                 self.resolve(*slot, answer, at);
             }
@@ -119,7 +126,7 @@ impl State {
             Event::Resumed { request, .. } => {
                 self.resumed.insert(request.clone());
             }
-            Event::Finished { outcome, error } => {
+            Event::Finished { outcome, error, .. } => {
                 self.keep_settled();
                 self.last_error.clone_from(error);
                 self.phase = Phase::Finished { outcome: *outcome };
@@ -133,10 +140,10 @@ impl State {
         self.phase = Phase::ModelRunning(call);
     }
 
-    /// Remembers which try settled each call of the round that ends.
+    /// Remembers whose answer settled each call of the round that ends.
     fn keep_settled(&mut self) {
         if let Phase::Tools(calls) = &self.phase {
-            self.settled.extend(calls.iter().map(|call| (call.slot, call.attempt)));
+            self.settled.extend(calls.iter().map(|call| (call.slot, call.answered)));
         }
     }
 
@@ -158,17 +165,13 @@ impl State {
         } else {
             CallState::Ready { since: at, not_before: None }
         };
-        let key = Digest::of(&[call.wanted.name.as_bytes(), call.wanted.arguments.as_bytes()]);
-        self.repetition = Some(match self.repetition.take() {
-            Some((last, times)) if last == key => (last, times + 1),
-            _ => (key, 1),
-        });
     }
 
-    fn settle(&mut self, slot: CallSlot, attempt: u32, message: &SharedMessage) {
+    fn settle(&mut self, slot: CallSlot, attempt: u32, answered: u32, message: &SharedMessage) {
         let call = self.open_call(slot);
         assert_eq!(attempt, call.attempt, "the last try settles a call");
         call.state = CallState::Settled;
+        call.answered = answered;
         let failed = result_of(message).is_some_and(|result| result.status.is_error());
         self.failures_in_a_row = if failed { self.failures_in_a_row + 1 } else { 0 };
     }
@@ -207,6 +210,13 @@ pub fn result_of(message: &SharedMessage) -> Option<&ToolResult> {
     })
 }
 
+/// A tool call's digest and how often it came in a row, after one more call.
+pub(crate) fn repeated(before: Option<(Digest, u32)>, call: &ToolCall) -> (Digest, u32) {
+    let key = Digest::of(&[call.name.as_bytes(), call.arguments.as_bytes()]);
+    let times = before.filter(|(last, _)| *last == key).map_or(0, |(_, times)| times);
+    (key, times + 1)
+}
+
 /// The round that a message asks for, if it asks for any.
 fn round_of(message: &SharedMessage) -> Option<Vec<Call>> {
     let calls: Vec<Call> = message
@@ -218,6 +228,7 @@ fn round_of(message: &SharedMessage) -> Option<Vec<Call>> {
             effect: EffectClass::Unsafe,
             timeout: crate::time::Millis(0),
             attempt: 0,
+            answered: 0,
             host: None,
             first_offered: None,
             checkpoint: None,

@@ -115,6 +115,8 @@ pub enum Event {
     CallOffered {
         /// Which.
         slot: CallSlot,
+        /// The tool.
+        tool: String,
         /// Which try, from 1.
         attempt: u32,
         /// To whom.
@@ -201,7 +203,24 @@ pub enum Event {
         /// Why, unless completed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<RunError>,
+        /// What it took.
+        totals: Totals,
     },
+}
+
+/// What a run took in all.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Totals {
+    /// Tokens.
+    pub usage: Usage,
+    /// Model calls.
+    pub iterations: u32,
+    /// Tool calls.
+    pub tool_calls: u32,
+    /// From start to end.
+    pub duration: Millis,
+    /// The session's last entry.
+    pub last_entry: EntryNo,
 }
 
 /// What the loop does after it has looked at the model's message.

@@ -43,6 +43,8 @@ pub struct Machine {
     asked: BTreeMap<Key, Effect>,
     /// The latest time that an input came with.
     seen: Timestamp,
+    /// When this owner took the run over; `None` if it began here.
+    recovered_at: Option<Timestamp>,
 }
 
 /// What tells one piece of I/O from another. Its order is the order of effects.
@@ -57,7 +59,7 @@ impl Machine {
     /// A run that does not exist yet.
     #[must_use]
     pub fn new(run: RunId) -> Self {
-        Self { state: State::new(run), asked: BTreeMap::new(), seen: Timestamp(0) }
+        Self { state: State::new(run), asked: BTreeMap::new(), seen: Timestamp(0), recovered_at: None }
     }
 
     /// A run as its journal says. To be followed by [`Input::Recovered`] before it goes on.
@@ -84,8 +86,11 @@ impl Machine {
     /// # Errors
     /// A [`Refusal`] when the input does not fit; then nothing has changed.
     pub fn handle(&mut self, input: Input, now: Timestamp) -> Result<Step, Refusal> {
+        // A clock that is set back must not undo what was due already.
+        let now = self.seen.max(now);
         let recovered = input == Input::Recovered;
-        let mut turn = Turn { state: &mut self.state, now, records: Vec::new() };
+        let recovered_at = if recovered { Some(now) } else { self.recovered_at };
+        let mut turn = Turn { state: &mut self.state, now, recovered_at, records: Vec::new() };
         match input {
             Input::Start(start) => transition::start::start(&mut turn, *start)?,
             Input::ModelFinished(finished) => transition::model::finished(&mut turn, *finished)?,
@@ -115,7 +120,8 @@ impl Machine {
             Input::Recovered => transition::model::recovered(&mut turn)?,
         }
         let records = turn.records;
-        self.seen = self.seen.max(now);
+        self.seen = now;
+        self.recovered_at = recovered_at;
         if recovered {
             self.asked.clear();
         }
@@ -129,7 +135,7 @@ impl Machine {
     /// When [`Input::DeadlinePassed`] is due, if nothing else happens first.
     #[must_use]
     pub fn deadline(&self) -> Option<Timestamp> {
-        transition::deadline::next(&self.state, self.seen)
+        transition::deadline::next(&self.state, self.seen, self.recovered_at)
     }
 
     /// Everything that is owed: what a fresh driver has to see to.
@@ -141,7 +147,8 @@ impl Machine {
     /// What changed in what is wanted: new wishes, and an end to old ones.
     fn ask(&mut self, now: Timestamp) -> Vec<Effect> {
         let wanted = self.wanted(now);
-        let over = self.asked.keys().filter(|key| !wanted.contains_key(key)).filter_map(withdraw);
+        let over =
+            self.asked.keys().filter(|key| !wanted.contains_key(key) && !led_on(key, &wanted)).map(withdraw);
         let fresh = wanted.iter().filter(|(key, _)| !self.asked.contains_key(key));
         let effects = over.chain(fresh.map(|(_, effect)| effect.clone())).collect();
         self.asked = wanted;
@@ -172,12 +179,10 @@ impl Machine {
 
     fn wanted_by_round(&self, calls: &[Call], now: Timestamp) -> BTreeMap<Key, Effect> {
         let in_flight = calls.iter().filter(|call| call.in_flight());
-        let room = (self.state.spec.tool_policy.max_parallel.max(1) as usize)
-            .saturating_sub(in_flight.clone().count());
         let ready = calls.iter().filter(|call| {
             matches!(call.state, CallState::Ready { not_before, .. } if not_before.is_none_or(|at| at <= now))
         });
-        let seeks = ready.take(room).map(|call| {
+        let seeks = ready.take(self.state.room()).map(|call| {
             let key = Key::Seek { slot: call.slot, attempt: call.attempt + 1 };
             (key, Effect::SeekHost { slot: call.slot, tool: call.wanted.name.clone() })
         });
@@ -213,20 +218,26 @@ fn reclaim(effect: Effect) -> Effect {
     }
 }
 
-fn withdraw(key: &Key) -> Option<Effect> {
-    Some(match *key {
+/// Whether a search ended with a host: its room goes to the offer, and is not to be given up.
+fn led_on(key: &Key, wanted: &BTreeMap<Key, Effect>) -> bool {
+    matches!(*key, Key::Seek { slot, attempt } if wanted.contains_key(&Key::Call { slot, attempt }))
+}
+
+fn withdraw(key: &Key) -> Effect {
+    match *key {
         Key::Model { number, attempt } => Effect::StopModel { model_call: number, attempt },
         Key::Call { slot, attempt } => {
             Effect::CancelCall { slot, attempt, reason: "the call is settled or given up" }
         }
         Key::Seek { slot, .. } => Effect::StopSeeking { slot },
-    })
+    }
 }
 
 /// One step in the making: the state as it is by now, and the events so far.
 pub(crate) struct Turn<'a> {
     pub(crate) state: &'a mut State,
     pub(crate) now: Timestamp,
+    pub(crate) recovered_at: Option<Timestamp>,
     records: Vec<Record>,
 }
 

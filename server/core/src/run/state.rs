@@ -78,7 +78,7 @@ pub struct State {
     pub phase: Phase,
     /// Everything that humans were asked.
     pub questions: BTreeMap<RequestId, Asked>,
-    /// Calls of earlier rounds, with the try that settled each.
+    /// Calls of earlier rounds, with the try whose answer settled each: [`Call::answered`].
     pub settled: BTreeMap<CallSlot, u32>,
     /// Ids of the calls of `ResumeRun` that were carried out.
     pub resumed: BTreeSet<String>,
@@ -158,6 +158,8 @@ pub struct Call {
     pub timeout: Millis,
     /// The last try; 0 before the first.
     pub attempt: u32,
+    /// The try whose answer settled it; 0 while it is open, and where something else settled it.
+    pub answered: u32,
     /// The host of the last try.
     pub host: Option<HostId>,
     /// When it was first offered.
@@ -271,6 +273,13 @@ impl State {
             settled: BTreeMap::new(),
             resumed: BTreeSet::new(),
         }
+    }
+
+    /// How many more calls may be given to hosts.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        let in_flight = self.round().iter().filter(|call| call.in_flight()).count();
+        (self.spec.tool_policy.max_parallel.max(1) as usize).saturating_sub(in_flight)
     }
 
     /// Where the run stands; `None` before it started.

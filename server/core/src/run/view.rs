@@ -145,11 +145,9 @@ impl State {
             Phase::Tools(calls) => {
                 let (kind, since, call) = calls
                     .iter()
-                    .filter_map(|call| wait_of(call).map(|(kind, since)| (kind, since, call)))
+                    .filter_map(|call| self.wait_of(call).map(|(kind, since)| (kind, since, call)))
                     .min_by_key(|(kind, since, _)| (*kind == WaitKind::Human, *since))?;
                 let (what, next_at) = self.describe(kind, call);
-                let since =
-                    if kind == WaitKind::Human { self.asked_at(call).unwrap_or(since) } else { since };
                 Some(base(kind, since, what, call.attempt, next_at))
             }
         }
@@ -164,22 +162,33 @@ impl State {
         }
         match (&call.host, kind) {
             (Some(host), WaitKind::Tool) => (format!("{id} ({name}) on {host}"), call.deadline()),
-            _ => (format!("{id} ({name})"), None),
+            _ => (format!("{id} ({name})"), not_before(call)),
         }
     }
 
-    fn asked_at(&self, call: &Call) -> Option<Timestamp> {
-        Some(self.questions.get(request_of(call)?)?.question.asked_at)
+    /// A call that waits for its turn waits for the calls before it, which are named themselves.
+    fn wait_of(&self, call: &Call) -> Option<(WaitKind, Timestamp)> {
+        match call.state {
+            CallState::Proposed | CallState::Settled => None,
+            CallState::AwaitingApproval { .. } | CallState::InDoubt { .. } => {
+                let asked = self.questions.get(request_of(call)?)?;
+                Some((WaitKind::Human, asked.question.asked_at))
+            }
+            CallState::Ready { since, .. } => (self.room() > 0).then_some((WaitKind::ToolHost, since)),
+            CallState::Offered { at } | CallState::Accepted { at } => Some((WaitKind::Tool, at)),
+        }
     }
 }
 
-fn wait_of(call: &Call) -> Option<(WaitKind, Timestamp)> {
+fn not_before(call: &Call) -> Option<Timestamp> {
     match call.state {
-        CallState::Proposed | CallState::Settled => None,
-        CallState::AwaitingApproval { .. } => Some((WaitKind::Human, Timestamp(0))),
-        CallState::InDoubt { since, .. } => Some((WaitKind::Human, since)),
-        CallState::Ready { since, .. } => Some((WaitKind::ToolHost, since)),
-        CallState::Offered { at } | CallState::Accepted { at } => Some((WaitKind::Tool, at)),
+        CallState::Ready { not_before, .. } => not_before,
+        CallState::Proposed
+        | CallState::AwaitingApproval { .. }
+        | CallState::Offered { .. }
+        | CallState::Accepted { .. }
+        | CallState::InDoubt { .. }
+        | CallState::Settled => None,
     }
 }
 

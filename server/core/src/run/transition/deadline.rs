@@ -3,14 +3,18 @@
 use crate::error::Refusal;
 use crate::run::human::Question;
 use crate::run::machine::Turn;
-use crate::run::state::{CallState, Phase, State};
+use crate::run::state::{Call, CallState, Phase, State};
 use crate::run::status::{RunError, RunErrorCode};
 use crate::run::transition::{finish, human, model, tool};
-use crate::time::Timestamp;
+use crate::time::{Millis, Timestamp};
+
+/// After a restart, hosts have this long to come back with the calls that they were given before it, even where a
+/// call's own time is up: its result may be waiting there.
+pub(crate) const RECLAIM_GRACE: Millis = Millis::secs(30);
 
 /// The earliest time at which something falls due. The end of a call's wait that has been `seen` to pass is no
 /// longer due: the call waits for room.
-pub(crate) fn next(state: &State, seen: Timestamp) -> Option<Timestamp> {
+pub(crate) fn next(state: &State, seen: Timestamp, recovered_at: Option<Timestamp>) -> Option<Timestamp> {
     if !state.is_live() {
         return None;
     }
@@ -32,10 +36,21 @@ pub(crate) fn next(state: &State, seen: Timestamp) -> Option<Timestamp> {
         | CallState::Offered { .. }
         | CallState::Accepted { .. }
         | CallState::InDoubt { .. }
-        | CallState::Settled => call.deadline(),
+        | CallState::Settled => given_up(call, recovered_at),
     });
     let questions = state.open_questions().filter_map(|question| question.expires_at);
     run.into_iter().chain(backoff).chain(calls).chain(questions).min()
+}
+
+/// When a call's try is given up.
+fn given_up(call: &Call, recovered_at: Option<Timestamp>) -> Option<Timestamp> {
+    let deadline = call.deadline()?;
+    match (&call.state, recovered_at) {
+        (CallState::Offered { at } | CallState::Accepted { at }, Some(recovered)) if *at <= recovered => {
+            Some(deadline.max(recovered.after(RECLAIM_GRACE)))
+        }
+        _ => Some(deadline),
+    }
 }
 
 /// Does what has fallen due; nothing, if nothing has.
@@ -75,7 +90,7 @@ fn time_out_calls(turn: &mut Turn<'_>) {
         .state
         .round()
         .iter()
-        .filter(|call| call.deadline().is_some_and(due))
+        .filter(|call| given_up(call, turn.recovered_at).is_some_and(due))
         .map(|call| call.slot)
         .collect();
     for slot in late {

@@ -2,7 +2,7 @@
 
 use crate::error::Refusal;
 use crate::message::ToolStatus;
-use crate::run::event::{Event, Outcome};
+use crate::run::event::{Event, Outcome, Totals};
 use crate::run::input::AbortCause;
 use crate::run::machine::Turn;
 use crate::run::status::{RunError, RunErrorCode};
@@ -10,13 +10,13 @@ use crate::run::transition::{human, tool};
 
 /// The model's last message is the answer.
 pub(crate) fn complete(turn: &mut Turn<'_>) {
-    turn.emit(Event::Finished { outcome: Outcome::Completed, error: None });
+    finished(turn, Outcome::Completed, None);
 }
 
 /// It went wrong, or reached a limit.
 pub(crate) fn fail(turn: &mut Turn<'_>, error: RunError) {
     close(turn, &error.message);
-    turn.emit(Event::Finished { outcome: Outcome::Failed, error: Some(error) });
+    finished(turn, Outcome::Failed, Some(error));
 }
 
 /// Someone ended it.
@@ -35,15 +35,33 @@ pub(crate) fn abort(turn: &mut Turn<'_>, cause: AbortCause, reason: String) -> R
 /// Ends it as aborted, for this reason.
 pub(crate) fn stop(turn: &mut Turn<'_>, code: RunErrorCode, reason: String) {
     close(turn, "the run was aborted");
-    turn.emit(Event::Finished { outcome: Outcome::Aborted, error: Some(RunError::new(code, reason)) });
+    finished(turn, Outcome::Aborted, Some(RunError::new(code, reason)));
+}
+
+fn finished(turn: &mut Turn<'_>, outcome: Outcome, error: Option<RunError>) {
+    let state = &*turn.state;
+    let totals = Totals {
+        usage: state.usage,
+        iterations: state.iterations,
+        tool_calls: state.tool_calls,
+        duration: turn.now.since(state.started_at),
+        last_entry: state.last_entry,
+    };
+    turn.emit(Event::Finished { outcome, error, totals });
 }
 
 /// Withdraws every question and gives every open call its result.
 fn close(turn: &mut Turn<'_>, why: &str) {
-    let open: Vec<_> =
-        turn.state.round().iter().filter(|call| !call.is_settled()).map(|call| call.slot).collect();
-    for slot in open {
+    let open: Vec<_> = turn
+        .state
+        .round()
+        .iter()
+        .filter(|call| !call.is_settled())
+        .map(|call| (call.slot, tool::doubt(call)))
+        .collect();
+    for (slot, doubt) in open {
         human::withdraw(turn, slot);
-        tool::settle(turn, slot, None, ToolStatus::Aborted, format!("not completed: {why}"), Vec::new());
+        let output = format!("not completed: {why}{doubt}");
+        tool::settle(turn, slot, None, ToolStatus::Aborted, output, Vec::new());
     }
 }

@@ -46,6 +46,9 @@ pub(crate) fn decided(
     digest: Option<&Digest>,
     by: String,
 ) -> Result<(), Refusal> {
+    if matches!(decision, Decision::Expired | Decision::Withdrawn) {
+        return Err(Refusal::NotADecision);
+    }
     let asked = turn.state.questions.get(request).ok_or(Refusal::UnknownRequest)?;
     if digest.is_some_and(|digest| *digest != asked.question.digest) {
         return Err(Refusal::DigestMismatch);
@@ -56,6 +59,11 @@ pub(crate) fn decided(
         } else {
             Err(Refusal::AlreadyResolved(Box::new(answer.clone())))
         };
+    }
+    if let Some(at) = asked.question.expires_at.filter(|at| *at <= turn.now) {
+        // Its expiry is about to be recorded; leave that comes too late must not overtake it.
+        let expired = Answer { decision: Decision::Expired, by: String::new(), at };
+        return Err(Refusal::AlreadyResolved(Box::new(expired)));
     }
     let (slot, kind) = (asked.question.slot, asked.question.kind);
     resolve(turn, request.clone(), slot, decision.clone(), by);
@@ -70,7 +78,7 @@ pub(crate) fn expire(turn: &mut Turn<'_>, request: RequestId, slot: CallSlot, ki
     carry_out(turn, slot, kind, Decision::Expired);
 }
 
-/// The call is being settled otherwise: its question, if one waits, is moot.
+/// The call is being settled otherwise: its question, if one still waits, is moot.
 pub(crate) fn withdraw(turn: &mut Turn<'_>, slot: CallSlot) {
     let request = match turn.state.call(slot).map(|call| &call.state) {
         Some(
@@ -79,6 +87,9 @@ pub(crate) fn withdraw(turn: &mut Turn<'_>, slot: CallSlot) {
         ) => request.clone(),
         Some(_) | None => return,
     };
+    if turn.state.questions.get(&request).is_none_or(|asked| asked.answer.is_some()) {
+        return;
+    }
     resolve(turn, request, slot, Decision::Withdrawn, String::new());
 }
 

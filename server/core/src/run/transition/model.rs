@@ -3,6 +3,7 @@
 use crate::error::{ErrorClass, ModelErrorKind, Refusal};
 use crate::message::{FinishReason, ToolCall, ToolStatus};
 use crate::retry::{backoff, chance};
+use crate::run::apply::repeated;
 use crate::run::event::{Event, Observation};
 use crate::run::input::{CallFacts, ModelFailure, ModelFinished};
 use crate::run::machine::Turn;
@@ -10,7 +11,6 @@ use crate::run::plan::{Instruction, Situation, react};
 use crate::run::state::{Call, ModelCall, Phase};
 use crate::run::status::{RunError, RunErrorCode};
 use crate::run::transition::{finish, human, tool};
-use crate::tool::Digest;
 
 /// Asks the planner, as long as the run stands still for no outside reason.
 pub(crate) fn plan(turn: &mut Turn<'_>) {
@@ -169,14 +169,13 @@ fn round_limit(turn: &Turn<'_>, calls: &[ToolCall]) -> Option<RunError> {
     let max = spec.limits.max_repeated_calls.filter(|max| *max > 0)?;
     let mut repetition = state.repetition.clone();
     for call in calls {
-        let key = Digest::of(&[call.name.as_bytes(), call.arguments.as_bytes()]);
-        let times = repetition.filter(|(last, _)| *last == key).map_or(1, |(_, times)| times + 1);
-        if times > max {
+        let next = repeated(repetition, call);
+        if next.1 > max {
             let message =
                 format!("{} was called more than {max} times in a row with the same arguments", call.name);
             return Some(RunError::new(RunErrorCode::LimitRepeatedCalls, message));
         }
-        repetition = Some((key, times));
+        repetition = Some(next);
     }
     None
 }

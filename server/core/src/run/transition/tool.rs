@@ -23,13 +23,11 @@ const TURNED_AWAY_BACKOFF_MAX: Millis = Millis::secs(5);
 pub(crate) fn granted(turn: &mut Turn<'_>, slot: CallSlot, host: HostId) -> Result<(), Refusal> {
     let call = open(turn, slot)?;
     let CallState::Ready { not_before, .. } = call.state else { return Err(Refusal::StaleAttempt) };
-    let in_flight = turn.state.round().iter().filter(|call| call.in_flight()).count();
-    let room = turn.state.spec.tool_policy.max_parallel.max(1) as usize;
-    if not_before.is_some_and(|at| at > turn.now) || in_flight >= room {
+    if not_before.is_some_and(|at| at > turn.now) || turn.state.room() == 0 {
         return Err(Refusal::StaleAttempt);
     }
-    let attempt = call.attempt + 1;
-    turn.emit(Event::CallOffered { slot, attempt, host });
+    let (tool, attempt) = (call.wanted.name.clone(), call.attempt + 1);
+    turn.emit(Event::CallOffered { slot, tool, attempt, host });
     Ok(())
 }
 
@@ -91,8 +89,12 @@ pub(crate) fn finished(
             settle(turn, slot, Some(host), ToolStatus::Rejected, message, Vec::new());
         }
         CallOutcome::Failed { message, retryable, delay, ran } => {
-            human::withdraw(turn, slot);
             let again = retryable && may_repeat(&call, ran) && call.attempt < TOOL_ATTEMPTS_MAX;
+            if again && matches!(call.state, CallState::Ready { .. }) {
+                // The next try is due already, and a failure that is told twice must not put it off.
+                return Ok(());
+            }
+            human::withdraw(turn, slot);
             let then = if again {
                 AfterAttempt::Retry { at: (delay.0 > 0).then(|| turn.now.after(delay)) }
             } else {
@@ -138,9 +140,14 @@ pub(crate) fn lost(
 /// The call's deadline passed: the model is told.
 pub(crate) fn time_out(turn: &mut Turn<'_>, slot: CallSlot) {
     let call = turn.state.call(slot).expect("only an open call times out");
-    let doubt = if call.effect.repeatable() { "" } else { "; it may have taken effect all the same" };
-    let output = format!("no answer within {} s{doubt}", call.timeout.0.div_ceil(1_000));
+    let output = format!("no answer within {} s{}", call.timeout.0.div_ceil(1_000), doubt(call));
     settle(turn, slot, None, ToolStatus::TimedOut, output, Vec::new());
+}
+
+/// What the model is told beside, lest it does again what was done.
+pub(crate) fn doubt(call: &Call) -> &'static str {
+    let may_have_run = call.in_flight() || matches!(call.state, CallState::InDoubt { .. });
+    if may_have_run && !call.effect.repeatable() { "; it may have taken effect all the same" } else { "" }
 }
 
 /// Gives a call its one result.
@@ -208,7 +215,7 @@ fn answerable<'a>(turn: &'a Turn<'_>, slot: CallSlot, attempt: u32) -> Result<&'
         Some(call) if !call.is_settled() => {
             return if call.attempt == attempt { Ok(call) } else { Err(Refusal::StaleAttempt) };
         }
-        Some(call) => call.attempt,
+        Some(call) => call.answered,
         None => *turn.state.settled.get(&slot).ok_or(Refusal::UnknownCall)?,
     };
     Err(if settled_by == attempt { Refusal::DuplicateResult } else { Refusal::StaleAttempt })

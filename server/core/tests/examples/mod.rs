@@ -1,0 +1,334 @@
+//! One value per golden file, every field filled at least once.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use agentloop_core::agent::{
+    LoopLimits, ModelOptions, ModelTimeouts, ReasoningEffort, ResponseSchema, RetryPolicy, RunSpec,
+    ToolChoice, ToolPolicy,
+};
+use agentloop_core::error::ModelErrorKind;
+use agentloop_core::id::{CallId, CallSlot, EntryNo, HostId, RequestId, RunId, SessionId};
+use agentloop_core::message::{
+    FinishReason, Image, Message, Part, Reasoning, Role, ToolCall, ToolResult, ToolStatus, Usage,
+};
+use agentloop_core::run::event::{AfterAttempt, Event, Observation, Outcome, Ran, Totals};
+use agentloop_core::run::human::{Answer, Decision, Question, QuestionKind};
+use agentloop_core::run::status::{RunError, RunErrorCode};
+use agentloop_core::time::{Millis, Timestamp};
+use agentloop_core::tool::{Digest, EffectClass};
+
+const SLOT: CallSlot = CallSlot(1, 0);
+
+/// Names of golden files and what they say.
+pub(crate) fn examples() -> Vec<(&'static str, Event)> {
+    [starts(), model_calls(), tool_calls(), questions(), answers(), ends()].concat()
+}
+
+fn starts() -> Vec<(&'static str, Event)> {
+    vec![
+        ("started", started(full_spec(), u64::MAX)),
+        ("started.plain", started(RunSpec::default(), 0)),
+        ("input_added", Event::InputAdded { entry: EntryNo(4), message: Arc::new(prompt()) }),
+        ("paused", Event::Paused { error: model_error() }),
+        ("resumed", Event::Resumed { by: "ops@example.org".to_owned(), request: "resume-1".to_owned() }),
+    ]
+}
+
+fn model_calls() -> Vec<(&'static str, Event)> {
+    let failed =
+        |retry_at| Event::ModelCallFailed { model_call: 1, attempt: 2, error: model_error(), retry_at };
+    vec![
+        (
+            "model_call_started",
+            Event::ModelCallStarted { model_call: 1, attempt: 3, first_counted: 2, last_entry: EntryNo(4) },
+        ),
+        ("model_call_failed", failed(Some(Timestamp(1_790_000_002_500)))),
+        ("model_call_failed.last", failed(None)),
+        ("assistant_message", assistant(asking(), FinishReason::ToolCalls, Observation::Continue)),
+        (
+            "assistant_message.final",
+            assistant(
+                Message::text(Role::Assistant, "22 °C \u{1f324}\n"),
+                FinishReason::Stop,
+                Observation::Stop,
+            ),
+        ),
+        (
+            "assistant_message.cut",
+            assistant(
+                Message { role: Role::Assistant, parts: vec![] },
+                FinishReason::Other("paused".to_owned()),
+                Observation::Compact,
+            ),
+        ),
+    ]
+}
+
+fn tool_calls() -> Vec<(&'static str, Event)> {
+    vec![
+        ("call_proposed", proposed(EffectClass::Unsafe, true)),
+        ("call_proposed.read_only", proposed(EffectClass::ReadOnly, false)),
+        (
+            "call_offered",
+            Event::CallOffered { slot: SLOT, tool: "weather".to_owned(), attempt: 1, host: host() },
+        ),
+        ("call_accepted", Event::CallAccepted { slot: SLOT, attempt: 1, host: host() }),
+        (
+            "call_checkpoint",
+            Event::CallCheckpoint { slot: SLOT, attempt: 1, checkpoint: vec![0x00, 0x0f, 0xf0, 0xff] },
+        ),
+        (
+            "call_attempt_failed",
+            attempt_failed(Ran::No, AfterAttempt::Retry { at: Some(Timestamp(1_790_000_004_000)) }),
+        ),
+        ("call_attempt_failed.at_once", attempt_failed(Ran::No, AfterAttempt::Retry { at: None })),
+        ("call_attempt_failed.in_doubt", attempt_failed(Ran::Maybe, AfterAttempt::InDoubt)),
+        ("call_attempt_failed.settle", attempt_failed(Ran::Yes, AfterAttempt::Settle)),
+        ("call_settled", settled(2, Some(host()), ToolStatus::Succeeded, vec![by_value()])),
+        ("call_settled.rejected", settled(0, None, ToolStatus::Rejected, vec![])),
+        ("call_settled.unknown", settled(1, None, ToolStatus::OutcomeUnknown, vec![])),
+    ]
+}
+
+fn questions() -> Vec<(&'static str, Event)> {
+    let question = |kind, expires_at| Event::HumanRequested {
+        question: Question {
+            request: request(),
+            kind,
+            slot: SLOT,
+            tool: "weather".to_owned(),
+            arguments: r#"{"city": "Köln"}"#.to_owned(),
+            digest: Digest::of(&[b"weather", b"{}"]),
+            asked_at: Timestamp(1_790_000_003_000),
+            expires_at,
+        },
+    };
+    vec![
+        ("human_requested", question(QuestionKind::Approve, Some(Timestamp(1_790_000_600_000)))),
+        ("human_requested.in_doubt", question(QuestionKind::InDoubt, None)),
+    ]
+}
+
+fn answers() -> Vec<(&'static str, Event)> {
+    let resolved = |decision, by: &str| Event::HumanResolved {
+        request: request(),
+        slot: SLOT,
+        answer: Answer { decision, by: by.to_owned(), at: Timestamp(1_790_000_005_000) },
+    };
+    let message = || "not on a Sunday".to_owned();
+    vec![
+        ("human_resolved", resolved(Decision::Approve, "ada@example.org")),
+        (
+            "human_resolved.edits",
+            resolved(Decision::ApproveWithEdits { arguments: r#"{"city":"Bonn"}"#.to_owned() }, "ada"),
+        ),
+        ("human_resolved.deny", resolved(Decision::Deny { message: message() }, "ada")),
+        ("human_resolved.stop", resolved(Decision::DenyAndStop { message: message() }, "ada")),
+        ("human_resolved.answer", resolved(Decision::AnswerInPlace { output: "22".to_owned() }, "ada")),
+        ("human_resolved.expired", resolved(Decision::Expired, "")),
+        ("human_resolved.withdrawn", resolved(Decision::Withdrawn, "")),
+    ]
+}
+
+fn ends() -> Vec<(&'static str, Event)> {
+    let failed = RunError::new(RunErrorCode::LimitIterations, "10 model calls");
+    let aborted = RunError::new(RunErrorCode::AbortedByCaller, "no longer needed");
+    vec![
+        ("finished", Event::Finished { outcome: Outcome::Completed, error: None, totals: totals() }),
+        (
+            "finished.failed",
+            Event::Finished { outcome: Outcome::Failed, error: Some(failed), totals: totals() },
+        ),
+        (
+            "finished.aborted",
+            Event::Finished { outcome: Outcome::Aborted, error: Some(aborted), totals: totals() },
+        ),
+    ]
+}
+
+fn totals() -> Totals {
+    Totals {
+        usage: Usage { input_tokens: 210, output_tokens: 34, ..Usage::default() },
+        iterations: 2,
+        tool_calls: 1,
+        duration: Millis(4_200),
+        last_entry: EntryNo(7),
+    }
+}
+
+fn started(spec: RunSpec, seed: u64) -> Event {
+    let session = SessionId::parse("s-1").expect("an id");
+    Event::Started { session, last_entry: EntryNo(3), spec: Arc::new(spec), seed }
+}
+
+fn full_spec() -> RunSpec {
+    RunSpec {
+        in_doubt_timeout: Some(Millis::secs(900)),
+        agent: "default".to_owned(),
+        model: "openai/gpt-5".to_owned(),
+        system_prompt: "Be brief.\n\"Quoted\" \\ \u{0} \u{7f}".to_owned(),
+        allowed_tools: Some(vec!["weather".to_owned(), "clock".to_owned()]),
+        tool_order: vec!["clock".to_owned()],
+        tool_policy: ToolPolicy {
+            enabled: true,
+            allow_list: Some(vec![]),
+            max_parallel: 4,
+            max_calls_per_run: Some(20),
+            require_approval_by_default: true,
+        },
+        limits: LoopLimits {
+            max_iterations: 12,
+            max_tool_rounds: Some(6),
+            max_run_duration: Some(Millis::secs(3_600)),
+            max_tokens: Some(1 << 40),
+            max_consecutive_failures: Some(3),
+            max_repeated_calls: Some(2),
+        },
+        retry: RetryPolicy {
+            max_retries: 5,
+            initial_backoff: Millis(250),
+            max_backoff: Millis::secs(30),
+            jitter: false,
+            pause_when_exhausted: true,
+        },
+        options: full_options(),
+        timeouts: ModelTimeouts {
+            connect: Millis(1),
+            first_token: Millis(2),
+            idle: Millis(3),
+            total: Millis(4),
+        },
+        approval_timeout: Some(Millis::secs(600)),
+        runtime_init_data: Some(r#"{"image":"base"}"#.to_owned()),
+        runtime_hints: Some("{}".to_owned()),
+        labels: BTreeMap::from([("team".to_owned(), "blue".to_owned()), ("env".to_owned(), String::new())]),
+    }
+}
+
+fn full_options() -> ModelOptions {
+    ModelOptions {
+        temperature: Some(0.1),
+        top_p: Some(1.0),
+        max_output_tokens: Some(4_096),
+        stop: vec!["END".to_owned()],
+        tool_choice: Some(ToolChoice::Named("weather".to_owned())),
+        reasoning_effort: Some(ReasoningEffort::Low),
+        response_schema: Some(ResponseSchema {
+            name: "answer".to_owned(),
+            schema: r#"{"type":"object"}"#.to_owned(),
+            strict: true,
+        }),
+        provider_options: Some(r#"{"user":"u"}"#.to_owned()),
+    }
+}
+
+fn prompt() -> Message {
+    let by_reference = Image::Url { url: "https://example.org/sky.png".to_owned() };
+    Message {
+        role: Role::User,
+        parts: vec![
+            Part::Text { text: "How warm is it?".to_owned() },
+            Part::Image { image: by_reference },
+            Part::Image { image: by_value() },
+        ],
+    }
+}
+
+fn asking() -> Message {
+    let thought = Reasoning {
+        text: "I should look.".to_owned(),
+        signature: Some("c2ln".to_owned()),
+        redacted: Some("ZGF0YQ==".to_owned()),
+    };
+    let call = ToolCall {
+        slot: SLOT,
+        provider_id: "call_abc".to_owned(),
+        name: "weather".to_owned(),
+        arguments: r#"{"city": "Köln", "n": 12345678901234567890"#.to_owned(),
+    };
+    Message {
+        role: Role::Assistant,
+        parts: vec![
+            Part::Reasoning(thought),
+            Part::Reasoning(Reasoning::default()),
+            Part::Text { text: "Let me look.".to_owned() },
+            Part::ToolCall(call),
+        ],
+    }
+}
+
+fn assistant(message: Message, finish: FinishReason, decision: Observation) -> Event {
+    Event::AssistantMessage {
+        model_call: 1,
+        attempt: 2,
+        entry: EntryNo(5),
+        message: Arc::new(message),
+        finish,
+        usage: Usage {
+            input_tokens: 1_200,
+            output_tokens: 80,
+            cached_input_tokens: 1_000,
+            cache_write_tokens: 200,
+            reasoning_tokens: 40,
+        },
+        first_token: Millis(310),
+        duration: Millis(1_900),
+        tools: Digest::of(&[b"weather"]),
+        decision,
+    }
+}
+
+fn proposed(effect: EffectClass, needs_approval: bool) -> Event {
+    Event::CallProposed {
+        slot: SLOT,
+        tool: "weather".to_owned(),
+        effect,
+        timeout: Millis::secs(30),
+        needs_approval,
+    }
+}
+
+fn attempt_failed(ran: Ran, then: AfterAttempt) -> Event {
+    Event::CallAttemptFailed { slot: SLOT, attempt: 1, message: "host lost".to_owned(), ran, then }
+}
+
+fn settled(attempt: u32, host: Option<HostId>, status: ToolStatus, images: Vec<Image>) -> Event {
+    let result = ToolResult {
+        slot: SLOT,
+        provider_id: "call_abc".to_owned(),
+        name: "weather".to_owned(),
+        status,
+        output: r#"{"celsius":22}"#.to_owned(),
+        images,
+    };
+    let message = Message { role: Role::Tool, parts: vec![Part::ToolResult(result)] };
+    Event::CallSettled {
+        slot: SLOT,
+        attempt,
+        host,
+        entry: EntryNo(6),
+        message: Arc::new(message),
+        duration: Millis(1_200),
+    }
+}
+
+fn model_error() -> RunError {
+    RunError {
+        code: RunErrorCode::Model(ModelErrorKind::RateLimited),
+        message: "slow down".to_owned(),
+        http_status: Some(429),
+    }
+}
+
+fn by_value() -> Image {
+    Image::Inline { media_type: "image/png".to_owned(), base64: "iVBORw0KGgo=".to_owned() }
+}
+
+fn host() -> HostId {
+    HostId::parse("host-1").expect("an id")
+}
+
+fn request() -> RequestId {
+    CallId { run: RunId::parse("r-1").expect("an id"), slot: SLOT }.request(1)
+}

@@ -1,0 +1,283 @@
+//! A run can be ended at any instant, and its session takes the next message.
+
+use std::collections::BTreeMap;
+
+use agentloop_core::agent::RunSpec;
+use agentloop_core::context::build::messages;
+use agentloop_core::error::{ModelErrorKind, Refusal};
+use agentloop_core::id::{CallSlot, EntryNo};
+use agentloop_core::message::{Role, SharedMessage, ToolStatus};
+use agentloop_core::run::effect::Effect;
+use agentloop_core::run::event::{Event, Outcome, Ran, Record};
+use agentloop_core::run::human::Decision;
+use agentloop_core::run::input::{AbortCause, Input};
+use agentloop_core::run::machine::Machine;
+use agentloop_core::run::state::Phase;
+use agentloop_core::run::status::{RunErrorCode, RunStatus};
+use agentloop_core::time::Millis;
+use agentloop_core::tool::EffectClass;
+
+use crate::support::*;
+
+/// Everything that a run can go through, short of its end.
+fn long_conversation() -> Script {
+    let mut script = given(RunSpec {
+        approval_timeout: Some(Millis::secs(600)),
+        in_doubt_timeout: Some(Millis::secs(600)),
+        retry: agentloop_core::agent::RetryPolicy {
+            max_retries: 1,
+            pause_when_exhausted: true,
+            ..spec().retry
+        },
+        ..spec()
+    });
+    model_trouble(&mut script);
+    let lookup = || tool("lookup").class(EffectClass::ReadOnly);
+    script.asks([lookup(), tool("pay").approval(), bad_tool("nonsense"), tool("mail").approval()]);
+    script.grants(A);
+    script.accepts(A);
+    script.saves(A, b"half");
+    script.loses(A, Ran::Maybe);
+    script.decides(B, edits(r#"{"amount":3}"#));
+    script.grants(A);
+    script.grants(B);
+    script.accepts(B);
+    script.answers(A, passing(Ran::Yes, Millis::secs(2)));
+    script.loses(B, Ran::Maybe);
+    script.decides(CallSlot(1, 3), deny());
+    script.decides(B, Decision::Approve);
+    script.grants(B);
+    script.wakes();
+    script.loses(B, Ran::No);
+    script.runs(A, "found");
+    script.wakes();
+    script.runs(B, "paid");
+    script.restarts();
+    script.asks([tool("ask").approval(), tool("slow"), tool("lost")]);
+    let (ask, slow, lost) = (CallSlot(2, 0), CallSlot(2, 1), CallSlot(2, 2));
+    script.grants(slow);
+    script.grants(lost);
+    script.loses(lost, Ran::Maybe);
+    script.restarts();
+    script.wakes();
+    assert_eq!(script.result(slow).0, ToolStatus::TimedOut);
+    script.decides(ask, answer());
+    let question = script.question(lost).expect("it is in doubt");
+    script.now = question.expires_at.expect("it expires");
+    script.does(Input::DeadlinePassed);
+    assert_eq!(script.result(lost).0, ToolStatus::OutcomeUnknown);
+    script.asks([tool("weather").approval(), tool("weather").approval()]);
+    script.decides(CallSlot(3, 1), Decision::Approve);
+    script.grants(CallSlot(3, 1));
+    script
+}
+
+fn model_trouble(script: &mut Script) {
+    script.model_fails(ModelErrorKind::RateLimited);
+    script.wakes();
+    script.model_fails(ModelErrorKind::Unavailable);
+    script.resumes("r1");
+    script.restarts();
+}
+
+#[test]
+fn the_conversation_has_every_kind_of_event_but_the_last() {
+    let script = long_conversation();
+    let all = [
+        "started",
+        "input_added",
+        "model_call_started",
+        "model_call_failed",
+        "assistant_message",
+        "call_proposed",
+        "call_offered",
+        "call_accepted",
+        "call_checkpoint",
+        "call_attempt_failed",
+        "call_settled",
+        "human_requested",
+        "human_resolved",
+        "paused",
+        "resumed",
+    ];
+    for kind in all {
+        assert!(script.journal.iter().any(|record| record.event.kind() == kind), "{kind}");
+    }
+    assert_eq!(script.journal.iter().filter(|record| record.event.kind() == "finished").count(), 0);
+}
+
+#[test]
+fn after_each_event_a_run_can_be_aborted() {
+    let script = long_conversation();
+    for end in 1..=script.journal.len() {
+        for cause in [AbortCause::Caller, AbortCause::Disconnect, AbortCause::Fault] {
+            let mut journal = script.journal[..end].to_vec();
+            let mut machine = Machine::replay(run_id(), &journal);
+            let step = machine.handle(abort(cause), script.now).expect("a live run can be aborted");
+            journal.extend(step.records);
+            assert_ended(&machine, &journal, cause);
+            assert_eq!(Machine::replay(run_id(), &journal).state(), machine.state());
+        }
+    }
+}
+
+/// Between steps, a new owner first takes over what was under way, and then stops all of it.
+#[test]
+fn after_each_step_an_abort_stops_what_is_under_way() {
+    let script = long_conversation();
+    let mut steps = 0;
+    for end in 1..=script.journal.len() {
+        let mut machine = Machine::replay(run_id(), &script.journal[..end]);
+        if !between_steps(&machine) {
+            continue;
+        }
+        steps += 1;
+        let taken_over = machine.handle(Input::Recovered, script.now).expect("it can be taken over");
+        let step = machine.handle(abort(AbortCause::Caller), script.now).expect("it can be aborted");
+        let stops: Vec<Effect> = taken_over.effects.iter().map(stop_of).collect();
+        assert_eq!(step.effects, stops, "after event {end}");
+        assert_eq!(machine.outstanding(script.now), []);
+    }
+    assert!(steps > 30, "{steps} places to stop at");
+}
+
+/// Whether a journal could end here: nothing is left for the same step.
+fn between_steps(machine: &Machine) -> bool {
+    let state = machine.state();
+    let settling = state.round().iter().any(|call| {
+        use agentloop_core::run::state::CallState;
+        match &call.state {
+            CallState::Proposed
+            | CallState::AwaitingApproval { request: None }
+            | CallState::InDoubt { request: None, .. } => true,
+            CallState::AwaitingApproval { request: Some(request) }
+            | CallState::InDoubt { request: Some(request), .. } => state.questions[request].answer.is_some(),
+            CallState::Ready { .. }
+            | CallState::Offered { .. }
+            | CallState::Accepted { .. }
+            | CallState::Settled => false,
+        }
+    });
+    !settling && !matches!(state.phase, Phase::Preparing | Phase::Observed { .. })
+}
+
+fn stop_of(effect: &Effect) -> Effect {
+    match effect {
+        Effect::CallModel { model_call, attempt, .. } => {
+            Effect::StopModel { model_call: *model_call, attempt: *attempt }
+        }
+        Effect::SeekHost { slot, .. } => Effect::StopSeeking { slot: *slot },
+        Effect::ReclaimCall(offer) => Effect::CancelCall {
+            slot: offer.slot,
+            attempt: offer.attempt,
+            reason: "the call is settled or given up",
+        },
+        other => panic!("not owed after a restart: {other:?}"),
+    }
+}
+
+#[track_caller]
+fn assert_ended(machine: &Machine, journal: &[Record], cause: AbortCause) {
+    let (outcome, status, code) = match cause {
+        AbortCause::Caller => (Outcome::Aborted, RunStatus::Aborted, RunErrorCode::AbortedByCaller),
+        AbortCause::Disconnect => (Outcome::Aborted, RunStatus::Aborted, RunErrorCode::AbortedByDisconnect),
+        AbortCause::Fault => (Outcome::Failed, RunStatus::Failed, RunErrorCode::Internal),
+    };
+    let last = journal.last().expect("a journal");
+    assert_eq!(last.status, status);
+    let Event::Finished { outcome: ended, error, .. } = &last.event else { panic!("{last:?}") };
+    assert_eq!((*ended, error.as_ref().map(|error| error.code)), (outcome, Some(code)));
+    assert_eq!(machine.state().open_questions().count(), 0);
+    assert_eq!(machine.deadline(), None);
+    let history = history(journal);
+    assert_paired(&history);
+    assert_next_run_starts(history);
+}
+
+#[track_caller]
+fn assert_paired(history: &[SharedMessage]) {
+    assert_eq!(messages(history), history, "each call has its result, right after it");
+    let mut results: BTreeMap<CallSlot, usize> = BTreeMap::new();
+    for call in history.iter().flat_map(|message| message.tool_calls()) {
+        assert_eq!(results.insert(call.slot, 0), None, "a call has its own place");
+    }
+    for message in history.iter().filter(|message| message.role == Role::Tool) {
+        let slot = agentloop_core::run::apply::result_of(message).expect("a result").slot;
+        *results.get_mut(&slot).expect("a result has its call") += 1;
+    }
+    assert!(results.values().all(|count| *count == 1), "{results:?}");
+}
+
+/// Another run takes the session where this one left it, and its model reads all of it.
+#[track_caller]
+fn assert_next_run_starts(mut history: Vec<SharedMessage>) {
+    let entries = history.len() as u64;
+    let mut next = Machine::new(run_id());
+    let step = next.handle(start_after(entries, spec()), T0).expect("the session takes the next message");
+    history.extend(step.records.iter().filter_map(|record| record.event.entry()).map(|(_, m)| m.clone()));
+    assert_eq!(messages(&history), history);
+    let reads = EntryNo(entries + 1);
+    assert_eq!(step.effects, [Effect::CallModel { model_call: 1, attempt: 1, last_entry: reads }]);
+}
+
+#[test]
+fn an_aborted_call_says_what_is_known_of_it() {
+    let mut script = given_round(
+        parallel(9),
+        [
+            tool("pay"),
+            tool("pay").with("1"),
+            tool("look").class(EffectClass::ReadOnly),
+            tool("pay").with("2").approval(),
+            tool("pay").with("3"),
+        ],
+    );
+    let (look, asked, doubt) = (CallSlot(1, 2), CallSlot(1, 3), CallSlot(1, 4));
+    script.grants(B);
+    script.grants(look);
+    script.grants(doubt);
+    script.loses(doubt, Ran::Maybe);
+    script.aborts();
+    let plain = "not completed: the run was aborted";
+    for slot in [A, look, asked] {
+        assert_eq!(script.result(slot), (ToolStatus::Aborted, plain.to_owned()), "{slot}");
+    }
+    for slot in [B, doubt] {
+        let unsure = format!("{plain}; it may have taken effect all the same");
+        assert_eq!(script.result(slot), (ToolStatus::Aborted, unsure), "{slot}");
+    }
+}
+
+#[test]
+fn an_abort_withdraws_what_was_asked() {
+    let mut script = given_round(spec(), [tool("pay").approval()]);
+    let question = script.question(A).expect("it is asked");
+    script.aborts();
+    let answer = script.state().questions[&question.request].answer.clone().expect("it is settled");
+    assert_eq!((answer.decision, answer.by.as_str()), (Decision::Withdrawn, ""));
+    let refusal = script.refuses(script.decision(A, Decision::Approve));
+    assert!(matches!(refusal, Refusal::AlreadyResolved(answer) if answer.decision == Decision::Withdrawn));
+}
+
+#[test]
+fn an_abort_hangs_up_at_once() {
+    let mut script = given(spec());
+    assert_eq!(script.aborts().effects, [Effect::StopModel { model_call: 1, attempt: 1 }]);
+    let mut script = given_round(parallel(1), [tool("a"), tool("b")]);
+    script.grants(A);
+    let cancel = Effect::CancelCall { slot: A, attempt: 1, reason: "the call is settled or given up" };
+    assert_eq!(script.aborts().effects, [cancel]);
+    let mut script = given_round(parallel(1), [tool("a"), tool("b")]);
+    assert_eq!(script.aborts().effects, [Effect::StopSeeking { slot: A }]);
+}
+
+#[test]
+fn an_abort_is_kept_with_its_reason() {
+    let mut script = given(spec());
+    script.does(Input::Abort { cause: AbortCause::Disconnect, reason: "the client left".to_owned() });
+    let error = script.end().expect("a reason");
+    assert_eq!((error.code, error.message.as_str()), (RunErrorCode::AbortedByDisconnect, "the client left"));
+    assert_eq!(script.state().last_error, Some(error));
+    let refusal = script.refuses(abort(AbortCause::Caller));
+    assert_eq!(refusal, Refusal::WrongPhase(Some(RunStatus::Aborted)));
+}

@@ -1,0 +1,293 @@
+//! Random runs, from seeds: whatever happens and whenever, what `Watch` checks holds.
+
+use agentloop_core::agent::{LoopLimits, RetryPolicy, RunSpec, ToolPolicy};
+use agentloop_core::error::ModelErrorKind;
+use agentloop_core::id::CallSlot;
+use agentloop_core::message::FinishReason;
+use agentloop_core::run::event::Ran;
+use agentloop_core::run::human::Decision;
+use agentloop_core::run::input::{AbortCause, CallOutcome, Input};
+use agentloop_core::run::machine::Machine;
+use agentloop_core::run::state::Phase;
+use agentloop_core::time::Millis;
+use agentloop_core::tool::{Digest, EffectClass};
+
+use crate::support::*;
+
+const RUNS: u64 = 600;
+const STEPS: usize = 120;
+
+/// Names the seed when its run breaks something.
+struct Named(u64);
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("seed {} breaks it", self.0);
+        }
+    }
+}
+
+#[test]
+fn random_runs_keep_every_promise() {
+    let mut ends = std::collections::BTreeMap::new();
+    for seed in 0..RUNS {
+        let _named = Named(seed);
+        let script = explore(seed);
+        let end = script.end().map(|error| format!("{:?}", error.code));
+        *ends.entry(end).or_insert(0_u32) += 1;
+    }
+    for wanted in [
+        None,
+        Some("AbortedByCaller"),
+        Some("AbortedByDenial"),
+        Some("LimitIterations"),
+        Some("LimitToolRounds"),
+        Some("LimitToolCalls"),
+        Some("LimitDuration"),
+        Some("LimitTokens"),
+        Some("LimitConsecutiveFailures"),
+        Some("LimitRepeatedCalls"),
+        Some("ModelRefused"),
+        Some("Model(Timeout)"),
+    ] {
+        assert!(ends.contains_key(&wanted.map(str::to_owned)), "never came to {wanted:?}: {ends:?}");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    for seed in 0..20 {
+        assert_eq!(explore(seed).journal, explore(seed).journal);
+    }
+}
+
+/// One random run to its end.
+fn explore(seed: u64) -> Script {
+    let mut random = Random::new(seed);
+    let mut script = unstarted();
+    script.does(start(random_spec(&mut random)));
+    for _ in 0..STEPS {
+        if let Phase::Finished { .. } = script.state().phase {
+            break;
+        }
+        happen(&mut random, &mut script);
+    }
+    if script.state().is_live() {
+        script.aborts();
+    }
+    for _ in 0..5 {
+        // What comes after the end is refused, or changes nothing.
+        let written = script.journal.len();
+        happen(&mut random, &mut script);
+        assert_eq!(script.journal.len(), written);
+    }
+    every_prefix_reads(&script);
+    script
+}
+
+fn every_prefix_reads(script: &Script) {
+    let mut machine = Machine::new(run_id());
+    assert_eq!(machine.state().status(), None);
+    for (at, record) in script.journal.iter().enumerate() {
+        let text = serde_json::to_string(record).unwrap();
+        assert_eq!(serde_json::from_str::<agentloop_core::run::event::Record>(&text).unwrap(), *record);
+        if at % 16 == 0 {
+            machine = Machine::replay(run_id(), &script.journal[..=at]);
+            assert_eq!(machine.state().status(), Some(record.status));
+        }
+    }
+    machine = Machine::replay(run_id(), &script.journal);
+    assert_eq!(machine.state(), script.state());
+}
+
+fn random_spec(random: &mut Random) -> RunSpec {
+    let rarely = |random: &mut Random, value: u64| random.one_in(8).then_some(value);
+    let few = |random: &mut Random, value: u64| rarely(random, value).map(|value| value as u32);
+    RunSpec {
+        tool_policy: ToolPolicy {
+            max_parallel: random.below(4) as u32,
+            max_calls_per_run: few(random, 4),
+            require_approval_by_default: random.one_in(6),
+            ..ToolPolicy::default()
+        },
+        limits: LoopLimits {
+            max_iterations: if random.one_in(8) { 3 } else { 40 },
+            max_tool_rounds: few(random, 2),
+            max_run_duration: rarely(random, 200_000).map(Millis),
+            max_tokens: rarely(random, 500),
+            max_consecutive_failures: few(random, 3),
+            max_repeated_calls: few(random, 2),
+        },
+        retry: RetryPolicy {
+            max_retries: random.below(4) as u32,
+            pause_when_exhausted: random.one_in(2),
+            jitter: random.one_in(2),
+            ..RetryPolicy::default()
+        },
+        approval_timeout: random.maybe(Millis::secs(30)),
+        in_doubt_timeout: random.maybe(Millis::secs(30)),
+        ..spec()
+    }
+}
+
+/// Something happens, now or later; the machine takes it or not.
+fn happen(random: &mut Random, script: &mut Script) {
+    match random.below(100) {
+        0..50 => {
+            if let Some(input) = answer_something(random, script) {
+                wait_a_little(random, script);
+                let _ = script.step(input);
+            }
+        }
+        50..65 => {
+            let decision = random_decision(random);
+            let open: Vec<CallSlot> = script.state().open_questions().map(|question| question.slot).collect();
+            if !open.is_empty() {
+                let slot = random.pick(&open);
+                let _ = script.step(script.decision(slot, decision));
+            }
+        }
+        65..75 => {
+            if let Some(due) = script.machine.deadline() {
+                script.now = script.now.max(due);
+            }
+            let _ = script.step(Input::DeadlinePassed);
+        }
+        75..80 => {
+            wait_a_little(random, script);
+            let _ = script.step(Input::DeadlinePassed);
+        }
+        80..85 => {
+            script.restarts();
+        }
+        85..97 => {
+            let input = stray(random, script);
+            let _ = script.step(input);
+        }
+        97..99 => {
+            let _ = script.step(resume(random.pick(&["r1", "r2", "r3"])));
+        }
+        _ => {
+            if random.one_in(4) {
+                let cause = random.pick(&[AbortCause::Caller, AbortCause::Disconnect, AbortCause::Fault]);
+                let _ = script.step(abort(cause));
+            }
+        }
+    }
+}
+
+fn wait_a_little(random: &mut Random, script: &mut Script) {
+    let wait = random.pick(&[0, 0, 1, 40, 700, 9_000]);
+    script.later(Millis(wait));
+    if random.one_in(20) {
+        // Someone sets the clock back.
+        script.now = agentloop_core::time::Timestamp(script.now.0 - random.below(5_000));
+    }
+}
+
+/// The world answers one of the effects that it owes.
+fn answer_something(random: &mut Random, script: &Script) -> Option<Input> {
+    let owed = script.watch.owed();
+    if owed.is_empty() {
+        return None;
+    }
+    Some(match random.pick(&owed) {
+        Owed::Model(number, attempt) => model_answers(random, number, attempt),
+        Owed::Seek(slot) if random.one_in(8) => denied(slot),
+        Owed::Seek(slot) => granted(slot),
+        Owed::Call(slot, attempt) => match random.below(10) {
+            0..2 => accepted(slot, attempt),
+            2 => checkpoint(slot, attempt, &[random.below(256) as u8]),
+            3..5 => lost(slot, attempt, random_ran(random)),
+            _ => script.finished(slot, attempt, random_outcome(random)),
+        },
+    })
+}
+
+fn model_answers(random: &mut Random, number: u32, attempt: u32) -> Input {
+    match random.below(20) {
+        0 => model_says(number, attempt, "it is sunny"),
+        1 => model_asks(number, attempt, &[tool("weather")], FinishReason::Refusal),
+        2..6 => {
+            let kind =
+                random.pick(&[ModelErrorKind::Timeout, ModelErrorKind::Timeout, ModelErrorKind::RateLimited]);
+            let mut failure = failure(kind);
+            failure.retry_after = random.maybe(Millis::secs(3));
+            Input::ModelFailed { model_call: number, attempt, failure }
+        }
+        _ => {
+            let count = 1 + random.below(4);
+            let tools: Vec<Tool> = (0..count).map(|_| random_tool(random)).collect();
+            model_asks(number, attempt, &tools, FinishReason::ToolCalls)
+        }
+    }
+}
+
+fn random_tool(random: &mut Random) -> Tool {
+    if random.one_in(8) {
+        return bad_tool("nonsense");
+    }
+    let class = random.pick(&[
+        EffectClass::Unsafe,
+        EffectClass::Unsafe,
+        EffectClass::ReadOnly,
+        EffectClass::Idempotent,
+        EffectClass::Keyed,
+    ]);
+    let named = tool(random.pick(&["pay", "look"])).with(random.pick(&["{}", "1", "2", "3"])).class(class);
+    let timed = named.within(Millis::secs(random.pick(&[0, 5, 60])));
+    if random.one_in(3) { timed.approval() } else { timed }
+}
+
+fn random_ran(random: &mut Random) -> Ran {
+    random.pick(&[Ran::No, Ran::Maybe, Ran::Yes])
+}
+
+fn random_outcome(random: &mut Random) -> CallOutcome {
+    let delay = Millis(random.pick(&[0, 0, 2_000]));
+    match random.below(10) {
+        0..6 => ok("done"),
+        6 => turned_down(),
+        7 => lasting(random_ran(random)),
+        _ => passing(random_ran(random), delay),
+    }
+}
+
+fn random_decision(random: &mut Random) -> Decision {
+    match random.below(16) {
+        0..8 => Decision::Approve,
+        8..10 => edits("9"),
+        10..12 => deny(),
+        12 => deny_and_stop(),
+        13 => answer(),
+        14 => Decision::Expired,
+        _ => Decision::Withdrawn,
+    }
+}
+
+/// Something that nobody waits for: late, twice, forged, or of another call.
+fn stray(random: &mut Random, script: &Script) -> Input {
+    let (number, model_try) = script.model_call();
+    let slot = CallSlot(number.saturating_sub(random.below(2) as u32), random.below(4) as u32);
+    let attempt = random.below(4) as u32;
+    match random.below(9) {
+        0 => granted(slot),
+        1 => denied(slot),
+        2 => accepted(slot, attempt),
+        3 => checkpoint(slot, attempt, b"late"),
+        4 | 5 => script.finished(slot, attempt, random_outcome(random)),
+        6 => Input::CallFinished {
+            slot,
+            attempt,
+            lease: Digest::of(&[b"forged"]),
+            host: host(),
+            outcome: ok("forged"),
+        },
+        7 => lost(slot, attempt, random_ran(random)),
+        _ => {
+            let other_try = model_try + 1 + random.below(2) as u32;
+            model_answers(random, number, other_try)
+        }
+    }
+}

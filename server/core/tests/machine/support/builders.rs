@@ -1,0 +1,229 @@
+//! Inputs and plain data in few words.
+
+use std::sync::Arc;
+
+use agentloop_core::agent::{LoopLimits, RetryPolicy, RunSpec, ToolPolicy};
+use agentloop_core::error::ModelErrorKind;
+use agentloop_core::id::{CallSlot, EntryNo, HostId};
+use agentloop_core::message::{FinishReason, Message, Part, Role, SharedMessage, ToolCall, Usage};
+use agentloop_core::run::event::Ran;
+use agentloop_core::run::human::Decision;
+use agentloop_core::run::input::{
+    AbortCause, CallFacts, CallOutcome, Input, ModelFailure, ModelFinished, Start,
+};
+use agentloop_core::time::Millis;
+use agentloop_core::tool::{Digest, EffectClass};
+
+use super::{run_id, session_id};
+
+/// The chance of every script.
+pub(crate) const SEED: u64 = 0x5eed_0001;
+
+/// Two calls at a time, three retries after 1, 2 and 4 s, no limit, no expiry.
+pub(crate) fn spec() -> RunSpec {
+    RunSpec {
+        agent: "agent".to_owned(),
+        model: "fake/model".to_owned(),
+        tool_policy: ToolPolicy { max_parallel: 2, ..ToolPolicy::default() },
+        limits: LoopLimits { max_iterations: 1_000, ..LoopLimits::default() },
+        retry: RetryPolicy { jitter: false, ..RetryPolicy::default() },
+        ..RunSpec::default()
+    }
+}
+
+/// [`spec`] with other limits.
+pub(crate) fn limited(limits: impl FnOnce(&mut LoopLimits)) -> RunSpec {
+    let mut spec = spec();
+    limits(&mut spec.limits);
+    spec
+}
+
+/// [`spec`] with so many calls at a time.
+pub(crate) fn parallel(max_parallel: u32) -> RunSpec {
+    let mut spec = spec();
+    spec.tool_policy.max_parallel = max_parallel;
+    spec
+}
+
+pub(crate) fn start(spec: RunSpec) -> Input {
+    start_after(0, spec)
+}
+
+/// A run on a session that has entries already.
+pub(crate) fn start_after(entries: u64, spec: RunSpec) -> Input {
+    Input::Start(Box::new(Start {
+        run: run_id(),
+        session: session_id(),
+        last_entry: EntryNo(entries),
+        spec: Arc::new(spec),
+        seed: SEED,
+        messages: vec![user("what is the weather?")],
+    }))
+}
+
+pub(crate) fn user(text: &str) -> SharedMessage {
+    Arc::new(Message::text(Role::User, text))
+}
+
+pub(crate) fn host() -> HostId {
+    HostId::parse("host-1").expect("a good id")
+}
+
+// ---- the model
+
+/// A tool call as the model writes it, and what is known about it.
+#[derive(Debug, Clone)]
+pub(crate) struct Tool {
+    name: &'static str,
+    arguments: String,
+    facts: CallFacts,
+}
+
+/// A call that can run: unsafe, without approval, a minute's time.
+pub(crate) fn tool(name: &'static str) -> Tool {
+    let facts =
+        CallFacts::Ready { effect: EffectClass::Unsafe, requires_approval: false, timeout: Millis::secs(60) };
+    Tool { name, arguments: "{}".to_owned(), facts }
+}
+
+/// A call that cannot run.
+pub(crate) fn bad_tool(name: &'static str) -> Tool {
+    let facts = CallFacts::Rejected { message: format!("no tool named {name}") };
+    Tool { name, arguments: "{}".to_owned(), facts }
+}
+
+impl Tool {
+    pub(crate) fn with(self, arguments: &str) -> Self {
+        Self { arguments: arguments.to_owned(), ..self }
+    }
+
+    pub(crate) fn class(mut self, class: EffectClass) -> Self {
+        if let CallFacts::Ready { effect, .. } = &mut self.facts {
+            *effect = class;
+        }
+        self
+    }
+
+    pub(crate) fn approval(mut self) -> Self {
+        if let CallFacts::Ready { requires_approval, .. } = &mut self.facts {
+            *requires_approval = true;
+        }
+        self
+    }
+
+    pub(crate) fn within(mut self, limit: Millis) -> Self {
+        if let CallFacts::Ready { timeout, .. } = &mut self.facts {
+            *timeout = limit;
+        }
+        self
+    }
+}
+
+pub(crate) fn model_says(number: u32, attempt: u32, text: &str) -> Input {
+    let message = Arc::new(Message::text(Role::Assistant, text));
+    finished(number, attempt, message, FinishReason::Stop, Vec::new())
+}
+
+pub(crate) fn model_asks(number: u32, attempt: u32, tools: &[Tool], finish: FinishReason) -> Input {
+    let parts = (0..).zip(tools).map(|(index, tool)| {
+        let slot = CallSlot(number, index);
+        Part::ToolCall(ToolCall {
+            slot,
+            provider_id: format!("p-{slot}"),
+            name: tool.name.to_owned(),
+            arguments: tool.arguments.clone(),
+        })
+    });
+    let message = Arc::new(Message { role: Role::Assistant, parts: parts.collect() });
+    finished(number, attempt, message, finish, tools.iter().map(|tool| tool.facts.clone()).collect())
+}
+
+fn finished(
+    model_call: u32,
+    attempt: u32,
+    message: SharedMessage,
+    finish: FinishReason,
+    facts: Vec<CallFacts>,
+) -> Input {
+    Input::ModelFinished(Box::new(ModelFinished {
+        model_call,
+        attempt,
+        message,
+        finish,
+        usage: Usage { input_tokens: 100, output_tokens: 10, ..Usage::default() },
+        first_token: Millis(300),
+        duration: Millis(900),
+        tools: Digest::of(&[b"tools"]),
+        facts,
+    }))
+}
+
+pub(crate) fn failure(kind: ModelErrorKind) -> ModelFailure {
+    ModelFailure { kind, message: format!("it failed: {kind}"), status: None, retry_after: None }
+}
+
+// ---- hosts
+
+pub(crate) fn granted(slot: CallSlot) -> Input {
+    Input::SlotGranted { slot, host: host() }
+}
+
+pub(crate) fn denied(slot: CallSlot) -> Input {
+    Input::SlotDenied { slot, message: "nobody serves it".to_owned() }
+}
+
+pub(crate) fn accepted(slot: CallSlot, attempt: u32) -> Input {
+    Input::CallAccepted { slot, attempt, host: host() }
+}
+
+pub(crate) fn checkpoint(slot: CallSlot, attempt: u32, checkpoint: &[u8]) -> Input {
+    Input::CallCheckpoint { slot, attempt, checkpoint: checkpoint.to_vec() }
+}
+
+pub(crate) fn lost(slot: CallSlot, attempt: u32, ran: Ran) -> Input {
+    Input::CallLost { slot, attempt, message: "the host is gone".to_owned(), ran }
+}
+
+pub(crate) fn ok(output: &str) -> CallOutcome {
+    CallOutcome::Succeeded { output: output.to_owned(), images: Vec::new() }
+}
+
+/// A failure that another try may mend.
+pub(crate) fn passing(ran: Ran, delay: Millis) -> CallOutcome {
+    CallOutcome::Failed { message: "not now".to_owned(), retryable: true, delay, ran }
+}
+
+/// A failure that stays.
+pub(crate) fn lasting(ran: Ran) -> CallOutcome {
+    CallOutcome::Failed { message: "no such city".to_owned(), retryable: false, delay: Millis(0), ran }
+}
+
+pub(crate) fn turned_down() -> CallOutcome {
+    CallOutcome::Rejected { message: "too large for this host".to_owned() }
+}
+
+// ---- people
+
+pub(crate) fn edits(arguments: &str) -> Decision {
+    Decision::ApproveWithEdits { arguments: arguments.to_owned() }
+}
+
+pub(crate) fn deny() -> Decision {
+    Decision::Deny { message: "too dear".to_owned() }
+}
+
+pub(crate) fn deny_and_stop() -> Decision {
+    Decision::DenyAndStop { message: "stop it".to_owned() }
+}
+
+pub(crate) fn answer() -> Decision {
+    Decision::AnswerInPlace { output: "say that it rains".to_owned() }
+}
+
+pub(crate) fn abort(cause: AbortCause) -> Input {
+    Input::Abort { cause, reason: "enough".to_owned() }
+}
+
+pub(crate) fn resume(request: &str) -> Input {
+    Input::Resume { request: request.to_owned(), by: "ops".to_owned() }
+}

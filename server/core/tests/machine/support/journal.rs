@@ -1,0 +1,33 @@
+//! What a journal says.
+
+use agentloop_core::id::CallSlot;
+use agentloop_core::message::{SharedMessage, ToolResult, ToolStatus};
+use agentloop_core::run::apply::result_of;
+use agentloop_core::run::event::{Event, Record};
+
+/// The kinds of events, in order, in one line.
+pub(crate) fn kinds(records: &[Record]) -> String {
+    records.iter().map(|record| record.event.kind()).collect::<Vec<_>>().join(" ")
+}
+
+/// What the session reads.
+pub(crate) fn history(journal: &[Record]) -> Vec<SharedMessage> {
+    journal.iter().filter_map(|record| record.event.entry()).map(|(_, message)| message.clone()).collect()
+}
+
+/// Every tool result, in the order of recording.
+pub(crate) fn results(journal: &[Record]) -> Vec<ToolResult> {
+    journal
+        .iter()
+        .filter_map(|record| match &record.event {
+            Event::CallSettled { message, .. } => Some(result_of(message).expect("a result").clone()),
+            _ => None,
+        })
+        .collect()
+}
+
+/// How a call ended, and what the model reads.
+pub(crate) fn result(journal: &[Record], slot: CallSlot) -> Option<(ToolStatus, String)> {
+    let result = results(journal).into_iter().find(|result| result.slot == slot)?;
+    Some((result.status, result.output))
+}

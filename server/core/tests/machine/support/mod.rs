@@ -1,0 +1,305 @@
+//! A run as a script: what happens to it, one line each, with every promise of the machine checked after each.
+
+mod builders;
+mod journal;
+mod random;
+mod watch;
+
+use agentloop_core::error::{ModelErrorKind, Refusal};
+use agentloop_core::id::{CallSlot, RunId, SessionId};
+use agentloop_core::message::{FinishReason, ToolStatus};
+use agentloop_core::run::event::{Event, Ran, Record};
+use agentloop_core::run::human::{Decision, Question};
+use agentloop_core::run::input::{AbortCause, CallOutcome, Input, ModelFailure};
+use agentloop_core::run::machine::{Machine, Step};
+use agentloop_core::run::state::{Call, CallState, ModelCall, Phase, State};
+use agentloop_core::run::status::{RunError, RunStatus};
+use agentloop_core::time::{Millis, Timestamp};
+
+pub(crate) use builders::*;
+pub(crate) use journal::{history, kinds, result, results};
+pub(crate) use random::Random;
+pub(crate) use watch::{Owed, Watch};
+
+/// When scripts begin.
+pub(crate) const T0: Timestamp = Timestamp(1_000_000);
+/// The first two calls of the first model call.
+pub(crate) const A: CallSlot = CallSlot(1, 0);
+pub(crate) const B: CallSlot = CallSlot(1, 1);
+pub(crate) const C: CallSlot = CallSlot(1, 2);
+
+/// One run, what it wrote, and what the time is.
+#[derive(Debug, Clone)]
+pub(crate) struct Script {
+    pub(crate) machine: Machine,
+    pub(crate) journal: Vec<Record>,
+    pub(crate) now: Timestamp,
+    pub(crate) watch: Watch,
+}
+
+/// A started run.
+#[track_caller]
+pub(crate) fn given(spec: agentloop_core::agent::RunSpec) -> Script {
+    let mut script = unstarted();
+    script.does(start(spec));
+    script
+}
+
+/// A started run whose model has asked for tools.
+#[track_caller]
+pub(crate) fn given_round<const N: usize>(spec: agentloop_core::agent::RunSpec, tools: [Tool; N]) -> Script {
+    let mut script = given(spec);
+    script.asks(tools);
+    script
+}
+
+/// A run that does not exist yet.
+pub(crate) fn unstarted() -> Script {
+    Script { machine: Machine::new(run_id()), journal: Vec::new(), now: T0, watch: Watch::new(run_id()) }
+}
+
+pub(crate) fn run_id() -> RunId {
+    RunId::parse("run-1").expect("a good id")
+}
+
+pub(crate) fn session_id() -> SessionId {
+    SessionId::parse("session-1").expect("a good id")
+}
+
+/// What an input leads to: the kinds of its events in order, or a refusal that changes nothing.
+#[track_caller]
+pub(crate) fn check(given: &Script, when: Input, expect: Result<&str, Refusal>) {
+    let mut script = given.clone();
+    let got = script.step(when.clone());
+    let got = got.map(|step| kinds(&step.records));
+    assert_eq!(got, expect.map(str::to_owned), "{when:?}");
+}
+
+impl Script {
+    /// Lets something happen, and checks what must hold whatever it was.
+    #[track_caller]
+    pub(crate) fn step(&mut self, input: Input) -> Result<Step, Refusal> {
+        let before = self.machine.clone();
+        match self.machine.handle(input.clone(), self.now) {
+            Ok(step) => {
+                self.journal.extend(step.records.iter().cloned());
+                self.watch.accepted(&self.machine, &input, &step, self.now);
+                Ok(step)
+            }
+            Err(refusal) => {
+                assert_eq!(format!("{before:?}"), format!("{:?}", self.machine), "refused: {refusal}");
+                Err(refusal)
+            }
+        }
+    }
+
+    /// Something happens that must be taken.
+    #[track_caller]
+    pub(crate) fn does(&mut self, input: Input) -> Step {
+        let shown = format!("{input:?}");
+        match self.step(input) {
+            Ok(step) => step,
+            Err(refusal) => panic!("refused: {refusal}: {shown}"),
+        }
+    }
+
+    /// Something happens that must be refused.
+    #[track_caller]
+    pub(crate) fn refuses(&mut self, input: Input) -> Refusal {
+        let shown = format!("{input:?}");
+        match self.step(input) {
+            Ok(step) => panic!("accepted as {}: {shown}", kinds(&step.records)),
+            Err(refusal) => refusal,
+        }
+    }
+
+    // ---- what is to be seen
+
+    pub(crate) fn state(&self) -> &State {
+        self.machine.state()
+    }
+
+    pub(crate) fn status(&self) -> RunStatus {
+        self.state().status().expect("started")
+    }
+
+    #[track_caller]
+    pub(crate) fn call(&self, slot: CallSlot) -> &Call {
+        self.state().call(slot).expect("a call of this round")
+    }
+
+    #[track_caller]
+    pub(crate) fn call_state(&self, slot: CallSlot) -> &CallState {
+        &self.call(slot).state
+    }
+
+    /// The model call under way, or the last one.
+    pub(crate) fn model_call(&self) -> (u32, u32) {
+        self.journal
+            .iter()
+            .rev()
+            .find_map(|record| match record.event {
+                Event::ModelCallStarted { model_call, attempt, .. } => Some((model_call, attempt)),
+                _ => None,
+            })
+            .unwrap_or((1, 1))
+    }
+
+    #[track_caller]
+    pub(crate) fn running(&self) -> ModelCall {
+        let Phase::ModelRunning(call) = self.state().phase else { panic!("{:?}", self.state().phase) };
+        call
+    }
+
+    /// The question that waits about a call.
+    pub(crate) fn question(&self, slot: CallSlot) -> Option<Question> {
+        self.state().open_questions().find(|question| question.slot == slot).cloned()
+    }
+
+    /// Why it ended.
+    #[track_caller]
+    pub(crate) fn end(&self) -> Option<RunError> {
+        let Some(Event::Finished { error, .. }) = self.journal.last().map(|record| &record.event) else {
+            panic!("it is not over: {:?}", self.state().phase)
+        };
+        error.clone()
+    }
+
+    /// How a call ended, and what the model reads.
+    #[track_caller]
+    pub(crate) fn result(&self, slot: CallSlot) -> (ToolStatus, String) {
+        result(&self.journal, slot).expect("it has a result")
+    }
+
+    // ---- the model
+
+    #[track_caller]
+    pub(crate) fn says(&mut self, text: &str) -> Step {
+        let (number, attempt) = self.model_call();
+        self.does(model_says(number, attempt, text))
+    }
+
+    #[track_caller]
+    pub(crate) fn asks<const N: usize>(&mut self, tools: [Tool; N]) -> Step {
+        let (number, attempt) = self.model_call();
+        self.does(model_asks(number, attempt, &tools, FinishReason::ToolCalls))
+    }
+
+    #[track_caller]
+    pub(crate) fn model_fails(&mut self, kind: ModelErrorKind) -> Step {
+        self.model_fails_with(failure(kind))
+    }
+
+    #[track_caller]
+    pub(crate) fn model_fails_with(&mut self, failure: ModelFailure) -> Step {
+        let (model_call, attempt) = self.model_call();
+        self.does(Input::ModelFailed { model_call, attempt, failure })
+    }
+
+    // ---- hosts
+
+    #[track_caller]
+    pub(crate) fn grants(&mut self, slot: CallSlot) -> Step {
+        self.does(granted(slot))
+    }
+
+    #[track_caller]
+    pub(crate) fn accepts(&mut self, slot: CallSlot) -> Step {
+        let attempt = self.call(slot).attempt;
+        self.does(accepted(slot, attempt))
+    }
+
+    #[track_caller]
+    pub(crate) fn saves(&mut self, slot: CallSlot, checkpoint: &[u8]) -> Step {
+        let attempt = self.call(slot).attempt;
+        self.does(Input::CallCheckpoint { slot, attempt, checkpoint: checkpoint.to_vec() })
+    }
+
+    #[track_caller]
+    pub(crate) fn finishes(&mut self, slot: CallSlot, output: &str) -> Step {
+        self.answers(slot, ok(output))
+    }
+
+    #[track_caller]
+    pub(crate) fn answers(&mut self, slot: CallSlot, outcome: CallOutcome) -> Step {
+        let attempt = self.call(slot).attempt;
+        self.does(self.finished(slot, attempt, outcome))
+    }
+
+    #[track_caller]
+    pub(crate) fn loses(&mut self, slot: CallSlot, ran: Ran) -> Step {
+        let attempt = self.call(slot).attempt;
+        self.does(lost(slot, attempt, ran))
+    }
+
+    /// A host with room takes the call and answers.
+    #[track_caller]
+    pub(crate) fn runs(&mut self, slot: CallSlot, output: &str) -> Step {
+        self.grants(slot);
+        self.accepts(slot);
+        self.finishes(slot, output)
+    }
+
+    /// An answer with the lease that this try was given.
+    pub(crate) fn finished(&self, slot: CallSlot, attempt: u32, outcome: CallOutcome) -> Input {
+        let lease = self.state().lease(slot, attempt);
+        Input::CallFinished { slot, attempt, lease, host: host(), outcome }
+    }
+
+    // ---- people
+
+    #[track_caller]
+    pub(crate) fn decides(&mut self, slot: CallSlot, decision: Decision) -> Step {
+        let input = self.decision(slot, decision);
+        self.does(input)
+    }
+
+    /// A decision on what waits about a call, or on the first question about it.
+    pub(crate) fn decision(&self, slot: CallSlot, decision: Decision) -> Input {
+        let asked = self.question(slot).map(|question| question.request);
+        let request = asked.unwrap_or_else(|| self.state().call_id(slot).request(0));
+        Input::Decided { request, decision, digest: None, by: "ann".to_owned() }
+    }
+
+    #[track_caller]
+    pub(crate) fn aborts(&mut self) -> Step {
+        self.does(abort(AbortCause::Caller))
+    }
+
+    #[track_caller]
+    pub(crate) fn resumes(&mut self, request: &str) -> Step {
+        self.does(resume(request))
+    }
+
+    // ---- time and restarts
+
+    /// The clock moves, and nobody looks at it.
+    pub(crate) fn later(&mut self, wait: Millis) -> &mut Self {
+        self.now = self.now.after(wait);
+        self
+    }
+
+    /// The clock moves, and the machine is told.
+    #[track_caller]
+    pub(crate) fn passes(&mut self, wait: Millis) -> Step {
+        self.later(wait);
+        self.does(Input::DeadlinePassed)
+    }
+
+    /// What is due next comes.
+    #[track_caller]
+    pub(crate) fn wakes(&mut self) -> Step {
+        let due = self.machine.deadline().expect("something is due");
+        self.now = self.now.max(due);
+        self.does(Input::DeadlinePassed)
+    }
+
+    /// The server is killed, and another takes over.
+    #[track_caller]
+    pub(crate) fn restarts(&mut self) -> Step {
+        let replayed = Machine::replay(run_id(), &self.journal);
+        assert_eq!(replayed.state(), self.machine.state(), "the journal tells all");
+        self.machine = replayed;
+        self.does(Input::Recovered)
+    }
+}

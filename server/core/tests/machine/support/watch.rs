@@ -1,0 +1,320 @@
+//! What must hold after every step of every run, kept apart from the machine so that it cannot share its mistakes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use agentloop_core::context::build::messages;
+use agentloop_core::id::{CallSlot, EntryNo, RunId};
+use agentloop_core::limits::TOOL_ATTEMPTS_MAX;
+use agentloop_core::message::SharedMessage;
+use agentloop_core::run::effect::{Effect, Offer};
+use agentloop_core::run::event::{Event, Ran, Record};
+use agentloop_core::run::human::{Decision, QuestionKind};
+use agentloop_core::run::input::Input;
+use agentloop_core::run::machine::{Machine, Step};
+use agentloop_core::run::state::{CallState, Phase, State};
+use agentloop_core::run::status::RunStatus;
+use agentloop_core::run::view::WaitKind;
+use agentloop_core::time::Timestamp;
+use agentloop_core::tool::EffectClass;
+
+/// The driver's own books.
+#[derive(Debug, Clone)]
+pub(crate) struct Watch {
+    /// The fold of every record so far, made beside the machine.
+    shadow: State,
+    /// What the driver was asked for and has neither answered nor been told to stop.
+    owed: BTreeMap<Owed, Effect>,
+    /// What the session reads.
+    history: Vec<SharedMessage>,
+    /// Calls that have their result.
+    settled: BTreeSet<CallSlot>,
+    /// Of calls that must not run twice: whether the next offer is allowed.
+    leave: BTreeMap<CallSlot, bool>,
+    /// Human leaves to run a call again.
+    reruns: BTreeMap<CallSlot, u32>,
+    /// The key of each call, which never changes.
+    keys: BTreeMap<CallSlot, String>,
+    /// Every lease given out, which is never given twice.
+    leases: BTreeMap<String, (CallSlot, u32)>,
+    /// The latest time that this owner's machine was told; a new owner has a clock of its own.
+    seen: Timestamp,
+}
+
+/// What tells one piece of owed I/O from another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Owed {
+    Model(u32, u32),
+    Call(CallSlot, u32),
+    Seek(CallSlot),
+}
+
+impl Watch {
+    pub(crate) fn new(run: RunId) -> Self {
+        Self {
+            shadow: State::new(run),
+            owed: BTreeMap::new(),
+            history: Vec::new(),
+            settled: BTreeSet::new(),
+            leave: BTreeMap::new(),
+            reruns: BTreeMap::new(),
+            keys: BTreeMap::new(),
+            leases: BTreeMap::new(),
+            seen: Timestamp(0),
+        }
+    }
+
+    /// What the driver still has to answer, in order.
+    pub(crate) fn owed(&self) -> Vec<Owed> {
+        self.owed.keys().copied().collect()
+    }
+
+    /// What tells apart two paths to the same state.
+    pub(crate) fn fingerprint(&self) -> String {
+        format!("{:?} {:?}", self.leave, self.reruns)
+    }
+
+    /// Takes in an accepted step.
+    #[track_caller]
+    pub(crate) fn accepted(&mut self, machine: &Machine, input: &Input, step: &Step, now: Timestamp) {
+        self.seen = if *input == Input::Recovered { now } else { now.max(self.seen) };
+        for record in &step.records {
+            assert_eq!(record.at, self.seen, "time does not go back");
+            self.record(record);
+        }
+        assert_eq!(&self.shadow, machine.state(), "the state is the fold of the journal");
+        self.effects(input, &step.effects);
+        self.books_agree(machine);
+        stands_well(machine.state());
+        self.goes_on(machine);
+        if *input == Input::DeadlinePassed {
+            assert!(
+                machine.deadline().is_none_or(|due| due > self.seen),
+                "a deadline that passed does not come back"
+            );
+        }
+        if let Phase::Finished { .. } = machine.state().phase {
+            self.over(machine);
+        }
+    }
+
+    #[track_caller]
+    fn record(&mut self, record: &Record) {
+        assert_eq!(record.seq, self.shadow.seq.next(), "dense from 1");
+        self.shadow.apply(record);
+        assert_eq!(Some(record.status), self.shadow.status(), "a record says where the run stands after it");
+        if let Some((entry, message)) = record.event.entry() {
+            self.history.push(message.clone());
+            assert_eq!(entry, EntryNo(self.history.len() as u64), "entries are dense");
+        }
+        self.once_only(&record.event);
+    }
+
+    /// One result per call; a call that must not run twice is offered again only with leave.
+    #[track_caller]
+    fn once_only(&mut self, event: &Event) {
+        match event {
+            Event::CallProposed { slot, effect, .. } if *effect == EffectClass::Unsafe => {
+                self.leave.insert(*slot, true);
+            }
+            Event::CallOffered { slot, attempt, .. } => {
+                if let Some(leave) = self.leave.get_mut(slot) {
+                    assert!(*leave, "{slot} may have run, and is offered again");
+                    *leave = false;
+                }
+                let bound = TOOL_ATTEMPTS_MAX + self.reruns.get(slot).copied().unwrap_or(0);
+                assert!(*attempt <= bound, "{slot} is tried {attempt} times");
+            }
+            Event::CallAttemptFailed { slot, ran: Ran::No, .. } => {
+                if let Some(leave) = self.leave.get_mut(slot) {
+                    *leave = true;
+                }
+            }
+            Event::HumanResolved { request, slot, answer } => {
+                let kind = self.shadow.questions[request].question.kind;
+                let may = matches!(answer.decision, Decision::Approve | Decision::ApproveWithEdits { .. });
+                if may && kind == QuestionKind::InDoubt {
+                    self.leave.insert(*slot, true);
+                    *self.reruns.entry(*slot).or_default() += 1;
+                }
+            }
+            Event::CallSettled { slot, .. } => {
+                assert!(self.settled.insert(*slot), "{slot} has a second result");
+            }
+            _ => {}
+        }
+    }
+
+    /// Nothing is asked twice while it is owed; nothing is stopped that is not; a granted room is not given up.
+    #[track_caller]
+    fn effects(&mut self, input: &Input, effects: &[Effect]) {
+        if *input == Input::Recovered {
+            self.owed.clear();
+        }
+        let answered = answered(input);
+        if let Some(key) = answered {
+            self.owed.remove(&key);
+        }
+        for effect in effects {
+            let stops = |key: Owed, owed: &mut BTreeMap<Owed, Effect>| {
+                assert!(
+                    owed.remove(&key).is_some() || answered == Some(key),
+                    "stops what is not owed: {effect:?}"
+                );
+            };
+            match effect {
+                Effect::StopModel { model_call, attempt } => {
+                    stops(Owed::Model(*model_call, *attempt), &mut self.owed);
+                }
+                Effect::CancelCall { slot, attempt, .. } => {
+                    stops(Owed::Call(*slot, *attempt), &mut self.owed)
+                }
+                Effect::StopSeeking { slot } => {
+                    let granted = matches!(input, Input::SlotGranted { slot: of, .. } if of == slot);
+                    assert!(!granted, "the room of {slot} is needed");
+                    stops(Owed::Seek(*slot), &mut self.owed);
+                }
+                Effect::CallModel { model_call, attempt, .. } => {
+                    self.owe(Owed::Model(*model_call, *attempt), effect);
+                }
+                Effect::SeekHost { slot, .. } => self.owe(Owed::Seek(*slot), effect),
+                Effect::OfferCall(offer) => {
+                    assert_ne!(*input, Input::Recovered, "a restart offers nothing: {effect:?}");
+                    assert_eq!(self.leases.get(offer.lease.as_str()), None, "a lease is given once");
+                    self.offered(offer, effect);
+                }
+                Effect::ReclaimCall(offer) => {
+                    assert_eq!(*input, Input::Recovered, "only a restart reclaims: {effect:?}");
+                    assert!(
+                        self.leases.contains_key(offer.lease.as_str()),
+                        "only what was offered is reclaimed"
+                    );
+                    self.offered(offer, effect);
+                }
+            }
+        }
+    }
+
+    #[track_caller]
+    fn offered(&mut self, offer: &Offer, effect: &Effect) {
+        let key = self.keys.entry(offer.slot).or_insert_with(|| offer.idempotency_key.clone());
+        assert_eq!(*key, offer.idempotency_key, "the idempotency key never changes");
+        let same = (offer.slot, offer.attempt);
+        let first = *self.leases.entry(offer.lease.as_str().to_owned()).or_insert(same);
+        assert_eq!(first, same, "a lease names one try");
+        self.owe(Owed::Call(offer.slot, offer.attempt), effect);
+    }
+
+    #[track_caller]
+    fn owe(&mut self, key: Owed, effect: &Effect) {
+        assert!(self.owed.insert(key, effect.clone()).is_none(), "asked twice: {effect:?}");
+    }
+
+    /// What a machine without a past would ask for is what this one is owed.
+    #[track_caller]
+    fn books_agree(&self, machine: &Machine) {
+        let outstanding = machine.outstanding(self.seen);
+        let fresh: Vec<Owed> = outstanding.iter().map(key_of).collect();
+        assert_eq!(fresh, self.owed(), "outstanding is what is owed");
+        for effect in &outstanding {
+            let (Effect::ReclaimCall(fresh), Some(Effect::OfferCall(owed) | Effect::ReclaimCall(owed))) =
+                (effect, self.owed.get(&key_of(effect)))
+            else {
+                assert!(!matches!(effect, Effect::OfferCall(_)), "after a restart nothing is offered anew");
+                assert_eq!(Some(effect), self.owed.get(&key_of(effect)));
+                continue;
+            };
+            // A checkpoint may have come since; everything else stands.
+            assert_eq!(Offer { checkpoint: owed.checkpoint.clone(), ..fresh.clone() }, *owed);
+        }
+    }
+
+    /// A live run waits for something that can come.
+    #[track_caller]
+    fn goes_on(&self, machine: &Machine) {
+        let state = machine.state();
+        if !state.is_live() {
+            return;
+        }
+        let waits = !self.owed.is_empty()
+            || machine.deadline().is_some()
+            || state.open_questions().next().is_some()
+            || matches!(state.phase, Phase::Paused { .. });
+        assert!(waits, "nothing will ever move it: {:?}", state.phase);
+    }
+
+    /// A run that is over leaves nothing open, and a history that its session can go on with.
+    #[track_caller]
+    fn over(&self, machine: &Machine) {
+        assert!(self.owed.is_empty(), "nothing is owed at the end: {:?}", self.owed);
+        assert_eq!(machine.deadline(), None);
+        assert_eq!(machine.state().open_questions().next(), None);
+        assert_eq!(machine.state().waiting_on(), None);
+        assert_eq!(messages(&self.history), self.history, "each call has its result right after it");
+    }
+}
+
+/// What a state looks like between two steps.
+#[track_caller]
+fn stands_well(state: &State) {
+    let in_flight = state.round().iter().filter(|call| call.in_flight()).count();
+    assert!(in_flight <= state.spec.tool_policy.max_parallel.max(1) as usize, "too many at once");
+    let kind = state.waiting_on().map(|waiting| waiting.kind);
+    match state.status() {
+        Some(RunStatus::ModelRunning) => assert_eq!(kind, Some(WaitKind::Model)),
+        Some(RunStatus::BackingOff) => assert_eq!(kind, Some(WaitKind::Backoff)),
+        Some(RunStatus::Paused) => assert_eq!(kind, Some(WaitKind::Operator)),
+        Some(RunStatus::AwaitingHuman) => assert_eq!(kind, Some(WaitKind::Human)),
+        Some(RunStatus::ToolRunning) => {
+            assert!(matches!(kind, Some(WaitKind::Tool | WaitKind::ToolHost)), "{kind:?}");
+        }
+        Some(RunStatus::Completed | RunStatus::Failed | RunStatus::Aborted) | None => assert_eq!(kind, None),
+        Some(RunStatus::Queued | RunStatus::Preparing | RunStatus::Compacting) => {
+            panic!("no step ends here: {:?}", state.phase)
+        }
+    }
+    for call in state.round() {
+        let open = state.open_questions().filter(|question| question.slot == call.slot).count();
+        match &call.state {
+            CallState::Proposed => panic!("every call is taken up in the step that brings it"),
+            CallState::AwaitingApproval { request } | CallState::InDoubt { request, .. } => {
+                assert!(request.is_some() && open == 1, "{} waits for one answer", call.slot);
+            }
+            CallState::Ready { .. }
+            | CallState::Offered { .. }
+            | CallState::Accepted { .. }
+            | CallState::Settled => assert_eq!(open, 0, "{} waits for nobody", call.slot),
+        }
+    }
+}
+
+/// What an input answers.
+fn answered(input: &Input) -> Option<Owed> {
+    match input {
+        Input::ModelFinished(done) => Some(Owed::Model(done.model_call, done.attempt)),
+        Input::ModelFailed { model_call, attempt, .. } => Some(Owed::Model(*model_call, *attempt)),
+        Input::SlotGranted { slot, .. } | Input::SlotDenied { slot, .. } => Some(Owed::Seek(*slot)),
+        Input::CallFinished { slot, attempt, .. } | Input::CallLost { slot, attempt, .. } => {
+            Some(Owed::Call(*slot, *attempt))
+        }
+        Input::Start(_)
+        | Input::CallAccepted { .. }
+        | Input::CallCheckpoint { .. }
+        | Input::Decided { .. }
+        | Input::Abort { .. }
+        | Input::Resume { .. }
+        | Input::DeadlinePassed
+        | Input::Recovered => None,
+    }
+}
+
+#[track_caller]
+fn key_of(effect: &Effect) -> Owed {
+    match effect {
+        Effect::CallModel { model_call, attempt, .. } => Owed::Model(*model_call, *attempt),
+        Effect::OfferCall(offer) | Effect::ReclaimCall(offer) => Owed::Call(offer.slot, offer.attempt),
+        Effect::SeekHost { slot, .. } => Owed::Seek(*slot),
+        Effect::StopModel { .. } | Effect::StopSeeking { .. } | Effect::CancelCall { .. } => {
+            panic!("nothing is owed by {effect:?}")
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! `[agents.NAME]`: what a run is told to be, before its request has its say.
+
+use std::path::Path;
+
+use agentloop_core::agent::{
+    LoopLimits, ModelOptions, ModelTimeouts, ReasoningEffort, ResponseSchema, RetryPolicy, RunSpec,
+    ToolChoice, ToolPolicy,
+};
+use agentloop_core::limits::{
+    CALLS_PER_MESSAGE_MAX, ID_BYTES_MAX, TOOL_NAME_BYTES_MAX, TOOL_SCHEMA_BYTES_MAX,
+};
+use agentloop_core::time::Millis;
+
+use super::hint::did_you_mean_one_of;
+use super::section::Section;
+
+const PROMPT_BYTES_MAX: usize = 1024 * 1024;
+const MILLISECOND: Millis = Millis(1);
+const HOUR: Millis = Millis::secs(60 * 60);
+const DAY: Millis = Millis::secs(24 * 60 * 60);
+const YEAR: Millis = Millis::secs(365 * 24 * 60 * 60);
+
+/// Reads one agent. `providers` are the names that its model can begin with.
+pub(super) fn agent(name: &str, section: &mut Section<'_, '_>, providers: &[&str]) -> RunSpec {
+    if name.is_empty() || name.len() > ID_BYTES_MAX {
+        section.problem(&[], format!("expected an agent's name of 1 to {ID_BYTES_MAX} bytes"));
+    }
+    RunSpec {
+        agent: name.to_owned(),
+        model: section.get_checked("model", None, |model| known_model(model, providers)).unwrap_or_default(),
+        system_prompt: system_prompt(section),
+        allowed_tools: section.get_list("tools", tool_name),
+        tool_order: section.get_list("tool_order", tool_name).unwrap_or_default(),
+        tool_policy: section.section("tool_policy", tool_policy),
+        limits: section.section("limits", limits),
+        retry: section.section("retry", retry),
+        options: section.section("options", options),
+        timeouts: section.section("timeouts", timeouts),
+        approval_timeout: section.get_some_within("approval_timeout", Millis::secs(1)..=YEAR),
+        // The same for every agent; `[runs]` has it.
+        in_doubt_timeout: None,
+        runtime_init_data: section.get_json("runtime_init_data"),
+        runtime_hints: section.get_json("runtime_hints"),
+        labels: Default::default(),
+    }
+}
+
+fn known_model(model: String, providers: &[&str]) -> Result<String, String> {
+    let Some((provider, name)) = model.split_once('/').filter(|(_, name)| !name.is_empty()) else {
+        return Err(format!("expected \"provider/model\"; found \"{model}\""));
+    };
+    if name.contains(char::is_whitespace) {
+        return Err(format!("expected a model's name without white space; found \"{name}\""));
+    }
+    if !providers.contains(&provider) {
+        let hint = did_you_mean_one_of(provider, providers);
+        return Err(format!("there is no [providers.{provider}]; {hint}"));
+    }
+    Ok(model)
+}
+
+fn system_prompt(section: &mut Section<'_, '_>) -> String {
+    let inline: Option<String> = section.get("system_prompt");
+    let file = section.get_path("system_prompt_file", None);
+    if section.is_set("system_prompt") && section.is_set("system_prompt_file") {
+        section.problem(
+            &["system_prompt_file"],
+            "expected only one of system_prompt and system_prompt_file".to_owned(),
+        );
+    }
+    inline.unwrap_or_else(|| {
+        file.and_then(|path| text_of(section, "system_prompt_file", &path, PROMPT_BYTES_MAX))
+            .unwrap_or_default()
+    })
+}
+
+fn text_of(
+    section: &mut Section<'_, '_>,
+    key: &'static str,
+    path: &Path,
+    bytes_max: usize,
+) -> Option<String> {
+    super::text_of(path, bytes_max).map_err(|message| section.problem(&[key], message)).ok()
+}
+
+fn tool_name(name: &str) -> Result<(), String> {
+    let fits = |b: u8| b.is_ascii_alphanumeric() || b"_-".contains(&b);
+    if (1..=TOOL_NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(fits) {
+        return Ok(());
+    }
+    Err(format!(
+        "expected a tool's name of 1 to {TOOL_NAME_BYTES_MAX} letters, digits, '_' and '-'; found \"{name}\""
+    ))
+}
+
+fn tool_policy(section: &mut Section<'_, '_>) -> ToolPolicy {
+    let default = ToolPolicy::default();
+    let parallel_max = u32::try_from(CALLS_PER_MESSAGE_MAX).unwrap_or(u32::MAX);
+    ToolPolicy {
+        enabled: section.get_or("enabled", default.enabled),
+        allow_list: section.get_list("allow_list", tool_name),
+        max_parallel: section.get_within("max_parallel", default.max_parallel, 1..=parallel_max),
+        max_calls_per_run: section.get_some_within("max_calls_per_run", 0..=u32::MAX),
+        require_approval_by_default: section
+            .get_or("require_approval_by_default", default.require_approval_by_default),
+    }
+}
+
+fn limits(section: &mut Section<'_, '_>) -> LoopLimits {
+    LoopLimits {
+        max_iterations: section.get_within(
+            "max_iterations",
+            LoopLimits::default().max_iterations,
+            1..=1_000_000,
+        ),
+        max_tool_rounds: section.get_some_within("max_tool_rounds", 0..=1_000_000),
+        max_run_duration: section.get_some_within("max_run_duration", MILLISECOND..=YEAR),
+        max_tokens: section.get_some_within("max_tokens", 1..=u64::MAX),
+        max_consecutive_failures: section.get_some_within("max_consecutive_failures", 1..=1_000_000),
+        max_repeated_calls: section.get_some_within("max_repeated_calls", 1..=1_000_000),
+    }
+}
+
+/// The preset comes first; keys beside it change it.
+fn retry(section: &mut Section<'_, '_>) -> RetryPolicy {
+    let presets = [("standard", Preset::Standard), ("patient", Preset::Patient)];
+    let preset =
+        section.get_choice("preset", Some("standard"), &presets).unwrap_or(Preset::Standard).policy();
+    let policy = RetryPolicy {
+        max_retries: section.get_within("max_retries", preset.max_retries, 0..=1_000),
+        initial_backoff: section.get_within("initial_backoff", preset.initial_backoff, MILLISECOND..=HOUR),
+        max_backoff: section.get_within("max_backoff", preset.max_backoff, MILLISECOND..=DAY),
+        jitter: section.get_or("jitter", preset.jitter),
+        pause_when_exhausted: section.get_or("pause_when_exhausted", preset.pause_when_exhausted),
+    };
+    if policy.initial_backoff > policy.max_backoff {
+        section.problem(
+            &["max_backoff", "initial_backoff"],
+            "expected max_backoff to be no shorter than initial_backoff".to_owned(),
+        );
+    }
+    policy
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Preset {
+    Standard,
+    Patient,
+}
+
+impl Preset {
+    fn policy(self) -> RetryPolicy {
+        let (max_retries, max_backoff) = match self {
+            Self::Standard => (3, Millis::secs(10)),
+            Self::Patient => (5, Millis::secs(30)),
+        };
+        RetryPolicy { max_retries, max_backoff, ..RetryPolicy::default() }
+    }
+}
+
+fn options(section: &mut Section<'_, '_>) -> ModelOptions {
+    let efforts = [
+        ("none", ReasoningEffort::None),
+        ("low", ReasoningEffort::Low),
+        ("medium", ReasoningEffort::Medium),
+        ("high", ReasoningEffort::High),
+    ];
+    ModelOptions {
+        temperature: section.get_some_within("temperature", 0.0..=2.0),
+        top_p: section.get_some_within("top_p", 0.0..=1.0),
+        max_output_tokens: section.get_some_within("max_output_tokens", 1..=10_000_000),
+        stop: section.get_list("stop", |_| Ok(())).unwrap_or_default(),
+        tool_choice: section.get_checked("tool_choice", None, tool_choice),
+        reasoning_effort: section.get_choice("reasoning_effort", None, &efforts),
+        response_schema: section.section("response_schema", response_schema),
+        provider_options: section.get_json("provider_options"),
+    }
+}
+
+fn tool_choice(word: String) -> Result<ToolChoice, String> {
+    match word.as_str() {
+        "auto" => Ok(ToolChoice::Auto),
+        "none" => Ok(ToolChoice::None),
+        "required" => Ok(ToolChoice::Required),
+        other => match other.strip_prefix("tool:") {
+            Some(name) => tool_name(name).map(|()| ToolChoice::Named(name.to_owned())),
+            None => {
+                Err(format!("expected \"auto\", \"none\", \"required\" or \"tool:NAME\"; found \"{other}\""))
+            }
+        },
+    }
+}
+
+fn response_schema(section: &mut Section<'_, '_>) -> Option<ResponseSchema> {
+    let name: Option<String> = section.get_checked("name", None, |name: String| {
+        tool_name(&name).map_err(|_| "expected a name of letters, digits, '_' and '-'".to_owned())?;
+        Ok(name)
+    });
+    let inline = section.get_json("schema");
+    let file = section.get_path("schema_file", None);
+    let strict = section.get_or("strict", true);
+    let from_file = file.and_then(|path| {
+        let text = text_of(section, "schema_file", &path, TOOL_SCHEMA_BYTES_MAX)?;
+        json_object(&text).map_err(|message| section.problem(&["schema_file"], message)).ok()
+    });
+    let set = |section: &Section<'_, '_>| section.is_set("schema") || section.is_set("schema_file");
+    if section.is_set("schema") && section.is_set("schema_file") {
+        section.problem(&["schema_file"], "expected only one of schema and schema_file".to_owned());
+    } else if section.is_set("name") && !set(section) {
+        section.problem(&["name"], "expected schema or schema_file beside it".to_owned());
+    } else if set(section) && !section.is_set("name") {
+        section.problem(&["schema", "schema_file"], "expected a name beside it".to_owned());
+    }
+    Some(ResponseSchema { name: name?, schema: inline.or(from_file)?, strict })
+}
+
+fn json_object(text: &str) -> Result<String, String> {
+    match serde_json::from_str(text) {
+        Ok(serde_json::Value::Object(object)) => Ok(serde_json::Value::Object(object).to_string()),
+        Ok(_) => Err("expected a JSON object in the file".to_owned()),
+        Err(error) => Err(format!("expected JSON in the file; {error}")),
+    }
+}
+
+fn timeouts(section: &mut Section<'_, '_>) -> ModelTimeouts {
+    let default = ModelTimeouts::default();
+    let timeouts = ModelTimeouts {
+        connect: section.get_within("connect", default.connect, MILLISECOND..=HOUR),
+        first_token: section.get_within("first_token", default.first_token, MILLISECOND..=HOUR),
+        idle: section.get_within("idle", default.idle, MILLISECOND..=HOUR),
+        total: section.get_within("total", default.total, MILLISECOND..=DAY),
+    };
+    for (key, part) in
+        [("connect", timeouts.connect), ("first_token", timeouts.first_token), ("idle", timeouts.idle)]
+    {
+        if part > timeouts.total && (section.is_set(key) || section.is_set("total")) {
+            section.problem(&[key, "total"], format!("expected total to be no shorter than {key}"));
+        }
+    }
+    timeouts
+}

@@ -1,0 +1,161 @@
+//! The ways to ask for a key, one for each shape that a value can have.
+
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+
+use super::{Found, Section};
+use crate::config::error::Place;
+use crate::config::value::{Raw, Value, json_object};
+
+impl Section<'_, '_> {
+    /// A key without a default.
+    pub(in crate::config) fn get<V: Value>(&mut self, key: &'static str) -> Option<V> {
+        self.read(key, None, |value| Ok(value))
+    }
+
+    /// A key with a default.
+    pub(in crate::config) fn get_or<V: Value>(&mut self, key: &'static str, default: V) -> V {
+        self.read(key, Some(default.show()), |value| Ok(value)).unwrap_or(default)
+    }
+
+    /// A key with a default and bounds.
+    pub(in crate::config) fn get_within<V: Value + PartialOrd>(
+        &mut self,
+        key: &'static str,
+        default: V,
+        bounds: RangeInclusive<V>,
+    ) -> V {
+        self.read(key, Some(default.show()), |value| within(value, &bounds)).unwrap_or(default)
+    }
+
+    /// A key with bounds and without a default.
+    pub(in crate::config) fn get_some_within<V: Value + PartialOrd>(
+        &mut self,
+        key: &'static str,
+        bounds: RangeInclusive<V>,
+    ) -> Option<V> {
+        self.read(key, None, |value| within(value, &bounds))
+    }
+
+    /// A key whose value has to pass a check, which otherwise says what is expected.
+    pub(in crate::config) fn get_checked<V: Value, T>(
+        &mut self,
+        key: &'static str,
+        default: Option<&V>,
+        check: impl FnOnce(V) -> Result<T, String>,
+    ) -> Option<T> {
+        self.read(key, default.map(Value::show), check)
+    }
+
+    /// One of a few words.
+    pub(in crate::config) fn get_choice<T: Copy>(
+        &mut self,
+        key: &'static str,
+        default: Option<&'static str>,
+        choices: &[(&'static str, T)],
+    ) -> Option<T> {
+        let word = |word: String| {
+            let chosen = choices.iter().find(|(name, _)| *name == word);
+            chosen.map(|(_, choice)| *choice).ok_or_else(|| {
+                let names: Vec<String> = choices.iter().map(|(name, _)| format!("\"{name}\"")).collect();
+                format!("expected {}, found \"{word}\"", names.join(" or "))
+            })
+        };
+        let chosen = self.read(key, default.map(|word| format!("\"{word}\"")), word);
+        chosen.or_else(|| choices.iter().find(|(name, _)| Some(*name) == default).map(|(_, choice)| *choice))
+    }
+
+    /// A path. In the file it is relative to the file, in the environment to the current folder.
+    pub(in crate::config) fn get_path(
+        &mut self,
+        key: &'static str,
+        default: Option<&PathBuf>,
+    ) -> Option<PathBuf> {
+        let path = self.read(key, default.map(Value::show), Ok)?;
+        match self.set.get(key) {
+            Some(Place::File { .. }) => Some(self.reader.folder().join(path)),
+            Some(Place::Variable(_)) | None => Some(path),
+        }
+    }
+
+    /// A list of texts, each of which has to pass a check.
+    pub(in crate::config) fn get_list(
+        &mut self,
+        key: &'static str,
+        check: impl Fn(&str) -> Result<(), String>,
+    ) -> Option<Vec<String>> {
+        let Found { raw: Raw::Toml(value), place } = self.ask(key, None)? else { return None };
+        let Some(items) = value.as_array() else {
+            self.mismatch(key, place, "a list of texts, like [\"a\", \"b\"]", Raw::Toml(value));
+            return None;
+        };
+        let mut list = Vec::new();
+        for item in items {
+            let place = self.reader.at(item.span());
+            match item.get_ref().as_str() {
+                None => self.mismatch(key, place, "a text in quotes", Raw::Toml(item.get_ref())),
+                Some(text) => match check(text) {
+                    Ok(()) => list.push(text.to_owned()),
+                    Err(message) => self.report(key, place, message),
+                },
+            }
+        }
+        Some(list)
+    }
+
+    /// A table of any shape, as JSON text.
+    pub(in crate::config) fn get_json(&mut self, key: &'static str) -> Option<String> {
+        let Found { raw: Raw::Toml(value), place } = self.ask(key, None)? else { return None };
+        let Some(table) = value.as_table() else {
+            self.mismatch(key, place, "a table", Raw::Toml(value));
+            return None;
+        };
+        let json = json_object(table);
+        if json.is_none() {
+            self.report(key, place, "expected only what JSON has: no infinite numbers".to_owned());
+        }
+        json
+    }
+
+    /// A table of texts under names that the operator chooses.
+    pub(in crate::config) fn get_texts(&mut self, key: &'static str) -> Vec<(String, String)> {
+        let Some(Found { raw: Raw::Toml(value), place }) = self.ask(key, None) else { return vec![] };
+        let Some(table) = value.as_table() else {
+            self.mismatch(key, place, "a table of texts", Raw::Toml(value));
+            return vec![];
+        };
+        let mut texts = Vec::new();
+        for (name, value) in table {
+            match value.get_ref().as_str() {
+                Some(text) => texts.push((name.get_ref().to_string(), text.to_owned())),
+                None => {
+                    let place = self.reader.at(value.span());
+                    self.mismatch(key, place, "a text in quotes", Raw::Toml(value.get_ref()));
+                }
+            }
+        }
+        texts
+    }
+
+    fn read<V: Value, T>(
+        &mut self,
+        key: &'static str,
+        default: Option<String>,
+        check: impl FnOnce(V) -> Result<T, String>,
+    ) -> Option<T> {
+        let Found { raw, place } = self.ask(key, default)?;
+        let Some(value) = V::read(raw) else {
+            self.mismatch(key, place, V::EXPECTED, raw);
+            return None;
+        };
+        check(value).map_err(|message| self.report(key, place, message)).ok()
+    }
+}
+
+fn within<V: Value + PartialOrd>(value: V, bounds: &RangeInclusive<V>) -> Result<V, String> {
+    if bounds.contains(&value) {
+        return Ok(value);
+    }
+    let (from, to) = (bounds.start().show(), bounds.end().show());
+    Err(format!("expected {}, from {from} to {to}; found {}", V::EXPECTED, value.show()))
+}

@@ -1,0 +1,239 @@
+//! One table of the configuration, read key by key. Whoever reads it asks for every key that there is; what is in the
+//! table and was never asked for is unknown.
+
+mod get;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::environment::PREFIX;
+use super::error::Place;
+use super::hint::did_you_mean_one_of;
+use super::reader::{Key, Reader};
+use super::value::{Raw, found};
+
+/// A table, or the absence of one, which reads like an empty one.
+pub(super) struct Section<'r, 't> {
+    reader: &'r mut Reader<'t>,
+    table: Option<&'t DeTable<'t>>,
+    header: Range<usize>,
+    /// As in the file: `agents.default.limits`.
+    path: String,
+    /// With `*` for chosen names: `agents.*.limits`.
+    pattern: String,
+    overridable: bool,
+    known: Vec<&'static str>,
+    refused: Vec<&'static str>,
+    set: BTreeMap<&'static str, Place>,
+}
+
+/// A value and where it stands.
+struct Found<'t> {
+    raw: Raw<'t>,
+    place: Place,
+}
+
+impl<'r, 't> Section<'r, 't> {
+    /// The whole file.
+    pub(super) fn root(reader: &'r mut Reader<'t>, table: &'t DeTable<'t>) -> Self {
+        Self::new(reader, Some(table), 0..0)
+    }
+
+    fn new(reader: &'r mut Reader<'t>, table: Option<&'t DeTable<'t>>, header: Range<usize>) -> Self {
+        Self {
+            reader,
+            table,
+            header,
+            path: String::new(),
+            pattern: String::new(),
+            overridable: false,
+            known: vec![],
+            refused: vec![],
+            set: BTreeMap::new(),
+        }
+    }
+
+    /// Reads the table by means of `body` and reports what `body` did not ask for.
+    pub(super) fn finish_after<T>(mut self, body: impl FnOnce(&mut Self) -> T) -> T {
+        let value = body(&mut self);
+        self.find_unknown_keys();
+        value
+    }
+
+    /// A table within this one.
+    pub(super) fn section<T>(
+        &mut self,
+        key: &'static str,
+        body: impl FnOnce(&mut Section<'_, 't>) -> T,
+    ) -> T {
+        self.child(key, false, body)
+    }
+
+    /// A table within this one whose keys can also be set by the environment.
+    pub(super) fn overridable_section<T>(
+        &mut self,
+        key: &'static str,
+        body: impl FnOnce(&mut Section<'_, 't>) -> T,
+    ) -> T {
+        self.child(key, true, body)
+    }
+
+    fn child<T>(
+        &mut self,
+        key: &'static str,
+        overridable: bool,
+        body: impl FnOnce(&mut Section<'_, 't>) -> T,
+    ) -> T {
+        let value = self.table_value(key);
+        let (path, pattern) = (join(&self.path, key), join(&self.pattern, key));
+        let header = value.map_or(self.header.clone(), Spanned::span);
+        let table = self.as_table(key, value);
+        let child = Section::new(self.reader, table, header);
+        Section { path, pattern, overridable, ..child }.finish_after(body)
+    }
+
+    /// The tables within the table of this name, each under a name that the operator chooses. Those that `body` can
+    /// make nothing of are left out.
+    pub(super) fn each<T>(
+        &mut self,
+        key: &'static str,
+        mut body: impl FnMut(&str, &mut Section<'_, 't>) -> Option<T>,
+    ) -> BTreeMap<String, T> {
+        let value = self.table_value(key);
+        let mut read = BTreeMap::new();
+        for (name, value) in self.as_table(key, value).into_iter().flatten() {
+            let name = name.get_ref().as_ref();
+            let path = join(&join(&self.path, key), name);
+            let Some(table) = value.get_ref().as_table() else {
+                let place = self.reader.at(value.span());
+                self.reader.report(place, path, format!("expected a table, found {}", found_in(value)));
+                continue;
+            };
+            let pattern = join(&join(&self.pattern, key), "*");
+            let child = Section::new(self.reader, Some(table), value.span());
+            let child = Section { path, pattern, ..child };
+            if let Some(one) = child.finish_after(|section| body(name, section)) {
+                read.insert(name.to_owned(), one);
+            }
+        }
+        read
+    }
+
+    fn table_value(&mut self, key: &'static str) -> Option<&'t Spanned<DeValue<'t>>> {
+        self.known.push(key);
+        self.table?.get(key)
+    }
+
+    fn as_table(
+        &mut self,
+        key: &'static str,
+        value: Option<&'t Spanned<DeValue<'t>>>,
+    ) -> Option<&'t DeTable<'t>> {
+        let value = value?;
+        let table = value.get_ref().as_table();
+        if table.is_none() {
+            let place = self.reader.at(value.span());
+            self.mismatch(key, place, "a table", Raw::Toml(value.get_ref()));
+        }
+        table
+    }
+
+    /// Whether the file or the environment sets a key that was asked for.
+    pub(super) fn is_set(&self, key: &str) -> bool {
+        self.set.contains_key(key)
+    }
+
+    /// Whether the file has this key, asked for or not.
+    pub(super) fn contains(&self, key: &str) -> bool {
+        self.table.is_some_and(|table| table.contains_key(key))
+    }
+
+    /// A key that there is not, with a better word for why than "unknown".
+    pub(super) fn refuse(&mut self, key: &'static str, message: &str) {
+        self.refused.push(key);
+        if let Some((name, _)) = self.table.and_then(|table| table.get_key_value(key)) {
+            let place = self.reader.at(name.span());
+            self.report(key, place, message.to_owned());
+        }
+    }
+
+    /// Nothing more can be said about this table, since it is not known what it is to be.
+    pub(super) fn give_up(&mut self) {
+        self.table = None;
+    }
+
+    /// Something is wrong with how these keys go together. It is reported where the first of them is set, or else at
+    /// the head of the section.
+    pub(super) fn problem(&mut self, keys: &[&'static str], message: String) {
+        let set = keys.iter().find_map(|key| Some((*key, self.set.get(key)?.clone())));
+        let (key, place) = set.unwrap_or_else(|| {
+            (keys.first().copied().unwrap_or_default(), self.reader.at(self.header.clone()))
+        });
+        self.report(key, place, message);
+    }
+
+    /// Something is wrong with an environment variable that sets no key.
+    pub(super) fn problem_in(&mut self, variable: &str, message: String) {
+        self.reader.report(Place::Variable(variable.to_owned()), String::new(), message);
+    }
+
+    /// Environment variables, for the secrets that are named there.
+    pub(super) fn environment(&self) -> &'t super::Environment {
+        self.reader.environment
+    }
+
+    /// The environment is asked first, since it is what one changes for one start of the process.
+    fn ask(&mut self, key: &'static str, default: Option<String>) -> Option<Found<'t>> {
+        self.known.push(key);
+        let found = self.in_environment(key).or_else(|| self.in_file(key));
+        self.reader.note_key(Key { path: join(&self.pattern, key), default, set: found.is_some() });
+        if let Some(found) = &found {
+            self.set.insert(key, found.place.clone());
+        }
+        found
+    }
+
+    fn in_environment(&mut self, key: &'static str) -> Option<Found<'t>> {
+        if !self.overridable {
+            return None;
+        }
+        let name = format!("{PREFIX}{}_{}", self.path, key).to_ascii_uppercase();
+        let (text, place) = self.reader.variable(name, &join(&self.path, key))?;
+        Some(Found { raw: Raw::Variable(text), place })
+    }
+
+    fn in_file(&self, key: &'static str) -> Option<Found<'t>> {
+        let value = self.table?.get(key)?;
+        Some(Found { raw: Raw::Toml(value.get_ref()), place: self.reader.at(value.span()) })
+    }
+
+    fn find_unknown_keys(&mut self) {
+        for key in self.table.into_iter().flat_map(|table| table.keys()) {
+            let name = key.get_ref().as_ref();
+            if !self.known.contains(&name) && !self.refused.contains(&name) {
+                let place = self.reader.at(key.span());
+                let hint = did_you_mean_one_of(name, &self.known);
+                self.reader.report(place, join(&self.path, name), format!("unknown key; {hint}"));
+            }
+        }
+    }
+
+    fn mismatch(&mut self, key: &str, place: Place, expected: &str, raw: Raw<'_>) {
+        self.report(key, place, format!("expected {expected}; found {}", found(raw)));
+    }
+
+    fn report(&mut self, key: &str, place: Place, message: String) {
+        self.reader.report(place, join(&self.path, key), message);
+    }
+}
+
+fn found_in(value: &Spanned<DeValue<'_>>) -> String {
+    found(Raw::Toml(value.get_ref()))
+}
+
+fn join(path: &str, key: &str) -> String {
+    if path.is_empty() || key.is_empty() { format!("{path}{key}") } else { format!("{path}.{key}") }
+}

@@ -1,0 +1,268 @@
+//! What a configuration comes to.
+
+use std::fs;
+use std::path::PathBuf;
+
+use agentloop_core::agent::{LoopLimits, ReasoningEffort, RetryPolicy, ToolChoice};
+use agentloop_core::time::Millis;
+
+use super::*;
+use crate::secret::Secret;
+
+fn parsed_with(text: &str, variables: &[(&str, &str)]) -> Config {
+    let environment: Environment = variables.iter().copied().collect();
+    Config::parse_with(text, "agentloop.toml", &environment).unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[test]
+fn nothing_is_a_usable_configuration() {
+    let config = parsed("");
+    assert_eq!(config.server.listen.to_string(), "127.0.0.1:50051");
+    assert_eq!(config.server.max_live_runs, 10_000);
+    assert_eq!(config.server.max_message_bytes, 4 * 1024 * 1024);
+    assert_eq!(config.server.shutdown_grace, Millis::secs(10));
+    assert_eq!(config.store.location, StoreLocation::File("agentloop.db".into()));
+    assert_eq!(config.log, LogOptions { format: LogFormat::Text, level: "info".to_owned() });
+    assert_eq!(config.runs.in_doubt_timeout, Some(Millis::secs(900)));
+    assert_eq!(config.hosts.lease_timeout, Millis::secs(15));
+    assert!(config.providers.is_empty() && config.agents.is_empty());
+}
+
+#[test]
+fn the_environment_wins_over_the_file() {
+    let text = "[server]\nlisten = '127.0.0.1:1'\nmax_live_runs = 5\n[log]\nformat = 'text'";
+    let config = parsed_with(
+        text,
+        &[
+            ("AGENTLOOP_SERVER_LISTEN", "127.0.0.1:2"),
+            ("AGENTLOOP_LOG_FORMAT", "json"),
+            ("AGENTLOOP_RUNS_PARK_AFTER", "7s"),
+            ("AGENTLOOP_SERVER_MAX_LIVE_RUNS", ""),
+            ("AGENTLOOP_SERVER", "http://somewhere"),
+            ("AGENTLOOP_SERVICE_HOST", "10.0.0.1"),
+        ],
+    );
+    assert_eq!(config.server.listen.port(), 2);
+    assert_eq!(config.server.max_live_runs, 5);
+    assert_eq!(config.log.format, LogFormat::Json);
+    assert_eq!(config.runs.park_after, Millis::secs(7));
+}
+
+#[test]
+fn a_remote_address_needs_to_be_meant() {
+    let config = parsed("server.listen = '0.0.0.0:1'\nserver.allow_insecure_remote = true");
+    assert_eq!(config.server.listen.to_string(), "0.0.0.0:1");
+    assert!(parsed("server.listen = '[::1]:0'").server.listen.is_ipv6());
+}
+
+#[test]
+fn the_store_is_in_a_file_or_in_memory() {
+    let location = |text, variables| parsed_with(text, variables).store.location;
+    assert_eq!(location("store.path = ':memory:'", &[]), StoreLocation::Memory);
+    assert_eq!(location("", &[("AGENTLOOP_STORE_PATH", ":memory:")]), StoreLocation::Memory);
+    assert_eq!(location("store.path = '/data/a.db'", &[]), StoreLocation::File("/data/a.db".into()));
+}
+
+#[test]
+fn relative_paths_start_from_the_file_or_for_variables_from_the_current_folder() {
+    let parse = |text: &str, variables: &[(&str, &str)]| {
+        let environment: Environment = variables.iter().copied().collect();
+        Config::parse_with(text, "/etc/agentloop/agentloop.toml", &environment).unwrap().store.location
+    };
+    let file = |path: &str| StoreLocation::File(PathBuf::from(path));
+    assert_eq!(parse("store.path = 'data/a.db'", &[]), file("/etc/agentloop/data/a.db"));
+    assert_eq!(parse("store.path = '../a.db'", &[("AGENTLOOP_STORE_PATH", "b.db")]), file("b.db"));
+    assert_eq!(parse("store.path = ':memory:'", &[]), StoreLocation::Memory);
+    assert_eq!(parse("", &[]), file("agentloop.db"));
+}
+
+#[test]
+fn zero_waits_for_ever_in_doubt() {
+    assert_eq!(parsed("runs.in_doubt_timeout = '0s'").runs.in_doubt_timeout, None);
+}
+
+#[test]
+fn levels_and_directives() {
+    for level in
+        ["warn", "DEBUG", "info,agentloop_server::engine=debug", "off", "agentloop_server[run]=trace"]
+    {
+        assert_eq!(parsed(&format!("log.level = '{level}'")).log.level, level);
+    }
+}
+
+#[test]
+fn providers_with_keys_from_the_environment_and_from_files() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("key"), "  from-a-file\n").unwrap();
+    fs::write(folder.path().join("script.json"), "[]").unwrap();
+    let text = "
+        [providers.openai]
+        kind = 'openai'
+        api_key_env = 'KEY'
+        [providers.claude]
+        kind = 'anthropic'
+        api_key_file = 'key'
+        max_output_tokens = 100
+        headers = { x-team = 'a' }
+        [providers.local]
+        kind = 'openai'
+        base_url = 'http://localhost:8000/v1'
+        send_reasoning = true
+        max_tokens_field = 'max_tokens'
+        include_usage = false
+        [providers.demo]
+        kind = 'scripted'
+        file = 'script.json'";
+    let name = folder.path().join("a.toml");
+    let environment = Environment::from_iter([("KEY", "from-the-environment")]);
+    let providers = Config::parse_with(text, name.to_str().unwrap(), &environment).unwrap().providers;
+    let expected = BTreeMap::from([
+        (
+            "openai".to_owned(),
+            ProviderConfig::OpenAi(OpenAiConfig::new(HttpProvider {
+                api_key: Some(Secret::new("from-the-environment")),
+                ..HttpProvider::default()
+            })),
+        ),
+        (
+            "claude".to_owned(),
+            ProviderConfig::Anthropic(HttpProvider {
+                api_key: Some(Secret::new("from-a-file")),
+                max_output_tokens: Some(100),
+                headers: vec![("x-team".to_owned(), "a".to_owned())],
+                base_url: None,
+            }),
+        ),
+        (
+            "local".to_owned(),
+            ProviderConfig::OpenAi(OpenAiConfig {
+                http: HttpProvider {
+                    base_url: Some("http://localhost:8000/v1".to_owned()),
+                    ..HttpProvider::default()
+                },
+                send_reasoning: true,
+                include_usage: false,
+                max_tokens_field: Some("max_tokens".to_owned()),
+            }),
+        ),
+        ("demo".to_owned(), ProviderConfig::Scripted { file: folder.path().join("script.json") }),
+    ]);
+    assert_eq!(providers, expected);
+    let shown = format!("{providers:?}");
+    assert!(!shown.contains("from-a-file") && !shown.contains("from-the-environment"), "{shown}");
+}
+
+#[test]
+fn keys_in_the_environment_are_enough() {
+    let variables = [
+        ("OPENAI_API_KEY", "one"),
+        ("OPENAI_BASE_URL", "http://localhost:1/v1"),
+        ("ANTHROPIC_API_KEY", "two"),
+    ];
+    let config = parsed_with("", &variables);
+    assert_eq!(config.providers.keys().collect::<Vec<_>>(), ["anthropic", "openai"]);
+    let ProviderConfig::OpenAi(openai) = &config.providers["openai"] else { panic!("{config:?}") };
+    assert_eq!(openai.http.base_url.as_deref(), Some("http://localhost:1/v1"));
+    assert_eq!(openai.http.api_key, Some(Secret::new("one")));
+    assert_eq!(
+        config.agents["default"],
+        RunSpec { agent: "default".to_owned(), ..RunSpec::default() },
+        "an agent of nothing but defaults"
+    );
+
+    let with_agent = parsed_with("[agents.coder]\nmodel = 'anthropic/claude'", &variables);
+    assert_eq!(with_agent.agents.keys().collect::<Vec<_>>(), ["coder"]);
+    let with_provider =
+        parsed_with("[providers.local]\nkind = 'openai'\nbase_url = 'http://localhost'", &variables);
+    assert_eq!(with_provider.providers.keys().collect::<Vec<_>>(), ["local"]);
+    assert!(with_provider.agents.is_empty());
+}
+
+const AGENT: &str = r#"
+    [providers.router]
+    kind = "openai"
+    base_url = "https://router.example/v1"
+
+    [agents.coder]
+    model = "router/meta/llama"
+    system_prompt = "Be brief."
+    tools = ["read", "write"]
+    tool_order = ["write"]
+    approval_timeout = "1h"
+    runtime_init_data = { image = "x", cpus = 2 }
+
+    [agents.coder.tool_policy]
+    max_parallel = 4
+    require_approval_by_default = true
+
+    [agents.coder.limits]
+    max_iterations = 50
+    max_run_duration = "30m"
+
+    [agents.coder.options]
+    temperature = 0
+    stop = ["END"]
+    tool_choice = "tool:read"
+    reasoning_effort = "low"
+    provider_options = { seed = 7 }
+    response_schema = { name = "answer", schema = { type = "object" } }
+
+    [agents.coder.timeouts]
+    idle = "5s"
+"#;
+
+#[test]
+fn an_agent_is_what_its_runs_are_told_to_be() {
+    let agent = &parsed(AGENT).agents["coder"];
+    assert_eq!((agent.agent.as_str(), agent.model.as_str()), ("coder", "router/meta/llama"));
+    assert_eq!(agent.system_prompt, "Be brief.");
+    assert_eq!(agent.allowed_tools, Some(vec!["read".to_owned(), "write".to_owned()]));
+    assert_eq!(agent.tool_order, ["write"]);
+    assert_eq!(agent.approval_timeout, Some(Millis::secs(3_600)));
+    assert_eq!(agent.runtime_init_data.as_deref(), Some(r#"{"cpus":2,"image":"x"}"#));
+    assert_eq!((agent.tool_policy.max_parallel, agent.tool_policy.require_approval_by_default), (4, true));
+    let limits = LoopLimits {
+        max_iterations: 50,
+        max_run_duration: Some(Millis::secs(1_800)),
+        ..LoopLimits::default()
+    };
+    assert_eq!(agent.limits, limits);
+    assert_eq!((agent.timeouts.idle, agent.timeouts.total), (Millis::secs(5), Millis::secs(600)));
+}
+
+#[test]
+fn an_agents_options() {
+    let options = &parsed(AGENT).agents["coder"].options;
+    assert_eq!(options.temperature, Some(0.0));
+    assert_eq!(options.stop, ["END"]);
+    assert_eq!(options.tool_choice, Some(ToolChoice::Named("read".to_owned())));
+    assert_eq!(options.reasoning_effort, Some(ReasoningEffort::Low));
+    assert_eq!(options.provider_options.as_deref(), Some(r#"{"seed":7}"#));
+    let schema = options.response_schema.as_ref().unwrap();
+    assert_eq!((schema.name.as_str(), schema.schema.as_str()), ("answer", r#"{"type":"object"}"#));
+    assert!(schema.strict);
+}
+
+#[test]
+fn retry_presets_and_what_is_set_beside_them() {
+    let retry = |text: &str| parsed(&format!("[agents.a]\n{text}")).agents["a"].retry.clone();
+    let policy =
+        |max_retries, max_backoff| RetryPolicy { max_retries, max_backoff, ..RetryPolicy::default() };
+    assert_eq!(retry(""), policy(3, Millis::secs(10)));
+    assert_eq!(retry("retry.preset = 'standard'"), policy(3, Millis::secs(10)));
+    assert_eq!(retry("retry.preset = 'patient'"), policy(5, Millis::secs(30)));
+    assert_eq!(
+        retry("retry.preset = 'patient'\nretry.max_retries = 9"),
+        policy(9, Millis::secs(30)),
+        "a key beside the preset changes it"
+    );
+}
+
+#[test]
+fn a_file_is_loaded_with_the_files_that_it_names() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("prompt.md"), "Be kind.\n").unwrap();
+    let path = folder.path().join("agentloop.toml");
+    fs::write(&path, "[agents.a]\nsystem_prompt_file = 'prompt.md'").unwrap();
+    assert_eq!(Config::load(Some(&path)).unwrap().agents["a"].system_prompt, "Be kind.\n");
+}

@@ -1,0 +1,299 @@
+//! What is wrong, where, and what to write instead.
+
+use std::fs;
+
+use super::*;
+
+#[track_caller]
+fn check(text: &str, expected: &[&str]) {
+    assert_eq!(problems(text, &[]), expected);
+}
+
+#[test]
+fn every_problem_is_reported_in_the_order_of_the_file() {
+    check(
+        "[server]\nlisten = 'localhost:1'\nmax_live_run = 5\n\n[runs]\n  park_after = 5\n\n[sever]\n",
+        &[
+            "agentloop.toml:2:10: server.listen: expected an address with a port, in quotes: \"127.0.0.1:50051\", \
+             \"[::1]:50051\"; found \"localhost:1\"",
+            "agentloop.toml:3:1: server.max_live_run: unknown key; did you mean max_live_runs?",
+            "agentloop.toml:6:16: runs.park_after: expected a length of time in quotes, in whole milliseconds: \
+             \"10ms\", \"30s\", \"5m\"; found 5",
+            "agentloop.toml:8:2: sever: unknown key; did you mean server?",
+        ],
+    );
+}
+
+#[test]
+fn what_is_not_toml() {
+    let problems = problems("[server]\nlisten = \n[log\n", &[]);
+    assert!(problems[0].starts_with("agentloop.toml:2:10: "), "{problems:?}");
+    assert!(problems.iter().any(|problem| problem.starts_with("agentloop.toml:3:")), "{problems:?}");
+}
+
+#[test]
+fn nesting_without_end_is_an_error_and_no_overflow() {
+    for (open, close) in [("[", "]"), ("{a=", "}")] {
+        let text = format!("x = {}1{}", open.repeat(50_000), close.repeat(50_000));
+        assert!(problems(&text, &[])[0].starts_with("agentloop.toml:1:"));
+    }
+    let table = format!("[agents.a.options.provider_options{}]", ".x".repeat(100_000));
+    assert!(!problems(&format!("{table}\ny = 1"), &[]).is_empty());
+}
+
+#[test]
+fn columns_count_characters() {
+    check(
+        "agents.\"ä\".modell = 'x/y'",
+        &["agentloop.toml:1:12: agents.ä.modell: unknown key; did you mean model?"],
+    );
+}
+
+#[test]
+fn a_key_like_no_other_gets_the_whole_list() {
+    check("[store]\nurl = 'postgres://'", &["agentloop.toml:2:1: store.url: unknown key; there are path"]);
+}
+
+#[test]
+fn values_out_of_bounds() {
+    check(
+        "[server]\nmax_message_bytes = 5_000_000\nmax_connections = 0\n[hosts]\nmax_hosts = -1",
+        &[
+            "agentloop.toml:2:21: server.max_message_bytes: expected a whole number, from 65536 to 4194304; found \
+             5000000",
+            "agentloop.toml:3:19: server.max_connections: expected a whole number, from 1 to 1000000; found 0",
+            "agentloop.toml:5:13: hosts.max_hosts: expected a whole number; found -1",
+        ],
+    );
+}
+
+#[test]
+fn an_address_that_others_can_reach() {
+    let problems = problems("[server]\nlisten = '0.0.0.0:50051'", &[]);
+    let [problem] = problems.as_slice() else { panic!("{problems:?}") };
+    assert!(
+        problem.starts_with("agentloop.toml:2:10: server.listen: 0.0.0.0:50051 can be reached"),
+        "{problem}"
+    );
+    assert!(problem.contains("allow_insecure_remote = true"), "{problem}");
+}
+
+#[test]
+fn a_heartbeat_slower_than_the_lease() {
+    let expected = "expected lease_timeout to be longer than heartbeat_interval, or every host is lost between two \
+                    heartbeats";
+    check("hosts.lease_timeout = '5s'", &[&format!("agentloop.toml:1:23: hosts.lease_timeout: {expected}")]);
+    check(
+        "hosts.heartbeat_interval = '1m'",
+        &[&format!("agentloop.toml:1:28: hosts.heartbeat_interval: {expected}")],
+    );
+}
+
+#[test]
+fn a_level_that_is_a_misspelt_word() {
+    check(
+        "log.level = 'infos'",
+        &[
+            "agentloop.toml:1:13: log.level: expected one of off, error, warn, info, debug, trace, or directives like \
+           \"info,agentloop_server::engine=debug\"; found \"infos\"",
+        ],
+    );
+    assert!(problems("log.level = 'a=loud'", &[])[0].contains("log.level: expected a filter; "));
+    check(
+        "log.format = 'xml'",
+        &["agentloop.toml:1:14: log.format: expected \"text\" or \"json\", found \"xml\""],
+    );
+}
+
+#[test]
+fn variables_that_set_nothing_or_nonsense() {
+    let variables = [
+        ("AGENTLOOP_SERVER_LISTN", "127.0.0.1:1"),
+        ("AGENTLOOP_WHATEVER_ELSE_THERE_IS", "1"),
+        ("AGENTLOOP_RUNS_PARK_AFTER", "soon"),
+    ];
+    assert_eq!(
+        problems("", &variables),
+        [
+            "environment variable AGENTLOOP_RUNS_PARK_AFTER: runs.park_after: expected a length of time in quotes, in \
+             whole milliseconds: \"10ms\", \"30s\", \"5m\"; found \"soon\"",
+            "environment variable AGENTLOOP_SERVER_LISTN: sets nothing; did you mean AGENTLOOP_SERVER_LISTEN?",
+            "environment variable AGENTLOOP_WHATEVER_ELSE_THERE_IS: sets nothing; a key of [server], [store], [log], \
+             [runs] or [hosts] is set by AGENTLOOP_<SECTION>_<KEY>",
+        ]
+    );
+}
+
+#[test]
+fn a_key_in_the_file_is_refused_and_never_repeated() {
+    let problems =
+        problems("[providers.a]\nkind = 'openai'\napi_key = 'sk-secret'\nbase_url = 'http://a'", &[]);
+    let [problem] = problems.as_slice() else { panic!("{problems:?}") };
+    assert!(problem.starts_with("agentloop.toml:3:1: providers.a.api_key: "), "{problem}");
+    assert!(problem.contains("api_key_env = ") && problem.contains("api_key_file = "), "{problem}");
+    assert!(!problem.contains("sk-secret"), "{problem}");
+}
+
+#[test]
+fn a_key_pasted_where_its_variables_name_belongs_is_not_repeated() {
+    check(
+        "[providers.a]\nkind = 'openai'\napi_key_env = 'sk-secret'",
+        &[
+            "agentloop.toml:3:15: providers.a.api_key_env: expected the name of an environment variable: letters, digits \
+           and '_'",
+        ],
+    );
+}
+
+#[test]
+fn keys_that_are_not_there() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("empty"), "\n").unwrap();
+    let text = "[providers.a]\nkind = 'openai'\napi_key_env = 'NO_SUCH'\n[providers.b]\nkind = 'anthropic'\n\
+                api_key_file = 'missing'\n[providers.c]\nkind = 'anthropic'\napi_key_file = 'empty'";
+    let name = folder.path().join("a.toml");
+    let error = Config::parse_with(text, name.to_str().unwrap(), &Environment::default()).unwrap_err();
+    let messages: Vec<&str> = error.problems().iter().map(|problem| problem.message.as_str()).collect();
+    assert_eq!(messages[0], "environment variable NO_SUCH is not set");
+    let missing = format!("cannot read {}: ", folder.path().join("missing").display());
+    assert!(messages[1].starts_with(&missing), "{messages:?}");
+    assert_eq!(messages[2], format!("{} holds no key", folder.path().join("empty").display()));
+    assert_eq!(messages.len(), 3);
+}
+
+#[test]
+fn providers_that_are_not_complete() {
+    check(
+        "[providers.a]\n[providers.b]\nkind = 'opanai'\nwhatever = 1\n[providers.c]\nkind = 'openai'\n[providers.d]\n\
+         kind = 'scripted'\n[providers.e]\nkind = 'scripted'\nfile = '/no/such/file'\n[providers.\"f/g\"]\nkind = \
+         'openai'\nbase_url = 'http://a'",
+        &[
+            "agentloop.toml:1:1: providers.a.kind: expected kind = \"openai\", \"anthropic\" or \"scripted\"",
+            "agentloop.toml:3:8: providers.b.kind: expected \"openai\" or \"anthropic\" or \"scripted\", found \
+             \"opanai\"",
+            "agentloop.toml:6:8: providers.c.kind: expected api_key_env or api_key_file, or the base_url of a server \
+             that asks for no key",
+            "agentloop.toml:8:8: providers.d.kind: expected file = \"script\"",
+            "agentloop.toml:11:8: providers.e.file: there is no file /no/such/file",
+            "agentloop.toml:12:1: providers.f/g: expected a provider's name of 1 to 64 letters, digits, '.', '_' and \
+             '-'",
+        ],
+    );
+}
+
+#[test]
+fn urls_and_headers() {
+    let with = |line: &str| problems(&format!("[providers.a]\nkind = 'anthropic'\n{line}"), &[]);
+    let url = |url: &str| with(&format!("base_url = '{url}'"));
+    for bad in ["example.com", "https://", "ftp://a", "https:// a", "https:///v1"] {
+        assert!(url(bad)[0].contains("expected a URL that begins with"), "{bad}");
+    }
+    assert!(url("https://user:word@a")[0].contains("without a password"));
+    let headers = |headers: &str| with(&format!("base_url = 'http://a'\nheaders = {{ {headers} }}"));
+    assert!(headers("Authorization = 'Bearer x'")[0].contains("Authorization carries a secret"));
+    assert!(headers("'a b' = 'x'")[0].contains("expected a header's name"));
+    assert!(headers("a = \"x\\ny\"")[0].contains("printable ASCII"));
+    assert!(headers("a = 1")[0].contains("expected a text in quotes; found 1"));
+}
+
+#[test]
+fn keys_of_another_kind_of_provider() {
+    let problems =
+        problems("[providers.a]\nkind = 'anthropic'\nbase_url = 'http://a'\nsend_reasoning = true", &[]);
+    let [problem] = problems.as_slice() else { panic!("{problems:?}") };
+    assert!(
+        problem.starts_with("agentloop.toml:4:1: providers.a.send_reasoning: unknown key; "),
+        "{problem}"
+    );
+}
+
+#[test]
+fn an_agent_whose_provider_is_not_there() {
+    let providers = "[providers.openai]\nkind = 'openai'\nbase_url = 'http://a'\n";
+    check(
+        &format!("{providers}[agents.a]\nmodel = 'opnai/gpt'\n[agents.b]\nmodel = 'gpt'"),
+        &[
+            "agentloop.toml:5:9: agents.a.model: there is no [providers.opnai]; did you mean openai?",
+            "agentloop.toml:7:9: agents.b.model: expected \"provider/model\"; found \"gpt\"",
+        ],
+    );
+    check(
+        "[agents.a]\nmodel = 'openai/gpt'",
+        &["agentloop.toml:2:9: agents.a.model: there is no [providers.openai]; there are none"],
+    );
+}
+
+#[test]
+fn a_provider_with_a_problem_is_not_also_missing() {
+    check(
+        "[providers.p]\nkind = 'openai'\nbase_url = 'a'\n[agents.a]\nmodel = 'p/m'",
+        &["agentloop.toml:3:12: providers.p.base_url: expected a URL that begins with https:// or http://"],
+    );
+}
+
+#[test]
+fn what_does_not_go_together_in_an_agent() {
+    check(
+        "[agents.a]\nsystem_prompt = 'a'\nsystem_prompt_file = 'b'\nretry.initial_backoff = '1m'\ntimeouts.total = \
+         '1s'\noptions.response_schema.name = 'x'",
+        &[
+            "agentloop.toml:3:22: agents.a.system_prompt_file: expected only one of system_prompt and \
+             system_prompt_file",
+            "agentloop.toml:4:25: agents.a.retry.initial_backoff: expected max_backoff to be no shorter than \
+             initial_backoff",
+            "agentloop.toml:5:18: agents.a.timeouts.total: expected total to be no shorter than connect",
+            "agentloop.toml:5:18: agents.a.timeouts.total: expected total to be no shorter than first_token",
+            "agentloop.toml:5:18: agents.a.timeouts.total: expected total to be no shorter than idle",
+            "agentloop.toml:6:32: agents.a.options.response_schema.name: expected schema or schema_file beside it",
+        ],
+    );
+}
+
+#[test]
+fn lists_point_at_the_item() {
+    check(
+        "[agents.a]\ntools = ['ok', 'not ok', 3]\ntool_order = 'x'\noptions.tool_choice = 'always'",
+        &[
+            "agentloop.toml:2:16: agents.a.tools: expected a tool's name of 1 to 64 letters, digits, '_' and '-'; found \
+             \"not ok\"",
+            "agentloop.toml:2:26: agents.a.tools: expected a text in quotes; found 3",
+            "agentloop.toml:3:14: agents.a.tool_order: expected a list of texts, like [\"a\", \"b\"]; found \"x\"",
+            "agentloop.toml:4:23: agents.a.options.tool_choice: expected \"auto\", \"none\", \"required\" or \
+             \"tool:NAME\"; found \"always\"",
+        ],
+    );
+}
+
+#[test]
+fn sections_that_are_no_tables() {
+    check(
+        "server = 1\nagents.a = 'x'\nagents.b.limits = true",
+        &[
+            "agentloop.toml:1:10: server: expected a table; found 1",
+            "agentloop.toml:2:12: agents.a: expected a table, found \"x\"",
+            "agentloop.toml:3:19: agents.b.limits: expected a table; found true",
+        ],
+    );
+}
+
+#[test]
+fn a_vendors_variables_with_nonsense() {
+    let variables = [("OPENAI_API_KEY", "two words"), ("OPENAI_BASE_URL", "localhost")];
+    assert_eq!(
+        problems("", &variables),
+        [
+            "environment variable OPENAI_API_KEY: environment variable OPENAI_API_KEY holds no key",
+            "environment variable OPENAI_BASE_URL: expected a URL that begins with https:// or http://",
+        ]
+    );
+}
+
+#[test]
+fn a_file_that_cannot_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("nowhere.toml");
+    let error = Config::load(Some(&path)).unwrap_err();
+    assert!(error.to_string().starts_with(&format!("cannot read the configuration {}: ", path.display())));
+    fs::write(&path, "#".repeat(2 * 1024 * 1024)).unwrap();
+    assert!(Config::load(Some(&path)).unwrap_err().to_string().contains("longer than"));
+}

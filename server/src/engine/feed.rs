@@ -1,0 +1,363 @@
+//! What subscribers see of a run: its journal from any point on, exactly once, then what happens live.
+//!
+//! A feed exists while the run has a task or a subscriber. The ring between them is bounded and shared: a subscriber
+//! that falls behind loses what is transient, reads what is durable from the journal, and never slows the run.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use agentloop_core::context::assemble::Assembler;
+use agentloop_core::delta::Delta;
+use agentloop_core::id::{CallSlot, RunId, Seq, TenantId};
+use agentloop_core::message::Message;
+use agentloop_core::run::event::{Event, Record};
+use agentloop_core::time::{Millis, Timestamp};
+use futures_util::Stream;
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::Clock;
+use crate::engine::error::EngineError;
+use crate::store::Store;
+
+/// Events read from the journal at a time.
+const CATCH_UP_PAGE: u32 = 256;
+
+/// Which run a feed is of.
+pub type RunKey = (TenantId, RunId);
+
+/// Something to show.
+#[derive(Debug, Clone)]
+pub enum Shown {
+    /// A durable event.
+    Durable(Arc<Record>),
+    /// Work in progress.
+    Transient(Arc<Transient>),
+}
+
+/// Work in progress, stamped.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Transient {
+    /// When.
+    pub at: Timestamp,
+    /// What.
+    pub what: Progress,
+}
+
+/// Work in progress.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Progress {
+    /// A piece of the model's answer.
+    Delta {
+        /// Which model call and which try.
+        call: (u32, u32),
+        /// Rising within the try.
+        delta_seq: u64,
+        /// The piece.
+        delta: Delta,
+    },
+    /// The model's answer so far.
+    Partial {
+        /// Which model call and which try.
+        call: (u32, u32),
+        /// The last delta in it.
+        delta_seq: u64,
+        /// The message so far.
+        message: Message,
+    },
+    /// How far a tool call is.
+    Call {
+        /// The call.
+        slot: CallSlot,
+        /// Which try.
+        attempt: u32,
+        /// For people.
+        message: String,
+        /// 0 to 1.
+        fraction: Option<f64>,
+    },
+    /// Output of a running tool call.
+    Output {
+        /// The call.
+        slot: CallSlot,
+        /// Which try.
+        attempt: u32,
+        /// From 1.
+        chunk_seq: u64,
+        /// Whether it is standard error.
+        stderr: bool,
+        /// The bytes.
+        data: Vec<u8>,
+    },
+}
+
+/// The model's message in the making.
+struct Speaking {
+    call: (u32, u32),
+    delta_seq: u64,
+    assembler: Assembler,
+}
+
+struct Inner {
+    sender: broadcast::Sender<Shown>,
+    speaking: Mutex<Option<Speaking>>,
+}
+
+/// One run's feed.
+#[derive(Clone)]
+pub struct Feed(Arc<Inner>);
+
+/// The feeds that exist now.
+#[derive(Default)]
+pub struct Feeds(Mutex<HashMap<RunKey, Weak<Inner>>>);
+
+impl Feeds {
+    /// The run's feed, made if there is none.
+    pub fn of(&self, key: &RunKey, buffer: usize) -> Feed {
+        let mut feeds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(inner) = feeds.get(key).and_then(Weak::upgrade) {
+            return Feed(inner);
+        }
+        if feeds.len() >= 2 * feeds.capacity().max(64) / 3 {
+            feeds.retain(|_, feed| feed.strong_count() > 0);
+        }
+        let inner = Arc::new(Inner { sender: broadcast::Sender::new(buffer), speaking: Mutex::default() });
+        feeds.insert(key.clone(), Arc::downgrade(&inner));
+        Feed(inner)
+    }
+}
+
+impl Feed {
+    /// Shows durable events. They must be durable by now.
+    pub fn publish(&self, records: &[Arc<Record>]) {
+        for record in records {
+            if matches!(
+                record.event,
+                Event::AssistantMessage { .. } | Event::ModelCallFailed { .. } | Event::Finished { .. }
+            ) {
+                *self.speaking() = None;
+            }
+            // Nobody listening is no error.
+            let _listeners = self.0.sender.send(Shown::Durable(record.clone()));
+        }
+    }
+
+    /// Shows work in progress.
+    pub fn show(&self, at: Timestamp, what: Progress) {
+        if self.0.sender.receiver_count() > 0 {
+            let _listeners = self.0.sender.send(Shown::Transient(Arc::new(Transient { at, what })));
+        }
+    }
+
+    /// The model begins to speak.
+    pub fn begin(&self, call: (u32, u32)) {
+        *self.speaking() = Some(Speaking { call, delta_seq: 0, assembler: Assembler::new(call.0) });
+    }
+
+    /// The model says more: kept for those who join later, shown to those who listen.
+    ///
+    /// # Errors
+    /// When the message passes its bounds.
+    pub fn say(
+        &self,
+        at: Timestamp,
+        delta: Delta,
+    ) -> Result<(), agentloop_core::context::assemble::AssembleError> {
+        let (call, delta_seq) = {
+            let mut speaking = self.speaking();
+            let Some(speaking) = speaking.as_mut() else { return Ok(()) };
+            speaking.delta_seq += 1;
+            speaking.assembler.consume(speaking.delta_seq, delta.clone())?;
+            (speaking.call, speaking.delta_seq)
+        };
+        self.show(at, Progress::Delta { call, delta_seq, delta });
+        Ok(())
+    }
+
+    /// The model has finished: takes what it said.
+    pub fn end(&self) -> Option<Assembler> {
+        self.speaking().take().map(|speaking| speaking.assembler)
+    }
+
+    fn snapshot(&self, at: Timestamp) -> Option<Transient> {
+        let speaking = self.speaking();
+        let speaking = speaking.as_ref().filter(|speaking| speaking.delta_seq > 0)?;
+        let what = Progress::Partial {
+            call: speaking.call,
+            delta_seq: speaking.delta_seq,
+            message: speaking.assembler.partial(),
+        };
+        Some(Transient { at, what })
+    }
+
+    fn speaking(&self) -> std::sync::MutexGuard<'_, Option<Speaking>> {
+        self.0.speaking.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a subscription rests on.
+pub(super) struct Sources {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) stall: Millis,
+    /// When the server goes down, subscriptions end.
+    pub(super) stop: CancellationToken,
+}
+
+/// Events after `after`, to the end of the run.
+pub(super) fn subscribe(
+    feed: Feed,
+    sources: Sources,
+    key: RunKey,
+    after: Seq,
+) -> impl Stream<Item = Result<Shown, EngineError>> + Send + 'static {
+    let receiver = feed.0.sender.subscribe();
+    let polled = sources.clock.now();
+    let reader = Reader {
+        feed,
+        receiver,
+        sources,
+        key,
+        last: after,
+        heard: None,
+        ready: VecDeque::new(),
+        mode: Mode::CatchUp,
+        polled,
+    };
+    futures_util::stream::unfold(reader, |mut reader| async move {
+        let item = reader.next().await?;
+        if item.is_err() {
+            reader.mode = Mode::Over;
+        }
+        Some((item, reader))
+    })
+}
+
+enum Mode {
+    CatchUp,
+    Live,
+    Over,
+}
+
+struct Reader {
+    feed: Feed,
+    receiver: broadcast::Receiver<Shown>,
+    sources: Sources,
+    key: RunKey,
+    /// The last durable event shown.
+    last: Seq,
+    /// The last delta shown or contained in a snapshot: what is at or below it is a repetition.
+    heard: Option<((u32, u32), u64)>,
+    ready: VecDeque<Shown>,
+    mode: Mode,
+    /// When the subscriber last took something.
+    polled: Timestamp,
+}
+
+impl Reader {
+    async fn next(&mut self) -> Option<Result<Shown, EngineError>> {
+        loop {
+            if let Some(item) = self.ready.pop_front() {
+                return Some(Ok(self.note(item)));
+            }
+            match self.mode {
+                Mode::Over => return None,
+                Mode::CatchUp => {
+                    if let Err(error) = self.catch_up().await {
+                        return Some(Err(error));
+                    }
+                }
+                Mode::Live => match self.hear().await {
+                    None => return Some(Err(EngineError::ShuttingDown)),
+                    Some(Ok(item)) => self.admit(item),
+                    Some(Err(RecvError::Lagged(_))) => {
+                        if self.sources.clock.now().since(self.polled) > self.sources.stall {
+                            return Some(Err(EngineError::SubscriberTooSlow));
+                        }
+                        self.mode = Mode::CatchUp;
+                    }
+                    // The reader itself keeps the feed alive.
+                    Some(Err(RecvError::Closed)) => return None,
+                },
+            }
+        }
+    }
+
+    /// The next live item; `None` when the server goes down.
+    async fn hear(&mut self) -> Option<Result<Shown, RecvError>> {
+        tokio::select! { biased;
+            item = self.receiver.recv() => Some(item),
+            () = self.sources.stop.cancelled() => None,
+        }
+    }
+
+    async fn catch_up(&mut self) -> Result<(), EngineError> {
+        let (tenant, run) = &self.key;
+        let after = self.ready_last();
+        let page = self.sources.store.records(tenant, run, after, CATCH_UP_PAGE).await?;
+        let whole = page.len() == CATCH_UP_PAGE as usize;
+        self.ready.extend(page.into_iter().map(|record| Shown::Durable(Arc::new(record))));
+        if !whole {
+            self.mode = Mode::Live;
+            if let Some(partial) = self.feed.snapshot(self.sources.clock.now()) {
+                self.ready.push_back(Shown::Transient(Arc::new(partial)));
+            }
+        }
+        Ok(())
+    }
+
+    fn ready_last(&self) -> Seq {
+        self.ready
+            .iter()
+            .rev()
+            .find_map(|item| match item {
+                Shown::Durable(record) => Some(record.seq),
+                Shown::Transient(_) => None,
+            })
+            .unwrap_or(self.last)
+    }
+
+    /// Takes in a live item, unless it was shown before; a gap sends the reader back to the journal.
+    fn admit(&mut self, item: Shown) {
+        match &item {
+            Shown::Durable(record) if record.seq <= self.last => {}
+            Shown::Durable(record) if record.seq > self.last.next() => self.mode = Mode::CatchUp,
+            Shown::Durable(_) => self.ready.push_back(item),
+            Shown::Transient(transient) => {
+                if let Progress::Delta { call, delta_seq, .. } = &transient.what
+                    && self.heard.is_some_and(|heard| (*call, *delta_seq) <= heard)
+                {
+                    return;
+                }
+                self.ready.push_back(item);
+            }
+        }
+    }
+
+    fn note(&mut self, item: Shown) -> Shown {
+        self.polled = self.sources.clock.now();
+        match &item {
+            Shown::Durable(record) => {
+                self.last = record.seq;
+                if matches!(record.event, Event::Finished { .. }) {
+                    self.ready.clear();
+                    self.mode = Mode::Over;
+                }
+            }
+            Shown::Transient(transient) => match &transient.what {
+                Progress::Delta { call, delta_seq, .. } | Progress::Partial { call, delta_seq, .. } => {
+                    self.heard = Some((*call, *delta_seq));
+                }
+                Progress::Call { .. } | Progress::Output { .. } => {}
+            },
+        }
+        item
+    }
+}
+
+impl std::fmt::Debug for Feed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Feed").field("listeners", &self.0.sender.receiver_count()).finish_non_exhaustive()
+    }
+}

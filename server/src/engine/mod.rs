@@ -1,0 +1,296 @@
+//! The engine: live runs, and everything that one may ask of a run. Cheap to clone.
+
+pub mod error;
+pub mod feed;
+
+pub mod builder;
+mod deps;
+mod history;
+mod log;
+mod perform;
+mod resume;
+mod run_task;
+mod sink;
+mod start;
+mod table;
+mod view;
+mod wake;
+
+use std::sync::Arc;
+
+use agentloop_core::error::Refusal;
+use agentloop_core::id::{RequestId, RunId, Seq, SessionId, TenantId};
+use agentloop_core::run::event::Record;
+use agentloop_core::run::human::Decision;
+use agentloop_core::run::input::{AbortCause, Input};
+use agentloop_core::run::state::State;
+use agentloop_core::tool::Digest;
+use futures_util::Stream;
+
+pub use builder::EngineBuilder;
+pub use deps::{EngineOptions, Observer};
+pub use log::LogObserver;
+pub use start::{StartRequest, Started};
+pub use view::RunView;
+
+use crate::engine::deps::Deps;
+use crate::engine::error::EngineError;
+use crate::engine::feed::{RunKey, Shown, Sources};
+use crate::engine::resume::fold;
+use crate::engine::table::{Found, Table};
+use crate::engine::wake::Wake;
+use crate::store::{Store, StoreError};
+use crate::tool::Tools;
+
+/// Runs the loop.
+#[derive(Clone)]
+pub struct Engine(Arc<Inner>);
+
+struct Inner {
+    deps: Arc<Deps>,
+    table: Table,
+    wake: Wake,
+}
+
+impl Engine {
+    /// Truth, for what only reads.
+    #[must_use]
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.0.deps.store
+    }
+
+    /// The tools that runs use.
+    #[must_use]
+    pub fn tools(&self) -> &Arc<dyn Tools> {
+        &self.0.deps.tools
+    }
+
+    /// The time, as the engine sees it.
+    #[must_use]
+    pub fn now(&self) -> agentloop_core::time::Timestamp {
+        self.0.deps.clock.now()
+    }
+
+    /// Live runs.
+    #[must_use]
+    pub fn live_runs(&self) -> usize {
+        self.0.table.len()
+    }
+
+    /// Events after `after`: each durable one exactly once, then live ones, to the end of the run.
+    ///
+    /// # Errors
+    /// [`EngineError::RunNotFound`], [`EngineError::SeqAhead`], or the store's.
+    pub async fn subscribe(
+        &self,
+        tenant: &TenantId,
+        run: &RunId,
+        after: Seq,
+    ) -> Result<Subscription<impl Stream<Item = Result<Shown, EngineError>> + Send + 'static>, EngineError>
+    {
+        let row = self.store().run(tenant, run).await?.ok_or(EngineError::RunNotFound)?;
+        if after > row.last_seq {
+            return Err(EngineError::SeqAhead { last: row.last_seq });
+        }
+        let key = (tenant.clone(), run.clone());
+        let deps = self.deps();
+        let feed = deps.feeds.of(&key, deps.options.subscriber_buffer);
+        let sources = Sources {
+            store: deps.store.clone(),
+            clock: deps.clock.clone(),
+            stall: deps.options.subscriber_stall,
+            stop: deps.tasks.soft().clone(),
+        };
+        Ok(Subscription { session: row.session, events: feed::subscribe(feed, sources, key, after) })
+    }
+
+    /// Ends a run. Ending one that is over changes nothing.
+    ///
+    /// # Errors
+    /// [`EngineError::RunNotFound`], or the store's.
+    pub async fn abort(
+        &self,
+        tenant: &TenantId,
+        run: &RunId,
+        cause: AbortCause,
+        reason: &str,
+    ) -> Result<(), EngineError> {
+        let input = || Input::Abort { cause, reason: reason.to_owned() };
+        match self.ask(&(tenant.clone(), run.clone()), input).await {
+            Err(EngineError::Refused(Refusal::WrongPhase(Some(status)))) if status.is_terminal() => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Ends a run without anyone waiting for it.
+    pub fn abort_later(self, tenant: TenantId, run: RunId, cause: AbortCause) {
+        let tasks = self.deps().tasks.clone();
+        drop(tasks.spawn("abort", async move {
+            if let Err(error) = self.abort(&tenant, &run, cause, "").await {
+                tracing::warn!(run.id = %run, %error, "cannot abort a run");
+            }
+        }));
+    }
+
+    /// Ends the live run of a session; `None` where it has none.
+    ///
+    /// # Errors
+    /// [`EngineError::SessionNotFound`], or the store's.
+    pub async fn abort_session(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        reason: &str,
+    ) -> Result<Option<RunId>, EngineError> {
+        let row = self.store().session(tenant, session).await?.ok_or(EngineError::SessionNotFound)?;
+        let Some(run) = row.live_run else { return Ok(None) };
+        self.abort(tenant, &run, AbortCause::Caller, reason).await?;
+        Ok(Some(run))
+    }
+
+    /// Settles a question.
+    ///
+    /// # Errors
+    /// [`EngineError::RequestNotFound`], [`EngineError::BadArguments`] for edited arguments that do not follow the
+    /// tool's schema, [`EngineError::Refused`] for another answer or another digest, or the store's.
+    pub async fn decide(
+        &self,
+        tenant: &TenantId,
+        request: &RequestId,
+        decision: Decision,
+        digest: Option<Digest>,
+        by: &str,
+    ) -> Result<(), EngineError> {
+        let run = request.run().ok_or(EngineError::RequestNotFound)?;
+        if let Decision::ApproveWithEdits { arguments } = &decision {
+            let row = self.store().request(tenant, request).await?.ok_or(EngineError::RequestNotFound)?;
+            self.tools()
+                .validate(tenant, &row.question.tool, arguments)
+                .map_err(EngineError::BadArguments)?;
+        }
+        let input = || Input::Decided {
+            request: request.clone(),
+            decision: decision.clone(),
+            digest: digest.clone(),
+            by: by.to_owned(),
+        };
+        match self.ask(&(tenant.clone(), run), input).await {
+            Err(EngineError::RunNotFound | EngineError::Refused(Refusal::UnknownRequest)) => {
+                Err(EngineError::RequestNotFound)
+            }
+            other => other,
+        }
+    }
+
+    /// Lets a paused run go on.
+    ///
+    /// # Errors
+    /// [`EngineError::RunNotFound`], [`EngineError::Refused`] when it is not paused, or the store's.
+    pub async fn resume(
+        &self,
+        tenant: &TenantId,
+        run: &RunId,
+        request: &str,
+        by: &str,
+    ) -> Result<(), EngineError> {
+        let input = || Input::Resume { request: request.to_owned(), by: by.to_owned() };
+        self.ask(&(tenant.clone(), run.clone()), input).await
+    }
+
+    /// Deletes a session, its runs and their events; `false` where there was none.
+    ///
+    /// # Errors
+    /// [`EngineError::SessionBusy`], or the store's.
+    pub async fn delete_session(&self, tenant: &TenantId, session: &SessionId) -> Result<bool, EngineError> {
+        let existed = match self.store().delete_session(tenant, session).await {
+            Err(StoreError::SessionBusy { run }) => return Err(EngineError::SessionBusy { run }),
+            other => other?,
+        };
+        self.deps().histories.forget(tenant, session);
+        Ok(existed)
+    }
+
+    /// Hands an input to a run, live or not; returns when what it led to is durable.
+    async fn ask(&self, key: &RunKey, input: impl Fn() -> Input) -> Result<(), EngineError> {
+        for _ in 0..ASK_TRIES {
+            if let Some(mailbox) = self.0.table.live(key) {
+                match mailbox.ask(input()).await {
+                    Some(answer) => return answer.map_err(EngineError::Refused),
+                    // The task ended under us, or before it: what it did is in the journal.
+                    None => {
+                        self.check_running()?;
+                    }
+                }
+            }
+            let row = self.store().run(&key.0, &key.1).await?.ok_or(EngineError::RunNotFound)?;
+            if row.summary.status.is_terminal() {
+                return self.ask_finished(key, input()).await;
+            }
+            self.bring_up(key).await?;
+        }
+        Err(EngineError::Store(StoreError::Unavailable { what: "the run does not stay up".to_owned() }))
+    }
+
+    /// A run that is over takes nothing that would change it; what it says to a repetition is in its journal.
+    async fn ask_finished(&self, key: &RunKey, input: Input) -> Result<(), EngineError> {
+        let mut machine = fold(&key.1, &self.journal(key).await?)?;
+        let step = machine.handle(input, self.now())?;
+        debug_assert!(step.records.is_empty(), "a run that is over does not change");
+        Ok(())
+    }
+
+    /// A run's state as it is, without bringing it up.
+    async fn look(&self, key: &RunKey) -> Result<Box<State>, EngineError> {
+        if let Some(mailbox) = self.0.table.live(key)
+            && let Some(state) = mailbox.look().await
+        {
+            return Ok(state);
+        }
+        let records = self.journal(key).await?;
+        if records.is_empty() {
+            return Err(EngineError::RunNotFound);
+        }
+        Ok(Box::new(fold(&key.1, &records)?.state().clone()))
+    }
+
+    async fn journal(&self, key: &RunKey) -> Result<Vec<Record>, EngineError> {
+        Ok(self.store().records(&key.0, &key.1, Seq(0), u32::MAX).await?)
+    }
+
+    /// Brings a run up, unless it is.
+    async fn bring_up(&self, key: &RunKey) -> Result<(), EngineError> {
+        match self.0.table.find(key).await {
+            Found::Live => Ok(()),
+            Found::Vacant(place) => self.open(place).await,
+        }
+    }
+
+    fn check_running(&self) -> Result<(), EngineError> {
+        if self.deps().tasks.soft().is_cancelled() { Err(EngineError::ShuttingDown) } else { Ok(()) }
+    }
+
+    fn deps(&self) -> &Arc<Deps> {
+        &self.0.deps
+    }
+
+    fn wake(&self) -> &Wake {
+        &self.0.wake
+    }
+}
+
+/// How often a run is brought up for one input before that is given up.
+const ASK_TRIES: u32 = 4;
+
+/// A run's events.
+pub struct Subscription<S> {
+    /// The run's session.
+    pub session: SessionId,
+    /// The events.
+    pub events: S,
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("live_runs", &self.live_runs()).finish_non_exhaustive()
+    }
+}

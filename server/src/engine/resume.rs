@@ -1,0 +1,207 @@
+//! A run comes up from its journal: after a restart, when someone moves a parked one, when its task was lost.
+
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+use agentloop_core::id::{EntryNo, RunId};
+use agentloop_core::run::effect::Effect;
+use agentloop_core::run::event::Record;
+use agentloop_core::run::input::{AbortCause, Input};
+use agentloop_core::run::machine::Machine;
+use futures_util::FutureExt as _;
+use futures_util::StreamExt as _;
+use tracing::Instrument as _;
+
+use crate::engine::Engine;
+use crate::engine::error::EngineError;
+use crate::engine::feed::RunKey;
+use crate::engine::history::History;
+use crate::engine::run_task::{End, RunTask};
+use crate::engine::table::{Mailbox, Vacancy};
+use crate::store::{Claimed, StoreError};
+
+/// Runs brought up at a time after a restart.
+const RECOVER_TOGETHER: usize = 32;
+/// Between tries to bring up a run whose store failed.
+const REVIVE_WAIT: Duration = Duration::from_secs(1);
+
+impl Engine {
+    /// Every run that was under way goes on.
+    pub(super) async fn recover(self) {
+        let keys = loop {
+            match self.store().unfinished().await {
+                Ok(keys) => break keys,
+                Err(error) => {
+                    tracing::error!(%error, "cannot read which runs are unfinished; trying again");
+                    tokio::time::sleep(REVIVE_WAIT).await;
+                }
+            }
+        };
+        if !keys.is_empty() {
+            tracing::info!(runs = keys.len(), "going on with unfinished runs");
+        }
+        let engine = &self;
+        futures_util::stream::iter(keys)
+            .for_each_concurrent(RECOVER_TOGETHER, |key| async move {
+                if let Err(error) = engine.bring_up(&key).await {
+                    tracing::error!(run.id = %key.1, %error, "cannot go on with a run");
+                }
+            })
+            .await;
+    }
+
+    /// Claims a run and starts its task. A journal that cannot be folded fails the run.
+    pub(super) async fn open(&self, place: Vacancy) -> Result<(), EngineError> {
+        self.check_running()?;
+        let (tenant, run) = place.key().clone();
+        let claimed = self.store().claim(&tenant, &run).await?.ok_or(EngineError::RunNotFound)?;
+        if claimed.row.summary.status.is_terminal() {
+            return Ok(());
+        }
+        let machine = fold(&run, &claimed.records)?;
+        let (mut task, mailbox) = self.task(place, machine, &claimed).await?;
+        let effects = task.take_over().await?;
+        task.place.occupy(mailbox);
+        self.launch(task, effects);
+        Ok(())
+    }
+
+    async fn task(
+        &self,
+        place: Vacancy,
+        machine: Machine,
+        claimed: &Claimed,
+    ) -> Result<(RunTask, Mailbox), EngineError> {
+        let deps = self.deps();
+        let session = claimed.row.session.clone();
+        let EntryNo(last) = machine.state().last_entry;
+        let history = History::load(&*deps.store, &place.key().0, &session, EntryNo(last)).await?;
+        let (mailbox, receiver) = Mailbox::new();
+        let task = RunTask {
+            feed: deps.feeds.of(place.key(), deps.options.subscriber_buffer),
+            deps: deps.clone(),
+            wake: self.wake().clone(),
+            place,
+            machine,
+            epoch: claimed.epoch,
+            session,
+            history,
+            mailbox: receiver,
+            speaking: None,
+            unwritten: Vec::new(),
+            write_by: None,
+        };
+        Ok((task, mailbox))
+    }
+
+    /// Starts a task, and sees to what it leaves behind.
+    pub(super) fn launch(&self, mut task: RunTask, effects: Vec<Effect>) {
+        let engine = self.clone();
+        let (tenant, run) = task.place.key().clone();
+        let span = tracing::info_span!("run", run.id = %run, session.id = %task.session, tenant = %tenant);
+        let life = async move {
+            let lived = AssertUnwindSafe(async {
+                for effect in effects {
+                    task.perform(effect);
+                }
+                task.run().await
+            });
+            match lived.catch_unwind().await {
+                Ok(end) => engine.ended(task, end).await,
+                Err(_) => engine.panicked(task).await,
+            }
+        };
+        drop(self.deps().tasks.spawn("run", life.instrument(span)));
+    }
+
+    async fn ended(&self, task: RunTask, end: End) {
+        let key = task.place.key().clone();
+        self.deps().tools.release(&key.1);
+        match end {
+            End::Finished => {
+                self.deps().histories.keep(key.0, task.session.clone(), task.history);
+            }
+            End::Parked | End::Stopped => {}
+            End::Lost(StoreError::Conflict) => tracing::warn!("the run is owned elsewhere by now"),
+            End::Lost(error) => {
+                tracing::error!(%error, "the store failed; the run goes on when it is back");
+                drop(task.place);
+                self.revive(key).await;
+            }
+        }
+    }
+
+    /// Tries until the store is back.
+    async fn revive(&self, key: RunKey) {
+        while !self.deps().tasks.soft().is_cancelled() {
+            tokio::time::sleep(REVIVE_WAIT).await;
+            match self.bring_up(&key).await {
+                Err(EngineError::Store(StoreError::Unavailable { .. })) => {}
+                Ok(()) => return,
+                Err(error) => {
+                    tracing::error!(%error, "cannot go on with the run");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// A panic in one run is that run's: it is replayed once, and failed if that does not help.
+    async fn panicked(&self, task: RunTask) {
+        tracing::error!("a fault in this run");
+        let key = task.place.key().clone();
+        self.deps().tools.release(&key.1);
+        let first = self.deps().faults.first(&key);
+        drop(task);
+        let result = if first { self.bring_up(&key).await } else { self.fail_faulty(&key).await };
+        if let Err(error) = result {
+            tracing::error!(%error, "cannot recover from a fault in this run");
+        }
+    }
+
+    /// Ends a run that faulted twice as failed.
+    async fn fail_faulty(&self, key: &RunKey) -> Result<(), EngineError> {
+        let crate::engine::table::Found::Vacant(place) = self.0.table.find(key).await else { return Ok(()) };
+        let Some(claimed) = self.store().claim(&key.0, &key.1).await? else { return Ok(()) };
+        let machine = fold(&key.1, &claimed.records)?;
+        let (mut task, _mailbox) = self.task(place, machine, &claimed).await?;
+        let reason = "a fault of the server; its log has the details".to_owned();
+        task.step(Input::Abort { cause: AbortCause::Fault, reason }, None).await?;
+        Ok(())
+    }
+}
+
+impl RunTask {
+    /// Decides what a new owner has to do, and makes it durable.
+    async fn take_over(&mut self) -> Result<Vec<Effect>, StoreError> {
+        let mut step = self
+            .machine
+            .handle(Input::Recovered, self.deps.clock.now())
+            .expect("a run that has started can be taken over");
+        self.seek(&mut step, self.deps.clock.now());
+        self.unwritten.extend(step.records);
+        self.flush().await?;
+        Ok(step.effects)
+    }
+}
+
+/// A run as its journal says.
+///
+/// # Errors
+/// When the journal is not one that a machine wrote.
+pub(super) fn fold(run: &RunId, records: &[Record]) -> Result<Machine, EngineError> {
+    std::panic::catch_unwind(|| Machine::replay(run.clone(), records)).map_err(|_| {
+        EngineError::Store(StoreError::Corrupt { what: format!("the journal of run {run} does not fold") })
+    })
+}
+
+/// Runs that faulted once in this process.
+#[derive(Debug, Default)]
+pub(super) struct Faults(std::sync::Mutex<std::collections::HashSet<RunKey>>);
+
+impl Faults {
+    /// Whether this is the run's first fault.
+    fn first(&self, key: &RunKey) -> bool {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(key.clone())
+    }
+}

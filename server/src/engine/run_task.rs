@@ -1,0 +1,331 @@
+//! One task owns one live run. Its order is law: handle, append, publish, perform.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentloop_core::error::Refusal;
+use agentloop_core::id::{CallId, CallSlot, Epoch, Seq, SessionId};
+use agentloop_core::run::effect::Effect;
+use agentloop_core::run::event::{Outcome, Record};
+use agentloop_core::run::input::Input;
+use agentloop_core::run::machine::{Machine, Step};
+use agentloop_core::run::state::{Phase, State};
+use agentloop_core::time::{Millis, Timestamp};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::engine::deps::Deps;
+use crate::engine::feed::Feed;
+use crate::engine::history::History;
+use crate::engine::perform::ModelCall;
+use crate::engine::table::{Mail, Mailbox, Vacancy};
+use crate::engine::wake::Wake;
+use crate::store::{Append, CreateRun, RunSummary, StoreError};
+use crate::tool::{CallOwner, Seek};
+
+/// How long an event that may wait waits for one that may not.
+const LAZY_WAIT: Millis = Millis(200);
+/// The longest that a timer sleeps, so that a clock that was moved is noticed.
+const SLEEP_MAX: Duration = Duration::from_secs(60);
+
+/// Why a task ended.
+#[derive(Debug)]
+pub(super) enum End {
+    /// The run is over.
+    Finished,
+    /// It waits for someone, or for long.
+    Parked,
+    /// The server is going down; the run goes on with the next one.
+    Stopped,
+    /// The store refused or failed: what is in memory is not to be believed.
+    Lost(StoreError),
+}
+
+/// One live run.
+pub(super) struct RunTask {
+    pub(super) deps: Arc<Deps>,
+    pub(super) wake: Wake,
+    pub(super) place: Vacancy,
+    pub(super) machine: Machine,
+    pub(super) epoch: Epoch,
+    pub(super) session: SessionId,
+    pub(super) history: History,
+    pub(super) feed: Feed,
+    pub(super) mailbox: mpsc::Receiver<Mail>,
+    /// The model call under way.
+    pub(super) speaking: Option<Pin<Box<dyn Future<Output = Input> + Send>>>,
+    /// Events decided on and not durable yet, with who waits for them.
+    pub(super) unwritten: Vec<Record>,
+    /// When those are written at the latest.
+    pub(super) write_by: Option<Timestamp>,
+}
+
+enum Woken {
+    Mail(Option<Mail>),
+    Input(Input),
+    Stop,
+}
+
+impl RunTask {
+    /// Runs until the run is over, parks, or must be given up.
+    pub(super) async fn run(&mut self) -> End {
+        loop {
+            let end = match self.next().await {
+                Woken::Stop => self.flush().await.map(|()| Some(End::Stopped)),
+                Woken::Mail(None) => Ok(Some(End::Stopped)),
+                Woken::Mail(Some(mail)) => self.mail(mail).await,
+                Woken::Input(input) => self.step(input, None).await,
+            };
+            match end {
+                Ok(None) => {}
+                Ok(Some(End::Parked)) => match self.close().await {
+                    Ok(None) => {}
+                    Ok(Some(end)) => return end,
+                    Err(error) => return End::Lost(error),
+                },
+                Ok(Some(end)) => return end,
+                Err(error) => return End::Lost(error),
+            }
+        }
+    }
+
+    async fn next(&mut self) -> Woken {
+        let speaking = async {
+            match self.speaking.as_mut() {
+                Some(call) => call.await,
+                None => std::future::pending().await,
+            }
+        };
+        let due = self.write_by.into_iter().chain(self.machine.deadline()).min();
+        let wait = due.map(|due| due.since(self.deps.clock.now()).duration().min(SLEEP_MAX));
+        tokio::select! { biased;
+            () = self.deps.tasks.soft().cancelled() => Woken::Stop,
+            mail = self.mailbox.recv() => Woken::Mail(mail),
+            input = speaking => {
+                self.speaking = None;
+                Woken::Input(input)
+            }
+            () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => {
+                Woken::Input(Input::DeadlinePassed)
+            }
+        }
+    }
+
+    async fn mail(&mut self, mail: Mail) -> Result<Option<End>, StoreError> {
+        match mail {
+            Mail::Tell(input) => self.step(input, None).await,
+            Mail::Ask(input, reply) => self.step(input, Some(reply)).await,
+            Mail::Look(reply) => {
+                // Whoever stopped looking has no use for it.
+                let _gone = reply.send(Box::new(self.machine.state().clone()));
+                Ok(None)
+            }
+        }
+    }
+
+    /// handle → append → publish → perform.
+    pub(super) async fn step(
+        &mut self,
+        input: Input,
+        reply: Option<oneshot::Sender<Result<(), Refusal>>>,
+    ) -> Result<Option<End>, StoreError> {
+        let now = self.deps.clock.now();
+        let granted = granted_slot(&input);
+        let mut step = match self.machine.handle(input, now) {
+            Ok(step) => step,
+            Err(refusal) => {
+                if let Some(slot) = granted {
+                    self.deps.tools.stop_seeking(&self.call_id(slot));
+                }
+                // What was decided before is what the refusal rests on.
+                if reply.is_some() {
+                    self.flush().await?;
+                }
+                answer(reply, Err(refusal));
+                return Ok(None);
+            }
+        };
+        self.seek(&mut step, now);
+        let may_wait = reply.is_none() && step.may_wait();
+        self.unwritten.extend(step.records);
+        if may_wait && self.write_by.is_none_or(|by| by > now) {
+            if !self.unwritten.is_empty() {
+                self.write_by.get_or_insert(now.after(LAZY_WAIT));
+            }
+            return Ok(None);
+        }
+        self.flush().await?;
+        answer(reply, Ok(()));
+        for effect in step.effects {
+            self.perform(effect);
+        }
+        Ok(self.end())
+    }
+
+    /// Seeks hosts before the step is made durable: where there is room at once, the offer needs no commit of its own.
+    pub(super) fn seek(&mut self, step: &mut Step, now: Timestamp) {
+        let mut at = 0;
+        while at < step.effects.len() {
+            let Effect::SeekHost { slot, tool } = &step.effects[at] else {
+                at += 1;
+                continue;
+            };
+            let (slot, tool) = (*slot, tool.clone());
+            step.effects.remove(at);
+            let input = match self.deps.tools.seek(&self.owner(), &self.call_id(slot), &tool) {
+                Seek::Queued => continue,
+                Seek::Granted(host) => Input::SlotGranted { slot, host },
+                Seek::Denied(message) => Input::SlotDenied { slot, message },
+            };
+            match self.machine.handle(input, now) {
+                Ok(more) => step.merge(more),
+                Err(_) => self.deps.tools.stop_seeking(&self.call_id(slot)),
+            }
+        }
+    }
+
+    /// Makes durable what was decided, then shows it.
+    pub(super) async fn flush(&mut self) -> Result<(), StoreError> {
+        self.write(None).await
+    }
+
+    /// As [`Self::flush`], with what the store needs to know of a new run.
+    pub(super) async fn write(&mut self, create: Option<CreateRun>) -> Result<(), StoreError> {
+        self.write_by = None;
+        let Some(first) = self.unwritten.first() else { return Ok(()) };
+        let (tenant, run) = self.place.key().clone();
+        let after = Seq(first.seq.0 - 1);
+        let records = std::mem::take(&mut self.unwritten);
+        self.deps
+            .store
+            .append(Append {
+                tenant,
+                run,
+                session: self.session.clone(),
+                epoch: self.epoch,
+                after,
+                records: records.clone(),
+                summary: summary(&self.machine, self.parks()),
+                create,
+            })
+            .await?;
+        self.history.extend(&records);
+        let records: Vec<Arc<Record>> = records.into_iter().map(Arc::new).collect();
+        self.feed.publish(&records);
+        let (tenant, run) = self.place.key();
+        for observer in &self.deps.observers {
+            for record in &records {
+                observer.event(tenant, run, &self.session, record);
+            }
+        }
+        Ok(())
+    }
+
+    /// One call each. What leads to an input comes back through the mailbox or as the model's answer.
+    pub(super) fn perform(&mut self, effect: Effect) {
+        let tools = &self.deps.tools;
+        match effect {
+            Effect::CallModel { model_call, attempt, last_entry } => {
+                let call = ModelCall {
+                    deps: self.deps.clone(),
+                    feed: self.feed.clone(),
+                    tenant: self.place.key().0.clone(),
+                    spec: self.machine.state().spec.clone(),
+                    model_call,
+                    attempt,
+                };
+                self.speaking = Some(Box::pin(call.prepare(&self.history, last_entry)));
+            }
+            Effect::StopModel { .. } => self.speaking = None,
+            Effect::SeekHost { .. } => unreachable!("hosts are sought before the step is written"),
+            Effect::StopSeeking { slot } => tools.stop_seeking(&self.call_id(slot)),
+            Effect::OfferCall(offer) => tools.offer(&self.owner(), &self.call_id(offer.slot), offer),
+            Effect::ReclaimCall(offer) => tools.reclaim(&self.owner(), &self.call_id(offer.slot), offer),
+            Effect::CancelCall { slot, attempt, reason } => {
+                tools.cancel(&self.call_id(slot), attempt, reason);
+            }
+        }
+    }
+
+    /// Whether this was the last step for now.
+    fn end(&self) -> Option<End> {
+        if matches!(self.machine.state().phase, Phase::Finished { .. }) {
+            return Some(End::Finished);
+        }
+        self.parks().then_some(End::Parked)
+    }
+
+    /// Whether nothing will happen until someone outside, or a distant time, moves the run.
+    pub(super) fn parks(&self) -> bool {
+        let state = self.machine.state();
+        match &state.phase {
+            Phase::Paused { .. } => true,
+            Phase::BackingOff { until, .. } => {
+                until.since(self.deps.clock.now()) > self.deps.options.park_after
+            }
+            Phase::Tools(_) => state.status().is_some_and(|status| status.is_interrupted()),
+            Phase::New
+            | Phase::Preparing
+            | Phase::ModelRunning(_)
+            | Phase::Observed { .. }
+            | Phase::Finished { .. } => false,
+        }
+    }
+
+    /// Takes no more mail, and sees to what has come by now. If that brings the run back to life, it opens again.
+    async fn close(&mut self) -> Result<Option<End>, StoreError> {
+        self.mailbox.close();
+        let mut end = Some(End::Parked);
+        while let Some(mail) = self.mailbox.recv().await {
+            end = match self.mail(mail).await? {
+                None if self.parks() => Some(End::Parked),
+                end => end,
+            };
+            if matches!(end, Some(End::Finished)) {
+                return Ok(end);
+            }
+        }
+        if end.is_none() {
+            let (mailbox, receiver) = Mailbox::new();
+            self.mailbox = receiver;
+            self.place.occupy(mailbox);
+        }
+        if let (Some(End::Parked), Some(at)) = (&end, self.machine.deadline()) {
+            self.wake.at(at);
+        }
+        Ok(end)
+    }
+
+    fn owner(&self) -> CallOwner {
+        CallOwner { tenant: self.place.key().0.clone(), session: self.session.clone() }
+    }
+
+    fn call_id(&self, slot: CallSlot) -> CallId {
+        self.machine.state().call_id(slot)
+    }
+}
+
+fn granted_slot(input: &Input) -> Option<CallSlot> {
+    if let Input::SlotGranted { slot, .. } = input { Some(*slot) } else { None }
+}
+
+fn answer(reply: Option<oneshot::Sender<Result<(), Refusal>>>, result: Result<(), Refusal>) {
+    if let Some(reply) = reply {
+        // Whoever asked may have gone; what was decided stands.
+        let _gone = reply.send(result);
+    }
+}
+
+/// What the run's row says.
+fn summary(machine: &Machine, parks: bool) -> RunSummary {
+    let state: &State = machine.state();
+    let completed = matches!(state.phase, Phase::Finished { outcome: Outcome::Completed });
+    RunSummary {
+        status: state.status().expect("a run that is written has started"),
+        wake_at: if parks { machine.deadline() } else { None },
+        error: if completed { None } else { state.last_error.clone() },
+        usage: state.usage,
+        iterations: state.iterations,
+        tool_calls: state.tool_calls,
+    }
+}

@@ -1,0 +1,123 @@
+//! News of calls, on their way to their runs.
+
+use agentloop_core::error::Refusal;
+use agentloop_core::id::{CallId, TenantId};
+use agentloop_core::run::input::Input;
+use agentloop_core::run::state::{CallState, State};
+use agentloop_core::tool::Digest;
+use async_trait::async_trait;
+
+use crate::engine::Engine;
+use crate::engine::error::EngineError;
+use crate::engine::feed::Progress;
+use crate::tool::{CallAnswer, CallNews, CallSink, Disposition, SinkUnavailable, Verdict};
+
+#[async_trait]
+impl CallSink for Engine {
+    async fn news(&self, tenant: &TenantId, call: &CallId, news: CallNews) {
+        let key = (tenant.clone(), call.run.clone());
+        let slot = call.slot;
+        let input = match news {
+            CallNews::Granted { host } => Input::SlotGranted { slot, host },
+            CallNews::Denied { message } => Input::SlotDenied { slot, message },
+            CallNews::Accepted { attempt, host } => Input::CallAccepted { slot, attempt, host },
+            CallNews::Checkpoint { attempt, checkpoint } => {
+                Input::CallCheckpoint { slot, attempt, checkpoint }
+            }
+            CallNews::Lost { attempt, message, ran } => Input::CallLost { slot, attempt, message, ran },
+            CallNews::Progress { attempt, message, fraction } => {
+                return self.show(&key, Progress::Call { slot, attempt, message, fraction });
+            }
+            CallNews::Output { attempt, chunk_seq, stderr, data } => {
+                return self.show(&key, Progress::Output { slot, attempt, chunk_seq, stderr, data });
+            }
+        };
+        if let Some(mailbox) = self.0.table.live(&key) {
+            // A task that ends meanwhile has let go of the call; its successor takes it up anew.
+            let _taken = mailbox.tell(input).await;
+        }
+    }
+
+    async fn finished(
+        &self,
+        tenant: &TenantId,
+        call: &CallId,
+        answer: CallAnswer,
+    ) -> Result<Verdict, SinkUnavailable> {
+        let key = (tenant.clone(), call.run.clone());
+        let input = || Input::CallFinished {
+            slot: call.slot,
+            attempt: answer.attempt,
+            lease: Digest::claimed(answer.lease.clone()),
+            host: answer.host.clone(),
+            outcome: answer.outcome.clone(),
+        };
+        match self.ask(&key, input).await {
+            Ok(()) => Ok(Verdict::Recorded),
+            Err(EngineError::RunNotFound) => Ok(Verdict::Unknown),
+            Err(EngineError::Refused(refusal)) => Ok(verdict(&refusal)),
+            Err(error) => {
+                tracing::warn!(call.id = %call, %error, "a result cannot be recorded now");
+                Err(SinkUnavailable)
+            }
+        }
+    }
+
+    async fn disposition(
+        &self,
+        tenant: &TenantId,
+        call: &CallId,
+        attempt: u32,
+        lease: &str,
+    ) -> Result<Disposition, SinkUnavailable> {
+        let key = (tenant.clone(), call.run.clone());
+        match self.look(&key).await {
+            Ok(state) => Ok(dispose(&state, call, attempt, lease)),
+            Err(EngineError::RunNotFound) => Ok(Disposition::Stop),
+            Err(error) => {
+                tracing::warn!(call.id = %call, %error, "cannot say what a host is to do with a call");
+                Err(SinkUnavailable)
+            }
+        }
+    }
+}
+
+impl Engine {
+    fn show(&self, key: &crate::engine::feed::RunKey, what: Progress) {
+        let deps = self.deps();
+        deps.feeds.of(key, deps.options.subscriber_buffer).show(deps.clock.now(), what);
+    }
+}
+
+fn verdict(refusal: &Refusal) -> Verdict {
+    match refusal {
+        Refusal::DuplicateResult => Verdict::Duplicate,
+        Refusal::UnknownCall => Verdict::Unknown,
+        Refusal::StaleAttempt
+        | Refusal::WrongPhase(_)
+        | Refusal::StaleModelCall
+        | Refusal::UnknownRequest
+        | Refusal::AlreadyResolved(_)
+        | Refusal::DigestMismatch
+        | Refusal::NotADecision => Verdict::Stale,
+    }
+}
+
+fn dispose(state: &State, call: &CallId, attempt: u32, lease: &str) -> Disposition {
+    if state.lease(call.slot, attempt).as_str() != lease {
+        return Disposition::Stop;
+    }
+    match state.call(call.slot) {
+        Some(open) if open.attempt != attempt => Disposition::Stop,
+        Some(open) => match open.state {
+            CallState::Settled => Disposition::AlreadyRecorded,
+            CallState::Offered { .. } | CallState::Accepted { .. } | CallState::InDoubt { .. } => {
+                Disposition::Continue
+            }
+            CallState::Ready { .. } => Disposition::Continue,
+            CallState::Proposed | CallState::AwaitingApproval { .. } => Disposition::Stop,
+        },
+        None if state.settled.get(&call.slot) == Some(&attempt) => Disposition::AlreadyRecorded,
+        None => Disposition::Stop,
+    }
+}

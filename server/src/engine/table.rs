@@ -1,0 +1,147 @@
+//! Which runs live here: each has one task and one mailbox. A run that waits for someone has neither.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use agentloop_core::error::Refusal;
+use agentloop_core::run::input::Input;
+use agentloop_core::run::state::State;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::engine::feed::RunKey;
+
+/// Inputs that wait for a run's task.
+const MAILBOX: usize = 256;
+
+/// What a run's task is told from outside.
+pub(super) enum Mail {
+    /// Something happened; nobody waits for an answer.
+    Tell(Input),
+    /// Something happened; the answer comes when what it led to is durable.
+    Ask(Input, oneshot::Sender<Result<(), Refusal>>),
+    /// Someone wants to look.
+    Look(oneshot::Sender<Box<State>>),
+}
+
+/// A run's mailbox. The task that empties it may have ended: then it is closed.
+#[derive(Clone)]
+pub(super) struct Mailbox(mpsc::Sender<Mail>);
+
+impl Mailbox {
+    pub(super) fn new() -> (Self, mpsc::Receiver<Mail>) {
+        let (sender, receiver) = mpsc::channel(MAILBOX);
+        (Self(sender), receiver)
+    }
+
+    /// `None`: the task has ended, and the input was not taken.
+    pub(super) async fn ask(&self, input: Input) -> Option<Result<(), Refusal>> {
+        let (reply, answer) = oneshot::channel();
+        self.0.send(Mail::Ask(input, reply)).await.ok()?;
+        answer.await.ok()
+    }
+
+    /// `None`: the task has ended.
+    pub(super) async fn look(&self) -> Option<Box<State>> {
+        let (reply, answer) = oneshot::channel();
+        self.0.send(Mail::Look(reply)).await.ok()?;
+        answer.await.ok()
+    }
+
+    /// `false`: the task has ended, and the input was not taken.
+    pub(super) async fn tell(&self, input: Input) -> bool {
+        self.0.send(Mail::Tell(input)).await.is_ok()
+    }
+}
+
+enum Slot {
+    /// Someone is bringing the run up; the receiver ends when that is over.
+    Opening(watch::Receiver<()>),
+    /// Its task runs; the receiver ends when it has ended.
+    Live(Mailbox, watch::Receiver<()>),
+}
+
+/// The live runs.
+#[derive(Clone, Default)]
+pub(super) struct Table(Arc<Mutex<HashMap<RunKey, Slot>>>);
+
+/// What there is of a run.
+pub(super) enum Found {
+    /// A task.
+    Live,
+    /// Nothing; whoever holds this is the only one to change that.
+    Vacant(Vacancy),
+}
+
+/// The right to bring a run up. Dropped, it gives the place free; so does the end of the task that holds it.
+pub(super) struct Vacancy {
+    table: Table,
+    key: RunKey,
+    /// Dropped with the vacancy, which wakes those who wait.
+    _over: watch::Sender<()>,
+}
+
+impl Table {
+    /// The run's task, or the right to make one; waits while someone else is at it.
+    pub(super) async fn find(&self, key: &RunKey) -> Found {
+        loop {
+            let mut wait = match self.enter(key) {
+                Ok(found) => return found,
+                Err(wait) => wait,
+            };
+            // It only ever ends.
+            let _ended = wait.changed().await;
+        }
+    }
+
+    /// The run's task, if it has one now.
+    pub(super) fn live(&self, key: &RunKey) -> Option<Mailbox> {
+        match self.slots().get(key) {
+            Some(Slot::Live(mailbox, _)) => Some(mailbox.clone()),
+            Some(Slot::Opening(_)) | None => None,
+        }
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.slots().len()
+    }
+
+    fn enter(&self, key: &RunKey) -> Result<Found, watch::Receiver<()>> {
+        let mut slots = self.slots();
+        match slots.get(key) {
+            Some(Slot::Live(mailbox, _)) if !mailbox.0.is_closed() => Ok(Found::Live),
+            Some(Slot::Live(_, over) | Slot::Opening(over)) => Err(over.clone()),
+            None => {
+                let (sender, over) = watch::channel(());
+                slots.insert(key.clone(), Slot::Opening(over));
+                Ok(Found::Vacant(Vacancy { table: self.clone(), key: key.clone(), _over: sender }))
+            }
+        }
+    }
+
+    fn slots(&self) -> std::sync::MutexGuard<'_, HashMap<RunKey, Slot>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Vacancy {
+    /// The run that it is for.
+    pub(super) fn key(&self) -> &RunKey {
+        &self.key
+    }
+
+    /// Puts a task's mailbox in the place, in place of an earlier one of the same task.
+    pub(super) fn occupy(&self, mailbox: Mailbox) {
+        let mut slots = self.table.slots();
+        if let Some(slot) = slots.get_mut(&self.key) {
+            let (Slot::Opening(over) | Slot::Live(_, over)) = slot;
+            *slot = Slot::Live(mailbox, over.clone());
+        }
+    }
+}
+
+impl Drop for Vacancy {
+    fn drop(&mut self) {
+        self.table.slots().remove(&self.key);
+    }
+}

@@ -1,0 +1,285 @@
+//! Service AgentLoop: convert, ask the engine, convert.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use agentloop_core::id::{RequestId, RunId, Seq, SessionId, TenantId};
+use agentloop_core::run::input::AbortCause;
+use agentloop_core::tool::Digest;
+use agentloop_proto::v1 as wire;
+use agentloop_proto::v1::agent_loop_server::AgentLoop;
+use futures_util::{Stream, StreamExt as _};
+use tonic::{Request, Response, Status};
+
+use super::convert::event::{Dresser, is_shown};
+use super::convert::input::{Agents, agent_name, start_request};
+use super::convert::{human, run, short};
+use super::disconnect::AbortOnDrop;
+use super::page::{page_request, tenant};
+use super::status::{Violations, agent_not_found, model_not_configured, not_implemented};
+use crate::engine::error::EngineError;
+use crate::engine::feed::Shown;
+use crate::engine::{Engine, Started};
+use crate::model::Models;
+use crate::store::{RequestFilter, RunFilter};
+
+/// The service.
+pub struct AgentLoopService {
+    engine: Engine,
+    models: Arc<dyn Models>,
+    agents: Arc<Agents>,
+}
+
+type EventStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+impl AgentLoopService {
+    /// Over an engine, with these agents.
+    pub fn new(engine: Engine, models: Arc<dyn Models>, agents: Arc<Agents>) -> Self {
+        Self { engine, models, agents }
+    }
+
+    /// Starts or joins the run, and arms what a disconnect leads to.
+    async fn start(
+        &self,
+        tenant: &TenantId,
+        input: Option<wire::RunInput>,
+    ) -> Result<(Started, Option<AbortOnDrop>), Status> {
+        let input = input.ok_or_else(|| Violations::single("input", "is required"))?;
+        let cancel = input.on_disconnect() == wire::DisconnectPolicy::Cancel;
+        let name = agent_name(&input);
+        let agent = self.agents.get(name).ok_or_else(|| {
+            let names: Vec<&str> = self.agents.keys().map(String::as_str).collect();
+            agent_not_found(name, &names.join(", "))
+        })?;
+        let request = start_request(tenant.clone(), agent, input)?;
+        self.models.resolve(&request.spec.model).map_err(|error| model_not_configured(error.to_string()))?;
+        let started = self.engine.start(request).await?;
+        let guard =
+            cancel.then(|| AbortOnDrop::new(self.engine.clone(), tenant.clone(), started.run.clone()));
+        Ok((started, guard))
+    }
+
+    async fn events<T: Send + 'static>(
+        &self,
+        tenant: &TenantId,
+        run: &RunId,
+        after: u64,
+        durable_only: bool,
+        guard: Option<AbortOnDrop>,
+        wrap: fn(wire::RunEvent) -> T,
+    ) -> Result<EventStream<T>, Status> {
+        let subscription = self.engine.subscribe(tenant, run, Seq(after)).await?;
+        let dresser = Dresser::new(run.clone(), subscription.session);
+        let wanted =
+            move |shown: &Shown| is_shown(shown) && (!durable_only || matches!(shown, Shown::Durable(_)));
+        let mut guard = guard;
+        let events = subscription.events.filter_map(move |item| {
+            let item = match item {
+                Ok(shown) if !wanted(&shown) => None,
+                Ok(shown) => {
+                    let event = dresser.event(&shown);
+                    if matches!(event.event, Some(wire::run_event::Event::RunFinished(_))) {
+                        guard.iter_mut().for_each(AbortOnDrop::disarm);
+                    }
+                    Some(Ok(wrap(event)))
+                }
+                Err(error) => Some(Err(Status::from(error))),
+            };
+            std::future::ready(item)
+        });
+        Ok(Box::pin(events))
+    }
+
+    async fn request(&self, tenant: &TenantId, request: &RequestId) -> Result<wire::HumanRequest, Status> {
+        let row = self.engine.store().request(tenant, request).await?.ok_or(EngineError::RequestNotFound)?;
+        Ok(human::request(&row.run, &row.session, &row.question, row.answer.as_ref()))
+    }
+}
+
+/// An id that a request must have.
+pub(super) fn required<T, E: std::fmt::Display>(
+    field: &str,
+    text: String,
+    parse: impl FnOnce(String) -> Result<T, E>,
+) -> Result<T, Status> {
+    if text.is_empty() {
+        return Err(Violations::single(field, "is required"));
+    }
+    parse(text).map_err(|problem| Violations::single(field, problem.to_string()))
+}
+
+/// An id that a request may have.
+pub(super) fn optional<T, E: std::fmt::Display>(
+    field: &str,
+    text: String,
+    parse: impl FnOnce(String) -> Result<T, E>,
+) -> Result<Option<T>, Status> {
+    if text.is_empty() { Ok(None) } else { required(field, text, parse).map(Some) }
+}
+
+#[tonic::async_trait]
+impl AgentLoop for AgentLoopService {
+    async fn run(&self, request: Request<wire::RunRequest>) -> Result<Response<wire::RunResponse>, Status> {
+        let tenant = tenant(&request);
+        let (started, mut guard) = self.start(&tenant, request.into_inner().input).await?;
+        let view = self.engine.wait(&tenant, &started.run).await?;
+        guard.iter_mut().for_each(AbortOnDrop::disarm);
+        Ok(Response::new(wire::RunResponse { result: Some(run::result(&view)) }))
+    }
+
+    type RunStreamStream = EventStream<wire::RunStreamResponse>;
+
+    async fn run_stream(
+        &self,
+        request: Request<wire::RunStreamRequest>,
+    ) -> Result<Response<Self::RunStreamStream>, Status> {
+        let tenant = tenant(&request);
+        let wire::RunStreamRequest { input, after_seq } = request.into_inner();
+        let (started, guard) = self.start(&tenant, input).await?;
+        let wrap = |event| wire::RunStreamResponse { event: Some(event) };
+        let events = self.events(&tenant, &started.run, after_seq, false, guard, wrap).await?;
+        Ok(Response::new(events))
+    }
+
+    type SubscribeStream = EventStream<wire::SubscribeResponse>;
+
+    async fn subscribe(
+        &self,
+        request: Request<wire::SubscribeRequest>,
+    ) -> Result<Response<Self::SubscribeStream>, Status> {
+        let tenant = tenant(&request);
+        let wire::SubscribeRequest { run_id, after_seq, durable_only } = request.into_inner();
+        let run = required("run_id", run_id, RunId::parse)?;
+        let wrap = |event| wire::SubscribeResponse { event: Some(event) };
+        Ok(Response::new(self.events(&tenant, &run, after_seq, durable_only, None, wrap).await?))
+    }
+
+    async fn abort(
+        &self,
+        request: Request<wire::AbortRequest>,
+    ) -> Result<Response<wire::AbortResponse>, Status> {
+        use wire::abort_request::Target;
+        let tenant = tenant(&request);
+        let wire::AbortRequest { target, reason } = request.into_inner();
+        let reason = short(reason).map_err(|problem| Violations::single("reason", problem))?;
+        let run = match target {
+            None => return Err(Violations::single("target", "run_id or session_id is required")),
+            Some(Target::RunId(run)) => {
+                let run = required("run_id", run, RunId::parse)?;
+                self.engine.abort(&tenant, &run, AbortCause::Caller, &reason).await?;
+                Some(run)
+            }
+            Some(Target::SessionId(session)) => {
+                let session = required("session_id", session, SessionId::parse)?;
+                self.engine.abort_session(&tenant, &session, &reason).await?
+            }
+        };
+        let Some(run) = run else { return Ok(Response::new(wire::AbortResponse::default())) };
+        let view = self.engine.view(&tenant, &run).await?;
+        let status = view.state.status().map_or(wire::RunStatus::Unspecified, run::run_status);
+        Ok(Response::new(wire::AbortResponse { run_id: run.to_string(), status: status.into() }))
+    }
+
+    async fn submit_approval(
+        &self,
+        request: Request<wire::SubmitApprovalRequest>,
+    ) -> Result<Response<wire::SubmitApprovalResponse>, Status> {
+        let tenant = tenant(&request);
+        let message = request.into_inner();
+        match message.remember() {
+            wire::RememberScope::Unspecified | wire::RememberScope::Once => {}
+            wire::RememberScope::Run | wire::RememberScope::Session | wire::RememberScope::Rule => {
+                return Err(not_implemented("remember but ONCE"));
+            }
+        }
+        let request = required("request_id", message.request_id, RequestId::parse)?;
+        let decision = human::decision(message.decision)
+            .map_err(|(field, problem)| Violations::single(field, problem))?;
+        let by = short(message.decided_by).map_err(|problem| Violations::single("decided_by", problem))?;
+        let digest = (!message.digest.is_empty()).then(|| Digest::claimed(message.digest));
+        self.engine.decide(&tenant, &request, decision, digest, &by).await?;
+        let request = self.request(&tenant, &request).await?;
+        Ok(Response::new(wire::SubmitApprovalResponse { request: Some(request) }))
+    }
+
+    async fn submit_input(
+        &self,
+        _request: Request<wire::SubmitInputRequest>,
+    ) -> Result<Response<wire::SubmitInputResponse>, Status> {
+        Err(not_implemented("SubmitInput"))
+    }
+
+    async fn step(
+        &self,
+        _request: Request<wire::StepRequest>,
+    ) -> Result<Response<wire::StepResponse>, Status> {
+        Err(not_implemented("Step"))
+    }
+
+    async fn get_run(
+        &self,
+        request: Request<wire::GetRunRequest>,
+    ) -> Result<Response<wire::GetRunResponse>, Status> {
+        let tenant = tenant(&request);
+        let run = required("run_id", request.into_inner().run_id, RunId::parse)?;
+        let view = self.engine.view(&tenant, &run).await?;
+        Ok(Response::new(wire::GetRunResponse { run: Some(run::view(&view)) }))
+    }
+
+    async fn list_runs(
+        &self,
+        request: Request<wire::ListRunsRequest>,
+    ) -> Result<Response<wire::ListRunsResponse>, Status> {
+        let tenant = tenant(&request);
+        let message = request.into_inner();
+        let session = optional("session_id", message.session_id, SessionId::parse)?;
+        let mut bad = Violations::default();
+        let statuses = message.statuses.iter().enumerate().filter_map(|(at, status)| {
+            let known = run::status_of(*status).ok_or("is not a status");
+            bad.take(&format!("statuses[{at}]"), known)
+        });
+        let statuses = statuses.collect();
+        bad.check()?;
+        let page = page_request(message.page_size, message.page_token)?;
+        let page = self.engine.store().runs(&tenant, RunFilter { session, statuses }, page).await?;
+        Ok(Response::new(wire::ListRunsResponse {
+            runs: page.rows.iter().map(run::row).collect(),
+            next_page_token: page.next.unwrap_or_default(),
+        }))
+    }
+
+    async fn list_pending(
+        &self,
+        request: Request<wire::ListPendingRequest>,
+    ) -> Result<Response<wire::ListPendingResponse>, Status> {
+        let tenant = tenant(&request);
+        let message = request.into_inner();
+        let filter = RequestFilter {
+            session: optional("session_id", message.session_id, SessionId::parse)?,
+            run: optional("run_id", message.run_id, RunId::parse)?,
+        };
+        let page = page_request(message.page_size, message.page_token)?;
+        let page = self.engine.store().pending(&tenant, filter, page).await?;
+        let requests = page.rows.iter();
+        Ok(Response::new(wire::ListPendingResponse {
+            requests: requests
+                .map(|row| human::request(&row.run, &row.session, &row.question, row.answer.as_ref()))
+                .collect(),
+            next_page_token: page.next.unwrap_or_default(),
+        }))
+    }
+
+    async fn resume_run(
+        &self,
+        request: Request<wire::ResumeRunRequest>,
+    ) -> Result<Response<wire::ResumeRunResponse>, Status> {
+        let tenant = tenant(&request);
+        let message = request.into_inner();
+        let run = required("run_id", message.run_id, RunId::parse)?;
+        let request = required("request_id", message.request_id, RequestId::parse)?;
+        let by = short(message.resumed_by).map_err(|problem| Violations::single("resumed_by", problem))?;
+        self.engine.resume(&tenant, &run, request.as_str(), &by).await?;
+        let view = self.engine.view(&tenant, &run).await?;
+        Ok(Response::new(wire::ResumeRunResponse { run: Some(run::view(&view)) }))
+    }
+}

@@ -1,0 +1,369 @@
+//! Events.
+
+use agentloop_core::context::build::is_cut;
+use agentloop_core::delta::Delta;
+use agentloop_core::id::{CallSlot, RunId, SessionId};
+use agentloop_core::run::apply::result_of;
+use agentloop_core::run::event::{AfterAttempt, Event, Observation, Outcome, Ran, Record, Totals};
+use agentloop_core::run::status::{RunError, RunStatus};
+use agentloop_core::run::view::{LoopPhase, ProcessState, loops};
+use agentloop_core::tool::EffectClass;
+use agentloop_proto::v1 as wire;
+use wire::run_event::Event as Wire;
+
+use super::human;
+use super::message::{call_id, finish_reason, message, tool_result, usage};
+use super::run::{run_error, run_status};
+use super::{duration, timestamp};
+use crate::engine::feed::{Progress, Shown, Transient};
+
+/// Dresses the events of one run.
+#[derive(Debug, Clone)]
+pub struct Dresser {
+    run: RunId,
+    session: SessionId,
+}
+
+impl Dresser {
+    /// For a run and its session.
+    #[must_use]
+    pub fn new(run: RunId, session: SessionId) -> Self {
+        Self { run, session }
+    }
+
+    /// As callers see it.
+    #[must_use]
+    pub fn event(&self, shown: &Shown) -> wire::RunEvent {
+        match shown {
+            Shown::Durable(record) => self.durable(record),
+            Shown::Transient(transient) => self.transient(transient),
+        }
+    }
+
+    fn durable(&self, record: &Record) -> wire::RunEvent {
+        let (phase, process) = loops(&record.event, record.status);
+        wire::RunEvent {
+            seq: record.seq.0,
+            run_id: self.run.to_string(),
+            session_id: self.session.to_string(),
+            turn_id: turn_of(&record.event).map(|turn| self.turn_id(turn)).unwrap_or_default(),
+            at: Some(timestamp(record.at)),
+            status: run_status(record.status).into(),
+            phase: loop_phase(phase).into(),
+            process: process_state(process).into(),
+            event: Some(self.dress(record)),
+        }
+    }
+
+    fn turn_id(&self, turn: u32) -> String {
+        format!("{}.{turn}", self.run)
+    }
+
+    fn call_id(&self, slot: CallSlot) -> String {
+        call_id(&self.run, slot)
+    }
+
+    fn dress(&self, record: &Record) -> Wire {
+        match &record.event {
+            Event::Started { spec, .. } => Wire::RunStarted(wire::RunStarted {
+                agent: spec.agent.clone(),
+                model: spec.model.clone(),
+                max_iterations: spec.limits.max_iterations,
+                labels: spec.labels.clone(),
+            }),
+            Event::InputAdded { entry, message: input } => Wire::InputMessage(wire::InputMessage {
+                entry_no: entry.0,
+                message: Some(message(&self.run, input)),
+            }),
+            Event::ModelCallStarted { model_call, attempt, last_entry, .. } => {
+                Wire::ModelCallStarted(wire::ModelCallStarted {
+                    model_call: *model_call,
+                    attempt: *attempt,
+                    last_entry_no: last_entry.0,
+                })
+            }
+            Event::ModelCallFailed { model_call, attempt, error, retry_at } => {
+                Wire::ModelCallFailed(wire::ModelCallFailed {
+                    model_call: *model_call,
+                    attempt: *attempt,
+                    error: Some(run_error(error)),
+                    retry_at: retry_at.map(timestamp),
+                })
+            }
+            Event::AssistantMessage { .. } => self.assistant(&record.event),
+            Event::CallProposed { slot, tool, effect, needs_approval, .. } => {
+                Wire::ToolCallProposed(wire::ToolCallProposed {
+                    call_id: self.call_id(*slot),
+                    tool: tool.clone(),
+                    effect: effect_class(*effect).into(),
+                    requires_approval: *needs_approval,
+                })
+            }
+            Event::CallOffered { slot, tool, attempt, host } => {
+                Wire::ToolCallOffered(wire::ToolCallOffered {
+                    call_id: self.call_id(*slot),
+                    tool: tool.clone(),
+                    attempt: *attempt,
+                    host_id: host.to_string(),
+                })
+            }
+            Event::CallAccepted { slot, attempt, host } => Wire::ToolCallAccepted(wire::ToolCallAccepted {
+                call_id: self.call_id(*slot),
+                attempt: *attempt,
+                host_id: host.to_string(),
+            }),
+            Event::CallCheckpoint { slot, attempt, checkpoint } => {
+                Wire::ToolCallCheckpoint(wire::ToolCallCheckpoint {
+                    call_id: self.call_id(*slot),
+                    attempt: *attempt,
+                    checkpoint: checkpoint.clone(),
+                })
+            }
+            Event::CallAttemptFailed { slot, attempt, message, ran, then } => {
+                Wire::ToolCallAttemptFailed(wire::ToolCallAttemptFailed {
+                    call_id: self.call_id(*slot),
+                    attempt: *attempt,
+                    message: message.clone(),
+                    effect: attempt_effect(*ran).into(),
+                    state: after_attempt(*then).into(),
+                    retry_at: match then {
+                        AfterAttempt::Retry { at } => at.map(timestamp),
+                        AfterAttempt::InDoubt | AfterAttempt::Settle => None,
+                    },
+                })
+            }
+            Event::CallSettled { entry, attempt, host, message, duration: took, .. } => {
+                Wire::ToolCallResult(wire::ToolCallResult {
+                    entry_no: entry.0,
+                    attempt: *attempt,
+                    host_id: host.as_ref().map(ToString::to_string).unwrap_or_default(),
+                    result: result_of(message).map(|result| tool_result(&self.run, result)),
+                    duration: Some(duration(*took)),
+                    truncated: is_cut(message),
+                })
+            }
+            Event::HumanRequested { question } => Wire::HumanRequested(wire::HumanRequested {
+                request: Some(human::request(&self.run, &self.session, question, None)),
+            }),
+            Event::HumanResolved { request, slot, answer } => Wire::HumanResolved(wire::HumanResolved {
+                request_id: request.to_string(),
+                call_id: self.call_id(*slot),
+                answer: Some(human::answer(answer)),
+            }),
+            Event::Paused { error } => Wire::RunPaused(wire::RunPaused { error: Some(run_error(error)) }),
+            Event::Resumed { by, .. } => Wire::RunResumed(wire::RunResumed { resumed_by: by.clone() }),
+            Event::Finished { outcome, error, totals } => {
+                Wire::RunFinished(finished(*outcome, error.as_ref(), totals))
+            }
+        }
+    }
+
+    fn assistant(&self, event: &Event) -> Wire {
+        let Event::AssistantMessage {
+            model_call,
+            attempt,
+            entry,
+            message: said,
+            finish,
+            usage: tokens,
+            first_token,
+            duration: took,
+            tools,
+            decision,
+        } = event
+        else {
+            unreachable!("only called for this kind")
+        };
+        Wire::AssistantMessage(wire::AssistantMessage {
+            model_call: *model_call,
+            attempt: *attempt,
+            entry_no: entry.0,
+            message: Some(message(&self.run, said)),
+            finish_reason: finish_reason(finish).into(),
+            usage: Some(usage(*tokens)),
+            time_to_first_token: Some(duration(*first_token)),
+            duration: Some(duration(*took)),
+            decision: match decision {
+                Observation::Continue => wire::ObserveDecision::Continue,
+                Observation::Compact => wire::ObserveDecision::Compact,
+                Observation::Stop => wire::ObserveDecision::Stop,
+            }
+            .into(),
+            tools_digest: tools.to_string(),
+        })
+    }
+
+    fn transient(&self, transient: &Transient) -> wire::RunEvent {
+        let (turn, status, process, event) = match &transient.what {
+            Progress::Delta { call, delta_seq, delta } => (
+                call.0,
+                RunStatus::ModelRunning,
+                ProcessState::Streaming,
+                model_delta(*call, *delta_seq, delta),
+            ),
+            Progress::Partial { call, delta_seq, message: so_far } => {
+                let partial = Wire::PartialMessage(wire::PartialMessage {
+                    model_call: call.0,
+                    attempt: call.1,
+                    delta_seq: *delta_seq,
+                    message: Some(message(&self.run, so_far)),
+                });
+                (call.0, RunStatus::ModelRunning, ProcessState::Streaming, partial)
+            }
+            Progress::Call { slot, attempt, message, fraction } => {
+                let progress = Wire::ToolCallProgress(wire::ToolCallProgress {
+                    call_id: self.call_id(*slot),
+                    attempt: *attempt,
+                    message: message.clone(),
+                    fraction: *fraction,
+                });
+                (slot.0, RunStatus::ToolRunning, ProcessState::ToolExecuting, progress)
+            }
+            Progress::Output { slot, attempt, chunk_seq, stderr, data } => {
+                let stream = if *stderr { wire::OutputStream::Stderr } else { wire::OutputStream::Stdout };
+                let output = Wire::ToolCallOutput(wire::ToolCallOutput {
+                    call_id: self.call_id(*slot),
+                    attempt: *attempt,
+                    chunk_seq: *chunk_seq,
+                    stream: stream.into(),
+                    data: data.clone(),
+                });
+                (slot.0, RunStatus::ToolRunning, ProcessState::ToolExecuting, output)
+            }
+        };
+        wire::RunEvent {
+            seq: 0,
+            run_id: self.run.to_string(),
+            session_id: self.session.to_string(),
+            turn_id: self.turn_id(turn),
+            at: Some(timestamp(transient.at)),
+            status: run_status(status).into(),
+            phase: wire::LoopPhase::Executing.into(),
+            process: process_state(process).into(),
+            event: Some(event),
+        }
+    }
+}
+
+/// Whether callers are shown it: bookkeeping of the assembler is not.
+#[must_use]
+pub fn is_shown(shown: &Shown) -> bool {
+    match shown {
+        Shown::Durable(_) => true,
+        Shown::Transient(transient) => !matches!(
+            transient.what,
+            Progress::Delta {
+                delta: Delta::Usage(_) | Delta::Finish { .. } | Delta::ReasoningEnd { .. },
+                ..
+            }
+        ),
+    }
+}
+
+fn turn_of(event: &Event) -> Option<u32> {
+    match event {
+        Event::ModelCallStarted { model_call, .. }
+        | Event::ModelCallFailed { model_call, .. }
+        | Event::AssistantMessage { model_call, .. } => Some(*model_call),
+        Event::CallProposed { slot, .. }
+        | Event::CallOffered { slot, .. }
+        | Event::CallAccepted { slot, .. }
+        | Event::CallCheckpoint { slot, .. }
+        | Event::CallAttemptFailed { slot, .. }
+        | Event::CallSettled { slot, .. }
+        | Event::HumanResolved { slot, .. } => Some(slot.0),
+        Event::HumanRequested { question } => Some(question.slot.0),
+        Event::Started { .. }
+        | Event::InputAdded { .. }
+        | Event::Paused { .. }
+        | Event::Resumed { .. }
+        | Event::Finished { .. } => None,
+    }
+}
+
+fn model_delta((model_call, attempt): (u32, u32), delta_seq: u64, delta: &Delta) -> Wire {
+    use wire::model_delta::Delta as Piece;
+    let call = |index: u32, name: &str, fragment: &str| {
+        Piece::ToolCall(wire::ToolCallDelta {
+            index,
+            name: name.to_owned(),
+            arguments_fragment: fragment.to_owned(),
+        })
+    };
+    let piece = match delta {
+        Delta::Text { text } => Some(Piece::Text(text.clone())),
+        Delta::Reasoning { text } => Some(Piece::Reasoning(text.clone())),
+        Delta::ToolCallStart { index, name, .. } => Some(call(*index, name, "")),
+        Delta::ToolCallArguments { index, fragment } => Some(call(*index, "", fragment)),
+        Delta::ReasoningEnd { .. } | Delta::Usage(_) | Delta::Finish { .. } => None,
+    };
+    Wire::ModelDelta(wire::ModelDelta { model_call, attempt, delta_seq, delta: piece })
+}
+
+fn finished(outcome: Outcome, error: Option<&RunError>, totals: &Totals) -> wire::RunFinished {
+    let (status, final_entry_no) = match outcome {
+        Outcome::Completed => (RunStatus::Completed, totals.last_entry.0),
+        Outcome::Failed => (RunStatus::Failed, 0),
+        Outcome::Aborted => (RunStatus::Aborted, 0),
+    };
+    wire::RunFinished {
+        status: run_status(status).into(),
+        final_entry_no,
+        error: error.map(run_error),
+        usage: Some(usage(totals.usage)),
+        iterations: totals.iterations,
+        tool_calls: totals.tool_calls,
+        duration: Some(duration(totals.duration)),
+    }
+}
+
+fn after_attempt(then: AfterAttempt) -> wire::ToolCallState {
+    match then {
+        AfterAttempt::Retry { .. } => wire::ToolCallState::Ready,
+        AfterAttempt::InDoubt => wire::ToolCallState::InDoubt,
+        AfterAttempt::Settle => wire::ToolCallState::Settled,
+    }
+}
+
+fn attempt_effect(ran: Ran) -> wire::AttemptEffect {
+    match ran {
+        Ran::No => wire::AttemptEffect::None,
+        Ran::Maybe => wire::AttemptEffect::Maybe,
+        Ran::Yes => wire::AttemptEffect::Done,
+    }
+}
+
+/// What running a tool twice means.
+#[must_use]
+pub fn effect_class(class: EffectClass) -> wire::EffectClass {
+    match class {
+        EffectClass::ReadOnly => wire::EffectClass::ReadOnly,
+        EffectClass::Idempotent => wire::EffectClass::Idempotent,
+        EffectClass::Keyed => wire::EffectClass::Keyed,
+        EffectClass::Unsafe => wire::EffectClass::Unsafe,
+    }
+}
+
+fn loop_phase(phase: LoopPhase) -> wire::LoopPhase {
+    match phase {
+        LoopPhase::Init => wire::LoopPhase::Init,
+        LoopPhase::Planning => wire::LoopPhase::Planning,
+        LoopPhase::Executing => wire::LoopPhase::Executing,
+        LoopPhase::Observing => wire::LoopPhase::Observing,
+        LoopPhase::Compacting => wire::LoopPhase::Compacting,
+        LoopPhase::Completed => wire::LoopPhase::Completed,
+        LoopPhase::Failed => wire::LoopPhase::Failed,
+    }
+}
+
+fn process_state(state: ProcessState) -> wire::ProcessState {
+    match state {
+        ProcessState::Idle => wire::ProcessState::Idle,
+        ProcessState::Calling => wire::ProcessState::Calling,
+        ProcessState::Streaming => wire::ProcessState::Streaming,
+        ProcessState::ToolExecuting => wire::ProcessState::ToolExecuting,
+        ProcessState::Retrying => wire::ProcessState::Retrying,
+        ProcessState::Success => wire::ProcessState::Success,
+        ProcessState::Error => wire::ProcessState::Error,
+    }
+}

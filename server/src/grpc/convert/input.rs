@@ -1,0 +1,312 @@
+//! What a caller wants to run: every field checked, every violation reported.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use agentloop_core::agent::{
+    LoopLimits, ModelOptions, ReasoningEffort, ResponseSchema, RetryPolicy, RunSpec, ToolChoice, ToolPolicy,
+};
+use agentloop_core::id::{RunId, SessionId, TenantId};
+use agentloop_core::limits::{INPUT_MESSAGES_MAX, LABELS_MAX, SHORT_TEXT_BYTES_MAX, TOOL_NAME_BYTES_MAX};
+use agentloop_core::message::{Message, Role, SharedMessage};
+use agentloop_core::time::Millis;
+use agentloop_core::tool::Digest;
+use agentloop_proto::v1 as wire;
+use prost::Message as _;
+use tonic::Status;
+
+use super::message::input_message;
+use super::{json_object, millis};
+use crate::engine::StartRequest;
+use crate::grpc::status::{Violations, not_implemented};
+
+/// A system prompt from outside, in bytes.
+const SYSTEM_PROMPT_BYTES_MAX: usize = 1024 * 1024;
+/// Names in any list of tools.
+const TOOL_NAMES_MAX: usize = 1_024;
+/// Texts that end an answer.
+const STOP_MAX: usize = 8;
+
+/// The agents that a caller may name.
+pub type Agents = BTreeMap<String, RunSpec>;
+
+/// The configured agent that is meant.
+#[must_use]
+pub fn agent_name(input: &wire::RunInput) -> &str {
+    input.agent.as_deref().unwrap_or("default")
+}
+
+/// What to start: the agent's configuration with the caller's changes.
+///
+/// # Errors
+/// INVALID_ARGUMENT with every violation; UNIMPLEMENTED for what this version does not have.
+pub fn start_request(
+    tenant: TenantId,
+    agent: &RunSpec,
+    input: wire::RunInput,
+) -> Result<StartRequest, Status> {
+    let digest = Digest::of(&[&input.encode_to_vec()]);
+    supported(&input)?;
+    let mut bad = Violations::default();
+    let run = input.run_id.clone().and_then(|id| bad.take("input.run_id", RunId::parse(id)));
+    let session = input.session_id.clone().and_then(|id| bad.take("input.session_id", SessionId::parse(id)));
+    let messages = messages(&input, &mut bad);
+    let create_session = input.auto_create_session.unwrap_or(false);
+    let spec = spec(agent.clone(), input, &mut bad);
+    bad.check()?;
+    Ok(StartRequest { tenant, run, session, create_session, spec: Arc::new(spec), messages, digest })
+}
+
+fn supported(input: &wire::RunInput) -> Result<(), Status> {
+    if input.stepped {
+        return Err(not_implemented("input.stepped"));
+    }
+    match input.on_busy_session() {
+        wire::BusySessionPolicy::Unspecified | wire::BusySessionPolicy::Reject => {}
+        wire::BusySessionPolicy::Enqueue
+        | wire::BusySessionPolicy::Interrupt
+        | wire::BusySessionPolicy::Steer => return Err(not_implemented("input.on_busy_session but REJECT")),
+    }
+    if input.loop_limits.as_ref().is_some_and(|limits| limits.max_cost_micros.is_some()) {
+        return Err(not_implemented("input.loop_limits.max_cost_micros"));
+    }
+    Ok(())
+}
+
+fn messages(input: &wire::RunInput, bad: &mut Violations) -> Vec<SharedMessage> {
+    let count = input.input_messages.len() + usize::from(!input.prompt.is_empty());
+    if count == 0 {
+        bad.add("input.prompt", "a prompt or input_messages is required");
+    }
+    if count > INPUT_MESSAGES_MAX {
+        bad.add("input.input_messages", format!("must be at most {INPUT_MESSAGES_MAX}"));
+        return Vec::new();
+    }
+    let mut out = Vec::with_capacity(count);
+    for (at, message) in input.input_messages.iter().enumerate() {
+        out.extend(input_message(&format!("input.input_messages[{at}]"), message.clone(), bad));
+    }
+    if !input.prompt.is_empty() {
+        out.push(Message::text(Role::User, input.prompt.clone()));
+    }
+    out.into_iter().map(Arc::new).collect()
+}
+
+fn spec(mut spec: RunSpec, input: wire::RunInput, bad: &mut Violations) -> RunSpec {
+    if let Some(model) = input.model {
+        spec.model = model;
+    }
+    if spec.model.is_empty() {
+        bad.add("input.model", "is required: the agent has no model of its own");
+    } else if !spec.model.contains('/') || spec.model.len() > SHORT_TEXT_BYTES_MAX {
+        bad.add("input.model", "must be provider/model");
+    }
+    if let Some(prompt) = input.system_prompt_override {
+        if prompt.len() > SYSTEM_PROMPT_BYTES_MAX {
+            bad.add(
+                "input.system_prompt_override",
+                format!("must be at most {SYSTEM_PROMPT_BYTES_MAX} bytes"),
+            );
+        }
+        spec.system_prompt = prompt;
+    }
+    if let Some(tools) = input.allowed_tools {
+        spec.allowed_tools = Some(tool_names("input.allowed_tools.names", tools.names, bad));
+    }
+    if !input.tool_order.is_empty() {
+        spec.tool_order = tool_names("input.tool_order", input.tool_order, bad);
+    }
+    if let Some(policy) = input.tool_policy {
+        tool_policy(&mut spec.tool_policy, policy, bad);
+    }
+    if let Some(limits) = input.loop_limits {
+        loop_limits(&mut spec.limits, &limits, bad);
+    }
+    if let Some(retry) = input.retry_policy {
+        retry_policy(&mut spec.retry, &retry, bad);
+    }
+    if let Some(options) = input.model_options {
+        model_options(&mut spec.options, options, bad);
+    }
+    if let Some(seconds) = input.approval_timeout_seconds {
+        if seconds == 0 {
+            bad.add("input.approval_timeout_seconds", "must be at least 1");
+        }
+        spec.approval_timeout = Some(Millis::secs(u64::from(seconds)));
+    }
+    spec.runtime_init_data =
+        object("input.runtime_init_data_json", input.runtime_init_data_json, spec.runtime_init_data, bad);
+    spec.runtime_hints =
+        object("input.runtime_hints_json", input.runtime_hints_json, spec.runtime_hints, bad);
+    spec.labels = labels("input.labels", input.labels, bad);
+    spec
+}
+
+/// The caller's labels.
+pub fn labels(
+    field: &str,
+    labels: BTreeMap<String, String>,
+    bad: &mut Violations,
+) -> BTreeMap<String, String> {
+    if labels.len() > LABELS_MAX {
+        bad.add(field, format!("must be at most {LABELS_MAX}"));
+    }
+    if labels.iter().any(|(key, value)| key.is_empty() || key.len() + value.len() > SHORT_TEXT_BYTES_MAX) {
+        bad.add(field, format!("each must have a key and be at most {SHORT_TEXT_BYTES_MAX} bytes"));
+    }
+    labels
+}
+
+fn object(
+    field: &str,
+    given: Option<String>,
+    default: Option<String>,
+    bad: &mut Violations,
+) -> Option<String> {
+    let Some(text) = given else { return default };
+    bad.take(field, json_object(&text));
+    Some(text)
+}
+
+fn tool_names(field: &str, names: Vec<String>, bad: &mut Violations) -> Vec<String> {
+    if names.len() > TOOL_NAMES_MAX {
+        bad.add(field, format!("must be at most {TOOL_NAMES_MAX}"));
+    }
+    for (at, name) in names.iter().enumerate() {
+        if name.is_empty() || name.len() > TOOL_NAME_BYTES_MAX {
+            bad.add(format!("{field}[{at}]"), format!("must be 1 to {TOOL_NAME_BYTES_MAX} bytes"));
+        }
+    }
+    names
+}
+
+fn tool_policy(to: &mut ToolPolicy, policy: wire::ToolPolicy, bad: &mut Violations) {
+    if let Some(enabled) = policy.enabled {
+        to.enabled = enabled;
+    }
+    if let Some(list) = policy.allow_list {
+        to.allow_list = Some(tool_names("input.tool_policy.allow_list.names", list.names, bad));
+    }
+    if let Some(max) = positive("input.tool_policy.max_parallel", policy.max_parallel, bad) {
+        to.max_parallel = max;
+    }
+    if policy.max_calls_per_run.is_some() {
+        to.max_calls_per_run = policy.max_calls_per_run;
+    }
+    if let Some(require) = policy.require_approval_by_default {
+        to.require_approval_by_default = require;
+    }
+}
+
+fn loop_limits(to: &mut LoopLimits, limits: &wire::LoopLimits, bad: &mut Violations) {
+    const FIELD: &str = "input.loop_limits";
+    if let Some(max) = positive(&format!("{FIELD}.max_iterations"), limits.max_iterations, bad) {
+        to.max_iterations = max;
+    }
+    to.max_tool_rounds = limits.max_tool_rounds.or(to.max_tool_rounds);
+    if let Some(length) = &limits.max_run_duration {
+        to.max_run_duration = bad.take(&format!("{FIELD}.max_run_duration"), millis(length));
+    }
+    to.max_tokens = limits.max_tokens.or(to.max_tokens);
+    let failures = limits.max_consecutive_failures;
+    to.max_consecutive_failures =
+        positive(&format!("{FIELD}.max_consecutive_failures"), failures, bad).or(to.max_consecutive_failures);
+    let repeated = limits.max_repeated_calls;
+    to.max_repeated_calls =
+        positive(&format!("{FIELD}.max_repeated_calls"), repeated, bad).or(to.max_repeated_calls);
+}
+
+fn positive(field: &str, value: Option<u32>, bad: &mut Violations) -> Option<u32> {
+    if value == Some(0) {
+        bad.add(field, "must be at least 1");
+    }
+    value
+}
+
+fn retry_policy(to: &mut RetryPolicy, retry: &wire::RetryPolicy, bad: &mut Violations) {
+    const RETRIES_MAX: u32 = 100;
+    if let Some(max) = retry.max_retries {
+        if max > RETRIES_MAX {
+            bad.add("input.retry_policy.max_retries", format!("must be at most {RETRIES_MAX}"));
+        }
+        to.max_retries = max;
+    }
+    let mut wait = |field: &str, length: &Option<prost_types::Duration>, to: &mut Millis| {
+        if let Some(length) = length
+            && let Some(length) = bad.take(field, millis(length))
+        {
+            *to = length;
+        }
+    };
+    wait("input.retry_policy.initial_backoff", &retry.initial_backoff, &mut to.initial_backoff);
+    wait("input.retry_policy.max_backoff", &retry.max_backoff, &mut to.max_backoff);
+    if let Some(pause) = retry.pause_when_exhausted {
+        to.pause_when_exhausted = pause;
+    }
+}
+
+fn model_options(to: &mut ModelOptions, options: wire::ModelOptions, bad: &mut Violations) {
+    const FIELD: &str = "input.model_options";
+    let effort = options.reasoning_effort();
+    if let Some(temperature) = options.temperature {
+        if !(0.0..=10.0).contains(&temperature) {
+            bad.add(format!("{FIELD}.temperature"), "must be between 0 and 10");
+        }
+        to.temperature = Some(temperature);
+    }
+    if let Some(top_p) = options.top_p {
+        if !(top_p > 0.0 && top_p <= 1.0) {
+            bad.add(format!("{FIELD}.top_p"), "must be above 0 and at most 1");
+        }
+        to.top_p = Some(top_p);
+    }
+    to.max_output_tokens = positive(&format!("{FIELD}.max_output_tokens"), options.max_output_tokens, bad)
+        .or(to.max_output_tokens);
+    if options.stop.len() > STOP_MAX || options.stop.iter().any(String::is_empty) {
+        bad.add(format!("{FIELD}.stop"), format!("must be at most {STOP_MAX} texts, none of them empty"));
+    }
+    if !options.stop.is_empty() {
+        to.stop = options.stop;
+    }
+    if let Some(choice) = options.tool_choice.and_then(|choice| choice.choice) {
+        to.tool_choice = tool_choice(choice, bad);
+    }
+    to.reasoning_effort = match effort {
+        wire::ReasoningEffort::Unspecified => to.reasoning_effort,
+        wire::ReasoningEffort::None => Some(ReasoningEffort::None),
+        wire::ReasoningEffort::Low => Some(ReasoningEffort::Low),
+        wire::ReasoningEffort::Medium => Some(ReasoningEffort::Medium),
+        wire::ReasoningEffort::High => Some(ReasoningEffort::High),
+    };
+    if let Some(schema) = options.response_schema {
+        bad.take(&format!("{FIELD}.response_schema.schema_json"), json_object(&schema.schema_json));
+        let name = if schema.name.is_empty() { "answer".to_owned() } else { schema.name };
+        if name.len() > TOOL_NAME_BYTES_MAX
+            || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
+        {
+            bad.add(format!("{FIELD}.response_schema.name"), "must be at most 64 of [A-Za-z0-9_-]");
+        }
+        to.response_schema = Some(ResponseSchema { name, schema: schema.schema_json, strict: schema.strict });
+    }
+    let field = format!("{FIELD}.provider_options_json");
+    to.provider_options = object(&field, options.provider_options_json, to.provider_options.take(), bad);
+}
+
+fn tool_choice(choice: wire::tool_choice::Choice, bad: &mut Violations) -> Option<ToolChoice> {
+    use wire::tool_choice::Choice;
+    const FIELD: &str = "input.model_options.tool_choice";
+    match choice {
+        Choice::Name(name) => {
+            tool_names(&format!("{FIELD}.name"), vec![name], bad).pop().map(ToolChoice::Named)
+        }
+        Choice::Mode(mode) => match wire::ToolChoiceMode::try_from(mode) {
+            Ok(wire::ToolChoiceMode::Auto) => Some(ToolChoice::Auto),
+            Ok(wire::ToolChoiceMode::None) => Some(ToolChoice::None),
+            Ok(wire::ToolChoiceMode::Required) => Some(ToolChoice::Required),
+            Ok(wire::ToolChoiceMode::Unspecified) | Err(_) => {
+                bad.add(format!("{FIELD}.mode"), "must be AUTO, NONE or REQUIRED");
+                None
+            }
+        },
+    }
+}

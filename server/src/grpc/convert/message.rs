@@ -1,0 +1,178 @@
+//! Messages.
+
+use agentloop_core::id::{CallId, CallSlot, RunId};
+use agentloop_core::limits::PARTS_PER_MESSAGE_MAX;
+use agentloop_core::message::{
+    FinishReason, Image, Message, Part, Reasoning, Role, ToolCall, ToolResult, ToolStatus, Usage,
+};
+use agentloop_proto::v1 as wire;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+
+use crate::grpc::status::Violations;
+
+/// A message as callers see it; its calls are of this run.
+#[must_use]
+pub fn message(run: &RunId, message: &Message) -> wire::Message {
+    let parts = message.parts.iter().map(|part| wire::Part { content: Some(content(run, part)) }).collect();
+    wire::Message { role: role(message.role).into(), parts }
+}
+
+fn role(role: Role) -> wire::Role {
+    match role {
+        Role::System => wire::Role::System,
+        Role::User => wire::Role::User,
+        Role::Assistant => wire::Role::Assistant,
+        Role::Tool => wire::Role::Tool,
+    }
+}
+
+fn content(run: &RunId, part: &Part) -> wire::part::Content {
+    use wire::part::Content;
+    match part {
+        Part::Text { text } => Content::Text(text.clone()),
+        Part::Reasoning(Reasoning { text, redacted, .. }) => {
+            Content::Reasoning(wire::Reasoning { text: text.clone(), redacted: redacted.is_some() })
+        }
+        Part::Image { image } => Content::Image(self::image(image)),
+        Part::ToolCall(ToolCall { slot, name, arguments, .. }) => Content::ToolCall(wire::ToolCall {
+            call_id: call_id(run, *slot),
+            name: name.clone(),
+            arguments_json: arguments.clone(),
+        }),
+        Part::ToolResult(result) => Content::ToolResult(tool_result(run, result)),
+    }
+}
+
+/// A call's id as text.
+#[must_use]
+pub fn call_id(run: &RunId, slot: CallSlot) -> String {
+    CallId { run: run.clone(), slot }.to_string()
+}
+
+/// A tool's answer.
+#[must_use]
+pub fn tool_result(run: &RunId, result: &ToolResult) -> wire::ToolResult {
+    wire::ToolResult {
+        call_id: call_id(run, result.slot),
+        name: result.name.clone(),
+        status: tool_status(result.status).into(),
+        output: result.output.clone(),
+        images: result.images.iter().map(image).collect(),
+    }
+}
+
+fn tool_status(status: ToolStatus) -> wire::ToolStatus {
+    match status {
+        ToolStatus::Succeeded => wire::ToolStatus::Succeeded,
+        ToolStatus::Failed => wire::ToolStatus::Failed,
+        ToolStatus::Rejected => wire::ToolStatus::Rejected,
+        ToolStatus::Denied => wire::ToolStatus::Denied,
+        ToolStatus::Answered => wire::ToolStatus::Answered,
+        ToolStatus::Aborted => wire::ToolStatus::Aborted,
+        ToolStatus::TimedOut => wire::ToolStatus::TimedOut,
+        ToolStatus::Unavailable => wire::ToolStatus::Unavailable,
+        ToolStatus::OutcomeUnknown => wire::ToolStatus::OutcomeUnknown,
+    }
+}
+
+fn image(image: &Image) -> wire::Image {
+    match image {
+        Image::Url { url } => {
+            wire::Image { source: Some(wire::image::Source::Url(url.clone())), media_type: String::new() }
+        }
+        Image::Inline { media_type, base64 } => wire::Image {
+            // What is stored was encoded here, or by the host's edge.
+            source: BASE64_STANDARD.decode(base64).ok().map(wire::image::Source::Data),
+            media_type: media_type.clone(),
+        },
+    }
+}
+
+/// Why a model stopped.
+#[must_use]
+pub fn finish_reason(reason: &FinishReason) -> wire::FinishReason {
+    match reason {
+        FinishReason::Stop => wire::FinishReason::Stop,
+        FinishReason::ToolCalls => wire::FinishReason::ToolCalls,
+        FinishReason::Length => wire::FinishReason::Length,
+        FinishReason::ContentFilter => wire::FinishReason::ContentFilter,
+        FinishReason::Refusal => wire::FinishReason::Refusal,
+        FinishReason::Other(_) => wire::FinishReason::Other,
+    }
+}
+
+/// Tokens.
+#[must_use]
+pub fn usage(usage: Usage) -> wire::Usage {
+    wire::Usage {
+        input_tokens: usage.input_tokens,
+        output_tokens: usage.output_tokens,
+        cached_input_tokens: usage.cached_input_tokens,
+        cache_write_tokens: usage.cache_write_tokens,
+        reasoning_tokens: usage.reasoning_tokens,
+    }
+}
+
+/// A message that a caller brings: of the user, or of whoever operates the agent.
+pub fn input_message(field: &str, message: wire::Message, bad: &mut Violations) -> Option<Message> {
+    let role = match message.role() {
+        wire::Role::User => Role::User,
+        wire::Role::System => Role::System,
+        wire::Role::Unspecified | wire::Role::Assistant | wire::Role::Tool => {
+            bad.add(format!("{field}.role"), "must be ROLE_USER or ROLE_SYSTEM");
+            return None;
+        }
+    };
+    if message.parts.is_empty() || message.parts.len() > PARTS_PER_MESSAGE_MAX {
+        bad.add(format!("{field}.parts"), format!("must have 1 to {PARTS_PER_MESSAGE_MAX} parts"));
+        return None;
+    }
+    let parts = message.parts.into_iter().enumerate();
+    let parts: Vec<Option<Part>> =
+        parts.map(|(at, part)| input_part(&format!("{field}.parts[{at}]"), part, role, bad)).collect();
+    Some(Message { role, parts: parts.into_iter().collect::<Option<_>>()? })
+}
+
+fn input_part(field: &str, part: wire::Part, role: Role, bad: &mut Violations) -> Option<Part> {
+    use wire::part::Content;
+    match part.content {
+        Some(Content::Text(text)) if !text.is_empty() => Some(Part::Text { text }),
+        Some(Content::Text(_)) => {
+            bad.add(format!("{field}.text"), "must not be empty");
+            None
+        }
+        Some(Content::Image(image)) if role == Role::User => {
+            let image = bad.take(&format!("{field}.image"), input_image(image))?;
+            Some(Part::Image { image })
+        }
+        Some(Content::Image(_) | Content::Reasoning(_) | Content::ToolCall(_) | Content::ToolResult(_)) => {
+            bad.add(field, "must be text, or an image from the user");
+            None
+        }
+        None => {
+            bad.add(field, "must not be empty");
+            None
+        }
+    }
+}
+
+/// A picture from outside.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn input_image(image: wire::Image) -> Result<Image, &'static str> {
+    match image.source {
+        Some(wire::image::Source::Url(url)) if url.starts_with("https://") || url.starts_with("http://") => {
+            Ok(Image::Url { url })
+        }
+        Some(wire::image::Source::Url(_)) => Err("the url must begin with https:// or http://"),
+        Some(wire::image::Source::Data(_)) if !image.media_type.starts_with("image/") => {
+            Err("data needs a media_type such as image/png")
+        }
+        Some(wire::image::Source::Data(data)) => {
+            Ok(Image::Inline { media_type: image.media_type, base64: BASE64_STANDARD.encode(data) })
+        }
+        None => Err("must have a url or data"),
+    }
+}

@@ -1,0 +1,186 @@
+//! Runs.
+
+use agentloop_core::error::ModelErrorKind;
+use agentloop_core::id::{HostId, RunId};
+use agentloop_core::run::state::{Call, CallState, State};
+use agentloop_core::run::status::{RunError, RunErrorCode, RunStatus};
+use agentloop_core::run::view::{WaitKind, WaitingOn};
+use agentloop_proto::v1 as wire;
+
+use super::message::{call_id, message, usage};
+use super::{human, timestamp};
+use crate::engine::RunView;
+use crate::store::RunRow;
+
+/// A run in a list.
+#[must_use]
+pub fn row(row: &RunRow) -> wire::Run {
+    wire::Run {
+        run_id: row.run.to_string(),
+        session_id: row.session.to_string(),
+        status: run_status(row.summary.status).into(),
+        agent: row.agent.clone(),
+        model: row.model.clone(),
+        created_at: Some(timestamp(row.created_at)),
+        updated_at: Some(timestamp(row.updated_at)),
+        last_seq: row.last_seq.0,
+        last_error: row.summary.error.as_ref().map(run_error),
+        usage: Some(usage(row.summary.usage)),
+        iterations: row.summary.iterations,
+        tool_calls: row.summary.tool_calls,
+        labels: row.labels.clone(),
+        final_assistant_message: None,
+        waiting_on: None,
+        pending: Vec::new(),
+        tool_calls_open: Vec::new(),
+    }
+}
+
+/// A run by itself.
+#[must_use]
+pub fn view(view: &RunView) -> wire::Run {
+    let state = &view.state;
+    let mut run = row(&view.row);
+    if let Some(status) = state.status() {
+        run.status = run_status(status).into();
+    }
+    run.last_seq = run.last_seq.max(state.seq.0);
+    run.final_assistant_message = final_message(state);
+    run.waiting_on = state.waiting_on().as_ref().map(waiting_on);
+    run.pending = pending(view);
+    run.tool_calls_open = state.round().iter().map(|call| open_call(&state.run, call)).collect();
+    run
+}
+
+/// How a run ended, or where it waits.
+#[must_use]
+pub fn result(view: &RunView) -> wire::RunResult {
+    let state = &view.state;
+    let failed = state.status() != Some(RunStatus::Completed);
+    wire::RunResult {
+        session_id: view.row.session.to_string(),
+        run_id: view.row.run.to_string(),
+        status: state.status().map_or(wire::RunStatus::Unspecified, run_status).into(),
+        final_assistant_message: final_message(state),
+        last_error: state.last_error.as_ref().filter(|_| failed).map(run_error),
+        usage: Some(usage(state.usage)),
+        pending: pending(view),
+        last_seq: state.seq.0,
+    }
+}
+
+fn final_message(state: &State) -> Option<wire::Message> {
+    let done = state.status() == Some(RunStatus::Completed);
+    state.last_message.as_ref().filter(|_| done).map(|last| message(&state.run, last))
+}
+
+fn pending(view: &RunView) -> Vec<wire::HumanRequest> {
+    let state = &view.state;
+    state
+        .open_questions()
+        .map(|question| human::request(&state.run, &view.row.session, question, None))
+        .collect()
+}
+
+fn open_call(run: &RunId, call: &Call) -> wire::ToolCallView {
+    let state = match call.state {
+        CallState::Proposed | CallState::Ready { .. } => wire::ToolCallState::Ready,
+        CallState::AwaitingApproval { .. } => wire::ToolCallState::AwaitingApproval,
+        CallState::Offered { .. } => wire::ToolCallState::Offered,
+        CallState::Accepted { .. } => wire::ToolCallState::Accepted,
+        CallState::InDoubt { .. } => wire::ToolCallState::InDoubt,
+        CallState::Settled => wire::ToolCallState::Settled,
+    };
+    wire::ToolCallView {
+        call_id: call_id(run, call.slot),
+        tool: call.wanted.name.clone(),
+        state: state.into(),
+        attempt: call.attempt,
+        host_id: call.host.as_ref().map(HostId::to_string).unwrap_or_default(),
+        started_at: call.first_offered.map(timestamp),
+    }
+}
+
+fn waiting_on(waiting: &WaitingOn) -> wire::WaitingOn {
+    let kind = match waiting.kind {
+        WaitKind::Model => wire::WaitKind::Model,
+        WaitKind::Backoff => wire::WaitKind::Backoff,
+        WaitKind::Tool => wire::WaitKind::Tool,
+        WaitKind::ToolHost => wire::WaitKind::ToolHost,
+        WaitKind::Human => wire::WaitKind::Human,
+        WaitKind::Operator => wire::WaitKind::Operator,
+    };
+    wire::WaitingOn {
+        kind: kind.into(),
+        since: Some(timestamp(waiting.since)),
+        what: waiting.what.clone(),
+        attempt: waiting.attempt,
+        next_at: waiting.next_at.map(timestamp),
+        last_error: waiting.last_error.as_ref().map(run_error),
+    }
+}
+
+/// Where a run stands.
+#[must_use]
+pub fn run_status(status: RunStatus) -> wire::RunStatus {
+    match status {
+        RunStatus::Queued => wire::RunStatus::Queued,
+        RunStatus::Preparing => wire::RunStatus::Preparing,
+        RunStatus::ModelRunning => wire::RunStatus::ModelRunning,
+        RunStatus::ToolRunning => wire::RunStatus::ToolRunning,
+        RunStatus::AwaitingHuman => wire::RunStatus::AwaitingHuman,
+        RunStatus::BackingOff => wire::RunStatus::BackingOff,
+        RunStatus::Compacting => wire::RunStatus::Compacting,
+        RunStatus::Paused => wire::RunStatus::Paused,
+        RunStatus::Completed => wire::RunStatus::Completed,
+        RunStatus::Failed => wire::RunStatus::Failed,
+        RunStatus::Aborted => wire::RunStatus::Aborted,
+    }
+}
+
+/// A status that a caller names.
+#[must_use]
+pub fn status_of(wire: i32) -> Option<RunStatus> {
+    let wire = wire::RunStatus::try_from(wire).ok()?;
+    RunStatus::ALL.into_iter().find(|status| run_status(*status) == wire)
+}
+
+/// Why a run failed.
+#[must_use]
+pub fn run_error(error: &RunError) -> wire::RunError {
+    wire::RunError {
+        code: code(error.code).into(),
+        message: error.message.clone(),
+        http_status: error.http_status.map_or(0, u32::from),
+    }
+}
+
+fn code(code: RunErrorCode) -> wire::RunErrorCode {
+    use wire::RunErrorCode as Wire;
+    match code {
+        RunErrorCode::Model(kind) => match kind {
+            ModelErrorKind::Connection => Wire::ModelConnection,
+            ModelErrorKind::Timeout => Wire::ModelTimeout,
+            ModelErrorKind::RateLimited => Wire::ModelRateLimited,
+            ModelErrorKind::Unavailable => Wire::ModelUnavailable,
+            ModelErrorKind::Malformed => Wire::ModelMalformed,
+            ModelErrorKind::ContextOverflow => Wire::ContextOverflow,
+            ModelErrorKind::BadRequest => Wire::ModelBadRequest,
+            ModelErrorKind::Unauthorised => Wire::ModelUnauthorized,
+            ModelErrorKind::TooLarge => Wire::ModelTooLarge,
+        },
+        RunErrorCode::ModelRefused => Wire::ModelRefused,
+        RunErrorCode::ContentFiltered => Wire::ContentFiltered,
+        RunErrorCode::LimitIterations => Wire::LimitIterations,
+        RunErrorCode::LimitToolRounds => Wire::LimitToolRounds,
+        RunErrorCode::LimitToolCalls => Wire::LimitToolCalls,
+        RunErrorCode::LimitDuration => Wire::LimitDuration,
+        RunErrorCode::LimitTokens => Wire::LimitTokens,
+        RunErrorCode::LimitConsecutiveFailures => Wire::LimitConsecutiveFailures,
+        RunErrorCode::LimitRepeatedCalls => Wire::LimitRepeatedCalls,
+        RunErrorCode::AbortedByCaller => Wire::AbortedByCaller,
+        RunErrorCode::AbortedByDisconnect => Wire::AbortedByDisconnect,
+        RunErrorCode::AbortedByDenial => Wire::AbortedByDenial,
+        RunErrorCode::Internal => Wire::Internal,
+    }
+}

@@ -1,0 +1,34 @@
+//! Sessions and their entries.
+
+use agentloop_core::id::RunId;
+use agentloop_proto::v1 as wire;
+
+use super::message::message;
+use super::timestamp;
+use crate::store::{EntryRow, SessionRow};
+
+/// A session.
+#[must_use]
+pub fn session(row: &SessionRow) -> wire::Session {
+    wire::Session {
+        session_id: row.session.to_string(),
+        title: row.title.clone(),
+        created_at: Some(timestamp(row.created_at)),
+        updated_at: Some(timestamp(row.updated_at)),
+        entry_count: row.last_entry.0,
+        live_run_id: row.live_run.as_ref().map(RunId::to_string).unwrap_or_default(),
+        labels: row.labels.clone(),
+    }
+}
+
+/// One message of a session.
+#[must_use]
+pub fn entry(row: &EntryRow) -> wire::Entry {
+    wire::Entry {
+        entry_no: row.entry.0,
+        run_id: row.run.to_string(),
+        seq: row.seq.0,
+        at: Some(timestamp(row.at)),
+        message: Some(message(&row.run, &row.message)),
+    }
+}

@@ -1,0 +1,34 @@
+//! What every list has in common, and who asks.
+
+use agentloop_core::id::TenantId;
+use tonic::{Request, Status};
+
+use super::status::Violations;
+use crate::store::PageRequest;
+
+/// Rows of a page when the caller does not say.
+const PAGE_DEFAULT: u32 = 50;
+/// Rows of a page at most.
+const PAGE_MAX: u32 = 500;
+/// A page token at most, in bytes.
+const TOKEN_BYTES_MAX: usize = 512;
+
+/// Which part of a list.
+///
+/// # Errors
+/// INVALID_ARGUMENT for a page that is too large or a token that cannot be one.
+pub(super) fn page_request(size: u32, token: String) -> Result<PageRequest, Status> {
+    if size > PAGE_MAX {
+        return Err(Violations::single("page_size", format!("must be at most {PAGE_MAX}")));
+    }
+    if token.len() > TOKEN_BYTES_MAX {
+        return Err(Violations::single("page_token", "is not one that this server gave out"));
+    }
+    let size = if size == 0 { PAGE_DEFAULT } else { size };
+    Ok(PageRequest { size, after: (!token.is_empty()).then_some(token) })
+}
+
+/// Who asks. Without authentication, everyone on this machine is the same caller.
+pub(super) fn tenant<T>(_request: &Request<T>) -> TenantId {
+    TenantId::local()
+}

@@ -1,0 +1,112 @@
+//! Service Sessions.
+
+use agentloop_core::id::{EntryNo, SessionId};
+use agentloop_proto::v1 as wire;
+use agentloop_proto::v1::sessions_server::Sessions;
+use tonic::{Request, Response, Status};
+
+use super::agent_loop::required;
+use super::convert::input::labels;
+use super::convert::session;
+use super::page::{page_request, tenant};
+use super::status::{Violations, not_implemented};
+use crate::engine::Engine;
+use crate::engine::error::EngineError;
+use crate::ids::Ids;
+
+/// The service.
+pub struct SessionsService {
+    engine: Engine,
+    ids: std::sync::Arc<dyn Ids>,
+}
+
+impl SessionsService {
+    /// Over an engine.
+    pub fn new(engine: Engine, ids: std::sync::Arc<dyn Ids>) -> Self {
+        Self { engine, ids }
+    }
+}
+
+#[tonic::async_trait]
+impl Sessions for SessionsService {
+    async fn create_session(
+        &self,
+        request: Request<wire::CreateSessionRequest>,
+    ) -> Result<Response<wire::CreateSessionResponse>, Status> {
+        let tenant = tenant(&request);
+        let message = request.into_inner();
+        let mut bad = Violations::default();
+        let session = match message.session_id {
+            None => Some(self.ids.session()),
+            Some(id) => bad.take("session_id", SessionId::parse(id)),
+        };
+        let title = bad.take("title", super::convert::short(message.title)).unwrap_or_default();
+        let labels = labels("labels", message.labels, &mut bad);
+        bad.check()?;
+        let session = session.expect("no violation, so there is an id");
+        let store = self.engine.store();
+        let row = store.create_session(&tenant, &session, &title, &labels, self.engine.now()).await?;
+        Ok(Response::new(wire::CreateSessionResponse { session: Some(session::session(&row)) }))
+    }
+
+    async fn get_session(
+        &self,
+        request: Request<wire::GetSessionRequest>,
+    ) -> Result<Response<wire::GetSessionResponse>, Status> {
+        let tenant = tenant(&request);
+        let session = required("session_id", request.into_inner().session_id, SessionId::parse)?;
+        let row = self.engine.store().session(&tenant, &session).await?;
+        let row = row.ok_or(EngineError::SessionNotFound)?;
+        Ok(Response::new(wire::GetSessionResponse { session: Some(session::session(&row)) }))
+    }
+
+    async fn list_sessions(
+        &self,
+        request: Request<wire::ListSessionsRequest>,
+    ) -> Result<Response<wire::ListSessionsResponse>, Status> {
+        let tenant = tenant(&request);
+        let message = request.into_inner();
+        let page = page_request(message.page_size, message.page_token)?;
+        let page = self.engine.store().sessions(&tenant, page).await?;
+        Ok(Response::new(wire::ListSessionsResponse {
+            sessions: page.rows.iter().map(session::session).collect(),
+            next_page_token: page.next.unwrap_or_default(),
+        }))
+    }
+
+    async fn list_entries(
+        &self,
+        request: Request<wire::ListEntriesRequest>,
+    ) -> Result<Response<wire::ListEntriesResponse>, Status> {
+        let tenant = tenant(&request);
+        let message = request.into_inner();
+        let session = required("session_id", message.session_id, SessionId::parse)?;
+        let page = page_request(message.page_size, String::new())?;
+        let store = self.engine.store();
+        store.session(&tenant, &session).await?.ok_or(EngineError::SessionNotFound)?;
+        let after = EntryNo(message.after_entry_no);
+        // One more than asked for tells whether there are more.
+        let mut rows = store.entries(&tenant, &session, after, page.size + 1).await?;
+        let more = rows.len() > page.size as usize;
+        rows.truncate(page.size as usize);
+        let entries = rows.iter().map(session::entry).collect();
+        Ok(Response::new(wire::ListEntriesResponse { entries, more }))
+    }
+
+    async fn fork_session(
+        &self,
+        _request: Request<wire::ForkSessionRequest>,
+    ) -> Result<Response<wire::ForkSessionResponse>, Status> {
+        Err(not_implemented("ForkSession"))
+    }
+
+    async fn delete_session(
+        &self,
+        request: Request<wire::DeleteSessionRequest>,
+    ) -> Result<Response<wire::DeleteSessionResponse>, Status> {
+        let tenant = tenant(&request);
+        let session = required("session_id", request.into_inner().session_id, SessionId::parse)?;
+        let existed = self.engine.delete_session(&tenant, &session).await?;
+        Ok(Response::new(wire::DeleteSessionResponse { existed }))
+    }
+}

@@ -1,0 +1,183 @@
+//! Every error as a gRPC status: one table, one reason each.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use agentloop_core::error::Refusal;
+use agentloop_proto::v1::ErrorReason;
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, FieldViolation, StatusExt as _};
+
+use crate::engine::error::EngineError;
+use crate::store::StoreError;
+
+/// The domain of every `ErrorInfo`.
+pub const DOMAIN: &str = "agentloop.v1";
+/// What a caller is told to wait where waiting helps.
+const RETRY_SOON: Duration = Duration::from_secs(1);
+
+/// A status with its reason; `metadata` goes into its `ErrorInfo`.
+#[must_use]
+pub fn status(
+    code: Code,
+    reason: ErrorReason,
+    message: impl Into<String>,
+    metadata: impl IntoIterator<Item = (&'static str, String)>,
+) -> Status {
+    Status::with_error_details(code, message, details(reason, metadata))
+}
+
+fn details(reason: ErrorReason, metadata: impl IntoIterator<Item = (&'static str, String)>) -> ErrorDetails {
+    let name = reason.as_str_name().trim_start_matches("ERROR_REASON_");
+    let metadata: HashMap<String, String> =
+        metadata.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+    ErrorDetails::with_error_info(name, DOMAIN, metadata)
+}
+
+fn retryable(code: Code, reason: ErrorReason, message: impl Into<String>) -> Status {
+    let mut details = details(reason, []);
+    details.set_retry_info(Some(RETRY_SOON));
+    Status::with_error_details(code, message, details)
+}
+
+/// The contract has it, this version does not.
+#[must_use]
+pub fn not_implemented(what: &str) -> Status {
+    let message = format!("{what} is part of the contract, but not of this version of the server");
+    status(Code::Unimplemented, ErrorReason::NotImplemented, message, [])
+}
+
+/// There is no agent of this name.
+#[must_use]
+pub fn agent_not_found(name: &str, configured: &str) -> Status {
+    let message = format!("no agent {name:?} is configured; there are: {configured}");
+    status(Code::NotFound, ErrorReason::AgentNotFound, message, [("agent", name.to_owned())])
+}
+
+/// No provider serves a model.
+#[must_use]
+pub fn model_not_configured(message: String) -> Status {
+    status(Code::FailedPrecondition, ErrorReason::ModelNotConfigured, message, [])
+}
+
+/// What is wrong with a request, field by field.
+#[derive(Debug, Default)]
+pub struct Violations(Vec<FieldViolation>);
+
+impl Violations {
+    /// One more thing that is wrong.
+    pub fn add(&mut self, field: impl Into<String>, problem: impl Into<String>) {
+        self.0.push(FieldViolation::new(field, problem));
+    }
+
+    /// Takes a value, or notes why there is none.
+    pub fn take<T, E: std::fmt::Display>(&mut self, field: &str, value: Result<T, E>) -> Option<T> {
+        value.map_err(|problem| self.add(field, problem.to_string())).ok()
+    }
+
+    /// Nothing, if nothing is wrong.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT with every violation.
+    pub fn check(self) -> Result<(), Status> {
+        let Some(first) = self.0.first() else { return Ok(()) };
+        let message = format!("{}: {}", first.field, first.description);
+        let mut details = details(ErrorReason::InvalidField, []);
+        details.set_bad_request(self.0);
+        Err(Status::with_error_details(Code::InvalidArgument, message, details))
+    }
+
+    /// One thing is wrong.
+    #[must_use]
+    pub fn single(field: impl Into<String>, problem: impl Into<String>) -> Status {
+        let mut violations = Self::default();
+        violations.add(field, problem);
+        violations.check().expect_err("there is a violation")
+    }
+}
+
+impl From<EngineError> for Status {
+    fn from(error: EngineError) -> Self {
+        let message = error.to_string();
+        match error {
+            EngineError::RunNotFound => status(Code::NotFound, ErrorReason::RunNotFound, message, []),
+            EngineError::SessionNotFound => status(Code::NotFound, ErrorReason::SessionNotFound, message, []),
+            EngineError::RequestNotFound => status(Code::NotFound, ErrorReason::RequestNotFound, message, []),
+            EngineError::IdReused => status(Code::AlreadyExists, ErrorReason::IdReused, message, []),
+            EngineError::SessionBusy { run } => {
+                let metadata = [("run_id", run.to_string())];
+                status(Code::FailedPrecondition, ErrorReason::SessionBusy, message, metadata)
+            }
+            EngineError::TooManyRuns => retryable(Code::ResourceExhausted, ErrorReason::TooManyRuns, message),
+            EngineError::SeqAhead { last } => {
+                let metadata = [("last_seq", last.0.to_string())];
+                status(Code::OutOfRange, ErrorReason::SeqAhead, message, metadata)
+            }
+            EngineError::SubscriberTooSlow => {
+                retryable(Code::ResourceExhausted, ErrorReason::SubscriberTooSlow, message)
+            }
+            EngineError::BadArguments(problem) => {
+                Violations::single("decision.approve_with_edits.arguments_json", problem)
+            }
+            EngineError::Refused(refusal) => refused(refusal),
+            EngineError::Store(error) => stored(error),
+            EngineError::ShuttingDown => retryable(Code::Unavailable, ErrorReason::ShuttingDown, message),
+        }
+    }
+}
+
+fn refused(refusal: Refusal) -> Status {
+    let message = refusal.to_string();
+    match refusal {
+        Refusal::WrongPhase(run) => {
+            let name = run.map_or("not_started", |run| run.as_str());
+            let metadata = [("status", name.to_owned())];
+            let message = format!("not possible while the run is {name}");
+            status(Code::FailedPrecondition, ErrorReason::WrongState, message, metadata)
+        }
+        Refusal::UnknownRequest => status(Code::NotFound, ErrorReason::RequestNotFound, message, []),
+        Refusal::UnknownCall => status(Code::NotFound, ErrorReason::CallNotFound, message, []),
+        Refusal::AlreadyResolved(answer) => {
+            let metadata = [("decision", answer.decision.name().to_owned()), ("decided_by", answer.by)];
+            status(Code::FailedPrecondition, ErrorReason::AlreadyResolved, message, metadata)
+        }
+        Refusal::DigestMismatch => status(Code::FailedPrecondition, ErrorReason::DigestMismatch, message, []),
+        Refusal::NotADecision => Violations::single("decision", message),
+        Refusal::StaleModelCall | Refusal::DuplicateResult | Refusal::StaleAttempt => {
+            status(Code::FailedPrecondition, ErrorReason::WrongState, message, [])
+        }
+    }
+}
+
+/// The store's words are for the log: they may name files and hosts.
+fn stored(error: StoreError) -> Status {
+    let message = error.to_string();
+    match error {
+        StoreError::Conflict => {
+            let message = "another replica owns the run by now; try again";
+            status(Code::Aborted, ErrorReason::OwnershipLost, message, [])
+        }
+        StoreError::RunExists => status(Code::AlreadyExists, ErrorReason::IdReused, message, []),
+        StoreError::SessionExists => status(Code::AlreadyExists, ErrorReason::IdReused, message, []),
+        StoreError::SessionBusy { run } => EngineError::SessionBusy { run }.into(),
+        StoreError::SessionMoved => retryable(Code::Unavailable, ErrorReason::StoreUnavailable, message),
+        StoreError::NoSession => status(Code::NotFound, ErrorReason::SessionNotFound, message, []),
+        StoreError::BadPageToken => Violations::single("page_token", "is not one that this server gave out"),
+        StoreError::Corrupt { what } => {
+            tracing::error!(what, "stored data cannot be read");
+            let message = "stored data of this run or session cannot be read";
+            status(Code::DataLoss, ErrorReason::JournalCorrupt, message, [])
+        }
+        StoreError::Unavailable { what } => {
+            tracing::warn!(what, "the store is unavailable");
+            let message = "the store cannot serve this now; try again";
+            retryable(Code::Unavailable, ErrorReason::StoreUnavailable, message)
+        }
+    }
+}
+
+impl From<StoreError> for Status {
+    fn from(error: StoreError) -> Self {
+        stored(error)
+    }
+}

@@ -1,0 +1,230 @@
+use agentloop_core::context::assemble::{Assembler, Finished};
+use agentloop_core::message::{Part, Reasoning};
+
+use super::*;
+
+fn decode(lines: &[&str]) -> Result<Vec<Delta>, ModelError> {
+    let (mut decoder, mut deltas) = (MessagesDecoder::default(), Vec::new());
+    for data in lines {
+        let event = SseEvent { name: String::new(), data: (*data).to_owned() };
+        decoder.event(&event, &mut deltas)?;
+        if decoder.is_done() {
+            return Ok(deltas);
+        }
+    }
+    decoder.end(&mut deltas)?;
+    Ok(deltas)
+}
+
+fn finished(lines: &[&str]) -> Finished {
+    let mut assembler = Assembler::new(1);
+    for (seq, delta) in decode(lines).unwrap().into_iter().enumerate() {
+        assembler.consume(seq as u64, delta).unwrap();
+    }
+    assembler.finish().unwrap()
+}
+
+#[track_caller]
+fn check_error(lines: &[&str], kind: ModelErrorKind, message: &str) {
+    let error = decode(lines).unwrap_err();
+    assert_eq!((error.kind, error.message.as_str()), (kind, message));
+}
+
+const START: &str = r#"{"type":"message_start","message":{"id":"m","usage":{"input_tokens":3,"output_tokens":1,"cache_read_input_tokens":100,"cache_creation_input_tokens":20}}}"#;
+const PING: &str = r#"{"type":"ping"}"#;
+const END_TURN: &str = r#"{"type":"message_delta","delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"output_tokens":15}}"#;
+const TOOL_USE: &str =
+    r#"{"type":"message_delta","delta":{"stop_reason":"tool_use"},"usage":{"output_tokens":15}}"#;
+const STOP: &str = r#"{"type":"message_stop"}"#;
+const TEXT: &str = r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}"#;
+const HELLO: &str =
+    r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hello"}}"#;
+const TEXT_END: &str = r#"{"type":"content_block_stop","index":0}"#;
+
+#[test]
+fn text_and_usage() {
+    let finished = finished(&[START, TEXT, PING, HELLO, HELLO, TEXT_END, END_TURN, STOP]);
+    assert_eq!(finished.message.plain_text(), "HelloHello");
+    assert_eq!(finished.finish_reason, FinishReason::Stop);
+    assert_eq!(
+        finished.usage,
+        Usage {
+            input_tokens: 123,
+            output_tokens: 15,
+            cached_input_tokens: 100,
+            cache_write_tokens: 20,
+            reasoning_tokens: 0
+        }
+    );
+}
+
+#[test]
+fn thinking_is_kept_with_its_signature() {
+    let finished = finished(&[
+        START,
+        r#"{"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":"","signature":""}}"#,
+        r#"{"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"hm "}}"#,
+        r#"{"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"yes"}}"#,
+        r#"{"type":"content_block_delta","index":0,"delta":{"type":"signature_delta","signature":"c2ln"}}"#,
+        r#"{"type":"content_block_stop","index":0}"#,
+        r#"{"type":"content_block_start","index":1,"content_block":{"type":"redacted_thinking","data":"b3Bh"}}"#,
+        r#"{"type":"content_block_stop","index":1}"#,
+        r#"{"type":"content_block_start","index":2,"content_block":{"type":"thinking","thinking":""}}"#,
+        r#"{"type":"content_block_delta","index":2,"delta":{"type":"signature_delta","signature":"b21pdA"}}"#,
+        r#"{"type":"content_block_stop","index":2}"#,
+        r#"{"type":"content_block_start","index":3,"content_block":{"type":"text","text":"Yes."}}"#,
+        r#"{"type":"content_block_stop","index":3}"#,
+        END_TURN,
+        STOP,
+    ]);
+    let reasoning = |text: &str, signature: Option<&str>, redacted: Option<&str>| {
+        Part::Reasoning(Reasoning {
+            text: text.to_owned(),
+            signature: signature.map(str::to_owned),
+            redacted: redacted.map(str::to_owned),
+        })
+    };
+    assert_eq!(
+        finished.message.parts,
+        [
+            reasoning("hm yes", Some("c2ln"), None),
+            reasoning("", None, Some("b3Bh")),
+            reasoning("", Some("b21pdA"), None),
+            Part::Text { text: "Yes.".to_owned() },
+        ]
+    );
+}
+
+#[test]
+fn tool_calls() {
+    let finished = finished(&[
+        START,
+        TEXT,
+        HELLO,
+        TEXT_END,
+        r#"{"type":"content_block_start","index":1,"content_block":{"type":"tool_use","id":"toolu_1","name":"f","input":{}}}"#,
+        r#"{"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":""}}"#,
+        r#"{"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":"{\"x\""}}"#,
+        r#"{"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":":1}"}}"#,
+        r#"{"type":"content_block_stop","index":1}"#,
+        r#"{"type":"content_block_start","index":2,"content_block":{"type":"tool_use","id":"toolu_2","name":"g","input":{}}}"#,
+        r#"{"type":"content_block_stop","index":2}"#,
+        r#"{"type":"content_block_start","index":3,"content_block":{"type":"tool_use","id":"toolu_3","name":"h","input":{"y":2}}}"#,
+        r#"{"type":"content_block_stop","index":3}"#,
+        TOOL_USE,
+        STOP,
+    ]);
+    let calls: Vec<_> = finished
+        .message
+        .tool_calls()
+        .map(|call| (call.provider_id.as_str(), call.name.as_str(), call.arguments.as_str()))
+        .collect();
+    assert_eq!(calls, [("toolu_1", "f", "{\"x\":1}"), ("toolu_2", "g", "{}"), ("toolu_3", "h", "{\"y\":2}")]);
+    assert_eq!(finished.finish_reason, FinishReason::ToolCalls);
+}
+
+#[test]
+fn stop_reasons() {
+    for (word, reason) in [
+        ("end_turn", FinishReason::Stop),
+        ("stop_sequence", FinishReason::Stop),
+        ("max_tokens", FinishReason::Length),
+        ("model_context_window_exceeded", FinishReason::Length),
+        ("refusal", FinishReason::Refusal),
+        ("pause_turn", FinishReason::Other("pause_turn".to_owned())),
+    ] {
+        let end = format!(r#"{{"type":"message_delta","delta":{{"stop_reason":"{word}"}}}}"#);
+        assert_eq!(finished(&[START, TEXT, HELLO, TEXT_END, &end, STOP]).finish_reason, reason);
+    }
+}
+
+#[test]
+fn ends_of_all_kinds() {
+    let text = |lines: &[&str]| finished(lines).message.plain_text();
+    assert_eq!(text(&[START, TEXT, HELLO, TEXT_END, END_TURN]), "Hello");
+    assert_eq!(text(&[START, TEXT, HELLO, TEXT_END, STOP]), "Hello");
+    assert_eq!(text(&[START, TEXT, HELLO, TEXT_END, END_TURN, "[DONE]"]), "Hello");
+    assert_eq!(text(&[START, END_TURN, STOP, "nonsense"]), "");
+    let cut = "the stream ends before the answer does";
+    for lines in [&[][..], &[START], &[START, TEXT, HELLO], &[START, TEXT, HELLO, TEXT_END], &["[DONE]"]] {
+        check_error(lines, ModelErrorKind::Malformed, cut);
+    }
+    let open_call = r#"{"type":"content_block_start","index":1,"content_block":{"type":"tool_use","id":"t","name":"f","input":{}}}"#;
+    check_error(
+        &[START, open_call, TOOL_USE],
+        ModelErrorKind::Malformed,
+        "the stream ends inside a tool call",
+    );
+}
+
+#[test]
+fn counts_of_gateways() {
+    let finished = finished(&[
+        r#"{"type":"message_start","message":{"usage":{"input_tokens":0,"output_tokens":0}}}"#,
+        r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"input_tokens":9,"output_tokens":4}}"#,
+        r#"{"type":"message_delta","delta":{},"usage":{"output_tokens":5}}"#,
+        STOP,
+    ]);
+    assert_eq!((finished.usage.input_tokens, finished.usage.output_tokens), (9, 5));
+}
+
+#[test]
+fn what_is_not_known_is_skipped() {
+    let finished = finished(&[
+        START,
+        r#"{"type":"something_new","x":1}"#,
+        r#"{"type":"content_block_start","index":0,"content_block":{"type":"server_tool_use","id":"s","name":"web_search","input":{}}}"#,
+        r#"{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{}"}}"#,
+        r#"{"type":"content_block_stop","index":0}"#,
+        r#"{"type":"content_block_start","index":1,"content_block":{"type":"text","text":"a"}}"#,
+        r#"{"type":"content_block_delta","index":1,"delta":{"type":"citations_delta","citation":{}}}"#,
+        r#"{"type":"content_block_stop","index":1}"#,
+        r#"{"type":"content_block_stop","index":77}"#,
+        "",
+        "{}",
+        "null",
+        END_TURN,
+        STOP,
+    ]);
+    assert_eq!(finished.message.parts, [Part::Text { text: "a".to_owned() }]);
+}
+
+#[test]
+fn errors_inside_the_stream() {
+    let cases = [
+        ("overloaded_error", "Overloaded", ModelErrorKind::Unavailable),
+        ("api_error", "Internal server error", ModelErrorKind::Unavailable),
+        ("rate_limit_error", "slow", ModelErrorKind::RateLimited),
+        (
+            "invalid_request_error",
+            "prompt is too long: 2 tokens > 1 maximum",
+            ModelErrorKind::ContextOverflow,
+        ),
+    ];
+    for (code, message, kind) in cases {
+        let data = format!(r#"{{"type":"error","error":{{"type":"{code}","message":"{message}"}}}}"#);
+        check_error(&[START, TEXT, HELLO, &data], kind, message);
+    }
+}
+
+#[test]
+fn what_contradicts_the_protocol_is_malformed() {
+    let stray =
+        r#"{"type":"content_block_delta","index":5,"delta":{"type":"input_json_delta","partial_json":"{}"}}"#;
+    assert_eq!(decode(&[START, stray]).unwrap_err().kind, ModelErrorKind::Malformed);
+    assert_eq!(decode(&["{"]).unwrap_err().kind, ModelErrorKind::Malformed);
+}
+
+#[test]
+fn blocks_and_calls_are_bounded() {
+    let open = |kind: &str| {
+        format!(
+            r#"{{"type":"content_block_start","index":0,"content_block":{{"type":"{kind}","name":"f"}}}}"#
+        )
+    };
+    for (kind, max) in [("text", PARTS_PER_MESSAGE_MAX), ("tool_use", CALLS_PER_MESSAGE_MAX)] {
+        let open = open(kind);
+        let lines = vec![open.as_str(); max + 1];
+        assert_eq!(decode(&lines).unwrap_err().kind, ModelErrorKind::TooLarge, "{kind}");
+    }
+}

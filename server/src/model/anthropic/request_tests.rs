@@ -1,0 +1,271 @@
+use agentloop_core::agent::{ModelOptions, ReasoningEffort, ResponseSchema};
+use agentloop_core::message::{Message, Part, Role, ToolStatus};
+
+use super::*;
+use crate::model::anthropic::AnthropicOptions;
+use crate::model::fixtures::{assistant, call, link, png, reasoning, request, result, text, tool, user};
+
+fn uncached() -> Dialect {
+    let options = AnthropicOptions { prompt_cache: false, ..AnthropicOptions::default() };
+    Dialect { options, default_max_tokens: None }
+}
+
+fn cached() -> Dialect {
+    Dialect { options: AnthropicOptions::default(), default_max_tokens: None }
+}
+
+fn sent(request: &ModelRequest, dialect: &Dialect) -> Value {
+    body(request, dialect, Thoughts::Keep).unwrap()
+}
+
+#[track_caller]
+fn check_messages(messages: Vec<Message>, expected: Value) {
+    assert_eq!(sent(&request(messages), &uncached())["messages"], expected);
+}
+
+#[test]
+fn the_least_request() {
+    assert_eq!(
+        sent(&request(vec![user("hi")]), &uncached()),
+        json!({
+            "model": "m-1",
+            "max_tokens": 4096,
+            "messages": [{"role": "user", "content": [{"type": "text", "text": "hi"}]}],
+            "stream": true,
+        })
+    );
+}
+
+#[test]
+fn every_option() {
+    let mut request = request(vec![user("hi")]);
+    request.model = "claude-haiku-4-5".to_owned();
+    request.system_prompt = "be good".to_owned();
+    request.tools = [tool("weather", "{}"), tool("time", r#"{"type":"object","properties":{}}"#)].into();
+    request.options = ModelOptions {
+        temperature: Some(0.5),
+        top_p: Some(0.9),
+        max_output_tokens: Some(4_096),
+        stop: vec!["END".to_owned()],
+        tool_choice: Some(ToolChoice::Auto),
+        reasoning_effort: Some(ReasoningEffort::Low),
+        response_schema: Some(ResponseSchema {
+            name: "answer".to_owned(),
+            schema: r#"{"type":"object"}"#.to_owned(),
+            strict: true,
+        }),
+        provider_options: Some(r#"{"metadata":{"user_id":"u"}}"#.to_owned()),
+    };
+    let ephemeral = json!({"type": "ephemeral"});
+    assert_eq!(
+        sent(&request, &cached()),
+        json!({
+            "model": "claude-haiku-4-5",
+            "max_tokens": 4096,
+            "system": [{"type": "text", "text": "be good", "cache_control": ephemeral}],
+            "messages": [{"role": "user", "content": [
+                {"type": "text", "text": "hi", "cache_control": ephemeral},
+            ]}],
+            "stream": true,
+            "tools": [
+                {"name": "weather", "description": "Does weather.", "input_schema": {"type": "object"}},
+                {
+                    "name": "time",
+                    "description": "Does time.",
+                    "input_schema": {"type": "object", "properties": {}},
+                    "cache_control": ephemeral,
+                },
+            ],
+            "tool_choice": {"type": "auto"},
+            "thinking": {"type": "enabled", "budget_tokens": 2048},
+            "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}},
+            "stop_sequences": ["END"],
+            "metadata": {"user_id": "u"},
+        })
+    );
+}
+
+#[test]
+fn effort_and_format_share_their_place() {
+    let mut request = request(vec![]);
+    request.model = "claude-opus-5".to_owned();
+    request.options.reasoning_effort = Some(ReasoningEffort::Medium);
+    request.options.response_schema =
+        Some(ResponseSchema { name: "r".to_owned(), schema: "{}".to_owned(), strict: false });
+    let body = sent(&request, &uncached());
+    assert_eq!(
+        body["output_config"],
+        json!({"effort": "medium", "format": {"type": "json_schema", "schema": {}}})
+    );
+    assert_eq!(body["thinking"], json!({"type": "adaptive", "display": "summarized"}));
+}
+
+#[test]
+fn tool_choices() {
+    let chosen = |choice: ToolChoice, with_tools: bool| {
+        let mut request = request(vec![]);
+        if with_tools {
+            request.tools = [tool("f", "{}")].into();
+        }
+        request.options.tool_choice = Some(choice);
+        sent(&request, &uncached())["tool_choice"].clone()
+    };
+    assert_eq!(chosen(ToolChoice::None, true), json!({"type": "none"}));
+    assert_eq!(chosen(ToolChoice::Required, true), json!({"type": "any"}));
+    assert_eq!(chosen(ToolChoice::Named("f".to_owned()), true), json!({"type": "tool", "name": "f"}));
+    assert_eq!(chosen(ToolChoice::Required, false), Value::Null);
+}
+
+#[test]
+fn a_conversation_with_tools() {
+    check_messages(
+        vec![
+            user("weather in Rome and Bern?"),
+            user("please"),
+            assistant(vec![
+                reasoning("two calls", Some("sig"), None),
+                reasoning("", None, Some("hidden")),
+                text("Let me see."),
+                call("a", "weather", "{ \"city\": \"Rome\" }"),
+                reasoning("from elsewhere", None, None),
+                call("b", "weather", "{\"city\":"),
+            ]),
+            result("a", ToolStatus::Succeeded, "sunny", vec![]),
+            user("hurry"),
+            result("b", ToolStatus::Rejected, "arguments are not JSON", vec![]),
+            assistant(vec![text("Sunny in Rome.")]),
+        ],
+        json!([
+            {"role": "user", "content": [
+                {"type": "text", "text": "weather in Rome and Bern?"},
+                {"type": "text", "text": "please"},
+            ]},
+            {"role": "assistant", "content": [
+                {"type": "thinking", "thinking": "two calls", "signature": "sig"},
+                {"type": "redacted_thinking", "data": "hidden"},
+                {"type": "text", "text": "Let me see."},
+                {"type": "tool_use", "id": "a", "name": "weather", "input": {"city": "Rome"}},
+                {"type": "tool_use", "id": "b", "name": "weather", "input": {"_invalid": "{\"city\":"}},
+            ]},
+            {"role": "user", "content": [
+                {"type": "tool_result", "tool_use_id": "a", "content": "sunny"},
+                {"type": "tool_result", "tool_use_id": "b", "content": "arguments are not JSON", "is_error": true},
+                {"type": "text", "text": "hurry"},
+            ]},
+            {"role": "assistant", "content": [{"type": "text", "text": "Sunny in Rome."}]},
+        ]),
+    );
+}
+
+#[test]
+fn pictures() {
+    let image = |image| Part::Image { image };
+    let url = json!({"type": "image", "source": {"type": "url", "url": "https://x.example/a.png"}});
+    let inline =
+        json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBO"}});
+    check_messages(
+        vec![
+            Message { role: Role::User, parts: vec![image(link()), text("what?")] },
+            assistant(vec![call("a", "f", ""), call("b", "f", ""), call("c", "f", "")]),
+            result("a", ToolStatus::Succeeded, "map", vec![png()]),
+            result("b", ToolStatus::Succeeded, " ", vec![png()]),
+            result("c", ToolStatus::Succeeded, "", vec![]),
+        ],
+        json!([
+            {"role": "user", "content": [url, {"type": "text", "text": "what?"}]},
+            {"role": "assistant", "content": [
+                {"type": "tool_use", "id": "a", "name": "f", "input": {}},
+                {"type": "tool_use", "id": "b", "name": "f", "input": {}},
+                {"type": "tool_use", "id": "c", "name": "f", "input": {}},
+            ]},
+            {"role": "user", "content": [
+                {"type": "tool_result", "tool_use_id": "a", "content": [{"type": "text", "text": "map"}, inline]},
+                {"type": "tool_result", "tool_use_id": "b", "content": [inline]},
+                {"type": "tool_result", "tool_use_id": "c"},
+            ]},
+        ]),
+    );
+}
+
+#[test]
+fn what_the_api_refuses_is_not_sent() {
+    check_messages(
+        vec![
+            assistant(vec![text("earlier")]),
+            user(" \n"),
+            assistant(vec![]),
+            assistant(vec![reasoning("unsigned", None, None)]),
+            user("go on"),
+        ],
+        json!([
+            {"role": "user", "content": [{"type": "text", "text": "(The conversation goes on from here.)"}]},
+            {"role": "assistant", "content": [{"type": "text", "text": "earlier"}]},
+            {"role": "user", "content": [{"type": "text", "text": "go on"}]},
+        ]),
+    );
+}
+
+#[test]
+fn system_messages() {
+    let system = |text: &str| Message::text(Role::System, text);
+    let mut request = request(vec![system("first"), user("hi"), system("late")]);
+    request.system_prompt = "be good".to_owned();
+    let body = sent(&request, &uncached());
+    assert_eq!(
+        body["system"],
+        json!([{"type": "text", "text": "be good"}, {"type": "text", "text": "first"}])
+    );
+    assert_eq!(body["messages"][0]["content"][1]["text"], json!("<system>\nlate\n</system>"));
+}
+
+#[test]
+fn ids_are_unique_and_plain() {
+    let body = sent(
+        &request(vec![
+            assistant(vec![call("call_1_0", "f", "{}")]),
+            result("call_1_0", ToolStatus::Succeeded, "1", vec![]),
+            assistant(vec![call("call_1_0", "f", "{}"), call("functions.f:0", "functions.f", "{}")]),
+            result("call_1_0", ToolStatus::Succeeded, "2", vec![]),
+            result("functions.f:0", ToolStatus::Succeeded, "3", vec![]),
+        ]),
+        &uncached(),
+    );
+    let at = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).unwrap().to_owned();
+    assert_eq!(at("/messages/1/content/0/id"), "call_1_0");
+    assert_eq!(at("/messages/2/content/0/tool_use_id"), "call_1_0");
+    assert_eq!(at("/messages/3/content/0/id"), "call_1_0_2");
+    assert_eq!(at("/messages/4/content/0/tool_use_id"), "call_1_0_2");
+    assert_eq!(at("/messages/3/content/1/id"), at("/messages/4/content/1/tool_use_id"));
+    assert!(!at("/messages/3/content/1/id").contains([':', '.']));
+    assert_eq!(at("/messages/3/content/1/name"), "functions_f");
+}
+
+#[test]
+fn the_cache_mark_moves_to_the_last_block() {
+    let marked = |messages: Vec<Message>| {
+        let body = sent(&request(messages), &cached());
+        let last = body["messages"].as_array().unwrap().last().unwrap().clone();
+        last["content"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|block| block.get("cache_control").is_some())
+            .collect::<Vec<_>>()
+    };
+    let calls = || assistant(vec![call("a", "f", "{}"), call("b", "f", "{}")]);
+    let results = || ["a", "b"].map(|id| result(id, ToolStatus::Succeeded, "x", vec![]));
+    assert_eq!(marked([vec![calls()], results().to_vec()].concat()), [false, true]);
+    assert_eq!(marked([vec![calls()], results().to_vec(), vec![user("x")]].concat()), [false, false, true]);
+    assert_eq!(marked(vec![assistant(vec![reasoning("x", Some("s"), None)])]), [false]);
+}
+
+#[test]
+fn thoughts_can_be_dropped() {
+    let mut request =
+        request(vec![user("x"), assistant(vec![reasoning("t", Some("s"), None), call("a", "f", "{}")])]);
+    request.options.reasoning_effort = Some(ReasoningEffort::High);
+    let body = body(&request, &uncached(), Thoughts::Drop).unwrap();
+    assert_eq!(body["messages"][1]["content"].as_array().unwrap().len(), 1);
+    assert_eq!(body.get("thinking"), None);
+    assert!(sent(&request, &uncached())["thinking"].is_object());
+}

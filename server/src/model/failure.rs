@@ -1,0 +1,310 @@
+//! What a provider's error means: status, code and words to one [`ModelErrorKind`].
+//!
+//! One table for all providers, since gateways answer with each other's codes.
+
+use agentloop_core::limits::SHORT_TEXT_BYTES_MAX;
+use agentloop_core::time::Millis;
+use serde_json::Value;
+
+use super::{ModelError, ModelErrorKind};
+
+/// Codes and words by which providers say that the request is longer than the model's context.
+const OVERFLOW_MARKS: [&str; 16] = [
+    "context_length_exceeded",
+    "exceed_context_size",
+    "model_max_prompt_tokens_exceeded",
+    "context length",
+    "context window",
+    "context size",
+    "maximum context",
+    "max context",
+    "prompt is too long",
+    "prompt too long",
+    "input is too long",
+    "input length and `max_tokens` exceed",
+    "input token count",
+    "reduce the length of the messages",
+    "request_too_large",
+    "maximum number of tokens allowed",
+];
+
+/// An error that a provider reported, in an error body or inside its stream.
+#[derive(Debug, Default)]
+pub(crate) struct ProviderFailure {
+    /// HTTP status; `None` inside a stream.
+    pub(crate) status: Option<u16>,
+    /// Machine-readable codes and types, as many as there are, separated by spaces.
+    pub(crate) codes: String,
+    /// For people.
+    pub(crate) message: String,
+}
+
+impl ProviderFailure {
+    /// Reads the error object of a stream, or the body of an error answer. Knows the shapes in use: an object or a
+    /// text under `error`, `detail` or `message`, a list of one such object, or plain text.
+    pub(crate) fn read(status: Option<u16>, body: &str) -> Self {
+        match serde_json::from_str::<Value>(body) {
+            Ok(value) => Self::from_value(status, &value),
+            Err(_) => Self { status, message: body.trim().to_owned(), ..Self::default() },
+        }
+    }
+
+    /// As [`Self::read`], from JSON.
+    pub(crate) fn from_value(status: Option<u16>, value: &Value) -> Self {
+        let value = value.get(0).unwrap_or(value);
+        let mut failure = Self { status, ..Self::default() };
+        for object in [Some(value), value.get("error"), value.get("detail")].into_iter().flatten() {
+            failure.add(object);
+        }
+        if failure.message.is_empty() {
+            failure.message = value.to_string();
+        }
+        failure
+    }
+
+    fn add(&mut self, object: &Value) {
+        if let Some(text) = object.as_str() {
+            text.clone_into(&mut self.message);
+        }
+        if let Some(text) = ["message", "msg"].iter().find_map(|key| object.get(key)?.as_str()) {
+            text.clone_into(&mut self.message);
+        }
+        for code in ["type", "code", "status"].iter().filter_map(|key| object.get(key)) {
+            match code {
+                Value::String(text) => self.codes = format!("{} {text}", self.codes),
+                Value::Number(number) => self.add_number(number.as_u64()),
+                _ => {}
+            }
+        }
+    }
+
+    /// Gateways put the status of whom they asked into the error that they stream.
+    fn add_number(&mut self, code: Option<u64>) {
+        let code = code.and_then(|code| u16::try_from(code).ok()).filter(|code| (300..600).contains(code));
+        self.status = self.status.filter(|status| *status >= 300).or(code);
+    }
+
+    /// The error to report.
+    pub(crate) fn into_error(self, retry_after: Option<Millis>) -> ModelError {
+        let kind = self.kind();
+        let message = match (self.message.trim(), self.codes.trim()) {
+            ("", "") => "the provider gives no reason".to_owned(),
+            ("", codes) => codes.to_owned(),
+            (message, _) => message.to_owned(),
+        };
+        ModelError { kind, message: short(&message), status: self.status, retry_after }
+    }
+
+    fn kind(&self) -> ModelErrorKind {
+        let codes = self.codes.to_ascii_lowercase();
+        let has = |marks: &[&str]| marks.iter().any(|mark| codes.contains(mark));
+        if has(&["insufficient_quota", "billing", "insufficient_balance"]) {
+            return ModelErrorKind::Unauthorised;
+        }
+        if self.status == Some(429) || has(&["rate_limit", "ratelimit", "too_many_requests"]) {
+            return ModelErrorKind::RateLimited;
+        }
+        if self.says_overflow(&codes) {
+            return ModelErrorKind::ContextOverflow;
+        }
+        match self.status {
+            Some(status) => by_status(status),
+            None if has(&["authentication", "permission", "invalid_api_key", "unauthorized"]) => {
+                ModelErrorKind::Unauthorised
+            }
+            None if has(&["invalid_request", "badrequest", "bad_request", "not_found", "invalid_prompt"]) => {
+                ModelErrorKind::BadRequest
+            }
+            None => ModelErrorKind::Unavailable,
+        }
+    }
+
+    fn says_overflow(&self, codes: &str) -> bool {
+        let may = self.status.is_none_or(|status| matches!(status, 400 | 413 | 422 | 500..=599));
+        let message = self.message.to_ascii_lowercase();
+        may && OVERFLOW_MARKS.iter().any(|mark| codes.contains(mark) || message.contains(mark))
+    }
+}
+
+fn by_status(status: u16) -> ModelErrorKind {
+    match status {
+        401..=403 => ModelErrorKind::Unauthorised,
+        408 | 409 | 425 | 500..=599 => ModelErrorKind::Unavailable,
+        413 => ModelErrorKind::ContextOverflow,
+        429 => ModelErrorKind::RateLimited,
+        _ => ModelErrorKind::BadRequest,
+    }
+}
+
+impl ModelError {
+    /// An error without an HTTP status.
+    pub(crate) fn new(kind: ModelErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), status: None, retry_after: None }
+    }
+
+    /// The stream is not what the protocol says.
+    pub(crate) fn malformed(message: impl Into<String>) -> Self {
+        Self::new(ModelErrorKind::Malformed, message)
+    }
+
+    /// The request cannot be put into the provider's terms.
+    pub(crate) fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(ModelErrorKind::BadRequest, message)
+    }
+}
+
+/// At most [`SHORT_TEXT_BYTES_MAX`] bytes of a text, on one line.
+pub(crate) fn short(text: &str) -> String {
+    let end = text.floor_char_boundary(SHORT_TEXT_BYTES_MAX);
+    text[..end].chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(status: Option<u16>, body: &str, kind: ModelErrorKind, message: &str) {
+        let error = ProviderFailure::read(status, body).into_error(None);
+        assert_eq!((error.kind, error.message.as_str()), (kind, message), "{body}");
+    }
+
+    #[test]
+    fn openai_bodies() {
+        check(
+            Some(401),
+            r#"{"error":{"message":"Incorrect API key","type":"invalid_request_error","param":null,"code":"invalid_api_key"}}"#,
+            ModelErrorKind::Unauthorised,
+            "Incorrect API key",
+        );
+        check(
+            Some(400),
+            r#"{"error":{"message":"too big","type":"invalid_request_error","code":"context_length_exceeded"}}"#,
+            ModelErrorKind::ContextOverflow,
+            "too big",
+        );
+        check(
+            Some(429),
+            r#"{"error":{"message":"Limit of tokens per minute, reduce the length of the messages","type":"tokens","code":"rate_limit_exceeded"}}"#,
+            ModelErrorKind::RateLimited,
+            "Limit of tokens per minute, reduce the length of the messages",
+        );
+        check(
+            Some(429),
+            r#"{"error":{"message":"pay","type":"insufficient_quota","code":"insufficient_quota"}}"#,
+            ModelErrorKind::Unauthorised,
+            "pay",
+        );
+        check(Some(404), r#"{"error":{"message":"no model x"}}"#, ModelErrorKind::BadRequest, "no model x");
+    }
+
+    #[test]
+    fn anthropic_bodies() {
+        let body = |kind: &str, message: &str| {
+            format!(
+                r#"{{"type":"error","error":{{"type":"{kind}","message":"{message}"}},"request_id":"r"}}"#
+            )
+        };
+        let cases = [
+            (Some(529), "overloaded_error", "Overloaded", ModelErrorKind::Unavailable),
+            (None, "overloaded_error", "Overloaded", ModelErrorKind::Unavailable),
+            (None, "rate_limit_error", "slow", ModelErrorKind::RateLimited),
+            (None, "authentication_error", "key", ModelErrorKind::Unauthorised),
+            (None, "invalid_request_error", "bad", ModelErrorKind::BadRequest),
+            (Some(413), "request_too_large", "large", ModelErrorKind::ContextOverflow),
+            (
+                Some(400),
+                "invalid_request_error",
+                "prompt is too long: 200001 tokens > 200000 maximum",
+                ModelErrorKind::ContextOverflow,
+            ),
+            (Some(402), "billing_error", "pay", ModelErrorKind::Unauthorised),
+        ];
+        for (status, code, message, kind) in cases {
+            check(status, &body(code, message), kind, message);
+        }
+    }
+
+    #[test]
+    fn bodies_of_local_servers_and_gateways() {
+        check(
+            Some(404),
+            r#"{"error":"model 'x' not found"}"#,
+            ModelErrorKind::BadRequest,
+            "model 'x' not found",
+        );
+        check(
+            None,
+            r#"{"error":{"code":500,"message":"the request exceeds the available context size","type":"server_error"}}"#,
+            ModelErrorKind::ContextOverflow,
+            "the request exceeds the available context size",
+        );
+        check(
+            None,
+            r#"{"error":{"code":429,"message":"slow down"}}"#,
+            ModelErrorKind::RateLimited,
+            "slow down",
+        );
+        check(
+            None,
+            r#"{"error":{"code":502,"message":"upstream"}}"#,
+            ModelErrorKind::Unavailable,
+            "upstream",
+        );
+        check(
+            Some(400),
+            r#"{"object":"error","message":"This model's maximum context length is 4096 tokens","code":40303}"#,
+            ModelErrorKind::ContextOverflow,
+            "This model's maximum context length is 4096 tokens",
+        );
+        check(Some(422), r#"{"detail":"missing field"}"#, ModelErrorKind::BadRequest, "missing field");
+        check(
+            Some(422),
+            r#"{"detail":[{"loc":["body"],"msg":"x"}]}"#,
+            ModelErrorKind::BadRequest,
+            r#"{"detail":[{"loc":["body"],"msg":"x"}]}"#,
+        );
+        check(
+            Some(400),
+            r#"[{"error":{"code":400,"message":"in a list"}}]"#,
+            ModelErrorKind::BadRequest,
+            "in a list",
+        );
+    }
+
+    #[test]
+    fn bodies_that_are_no_json() {
+        check(
+            Some(502),
+            "<html>\nBad Gateway</html>",
+            ModelErrorKind::Unavailable,
+            "<html> Bad Gateway</html>",
+        );
+        check(Some(503), "", ModelErrorKind::Unavailable, "the provider gives no reason");
+        check(Some(301), "moved", ModelErrorKind::BadRequest, "moved");
+        check(Some(500), "{}", ModelErrorKind::Unavailable, "{}");
+        check(None, "null", ModelErrorKind::Unavailable, "null");
+    }
+
+    #[test]
+    fn messages_are_cut_between_characters() {
+        let long = "ü".repeat(SHORT_TEXT_BYTES_MAX);
+        assert!(short(&long).len() <= SHORT_TEXT_BYTES_MAX);
+        assert_eq!(short("a\u{0}b\r\nc"), "a b  c");
+    }
+
+    #[test]
+    fn every_status_has_a_kind() {
+        for status in [401, 402, 403] {
+            assert_eq!(by_status(status), ModelErrorKind::Unauthorised);
+        }
+        for status in [408, 409, 425, 500, 502, 503, 504, 529] {
+            assert_eq!(by_status(status), ModelErrorKind::Unavailable);
+        }
+        for status in [300, 307, 400, 404, 405, 415, 422] {
+            assert_eq!(by_status(status), ModelErrorKind::BadRequest);
+        }
+        assert_eq!(by_status(429), ModelErrorKind::RateLimited);
+        assert_eq!(by_status(413), ModelErrorKind::ContextOverflow);
+    }
+}

@@ -1,0 +1,326 @@
+//! One request and its streamed answer: sent when first polled, bounded in time and size, cancelled by dropping.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentloop_core::agent::ModelTimeouts;
+use agentloop_core::delta::Delta;
+use agentloop_core::limits::MODEL_MESSAGE_BYTES_MAX;
+use agentloop_core::time::Millis;
+use futures_util::stream::{self, BoxStream, StreamExt as _};
+use reqwest::Response;
+use tokio::time::Sleep;
+
+use super::headers::{self, Content};
+use super::{Http, Post};
+use crate::model::failure::{ProviderFailure, short};
+use crate::model::sse::{SseEvent, SseParser};
+use crate::model::{ModelError, ModelErrorKind};
+use crate::secret::Secret;
+
+/// What is read of an answer that is no event stream.
+const ERROR_BODY_BYTES_MAX: usize = 64 * 1024;
+/// What is read of a stream. Providers wrap every few letters in some hundred bytes, hence so much more than a
+/// message may hold.
+const WIRE_BYTES_MAX: usize = 32 * MODEL_MESSAGE_BYTES_MAX;
+/// How long the end of the stream is waited for once the answer is complete, so that the connection can be reused.
+const DRAIN: Duration = Duration::from_millis(50);
+
+/// What a provider's events mean. Pure.
+pub(crate) trait Decoder: Send + 'static {
+    /// Appends what the event says.
+    ///
+    /// # Errors
+    /// When the event is an error, or not what the protocol says.
+    fn event(&mut self, event: &SseEvent, deltas: &mut Vec<Delta>) -> Result<(), ModelError>;
+
+    /// The stream ended, in whatever way. Appends what is missing, [`Delta::Finish`] last, if the answer is complete.
+    ///
+    /// # Errors
+    /// When it is not.
+    fn end(&mut self, deltas: &mut Vec<Delta>) -> Result<(), ModelError>;
+
+    /// Whether [`Delta::Finish`] was given out.
+    fn is_done(&self) -> bool;
+}
+
+/// Sends `post` and streams what the decoder makes of the answer.
+pub(crate) fn exchange<D: Decoder>(
+    http: Http,
+    post: Post,
+    timeouts: ModelTimeouts,
+    decoder: D,
+) -> BoxStream<'static, Result<Delta, ModelError>> {
+    let exchange = Exchange {
+        secrets: Arc::clone(&post.endpoint.secrets),
+        phase: Phase::Unsent(http, post),
+        clock: None,
+        timeouts,
+        decoder,
+        parser: SseParser::new(),
+        wire_bytes: 0,
+        message_bytes: 0,
+        ready: VecDeque::new(),
+    };
+    stream::unfold(Box::new(exchange), |mut exchange| async move {
+        exchange.next().await.map(|item| (item, exchange))
+    })
+    .boxed()
+}
+
+struct Exchange<D> {
+    phase: Phase,
+    timeouts: ModelTimeouts,
+    clock: Option<Clock>,
+    decoder: D,
+    parser: SseParser,
+    wire_bytes: usize,
+    message_bytes: usize,
+    ready: VecDeque<Result<Delta, ModelError>>,
+    secrets: Arc<[Secret]>,
+}
+
+enum Phase {
+    Unsent(Http, Post),
+    Streaming(Response),
+    /// Complete; only the end of the stream is left to read.
+    Draining(Response),
+    Closed,
+}
+
+impl<D: Decoder> Exchange<D> {
+    async fn next(&mut self) -> Option<Result<Delta, ModelError>> {
+        loop {
+            if let Some(item) = self.ready.pop_front() {
+                return Some(item);
+            }
+            let step = match std::mem::replace(&mut self.phase, Phase::Closed) {
+                Phase::Unsent(http, post) => self.send(&http, post).await,
+                Phase::Streaming(response) => self.read(response).await,
+                Phase::Draining(response) => return drain(response).await,
+                Phase::Closed => return None,
+            };
+            match step {
+                Ok(phase) => self.phase = phase,
+                Err(error) => self.ready.push_back(Err(self.clean(error))),
+            }
+        }
+    }
+
+    /// The one way out for errors, so that none passes with a secret in it.
+    fn clean(&self, mut error: ModelError) -> ModelError {
+        for secret in self.secrets.iter() {
+            error.message = secret.redact(error.message);
+        }
+        error.message = short(&error.message);
+        error
+    }
+
+    async fn send(&mut self, http: &Http, post: Post) -> Result<Phase, ModelError> {
+        let clock = self.clock.insert(Clock::start(&self.timeouts));
+        let client = http.client(self.timeouts.connect).map_err(|e| transport(e, ""))?;
+        let Post { endpoint, body } = post;
+        let host = endpoint.host().to_owned();
+        let sending = client.post(endpoint.url).headers(endpoint.headers).body(body).send();
+        let response = clock.within(sending).await?.map_err(|e| transport(e, &host))?;
+        if !response.status().is_success() {
+            return Err(refusal(response, clock).await);
+        }
+        match headers::content(response.headers()) {
+            Content::Events => Ok(Phase::Streaming(response)),
+            Content::Json => Err(unstreamed(response, clock).await),
+            Content::Other(what) => Err(ModelError {
+                status: Some(response.status().as_u16()),
+                ..ModelError::malformed(format!(
+                    "the answer is {what}, not an event stream; is base_url right?"
+                ))
+            }),
+        }
+    }
+
+    async fn read(&mut self, mut response: Response) -> Result<Phase, ModelError> {
+        let clock = self.clock.as_mut().expect("the clock runs since the request was sent");
+        let chunk = match clock.within(response.chunk()).await {
+            Ok(Ok(Some(chunk))) => chunk,
+            Ok(Ok(None)) => return self.end(None),
+            Ok(Err(broken)) => return self.end(Some(transport(broken, ""))),
+            Err(late) => return self.end(Some(late)),
+        };
+        self.wire_bytes += chunk.len();
+        if self.wire_bytes > WIRE_BYTES_MAX {
+            return Err(too_large(WIRE_BYTES_MAX));
+        }
+        let mut events = Vec::new();
+        let parsed = self.parser.push(&chunk, &mut events);
+        if let (Some(clock), false) = (&mut self.clock, events.is_empty()) {
+            clock.first_event = None;
+        }
+        for event in &events {
+            self.decode(event)?;
+            if self.decoder.is_done() {
+                return Ok(Phase::Draining(response));
+            }
+        }
+        parsed.map_err(|e| ModelError::new(ModelErrorKind::TooLarge, e.to_string()))?;
+        Ok(Phase::Streaming(response))
+    }
+
+    /// The stream is over, and so is the answer if it was complete; else the reason why it is not wins.
+    fn end(&mut self, reason: Option<ModelError>) -> Result<Phase, ModelError> {
+        let rest = match self.parser.finish() {
+            Some(event) if reason.is_none() => self.decode(&event).err(),
+            _ => None,
+        };
+        if !self.decoder.is_done() {
+            let mut deltas = Vec::new();
+            let complete = self.decoder.end(&mut deltas);
+            self.give(deltas)?;
+            complete.map_err(|e| reason.or(rest).unwrap_or(e))?;
+        }
+        Ok(Phase::Closed)
+    }
+
+    fn decode(&mut self, event: &SseEvent) -> Result<(), ModelError> {
+        let mut deltas = Vec::new();
+        let decoded = self.decoder.event(event, &mut deltas);
+        self.give(deltas)?;
+        decoded
+    }
+
+    fn give(&mut self, deltas: Vec<Delta>) -> Result<(), ModelError> {
+        for delta in deltas {
+            self.message_bytes += length(&delta);
+            if self.message_bytes > MODEL_MESSAGE_BYTES_MAX {
+                return Err(too_large(MODEL_MESSAGE_BYTES_MAX));
+            }
+            self.ready.push_back(Ok(delta));
+        }
+        Ok(())
+    }
+}
+
+/// The timers of one call.
+struct Clock {
+    total: Pin<Box<Sleep>>,
+    /// Gone once the first event has come.
+    first_event: Option<Pin<Box<Sleep>>>,
+    idle: Millis,
+}
+
+impl Clock {
+    fn start(timeouts: &ModelTimeouts) -> Self {
+        Self {
+            total: Box::pin(tokio::time::sleep(timeouts.total.duration())),
+            first_event: Some(Box::pin(tokio::time::sleep(timeouts.first_token.duration()))),
+            idle: timeouts.idle,
+        }
+    }
+
+    /// What the future gives, if no timer ends first. The total comes first in the race, so that a provider that
+    /// always has something to say cannot outrun it.
+    async fn within<T>(&mut self, future: impl Future<Output = T>) -> Result<T, ModelError> {
+        let idle = self.idle;
+        let silence = async {
+            match &mut self.first_event {
+                Some(first) => {
+                    first.await;
+                    "no event came in time"
+                }
+                None => {
+                    tokio::time::sleep(idle.duration()).await;
+                    "the stream went silent"
+                }
+            }
+        };
+        let what = tokio::select! {
+            biased;
+            () = &mut self.total => "the answer took too long in all",
+            value = future => return Ok(value),
+            what = silence => what,
+        };
+        Err(ModelError::new(ModelErrorKind::Timeout, what))
+    }
+}
+
+/// Errors here say nothing, since the answer is already complete.
+async fn drain(mut response: Response) -> Option<Result<Delta, ModelError>> {
+    let to_the_end = async { while let Ok(Some(_)) = response.chunk().await {} };
+    let _ = tokio::time::timeout(DRAIN, to_the_end).await;
+    None
+}
+
+async fn refusal(response: Response, clock: &mut Clock) -> ModelError {
+    let status = response.status();
+    let retry_after = headers::retry_after(response.headers());
+    if status.is_redirection() {
+        let failure = ProviderFailure {
+            status: Some(status.as_u16()),
+            message: "the provider redirects, which is not followed; is base_url right?".to_owned(),
+            ..ProviderFailure::default()
+        };
+        return failure.into_error(None);
+    }
+    let body = bounded_body(response, clock).await;
+    let mut failure = ProviderFailure::read(Some(status.as_u16()), &body);
+    if failure.message.is_empty() {
+        failure.message = status.canonical_reason().unwrap_or_default().to_owned();
+    }
+    failure.into_error(retry_after)
+}
+
+/// A good status with a JSON body: an error in disguise, or a server that does not stream.
+async fn unstreamed(response: Response, clock: &mut Clock) -> ModelError {
+    let status = response.status().as_u16();
+    let body = bounded_body(response, clock).await;
+    let value: serde_json::Value = serde_json::from_str(&body).unwrap_or_default();
+    if value.get("error").is_some_and(|error| !error.is_null()) || value["object"] == "error" {
+        return ProviderFailure::from_value(None, &value).into_error(None);
+    }
+    let message = "the answer is one JSON document, not an event stream; the server does not stream";
+    ModelError { status: Some(status), ..ModelError::malformed(message) }
+}
+
+/// As much of the body as comes in time, for a message to people.
+async fn bounded_body(mut response: Response, clock: &mut Clock) -> String {
+    let mut body = Vec::new();
+    while let Ok(Ok(Some(chunk))) = clock.within(response.chunk()).await {
+        body.extend_from_slice(&chunk[..chunk.len().min(ERROR_BODY_BYTES_MAX - body.len())]);
+        if body.len() == ERROR_BODY_BYTES_MAX {
+            break;
+        }
+    }
+    String::from_utf8_lossy(&body).into_owned()
+}
+
+/// Never names the URL, whose query may hold a key.
+fn transport(error: reqwest::Error, host: &str) -> ModelError {
+    let kind = match (error.is_timeout(), error.is_builder()) {
+        (true, _) => ModelErrorKind::Timeout,
+        (_, true) => ModelErrorKind::BadRequest,
+        _ => ModelErrorKind::Connection,
+    };
+    let error = error.without_url();
+    let mut cause: &dyn std::error::Error = &error;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    let place = if host.is_empty() { String::new() } else { format!("{host}: ") };
+    ModelError::new(kind, format!("{place}{cause}"))
+}
+
+fn too_large(max: usize) -> ModelError {
+    ModelError::new(ModelErrorKind::TooLarge, format!("the answer has more than {max} bytes"))
+}
+
+fn length(delta: &Delta) -> usize {
+    let of = |text: &Option<String>| text.as_deref().map_or(0, str::len);
+    match delta {
+        Delta::Text { text } | Delta::Reasoning { text } => text.len(),
+        Delta::ReasoningEnd { signature, redacted } => of(signature) + of(redacted),
+        Delta::ToolCallStart { provider_id, name, .. } => of(provider_id) + name.len(),
+        Delta::ToolCallArguments { fragment, .. } => fragment.len(),
+        Delta::Usage(_) | Delta::Finish { .. } => 0,
+    }
+}

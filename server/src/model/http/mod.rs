@@ -1,0 +1,203 @@
+//! The way to a provider over HTTP: one client for all, and where each provider's requests go.
+
+mod exchange;
+mod headers;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use agentloop_core::time::Millis;
+use bytes::Bytes;
+use reqwest::Url;
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use serde_json::Value;
+
+pub(crate) use self::exchange::{Decoder, exchange};
+use super::registry::ProviderError;
+use crate::secret::Secret;
+
+/// Clients kept for different connect timeouts. Runs hardly ever ask for more than one.
+const CLIENTS_MAX: usize = 4;
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
+
+/// How to reach providers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HttpOptions {
+    /// Whether the proxy that the environment names is used.
+    pub system_proxy: bool,
+}
+
+impl Default for HttpOptions {
+    fn default() -> Self {
+        Self { system_proxy: true }
+    }
+}
+
+/// The connections to all providers. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Http(Arc<Clients>);
+
+/// A connect timeout belongs to a client and not to a request, so each one in use has its client.
+#[derive(Debug)]
+struct Clients {
+    options: HttpOptions,
+    by_connect_timeout: Mutex<Vec<(Millis, reqwest::Client)>>,
+}
+
+impl Http {
+    /// Opens nothing yet.
+    pub(crate) fn new(options: HttpOptions) -> Self {
+        // Refused when the process has a provider already, which is then as good.
+        let _installed_before = rustls::crypto::ring::default_provider().install_default();
+        Self(Arc::new(Clients { options, by_connect_timeout: Mutex::new(Vec::new()) }))
+    }
+
+    /// # Errors
+    /// When the system has no usable certificates.
+    pub(crate) fn client(&self, connect_timeout: Millis) -> Result<reqwest::Client, reqwest::Error> {
+        let mut clients = self.0.by_connect_timeout.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, client)) = clients.iter().find(|(timeout, _)| *timeout == connect_timeout) {
+            return Ok(client.clone());
+        }
+        let client = build(self.0.options, connect_timeout)?;
+        if clients.len() >= CLIENTS_MAX {
+            clients.remove(0);
+        }
+        clients.push((connect_timeout, client.clone()));
+        Ok(client)
+    }
+}
+
+/// Redirects are not followed: they would carry the key to wherever they point.
+fn build(options: HttpOptions, connect_timeout: Millis) -> Result<reqwest::Client, reqwest::Error> {
+    let builder = reqwest::Client::builder()
+        .user_agent(concat!("agentloop/", env!("CARGO_PKG_VERSION")))
+        .redirect(reqwest::redirect::Policy::none())
+        .connect_timeout(connect_timeout.duration())
+        .tcp_nodelay(true)
+        .tcp_keepalive(KEEP_ALIVE)
+        .http2_keep_alive_interval(KEEP_ALIVE);
+    if options.system_proxy { builder } else { builder.no_proxy() }.build()
+}
+
+/// Where a provider takes its requests, and what goes with each of them.
+#[derive(Clone)]
+pub(crate) struct Endpoint {
+    url: Url,
+    headers: HeaderMap,
+    secrets: Arc<[Secret]>,
+}
+
+/// One request, ready to send.
+#[derive(Debug, Clone)]
+pub(crate) struct Post {
+    endpoint: Endpoint,
+    body: Bytes,
+}
+
+/// Without the URL, whose query may hold a key.
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoint").field("host", &self.host()).finish_non_exhaustive()
+    }
+}
+
+impl Endpoint {
+    /// `path` is appended to `base_url`; every header value is treated as a secret.
+    ///
+    /// # Errors
+    /// When the URL is none that we can post to, or a header cannot be sent.
+    pub(crate) fn new(
+        base_url: &str,
+        path: &str,
+        headers: &[(String, Secret)],
+    ) -> Result<Self, ProviderError> {
+        let mut url = Url::parse(base_url.trim()).map_err(|e| ProviderError::BaseUrl(e.to_string()))?;
+        if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
+            return Err(ProviderError::BaseUrl("must begin with http:// or https://".to_owned()));
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(ProviderError::BaseUrl("must not hold credentials; use api_key".to_owned()));
+        }
+        url.set_path(&format!("{}{path}", url.path().trim_end_matches('/')));
+        let mut map = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
+        for (name, value) in headers {
+            let name = name.parse::<HeaderName>().map_err(|_| ProviderError::Header(name.clone()))?;
+            let mut value =
+                HeaderValue::from_str(value.expose()).map_err(|_| ProviderError::Header(name.to_string()))?;
+            value.set_sensitive(true);
+            map.insert(name, value);
+        }
+        let secrets = headers.iter().map(|(_, secret)| secret.clone()).collect();
+        Ok(Self { url, headers: map, secrets })
+    }
+
+    /// Texts that come back are cleaned of `secret` too, where a header holds it only in part.
+    pub(crate) fn hiding(mut self, secret: Option<&Secret>) -> Self {
+        self.secrets = self.secrets.iter().chain(secret).cloned().collect();
+        self
+    }
+
+    pub(crate) fn host(&self) -> &str {
+        self.url.host_str().unwrap_or_default()
+    }
+
+    /// A request with this body.
+    pub(crate) fn post(&self, body: &Value) -> Post {
+        Post { endpoint: self.clone(), body: Bytes::from(body.to_string()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn endpoint(base_url: &str) -> Result<String, ProviderError> {
+        Endpoint::new(base_url, "/chat/completions", &[]).map(|endpoint| endpoint.url.to_string())
+    }
+
+    #[test]
+    fn the_path_is_appended() {
+        for (base_url, url) in [
+            ("https://api.openai.com/v1", "https://api.openai.com/v1/chat/completions"),
+            ("http://localhost:11434/v1/", "http://localhost:11434/v1/chat/completions"),
+            ("http://localhost:8080", "http://localhost:8080/chat/completions"),
+            (
+                "https://x.example/openai?api-version=1",
+                "https://x.example/openai/chat/completions?api-version=1",
+            ),
+        ] {
+            assert_eq!(endpoint(base_url).as_deref(), Ok(url));
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_posted_to_is_refused() {
+        for base_url in ["", "api.openai.com", "ftp://x", "file:///x", "https://key@x", "https://u:p@x"] {
+            assert!(matches!(endpoint(base_url), Err(ProviderError::BaseUrl(_))), "{base_url}");
+        }
+    }
+
+    #[test]
+    fn headers_that_cannot_be_sent_are_refused_without_their_value() {
+        let header = |name: &str, value: &str| {
+            Endpoint::new("http://x", "", &[(name.to_owned(), Secret::new(value))]).map(|endpoint| {
+                let shown = format!("{endpoint:?}");
+                assert!(!shown.contains(value), "{shown}");
+            })
+        };
+        assert_eq!(header("x-key", "sk-1234567"), Ok(()));
+        assert_eq!(header("x key", "sk-1234567"), Err(ProviderError::Header("x key".to_owned())));
+        assert_eq!(header("x-key", "sk-1234\n567"), Err(ProviderError::Header("x-key".to_owned())));
+    }
+
+    #[test]
+    fn clients_are_shared_and_bounded() {
+        let http = Http::new(HttpOptions::default());
+        for seconds in 0..10 {
+            http.client(Millis::secs(seconds % 6 + 1)).unwrap();
+        }
+        assert_eq!(http.0.by_connect_timeout.lock().unwrap().len(), CLIENTS_MAX);
+    }
+}

@@ -1,0 +1,308 @@
+//! Which tool call a fragment belongs to.
+//!
+//! The protocol says: the first fragment of a call has its id and name, all have its index. In the wild there are
+//! fragments without index, calls without id, one index for all calls, ids and names repeated in every fragment, a new
+//! id in every fragment, and whole calls in one fragment with the arguments as an object. The rules here, in this order:
+//!
+//! 1. A fragment that names an index belongs to the last call that began under it, one that names none to the call
+//!    with its id, or else to the last call of all.
+//! 2. It begins a new call nevertheless if there is no such call, or if it has a name and the call that it would
+//!    belong to has another id, or has no id to tell and complete arguments already.
+//! 3. A fragment with an unknown index, a known id and no name continues the call of that id.
+
+use agentloop_core::delta::Delta;
+use agentloop_core::limits::CALLS_PER_MESSAGE_MAX;
+use serde_json::Value;
+
+use crate::model::{ModelError, ModelErrorKind};
+
+/// The calls of one answer.
+#[derive(Debug, Default)]
+pub(super) struct Calls {
+    calls: Vec<Call>,
+}
+
+#[derive(Debug)]
+struct Call {
+    /// The provider's index.
+    index: Option<u64>,
+    id: Option<String>,
+    /// Empty until the name has come; nothing is given out before.
+    name: String,
+    /// Kept whole, since some fragments can only be told apart by whether these are complete.
+    arguments: String,
+}
+
+/// One element of `tool_calls`.
+struct Fragment<'a> {
+    index: Option<u64>,
+    id: Option<&'a str>,
+    name: Option<&'a str>,
+    arguments: String,
+}
+
+impl<'a> Fragment<'a> {
+    fn read(value: &'a Value) -> Self {
+        let text = |value: &'a Value| value.as_str().filter(|text| !text.is_empty());
+        let function = &value["function"];
+        let arguments = match &function["arguments"] {
+            Value::String(text) => text.clone(),
+            Value::Null => String::new(),
+            whole => whole.to_string(),
+        };
+        Self {
+            index: value["index"].as_u64(),
+            id: text(&value["id"]),
+            name: text(&function["name"]),
+            arguments,
+        }
+    }
+}
+
+impl Calls {
+    /// Whether the answer asks for any tool.
+    pub(super) fn is_empty(&self) -> bool {
+        self.calls.is_empty()
+    }
+
+    /// Takes one element of `tool_calls`, or a `function_call` wrapped to look like one.
+    ///
+    /// # Errors
+    /// When there are too many calls.
+    pub(super) fn fragment(&mut self, value: &Value, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
+        let fragment = Fragment::read(value);
+        let place = match self.place(&fragment) {
+            Some(place) => place,
+            None => self.begin(&fragment)?,
+        };
+        let index = u32::try_from(place).expect("the number of calls is bounded");
+        let call = &mut self.calls[place];
+        call.arguments.push_str(&fragment.arguments);
+        if !call.name.is_empty() {
+            give_arguments(deltas, index, fragment.arguments);
+        } else if let Some(name) = fragment.name {
+            name.clone_into(&mut call.name);
+            give_start(deltas, index, call);
+        }
+        Ok(())
+    }
+
+    /// Gives out what never got a name. The model is then told that there is no such tool.
+    pub(super) fn end(&mut self, deltas: &mut Vec<Delta>) {
+        for (call, index) in self.calls.iter().zip(0..) {
+            if call.name.is_empty() {
+                give_start(deltas, index, call);
+            }
+        }
+    }
+
+    fn place(&self, fragment: &Fragment<'_>) -> Option<usize> {
+        let last = |wanted: &dyn Fn(&Call) -> bool| self.calls.iter().rposition(wanted);
+        let by_id = || fragment.id.and_then(|id| last(&|call| call.id.as_deref() == Some(id)));
+        let place = match fragment.index {
+            Some(index) => last(&|call| call.index == Some(index))
+                .or_else(|| by_id().filter(|_| fragment.name.is_none()))?,
+            None => by_id().or_else(|| self.calls.len().checked_sub(1))?,
+        };
+        (!self.calls[place].is_left_behind_by(fragment)).then_some(place)
+    }
+
+    fn begin(&mut self, fragment: &Fragment<'_>) -> Result<usize, ModelError> {
+        if self.calls.len() >= CALLS_PER_MESSAGE_MAX {
+            let message = format!("the answer has more than {CALLS_PER_MESSAGE_MAX} tool calls");
+            return Err(ModelError::new(ModelErrorKind::TooLarge, message));
+        }
+        self.calls.push(Call {
+            index: fragment.index,
+            id: fragment.id.map(str::to_owned),
+            name: String::new(),
+            arguments: String::new(),
+        });
+        Ok(self.calls.len() - 1)
+    }
+}
+
+impl Call {
+    fn is_left_behind_by(&self, fragment: &Fragment<'_>) -> bool {
+        if fragment.name.is_none() || self.name.is_empty() {
+            return false;
+        }
+        match (self.id.as_deref(), fragment.id) {
+            (Some(mine), Some(other)) => mine != other,
+            (Some(_), None) | (None, Some(_)) | (None, None) => {
+                self.arguments.trim_end().ends_with('}')
+                    && serde_json::from_str::<Value>(&self.arguments).is_ok()
+            }
+        }
+    }
+}
+
+fn give_start(deltas: &mut Vec<Delta>, index: u32, call: &Call) {
+    deltas.push(Delta::ToolCallStart { index, provider_id: call.id.clone(), name: call.name.clone() });
+    give_arguments(deltas, index, call.arguments.clone());
+}
+
+fn give_arguments(deltas: &mut Vec<Delta>, index: u32, fragment: String) {
+    if !fragment.is_empty() {
+        deltas.push(Delta::ToolCallArguments { index, fragment });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// The calls that these fragments make: id, name, arguments.
+    fn calls(fragments: &[Value]) -> Vec<(Option<String>, String, String)> {
+        let (mut calls, mut deltas) = (Calls::default(), Vec::new());
+        for fragment in fragments {
+            calls.fragment(fragment, &mut deltas).unwrap();
+        }
+        calls.end(&mut deltas);
+        let mut made = Vec::new();
+        for delta in deltas {
+            match delta {
+                Delta::ToolCallStart { index, provider_id, name } => {
+                    assert_eq!(index as usize, made.len());
+                    made.push((provider_id, name, String::new()));
+                }
+                Delta::ToolCallArguments { index, fragment } => made[index as usize].2.push_str(&fragment),
+                other => panic!("{other:?}"),
+            }
+        }
+        made
+    }
+
+    #[track_caller]
+    fn check(fragments: &[Value], expected: &[(Option<&str>, &str, &str)]) {
+        let expected: Vec<_> = expected
+            .iter()
+            .map(|(id, name, arguments)| (id.map(str::to_owned), (*name).to_owned(), (*arguments).to_owned()))
+            .collect();
+        assert_eq!(calls(fragments), expected);
+    }
+
+    fn fragment(index: Option<u64>, id: Option<&str>, name: Option<&str>, arguments: &str) -> Value {
+        json!({"index": index, "id": id, "type": "function", "function": {"name": name, "arguments": arguments}})
+    }
+
+    #[test]
+    fn by_the_book() {
+        check(
+            &[
+                fragment(Some(0), Some("a"), Some("f"), ""),
+                fragment(Some(0), None, None, "{\"x\""),
+                fragment(Some(1), Some("b"), Some("g"), ""),
+                fragment(Some(1), None, None, "{}"),
+                fragment(Some(0), None, None, ":1}"),
+            ],
+            &[(Some("a"), "f", "{\"x\":1}"), (Some("b"), "g", "{}")],
+        );
+    }
+
+    #[test]
+    fn without_an_index() {
+        check(
+            &[
+                json!({"id": "a", "function": {"name": "f", "arguments": "{\"x\""}}),
+                json!({"function": {"arguments": ":1}"}}),
+                json!({"id": "b", "function": {"name": "f", "arguments": "{}"}}),
+            ],
+            &[(Some("a"), "f", "{\"x\":1}"), (Some("b"), "f", "{}")],
+        );
+        check(
+            &[
+                json!({"function": {"name": "f", "arguments": {"x": 1}}}),
+                json!({"function": {"name": "f", "arguments": {"x": 2}}}),
+            ],
+            &[(None, "f", "{\"x\":1}"), (None, "f", "{\"x\":2}")],
+        );
+        check(
+            &[
+                json!({"id": "a", "function": {"name": "f", "arguments": "{"}}),
+                json!({"id": "b", "function": {"name": "g", "arguments": "{"}}),
+                json!({"id": "a", "function": {"arguments": "}"}}),
+                json!({"id": "b", "function": {"arguments": "}"}}),
+            ],
+            &[(Some("a"), "f", "{}"), (Some("b"), "g", "{}")],
+        );
+    }
+
+    #[test]
+    fn one_index_for_all() {
+        check(
+            &[
+                fragment(Some(0), Some("a"), Some("f"), "{\"x\":1}"),
+                fragment(Some(0), Some("b"), Some("f"), "{\"x\":2}"),
+            ],
+            &[(Some("a"), "f", "{\"x\":1}"), (Some("b"), "f", "{\"x\":2}")],
+        );
+        check(
+            &[
+                fragment(Some(0), None, Some("f"), "{\"x\":1}"),
+                fragment(Some(0), None, Some("g"), "{\"x\":2}"),
+            ],
+            &[(None, "f", "{\"x\":1}"), (None, "g", "{\"x\":2}")],
+        );
+    }
+
+    #[test]
+    fn repeated_ids_and_names() {
+        check(
+            &[
+                fragment(Some(0), Some("a"), Some("f"), "{\"x\""),
+                fragment(Some(0), Some("a"), Some("f"), ":1}"),
+                fragment(Some(0), Some("a"), Some("f"), ""),
+            ],
+            &[(Some("a"), "f", "{\"x\":1}")],
+        );
+        check(
+            &[fragment(Some(0), None, Some("f"), "{\"x\""), fragment(Some(0), None, Some("f"), ":1}")],
+            &[(None, "f", "{\"x\":1}")],
+        );
+        check(
+            &[
+                fragment(Some(0), Some("a"), Some("f"), "{\"x\""),
+                fragment(Some(0), Some("other"), None, ":1}"),
+            ],
+            &[(Some("a"), "f", "{\"x\":1}")],
+        );
+    }
+
+    #[test]
+    fn one_id_under_several_indices() {
+        check(
+            &[fragment(Some(0), Some("a"), Some("f"), "{\"x\""), fragment(Some(1), Some("a"), None, ":1}")],
+            &[(Some("a"), "f", "{\"x\":1}")],
+        );
+        check(
+            &[fragment(Some(0), Some("a"), Some("f"), "{}"), fragment(Some(1), Some("a"), Some("g"), "{}")],
+            &[(Some("a"), "f", "{}"), (Some("a"), "g", "{}")],
+        );
+    }
+
+    #[test]
+    fn late_and_missing_names() {
+        check(
+            &[
+                fragment(Some(0), Some("a"), None, "{\"x\""),
+                fragment(Some(0), None, Some("f"), ":1"),
+                fragment(Some(0), None, None, "}"),
+            ],
+            &[(Some("a"), "f", "{\"x\":1}")],
+        );
+        check(&[fragment(Some(0), Some("a"), None, "{}")], &[(Some("a"), "", "{}")]);
+    }
+
+    #[test]
+    fn nonsense_is_bounded() {
+        check(&[json!(null), json!(7), json!("x")], &[(None, "", "")]);
+        let (mut calls, mut deltas) = (Calls::default(), Vec::new());
+        let error = (0..=CALLS_PER_MESSAGE_MAX as u64)
+            .try_for_each(|i| calls.fragment(&fragment(Some(u64::MAX - i), None, Some("f"), ""), &mut deltas))
+            .unwrap_err();
+        assert_eq!(error.kind, ModelErrorKind::TooLarge);
+    }
+}

@@ -1,0 +1,234 @@
+use agentloop_core::context::assemble::{Assembler, Finished};
+use agentloop_core::message::{Part, Reasoning};
+use serde_json::json;
+
+use super::*;
+use crate::model::ModelErrorKind;
+
+/// Everything that these data lines say, up to the end of the stream.
+fn decode(lines: &[&str]) -> Result<Vec<Delta>, ModelError> {
+    let (mut decoder, mut deltas) = (ChatDecoder::default(), Vec::new());
+    for data in lines {
+        let event = SseEvent { name: String::new(), data: (*data).to_owned() };
+        decoder.event(&event, &mut deltas)?;
+        if decoder.is_done() {
+            return Ok(deltas);
+        }
+    }
+    decoder.end(&mut deltas)?;
+    Ok(deltas)
+}
+
+fn finished(lines: &[&str]) -> Finished {
+    let mut assembler = Assembler::new(1);
+    for (seq, delta) in decode(lines).unwrap().into_iter().enumerate() {
+        assembler.consume(seq as u64, delta).unwrap();
+    }
+    assembler.finish().unwrap()
+}
+
+fn chunk(delta: &str, finish_reason: &str) -> String {
+    format!(
+        r#"{{"id":"x","object":"chat.completion.chunk","choices":[{{"index":0,"delta":{delta},"finish_reason":{finish_reason}}}]}}"#
+    )
+}
+
+#[track_caller]
+fn check_text(lines: &[&str], text: &str, reason: FinishReason) {
+    let finished = finished(lines);
+    assert_eq!((finished.message.plain_text().as_str(), finished.finish_reason), (text, reason));
+}
+
+#[track_caller]
+fn check_error(lines: &[&str], kind: ModelErrorKind, message: &str) {
+    let error = decode(lines).unwrap_err();
+    assert_eq!((error.kind, error.message.as_str()), (kind, message));
+}
+
+#[test]
+fn openai() {
+    let lines = [
+        &chunk(r#"{"role":"assistant","content":"","refusal":null}"#, "null"),
+        &chunk(r#"{"content":"Hel"}"#, "null"),
+        &chunk(r#"{"content":"lo"}"#, "null"),
+        &chunk("{}", r#""stop""#),
+        r#"{"id":"x","choices":[],"usage":{"prompt_tokens":10,"completion_tokens":5,"total_tokens":15,
+            "prompt_tokens_details":{"cached_tokens":4},"completion_tokens_details":{"reasoning_tokens":2}}}"#,
+        "[DONE]",
+    ];
+    let finished = finished(&lines);
+    assert_eq!(finished.message.plain_text(), "Hello");
+    assert_eq!(finished.finish_reason, FinishReason::Stop);
+    assert_eq!(
+        finished.usage,
+        Usage {
+            input_tokens: 10,
+            output_tokens: 5,
+            cached_input_tokens: 4,
+            cache_write_tokens: 0,
+            reasoning_tokens: 2
+        }
+    );
+}
+
+#[test]
+fn finish_is_the_last_delta() {
+    let deltas = decode(&[
+        &chunk(r#"{"content":"a"}"#, r#""stop""#),
+        r#"{"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1}}"#,
+        "[DONE]",
+    ]);
+    assert_eq!(deltas.unwrap().last(), Some(&Delta::Finish { reason: FinishReason::Stop }));
+}
+
+#[test]
+fn tool_calls() {
+    let finished = finished(&[
+        &chunk(
+            r#"{"content":null,"tool_calls":[{"index":0,"id":"a","type":"function","function":{"name":"f","arguments":""}}]}"#,
+            "null",
+        ),
+        &chunk(r#"{"tool_calls":[{"index":0,"function":{"arguments":"{\"x\""}}]}"#, "null"),
+        &chunk(
+            r#"{"tool_calls":[{"index":0,"function":{"arguments":":1}"}},{"index":1,"id":"b","function":{"name":"g","arguments":"{}"}}]}"#,
+            "null",
+        ),
+        &chunk("{}", r#""tool_calls""#),
+        "[DONE]",
+    ]);
+    let calls: Vec<_> = finished
+        .message
+        .tool_calls()
+        .map(|c| (c.provider_id.as_str(), c.name.as_str(), c.arguments.as_str()))
+        .collect();
+    assert_eq!(calls, [("a", "f", "{\"x\":1}"), ("b", "g", "{}")]);
+    assert_eq!(finished.finish_reason, FinishReason::ToolCalls);
+}
+
+#[test]
+fn the_old_function_call() {
+    let finished = finished(&[
+        &chunk(r#"{"function_call":{"name":"f","arguments":"{\"x\""}}"#, "null"),
+        &chunk(r#"{"function_call":{"arguments":":1}"}}"#, "null"),
+        &chunk("{}", r#""function_call""#),
+    ]);
+    let call = finished.message.tool_calls().next().unwrap();
+    assert_eq!((call.name.as_str(), call.arguments.as_str()), ("f", "{\"x\":1}"));
+    assert_eq!(finished.finish_reason, FinishReason::ToolCalls);
+}
+
+#[test]
+fn stop_with_tool_calls_means_the_calls() {
+    let lines =
+        [&chunk(r#"{"tool_calls":[{"id":"a","function":{"name":"f","arguments":{"x":1}}}]}"#, r#""stop""#)];
+    let deltas = decode(&lines.map(String::as_str)).unwrap();
+    assert_eq!(deltas.last(), Some(&Delta::Finish { reason: FinishReason::ToolCalls }));
+}
+
+#[test]
+fn reasoning_under_either_name() {
+    for field in ["reasoning_content", "reasoning"] {
+        let finished = finished(&[
+            &chunk(&json!({field: "hm", "content": null}).to_string(), "null"),
+            &chunk(&json!({field: " yes", "content": ""}).to_string(), "null"),
+            &chunk(r#"{"content":"Yes."}"#, r#""stop""#),
+        ]);
+        let reasoning = Reasoning { text: "hm yes".to_owned(), ..Reasoning::default() };
+        let text = Part::Text { text: "Yes.".to_owned() };
+        assert_eq!(finished.message.parts, [Part::Reasoning(reasoning), text]);
+    }
+    let both = chunk(r#"{"reasoning_content":"hm","reasoning":"hm"}"#, r#""stop""#);
+    assert_eq!(decode(&[&both]).unwrap()[0], Delta::Reasoning { text: "hm".to_owned() });
+}
+
+#[test]
+fn refusals() {
+    check_text(
+        &[&chunk(r#"{"refusal":"I can't"}"#, "null"), &chunk(r#"{"refusal":" do that."}"#, r#""stop""#)],
+        "I can't do that.",
+        FinishReason::Refusal,
+    );
+}
+
+#[test]
+fn finish_reasons() {
+    for (word, reason) in [
+        ("stop", FinishReason::Stop),
+        ("length", FinishReason::Length),
+        ("content_filter", FinishReason::ContentFilter),
+        ("eos", FinishReason::Stop),
+        ("recitation", FinishReason::Other("recitation".to_owned())),
+    ] {
+        check_text(&[&chunk(r#"{"content":"x"}"#, &format!("{word:?}"))], "x", reason);
+    }
+}
+
+#[test]
+fn ends_of_all_kinds() {
+    let text = chunk(r#"{"content":"x"}"#, "null");
+    let stop = chunk("{}", r#""stop""#);
+    check_text(&[&text, &stop], "x", FinishReason::Stop);
+    check_text(&[&text, "[DONE]"], "x", FinishReason::Stop);
+    check_text(&[&text, &stop, &text, " [DONE] "], "xx", FinishReason::Stop);
+    check_text(&[&text, &stop, "[DONE]", "nonsense"], "x", FinishReason::Stop);
+    check_text(&[&stop], "", FinishReason::Stop);
+    let cut = "the stream ends before the answer does";
+    check_error(&[&text], ModelErrorKind::Malformed, cut);
+    check_error(&["[DONE]"], ModelErrorKind::Malformed, cut);
+    check_error(&[], ModelErrorKind::Malformed, cut);
+    check_error(&[&chunk(r#"{"content":"x"}"#, r#""""#)], ModelErrorKind::Malformed, cut);
+}
+
+#[test]
+fn odd_chunks_are_tolerated() {
+    check_text(
+        &[
+            "",
+            r#"{"choices":[]}"#,
+            r#"{"choices":null,"usage":null}"#,
+            r#"{"prompt_filter_results":[]}"#,
+            "{}",
+            "null",
+            "7",
+            r#"{"choices":[{"delta":null}],"error":null}"#,
+            r#"{"choices":[{"index":1,"delta":{"content":"other choice"},"finish_reason":"length"}]}"#,
+            r#"{"choices":[{"delta":{"content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}}]}"#,
+            r#"{"choices":[{"delta":{"content":7,"tool_calls":null}}]}"#,
+            r#"{"choices":[{"index":0,"finish_reason":"stop"}],"usage":{"prompt_tokens":-1,"completion_tokens":"x"}}"#,
+        ],
+        "ab",
+        FinishReason::Stop,
+    );
+}
+
+#[test]
+fn errors_inside_the_stream() {
+    let text = chunk(r#"{"content":"x"}"#, "null");
+    let cases = [
+        (r#"{"error":{"message":"busy","type":"server_error"}}"#, ModelErrorKind::Unavailable, "busy"),
+        (r#"{"error":{"message":"slow","code":429}}"#, ModelErrorKind::RateLimited, "slow"),
+        (r#"{"error":"out of memory"}"#, ModelErrorKind::Unavailable, "out of memory"),
+        (
+            r#"{"error":{"message":"long","code":"context_length_exceeded"}}"#,
+            ModelErrorKind::ContextOverflow,
+            "long",
+        ),
+        (
+            r#"{"id":"x","choices":[{"index":0,"delta":{},"finish_reason":"error"}],"error":{"code":502,"message":"up"}}"#,
+            ModelErrorKind::Unavailable,
+            "up",
+        ),
+    ];
+    for (data, kind, message) in cases {
+        check_error(&[&text, data], kind, message);
+    }
+    let event = SseEvent { name: "error".to_owned(), data: r#"{"message":"bad"}"#.to_owned() };
+    let error = ChatDecoder::default().event(&event, &mut Vec::new()).unwrap_err();
+    assert_eq!((error.kind, error.message.as_str()), (ModelErrorKind::Unavailable, "bad"));
+}
+
+#[test]
+fn what_is_no_json_is_malformed() {
+    assert_eq!(decode(&["{\"choices\":"]).unwrap_err().kind, ModelErrorKind::Malformed);
+    assert_eq!(decode(&[&"[".repeat(100_000)]).unwrap_err().kind, ModelErrorKind::Malformed);
+}

@@ -1,0 +1,91 @@
+//! A request in the terms of Chat Completions.
+
+use agentloop_core::agent::{ModelOptions, ReasoningEffort, ToolChoice};
+use serde_json::{Value, json};
+
+use super::Dialect;
+use super::messages::messages;
+use crate::model::wire::{merge_provider_options, response_schema, tool_schema};
+use crate::model::{ModelError, ModelRequest};
+
+/// The body to post.
+///
+/// # Errors
+/// When a schema or the provider options are no JSON object.
+pub(super) fn body(request: &ModelRequest, dialect: &Dialect) -> Result<Value, ModelError> {
+    let mut body = json!({
+        "model": request.model,
+        "messages": messages(request, dialect),
+        "stream": true,
+    });
+    if dialect.options.include_usage {
+        body["stream_options"] = json!({ "include_usage": true });
+    }
+    tools(&mut body, request)?;
+    options(&mut body, &request.options, dialect)?;
+    merge_provider_options(&mut body, &request.options)?;
+    Ok(body)
+}
+
+/// Without tools there is nothing to choose, and OpenAI refuses the question.
+fn tools(body: &mut Value, request: &ModelRequest) -> Result<(), ModelError> {
+    if request.tools.is_empty() {
+        return Ok(());
+    }
+    let tools = request.tools.iter().map(|tool| {
+        let function = json!({
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": tool_schema(tool)?,
+        });
+        Ok(json!({ "type": "function", "function": function }))
+    });
+    body["tools"] = tools.collect::<Result<Value, ModelError>>()?;
+    if let Some(choice) = &request.options.tool_choice {
+        body["tool_choice"] = match choice {
+            ToolChoice::Auto => json!("auto"),
+            ToolChoice::None => json!("none"),
+            ToolChoice::Required => json!("required"),
+            ToolChoice::Named(name) => json!({ "type": "function", "function": { "name": name } }),
+        };
+    }
+    Ok(())
+}
+
+fn options(body: &mut Value, options: &ModelOptions, dialect: &Dialect) -> Result<(), ModelError> {
+    if let Some(temperature) = options.temperature {
+        body["temperature"] = json!(temperature);
+    }
+    if let Some(top_p) = options.top_p {
+        body["top_p"] = json!(top_p);
+    }
+    if let Some(max) = options.max_output_tokens.or(dialect.default_max_tokens) {
+        body[dialect.max_tokens_field()] = json!(max);
+    }
+    if !options.stop.is_empty() {
+        body["stop"] = json!(options.stop);
+    }
+    if let Some(effort) = options.reasoning_effort {
+        body["reasoning_effort"] = json!(match effort {
+            ReasoningEffort::None => "none",
+            ReasoningEffort::Low => "low",
+            ReasoningEffort::Medium => "medium",
+            ReasoningEffort::High => "high",
+        });
+    }
+    if let Some(response) = &options.response_schema {
+        body["response_format"] = json!({
+            "type": "json_schema",
+            "json_schema": {
+                "name": response.name,
+                "schema": response_schema(response)?,
+                "strict": response.strict,
+            },
+        });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "request_tests.rs"]
+mod tests;

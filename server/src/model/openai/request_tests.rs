@@ -1,0 +1,258 @@
+use agentloop_core::agent::ResponseSchema;
+use agentloop_core::message::{Message, Part, Role, ToolStatus};
+
+use super::*;
+use crate::model::fixtures::{assistant, call, link, png, reasoning, request, result, text, tool, user};
+use crate::model::openai::OpenAiOptions;
+
+fn local() -> Dialect {
+    Dialect { options: OpenAiOptions::default(), official: false, default_max_tokens: None }
+}
+
+fn official() -> Dialect {
+    Dialect { official: true, ..local() }
+}
+
+#[track_caller]
+fn check_messages(messages: Vec<Message>, dialect: &Dialect, expected: Value) {
+    assert_eq!(body(&request(messages), dialect).unwrap()["messages"], expected);
+}
+
+#[test]
+fn the_least_request() {
+    assert_eq!(
+        body(&request(vec![user("hi")]), &local()).unwrap(),
+        json!({
+            "model": "m-1",
+            "messages": [{"role": "user", "content": "hi"}],
+            "stream": true,
+            "stream_options": {"include_usage": true},
+        })
+    );
+    let quiet = OpenAiOptions { include_usage: false, ..OpenAiOptions::default() };
+    let quiet = Dialect { options: quiet, ..local() };
+    assert_eq!(body(&request(vec![]), &quiet).unwrap().get("stream_options"), None);
+}
+
+#[test]
+fn every_option() {
+    let mut request = request(vec![user("hi")]);
+    request.system_prompt = "be good".to_owned();
+    request.tools =
+        [tool("weather", r#"{"properties":{"city":{"type":"string"}}}"#), tool("time", "{}")].into();
+    request.options = ModelOptions {
+        temperature: Some(0.5),
+        top_p: Some(0.9),
+        max_output_tokens: Some(100),
+        stop: vec!["END".to_owned()],
+        tool_choice: Some(ToolChoice::Required),
+        reasoning_effort: Some(ReasoningEffort::High),
+        response_schema: Some(ResponseSchema {
+            name: "answer".to_owned(),
+            schema: r#"{"type":"object"}"#.to_owned(),
+            strict: true,
+        }),
+        provider_options: Some(r#"{"seed":7,"temperature":null}"#.to_owned()),
+    };
+    assert_eq!(
+        body(&request, &local()).unwrap(),
+        json!({
+            "model": "m-1",
+            "messages": [{"role": "system", "content": "be good"}, {"role": "user", "content": "hi"}],
+            "stream": true,
+            "stream_options": {"include_usage": true},
+            "tools": [
+                {"type": "function", "function": {
+                    "name": "weather",
+                    "description": "Does weather.",
+                    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+                }},
+                {"type": "function", "function": {
+                    "name": "time",
+                    "description": "Does time.",
+                    "parameters": {"type": "object"},
+                }},
+            ],
+            "tool_choice": "required",
+            "top_p": 0.9,
+            "max_tokens": 100,
+            "stop": ["END"],
+            "reasoning_effort": "high",
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"name": "answer", "schema": {"type": "object"}, "strict": true},
+            },
+            "seed": 7,
+        })
+    );
+}
+
+#[test]
+fn tool_choices() {
+    let chosen = |choice: ToolChoice, with_tools: bool| {
+        let mut request = request(vec![]);
+        if with_tools {
+            request.tools = [tool("f", "{}")].into();
+        }
+        request.options.tool_choice = Some(choice);
+        body(&request, &local()).unwrap()["tool_choice"].clone()
+    };
+    assert_eq!(chosen(ToolChoice::Auto, true), json!("auto"));
+    assert_eq!(chosen(ToolChoice::None, true), json!("none"));
+    assert_eq!(
+        chosen(ToolChoice::Named("f".to_owned()), true),
+        json!({"type": "function", "function": {"name": "f"}})
+    );
+    assert_eq!(chosen(ToolChoice::Required, false), Value::Null);
+}
+
+#[test]
+fn the_bound_has_the_name_that_the_server_knows() {
+    let limited = |dialect: Dialect, max: Option<u32>| {
+        let mut request = request(vec![]);
+        request.options.max_output_tokens = max;
+        let body = body(&request, &dialect).unwrap();
+        ["max_tokens", "max_completion_tokens", "n_predict"].map(|name| body[name].as_u64())
+    };
+    assert_eq!(limited(local(), Some(5)), [Some(5), None, None]);
+    assert_eq!(limited(official(), Some(5)), [None, Some(5), None]);
+    assert_eq!(limited(local(), None), [None, None, None]);
+    let named = OpenAiOptions { max_tokens_field: Some("n_predict".to_owned()), ..OpenAiOptions::default() };
+    let named = Dialect { options: named, default_max_tokens: Some(9), ..official() };
+    assert_eq!(limited(named.clone(), None), [None, None, Some(9)]);
+    assert_eq!(limited(named, Some(5)), [None, None, Some(5)]);
+}
+
+#[test]
+fn a_conversation_with_tools() {
+    check_messages(
+        vec![
+            user("weather in Rome and Bern?"),
+            assistant(vec![
+                reasoning("two calls", None, None),
+                call("a", "weather", "{ \"city\": \"Rome\" }"),
+                call("b", "weather", "{\"city\":"),
+            ]),
+            result("a", ToolStatus::Succeeded, "sunny", vec![]),
+            result("b", ToolStatus::Rejected, "arguments are not JSON", vec![]),
+            assistant(vec![text("Sunny in Rome."), text(" Bern?")]),
+            user("try again"),
+        ],
+        &local(),
+        json!([
+            {"role": "user", "content": "weather in Rome and Bern?"},
+            {"role": "assistant", "content": null, "tool_calls": [
+                {"id": "a", "type": "function",
+                 "function": {"name": "weather", "arguments": "{ \"city\": \"Rome\" }"}},
+                {"id": "b", "type": "function",
+                 "function": {"name": "weather", "arguments": "{\"_invalid\":\"{\\\"city\\\":\"}"}},
+            ]},
+            {"role": "tool", "tool_call_id": "a", "content": "sunny"},
+            {"role": "tool", "tool_call_id": "b", "content": "arguments are not JSON"},
+            {"role": "assistant", "content": "Sunny in Rome. Bern?"},
+            {"role": "user", "content": "try again"},
+        ]),
+    );
+}
+
+#[test]
+fn pictures() {
+    let image = |image| Part::Image { image };
+    check_messages(
+        vec![Message { role: Role::User, parts: vec![text("what is this?"), image(png()), image(link())] }],
+        &local(),
+        json!([{"role": "user", "content": [
+            {"type": "text", "text": "what is this?"},
+            {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBO"}},
+            {"type": "image_url", "image_url": {"url": "https://x.example/a.png"}},
+        ]}]),
+    );
+    check_messages(
+        vec![Message { role: Role::User, parts: vec![text("one"), text("two")] }],
+        &local(),
+        json!([{"role": "user", "content": "one\n\ntwo"}]),
+    );
+}
+
+#[test]
+fn pictures_of_tools_follow_the_last_result() {
+    check_messages(
+        vec![
+            assistant(vec![call("a", "weather", "{}"), call("b", "weather", "{}")]),
+            result("a", ToolStatus::Succeeded, "map", vec![png()]),
+            result("b", ToolStatus::Succeeded, "none", vec![]),
+        ],
+        &local(),
+        json!([
+            {"role": "assistant", "content": null, "tool_calls": [
+                {"id": "a", "type": "function", "function": {"name": "weather", "arguments": "{}"}},
+                {"id": "b", "type": "function", "function": {"name": "weather", "arguments": "{}"}},
+            ]},
+            {"role": "tool", "tool_call_id": "a", "content": "map"},
+            {"role": "tool", "tool_call_id": "b", "content": "none"},
+            {"role": "user", "content": [
+                {"type": "text", "text": "Images returned by the tool weather:"},
+                {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBO"}},
+            ]},
+        ]),
+    );
+}
+
+#[test]
+fn reasoning_goes_back_only_where_it_is_asked_for() {
+    let history = || {
+        vec![
+            assistant(vec![reasoning("why", None, None), call("a", "f", "{}")]),
+            assistant(vec![call("b", "f", "{}")]),
+            assistant(vec![reasoning("why", None, None), text("done")]),
+        ]
+    };
+    let sent = |dialect: &Dialect| {
+        let body = body(&request(history()), dialect).unwrap();
+        [0, 1, 2].map(|i| body["messages"][i].get("reasoning_content").cloned())
+    };
+    assert_eq!(sent(&local()), [None, None, None]);
+    let deepseek = OpenAiOptions { send_reasoning: true, ..OpenAiOptions::default() };
+    let deepseek = Dialect { options: deepseek, ..local() };
+    assert_eq!(sent(&deepseek), [Some(json!("why")), Some(json!("")), None]);
+}
+
+#[test]
+fn openai_gets_ids_that_it_takes() {
+    let history = || {
+        vec![
+            assistant(vec![call("functions.f:0", "functions.f", "{}")]),
+            result("functions.f:0", ToolStatus::Succeeded, "1", vec![]),
+            assistant(vec![call("functions.f:0", "functions.f", "{}")]),
+            result("functions.f:0", ToolStatus::Succeeded, "2", vec![]),
+        ]
+    };
+    let ids = |dialect: &Dialect| {
+        let body = body(&request(history()), dialect).unwrap();
+        let id = |pointer| body.pointer(pointer).and_then(Value::as_str).unwrap().to_owned();
+        (
+            [id("/messages/0/tool_calls/0/id"), id("/messages/1/tool_call_id")],
+            [id("/messages/2/tool_calls/0/id"), id("/messages/3/tool_call_id")],
+        )
+    };
+    let (first, second) = ids(&local());
+    assert_eq!(first, ["functions.f:0", "functions.f:0"]);
+    assert_eq!(second, ["functions.f:0_2", "functions.f:0_2"]);
+    let (first, second) = ids(&official());
+    assert!(first[0] == first[1] && second[0] == second[1] && first != second);
+    assert!(first[0].len() <= 40 && !first[0].contains(['.', ':']), "{first:?}");
+}
+
+#[test]
+fn what_is_no_json_is_refused() {
+    let mut broken = request(vec![]);
+    broken.tools = [tool("f", "[]")].into();
+    assert_eq!(
+        body(&broken, &local()).unwrap_err(),
+        ModelError::bad_request("the schema of tool \"f\" is not a JSON object")
+    );
+    let mut broken = request(vec![]);
+    broken.options.response_schema =
+        Some(ResponseSchema { name: "r".to_owned(), schema: "x".to_owned(), strict: false });
+    assert!(body(&broken, &local()).unwrap_err().message.starts_with("response schema \"r\" is not JSON"));
+}

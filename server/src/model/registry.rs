@@ -1,0 +1,255 @@
+//! Which provider a model reference means.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use agentloop_core::agent::ModelTimeouts;
+
+use super::anthropic::{AnthropicModel, AnthropicOptions};
+use super::http::{Http, HttpOptions};
+use super::openai::{OpenAiModel, OpenAiOptions};
+use super::scripted::{Script, ScriptError, ScriptedModel};
+use super::{Model, Models, UnknownModel};
+use crate::secret::Secret;
+
+/// One configured provider.
+#[derive(Debug, Clone)]
+pub struct ProviderOptions {
+    /// What stands before the first `/` of a model reference.
+    pub name: String,
+    /// What it speaks.
+    pub kind: ProviderKind,
+    /// Where it is; absent means where the vendor is. The path of the API is appended, so OpenAI's ends in `/v1`.
+    pub base_url: Option<String>,
+    /// Absent for servers that ask for none.
+    pub api_key: Option<Secret>,
+    /// Sent with every request besides the key.
+    pub headers: Vec<(String, Secret)>,
+    /// The bound on an answer where the request has none.
+    pub max_output_tokens: Option<u32>,
+}
+
+impl ProviderOptions {
+    /// With a name and kind, and nothing else.
+    #[must_use]
+    pub fn new(name: impl Into<String>, kind: ProviderKind) -> Self {
+        Self {
+            name: name.into(),
+            kind,
+            base_url: None,
+            api_key: None,
+            headers: Vec::new(),
+            max_output_tokens: None,
+        }
+    }
+}
+
+/// What a provider speaks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ProviderKind {
+    /// Chat Completions.
+    OpenAi(OpenAiOptions),
+    /// Messages.
+    Anthropic(AnthropicOptions),
+    /// No provider, but a script that stands in for one.
+    Scripted(ScriptSource),
+}
+
+/// Where a script is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ScriptSource {
+    /// A TOML file.
+    File(PathBuf),
+    /// The text itself.
+    Text(String),
+}
+
+/// A provider that cannot be used as it is configured.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("provider {name:?}: {cause}")]
+pub struct InvalidProvider {
+    /// As configured.
+    pub name: String,
+    /// What is wrong.
+    pub cause: ProviderError,
+}
+
+/// What is wrong with a provider. Never holds a secret.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ProviderError {
+    /// The name is empty or has a `/` in it.
+    #[error("a name must not be empty nor contain '/'")]
+    Name,
+    /// Two providers have this name.
+    #[error("configured twice")]
+    Duplicate,
+    /// The base URL cannot be posted to.
+    #[error("base_url: {0}")]
+    BaseUrl(String),
+    /// This header's name or value cannot be sent.
+    #[error("header {0:?} has characters that cannot be sent")]
+    Header(String),
+    /// The HTTP client cannot be built.
+    #[error("HTTP client: {0}")]
+    Client(String),
+    /// The script cannot be played.
+    #[error(transparent)]
+    Script(#[from] ScriptError),
+}
+
+/// All configured providers. Built once and read-only after.
+#[derive(Clone, Default)]
+pub struct ProviderRegistry {
+    providers: BTreeMap<String, Arc<dyn Model>>,
+}
+
+impl std::fmt::Debug for ProviderRegistry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set().entries(self.providers.keys()).finish()
+    }
+}
+
+impl ProviderRegistry {
+    /// Builds every provider. Connects to none yet, but reads scripts.
+    ///
+    /// # Errors
+    /// When one of them cannot be used as it is configured.
+    pub fn new(
+        http: HttpOptions,
+        providers: impl IntoIterator<Item = ProviderOptions>,
+    ) -> Result<Self, InvalidProvider> {
+        let http = Http::new(http);
+        let mut registry = Self::default();
+        for provider in providers {
+            let added = build(&http, &provider).and_then(|model| registry.add(&provider.name, model));
+            added.map_err(|cause| InvalidProvider { name: provider.name, cause })?;
+        }
+        Ok(registry)
+    }
+
+    /// Adds a model that does not come from configuration, such as one of the program that embeds the server.
+    ///
+    /// # Errors
+    /// When the name cannot be one, or is taken.
+    pub fn add(&mut self, name: &str, model: Arc<dyn Model>) -> Result<(), ProviderError> {
+        if name.is_empty() || name.contains('/') {
+            return Err(ProviderError::Name);
+        }
+        if self.providers.contains_key(name) {
+            return Err(ProviderError::Duplicate);
+        }
+        self.providers.insert(name.to_owned(), model);
+        Ok(())
+    }
+
+    /// The configured names, sorted.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.providers.keys().map(String::as_str)
+    }
+}
+
+impl Models for ProviderRegistry {
+    fn resolve(&self, reference: &str) -> Result<(Arc<dyn Model>, String), UnknownModel> {
+        let found = reference.split_once('/').filter(|(_, model)| !model.trim().is_empty()).and_then(
+            |(provider, model)| Some((Arc::clone(self.providers.get(provider)?), model.to_owned())),
+        );
+        found.ok_or_else(|| UnknownModel {
+            reference: reference.to_owned(),
+            configured: match self.names().collect::<Vec<_>>().join(", ") {
+                none if none.is_empty() => "none".to_owned(),
+                names => names,
+            },
+        })
+    }
+}
+
+fn build(http: &Http, provider: &ProviderOptions) -> Result<Arc<dyn Model>, ProviderError> {
+    let check_client = || {
+        let client = http.client(ModelTimeouts::default().connect);
+        client.map(|_| ()).map_err(|e| ProviderError::Client(e.to_string()))
+    };
+    Ok(match &provider.kind {
+        ProviderKind::OpenAi(options) => {
+            check_client()?;
+            Arc::new(OpenAiModel::new(http.clone(), provider, options)?)
+        }
+        ProviderKind::Anthropic(options) => {
+            check_client()?;
+            Arc::new(AnthropicModel::new(http.clone(), provider, options)?)
+        }
+        ProviderKind::Scripted(ScriptSource::File(path)) => Arc::new(ScriptedModel::new(Script::load(path)?)),
+        ProviderKind::Scripted(ScriptSource::Text(text)) => {
+            Arc::new(ScriptedModel::new(Script::parse(&provider.name, text)?))
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SCRIPT: &str = "[[reply]]\ntext = \"hi\"";
+
+    fn scripted(name: &str) -> ProviderOptions {
+        ProviderOptions::new(name, ProviderKind::Scripted(ScriptSource::Text(SCRIPT.to_owned())))
+    }
+
+    fn registry(providers: Vec<ProviderOptions>) -> Result<ProviderRegistry, InvalidProvider> {
+        ProviderRegistry::new(HttpOptions::default(), providers)
+    }
+
+    #[test]
+    fn references_are_cut_at_the_first_slash() {
+        let registry = registry(vec![
+            scripted("demo"),
+            ProviderOptions::new("openrouter", ProviderKind::OpenAi(OpenAiOptions::default())),
+            ProviderOptions::new("anthropic", ProviderKind::Anthropic(AnthropicOptions::default())),
+        ])
+        .unwrap();
+        for (reference, model) in [
+            ("demo/any", "any"),
+            ("openrouter/deepseek/deepseek-r1:free", "deepseek/deepseek-r1:free"),
+            ("anthropic/claude-opus-5", "claude-opus-5"),
+        ] {
+            assert_eq!(registry.resolve(reference).map(|(_, model)| model), Ok(model.to_owned()));
+        }
+        for reference in ["", "demo", "demo/", "demo/ ", "/x", "other/x"] {
+            let unknown = registry.resolve(reference).map(|(_, model)| model).unwrap_err();
+            assert_eq!(unknown.configured, "anthropic, demo, openrouter");
+            assert_eq!(unknown.reference, reference);
+        }
+        assert_eq!(ProviderRegistry::default().resolve("x/y").err().unwrap().configured, "none");
+    }
+
+    #[test]
+    fn one_provider_is_one_model() {
+        let registry = registry(vec![scripted("demo")]).unwrap();
+        let model = |reference| registry.resolve(reference).unwrap().0;
+        assert!(Arc::ptr_eq(&model("demo/a"), &model("demo/b")));
+    }
+
+    #[test]
+    fn mistakes_name_the_provider() {
+        let cause = |providers| registry(providers).map(|_| ()).map_err(|e| (e.name, e.cause));
+        assert_eq!(cause(vec![scripted("a/b")]), Err(("a/b".to_owned(), ProviderError::Name)));
+        assert_eq!(cause(vec![scripted("")]), Err((String::new(), ProviderError::Name)));
+        assert_eq!(
+            cause(vec![scripted("a"), scripted("a")]),
+            Err(("a".to_owned(), ProviderError::Duplicate))
+        );
+        let kind = ProviderKind::OpenAi(OpenAiOptions::default());
+        let mut provider = ProviderOptions::new("p", kind);
+        provider.base_url = Some("localhost".to_owned());
+        let error = registry(vec![provider.clone()]).unwrap_err();
+        assert!(error.to_string().starts_with("provider \"p\": base_url: "), "{error}");
+        provider.base_url = None;
+        provider.api_key = Some(Secret::new("sk-12345\n6789"));
+        let error = registry(vec![provider]).unwrap_err();
+        assert_eq!(error.cause, ProviderError::Header("authorization".to_owned()));
+        assert!(!format!("{error:?} {error}").contains("12345"));
+        let script = ProviderKind::Scripted(ScriptSource::Text("x".to_owned()));
+        let error = registry(vec![ProviderOptions::new("s", script)]).unwrap_err();
+        assert!(error.to_string().starts_with("provider \"s\": script s: "), "{error}");
+    }
+}

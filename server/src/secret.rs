@@ -1,0 +1,71 @@
+//! Text that must not be seen: keys and tokens.
+
+use std::fmt;
+
+/// Shorter keys are the placeholders that local servers are given (`none`, `EMPTY`); taking such words out of texts
+/// would hide more than it protects.
+const REDACTED_BYTES_MIN: usize = 8;
+
+/// A key or token. It cannot be printed or serialised; whoever needs the text asks for it by name.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Takes the text without the white space around it, since keys come from files that end in a line break.
+    #[must_use]
+    pub fn new(text: impl AsRef<str>) -> Self {
+        Self(text.as_ref().trim().to_owned())
+    }
+
+    /// The text itself, to be put on the wire and nowhere else.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether there is nothing to hide.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// `text` without this secret in it. Providers like to quote the key that they refuse.
+    #[must_use]
+    pub fn redact(&self, text: String) -> String {
+        if self.0.len() >= REDACTED_BYTES_MIN && text.contains(&self.0) {
+            text.replace(&self.0, "[redacted]")
+        } else {
+            text
+        }
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[redacted]")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_shows_nothing() {
+        let secret = Secret::new("sk-0123456789\n");
+        assert_eq!(format!("{secret:?} {:?}", Some(&secret)), "[redacted] Some([redacted])");
+        assert_eq!(secret.expose(), "sk-0123456789");
+        assert!(Secret::new(" \n").is_empty());
+    }
+
+    #[test]
+    fn texts_are_cleaned_of_it() {
+        let secret = Secret::new("sk-0123456789");
+        assert_eq!(
+            secret.redact("key sk-0123456789 and sk-0123456789x".to_owned()),
+            "key [redacted] and [redacted]x"
+        );
+        assert_eq!(Secret::new("none").redact("none found".to_owned()), "none found");
+        assert_eq!(Secret::new("").redact("abc".to_owned()), "abc");
+    }
+}

@@ -1,0 +1,228 @@
+//! A run's owner, as small as it can be: it keeps count, and writes what it is told.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use agentloop_core::agent::RunSpec;
+use agentloop_core::id::{CallId, CallSlot, EntryNo, Epoch, RequestId, RunId, Seq, SessionId, TenantId};
+use agentloop_core::message::{FinishReason, Message, Role, Usage};
+use agentloop_core::run::event::{Event, Observation, Outcome, Record};
+use agentloop_core::run::human::{Answer, Decision, Question, QuestionKind};
+use agentloop_core::run::status::RunStatus;
+use agentloop_core::time::{Millis, Timestamp};
+use agentloop_core::tool::Digest;
+
+use crate::store::{Append, CreateRun, RunSummary, Store, StoreError};
+
+/// What the first event of every run here is dated, unless [`Owner::at`] says otherwise.
+pub(crate) const START: u64 = 1_000;
+
+pub(crate) fn tenant() -> TenantId {
+    TenantId::local()
+}
+
+pub(crate) fn session(name: &str) -> SessionId {
+    SessionId::parse(name).unwrap()
+}
+
+pub(crate) fn run(name: &str) -> RunId {
+    RunId::parse(name).unwrap()
+}
+
+/// Owns one run.
+#[derive(Clone)]
+pub(crate) struct Owner {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) tenant: TenantId,
+    pub(crate) run: RunId,
+    pub(crate) session: SessionId,
+    pub(crate) epoch: Epoch,
+    pub(crate) seq: Seq,
+    /// The session's last entry, as far as it knows.
+    pub(crate) entry: EntryNo,
+    /// The date of what it writes.
+    pub(crate) now: Timestamp,
+    pub(crate) wake_at: Option<Timestamp>,
+}
+
+impl Owner {
+    pub(crate) fn new(store: &Arc<dyn Store>, session_name: &str, run_name: &str) -> Self {
+        Self {
+            store: store.clone(),
+            tenant: tenant(),
+            run: run(run_name),
+            session: session(session_name),
+            epoch: store.epoch(),
+            seq: Seq(0),
+            entry: EntryNo(0),
+            now: Timestamp(START),
+            wake_at: None,
+        }
+    }
+
+    /// One that has created its run, and its session where there was none.
+    pub(crate) async fn started(store: &Arc<dyn Store>, session_name: &str, run_name: &str) -> Self {
+        let mut owner = Self::new(store, session_name, run_name);
+        if let Some(row) = store.session(&owner.tenant, &owner.session).await.unwrap() {
+            owner.entry = row.last_entry;
+        }
+        owner.create().await.unwrap();
+        owner
+    }
+
+    pub(crate) fn at(mut self, now: u64) -> Self {
+        self.now = Timestamp(now);
+        self
+    }
+
+    pub(crate) fn of(mut self, tenant: &str) -> Self {
+        self.tenant = TenantId::parse(tenant).unwrap();
+        self
+    }
+
+    /// Creates the run.
+    pub(crate) async fn create(&mut self) -> Result<(), StoreError> {
+        let append = self.creation();
+        self.write(append).await
+    }
+
+    /// The append that creates the run.
+    pub(crate) fn creation(&self) -> Append {
+        let started = Event::Started {
+            session: self.session.clone(),
+            last_entry: self.entry,
+            spec: Arc::new(RunSpec { agent: "default".to_owned(), ..RunSpec::default() }),
+            seed: 7,
+        };
+        let mut append = self.append(RunStatus::Preparing, vec![started]);
+        append.create = Some(CreateRun {
+            request_digest: Digest::of(&[self.run.as_str().as_bytes()]),
+            session_last_entry: self.entry,
+            create_session: true,
+            agent: "default".to_owned(),
+            model: "openai/gpt-5".to_owned(),
+            labels: BTreeMap::from([("team".to_owned(), "blue".to_owned())]),
+        });
+        append
+    }
+
+    /// Writes these events, after which the run has this status.
+    pub(crate) async fn tell(&mut self, status: RunStatus, events: Vec<Event>) -> Result<(), StoreError> {
+        let append = self.append(status, events);
+        self.write(append).await
+    }
+
+    /// The append of these events.
+    pub(crate) fn append(&self, status: RunStatus, events: Vec<Event>) -> Append {
+        let record = |(event, seq)| Record { seq: Seq(self.seq.0 + seq), at: self.now, status, event };
+        Append {
+            tenant: self.tenant.clone(),
+            run: self.run.clone(),
+            session: self.session.clone(),
+            epoch: self.epoch,
+            after: self.seq,
+            records: events.into_iter().zip(1..).map(record).collect(),
+            summary: summary(status, self.wake_at),
+            create: None,
+        }
+    }
+
+    /// Writes, and keeps count if that succeeds.
+    pub(crate) async fn write(&mut self, append: Append) -> Result<(), StoreError> {
+        let last = append.records.last().expect("an append has a record").seq;
+        let entry =
+            append.records.iter().rev().find_map(|record| record.event.entry()).map(|(entry, _)| entry);
+        self.store.append(append).await?;
+        self.seq = last;
+        self.entry = entry.unwrap_or(self.entry);
+        Ok(())
+    }
+
+    /// Adds a message of the user.
+    pub(crate) async fn says(&mut self, text: &str) -> Result<(), StoreError> {
+        let event = input(self.entry.next(), text);
+        self.tell(RunStatus::Preparing, vec![event]).await
+    }
+
+    /// Adds a message of the model.
+    pub(crate) async fn hears(&mut self, text: &str) -> Result<(), StoreError> {
+        let event = assistant(self.entry.next(), text);
+        self.tell(RunStatus::ModelRunning, vec![event]).await
+    }
+
+    /// Asks a human about the call at this index.
+    pub(crate) async fn asks(&mut self, index: u32) -> RequestId {
+        let question = self.question(index);
+        let request = question.request.clone();
+        self.tell(RunStatus::AwaitingHuman, vec![Event::HumanRequested { question }]).await.unwrap();
+        request
+    }
+
+    pub(crate) fn question(&self, index: u32) -> Question {
+        let slot = CallSlot(1, index);
+        Question {
+            request: CallId { run: self.run.clone(), slot }.request(1),
+            kind: QuestionKind::Approve,
+            slot,
+            tool: "weather".to_owned(),
+            arguments: "{}".to_owned(),
+            digest: Digest::of(&[b"weather", b"{}"]),
+            asked_at: self.now,
+            expires_at: None,
+        }
+    }
+
+    pub(crate) async fn ends(&mut self) -> Result<(), StoreError> {
+        self.tell(RunStatus::Completed, vec![finished()]).await
+    }
+
+    /// What the store has of the run.
+    pub(crate) async fn stored(&self) -> Vec<Record> {
+        self.store.records(&self.tenant, &self.run, Seq(0), u32::MAX).await.unwrap()
+    }
+}
+
+pub(crate) fn summary(status: RunStatus, wake_at: Option<Timestamp>) -> RunSummary {
+    let usage = Usage { input_tokens: 10, ..Usage::default() };
+    RunSummary { status, wake_at, error: None, usage, iterations: 1, tool_calls: 0 }
+}
+
+pub(crate) fn input(entry: EntryNo, text: &str) -> Event {
+    Event::InputAdded { entry, message: Arc::new(Message::text(Role::User, text)) }
+}
+
+pub(crate) fn assistant(entry: EntryNo, text: &str) -> Event {
+    Event::AssistantMessage {
+        model_call: 1,
+        attempt: 1,
+        entry,
+        message: Arc::new(Message::text(Role::Assistant, text)),
+        finish: FinishReason::Stop,
+        usage: Usage::default(),
+        first_token: Millis(1),
+        duration: Millis(2),
+        tools: Digest::of(&[]),
+        decision: Observation::Stop,
+    }
+}
+
+/// An event that means nothing to any table but the journal.
+pub(crate) fn plain(model_call: u32) -> Event {
+    Event::ModelCallStarted { model_call, attempt: 1, first_counted: 1, last_entry: EntryNo(1) }
+}
+
+pub(crate) fn finished() -> Event {
+    Event::Finished { outcome: Outcome::Completed, error: None, totals: Default::default() }
+}
+
+pub(crate) fn resolved(question: &Question) -> Event {
+    Event::HumanResolved { request: question.request.clone(), slot: question.slot, answer: answer() }
+}
+
+pub(crate) fn answer() -> Answer {
+    Answer {
+        decision: Decision::Deny { message: "no".to_owned() },
+        by: "ada".to_owned(),
+        at: Timestamp(5_000),
+    }
+}

@@ -1,0 +1,172 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use agentloop_core::id::{EntryNo, Seq, TenantId};
+use agentloop_core::run::status::RunStatus;
+use agentloop_core::time::Timestamp;
+use agentloop_core::tool::{EffectClass, ToolDeclaration};
+
+use super::fixture::*;
+use crate::store::{PageRequest, RequestFilter, RunFilter, Store, StoreError, ToolRow};
+
+fn first(size: u32) -> PageRequest {
+    PageRequest { size, after: None }
+}
+
+async fn all_runs(store: &Arc<dyn Store>, filter: RunFilter, size: u32) -> Vec<String> {
+    let (mut found, mut after) = (Vec::new(), None);
+    loop {
+        let page = store.runs(&tenant(), filter.clone(), PageRequest { size, after }).await.unwrap();
+        found.extend(page.rows.iter().map(|row| row.run.to_string()));
+        after = page.next;
+        if after.is_none() {
+            return found;
+        }
+    }
+}
+
+pub(crate) async fn runs_are_listed_newest_first(store: Arc<dyn Store>) {
+    for (name, at) in [("a", 1_000), ("d", 2_000), ("c", 2_000), ("b", 3_000)] {
+        let mut owner = Owner::new(&store, name, name).at(at);
+        owner.create().await.unwrap();
+    }
+    for size in [1, 2, 3, 4, 5] {
+        assert_eq!(
+            all_runs(&store, RunFilter::default(), size).await,
+            ["b", "d", "c", "a"],
+            "pages of {size}"
+        );
+    }
+    assert_eq!(store.runs(&tenant(), RunFilter::default(), first(4)).await.unwrap().next, None);
+}
+
+pub(crate) async fn runs_are_filtered(store: Arc<dyn Store>) {
+    for (session_name, name, status) in [
+        ("s", "a", RunStatus::Completed),
+        ("s", "b", RunStatus::Failed),
+        ("t", "c", RunStatus::Completed),
+        ("t", "d", RunStatus::Preparing),
+    ] {
+        let mut owner = Owner::started(&store, session_name, name).await;
+        if status.is_terminal() {
+            owner.tell(status, vec![finished()]).await.unwrap();
+        }
+    }
+    let check = async |session_name: Option<&str>, statuses: &[RunStatus], expected: &[&str]| {
+        let filter = RunFilter { session: session_name.map(session), statuses: statuses.to_vec() };
+        assert_eq!(all_runs(&store, filter.clone(), 1).await, expected, "{filter:?}");
+    };
+    check(Some("s"), &[], &["b", "a"]).await;
+    check(None, &[RunStatus::Completed], &["c", "a"]).await;
+    check(None, &[RunStatus::Preparing, RunStatus::Failed], &["d", "b"]).await;
+    check(Some("t"), &[RunStatus::Completed], &["c"]).await;
+    check(Some("t"), &[RunStatus::Aborted], &[]).await;
+    check(Some("none"), &[], &[]).await;
+}
+
+pub(crate) async fn sessions_are_listed_by_their_last_touch(store: Arc<dyn Store>) {
+    for (name, now) in [("a", 1_000), ("c", 2_000), ("b", 2_000)] {
+        store.create_session(&tenant(), &session(name), "", &BTreeMap::new(), Timestamp(now)).await.unwrap();
+    }
+    assert_eq!(all_sessions(&store, 2).await, ["c", "b", "a"]);
+    let mut owner = Owner::started(&store, "a", "r").await.at(9_000);
+    assert_eq!(all_sessions(&store, 1).await, ["c", "b", "a"], "a run alone touches nothing");
+    owner.says("hello").await.unwrap();
+    assert_eq!(all_sessions(&store, 1).await, ["a", "c", "b"]);
+}
+
+async fn all_sessions(store: &Arc<dyn Store>, size: u32) -> Vec<String> {
+    let (mut found, mut after) = (Vec::new(), None);
+    loop {
+        let page = store.sessions(&tenant(), PageRequest { size, after }).await.unwrap();
+        found.extend(page.rows.iter().map(|row| row.session.to_string()));
+        after = page.next;
+        if after.is_none() {
+            return found;
+        }
+    }
+}
+
+pub(crate) async fn a_token_of_nobody_is_refused(store: Arc<dyn Store>) {
+    for forged in ["", "x", "1", "1:", "1:a b", "-1:a", "' OR 1=1 --"] {
+        let page = || PageRequest { size: 9, after: Some(forged.to_owned()) };
+        let runs = store.runs(&tenant(), RunFilter::default(), page()).await.map(|_| ());
+        let sessions = store.sessions(&tenant(), page()).await.map(|_| ());
+        let pending = store.pending(&tenant(), RequestFilter::default(), page()).await.map(|_| ());
+        for answer in [runs, sessions, pending] {
+            assert!(matches!(answer, Err(StoreError::BadPageToken)), "{forged:?}: {answer:?}");
+        }
+    }
+}
+
+pub(crate) async fn a_page_has_bounds(store: Arc<dyn Store>) {
+    for name in ["a", "b"] {
+        Owner::started(&store, name, name).await;
+    }
+    let least = store.runs(&tenant(), RunFilter::default(), first(0)).await.unwrap();
+    assert_eq!((least.rows.len(), least.next.is_some()), (1, true));
+    let most = store.runs(&tenant(), RunFilter::default(), first(u32::MAX)).await.unwrap();
+    assert_eq!((most.rows.len(), most.next), (2, None));
+}
+
+pub(crate) async fn tools_are_remembered_by_name(store: Arc<dyn Store>) {
+    let tool = |name: &str, description: &str, last_seen| ToolRow {
+        declaration: ToolDeclaration {
+            name: name.to_owned(),
+            description: description.to_owned(),
+            input_schema: r#"{"type":"object"}"#.to_owned(),
+            effect: EffectClass::Keyed,
+            requires_approval: true,
+            requires_runtime: false,
+            timeout: None,
+            max_concurrency: Some(2),
+            streams_output: false,
+        },
+        last_seen: Timestamp(last_seen),
+    };
+    let other = TenantId::parse("other").unwrap();
+    store.save_tools(&tenant(), &[]).await.unwrap();
+    assert_eq!(store.tools().await.unwrap(), []);
+    store.save_tools(&tenant(), &[tool("b", "old", 1), tool("a", "\"a\" \u{0}", 1)]).await.unwrap();
+    store.save_tools(&other, &[tool("b", "theirs", 1)]).await.unwrap();
+    store.save_tools(&tenant(), &[tool("b", "new", 2)]).await.unwrap();
+    let mut found = store.tools().await.unwrap();
+    found.sort_by(|a, b| (&a.0, &a.1.declaration.name).cmp(&(&b.0, &b.1.declaration.name)));
+    assert_eq!(
+        found,
+        [
+            (tenant(), tool("a", "\"a\" \u{0}", 1)),
+            (tenant(), tool("b", "new", 2)),
+            (other, tool("b", "theirs", 1))
+        ]
+    );
+}
+
+pub(crate) async fn tenants_are_apart(store: Arc<dyn Store>) {
+    let mut ours = Owner::started(&store, "s", "r").await;
+    let mut theirs = Owner::new(&store, "s", "r").of("other");
+    theirs.create().await.unwrap();
+    ours.says("ours").await.unwrap();
+    theirs.says("theirs").await.unwrap();
+    theirs.asks(0).await;
+    for (owner, text) in [(&ours, "ours"), (&theirs, "theirs")] {
+        let entries = store.entries(&owner.tenant, &owner.session, EntryNo(0), 9).await.unwrap();
+        assert_eq!(entries.iter().map(|row| row.message.plain_text()).collect::<Vec<_>>(), [text]);
+        assert_eq!(store.runs(&owner.tenant, RunFilter::default(), first(9)).await.unwrap().rows.len(), 1);
+    }
+    assert_eq!(store.pending(&ours.tenant, RequestFilter::default(), first(9)).await.unwrap().rows, []);
+    assert_eq!(store.request(&ours.tenant, &theirs.question(0).request).await.unwrap(), None);
+    ours.ends().await.unwrap();
+    assert!(store.delete_session(&ours.tenant, &ours.session).await.unwrap());
+    assert_eq!(theirs.stored().await.len(), 3);
+    let strangers = TenantId::parse("nobody").unwrap();
+    assert_eq!(store.run(&strangers, &theirs.run).await.unwrap(), None);
+    assert_eq!(store.records(&strangers, &theirs.run, Seq(0), 9).await.unwrap(), []);
+    assert!(store.claim(&strangers, &theirs.run).await.unwrap().is_none());
+    assert!(!store.delete_session(&strangers, &theirs.session).await.unwrap());
+}
+
+pub(crate) async fn it_can_be_checked(store: Arc<dyn Store>) {
+    store.check().await.unwrap();
+    store.check().await.unwrap();
+}

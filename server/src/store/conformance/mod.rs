@@ -1,0 +1,61 @@
+//! What every store does, whatever it is made of. Each function is one behaviour, given an empty store.
+
+mod appends;
+pub(crate) mod fixture;
+mod lists;
+mod questions;
+mod runs;
+mod sessions;
+
+pub(crate) use self::{appends::*, lists::*, questions::*, runs::*, sessions::*};
+
+/// A test for each behaviour. `$open` gives an empty store, and what has to live as long as it.
+macro_rules! conforms {
+    ($open:expr) => {
+        crate::store::conformance::conforms! { $open;
+            appended_events_are_read_back
+            events_come_in_stretches
+            odd_text_and_numbers_survive
+            many_events_are_one_append
+            another_epoch_writes_nothing
+            another_sequence_writes_nothing
+            another_session_writes_nothing
+            a_refused_append_leaves_those_beside_it
+            appends_of_one_run_may_share_a_commit
+            a_run_is_created_once
+            a_row_says_where_its_run_stands
+            a_claim_fences_the_old_owner
+            claims_rise
+            unfinished_runs_of_every_tenant_are_found
+            due_runs_are_found_by_their_time
+            a_session_is_created_when_that_is_asked
+            a_busy_session_names_its_run
+            a_finished_run_frees_its_session
+            a_session_that_moved_refuses_a_run
+            entries_of_all_runs_are_one_history
+            an_entry_out_of_place_is_refused
+            creating_a_session_twice_is_creating_it_once
+            a_deleted_session_takes_everything_along
+            a_busy_session_is_not_deleted
+            a_question_is_open_until_it_is_answered
+            open_questions_are_filtered_and_paged
+            runs_are_listed_newest_first
+            runs_are_filtered
+            sessions_are_listed_by_their_last_touch
+            a_token_of_nobody_is_refused
+            a_page_has_bounds
+            tools_are_remembered_by_name
+            tenants_are_apart
+            it_can_be_checked
+        }
+    };
+    ($open:expr; $($behaviour:ident)*) => {$(
+        #[tokio::test]
+        async fn $behaviour() {
+            let (store, _guard) = $open.await;
+            crate::store::conformance::$behaviour(store).await;
+        }
+    )*};
+}
+
+pub(crate) use conforms;

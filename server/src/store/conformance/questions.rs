@@ -1,0 +1,80 @@
+use std::sync::Arc;
+
+use agentloop_core::run::event::Event;
+use agentloop_core::run::status::RunStatus;
+
+use super::fixture::*;
+use crate::store::{PageRequest, RequestFilter, RequestRow, Store};
+
+pub(crate) async fn a_question_is_open_until_it_is_answered(store: Arc<dyn Store>) {
+    let mut owner = Owner::started(&store, "s", "r").await;
+    let (first, second) = (owner.question(0), owner.question(1));
+    assert_eq!(store.request(&tenant(), &first.request).await.unwrap(), None);
+    let asked = vec![
+        Event::HumanRequested { question: first.clone() },
+        Event::HumanRequested { question: second.clone() },
+    ];
+    owner.tell(RunStatus::AwaitingHuman, asked).await.unwrap();
+    let row = |question: &_, answer| RequestRow {
+        run: run("r"),
+        session: session("s"),
+        question: Clone::clone(question),
+        answer,
+    };
+    assert_eq!(store.request(&tenant(), &first.request).await.unwrap(), Some(row(&first, None)));
+    assert_eq!(pending(&store).await, [row(&first, None), row(&second, None)]);
+
+    owner.tell(RunStatus::AwaitingHuman, vec![resolved(&first)]).await.unwrap();
+    assert_eq!(store.request(&tenant(), &first.request).await.unwrap(), Some(row(&first, Some(answer()))));
+    assert_eq!(pending(&store).await, [row(&second, None)]);
+
+    let together = owner.question(2);
+    let asked_and_answered =
+        vec![Event::HumanRequested { question: together.clone() }, resolved(&together), resolved(&second)];
+    owner.tell(RunStatus::ToolRunning, asked_and_answered).await.unwrap();
+    assert_eq!(pending(&store).await, []);
+    assert_eq!(
+        store.request(&tenant(), &together.request).await.unwrap(),
+        Some(row(&together, Some(answer())))
+    );
+}
+
+async fn pending(store: &Arc<dyn Store>) -> Vec<RequestRow> {
+    let page = PageRequest { size: 100, after: None };
+    store.pending(&tenant(), RequestFilter::default(), page).await.unwrap().rows
+}
+
+pub(crate) async fn open_questions_are_filtered_and_paged(store: Arc<dyn Store>) {
+    let mut expected = Vec::new();
+    for (name, at) in [("c", 2_000), ("a", 3_000), ("b", 3_000)] {
+        let mut owner = Owner::started(&store, name, name).await.at(at);
+        for index in 0..2 {
+            expected.push(owner.asks(index).await.to_string());
+        }
+    }
+    let mut elsewhere = Owner::new(&store, "e", "e").of("elsewhere");
+    elsewhere.create().await.unwrap();
+    elsewhere.asks(0).await;
+
+    for size in [1, 2, 4, 6, 7] {
+        assert_eq!(all(&store, RequestFilter::default(), size).await, expected, "pages of {size}");
+    }
+    let of_session = RequestFilter { session: Some(session("a")), run: None };
+    assert_eq!(all(&store, of_session, 1).await, expected[2..4]);
+    let of_run = RequestFilter { session: None, run: Some(run("b")) };
+    assert_eq!(all(&store, of_run, 9).await, expected[4..]);
+    let of_neither = RequestFilter { session: Some(session("a")), run: Some(run("b")) };
+    assert_eq!(all(&store, of_neither, 9).await, [] as [String; 0]);
+}
+
+async fn all(store: &Arc<dyn Store>, filter: RequestFilter, size: u32) -> Vec<String> {
+    let (mut found, mut after) = (Vec::new(), None);
+    loop {
+        let page = store.pending(&tenant(), filter.clone(), PageRequest { size, after }).await.unwrap();
+        found.extend(page.rows.iter().map(|row| row.question.request.to_string()));
+        after = page.next;
+        if after.is_none() {
+            return found;
+        }
+    }
+}

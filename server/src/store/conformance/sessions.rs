@@ -1,0 +1,161 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use agentloop_core::id::{EntryNo, Seq};
+use agentloop_core::run::status::RunStatus;
+use agentloop_core::time::Timestamp;
+
+use super::fixture::*;
+use crate::store::{RunFilter, SessionRow, Store, StoreError};
+
+pub(crate) async fn a_session_is_created_when_that_is_asked(store: Arc<dyn Store>) {
+    let mut owner = Owner::new(&store, "s", "r");
+    let mut creation = owner.creation();
+    creation.create.as_mut().unwrap().create_session = false;
+    let answer = owner.write(creation).await;
+    assert!(matches!(answer, Err(StoreError::NoSession)), "{answer:?}");
+    assert_eq!(store.session(&owner.tenant, &owner.session).await.unwrap(), None);
+    assert_eq!(store.run(&owner.tenant, &owner.run).await.unwrap(), None);
+
+    owner.create().await.unwrap();
+    let expected = SessionRow {
+        session: session("s"),
+        title: String::new(),
+        labels: BTreeMap::new(),
+        created_at: Timestamp(START),
+        updated_at: Timestamp(START),
+        last_entry: EntryNo(0),
+        live_run: Some(run("r")),
+    };
+    assert_eq!(store.session(&owner.tenant, &owner.session).await.unwrap(), Some(expected));
+}
+
+pub(crate) async fn a_busy_session_names_its_run(store: Arc<dyn Store>) {
+    Owner::started(&store, "s", "r").await;
+    let mut second = Owner::new(&store, "s", "q");
+    let answer = second.create().await;
+    assert!(matches!(&answer, Err(StoreError::SessionBusy { run: by }) if *by == run("r")), "{answer:?}");
+    assert_eq!(store.run(&second.tenant, &second.run).await.unwrap(), None);
+}
+
+pub(crate) async fn a_finished_run_frees_its_session(store: Arc<dyn Store>) {
+    let mut first = Owner::started(&store, "s", "r").await;
+    first.ends().await.unwrap();
+    let row = store.session(&first.tenant, &first.session).await.unwrap().unwrap();
+    assert_eq!(row.live_run, None);
+    let second = Owner::started(&store, "s", "q").await;
+    let row = store.session(&second.tenant, &second.session).await.unwrap().unwrap();
+    assert_eq!(row.live_run, Some(run("q")));
+}
+
+pub(crate) async fn a_session_that_moved_refuses_a_run(store: Arc<dyn Store>) {
+    let mut first = Owner::started(&store, "s", "r").await;
+    first.says("hello").await.unwrap();
+    first.ends().await.unwrap();
+    let mut late = Owner::new(&store, "s", "q");
+    let answer = late.create().await;
+    assert!(matches!(answer, Err(StoreError::SessionMoved)), "{answer:?}");
+    late.entry = EntryNo(1);
+    late.create().await.unwrap();
+
+    let mut early = Owner { entry: EntryNo(3), ..Owner::new(&store, "new", "p") };
+    let answer = early.create().await;
+    assert!(matches!(answer, Err(StoreError::SessionMoved)), "{answer:?}");
+}
+
+pub(crate) async fn entries_of_all_runs_are_one_history(store: Arc<dyn Store>) {
+    for (name, at) in [("a", 2_000), ("b", 3_000)] {
+        let mut owner = Owner::started(&store, "s", name).await.at(at);
+        owner.says(&format!("{name} asks")).await.unwrap();
+        owner.tell(RunStatus::ModelRunning, vec![plain(1)]).await.unwrap();
+        owner.hears(&format!("{name} hears")).await.unwrap();
+        owner.ends().await.unwrap();
+    }
+    let found = store.entries(&tenant(), &session("s"), EntryNo(0), 9).await.unwrap();
+    let told: Vec<_> = found
+        .iter()
+        .map(|row| (row.entry.0, row.run.as_str(), row.seq, row.at.0, row.message.plain_text()))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            (1, "a", Seq(2), 2_000, "a asks".to_owned()),
+            (2, "a", Seq(4), 2_000, "a hears".to_owned()),
+            (3, "b", Seq(2), 3_000, "b asks".to_owned()),
+            (4, "b", Seq(4), 3_000, "b hears".to_owned()),
+        ]
+    );
+    let some = store.entries(&tenant(), &session("s"), EntryNo(1), 2).await.unwrap();
+    assert_eq!(some, found[1..3]);
+    let row = store.session(&tenant(), &session("s")).await.unwrap().unwrap();
+    assert_eq!((row.last_entry, row.updated_at), (EntryNo(4), Timestamp(3_000)));
+}
+
+pub(crate) async fn an_entry_out_of_place_is_refused(store: Arc<dyn Store>) {
+    let mut owner = Owner::started(&store, "s", "r").await;
+    owner.says("hello").await.unwrap();
+    for entry in [0, 1, 3] {
+        let answer = owner.tell(RunStatus::Preparing, vec![input(EntryNo(entry), "again")]).await;
+        assert!(matches!(answer, Err(StoreError::SessionMoved)), "{entry}: {answer:?}");
+    }
+    assert_eq!(owner.stored().await.len(), 2);
+}
+
+pub(crate) async fn creating_a_session_twice_is_creating_it_once(store: Arc<dyn Store>) {
+    let labels = BTreeMap::from([("team".to_owned(), "blue \"b\"".to_owned())]);
+    let create = async |title: &str, labels: &BTreeMap<String, String>, now| {
+        store.create_session(&tenant(), &session("s"), title, labels, Timestamp(now)).await
+    };
+    let row = create("A title", &labels, 1_000).await.unwrap();
+    let expected = SessionRow {
+        session: session("s"),
+        title: "A title".to_owned(),
+        labels: labels.clone(),
+        created_at: Timestamp(1_000),
+        updated_at: Timestamp(1_000),
+        last_entry: EntryNo(0),
+        live_run: None,
+    };
+    assert_eq!(row, expected);
+    assert_eq!(create("A title", &labels, 2_000).await.unwrap(), expected);
+    for answer in [create("Another", &labels, 2_000).await, create("A title", &BTreeMap::new(), 2_000).await]
+    {
+        assert!(matches!(answer, Err(StoreError::SessionExists)), "{answer:?}");
+    }
+    assert_eq!(store.session(&tenant(), &session("s")).await.unwrap(), Some(expected));
+    Owner::started(&store, "s", "r").await;
+    assert_eq!(create("A title", &labels, 3_000).await.unwrap().live_run, Some(run("r")));
+}
+
+pub(crate) async fn a_deleted_session_takes_everything_along(store: Arc<dyn Store>) {
+    let mut other = Owner::started(&store, "other", "o").await;
+    let mut owner = Owner::started(&store, "s", "r").await;
+    for owner in [&mut other, &mut owner] {
+        owner.says("hello").await.unwrap();
+        owner.asks(0).await;
+        owner.ends().await.unwrap();
+    }
+    assert!(store.delete_session(&tenant(), &session("s")).await.unwrap());
+    assert!(!store.delete_session(&tenant(), &session("s")).await.unwrap());
+
+    assert_eq!(store.session(&tenant(), &session("s")).await.unwrap(), None);
+    assert_eq!(store.run(&tenant(), &run("r")).await.unwrap(), None);
+    assert_eq!(owner.stored().await, []);
+    assert_eq!(store.entries(&tenant(), &session("s"), EntryNo(0), 9).await.unwrap(), []);
+    assert_eq!(store.request(&tenant(), &owner.question(0).request).await.unwrap(), None);
+    let left = RunFilter { session: Some(session("s")), ..RunFilter::default() };
+    let page = crate::store::PageRequest { size: 9, after: None };
+    assert_eq!(store.runs(&tenant(), left, page).await.unwrap().rows, []);
+
+    assert_eq!(other.stored().await.len(), 4);
+    assert!(store.request(&tenant(), &other.question(0).request).await.unwrap().is_some());
+    let mut again = Owner::started(&store, "s", "r").await;
+    again.says("from the beginning").await.unwrap();
+}
+
+pub(crate) async fn a_busy_session_is_not_deleted(store: Arc<dyn Store>) {
+    let owner = Owner::started(&store, "s", "r").await;
+    let answer = store.delete_session(&tenant(), &session("s")).await;
+    assert!(matches!(&answer, Err(StoreError::SessionBusy { run: by }) if *by == owner.run), "{answer:?}");
+    assert_eq!(owner.stored().await.len(), 1);
+}

@@ -1,0 +1,87 @@
+//! Where a page of a list begins: behind a row, named by what the list is sorted by.
+
+use agentloop_core::id::IdError;
+
+use super::{Page, PageRequest, StoreError};
+
+/// Rows of one page at most.
+pub(super) const PAGE_ROWS_MAX: u32 = 1_000;
+
+/// The last row of a page: its sort key, and its id where several rows share that.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Cursor {
+    pub(super) key: i64,
+    pub(super) id: String,
+}
+
+impl Cursor {
+    fn token(&self) -> String {
+        format!("{}:{}", self.key, self.id)
+    }
+
+    fn parse<T>(token: &str, id: impl Fn(&str) -> Result<T, IdError>) -> Option<Self> {
+        let (key, rest) = token.split_once(':')?;
+        id(rest).ok()?;
+        let cursor = Self { key: key.parse().ok().filter(|key| *key >= 0)?, id: rest.to_owned() };
+        (cursor.token() == token).then_some(cursor)
+    }
+}
+
+/// How many rows a page has, bounded.
+pub(super) fn size(page: &PageRequest) -> u32 {
+    page.size.clamp(1, PAGE_ROWS_MAX)
+}
+
+/// Where a page begins; `None` at the beginning of the list.
+///
+/// # Errors
+/// [`StoreError::BadPageToken`] for what [`cut`] cannot have given out.
+pub(super) fn begin<T>(
+    page: &PageRequest,
+    id: impl Fn(&str) -> Result<T, IdError>,
+) -> Result<Option<Cursor>, StoreError> {
+    page.after.as_deref().map(|token| Cursor::parse(token, id).ok_or(StoreError::BadPageToken)).transpose()
+}
+
+/// A page of `size` rows of those read, which are one more where there is a next page.
+pub(super) fn cut<T>(mut rows: Vec<T>, size: u32, cursor: impl Fn(&T) -> Cursor) -> Page<T> {
+    let more = rows.len() > size as usize;
+    rows.truncate(size as usize);
+    let next = rows.last().filter(|_| more).map(|row| cursor(row).token());
+    Page { rows, next }
+}
+
+#[cfg(test)]
+mod tests {
+    use agentloop_core::id::RunId;
+
+    use super::*;
+
+    fn parse(token: &str) -> Option<Cursor> {
+        Cursor::parse(token, |id| RunId::parse(id))
+    }
+
+    #[test]
+    fn a_token_leads_back() {
+        let cursor = Cursor { key: 17, id: "a:b-1".to_owned() };
+        assert_eq!(parse(&cursor.token()), Some(cursor));
+    }
+
+    #[test]
+    fn what_was_not_given_out_is_refused() {
+        for forged in
+            ["", ":", "1", "1:", ":a", "x:a", "-1:a", "+1:a", "01:a", "1:a b", "99999999999999999999:a"]
+        {
+            assert_eq!(parse(forged), None, "{forged:?}");
+        }
+        assert_eq!(parse(&format!("1:{}", "a".repeat(129))), None);
+    }
+
+    #[test]
+    fn only_a_page_with_a_row_behind_it_names_the_next() {
+        let cursor = |row: &i64| Cursor { key: *row, id: "r".to_owned() };
+        assert_eq!(cut(vec![1, 2], 2, cursor), Page { rows: vec![1, 2], next: None });
+        assert_eq!(cut(vec![1, 2, 3], 2, cursor), Page { rows: vec![1, 2], next: Some("2:r".to_owned()) });
+        assert_eq!(cut(vec![], 2, cursor), Page { rows: vec![], next: None });
+    }
+}

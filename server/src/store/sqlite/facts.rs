@@ -1,0 +1,220 @@
+//! Whether an append may be made, decided on what is known of its run and session. No SQL here.
+//!
+//! **Invariant:** a refused append changes no fact, so whatever else shares its commit is not touched by it.
+
+use std::collections::BTreeMap;
+
+use agentloop_core::id::{EntryNo, Epoch, RequestId, RunId, Seq, SessionId, TenantId};
+use agentloop_core::run::event::Event;
+use agentloop_core::time::Timestamp;
+
+use crate::store::codec::{self, EncodedEvent};
+use crate::store::{Append, CreateRun, RunSummary, StoreError};
+
+pub(super) type RunKey = (TenantId, RunId);
+pub(super) type SessionKey = (TenantId, SessionId);
+
+/// An append with its events as rows, and what they mean for the tables beside the journal.
+#[derive(Debug)]
+pub(super) struct Encoded {
+    pub(super) run: RunKey,
+    pub(super) session: SessionKey,
+    pub(super) epoch: Epoch,
+    pub(super) after: Seq,
+    pub(super) last: Seq,
+    pub(super) began_at: Timestamp,
+    pub(super) ended_at: Timestamp,
+    pub(super) events: Vec<EncodedEvent>,
+    /// What enters the session, and by which event.
+    pub(super) entries: Vec<(EntryNo, Seq)>,
+    /// What a human is asked.
+    pub(super) asked: Vec<(RequestId, Timestamp, Seq)>,
+    /// What a human was asked and is no more.
+    pub(super) answered: Vec<(RequestId, Seq)>,
+    /// Whether the run is over with it.
+    pub(super) finished: bool,
+    pub(super) summary: RunSummary,
+    pub(super) create: Option<CreateRun>,
+}
+
+impl Encoded {
+    /// Done by the caller's task, so that the writer's time goes to writing.
+    ///
+    /// # Panics
+    /// When the records are none, or not dense from `after`: then the caller has lost count.
+    pub(super) fn new(append: Append) -> Self {
+        let (first, last) = match append.records.as_slice() {
+            [first, .., last] | [first @ last] => (first, last),
+            [] => panic!("an append has at least one record"),
+        };
+        let mut encoded = Self {
+            began_at: first.at,
+            ended_at: last.at,
+            last: last.seq,
+            run: (append.tenant.clone(), append.run),
+            session: (append.tenant, append.session),
+            epoch: append.epoch,
+            after: append.after,
+            events: Vec::with_capacity(append.records.len()),
+            entries: Vec::new(),
+            asked: Vec::new(),
+            answered: Vec::new(),
+            finished: false,
+            summary: append.summary,
+            create: append.create,
+        };
+        let mut seq = append.after;
+        for record in &append.records {
+            seq = seq.next();
+            assert_eq!(record.seq, seq, "records are dense");
+            encoded.note(seq, &record.event);
+            encoded.events.push(codec::encode(record));
+        }
+        encoded
+    }
+
+    /// How much it adds to the journal.
+    pub(super) fn bytes(&self) -> usize {
+        self.events.iter().map(|event| event.payload.len()).sum()
+    }
+
+    fn note(&mut self, seq: Seq, event: &Event) {
+        if let Some((entry, _)) = event.entry() {
+            self.entries.push((entry, seq));
+        }
+        if let Event::HumanRequested { question } = event {
+            self.asked.push((question.request.clone(), question.asked_at, seq));
+        }
+        if let Event::HumanResolved { request, .. } = event {
+            self.answered.push((request.clone(), seq));
+        }
+        self.finished |= matches!(event, Event::Finished { .. });
+    }
+}
+
+/// A run, as far as appends depend on it or change it.
+#[derive(Debug)]
+pub(super) struct RunFact<'a> {
+    pub(super) epoch: Epoch,
+    pub(super) last_seq: Seq,
+    pub(super) session: SessionId,
+    /// What is to be written of it.
+    pub(super) change: Option<RunChange<'a>>,
+}
+
+/// A run's row after the accepted appends.
+#[derive(Debug)]
+pub(super) struct RunChange<'a> {
+    /// Where the row is new: with what, and since when.
+    pub(super) created: Option<(&'a CreateRun, Timestamp)>,
+    pub(super) summary: &'a RunSummary,
+    pub(super) updated_at: Timestamp,
+}
+
+/// A session, as far as appends depend on it or change it.
+#[derive(Debug)]
+pub(super) struct SessionFact {
+    pub(super) last_entry: EntryNo,
+    pub(super) live_run: Option<RunId>,
+    pub(super) created_at: Timestamp,
+    pub(super) updated_at: Timestamp,
+    /// Whether it is to be written.
+    pub(super) changed: bool,
+}
+
+/// What is known of the runs and sessions that a commit is about.
+#[derive(Debug, Default)]
+pub(super) struct Facts<'a> {
+    pub(super) runs: BTreeMap<RunKey, RunFact<'a>>,
+    pub(super) sessions: BTreeMap<SessionKey, SessionFact>,
+}
+
+impl<'a> Facts<'a> {
+    /// Accepts an append and changes the facts accordingly, or refuses it and changes nothing.
+    pub(super) fn accept(&mut self, append: &'a Encoded) -> Result<(), StoreError> {
+        match &append.create {
+            Some(create) => self.may_create(append, create)?,
+            None => self.may_continue(append)?,
+        }
+        self.entries_follow(append)?;
+        self.change_session(append);
+        self.change_run(append);
+        Ok(())
+    }
+
+    fn may_create(&self, append: &Encoded, create: &CreateRun) -> Result<(), StoreError> {
+        if self.runs.contains_key(&append.run) {
+            return Err(StoreError::RunExists);
+        }
+        if append.after != Seq(0) {
+            return Err(StoreError::Conflict);
+        }
+        let (last_entry, live_run) = match self.sessions.get(&append.session) {
+            Some(session) => (session.last_entry, session.live_run.clone()),
+            None if create.create_session => (EntryNo(0), None),
+            None => return Err(StoreError::NoSession),
+        };
+        match live_run {
+            Some(run) => Err(StoreError::SessionBusy { run }),
+            None if last_entry != create.session_last_entry => Err(StoreError::SessionMoved),
+            None => Ok(()),
+        }
+    }
+
+    fn may_continue(&self, append: &Encoded) -> Result<(), StoreError> {
+        let run = self.runs.get(&append.run).ok_or(StoreError::Conflict)?;
+        let is_owner = run.epoch == append.epoch && run.last_seq == append.after;
+        let in_session = run.session == append.session.1 && self.sessions.contains_key(&append.session);
+        (is_owner && in_session).then_some(()).ok_or(StoreError::Conflict)
+    }
+
+    fn entries_follow(&self, append: &Encoded) -> Result<(), StoreError> {
+        let mut last = self.sessions.get(&append.session).map_or(EntryNo(0), |session| session.last_entry);
+        for (entry, _) in &append.entries {
+            if *entry != last.next() {
+                return Err(StoreError::SessionMoved);
+            }
+            last = *entry;
+        }
+        Ok(())
+    }
+
+    fn change_session(&mut self, append: &Encoded) {
+        let session = self.sessions.entry(append.session.clone()).or_insert_with(|| SessionFact {
+            last_entry: EntryNo(0),
+            live_run: None,
+            created_at: append.began_at,
+            updated_at: append.began_at,
+            changed: false,
+        });
+        if append.create.is_some() {
+            session.live_run = Some(append.run.1.clone());
+            session.changed = true;
+        }
+        if let Some((entry, _)) = append.entries.last() {
+            session.last_entry = *entry;
+            session.updated_at = session.updated_at.max(append.ended_at);
+            session.changed = true;
+        }
+        if append.finished && session.live_run.as_ref() == Some(&append.run.1) {
+            session.live_run = None;
+            session.changed = true;
+        }
+    }
+
+    fn change_run(&mut self, append: &'a Encoded) {
+        let created = append.create.as_ref().map(|create| (create, append.began_at));
+        let run = self.runs.entry(append.run.clone()).or_insert_with(|| RunFact {
+            epoch: append.epoch,
+            last_seq: Seq(0),
+            session: append.session.1.clone(),
+            change: None,
+        });
+        run.last_seq = append.last;
+        run.change = Some(RunChange {
+            created: created.or(run.change.as_ref().and_then(|change| change.created)),
+            summary: &append.summary,
+            updated_at: append.ended_at,
+        });
+    }
+}

@@ -1,0 +1,296 @@
+//! The embedded store: one SQLite file, one writer, a few readers.
+//!
+//! Reads see every write that was answered before they began. An append makes two hops: to the writing task, and from
+//! it to SQLite's own thread.
+
+mod facts;
+mod lock;
+mod open;
+mod ops;
+mod read;
+mod rows;
+mod write;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use agentloop_core::id::{EntryNo, Epoch, RequestId, RunId, Seq, SessionId, TenantId};
+use agentloop_core::run::event::Record;
+use agentloop_core::time::Timestamp;
+use async_trait::async_trait;
+use sqlx::SqlitePool;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+pub use self::open::OpenError;
+
+use self::facts::Encoded;
+use self::open::Opened;
+use self::ops::{Claim, NewSession};
+use self::writer::{Answer, Counters, Job, Op, QUEUE_JOBS_MAX, Writer};
+use super::{
+    Append, Claimed, EntryRow, Page, PageRequest, RequestFilter, RequestRow, RunFilter, RunRow, SessionRow,
+    Store, StoreError, ToolRow,
+};
+
+/// How a store is opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SqliteOptions {
+    /// Connections for queries, each with a thread of its own. At least 1.
+    pub readers: u32,
+    /// The file grows to this many bytes at most; then writes are [`StoreError::Unavailable`] until something is
+    /// deleted. Absent means as large as the disk.
+    pub max_bytes: Option<u64>,
+}
+
+impl Default for SqliteOptions {
+    fn default() -> Self {
+        Self { readers: 4, max_bytes: None }
+    }
+}
+
+/// How much was written since the store was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StoreStats {
+    /// Appends that were made durable.
+    pub appends: u64,
+    /// Commits that did it; other writes share them.
+    pub commits: u64,
+    /// Of the appended events, as stored.
+    pub bytes: u64,
+}
+
+/// A [`Store`] in one SQLite file.
+///
+/// [`Self::close`] it when done. One that is dropped loses nothing, but the next start has more to do.
+pub struct SqliteStore {
+    jobs: mpsc::Sender<Job>,
+    readers: SqlitePool,
+    epoch: Epoch,
+    counters: Arc<Counters>,
+    closing: CancellationToken,
+    writer: tokio::sync::Mutex<Option<JoinHandle<()>>>,
+}
+
+impl SqliteStore {
+    /// Opens a file, or creates it where there is none, and locks it against every other server.
+    ///
+    /// # Errors
+    /// [`OpenError`]; the file is then as it was.
+    pub async fn open(path: impl AsRef<Path>, options: &SqliteOptions) -> Result<Self, OpenError> {
+        Ok(Self::start(open::file(path.as_ref(), options).await?))
+    }
+
+    /// A store that is gone when it is dropped, for tests.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub async fn in_memory() -> Result<Self, OpenError> {
+        Ok(Self::start(open::memory(&SqliteOptions::default()).await?))
+    }
+
+    fn start(opened: Opened) -> Self {
+        let (jobs, queue) = mpsc::channel(QUEUE_JOBS_MAX);
+        let counters = Arc::<Counters>::default();
+        let closing = CancellationToken::new();
+        let writer = Writer {
+            options: opened.writing,
+            db: Some(opened.db),
+            epoch: opened.epoch,
+            jobs: queue,
+            closing: closing.clone(),
+            counters: counters.clone(),
+            lock: opened.lock,
+        };
+        let writer = tokio::sync::Mutex::new(Some(tokio::spawn(writer.run())));
+        Self { jobs, readers: opened.readers, epoch: opened.epoch, counters, closing, writer }
+    }
+
+    /// Writes what waits to be written, moves the write-ahead log into the file and lets go of it. Everything after is
+    /// [`StoreError::Unavailable`]. Closing again waits for the same end.
+    pub async fn close(&self) {
+        self.readers.close().await;
+        self.closing.cancel();
+        if let Some(writer) = self.writer.lock().await.take()
+            && let Err(error) = writer.await
+        {
+            tracing::error!(%error, "the writing task ended by itself");
+        }
+    }
+
+    /// What was written since the store was opened.
+    #[must_use]
+    pub fn stats(&self) -> StoreStats {
+        StoreStats {
+            appends: self.counters.appends.load(Ordering::Relaxed),
+            commits: self.counters.commits.load(Ordering::Relaxed),
+            bytes: self.counters.bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    async fn write(&self, op: Op) -> Result<Answer, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        self.jobs.send(Job { op, reply }).await.map_err(|_| closed())?;
+        answer.await.map_err(|_| closed())?
+    }
+
+    async fn done(&self, op: Op) -> Result<(), StoreError> {
+        match self.write(op).await? {
+            Answer::Done => Ok(()),
+            other => unreachable!("answered with {other:?}"),
+        }
+    }
+}
+
+fn closed() -> StoreError {
+    StoreError::Unavailable { what: "the store is closed".to_owned() }
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn append(&self, append: Append) -> Result<(), StoreError> {
+        self.done(Op::Append(Box::new(Encoded::new(append)))).await
+    }
+
+    async fn claim(&self, tenant: &TenantId, run: &RunId) -> Result<Option<Claimed>, StoreError> {
+        let op = Op::Claim { tenant: tenant.clone(), run: run.clone() };
+        let Claim { epoch, row } = match self.write(op).await? {
+            Answer::Claimed(Some(claim)) => *claim,
+            Answer::Claimed(None) => return Ok(None),
+            other => unreachable!("a claim is answered with {other:?}"),
+        };
+        match read::journal(&self.readers, tenant, &row).await {
+            Ok(records) => Ok(Some(Claimed { epoch, row, records })),
+            // It may have been deleted between the claim and here.
+            Err(_) if self.run(tenant, run).await?.is_none() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    async fn run(&self, tenant: &TenantId, run: &RunId) -> Result<Option<RunRow>, StoreError> {
+        read::run(&self.readers, tenant, run).await
+    }
+
+    async fn records(
+        &self,
+        tenant: &TenantId,
+        run: &RunId,
+        after: Seq,
+        limit: u32,
+    ) -> Result<Vec<Record>, StoreError> {
+        read::records(&self.readers, tenant, run, after, limit).await
+    }
+
+    async fn runs(
+        &self,
+        tenant: &TenantId,
+        filter: RunFilter,
+        page: PageRequest,
+    ) -> Result<Page<RunRow>, StoreError> {
+        read::runs(&self.readers, tenant, &filter, &page).await
+    }
+
+    async fn unfinished(&self) -> Result<Vec<(TenantId, RunId)>, StoreError> {
+        read::unfinished(&self.readers).await
+    }
+
+    async fn due(
+        &self,
+        now: Timestamp,
+        limit: u32,
+    ) -> Result<(Vec<(TenantId, RunId)>, Option<Timestamp>), StoreError> {
+        read::due(&self.readers, now, limit).await
+    }
+
+    async fn create_session(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        title: &str,
+        labels: &BTreeMap<String, String>,
+        now: Timestamp,
+    ) -> Result<SessionRow, StoreError> {
+        let new = NewSession {
+            tenant: tenant.clone(),
+            session: session.clone(),
+            title: title.to_owned(),
+            labels: labels.clone(),
+            now,
+        };
+        match self.write(Op::CreateSession(new)).await? {
+            Answer::Session(row) => Ok(*row),
+            other => unreachable!("a new session is answered with {other:?}"),
+        }
+    }
+
+    async fn session(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+    ) -> Result<Option<SessionRow>, StoreError> {
+        read::session(&self.readers, tenant, session).await
+    }
+
+    async fn sessions(&self, tenant: &TenantId, page: PageRequest) -> Result<Page<SessionRow>, StoreError> {
+        read::sessions(&self.readers, tenant, &page).await
+    }
+
+    async fn entries(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        after: EntryNo,
+        limit: u32,
+    ) -> Result<Vec<EntryRow>, StoreError> {
+        read::entries(&self.readers, tenant, session, after, limit).await
+    }
+
+    async fn delete_session(&self, tenant: &TenantId, session: &SessionId) -> Result<bool, StoreError> {
+        let op = Op::DeleteSession { tenant: tenant.clone(), session: session.clone() };
+        match self.write(op).await? {
+            Answer::Deleted(found) => Ok(found),
+            other => unreachable!("a deletion is answered with {other:?}"),
+        }
+    }
+
+    async fn request(
+        &self,
+        tenant: &TenantId,
+        request: &RequestId,
+    ) -> Result<Option<RequestRow>, StoreError> {
+        read::request(&self.readers, tenant, request).await
+    }
+
+    async fn pending(
+        &self,
+        tenant: &TenantId,
+        filter: RequestFilter,
+        page: PageRequest,
+    ) -> Result<Page<RequestRow>, StoreError> {
+        read::pending(&self.readers, tenant, &filter, &page).await
+    }
+
+    async fn save_tools(&self, tenant: &TenantId, tools: &[ToolRow]) -> Result<(), StoreError> {
+        self.done(Op::SaveTools { tenant: tenant.clone(), tools: tools.to_vec() }).await
+    }
+
+    async fn tools(&self) -> Result<Vec<(TenantId, ToolRow)>, StoreError> {
+        read::tools(&self.readers).await
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        self.done(Op::Check).await?;
+        read::check(&self.readers).await
+    }
+}

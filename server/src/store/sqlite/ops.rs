@@ -1,0 +1,131 @@
+//! The writes other than appends, one at a time. Each is checked before its first write.
+
+use std::collections::BTreeMap;
+
+use agentloop_core::id::{Epoch, RunId, SessionId, TenantId};
+use agentloop_core::time::Timestamp;
+use sqlx::{Error, Row as _, SqliteConnection};
+
+use super::rows;
+use crate::store::codec::{int, text};
+use crate::store::{RunRow, SessionRow, StoreError, ToolRow};
+
+/// A session to be created.
+#[derive(Debug)]
+pub(super) struct NewSession {
+    pub(super) tenant: TenantId,
+    pub(super) session: SessionId,
+    pub(super) title: String,
+    pub(super) labels: BTreeMap<String, String>,
+    pub(super) now: Timestamp,
+}
+
+/// A claim that succeeded, without the journal.
+#[derive(Debug)]
+pub(super) struct Claim {
+    pub(super) epoch: Epoch,
+    pub(super) row: RunRow,
+}
+
+/// Raises the run's epoch above that of whoever had it. `None`: no such run.
+pub(super) async fn claim(
+    db: &mut SqliteConnection,
+    tenant: &TenantId,
+    run: &RunId,
+    least: Epoch,
+) -> Result<Option<Claim>, Error> {
+    let sql = "UPDATE runs SET epoch = max(epoch + 1, ?3) WHERE tenant = ?1 AND run_id = ?2 RETURNING *";
+    let query = sqlx::query(sql).bind(tenant.as_str()).bind(run.as_str()).bind(int(least.0));
+    let Some(row) = query.fetch_optional(db).await? else { return Ok(None) };
+    Ok(Some(Claim { epoch: Epoch(rows::number(&row, "epoch")?), row: rows::run(&row)? }))
+}
+
+/// Creates a session, or finds it the same as it is to be.
+pub(super) async fn create_session(
+    db: &mut SqliteConnection,
+    new: &NewSession,
+) -> Result<Result<SessionRow, StoreError>, Error> {
+    let sql = "INSERT INTO sessions (tenant, session_id, title, labels, created_at, updated_at)
+               VALUES (?1, ?2, ?3, ?4, ?5, ?5) ON CONFLICT (tenant, session_id) DO NOTHING";
+    sqlx::query(sql)
+        .bind(new.tenant.as_str())
+        .bind(new.session.as_str())
+        .bind(new.title.as_str())
+        .bind(text(&new.labels))
+        .bind(int(new.now.0))
+        .execute(&mut *db)
+        .await?;
+    let row = sqlx::query("SELECT * FROM sessions WHERE tenant = ?1 AND session_id = ?2")
+        .bind(new.tenant.as_str())
+        .bind(new.session.as_str())
+        .fetch_one(db)
+        .await?;
+    let row = rows::session(&row)?;
+    let same = row.title == new.title && row.labels == new.labels;
+    Ok(same.then_some(row).ok_or(StoreError::SessionExists))
+}
+
+/// Deletes a session that has no live run, and by the foreign keys everything that belongs to it.
+pub(super) async fn delete_session(
+    db: &mut SqliteConnection,
+    tenant: &TenantId,
+    session: &SessionId,
+) -> Result<Result<bool, StoreError>, Error> {
+    let found = sqlx::query("SELECT live_run FROM sessions WHERE tenant = ?1 AND session_id = ?2")
+        .bind(tenant.as_str())
+        .bind(session.as_str())
+        .fetch_optional(&mut *db)
+        .await?;
+    let Some(row) = found else { return Ok(Ok(false)) };
+    if let Some(run) = rows::live_run(&row)? {
+        return Ok(Err(StoreError::SessionBusy { run }));
+    }
+    sqlx::query("DELETE FROM sessions WHERE tenant = ?1 AND session_id = ?2")
+        .bind(tenant.as_str())
+        .bind(session.as_str())
+        .execute(db)
+        .await?;
+    Ok(Ok(true))
+}
+
+/// Remembers tools by name.
+pub(super) async fn save_tools(
+    db: &mut SqliteConnection,
+    tenant: &TenantId,
+    tools: &[ToolRow],
+) -> Result<(), Error> {
+    let sql = "INSERT INTO tools (tenant, name, declaration, last_seen)
+               SELECT ?1, j.value ->> 0, j.value ->> 1, j.value ->> 2 FROM json_each(?2) AS j WHERE true
+               ON CONFLICT (tenant, name) DO UPDATE
+               SET declaration = excluded.declaration, last_seen = excluded.last_seen";
+    let rows: Vec<_> = tools
+        .iter()
+        .map(|tool| (&tool.declaration.name, text(&tool.declaration), int(tool.last_seen.0)))
+        .collect();
+    sqlx::query(sql).bind(tenant.as_str()).bind(text(&rows)).execute(db).await?;
+    Ok(())
+}
+
+/// Writes something, since only a write tells whether one can be made.
+pub(super) async fn check(db: &mut SqliteConnection) -> Result<(), Error> {
+    sqlx::query("UPDATE meta SET value = value + 1 WHERE key = 'checks'").execute(db).await?;
+    Ok(())
+}
+
+/// Opens an epoch: higher than any before it. What is not closed from here on is not clean.
+pub(super) async fn begin_epoch(db: &mut SqliteConnection) -> Result<Epoch, Error> {
+    sqlx::query(
+        "UPDATE meta SET value = CASE key WHEN 'epoch' THEN value + 1 ELSE 0 END WHERE key IN ('epoch', 'clean')",
+    )
+    .execute(&mut *db)
+    .await?;
+    let row = sqlx::query("SELECT value FROM meta WHERE key = 'epoch'").fetch_one(db).await?;
+    Ok(Epoch(row.try_get("value")?))
+}
+
+/// Says that the file was closed in order.
+pub(super) async fn end_epoch(db: &mut SqliteConnection) -> Result<(), Error> {
+    sqlx::query("UPDATE meta SET value = 1 WHERE key = 'clean'").execute(&mut *db).await?;
+    sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(db).await?;
+    Ok(())
+}

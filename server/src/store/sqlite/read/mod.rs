@@ -1,0 +1,67 @@
+//! Queries. Each runs on a reading connection of its own, and sees every write that was answered before it began.
+
+mod requests;
+mod runs;
+mod sessions;
+
+pub(super) use self::requests::{pending, request};
+pub(super) use self::runs::{due, journal, records, run, runs, unfinished};
+pub(super) use self::sessions::{entries, session, sessions};
+
+#[cfg(test)]
+pub(super) use self::{
+    requests::pending_query,
+    runs::{DUE, UNFINISHED, runs_query},
+    sessions::{ENTRIES, sessions_query},
+};
+
+use agentloop_core::id::TenantId;
+use sqlx::query::Query;
+use sqlx::sqlite::{SqliteArguments, SqliteRow};
+use sqlx::{Error, QueryBuilder, Sqlite, SqlitePool};
+
+use super::rows;
+use crate::store::page::Cursor;
+use crate::store::{StoreError, ToolRow};
+
+/// Every remembered tool.
+pub(super) async fn tools(db: &SqlitePool) -> Result<Vec<(TenantId, ToolRow)>, StoreError> {
+    let query = sqlx::query("SELECT tenant, declaration, last_seen FROM tools ORDER BY tenant, name");
+    all(db, query, tool).await.map_err(|error| rows::failure("tools", &error))
+}
+
+fn tool(row: &SqliteRow) -> Result<(TenantId, ToolRow), Error> {
+    let declaration = rows::json(row, "declaration")?;
+    Ok((rows::tenant_id(row, "tenant")?, ToolRow { declaration, last_seen: rows::time(row, "last_seen")? }))
+}
+
+/// Whether anything can be read.
+pub(super) async fn check(db: &SqlitePool) -> Result<(), StoreError> {
+    let query = sqlx::query("SELECT value FROM meta WHERE key = 'epoch'");
+    query.fetch_one(db).await.map(|_| ()).map_err(|error| rows::failure("check", &error))
+}
+
+/// Every row, read by `row`.
+async fn all<T>(
+    db: &SqlitePool,
+    query: Query<'_, Sqlite, SqliteArguments>,
+    row: impl Fn(&SqliteRow) -> Result<T, Error>,
+) -> Result<Vec<T>, Error> {
+    query.fetch_all(db).await?.iter().map(row).collect()
+}
+
+/// The one row, if it is there, read by `row`.
+async fn one<T>(
+    db: &SqlitePool,
+    query: Query<'_, Sqlite, SqliteArguments>,
+    row: impl Fn(&SqliteRow) -> Result<T, Error>,
+) -> Result<Option<T>, Error> {
+    query.fetch_optional(db).await?.as_ref().map(row).transpose()
+}
+
+/// Only what is behind the cursor in the order of the list.
+fn after(query: &mut QueryBuilder<Sqlite>, condition: &str, begin: Option<Cursor>) {
+    if let Some(cursor) = begin {
+        query.push(condition).push_bind(cursor.key).push(", ").push_bind(cursor.id).push(")");
+    }
+}

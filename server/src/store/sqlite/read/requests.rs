@@ -1,0 +1,125 @@
+//! Questions to humans.
+
+use agentloop_core::id::{RequestId, RunId, SessionId, TenantId};
+use agentloop_core::run::event::Event;
+use sqlx::sqlite::SqliteRow;
+use sqlx::{Error, QueryBuilder, Row as _, Sqlite, SqlitePool};
+
+use super::{after, all, one, rows};
+use crate::store::codec::{self, StoredEvent, int};
+use crate::store::page::{self, Cursor};
+use crate::store::{Page, PageRequest, RequestFilter, RequestRow, StoreError};
+
+/// Questions with the events that ask and answer them.
+const REQUESTS: &str = "
+    SELECT q.run_id, q.session_id, asked.seq, asked.at, asked.kind, asked.status, asked.version, asked.payload,
+           answered.seq AS answer_seq, answered.at AS answer_at, answered.kind AS answer_kind,
+           answered.status AS answer_status, answered.version AS answer_version,
+           answered.payload AS answer_payload
+    FROM human_requests AS q
+    JOIN run_events AS asked
+        ON asked.tenant = q.tenant AND asked.run_id = q.run_id AND asked.seq = q.asked_seq
+    LEFT JOIN run_events AS answered
+        ON answered.tenant = q.tenant AND answered.run_id = q.run_id AND answered.seq = q.answered_seq
+    WHERE q.tenant = ";
+
+/// A question, answered or not.
+pub(in super::super) async fn request(
+    db: &SqlitePool,
+    tenant: &TenantId,
+    request: &RequestId,
+) -> Result<Option<RequestRow>, StoreError> {
+    let mut query = QueryBuilder::new(REQUESTS);
+    query.push_bind(tenant.as_str()).push(" AND q.request_id = ").push_bind(request.as_str());
+    one(db, query.build(), place)
+        .await
+        .map_err(|error| rows::failure(format_args!("question {tenant}/{request}"), &error))?
+        .map(|place| question(tenant, place))
+        .transpose()
+}
+
+/// A page of open questions.
+pub(in super::super) async fn pending(
+    db: &SqlitePool,
+    tenant: &TenantId,
+    filter: &RequestFilter,
+    page: &PageRequest,
+) -> Result<Page<RequestRow>, StoreError> {
+    let begin = page::begin(page, |id| RequestId::parse(id))?;
+    let size = page::size(page);
+    let found: Vec<RequestRow> = all(db, pending_query(tenant, filter, begin, size).build(), place)
+        .await
+        .map_err(|error| rows::failure(format_args!("questions of {tenant}"), &error))?
+        .into_iter()
+        .map(|place| question(tenant, place))
+        .collect::<Result<_, _>>()?;
+    Ok(page::cut(found, size, |row| Cursor {
+        key: int(row.question.asked_at.0),
+        id: row.question.request.to_string(),
+    }))
+}
+
+pub(in super::super) fn pending_query(
+    tenant: &TenantId,
+    filter: &RequestFilter,
+    begin: Option<Cursor>,
+    size: u32,
+) -> QueryBuilder<Sqlite> {
+    let mut query = QueryBuilder::new(REQUESTS);
+    query.push_bind(tenant.as_str()).push(" AND q.answered_seq IS NULL");
+    if let Some(session) = &filter.session {
+        query.push(" AND q.session_id = ").push_bind(session.as_str());
+    }
+    if let Some(run) = &filter.run {
+        query.push(" AND q.run_id = ").push_bind(run.as_str());
+    }
+    after(&mut query, " AND (q.asked_at, q.request_id) > (", begin);
+    query.push(" ORDER BY q.asked_at, q.request_id LIMIT ").push_bind(size + 1);
+    query
+}
+
+/// Where a question stands, and the events that are there.
+struct Place {
+    run: RunId,
+    session: SessionId,
+    asked: StoredEvent,
+    answered: Option<StoredEvent>,
+}
+
+fn place(row: &SqliteRow) -> Result<Place, Error> {
+    Ok(Place {
+        run: rows::run_id(row, "run_id")?,
+        session: rows::session_id(row, "session_id")?,
+        asked: rows::event(row)?,
+        answered: row.try_get::<Option<i64>, _>("answer_seq")?.map(|seq| answered(row, seq)).transpose()?,
+    })
+}
+
+fn answered(row: &SqliteRow, seq: i64) -> Result<StoredEvent, Error> {
+    Ok(StoredEvent {
+        seq,
+        at: row.try_get("answer_at")?,
+        kind: row.try_get("answer_kind")?,
+        status: row.try_get("answer_status")?,
+        version: row.try_get("answer_version")?,
+        payload: row.try_get("answer_payload")?,
+    })
+}
+
+fn question(tenant: &TenantId, place: Place) -> Result<RequestRow, StoreError> {
+    let Place { run, session, asked, answered } = place;
+    let misplaced = |event: &StoredEvent, is_not: &str| StoreError::Corrupt {
+        what: format!("event {tenant}/{run}/{}: is not {is_not}", event.seq),
+    };
+    let Event::HumanRequested { question } = codec::decode(tenant, &run, &asked)?.event else {
+        return Err(misplaced(&asked, "a question"));
+    };
+    let answer = match answered {
+        None => None,
+        Some(event) => match codec::decode(tenant, &run, &event)?.event {
+            Event::HumanResolved { answer, .. } => Some(answer),
+            _ => return Err(misplaced(&event, "an answer")),
+        },
+    };
+    Ok(RequestRow { run, session, question, answer })
+}

@@ -1,0 +1,136 @@
+//! Runs and their journals.
+
+use agentloop_core::id::{RunId, Seq, TenantId};
+use agentloop_core::run::event::Record;
+use agentloop_core::time::Timestamp;
+use sqlx::sqlite::SqliteRow;
+use sqlx::{Error, QueryBuilder, Sqlite, SqlitePool};
+
+use super::{after, all, one, rows};
+use crate::store::codec::{self, int};
+use crate::store::page::{self, Cursor};
+use crate::store::{Page, PageRequest, RunFilter, RunRow, StoreError};
+
+pub(in super::super) const UNFINISHED: &str = "
+    SELECT tenant, run_id FROM runs
+    WHERE status NOT IN ('completed', 'failed', 'aborted', 'awaiting_human', 'paused')
+    ORDER BY tenant, run_id";
+
+pub(in super::super) const DUE: &str = "
+    SELECT tenant, run_id, wake_at FROM runs
+    WHERE wake_at IS NOT NULL AND status IN ('awaiting_human', 'paused')
+    ORDER BY wake_at LIMIT ?1";
+
+/// A run's row.
+pub(in super::super) async fn run(
+    db: &SqlitePool,
+    tenant: &TenantId,
+    run: &RunId,
+) -> Result<Option<RunRow>, StoreError> {
+    let query = sqlx::query("SELECT * FROM runs WHERE tenant = ?1 AND run_id = ?2")
+        .bind(tenant.as_str())
+        .bind(run.as_str());
+    one(db, query, rows::run).await.map_err(|error| rows::failure(format_args!("run {tenant}/{run}"), &error))
+}
+
+/// A stretch of a run's journal.
+pub(in super::super) async fn records(
+    db: &SqlitePool,
+    tenant: &TenantId,
+    run: &RunId,
+    after: Seq,
+    limit: u32,
+) -> Result<Vec<Record>, StoreError> {
+    let sql = "SELECT seq, at, kind, status, version, payload FROM run_events
+               WHERE tenant = ?1 AND run_id = ?2 AND seq > ?3 ORDER BY seq LIMIT ?4";
+    let query = sqlx::query(sql).bind(tenant.as_str()).bind(run.as_str()).bind(int(after.0)).bind(limit);
+    all(db, query, rows::event)
+        .await
+        .map_err(|error| rows::failure(format_args!("journal {tenant}/{run}"), &error))?
+        .iter()
+        .map(|event| codec::decode(tenant, run, event))
+        .collect()
+}
+
+/// A run's journal up to its row's last event.
+///
+/// # Errors
+/// [`StoreError::Corrupt`] when it has gaps or ends early.
+pub(in super::super) async fn journal(
+    db: &SqlitePool,
+    tenant: &TenantId,
+    row: &RunRow,
+) -> Result<Vec<Record>, StoreError> {
+    let mut found = records(db, tenant, &row.run, Seq(0), u32::MAX).await?;
+    found.retain(|record| record.seq <= row.last_seq);
+    let dense = found.iter().zip(1..).all(|(record, seq)| record.seq == Seq(seq));
+    if !dense || found.len() as u64 != row.last_seq.0 {
+        let what = format!("journal {tenant}/{}: not dense up to {}", row.run, row.last_seq.0);
+        return Err(StoreError::Corrupt { what });
+    }
+    Ok(found)
+}
+
+/// A page of runs.
+pub(in super::super) async fn runs(
+    db: &SqlitePool,
+    tenant: &TenantId,
+    filter: &RunFilter,
+    page: &PageRequest,
+) -> Result<Page<RunRow>, StoreError> {
+    let begin = page::begin(page, |id| RunId::parse(id))?;
+    let size = page::size(page);
+    let mut query = runs_query(tenant, filter, begin, size);
+    let found = all(db, query.build(), rows::run).await;
+    let found = found.map_err(|error| rows::failure(format_args!("runs of {tenant}"), &error))?;
+    Ok(page::cut(found, size, |row| Cursor { key: int(row.created_at.0), id: row.run.to_string() }))
+}
+
+pub(in super::super) fn runs_query(
+    tenant: &TenantId,
+    filter: &RunFilter,
+    begin: Option<Cursor>,
+    size: u32,
+) -> QueryBuilder<Sqlite> {
+    let mut query = QueryBuilder::new("SELECT * FROM runs WHERE tenant = ");
+    query.push_bind(tenant.as_str());
+    if let Some(session) = &filter.session {
+        query.push(" AND session_id = ").push_bind(session.as_str());
+    }
+    if !filter.statuses.is_empty() {
+        query.push(" AND status IN (");
+        let mut statuses = query.separated(", ");
+        for status in &filter.statuses {
+            statuses.push_bind(status.as_str());
+        }
+        query.push(")");
+    }
+    after(&mut query, " AND (created_at, run_id) < (", begin);
+    query.push(" ORDER BY created_at DESC, run_id DESC LIMIT ").push_bind(size + 1);
+    query
+}
+
+/// What a start has to continue.
+pub(in super::super) async fn unfinished(db: &SqlitePool) -> Result<Vec<(TenantId, RunId)>, StoreError> {
+    let found = all(db, sqlx::query(UNFINISHED), key).await;
+    found.map_err(|error| rows::failure("unfinished runs", &error))
+}
+
+/// What is due, and when what is left becomes due.
+pub(in super::super) async fn due(
+    db: &SqlitePool,
+    now: Timestamp,
+    limit: u32,
+) -> Result<(Vec<(TenantId, RunId)>, Option<Timestamp>), StoreError> {
+    let query = sqlx::query(DUE).bind(i64::from(limit) + 1);
+    let found = all(db, query, |row| Ok((rows::time(row, "wake_at")?, key(row)?))).await;
+    let mut waiting = found.map_err(|error| rows::failure("due runs", &error))?;
+    let due = waiting.iter().take_while(|(at, _)| *at <= now).count().min(limit as usize);
+    let next = waiting.get(due).map(|(at, _)| *at);
+    waiting.truncate(due);
+    Ok((waiting.into_iter().map(|(_, run)| run).collect(), next))
+}
+
+fn key(row: &SqliteRow) -> Result<(TenantId, RunId), Error> {
+    Ok((rows::tenant_id(row, "tenant")?, rows::run_id(row, "run_id")?))
+}

@@ -1,0 +1,101 @@
+//! Sessions and their entries.
+
+use agentloop_core::id::{EntryNo, RunId, SessionId, TenantId};
+use sqlx::sqlite::SqliteRow;
+use sqlx::{Error, QueryBuilder, Sqlite, SqlitePool};
+
+use super::{after, all, one, rows};
+use crate::store::codec::{self, StoredEvent, int};
+use crate::store::page::{self, Cursor};
+use crate::store::{EntryRow, Page, PageRequest, SessionRow, StoreError};
+
+pub(in super::super) const ENTRIES: &str = "
+    SELECT i.entry_no, i.run_id, e.seq, e.at, e.kind, e.status, e.version, e.payload
+    FROM session_entries AS i
+    JOIN run_events AS e ON e.tenant = i.tenant AND e.run_id = i.run_id AND e.seq = i.seq
+    WHERE i.tenant = ?1 AND i.session_id = ?2 AND i.entry_no > ?3
+    ORDER BY i.entry_no LIMIT ?4";
+
+/// A session's row.
+pub(in super::super) async fn session(
+    db: &SqlitePool,
+    tenant: &TenantId,
+    session: &SessionId,
+) -> Result<Option<SessionRow>, StoreError> {
+    let query = sqlx::query("SELECT * FROM sessions WHERE tenant = ?1 AND session_id = ?2")
+        .bind(tenant.as_str())
+        .bind(session.as_str());
+    one(db, query, rows::session)
+        .await
+        .map_err(|error| rows::failure(format_args!("session {tenant}/{session}"), &error))
+}
+
+/// A page of sessions.
+pub(in super::super) async fn sessions(
+    db: &SqlitePool,
+    tenant: &TenantId,
+    page: &PageRequest,
+) -> Result<Page<SessionRow>, StoreError> {
+    let begin = page::begin(page, |id| SessionId::parse(id))?;
+    let size = page::size(page);
+    let mut query = sessions_query(tenant, begin, size);
+    let found = all(db, query.build(), rows::session).await;
+    let found = found.map_err(|error| rows::failure(format_args!("sessions of {tenant}"), &error))?;
+    Ok(page::cut(found, size, |row| Cursor { key: int(row.updated_at.0), id: row.session.to_string() }))
+}
+
+pub(in super::super) fn sessions_query(
+    tenant: &TenantId,
+    begin: Option<Cursor>,
+    size: u32,
+) -> QueryBuilder<Sqlite> {
+    let mut query = QueryBuilder::new("SELECT * FROM sessions WHERE tenant = ");
+    query.push_bind(tenant.as_str());
+    after(&mut query, " AND (updated_at, session_id) < (", begin);
+    query.push(" ORDER BY updated_at DESC, session_id DESC LIMIT ").push_bind(size + 1);
+    query
+}
+
+/// A stretch of a session's entries, each message from the journal that holds it.
+pub(in super::super) async fn entries(
+    db: &SqlitePool,
+    tenant: &TenantId,
+    session: &SessionId,
+    after: EntryNo,
+    limit: u32,
+) -> Result<Vec<EntryRow>, StoreError> {
+    let query =
+        sqlx::query(ENTRIES).bind(tenant.as_str()).bind(session.as_str()).bind(int(after.0)).bind(limit);
+    all(db, query, place)
+        .await
+        .map_err(|error| rows::failure(format_args!("entries of {tenant}/{session}"), &error))?
+        .into_iter()
+        .map(|place| entry(tenant, place))
+        .collect()
+}
+
+/// Where an entry stands, and the event that is there.
+struct Place {
+    entry: EntryNo,
+    run: RunId,
+    event: StoredEvent,
+}
+
+fn place(row: &SqliteRow) -> Result<Place, Error> {
+    let entry = EntryNo(rows::number(row, "entry_no")?);
+    Ok(Place { entry, run: rows::run_id(row, "run_id")?, event: rows::event(row)? })
+}
+
+fn entry(tenant: &TenantId, place: Place) -> Result<EntryRow, StoreError> {
+    let Place { entry, run, event } = place;
+    let record = codec::decode(tenant, &run, &event)?;
+    match record.event.entry() {
+        Some((found, message)) if found == entry => {
+            Ok(EntryRow { entry, seq: record.seq, at: record.at, message: message.clone(), run })
+        }
+        _ => {
+            let what = format!("event {tenant}/{run}/{}: is not entry {} of its session", event.seq, entry.0);
+            Err(StoreError::Corrupt { what })
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Rows into our own types, and SQL's errors into ours.
+
+use agentloop_core::id::{EntryNo, IdError, RunId, Seq, SessionId, TenantId};
+use agentloop_core::run::status::RunStatus;
+use agentloop_core::time::Timestamp;
+use serde::de::DeserializeOwned;
+use sqlx::sqlite::SqliteRow;
+use sqlx::{Decode, Error, Row as _, Sqlite, Type};
+
+use crate::store::codec::StoredEvent;
+use crate::store::{RunRow, RunSummary, SessionRow, StoreError};
+
+/// `SQLITE_CONSTRAINT`. Appends are checked before they are written, so this means that the tables disagree.
+pub(super) const CONSTRAINT: i32 = 19;
+/// With `SQLITE_CORRUPT` and `SQLITE_NOTADB`.
+const DAMAGED: [i32; 3] = [11, CONSTRAINT, 26];
+
+/// SQLite's primary result code, where the error is one of its own.
+pub(super) fn primary_code(error: &Error) -> Option<i32> {
+    let code = error.as_database_error()?.code()?.parse::<i32>().ok()?;
+    Some(code & 0xff)
+}
+
+/// An error of SQL as one of the store. `place` says what was read or written.
+pub(super) fn failure(place: impl std::fmt::Display, error: &Error) -> StoreError {
+    let damaged = matches!(error, Error::ColumnDecode { .. } | Error::Decode(_))
+        || primary_code(error).is_some_and(|code| DAMAGED.contains(&code));
+    let what = format!("{place}: {error}");
+    if damaged { StoreError::Corrupt { what } } else { StoreError::Unavailable { what } }
+}
+
+/// A number that cannot be negative.
+pub(super) fn number(row: &SqliteRow, column: &str) -> Result<u64, Error> {
+    row.try_get(column)
+}
+
+pub(super) fn time(row: &SqliteRow, column: &str) -> Result<Timestamp, Error> {
+    number(row, column).map(Timestamp)
+}
+
+pub(super) fn seq(row: &SqliteRow, column: &str) -> Result<Seq, Error> {
+    number(row, column).map(Seq)
+}
+
+pub(super) fn tenant_id(row: &SqliteRow, column: &str) -> Result<TenantId, Error> {
+    parsed(row, column, |text: &str| TenantId::parse(text))
+}
+
+pub(super) fn run_id(row: &SqliteRow, column: &str) -> Result<RunId, Error> {
+    parsed(row, column, |text: &str| RunId::parse(text))
+}
+
+pub(super) fn session_id(row: &SqliteRow, column: &str) -> Result<SessionId, Error> {
+    parsed(row, column, |text: &str| SessionId::parse(text))
+}
+
+pub(super) fn live_run(row: &SqliteRow) -> Result<Option<RunId>, Error> {
+    let parse = |text: Option<&str>| text.map(RunId::parse).transpose();
+    parsed::<Option<&str>, _, IdError>(row, "live_run", parse)
+}
+
+/// What a JSON column holds.
+pub(super) fn json<T: DeserializeOwned>(row: &SqliteRow, column: &str) -> Result<T, Error> {
+    parsed(row, column, |text: &str| serde_json::from_str(text))
+}
+
+/// From the columns of `runs`.
+pub(super) fn run(row: &SqliteRow) -> Result<RunRow, Error> {
+    Ok(RunRow {
+        run: run_id(row, "run_id")?,
+        session: session_id(row, "session_id")?,
+        request_digest: parsed(row, "request_digest", |text: &str| {
+            serde_json::from_value(serde_json::Value::from(text))
+        })?,
+        agent: row.try_get("agent")?,
+        model: row.try_get("model")?,
+        labels: json(row, "labels")?,
+        created_at: time(row, "created_at")?,
+        updated_at: time(row, "updated_at")?,
+        last_seq: seq(row, "last_seq")?,
+        summary: summary(row)?,
+    })
+}
+
+fn summary(row: &SqliteRow) -> Result<RunSummary, Error> {
+    Ok(RunSummary {
+        status: parsed(row, "status", |text: &str| RunStatus::parse(text).ok_or("no such status"))?,
+        wake_at: row.try_get::<Option<u64>, _>("wake_at")?.map(Timestamp),
+        error: parsed(row, "error", |text: Option<&str>| text.map(serde_json::from_str).transpose())?,
+        usage: json(row, "usage")?,
+        iterations: row.try_get("iterations")?,
+        tool_calls: row.try_get("tool_calls")?,
+    })
+}
+
+/// From the columns of `sessions`.
+pub(super) fn session(row: &SqliteRow) -> Result<SessionRow, Error> {
+    Ok(SessionRow {
+        session: session_id(row, "session_id")?,
+        title: row.try_get("title")?,
+        labels: json(row, "labels")?,
+        created_at: time(row, "created_at")?,
+        updated_at: time(row, "updated_at")?,
+        last_entry: EntryNo(number(row, "last_entry")?),
+        live_run: live_run(row)?,
+    })
+}
+
+/// From the columns of `run_events`.
+pub(super) fn event(row: &SqliteRow) -> Result<StoredEvent, Error> {
+    Ok(StoredEvent {
+        seq: row.try_get("seq")?,
+        at: row.try_get("at")?,
+        kind: row.try_get("kind")?,
+        status: row.try_get("status")?,
+        version: row.try_get("version")?,
+        payload: row.try_get("payload")?,
+    })
+}
+
+fn parsed<'r, C, T, E>(
+    row: &'r SqliteRow,
+    column: &str,
+    parse: impl FnOnce(C) -> Result<T, E>,
+) -> Result<T, Error>
+where
+    C: Decode<'r, Sqlite> + Type<Sqlite>,
+    E: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    parse(row.try_get(column)?)
+        .map_err(|source| Error::ColumnDecode { index: format!("{column:?}"), source: source.into() })
+}

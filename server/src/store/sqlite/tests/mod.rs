@@ -1,0 +1,46 @@
+//! What only the embedded store does.
+
+mod commits;
+mod opening;
+mod plans;
+
+use std::sync::Arc;
+
+use tempfile::TempDir;
+
+use super::*;
+
+mod file {
+    crate::store::conformance::conforms!(super::in_file());
+}
+
+mod memory {
+    crate::store::conformance::conforms!(super::in_memory());
+}
+
+async fn in_file() -> (Arc<dyn Store>, TempDir) {
+    let (store, directory) = fresh().await;
+    (store, directory)
+}
+
+async fn in_memory() -> (Arc<dyn Store>, ()) {
+    (Arc::new(SqliteStore::in_memory().await.unwrap()), ())
+}
+
+/// A store in a directory of its own.
+async fn fresh() -> (Arc<SqliteStore>, TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    let store = reopened(&directory).await;
+    (store, directory)
+}
+
+/// The store in this directory.
+async fn reopened(directory: &TempDir) -> Arc<SqliteStore> {
+    Arc::new(SqliteStore::open(directory.path().join("a.db"), &SqliteOptions::default()).await.unwrap())
+}
+
+/// A connection beside the store's own, as a SQL shell has it.
+async fn shell(directory: &TempDir) -> sqlx::SqliteConnection {
+    use sqlx::ConnectOptions as _;
+    sqlx::sqlite::SqliteConnectOptions::new().filename(directory.path().join("a.db")).connect().await.unwrap()
+}

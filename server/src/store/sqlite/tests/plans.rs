@@ -1,0 +1,55 @@
+//! Queries find what they look for by a key or an index, however large the tables grow.
+
+use sqlx::{AssertSqlSafe, Row as _};
+
+use super::*;
+use crate::store::conformance::fixture::{run, session, tenant};
+use crate::store::page::Cursor;
+use crate::store::sqlite::{read, write};
+
+async fn plan(store: &SqliteStore, sql: &str) -> Vec<String> {
+    let explain = AssertSqlSafe(format!("EXPLAIN QUERY PLAN {sql}"));
+    let rows = sqlx::query(explain).fetch_all(&store.readers).await.unwrap();
+    rows.iter().map(|row| row.get("detail")).collect()
+}
+
+async fn check(store: &SqliteStore, sql: &str, index: &str) {
+    let plan = plan(store, sql).await;
+    let all = plan.join("\n");
+    assert!(all.contains(index), "not by {index}: {sql}\n{all}");
+    assert!(!all.contains("TEMP B-TREE"), "sorted by hand: {sql}\n{all}");
+    for step in plan.iter().filter(|step| step.starts_with("SCAN ")) {
+        let bounded = ["SCAN j VIRTUAL", "SCAN CONSTANT"].iter().any(|known| step.starts_with(known))
+            || step.contains("runs_unfinished")
+            || step.contains("runs_due");
+        assert!(bounded, "reads a whole table: {sql}\n{all}");
+    }
+}
+
+#[tokio::test]
+async fn no_query_reads_a_whole_table() {
+    let store = SqliteStore::in_memory().await.unwrap();
+    let cursor = || Some(Cursor { key: 1, id: "r".to_owned() });
+    let of_session = RunFilter { session: Some(session("s")), ..RunFilter::default() };
+    let runs = |filter: &RunFilter| read::runs_query(&tenant(), filter, cursor(), 9).into_string();
+    let pending = |filter: &RequestFilter| read::pending_query(&tenant(), filter, cursor(), 9).into_string();
+    let of_run = RequestFilter { run: Some(run("r")), session: None };
+
+    check(&store, &runs(&RunFilter::default()), "runs_by_creation").await;
+    check(&store, &runs(&of_session), "runs_by_session").await;
+    check(&store, read::UNFINISHED, "runs_unfinished").await;
+    check(&store, read::DUE, "runs_due").await;
+    check(&store, &read::sessions_query(&tenant(), cursor(), 9).into_string(), "sessions_by_update").await;
+    check(&store, read::ENTRIES, "PRIMARY KEY").await;
+    check(&store, &pending(&RequestFilter::default()), "human_requests_open").await;
+    check(&store, write::SELECT_FACTS, "PRIMARY KEY").await;
+    check(&store, write::WRITE_SESSIONS, "").await;
+    check(&store, write::INSERT_RUNS, "").await;
+    check(&store, write::INSERT_ENTRIES, "").await;
+    check(&store, write::INSERT_REQUESTS, "").await;
+    check(&store, write::UPDATE_RUNS, "PRIMARY KEY").await;
+    check(&store, write::ANSWER_REQUESTS, "human_requests_by_run").await;
+
+    let of_run = plan(&store, &pending(&of_run)).await.join("\n");
+    assert!(!of_run.contains("SCAN"), "{of_run}");
+}

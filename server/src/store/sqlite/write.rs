@@ -1,0 +1,256 @@
+//! A commit's appends as few statements, each for all of them: what a commit costs hardly grows with its company.
+//!
+//! Narrow rows travel as one JSON array, so that the text of their statement, and with it the prepared statement, is
+//! always the same. Events carry their payload and are bound one by one, since packing megabytes once more costs more
+//! than it saves.
+
+use agentloop_core::id::{EntryNo, Epoch, RunId};
+use serde_json::{Value, json};
+use sqlx::sqlite::SqliteRow;
+use sqlx::{QueryBuilder, Row as _, Sqlite, SqliteConnection};
+
+use super::facts::{Encoded, Facts, RunChange, RunFact, SessionFact};
+use super::rows;
+use crate::store::StoreError;
+use crate::store::codec::{EncodedEvent, int, text};
+
+/// Rows of one INSERT of events. Each number below it is a prepared statement of its own.
+const EVENTS_PER_INSERT_MAX: usize = 32;
+
+pub(super) const SELECT_FACTS: &str = "
+    SELECT j.key AS place, r.epoch, r.last_seq, r.session_id,
+           s.last_entry, s.live_run, s.created_at, s.updated_at
+    FROM json_each(?1) AS j
+    LEFT JOIN runs AS r ON r.tenant = j.value ->> 0 AND r.run_id = j.value ->> 1
+    LEFT JOIN sessions AS s ON s.tenant = j.value ->> 0 AND s.session_id = j.value ->> 2";
+
+pub(super) const WRITE_SESSIONS: &str = "
+    INSERT INTO sessions (tenant, session_id, last_entry, live_run, created_at, updated_at)
+    SELECT j.value ->> 0, j.value ->> 1, j.value ->> 2, j.value ->> 3, j.value ->> 4, j.value ->> 5
+    FROM json_each(?1) AS j WHERE true
+    ON CONFLICT (tenant, session_id) DO UPDATE
+    SET last_entry = excluded.last_entry, live_run = excluded.live_run, updated_at = excluded.updated_at";
+
+pub(super) const INSERT_RUNS: &str = "
+    INSERT INTO runs (tenant, run_id, session_id, epoch, last_seq, status, wake_at, error, usage, iterations,
+                      tool_calls, request_digest, agent, model, labels, created_at, updated_at)
+    SELECT j.value ->> 0, j.value ->> 1, j.value ->> 2, j.value ->> 3, j.value ->> 4, j.value ->> 5,
+           j.value ->> 6, j.value ->> 7, j.value ->> 8, j.value ->> 9, j.value ->> 10, j.value ->> 11,
+           j.value ->> 12, j.value ->> 13, j.value ->> 14, j.value ->> 15, j.value ->> 16
+    FROM json_each(?1) AS j";
+
+pub(super) const UPDATE_RUNS: &str = "
+    UPDATE runs
+    SET last_seq = j.value ->> 2, status = j.value ->> 3, wake_at = j.value ->> 4, error = j.value ->> 5,
+        usage = j.value ->> 6, iterations = j.value ->> 7, tool_calls = j.value ->> 8, updated_at = j.value ->> 9
+    FROM json_each(?1) AS j
+    WHERE runs.tenant = j.value ->> 0 AND runs.run_id = j.value ->> 1";
+
+pub(super) const INSERT_ENTRIES: &str = "
+    INSERT INTO session_entries (tenant, session_id, entry_no, run_id, seq)
+    SELECT j.value ->> 0, j.value ->> 1, j.value ->> 2, j.value ->> 3, j.value ->> 4
+    FROM json_each(?1) AS j";
+
+pub(super) const INSERT_REQUESTS: &str = "
+    INSERT INTO human_requests (tenant, request_id, run_id, session_id, asked_at, asked_seq)
+    SELECT j.value ->> 0, j.value ->> 1, j.value ->> 2, j.value ->> 3, j.value ->> 4, j.value ->> 5
+    FROM json_each(?1) AS j";
+
+pub(super) const ANSWER_REQUESTS: &str = "
+    UPDATE human_requests
+    SET answered_seq = j.value ->> 3
+    FROM json_each(?1) AS j
+    WHERE human_requests.tenant = j.value ->> 0
+      AND human_requests.request_id = j.value ->> 1
+      AND human_requests.run_id = j.value ->> 2";
+
+/// Makes those appends that are right part of the open transaction. One answer for each, in order.
+///
+/// # Errors
+/// SQL's own; then none of them may be committed.
+pub(super) async fn append(
+    db: &mut SqliteConnection,
+    appends: &[&Encoded],
+) -> Result<Vec<Result<(), StoreError>>, sqlx::Error> {
+    let mut facts = facts(db, appends).await?;
+    let answers: Vec<_> = appends.iter().map(|append| facts.accept(append)).collect();
+    let accepted: Vec<&Encoded> = appends
+        .iter()
+        .zip(&answers)
+        .filter(|(_, answer)| answer.is_ok())
+        .map(|(append, _)| *append)
+        .collect();
+    write_sessions(db, &facts).await?;
+    write_runs(db, &facts).await?;
+    write_events(db, &accepted).await?;
+    write_entries(db, &accepted).await?;
+    write_requests(db, &accepted).await?;
+    Ok(answers)
+}
+
+async fn facts<'a>(db: &mut SqliteConnection, appends: &[&'a Encoded]) -> Result<Facts<'a>, sqlx::Error> {
+    let keys: Vec<_> =
+        appends.iter().map(|append| (&append.run.0, &append.run.1, &append.session.1)).collect();
+    let mut facts = Facts::default();
+    for row in sqlx::query(SELECT_FACTS).bind(text(&keys)).fetch_all(db).await? {
+        let append = appends[row.try_get::<u32, _>("place")? as usize];
+        if let Some(run) = run_fact(&row)? {
+            facts.runs.insert(append.run.clone(), run);
+        }
+        if let Some(session) = session_fact(&row)? {
+            facts.sessions.insert(append.session.clone(), session);
+        }
+    }
+    Ok(facts)
+}
+
+fn run_fact(row: &SqliteRow) -> Result<Option<RunFact<'static>>, sqlx::Error> {
+    let Some(epoch) = row.try_get::<Option<u64>, _>("epoch")? else { return Ok(None) };
+    Ok(Some(RunFact {
+        epoch: Epoch(epoch),
+        last_seq: rows::seq(row, "last_seq")?,
+        session: rows::session_id(row, "session_id")?,
+        change: None,
+    }))
+}
+
+fn session_fact(row: &SqliteRow) -> Result<Option<SessionFact>, sqlx::Error> {
+    let Some(last_entry) = row.try_get::<Option<u64>, _>("last_entry")? else { return Ok(None) };
+    Ok(Some(SessionFact {
+        last_entry: EntryNo(last_entry),
+        live_run: rows::live_run(row)?,
+        created_at: rows::time(row, "created_at")?,
+        updated_at: rows::time(row, "updated_at")?,
+        changed: false,
+    }))
+}
+
+async fn write_sessions(db: &mut SqliteConnection, facts: &Facts<'_>) -> Result<(), sqlx::Error> {
+    let sessions: Vec<_> = facts
+        .sessions
+        .iter()
+        .filter(|(_, session)| session.changed)
+        .map(|((tenant, id), session)| {
+            let (created_at, updated_at) = (int(session.created_at.0), int(session.updated_at.0));
+            (tenant, id, int(session.last_entry.0), &session.live_run, created_at, updated_at)
+        })
+        .collect();
+    many(db, WRITE_SESSIONS, &sessions).await
+}
+
+async fn write_runs(db: &mut SqliteConnection, facts: &Facts<'_>) -> Result<(), sqlx::Error> {
+    let (mut inserts, mut updates) = (Vec::new(), Vec::new());
+    for ((tenant, id), run) in &facts.runs {
+        let Some(change) = &run.change else { continue };
+        match new_run(tenant.as_str(), id, run, change) {
+            Some(row) => inserts.push(row),
+            None => updates.push(moved_run(tenant.as_str(), id, run, change)),
+        }
+    }
+    many(db, INSERT_RUNS, &inserts).await?;
+    many(db, UPDATE_RUNS, &updates).await
+}
+
+fn new_run(tenant: &str, id: &RunId, run: &RunFact<'_>, change: &RunChange<'_>) -> Option<Value> {
+    let (create, created_at) = change.created?;
+    let summary = change.summary;
+    Some(json!([
+        tenant,
+        id,
+        run.session,
+        int(run.epoch.0),
+        int(run.last_seq.0),
+        summary.status.as_str(),
+        summary.wake_at.map(|at| int(at.0)),
+        summary.error.as_ref().map(text),
+        text(&summary.usage),
+        summary.iterations,
+        summary.tool_calls,
+        create.request_digest,
+        create.agent,
+        create.model,
+        text(&create.labels),
+        int(created_at.0),
+        int(change.updated_at.0),
+    ]))
+}
+
+fn moved_run(tenant: &str, id: &RunId, run: &RunFact<'_>, change: &RunChange<'_>) -> Value {
+    let summary = change.summary;
+    json!([
+        tenant,
+        id,
+        int(run.last_seq.0),
+        summary.status.as_str(),
+        summary.wake_at.map(|at| int(at.0)),
+        summary.error.as_ref().map(text),
+        text(&summary.usage),
+        summary.iterations,
+        summary.tool_calls,
+        int(change.updated_at.0),
+    ])
+}
+
+async fn write_events(db: &mut SqliteConnection, accepted: &[&Encoded]) -> Result<(), sqlx::Error> {
+    let events: Vec<(&Encoded, &EncodedEvent)> =
+        accepted.iter().flat_map(|append| append.events.iter().map(move |event| (*append, event))).collect();
+    for chunk in events.chunks(EVENTS_PER_INSERT_MAX) {
+        insert_events(chunk).build().execute(&mut *db).await?;
+    }
+    Ok(())
+}
+
+fn insert_events(events: &[(&Encoded, &EncodedEvent)]) -> QueryBuilder<Sqlite> {
+    let mut query = QueryBuilder::new(
+        "INSERT INTO run_events (tenant, run_id, seq, at, kind, status, version, payload) ",
+    );
+    query.push_values(events, |mut row, (append, event)| {
+        row.push_bind(append.run.0.as_str())
+            .push_bind(append.run.1.as_str())
+            .push_bind(event.seq)
+            .push_bind(event.at)
+            .push_bind(event.kind)
+            .push_bind(event.status)
+            .push_bind(event.version)
+            .push_bind(event.payload.clone());
+    });
+    query
+}
+
+async fn write_entries(db: &mut SqliteConnection, accepted: &[&Encoded]) -> Result<(), sqlx::Error> {
+    let entries: Vec<_> = accepted
+        .iter()
+        .flat_map(|append| append.entries.iter().map(move |(entry, seq)| (append, int(entry.0), int(seq.0))))
+        .map(|(append, entry, seq)| (&append.session.0, &append.session.1, entry, &append.run.1, seq))
+        .collect();
+    many(db, INSERT_ENTRIES, &entries).await
+}
+
+async fn write_requests(db: &mut SqliteConnection, accepted: &[&Encoded]) -> Result<(), sqlx::Error> {
+    let asked: Vec<_> = accepted
+        .iter()
+        .flat_map(|append| append.asked.iter().map(move |asked| (append, asked)))
+        .map(|(append, (request, at, seq))| {
+            (&append.run.0, request, &append.run.1, &append.session.1, int(at.0), int(seq.0))
+        })
+        .collect();
+    many(db, INSERT_REQUESTS, &asked).await?;
+    let answered: Vec<_> = accepted
+        .iter()
+        .flat_map(|append| append.answered.iter().map(move |answered| (append, answered)))
+        .map(|(append, (request, seq))| (&append.run.0, request, &append.run.1, int(seq.0)))
+        .collect();
+    many(db, ANSWER_REQUESTS, &answered).await
+}
+
+/// One statement for all these rows; none for none.
+async fn many<T: serde::Serialize>(
+    db: &mut SqliteConnection,
+    sql: &'static str,
+    rows: &[T],
+) -> Result<(), sqlx::Error> {
+    if !rows.is_empty() {
+        sqlx::query(sql).bind(text(rows)).execute(db).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,276 @@
+//! The one task that writes. It takes what has gathered, commits it together, and answers each when it is durable.
+//!
+//! There is no timer: a commit begins as soon as the one before it is done. While one runs, the next one gathers, so
+//! commits grow with the load by themselves, and without load nobody waits for company.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use agentloop_core::id::{Epoch, RunId, SessionId, TenantId};
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{ConnectOptions as _, Connection as _, Error, SqliteConnection};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use super::facts::Encoded;
+use super::lock::Lock;
+use super::ops::{self, Claim, NewSession};
+use super::{rows, write};
+use crate::store::{SessionRow, StoreError, ToolRow};
+
+/// Writes that share one commit at most, which bounds how long the first of them waits for the others.
+const COMMIT_JOBS_MAX: usize = 256;
+/// Journal bytes of one commit, give or take its last append.
+const COMMIT_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Writes that wait for the writer; whoever brings more waits with its own in hand.
+pub(super) const QUEUE_JOBS_MAX: usize = 1_024;
+
+/// Something to write.
+#[derive(Debug)]
+pub(super) enum Op {
+    Append(Box<Encoded>),
+    Claim { tenant: TenantId, run: RunId },
+    CreateSession(NewSession),
+    DeleteSession { tenant: TenantId, session: SessionId },
+    SaveTools { tenant: TenantId, tools: Vec<ToolRow> },
+    Check,
+}
+
+/// What became of an [`Op`].
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// To `Append`, `SaveTools` and `Check`.
+    Done,
+    /// To `Claim`.
+    Claimed(Option<Box<Claim>>),
+    /// To `CreateSession`.
+    Session(Box<SessionRow>),
+    /// To `DeleteSession`.
+    Deleted(bool),
+}
+
+/// An [`Op`] and who asked for it.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) op: Op,
+    pub(super) reply: oneshot::Sender<Result<Answer, StoreError>>,
+}
+
+/// How much was written since the store was opened.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub(super) appends: AtomicU64,
+    pub(super) commits: AtomicU64,
+    pub(super) bytes: AtomicU64,
+}
+
+/// What the writing task owns.
+pub(super) struct Writer {
+    /// For a new connection after a failure.
+    pub(super) options: SqliteConnectOptions,
+    /// `None` after a failure.
+    pub(super) db: Option<SqliteConnection>,
+    pub(super) epoch: Epoch,
+    pub(super) jobs: mpsc::Receiver<Job>,
+    /// Ends the task once everything that waits is written.
+    pub(super) closing: CancellationToken,
+    pub(super) counters: Arc<Counters>,
+    /// Held as long as anything can still be written.
+    pub(super) lock: Option<Lock>,
+}
+
+impl Writer {
+    /// Writes until the store is closed or dropped, then leaves the file clean.
+    pub(super) async fn run(mut self) {
+        let mut jobs = Vec::with_capacity(COMMIT_JOBS_MAX);
+        while self.gather(&mut jobs).await {
+            let answers = self.commit(&jobs).await;
+            for (job, answer) in jobs.drain(..).zip(answers) {
+                // Whoever asked may be gone; what was written stays written.
+                let _ = job.reply.send(answer);
+            }
+        }
+        self.close().await;
+    }
+
+    /// Waits for one job, then takes all that are there, within bounds. `false`: there will be no more.
+    async fn gather(&mut self, jobs: &mut Vec<Job>) -> bool {
+        let first = tokio::select! { biased;
+            first = self.jobs.recv() => first,
+            () = self.closing.cancelled() => {
+                self.jobs.close();
+                self.jobs.recv().await
+            }
+        };
+        // Whoever the last commit woke gets to bring its next write, where it has nothing to wait for.
+        tokio::task::yield_now().await;
+        let mut next = first;
+        let mut bytes = 0;
+        while let Some(job) = next {
+            bytes += job.op.bytes();
+            jobs.push(job);
+            let full = jobs.len() == COMMIT_JOBS_MAX || bytes >= COMMIT_BYTES_MAX;
+            next = if full { None } else { self.jobs.try_recv().ok() };
+        }
+        !jobs.is_empty()
+    }
+
+    /// Commits these jobs together and has an answer for each. Where one of them is at fault, the others are not made
+    /// to fail with it.
+    async fn commit(&mut self, jobs: &[Job]) -> Vec<Result<Answer, StoreError>> {
+        let error = match self.attempt(jobs).await {
+            Ok(answers) => return answers,
+            Err(error) => error,
+        };
+        if jobs.len() == 1 || !is_fault_of_one(&error) {
+            return jobs.iter().map(|_| Err(rows::failure("commit", &error))).collect();
+        }
+        let mut answers = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            answers.push(self.commit_alone(job).await);
+        }
+        answers
+    }
+
+    async fn commit_alone(&mut self, job: &Job) -> Result<Answer, StoreError> {
+        let mut answers = self
+            .attempt(std::slice::from_ref(job))
+            .await
+            .map_err(|error| rows::failure(job.op.place(), &error))?;
+        answers.pop().expect("one job has one answer")
+    }
+
+    /// One transaction. When it fails, nothing that this connection said is believed any more: it is closed, which
+    /// rolls back what may be open, and the next attempt begins with a new one.
+    async fn attempt(&mut self, jobs: &[Job]) -> Result<Vec<Result<Answer, StoreError>>, Error> {
+        let mut db = match self.db.take() {
+            Some(db) => db,
+            None => self.options.connect().await?,
+        };
+        match transaction(&mut db, self.epoch, jobs).await {
+            Ok(answers) => {
+                self.db = Some(db);
+                self.count(jobs, &answers);
+                Ok(answers)
+            }
+            Err(error) => {
+                tracing::warn!(%error, jobs = jobs.len(), "a commit failed");
+                let _ = db.close().await;
+                Err(error)
+            }
+        }
+    }
+
+    fn count(&self, jobs: &[Job], answers: &[Result<Answer, StoreError>]) {
+        let written = jobs.iter().zip(answers).filter(|(_, answer)| answer.is_ok()).map(|(job, _)| &job.op);
+        let (mut appends, mut bytes) = (0, 0);
+        for op in written.filter(|op| op.as_append().is_some()) {
+            appends += 1;
+            bytes += op.bytes() as u64;
+        }
+        self.counters.appends.fetch_add(appends, Ordering::Relaxed);
+        self.counters.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.counters.commits.fetch_add(1, Ordering::Relaxed);
+    }
+
+    async fn close(mut self) {
+        let db = match self.db.take() {
+            Some(db) => Ok(db),
+            None => self.options.connect().await,
+        };
+        let closed = match db {
+            Ok(mut db) => match ops::end_epoch(&mut db).await {
+                Ok(()) => db.close().await,
+                Err(error) => Err(error),
+            },
+            Err(error) => Err(error),
+        };
+        if let Err(error) = closed {
+            tracing::warn!(%error, "the store was not closed in order; the next start checks it");
+        }
+        drop(self.lock);
+    }
+}
+
+impl Op {
+    fn as_append(&self) -> Option<&Encoded> {
+        match self {
+            Self::Append(append) => Some(append),
+            Self::Claim { .. }
+            | Self::CreateSession(_)
+            | Self::DeleteSession { .. }
+            | Self::SaveTools { .. }
+            | Self::Check => None,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.as_append().map_or(0, Encoded::bytes)
+    }
+
+    /// What errors call it.
+    fn place(&self) -> String {
+        match self {
+            Self::Append(append) => {
+                format!("append to {}/{} after {}", append.run.0, append.run.1, append.after.0)
+            }
+            Self::Claim { tenant, run } => format!("claim of {tenant}/{run}"),
+            Self::CreateSession(new) => format!("new session {}/{}", new.tenant, new.session),
+            Self::DeleteSession { tenant, session } => format!("deletion of session {tenant}/{session}"),
+            Self::SaveTools { tenant, .. } => format!("tools of {tenant}"),
+            Self::Check => "check".to_owned(),
+        }
+    }
+}
+
+/// Whether another job in the same transaction would have been fine without this one.
+fn is_fault_of_one(error: &Error) -> bool {
+    matches!(error, Error::ColumnDecode { .. }) || rows::primary_code(error) == Some(rows::CONSTRAINT)
+}
+
+async fn transaction(
+    db: &mut SqliteConnection,
+    epoch: Epoch,
+    jobs: &[Job],
+) -> Result<Vec<Result<Answer, StoreError>>, Error> {
+    let mut db = db.begin_with("BEGIN IMMEDIATE").await?;
+    let mut answers = Vec::with_capacity(jobs.len());
+    for group in jobs.chunk_by(|a, b| a.op.as_append().is_some() && b.op.as_append().is_some()) {
+        let appends: Vec<&Encoded> = group.iter().filter_map(|job| job.op.as_append()).collect();
+        if appends.is_empty() {
+            answers.push(alone(&mut db, epoch, &group[0].op).await?);
+        } else {
+            let done = write::append(&mut db, &appends).await?;
+            answers.extend(done.into_iter().map(|done| done.map(|()| Answer::Done)));
+        }
+    }
+    db.commit().await?;
+    Ok(answers)
+}
+
+async fn alone(
+    db: &mut SqliteConnection,
+    epoch: Epoch,
+    op: &Op,
+) -> Result<Result<Answer, StoreError>, Error> {
+    Ok(match op {
+        Op::Append(append) => write::append(db, &[append]).await?.swap_remove(0).map(|()| Answer::Done),
+        Op::Claim { tenant, run } => {
+            Ok(Answer::Claimed(ops::claim(db, tenant, run, epoch).await?.map(Box::new)))
+        }
+        Op::CreateSession(new) => {
+            ops::create_session(db, new).await?.map(|row| Answer::Session(Box::new(row)))
+        }
+        Op::DeleteSession { tenant, session } => {
+            ops::delete_session(db, tenant, session).await?.map(Answer::Deleted)
+        }
+        Op::SaveTools { tenant, tools } => {
+            ops::save_tools(db, tenant, tools).await?;
+            Ok(Answer::Done)
+        }
+        Op::Check => {
+            ops::check(db).await?;
+            Ok(Answer::Done)
+        }
+    })
+}

@@ -1,0 +1,129 @@
+//! What the process says about itself.
+
+pub mod fields;
+
+use std::io::{self, IsTerminal as _};
+
+use tracing::Subscriber;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+use crate::config::{LogFormat, LogOptions};
+
+/// Why there will be no log.
+#[derive(Debug, thiserror::Error)]
+pub enum TelemetryError {
+    /// The filter cannot be read. A [`LogOptions`] out of the configuration has been checked before.
+    #[error("the log level cannot be read: {0}")]
+    Filter(#[from] tracing_subscriber::filter::ParseError),
+    /// Somebody else in this process logs already.
+    #[error("logging is already set up: {0}")]
+    AlreadySet(#[from] tracing_subscriber::util::TryInitError),
+}
+
+/// Logs to standard error from here on; standard output belongs to the command's own answers.
+///
+/// # Errors
+/// When the filter is wrong, or the process logs already.
+pub fn init(options: &LogOptions) -> Result<(), TelemetryError> {
+    subscriber(options, io::stderr, colours())?.try_init()?;
+    Ok(())
+}
+
+/// Colours are for people, and not for all of them.
+fn colours() -> bool {
+    io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+fn subscriber(
+    options: &LogOptions,
+    writer: impl for<'w> MakeWriter<'w> + Send + Sync + 'static,
+    colours: bool,
+) -> Result<Box<dyn Subscriber + Send + Sync>, TelemetryError> {
+    let filter = EnvFilter::try_new(&options.level)?;
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
+    Ok(match options.format {
+        LogFormat::Text => Box::new(builder.with_ansi(colours).finish()),
+        LogFormat::Json => Box::new(builder.json().flatten_event(true).with_span_list(false).finish()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::fields::{RUN_ID, RUN_SPAN};
+    use super::*;
+
+    /// What is logged with these options within the span of a run.
+    fn logged(format: LogFormat, level: &str, act: impl FnOnce()) -> String {
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let options = LogOptions { format, level: level.to_owned() };
+        let subscriber = subscriber(&options, Shared(Arc::clone(&written)), false).unwrap();
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::info_span!(RUN_SPAN, { RUN_ID } = "r-1").in_scope(act);
+        });
+        String::from_utf8(std::mem::take(&mut *written.lock().unwrap())).unwrap()
+    }
+
+    #[derive(Clone)]
+    struct Shared(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Shared {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl MakeWriter<'_> for Shared {
+        type Writer = Self;
+
+        fn make_writer(&self) -> Self {
+            self.clone()
+        }
+    }
+
+    #[test]
+    fn text_names_the_run_and_has_no_colours() {
+        let text = logged(LogFormat::Text, "info", || tracing::info!(count = 3, "parked"));
+        assert!(text.contains("run{run.id=\"r-1\"}") && text.contains("parked count=3"), "{text}");
+        assert!(!text.contains('\u{1b}'), "{text}");
+    }
+
+    #[test]
+    fn json_is_one_object_a_line() {
+        let text = logged(LogFormat::Json, "info", || {
+            tracing::info!(count = 3, "parked");
+            tracing::warn!("two\nlines");
+        });
+        let lines: Vec<serde_json::Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines.len(), 2);
+        assert_eq!(lines[0]["message"], "parked");
+        assert_eq!(lines[0]["count"], 3);
+        assert_eq!(lines[0]["span"]["run.id"], "r-1");
+        assert_eq!(lines[1]["level"], "WARN");
+    }
+
+    #[test]
+    fn the_level_filters() {
+        let act = || {
+            tracing::debug!("detail");
+            tracing::error!("trouble");
+        };
+        assert!(!logged(LogFormat::Text, "info", act).contains("detail"));
+        assert!(logged(LogFormat::Text, "debug", act).contains("detail"));
+        assert_eq!(logged(LogFormat::Text, "off", act), "");
+    }
+
+    #[test]
+    fn a_filter_that_cannot_be_read_is_an_error() {
+        let options = LogOptions { format: LogFormat::Text, level: "agentloop=loud".to_owned() };
+        assert!(matches!(subscriber(&options, io::sink, false), Err(TelemetryError::Filter(_))));
+    }
+}
