@@ -1,1 +1,36 @@
-//! Typed client and tool-host runtime.
+//! Typed client and tool-host runtime of agentloop.
+//!
+//! [`Client`] talks to a server: it starts runs, follows them with an [`EventStream`] that survives lost connections,
+//! answers approvals and reads sessions. [`host::ToolHost`] is the other side: a process that offers tools and runs
+//! the calls that the server sends. Both need nothing but the server's address.
+//!
+//! ```no_run
+//! use agentloop_client::{Client, v1::RunInput};
+//!
+//! # async fn example() -> Result<(), agentloop_client::Error> {
+//! let client = Client::connect("http://127.0.0.1:50051")?;
+//! let result = client.run(RunInput { prompt: "Say hello".into(), ..RunInput::default() }).await?;
+//! println!("{:?}", result.final_assistant_message);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The messages are those of the contract, in [`v1`].
+
+pub use agentloop_proto::{FILE_DESCRIPTOR_SET, v1};
+pub use schemars;
+
+mod client;
+mod connect;
+mod error;
+mod events;
+pub mod host;
+mod ids;
+mod retry;
+
+pub use client::Client;
+pub use connect::{Bearer, ClientBuilder, Service};
+pub use error::{Error, FieldViolation, Refused};
+pub use events::EventStream;
+pub use ids::fresh as fresh_id;
+pub use retry::Backoff;

@@ -1,3 +1,71 @@
-//! The agentloop command.
+//! The agentloop command: the server, its client, a demo of both and an example tool host.
 
-fn main() {}
+mod args;
+mod exit;
+
+mod abort;
+mod approve;
+mod host;
+mod resume;
+mod run;
+mod runs;
+mod serve;
+mod sessions;
+mod tools;
+mod watch;
+
+mod demo;
+mod embedded;
+
+mod answer;
+mod follow;
+mod interrupt;
+mod json;
+mod lines;
+mod names;
+mod print;
+mod render;
+mod style;
+
+#[cfg(test)]
+#[path = "../../tests/it/agent_loop.rs"]
+#[expect(dead_code, reason = "the tests here need less than those of the client")]
+mod agent_loop;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::{
+    args::{Cli, Command},
+    exit::{Exit, Failure},
+};
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match dispatch(cli).await {
+        Ok(exit) => exit.into(),
+        Err(failure) => {
+            eprintln!("agentloop: {failure}");
+            failure.exit().into()
+        }
+    }
+}
+
+async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
+    let Cli { global, command } = cli;
+    match command {
+        Command::Serve(args) => serve::serve(args).await,
+        Command::Demo(args) => Box::pin(demo::demo(args)).await,
+        Command::Run(args) => Box::pin(run::run(&global, args)).await,
+        Command::Watch(args) => watch::watch(&global, args).await,
+        Command::Approve(args) => approve::approve(&global, args).await,
+        Command::Abort(args) => abort::abort(&global, args).await,
+        Command::Resume(args) => resume::resume(&global, args).await,
+        Command::Runs(args) => runs::runs(&global, args).await,
+        Command::Sessions(args) => sessions::sessions(&global, args).await,
+        Command::Tools => tools::tools(&global).await,
+        Command::Host(args) => host::host(&global, args).await,
+    }
+}

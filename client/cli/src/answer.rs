@@ -1,0 +1,165 @@
+//! Asking a person in the terminal about tool calls, one after the other.
+
+use std::collections::VecDeque;
+
+use agentloop_client::v1::{
+    AnswerInPlace, Approve, ApproveWithEdits, Decision, Deny, DenyAndStop, HumanRequest, HumanRequestKind,
+    decision::Decision as Kind,
+};
+
+/// The questions that wait for an answer, the first of them asked.
+#[derive(Debug, Default)]
+pub(crate) struct Questions {
+    waiting: VecDeque<HumanRequest>,
+    /// The next line is the new arguments of the first.
+    editing: bool,
+}
+
+/// What a line means.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Reply {
+    /// The answer to the first question.
+    Decided(Box<HumanRequest>, Kind),
+    /// Not yet an answer: ask this.
+    Ask(&'static str),
+}
+
+const CHOICES: &str = "  [y]es, [n]o MESSAGE, [e]dit arguments, [a]nswer in its place TEXT, [s]top the run: ";
+const CHOICES_IN_DOUBT: &str = "  [y] run it once more, [n]o: its outcome stays unknown, [a] this was its outcome TEXT, [s]top the run: ";
+const NEW_ARGUMENTS: &str = "  new arguments, a JSON object: ";
+
+impl Questions {
+    /// Adds a question. Returns what to ask, if it is the first.
+    pub(crate) fn add(&mut self, request: HumanRequest) -> Option<&'static str> {
+        self.waiting.push_back(request);
+        if self.waiting.len() == 1 { self.ask() } else { None }
+    }
+
+    /// A question is settled. Returns what to ask next, if it was the one being asked.
+    pub(crate) fn settle(&mut self, request_id: &str) -> Option<&'static str> {
+        let asked = self.first().is_some_and(|first| first.request_id == request_id);
+        self.waiting.retain(|request| request.request_id != request_id);
+        if !asked {
+            return None;
+        }
+        self.editing = false;
+        self.ask()
+    }
+
+    pub(crate) fn first(&self) -> Option<&HumanRequest> {
+        self.waiting.front()
+    }
+
+    /// What the first question's choices are.
+    pub(crate) fn ask(&self) -> Option<&'static str> {
+        Some(match self.first()?.kind() {
+            HumanRequestKind::InDoubt => CHOICES_IN_DOUBT,
+            _ => CHOICES,
+        })
+    }
+
+    /// Reads a line as an answer to the first question; `None` when there is none.
+    pub(crate) fn read(&mut self, line: &str) -> Option<Reply> {
+        let first = self.first()?;
+        if self.editing {
+            let kind = Kind::ApproveWithEdits(ApproveWithEdits { arguments_json: line.trim().to_owned() });
+            let decided = Reply::Decided(Box::new(first.clone()), kind);
+            self.editing = false;
+            return Some(decided);
+        }
+        let (word, rest) = line.trim().split_once(char::is_whitespace).unwrap_or((line.trim(), ""));
+        let text = rest.trim().to_owned();
+        let kind = match word.to_ascii_lowercase().as_str() {
+            "y" | "yes" => Kind::Approve(Approve {}),
+            "n" | "no" => Kind::Deny(Deny { message: text }),
+            "s" | "stop" => Kind::DenyAndStop(DenyAndStop { message: text }),
+            "a" | "answer" if !text.is_empty() => Kind::AnswerInPlace(AnswerInPlace { output: text }),
+            "e" | "edit" if first.kind() != HumanRequestKind::InDoubt => {
+                self.editing = true;
+                return Some(Reply::Ask(NEW_ARGUMENTS));
+            }
+            _ => return self.ask().map(Reply::Ask),
+        };
+        Some(Reply::Decided(Box::new(first.clone()), kind))
+    }
+}
+
+/// A decision of the contract.
+pub(crate) fn decision(kind: Kind) -> Decision {
+    Decision { decision: Some(kind) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(request_id: &str, kind: HumanRequestKind) -> HumanRequest {
+        HumanRequest { request_id: request_id.into(), kind: kind.into(), ..HumanRequest::default() }
+    }
+
+    fn asked() -> Questions {
+        let mut questions = Questions::default();
+        assert_eq!(questions.add(request("q1", HumanRequestKind::Approve)), Some(CHOICES));
+        questions
+    }
+
+    #[track_caller]
+    fn check(line: &str, expected: Kind) {
+        let Some(Reply::Decided(request, kind)) = asked().read(line) else { panic!("no decision: {line}") };
+        assert_eq!((request.request_id.as_str(), kind), ("q1", expected));
+    }
+
+    #[test]
+    fn lines_are_answers() {
+        check("y", Kind::Approve(Approve {}));
+        check("  YES ", Kind::Approve(Approve {}));
+        check("n", Kind::Deny(Deny { message: String::new() }));
+        check("n not this one", Kind::Deny(Deny { message: "not this one".into() }));
+        check("s enough", Kind::DenyAndStop(DenyAndStop { message: "enough".into() }));
+        check("a by hand", Kind::AnswerInPlace(AnswerInPlace { output: "by hand".into() }));
+    }
+
+    #[test]
+    fn what_is_unclear_is_asked_again() {
+        for line in ["", "maybe", "a", "yesterday"] {
+            assert_eq!(asked().read(line), Some(Reply::Ask(CHOICES)), "{line}");
+        }
+    }
+
+    #[test]
+    fn editing_takes_another_line() {
+        let mut questions = asked();
+        assert_eq!(questions.read("e"), Some(Reply::Ask(NEW_ARGUMENTS)));
+        let edited = Kind::ApproveWithEdits(ApproveWithEdits { arguments_json: r#"{"a":1}"#.into() });
+        match questions.read(r#" {"a":1} "#) {
+            Some(Reply::Decided(_, kind)) => assert_eq!(kind, edited),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_call_in_doubt_cannot_be_edited() {
+        let mut questions = Questions::default();
+        questions.add(request("q1", HumanRequestKind::InDoubt));
+        assert_eq!(questions.read("e"), Some(Reply::Ask(CHOICES_IN_DOUBT)));
+    }
+
+    #[test]
+    fn questions_are_asked_one_after_the_other() {
+        let mut questions = asked();
+        assert_eq!(questions.add(request("q2", HumanRequestKind::InDoubt)), None);
+        assert_eq!(questions.settle("q1"), Some(CHOICES_IN_DOUBT));
+        assert_eq!(questions.settle("q2"), None);
+        assert_eq!(questions.read("y"), None);
+    }
+
+    #[test]
+    fn a_question_that_somebody_else_answered_is_gone() {
+        let mut questions = asked();
+        questions.read("e");
+        questions.add(request("q2", HumanRequestKind::Approve));
+        assert_eq!(questions.settle("q2"), None, "q1 is still the one being asked");
+        assert_eq!(questions.settle("q1"), None);
+        assert!(questions.first().is_none());
+    }
+}

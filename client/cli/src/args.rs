@@ -1,0 +1,323 @@
+//! The command line.
+
+use std::{path::PathBuf, time::Duration};
+
+use agentloop_client::{Backoff, Client, Error};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+const EXAMPLES: &str = "\
+Examples:
+  agentloop demo                                    see all of it work, without a key
+  agentloop serve --config agentloop.toml           run the server
+  agentloop run 'What is the weather in Beijing?'   ask, and watch the answer come
+  agentloop run --session trip 'And in Bergen?'     go on with a conversation
+  agentloop watch RUN                               join a run that is under way
+  agentloop approve                                 see what waits for a human
+
+Exit codes:
+  0 completed, 1 failed, 2 wrong usage, 3 aborted, 4 waits for a human, 5 server unreachable,
+  130 left by ctrl-C";
+
+/// Runs agents: a prompt goes to a model, the tools it asks for run on tool hosts, humans approve what they must, and
+/// everything that happens can be watched, left and taken up again.
+#[derive(Debug, Parser)]
+#[command(name = "agentloop", version, after_help = EXAMPLES, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What every subcommand takes.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Global {
+    /// The server
+    #[arg(
+        long,
+        global = true,
+        env = "AGENTLOOP_SERVER",
+        default_value = "http://127.0.0.1:50051",
+        value_name = "URL"
+    )]
+    pub(crate) server: String,
+    /// The bearer token; better given by the environment than by the command line, which others can see
+    #[arg(long, global = true, env = "AGENTLOOP_TOKEN", hide_env_values = true, value_name = "TOKEN")]
+    pub(crate) token: Option<String>,
+    /// For people, or one JSON object a line for programs
+    #[arg(long, short, global = true, value_enum, default_value_t = Output::Text)]
+    pub(crate) output: Output,
+}
+
+/// For whom the output is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    /// People.
+    Text,
+    /// Programs: the messages of the contract as JSON, one a line.
+    Json,
+}
+
+impl Global {
+    /// A client that gives a server which is not there up within a second or two: a person waits.
+    pub(crate) fn client(&self) -> Result<Client, Error> {
+        let backoff =
+            Backoff { max_retries: 3, initial: Duration::from_millis(200), max: Duration::from_secs(1) };
+        let builder = Client::builder(&self.server).backoff(backoff);
+        match &self.token {
+            Some(token) => builder.token(token).build(),
+            None => builder.build(),
+        }
+    }
+
+    pub(crate) fn json(&self) -> bool {
+        self.output == Output::Json
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the server
+    Serve(ServeArgs),
+    /// Show everything at work: server, tool host, a run with an approval
+    Demo(DemoArgs),
+    /// Start a run and watch it to its end
+    Run(Box<RunArgs>),
+    /// Watch a run, from any point, while it lives or after
+    Watch(WatchArgs),
+    /// List the questions that wait for a human, or answer one
+    Approve(ApproveArgs),
+    /// End a run
+    Abort(AbortArgs),
+    /// Let a paused run go on
+    Resume(ResumeArgs),
+    /// List runs, or show one and what it waits for
+    Runs(RunsArgs),
+    /// List sessions, or show the messages of one
+    Sessions(SessionsArgs),
+    /// List the registered tools and the hosts that serve them
+    Tools,
+    /// Run a small example tool host
+    Host(HostArgs),
+}
+
+/// Runs the server until it is told to stop: a first signal lets it finish what it does, a second one ends it at once.
+/// Every unfinished run goes on with the next start.
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// The configuration file (TOML). Without one: loopback, port 50051, and what the environment says
+    #[arg(long, short, value_name = "FILE", env = "AGENTLOOP_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+}
+
+/// Starts a server on a free loopback port, with its database in a fresh directory that is kept, and a tool host as a
+/// process of its own; sends a prompt; shows the run as it happens, with an approval that it gives itself; and says
+/// how to look at what it left behind.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The model is a built-in script. With OPENAI_API_KEY (and OPENAI_BASE_URL) or ANTHROPIC_API_KEY set, and --model,
+it is the real one:
+
+  agentloop demo
+  OPENAI_API_KEY=... agentloop demo --model gpt-5-mini")]
+pub(crate) struct DemoArgs {
+    /// Go on serving after the run, until ctrl-C
+    #[arg(long)]
+    pub(crate) keep: bool,
+    /// The model of the provider whose key is set
+    #[arg(long, value_name = "NAME", conflicts_with = "scripted")]
+    pub(crate) model: Option<String>,
+    /// Use the built-in script, whatever keys are set
+    #[arg(long)]
+    pub(crate) scripted: bool,
+    /// Where to put database and configuration. Default: a fresh directory among the temporary ones
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// What to ask
+    #[arg(default_value = "What is the weather in Beijing? Mail it to team@example.com.")]
+    pub(crate) prompt: String,
+}
+
+/// Starts a run and watches it. The answer goes to standard output as it comes; tool calls, reasoning and questions go
+/// to standard error. A tool call that needs approval is asked about in the terminal; where there is none, the run
+/// goes on waiting on the server and the exit code is 4. Ctrl-C aborts the run, a second one leaves at once.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  agentloop run 'Summarise the news'
+  agentloop run --session trip 'Book the second one'     go on with a conversation
+  agentloop run --yes -o json 'Clean up' | jq .          for programs
+  echo 'a long prompt' | agentloop run -                 prompt from standard input
+  agentloop run --run-id nightly-7 'Report'              run again: joins the same run")]
+pub(crate) struct RunArgs {
+    /// What to ask; `-` reads it from standard input
+    pub(crate) prompt: String,
+    /// The conversation to go on with; created where it does not exist
+    #[arg(long, short, value_name = "ID")]
+    pub(crate) session: Option<String>,
+    /// The configured agent
+    #[arg(long, short, value_name = "NAME")]
+    pub(crate) agent: Option<String>,
+    /// `provider/model`, in place of the agent's
+    #[arg(long, short, value_name = "MODEL")]
+    pub(crate) model: Option<String>,
+    /// The run's id. The same id with the same content joins the run in place of starting another
+    #[arg(long, value_name = "ID")]
+    pub(crate) run_id: Option<String>,
+    /// Approve every tool call. Calls with an unknown outcome are still left to a human
+    #[arg(long, short)]
+    pub(crate) yes: bool,
+}
+
+/// Shows a run's events from the beginning, or after the given one, and follows it to its end. Ctrl-C stops the
+/// watching, not the run. The exit code is the run's.
+#[derive(Debug, Args)]
+pub(crate) struct WatchArgs {
+    /// The run
+    pub(crate) run: String,
+    /// Only what came after this event
+    #[arg(long, value_name = "SEQ", default_value_t = 0)]
+    pub(crate) after: u64,
+}
+
+/// Without an id, lists the questions that wait for a human. With one, answers it: runs the call as it is, unless an
+/// option says otherwise.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  agentloop approve                                  what waits?
+  agentloop approve REQUEST                          run the call
+  agentloop approve REQUEST --deny 'wrong address'   do not; the model reads why and goes on
+  agentloop approve REQUEST --stop 'not today'       do not, and end the run
+  agentloop approve REQUEST --edit '{\"to\":\"x@y\"}'    run it with other arguments
+  agentloop approve REQUEST --answer 'done by hand'  do not; this is the result")]
+pub(crate) struct ApproveArgs {
+    /// The question
+    pub(crate) request: Option<String>,
+    #[command(flatten)]
+    pub(crate) decision: DecisionArgs,
+    /// Only questions of this session
+    #[arg(long, value_name = "ID", conflicts_with = "request")]
+    pub(crate) session: Option<String>,
+    /// Only questions of this run
+    #[arg(long, value_name = "ID", conflicts_with = "request")]
+    pub(crate) run: Option<String>,
+    /// Who decides
+    #[arg(long = "as", value_name = "NAME", env = "USER", hide_env = true, default_value = "cli")]
+    pub(crate) decided_by: String,
+}
+
+/// At most one of these.
+#[derive(Debug, Args)]
+#[group(multiple = false, requires = "request")]
+pub(crate) struct DecisionArgs {
+    /// Do not run the call; the model reads MESSAGE and goes on
+    #[arg(long, value_name = "MESSAGE", num_args = 0..=1, default_missing_value = "")]
+    pub(crate) deny: Option<String>,
+    /// Do not run the call, and end the run
+    #[arg(long, value_name = "MESSAGE", num_args = 0..=1, default_missing_value = "")]
+    pub(crate) stop: Option<String>,
+    /// Run the call with these arguments, a JSON object
+    #[arg(long, value_name = "JSON")]
+    pub(crate) edit: Option<String>,
+    /// Do not run the call; its result is TEXT
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) answer: Option<String>,
+}
+
+/// Ends a run: the model is hung up on, tools are told to stop, and the session takes the next message.
+#[derive(Debug, Args)]
+#[group(id = "target", args = ["run", "session"], required = true, multiple = false)]
+pub(crate) struct AbortArgs {
+    /// The run
+    #[arg(long, value_name = "ID")]
+    pub(crate) run: Option<String>,
+    /// The session whose live run it is
+    #[arg(long, value_name = "ID")]
+    pub(crate) session: Option<String>,
+    /// Kept with the run, for people
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub(crate) reason: String,
+}
+
+/// Lets a paused run call its model again.
+#[derive(Debug, Args)]
+pub(crate) struct ResumeArgs {
+    /// The run
+    pub(crate) run: String,
+    /// Who resumes
+    #[arg(long = "as", value_name = "NAME", env = "USER", hide_env = true, default_value = "cli")]
+    pub(crate) resumed_by: String,
+}
+
+/// Lists runs, newest first; or shows one, with what it waits for.
+#[derive(Debug, Args)]
+pub(crate) struct RunsArgs {
+    /// The run to show
+    pub(crate) run: Option<String>,
+    /// Only runs of this session
+    #[arg(long, value_name = "ID", conflicts_with = "run")]
+    pub(crate) session: Option<String>,
+    /// At most this many
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) limit: u32,
+}
+
+/// Lists sessions, the last touched first; or shows the messages of one.
+#[derive(Debug, Args)]
+pub(crate) struct SessionsArgs {
+    /// The session to show
+    pub(crate) session: Option<String>,
+    /// Delete it, with its runs and their events
+    #[arg(long, requires = "session")]
+    pub(crate) delete: bool,
+    /// At most this many sessions
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) limit: u32,
+}
+
+/// Runs a tool host with three example tools: get_weather and add, which only read, and send_email, which needs
+/// approval and writes a line into a file in place of sending anything. Ctrl-C lets running calls finish.
+#[derive(Debug, Args)]
+pub(crate) struct HostArgs {
+    /// Where send_email writes to
+    #[arg(long, value_name = "FILE", default_value = "outbox.jsonl")]
+    pub(crate) outbox: PathBuf,
+    /// Names this process to the server
+    #[arg(long, value_name = "ID")]
+    pub(crate) host_id: Option<String>,
+    /// Leave when standard input is closed: for a parent process that may die
+    #[arg(long, hide = true)]
+    pub(crate) with_parent: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn decisions_exclude_each_other_and_need_a_question() {
+        let parse = |args: &[&str]| {
+            Cli::try_parse_from(["agentloop", "approve"].iter().chain(args)).map(|_| ()).map_err(|e| e.kind())
+        };
+        assert!(parse(&[]).is_ok());
+        assert!(parse(&["r", "--deny"]).is_ok());
+        assert!(parse(&["r", "--deny", "why"]).is_ok());
+        assert!(parse(&["r", "--deny", "why", "--stop"]).is_err());
+        assert!(parse(&["--answer", "x"]).is_err());
+    }
+
+    #[test]
+    fn an_abort_has_one_target() {
+        let parse = |args: &[&str]| Cli::try_parse_from(["agentloop", "abort"].iter().chain(args)).is_ok();
+        assert!(parse(&["--run", "r"]) && parse(&["--session", "s"]));
+        assert!(!parse(&[]) && !parse(&["--run", "r", "--session", "s"]));
+    }
+}

@@ -1,0 +1,153 @@
+//! What the demo leaves behind: a directory with a configuration that starts the same server again.
+
+use std::{
+    env, fs, io,
+    net::{Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+};
+
+use agentloop_client::fresh_id;
+
+use crate::{args::DemoArgs, exit::Failure};
+
+const SCRIPT: &str = include_str!("../demo-model.toml");
+const SYSTEM_PROMPT: &str = "You are a helpful assistant. Use the tools: never make up the weather.";
+
+/// The demo's directory.
+pub(crate) struct Files {
+    pub(crate) dir: PathBuf,
+    pub(crate) config: PathBuf,
+    pub(crate) outbox: PathBuf,
+    pub(crate) host_log: PathBuf,
+    /// `provider/model`.
+    pub(crate) model: String,
+    /// The provider's section of the configuration.
+    provider: String,
+}
+
+impl Files {
+    /// Makes the directory and puts configuration and script there.
+    pub(crate) fn prepare(args: &DemoArgs) -> Result<Files, Failure> {
+        let (model, provider) = model(args, &|name| env::var(name).ok().filter(|value| !value.is_empty()))?;
+        let dir = match &args.dir {
+            Some(dir) => dir.clone(),
+            None => env::temp_dir().join(format!("agentloop-demo-{}", fresh_id())),
+        };
+        make_private(&dir)?;
+        let dir = dir.canonicalize()?;
+        fs::write(dir.join("demo-model.toml"), SCRIPT)?;
+        let files = Files {
+            config: dir.join("agentloop.toml"),
+            outbox: dir.join("outbox.jsonl"),
+            host_log: dir.join("host.log"),
+            dir,
+            model,
+            provider,
+        };
+        files.write_config(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+        Ok(files)
+    }
+
+    /// Writes the configuration of a server at this address.
+    pub(crate) fn write_config(&self, listen: SocketAddr) -> io::Result<()> {
+        fs::write(&self.config, self.config_text(listen))
+    }
+
+    fn config_text(&self, listen: SocketAddr) -> String {
+        format!(
+            "# Written by `agentloop demo`. Paths are relative to this file.\n\n\
+             [server]\nlisten = \"{listen}\"\n\n\
+             [store]\npath = \"agentloop.db\"\n\n\
+             {}\n\
+             [agents.default]\nmodel = {}\nsystem_prompt = {}\n",
+            self.provider,
+            quoted(&self.model),
+            quoted(SYSTEM_PROMPT),
+        )
+    }
+}
+
+/// Conversations are nobody else's business on a shared machine.
+fn make_private(dir: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(dir)
+}
+
+/// The model, and the section of the provider that has it.
+fn model(args: &DemoArgs, env: &dyn Fn(&str) -> Option<String>) -> Result<(String, String), Failure> {
+    let Some(name) = args.model.as_deref().filter(|_| !args.scripted) else {
+        let section = "[providers.demo]\nkind = \"scripted\"\nfile = \"demo-model.toml\"\n";
+        return Ok(("demo/scripted".to_owned(), section.to_owned()));
+    };
+    let key = |variable: &str| env(variable).is_some();
+    let provider = match (key("OPENAI_API_KEY"), key("ANTHROPIC_API_KEY")) {
+        (true, true) if name.starts_with("claude") => "anthropic",
+        (true, _) => "openai",
+        (false, true) => "anthropic",
+        (false, false) => {
+            return Err(Failure::Usage("--model needs OPENAI_API_KEY or ANTHROPIC_API_KEY to be set".into()));
+        }
+    };
+    let prefix = provider.to_ascii_uppercase();
+    let mut section =
+        format!("[providers.{provider}]\nkind = \"{provider}\"\napi_key_env = \"{prefix}_API_KEY\"\n");
+    if let Some(url) = env(&format!("{prefix}_BASE_URL")) {
+        section.push_str(&format!("base_url = {}\n", quoted(&url)));
+    }
+    Ok((format!("{provider}/{name}"), section))
+}
+
+/// A TOML string. JSON's escapes are TOML's.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::args::{Cli, Command};
+
+    fn args(given: &[&str]) -> DemoArgs {
+        let cli = Cli::try_parse_from(["agentloop", "demo"].iter().chain(given)).expect("good arguments");
+        match cli.command {
+            Command::Demo(args) => args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn chosen(given: &[&str], keys: &[&str]) -> Result<(String, String), Failure> {
+        let env = |name: &str| keys.contains(&name).then(|| format!("the value of {name}"));
+        model(&args(given), &env)
+    }
+
+    #[test]
+    fn without_a_model_the_script_plays() {
+        for keys in [&[][..], &["OPENAI_API_KEY"]] {
+            assert_eq!(chosen(&[], keys).expect("scripted").0, "demo/scripted");
+        }
+    }
+
+    #[test]
+    fn the_key_decides_on_the_provider() {
+        let both = ["OPENAI_API_KEY", "ANTHROPIC_API_KEY"];
+        assert_eq!(chosen(&["--model", "gpt"], &both).expect("openai").0, "openai/gpt");
+        assert_eq!(chosen(&["--model", "claude-x"], &both).expect("anthropic").0, "anthropic/claude-x");
+        assert_eq!(chosen(&["--model", "m"], &both[1..]).expect("anthropic").0, "anthropic/m");
+        assert!(chosen(&["--model", "m"], &[]).is_err());
+    }
+
+    #[test]
+    fn a_key_is_named_and_never_written() {
+        let (_, section) = chosen(&["--model", "m"], &["OPENAI_API_KEY", "OPENAI_BASE_URL"]).expect("openai");
+        assert_eq!(
+            section,
+            "[providers.openai]\nkind = \"openai\"\napi_key_env = \"OPENAI_API_KEY\"\n\
+             base_url = \"the value of OPENAI_BASE_URL\"\n"
+        );
+    }
+}

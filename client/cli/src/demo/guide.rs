@@ -1,0 +1,84 @@
+//! How to look at what the demo left behind.
+
+use std::{fs, io, net::SocketAddr};
+
+use agentloop_client::Client;
+
+use super::files::Files;
+use crate::{exit::Failure, print};
+
+/// Prints what was written, and the commands to look further.
+pub(crate) async fn print(
+    client: &Client,
+    files: &Files,
+    address: SocketAddr,
+    run_id: &str,
+    session_id: &str,
+) -> Result<(), Failure> {
+    let run = client.get_run(run_id).await?;
+    print::line(&format!("\nrun      {run_id}, {} events, session {session_id}", run.last_seq))?;
+    print::line(&format!("outbox   {}", outbox(files)?))?;
+    print::line(&commands(files, address, run_id, session_id))?;
+    Ok(())
+}
+
+/// What send_email has sent.
+fn outbox(files: &Files) -> io::Result<String> {
+    match fs::read_to_string(&files.outbox) {
+        Ok(text) => Ok(text.trim_end().to_owned()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok("nothing was sent".to_owned()),
+        Err(error) => Err(error),
+    }
+}
+
+fn commands(files: &Files, address: SocketAddr, run_id: &str, session_id: &str) -> String {
+    let config = quoted(&files.config.display().to_string());
+    let outbox = quoted(&files.outbox.display().to_string());
+    let run = format!(r#"'{{"run_id": "{run_id}"}}'"#);
+    let session = format!(r#"'{{"session_id": "{session_id}"}}'"#);
+    let prompt = r#"'{"input": {"prompt": "What is the weather in Beijing?"}}'"#;
+    let call = "grpcurl -plaintext -d";
+    format!(
+        "
+Start the server again, on what it left behind, and a tool host:
+  agentloop serve --config {config}
+  agentloop host --server http://{address} --outbox {outbox}
+
+Then, from any gRPC client; server reflection is on:
+  grpcurl -plaintext {address} list
+  grpcurl -plaintext {address} describe agentloop.v1.AgentLoop
+  {call} {run} {address} agentloop.v1.AgentLoop/GetRun
+  {call} {run} {address} agentloop.v1.AgentLoop/Subscribe
+  {call} {session} {address} agentloop.v1.Sessions/ListEntries
+  grpcurl -plaintext {address} agentloop.v1.Tools/ListTools
+  {call} {prompt} {address} agentloop.v1.AgentLoop/RunStream
+  grpcurl -plaintext {address} agentloop.v1.AgentLoop/ListPending
+
+or with this program:
+  export AGENTLOOP_SERVER=http://{address}
+  agentloop watch {run_id}
+  agentloop sessions {session_id}
+  agentloop run --session {session_id} 'And what is the weather now?'"
+    )
+}
+
+/// A word of the shell.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_survive_the_shell() {
+        assert_eq!(quoted("/tmp/a-b_c.toml"), "/tmp/a-b_c.toml");
+        assert_eq!(quoted("my file's"), r"'my file'\''s'");
+    }
+}

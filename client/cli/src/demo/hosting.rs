@@ -1,0 +1,73 @@
+//! The demo's tool host: this program once more, as a process of its own.
+
+use std::{
+    fs::File,
+    process::Stdio,
+    time::{Duration, Instant},
+};
+
+use agentloop_client::Client;
+use tokio::{
+    process::{Child, Command},
+    time::{sleep, timeout},
+};
+
+use super::files::Files;
+use crate::exit::Failure;
+
+const TOOLS: usize = 3;
+const PATIENCE: Duration = Duration::from_secs(20);
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A tool host in a process of its own, which ends with this one.
+pub(crate) struct HostProcess {
+    child: Child,
+}
+
+impl HostProcess {
+    pub(crate) fn start(server: &str, files: &Files) -> Result<HostProcess, Failure> {
+        let log = File::create(&files.host_log)?;
+        let child = Command::new(std::env::current_exe()?)
+            .args(["host", "--with-parent", "--server", server, "--host-id", "demo-host", "--outbox"])
+            .arg(&files.outbox)
+            .env_remove("AGENTLOOP_TOKEN")
+            .stdin(Stdio::piped())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn()?;
+        Ok(HostProcess { child })
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id().unwrap_or_default()
+    }
+
+    /// Waits until the server knows the tools and a host for each.
+    pub(crate) async fn wait_for_tools(&mut self, client: &Client) -> Result<(), Failure> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let tools = client.list_tools().await?;
+            if tools.iter().filter(|tool| !tool.host_ids.is_empty()).count() >= TOOLS {
+                return Ok(());
+            }
+            if let Some(status) = self.child.try_wait()? {
+                return Err(Failure::Other(format!("the tool host ended ({status}); its log says why")));
+            }
+            if Instant::now() > until {
+                return Err(Failure::Other("the tool host did not register its tools in time".into()));
+            }
+            sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// Lets it finish. Closing its standard input asks for that.
+    pub(crate) async fn stop(mut self) -> Result<(), Failure> {
+        drop(self.child.stdin.take());
+        if timeout(STOP_TIMEOUT, self.child.wait()).await.is_err() {
+            self.child.kill().await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,71 @@
+//! `agentloop demo`: server, tool host, a run and an approval, all real but the model.
+
+mod files;
+mod guide;
+mod hosting;
+
+use agentloop_client::{Client, v1::RunInput};
+
+use self::{files::Files, hosting::HostProcess};
+use crate::{
+    args::{DemoArgs, Global, Output},
+    embedded::Embedded,
+    exit::{Exit, Failure},
+    follow::Follow,
+    interrupt::Interrupts,
+    print,
+    render::View,
+};
+
+pub(crate) async fn demo(args: DemoArgs) -> Result<Exit, Failure> {
+    let files = Files::prepare(&args)?;
+    print::line(&format!("files    {}", files.dir.display()))?;
+    let server = Embedded::start(Some(&files.config)).await?;
+    // The same address again with the next start, so that what is printed here stays true.
+    files.write_config(server.address())?;
+    let shown = show(&args, &files, &server).await;
+    server.shutdown().await;
+    shown
+}
+
+/// Everything that happens while the server runs.
+async fn show(args: &DemoArgs, files: &Files, server: &Embedded) -> Result<Exit, Failure> {
+    let url = format!("http://{}", server.address());
+    print::line(&format!("server   {url}, model {}", files.model))?;
+    let global = Global { server: url, token: None, output: Output::Text };
+    let client = global.client()?;
+
+    let mut host = HostProcess::start(&global.server, files)?;
+    print::line(&format!("host     process {}, log {}", host.pid(), files.host_log.display()))?;
+    host.wait_for_tools(&client).await?;
+
+    let (exit, run_id) = play(client.clone(), &args.prompt).await?;
+    let session_id = client.get_run(&run_id).await?.session_id;
+    guide::print(&client, files, server.address(), &run_id, &session_id).await?;
+    if args.keep {
+        print::line("\nserving until ctrl-C")?;
+        Interrupts::listen().next().await;
+    }
+    host.stop().await?;
+    Ok(exit)
+}
+
+/// The run itself. Whoever watches is told of the approval, and that nobody was asked.
+async fn play(client: Client, prompt: &str) -> Result<(Exit, String), Failure> {
+    print::line(&format!("prompt   {prompt}\n"))?;
+    let input = RunInput { prompt: prompt.to_owned(), ..RunInput::default() };
+    let interrupts = Interrupts::listen();
+    let stream = client.run_stream(input).await?;
+    let run_id = stream.run_id().to_owned();
+    let follow = Follow {
+        client,
+        view: View::new(false),
+        approve: Some("nobody was asked, because this is a demo; `agentloop run` asks"),
+        person: None,
+        wait: false,
+        abort: true,
+        decided_by: "the demo itself".to_owned(),
+        interrupts,
+    };
+    Ok((follow.until_end(stream).await?, run_id))
+}

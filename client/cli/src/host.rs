@@ -1,0 +1,90 @@
+//! `agentloop host`: an example tool host.
+
+mod tools;
+
+use std::path::PathBuf;
+
+use agentloop_client::host::{HostEvent, ToolHost};
+use tokio::signal;
+
+use crate::{
+    args::{Global, HostArgs},
+    exit::{Exit, Failure},
+    lines::Lines,
+    style::Style,
+};
+
+pub(crate) async fn host(global: &Global, args: HostArgs) -> Result<Exit, Failure> {
+    let host = build(global, args.outbox, args.host_id)?;
+    eprintln!("tool host {}, server {}", host.host_id(), global.server);
+    host.run_until(stopped(args.with_parent)).await?;
+    Ok(Exit::Completed)
+}
+
+fn build(global: &Global, outbox: PathBuf, host_id: Option<String>) -> Result<ToolHost, Failure> {
+    let mut builder = ToolHost::builder(&global.server)
+        .tool(tools::get_weather())
+        .tool(tools::add())
+        .tool(tools::send_email(outbox))
+        .on_event(tell);
+    if let Some(host_id) = host_id {
+        builder = builder.host_id(host_id);
+    }
+    if let Some(token) = &global.token {
+        builder = builder.token(token);
+    }
+    Ok(builder.build()?)
+}
+
+fn tell(event: &HostEvent) {
+    let style = Style::of(&std::io::stderr());
+    match event {
+        HostEvent::Connected { connection_id, refused } => {
+            eprintln!("connected ({connection_id})");
+            for (tool, reason) in refused {
+                eprintln!("{}", style.red(&format!("tool {tool} was refused: {reason}")));
+            }
+        }
+        HostEvent::Lost { reason, retry_in } => {
+            eprintln!("{}", style.yellow(&format!("connection lost: {reason}; again in {retry_in:.1?}")));
+        }
+        HostEvent::ProtocolError { message, .. } => {
+            eprintln!("{}", style.red(&format!("the server says the protocol was broken: {message}")));
+        }
+        HostEvent::Draining => eprintln!("finishing what runs, then leaving"),
+        other => eprintln!("{other:?}"),
+    }
+}
+
+/// Ctrl-C, SIGTERM, or the end of the parent.
+async fn stopped(with_parent: bool) {
+    tokio::select! {
+        _ = signal::ctrl_c() => {}
+        () = terminated() => {}
+        () = parent_is_gone(with_parent) => {}
+    }
+}
+
+#[cfg(unix)]
+async fn terminated() {
+    match signal::unix::signal(signal::unix::SignalKind::terminate()) {
+        Ok(mut terminate) => {
+            terminate.recv().await;
+        }
+        Err(_) => std::future::pending().await,
+    }
+}
+
+#[cfg(not(unix))]
+fn terminated() -> std::future::Pending<()> {
+    std::future::pending()
+}
+
+/// A parent that dies closes the pipe that is our standard input.
+async fn parent_is_gone(with_parent: bool) {
+    if !with_parent {
+        std::future::pending::<()>().await;
+    }
+    let mut lines = Lines::of_stdin();
+    while lines.next().await.is_some() {}
+}

@@ -1,0 +1,42 @@
+//! Lists for people: columns as wide as they need to be.
+
+use std::io::{self, Write};
+
+/// Prints rows under a heading. The last column is not padded.
+pub(crate) fn table<const N: usize>(heading: [&str; N], rows: &[[String; N]]) -> io::Result<()> {
+    write_table(&mut io::stdout().lock(), heading, rows)
+}
+
+fn write_table<const N: usize>(
+    out: &mut impl Write,
+    heading: [&str; N],
+    rows: &[[String; N]],
+) -> io::Result<()> {
+    let heading = heading.map(str::to_owned);
+    let all = || std::iter::once(&heading).chain(rows);
+    let widths: [usize; N] =
+        std::array::from_fn(|n| all().map(|row| row[n].chars().count()).max().unwrap_or_default());
+    for row in all() {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
+        writeln!(out, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
+    }
+    Ok(())
+}
+
+/// Prints one line, to whoever still reads.
+pub(crate) fn line(text: &str) -> io::Result<()> {
+    writeln!(io::stdout().lock(), "{text}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned() {
+        let mut out = Vec::new();
+        let rows = [["a".to_owned(), "one".to_owned()], ["bcd".to_owned(), "two".to_owned()]];
+        write_table(&mut out, ["ID", "WHAT"], &rows).expect("memory takes it");
+        assert_eq!(String::from_utf8(out).expect("text"), "ID   WHAT\na    one\nbcd  two\n");
+    }
+}

@@ -1,0 +1,183 @@
+//! What happens around the model's words, a line each.
+
+use std::collections::HashMap;
+
+use agentloop_client::v1::{
+    AssistantMessage, ContextCompacted, Decision, HumanRequest, HumanRequestKind, HumanResolved,
+    ModelCallFailed, RunError, RunFinished, RunStarted, RunStatus, ToolCallAccepted, ToolCallAttemptFailed,
+    ToolCallOutput, ToolCallProgress, ToolCallProposed, ToolCallResult, ToolCallState, ToolStatus,
+    decision::Decision as Kind, part::Content, run_event::Event,
+};
+
+use crate::{names, style::Style};
+
+/// Characters of arguments and results that a line has room for; the whole is in the session.
+const ARGUMENTS_CHARS: usize = 200;
+const RESULT_CHARS: usize = 300;
+
+/// What lines refer to by id.
+#[derive(Debug, Default)]
+pub(super) struct Status {
+    /// Tool and arguments by call.
+    calls: HashMap<String, (String, String)>,
+}
+
+impl Status {
+    /// Remembers the calls that a message asks for.
+    pub(super) fn learn(&mut self, message: &AssistantMessage) {
+        let parts = message.message.iter().flat_map(|message| &message.parts);
+        for part in parts {
+            if let Some(Content::ToolCall(call)) = &part.content {
+                self.calls.insert(call.call_id.clone(), (call.name.clone(), call.arguments_json.clone()));
+            }
+        }
+    }
+
+    fn tool<'a>(&'a self, call_id: &'a str) -> &'a str {
+        self.calls.get(call_id).map_or(call_id, |(tool, _)| tool.as_str())
+    }
+
+    /// The line for an event; `None` where a person needs none.
+    pub(super) fn line(&self, style: Style, event: &Event) -> Option<String> {
+        let line = match event {
+            Event::RunStarted(started) => style.dim(&run_started(started)),
+            Event::ToolCallProposed(proposed) => self.proposed(style, proposed),
+            Event::ToolCallAccepted(accepted) => style.dim(&self.accepted(accepted)),
+            Event::ToolCallProgress(progress) => style.dim(&self.progress(style, progress)),
+            Event::ToolCallOutput(output) => style.dim(&tool_output(style, output)?),
+            Event::ToolCallAttemptFailed(failed) => style.yellow(&self.attempt_failed(style, failed)),
+            Event::ToolCallResult(result) => tool_result(style, result)?,
+            Event::HumanRequested(requested) => style.bold(&question(style, requested.request.as_ref()?)),
+            Event::HumanResolved(resolved) => style.dim(&human_resolved(style, resolved)?),
+            Event::RunPaused(paused) => {
+                style.yellow(&format!("‖ paused: {}", error(style, paused.error.as_ref())))
+            }
+            Event::RunResumed(resumed) => style.dim(&format!("▶ resumed by {}", resumed.resumed_by)),
+            Event::ContextCompacted(compacted) => style.dim(&context_compacted(compacted)),
+            Event::RunFinished(finished) => run_finished(style, finished),
+            _ => return None,
+        };
+        Some(line)
+    }
+
+    /// A try of the model failed; `void` says whether text of it was shown.
+    pub(super) fn model_call_failed(&self, style: Style, failed: &ModelCallFailed, void: bool) -> String {
+        let mut line = format!("✗ the model failed: {}", error(style, failed.error.as_ref()));
+        if void {
+            line.push_str("\n  the text above is void");
+        }
+        if failed.retry_at.is_some() {
+            line.push_str(&format!("\n  it is tried again at {} UTC", names::time(failed.retry_at.as_ref())));
+        }
+        style.yellow(&line)
+    }
+
+    fn proposed(&self, style: Style, proposed: &ToolCallProposed) -> String {
+        let arguments = self.calls.get(&proposed.call_id).map_or("", |(_, arguments)| arguments.as_str());
+        let arguments = names::brief(&style.harmless(arguments), ARGUMENTS_CHARS);
+        format!("→ {} {}", style.bold(&proposed.tool), style.dim(&arguments))
+    }
+
+    fn accepted(&self, accepted: &ToolCallAccepted) -> String {
+        let again = if accepted.attempt > 1 { format!(", try {}", accepted.attempt) } else { String::new() };
+        format!("  {} runs on {}{again}", self.tool(&accepted.call_id), accepted.host_id)
+    }
+
+    fn progress(&self, style: Style, progress: &ToolCallProgress) -> String {
+        let percent =
+            progress.fraction.map_or(String::new(), |fraction| format!(" {:.0} %", fraction * 100.0));
+        format!("  {}{percent} {}", self.tool(&progress.call_id), style.harmless(&progress.message))
+    }
+
+    fn attempt_failed(&self, style: Style, failed: &ToolCallAttemptFailed) -> String {
+        let tool = self.tool(&failed.call_id);
+        let next = if failed.state() == ToolCallState::InDoubt {
+            "nobody knows whether it took effect"
+        } else {
+            "it is tried again"
+        };
+        format!("✗ {tool}, try {}: {}; {next}", failed.attempt, style.harmless(&failed.message))
+    }
+}
+
+fn run_started(started: &RunStarted) -> String {
+    format!("agent {}, model {}", started.agent, started.model)
+}
+
+fn tool_output(style: Style, output: &ToolCallOutput) -> Option<String> {
+    let text = String::from_utf8_lossy(&output.data);
+    let lines: Vec<String> = text.lines().map(|line| format!("  │ {}", style.harmless(line))).collect();
+    (!lines.is_empty()).then(|| lines.join("\n"))
+}
+
+fn tool_result(style: Style, event: &ToolCallResult) -> Option<String> {
+    let result = event.result.as_ref()?;
+    let good = matches!(result.status(), ToolStatus::Succeeded | ToolStatus::Answered);
+    let output = names::brief(&style.harmless(&result.output), RESULT_CHARS);
+    let took = names::duration(event.duration.as_ref());
+    let head = format!("{} {} {took}", result.name, names::tool_status(result.status()));
+    let head = if good {
+        format!("← {}", head.trim_end())
+    } else {
+        style.red(&format!("✗ {}", head.trim_end()))
+    };
+    Some(format!("{head}: {}", style.dim(&output)))
+}
+
+/// What a human is asked, with what they need to answer.
+pub(crate) fn question(style: Style, request: &HumanRequest) -> String {
+    let asked = match request.kind() {
+        HumanRequestKind::InDoubt => "did this take effect? Its host was lost",
+        HumanRequestKind::Approve => "may this run?",
+        _ => request.question.as_str(),
+    };
+    let arguments = style.harmless(&request.arguments_json);
+    format!("? {asked}  {} {arguments}\n  question {}", request.tool, request.request_id)
+}
+
+fn human_resolved(style: Style, resolved: &HumanResolved) -> Option<String> {
+    let answer = resolved.answer.as_ref()?;
+    let by = if answer.decided_by.is_empty() { String::new() } else { format!(" by {}", answer.decided_by) };
+    Some(format!("  {}{by}", style.harmless(&decision(answer.decision.as_ref()?))))
+}
+
+/// A decision in words.
+pub(crate) fn decision(decision: &Decision) -> String {
+    let with = |word: &str, message: &str| {
+        if message.is_empty() { word.to_owned() } else { format!("{word} ({message})") }
+    };
+    match &decision.decision {
+        Some(Kind::Approve(_)) => "approved".to_owned(),
+        Some(Kind::ApproveWithEdits(edits)) => format!("approved as {}", edits.arguments_json),
+        Some(Kind::Deny(deny)) => with("denied", &deny.message),
+        Some(Kind::DenyAndStop(stop)) => with("denied, and the run stopped", &stop.message),
+        Some(Kind::AnswerInPlace(_)) => "answered in the tool's place".to_owned(),
+        Some(Kind::Expired(_)) => "nobody answered in time: denied".to_owned(),
+        Some(Kind::Withdrawn(_)) => "withdrawn: the run ended first".to_owned(),
+        None => "decided".to_owned(),
+    }
+}
+
+fn context_compacted(compacted: &ContextCompacted) -> String {
+    format!("⋯ the context was made smaller ({})", compacted.strategy)
+}
+
+/// What went wrong, in words.
+pub(crate) fn error(style: Style, error: Option<&RunError>) -> String {
+    let Some(error) = error else { return "no reason given".to_owned() };
+    format!("{} [{}]", style.harmless(&error.message), names::error_code(error.code()))
+}
+
+fn run_finished(style: Style, finished: &RunFinished) -> String {
+    let usage = finished.usage.as_ref().map(names::usage).unwrap_or_default();
+    let took = names::duration(finished.duration.as_ref());
+    let facts =
+        format!("{} model calls, {} tool calls, {usage}, {took}", finished.iterations, finished.tool_calls);
+    match finished.status() {
+        RunStatus::Completed => style.dim(&format!("✓ completed: {facts}")),
+        status => {
+            let head = format!("✗ {}: {}", names::status(status), error(style, finished.error.as_ref()));
+            format!("{}\n{}", style.red(&head), style.dim(&format!("  {facts}")))
+        }
+    }
+}

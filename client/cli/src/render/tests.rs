@@ -1,0 +1,165 @@
+use std::sync::{Arc, Mutex};
+
+use agentloop_client::v1::{
+    AssistantMessage, Message, ModelCallFailed, ModelDelta, Part, PartialMessage, RunError, RunErrorCode,
+    RunFinished, RunStatus, ToolCall, ToolCallProposed, ToolCallResult, ToolResult, ToolStatus,
+    model_delta::Delta, part::Content,
+};
+
+use super::*;
+
+/// Both streams in one, as on a terminal; lines about the run are marked.
+#[derive(Clone, Default)]
+struct Paper(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Paper {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn shown(events: Vec<Event>) -> String {
+    let paper = Paper::default();
+    let stream = || Stream { to: Box::new(paper.clone()), style: Style::plain() };
+    let mut screen = Screen::new(stream(), stream());
+    for event in events {
+        screen.event(&RunEvent { event: Some(event), ..RunEvent::default() }).unwrap();
+    }
+    let bytes = paper.0.lock().unwrap().clone();
+    String::from_utf8(bytes).unwrap()
+}
+
+fn text(attempt: u32, text: &str) -> Event {
+    let delta = Some(Delta::Text(text.into()));
+    Event::ModelDelta(ModelDelta { model_call: 1, attempt, delta_seq: 0, delta })
+}
+
+fn reasoning(text: &str) -> Event {
+    let delta = Some(Delta::Reasoning(text.into()));
+    Event::ModelDelta(ModelDelta { model_call: 1, attempt: 1, delta_seq: 0, delta })
+}
+
+fn message(parts: Vec<Content>) -> Option<Message> {
+    let parts = parts.into_iter().map(|content| Part { content: Some(content) }).collect();
+    Some(Message { role: 3, parts })
+}
+
+fn finished(attempt: u32, parts: Vec<Content>) -> Event {
+    Event::AssistantMessage(AssistantMessage {
+        model_call: 1,
+        attempt,
+        message: message(parts),
+        ..AssistantMessage::default()
+    })
+}
+
+fn said(text: &str) -> Vec<Content> {
+    vec![Content::Text(text.into())]
+}
+
+fn partial(text: &str) -> Event {
+    Event::PartialMessage(PartialMessage {
+        model_call: 1,
+        attempt: 1,
+        delta_seq: 9,
+        message: message(said(text)),
+    })
+}
+
+#[test]
+fn deltas_become_one_line() {
+    assert_eq!(shown(vec![text(1, "Hel"), text(1, "lo"), finished(1, said("Hello"))]), "Hello\n");
+}
+
+#[test]
+fn a_message_without_deltas_is_shown_whole() {
+    assert_eq!(shown(vec![finished(1, said("Hello"))]), "Hello\n");
+}
+
+#[test]
+fn a_snapshot_adds_only_what_is_missing() {
+    let events = vec![text(1, "Hel"), partial("Hello"), text(1, " you"), finished(1, said("Hello you"))];
+    assert_eq!(shown(events), "Hello you\n");
+}
+
+#[test]
+fn a_failed_try_voids_its_text() {
+    let failed = Event::ModelCallFailed(ModelCallFailed {
+        model_call: 1,
+        attempt: 1,
+        error: Some(RunError {
+            code: RunErrorCode::ModelTimeout.into(),
+            message: "too slow".into(),
+            http_status: 0,
+        }),
+        retry_at: Some(prost_types::Timestamp { seconds: 60, nanos: 0 }),
+    });
+    assert_eq!(
+        shown(vec![text(1, "Helo"), failed, text(2, "Hello"), finished(2, said("Hello"))]),
+        "Helo\n\
+         ✗ the model failed: too slow [model_timeout]\n  \
+         the text above is void\n  \
+         it is tried again at 1970-01-01 00:01:00 UTC\n\
+         Hello\n"
+    );
+}
+
+#[test]
+fn another_try_or_another_text_replaces_what_was_shown() {
+    let void = "✗ the text above is void; this is what holds:\n";
+    let next_try = shown(vec![text(1, "Helo"), text(2, "Hello"), finished(2, said("Hello"))]);
+    assert_eq!(next_try, format!("Helo\n{void}Hello\n"));
+    let other_text = shown(vec![text(1, "Helo"), finished(1, said("Hello"))]);
+    assert_eq!(other_text, format!("Helo\n{void}Hello\n"));
+}
+
+#[test]
+fn reasoning_and_text_have_lines_of_their_own() {
+    let events = vec![reasoning("hm"), reasoning("m"), text(1, "Hello"), finished(1, said("Hello"))];
+    assert_eq!(shown(events), "hmm\nHello\n");
+}
+
+#[test]
+fn a_tool_call_shows_its_arguments_and_its_result() {
+    let call = ToolCall { call_id: "r/1.0".into(), name: "add".into(), arguments_json: r#"{"a":1}"#.into() };
+    let proposed =
+        ToolCallProposed { call_id: "r/1.0".into(), tool: "add".into(), ..ToolCallProposed::default() };
+    let result = ToolResult {
+        call_id: "r/1.0".into(),
+        name: "add".into(),
+        status: ToolStatus::Failed.into(),
+        output: "no b".into(),
+        images: vec![],
+    };
+    let result = ToolCallResult { result: Some(result), ..ToolCallResult::default() };
+    let events = vec![
+        text(1, "Let me see"),
+        finished(1, vec![Content::Text("Let me see".into()), Content::ToolCall(call)]),
+        Event::ToolCallProposed(proposed),
+        Event::ToolCallResult(result),
+    ];
+    assert_eq!(shown(events), "Let me see\n→ add {\"a\":1}\n✗ add failed: no b\n");
+}
+
+#[test]
+fn the_end_says_how_it_went() {
+    let end = |status: RunStatus, error| {
+        Event::RunFinished(RunFinished {
+            status: status.into(),
+            error,
+            iterations: 2,
+            ..RunFinished::default()
+        })
+    };
+    let line = shown(vec![end(RunStatus::Completed, None)]);
+    assert!(line.starts_with("✓ completed: 2 model calls"), "{line}");
+    let error =
+        RunError { code: RunErrorCode::AbortedByCaller.into(), message: "enough".into(), http_status: 0 };
+    let line = shown(vec![end(RunStatus::Aborted, Some(error))]);
+    assert!(line.starts_with("✗ aborted: enough [aborted_by_caller]"), "{line}");
+}

@@ -1,0 +1,92 @@
+//! `agentloop run`.
+
+use std::{
+    io::{self, IsTerminal, Read},
+    time::Duration,
+};
+
+use agentloop_client::{Client, Error, EventStream, fresh_id, v1::RunInput};
+
+use crate::{
+    args::{Global, RunArgs},
+    exit::{Exit, Failure},
+    follow::Follow,
+    interrupt::Interrupts,
+    lines::Lines,
+    render::View,
+};
+
+/// What the server takes at most; reading more of a prompt would be in vain.
+const PROMPT_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+pub(crate) async fn run(global: &Global, args: Box<RunArgs>) -> Result<Exit, Failure> {
+    let client = global.client()?;
+    let mut interrupts = Interrupts::listen();
+    let mut view = View::new(global.json());
+    let person = is_interactive(global, &args).then(Lines::of_stdin);
+    let approve = args.yes.then_some("--yes says so");
+    let input = input(*args)?;
+    let run_id = input.run_id.clone().unwrap_or_default();
+
+    let opened = tokio::select! {
+        opened = client.run_stream(input) => opened?,
+        () = interrupts.next() => return given_up(&client, &run_id, &mut view).await,
+    };
+    announce(&mut view, &opened, global)?;
+    let follow =
+        Follow { client, view, approve, person, wait: false, abort: true, decided_by: user(), interrupts };
+    follow.until_end(opened).await
+}
+
+/// Whether there is somebody to ask: the prompt must not use up the standard input.
+fn is_interactive(global: &Global, args: &RunArgs) -> bool {
+    !global.json() && args.prompt != "-" && io::stdin().is_terminal() && io::stderr().is_terminal()
+}
+
+fn input(args: RunArgs) -> Result<RunInput, Failure> {
+    let RunArgs { prompt, session, agent, model, run_id, yes: _ } = args;
+    Ok(RunInput {
+        prompt: if prompt == "-" { read_prompt()? } else { prompt },
+        auto_create_session: session.is_some().then_some(true),
+        session_id: session,
+        agent,
+        model,
+        run_id: Some(run_id.unwrap_or_else(fresh_id)),
+        ..RunInput::default()
+    })
+}
+
+fn read_prompt() -> Result<String, Failure> {
+    let mut prompt = String::new();
+    io::stdin().lock().take(PROMPT_BYTES_MAX + 1).read_to_string(&mut prompt)?;
+    if prompt.len() as u64 > PROMPT_BYTES_MAX {
+        return Err(Failure::Usage(format!("the prompt is larger than {PROMPT_BYTES_MAX} bytes")));
+    }
+    Ok(prompt)
+}
+
+/// The ids come first: with them everything else can be found again.
+fn announce(view: &mut View, stream: &EventStream, global: &Global) -> io::Result<()> {
+    if global.json() {
+        return Ok(());
+    }
+    let line = view.style().dim(&format!("run {}", stream.run_id()));
+    view.note(&line)
+}
+
+/// Ctrl-C before the server has answered. The run may have been started all the same.
+async fn given_up(client: &Client, run_id: &str, view: &mut View) -> Result<Exit, Failure> {
+    view.note("aborting the run")?;
+    let aborting = client.abort_run(run_id, "ctrl-C");
+    match tokio::time::timeout(Duration::from_secs(2), aborting).await {
+        Ok(Err(error @ Error::Refused(_))) if error.code() == Some(tonic::Code::NotFound) => {}
+        Ok(Err(error)) => return Err(error.into()),
+        Ok(Ok(_)) | Err(_) => {}
+    }
+    Ok(Exit::Aborted)
+}
+
+/// Whoever sits here, as far as the environment knows.
+pub(crate) fn user() -> String {
+    std::env::var("USER").unwrap_or_else(|_| "cli".to_owned())
+}

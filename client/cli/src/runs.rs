@@ -1,0 +1,143 @@
+//! `agentloop runs`.
+
+use agentloop_client::{
+    Client, Error,
+    v1::{ListRunsRequest, Run, WaitingOn},
+};
+
+use crate::{
+    args::{Global, RunsArgs},
+    exit::{Exit, Failure},
+    json, names, print,
+    render::status::{error, question},
+    style::Style,
+};
+
+const PAGE_SIZE: u32 = 500;
+
+pub(crate) async fn runs(global: &Global, args: RunsArgs) -> Result<Exit, Failure> {
+    let client = global.client()?;
+    match args.run {
+        Some(run_id) => show(global, &client.get_run(run_id).await?)?,
+        None => list(global, &all(&client, args.session.unwrap_or_default(), args.limit).await?)?,
+    }
+    Ok(Exit::Completed)
+}
+
+async fn all(client: &Client, session_id: String, limit: u32) -> Result<Vec<Run>, Error> {
+    let mut runs = Vec::new();
+    let mut request = ListRunsRequest { session_id, ..ListRunsRequest::default() };
+    loop {
+        let missing = limit as usize - runs.len();
+        request.page_size = u32::try_from(missing).unwrap_or(PAGE_SIZE).min(PAGE_SIZE);
+        let page = client.list_runs(request.clone()).await?;
+        runs.extend(page.runs);
+        runs.truncate(limit as usize);
+        if page.next_page_token.is_empty() || runs.len() == limit as usize {
+            return Ok(runs);
+        }
+        request.page_token = page.next_page_token;
+    }
+}
+
+fn list(global: &Global, runs: &[Run]) -> Result<(), Failure> {
+    if global.json() {
+        return Ok(runs.iter().try_for_each(|run| print::line(&json::line("Run", run)))?);
+    }
+    let rows: Vec<_> = runs
+        .iter()
+        .map(|run| {
+            [
+                run.run_id.clone(),
+                names::status(run.status()),
+                run.model.clone(),
+                names::time(run.created_at.as_ref()),
+                run.session_id.clone(),
+            ]
+        })
+        .collect();
+    Ok(print::table(["RUN", "STATUS", "MODEL", "CREATED", "SESSION"], &rows)?)
+}
+
+fn show(global: &Global, run: &Run) -> Result<(), Failure> {
+    if global.json() {
+        return Ok(print::line(&json::line("Run", run))?);
+    }
+    let style = Style::of(&std::io::stdout());
+    let mut lines = vec![
+        format!("run      {}", run.run_id),
+        format!("session  {}", run.session_id),
+        format!("status   {}", style.bold(&names::status(run.status()))),
+        format!("agent    {}, model {}", run.agent, run.model),
+        format!(
+            "created  {}, last moved {}",
+            names::time(run.created_at.as_ref()),
+            names::time(run.updated_at.as_ref())
+        ),
+        format!("so far   {} model calls, {} tool calls, {}", run.iterations, run.tool_calls, usage(run)),
+        format!("last     event {}", run.last_seq),
+    ];
+    lines.extend(run.waiting_on.as_ref().map(|waiting| format!("waits    {}", waiting_on(waiting))));
+    lines.extend(run.tool_calls_open.iter().map(|call| {
+        let state = names::plain(call.state().as_str_name(), "TOOL_CALL_STATE_");
+        format!("call     {} {} {state} {}", call.call_id, call.tool, call.host_id)
+    }));
+    lines.extend(run.last_error.as_ref().map(|last| format!("error    {}", error(style, Some(last)))));
+    lines.extend(run.pending.iter().map(|request| question(style, request)));
+    lines.extend(
+        run.final_assistant_message
+            .as_ref()
+            .map(|message| format!("answer\n{}", style.harmless(&names::text(message)))),
+    );
+    Ok(print::line(&lines.join("\n"))?)
+}
+
+fn usage(run: &Run) -> String {
+    run.usage.as_ref().map(names::usage).unwrap_or_default()
+}
+
+/// "Why is it not moving", as a sentence.
+fn waiting_on(waiting: &WaitingOn) -> String {
+    let kind = names::plain(waiting.kind().as_str_name(), "WAIT_KIND_");
+    let mut line = format!("for {kind} {}", waiting.what).trim_end().to_owned();
+    line.push_str(&format!(", since {}", names::time(waiting.since.as_ref())));
+    if waiting.attempt > 1 {
+        line.push_str(&format!(", try {}", waiting.attempt));
+    }
+    if waiting.next_at.is_some() {
+        line.push_str(&format!(", next at {}", names::time(waiting.next_at.as_ref())));
+    }
+    if let Some(last) = &waiting.last_error {
+        line.push_str(&format!("; last error: {} [{}]", last.message, names::error_code(last.code())));
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use agentloop_client::v1::{RunError, RunErrorCode, WaitKind};
+
+    use super::*;
+
+    #[test]
+    fn what_a_run_waits_for_is_a_sentence() {
+        let at = |seconds| Some(prost_types::Timestamp { seconds, nanos: 0 });
+        let waiting = WaitingOn {
+            kind: WaitKind::Backoff.into(),
+            since: at(0),
+            what: "demo/scripted".into(),
+            attempt: 2,
+            next_at: at(5),
+            last_error: Some(RunError {
+                code: RunErrorCode::ModelUnavailable.into(),
+                message: "overloaded".into(),
+                http_status: 529,
+            }),
+        };
+        assert_eq!(
+            waiting_on(&waiting),
+            "for backoff demo/scripted, since 1970-01-01 00:00:00, try 2, next at 1970-01-01 00:00:05; \
+             last error: overloaded [model_unavailable]"
+        );
+    }
+}

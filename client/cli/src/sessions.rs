@@ -1,0 +1,131 @@
+//! `agentloop sessions`.
+
+use agentloop_client::{
+    Client, Error,
+    v1::{Entry, ListEntriesRequest, ListSessionsRequest, Message, Part, Role, Session, part::Content},
+};
+
+use crate::{
+    args::{Global, SessionsArgs},
+    exit::{Exit, Failure},
+    json, names, print,
+    style::Style,
+};
+
+const PAGE_SIZE: u32 = 500;
+
+pub(crate) async fn sessions(global: &Global, args: SessionsArgs) -> Result<Exit, Failure> {
+    let client = global.client()?;
+    match args.session {
+        Some(session_id) if args.delete => {
+            let existed = client.delete_session(&session_id).await?;
+            print::line(if existed { "deleted" } else { "there is no such session" })?;
+        }
+        Some(session_id) => show(global, &client, session_id).await?,
+        None => list(global, &all(&client, args.limit).await?)?,
+    }
+    Ok(Exit::Completed)
+}
+
+async fn all(client: &Client, limit: u32) -> Result<Vec<Session>, Error> {
+    let mut sessions = Vec::new();
+    let mut request = ListSessionsRequest::default();
+    loop {
+        let missing = limit as usize - sessions.len();
+        request.page_size = u32::try_from(missing).unwrap_or(PAGE_SIZE).min(PAGE_SIZE);
+        let page = client.list_sessions(request.clone()).await?;
+        sessions.extend(page.sessions);
+        sessions.truncate(limit as usize);
+        if page.next_page_token.is_empty() || sessions.len() == limit as usize {
+            return Ok(sessions);
+        }
+        request.page_token = page.next_page_token;
+    }
+}
+
+fn list(global: &Global, sessions: &[Session]) -> Result<(), Failure> {
+    if global.json() {
+        return Ok(sessions.iter().try_for_each(|session| print::line(&json::line("Session", session)))?);
+    }
+    let rows: Vec<_> = sessions
+        .iter()
+        .map(|session| {
+            [
+                session.session_id.clone(),
+                session.entry_count.to_string(),
+                names::time(session.updated_at.as_ref()),
+                session.live_run_id.clone(),
+                names::brief(&session.title, 60),
+            ]
+        })
+        .collect();
+    Ok(print::table(["SESSION", "ENTRIES", "UPDATED", "LIVE RUN", "TITLE"], &rows)?)
+}
+
+async fn show(global: &Global, client: &Client, session_id: String) -> Result<(), Failure> {
+    let style = Style::of(&std::io::stdout());
+    let mut request = ListEntriesRequest { session_id, after_entry_no: 0, page_size: PAGE_SIZE };
+    loop {
+        let page = client.list_entries(request.clone()).await?;
+        for entry in &page.entries {
+            let text = if global.json() {
+                json::line("Entry", entry)
+            } else {
+                style.harmless(&in_words(entry)).into()
+            };
+            print::line(&text)?;
+        }
+        match page.entries.last() {
+            Some(last) if page.more => request.after_entry_no = last.entry_no,
+            _ => return Ok(()),
+        }
+    }
+}
+
+/// `3 assistant: the text`, a line for each part.
+fn in_words(entry: &Entry) -> String {
+    let message = entry.message.clone().unwrap_or_default();
+    let who = role(&message);
+    let parts: Vec<String> = message.parts.iter().map(part).collect();
+    format!("{:>3} {who}: {}", entry.entry_no, parts.join("\n    "))
+}
+
+fn role(message: &Message) -> String {
+    match message.role() {
+        Role::Unspecified => "unknown".to_owned(),
+        role => names::plain(role.as_str_name(), "ROLE_"),
+    }
+}
+
+fn part(part: &Part) -> String {
+    match &part.content {
+        Some(Content::Text(text)) => text.clone(),
+        Some(Content::Reasoning(reasoning)) => format!("(thinks) {}", reasoning.text),
+        Some(Content::Image(image)) => format!("(picture {})", image.media_type),
+        Some(Content::ToolCall(call)) => format!("→ {} {}", call.name, call.arguments_json),
+        Some(Content::ToolResult(result)) => {
+            format!("← {} {}: {}", result.name, names::tool_status(result.status()), result.output)
+        }
+        None => "(unknown)".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agentloop_client::v1::ToolCall;
+
+    use super::*;
+
+    #[test]
+    fn an_entry_reads_like_a_conversation() {
+        let call =
+            ToolCall { call_id: "r/1.0".into(), name: "add".into(), arguments_json: r#"{"a":1}"#.into() };
+        let parts = [Content::Text("Let me see".into()), Content::ToolCall(call)];
+        let message = Message {
+            role: Role::Assistant.into(),
+            parts: parts.into_iter().map(|content| Part { content: Some(content) }).collect(),
+        };
+        let entry = Entry { entry_no: 2, message: Some(message), ..Entry::default() };
+        assert_eq!(in_words(&entry), "  2 assistant: Let me see\n    → add {\"a\":1}");
+    }
+}

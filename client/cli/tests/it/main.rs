@@ -1,0 +1,15 @@
+//! The command as a process, against a server that does as it is told.
+
+#[path = "../../../tests/it/agent_loop.rs"]
+#[expect(dead_code, reason = "shared with the tests of the client")]
+mod agent_loop;
+#[path = "../../../tests/it/server.rs"]
+#[expect(dead_code, reason = "shared with the tests of the client")]
+mod server;
+#[path = "../../../tests/it/tool_host.rs"]
+#[expect(dead_code, reason = "shared with the tests of the client")]
+mod tool_host;
+
+mod host;
+mod process;
+mod run;

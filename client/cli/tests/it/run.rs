@@ -1,0 +1,148 @@
+//! `run`, `watch`, `approve` and their exit codes.
+
+use agentloop_client::v1::{
+    HumanRequest, HumanRequestKind, HumanRequested, ModelDelta, RunEvent, RunFinished, RunStarted, RunStatus,
+    decision::Decision as Kind, model_delta::Delta, run_event::Event,
+};
+
+use crate::{
+    agent_loop::{Called, End, Script},
+    process::{Running, agentloop, ended},
+    server::Fake,
+    tool_host::Hosts,
+};
+
+fn event(seq: u64, status: RunStatus, event: Event) -> RunEvent {
+    RunEvent { seq, status: status.into(), event: Some(event), ..RunEvent::default() }
+}
+
+fn started() -> RunEvent {
+    event(1, RunStatus::Preparing, Event::RunStarted(RunStarted::default()))
+}
+
+fn says(delta_seq: u64, text: &str) -> RunEvent {
+    let delta = Some(Delta::Text(text.into()));
+    let delta = ModelDelta { model_call: 1, attempt: 1, delta_seq, delta };
+    event(0, RunStatus::ModelRunning, Event::ModelDelta(delta))
+}
+
+fn asked(seq: u64) -> RunEvent {
+    let request = HumanRequest {
+        request_id: "q".into(),
+        kind: HumanRequestKind::Approve.into(),
+        tool: "send_email".into(),
+        ..HumanRequest::default()
+    };
+    let requested = HumanRequested { request: Some(request) };
+    event(seq, RunStatus::AwaitingHuman, Event::HumanRequested(requested))
+}
+
+fn finished(seq: u64, status: RunStatus) -> RunEvent {
+    let finished = RunFinished { status: status.into(), ..RunFinished::default() };
+    event(seq, status, Event::RunFinished(finished))
+}
+
+async fn server(script: &Script) -> Fake {
+    Fake::start(script.clone(), Hosts::default()).await
+}
+
+#[tokio::test]
+async fn the_answer_is_on_standard_output_and_nothing_else() {
+    let events = vec![started(), says(1, "Hel"), says(2, "lo"), finished(2, RunStatus::Completed)];
+    let script = Script::default().scene(events, End::Ok);
+    let fake = server(&script).await;
+    let (code, stdout, stderr) = ended(&fake.url(), &["run", "hi", "--run-id", "r-1"]).await;
+    assert_eq!((code, stdout.as_str()), (0, "Hello\n"), "{stderr}");
+    assert!(stderr.contains("run r-1") && stderr.contains("completed"), "{stderr}");
+    assert_eq!(script.calls(), [Called::RunStream { run_id: "r-1".into() }]);
+}
+
+#[tokio::test]
+async fn programs_get_one_event_a_line() {
+    let script = Script::default().scene(vec![started(), finished(2, RunStatus::Failed)], End::Ok);
+    let fake = server(&script).await;
+    let (code, stdout, _) = ended(&fake.url(), &["run", "hi", "-o", "json"]).await;
+    assert_eq!(code, 1);
+    let lines: Vec<serde_json::Value> =
+        stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(lines.len(), 2);
+    assert_eq!(lines[1]["runFinished"]["status"], "RUN_STATUS_FAILED");
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_exit_code_5() {
+    let fake = server(&Script::default()).await;
+    let url = fake.url();
+    drop(fake);
+    for args in [&["run", "hi"][..], &["watch", "r"], &["runs"], &["tools"]] {
+        let (code, _, stderr) = ended(&url, args).await;
+        assert_eq!(code, 5, "{args:?}: {stderr}");
+        assert!(stderr.contains("cannot reach the server"), "{stderr}");
+    }
+}
+
+#[tokio::test]
+async fn wrong_usage_is_exit_code_2() {
+    for args in [&["run"][..], &["abort"], &["nonsense"], &["approve", "--deny"]] {
+        assert_eq!(ended("http://127.0.0.1:1", args).await.0, 2, "{args:?}");
+    }
+    assert_eq!(ended("no address", &["runs"]).await.0, 2);
+}
+
+#[tokio::test]
+async fn without_a_terminal_a_question_is_left_waiting() {
+    let script = Script::default().scene(vec![started(), asked(2)], End::Hang);
+    let fake = server(&script).await;
+    let (code, _, stderr) = ended(&fake.url(), &["run", "hi", "--run-id", "r-1"]).await;
+    assert_eq!(code, 4, "{stderr}");
+    assert!(stderr.contains("agentloop watch r-1 --after 2"), "{stderr}");
+}
+
+#[tokio::test]
+async fn told_to_approve_it_does() {
+    let after = End::AfterDecision(vec![finished(3, RunStatus::Completed)]);
+    let script = Script::default().scene(vec![started(), asked(2)], after);
+    let fake = server(&script).await;
+    let (code, _, stderr) = ended(&fake.url(), &["run", "hi", "--yes"]).await;
+    assert_eq!(code, 0, "{stderr}");
+    assert!(matches!(&script.calls()[1], Called::SubmitApproval(answer) if answer.request_id == "q"));
+}
+
+#[tokio::test]
+async fn a_question_is_answered_by_its_id() {
+    let script = Script::default();
+    let fake = server(&script).await;
+    let (code, stdout, _) = ended(&fake.url(), &["approve", "q", "--deny", "not today", "--as", "me"]).await;
+    assert_eq!((code, stdout.as_str()), (0, "send_email q: denied (not today)\n"));
+    let [Called::SubmitApproval(answer)] = &script.calls()[..] else { panic!("{:?}", script.calls()) };
+    assert_eq!(answer.decided_by, "me");
+    let decision = answer.decision.clone().and_then(|decision| decision.decision);
+    assert!(matches!(decision, Some(Kind::Deny(deny)) if deny.message == "not today"));
+    assert_eq!(ended(&fake.url(), &["approve", "unknown"]).await.0, 1);
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn ctrl_c_aborts_the_run_and_waits_for_its_end() {
+    let after = End::AfterDecision(vec![finished(2, RunStatus::Aborted)]);
+    let script = Script::default().scene(vec![started()], after);
+    let fake = server(&script).await;
+    let mut running = Running::start(agentloop(&fake.url(), &["run", "hi", "--run-id", "r-1", "-o", "json"]));
+    running.line().await;
+    running.signal("INT").await;
+    assert!(running.line().await.contains("RUN_STATUS_ABORTED"));
+    assert_eq!(running.code().await, 3);
+    assert_eq!(script.calls()[1], Called::Abort { run_id: "r-1".into() });
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn ctrl_c_leaves_a_watched_run_alone() {
+    let script = Script::default().scene(vec![started()], End::Hang);
+    let fake = server(&script).await;
+    let mut running = Running::start(agentloop(&fake.url(), &["watch", "r-1", "-o", "json"]));
+    running.line().await;
+    running.signal("INT").await;
+    assert_eq!(running.code().await, 130);
+    assert_eq!(script.calls(), [Called::Subscribe { run_id: "r-1".into(), after_seq: 0 }]);
+}

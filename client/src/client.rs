@@ -1,0 +1,242 @@
+//! The client: one method per call of the contract, each repeatable and repeated after a passing failure.
+
+use std::{future::Future, time::Duration};
+
+use agentloop_proto::v1::{
+    AbortRequest, AbortResponse, CreateSessionRequest, DeleteSessionRequest, GetRunRequest,
+    GetSessionRequest, Host, HumanRequest, ListEntriesRequest, ListEntriesResponse, ListHostsRequest,
+    ListPendingRequest, ListPendingResponse, ListRunsRequest, ListRunsResponse, ListSessionsRequest,
+    ListSessionsResponse, ListToolsRequest, ResumeRunRequest, Run, RunInput, RunRequest, RunResult, Session,
+    SubmitApprovalRequest, Tool, abort_request, agent_loop_client::AgentLoopClient,
+    sessions_client::SessionsClient, tool_host_client::ToolHostClient, tools_client::ToolsClient,
+};
+use tonic::{Response, Status};
+
+use crate::{
+    ClientBuilder, Error, EventStream, Service,
+    connect::MESSAGE_BYTES_MAX,
+    ids,
+    retry::{Backoff, Retries},
+};
+
+/// A client of one server. Cheap to clone; clones share the connection.
+///
+/// Every call may be repeated without harm, because the client makes up the ids that the caller leaves out; and it is
+/// repeated, within the bounds of [`Backoff`], when the server cannot be reached or is going away.
+#[derive(Debug, Clone)]
+pub struct Client {
+    service: Service,
+    backoff: Backoff,
+    call_timeout: Duration,
+}
+
+impl Client {
+    /// A client of the server at `endpoint`, such as `http://127.0.0.1:50051`. It connects with its first call. Must
+    /// be called inside a tokio runtime.
+    ///
+    /// # Errors
+    /// [`Error::Endpoint`] when the endpoint is no URL.
+    pub fn connect(endpoint: impl Into<String>) -> Result<Client, Error> {
+        Client::builder(endpoint).build()
+    }
+
+    /// A client with a token, other timeouts or another backoff.
+    pub fn builder(endpoint: impl Into<String>) -> ClientBuilder {
+        ClientBuilder::new(endpoint)
+    }
+
+    pub(crate) fn new(service: Service, options: &ClientBuilder) -> Client {
+        Client { service, backoff: options.backoff, call_timeout: options.call_timeout }
+    }
+
+    /// Starts a run and waits for its end, or until it waits for a human or an operator. A lost connection does not
+    /// end the wait.
+    pub async fn run(&self, mut input: RunInput) -> Result<RunResult, Error> {
+        ids::ensure(&mut input.run_id);
+        let request = RunRequest { input: Some(input) };
+        let forever = None;
+        let response = self.call(request, forever, |c, r| async move { c.agent_loop().run(r).await }).await?;
+        response.result.ok_or(Error::Incomplete("result"))
+    }
+
+    /// Starts a run and follows it from its first event to its end. With the `run_id` of a run that exists, and the
+    /// same input, it follows that one.
+    pub async fn run_stream(&self, input: RunInput) -> Result<EventStream, Error> {
+        EventStream::run(self.clone(), input).await
+    }
+
+    /// Follows a run from the event after `after_seq` (0: from the first) to its end.
+    pub async fn subscribe(&self, run_id: impl Into<String>, after_seq: u64) -> Result<EventStream, Error> {
+        EventStream::subscribe(self.clone(), run_id.into(), after_seq).await
+    }
+
+    /// Ends a run.
+    pub async fn abort_run(
+        &self,
+        run_id: impl Into<String>,
+        reason: impl Into<String>,
+    ) -> Result<AbortResponse, Error> {
+        self.abort(abort_request::Target::RunId(run_id.into()), reason.into()).await
+    }
+
+    /// Ends the live run of a session, if it has one.
+    pub async fn abort_session(
+        &self,
+        session_id: impl Into<String>,
+        reason: impl Into<String>,
+    ) -> Result<AbortResponse, Error> {
+        self.abort(abort_request::Target::SessionId(session_id.into()), reason.into()).await
+    }
+
+    async fn abort(&self, target: abort_request::Target, reason: String) -> Result<AbortResponse, Error> {
+        let request = AbortRequest { target: Some(target), reason };
+        self.unary(request, |c, r| async move { c.agent_loop().abort(r).await }).await
+    }
+
+    /// Answers a question about a tool call, and returns the question with its answer.
+    pub async fn submit_approval(&self, request: SubmitApprovalRequest) -> Result<HumanRequest, Error> {
+        let response =
+            self.unary(request, |c, r| async move { c.agent_loop().submit_approval(r).await }).await?;
+        response.request.ok_or(Error::Incomplete("request"))
+    }
+
+    /// Shows one run, and why it is not moving.
+    pub async fn get_run(&self, run_id: impl Into<String>) -> Result<Run, Error> {
+        let request = GetRunRequest { run_id: run_id.into() };
+        let response = self.unary(request, |c, r| async move { c.agent_loop().get_run(r).await }).await?;
+        response.run.ok_or(Error::Incomplete("run"))
+    }
+
+    /// Lists runs, newest first.
+    pub async fn list_runs(&self, request: ListRunsRequest) -> Result<ListRunsResponse, Error> {
+        self.unary(request, |c, r| async move { c.agent_loop().list_runs(r).await }).await
+    }
+
+    /// Lists the questions that wait for a human, oldest first.
+    pub async fn list_pending(&self, request: ListPendingRequest) -> Result<ListPendingResponse, Error> {
+        self.unary(request, |c, r| async move { c.agent_loop().list_pending(r).await }).await
+    }
+
+    /// Lets a paused run go on. A `request_id` is made up where there is none.
+    pub async fn resume_run(&self, mut request: ResumeRunRequest) -> Result<Run, Error> {
+        if request.request_id.is_empty() {
+            request.request_id = ids::fresh();
+        }
+        let response = self.unary(request, |c, r| async move { c.agent_loop().resume_run(r).await }).await?;
+        response.run.ok_or(Error::Incomplete("run"))
+    }
+
+    /// Creates a session. A `session_id` is made up where there is none.
+    pub async fn create_session(&self, mut request: CreateSessionRequest) -> Result<Session, Error> {
+        ids::ensure(&mut request.session_id);
+        let response =
+            self.unary(request, |c, r| async move { c.sessions().create_session(r).await }).await?;
+        response.session.ok_or(Error::Incomplete("session"))
+    }
+
+    /// Shows one session.
+    pub async fn get_session(&self, session_id: impl Into<String>) -> Result<Session, Error> {
+        let request = GetSessionRequest { session_id: session_id.into() };
+        let response = self.unary(request, |c, r| async move { c.sessions().get_session(r).await }).await?;
+        response.session.ok_or(Error::Incomplete("session"))
+    }
+
+    /// Lists sessions, the last touched first.
+    pub async fn list_sessions(&self, request: ListSessionsRequest) -> Result<ListSessionsResponse, Error> {
+        self.unary(request, |c, r| async move { c.sessions().list_sessions(r).await }).await
+    }
+
+    /// Reads a session's entries, oldest first.
+    pub async fn list_entries(&self, request: ListEntriesRequest) -> Result<ListEntriesResponse, Error> {
+        self.unary(request, |c, r| async move { c.sessions().list_entries(r).await }).await
+    }
+
+    /// Deletes a session, its runs and their events, and returns whether there was one. A repetition after a lost
+    /// answer finds none.
+    pub async fn delete_session(&self, session_id: impl Into<String>) -> Result<bool, Error> {
+        let request = DeleteSessionRequest { session_id: session_id.into() };
+        let response =
+            self.unary(request, |c, r| async move { c.sessions().delete_session(r).await }).await?;
+        Ok(response.existed)
+    }
+
+    /// Lists the registered tools by name.
+    pub async fn list_tools(&self) -> Result<Vec<Tool>, Error> {
+        let request = ListToolsRequest::default();
+        Ok(self.unary(request, |c, r| async move { c.tools().list_tools(r).await }).await?.tools)
+    }
+
+    /// Lists the tool hosts.
+    pub async fn list_hosts(&self) -> Result<Vec<Host>, Error> {
+        let request = ListHostsRequest {};
+        Ok(self.unary(request, |c, r| async move { c.tools().list_hosts(r).await }).await?.hosts)
+    }
+
+    /// The generated client of the service `AgentLoop`, for calls that this type does not cover.
+    pub fn agent_loop(&self) -> AgentLoopClient<Service> {
+        AgentLoopClient::new(self.service.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX)
+    }
+
+    /// The generated client of the service `Sessions`.
+    pub fn sessions(&self) -> SessionsClient<Service> {
+        SessionsClient::new(self.service.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX)
+    }
+
+    /// The generated client of the service `Tools`.
+    pub fn tools(&self) -> ToolsClient<Service> {
+        ToolsClient::new(self.service.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX)
+    }
+
+    /// The generated client of the service `ToolHost`.
+    pub fn tool_host(&self) -> ToolHostClient<Service> {
+        ToolHostClient::new(self.service.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX)
+    }
+
+    pub(crate) fn retries(&self) -> Retries {
+        Retries::new(self.backoff)
+    }
+
+    async fn unary<Q: Clone, A, F, Fut>(&self, request: Q, send: F) -> Result<A, Error>
+    where
+        F: Fn(Client, Q) -> Fut,
+        Fut: Future<Output = Result<Response<A>, Status>>,
+    {
+        self.call(request, Some(self.call_timeout), send).await
+    }
+
+    /// Sends until there is an answer, a lasting error, or no retry left. `timeout` bounds each try.
+    async fn call<Q: Clone, A, F, Fut>(
+        &self,
+        request: Q,
+        timeout: Option<Duration>,
+        send: F,
+    ) -> Result<A, Error>
+    where
+        F: Fn(Client, Q) -> Fut,
+        Fut: Future<Output = Result<Response<A>, Status>>,
+    {
+        let mut retries = self.retries();
+        loop {
+            // On the heap: the future of a call with a large request is large itself.
+            let sending = Box::pin(send(self.clone(), request.clone()));
+            let error = match within(timeout, sending).await {
+                Ok(response) => return Ok(response.into_inner()),
+                Err(error) => error,
+            };
+            let Some(wait) = retries.after(&error) else { return Err(error) };
+            tracing::debug!(%error, ?wait, "trying the call again");
+            tokio::time::sleep(wait).await;
+        }
+    }
+}
+
+async fn within<A>(
+    timeout: Option<Duration>,
+    call: impl Future<Output = Result<A, Status>>,
+) -> Result<A, Error> {
+    let Some(timeout) = timeout else { return Ok(call.await?) };
+    match tokio::time::timeout(timeout, call).await {
+        Ok(answer) => Ok(answer?),
+        Err(_) => Err(Error::Unreachable(format!("no answer within {timeout:?}"))),
+    }
+}

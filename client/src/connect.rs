@@ -1,0 +1,145 @@
+//! The connection: one lazy channel, shared by everything that a client does.
+
+use std::time::Duration;
+
+use tonic::{
+    Request, Status,
+    metadata::{Ascii, MetadataValue},
+    service::{Interceptor, interceptor::InterceptedService},
+    transport::{Channel, Endpoint},
+};
+
+use crate::{Backoff, Client, Error};
+
+/// The transport under all generated clients.
+pub type Service = InterceptedService<Channel, Bearer>;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// A connection on which nothing comes back for interval and timeout together is dead.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(20);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Above the 4 MiB that a server sends at most, so that a somewhat more generous one can be talked to.
+pub(crate) const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
+const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
+
+/// Sets up a [`Client`].
+#[derive(Debug, Clone)]
+pub struct ClientBuilder {
+    endpoint: String,
+    token: Option<String>,
+    connect_timeout: Duration,
+    pub(crate) call_timeout: Duration,
+    pub(crate) backoff: Backoff,
+}
+
+impl ClientBuilder {
+    pub(crate) fn new(endpoint: impl Into<String>) -> Self {
+        ClientBuilder {
+            endpoint: endpoint.into(),
+            token: None,
+            connect_timeout: CONNECT_TIMEOUT,
+            call_timeout: Duration::from_secs(30),
+            backoff: Backoff::default(),
+        }
+    }
+
+    /// Sends this bearer token with every call.
+    pub fn token(mut self, token: impl Into<String>) -> Self {
+        self.token = Some(token.into());
+        self
+    }
+
+    /// How long making a connection may take. Default 5 s.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// How long one try of a call may take, except `run`, which waits as long as the run takes. Default 30 s.
+    pub fn call_timeout(mut self, timeout: Duration) -> Self {
+        self.call_timeout = timeout;
+        self
+    }
+
+    /// How calls and streams are taken up again after a passing failure.
+    pub fn backoff(mut self, backoff: Backoff) -> Self {
+        self.backoff = backoff;
+        self
+    }
+
+    /// Makes the client; it connects with its first call. Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    /// [`Error::Endpoint`] when the endpoint is no URL or the token has characters that no header can carry.
+    pub fn build(self) -> Result<Client, Error> {
+        let service = self.service()?;
+        Ok(Client::new(service, &self))
+    }
+
+    pub(crate) fn service(&self) -> Result<Service, Error> {
+        let bearer = Bearer::new(self.token.as_deref())?;
+        let channel = endpoint(&self.endpoint)?.connect_timeout(self.connect_timeout).connect_lazy();
+        Ok(InterceptedService::new(channel, bearer))
+    }
+}
+
+fn endpoint(address: &str) -> Result<Endpoint, Error> {
+    let url = if address.contains("://") { address.to_owned() } else { format!("http://{address}") };
+    let invalid = |error: tonic::transport::Error| Error::Endpoint(format!("{address}: {error}"));
+    let endpoint = Endpoint::from_shared(url).map_err(invalid)?;
+    if endpoint.uri().host().is_none() {
+        return Err(Error::Endpoint(format!("{address}: names no host")));
+    }
+    let endpoint = endpoint
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
+        .keep_alive_timeout(KEEPALIVE_TIMEOUT)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(4 * STREAM_WINDOW_BYTES);
+    endpoint.user_agent(concat!("agentloop-client/", env!("CARGO_PKG_VERSION"))).map_err(invalid)
+}
+
+/// Adds the bearer token to each call, if there is one.
+#[derive(Debug, Clone)]
+pub struct Bearer(Option<MetadataValue<Ascii>>);
+
+impl Bearer {
+    fn new(token: Option<&str>) -> Result<Self, Error> {
+        let Some(token) = token else { return Ok(Bearer(None)) };
+        let mut value: MetadataValue<Ascii> = format!("Bearer {token}")
+            .parse()
+            .map_err(|_| Error::Endpoint("the token has characters that a header cannot carry".into()))?;
+        value.set_sensitive(true);
+        Ok(Bearer(Some(value)))
+    }
+}
+
+impl Interceptor for Bearer {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        if let Some(value) = &self.0 {
+            request.metadata_mut().insert("authorization", value.clone());
+        }
+        Ok(request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn endpoints() {
+        for good in ["http://127.0.0.1:50051", "127.0.0.1:50051", "localhost:1"] {
+            assert!(ClientBuilder::new(good).build().is_ok(), "{good}");
+        }
+        for bad in ["", "http://", "not an address"] {
+            assert!(matches!(ClientBuilder::new(bad).build(), Err(Error::Endpoint(_))), "{bad}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_token_that_no_header_can_carry_is_refused() {
+        let built = ClientBuilder::new("localhost:1").token("line\nbreak").build();
+        assert!(matches!(built, Err(Error::Endpoint(_))));
+    }
+}

@@ -1,0 +1,177 @@
+//! What can go wrong with a call, decoded from the status and its details.
+
+use std::{collections::HashMap, error::Error as _, time::Duration};
+
+use agentloop_proto::v1::ErrorReason;
+use tonic::{Code, Status};
+use tonic_types::StatusExt as _;
+
+/// Why a call failed. A run that fails is not an error: its result says so.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The endpoint or the token given to the builder cannot be used.
+    #[error("invalid endpoint: {0}")]
+    Endpoint(String),
+    /// No answer came: the connection could not be made, was lost, or took too long. Nothing is known about the call;
+    /// all calls of this client may be repeated.
+    #[error("cannot reach the server: {0}")]
+    Unreachable(String),
+    /// The server answered with an error status.
+    #[error(transparent)]
+    Refused(Box<Refused>),
+    /// The answer lacks something that the contract promises.
+    #[error("the server's answer lacks `{0}`")]
+    Incomplete(&'static str),
+}
+
+/// An error status of the server.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{message}{}", describe(violations))]
+#[non_exhaustive]
+pub struct Refused {
+    /// The gRPC status code.
+    pub code: Code,
+    /// For people.
+    pub message: String,
+    /// The reason from the contract's list; absent if the answer came from something else than an agentloop server.
+    pub reason: Option<ErrorReason>,
+    /// What belongs to the reason, such as `run_id` with SESSION_BUSY.
+    pub metadata: HashMap<String, String>,
+    /// Which fields of the request are wrong.
+    pub violations: Vec<FieldViolation>,
+    /// How long to wait before trying again.
+    pub retry_after: Option<Duration>,
+}
+
+/// A field of a request that the server did not accept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FieldViolation {
+    /// Path of the field, such as `input.prompt`.
+    pub field: String,
+    /// What is wrong with it, for people.
+    pub description: String,
+}
+
+fn describe(violations: &[FieldViolation]) -> String {
+    violations.iter().map(|v| format!("\n  {}: {}", v.field, v.description)).collect()
+}
+
+impl Error {
+    /// The reason from the contract's list, if the server gave one.
+    pub fn reason(&self) -> Option<ErrorReason> {
+        self.refused().and_then(|refused| refused.reason)
+    }
+
+    /// The gRPC status code, if the server answered.
+    pub fn code(&self) -> Option<Code> {
+        self.refused().map(|refused| refused.code)
+    }
+
+    /// The server's answer, if there was one.
+    pub fn refused(&self) -> Option<&Refused> {
+        match self {
+            Error::Refused(refused) => Some(refused),
+            Error::Endpoint(_) | Error::Unreachable(_) | Error::Incomplete(_) => None,
+        }
+    }
+
+    /// Whether no server answered at all, or one that is going away.
+    pub fn is_unreachable(&self) -> bool {
+        matches!(self, Error::Unreachable(_)) || self.code() == Some(Code::Unavailable)
+    }
+
+    /// Whether the same call may succeed a little later.
+    pub(crate) fn is_transient(&self) -> bool {
+        self.is_unreachable() || self.reason() == Some(ErrorReason::OwnershipLost)
+    }
+
+    /// How long the server asks to wait.
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        self.refused().and_then(|refused| refused.retry_after)
+    }
+}
+
+impl From<Status> for Error {
+    fn from(status: Status) -> Self {
+        if is_transport(&status) {
+            return Error::Unreachable(root_cause(&status));
+        }
+        Error::Refused(Box::new(Refused::from(status)))
+    }
+}
+
+impl From<Status> for Refused {
+    fn from(status: Status) -> Self {
+        let details = status.get_error_details();
+        let info = details.error_info();
+        let violations = details.bad_request().map(|bad| bad.field_violations.as_slice()).unwrap_or_default();
+        Refused {
+            code: status.code(),
+            message: status.message().to_owned(),
+            reason: info
+                .and_then(|info| ErrorReason::from_str_name(&format!("ERROR_REASON_{}", info.reason))),
+            metadata: info.map(|info| info.metadata.clone()).unwrap_or_default(),
+            violations: violations
+                .iter()
+                .map(|v| FieldViolation { field: v.field.clone(), description: v.description.clone() })
+                .collect(),
+            retry_after: details.retry_info().and_then(|retry| retry.retry_delay),
+        }
+    }
+}
+
+/// Whether the status was made here, from an error of the connection. A status that the server sent has no source.
+fn is_transport(status: &Status) -> bool {
+    let lost = matches!(status.code(), Code::Unavailable | Code::Unknown | Code::Internal | Code::Cancelled);
+    lost && status.source().is_some() && status.details().is_empty()
+}
+
+/// The innermost error says what happened ("connection refused"); those around it only where.
+fn root_cause(status: &Status) -> String {
+    let mut error: &dyn std::error::Error = status;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic_types::ErrorDetails;
+
+    use super::*;
+
+    #[test]
+    fn details_are_decoded() {
+        let mut details = ErrorDetails::new();
+        details
+            .set_error_info("SESSION_BUSY", "agentloop.v1", [("run_id".to_owned(), "r-1".to_owned())])
+            .add_bad_request_violation("input.prompt", "is empty")
+            .set_retry_info(Some(Duration::from_secs(2)));
+        let error = Error::from(Status::with_error_details(Code::FailedPrecondition, "busy", details));
+
+        assert_eq!(error.reason(), Some(ErrorReason::SessionBusy));
+        assert_eq!(error.code(), Some(Code::FailedPrecondition));
+        assert_eq!(error.retry_after(), Some(Duration::from_secs(2)));
+        assert_eq!(error.refused().expect("refused").metadata["run_id"], "r-1");
+        assert_eq!(error.to_string(), "busy\n  input.prompt: is empty");
+        assert!(!error.is_transient());
+    }
+
+    #[test]
+    fn an_error_of_the_connection_is_unreachable() {
+        let io = std::io::Error::new(std::io::ErrorKind::ConnectionRefused, "connection refused");
+        let error = Error::from(Status::from_error(Box::new(io)));
+        assert!(error.is_unreachable() && error.is_transient(), "{error:?}");
+        assert!(error.to_string().contains("connection refused"), "{error}");
+    }
+
+    #[test]
+    fn a_status_of_the_server_is_taken_at_its_word() {
+        let error = Error::from(Status::internal("a fault"));
+        assert_eq!(error.code(), Some(Code::Internal));
+        assert!(!error.is_transient());
+        assert!(Error::from(Status::unavailable("later")).is_transient());
+    }
+}

@@ -1,0 +1,191 @@
+use agentloop_proto::v1::{CallFailed, CallResult};
+
+use super::*;
+use crate::host::{Output, ToolError};
+
+const GRACE: Duration = Duration::ZERO;
+
+fn request(call_id: &str, lease_token: &str) -> CallRequest {
+    CallRequest {
+        call_id: call_id.into(),
+        attempt: 1,
+        lease_token: lease_token.into(),
+        ..CallRequest::default()
+    }
+}
+
+fn key(call_id: &str) -> CallKey {
+    CallKey::new(call_id, 1)
+}
+
+fn ended(text: &str) -> Outcome {
+    Outcome::Ended(Ok(Output::text(text)))
+}
+
+fn result(call_id: &str, lease_token: &str, output: &str) -> Frame {
+    Frame::CallResult(CallResult {
+        call_id: call_id.into(),
+        attempt: 1,
+        lease_token: lease_token.into(),
+        output: output.into(),
+        images: vec![],
+    })
+}
+
+fn verdict(call_id: &str, disposition: CallDisposition) -> CallVerdict {
+    CallVerdict { call_id: call_id.into(), attempt: 1, disposition: disposition.into() }
+}
+
+/// Two calls run, room for one more.
+fn two_running() -> (Calls, Stop) {
+    let mut calls = Calls::new(3);
+    let stop = Stop::default();
+    calls.start(&request("a", "lease-a"), stop.clone());
+    calls.start(&request("b", "lease-b"), Stop::default());
+    (calls, stop)
+}
+
+#[test]
+fn a_result_is_kept_until_it_is_acknowledged() {
+    let (mut calls, _) = two_running();
+    assert_eq!(calls.free(), 1);
+    assert_eq!(calls.finish(&key("a"), ended("done")), [result("a", "lease-a", "done")]);
+    assert_eq!((calls.free(), calls.unacknowledged()), (2, 1));
+
+    let in_hand: Vec<_> = calls.in_hand().into_iter().map(|call| (call.call_id, call.finished)).collect();
+    assert_eq!(in_hand, [("a".to_owned(), true), ("b".to_owned(), false)]);
+    assert_eq!(calls.resume(&[], GRACE), [result("a", "lease-a", "done")], "told again after a reconnect");
+
+    calls.acknowledge(&key("a"));
+    calls.acknowledge(&key("a"));
+    assert_eq!(calls.unacknowledged(), 0);
+    assert_eq!(calls.resume(&[], GRACE), []);
+    assert!(!calls.is_idle(), "b still runs");
+}
+
+#[test]
+fn a_known_call_is_answered_from_memory() {
+    let (mut calls, _) = two_running();
+    let again = request("a", "lease-2");
+    assert_eq!(calls.intake(&again), Intake::Known(vec![accepted(&key("a"))]), "while it runs");
+
+    let told = calls.finish(&key("a"), ended("done"));
+    assert_eq!(told, [result("a", "lease-2", "done")], "the latest lease counts");
+    let answer = Intake::Known(vec![accepted(&key("a")), result("a", "lease-3", "done")]);
+    assert_eq!(calls.intake(&request("a", "lease-3")), answer, "before the acknowledgement");
+
+    calls.acknowledge(&key("a"));
+    let answer = Intake::Known(vec![accepted(&key("a")), result("a", "lease-4", "done")]);
+    assert_eq!(calls.intake(&request("a", "lease-4")), answer, "and after it");
+    assert_eq!(calls.unacknowledged(), 1, "the server seems to need it again");
+
+    let next_try = CallRequest { attempt: 2, ..request("a", "lease-5") };
+    assert_eq!(calls.intake(&next_try), Intake::Unknown, "another try is another call");
+}
+
+#[test]
+fn a_cancelled_call_that_stops_sends_no_result() {
+    let (mut calls, stop) = two_running();
+    assert_eq!(calls.cancel(&key("a"), GRACE), None, "answered when it has ended");
+    assert!(stop.token.is_cancelled());
+    let frames = calls.finish(&key("a"), Outcome::Stopped);
+    assert_eq!(frames, [cancel_ack(&key("a"), CancelOutcome::Stopped)]);
+    assert_eq!(calls.unacknowledged(), 0);
+    assert_ne!(calls.intake(&request("a", "lease")), Intake::Unknown, "it is not run a second time");
+}
+
+#[test]
+fn a_cancelled_call_that_finishes_tells_its_result() {
+    let (mut calls, _) = two_running();
+    calls.cancel(&key("a"), GRACE);
+    let frames = calls.finish(&key("a"), ended("done"));
+    let finished = cancel_ack(&key("a"), CancelOutcome::Finished);
+    assert_eq!(frames, [result("a", "lease-a", "done"), finished.clone()]);
+    assert_eq!(calls.cancel(&key("a"), GRACE), Some(finished.clone()));
+    calls.acknowledge(&key("a"));
+    assert_eq!(calls.cancel(&key("a"), GRACE), Some(finished));
+    assert_eq!(calls.cancel(&key("x"), GRACE), Some(cancel_ack(&key("x"), CancelOutcome::Unknown)));
+}
+
+#[test]
+fn a_call_that_nobody_waits_for_ends_silently() {
+    let (mut calls, stop) = two_running();
+    calls.forget(&key("a"), GRACE);
+    assert!(stop.token.is_cancelled());
+    assert_eq!(calls.free(), 1, "it takes up room until it has ended");
+    let alive: Vec<_> = calls.alive().into_iter().map(|call| call.call_id).collect();
+    assert_eq!(alive, ["b"]);
+    assert_eq!(calls.finish(&key("a"), ended("done")), []);
+    assert_eq!(calls.free(), 2);
+}
+
+#[test]
+fn verdicts_of_a_welcome_are_carried_out() {
+    let (mut calls, stop) = two_running();
+    calls.start(&request("c", "lease-c"), Stop::default());
+    calls.finish(&key("b"), ended("b is done"));
+    calls.finish(&key("c"), ended("c is done"));
+    let verdicts = [
+        verdict("a", CallDisposition::Stop),
+        verdict("b", CallDisposition::AlreadyRecorded),
+        verdict("c", CallDisposition::Continue),
+    ];
+    assert_eq!(calls.resume(&verdicts, GRACE), [result("c", "lease-c", "c is done")]);
+    assert!(stop.token.is_cancelled());
+    assert_eq!(calls.unacknowledged(), 1);
+}
+
+#[test]
+fn the_last_checkpoint_is_told_again() {
+    let (mut calls, _) = two_running();
+    let progress = |checkpoint: Option<&[u8]>| Progress {
+        call_id: "a".into(),
+        attempt: 1,
+        checkpoint: checkpoint.map(<[u8]>::to_vec),
+        ..Progress::default()
+    };
+    assert!(calls.progress(progress(Some(b"one"))).is_some());
+    assert!(calls.progress(progress(None)).is_some());
+    assert_eq!(calls.resume(&[], GRACE), [Frame::Progress(progress(Some(b"one")))]);
+    assert_eq!(calls.progress(Progress { call_id: "x".into(), ..Progress::default() }), None);
+}
+
+#[test]
+fn output_that_was_held_back_comes_before_the_result() {
+    let (mut calls, _) = two_running();
+    assert_eq!(calls.output(&key("a"), OutputStream::Stdout, b"hello"), []);
+    let frames = calls.finish(&key("a"), ended("done"));
+    assert!(matches!(&frames[0], Frame::OutputChunk(chunk) if chunk.data == b"hello"), "{frames:?}");
+    assert_eq!(frames[1], result("a", "lease-a", "done"));
+}
+
+#[test]
+fn a_call_stopped_by_the_host_may_be_tried_again() {
+    let (mut calls, stop) = two_running();
+    calls.stop_all(GRACE);
+    assert!(stop.token.is_cancelled());
+    let frames = calls.finish(&key("a"), Outcome::Stopped);
+    assert!(matches!(&frames[..], [Frame::CallFailed(CallFailed { retryable: true, .. })]), "{frames:?}");
+}
+
+#[test]
+fn a_failure_is_kept_like_a_result() {
+    let (mut calls, _) = two_running();
+    let failed = Outcome::Ended(Err(ToolError::failed("no").did_nothing()));
+    let frames = calls.finish(&key("a"), failed);
+    assert_eq!(calls.resume(&[], GRACE), frames);
+}
+
+#[test]
+fn too_many_unacknowledged_results_end_the_credit() {
+    let mut calls = Calls::new(4);
+    for n in 0..KEPT_MAX {
+        let id = n.to_string();
+        assert_eq!(calls.free(), 4);
+        calls.start(&request(&id, "lease"), Stop::default());
+        calls.finish(&key(&id), ended("done"));
+    }
+    assert_eq!(calls.free(), 0);
+    calls.acknowledge(&key("0"));
+    assert_eq!(calls.free(), 4);
+}

@@ -1,0 +1,66 @@
+//! The end of a host, in steps: finish what runs, then stop it, then leave whatever is left.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::{HostError, runtime::STOP_GRACE};
+
+/// Where a host that is to finish stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// No more calls; those it has are finished.
+    Draining,
+    /// The time for that is up: they are stopped.
+    Stopping,
+    /// So is the time for stopping.
+    Over,
+}
+
+/// The clock of a shutdown.
+#[derive(Debug)]
+pub(crate) struct Drain {
+    /// Cancelled when the host is to finish.
+    pub(crate) requested: CancellationToken,
+    timeout: Duration,
+    /// The last stage that was entered, and when the next one is due.
+    entered: Option<(Stage, Instant)>,
+}
+
+impl Drain {
+    pub(crate) fn new(timeout: Duration) -> Self {
+        Drain { requested: CancellationToken::new(), timeout, entered: None }
+    }
+
+    pub(crate) fn is_requested(&self) -> bool {
+        self.requested.is_cancelled()
+    }
+
+    /// Waits for the next stage. Dropping the future loses nothing.
+    pub(crate) async fn next(&mut self) -> Stage {
+        let Some((stage, due)) = self.entered else {
+            self.requested.cancelled().await;
+            self.entered = Some((Stage::Draining, Instant::now() + self.timeout));
+            return Stage::Draining;
+        };
+        match stage {
+            Stage::Draining => {
+                sleep_until(due).await;
+                // Beyond the grace of the calls, time to hand over what came of them.
+                self.entered = Some((Stage::Stopping, Instant::now() + 2 * STOP_GRACE));
+                Stage::Stopping
+            }
+            Stage::Stopping | Stage::Over => {
+                sleep_until(due).await;
+                self.entered = Some((Stage::Over, due));
+                Stage::Over
+            }
+        }
+    }
+
+    /// How the host ended, with so many results that nobody has acknowledged.
+    pub(crate) fn verdict(&self, unacknowledged: usize) -> Result<(), HostError> {
+        if unacknowledged == 0 { Ok(()) } else { Err(HostError::Undelivered(unacknowledged)) }
+    }
+}

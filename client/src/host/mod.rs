@@ -1,0 +1,62 @@
+//! A tool host: a process that offers tools and runs the calls that the server sends.
+//!
+//! The host dials in, so it works behind NAT and needs no port. It reconnects by itself, keeps every result until the
+//! server has recorded it, and answers a call it knows from memory, so that a lost connection or a restarted server
+//! costs nothing. What it cannot do is survive its own restart: a call that was running then is lost, and the server
+//! decides by the tool's effect class whether it may run again.
+//!
+//! ```no_run
+//! use agentloop_client::host::{CallContext, Tool, ToolError, ToolHost};
+//! use schemars::JsonSchema;
+//! use serde::{Deserialize, Serialize};
+//!
+//! #[derive(Deserialize, JsonSchema)]
+//! struct City {
+//!     /// The city's name in English.
+//!     city: String,
+//! }
+//!
+//! #[derive(Serialize)]
+//! struct Weather {
+//!     celsius: f64,
+//! }
+//!
+//! async fn weather(place: City, _ctx: CallContext) -> Result<Weather, ToolError> {
+//!     match place.city.as_str() {
+//!         "Beijing" => Ok(Weather { celsius: 21.5 }),
+//!         other => Err(ToolError::failed(format!("no weather is known for {other}"))),
+//!     }
+//! }
+//!
+//! # async fn example() -> Result<(), agentloop_client::host::HostError> {
+//! ToolHost::builder("http://127.0.0.1:50051")
+//!     .tool(Tool::new("get_weather", "The weather in a city").read_only().handler(weather))
+//!     .build()?
+//!     .run_until(async { tokio::signal::ctrl_c().await.unwrap_or_default() })
+//!     .await
+//! # }
+//! ```
+
+mod buffer;
+mod builder;
+mod calls;
+mod context;
+mod credit;
+mod drain;
+mod error;
+mod handshake;
+mod memory;
+mod outcome;
+mod output;
+mod runtime;
+mod session;
+mod task;
+mod tool;
+
+pub use builder::{HostEvent, ToolHost, ToolHostBuilder};
+pub use context::CallContext;
+pub use error::{HostError, ToolError};
+pub use output::{IntoOutput, Output};
+pub use tool::{NoArguments, Tool, ToolBuilder};
+
+pub use agentloop_proto::v1::{AttemptEffect, OutputStream};

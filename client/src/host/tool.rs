@@ -1,0 +1,269 @@
+//! A tool: its declaration, and the function behind it.
+
+use std::{future::Future, marker::PhantomData, pin::Pin, sync::Arc, time::Duration};
+
+use agentloop_proto::v1::{AttemptEffect, EffectClass, ToolDeclaration};
+use schemars::{JsonSchema, generate::SchemaSettings};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use super::{CallContext, HostError, IntoOutput, Output, ToolError};
+
+const NAME_BYTES_MAX: usize = 64;
+const DESCRIPTION_BYTES_MAX: usize = 16 * 1024;
+const SCHEMA_BYTES_MAX: usize = 64 * 1024;
+
+/// The arguments of a tool that takes none.
+#[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
+pub struct NoArguments {}
+
+/// A tool with the function that runs its calls.
+#[derive(Clone)]
+pub struct Tool {
+    pub(crate) declaration: ToolDeclaration,
+    pub(crate) handler: Arc<dyn Handler>,
+}
+
+impl Tool {
+    /// Begins a tool. The name has 1 to 64 of `A-Z a-z 0-9 _ -`; the description is what the model reads to decide
+    /// when to call it. Unless told otherwise the tool is UNSAFE: it is never run twice for one call unasked.
+    #[expect(clippy::new_ret_no_self, reason = "a tool without a handler is no tool yet")]
+    pub fn new(name: impl Into<String>, description: impl Into<String>) -> ToolBuilder {
+        let declaration = ToolDeclaration {
+            name: name.into(),
+            description: description.into(),
+            effect: EffectClass::Unsafe.into(),
+            ..ToolDeclaration::default()
+        };
+        ToolBuilder { declaration }
+    }
+
+    /// The tool's name.
+    pub fn name(&self) -> &str {
+        &self.declaration.name
+    }
+
+    /// What the server is told about it.
+    pub fn declaration(&self) -> &ToolDeclaration {
+        &self.declaration
+    }
+
+    /// What the server would refuse is better said here, by name.
+    pub(crate) fn check(&self) -> Result<(), HostError> {
+        match problem(&self.declaration) {
+            None => Ok(()),
+            Some(problem) => {
+                Err(HostError::InvalidTool { tool: self.name().to_owned(), problem: problem.to_owned() })
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Tool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tool").field("declaration", &self.declaration).finish_non_exhaustive()
+    }
+}
+
+fn problem(tool: &ToolDeclaration) -> Option<&'static str> {
+    let named = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if tool.name.is_empty() || tool.name.len() > NAME_BYTES_MAX || !tool.name.chars().all(named) {
+        return Some("a name has 1 to 64 of A-Z a-z 0-9 _ -");
+    }
+    if tool.description.len() > DESCRIPTION_BYTES_MAX {
+        return Some("the description is longer than 16 KiB");
+    }
+    if tool.input_schema_json.len() > SCHEMA_BYTES_MAX {
+        return Some("the schema of the arguments is larger than 64 KiB");
+    }
+    let schema: Option<Value> = serde_json::from_str(&tool.input_schema_json).ok();
+    if schema.is_none_or(|schema| schema.get("type") != Some(&Value::from("object"))) {
+        return Some("the arguments must be a JSON object: take a struct, or NoArguments");
+    }
+    None
+}
+
+/// Sets up a [`Tool`].
+#[derive(Debug, Clone)]
+pub struct ToolBuilder {
+    declaration: ToolDeclaration,
+}
+
+impl ToolBuilder {
+    /// A call changes nothing: it may run as often as need be.
+    pub fn read_only(self) -> Self {
+        self.effect(EffectClass::ReadOnly)
+    }
+
+    /// Running a call twice is the same as once.
+    pub fn idempotent(self) -> Self {
+        self.effect(EffectClass::Idempotent)
+    }
+
+    /// The tool sees to it that one [`CallContext::idempotency_key`] takes effect once.
+    pub fn keyed(self) -> Self {
+        self.effect(EffectClass::Keyed)
+    }
+
+    /// What running a call twice means.
+    pub fn effect(mut self, effect: EffectClass) -> Self {
+        self.declaration.effect = effect.into();
+        self
+    }
+
+    /// A human must approve each call.
+    pub fn requires_approval(mut self) -> Self {
+        self.declaration.requires_approval = true;
+        self
+    }
+
+    /// How long a call may take; the server cancels it then. Default: the server's.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.declaration.timeout = prost_types::Duration::try_from(timeout).ok();
+        self
+    }
+
+    /// Calls of this tool that one host runs at a time. Default: as many as the host runs in all.
+    pub fn max_concurrency(mut self, calls: u32) -> Self {
+        self.declaration.max_concurrency = Some(calls);
+        self
+    }
+
+    /// The tool sends output while it runs; see [`CallContext::output`].
+    pub fn streams_output(mut self) -> Self {
+        self.declaration.streams_output = true;
+        self
+    }
+
+    /// A JSON schema of the arguments, in place of the one derived from their type.
+    pub fn input_schema(mut self, schema: &Value) -> Self {
+        self.declaration.input_schema_json = schema.to_string();
+        self
+    }
+
+    /// Sets the function that runs a call, and completes the tool. The schema that the model sees is derived from the
+    /// type of the arguments; doc comments become descriptions. Arguments that do not fit the type never reach it.
+    pub fn handler<A, F, Fut, R>(mut self, run: F) -> Tool
+    where
+        A: DeserializeOwned + JsonSchema + Send + 'static,
+        F: Fn(A, CallContext) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, ToolError>> + Send + 'static,
+        R: IntoOutput + 'static,
+    {
+        if self.declaration.input_schema_json.is_empty() {
+            self.declaration.input_schema_json = schema_of::<A>();
+        }
+        Tool {
+            declaration: self.declaration,
+            handler: Arc::new(Typed { run: Arc::new(run), arguments: PhantomData }),
+        }
+    }
+}
+
+/// Self-contained, since models and validators do not all follow references.
+fn schema_of<A: JsonSchema>() -> String {
+    let settings = SchemaSettings::draft2020_12().with(|settings| {
+        settings.inline_subschemas = true;
+        settings.meta_schema = None;
+    });
+    settings.into_generator().into_root_schema_for::<A>().as_value().to_string()
+}
+
+pub(crate) type Running = Pin<Box<dyn Future<Output = Result<Output, ToolError>> + Send>>;
+
+/// The function behind a tool, whatever the type of its arguments.
+pub(crate) trait Handler: Send + Sync {
+    /// Reads the arguments and returns the call, ready to run; or what is wrong with the arguments.
+    fn prepare(&self, arguments_json: &str, context: CallContext) -> Result<Running, String>;
+}
+
+struct Typed<A, F> {
+    run: Arc<F>,
+    arguments: PhantomData<fn(A)>,
+}
+
+impl<A, F, Fut, R> Handler for Typed<A, F>
+where
+    A: DeserializeOwned + Send + 'static,
+    F: Fn(A, CallContext) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<R, ToolError>> + Send + 'static,
+    R: IntoOutput + 'static,
+{
+    fn prepare(&self, arguments_json: &str, context: CallContext) -> Result<Running, String> {
+        let json = if arguments_json.is_empty() { "{}" } else { arguments_json };
+        let arguments = serde_json::from_str(json).map_err(|error| error.to_string())?;
+        let run = Arc::clone(&self.run);
+        // The function itself runs inside the future too, so that its panic is the call's and not the host's.
+        Ok(Box::pin(async move {
+            let value = run(arguments, context).await?;
+            value.into_output().map_err(|error| {
+                ToolError::failed(format!("the result cannot be written as JSON: {error}"))
+                    .with_effect(AttemptEffect::Done)
+            })
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[derive(Deserialize, JsonSchema)]
+    struct Inner {
+        #[expect(dead_code, reason = "only the schema matters")]
+        depth: u8,
+    }
+
+    #[derive(Deserialize, JsonSchema)]
+    struct Arguments {
+        /// Where.
+        #[expect(dead_code, reason = "only the schema matters")]
+        place: String,
+        #[expect(dead_code, reason = "only the schema matters")]
+        inner: Option<Inner>,
+    }
+
+    async fn nothing<A>(_: A, _: CallContext) -> Result<(), ToolError> {
+        Ok(())
+    }
+
+    #[test]
+    fn the_schema_is_derived_and_self_contained() {
+        let tool = Tool::new("t", "d").handler(nothing::<Arguments>);
+        let schema: Value = serde_json::from_str(&tool.declaration.input_schema_json).expect("json");
+        assert_eq!(schema["properties"]["place"]["description"], "Where.");
+        assert_eq!(schema["required"], json!(["place"]));
+        assert!(!tool.declaration.input_schema_json.contains("$ref"), "{schema}");
+        assert!(tool.check().is_ok());
+    }
+
+    #[test]
+    fn a_tool_is_unsafe_unless_it_says_otherwise() {
+        assert_eq!(
+            Tool::new("t", "d").handler(nothing::<NoArguments>).declaration.effect(),
+            EffectClass::Unsafe
+        );
+        let tool = Tool::new("t", "d").read_only().handler(nothing::<NoArguments>);
+        assert_eq!(tool.declaration.effect(), EffectClass::ReadOnly);
+    }
+
+    #[test]
+    fn what_a_server_would_refuse_is_refused_here() {
+        let long = "n".repeat(65);
+        for name in ["", "with space", "ä", long.as_str()] {
+            assert!(Tool::new(name, "d").handler(nothing::<NoArguments>).check().is_err(), "{name}");
+        }
+        assert!(Tool::new("t", "d").handler(nothing::<Vec<u8>>).check().is_err(), "an array is no object");
+        assert!(Tool::new("t", "d".repeat(16 * 1024 + 1)).handler(nothing::<NoArguments>).check().is_err());
+    }
+
+    #[test]
+    fn a_schema_can_be_given() {
+        let given = json!({"type": "object", "properties": {"x": {"type": "integer"}}});
+        let tool = Tool::new("t", "d").input_schema(&given).handler(nothing::<Value>);
+        assert_eq!(tool.declaration.input_schema_json, given.to_string());
+        assert!(tool.check().is_ok());
+    }
+}

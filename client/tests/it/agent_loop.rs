@@ -1,0 +1,203 @@
+//! A scripted `AgentLoop`: each call of a stream plays the next scene.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex},
+};
+
+use agentloop_client::v1::{
+    AbortRequest, AbortResponse, GetRunRequest, GetRunResponse, HumanAnswer, HumanRequest,
+    ListPendingRequest, ListPendingResponse, ListRunsRequest, ListRunsResponse, ResumeRunRequest,
+    ResumeRunResponse, RunEvent, RunRequest, RunResponse, RunResult, RunStatus, RunStreamRequest,
+    RunStreamResponse, StepRequest, StepResponse, SubmitApprovalRequest, SubmitApprovalResponse,
+    SubmitInputRequest, SubmitInputResponse, SubscribeRequest, SubscribeResponse, abort_request,
+    agent_loop_server::AgentLoop,
+};
+use futures_util::{Stream, StreamExt as _, stream};
+use tokio::sync::Semaphore;
+use tonic::{Request, Response, Status};
+
+/// What one call of a stream plays, or how one unary call fails before it succeeds.
+pub(crate) struct Scene {
+    pub(crate) events: Vec<RunEvent>,
+    pub(crate) end: End,
+}
+
+/// How a scene ends.
+pub(crate) enum End {
+    /// With OK.
+    Ok,
+    /// With an error.
+    Error(Status),
+    /// Not at all.
+    Hang,
+    /// With these events and OK, once somebody has decided or aborted.
+    AfterDecision(Vec<RunEvent>),
+}
+
+/// A call that came in.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Called {
+    Run { run_id: String },
+    RunStream { run_id: String },
+    Subscribe { run_id: String, after_seq: u64 },
+    GetRun,
+    Abort { run_id: String },
+    SubmitApproval(Box<SubmitApprovalRequest>),
+}
+
+/// The scenes to play, and the calls so far. A call without a scene is refused as UNAVAILABLE.
+#[derive(Clone)]
+pub(crate) struct Script {
+    scenes: Arc<Mutex<VecDeque<Scene>>>,
+    calls: Arc<Mutex<Vec<Called>>>,
+    decisions: Arc<Semaphore>,
+}
+
+type Events<T> = std::pin::Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+impl Default for Script {
+    fn default() -> Self {
+        Script { scenes: Arc::default(), calls: Arc::default(), decisions: Arc::new(Semaphore::new(0)) }
+    }
+}
+
+impl Script {
+    pub(crate) fn scene(self, events: Vec<RunEvent>, end: End) -> Self {
+        self.scenes.lock().expect("no test panics with it").push_back(Scene { events, end });
+        self
+    }
+
+    pub(crate) fn calls(&self) -> Vec<Called> {
+        self.calls.lock().expect("no test panics with it").clone()
+    }
+
+    fn note(&self, call: Called) {
+        self.calls.lock().expect("no test panics with it").push(call);
+    }
+
+    fn called(&self, call: Called) -> Result<Scene, Status> {
+        self.note(call);
+        self.scenes
+            .lock()
+            .expect("no test panics with it")
+            .pop_front()
+            .ok_or_else(|| Status::unavailable("no scene"))
+    }
+
+    fn play<T: Send + 'static>(
+        &self,
+        call: Called,
+        dress: fn(RunEvent) -> T,
+    ) -> Result<Response<Events<T>>, Status> {
+        let Scene { events, end } = self.called(call)?;
+        let events = stream::iter(events).map(move |event| Ok(dress(event)));
+        let events: Events<T> = match end {
+            End::Ok => Box::pin(events),
+            End::Error(status) => Box::pin(events.chain(stream::iter([Err(status)]))),
+            End::Hang => Box::pin(events.chain(stream::pending())),
+            End::AfterDecision(later) => {
+                let decisions = Arc::clone(&self.decisions);
+                let decided = stream::once(async move { decisions.acquire().await.expect("open").forget() });
+                let later = decided.flat_map(move |()| stream::iter(later.clone()));
+                Box::pin(events.chain(later.map(move |event| Ok(dress(event)))))
+            }
+        };
+        Ok(Response::new(events))
+    }
+
+    fn answer<T>(&self, call: Called, answer: T) -> Result<Response<T>, Status> {
+        match self.called(call)?.end {
+            End::Error(status) => Err(status),
+            End::Ok | End::Hang | End::AfterDecision(_) => Ok(Response::new(answer)),
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl AgentLoop for Script {
+    type RunStreamStream = Events<RunStreamResponse>;
+    type SubscribeStream = Events<SubscribeResponse>;
+
+    async fn run(&self, request: Request<RunRequest>) -> Result<Response<RunResponse>, Status> {
+        let run_id = request.into_inner().input.and_then(|input| input.run_id).unwrap_or_default();
+        let result = RunResult { run_id: run_id.clone(), ..RunResult::default() };
+        self.answer(Called::Run { run_id }, RunResponse { result: Some(result) })
+    }
+
+    async fn run_stream(
+        &self,
+        request: Request<RunStreamRequest>,
+    ) -> Result<Response<Self::RunStreamStream>, Status> {
+        let run_id = request.into_inner().input.and_then(|input| input.run_id).unwrap_or_default();
+        self.play(Called::RunStream { run_id }, |event| RunStreamResponse { event: Some(event) })
+    }
+
+    async fn subscribe(
+        &self,
+        request: Request<SubscribeRequest>,
+    ) -> Result<Response<Self::SubscribeStream>, Status> {
+        let SubscribeRequest { run_id, after_seq, .. } = request.into_inner();
+        let call = Called::Subscribe { run_id, after_seq };
+        self.play(call, |event| SubscribeResponse { event: Some(event) })
+    }
+
+    async fn get_run(&self, _: Request<GetRunRequest>) -> Result<Response<GetRunResponse>, Status> {
+        self.answer(Called::GetRun, GetRunResponse { run: Some(agentloop_client::v1::Run::default()) })
+    }
+
+    async fn abort(&self, request: Request<AbortRequest>) -> Result<Response<AbortResponse>, Status> {
+        let Some(abort_request::Target::RunId(run_id)) = request.into_inner().target else {
+            return Err(Status::unimplemented("not scripted"));
+        };
+        self.note(Called::Abort { run_id: run_id.clone() });
+        self.decisions.add_permits(1);
+        Ok(Response::new(AbortResponse { run_id, status: RunStatus::Aborted.into() }))
+    }
+
+    async fn submit_approval(
+        &self,
+        request: Request<SubmitApprovalRequest>,
+    ) -> Result<Response<SubmitApprovalResponse>, Status> {
+        let request = request.into_inner();
+        self.note(Called::SubmitApproval(Box::new(request.clone())));
+        if request.request_id == "unknown" {
+            return Err(Status::not_found("no such question"));
+        }
+        self.decisions.add_permits(1);
+        let answer = HumanAnswer { decision: request.decision, ..HumanAnswer::default() };
+        let settled = HumanRequest {
+            request_id: request.request_id,
+            tool: "send_email".into(),
+            answer: Some(answer),
+            ..HumanRequest::default()
+        };
+        Ok(Response::new(SubmitApprovalResponse { request: Some(settled) }))
+    }
+
+    async fn submit_input(
+        &self,
+        _: Request<SubmitInputRequest>,
+    ) -> Result<Response<SubmitInputResponse>, Status> {
+        Err(Status::unimplemented("not scripted"))
+    }
+
+    async fn step(&self, _: Request<StepRequest>) -> Result<Response<StepResponse>, Status> {
+        Err(Status::unimplemented("not scripted"))
+    }
+
+    async fn list_runs(&self, _: Request<ListRunsRequest>) -> Result<Response<ListRunsResponse>, Status> {
+        Err(Status::unimplemented("not scripted"))
+    }
+
+    async fn list_pending(
+        &self,
+        _: Request<ListPendingRequest>,
+    ) -> Result<Response<ListPendingResponse>, Status> {
+        Err(Status::unimplemented("not scripted"))
+    }
+
+    async fn resume_run(&self, _: Request<ResumeRunRequest>) -> Result<Response<ResumeRunResponse>, Status> {
+        Err(Status::unimplemented("not scripted"))
+    }
+}

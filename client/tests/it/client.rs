@@ -1,0 +1,208 @@
+//! Calls are repeated, and streams resumed, without the caller noticing.
+
+use agentloop_client::{
+    Client, Error, EventStream,
+    v1::{
+        ErrorReason, ModelDelta, RunEvent, RunFinished, RunInput, RunStarted, SubmitApprovalRequest,
+        run_event::Event,
+    },
+};
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt as _};
+
+use crate::{
+    agent_loop::{Called, End, Script},
+    proxy::Proxy,
+    server::{Fake, client, soon},
+    tool_host::Hosts,
+};
+
+fn durable(seq: u64) -> RunEvent {
+    RunEvent { seq, event: Some(Event::RunStarted(RunStarted::default())), ..RunEvent::default() }
+}
+
+fn finished(seq: u64) -> RunEvent {
+    RunEvent { seq, event: Some(Event::RunFinished(RunFinished::default())), ..RunEvent::default() }
+}
+
+fn delta(delta_seq: u64) -> RunEvent {
+    let delta = ModelDelta { model_call: 1, attempt: 1, delta_seq, delta: None };
+    RunEvent { event: Some(Event::ModelDelta(delta)), ..RunEvent::default() }
+}
+
+fn too_slow() -> Status {
+    let details = ErrorDetails::with_error_info("SUBSCRIBER_TOO_SLOW", "agentloop.v1", []);
+    Status::with_error_details(Code::ResourceExhausted, "read faster", details)
+}
+
+async fn start(script: &Script) -> (Fake, Client) {
+    let fake = Fake::start(script.clone(), Hosts::default()).await;
+    let client = client(&fake.url());
+    (fake, client)
+}
+
+fn input() -> RunInput {
+    RunInput { prompt: "hello".into(), ..RunInput::default() }
+}
+
+/// All of a stream: `seq` of the durable events, `-delta_seq` of the others, and the error if there was one.
+async fn read(mut stream: EventStream) -> (Vec<i64>, Option<Error>) {
+    let mut seen = Vec::new();
+    while let Some(event) = soon(stream.next()).await {
+        match event {
+            Ok(RunEvent { event: Some(Event::ModelDelta(delta)), .. }) => {
+                seen.push(-(delta.delta_seq as i64))
+            }
+            Ok(event) => seen.push(event.seq as i64),
+            Err(error) => return (seen, Some(error)),
+        }
+    }
+    (seen, None)
+}
+
+#[tokio::test]
+async fn a_stream_goes_on_after_an_error_with_each_event_once() {
+    let script = Script::default()
+        .scene(vec![durable(1), delta(1), delta(2)], End::Error(Status::unavailable("restarting")))
+        .scene(vec![durable(1), delta(2), delta(3), durable(2)], End::Error(too_slow()))
+        .scene(vec![durable(3), finished(4)], End::Ok);
+    let (_fake, client) = start(&script).await;
+
+    let stream = client.run_stream(input()).await.expect("started");
+    let run_id = stream.run_id().to_owned();
+    let (seen, error) = read(stream).await;
+
+    assert_eq!(seen, [1, -1, -2, -3, 2, 3, 4]);
+    assert!(error.is_none(), "{error:?}");
+    let subscribed = |after_seq| Called::Subscribe { run_id: run_id.clone(), after_seq };
+    assert_eq!(script.calls(), [Called::RunStream { run_id: run_id.clone() }, subscribed(1), subscribed(2)]);
+}
+
+#[tokio::test]
+async fn a_run_that_nobody_saw_start_is_started_again_under_the_same_id() {
+    let script = Script::default()
+        .scene(vec![], End::Error(Status::unavailable("restarting")))
+        .scene(vec![durable(1), finished(2)], End::Ok);
+    let (_fake, client) = start(&script).await;
+
+    let stream = client.run_stream(input()).await.expect("started");
+    let run_id = stream.run_id().to_owned();
+    assert_eq!(read(stream).await.0, [1, 2]);
+
+    let call = Called::RunStream { run_id };
+    assert_eq!(script.calls(), [call.clone(), call]);
+}
+
+#[tokio::test]
+async fn a_stream_goes_on_after_its_connection_was_cut() {
+    let script =
+        Script::default().scene(vec![durable(1)], End::Hang).scene(vec![durable(2), finished(3)], End::Ok);
+    let fake = Fake::start(script.clone(), Hosts::default()).await;
+    let proxy = Proxy::start(fake.address).await;
+
+    let mut stream = client(&proxy.url()).run_stream(input()).await.expect("started");
+    let first = soon(stream.next()).await.expect("an event").expect("no error");
+    assert_eq!(first.seq, 1);
+    proxy.cut();
+
+    let (seen, error) = read(stream).await;
+    assert_eq!(seen, [2, 3]);
+    assert!(error.is_none(), "{error:?}");
+    assert!(matches!(script.calls()[1], Called::Subscribe { after_seq: 1, .. }));
+}
+
+#[tokio::test]
+async fn a_stream_that_ends_early_or_has_a_gap_is_taken_up_again() {
+    let script = Script::default()
+        .scene(vec![durable(1)], End::Ok)
+        .scene(vec![durable(3)], End::Hang)
+        .scene(vec![durable(2), finished(3)], End::Ok);
+    let (_fake, client) = start(&script).await;
+    let stream = client.subscribe("run-1", 0).await.expect("subscribed");
+    assert_eq!(read(stream).await.0, [1, 2, 3]);
+}
+
+#[tokio::test]
+async fn a_server_that_never_gets_on_is_given_up() {
+    let script = Script::default().scene(vec![durable(1)], End::Ok);
+    let (_fake, client) = start(&script).await;
+    let (seen, error) = read(client.subscribe("run-1", 0).await.expect("subscribed")).await;
+    assert_eq!(seen, [1]);
+    assert!(error.expect("an error").is_unreachable());
+    assert_eq!(script.calls().len(), 1 + 5, "as many retries as the backoff has");
+}
+
+#[tokio::test]
+async fn a_lasting_error_ends_a_stream_at_once() {
+    let details = ErrorDetails::with_error_info("JOURNAL_CORRUPT", "agentloop.v1", []);
+    let corrupt = Status::with_error_details(Code::DataLoss, "cannot be read", details);
+    let script = Script::default().scene(vec![durable(1)], End::Error(corrupt));
+    let (_fake, client) = start(&script).await;
+    let (seen, error) = read(client.subscribe("run-1", 0).await.expect("subscribed")).await;
+    assert_eq!(seen, [1]);
+    assert_eq!(error.expect("an error").reason(), Some(ErrorReason::JournalCorrupt));
+    assert_eq!(script.calls().len(), 1);
+}
+
+#[tokio::test]
+async fn an_error_of_the_first_call_is_returned_by_it() {
+    let script = Script::default().scene(vec![], End::Error(Status::not_found("no such run")));
+    let (_fake, client) = start(&script).await;
+    let mut stream = client.subscribe("run-1", 0).await.expect("the stream itself opens");
+    let error = soon(stream.next()).await.expect("an item").expect_err("an error");
+    assert_eq!(error.code(), Some(Code::NotFound));
+    assert!(soon(stream.next()).await.is_none(), "it is over");
+}
+
+#[tokio::test]
+async fn a_call_is_repeated_with_the_same_id() {
+    let script =
+        Script::default().scene(vec![], End::Error(Status::unavailable("restarting"))).scene(vec![], End::Ok);
+    let (_fake, client) = start(&script).await;
+    let result = soon(client.run(input())).await.expect("the second try succeeds");
+    assert!(!result.run_id.is_empty());
+    let call = Called::Run { run_id: result.run_id };
+    assert_eq!(script.calls(), [call.clone(), call]);
+}
+
+#[tokio::test]
+async fn a_call_that_is_refused_is_not_repeated() {
+    let script = Script::default().scene(vec![], End::Error(Status::not_found("no such run")));
+    let (_fake, client) = start(&script).await;
+    let error = soon(client.get_run("r")).await.expect_err("refused");
+    assert_eq!(error.code(), Some(Code::NotFound));
+    assert_eq!(script.calls(), [Called::GetRun]);
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_unreachable() {
+    let (fake, _) = start(&Script::default()).await;
+    let url = fake.url();
+    drop(fake);
+    let error = soon(client(&url).get_run("r")).await.expect_err("nobody listens");
+    assert!(matches!(error, Error::Unreachable(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_decision_moves_the_run_that_waits_for_it() {
+    let script = Script::default().scene(vec![durable(1)], End::AfterDecision(vec![durable(2), finished(3)]));
+    let (_fake, client) = start(&script).await;
+    let mut stream = client.run_stream(input()).await.expect("started");
+    assert_eq!(soon(stream.next()).await.expect("an event").expect("no error").seq, 1);
+
+    let unknown = SubmitApprovalRequest { request_id: "unknown".into(), ..SubmitApprovalRequest::default() };
+    let error = soon(client.submit_approval(unknown)).await.expect_err("no such question");
+    assert_eq!(error.code(), Some(Code::NotFound));
+    let answer = SubmitApprovalRequest { request_id: "q".into(), ..SubmitApprovalRequest::default() };
+    assert_eq!(soon(client.submit_approval(answer)).await.expect("taken").request_id, "q");
+
+    assert_eq!(read(stream).await.0, [2, 3]);
+}
+
+#[tokio::test]
+async fn an_abort_names_its_run() {
+    let script = Script::default();
+    let (_fake, client) = start(&script).await;
+    assert_eq!(soon(client.abort_run("r", "enough")).await.expect("aborted").run_id, "r");
+    assert_eq!(script.calls(), [Called::Abort { run_id: "r".into() }]);
+}

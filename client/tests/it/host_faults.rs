@@ -1,0 +1,220 @@
+//! What a host does when the connection or the server fails it.
+
+use std::{
+    sync::{Arc, Mutex, atomic::Ordering},
+    time::Duration,
+};
+
+use agentloop_client::{
+    host::{HostError, HostEvent},
+    v1::{
+        CallDisposition, CallVerdict, CapabilityVerdict, LeaseLost, ProtocolError, Welcome,
+        connect_request::Frame, connect_response::Frame as ServerFrame,
+    },
+};
+use tonic::Status;
+
+use crate::{
+    agent_loop::Script,
+    host::{Gate, Running, host},
+    proxy::Proxy,
+    server::Fake,
+    tool_host::{Hosts, call, welcome},
+};
+
+struct Bench {
+    hosts: Hosts,
+    fake: Fake,
+    gate: Gate,
+}
+
+impl Bench {
+    async fn new() -> Bench {
+        let hosts = Hosts::default();
+        let fake = Fake::start(Script::default(), hosts.clone()).await;
+        Bench { hosts, fake, gate: Gate::new() }
+    }
+
+    fn run(&self) -> Running {
+        Running::start(host(&self.fake.url(), &self.gate))
+    }
+}
+
+fn with_verdicts(dispositions: &[(&str, CallDisposition)]) -> Welcome {
+    let verdict = |&(call_id, disposition): &(&str, CallDisposition)| CallVerdict {
+        call_id: call_id.into(),
+        attempt: 1,
+        disposition: disposition.into(),
+    };
+    Welcome { calls: dispositions.iter().map(verdict).collect(), ..welcome() }
+}
+
+#[tokio::test]
+async fn a_result_that_was_not_acknowledged_is_sent_again_after_a_cut() {
+    let bench = Bench::new().await;
+    let proxy = Proxy::start(bench.fake.address).await;
+    let _running = Running::start(host(&proxy.url(), &bench.gate));
+
+    let mut first = bench.hosts.welcome().await;
+    for (call_id, text) in [("c1", "one"), ("c2", "two")] {
+        first.give(call(call_id, "echo", &format!(r#"{{"text":"{text}"}}"#))).await;
+        assert!(matches!(first.reply().await, Frame::CallResult(_)));
+    }
+    first.give(call("c3", "wait", "{}")).await;
+    proxy.cut();
+
+    let (mut second, hello) = bench.hosts.accept().await;
+    let in_hand: Vec<_> = hello
+        .calls_in_hand
+        .iter()
+        .map(|c| (c.call_id.as_str(), c.lease_token.as_str(), c.finished))
+        .collect();
+    assert_eq!(in_hand, [("c1", "lease-c1", true), ("c2", "lease-c2", true), ("c3", "lease-c3", false)]);
+    assert_eq!(hello.initial_credit, 15, "one of sixteen is running");
+
+    let verdicts = [
+        ("c1", CallDisposition::AlreadyRecorded),
+        ("c2", CallDisposition::Continue),
+        ("c3", CallDisposition::Continue),
+    ];
+    second.send(ServerFrame::Welcome(with_verdicts(&verdicts))).await;
+    match second.reply().await {
+        Frame::CallResult(result) => {
+            assert_eq!((result.call_id.as_str(), result.output.as_str()), ("c2", "two"))
+        }
+        other => panic!("{other:?}"),
+    }
+    bench.gate.leave.add_permits(1);
+    assert!(matches!(second.reply().await, Frame::CallResult(result) if result.call_id == "c3"));
+    assert_eq!(bench.gate.began.load(Ordering::SeqCst), 1, "the cut did not run it again");
+}
+
+#[tokio::test]
+async fn a_call_that_ended_without_a_connection_is_told_with_the_next() {
+    let bench = Bench::new().await;
+    let _running = bench.run();
+    let mut first = bench.hosts.welcome().await;
+    first.give(call("c1", "wait", "{}")).await;
+    first.fail(Status::unavailable("restarting")).await;
+
+    let (mut second, _) = bench.hosts.accept().await;
+    bench.gate.leave.add_permits(1);
+    second.send(ServerFrame::Welcome(with_verdicts(&[("c1", CallDisposition::Continue)]))).await;
+    assert!(matches!(second.reply().await, Frame::CallResult(result) if result.output == "waited c1"));
+}
+
+#[tokio::test]
+async fn a_call_that_is_stopped_by_the_welcome_is_forgotten() {
+    let bench = Bench::new().await;
+    let _running = bench.run();
+    let mut first = bench.hosts.welcome().await;
+    first.give(call("c1", "wait", "{}")).await;
+    first.fail(Status::unavailable("restarting")).await;
+
+    let (mut second, _) = bench.hosts.accept().await;
+    second.send(ServerFrame::Welcome(with_verdicts(&[("c1", CallDisposition::Stop)]))).await;
+    // The credit comes back when the call has ended; nothing else is said of it.
+    assert!(matches!(second.next().await, Some(Frame::Credit(credit)) if credit.total == 16));
+    second.give(call("c2", "echo", r#"{"text":"next"}"#)).await;
+    assert!(matches!(second.reply().await, Frame::CallResult(result) if result.call_id == "c2"));
+}
+
+#[tokio::test]
+async fn a_lost_lease_stops_the_call() {
+    let bench = Bench::new().await;
+    let _running = bench.run();
+    let mut connection = bench.hosts.welcome().await;
+    connection.give(call("c1", "wait", "{}")).await;
+    connection.send(ServerFrame::LeaseLost(LeaseLost { call_id: "c1".into(), attempt: 1 })).await;
+    assert!(matches!(connection.next().await, Some(Frame::Credit(credit)) if credit.total == 17));
+}
+
+#[tokio::test]
+async fn a_broken_protocol_is_told_and_the_host_connects_again() {
+    let bench = Bench::new().await;
+    let events: Arc<Mutex<Vec<HostEvent>>> = Arc::default();
+    let told = Arc::clone(&events);
+    let builder = host(&bench.fake.url(), &bench.gate);
+    let _running = Running::start(builder.on_event(move |event| told.lock().unwrap().push(event.clone())));
+
+    let first = bench.hosts.welcome().await;
+    let error = ProtocolError { message: "a gap".into(), call_id: "c1".into() };
+    first.send(ServerFrame::ProtocolError(error)).await;
+    bench.hosts.accept().await;
+
+    let events = events.lock().unwrap();
+    let expected = HostEvent::ProtocolError { message: "a gap".into(), call_id: "c1".into() };
+    assert!(events.contains(&expected), "{events:?}");
+    assert!(matches!(events[0], HostEvent::Connected { .. }));
+    assert!(matches!(events[2], HostEvent::Lost { .. }));
+}
+
+#[tokio::test]
+async fn a_host_that_is_turned_away_for_good_gives_up() {
+    for status in [Status::unauthenticated("no token"), Status::invalid_argument("bad tool")] {
+        let bench = Bench::new().await;
+        let running = bench.run();
+        bench.hosts.accept().await.0.fail(status).await;
+        assert!(matches!(running.ended().await, Err(HostError::TurnedAway(_))));
+    }
+    let bench = Bench::new().await;
+    let running = bench.run();
+    let (connection, _) = bench.hosts.accept().await;
+    let error = ProtocolError { message: "version 1 is not spoken".into(), call_id: String::new() };
+    connection.send(ServerFrame::ProtocolError(error)).await;
+    let error = running.ended().await.expect_err("turned away");
+    assert!(error.to_string().contains("version 1"), "{error}");
+}
+
+#[tokio::test]
+async fn a_host_without_a_single_tool_gives_up() {
+    let bench = Bench::new().await;
+    let running = bench.run();
+    let (connection, hello) = bench.hosts.accept().await;
+    let refuse = |n: usize| CapabilityVerdict {
+        name: format!("t{n}"),
+        accepted: false,
+        reason: "another digest".into(),
+    };
+    let capabilities = (0..hello.capabilities.len()).map(refuse).collect();
+    connection.send(ServerFrame::Welcome(Welcome { capabilities, ..welcome() })).await;
+    assert!(matches!(running.ended().await, Err(HostError::ToolsRefused(reasons)) if reasons.len() == 6));
+}
+
+#[tokio::test]
+async fn a_host_comes_back_after_the_server_was_away() {
+    let bench = Bench::new().await;
+    let _running = bench.run();
+    for _ in 0..3 {
+        let (connection, _) = bench.hosts.accept().await;
+        connection.fail(Status::unavailable("restarting")).await;
+    }
+    let mut connection = bench.hosts.welcome().await;
+    connection.give(call("c1", "echo", r#"{"text":"back"}"#)).await;
+    assert!(matches!(connection.reply().await, Frame::CallResult(result) if result.output == "back"));
+}
+
+#[tokio::test]
+async fn a_shutdown_with_nothing_in_hand_needs_no_server() {
+    let bench = Bench::new().await;
+    let running = bench.run();
+    let (connection, _) = bench.hosts.accept().await;
+    running.stop.cancel();
+    running.ended().await.expect("a clean end");
+    drop(connection);
+}
+
+#[tokio::test]
+async fn results_that_nobody_took_are_counted() {
+    let bench = Bench::new().await;
+    let builder = host(&bench.fake.url(), &bench.gate).drain_timeout(Duration::ZERO);
+    let running = Running::start(builder);
+    let mut connection = bench.hosts.welcome().await;
+    connection.give(call("c1", "echo", r#"{"text":"lost"}"#)).await;
+    assert!(matches!(connection.reply().await, Frame::CallResult(_)));
+    running.stop.cancel();
+    assert!(matches!(connection.reply().await, Frame::Draining(_)));
+    // Nothing but time has to pass from here on.
+    tokio::time::pause();
+    assert!(matches!(running.task.await.expect("no panic"), Err(HostError::Undelivered(1))));
+}

@@ -1,0 +1,9 @@
+//! The client and the tool-host runtime against a server that does as it is told.
+
+mod agent_loop;
+mod client;
+mod host;
+mod host_faults;
+mod proxy;
+mod server;
+mod tool_host;
