@@ -13,3 +13,5 @@ pub mod tool;
 pub mod context;
 
 pub mod run;
+
+pub mod host;
