@@ -59,11 +59,11 @@ CREATE INDEX runs_by_session ON runs (tenant, session_id, created_at, run_id);
 
 -- What a start has to continue. Queries repeat these conditions word for word, else the index is not used.
 CREATE INDEX runs_unfinished ON runs (tenant, run_id)
-    WHERE status NOT IN ('completed', 'failed', 'aborted', 'awaiting_human', 'paused');
+    WHERE status NOT IN ('completed', 'failed', 'aborted', 'awaiting_human', 'paused') AND wake_at IS NULL;
 
 -- What waits for a time.
 CREATE INDEX runs_due ON runs (wake_at, tenant, run_id)
-    WHERE wake_at IS NOT NULL AND status IN ('awaiting_human', 'paused');
+    WHERE wake_at IS NOT NULL;
 
 -- The journal: every durable fact about a run, dense from 1. payload is the event as JSON, version its format.
 CREATE TABLE run_events (

@@ -87,8 +87,14 @@ impl Value for Millis {
         (Duration::from_millis(millis) == length).then_some(Self(millis))
     }
 
+    /// In the largest unit that needs no other beside it.
     fn show(&self) -> String {
-        quoted(humantime::format_duration(self.duration()))
+        let units = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)];
+        let whole = units.iter().find(|(_, millis)| self.0 > 0 && self.0.is_multiple_of(*millis));
+        match whole {
+            Some((unit, millis)) => quoted(format_args!("{}{unit}", self.0 / millis)),
+            None => quoted(format_args!("{}ms", self.0)),
+        }
     }
 }
 
@@ -256,7 +262,17 @@ mod tests {
 
     #[test]
     fn what_is_shown_can_be_read() {
-        assert_eq!(read(&Millis(90_000).show()), Some(Millis(90_000)));
+        for (millis, shown) in [
+            (0, "0ms"),
+            (1, "1ms"),
+            (1_500, "1500ms"),
+            (90_000, "90s"),
+            (7_200_000, "2h"),
+            (31_536_000_000, "365d"),
+        ] {
+            assert_eq!(Millis(millis).show(), quoted(shown));
+            assert_eq!(read(&quoted(shown)), Some(Millis(millis)));
+        }
         assert_eq!(read(&7_u64.show()), Some(7_u64));
         assert_eq!(read(&true.show()), Some(true));
         assert_eq!(read(&"x".to_owned().show()), Some("x".to_owned()));

@@ -25,6 +25,8 @@ use crate::tool::{CallOwner, Seek};
 
 /// How long an event that may wait waits for one that may not.
 const LAZY_WAIT: Millis = Millis(200);
+/// How long a run that was brought up for an input, and had no use for it, stays up.
+const LINGER: Duration = Duration::from_secs(1);
 /// The longest that a timer sleeps, so that a clock that was moved is noticed.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 
@@ -61,6 +63,8 @@ pub(super) struct RunTask {
 }
 
 enum Woken {
+    /// Nothing came for a while.
+    Idle,
     Mail(Option<Mail>),
     Input(Input),
     Stop,
@@ -71,6 +75,7 @@ impl RunTask {
     pub(super) async fn run(&mut self) -> End {
         loop {
             let end = match self.next().await {
+                Woken::Idle => Ok(Some(End::Parked)),
                 Woken::Stop => self.flush().await.map(|()| Some(End::Stopped)),
                 Woken::Mail(None) => Ok(Some(End::Stopped)),
                 Woken::Mail(Some(mail)) => self.mail(mail).await,
@@ -96,6 +101,7 @@ impl RunTask {
                 None => std::future::pending().await,
             }
         };
+        let parks = self.parks();
         let due = self.write_by.into_iter().chain(self.machine.deadline()).min();
         let wait = due.map(|due| due.since(self.deps.clock.now()).duration().min(SLEEP_MAX));
         tokio::select! { biased;
@@ -108,6 +114,7 @@ impl RunTask {
             () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => {
                 Woken::Input(Input::DeadlinePassed)
             }
+            () = tokio::time::sleep(LINGER), if parks => Woken::Idle,
         }
     }
 

@@ -105,7 +105,7 @@ pub struct CreateRun {
 pub struct RunSummary {
     /// Where it stands.
     pub status: RunStatus,
-    /// When it wants to be woken, if it waits for a time.
+    /// When it wants to be woken, if it is parked until a time.
     pub wake_at: Option<Timestamp>,
     /// Why it failed, was aborted or is paused.
     pub error: Option<RunError>,
@@ -282,11 +282,11 @@ pub trait Store: Send + Sync + 'static {
         page: PageRequest,
     ) -> Result<Page<RunRow>, StoreError>;
 
-    /// Runs of every tenant that are neither over nor interrupted: what a start has to continue.
+    /// Runs of every tenant that are neither over nor parked: what a start has to continue.
     async fn unfinished(&self) -> Result<Vec<(TenantId, RunId)>, StoreError>;
 
-    /// Interrupted runs of every tenant whose wake time is at or before `now`, at most `limit`, and the earliest wake
-    /// time after that.
+    /// Parked runs of every tenant whose wake time is at or before `now`, at most `limit`, and the earliest wake time
+    /// after that.
     async fn due(
         &self,
         now: Timestamp,

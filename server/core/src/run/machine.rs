@@ -36,7 +36,7 @@ impl Step {
 }
 
 /// One run.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Machine {
     state: State,
     /// What the driver has been asked for and still owes: the last value of [`Machine::wanted`].

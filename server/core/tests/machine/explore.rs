@@ -4,7 +4,7 @@ use agentloop_core::agent::{LoopLimits, RetryPolicy, RunSpec, ToolPolicy};
 use agentloop_core::error::ModelErrorKind;
 use agentloop_core::id::CallSlot;
 use agentloop_core::message::FinishReason;
-use agentloop_core::run::event::Ran;
+use agentloop_core::run::event::{Ran, Record};
 use agentloop_core::run::human::Decision;
 use agentloop_core::run::input::{AbortCause, CallOutcome, Input};
 use agentloop_core::run::machine::Machine;
@@ -90,8 +90,9 @@ fn every_prefix_reads(script: &Script) {
     let mut machine = Machine::new(run_id());
     assert_eq!(machine.state().status(), None);
     for (at, record) in script.journal.iter().enumerate() {
-        let text = serde_json::to_string(record).unwrap();
-        assert_eq!(serde_json::from_str::<agentloop_core::run::event::Record>(&text).unwrap(), *record);
+        let text = serde_json::to_string(record).expect("plain data serialises");
+        let read: Record = serde_json::from_str(&text).expect("what was written is read");
+        assert_eq!(read, *record);
         if at % 16 == 0 {
             machine = Machine::replay(run_id(), &script.journal[..=at]);
             assert_eq!(machine.state().status(), Some(record.status));

@@ -1,6 +1,14 @@
 //! The run's state machine, driven as its driver drives it.
 
 mod abort;
+mod approvals;
 mod explore;
+mod hosts;
+mod limits;
+mod model;
 mod pairs;
+mod parallel;
+mod restart;
+mod search;
 mod support;
+mod view;

@@ -204,7 +204,7 @@ impl Stimulus {
             Self::StartThisRun => start(spec()),
             Self::StartOtherRun => match start(spec()) {
                 Input::Start(mut start) => {
-                    start.run = RunId::parse("run-2").unwrap();
+                    start.run = RunId::parse("run-2").expect("a good id");
                     Input::Start(start)
                 }
                 other => other,

@@ -57,12 +57,14 @@ fn a_key_like_no_other_gets_the_whole_list() {
 #[test]
 fn values_out_of_bounds() {
     check(
-        "[server]\nmax_message_bytes = 5_000_000\nmax_connections = 0\n[hosts]\nmax_hosts = -1",
+        "[server]\nmax_message_bytes = 5_000_000\nmax_connections = 0\n[hosts]\nmax_hosts = -1\nhost_wait = '2d'",
         &[
             "agentloop.toml:2:21: server.max_message_bytes: expected a whole number, from 65536 to 4194304; found \
              5000000",
             "agentloop.toml:3:19: server.max_connections: expected a whole number, from 1 to 1000000; found 0",
             "agentloop.toml:5:13: hosts.max_hosts: expected a whole number; found -1",
+            "agentloop.toml:6:13: hosts.host_wait: expected a length of time in quotes, in whole milliseconds: \
+             \"10ms\", \"30s\", \"5m\", from \"0ms\" to \"1d\"; found \"2d\"",
         ],
     );
 }

@@ -87,7 +87,7 @@ impl Script {
                 Ok(step)
             }
             Err(refusal) => {
-                assert_eq!(format!("{before:?}"), format!("{:?}", self.machine), "refused: {refusal}");
+                assert_eq!(before, self.machine, "a refusal changes nothing: {refusal}");
                 Err(refusal)
             }
         }

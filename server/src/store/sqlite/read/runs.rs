@@ -13,12 +13,12 @@ use crate::store::{Page, PageRequest, RunFilter, RunRow, StoreError};
 
 pub(in super::super) const UNFINISHED: &str = "
     SELECT tenant, run_id FROM runs
-    WHERE status NOT IN ('completed', 'failed', 'aborted', 'awaiting_human', 'paused')
+    WHERE status NOT IN ('completed', 'failed', 'aborted', 'awaiting_human', 'paused') AND wake_at IS NULL
     ORDER BY tenant, run_id";
 
 pub(in super::super) const DUE: &str = "
     SELECT tenant, run_id, wake_at FROM runs
-    WHERE wake_at IS NOT NULL AND status IN ('awaiting_human', 'paused')
+    WHERE wake_at IS NOT NULL
     ORDER BY wake_at LIMIT ?1";
 
 /// A run's row.

@@ -1,0 +1,36 @@
+# syntax=docker/dockerfile:1
+#
+#   docker build -t agentloop .
+#   docker run --rm -p 127.0.0.1:50051:50051 -v agentloop:/data -e OPENAI_API_KEY agentloop
+#
+# Inside, the server listens on all of the container's addresses, or nothing could reach it. There is no authentication:
+# publish the port to 127.0.0.1, as above, or to a network where everyone may run every tool.
+
+FROM rust:1.95-slim-bookworm AS build
+WORKDIR /src
+COPY . .
+# The registry and the target folder outlive the build, so only what changed is compiled; the binary is copied out,
+# since a cache is no part of the image.
+RUN --mount=type=cache,target=/usr/local/cargo/registry \
+    --mount=type=cache,target=/src/target,sharing=locked \
+    cargo build --release --locked --package agentloop-cli --bin agentloop \
+    && install -D target/release/agentloop /out/agentloop
+# The runtime image has no shell to make a folder with.
+RUN install -d /out/data
+
+# glibc, certificates and nothing else; runs as user 65532.
+FROM gcr.io/distroless/cc-debian12:nonroot
+COPY --from=build /out/agentloop /usr/local/bin/agentloop
+COPY --from=build --chown=65532:65532 /out/data /data
+ENV AGENTLOOP_SERVER_LISTEN=0.0.0.0:50051 \
+    AGENTLOOP_SERVER_ALLOW_INSECURE_REMOTE=true \
+    AGENTLOOP_STORE_PATH=/data/agentloop.db \
+    AGENTLOOP_LOG_FORMAT=json
+WORKDIR /data
+VOLUME /data
+EXPOSE 50051
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=3s --start-period=5s --retries=3 \
+    CMD ["agentloop", "health", "--server", "http://127.0.0.1:50051"]
+ENTRYPOINT ["agentloop"]
+CMD ["serve"]

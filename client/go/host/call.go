@@ -1,0 +1,187 @@
+package host
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	pb "agentloop/client/go/agentloop/v1"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+// What the contract allows.
+const (
+	maxResultBytes     = 3 << 20
+	maxChunkBytes      = 64 << 10
+	maxCheckpointBytes = 64 << 10
+	maxProgressBytes   = 4 << 10
+)
+
+// ToolError is returned by a tool that knows how it failed.
+type ToolError struct {
+	Message    string
+	Retryable  bool
+	RetryDelay time.Duration
+	Effect     pb.AttemptEffect // what is known of its effects
+}
+
+func (e *ToolError) Error() string { return e.Message }
+
+// Call is one call, as its tool sees it. It is stopped by its context.
+type Call struct {
+	CallID         string
+	Attempt        uint32
+	IdempotencyKey string
+	Checkpoint     []byte    // nil where the last try saved none
+	Deadline       time.Time // the call is given up after this
+	RunID          string
+	SessionID      string
+	TurnID         string
+	Traceparent    string
+
+	host   *Host
+	mu     sync.Mutex
+	chunks uint64
+}
+
+func newCall(h *Host, request *pb.CallRequest) *Call {
+	return &Call{
+		CallID:         request.CallId,
+		Attempt:        request.Attempt,
+		IdempotencyKey: request.IdempotencyKey,
+		Checkpoint:     request.Checkpoint,
+		Deadline:       request.Deadline.AsTime(),
+		RunID:          request.RunId,
+		SessionID:      request.SessionId,
+		TurnID:         request.TurnId,
+		Traceparent:    request.Traceparent,
+		host:           h,
+	}
+}
+
+// Progress says how far the call is, from 0 to 1.
+func (c *Call) Progress(message string, fraction float64) {
+	c.progress(&pb.Progress{Message: message, Fraction: &fraction})
+}
+
+// SaveCheckpoint has the server keep what the next try is given.
+func (c *Call) SaveCheckpoint(checkpoint []byte) error {
+	if len(checkpoint) > maxCheckpointBytes {
+		return fmt.Errorf("a checkpoint has at most %d bytes", maxCheckpointBytes)
+	}
+	c.progress(&pb.Progress{Checkpoint: append([]byte{}, checkpoint...)})
+	return nil
+}
+
+func (c *Call) progress(progress *pb.Progress) {
+	progress.CallId, progress.Attempt = c.CallID, c.Attempt
+	progress.Message = strings.ToValidUTF8(progress.Message[:min(len(progress.Message), maxProgressBytes)], "")
+	c.host.sendWhenRoom(&pb.ConnectRequest{Frame: &pb.ConnectRequest_Progress{Progress: progress}})
+}
+
+// Write shows output to whoever watches. What is said while the server is out of reach is lost.
+func (c *Call) Write(data []byte) (int, error) {
+	c.output(data, pb.OutputStream_OUTPUT_STREAM_STDOUT)
+	return len(data), nil
+}
+
+// WriteError is Write for complaints.
+func (c *Call) WriteError(data []byte) (int, error) {
+	c.output(data, pb.OutputStream_OUTPUT_STREAM_STDERR)
+	return len(data), nil
+}
+
+func (c *Call) output(data []byte, stream pb.OutputStream) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(data) > 0 {
+		size := min(len(data), maxChunkBytes)
+		c.chunks++
+		chunk := &pb.OutputChunk{
+			CallId: c.CallID, Attempt: c.Attempt, ChunkSeq: c.chunks, Stream: stream, Data: bytes.Clone(data[:size]),
+		}
+		c.host.sendWhenRoom(&pb.ConnectRequest{Frame: &pb.ConnectRequest_OutputChunk{OutputChunk: chunk}})
+		data = data[size:]
+	}
+}
+
+// callKey names a try of a call.
+type callKey struct {
+	callID  string
+	attempt uint32
+}
+
+// inHand is a call from its request until its result is acknowledged.
+type inHand struct {
+	call       *Call
+	leaseToken string
+	stop       context.CancelFunc
+	ended      chan struct{} // closed when the tool has returned
+	outcome    *outcome      // nil while the tool runs
+	cancelling bool
+}
+
+func (held *inHand) key() callKey { return callKey{held.call.CallID, held.call.Attempt} }
+
+// outcome is what a tool returned: an output, or a failure.
+type outcome struct {
+	output  string
+	failure *ToolError
+}
+
+func newOutcome(value any, err error) *outcome {
+	var failure *ToolError
+	switch {
+	case errors.As(err, &failure):
+		return &outcome{failure: failure}
+	case err != nil:
+		return &outcome{failure: &ToolError{Message: err.Error(), Effect: pb.AttemptEffect_ATTEMPT_EFFECT_MAYBE}}
+	}
+	output, err := toText(value)
+	if err == nil && len(output) > maxResultBytes {
+		err = fmt.Errorf("the result has %d bytes, the limit is %d", len(output), maxResultBytes)
+	}
+	if err != nil {
+		return &outcome{failure: &ToolError{Message: err.Error(), Effect: pb.AttemptEffect_ATTEMPT_EFFECT_DONE}}
+	}
+	return &outcome{output: output}
+}
+
+// toText is what the model reads: a string as it is, anything else as JSON.
+func toText(value any) (string, error) {
+	if text, ok := value.(string); ok {
+		return strings.ToValidUTF8(text, "\uFFFD"), nil
+	}
+	var text strings.Builder
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(value)
+	return strings.TrimSuffix(text.String(), "\n"), err
+}
+
+// frame says the outcome, under the lease that the call has now.
+func (held *inHand) frame() *pb.ConnectRequest {
+	callID, attempt := held.call.CallID, held.call.Attempt
+	failure := held.outcome.failure
+	if failure == nil {
+		return &pb.ConnectRequest{Frame: &pb.ConnectRequest_CallResult{CallResult: &pb.CallResult{
+			CallId: callID, Attempt: attempt, LeaseToken: held.leaseToken, Output: held.outcome.output,
+		}}}
+	}
+	failed := &pb.CallFailed{
+		CallId: callID, Attempt: attempt, LeaseToken: held.leaseToken,
+		Message:   strings.ToValidUTF8(failure.Message, "\uFFFD"),
+		Retryable: failure.Retryable,
+		Effect:    failure.Effect,
+	}
+	if failure.RetryDelay > 0 {
+		failed.RetryDelay = durationpb.New(failure.RetryDelay)
+	}
+	return &pb.ConnectRequest{Frame: &pb.ConnectRequest_CallFailed{CallFailed: failed}}
+}

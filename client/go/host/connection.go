@@ -1,0 +1,143 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"time"
+
+	pb "agentloop/client/go/agentloop/v1"
+)
+
+const (
+	welcomeTimeout           = 10 * time.Second
+	closeTimeout             = 2 * time.Second
+	defaultHeartbeatInterval = 5 * time.Second
+)
+
+// connection is one stream. Whatever is said goes through its outbox, which one goroutine empties: one writer.
+type connection struct {
+	host           *Host
+	outbox         *outbox
+	abandon        context.CancelFunc
+	credit         uint64
+	welcomed       bool // between the welcome and the end
+	welcomedAt     time.Time
+	reconnectAfter time.Duration
+	left           bool // for good
+}
+
+// serve connects, and returns when the stream has ended; nil if it ended well.
+func (c *connection) serve(ctx context.Context, client pb.ToolHostClient) error {
+	ctx, c.abandon = context.WithCancel(ctx)
+	defer c.abandon()
+	stream, err := client.Connect(ctx)
+	if err != nil {
+		return err
+	}
+	c.host.attach(c)
+	defer c.host.detach(c)
+	go c.write(stream)
+
+	welcome, err := c.firstFrame(stream)
+	if err != nil {
+		return err
+	}
+	c.host.onWelcome(c, welcome)
+	go c.beat(ctx, welcome.HeartbeatInterval.AsDuration())
+	return c.read(stream)
+}
+
+// lasted is how long ago the welcome was; 0 without one.
+func (c *connection) lasted() time.Duration {
+	if c.welcomedAt.IsZero() {
+		return 0
+	}
+	return time.Since(c.welcomedAt)
+}
+
+// close says nothing more, and lets the server end the stream. Called with the host's lock held.
+func (c *connection) close() {
+	c.welcomed = false
+	c.outbox.finish()
+	time.AfterFunc(closeTimeout, c.abandon)
+}
+
+func (c *connection) write(stream pb.ToolHost_ConnectClient) {
+	for {
+		frame, more := c.outbox.pop()
+		if !more {
+			_ = stream.CloseSend() // never fails
+			return
+		}
+		if stream.Send(frame) != nil {
+			return // the reader learns why
+		}
+	}
+}
+
+func (c *connection) firstFrame(stream pb.ToolHost_ConnectClient) (*pb.Welcome, error) {
+	impatience := time.AfterFunc(welcomeTimeout, c.abandon)
+	defer impatience.Stop()
+	frame, err := stream.Recv()
+	switch {
+	case errors.Is(err, io.EOF):
+		return nil, errors.New("the stream ended before the welcome")
+	case err != nil:
+		return nil, err
+	case frame.GetProtocolError() != nil:
+		return nil, errors.New(frame.GetProtocolError().Message)
+	case frame.GetWelcome() == nil:
+		return nil, errors.New("the first frame was no welcome")
+	}
+	return frame.GetWelcome(), nil
+}
+
+func (c *connection) read(stream pb.ToolHost_ConnectClient) error {
+	for {
+		frame, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		c.onFrame(frame)
+	}
+}
+
+func (c *connection) beat(ctx context.Context, interval time.Duration) {
+	if interval <= 0 {
+		interval = defaultHeartbeatInterval
+	}
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			c.host.heartbeat()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (c *connection) onFrame(frame *pb.ConnectResponse) {
+	switch frame := frame.Frame.(type) {
+	case *pb.ConnectResponse_CallRequest:
+		c.host.onCallRequest(frame.CallRequest)
+	case *pb.ConnectResponse_Cancel:
+		c.host.onCancel(frame.Cancel)
+	case *pb.ConnectResponse_ResultAck:
+		c.host.onForget(frame.ResultAck)
+	case *pb.ConnectResponse_LeaseLost:
+		c.host.onForget(frame.LeaseLost)
+	case *pb.ConnectResponse_Ping:
+		c.host.onPing(frame.Ping)
+	case *pb.ConnectResponse_GoAway:
+		c.host.onGoAway(c, frame.GoAway)
+	case *pb.ConnectResponse_ProtocolError:
+		slog.Error("the server says", "message", frame.ProtocolError.Message)
+	}
+}

@@ -1,0 +1,64 @@
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from typing import ClassVar as _ClassVar
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class ErrorReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ERROR_REASON_UNSPECIFIED: _ClassVar[ErrorReason]
+    ERROR_REASON_INVALID_FIELD: _ClassVar[ErrorReason]
+    ERROR_REASON_ID_REUSED: _ClassVar[ErrorReason]
+    ERROR_REASON_RUN_NOT_FOUND: _ClassVar[ErrorReason]
+    ERROR_REASON_SESSION_NOT_FOUND: _ClassVar[ErrorReason]
+    ERROR_REASON_REQUEST_NOT_FOUND: _ClassVar[ErrorReason]
+    ERROR_REASON_TOOL_NOT_FOUND: _ClassVar[ErrorReason]
+    ERROR_REASON_CALL_NOT_FOUND: _ClassVar[ErrorReason]
+    ERROR_REASON_AGENT_NOT_FOUND: _ClassVar[ErrorReason]
+    ERROR_REASON_MODEL_NOT_CONFIGURED: _ClassVar[ErrorReason]
+    ERROR_REASON_SESSION_BUSY: _ClassVar[ErrorReason]
+    ERROR_REASON_ALREADY_RESOLVED: _ClassVar[ErrorReason]
+    ERROR_REASON_DIGEST_MISMATCH: _ClassVar[ErrorReason]
+    ERROR_REASON_WRONG_STATE: _ClassVar[ErrorReason]
+    ERROR_REASON_SEQ_AHEAD: _ClassVar[ErrorReason]
+    ERROR_REASON_TOO_MANY_RUNS: _ClassVar[ErrorReason]
+    ERROR_REASON_SUBSCRIBER_TOO_SLOW: _ClassVar[ErrorReason]
+    ERROR_REASON_MESSAGE_TOO_LARGE: _ClassVar[ErrorReason]
+    ERROR_REASON_STORE_UNAVAILABLE: _ClassVar[ErrorReason]
+    ERROR_REASON_SHUTTING_DOWN: _ClassVar[ErrorReason]
+    ERROR_REASON_NOT_IMPLEMENTED: _ClassVar[ErrorReason]
+    ERROR_REASON_OWNERSHIP_LOST: _ClassVar[ErrorReason]
+    ERROR_REASON_JOURNAL_CORRUPT: _ClassVar[ErrorReason]
+    ERROR_REASON_INTERNAL: _ClassVar[ErrorReason]
+    ERROR_REASON_UNAUTHENTICATED: _ClassVar[ErrorReason]
+    ERROR_REASON_PERMISSION_DENIED: _ClassVar[ErrorReason]
+    ERROR_REASON_QUEUE_FULL: _ClassVar[ErrorReason]
+    ERROR_REASON_PROTOCOL_VIOLATION: _ClassVar[ErrorReason]
+ERROR_REASON_UNSPECIFIED: ErrorReason
+ERROR_REASON_INVALID_FIELD: ErrorReason
+ERROR_REASON_ID_REUSED: ErrorReason
+ERROR_REASON_RUN_NOT_FOUND: ErrorReason
+ERROR_REASON_SESSION_NOT_FOUND: ErrorReason
+ERROR_REASON_REQUEST_NOT_FOUND: ErrorReason
+ERROR_REASON_TOOL_NOT_FOUND: ErrorReason
+ERROR_REASON_CALL_NOT_FOUND: ErrorReason
+ERROR_REASON_AGENT_NOT_FOUND: ErrorReason
+ERROR_REASON_MODEL_NOT_CONFIGURED: ErrorReason
+ERROR_REASON_SESSION_BUSY: ErrorReason
+ERROR_REASON_ALREADY_RESOLVED: ErrorReason
+ERROR_REASON_DIGEST_MISMATCH: ErrorReason
+ERROR_REASON_WRONG_STATE: ErrorReason
+ERROR_REASON_SEQ_AHEAD: ErrorReason
+ERROR_REASON_TOO_MANY_RUNS: ErrorReason
+ERROR_REASON_SUBSCRIBER_TOO_SLOW: ErrorReason
+ERROR_REASON_MESSAGE_TOO_LARGE: ErrorReason
+ERROR_REASON_STORE_UNAVAILABLE: ErrorReason
+ERROR_REASON_SHUTTING_DOWN: ErrorReason
+ERROR_REASON_NOT_IMPLEMENTED: ErrorReason
+ERROR_REASON_OWNERSHIP_LOST: ErrorReason
+ERROR_REASON_JOURNAL_CORRUPT: ErrorReason
+ERROR_REASON_INTERNAL: ErrorReason
+ERROR_REASON_UNAUTHENTICATED: ErrorReason
+ERROR_REASON_PERMISSION_DENIED: ErrorReason
+ERROR_REASON_QUEUE_FULL: ErrorReason
+ERROR_REASON_PROTOCOL_VIOLATION: ErrorReason

@@ -1,0 +1,477 @@
+import datetime
+
+from agentloop.v1 import events_pb2 as _events_pb2
+from agentloop.v1 import types_pb2 as _types_pb2
+from google.protobuf import duration_pb2 as _duration_pb2
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class RejectReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    REJECT_REASON_UNSPECIFIED: _ClassVar[RejectReason]
+    REJECT_REASON_BUSY: _ClassVar[RejectReason]
+    REJECT_REASON_DRAINING: _ClassVar[RejectReason]
+    REJECT_REASON_UNKNOWN_TOOL: _ClassVar[RejectReason]
+    REJECT_REASON_BAD_ARGUMENTS: _ClassVar[RejectReason]
+    REJECT_REASON_TOO_LARGE: _ClassVar[RejectReason]
+
+class CancelOutcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CANCEL_OUTCOME_UNSPECIFIED: _ClassVar[CancelOutcome]
+    CANCEL_OUTCOME_STOPPED: _ClassVar[CancelOutcome]
+    CANCEL_OUTCOME_FINISHED: _ClassVar[CancelOutcome]
+    CANCEL_OUTCOME_CANNOT: _ClassVar[CancelOutcome]
+    CANCEL_OUTCOME_UNKNOWN: _ClassVar[CancelOutcome]
+
+class CallDisposition(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CALL_DISPOSITION_UNSPECIFIED: _ClassVar[CallDisposition]
+    CALL_DISPOSITION_CONTINUE: _ClassVar[CallDisposition]
+    CALL_DISPOSITION_STOP: _ClassVar[CallDisposition]
+    CALL_DISPOSITION_ALREADY_RECORDED: _ClassVar[CallDisposition]
+
+class ResultVerdict(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    RESULT_VERDICT_UNSPECIFIED: _ClassVar[ResultVerdict]
+    RESULT_VERDICT_RECORDED: _ClassVar[ResultVerdict]
+    RESULT_VERDICT_DUPLICATE: _ClassVar[ResultVerdict]
+    RESULT_VERDICT_STALE: _ClassVar[ResultVerdict]
+REJECT_REASON_UNSPECIFIED: RejectReason
+REJECT_REASON_BUSY: RejectReason
+REJECT_REASON_DRAINING: RejectReason
+REJECT_REASON_UNKNOWN_TOOL: RejectReason
+REJECT_REASON_BAD_ARGUMENTS: RejectReason
+REJECT_REASON_TOO_LARGE: RejectReason
+CANCEL_OUTCOME_UNSPECIFIED: CancelOutcome
+CANCEL_OUTCOME_STOPPED: CancelOutcome
+CANCEL_OUTCOME_FINISHED: CancelOutcome
+CANCEL_OUTCOME_CANNOT: CancelOutcome
+CANCEL_OUTCOME_UNKNOWN: CancelOutcome
+CALL_DISPOSITION_UNSPECIFIED: CallDisposition
+CALL_DISPOSITION_CONTINUE: CallDisposition
+CALL_DISPOSITION_STOP: CallDisposition
+CALL_DISPOSITION_ALREADY_RECORDED: CallDisposition
+RESULT_VERDICT_UNSPECIFIED: ResultVerdict
+RESULT_VERDICT_RECORDED: ResultVerdict
+RESULT_VERDICT_DUPLICATE: ResultVerdict
+RESULT_VERDICT_STALE: ResultVerdict
+
+class ConnectRequest(_message.Message):
+    __slots__ = ("hello", "update_tools", "credit", "call_accepted", "call_rejected", "heartbeat", "progress", "output_chunk", "call_result", "call_failed", "need_input", "cancel_ack", "draining", "goodbye", "pong")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    UPDATE_TOOLS_FIELD_NUMBER: _ClassVar[int]
+    CREDIT_FIELD_NUMBER: _ClassVar[int]
+    CALL_ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    CALL_REJECTED_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_CHUNK_FIELD_NUMBER: _ClassVar[int]
+    CALL_RESULT_FIELD_NUMBER: _ClassVar[int]
+    CALL_FAILED_FIELD_NUMBER: _ClassVar[int]
+    NEED_INPUT_FIELD_NUMBER: _ClassVar[int]
+    CANCEL_ACK_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    GOODBYE_FIELD_NUMBER: _ClassVar[int]
+    PONG_FIELD_NUMBER: _ClassVar[int]
+    hello: Hello
+    update_tools: UpdateTools
+    credit: Credit
+    call_accepted: CallAccepted
+    call_rejected: CallRejected
+    heartbeat: Heartbeat
+    progress: Progress
+    output_chunk: OutputChunk
+    call_result: CallResult
+    call_failed: CallFailed
+    need_input: NeedInput
+    cancel_ack: CancelAck
+    draining: Draining
+    goodbye: Goodbye
+    pong: Pong
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., update_tools: _Optional[_Union[UpdateTools, _Mapping]] = ..., credit: _Optional[_Union[Credit, _Mapping]] = ..., call_accepted: _Optional[_Union[CallAccepted, _Mapping]] = ..., call_rejected: _Optional[_Union[CallRejected, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., output_chunk: _Optional[_Union[OutputChunk, _Mapping]] = ..., call_result: _Optional[_Union[CallResult, _Mapping]] = ..., call_failed: _Optional[_Union[CallFailed, _Mapping]] = ..., need_input: _Optional[_Union[NeedInput, _Mapping]] = ..., cancel_ack: _Optional[_Union[CancelAck, _Mapping]] = ..., draining: _Optional[_Union[Draining, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ...) -> None: ...
+
+class ConnectResponse(_message.Message):
+    __slots__ = ("welcome", "tools_updated", "call_request", "cancel", "result_ack", "lease_lost", "input_response", "ping", "go_away", "protocol_error")
+    WELCOME_FIELD_NUMBER: _ClassVar[int]
+    TOOLS_UPDATED_FIELD_NUMBER: _ClassVar[int]
+    CALL_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    CANCEL_FIELD_NUMBER: _ClassVar[int]
+    RESULT_ACK_FIELD_NUMBER: _ClassVar[int]
+    LEASE_LOST_FIELD_NUMBER: _ClassVar[int]
+    INPUT_RESPONSE_FIELD_NUMBER: _ClassVar[int]
+    PING_FIELD_NUMBER: _ClassVar[int]
+    GO_AWAY_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_ERROR_FIELD_NUMBER: _ClassVar[int]
+    welcome: Welcome
+    tools_updated: ToolsUpdated
+    call_request: CallRequest
+    cancel: Cancel
+    result_ack: ResultAck
+    lease_lost: LeaseLost
+    input_response: InputResponse
+    ping: Ping
+    go_away: GoAway
+    protocol_error: ProtocolError
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., tools_updated: _Optional[_Union[ToolsUpdated, _Mapping]] = ..., call_request: _Optional[_Union[CallRequest, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., result_ack: _Optional[_Union[ResultAck, _Mapping]] = ..., lease_lost: _Optional[_Union[LeaseLost, _Mapping]] = ..., input_response: _Optional[_Union[InputResponse, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., go_away: _Optional[_Union[GoAway, _Mapping]] = ..., protocol_error: _Optional[_Union[ProtocolError, _Mapping]] = ...) -> None: ...
+
+class Hello(_message.Message):
+    __slots__ = ("protocol_version", "host_id", "sdk", "capabilities", "max_frame_bytes", "calls_in_hand", "initial_credit", "labels")
+    class LabelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    HOST_ID_FIELD_NUMBER: _ClassVar[int]
+    SDK_FIELD_NUMBER: _ClassVar[int]
+    CAPABILITIES_FIELD_NUMBER: _ClassVar[int]
+    MAX_FRAME_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CALLS_IN_HAND_FIELD_NUMBER: _ClassVar[int]
+    INITIAL_CREDIT_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    protocol_version: int
+    host_id: str
+    sdk: str
+    capabilities: _containers.RepeatedCompositeFieldContainer[Capability]
+    max_frame_bytes: int
+    calls_in_hand: _containers.RepeatedCompositeFieldContainer[CallInHand]
+    initial_credit: int
+    labels: _containers.ScalarMap[str, str]
+    def __init__(self, protocol_version: _Optional[int] = ..., host_id: _Optional[str] = ..., sdk: _Optional[str] = ..., capabilities: _Optional[_Iterable[_Union[Capability, _Mapping]]] = ..., max_frame_bytes: _Optional[int] = ..., calls_in_hand: _Optional[_Iterable[_Union[CallInHand, _Mapping]]] = ..., initial_credit: _Optional[int] = ..., labels: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class Capability(_message.Message):
+    __slots__ = ("tool",)
+    TOOL_FIELD_NUMBER: _ClassVar[int]
+    tool: _types_pb2.ToolDeclaration
+    def __init__(self, tool: _Optional[_Union[_types_pb2.ToolDeclaration, _Mapping]] = ...) -> None: ...
+
+class CallInHand(_message.Message):
+    __slots__ = ("call_id", "attempt", "lease_token", "finished")
+    CALL_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    LEASE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
+    call_id: str
+    attempt: int
+    lease_token: str
+    finished: bool
+    def __init__(self, call_id: _Optional[str] = ..., attempt: _Optional[int] = ..., lease_token: _Optional[str] = ..., finished: _Optional[bool] = ...) -> None: ...
+
+class UpdateTools(_message.Message):
+    __slots__ = ("capabilities",)
+    CAPABILITIES_FIELD_NUMBER: _ClassVar[int]
+    capabilities: _containers.RepeatedCompositeFieldContainer[Capability]
+    def __init__(self, capabilities: _Optional[_Iterable[_Union[Capability, _Mapping]]] = ...) -> None: ...
+
+class Credit(_message.Message):
+    __slots__ = ("total",)
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    total: int
+    def __init__(self, total: _Optional[int] = ...) -> None: ...
+
+class CallAccepted(_message.Message):
+    __slots__ = ("call_id", "attempt")
+    CALL_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    call_id: str
+    attempt: int
+    def __init__(self, call_id: _Optional[str] = ..., attempt: _Optional[int] = ...) -> None: ...
+
+class CallRejected(_message.Message):
+    __slots__ = ("call_id", "attempt", "reason", "message")
+    CALL_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    call_id: str
+    attempt: int
+    reason: RejectReason
+    message: str
+    def __init__(self, call_id: _Optional[str] = ..., attempt: _Optional[int] = ..., reason: _Optional[_Union[RejectReason, str]] = ..., message: _Optional[str] = ...) -> None: ...
+
+class Heartbeat(_message.Message):
+    __slots__ = ("calls",)
+    CALLS_FIELD_NUMBER: _ClassVar[int]
+    calls: _containers.RepeatedCompositeFieldContainer[CallRef]
+    def __init__(self, calls: _Optional[_Iterable[_Union[CallRef, _Mapping]]] = ...) -> None: ...
+
+class CallRef(_message.Message):
+    __slots__ = ("call_id", "attempt")
+    CALL_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    call_id: str
+    attempt: int
+    def __init__(self, call_id: _Optional[str] = ..., attempt: _Optional[int] = ...) -> None: ...
+
+class Progress(_message.Message):
+    __slots__ = ("call_id", "attempt", "message", "fraction", "checkpoint")
+    CALL_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    FRACTION_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    call_id: str
+    attempt: int
+    message: str
+    fraction: float
+    checkpoint: bytes
+    def __init__(self, call_id: _Optional[str] = ..., attempt: _Optional[int] = ..., message: _Optional[str] = ..., fraction: _Optional[float] = ..., checkpoint: _Optional[bytes] = ...) -> None: ...
+
+class OutputChunk(_message.Message):
+    __slots__ = ("call_id", "attempt", "chunk_seq", "stream", "data")
+    CALL_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_SEQ_FIELD_NUMBER: _ClassVar[int]
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    call_id: str
+    attempt: int
+    chunk_seq: int
+    stream: _events_pb2.OutputStream
+    data: bytes
+    def __init__(self, call_id: _Optional[str] = ..., attempt: _Optional[int] = ..., chunk_seq: _Optional[int] = ..., stream: _Optional[_Union[_events_pb2.OutputStream, str]] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class CallResult(_message.Message):
+    __slots__ = ("call_id", "attempt", "lease_token", "output", "images")
+    CALL_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    LEASE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    IMAGES_FIELD_NUMBER: _ClassVar[int]
+    call_id: str
+    attempt: int
+    lease_token: str
+    output: str
+    images: _containers.RepeatedCompositeFieldContainer[_types_pb2.Image]
+    def __init__(self, call_id: _Optional[str] = ..., attempt: _Optional[int] = ..., lease_token: _Optional[str] = ..., output: _Optional[str] = ..., images: _Optional[_Iterable[_Union[_types_pb2.Image, _Mapping]]] = ...) -> None: ...
+
+class CallFailed(_message.Message):
+    __slots__ = ("call_id", "attempt", "lease_token", "message", "retryable", "retry_delay", "effect")
+    CALL_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    LEASE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    RETRYABLE_FIELD_NUMBER: _ClassVar[int]
+    RETRY_DELAY_FIELD_NUMBER: _ClassVar[int]
+    EFFECT_FIELD_NUMBER: _ClassVar[int]
+    call_id: str
+    attempt: int
+    lease_token: str
+    message: str
+    retryable: bool
+    retry_delay: _duration_pb2.Duration
+    effect: _events_pb2.AttemptEffect
+    def __init__(self, call_id: _Optional[str] = ..., attempt: _Optional[int] = ..., lease_token: _Optional[str] = ..., message: _Optional[str] = ..., retryable: _Optional[bool] = ..., retry_delay: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., effect: _Optional[_Union[_events_pb2.AttemptEffect, str]] = ...) -> None: ...
+
+class NeedInput(_message.Message):
+    __slots__ = ("call_id", "attempt", "input_id", "question", "options", "multiple")
+    CALL_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    INPUT_ID_FIELD_NUMBER: _ClassVar[int]
+    QUESTION_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    MULTIPLE_FIELD_NUMBER: _ClassVar[int]
+    call_id: str
+    attempt: int
+    input_id: str
+    question: str
+    options: _containers.RepeatedCompositeFieldContainer[_types_pb2.SelectOption]
+    multiple: bool
+    def __init__(self, call_id: _Optional[str] = ..., attempt: _Optional[int] = ..., input_id: _Optional[str] = ..., question: _Optional[str] = ..., options: _Optional[_Iterable[_Union[_types_pb2.SelectOption, _Mapping]]] = ..., multiple: _Optional[bool] = ...) -> None: ...
+
+class CancelAck(_message.Message):
+    __slots__ = ("call_id", "attempt", "outcome")
+    CALL_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    call_id: str
+    attempt: int
+    outcome: CancelOutcome
+    def __init__(self, call_id: _Optional[str] = ..., attempt: _Optional[int] = ..., outcome: _Optional[_Union[CancelOutcome, str]] = ...) -> None: ...
+
+class Draining(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class Goodbye(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class Pong(_message.Message):
+    __slots__ = ("nonce",)
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    nonce: int
+    def __init__(self, nonce: _Optional[int] = ...) -> None: ...
+
+class Welcome(_message.Message):
+    __slots__ = ("protocol_version", "connection_id", "capabilities", "heartbeat_interval", "lease_timeout", "grace_period", "max_frame_bytes", "calls")
+    PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    CONNECTION_ID_FIELD_NUMBER: _ClassVar[int]
+    CAPABILITIES_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_INTERVAL_FIELD_NUMBER: _ClassVar[int]
+    LEASE_TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    GRACE_PERIOD_FIELD_NUMBER: _ClassVar[int]
+    MAX_FRAME_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CALLS_FIELD_NUMBER: _ClassVar[int]
+    protocol_version: int
+    connection_id: str
+    capabilities: _containers.RepeatedCompositeFieldContainer[CapabilityVerdict]
+    heartbeat_interval: _duration_pb2.Duration
+    lease_timeout: _duration_pb2.Duration
+    grace_period: _duration_pb2.Duration
+    max_frame_bytes: int
+    calls: _containers.RepeatedCompositeFieldContainer[CallVerdict]
+    def __init__(self, protocol_version: _Optional[int] = ..., connection_id: _Optional[str] = ..., capabilities: _Optional[_Iterable[_Union[CapabilityVerdict, _Mapping]]] = ..., heartbeat_interval: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., lease_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., grace_period: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_frame_bytes: _Optional[int] = ..., calls: _Optional[_Iterable[_Union[CallVerdict, _Mapping]]] = ...) -> None: ...
+
+class CapabilityVerdict(_message.Message):
+    __slots__ = ("name", "accepted", "reason")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    accepted: bool
+    reason: str
+    def __init__(self, name: _Optional[str] = ..., accepted: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class CallVerdict(_message.Message):
+    __slots__ = ("call_id", "attempt", "disposition")
+    CALL_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    DISPOSITION_FIELD_NUMBER: _ClassVar[int]
+    call_id: str
+    attempt: int
+    disposition: CallDisposition
+    def __init__(self, call_id: _Optional[str] = ..., attempt: _Optional[int] = ..., disposition: _Optional[_Union[CallDisposition, str]] = ...) -> None: ...
+
+class ToolsUpdated(_message.Message):
+    __slots__ = ("capabilities",)
+    CAPABILITIES_FIELD_NUMBER: _ClassVar[int]
+    capabilities: _containers.RepeatedCompositeFieldContainer[CapabilityVerdict]
+    def __init__(self, capabilities: _Optional[_Iterable[_Union[CapabilityVerdict, _Mapping]]] = ...) -> None: ...
+
+class CallRequest(_message.Message):
+    __slots__ = ("call_id", "attempt", "lease_token", "idempotency_key", "tool", "arguments_json", "deadline", "checkpoint", "run_id", "session_id", "turn_id", "traceparent")
+    CALL_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    LEASE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _ClassVar[int]
+    TOOL_FIELD_NUMBER: _ClassVar[int]
+    ARGUMENTS_JSON_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    TURN_ID_FIELD_NUMBER: _ClassVar[int]
+    TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
+    call_id: str
+    attempt: int
+    lease_token: str
+    idempotency_key: str
+    tool: str
+    arguments_json: str
+    deadline: _timestamp_pb2.Timestamp
+    checkpoint: bytes
+    run_id: str
+    session_id: str
+    turn_id: str
+    traceparent: str
+    def __init__(self, call_id: _Optional[str] = ..., attempt: _Optional[int] = ..., lease_token: _Optional[str] = ..., idempotency_key: _Optional[str] = ..., tool: _Optional[str] = ..., arguments_json: _Optional[str] = ..., deadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., checkpoint: _Optional[bytes] = ..., run_id: _Optional[str] = ..., session_id: _Optional[str] = ..., turn_id: _Optional[str] = ..., traceparent: _Optional[str] = ...) -> None: ...
+
+class Cancel(_message.Message):
+    __slots__ = ("call_id", "attempt", "reason", "grace_period")
+    CALL_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    GRACE_PERIOD_FIELD_NUMBER: _ClassVar[int]
+    call_id: str
+    attempt: int
+    reason: str
+    grace_period: _duration_pb2.Duration
+    def __init__(self, call_id: _Optional[str] = ..., attempt: _Optional[int] = ..., reason: _Optional[str] = ..., grace_period: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class ResultAck(_message.Message):
+    __slots__ = ("call_id", "attempt", "verdict")
+    CALL_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
+    call_id: str
+    attempt: int
+    verdict: ResultVerdict
+    def __init__(self, call_id: _Optional[str] = ..., attempt: _Optional[int] = ..., verdict: _Optional[_Union[ResultVerdict, str]] = ...) -> None: ...
+
+class LeaseLost(_message.Message):
+    __slots__ = ("call_id", "attempt")
+    CALL_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    call_id: str
+    attempt: int
+    def __init__(self, call_id: _Optional[str] = ..., attempt: _Optional[int] = ...) -> None: ...
+
+class InputResponse(_message.Message):
+    __slots__ = ("call_id", "input_id", "text", "selection", "refused")
+    CALL_ID_FIELD_NUMBER: _ClassVar[int]
+    INPUT_ID_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    SELECTION_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    call_id: str
+    input_id: str
+    text: str
+    selection: InputSelection
+    refused: str
+    def __init__(self, call_id: _Optional[str] = ..., input_id: _Optional[str] = ..., text: _Optional[str] = ..., selection: _Optional[_Union[InputSelection, _Mapping]] = ..., refused: _Optional[str] = ...) -> None: ...
+
+class InputSelection(_message.Message):
+    __slots__ = ("option_ids",)
+    OPTION_IDS_FIELD_NUMBER: _ClassVar[int]
+    option_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, option_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Ping(_message.Message):
+    __slots__ = ("nonce",)
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    nonce: int
+    def __init__(self, nonce: _Optional[int] = ...) -> None: ...
+
+class GoAway(_message.Message):
+    __slots__ = ("reconnect_after", "reason")
+    RECONNECT_AFTER_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reconnect_after: _duration_pb2.Duration
+    reason: str
+    def __init__(self, reconnect_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class ProtocolError(_message.Message):
+    __slots__ = ("message", "call_id")
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    CALL_ID_FIELD_NUMBER: _ClassVar[int]
+    message: str
+    call_id: str
+    def __init__(self, message: _Optional[str] = ..., call_id: _Optional[str] = ...) -> None: ...
+
+class CompleteCallRequest(_message.Message):
+    __slots__ = ("result", "failed")
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    result: CallResult
+    failed: CallFailed
+    def __init__(self, result: _Optional[_Union[CallResult, _Mapping]] = ..., failed: _Optional[_Union[CallFailed, _Mapping]] = ...) -> None: ...
+
+class CompleteCallResponse(_message.Message):
+    __slots__ = ("verdict",)
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
+    verdict: ResultVerdict
+    def __init__(self, verdict: _Optional[_Union[ResultVerdict, str]] = ...) -> None: ...

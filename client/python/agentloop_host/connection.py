@@ -1,0 +1,138 @@
+"""One stream to the server."""
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+import grpc
+
+from agentloop.v1 import tool_host_pb2 as pb
+from agentloop.v1.tool_host_pb2_grpc import ToolHostStub
+
+if TYPE_CHECKING:
+    from .host import Host
+
+log = logging.getLogger(__package__)
+
+# In seconds.
+WELCOME_TIMEOUT = 10.0
+CLOSE_TIMEOUT = 2.0
+DEFAULT_HEARTBEAT_INTERVAL = 5.0
+
+MAX_QUEUED_FRAMES = 64  # with more, a tool's output waits; what the protocol must say never does
+
+# gRPC itself sets TCP_NODELAY. With a pool of its own, a host starts each connection afresh.
+CHANNEL_OPTIONS = [
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+]
+
+
+class Connection:
+    """One stream. Whatever is said goes through `frames`, which gRPC alone reads: one writer."""
+
+    def __init__(self, host: "Host"):
+        self.host = host
+        self.frames: asyncio.Queue[pb.ConnectRequest | None] = asyncio.Queue()
+        self.room = asyncio.Event()
+        self.credit = 0
+        self.welcomed = False
+        self.reconnect_after = 0.0
+        self._stream: grpc.aio.StreamStreamCall | None = None
+        self._welcomed_at: float | None = None
+        self._patience = asyncio.timeout(None)
+
+    async def serve(self) -> None:
+        """Connects, and returns when the stream has ended well. Errors: AioRpcError, ConnectionError."""
+        hello = self.host.hello()
+        self.credit = hello.initial_credit
+        self.frames.put_nowait(pb.ConnectRequest(hello=hello))
+        self.host.connection = self
+        try:
+            async with self._channel() as channel:
+                self._stream = ToolHostStub(channel).Connect(self._outgoing())
+                await self._converse(await self._first_frame())
+        finally:
+            self.host.connection = None
+            self.welcomed = False
+            self.room.set()
+
+    async def _converse(self, welcome: pb.Welcome) -> None:
+        self.welcomed, self._welcomed_at = True, asyncio.get_running_loop().time()
+        self.host.on_welcome(welcome)
+        self.host.send(credit=pb.Credit(total=self.credit))
+        beating = asyncio.create_task(self._beat(seconds(welcome.heartbeat_interval) or DEFAULT_HEARTBEAT_INTERVAL))
+        try:
+            async with self._patience:
+                while (frame := await self._stream.read()) is not grpc.aio.EOF:
+                    self._on_frame(frame)
+        except TimeoutError:
+            pass  # closed, and the server did not end the stream
+        finally:
+            beating.cancel()
+
+    def lasted(self) -> float:
+        """Seconds since the welcome; 0 without one."""
+        return asyncio.get_running_loop().time() - self._welcomed_at if self._welcomed_at else 0.0
+
+    def close(self) -> None:
+        """Says nothing more, and lets the server end the stream."""
+        self.welcomed = False
+        self.frames.put_nowait(None)
+        self._patience.reschedule(asyncio.get_running_loop().time() + CLOSE_TIMEOUT)
+
+    def _channel(self) -> grpc.aio.Channel:
+        if self.host.credentials:
+            return grpc.aio.secure_channel(self.host.server, self.host.credentials, options=CHANNEL_OPTIONS)
+        return grpc.aio.insecure_channel(self.host.server, options=CHANNEL_OPTIONS)
+
+    async def _outgoing(self):
+        while (frame := await self.frames.get()) is not None:
+            yield frame
+            self.room.set()
+
+    async def _first_frame(self) -> pb.Welcome:
+        try:
+            frame = await asyncio.wait_for(self._stream.read(), WELCOME_TIMEOUT)
+        except TimeoutError:
+            raise ConnectionError("no welcome in time") from None
+        if frame is grpc.aio.EOF:
+            raise ConnectionError("the stream ended before the welcome")
+        if not frame.HasField("welcome"):
+            raise ConnectionError(frame.protocol_error.message or "the first frame was no welcome")
+        return frame.welcome
+
+    async def _beat(self, interval: float) -> None:
+        while True:
+            await asyncio.sleep(interval)
+            self.host.send(heartbeat=self.host.heartbeat())
+
+    def _on_frame(self, frame: pb.ConnectResponse) -> None:
+        match frame.WhichOneof("frame"):
+            case "call_request":
+                self.host.on_call_request(frame.call_request)
+            case "cancel":
+                self.host.on_cancel(frame.cancel)
+            case "result_ack":
+                self.host.forget(frame.result_ack)
+            case "lease_lost":
+                self.host.forget(frame.lease_lost)
+            case "ping":
+                self.host.send(pong=pb.Pong(nonce=frame.ping.nonce))
+            case "go_away":
+                self.reconnect_after = seconds(frame.go_away.reconnect_after)
+                self.close()
+            case "protocol_error":
+                log.error("the server says: %s", frame.protocol_error.message)
+
+
+def seconds(duration) -> float:
+    return duration.ToTimedelta().total_seconds()
+
+
+def describe(error: Exception) -> str:
+    if isinstance(error, grpc.aio.AioRpcError):
+        return f"{error.code().name}: {error.details()}"
+    return str(error)

@@ -1,0 +1,120 @@
+"""An example tool host: six tools, from a harmless one to one that must not run twice."""
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+
+from agentloop_host import IDEMPOTENT, NONE, READ_ONLY, UNSAFE, Call, Host, ToolFailed
+
+NUMBER, STRING, BOOLEAN = {"type": "number"}, {"type": "string"}, {"type": "boolean"}
+
+
+def arguments_schema(**properties) -> dict:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def declare_tools(host: Host, journal) -> None:
+    @host.tool(
+        description="Tells the current weather in a city.",
+        schema=arguments_schema(city=STRING),
+        effect=READ_ONLY,
+    )
+    async def get_weather(call: Call, city: str):
+        return {"city": city, "temperature": 25, "condition": "sunny"}
+
+    @host.tool(
+        description="Adds two numbers.",
+        schema=arguments_schema(a=NUMBER, b=NUMBER),
+        effect=IDEMPOTENT,
+    )
+    async def add(call: Call, a: float, b: float):
+        return a + b
+
+    @host.tool(
+        description="Sends an email.",
+        schema=arguments_schema(to=STRING, subject=STRING),
+        effect=UNSAFE,
+        requires_approval=True,
+    )
+    async def send_email(call: Call, to: str, subject: str):
+        journal(f"send_email {call.idempotency_key} {to}")
+        return {"sent": True}
+
+    @host.tool(
+        description="Takes its time, and shows how far it is.",
+        schema=arguments_schema(seconds=NUMBER, label=STRING),
+        effect=READ_ONLY,
+        streams_output=True,
+    )
+    async def slow(call: Call, seconds: float, label: str):
+        journal(f"slow-start {call.call_id} {call.attempt}")
+        steps = round(seconds * 10)
+        try:
+            for step in range(1, steps + 1):
+                await asyncio.sleep(0.1)
+                await call.progress(f"{label}: {step} of {steps}", step / steps)
+                await call.output(f"{label} {step}\n")
+        except asyncio.CancelledError:
+            journal(f"slow-cancelled {call.call_id}")
+            raise
+        journal(f"slow-end {call.call_id}")
+        return {"label": label, "seconds": seconds}
+
+    @host.tool(
+        description="Charges an amount of money.",
+        schema=arguments_schema(amount=NUMBER, seconds=NUMBER),
+        effect=UNSAFE,
+    )
+    async def charge(call: Call, amount: float, seconds: float):
+        journal(f"charge {call.call_id} {call.attempt}")
+        await asyncio.sleep(seconds)
+        return {"charged": amount}
+
+    @host.tool(
+        description="Fails, always.",
+        schema=arguments_schema(retryable=BOOLEAN),
+        effect=READ_ONLY,
+    )
+    async def fail(call: Call, retryable: bool):
+        raise ToolFailed("this tool always fails", retryable=retryable, effect=NONE)
+
+
+def journal_to(path: str | None):
+    """Appends lines to a file, each on disk before the next thing happens. Without a path, to nowhere."""
+
+    def write(line: str) -> None:
+        if not path:
+            return
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(line + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    return write
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--server", default=os.environ.get("AGENTLOOP_SERVER", "127.0.0.1:50051"))
+    parser.add_argument("--host-id", default=os.environ.get("AGENTLOOP_HOST_ID"))
+    parser.add_argument("--journal", default=os.environ.get("AGENTLOOP_JOURNAL"))
+    options = parser.parse_args()
+    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
+
+    async def serve() -> bool:
+        host = Host(options.server, options.host_id, on_ready=lambda: print("ready", host.host_id, flush=True))
+        declare_tools(host, journal_to(options.journal))
+        return await host.run()
+
+    sys.exit(0 if asyncio.run(serve()) else 1)
+
+
+if __name__ == "__main__":
+    main()

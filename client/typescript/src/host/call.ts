@@ -1,0 +1,140 @@
+// One call: what its tool sees of it, and what the host keeps of it.
+
+import { AttemptEffect, OutputStream } from "../gen/agentloop/v1/events.js";
+import type { CallRequest, ConnectRequest } from "../gen/agentloop/v1/tool_host.js";
+
+// What the contract allows.
+const MAX_RESULT_BYTES = 3 << 20;
+const MAX_CHUNK_BYTES = 64 << 10;
+const MAX_CHECKPOINT_BYTES = 64 << 10;
+const MAX_PROGRESS_CHARS = 1 << 10; // of at most 4 bytes each
+
+/** What a host says; one case of the contract's oneof. */
+export type Frame = NonNullable<ConnectRequest["frame"]>;
+
+/** A call and a try of it. */
+export type Ref = { callId: string; attempt: number };
+
+/** Where a call's progress and output go. */
+export interface Audience {
+  send(frame: Frame): void;
+  /** Resolves when there is room for more. */
+  room(): Promise<void>;
+}
+
+/** Thrown by a tool that knows how it failed. */
+export class ToolFailed extends Error {
+  readonly retryable: boolean;
+  readonly retryDelayMs: number;
+  readonly effect: AttemptEffect;
+
+  constructor(message: string, how: { retryable?: boolean; retryDelayMs?: number; effect?: AttemptEffect } = {}) {
+    super(message);
+    this.retryable = how.retryable ?? false;
+    this.retryDelayMs = how.retryDelayMs ?? 0;
+    this.effect = how.effect ?? AttemptEffect.MAYBE;
+  }
+}
+
+/** One call, as its tool sees it. When `signal` aborts, the tool cleans up and throws. */
+export class Call {
+  readonly callId: string;
+  readonly attempt: number;
+  readonly idempotencyKey: string;
+  readonly checkpoint?: Uint8Array;
+  readonly deadline?: Date;
+  readonly runId: string;
+  readonly sessionId: string;
+  readonly turnId: string;
+  readonly traceparent: string;
+  readonly signal: AbortSignal;
+  readonly #audience: Audience;
+  #chunks = 0n;
+
+  constructor(request: CallRequest, signal: AbortSignal, audience: Audience) {
+    this.callId = request.callId;
+    this.attempt = request.attempt;
+    this.idempotencyKey = request.idempotencyKey;
+    this.checkpoint = request.checkpoint;
+    this.deadline = request.deadline;
+    this.runId = request.runId;
+    this.sessionId = request.sessionId;
+    this.turnId = request.turnId;
+    this.traceparent = request.traceparent;
+    this.signal = signal;
+    this.#audience = audience;
+  }
+
+  get ref(): Ref {
+    return { callId: this.callId, attempt: this.attempt };
+  }
+
+  /** Says how far the call is, from 0 to 1. The server keeps the checkpoint and gives it to the next try. */
+  async progress(message: string, fraction?: number, checkpoint?: Uint8Array): Promise<void> {
+    if (checkpoint && checkpoint.length > MAX_CHECKPOINT_BYTES) {
+      throw new RangeError(`a checkpoint has at most ${MAX_CHECKPOINT_BYTES} bytes`);
+    }
+    await this.#audience.room();
+    const value = {
+      ...this.ref,
+      message: message.slice(0, MAX_PROGRESS_CHARS),
+      fraction,
+      checkpoint: checkpoint && Buffer.from(checkpoint),
+    };
+    this.#audience.send({ $case: "progress", value });
+  }
+
+  /** Shows output to whoever watches. What is said while the server is out of reach is lost. */
+  async output(data: string | Uint8Array, stream = OutputStream.STDOUT): Promise<void> {
+    const bytes = Buffer.from(data as Uint8Array);
+    for (let start = 0; start < bytes.length; start += MAX_CHUNK_BYTES) {
+      await this.#audience.room();
+      this.#chunks += 1n;
+      const chunk = bytes.subarray(start, start + MAX_CHUNK_BYTES);
+      const value = { ...this.ref, chunkSeq: this.#chunks, stream, data: chunk };
+      this.#audience.send({ $case: "outputChunk", value });
+    }
+  }
+}
+
+/** What a tool came to: an output, or a failure. */
+export type Outcome = { output: string } | { failure: ToolFailed };
+
+/** A call from its request until its result is acknowledged. */
+export interface InHand {
+  call: Call;
+  leaseToken: string;
+  controller: AbortController;
+  /** Undefined while the tool runs. */
+  outcome?: Outcome;
+  cancelling: boolean;
+}
+
+/** Waits for a tool. It never rejects. */
+export async function outcomeOf(run: () => Promise<unknown>): Promise<Outcome> {
+  try {
+    const value = await run();
+    const output = typeof value === "string" ? value : (JSON.stringify(value) ?? "null");
+    const size = Buffer.byteLength(output);
+    if (size <= MAX_RESULT_BYTES) return { output };
+    const message = `the result has ${size} bytes, the limit is ${MAX_RESULT_BYTES}`;
+    return { failure: new ToolFailed(message, { effect: AttemptEffect.DONE }) };
+  } catch (error) {
+    return { failure: error instanceof ToolFailed ? error : new ToolFailed(String(error)) };
+  }
+}
+
+/** Says the outcome, under the lease that the call has now. */
+export function outcomeFrame(held: InHand, outcome: Outcome): Frame {
+  const { call, leaseToken } = held;
+  if ("output" in outcome) {
+    return { $case: "callResult", value: { ...call.ref, leaseToken, output: outcome.output, images: [] } };
+  }
+  const { message, retryable, retryDelayMs, effect } = outcome.failure;
+  const retryDelay = retryDelayMs > 0 ? duration(retryDelayMs) : undefined;
+  return { $case: "callFailed", value: { ...call.ref, leaseToken, message, retryable, retryDelay, effect } };
+}
+
+function duration(ms: number) {
+  return { seconds: BigInt(Math.floor(ms / 1000)), nanos: Math.round((ms % 1000) * 1e6) };
+}

@@ -1,0 +1,13 @@
+/**
+ * A tool host for agentloop: dials the server, serves the calls it is given, survives lost connections.
+ *
+ *     const host = new Host({ server: "127.0.0.1:50051" });
+ *     host.tool(declaration, async (call, { a, b }: { a: number; b: number }) => a + b);
+ *     await host.run();
+ *
+ * It needs the generated code, `@grpc/grpc-js` and `@bufbuild/protobuf`, and nothing else.
+ */
+export { AttemptEffect, OutputStream } from "../gen/agentloop/v1/events.js";
+export { EffectClass } from "../gen/agentloop/v1/types.js";
+export { type Call, ToolFailed } from "./call.js";
+export { Host, type HostOptions, type ToolOptions } from "./host.js";

@@ -1,0 +1,229 @@
+//! The server is killed, and another process takes the run over.
+
+use agentloop_core::agent::RunSpec;
+use agentloop_core::error::{ModelErrorKind, Refusal};
+use agentloop_core::id::EntryNo;
+use agentloop_core::message::ToolStatus;
+use agentloop_core::run::effect::Effect;
+use agentloop_core::run::event::{Event, Ran};
+use agentloop_core::run::input::Input;
+use agentloop_core::run::machine::{Machine, Step};
+use agentloop_core::run::status::RunStatus;
+use agentloop_core::time::{Millis, Timestamp};
+use agentloop_core::tool::EffectClass;
+
+use crate::support::*;
+
+fn pausing() -> RunSpec {
+    let mut spec = spec();
+    spec.retry.max_retries = 1;
+    spec.retry.pause_when_exhausted = true;
+    spec
+}
+
+#[test]
+fn a_run_that_never_began_cannot_be_taken_over() {
+    assert_eq!(unstarted().refuses(Input::Recovered), Refusal::WrongPhase(None));
+}
+
+#[test]
+fn a_model_call_that_was_cut_is_issued_again() {
+    let mut script = given(spec());
+    let step = script.restarts();
+    assert_eq!(kinds(&step.records), "model_call_failed model_call_started");
+    assert_eq!(step.effects, [Effect::CallModel { model_call: 1, attempt: 2, last_entry: EntryNo(1) }]);
+    let statuses: Vec<RunStatus> = step.records.iter().map(|record| record.status).collect();
+    assert_eq!(statuses, [RunStatus::BackingOff, RunStatus::ModelRunning]);
+    let Event::ModelCallFailed { retry_at, .. } = step.records[0].event else { panic!("the cut try") };
+    assert_eq!(retry_at, Some(T0), "its deltas are void, and the next try is at once");
+    assert_eq!(script.refuses(model_says(1, 1, "late")), Refusal::StaleModelCall);
+}
+
+#[test]
+fn restarts_do_not_use_retries_up() {
+    let mut script = given(pausing());
+    for _ in 0..20 {
+        script.restarts();
+    }
+    script.model_fails(ModelErrorKind::Timeout);
+    assert_eq!(script.status(), RunStatus::BackingOff);
+}
+
+#[test]
+fn a_backoff_goes_on() {
+    let mut script = given(pausing());
+    script.model_fails(ModelErrorKind::Timeout);
+    let due = script.machine.deadline();
+    assert_eq!(script.restarts(), Step::default());
+    assert_eq!(script.machine.deadline(), due);
+    script.later(Millis::secs(3_600));
+    script.restarts();
+    assert_eq!(
+        kinds(&script.wakes().records),
+        "model_call_started",
+        "one that ended meanwhile is over at once"
+    );
+}
+
+#[test]
+fn a_paused_run_stays_paused() {
+    let mut script = given(pausing());
+    script.model_fails(ModelErrorKind::Timeout);
+    script.wakes();
+    script.model_fails(ModelErrorKind::Timeout);
+    assert_eq!(script.restarts(), Step::default());
+    assert_eq!(script.status(), RunStatus::Paused);
+}
+
+#[test]
+fn a_run_that_is_over_stays_over() {
+    let mut script = given(spec());
+    script.says("sunny");
+    assert_eq!(script.restarts(), Step::default());
+}
+
+#[test]
+fn calls_with_a_host_are_reclaimed_and_others_sought_again() {
+    let mut script =
+        given_round(parallel(4), [tool("a"), tool("b"), tool("c"), tool("d").approval(), tool("e")]);
+    let e = agentloop_core::id::CallSlot(1, 4);
+    script.grants(A);
+    script.grants(B);
+    script.accepts(B);
+    script.saves(B, b"half");
+    script.grants(e);
+    script.loses(e, Ran::No);
+    let step = script.restarts();
+    assert_eq!(step.records, []);
+    let [Effect::ReclaimCall(a), Effect::ReclaimCall(b), Effect::SeekHost { slot: C, .. }] =
+        step.effects.as_slice()
+    else {
+        panic!("{:?}", step.effects)
+    };
+    assert_eq!((a.slot, a.attempt, a.lease.clone()), (A, 1, script.state().lease(A, 1)));
+    assert_eq!((b.slot, b.checkpoint.as_deref()), (B, Some(&b"half"[..])));
+    let sought = script.wakes().effects;
+    assert_eq!(sought, [Effect::SeekHost { slot: e, tool: "e".to_owned() }], "when its wait is over");
+}
+
+#[test]
+fn what_is_outstanding_is_what_taking_over_asks_for() {
+    let mut script = given_round(spec(), [tool("a"), tool("b"), tool("c")]);
+    script.grants(B);
+    let replayed = Machine::replay(run_id(), &script.journal);
+    let outstanding = replayed.outstanding(script.now);
+    assert_eq!(replayed, Machine::replay(run_id(), &script.journal), "to ask changes nothing");
+    assert_eq!(outstanding, script.restarts().effects);
+    assert_eq!(script.machine.outstanding(script.now), outstanding);
+}
+
+#[test]
+fn a_reclaimed_call_is_answered_like_any_other() {
+    let mut script = given_round(spec(), [tool("pay")]);
+    script.grants(A);
+    script.restarts();
+    script.accepts(A);
+    script.finishes(A, "paid");
+    assert_eq!(script.result(A), (ToolStatus::Succeeded, "paid".to_owned()));
+}
+
+#[test]
+fn a_reclaimed_call_whose_host_stays_away_is_lost() {
+    for (class, status) in
+        [(EffectClass::Unsafe, RunStatus::AwaitingHuman), (EffectClass::Keyed, RunStatus::ToolRunning)]
+    {
+        let mut script = given_round(spec(), [tool("pay").class(class)]);
+        script.grants(A);
+        script.restarts();
+        script.loses(A, Ran::Maybe);
+        assert_eq!(script.status(), status, "{class:?}");
+    }
+}
+
+/// The host may hold the result of a call whose time ran out while nobody was there to take it.
+#[test]
+fn hosts_have_a_while_to_come_back_with_calls_that_are_overdue() {
+    let overdue = || {
+        let mut script = given_round(spec(), [tool("pay")]);
+        script.grants(A);
+        script.later(Millis::secs(3_600));
+        script.restarts();
+        script
+    };
+    let mut script = overdue();
+    assert_eq!(script.machine.deadline(), Some(script.now.after(Millis::secs(30))));
+    assert_eq!(kinds(&script.passes(Millis(29_999)).records), "");
+    script.finishes(A, "paid");
+    assert_eq!(script.result(A).0, ToolStatus::Succeeded);
+    let mut script = overdue();
+    script.wakes();
+    assert_eq!(script.result(A).0, ToolStatus::TimedOut);
+}
+
+#[test]
+fn the_while_is_for_calls_from_before_and_shortens_none() {
+    let mut script = given_round(spec(), [tool("a"), tool("b").within(Millis::secs(5))]);
+    script.grants(A);
+    script.later(Millis::secs(10));
+    script.restarts();
+    assert_eq!(script.machine.deadline(), Some(T0.after(Millis::secs(60))), "a minute is still a minute");
+    script.later(Millis::secs(1));
+    script.grants(B);
+    assert_eq!(script.machine.deadline(), Some(script.now.after(Millis::secs(5))));
+}
+
+#[test]
+fn two_restarts_are_as_good_as_one() {
+    let mut script = given_round(spec(), [tool("a"), tool("b")]);
+    script.grants(A);
+    let first = script.restarts();
+    assert_eq!(script.restarts(), first);
+}
+
+#[test]
+fn after_a_restart_an_abort_still_reaches_the_host() {
+    let mut script = given_round(parallel(1), [tool("a")]);
+    script.grants(A);
+    script.restarts();
+    let step = script.aborts();
+    assert!(matches!(step.effects.as_slice(), [Effect::CancelCall { slot: A, attempt: 1, .. }]));
+}
+
+#[test]
+fn a_clock_that_is_set_back_stops_nothing() {
+    let mut script = given_round(spec(), [tool("look").class(EffectClass::ReadOnly)]);
+    script.grants(A);
+    script.answers(A, passing(Ran::Yes, Millis::secs(5)));
+    script.wakes();
+    script.now = Timestamp(T0.0 - 1_000_000);
+    assert_eq!(kinds(&script.grants(A).records), "call_offered", "its wait was over");
+    assert_eq!(script.journal.last().map(|record| record.at), Some(T0.after(Millis::secs(5))));
+    script.finishes(A, "found");
+}
+
+#[test]
+#[should_panic(expected = "events are dense")]
+fn a_journal_with_a_hole_is_not_read() {
+    let mut script = given_round(spec(), [tool("a")]);
+    script.journal.remove(1);
+    let _ = Machine::replay(run_id(), &script.journal);
+}
+
+#[test]
+#[should_panic(expected = "a run starts once")]
+fn a_journal_that_begins_twice_is_not_read() {
+    let mut script = given(spec());
+    script.journal[1].event = script.journal[0].event.clone();
+    let _ = Machine::replay(run_id(), &script.journal);
+}
+
+#[test]
+#[should_panic(expected = "a question is answered once")]
+fn a_journal_with_two_answers_to_a_question_is_not_read() {
+    let mut script = given_round(spec(), [tool("a").approval()]);
+    script.decides(A, agentloop_core::run::human::Decision::Approve);
+    let mut again = script.journal.last().expect("the answer").clone();
+    again.seq = again.seq.next();
+    script.journal.push(again);
+    let _ = Machine::replay(run_id(), &script.journal);
+}

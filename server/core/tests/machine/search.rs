@@ -1,0 +1,171 @@
+//! Every order of a few events, exhaustively: two calls, one approval, losses, late answers, restarts, and an end at
+//! any time. What `Watch` checks holds after each step of each path.
+
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use agentloop_core::agent::RunSpec;
+use agentloop_core::error::ModelErrorKind;
+use agentloop_core::message::FinishReason;
+use agentloop_core::run::event::Ran;
+use agentloop_core::run::human::Decision;
+use agentloop_core::run::input::{AbortCause, Input};
+use agentloop_core::run::state::Phase;
+use agentloop_core::time::Millis;
+use agentloop_core::tool::EffectClass;
+
+use crate::support::*;
+
+/// Steps after the model asked for its tools.
+const DEPTH: usize = 7;
+
+/// One thing that can happen.
+#[derive(Debug, Clone)]
+enum Move {
+    Input(Input),
+    /// What is due next comes.
+    Wake,
+    /// Another owner takes over.
+    Restart,
+}
+
+#[test]
+fn every_order_of_a_few_events_keeps_every_promise() {
+    let mut tally = Tally::default();
+    search(round(1), &mut tally);
+    search(round(2), &mut tally);
+    assert!(tally.states > 5_000, "{tally:?}");
+    assert!(tally.completed > 0 && tally.aborted > 0 && tally.failed > 0, "{tally:?}");
+}
+
+/// What was seen.
+#[derive(Debug, Default)]
+struct Tally {
+    states: usize,
+    completed: usize,
+    aborted: usize,
+    failed: usize,
+}
+
+/// A payment that needs approval, and a search that may be repeated.
+fn round(max_parallel: u32) -> Script {
+    let pay = tool("pay").approval().within(Millis::secs(20));
+    let look = tool("look").class(EffectClass::Idempotent).within(Millis::secs(10));
+    let spec = RunSpec {
+        approval_timeout: Some(Millis::secs(30)),
+        in_doubt_timeout: Some(Millis::secs(15)),
+        retry: agentloop_core::agent::RetryPolicy { max_retries: 1, ..spec().retry },
+        ..parallel(max_parallel)
+    };
+    given_round(spec, [pay, look])
+}
+
+/// Breadth first, each state once.
+fn search(from: Script, tally: &mut Tally) {
+    let mut seen = HashSet::from([fingerprint(&from)]);
+    let mut level = vec![from];
+    for _ in 0..DEPTH {
+        let mut next = Vec::new();
+        for script in &level {
+            for step in moves(script) {
+                let Some(after) = take(script, &step) else { continue };
+                if seen.insert(fingerprint(&after)) {
+                    tally.count(&after);
+                    next.push(after);
+                }
+            }
+        }
+        level = next;
+    }
+}
+
+impl Tally {
+    fn count(&mut self, script: &Script) {
+        use agentloop_core::run::event::Outcome;
+        self.states += 1;
+        match script.state().phase {
+            Phase::Finished { outcome: Outcome::Completed } => self.completed += 1,
+            Phase::Finished { outcome: Outcome::Aborted } => self.aborted += 1,
+            Phase::Finished { outcome: Outcome::Failed } => self.failed += 1,
+            _ => {}
+        }
+    }
+}
+
+/// Where a move leads; `None` where it is refused.
+fn take(script: &Script, step: &Move) -> Option<Script> {
+    let mut after = script.clone();
+    match step {
+        Move::Input(input) => {
+            after.step(input.clone()).ok()?;
+        }
+        Move::Wake => {
+            after.wakes();
+        }
+        Move::Restart => {
+            after.restarts();
+        }
+    }
+    Some(after)
+}
+
+/// What tells states apart, however they were reached.
+fn fingerprint(script: &Script) -> u64 {
+    let state = script.state();
+    let told = format!(
+        "{:?} {:?} {:?} {:?} {:?} {}",
+        state.phase,
+        state.questions,
+        state.settled,
+        script.now,
+        script.watch.owed(),
+        script.watch.fingerprint()
+    );
+    let mut hasher = DefaultHasher::new();
+    told.hash(&mut hasher);
+    hasher.finish()
+}
+
+fn moves(script: &Script) -> Vec<Move> {
+    let mut inputs = vec![abort(AbortCause::Caller)];
+    for owed in script.watch.owed() {
+        inputs.extend(answers(script, owed));
+    }
+    for slot in [A, B] {
+        if script.question(slot).is_some() {
+            let decisions = [Decision::Approve, edits("2"), deny(), deny_and_stop(), answer()];
+            inputs.extend(decisions.map(|decision| script.decision(slot, decision)));
+        }
+        for attempt in [1, 2] {
+            inputs.push(script.finished(slot, attempt, ok("late")));
+            inputs.push(script.finished(slot, attempt, passing(Ran::No, Millis(0))));
+        }
+        inputs.push(granted(slot));
+        inputs.push(script.decision(slot, Decision::Approve));
+    }
+    let mut moves: Vec<Move> = inputs.into_iter().map(Move::Input).collect();
+    moves.push(Move::Restart);
+    if script.machine.deadline().is_some() {
+        moves.push(Move::Wake);
+    }
+    moves
+}
+
+fn answers(script: &Script, owed: Owed) -> Vec<Input> {
+    match owed {
+        Owed::Model(number, attempt) => vec![
+            model_says(number, attempt, "it is done"),
+            model_asks(number, attempt, &[bad_tool("nonsense")], FinishReason::Refusal),
+            Input::ModelFailed { model_call: number, attempt, failure: failure(ModelErrorKind::Timeout) },
+        ],
+        Owed::Seek(slot) => vec![granted(slot), denied(slot)],
+        Owed::Call(slot, attempt) => vec![
+            accepted(slot, attempt),
+            script.finished(slot, attempt, ok("done")),
+            script.finished(slot, attempt, passing(Ran::Maybe, Millis(0))),
+            script.finished(slot, attempt, passing(Ran::No, Millis::secs(1))),
+            lost(slot, attempt, Ran::Maybe),
+            lost(slot, attempt, Ran::No),
+        ],
+    }
+}
