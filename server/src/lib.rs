@@ -14,3 +14,5 @@ pub mod tool;
 pub mod engine;
 
 pub mod grpc;
+
+pub mod app;

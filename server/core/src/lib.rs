@@ -14,3 +14,5 @@ pub mod context;
 pub mod retry;
 
 pub mod run;
+
+pub mod host;

@@ -12,6 +12,12 @@ pub const TOOL_DESCRIPTION_BYTES_MAX: usize = 16 * 1024;
 pub const TOOL_SCHEMA_BYTES_MAX: usize = 64 * 1024;
 /// Tools that one host may declare.
 pub const TOOLS_PER_HOST_MAX: usize = 512;
+/// Calls that one host may have, and room that it may give beyond what it was sent.
+pub const CALLS_PER_HOST_MAX: usize = 10_000;
+/// One piece of a running call's output.
+pub const OUTPUT_CHUNK_BYTES_MAX: usize = 64 * 1024;
+/// Tools that one tenant's hosts may declare in all, remembered ones included.
+pub const TOOLS_PER_TENANT_MAX: usize = 4_096;
 /// Nesting of any JSON from outside.
 pub const JSON_DEPTH_MAX: usize = 64;
 /// The arguments of one tool call.

@@ -79,7 +79,12 @@ impl RunTask {
                 Woken::Stop => self.flush().await.map(|()| Some(End::Stopped)),
                 Woken::Mail(None) => Ok(Some(End::Stopped)),
                 Woken::Mail(Some(mail)) => self.mail(mail).await,
-                Woken::Input(input) => self.step(input, None).await,
+                Woken::Input(input) => {
+                    if matches!(input, Input::ModelFinished(_) | Input::ModelFailed { .. }) {
+                        self.speaking = None;
+                    }
+                    self.step(input, None).await
+                }
             };
             match end {
                 Ok(None) => {}
@@ -95,22 +100,19 @@ impl RunTask {
     }
 
     async fn next(&mut self) -> Woken {
+        let parks = self.parks();
+        let due = self.write_by.into_iter().chain(self.machine.deadline()).min();
+        let wait = due.map(|due| due.since(self.deps.clock.now()).duration().min(SLEEP_MAX));
         let speaking = async {
             match self.speaking.as_mut() {
                 Some(call) => call.await,
                 None => std::future::pending().await,
             }
         };
-        let parks = self.parks();
-        let due = self.write_by.into_iter().chain(self.machine.deadline()).min();
-        let wait = due.map(|due| due.since(self.deps.clock.now()).duration().min(SLEEP_MAX));
         tokio::select! { biased;
             () = self.deps.tasks.soft().cancelled() => Woken::Stop,
             mail = self.mailbox.recv() => Woken::Mail(mail),
-            input = speaking => {
-                self.speaking = None;
-                Woken::Input(input)
-            }
+            input = speaking => Woken::Input(input),
             () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => {
                 Woken::Input(Input::DeadlinePassed)
             }

@@ -2,8 +2,11 @@
 
 pub mod agent_loop;
 pub mod convert;
+pub mod incoming;
 pub mod sessions;
 pub mod status;
+pub mod tool_host;
+pub mod tools;
 
 mod disconnect;
 mod page;

@@ -1,10 +1,12 @@
 //! Wire types to the core's and back. From here on inwards no generated type exists.
 
 pub mod event;
+pub(crate) mod host;
 pub mod human;
 pub mod input;
 pub mod message;
 pub mod run;
+pub(crate) mod server_frame;
 pub mod session;
 
 use agentloop_core::limits::{JSON_DEPTH_MAX, SHORT_TEXT_BYTES_MAX};

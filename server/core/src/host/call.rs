@@ -1,0 +1,68 @@
+//! One call, as far as hosts are concerned.
+
+use crate::host::frame::CallRef;
+use crate::host::io::ConnectionId;
+use crate::id::{CallId, HostId};
+
+/// A call and where it stands.
+#[derive(Debug, Clone)]
+pub(super) struct Call {
+    /// Its tool. Unknown for a call that a host brought along, until its run reclaims it.
+    pub(super) tool: Option<String>,
+    pub(super) state: State,
+}
+
+/// Where a call stands.
+///
+/// ```text
+/// (none) ──seek──▶ Waiting ──room──▶ Reserved ──offer──▶ Held ──answer──▶ Answering ──settled──▶ (none)
+///            └───────────room─────────▲                    ▲                  └──unsettled──▶ Held, adrift
+///                                      (none) ──claimed by a host, or reclaimed by its run──┘
+/// ```
+/// Every state goes to none when the call is cancelled, lost or denied.
+#[derive(Debug, Clone)]
+pub(super) enum State {
+    /// In the queue of its tool.
+    Waiting,
+    /// This connection keeps room for it. The connection may be gone by now.
+    Reserved {
+        /// The host.
+        host: HostId,
+        /// Its stream.
+        connection: ConnectionId,
+    },
+    /// A host has it, or may have it.
+    Held(Held),
+    /// A host answered; the answer is being recorded.
+    Answering(Held),
+}
+
+/// A call in a host's hands.
+#[derive(Debug, Clone)]
+pub(super) struct Held {
+    pub(super) host: HostId,
+    pub(super) attempt: u32,
+    pub(super) lease: String,
+    /// The stream on which it is. `None` while the host is away.
+    pub(super) connection: Option<ConnectionId>,
+    /// Whether the host said that it works on it.
+    pub(super) accepted: bool,
+    /// Whether the host said that it is finished: heartbeats do not name it then.
+    pub(super) finished: bool,
+    /// Heartbeats in a row that did not name it.
+    pub(super) missed: u8,
+    /// The last chunk of output.
+    pub(super) last_chunk: u64,
+}
+
+impl Held {
+    /// Whether this is the try that `call` names.
+    pub(super) fn is(&self, call: &CallRef) -> bool {
+        self.attempt == call.attempt
+    }
+
+    /// The call with its try.
+    pub(super) fn call_ref(&self, call: &CallId) -> CallRef {
+        CallRef { call: call.clone(), attempt: self.attempt }
+    }
+}

@@ -1,0 +1,123 @@
+//! What must hold between any two inputs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Pool, Timer};
+use crate::host::call::State;
+use crate::id::{CallId, HostId};
+
+impl Pool {
+    /// Asserts every invariant.
+    pub(in crate::host) fn check(&self) {
+        assert!(self.freed.is_empty() && self.out.is_empty(), "an input was not finished");
+        self.check_connections();
+        self.check_holders();
+        self.check_room();
+        self.check_queues();
+        self.check_timers();
+    }
+
+    fn check_connections(&self) {
+        let with_stream: BTreeMap<_, _> =
+            self.hosts.iter().filter_map(|(id, host)| Some((host.connection.as_ref()?.id, id))).collect();
+        let known: BTreeMap<_, _> =
+            self.connections.iter().map(|(connection, host)| (*connection, host)).collect();
+        assert_eq!(with_stream, known);
+        for (name, tool) in &self.tools {
+            for host in &tool.hosts {
+                let stream = self.hosts[host].connection.as_ref().expect("only connected hosts serve");
+                assert!(!stream.draining && stream.tools.contains_key(name), "{host} serves {name}");
+            }
+        }
+    }
+
+    /// Both sides agree on which host has which call, and a host without a stream is kept only for its calls.
+    fn check_holders(&self) {
+        let mut by_host: BTreeMap<&HostId, BTreeSet<&CallId>> = BTreeMap::new();
+        for (id, call) in &self.calls {
+            if let State::Held(held) = &call.state {
+                by_host.entry(&held.host).or_default().insert(id);
+                let current = self.hosts[&held.host].connection.as_ref().map(|stream| stream.id);
+                assert!(held.connection.is_none() || held.connection == current, "{id} is on a dead stream");
+            }
+        }
+        for (id, host) in &self.hosts {
+            assert_eq!(by_host.remove(id).unwrap_or_default(), host.calls.iter().collect(), "{id}");
+            assert!(host.connection.is_some() || !host.calls.is_empty(), "{id} is kept for nothing");
+        }
+        assert!(by_host.is_empty());
+    }
+
+    /// What takes up room was counted, and credit is never overdrawn.
+    fn check_room(&self) {
+        for host in self.hosts.values() {
+            let Some(stream) = &host.connection else { continue };
+            let mut running: BTreeMap<&str, u32> = BTreeMap::new();
+            let mut kept = 0;
+            for call in self.calls.values() {
+                let here = match &call.state {
+                    State::Reserved { connection, .. } => {
+                        kept += usize::from(*connection == stream.id);
+                        *connection == stream.id
+                    }
+                    State::Held(held) => held.connection == Some(stream.id),
+                    State::Waiting | State::Answering(_) => false,
+                };
+                if let Some(tool) = call.tool.as_deref().filter(|_| here) {
+                    *running.entry(tool).or_default() += 1;
+                }
+            }
+            for tool in stream.stopping.values().flatten() {
+                *running.entry(tool).or_default() += 1;
+            }
+            assert_eq!(stream.credit.kept(), kept);
+            assert!(stream.credit.is_sound(), "{:?}", stream.credit);
+            let tools: BTreeSet<&str> =
+                stream.tools.keys().map(String::as_str).chain(running.keys().copied()).collect();
+            for tool in tools {
+                assert_eq!(stream.running(tool), running.get(tool).copied().unwrap_or_default(), "{tool}");
+            }
+        }
+    }
+
+    /// Who waits is in the queue of its tool, and waits only while no host has room.
+    fn check_queues(&self) {
+        let waiting = self.calls.iter().filter(|(_, call)| matches!(call.state, State::Waiting));
+        let waiting: BTreeSet<_> = waiting
+            .map(|(id, call)| (call.tool.clone().expect("a waiting call has a tool"), id.clone()))
+            .collect();
+        let mut queued = BTreeSet::new();
+        for (name, tool) in &self.tools {
+            assert!(tool.queue.len() <= self.options.queue_per_tool_max);
+            assert_eq!(tool.queue.len(), tool.queue.iter().count());
+            assert_eq!(self.waiting.contains(name), !tool.queue.is_empty(), "{name}");
+            queued.extend(tool.queue.iter().map(|id| (name.clone(), id.clone())));
+            if !tool.queue.is_empty() && !self.closing {
+                let idle = tool.hosts.iter().find(|host| self.hosts[*host].has_room(name, self.now));
+                assert_eq!(idle, None, "calls of {name} wait for nothing");
+            }
+        }
+        assert_eq!(waiting, queued);
+    }
+
+    /// Whatever cannot stay as it is for ever has a timer, and nothing else has.
+    fn check_timers(&self) {
+        let mut expected = self.connections.len();
+        for (id, call) in &self.calls {
+            let timed = match &call.state {
+                State::Waiting => self.tools[call.tool.as_ref().expect("it has a tool")].hosts.is_empty(),
+                State::Held(held) => held.connection.is_none() || !held.accepted,
+                State::Reserved { .. } | State::Answering(_) => false,
+            };
+            assert_eq!(self.timers.get(&Timer::Call(id.clone())).is_some(), timed, "{id} {:?}", call.state);
+            expected += usize::from(timed);
+        }
+        for (id, host) in &self.hosts {
+            let Some(stream) = &host.connection else { continue };
+            assert!(self.timers.get(&Timer::Lease(id.clone())).is_some(), "{id}");
+            assert_eq!(self.timers.get(&Timer::Busy(id.clone())), stream.busy_until, "{id}");
+            expected += usize::from(stream.busy_until.is_some());
+        }
+        assert_eq!(self.timers.len(), expected);
+    }
+}

@@ -1,0 +1,169 @@
+//! Which call gets which host: seeking, granting, waiting.
+
+use std::cmp::Reverse;
+use std::ops::Bound;
+
+use super::{Pool, Timer};
+use crate::host::call::{Call, Held, State};
+use crate::host::frame::ServerFrame;
+use crate::host::io::{ConnectionId, News, Output};
+use crate::id::{CallId, HostId};
+
+impl Pool {
+    pub(super) fn remember(&mut self, tools: Vec<String>) {
+        for tool in tools {
+            self.tools.entry(tool).or_default();
+        }
+    }
+
+    pub(super) fn forget(&mut self, tool: &str) {
+        if self.tools.get(tool).is_some_and(|known| known.hosts.is_empty() && known.queue.is_empty()) {
+            self.tools.remove(tool);
+        }
+    }
+
+    pub(super) fn seek(&mut self, id: CallId, tool: String) {
+        match self.calls.get(&id).map(|call| call.state.clone()) {
+            Some(State::Waiting) => return,
+            Some(State::Reserved { host, connection }) if self.stream(&host, connection).is_some() => {
+                return self.news(&id, News::Granted { host });
+            }
+            Some(State::Held(held)) => self.disown(&id, &held),
+            Some(State::Reserved { .. } | State::Answering(_)) => {
+                self.remove(&id);
+            }
+            None => {}
+        }
+        self.place(id, tool);
+    }
+
+    pub(super) fn stop_seeking(&mut self, id: &CallId) {
+        if let Some(State::Waiting | State::Reserved { .. }) = self.calls.get(id).map(|call| &call.state) {
+            self.remove(id);
+        }
+    }
+
+    /// A held call whose run goes another way: the host is told.
+    pub(super) fn disown(&mut self, id: &CallId, held: &Held) {
+        self.remove(id);
+        if let Some(connection) = held.connection {
+            self.send(connection, ServerFrame::LeaseLost(held.call_ref(id)));
+        }
+    }
+
+    fn place(&mut self, id: CallId, tool: String) {
+        let Some(known) = self.tools.get(&tool) else {
+            return self.deny(&id, format!("no tool host serves `{tool}`"));
+        };
+        let full = known.queue.len() >= self.options.queue_per_tool_max;
+        match self.best_host(&tool) {
+            Some((host, connection)) => self.grant(id, tool, host, connection),
+            None if full => self.deny(&id, format!("too many calls wait for `{tool}`; try again later")),
+            None => self.queue(id, tool),
+        }
+    }
+
+    fn deny(&mut self, id: &CallId, message: String) {
+        self.news(id, News::Denied { message });
+    }
+
+    /// The least loaded host with room; of equals the one with the most credit.
+    fn best_host(&self, tool: &str) -> Option<(HostId, ConnectionId)> {
+        let free = |connection: &crate::host::session::Connection| Reverse(connection.credit.free());
+        self.tools[tool]
+            .hosts
+            .iter()
+            .map(|id| (id, &self.hosts[id]))
+            .filter(|(_, host)| !self.closing && host.has_room(tool, self.now))
+            .min_by_key(|(_, host)| (host.load(), host.connection.as_ref().map(free)))
+            .and_then(|(id, host)| Some((id.clone(), host.connection.as_ref()?.id)))
+    }
+
+    fn grant(&mut self, id: CallId, tool: String, host: HostId, connection: ConnectionId) {
+        let stream = self.stream(&host, connection).expect("a host with room is connected");
+        stream.credit.keep();
+        stream.occupy(Some(&tool));
+        self.news(&id, News::Granted { host: host.clone() });
+        self.calls.insert(id, Call { tool: Some(tool), state: State::Reserved { host, connection } });
+    }
+
+    fn queue(&mut self, id: CallId, tool: String) {
+        let known = self.tools.get_mut(&tool).expect("a call waits for a known tool");
+        known.queue.push(id.clone());
+        if known.hosts.is_empty() {
+            self.timers.set(Timer::Call(id.clone()), self.now.after(self.options.host_wait));
+        }
+        self.waiting.insert(tool.clone());
+        self.calls.insert(id, Call { tool: Some(tool), state: State::Waiting });
+    }
+
+    pub(super) fn unqueue(&mut self, id: &CallId, tool: Option<&str>) {
+        let Some((name, tool)) = tool.and_then(|tool| Some((tool, self.tools.get_mut(tool)?))) else {
+            return;
+        };
+        tool.queue.remove(id);
+        if tool.queue.is_empty() {
+            self.waiting.remove(name);
+        }
+    }
+
+    /// Gives what room a host has to calls that wait; its tools take turns.
+    pub(super) fn fill(&mut self, host: &HostId) {
+        while let Some((tool, connection)) = self.next_for(host) {
+            let known = self.tools.get_mut(&tool).expect("a call waits for a known tool");
+            let id = known.queue.pop().expect("a tool that is waited for has a queue");
+            if known.queue.is_empty() {
+                self.waiting.remove(&tool);
+            }
+            if let Some(stream) = self.stream(host, connection) {
+                stream.last_tool.clone_from(&tool);
+            }
+            self.grant(id, tool, host.clone(), connection);
+        }
+    }
+
+    /// The next tool that this host has room for and calls wait for.
+    fn next_for(&self, id: &HostId) -> Option<(String, ConnectionId)> {
+        let host = self.hosts.get(id).filter(|_| !self.closing)?;
+        let connection = host.connection.as_ref()?;
+        let after = (Bound::Excluded(connection.last_tool.as_str()), Bound::Unbounded);
+        let wrapped = (Bound::Unbounded, Bound::Included(connection.last_tool.as_str()));
+        self.waiting
+            .range::<str, _>(after)
+            .chain(self.waiting.range::<str, _>(wrapped))
+            .find(|tool| host.has_room(tool, self.now))
+            .map(|tool| (tool.clone(), connection.id))
+    }
+
+    /// A connected host serves a tool.
+    pub(super) fn serve(&mut self, tool: &str, host: &HostId) {
+        let known = self.tools.entry(tool.to_owned()).or_default();
+        if known.hosts.is_empty() {
+            for waiting in known.queue.iter() {
+                self.timers.clear(&Timer::Call(waiting.clone()));
+            }
+            self.out.push(Output::Served { tenant: self.tenant.clone(), tool: tool.to_owned() });
+        }
+        known.hosts.insert(host.clone());
+    }
+
+    /// A host serves a tool no longer. Who waits for it waits for a host to connect.
+    pub(super) fn unserve(&mut self, tool: &str, host: &HostId) {
+        let Some(known) = self.tools.get_mut(tool) else { return };
+        if !known.hosts.remove(host) || !known.hosts.is_empty() {
+            return;
+        }
+        let until = self.now.after(self.options.host_wait);
+        for waiting in known.queue.iter() {
+            self.timers.set(Timer::Call(waiting.clone()), until);
+        }
+        self.out.push(Output::Unserved { tenant: self.tenant.clone(), tool: tool.to_owned() });
+    }
+
+    /// Nobody came to serve the tool that a call waits for.
+    pub(super) fn waited_in_vain(&mut self, id: &CallId) {
+        let Some(call) = self.remove(id) else { return };
+        let tool = call.tool.unwrap_or_default();
+        self.deny(id, format!("no tool host that serves `{tool}` is connected"));
+    }
+}

@@ -1,0 +1,275 @@
+//! A fleet with one tenant, driven by short words; what comes out is shown as short lines.
+
+use std::collections::BTreeMap;
+
+use crate::host::frame::{
+    Answer, CallInHand, CallRef, CallRequest, Disposition, HostFrame, Outcome, RejectReason, ServerFrame,
+};
+use crate::host::{ConnectionId, Fleet, FleetOptions, Input, Joining, News, Output, ServedTool};
+use crate::id::{CallId, HostId, RunId, SessionId, TenantId};
+use crate::time::{Millis, Timestamp};
+use crate::tool::Digest;
+
+pub(super) struct Bench {
+    pub(super) fleet: Fleet,
+    pub(super) now: Timestamp,
+}
+
+pub(super) fn call(text: &str) -> CallId {
+    CallId::parse(text).unwrap()
+}
+
+/// `r/1.0#2`: the second try; without a number the first.
+pub(super) fn call_ref(text: &str) -> CallRef {
+    let (id, attempt) = text.split_once('#').unwrap_or((text, "1"));
+    CallRef { call: call(id), attempt: attempt.parse().unwrap() }
+}
+
+pub(super) fn host(name: &str) -> HostId {
+    HostId::parse(name).unwrap()
+}
+
+pub(super) fn lease(call: &CallRef) -> Digest {
+    Digest::of(&[call.call.to_string().as_bytes(), &call.attempt.to_le_bytes()])
+}
+
+/// `name`, `name@version`, `name*2` for at most two at once.
+pub(super) fn tool(text: &str) -> ServedTool {
+    let (text, max) = text.split_once('*').map_or((text, None), |(t, max)| (t, Some(max.parse().unwrap())));
+    let (name, version) = text.split_once('@').unwrap_or((text, "1"));
+    let digest = Digest::of(&[name.as_bytes(), version.as_bytes()]);
+    ServedTool { name: name.to_owned(), digest, max_concurrency: max }
+}
+
+pub(super) fn request(text: &str, host_name: &str, tool: &str) -> Box<CallRequest> {
+    let call = call_ref(text);
+    Box::new(CallRequest {
+        host: host(host_name),
+        lease: lease(&call),
+        idempotency_key: "key".into(),
+        tool: tool.into(),
+        arguments: "{}".into(),
+        deadline: Timestamp(1_000_000),
+        checkpoint: None,
+        session: SessionId::parse("s").unwrap(),
+        call,
+    })
+}
+
+pub(super) fn claim(text: &str, finished: bool, disposition: Disposition) -> (CallInHand, Disposition) {
+    let call = call_ref(text);
+    let lease = lease(&call).as_str().to_owned();
+    (CallInHand { call, lease, finished }, disposition)
+}
+
+pub(super) fn joining(connection: u64, name: &str, credit: u64, tools: &[&str]) -> Joining {
+    Joining {
+        connection: ConnectionId(connection),
+        host: host(name),
+        sdk: "test".into(),
+        labels: BTreeMap::new(),
+        tools: tools.iter().map(|text| tool(text)).collect(),
+        credit,
+        max_frame_bytes: 4096,
+        claims: Vec::new(),
+    }
+}
+
+impl Bench {
+    pub(super) fn new() -> Self {
+        Self::with(FleetOptions::default())
+    }
+
+    pub(super) fn with(options: FleetOptions) -> Self {
+        Self { fleet: Fleet::new(options), now: Timestamp(1_000) }
+    }
+
+    pub(super) fn input(&mut self, input: Input) -> Vec<String> {
+        let out = self.fleet.handle(&TenantId::local(), input, self.now);
+        self.check();
+        out.iter().map(show).collect()
+    }
+
+    /// Time passes; every timer goes off when it is due.
+    pub(super) fn pass(&mut self, length: Millis) -> Vec<String> {
+        let end = self.now.after(length);
+        let mut lines = Vec::new();
+        while let Some(due) = self.fleet.deadline().filter(|due| *due <= end) {
+            self.now = self.now.max(due);
+            lines.extend(self.fleet.handle_time(self.now).iter().map(show));
+            self.check();
+        }
+        self.now = end;
+        lines
+    }
+
+    pub(super) fn check(&self) {
+        if let Some(pool) = self.fleet.pool(&TenantId::local()) {
+            pool.check();
+        }
+    }
+
+    /// The fleet has nothing left to remember but its tools.
+    pub(super) fn assert_empty(&self) {
+        assert_eq!(self.fleet.hosts(&TenantId::local()), []);
+        for tool in self.fleet.tools(&TenantId::local()) {
+            assert_eq!((tool.calls, tool.queued), (0, 0), "{tool:?}");
+        }
+        assert_eq!(self.fleet.deadline(), None);
+    }
+
+    pub(super) fn join(&mut self, connection: u64, name: &str, credit: u64, tools: &[&str]) -> Vec<String> {
+        self.input(Input::Join(Box::new(joining(connection, name, credit, tools))))
+    }
+
+    pub(super) fn rejoin(
+        &mut self,
+        connection: u64,
+        name: &str,
+        tools: &[&str],
+        claims: Vec<(CallInHand, Disposition)>,
+    ) -> Vec<String> {
+        self.input(Input::Join(Box::new(Joining { claims, ..joining(connection, name, 8, tools) })))
+    }
+
+    pub(super) fn leave(&mut self, connection: u64) -> Vec<String> {
+        self.input(Input::Leave { connection: ConnectionId(connection) })
+    }
+
+    pub(super) fn seek(&mut self, text: &str, tool: &str) -> Vec<String> {
+        self.input(Input::Seek { call: call(text), tool: tool.into() })
+    }
+
+    pub(super) fn offer(&mut self, text: &str, host: &str, tool: &str) -> Vec<String> {
+        self.input(Input::Offer(request(text, host, tool)))
+    }
+
+    pub(super) fn reclaim(&mut self, text: &str, host: &str, tool: &str) -> Vec<String> {
+        self.input(Input::Reclaim(request(text, host, tool)))
+    }
+
+    pub(super) fn cancel(&mut self, text: &str) -> Vec<String> {
+        self.input(Input::Cancel { call: call_ref(text), reason: "why".into() })
+    }
+
+    pub(super) fn release(&mut self, run: &str) -> Vec<String> {
+        self.input(Input::Release { run: RunId::parse(run).unwrap() })
+    }
+
+    pub(super) fn frame(&mut self, connection: u64, frame: HostFrame) -> Vec<String> {
+        self.input(Input::Frame { connection: ConnectionId(connection), frame })
+    }
+
+    pub(super) fn credit(&mut self, connection: u64, total: u64) -> Vec<String> {
+        self.frame(connection, HostFrame::Credit { total })
+    }
+
+    pub(super) fn accept(&mut self, connection: u64, text: &str) -> Vec<String> {
+        self.frame(connection, HostFrame::Accepted(call_ref(text)))
+    }
+
+    pub(super) fn reject(&mut self, connection: u64, text: &str, reason: RejectReason) -> Vec<String> {
+        self.frame(connection, HostFrame::Rejected { call: call_ref(text), reason, message: "no".into() })
+    }
+
+    pub(super) fn heartbeat(&mut self, connection: u64, calls: &[&str]) -> Vec<String> {
+        let calls = calls.iter().map(|text| call_ref(text)).collect();
+        self.frame(connection, HostFrame::Heartbeat { calls })
+    }
+
+    pub(super) fn answer(&mut self, connection: u64, text: &str) -> Vec<String> {
+        let call = call_ref(text);
+        let lease = lease(&call).as_str().to_owned();
+        self.answer_with(connection, text, &lease)
+    }
+
+    pub(super) fn answer_with(&mut self, connection: u64, text: &str, lease: &str) -> Vec<String> {
+        let outcome = Outcome::Succeeded { output: "42".into(), images: Vec::new() };
+        let answer = Answer { call: call_ref(text), lease: lease.to_owned(), outcome };
+        self.frame(connection, HostFrame::Answer(Box::new(answer)))
+    }
+
+    pub(super) fn settled(&mut self, text: &str) -> Vec<String> {
+        self.input(Input::Settled { call: call_ref(text) })
+    }
+
+    pub(super) fn unsettled(&mut self, text: &str) -> Vec<String> {
+        self.input(Input::Unsettled { call: call_ref(text) })
+    }
+
+    /// A call that this host works on.
+    pub(super) fn running(&mut self, connection: u64, host: &str, text: &str, tool: &str) {
+        let id = text.split('#').next().unwrap();
+        assert_eq!(self.seek(id, tool), [format!("{id}: granted {host}")]);
+        self.offer(text, host, tool);
+        self.accept(connection, text);
+    }
+
+    pub(super) fn ignored(&self, name: &str) -> u64 {
+        let hosts = self.fleet.hosts(&TenantId::local());
+        hosts.iter().find(|view| view.host.as_str() == name).unwrap().ignored_frames
+    }
+}
+
+fn show_ref(call: &CallRef) -> String {
+    format!("{}#{}", call.call, call.attempt)
+}
+
+fn verdicts(tools: &[Option<String>]) -> String {
+    let words: Vec<_> = tools.iter().map(|tool| tool.as_ref().map_or("ok", |_| "refused")).collect();
+    words.join(",")
+}
+
+pub(super) fn show(output: &Output) -> String {
+    match output {
+        Output::Joined { connection, tools, calls } => {
+            let calls: Vec<_> =
+                calls.iter().map(|(call, verdict)| format!(" {} {verdict:?}", show_ref(call))).collect();
+            format!("{connection} joined [{}]{}", verdicts(tools), calls.concat())
+        }
+        Output::ToolsReplaced { connection, tools } => format!("{connection} tools [{}]", verdicts(tools)),
+        Output::Send { connection, frame } => format!("{connection} <- {}", show_frame(frame)),
+        Output::Close { connection, reason } => format!("{connection} closed {reason:?}"),
+        Output::News { call, news, .. } => format!("{call}: {}", show_news(news)),
+        Output::Answer { connection, host, answer, .. } => {
+            let from = connection.map_or_else(|| "nobody".to_owned(), |connection| connection.to_string());
+            let what = match &answer.outcome {
+                Outcome::Succeeded { .. } => "succeeded",
+                Outcome::Failed { .. } => "failed",
+                Outcome::Rejected { .. } => "rejected",
+            };
+            format!("answer {} {what} by {host} for {from}", show_ref(&answer.call))
+        }
+        Output::Served { tool, .. } => format!("served {tool}"),
+        Output::Unserved { tool, .. } => format!("unserved {tool}"),
+    }
+}
+
+fn show_frame(frame: &ServerFrame) -> String {
+    match frame {
+        ServerFrame::CallRequest(request) => format!("call {}", show_ref(&request.call)),
+        ServerFrame::Cancel { call, .. } => format!("cancel {}", show_ref(call)),
+        ServerFrame::LeaseLost(call) => format!("lease lost {}", show_ref(call)),
+        ServerFrame::InputRefused { input, .. } => format!("input refused {input}"),
+        ServerFrame::GoAway { .. } => "go away".to_owned(),
+        ServerFrame::ProtocolError { .. } => "protocol error".to_owned(),
+        ServerFrame::Welcome(_) | ServerFrame::ToolsUpdated(_) | ServerFrame::ResultAck { .. } => {
+            panic!("the fleet does not send this: {frame:?}")
+        }
+    }
+}
+
+fn show_news(news: &News) -> String {
+    match news {
+        News::Granted { host } => format!("granted {host}"),
+        News::Denied { message } => {
+            let why = ["connected", "too many", "serves"].into_iter().find(|word| message.contains(word));
+            format!("denied {}", why.unwrap_or(message))
+        }
+        News::Accepted { attempt, host } => format!("accepted #{attempt} {host}"),
+        News::Checkpoint { attempt, checkpoint } => format!("checkpoint #{attempt} {}", checkpoint.len()),
+        News::Lost { attempt, ran, .. } => format!("lost #{attempt} ran {ran:?}"),
+        News::Progress { attempt, message, .. } => format!("progress #{attempt} {message}"),
+        News::Output { attempt, chunk_seq, .. } => format!("output #{attempt} {chunk_seq}"),
+    }
+}

@@ -1,0 +1,322 @@
+//! What becomes of a call between its offer and its end.
+
+use super::bench::{Bench, call_ref, claim, joining, request};
+use crate::host::frame::{Disposition, RejectReason};
+use crate::host::{Input, Joining};
+use crate::time::Millis;
+
+fn bench() -> Bench {
+    let mut bench = Bench::new();
+    bench.join(1, "h", 8, &["t"]);
+    bench
+}
+
+#[test]
+fn a_call_from_start_to_end() {
+    let mut bench = bench();
+    assert_eq!(bench.seek("a/1.0", "t"), ["a/1.0: granted h"]);
+    assert_eq!(bench.offer("a/1.0", "h", "t"), ["c1 <- call a/1.0#1"]);
+    assert_eq!(bench.accept(1, "a/1.0"), ["a/1.0: accepted #1 h"]);
+    assert_eq!(bench.accept(1, "a/1.0"), [""; 0]);
+    assert_eq!(bench.answer(1, "a/1.0"), ["answer a/1.0#1 succeeded by h for c1"]);
+    assert_eq!(bench.settled("a/1.0"), [""; 0]);
+    bench.leave(1);
+    bench.assert_empty();
+}
+
+#[test]
+fn an_answer_without_acceptance_is_an_answer() {
+    let mut bench = bench();
+    bench.seek("a/1.0", "t");
+    bench.offer("a/1.0", "h", "t");
+    assert_eq!(bench.answer(1, "a/1.0"), ["answer a/1.0#1 succeeded by h for c1"]);
+    assert_eq!(bench.pass(Millis::secs(14)), [""; 0], "nothing is lost afterwards");
+}
+
+#[test]
+fn a_second_try_may_begin_before_the_first_answer_is_dealt_with() {
+    let mut bench = bench();
+    bench.running(1, "h", "a/1.0", "t");
+    bench.answer(1, "a/1.0");
+    bench.running(1, "h", "a/1.0#2", "t");
+    bench.settled("a/1.0#1");
+    assert_eq!(bench.answer(1, "a/1.0#2"), ["answer a/1.0#2 succeeded by h for c1"]);
+}
+
+#[test]
+fn an_offer_without_room_is_not_sent() {
+    let mut bench = bench();
+    assert_eq!(bench.offer("a/1.0", "h", "t"), ["a/1.0: lost #1 ran No"]);
+    bench.seek("a/1.0", "t");
+    assert_eq!(bench.offer("a/1.0", "other", "t"), ["a/1.0: lost #1 ran No"]);
+    bench.seek("a/1.0", "t");
+    bench.leave(1);
+    assert_eq!(bench.offer("a/1.0", "h", "t"), ["a/1.0: lost #1 ran No"]);
+    bench.assert_empty();
+}
+
+#[test]
+fn room_on_a_stream_that_was_replaced_is_gone() {
+    let mut bench = bench();
+    bench.seek("a/1.0", "t");
+    bench.join(2, "h", 8, &["t"]);
+    assert_eq!(bench.offer("a/1.0", "h", "t"), ["a/1.0: lost #1 ran No"]);
+    assert_eq!(bench.seek("a/1.0", "t"), ["a/1.0: granted h"]);
+    bench.join(3, "h", 8, &["t"]);
+    assert_eq!(bench.seek("a/1.0", "t"), ["a/1.0: granted h"], "seeking again finds room anew");
+    assert_eq!(bench.offer("a/1.0", "h", "t"), ["c3 <- call a/1.0#1"]);
+}
+
+#[test]
+fn room_on_a_host_that_began_to_leave_is_gone() {
+    let mut bench = bench();
+    bench.seek("a/1.0", "t");
+    bench.frame(1, crate::host::frame::HostFrame::Draining);
+    assert_eq!(bench.offer("a/1.0", "h", "t"), ["a/1.0: lost #1 ran No"]);
+}
+
+#[test]
+fn offering_twice_is_offering_once() {
+    let mut bench = bench();
+    bench.seek("a/1.0", "t");
+    bench.offer("a/1.0", "h", "t");
+    assert_eq!(bench.offer("a/1.0", "h", "t"), [""; 0]);
+    assert_eq!(bench.offer("a/1.0#2", "h", "t"), ["c1 <- lease lost a/1.0#1", "a/1.0: lost #2 ran No"]);
+}
+
+#[test]
+fn a_call_that_no_frame_of_the_host_holds_is_told_to_the_model() {
+    let mut bench = bench();
+    bench.seek("a/1.0", "t");
+    let mut large = request("a/1.0", "h", "t");
+    large.arguments = "x".repeat(4096);
+    assert_eq!(bench.input(Input::Offer(large)), ["answer a/1.0#1 rejected by h for nobody"]);
+    assert_eq!(bench.seek("a/1.1", "t"), ["a/1.1: granted h"], "its credit is free again");
+}
+
+#[test]
+fn a_call_that_is_not_confirmed_in_time_is_lost() {
+    let mut bench = bench();
+    bench.seek("a/1.0", "t");
+    bench.offer("a/1.0", "h", "t");
+    bench.heartbeat(1, &[]);
+    assert_eq!(bench.pass(Millis::secs(10)), ["c1 <- cancel a/1.0#1", "a/1.0: lost #1 ran Maybe"]);
+    assert_eq!(bench.accept(1, "a/1.0"), [""; 0], "a late word changes nothing");
+    assert_eq!(bench.seek("b/1.0", "t"), [""; 0], "the host is left alone for a while");
+    bench.heartbeat(1, &[]);
+    assert_eq!(bench.pass(Millis::secs(10)), ["b/1.0: granted h"]);
+}
+
+#[test]
+fn rejections() {
+    let ran_no = |id: &str| format!("{id}: lost #1 ran No");
+    for (reason, expected) in [
+        (RejectReason::Busy, vec![ran_no("a/1.0")]),
+        (RejectReason::Draining, vec!["unserved t".into(), ran_no("a/1.0")]),
+        (RejectReason::UnknownTool, vec!["unserved t".into(), ran_no("a/1.0")]),
+        (RejectReason::BadArguments, vec!["answer a/1.0#1 rejected by h for nobody".into()]),
+        (RejectReason::TooLarge, vec!["answer a/1.0#1 rejected by h for nobody".into()]),
+    ] {
+        let mut bench = bench();
+        bench.seek("a/1.0", "t");
+        bench.offer("a/1.0", "h", "t");
+        assert_eq!(bench.reject(1, "a/1.0", reason), expected, "{reason:?}");
+        assert_eq!(bench.reject(1, "a/1.0", reason), [""; 0], "{reason:?}");
+        assert_eq!(bench.ignored("h"), 1, "{reason:?}");
+    }
+}
+
+#[test]
+fn a_rejection_after_acceptance_may_have_run() {
+    for reason in [RejectReason::Busy, RejectReason::BadArguments] {
+        let mut bench = bench();
+        bench.running(1, "h", "a/1.0", "t");
+        assert_eq!(bench.reject(1, "a/1.0", reason), ["a/1.0: lost #1 ran Maybe"]);
+    }
+}
+
+#[test]
+fn a_busy_host_is_left_alone_for_a_moment() {
+    let mut bench = bench();
+    bench.seek("a/1.0", "t");
+    bench.offer("a/1.0", "h", "t");
+    bench.reject(1, "a/1.0", RejectReason::Busy);
+    assert_eq!(bench.seek("a/1.0", "t"), [""; 0]);
+    assert_eq!(bench.pass(Millis::secs(1)), ["a/1.0: granted h"]);
+}
+
+#[test]
+fn cancel_is_pushed_and_the_room_stays_taken_until_the_call_stopped() {
+    let mut bench = Bench::new();
+    bench.join(1, "h", 8, &["t*1"]);
+    bench.running(1, "h", "a/1.0", "t");
+    bench.seek("b/1.0", "t");
+    assert_eq!(bench.cancel("a/1.0#2"), [""; 0], "another try is not meant");
+    assert_eq!(bench.cancel("a/1.0"), ["c1 <- cancel a/1.0#1"]);
+    assert_eq!(bench.cancel("a/1.0"), [""; 0]);
+    let ack = |runs_on| crate::host::frame::HostFrame::CancelAck { call: call_ref("a/1.0"), runs_on };
+    assert_eq!(bench.frame(1, ack(true)), [""; 0], "it cannot be stopped");
+    assert_eq!(bench.heartbeat(1, &["a/1.0"]), [""; 0]);
+    assert_eq!(bench.frame(1, ack(false)), ["b/1.0: granted h"]);
+    assert_eq!(bench.frame(1, ack(false)), [""; 0]);
+    assert_eq!(bench.ignored("h"), 1);
+}
+
+#[test]
+fn a_cancelled_call_frees_its_room_by_answer_or_heartbeat() {
+    for by_answer in [true, false] {
+        let mut bench = Bench::new();
+        bench.join(1, "h", 8, &["t*1"]);
+        bench.running(1, "h", "a/1.0", "t");
+        bench.seek("b/1.0", "t");
+        bench.cancel("a/1.0");
+        if by_answer {
+            let lines = bench.answer(1, "a/1.0");
+            assert_eq!(lines, ["answer a/1.0#1 succeeded by h for c1", "b/1.0: granted h"]);
+        } else {
+            assert_eq!(bench.heartbeat(1, &[]), ["b/1.0: granted h"]);
+        }
+    }
+}
+
+#[test]
+fn cancel_takes_a_call_out_of_the_queue() {
+    let mut bench = Bench::new();
+    bench.join(1, "h", 0, &["t"]);
+    bench.seek("a/1.0", "t");
+    assert_eq!(bench.cancel("a/1.0"), [""; 0]);
+    assert_eq!(bench.credit(1, 5), [""; 0]);
+}
+
+#[test]
+fn cancel_of_a_call_that_is_being_answered_only_forgets_it() {
+    let mut bench = bench();
+    bench.running(1, "h", "a/1.0", "t");
+    bench.answer(1, "a/1.0");
+    assert_eq!(bench.cancel("a/1.0"), [""; 0]);
+    assert_eq!(bench.unsettled("a/1.0"), [""; 0]);
+    bench.leave(1);
+    bench.assert_empty();
+}
+
+#[test]
+fn release_withdraws_what_is_sought_and_leaves_what_is_held() {
+    let mut bench = Bench::new();
+    bench.join(1, "h", 2, &["t"]);
+    bench.running(1, "h", "a/1.0", "t");
+    bench.seek("a/1.1", "t");
+    bench.seek("a/1.2", "t");
+    bench.seek("b/1.0", "t");
+    assert_eq!(bench.release("a"), ["b/1.0: granted h"]);
+    assert_eq!(bench.reclaim("a/1.0", "h", "t"), ["a/1.0: accepted #1 h"], "its run came back for it");
+    bench.release("a");
+    bench.answer(1, "a/1.0");
+    bench.settled("a/1.0");
+    bench.release("b");
+    bench.leave(1);
+    bench.assert_empty();
+}
+
+#[test]
+fn seeking_anew_takes_the_call_from_the_host_that_has_it() {
+    let mut bench = bench();
+    bench.running(1, "h", "a/1.0", "t");
+    assert_eq!(bench.seek("a/1.0", "t"), ["c1 <- lease lost a/1.0#1", "a/1.0: granted h"]);
+}
+
+#[test]
+fn an_answer_that_cannot_be_recorded_stays_with_its_host() {
+    let mut bench = bench();
+    bench.running(1, "h", "a/1.0", "t");
+    bench.answer(1, "a/1.0");
+    bench.leave(1);
+    assert_eq!(bench.unsettled("a/1.0"), [""; 0]);
+    let lines = bench.rejoin(2, "h", &["t"], vec![claim("a/1.0", true, Disposition::Continue)]);
+    assert_eq!(lines, ["c2 joined [ok] a/1.0#1 Continue", "served t", "a/1.0: accepted #1 h"]);
+    assert_eq!(bench.heartbeat(2, &[]), [""; 0]);
+    assert_eq!(bench.heartbeat(2, &[]), [""; 0]);
+    assert_eq!(bench.heartbeat(2, &[]), [""; 0], "a finished call is not in heartbeats");
+    assert_eq!(bench.answer(2, "a/1.0"), ["answer a/1.0#1 succeeded by h for c2"]);
+}
+
+#[test]
+fn an_answer_that_cannot_be_recorded_and_is_never_given_again_is_lost() {
+    let mut bench = bench();
+    bench.running(1, "h", "a/1.0", "t");
+    bench.answer(1, "a/1.0");
+    bench.leave(1);
+    bench.unsettled("a/1.0");
+    assert_eq!(bench.pass(Millis::secs(10)), ["a/1.0: lost #1 ran Maybe"]);
+    bench.assert_empty();
+}
+
+#[test]
+fn an_answer_without_a_stream_ends_the_hosts_hold() {
+    let mut bench = bench();
+    bench.running(1, "h", "a/1.0", "t");
+    let answered = |lease: &str| Input::AnsweredOutside { call: call_ref("a/1.0"), lease: lease.to_owned() };
+    bench.leave(1);
+    bench.input(answered("forged"));
+    bench.input(answered(super::bench::lease(&call_ref("a/1.0")).as_str()));
+    assert_eq!(bench.settled("a/1.0"), [""; 0]);
+    assert_eq!(bench.pass(Millis::secs(60)), [""; 0]);
+    bench.assert_empty();
+}
+
+#[test]
+fn a_reclaimed_call_waits_for_its_host() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.reclaim("a/1.0", "h", "t"), [""; 0]);
+    assert_eq!(bench.reclaim("a/1.0", "h", "t"), [""; 0]);
+    assert_eq!(bench.pass(Millis::secs(9)), [""; 0]);
+    assert_eq!(bench.pass(Millis::secs(1)), ["a/1.0: lost #1 ran Maybe"]);
+    bench.assert_empty();
+}
+
+#[test]
+fn a_reclaimed_call_is_found_again() {
+    let mut bench = Bench::new();
+    bench.reclaim("a/1.0", "h", "t");
+    let lines = bench.rejoin(1, "h", &["t*1"], vec![claim("a/1.0", false, Disposition::Continue)]);
+    assert_eq!(lines, ["c1 joined [ok] a/1.0#1 Continue", "served t", "a/1.0: accepted #1 h"]);
+    assert_eq!(bench.seek("b/1.0", "t"), [""; 0], "it takes up the tool's room");
+    assert_eq!(bench.answer(1, "a/1.0"), ["answer a/1.0#1 succeeded by h for c1", "b/1.0: granted h"]);
+}
+
+#[test]
+fn a_host_may_be_back_before_the_run() {
+    let mut bench = Bench::new();
+    bench.rejoin(1, "h", &["t*1"], vec![claim("a/1.0", false, Disposition::Continue)]);
+    assert_eq!(bench.seek("b/1.0", "t"), ["b/1.0: granted h"], "whose tool it is, nobody knows yet");
+    assert_eq!(bench.reclaim("a/1.0", "h", "t"), ["a/1.0: accepted #1 h"]);
+    bench.cancel("b/1.0");
+    assert_eq!(bench.seek("b/1.0", "t"), [""; 0]);
+}
+
+#[test]
+fn a_reclaimed_call_that_its_connected_host_does_not_have_is_lost() {
+    let mut bench = bench();
+    assert_eq!(bench.reclaim("a/1.0", "h", "t"), ["a/1.0: lost #1 ran Maybe"]);
+}
+
+#[test]
+fn a_reclaim_does_not_disturb_an_answer_on_its_way() {
+    let mut bench = bench();
+    bench.running(1, "h", "a/1.0", "t");
+    bench.answer(1, "a/1.0");
+    assert_eq!(bench.reclaim("a/1.0", "h", "t"), [""; 0]);
+    assert_eq!(bench.reclaim("a/1.0#2", "g", "t"), [""; 0]);
+    assert_eq!(bench.settled("a/1.0"), [""; 0]);
+    assert_eq!(bench.pass(Millis::secs(10)), ["a/1.0: lost #2 ran Maybe"]);
+}
+
+#[test]
+fn a_call_has_one_host() {
+    let mut bench = bench();
+    bench.running(1, "h", "a/1.0", "t");
+    let claims = vec![claim("a/1.0", false, Disposition::Continue)];
+    let lines = bench.input(Input::Join(Box::new(Joining { claims, ..joining(2, "thief", 8, &["t"]) })));
+    assert_eq!(lines, ["c2 joined [ok] a/1.0#1 Stop"]);
+    assert_eq!(bench.accept(2, "a/1.0"), ["c2 <- lease lost a/1.0#1"]);
+    assert_eq!(bench.heartbeat(1, &["a/1.0"]), [""; 0]);
+}

@@ -1,0 +1,179 @@
+//! What hosts send, sense and nonsense.
+
+use super::bench::{Bench, call_ref};
+use crate::host::frame::{Hello, HostFrame};
+use crate::time::Millis;
+
+fn bench() -> Bench {
+    let mut bench = Bench::new();
+    bench.join(1, "h", 8, &["t"]);
+    bench
+}
+
+fn progress(text: &str, message: &str, checkpoint: Option<&[u8]>) -> HostFrame {
+    HostFrame::Progress {
+        call: call_ref(text),
+        message: message.into(),
+        fraction: None,
+        checkpoint: checkpoint.map(<[u8]>::to_vec),
+    }
+}
+
+fn output(text: &str, chunk_seq: u64) -> HostFrame {
+    HostFrame::Output { call: call_ref(text), chunk_seq, stderr: false, data: b"x".to_vec() }
+}
+
+#[test]
+fn a_call_missing_from_two_heartbeats_in_a_row_is_lost() {
+    let mut bench = bench();
+    bench.running(1, "h", "a/1.0", "t");
+    bench.running(1, "h", "a/1.1", "t");
+    assert_eq!(bench.heartbeat(1, &["a/1.1"]), [""; 0]);
+    assert_eq!(bench.heartbeat(1, &["a/1.0", "a/1.1"]), [""; 0]);
+    assert_eq!(bench.heartbeat(1, &["a/1.1"]), [""; 0]);
+    assert_eq!(bench.heartbeat(1, &["a/1.1"]), ["c1 <- lease lost a/1.0#1", "a/1.0: lost #1 ran Maybe"]);
+    assert_eq!(bench.heartbeat(1, &["a/1.1"]), [""; 0]);
+}
+
+#[test]
+fn a_call_that_is_not_accepted_is_not_missed_in_heartbeats() {
+    let mut bench = bench();
+    bench.seek("a/1.0", "t");
+    bench.offer("a/1.0", "h", "t");
+    for _ in 0..4 {
+        assert_eq!(bench.heartbeat(1, &[]), [""; 0]);
+    }
+}
+
+#[test]
+fn a_heartbeat_that_names_a_call_accepts_it() {
+    let mut bench = bench();
+    bench.seek("a/1.0", "t");
+    bench.offer("a/1.0", "h", "t");
+    assert_eq!(bench.heartbeat(1, &["a/1.0"]), ["a/1.0: accepted #1 h"]);
+    assert_eq!(bench.pass(Millis::secs(11)), [""; 0]);
+}
+
+#[test]
+fn a_heartbeat_with_calls_that_are_not_the_hosts_is_answered_within_bounds() {
+    let mut bench = bench();
+    bench.running(1, "h", "a/1.0#2", "t");
+    let lines = bench.heartbeat(1, &["a/1.0#1", "a/1.0#2", "x/1.0"]);
+    assert_eq!(lines, ["c1 <- lease lost a/1.0#1", "c1 <- lease lost x/1.0#1"]);
+    assert_eq!(bench.ignored("h"), 2);
+    let many: Vec<String> = (0..1_000).map(|index| format!("x/1.{index}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    assert_eq!(bench.heartbeat(1, &many).len(), 64);
+}
+
+#[test]
+fn a_heartbeat_that_crossed_an_answer_means_nothing() {
+    let mut bench = bench();
+    bench.running(1, "h", "a/1.0", "t");
+    bench.answer(1, "a/1.0");
+    assert_eq!(bench.heartbeat(1, &["a/1.0"]), [""; 0]);
+}
+
+#[test]
+fn progress_and_checkpoints() {
+    let mut bench = bench();
+    bench.running(1, "h", "a/1.0", "t");
+    assert_eq!(bench.frame(1, progress("a/1.0", "half", None)), ["a/1.0: progress #1 half"]);
+    assert_eq!(
+        bench.frame(1, progress("a/1.0", "more", Some(b"ck"))),
+        ["a/1.0: checkpoint #1 2", "a/1.0: progress #1 more"]
+    );
+    assert_eq!(bench.frame(1, progress("a/1.0", "", Some(b""))), ["a/1.0: checkpoint #1 0"]);
+}
+
+#[test]
+fn progress_accepts_a_call() {
+    let mut bench = bench();
+    bench.seek("a/1.0", "t");
+    bench.offer("a/1.0", "h", "t");
+    assert_eq!(
+        bench.frame(1, progress("a/1.0", "half", None)),
+        ["a/1.0: accepted #1 h", "a/1.0: progress #1 half"]
+    );
+}
+
+#[test]
+fn output_is_passed_on_once_and_gaps_are_the_hosts_business() {
+    let mut bench = bench();
+    bench.running(1, "h", "a/1.0", "t");
+    assert_eq!(bench.frame(1, output("a/1.0", 1)), ["a/1.0: output #1 1"]);
+    assert_eq!(bench.frame(1, output("a/1.0", 1)), [""; 0]);
+    assert_eq!(bench.frame(1, output("a/1.0", 5)), ["a/1.0: output #1 5"]);
+    assert_eq!(bench.frame(1, output("a/1.0", 4)), [""; 0]);
+    assert_eq!(bench.frame(1, output("a/1.0", 0)), [""; 0]);
+    assert_eq!(bench.ignored("h"), 3);
+}
+
+#[test]
+fn frames_about_other_calls_are_ignored_and_counted() {
+    let mut bench = bench();
+    bench.running(1, "h", "a/1.0", "t");
+    bench.join(2, "g", 8, &["t"]);
+    let lost = |id: &str, connection: u64| vec![format!("c{connection} <- lease lost {id}")];
+    let table = [
+        (2, HostFrame::Accepted(call_ref("a/1.0")), lost("a/1.0#1", 2)),
+        (1, HostFrame::Accepted(call_ref("a/1.0#2")), lost("a/1.0#2", 1)),
+        (1, HostFrame::Accepted(call_ref("x/1.0")), lost("x/1.0#1", 1)),
+        (2, progress("a/1.0", "hm", Some(b"ck")), lost("a/1.0#1", 2)),
+        (1, progress("a/1.0#7", "hm", None), lost("a/1.0#7", 1)),
+        (2, output("a/1.0", 1), vec![]),
+        (1, output("a/1.0#3", 1), vec![]),
+        (1, HostFrame::CancelAck { call: call_ref("a/1.0"), runs_on: false }, vec![]),
+        (1, HostFrame::Unknown, vec![]),
+    ];
+    let mut expected = [0, 0];
+    for (connection, frame, lines) in table {
+        expected[usize::try_from(connection).unwrap() - 1] += 1;
+        assert_eq!(bench.frame(connection, frame.clone()), lines, "{frame:?}");
+        assert_eq!([bench.ignored("h"), bench.ignored("g")], expected, "{frame:?}");
+    }
+    assert_eq!(bench.answer(1, "a/1.0"), ["answer a/1.0#1 succeeded by h for c1"], "the call is unharmed");
+}
+
+#[test]
+fn every_answer_reaches_whoever_can_judge_it() {
+    let mut bench = bench();
+    bench.running(1, "h", "a/1.0", "t");
+    bench.join(2, "g", 8, &["t"]);
+    assert_eq!(bench.answer(2, "a/1.0"), ["answer a/1.0#1 succeeded by g for c2"]);
+    assert_eq!(bench.answer(1, "a/1.0#9"), ["answer a/1.0#9 succeeded by h for c1"]);
+    assert_eq!(bench.answer(1, "x/1.0"), ["answer x/1.0#1 succeeded by h for c1"]);
+    assert_eq!(bench.answer_with(1, "a/1.0", "forged"), ["answer a/1.0#1 succeeded by h for c1"]);
+    assert_eq!((bench.ignored("h"), bench.ignored("g")), (3, 1));
+    assert_eq!(bench.reclaim("a/1.0", "h", "t"), ["a/1.0: accepted #1 h"], "none of them took the call away");
+    assert_eq!(bench.answer(1, "a/1.0"), ["answer a/1.0#1 succeeded by h for c1"]);
+    assert_eq!(bench.answer(1, "a/1.0"), ["answer a/1.0#1 succeeded by h for c1"], "twice is judged twice");
+}
+
+#[test]
+fn a_second_hello_is_a_violation() {
+    let mut bench = bench();
+    let hello = Hello {
+        protocol_version: 1,
+        host: super::bench::host("h"),
+        sdk: String::new(),
+        labels: std::collections::BTreeMap::new(),
+        capabilities: Vec::new(),
+        max_frame_bytes: 0,
+        calls_in_hand: Vec::new(),
+        initial_credit: 0,
+    };
+    assert_eq!(
+        bench.frame(1, HostFrame::Hello(Box::new(hello))),
+        ["c1 <- protocol error", "c1 closed Violation", "unserved t"]
+    );
+    assert_eq!(bench.frame(1, HostFrame::Pong), [""; 0], "what comes after it is not looked at");
+}
+
+#[test]
+fn questions_from_calls_are_refused() {
+    let mut bench = bench();
+    bench.running(1, "h", "a/1.0", "t");
+    let question = HostFrame::NeedInput { call: call_ref("a/1.0"), input: "q".into() };
+    assert_eq!(bench.frame(1, question), ["c1 <- input refused q"]);
+}

@@ -1,0 +1,8 @@
+//! Behaviour of the fleet as scripts: what happens, and what comes of it as short lines.
+
+mod bench;
+mod calls;
+mod connections;
+mod frames;
+mod places;
+mod random;

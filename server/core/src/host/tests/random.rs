@@ -1,0 +1,405 @@
+//! Random worlds from a seed. After every step the pool's own invariants are checked; here it is checked that
+//! runs hear what they must, and that nothing is left at the end.
+
+use std::collections::BTreeMap;
+
+use super::bench::{Bench, call, call_ref, claim, joining};
+use crate::host::frame::{Disposition, HostFrame, RejectReason};
+use crate::host::{ConnectionId, FleetOptions, Input, Joining};
+use crate::time::Millis;
+
+/// `SplitMix64`: small, and the same everywhere.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ (z >> 31)) % sides
+    }
+
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[usize::try_from(self.roll(from.len() as u64)).unwrap()]
+    }
+}
+
+/// What a run thinks of its call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Hope {
+    Seeking,
+    Granted(String),
+    /// Offered, not yet heard of as over.
+    Given {
+        host: String,
+        attempt: u32,
+    },
+}
+
+struct World {
+    bench: Bench,
+    dice: Dice,
+    hopes: BTreeMap<String, Hope>,
+    attempts: BTreeMap<String, u32>,
+    /// Per connection: the host, the credit given, and the calls sent.
+    streams: BTreeMap<u64, (&'static str, u64, u64)>,
+    connections: u64,
+    log: Vec<String>,
+}
+
+const HOSTS: [&str; 3] = ["h", "g", "f"];
+const TOOLS: [&str; 3] = ["t", "u*2", "v@2"];
+
+/// The tool of a call never changes; nobody serves `w`.
+fn tool_of(id: &str) -> &'static str {
+    ["t", "u", "v", "w"][usize::from(id.as_bytes()[id.len() - 1] & 3)]
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let options = FleetOptions { queue_per_tool_max: 5, ..FleetOptions::default() };
+        Self {
+            bench: Bench::with(options),
+            dice: Dice(seed),
+            hopes: BTreeMap::new(),
+            attempts: BTreeMap::new(),
+            streams: BTreeMap::new(),
+            connections: 0,
+            log: Vec::new(),
+        }
+    }
+
+    fn call(&mut self) -> String {
+        let run = self.dice.pick(&["a", "b", "c"]);
+        format!("{run}/1.{}", self.dice.roll(4))
+    }
+
+    fn stream(&mut self) -> Option<u64> {
+        let streams: Vec<u64> = self.streams.keys().copied().collect();
+        (!streams.is_empty()).then(|| self.dice.pick(&streams))
+    }
+
+    /// A stream and a call: mostly one that goes with the other.
+    fn stream_and_call(&mut self) -> Option<(u64, String)> {
+        let given: Vec<(u64, String)> = self
+            .hopes
+            .iter()
+            .filter_map(|(id, hope)| {
+                let Hope::Given { host, .. } = hope else { return None };
+                let stream = self.streams.iter().find(|(_, (at, ..))| at == host)?;
+                Some((*stream.0, id.clone()))
+            })
+            .collect();
+        if !given.is_empty() && self.dice.roll(4) > 0 {
+            let index = self.dice.roll(given.len() as u64);
+            return given.into_iter().nth(usize::try_from(index).unwrap());
+        }
+        Some((self.stream()?, self.call()))
+    }
+
+    /// The call with its current try, or at times another.
+    fn attempt(&mut self, call: &str) -> String {
+        let attempt = self.attempts.get(call).copied().unwrap_or(1);
+        let off = u32::from(self.dice.roll(8) == 0);
+        format!("{call}#{}", attempt + off)
+    }
+
+    fn step(&mut self) {
+        let lonely = self.streams.len() < 2 && self.dice.roll(2) == 0;
+        let lines = match self.dice.roll(20) {
+            _ if lonely => self.join(),
+            0 => self.join(),
+            1 if self.dice.roll(2) == 0 => self.leave(),
+            1 | 2 => self.credit(),
+            3..=5 => self.seek(),
+            6..=8 => self.offer(),
+            9..=11 => self.answer(),
+            12 => self.heartbeat(),
+            13 => self.credit(),
+            14 => self.cancel_or_stop(),
+            15 => self.reject(),
+            16 => self.accept(),
+            17 => self.release_or_reclaim(),
+            18 => self.odd_frame(),
+            _ => {
+                let length = Millis(self.dice.roll(3_000));
+                self.log.push(format!("pass {}", length.0));
+                self.bench.pass(length)
+            }
+        };
+        self.hear(&lines);
+    }
+
+    fn input(&mut self, input: Input) -> Vec<String> {
+        self.log.push(format!("{input:?}"));
+        self.bench.input(input)
+    }
+
+    fn frame(&mut self, connection: u64, frame: HostFrame) -> Vec<String> {
+        self.input(Input::Frame { connection: ConnectionId(connection), frame })
+    }
+
+    fn join(&mut self) -> Vec<String> {
+        self.connections += 1;
+        let (host, credit) = (self.dice.pick(&HOSTS), self.dice.roll(4));
+        let tools: Vec<&str> = TOOLS.into_iter().filter(|_| self.dice.roll(3) > 0).collect();
+        let mut claims = Vec::new();
+        for (id, hope) in self.hopes.clone() {
+            if matches!(&hope, Hope::Given { host: at, .. } if at == host) && self.dice.roll(4) > 0 {
+                let text = self.attempt(&id);
+                let disposition =
+                    self.dice.pick(&[Disposition::Continue, Disposition::Continue, Disposition::Stop]);
+                if disposition == Disposition::Stop && text == format!("{id}#{}", self.attempts[&id]) {
+                    // Its owner says that it is over, so the owner must think so too.
+                    self.hopes.remove(&id);
+                }
+                claims.push(claim(&text, self.dice.roll(3) == 0, disposition));
+            }
+        }
+        self.streams.retain(|_, (at, ..)| *at != host);
+        self.streams.insert(self.connections, (host, credit, 0));
+        self.input(Input::Join(Box::new(Joining {
+            claims,
+            ..joining(self.connections, host, credit, &tools)
+        })))
+    }
+
+    fn leave(&mut self) -> Vec<String> {
+        let Some(connection) = self.stream() else { return Vec::new() };
+        self.streams.remove(&connection);
+        self.input(Input::Leave { connection: ConnectionId(connection) })
+    }
+
+    fn seek(&mut self) -> Vec<String> {
+        let id = self.call();
+        // A run seeks for a call that is not under way.
+        if matches!(self.hopes.get(&id), Some(Hope::Given { .. })) {
+            return Vec::new();
+        }
+        self.hopes.entry(id.clone()).or_insert(Hope::Seeking);
+        let tool = tool_of(&id);
+        self.input(Input::Seek { call: call(&id), tool: tool.into() })
+    }
+
+    fn offer(&mut self) -> Vec<String> {
+        let granted: Vec<(String, String)> = self
+            .hopes
+            .iter()
+            .filter_map(|(id, hope)| match hope {
+                Hope::Granted(host) => Some((id.clone(), host.clone())),
+                Hope::Seeking | Hope::Given { .. } => None,
+            })
+            .collect();
+        let Some((id, host)) = granted.first().cloned() else { return Vec::new() };
+        let attempt = self.attempts.entry(id.clone()).or_default();
+        *attempt += 1;
+        let attempt = *attempt;
+        self.hopes.insert(id.clone(), Hope::Given { host: host.clone(), attempt });
+        let tool = tool_of(&id);
+        self.input(Input::Offer(super::bench::request(&format!("{id}#{attempt}"), &host, tool)))
+    }
+
+    fn answer(&mut self) -> Vec<String> {
+        let Some((connection, id)) = self.stream_and_call() else { return Vec::new() };
+        let text = self.attempt(&id);
+        self.log.push(format!("answer {text} on c{connection}"));
+        let lines = self.bench.answer(connection, &text);
+        self.hear(&lines);
+        if lines.iter().all(|line| !line.starts_with("answer")) {
+            return Vec::new();
+        }
+        // Its owner records the answer of the host that has it, or cannot.
+        let host = self.streams.get(&connection).map(|(host, ..)| (*host).to_owned());
+        let given = self.hopes.get(&id).cloned();
+        let fits = matches!(&given, Some(Hope::Given { host: at, attempt })
+            if Some(at) == host.as_ref() && text == format!("{id}#{attempt}"));
+        if fits && self.dice.roll(8) == 0 {
+            return self.input(Input::Unsettled { call: call_ref(&text) });
+        }
+        if fits {
+            self.hopes.remove(&id);
+        }
+        self.input(Input::Settled { call: call_ref(&text) })
+    }
+
+    fn heartbeat(&mut self) -> Vec<String> {
+        let Some(connection) = self.stream() else { return Vec::new() };
+        let host = self.streams[&connection].0;
+        let mut calls = Vec::new();
+        for (id, hope) in self.hopes.clone() {
+            if matches!(&hope, Hope::Given { host: at, .. } if at == host) && self.dice.roll(4) > 0 {
+                calls.push(call_ref(&self.attempt(&id)));
+            }
+        }
+        self.frame(connection, HostFrame::Heartbeat { calls })
+    }
+
+    fn credit(&mut self) -> Vec<String> {
+        let Some(connection) = self.stream() else { return Vec::new() };
+        let stream = self.streams.get_mut(&connection).unwrap();
+        let total = stream.1 + self.dice.roll(4);
+        stream.1 = total;
+        self.frame(connection, HostFrame::Credit { total })
+    }
+
+    fn cancel_or_stop(&mut self) -> Vec<String> {
+        let id = self.call();
+        match self.hopes.remove(&id) {
+            Some(Hope::Given { attempt, .. }) => {
+                let call = call_ref(&format!("{id}#{attempt}"));
+                self.input(Input::Cancel { call, reason: String::new() })
+            }
+            Some(Hope::Seeking | Hope::Granted(_)) => self.input(Input::StopSeeking { call: call(&id) }),
+            None => Vec::new(),
+        }
+    }
+
+    fn reject(&mut self) -> Vec<String> {
+        let Some((connection, id)) = self.stream_and_call() else { return Vec::new() };
+        let text = self.attempt(&id);
+        let reason = self.dice.pick(&[
+            RejectReason::Busy,
+            RejectReason::UnknownTool,
+            RejectReason::BadArguments,
+            RejectReason::Draining,
+        ]);
+        let lines = self
+            .frame(connection, HostFrame::Rejected { call: call_ref(&text), reason, message: String::new() });
+        if lines.iter().any(|line| line.starts_with(&format!("answer {text} rejected"))) {
+            self.hopes.remove(&id);
+            let more = self.input(Input::Settled { call: call_ref(&text) });
+            self.hear(&more);
+        }
+        lines
+    }
+
+    fn accept(&mut self) -> Vec<String> {
+        let Some((connection, id)) = self.stream_and_call() else { return Vec::new() };
+        let text = self.attempt(&id);
+        self.frame(connection, HostFrame::Accepted(call_ref(&text)))
+    }
+
+    fn release_or_reclaim(&mut self) -> Vec<String> {
+        let run = self.dice.pick(&["a", "b", "c"]);
+        let lines = self.input(Input::Release { run: call(&format!("{run}/1.0")).run });
+        self.hear(&lines);
+        self.hopes.retain(|id, hope| !id.starts_with(run) || matches!(hope, Hope::Given { .. }));
+        // Its run comes back at once, with what its journal says.
+        for (id, hope) in self.hopes.clone() {
+            if let (true, Hope::Given { host, attempt }) = (id.starts_with(run), hope) {
+                let tool = tool_of(&id);
+                let request = super::bench::request(&format!("{id}#{attempt}"), &host, tool);
+                let lines = self.input(Input::Reclaim(request));
+                self.hear(&lines);
+            }
+        }
+        Vec::new()
+    }
+
+    fn odd_frame(&mut self) -> Vec<String> {
+        let Some((connection, id)) = self.stream_and_call() else { return Vec::new() };
+        let call = call_ref(&self.attempt(&id));
+        let frame = match self.dice.roll(20) {
+            0 => HostFrame::Draining,
+            1..=4 => HostFrame::CancelAck { call, runs_on: self.dice.roll(2) == 0 },
+            5..=9 => {
+                HostFrame::Output { call, chunk_seq: self.dice.roll(9), stderr: false, data: Vec::new() }
+            }
+            10..=14 => HostFrame::Progress { call, message: "p".into(), fraction: None, checkpoint: None },
+            15 => HostFrame::Goodbye,
+            _ => HostFrame::Pong,
+        };
+        if frame == HostFrame::Goodbye {
+            self.streams.remove(&connection);
+        }
+        self.frame(connection, frame)
+    }
+
+    /// What comes out, as runs and hosts hear it.
+    fn hear(&mut self, lines: &[String]) {
+        for line in lines {
+            self.log.push(format!("    {line}"));
+            if let Some((id, news)) = line.split_once(": ") {
+                self.hear_news(id, news);
+            } else if let Some((connection, frame)) = line.split_once(" <- ") {
+                self.hear_frame(connection, frame);
+            } else if let Some((connection, _)) = line.split_once(" closed ") {
+                self.streams.remove(&connection[1..].parse().unwrap());
+            }
+        }
+    }
+
+    fn hear_news(&mut self, id: &str, news: &str) {
+        let words: Vec<&str> = news.split(' ').collect();
+        let hope = self.hopes.get(id).cloned();
+        match (words[0], hope) {
+            ("granted", Some(Hope::Seeking | Hope::Granted(_))) => {
+                self.hopes.insert(id.to_owned(), Hope::Granted(words[1].to_owned()));
+            }
+            ("denied", Some(Hope::Seeking | Hope::Granted(_))) => {
+                self.hopes.remove(id);
+            }
+            ("granted" | "denied", hope) => panic!("{id} {news} while {hope:?}\n{}", self.log.join("\n")),
+            ("lost", Some(Hope::Given { attempt, .. })) if words[1] == format!("#{attempt}") => {
+                self.hopes.remove(id);
+            }
+            // A call that was claimed at another try than its run's.
+            (_, _) => {}
+        }
+    }
+
+    fn hear_frame(&mut self, connection: &str, frame: &str) {
+        let Some(stream) = self.streams.get_mut(&connection[1..].parse().unwrap()) else { return };
+        if frame.starts_with("call ") {
+            stream.2 += 1;
+            assert!(
+                stream.2 <= stream.1,
+                "{connection} was sent more than its credit\n{}",
+                self.log.join("\n")
+            );
+        }
+    }
+
+    /// All hosts go, time passes: every hope is answered but those of runs that got room and do not use it.
+    fn end(&mut self) {
+        let connections: Vec<u64> = self.streams.keys().copied().collect();
+        for connection in connections {
+            let lines = self.input(Input::Leave { connection: ConnectionId(connection) });
+            self.hear(&lines);
+        }
+        let lines = self.bench.pass(Millis::secs(60));
+        self.hear(&lines);
+        for (id, hope) in &self.hopes {
+            assert!(matches!(hope, Hope::Granted(_)), "{id}: {hope:?} for ever\n{}", self.log.join("\n"));
+        }
+        for run in ["a", "b", "c"] {
+            self.bench.release(run);
+        }
+        self.bench.assert_empty();
+    }
+}
+
+#[test]
+fn random_worlds_keep_their_promises() {
+    for seed in 0..150 {
+        let mut world = World::new(seed);
+        for _ in 0..250 {
+            world.step();
+        }
+        world.end();
+    }
+}
+
+#[test]
+fn one_seed_is_one_world() {
+    let run = |seed| {
+        let mut world = World::new(seed);
+        for _ in 0..100 {
+            world.step();
+        }
+        world.log
+    };
+    assert_eq!(run(7), run(7));
+    assert_ne!(run(7), run(8));
+}

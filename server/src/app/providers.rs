@@ -1,0 +1,47 @@
+//! Configured providers to models.
+
+use std::collections::BTreeMap;
+
+use crate::config::{HttpProvider, ProviderConfig};
+use crate::model::{
+    AnthropicOptions, HttpOptions, InvalidProvider, OpenAiOptions, ProviderKind, ProviderOptions,
+    ProviderRegistry, ScriptSource,
+};
+use crate::secret::Secret;
+
+/// Every configured provider, ready to be called.
+pub(super) fn registry(
+    configured: BTreeMap<String, ProviderConfig>,
+) -> Result<ProviderRegistry, InvalidProvider> {
+    let providers = configured.into_iter().map(|(name, provider)| options(name, provider)).collect();
+    ProviderRegistry::new(&HttpOptions::default(), providers)
+}
+
+fn options(name: String, provider: ProviderConfig) -> ProviderOptions {
+    match provider {
+        ProviderConfig::OpenAi(openai) => {
+            let kind = OpenAiOptions {
+                max_tokens_field: openai.max_tokens_field,
+                send_reasoning: openai.send_reasoning,
+                include_usage: openai.include_usage,
+            };
+            over_http(name, ProviderKind::OpenAi(kind), openai.http)
+        }
+        ProviderConfig::Anthropic(http) => {
+            over_http(name, ProviderKind::Anthropic(AnthropicOptions::default()), http)
+        }
+        ProviderConfig::Scripted { file } => {
+            ProviderOptions::new(name, ProviderKind::Scripted(ScriptSource::File(file)))
+        }
+    }
+}
+
+fn over_http(name: String, kind: ProviderKind, http: HttpProvider) -> ProviderOptions {
+    ProviderOptions {
+        base_url: http.base_url,
+        api_key: http.api_key,
+        headers: http.headers.into_iter().map(|(name, value)| (name, Secret::new(value))).collect(),
+        max_output_tokens: http.max_output_tokens,
+        ..ProviderOptions::new(name, kind)
+    }
+}

@@ -1,0 +1,116 @@
+//! The gRPC server: services, limits, health, reflection.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentloop_proto::FILE_DESCRIPTOR_SET;
+use agentloop_proto::v1::agent_loop_server::AgentLoopServer;
+use agentloop_proto::v1::sessions_server::SessionsServer;
+use agentloop_proto::v1::tool_host_server::ToolHostServer;
+use agentloop_proto::v1::tools_server::ToolsServer;
+use tokio::net::TcpListener;
+use tonic::transport::Server;
+use tonic_health::ServingStatus;
+use tonic_health::server::HealthReporter;
+
+use crate::config::ServerOptions;
+use crate::engine::Engine;
+use crate::grpc::agent_loop::AgentLoopService;
+use crate::grpc::convert::input::Agents;
+use crate::grpc::incoming::connections;
+use crate::grpc::sessions::SessionsService;
+use crate::grpc::tool_host::ToolHostService;
+use crate::grpc::tools::ToolsService;
+use crate::ids::Ids;
+use crate::lifecycle::Tasks;
+use crate::model::Models;
+use crate::store::Store;
+use crate::tool::RemoteTools;
+
+/// How often the store is asked whether it still answers.
+const CHECK_EVERY: Duration = Duration::from_secs(5);
+/// An idle connection is asked for a sign of life this often.
+const KEEPALIVE_EVERY: Duration = Duration::from_secs(20);
+/// A connection that gives no sign of life for this long is closed.
+const KEEPALIVE_WAIT: Duration = Duration::from_secs(20);
+/// All headers of a request together, in bytes.
+const HEADERS_BYTES_MAX: u32 = 16 * 1024;
+/// Streams that a client opened and reset before they were accepted; more of them end its connection.
+const PENDING_RESETS_MAX: usize = 64;
+/// The service of the health protocol that says only that the process lives.
+const LIVENESS: &str = "liveness";
+
+/// What is served.
+pub(super) struct Services {
+    pub(super) engine: Engine,
+    pub(super) models: Arc<dyn Models>,
+    pub(super) agents: Arc<Agents>,
+    pub(super) tools: Arc<RemoteTools>,
+    pub(super) ids: Arc<dyn Ids>,
+    pub(super) store: Arc<dyn Store>,
+}
+
+/// Serves until the soft stop, then until every call has ended.
+pub(super) async fn serve(listener: TcpListener, services: Services, options: ServerOptions, tasks: Tasks) {
+    let (health, health_service) = tonic_health::server::health_reporter();
+    health.set_service_status(LIVENESS, ServingStatus::Serving).await;
+    drop(tasks.spawn("health", watch(health, services.store, tasks.clone())));
+    let reflection = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .build_v1()
+        .expect("the descriptors were compiled with this program");
+    let max = options.max_message_bytes;
+    let agent_loop = AgentLoopService::new(services.engine.clone(), services.models, services.agents);
+    let sessions = SessionsService::new(services.engine, services.ids);
+    let hosts = services.tools.clone();
+    let stop = tasks.soft().clone();
+    let stopped = async move {
+        stop.cancelled().await;
+        hosts.go_away();
+        hosts.close();
+    };
+    let served = Server::builder()
+        .http2_keepalive_interval(Some(KEEPALIVE_EVERY))
+        .http2_keepalive_timeout(Some(KEEPALIVE_WAIT))
+        .http2_max_header_list_size(HEADERS_BYTES_MAX)
+        .http2_max_pending_accept_reset_streams(Some(PENDING_RESETS_MAX))
+        .max_concurrent_streams(options.max_concurrent_streams)
+        .add_service(health_service)
+        .add_service(reflection)
+        .add_service(AgentLoopServer::new(agent_loop).max_decoding_message_size(max))
+        .add_service(SessionsServer::new(sessions).max_decoding_message_size(max))
+        .add_service(
+            ToolHostServer::new(ToolHostService::new(services.tools.clone())).max_decoding_message_size(max),
+        )
+        .add_service(ToolsServer::new(ToolsService::new(services.tools)))
+        .serve_with_incoming_shutdown(connections(listener, options.max_connections), stopped)
+        .await;
+    if let Err(error) = served {
+        tracing::error!(%error, "the gRPC server ended");
+        tasks.soft().cancel();
+    }
+}
+
+/// Ready as long as the store answers and nobody asked the server to stop.
+async fn watch(health: HealthReporter, store: Arc<dyn Store>, tasks: Tasks) {
+    let mut ready = None;
+    while !tasks.soft().is_cancelled() {
+        let now = store.check().await;
+        if let Err(error) = &now
+            && ready != Some(false)
+        {
+            tracing::error!(%error, "the store does not answer; not ready");
+        }
+        if ready != Some(now.is_ok()) {
+            ready = Some(now.is_ok());
+            let status = if now.is_ok() { ServingStatus::Serving } else { ServingStatus::NotServing };
+            health.set_service_status("", status).await;
+        }
+        tokio::select! { biased;
+            () = tasks.soft().cancelled() => {}
+            () = tokio::time::sleep(CHECK_EVERY) => {}
+        }
+    }
+    health.set_service_status("", ServingStatus::NotServing).await;
+}
