@@ -18,6 +18,8 @@ Exit codes:
   0 completed, 1 failed, 2 wrong usage, 3 aborted, 4 waits for a human, 5 server unreachable,
   130 left by ctrl-C";
 
+const GLOBAL: &str = "Options of every command that talks to a server";
+
 /// Runs agents: a prompt goes to a model, the tools it asks for run on tool hosts, humans approve what they must, and
 /// everything that happens can be watched, left and taken up again.
 #[derive(Debug, Parser)]
@@ -38,14 +40,15 @@ pub(crate) struct Global {
         global = true,
         env = "AGENTLOOP_SERVER",
         default_value = "http://127.0.0.1:50051",
-        value_name = "URL"
+        value_name = "URL",
+        help_heading = GLOBAL
     )]
     pub(crate) server: String,
     /// The bearer token; better given by the environment than by the command line, which others can see
-    #[arg(long, global = true, env = "AGENTLOOP_TOKEN", hide_env_values = true, value_name = "TOKEN")]
+    #[arg(long, global = true, env = "AGENTLOOP_TOKEN", hide_env_values = true, value_name = "TOKEN", help_heading = GLOBAL)]
     pub(crate) token: Option<String>,
     /// For people, or one JSON object a line for programs
-    #[arg(long, short, global = true, value_enum, default_value_t = Output::Text)]
+    #[arg(long, short, global = true, value_enum, default_value_t = Output::Text, help_heading = GLOBAL)]
     pub(crate) output: Output,
 }
 
@@ -77,30 +80,22 @@ impl Global {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run the server
     Serve(ServeArgs),
-    /// Show everything at work: server, tool host, a run with an approval
     Demo(DemoArgs),
-    /// Start a run and watch it to its end
     Run(Box<RunArgs>),
-    /// Watch a run, from any point, while it lives or after
     Watch(WatchArgs),
-    /// List the questions that wait for a human, or answer one
     Approve(ApproveArgs),
-    /// End a run
     Abort(AbortArgs),
-    /// Let a paused run go on
     Resume(ResumeArgs),
-    /// List runs, or show one and what it waits for
     Runs(RunsArgs),
-    /// List sessions, or show the messages of one
     Sessions(SessionsArgs),
     /// List the registered tools and the hosts that serve them
     Tools,
-    /// Run a small example tool host
     Host(HostArgs),
 }
 
+/// Run the server
+///
 /// Runs the server until it is told to stop: a first signal lets it finish what it does, a second one ends it at once.
 /// Every unfinished run goes on with the next start.
 #[derive(Debug, Args)]
@@ -110,6 +105,8 @@ pub(crate) struct ServeArgs {
     pub(crate) config: Option<PathBuf>,
 }
 
+/// Show everything at work: server, tool host, a run with an approval
+///
 /// Starts a server on a free loopback port, with its database in a fresh directory that is kept, and a tool host as a
 /// process of its own; sends a prompt; shows the run as it happens, with an approval that it gives itself; and says
 /// how to look at what it left behind.
@@ -138,6 +135,8 @@ pub(crate) struct DemoArgs {
     pub(crate) prompt: String,
 }
 
+/// Start a run and watch it to its end
+///
 /// Starts a run and watches it. The answer goes to standard output as it comes; tool calls, reasoning and questions go
 /// to standard error. A tool call that needs approval is asked about in the terminal; where there is none, the run
 /// goes on waiting on the server and the exit code is 4. Ctrl-C aborts the run, a second one leaves at once.
@@ -169,6 +168,8 @@ pub(crate) struct RunArgs {
     pub(crate) yes: bool,
 }
 
+/// Watch a run, from any point, while it lives or after
+///
 /// Shows a run's events from the beginning, or after the given one, and follows it to its end. Ctrl-C stops the
 /// watching, not the run. The exit code is the run's.
 #[derive(Debug, Args)]
@@ -180,6 +181,8 @@ pub(crate) struct WatchArgs {
     pub(crate) after: u64,
 }
 
+/// List the questions that wait for a human, or answer one
+///
 /// Without an id, lists the questions that wait for a human. With one, answers it: runs the call as it is, unless an
 /// option says otherwise.
 #[derive(Debug, Args)]
@@ -225,6 +228,8 @@ pub(crate) struct DecisionArgs {
     pub(crate) answer: Option<String>,
 }
 
+/// End a run
+///
 /// Ends a run: the model is hung up on, tools are told to stop, and the session takes the next message.
 #[derive(Debug, Args)]
 #[group(id = "target", args = ["run", "session"], required = true, multiple = false)]
@@ -240,6 +245,8 @@ pub(crate) struct AbortArgs {
     pub(crate) reason: String,
 }
 
+/// Let a paused run go on
+///
 /// Lets a paused run call its model again.
 #[derive(Debug, Args)]
 pub(crate) struct ResumeArgs {
@@ -250,6 +257,8 @@ pub(crate) struct ResumeArgs {
     pub(crate) resumed_by: String,
 }
 
+/// List runs, or show one and what it waits for
+///
 /// Lists runs, newest first; or shows one, with what it waits for.
 #[derive(Debug, Args)]
 pub(crate) struct RunsArgs {
@@ -263,6 +272,8 @@ pub(crate) struct RunsArgs {
     pub(crate) limit: u32,
 }
 
+/// List sessions, or show the messages of one
+///
 /// Lists sessions, the last touched first; or shows the messages of one.
 #[derive(Debug, Args)]
 pub(crate) struct SessionsArgs {
@@ -276,6 +287,8 @@ pub(crate) struct SessionsArgs {
     pub(crate) limit: u32,
 }
 
+/// Run a small example tool host
+///
 /// Runs a tool host with three example tools: get_weather and add, which only read, and send_email, which needs
 /// approval and writes a line into a file in place of sending anything. Ctrl-C lets running calls finish.
 #[derive(Debug, Args)]

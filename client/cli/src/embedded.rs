@@ -1,8 +1,8 @@
 //! The server inside this process: the only file that knows the server's library.
 
-use std::{net::SocketAddr, path::Path};
+use std::{net::SocketAddr, path::Path, process::ExitCode};
 
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
 
 /// A server that runs in this process.
 pub(crate) struct Embedded {
@@ -10,18 +10,14 @@ pub(crate) struct Embedded {
 }
 
 /// Runs the server until a signal ends it.
-pub(crate) async fn serve(config: Option<&Path>) -> Result<Exit, Failure> {
-    let server = Embedded::start(config).await?;
-    eprintln!("agentloop listens on http://{}", server.address());
-    server.shutdown().await;
-    Ok(Exit::Completed)
+pub(crate) async fn serve(_config: Option<&Path>) -> Result<ExitCode, Failure> {
+    std::future::ready(Err(absent())).await
 }
 
 impl Embedded {
     /// Starts the server that the file describes.
-    pub(crate) async fn start(config: Option<&Path>) -> Result<Embedded, Failure> {
-        let name = config.map_or_else(String::new, |path| format!(" for {}", path.display()));
-        std::future::ready(Err(Failure::Other(format!("this build has no server{name}")))).await
+    pub(crate) async fn start(_config: &Path) -> Result<Embedded, Failure> {
+        std::future::ready(Err(absent())).await
     }
 
     /// Where it listens.
@@ -33,4 +29,8 @@ impl Embedded {
     pub(crate) async fn shutdown(self) {
         std::future::ready(()).await;
     }
+}
+
+fn absent() -> Failure {
+    Failure::Other("this build has no server".into())
 }

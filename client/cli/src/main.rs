@@ -38,14 +38,14 @@ use clap::Parser as _;
 
 use crate::{
     args::{Cli, Command},
-    exit::{Exit, Failure},
+    exit::Failure,
 };
 
 #[tokio::main]
 async fn main() -> ExitCode {
     let cli = Cli::parse();
     match dispatch(cli).await {
-        Ok(exit) => exit.into(),
+        Ok(code) => code,
         Err(failure) => {
             eprintln!("agentloop: {failure}");
             failure.exit().into()
@@ -53,10 +53,11 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
+async fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
     let Cli { global, command } = cli;
-    match command {
-        Command::Serve(args) => serve::serve(args).await,
+    let exit = match command {
+        // The server has exit codes of its own.
+        Command::Serve(args) => return serve::serve(args).await,
         Command::Demo(args) => Box::pin(demo::demo(args)).await,
         Command::Run(args) => Box::pin(run::run(&global, args)).await,
         Command::Watch(args) => watch::watch(&global, args).await,
@@ -67,5 +68,6 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Sessions(args) => sessions::sessions(&global, args).await,
         Command::Tools => tools::tools(&global).await,
         Command::Host(args) => host::host(&global, args).await,
-    }
+    };
+    exit.map(ExitCode::from)
 }

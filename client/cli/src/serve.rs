@@ -1,11 +1,9 @@
 //! `agentloop serve`.
 
-use crate::{
-    args::ServeArgs,
-    embedded,
-    exit::{Exit, Failure},
-};
+use std::process::ExitCode;
 
-pub(crate) async fn serve(args: ServeArgs) -> Result<Exit, Failure> {
+use crate::{args::ServeArgs, embedded, exit::Failure};
+
+pub(crate) async fn serve(args: ServeArgs) -> Result<ExitCode, Failure> {
     embedded::serve(args.config.as_deref()).await
 }

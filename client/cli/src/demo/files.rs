@@ -107,6 +107,10 @@ fn quoted(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use agentloop_server::{
+        config::{Config, ProviderConfig, StoreLocation},
+        model::Script,
+    };
     use clap::Parser as _;
 
     use super::*;
@@ -149,5 +153,26 @@ mod tests {
             "[providers.openai]\nkind = \"openai\"\napi_key_env = \"OPENAI_API_KEY\"\n\
              base_url = \"the value of OPENAI_BASE_URL\"\n"
         );
+    }
+
+    #[test]
+    fn the_configuration_is_one_that_the_server_reads() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("my demo");
+        let files = Files::prepare(&args(&["--dir", path.to_str().expect("text")])).expect("written");
+        let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 50123));
+        files.write_config(listen).expect("written again");
+
+        let config = Config::load(Some(&files.config)).expect("a good configuration");
+        assert_eq!(config.server.listen, listen);
+        assert_eq!(config.store.location, StoreLocation::File(files.dir.join("agentloop.db")));
+        assert_eq!(config.agents["default"].model, "demo/scripted");
+        let ProviderConfig::Scripted { file } = &config.providers["demo"] else { panic!("{config:?}") };
+        assert_eq!(file, &files.dir.join("demo-model.toml"));
+    }
+
+    #[test]
+    fn the_script_is_one_that_the_server_plays() {
+        Script::parse("demo-model.toml", SCRIPT).expect("a good script");
     }
 }

@@ -20,7 +20,7 @@ use crate::{
 pub(crate) async fn demo(args: DemoArgs) -> Result<Exit, Failure> {
     let files = Files::prepare(&args)?;
     print::line(&format!("files    {}", files.dir.display()))?;
-    let server = Embedded::start(Some(&files.config)).await?;
+    let server = Embedded::start(&files.config).await?;
     // The same address again with the next start, so that what is printed here stays true.
     files.write_config(server.address())?;
     let shown = show(&args, &files, &server).await;
