@@ -1,36 +1,52 @@
 //! The server inside this process: the only file that knows the server's library.
 
-use std::{net::SocketAddr, path::Path, process::ExitCode};
+use std::{error::Error, net::SocketAddr, path::Path, process::ExitCode};
+
+use agentloop_server::{app::Server, config::Config, telemetry};
 
 use crate::exit::Failure;
 
 /// A server that runs in this process.
-pub(crate) struct Embedded {
-    address: SocketAddr,
-}
+pub(crate) struct Embedded(Server);
 
-/// Runs the server until a signal ends it.
-pub(crate) async fn serve(_config: Option<&Path>) -> Result<ExitCode, Failure> {
-    std::future::ready(Err(absent())).await
+/// Runs the server until a signal ends it. The server's own log says where it listens.
+pub(crate) async fn serve(file: Option<&Path>) -> Result<ExitCode, Failure> {
+    let config = Config::load(file).map_err(failed)?;
+    telemetry::init(&config.log).map_err(failed)?;
+    let server = Box::pin(Server::start(config)).await.map_err(failed)?;
+    eprintln!("agentloop listens on http://{}", server.address());
+    let exit = server.run_until_signal().await.map_err(failed)?;
+    Ok(ExitCode::from(exit.code()))
 }
 
 impl Embedded {
-    /// Starts the server that the file describes.
-    pub(crate) async fn start(_config: &Path) -> Result<Embedded, Failure> {
-        std::future::ready(Err(absent())).await
+    /// Starts the server that the file describes. Only its warnings are logged: what it does is shown otherwise.
+    pub(crate) async fn start(file: &Path) -> Result<Embedded, Failure> {
+        let mut config = Config::load(Some(file)).map_err(failed)?;
+        "warn".clone_into(&mut config.log.level);
+        telemetry::init(&config.log).map_err(failed)?;
+        Ok(Embedded(Box::pin(Server::start(config)).await.map_err(failed)?))
     }
 
     /// Where it listens.
     pub(crate) fn address(&self) -> SocketAddr {
-        self.address
+        self.0.address()
     }
 
     /// Lets it finish and waits for that.
     pub(crate) async fn shutdown(self) {
-        std::future::ready(()).await;
+        let exit = self.0.shutdown().await;
+        tracing::debug!(?exit, "server stopped");
     }
 }
 
-fn absent() -> Failure {
-    Failure::Other("this build has no server".into())
+/// The error with its causes, which often say more than it does.
+fn failed(error: impl Error) -> Failure {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    Failure::Other(text)
 }

@@ -38,10 +38,16 @@ impl Status {
     }
 
     /// The line for an event; `None` where a person needs none.
-    pub(super) fn line(&self, style: Style, event: &Event) -> Option<String> {
+    pub(super) fn line(&mut self, style: Style, event: &Event) -> Option<String> {
         let line = match event {
             Event::RunStarted(started) => style.dim(&run_started(started)),
             Event::ToolCallProposed(proposed) => self.proposed(style, proposed),
+            Event::ToolCallOffered(offered) => {
+                // Whoever joins late has not seen the message that asked for the call.
+                let call = self.calls.entry(offered.call_id.clone()).or_default();
+                call.0.clone_from(&offered.tool);
+                return None;
+            }
             Event::ToolCallAccepted(accepted) => style.dim(&self.accepted(accepted)),
             Event::ToolCallProgress(progress) => style.dim(&self.progress(style, progress)),
             Event::ToolCallOutput(output) => style.dim(&tool_output(style, output)?),
