@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use agentloop_core::time::Timestamp;
 use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 
 use crate::clock::{Clock, SystemClock};
 use crate::config::{Config, StoreLocation};
@@ -18,8 +19,8 @@ use crate::ids::RandomIds;
 use crate::lifecycle::{Exit, Signals, Tasks};
 use crate::model::Models;
 use crate::store::sqlite::{OpenError, SqliteOptions, SqliteStore};
-use crate::store::{Store, StoreError};
-use crate::tool::{HostOptions, RemoteTools};
+use crate::store::{Store, StoreError, ToolRow};
+use crate::tool::{HostOptions, RememberedTool, RemoteTools};
 
 /// Why the server does not start.
 #[derive(Debug, thiserror::Error)]
@@ -81,8 +82,10 @@ impl Server {
                 subscriber_buffer: config.runs.subscriber_buffer,
             })
             .start();
-        tasks.spawn("tools", tools.clone().drive(Arc::new(engine.clone())));
-        tasks.spawn("remember tools", remember_tools(tools.clone(), store.clone()));
+        let soft = tasks.soft().clone();
+        let driving = tools.clone().drive(Arc::new(engine.clone()));
+        tasks.spawn("tools", until(soft.clone(), driving));
+        tasks.spawn("remember tools", remember_tools(tools.clone(), store.clone(), soft));
         let agents: Agents = config
             .agents
             .into_iter()
@@ -143,6 +146,12 @@ impl Server {
     }
 }
 
+/// Does something that has no end of its own until the server stops.
+async fn until(stop: CancellationToken, work: impl Future<Output = ()>) {
+    // Nothing is lost when it is cut short.
+    let _cut = stop.run_until_cancelled(work).await;
+}
+
 async fn open(location: &StoreLocation) -> Result<SqliteStore, OpenError> {
     match location {
         StoreLocation::Memory => SqliteStore::in_memory().await,
@@ -162,7 +171,7 @@ fn host_options(hosts: &crate::config::HostOptions, runs: &crate::config::RunOpt
             grace_period: hosts.grace_period,
             host_wait: hosts.host_wait,
             accept_timeout: hosts.accept_timeout,
-            queue_per_tool: hosts.queue_per_tool,
+            queue_per_tool_max: hosts.queue_per_tool,
             ..default.fleet
         },
         heartbeat_interval: hosts.heartbeat_interval,
@@ -179,18 +188,23 @@ async fn remembered_tools(
     options: HostOptions,
     now: Timestamp,
 ) -> Result<Arc<RemoteTools>, StoreError> {
-    Ok(RemoteTools::new(options, now, store.tools().await?))
+    let rows = store.tools().await?;
+    let remembered = rows.into_iter().map(|(tenant, row)| RememberedTool {
+        tenant,
+        declaration: row.declaration,
+        last_seen: row.last_seen,
+    });
+    Ok(RemoteTools::new(options, now, remembered.collect()))
 }
 
 /// Keeps the store's list of tools up to date.
-async fn remember_tools(tools: Arc<RemoteTools>, store: Arc<SqliteStore>) {
-    loop {
-        let rows = tools.unsaved().await;
+async fn remember_tools(tools: Arc<RemoteTools>, store: Arc<dyn Store>, stop: CancellationToken) {
+    while let Some(unsaved) = stop.run_until_cancelled(tools.unsaved()).await {
         let mut failed = Vec::new();
-        for (tenant, row) in rows {
-            let saved: Result<(), StoreError> = store.save_tools(&tenant, std::slice::from_ref(&row)).await;
-            if saved.is_err() {
-                failed.push((tenant, row));
+        for tool in unsaved {
+            let row = ToolRow { declaration: tool.declaration.clone(), last_seen: tool.last_seen };
+            if store.save_tools(&tool.tenant, &[row]).await.is_err() {
+                failed.push(tool);
             }
         }
         if !failed.is_empty() {

@@ -79,6 +79,12 @@ impl Tasks {
         &self.hard
     }
 
+    /// Where tasks are counted that others start; a shutdown waits for them too.
+    #[must_use]
+    pub fn tracker(&self) -> &TaskTracker {
+        &self.tracker
+    }
+
     /// Starts a task that the process cannot do without: should it panic, the process shuts down.
     ///
     /// The task is dropped at its next await when everything is to stop at once.

@@ -13,8 +13,8 @@ use crate::secret::Secret;
 pub(super) fn registry(
     configured: BTreeMap<String, ProviderConfig>,
 ) -> Result<ProviderRegistry, InvalidProvider> {
-    let providers = configured.into_iter().map(|(name, provider)| options(name, provider)).collect();
-    ProviderRegistry::new(&HttpOptions::default(), providers)
+    let providers = configured.into_iter().map(|(name, provider)| options(name, provider));
+    ProviderRegistry::new(HttpOptions::default(), providers)
 }
 
 fn options(name: String, provider: ProviderConfig) -> ProviderOptions {

@@ -6,8 +6,6 @@ use std::time::Duration;
 use agentloop_proto::FILE_DESCRIPTOR_SET;
 use agentloop_proto::v1::agent_loop_server::AgentLoopServer;
 use agentloop_proto::v1::sessions_server::SessionsServer;
-use agentloop_proto::v1::tool_host_server::ToolHostServer;
-use agentloop_proto::v1::tools_server::ToolsServer;
 use tokio::net::TcpListener;
 use tonic::transport::Server;
 use tonic_health::ServingStatus;
@@ -19,8 +17,8 @@ use crate::grpc::agent_loop::AgentLoopService;
 use crate::grpc::convert::input::Agents;
 use crate::grpc::incoming::connections;
 use crate::grpc::sessions::SessionsService;
-use crate::grpc::tool_host::ToolHostService;
-use crate::grpc::tools::ToolsService;
+use crate::grpc::tool_host::ToolHost;
+use crate::grpc::tools::Tools;
 use crate::ids::Ids;
 use crate::lifecycle::Tasks;
 use crate::model::Models;
@@ -80,10 +78,8 @@ pub(super) async fn serve(listener: TcpListener, services: Services, options: Se
         .add_service(reflection)
         .add_service(AgentLoopServer::new(agent_loop).max_decoding_message_size(max))
         .add_service(SessionsServer::new(sessions).max_decoding_message_size(max))
-        .add_service(
-            ToolHostServer::new(ToolHostService::new(services.tools.clone())).max_decoding_message_size(max),
-        )
-        .add_service(ToolsServer::new(ToolsService::new(services.tools)))
+        .add_service(ToolHost::server(services.tools.clone(), tasks.tracker().clone()))
+        .add_service(Tools::server(services.tools))
         .serve_with_incoming_shutdown(connections(listener, options.max_connections), stopped)
         .await;
     if let Err(error) = served {

@@ -1,9 +1,6 @@
 //! Builds an engine: dependencies once, read-only after.
 
-use std::sync::{Arc, OnceLock};
-
-use agentloop_core::id::{CallId, TenantId};
-use async_trait::async_trait;
+use std::sync::Arc;
 
 use crate::clock::{Clock, SystemClock};
 use crate::engine::deps::{Deps, EngineOptions, Observer};
@@ -17,41 +14,7 @@ use crate::ids::{Ids, RandomIds};
 use crate::lifecycle::Tasks;
 use crate::model::Models;
 use crate::store::Store;
-use crate::tool::{CallAnswer, CallNews, CallSink, Disposition, SinkUnavailable, Tools, Verdict};
-
-/// Where tools send news before and after the engine is there.
-///
-/// Tools and engine know each other; this breaks the circle: tools are built with it, the engine fills it.
-#[derive(Default)]
-pub struct LateSink(OnceLock<Engine>);
-
-#[async_trait]
-impl CallSink for LateSink {
-    async fn news(&self, tenant: &TenantId, call: &CallId, news: CallNews) {
-        if let Some(engine) = self.0.get() {
-            engine.news(tenant, call, news).await;
-        }
-    }
-
-    async fn finished(
-        &self,
-        tenant: &TenantId,
-        call: &CallId,
-        answer: CallAnswer,
-    ) -> Result<Verdict, SinkUnavailable> {
-        self.0.get().ok_or(SinkUnavailable)?.finished(tenant, call, answer).await
-    }
-
-    async fn disposition(
-        &self,
-        tenant: &TenantId,
-        call: &CallId,
-        attempt: u32,
-        lease: &str,
-    ) -> Result<Disposition, SinkUnavailable> {
-        self.0.get().ok_or(SinkUnavailable)?.disposition(tenant, call, attempt, lease).await
-    }
-}
+use crate::tool::Tools;
 
 /// What an engine is made of.
 pub struct EngineBuilder {
@@ -115,10 +78,10 @@ impl EngineBuilder {
         self
     }
 
-    /// Starts the engine: every unfinished run goes on, parked ones are woken when their time comes, and what tools
-    /// say through `sink` reaches their runs.
+    /// Starts the engine: every unfinished run goes on, and parked ones are woken when their time comes. What happens
+    /// to tool calls reaches it as a [`crate::tool::CallSink`].
     #[must_use]
-    pub fn start(self, sink: &LateSink) -> Engine {
+    pub fn start(self) -> Engine {
         let engine = Engine(Arc::new(Inner {
             deps: Arc::new(Deps {
                 store: self.store,
@@ -136,7 +99,6 @@ impl EngineBuilder {
             table: Table::default(),
             wake: Wake::default(),
         }));
-        assert!(sink.0.set(engine.clone()).is_ok(), "a sink serves one engine");
         let tasks = &engine.deps().tasks;
         tasks.spawn("wake", wake::watch(engine.clone()));
         tasks.spawn("recover", engine.clone().recover());

@@ -3,7 +3,7 @@
 pub mod error;
 pub mod feed;
 
-pub mod builder;
+mod builder;
 mod deps;
 mod history;
 mod log;

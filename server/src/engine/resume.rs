@@ -116,7 +116,7 @@ impl Engine {
 
     async fn ended(&self, task: RunTask, end: End) {
         let key = task.place.key().clone();
-        self.deps().tools.release(&key.1);
+        self.deps().tools.release(&key.0, &key.1);
         match end {
             End::Finished => {
                 self.deps().histories.keep(key.0, task.session.clone(), task.history);
@@ -150,7 +150,7 @@ impl Engine {
     async fn panicked(&self, task: RunTask) {
         tracing::error!("a fault in this run");
         let key = task.place.key().clone();
-        self.deps().tools.release(&key.1);
+        self.deps().tools.release(&key.0, &key.1);
         let first = self.deps().faults.first(&key);
         drop(task);
         let result = if first { self.bring_up(&key).await } else { self.fail_faulty(&key).await };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentloop_core::error::Refusal;
-use agentloop_core::id::{CallId, CallSlot, Epoch, Seq, SessionId};
+use agentloop_core::id::{CallId, CallSlot, Epoch, Seq, SessionId, TenantId};
 use agentloop_core::run::effect::Effect;
 use agentloop_core::run::event::{Outcome, Record};
 use agentloop_core::run::input::Input;
@@ -144,7 +144,7 @@ impl RunTask {
             Ok(step) => step,
             Err(refusal) => {
                 if let Some(slot) = granted {
-                    self.deps.tools.stop_seeking(&self.call_id(slot));
+                    self.deps.tools.stop_seeking(self.tenant(), &self.call_id(slot));
                 }
                 // What was decided before is what the refusal rests on.
                 if reply.is_some() {
@@ -188,7 +188,7 @@ impl RunTask {
             };
             match self.machine.handle(input, now) {
                 Ok(more) => step.merge(more),
-                Err(_) => self.deps.tools.stop_seeking(&self.call_id(slot)),
+                Err(_) => self.deps.tools.stop_seeking(self.tenant(), &self.call_id(slot)),
             }
         }
     }
@@ -247,11 +247,11 @@ impl RunTask {
             }
             Effect::StopModel { .. } => self.speaking = None,
             Effect::SeekHost { .. } => unreachable!("hosts are sought before the step is written"),
-            Effect::StopSeeking { slot } => tools.stop_seeking(&self.call_id(slot)),
+            Effect::StopSeeking { slot } => tools.stop_seeking(self.tenant(), &self.call_id(slot)),
             Effect::OfferCall(offer) => tools.offer(&self.owner(), &self.call_id(offer.slot), offer),
             Effect::ReclaimCall(offer) => tools.reclaim(&self.owner(), &self.call_id(offer.slot), offer),
             Effect::CancelCall { slot, attempt, reason } => {
-                tools.cancel(&self.call_id(slot), attempt, reason);
+                tools.cancel(self.tenant(), &self.call_id(slot), attempt, reason);
             }
         }
     }
@@ -303,6 +303,10 @@ impl RunTask {
             self.wake.at(at);
         }
         Ok(end)
+    }
+
+    fn tenant(&self) -> &TenantId {
+        &self.place.key().0
     }
 
     fn owner(&self) -> CallOwner {

@@ -11,7 +11,7 @@
 //! BackingOff   DeadlinePassed                         ModelRunning (next try)
 //! Tools        last call settled                      ModelRunning (next call) | Finished(a limit)
 //! Paused       Resume                                 ModelRunning (next try)
-//! any live     Abort | a limit                        Finished(aborted | failed)
+//! any live     Abort | a limit | deny and stop        Finished(aborted | failed)
 //!
 //! call              leaves by                          to
 //! Proposed          in the same step                   AwaitingApproval | Ready
@@ -19,11 +19,13 @@
 //!                   Decided: else | expired            Settled
 //! Ready             SlotGranted                        Offered
 //!                   SlotDenied                         Settled
+//!                   CallFinished, by the last try      Settled
 //! Offered           CallAccepted                       Accepted
 //! Offered, Accepted CallFinished                       Settled | Ready (next try)
 //!                   CallLost                           Ready (next try) | InDoubt | Settled
 //!                   its deadline                       Settled
 //! InDoubt           Decided: approve                   Ready (next try)
+//!                   CallFinished: has not run          Ready (next try)
 //!                   Decided: else | CallFinished | expired  Settled
 //! ```
 

@@ -2,8 +2,10 @@
 
 mod abort;
 mod approvals;
+mod doubt;
 mod explore;
 mod hosts;
+mod late;
 mod limits;
 mod model;
 mod pairs;

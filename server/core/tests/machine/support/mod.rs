@@ -8,6 +8,7 @@ mod watch;
 use agentloop_core::error::{ModelErrorKind, Refusal};
 use agentloop_core::id::{CallSlot, RunId, SessionId};
 use agentloop_core::message::{FinishReason, ToolStatus};
+use agentloop_core::run::effect::{Effect, Offer};
 use agentloop_core::run::event::{Event, Ran, Record};
 use agentloop_core::run::human::{Decision, Question};
 use agentloop_core::run::input::{AbortCause, CallOutcome, Input, ModelFailure};
@@ -15,6 +16,7 @@ use agentloop_core::run::machine::{Machine, Step};
 use agentloop_core::run::state::{Call, CallState, ModelCall, Phase, State};
 use agentloop_core::run::status::{RunError, RunStatus};
 use agentloop_core::time::{Millis, Timestamp};
+use agentloop_core::tool::EffectClass;
 
 pub(crate) use builders::*;
 pub(crate) use journal::{history, kinds, result, results};
@@ -51,6 +53,25 @@ pub(crate) fn given_round<const N: usize>(spec: agentloop_core::agent::RunSpec, 
     let mut script = given(spec);
     script.asks(tools);
     script
+}
+
+/// A run with one call of this class, which a host works on.
+#[track_caller]
+pub(crate) fn given_to_host(class: EffectClass) -> Script {
+    let mut script = given_round(spec(), [tool("pay").class(class)]);
+    script.grants(A);
+    script.accepts(A);
+    script
+}
+
+/// The offer that a step makes.
+#[track_caller]
+pub(crate) fn offer(step: &Step) -> Offer {
+    let mut offers = step.effects.iter().filter_map(|effect| match effect {
+        Effect::OfferCall(offer) => Some(offer.clone()),
+        _ => None,
+    });
+    offers.next_back().expect("an offer")
 }
 
 /// A run that does not exist yet.

@@ -1,90 +1,18 @@
-//! Every situation and everything that can happen in it: taken, and where it leads, or refused, and how.
+//! What can happen, and what the table says comes of it.
 
-use agentloop_core::agent::{RetryPolicy, RunSpec};
-use agentloop_core::error::{ModelErrorKind, Refusal};
-use agentloop_core::id::{CallSlot, RunId};
+use agentloop_core::error::ModelErrorKind;
+use agentloop_core::id::RunId;
 use agentloop_core::message::FinishReason;
-use agentloop_core::run::event::{Outcome, Ran};
+use agentloop_core::run::event::Ran;
 use agentloop_core::run::human::Decision;
 use agentloop_core::run::input::{AbortCause, CallOutcome, Input};
-use agentloop_core::run::state::{CallState, Phase, State};
 use agentloop_core::time::Millis;
 use agentloop_core::tool::Digest;
 
+use super::situation::{K, NEVER, X, Y};
 use crate::support::*;
 
-/// Settled in an earlier round, by its first try; a human approved it.
-const K: CallSlot = CallSlot(1, 0);
-/// The call that the situation is about.
-const X: CallSlot = CallSlot(2, 0);
-/// Settled in the same round, by its first try.
-const Y: CallSlot = CallSlot(2, 1);
-/// Never asked for.
-const NEVER: CallSlot = CallSlot(9, 9);
-
 const HOUR: Millis = Millis::secs(3_600);
-
-/// Where a run can stand between two steps. A round is told by its one open call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Situation {
-    New,
-    ModelRunning,
-    BackingOff,
-    Paused,
-    Completed,
-    Failed,
-    Aborted,
-    AwaitingApproval,
-    Ready,
-    ReadyLater,
-    Offered,
-    Accepted,
-    InDoubt,
-}
-
-/// The columns of the table, in order.
-const COLUMNS: [(Situation, &str); 13] = [
-    (Situation::New, "New"),
-    (Situation::ModelRunning, "Mod"),
-    (Situation::BackingOff, "Bck"),
-    (Situation::Paused, "Pau"),
-    (Situation::Completed, "Com"),
-    (Situation::Failed, "Fai"),
-    (Situation::Aborted, "Abo"),
-    (Situation::AwaitingApproval, "Awa"),
-    (Situation::Ready, "Rdy"),
-    (Situation::ReadyLater, "Lat"),
-    (Situation::Offered, "Off"),
-    (Situation::Accepted, "Acc"),
-    (Situation::InDoubt, "Dbt"),
-];
-
-/// Exhaustive, so that a new phase or call state has to find its column.
-fn situation_of(state: &State) -> Option<Situation> {
-    match &state.phase {
-        Phase::New => Some(Situation::New),
-        Phase::Preparing | Phase::Observed { .. } => None,
-        Phase::ModelRunning(_) => Some(Situation::ModelRunning),
-        Phase::BackingOff { .. } => Some(Situation::BackingOff),
-        Phase::Paused { .. } => Some(Situation::Paused),
-        Phase::Finished { outcome: Outcome::Completed } => Some(Situation::Completed),
-        Phase::Finished { outcome: Outcome::Failed } => Some(Situation::Failed),
-        Phase::Finished { outcome: Outcome::Aborted } => Some(Situation::Aborted),
-        Phase::Tools(calls) => {
-            let mut open = calls.iter().filter(|call| !call.is_settled());
-            let situation = match open.next()?.state {
-                CallState::Proposed | CallState::Settled => None,
-                CallState::AwaitingApproval { .. } => Some(Situation::AwaitingApproval),
-                CallState::Ready { not_before: None, .. } => Some(Situation::Ready),
-                CallState::Ready { not_before: Some(_), .. } => Some(Situation::ReadyLater),
-                CallState::Offered { .. } => Some(Situation::Offered),
-                CallState::Accepted { .. } => Some(Situation::Accepted),
-                CallState::InDoubt { .. } => Some(Situation::InDoubt),
-            };
-            situation.filter(|_| open.next().is_none())
-        }
-    }
-}
 
 /// The table: what happens, and what comes of it in each situation.
 ///
@@ -94,9 +22,9 @@ fn situation_of(state: &State) -> Option<Situation> {
 macro_rules! table {
     ($($stimulus:ident $row:literal)*) => {
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        enum Stimulus { $($stimulus,)* }
+        pub(super) enum Stimulus { $($stimulus,)* }
 
-        const ROWS: &[(Stimulus, &str)] = &[$((Stimulus::$stimulus, $row),)*];
+        pub(super) const ROWS: &[(Stimulus, &str)] = &[$((Stimulus::$stimulus, $row),)*];
     };
 }
 
@@ -186,7 +114,7 @@ table! {
 
 impl Stimulus {
     /// What happens, in the terms of this run.
-    fn input(self, script: &Script) -> Input {
+    pub(super) fn input(self, script: &Script) -> Input {
         let (number, attempt) = script.model_call();
         let says = |number, attempt| model_says(number, attempt, "it is sunny");
         let asks = |tool| model_asks(number, attempt, &[tool], FinishReason::ToolCalls);
@@ -298,13 +226,13 @@ impl Stimulus {
     }
 
     /// How much later it happens.
-    fn wait(self) -> Millis {
+    pub(super) fn wait(self) -> Millis {
         if self == Self::DeadlineLongPast { HOUR } else { Millis(0) }
     }
 }
 
 /// The rows that an input belongs to. Exhaustive, so that a new input, outcome or decision has to find its row.
-fn rows_of(input: &Input) -> &'static [Stimulus] {
+pub(super) fn rows_of(input: &Input) -> &'static [Stimulus] {
     use Stimulus::*;
     match input {
         Input::Start(_) => &[StartThisRun, StartOtherRun],
@@ -369,175 +297,4 @@ fn rows_of(input: &Input) -> &'static [Stimulus] {
         Input::DeadlinePassed => &[DeadlineTooEarly, DeadlineLongPast],
         Input::Recovered => &[Recovered],
     }
-}
-
-/// Exhaustive, so that a new refusal has to find its code.
-fn code(refusal: &Refusal) -> &'static str {
-    match refusal {
-        Refusal::WrongPhase(_) => "!ph",
-        Refusal::StaleModelCall => "!mc",
-        Refusal::UnknownCall => "!uc",
-        Refusal::DuplicateResult => "!du",
-        Refusal::StaleAttempt => "!st",
-        Refusal::UnknownRequest => "!rq",
-        Refusal::AlreadyResolved(_) => "!ar",
-        Refusal::DigestMismatch => "!dg",
-        Refusal::NotADecision => "!nd",
-    }
-}
-
-/// One retry, then a pause; questions stay open for ten minutes.
-fn patient() -> RunSpec {
-    RunSpec {
-        retry: RetryPolicy {
-            max_retries: 1,
-            pause_when_exhausted: true,
-            jitter: false,
-            ..RetryPolicy::default()
-        },
-        approval_timeout: Some(Millis::secs(600)),
-        in_doubt_timeout: Some(Millis::secs(600)),
-        ..spec()
-    }
-}
-
-/// A run with a past: it was paused and resumed, a human approved K, and K was run.
-fn with_a_past() -> Script {
-    let mut script = given(patient());
-    script.model_fails(ModelErrorKind::Timeout);
-    script.wakes();
-    script.model_fails(ModelErrorKind::Timeout);
-    script.resumes("old");
-    script.asks([tool("weather").approval()]);
-    script.decides(K, Decision::Approve);
-    script.runs(K, "sunny");
-    script
-}
-
-/// A second round, whose Y is settled.
-fn in_round(x: Tool) -> Script {
-    let mut script = with_a_past();
-    script.asks([x, tool("forecast")]);
-    script.runs(Y, "cloudy");
-    script
-}
-
-fn in_situation(situation: Situation) -> Script {
-    let x = tool("weather");
-    let offered = || {
-        let mut script = in_round(x.clone());
-        script.grants(X);
-        script
-    };
-    match situation {
-        Situation::New => unstarted(),
-        Situation::ModelRunning => with_a_past(),
-        Situation::BackingOff => {
-            let mut script = with_a_past();
-            script.model_fails(ModelErrorKind::Timeout);
-            script
-        }
-        Situation::Paused => {
-            let mut script = in_situation(Situation::BackingOff);
-            script.wakes();
-            script.model_fails(ModelErrorKind::Timeout);
-            script
-        }
-        Situation::Completed => {
-            let mut script = with_a_past();
-            script.says("it is sunny");
-            script
-        }
-        Situation::Failed => {
-            let mut script = with_a_past();
-            script.model_fails(ModelErrorKind::BadRequest);
-            script
-        }
-        Situation::Aborted => {
-            let mut script = offered();
-            script.aborts();
-            script
-        }
-        Situation::AwaitingApproval => in_round(x.approval()),
-        Situation::Ready => in_round(x),
-        Situation::ReadyLater => {
-            let mut script = offered();
-            script.loses(X, Ran::No);
-            script
-        }
-        Situation::Offered => offered(),
-        Situation::Accepted => {
-            let mut script = offered();
-            script.accepts(X);
-            script
-        }
-        Situation::InDoubt => {
-            let mut script = offered();
-            script.loses(X, Ran::Maybe);
-            script
-        }
-    }
-}
-
-/// What comes of it, in the table's words.
-fn outcome(given: &Script, stimulus: Stimulus) -> String {
-    let mut script = given.clone();
-    script.later(stimulus.wait());
-    let input = stimulus.input(&script);
-    let before = script.state().clone();
-    match script.step(input) {
-        Err(refusal) => code(&refusal).to_owned(),
-        Ok(step) if step.records.is_empty() => {
-            assert_eq!(*script.state(), before, "nothing recorded is nothing changed");
-            "=".to_owned()
-        }
-        Ok(_) => {
-            let after = situation_of(script.state()).expect("a place between two steps");
-            COLUMNS.iter().find(|(column, _)| *column == after).expect("a column").1.to_owned()
-        }
-    }
-}
-
-#[test]
-fn every_pair_is_taken_or_refused_as_the_table_says() {
-    let mut wrong = Vec::new();
-    for (at, (situation, name)) in COLUMNS.into_iter().enumerate() {
-        let given = in_situation(situation);
-        for (stimulus, row) in ROWS {
-            let cells: Vec<&str> = row.split_whitespace().collect();
-            assert_eq!(cells.len(), COLUMNS.len(), "{stimulus:?}");
-            let got = outcome(&given, *stimulus);
-            if got != cells[at] {
-                wrong.push(format!("{stimulus:?} in {name}: {got}, not {}", cells[at]));
-            }
-        }
-    }
-    assert!(wrong.is_empty(), "{wrong:#?}");
-}
-
-#[test]
-fn the_situations_are_what_they_are_called() {
-    for (situation, name) in COLUMNS {
-        assert_eq!(situation_of(in_situation(situation).state()), Some(situation), "{name}");
-    }
-}
-
-#[test]
-fn every_row_is_under_its_input() {
-    let script = in_situation(Situation::InDoubt);
-    let mut listed = 0;
-    for (stimulus, _) in ROWS {
-        let rows = rows_of(&stimulus.input(&script));
-        assert!(rows.contains(stimulus), "{stimulus:?}");
-        listed += usize::from(rows.first() == Some(stimulus)) * rows.len();
-    }
-    assert_eq!(listed, ROWS.len(), "each row is listed once");
-}
-
-#[test]
-fn refusals_say_where_the_run_stands() {
-    let mut script = in_situation(Situation::Paused);
-    let refusal = script.refuses(start(spec()));
-    assert_eq!(refusal, Refusal::WrongPhase(script.state().status()));
-    assert_eq!(unstarted().refuses(abort(AbortCause::Caller)), Refusal::WrongPhase(None));
 }

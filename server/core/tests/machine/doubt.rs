@@ -1,0 +1,145 @@
+//! A call that may or may not have run: a human, a late result or time settles it.
+
+use agentloop_core::agent::RunSpec;
+use agentloop_core::error::Refusal;
+use agentloop_core::message::ToolStatus;
+use agentloop_core::run::event::Ran;
+use agentloop_core::run::human::{Decision, QuestionKind};
+use agentloop_core::run::input::Input;
+use agentloop_core::run::status::{RunErrorCode, RunStatus};
+use agentloop_core::time::Millis;
+use agentloop_core::tool::EffectClass;
+
+use crate::support::*;
+
+/// An unsafe call whose host was lost.
+fn in_doubt() -> Script {
+    let mut script = given_to_host(EffectClass::Unsafe);
+    script.loses(A, Ran::Maybe);
+    script
+}
+
+#[test]
+fn a_call_in_doubt_is_asked_about() {
+    let script = in_doubt();
+    let question = script.question(A).expect("it is asked");
+    assert_eq!(question.kind, QuestionKind::InDoubt);
+    assert_eq!(question.request.as_str(), "run-1:1.0:1", "one question per try");
+    assert_eq!(question.expires_at, None);
+    assert_eq!(script.machine.deadline(), None, "it waits as long as it takes");
+}
+
+#[test]
+fn leave_runs_it_once_more_with_the_same_key_and_another_lease() {
+    let mut script = given_round(spec(), [tool("pay")]);
+    let first = offer(&script.grants(A));
+    script.saves(A, b"half");
+    script.loses(A, Ran::Maybe);
+    script.decides(A, Decision::Approve);
+    let second = offer(&script.grants(A));
+    assert_eq!((second.attempt, second.idempotency_key), (2, first.idempotency_key));
+    assert_ne!(second.lease, first.lease);
+    assert_eq!(second.checkpoint.as_deref(), Some(&b"half"[..]));
+    script.loses(A, Ran::Yes);
+    assert_eq!(
+        script.question(A).map(|question| question.request.to_string()),
+        Some("run-1:1.0:2".to_owned())
+    );
+}
+
+#[test]
+fn a_call_that_was_approved_once_asks_again_when_in_doubt() {
+    let mut script = given_round(spec(), [tool("pay").approval()]);
+    script.decides(A, Decision::Approve);
+    script.grants(A);
+    script.loses(A, Ran::Maybe);
+    assert_eq!(script.state().open_questions().count(), 1);
+    let first = script.state().call_id(A).request(0);
+    let again =
+        Input::Decided { request: first, decision: Decision::Approve, digest: None, by: "ann".into() };
+    check(&script, again, Ok(""));
+    assert_eq!(script.status(), RunStatus::AwaitingHuman, "the first leave is not leave to run it again");
+}
+
+#[test]
+fn each_answer_to_a_doubt_settles_it() {
+    let unknown =
+        "outcome unknown: the tool's host was lost during the call, which may or may not have taken effect.";
+    let cases = [
+        (deny(), ToolStatus::OutcomeUnknown, format!("{unknown} too dear")),
+        (Decision::Deny { message: String::new() }, ToolStatus::OutcomeUnknown, unknown.to_owned()),
+        (answer(), ToolStatus::Answered, "say that it rains".to_owned()),
+    ];
+    for (decision, status, output) in cases {
+        let mut script = in_doubt();
+        let step = script.decides(A, decision);
+        assert_eq!(kinds(&step.records), "human_resolved call_settled model_call_started");
+        assert_eq!(script.result(A), (status, output));
+    }
+    let mut script = in_doubt();
+    script.decides(A, deny_and_stop());
+    assert_eq!(script.end().map(|error| error.code), Some(RunErrorCode::AbortedByDenial));
+    let asked = script.state().questions.values().next().expect("it was asked");
+    assert_eq!(asked.answer.as_ref().map(|answer| &answer.decision), Some(&deny_and_stop()));
+}
+
+#[test]
+fn a_doubt_that_nobody_settles_ends_in_time_where_asked() {
+    let spec = RunSpec { in_doubt_timeout: Some(Millis::secs(90)), ..spec() };
+    let mut script = given_round(spec, [tool("pay")]);
+    script.grants(A);
+    script.loses(A, Ran::Maybe);
+    assert_eq!(script.machine.deadline(), Some(T0.after(Millis::secs(90))));
+    let step = script.wakes();
+    assert_eq!(kinds(&step.records), "human_resolved call_settled model_call_started");
+    assert_eq!(script.result(A).0, ToolStatus::OutcomeUnknown);
+}
+
+#[test]
+fn a_late_result_settles_a_doubt_and_withdraws_the_question() {
+    for (outcome, status, events) in [
+        (ok("paid"), ToolStatus::Succeeded, "human_resolved call_settled model_call_started"),
+        (turned_down(), ToolStatus::Rejected, "human_resolved call_settled model_call_started"),
+        (
+            lasting(Ran::Yes),
+            ToolStatus::Failed,
+            "human_resolved call_attempt_failed call_settled model_call_started",
+        ),
+        (
+            passing(Ran::Maybe, Millis(0)),
+            ToolStatus::Failed,
+            "human_resolved call_attempt_failed call_settled model_call_started",
+        ),
+    ] {
+        let mut script = in_doubt();
+        let step = script.answers(A, outcome);
+        assert_eq!(kinds(&step.records), events);
+        assert_eq!(script.result(A).0, status);
+        let refusal = script.refuses(script.decision(A, deny()));
+        assert_eq!(refusal, Refusal::UnknownRequest, "that one was never asked");
+        let request = script.state().call_id(A).request(1);
+        let late = Input::Decided { request, decision: Decision::Approve, digest: None, by: "ann".into() };
+        let refusal = script.refuses(late);
+        assert!(
+            matches!(refusal, Refusal::AlreadyResolved(answer) if answer.decision == Decision::Withdrawn)
+        );
+    }
+}
+
+#[test]
+fn a_late_word_that_it_never_ran_allows_another_try() {
+    let mut script = in_doubt();
+    let step = script.answers(A, passing(Ran::No, Millis(0)));
+    assert_eq!(kinds(&step.records), "human_resolved call_attempt_failed");
+    assert_eq!(offer(&script.grants(A)).attempt, 2);
+}
+
+#[test]
+fn a_late_result_counts_until_the_next_try_is_under_way() {
+    let mut script = in_doubt();
+    script.decides(A, Decision::Approve);
+    check(&script, script.finished(A, 1, ok("paid")), Ok("call_settled model_call_started"));
+    script.grants(A);
+    assert_eq!(script.refuses(script.finished(A, 1, ok("paid"))), Refusal::StaleAttempt);
+    script.finishes(A, "paid");
+}

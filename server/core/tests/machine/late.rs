@@ -1,0 +1,124 @@
+//! Leases, and results that come late, twice, or from nowhere.
+
+use agentloop_core::error::Refusal;
+use agentloop_core::id::CallSlot;
+use agentloop_core::run::event::{Event, Ran};
+use agentloop_core::run::input::Input;
+use agentloop_core::time::Millis;
+use agentloop_core::tool::{Digest, EffectClass};
+
+use crate::support::*;
+
+#[test]
+fn a_result_needs_the_lease_of_its_try() {
+    let mut script = given_to_host(EffectClass::ReadOnly);
+    script.loses(A, Ran::Maybe);
+    script.grants(A);
+    let with = |lease: Digest, attempt| Input::CallFinished {
+        slot: A,
+        attempt,
+        lease,
+        host: host(),
+        outcome: ok("found"),
+    };
+    let state = script.state().clone();
+    for (lease, attempt) in [
+        (state.lease(A, 1), 2),
+        (state.lease(B, 2), 2),
+        (state.lease(A, 3), 2),
+        (Digest::of(&[b"guess"]), 2),
+        (state.lease(A, 0), 0),
+    ] {
+        assert_eq!(script.refuses(with(lease, attempt)), Refusal::UnknownCall, "{attempt}");
+    }
+    assert_eq!(script.refuses(with(state.lease(A, 1), 1)), Refusal::StaleAttempt, "an older try");
+    assert_eq!(script.refuses(with(state.lease(A, 3), 3)), Refusal::StaleAttempt, "a try to come");
+    script.does(with(state.lease(A, 2), 2));
+}
+
+#[test]
+fn leases_differ_between_runs() {
+    let mut other = unstarted();
+    let Input::Start(mut begin) = start(spec()) else { panic!("a start") };
+    begin.seed = SEED + 1;
+    other.does(Input::Start(begin));
+    let script = given(spec());
+    assert_ne!(script.state().lease(A, 1), other.state().lease(A, 1));
+    assert_ne!(script.state().idempotency_key(A), other.state().idempotency_key(A));
+}
+
+#[test]
+fn a_result_told_again_is_a_duplicate_for_ever() {
+    let mut script = given_round(spec(), [tool("a"), tool("b")]);
+    script.runs(A, "1");
+    let again = |script: &Script| script.finished(A, 1, ok("1"));
+    assert_eq!(script.refuses(again(&script)), Refusal::DuplicateResult, "while its round goes on");
+    script.runs(B, "2");
+    assert_eq!(script.refuses(again(&script)), Refusal::DuplicateResult, "after its round");
+    script.restarts();
+    assert_eq!(script.refuses(again(&script)), Refusal::DuplicateResult, "after a restart");
+    script.says("done");
+    assert_eq!(script.refuses(again(&script)), Refusal::DuplicateResult, "after the run");
+    script.restarts();
+    assert_eq!(script.refuses(again(&script)), Refusal::DuplicateResult, "after both");
+}
+
+/// A host is told the truth: its result was not the one that counted.
+#[test]
+fn a_result_of_a_call_that_was_settled_otherwise_is_stale() {
+    let ends: [fn(&mut Script); 3] = [
+        |script| {
+            script.passes(Millis::secs(60));
+        },
+        |script| {
+            script.aborts();
+        },
+        |script| {
+            script.loses(A, Ran::Maybe);
+            script.decides(A, answer());
+        },
+    ];
+    for end in ends {
+        let mut script = given_to_host(EffectClass::Unsafe);
+        end(&mut script);
+        assert_eq!(script.refuses(script.finished(A, 1, ok("paid"))), Refusal::StaleAttempt);
+        script.restarts();
+        assert_eq!(script.refuses(script.finished(A, 1, ok("paid"))), Refusal::StaleAttempt);
+        assert_eq!(script.refuses(script.finished(A, 2, ok("paid"))), Refusal::StaleAttempt);
+    }
+    let mut script = given_round(spec(), [tool("a"), tool("b").approval()]);
+    script.grants(A);
+    script.passes(Millis::secs(60));
+    assert_eq!(script.refuses(script.finished(A, 1, ok("paid"))), Refusal::StaleAttempt, "in the same round");
+}
+
+#[test]
+fn news_of_calls_that_never_were_are_unknown() {
+    let mut script = given_to_host(EffectClass::Unsafe);
+    let never = CallSlot(7, 7);
+    for input in [
+        granted(never),
+        denied(never),
+        accepted(never, 1),
+        checkpoint(never, 1, b"x"),
+        lost(never, 1, Ran::No),
+        script.finished(never, 1, ok("x")),
+    ] {
+        assert_eq!(script.refuses(input), Refusal::UnknownCall);
+    }
+}
+
+#[test]
+fn a_settled_call_says_who_answered_and_how_long_it_took() {
+    let mut script = given_to_host(EffectClass::ReadOnly);
+    script.later(Millis::secs(2));
+    script.loses(A, Ran::Maybe);
+    script.grants(A);
+    script.later(Millis::secs(3));
+    script.finishes(A, "found");
+    let settled = script.journal.iter().find_map(|record| match &record.event {
+        Event::CallSettled { attempt, host, duration, .. } => Some((*attempt, host.clone(), *duration)),
+        _ => None,
+    });
+    assert_eq!(settled, Some((2, Some(host()), Millis::secs(5))), "from the first offer");
+}

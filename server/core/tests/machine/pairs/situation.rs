@@ -1,0 +1,175 @@
+//! Where a run can stand between two steps, and how it gets there.
+
+use agentloop_core::agent::{RetryPolicy, RunSpec};
+use agentloop_core::error::ModelErrorKind;
+use agentloop_core::id::CallSlot;
+use agentloop_core::run::event::{Outcome, Ran};
+use agentloop_core::run::human::Decision;
+use agentloop_core::run::state::{CallState, Phase, State};
+use agentloop_core::time::Millis;
+
+use crate::support::*;
+
+/// Settled in an earlier round, by its first try; a human approved it.
+pub(super) const K: CallSlot = CallSlot(1, 0);
+/// The call that the situation is about.
+pub(super) const X: CallSlot = CallSlot(2, 0);
+/// Settled in the same round, by its first try.
+pub(super) const Y: CallSlot = CallSlot(2, 1);
+/// Never asked for.
+pub(super) const NEVER: CallSlot = CallSlot(9, 9);
+
+/// Where a run can stand between two steps. A round is told by its one open call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Situation {
+    New,
+    ModelRunning,
+    BackingOff,
+    Paused,
+    Completed,
+    Failed,
+    Aborted,
+    AwaitingApproval,
+    Ready,
+    ReadyLater,
+    Offered,
+    Accepted,
+    InDoubt,
+}
+
+/// The columns of the table, in order.
+pub(super) const COLUMNS: [(Situation, &str); 13] = [
+    (Situation::New, "New"),
+    (Situation::ModelRunning, "Mod"),
+    (Situation::BackingOff, "Bck"),
+    (Situation::Paused, "Pau"),
+    (Situation::Completed, "Com"),
+    (Situation::Failed, "Fai"),
+    (Situation::Aborted, "Abo"),
+    (Situation::AwaitingApproval, "Awa"),
+    (Situation::Ready, "Rdy"),
+    (Situation::ReadyLater, "Lat"),
+    (Situation::Offered, "Off"),
+    (Situation::Accepted, "Acc"),
+    (Situation::InDoubt, "Dbt"),
+];
+
+/// Exhaustive, so that a new phase or call state has to find its column.
+pub(super) fn situation_of(state: &State) -> Option<Situation> {
+    match &state.phase {
+        Phase::New => Some(Situation::New),
+        Phase::Preparing | Phase::Observed { .. } => None,
+        Phase::ModelRunning(_) => Some(Situation::ModelRunning),
+        Phase::BackingOff { .. } => Some(Situation::BackingOff),
+        Phase::Paused { .. } => Some(Situation::Paused),
+        Phase::Finished { outcome: Outcome::Completed } => Some(Situation::Completed),
+        Phase::Finished { outcome: Outcome::Failed } => Some(Situation::Failed),
+        Phase::Finished { outcome: Outcome::Aborted } => Some(Situation::Aborted),
+        Phase::Tools(calls) => {
+            let mut open = calls.iter().filter(|call| !call.is_settled());
+            let situation = match open.next()?.state {
+                CallState::Proposed | CallState::Settled => None,
+                CallState::AwaitingApproval { .. } => Some(Situation::AwaitingApproval),
+                CallState::Ready { not_before: None, .. } => Some(Situation::Ready),
+                CallState::Ready { not_before: Some(_), .. } => Some(Situation::ReadyLater),
+                CallState::Offered { .. } => Some(Situation::Offered),
+                CallState::Accepted { .. } => Some(Situation::Accepted),
+                CallState::InDoubt { .. } => Some(Situation::InDoubt),
+            };
+            situation.filter(|_| open.next().is_none())
+        }
+    }
+}
+
+/// One retry, then a pause; questions stay open for ten minutes.
+fn patient() -> RunSpec {
+    RunSpec {
+        retry: RetryPolicy {
+            max_retries: 1,
+            pause_when_exhausted: true,
+            jitter: false,
+            ..RetryPolicy::default()
+        },
+        approval_timeout: Some(Millis::secs(600)),
+        in_doubt_timeout: Some(Millis::secs(600)),
+        ..spec()
+    }
+}
+
+/// A run with a past: it was paused and resumed, a human approved K, and K was run.
+fn with_a_past() -> Script {
+    let mut script = given(patient());
+    script.model_fails(ModelErrorKind::Timeout);
+    script.wakes();
+    script.model_fails(ModelErrorKind::Timeout);
+    script.resumes("old");
+    script.asks([tool("weather").approval()]);
+    script.decides(K, Decision::Approve);
+    script.runs(K, "sunny");
+    script
+}
+
+/// A second round, whose Y is settled.
+fn in_round(x: Tool) -> Script {
+    let mut script = with_a_past();
+    script.asks([x, tool("forecast")]);
+    script.runs(Y, "cloudy");
+    script
+}
+
+pub(super) fn in_situation(situation: Situation) -> Script {
+    let x = tool("weather");
+    let offered = || {
+        let mut script = in_round(x.clone());
+        script.grants(X);
+        script
+    };
+    match situation {
+        Situation::New => unstarted(),
+        Situation::ModelRunning => with_a_past(),
+        Situation::BackingOff => {
+            let mut script = with_a_past();
+            script.model_fails(ModelErrorKind::Timeout);
+            script
+        }
+        Situation::Paused => {
+            let mut script = in_situation(Situation::BackingOff);
+            script.wakes();
+            script.model_fails(ModelErrorKind::Timeout);
+            script
+        }
+        Situation::Completed => {
+            let mut script = with_a_past();
+            script.says("it is sunny");
+            script
+        }
+        Situation::Failed => {
+            let mut script = with_a_past();
+            script.model_fails(ModelErrorKind::BadRequest);
+            script
+        }
+        Situation::Aborted => {
+            let mut script = offered();
+            script.aborts();
+            script
+        }
+        Situation::AwaitingApproval => in_round(x.approval()),
+        Situation::Ready => in_round(x),
+        Situation::ReadyLater => {
+            let mut script = offered();
+            script.loses(X, Ran::No);
+            script
+        }
+        Situation::Offered => offered(),
+        Situation::Accepted => {
+            let mut script = offered();
+            script.accepts(X);
+            script
+        }
+        Situation::InDoubt => {
+            let mut script = offered();
+            script.loses(X, Ran::Maybe);
+            script
+        }
+    }
+}
