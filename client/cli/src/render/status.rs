@@ -120,13 +120,12 @@ fn tool_result(style: Style, event: &ToolCallResult) -> Option<String> {
     let result = event.result.as_ref()?;
     let good = matches!(result.status(), ToolStatus::Succeeded | ToolStatus::Answered);
     let output = names::brief(&style.harmless(&result.output), RESULT_CHARS);
-    let took = names::duration(event.duration.as_ref());
-    let head = format!("{} {} {took}", result.name, names::tool_status(result.status()));
-    let head = if good {
-        format!("← {}", head.trim_end())
-    } else {
-        style.red(&format!("✗ {}", head.trim_end()))
+    let took = match names::duration(event.duration.as_ref()) {
+        took if took.is_empty() || event.attempt == 0 => String::new(),
+        took => format!(" in {took}"),
     };
+    let head = format!("{} {}{took}", result.name, names::tool_status(result.status()));
+    let head = if good { format!("← {head}") } else { style.red(&format!("✗ {head}")) };
     Some(format!("{head}: {}", style.dim(&output)))
 }
 
