@@ -2,16 +2,34 @@
 //!
 //! The engine calls down through [`Tools`]; what happens to calls comes up through [`CallSink`].
 
+mod calls;
+mod connection;
+mod deliver;
+mod options;
+mod outbound;
+mod registry;
+mod remote;
+mod schema;
+mod snapshot;
+mod translate;
+
 use std::sync::Arc;
 
 use agentloop_core::agent::RunSpec;
-use agentloop_core::id::{CallId, HostId, SessionId, TenantId};
+use agentloop_core::id::{CallId, HostId, RunId, SessionId, TenantId};
 use agentloop_core::message::ToolCall;
 use agentloop_core::run::effect::Offer;
 use agentloop_core::run::event::Ran;
 use agentloop_core::run::input::{CallFacts, CallOutcome};
 use agentloop_core::tool::{Digest, ToolDeclaration};
 use async_trait::async_trait;
+
+pub use connection::{Connection, FrameError, TooManyHosts};
+pub use options::HostOptions;
+pub use outbound::{Outbound, Sending};
+pub use registry::RememberedTool;
+pub use remote::RemoteTools;
+pub use snapshot::{HostSnapshot, ToolSnapshot};
 
 /// The tools that a model is offered, in the order to show them.
 #[derive(Debug, Clone)]
@@ -51,11 +69,17 @@ pub trait Tools: Send + Sync + 'static {
     /// arguments follow its schema (the message for the model names the path of what is wrong).
     fn facts(&self, tenant: &TenantId, spec: &RunSpec, calls: &[&ToolCall]) -> Vec<CallFacts>;
 
+    /// Checks arguments that did not come from the model, such as those that a human edited.
+    ///
+    /// # Errors
+    /// What is wrong, with its path; also when nobody knows the tool.
+    fn validate(&self, tenant: &TenantId, tool: &str, arguments: &str) -> Result<(), String>;
+
     /// Seeks a host for a call. Seeking twice is seeking once.
     fn seek(&self, owner: &CallOwner, call: &CallId, tool: &str) -> Seek;
 
     /// Gives up the place in the queue, or the room that was granted.
-    fn stop_seeking(&self, call: &CallId);
+    fn stop_seeking(&self, tenant: &TenantId, call: &CallId);
 
     /// Sends a call to the host that has room for it. If the host is gone by now, [`CallNews::Lost`] follows.
     fn offer(&self, owner: &CallOwner, call: &CallId, offer: Offer);
@@ -66,11 +90,11 @@ pub trait Tools: Send + Sync + 'static {
 
     /// The call is settled otherwise: tells the host to stop, at once. Of a call whose answer is being recorded, or
     /// that no host has, this only forgets it.
-    fn cancel(&self, call: &CallId, attempt: u32, reason: &str);
+    fn cancel(&self, tenant: &TenantId, call: &CallId, attempt: u32, reason: &str);
 
     /// Forgets every call of a run, whatever its state: its task ended. Hosts keep working; what they send later goes
     /// through [`CallSink::finished`] as news of an unknown call.
-    fn release(&self, run: &agentloop_core::id::RunId);
+    fn release(&self, tenant: &TenantId, run: &RunId);
 }
 
 /// What happens to a call.

@@ -1,0 +1,119 @@
+//! Frames to tool hosts.
+
+use agentloop_core::host::frame::{
+    CallRequest, CapabilityVerdict, Disposition, ResultVerdict, ServerFrame, Welcome,
+};
+use agentloop_core::time::{Millis, Timestamp};
+use agentloop_proto::v1::{self, connect_response::Frame};
+
+/// A frame to a host.
+pub(crate) fn server_frame(frame: ServerFrame) -> v1::ConnectResponse {
+    let frame = match frame {
+        ServerFrame::Welcome(frame) => Frame::Welcome(welcome(*frame)),
+        ServerFrame::ToolsUpdated(verdicts) => {
+            Frame::ToolsUpdated(v1::ToolsUpdated { capabilities: capability_verdicts(verdicts) })
+        }
+        ServerFrame::CallRequest(request) => Frame::CallRequest(call_request(*request)),
+        ServerFrame::Cancel { call, reason, grace } => Frame::Cancel(v1::Cancel {
+            call_id: call.call.to_string(),
+            attempt: call.attempt,
+            reason,
+            grace_period: Some(duration(grace)),
+        }),
+        ServerFrame::ResultAck { call, verdict } => Frame::ResultAck(v1::ResultAck {
+            call_id: call.call.to_string(),
+            attempt: call.attempt,
+            verdict: result_verdict(verdict).into(),
+        }),
+        ServerFrame::LeaseLost(call) => {
+            Frame::LeaseLost(v1::LeaseLost { call_id: call.call.to_string(), attempt: call.attempt })
+        }
+        ServerFrame::InputRefused { call, input, reason } => Frame::InputResponse(v1::InputResponse {
+            call_id: call.call.to_string(),
+            input_id: input,
+            response: Some(v1::input_response::Response::Refused(reason)),
+        }),
+        ServerFrame::GoAway { reconnect_after, reason } => {
+            Frame::GoAway(v1::GoAway { reconnect_after: Some(duration(reconnect_after)), reason })
+        }
+        ServerFrame::ProtocolError { message, call } => Frame::ProtocolError(v1::ProtocolError {
+            message,
+            call_id: call.map(|call| call.to_string()).unwrap_or_default(),
+        }),
+    };
+    v1::ConnectResponse { frame: Some(frame) }
+}
+
+fn welcome(welcome: Welcome) -> v1::Welcome {
+    let calls = welcome.calls.into_iter().map(|(call, verdict)| v1::CallVerdict {
+        call_id: call.call.to_string(),
+        attempt: call.attempt,
+        disposition: disposition(verdict).into(),
+    });
+    v1::Welcome {
+        protocol_version: 1,
+        connection_id: welcome.connection,
+        capabilities: capability_verdicts(welcome.capabilities),
+        heartbeat_interval: Some(duration(welcome.heartbeat_interval)),
+        lease_timeout: Some(duration(welcome.lease_timeout)),
+        grace_period: Some(duration(welcome.grace_period)),
+        max_frame_bytes: welcome.max_frame_bytes as u64,
+        calls: calls.collect(),
+    }
+}
+
+fn capability_verdicts(verdicts: Vec<CapabilityVerdict>) -> Vec<v1::CapabilityVerdict> {
+    let verdict = |verdict: CapabilityVerdict| v1::CapabilityVerdict {
+        name: verdict.name,
+        accepted: verdict.refused.is_none(),
+        reason: verdict.refused.unwrap_or_default(),
+    };
+    verdicts.into_iter().map(verdict).collect()
+}
+
+fn call_request(request: CallRequest) -> v1::CallRequest {
+    let (run, slot) = (request.call.call.run.clone(), request.call.call.slot);
+    v1::CallRequest {
+        call_id: request.call.call.to_string(),
+        attempt: request.call.attempt,
+        lease_token: request.lease.as_str().to_owned(),
+        idempotency_key: request.idempotency_key,
+        tool: request.tool,
+        arguments_json: request.arguments,
+        deadline: Some(timestamp(request.deadline)),
+        checkpoint: request.checkpoint,
+        turn_id: format!("{run}.{}", slot.0),
+        run_id: run.to_string(),
+        session_id: request.session.to_string(),
+        traceparent: String::new(),
+    }
+}
+
+fn disposition(disposition: Disposition) -> v1::CallDisposition {
+    match disposition {
+        Disposition::Continue => v1::CallDisposition::Continue,
+        Disposition::Stop => v1::CallDisposition::Stop,
+        Disposition::AlreadyRecorded => v1::CallDisposition::AlreadyRecorded,
+    }
+}
+
+/// What became of a result.
+pub(crate) fn result_verdict(verdict: ResultVerdict) -> v1::ResultVerdict {
+    match verdict {
+        ResultVerdict::Recorded => v1::ResultVerdict::Recorded,
+        ResultVerdict::Duplicate => v1::ResultVerdict::Duplicate,
+        ResultVerdict::Stale => v1::ResultVerdict::Stale,
+    }
+}
+
+/// A length of time.
+pub(crate) fn duration(length: Millis) -> prost_types::Duration {
+    let nanos = i32::try_from(length.0 % 1_000).expect("below a thousand") * 1_000_000;
+    prost_types::Duration { seconds: i64::try_from(length.0 / 1_000).unwrap_or(i64::MAX), nanos }
+}
+
+/// A point in time.
+pub(crate) fn timestamp(at: Timestamp) -> prost_types::Timestamp {
+    let prost_types::Duration { seconds, nanos } = duration(Millis(at.0));
+    prost_types::Timestamp { seconds, nanos }
+}

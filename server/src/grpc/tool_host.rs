@@ -1,0 +1,190 @@
+//! The service that tool hosts dial.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use agentloop_core::host::CloseReason;
+use agentloop_core::id::{CallId, TenantId};
+use agentloop_proto::v1::tool_host_server::{self, ToolHostServer};
+use agentloop_proto::v1::{
+    CompleteCallRequest, CompleteCallResponse, ConnectRequest, ConnectResponse, ErrorReason,
+    complete_call_request::Outcome,
+};
+use futures_util::{Stream, StreamExt as _, stream};
+use tokio_util::task::TaskTracker;
+use tonic::{Code, Request, Response, Status, Streaming};
+use tonic_types::{ErrorDetails, StatusExt as _};
+
+use crate::grpc::convert::host::{self as convert, Malformed};
+use crate::grpc::convert::server_frame::{result_verdict, server_frame};
+use crate::tool::{FrameError, Outbound, RemoteTools, SinkUnavailable, TooManyHosts, Verdict};
+
+/// The domain of every error's reason.
+const DOMAIN: &str = "agentloop.v1";
+/// How long a caller is asked to wait where waiting helps.
+const RETRY_AFTER: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// The service over the tools on hosts.
+#[derive(Debug, Clone)]
+pub struct ToolHost {
+    tools: Arc<RemoteTools>,
+    tasks: TaskTracker,
+    max_frame_bytes: usize,
+}
+
+impl ToolHost {
+    /// The service, ready to be served. Streams are served on tasks of their own, which `tasks` tracks.
+    #[must_use]
+    pub fn server(tools: Arc<RemoteTools>, tasks: TaskTracker) -> ToolHostServer<Self> {
+        let max_frame_bytes = tools.options().max_frame_bytes;
+        let service = Self { tools, tasks, max_frame_bytes };
+        ToolHostServer::new(service)
+            .max_decoding_message_size(max_frame_bytes)
+            .max_encoding_message_size(max_frame_bytes)
+    }
+}
+
+/// Why a call or a stream of this service ends with an error.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+enum ToolHostError {
+    #[error(transparent)]
+    TooManyHosts(#[from] TooManyHosts),
+    #[error("{field}: {problem}")]
+    Malformed { field: &'static str, problem: String },
+    #[error("there is no call {0}, or its lease token is another")]
+    NoCall(CallId),
+    #[error("results cannot be recorded at the moment; keep the result and try again")]
+    Unavailable,
+    #[error("the host broke the protocol; the protocol error before says how")]
+    Violation,
+    #[error("the version of the protocol is not spoken here")]
+    Version,
+    #[error("another connection with this host id took this one's place")]
+    Replaced,
+    #[error("the host was silent for too long")]
+    Silent,
+    #[error("the host does not read what it is sent")]
+    NotReading,
+    #[error("the server is shutting down")]
+    ShuttingDown,
+}
+
+impl From<Malformed> for ToolHostError {
+    fn from(fault: Malformed) -> Self {
+        Self::Malformed { field: fault.field, problem: fault.problem }
+    }
+}
+
+impl From<ToolHostError> for Status {
+    fn from(error: ToolHostError) -> Self {
+        let (code, reason) = match &error {
+            ToolHostError::TooManyHosts(_) => (Code::ResourceExhausted, ErrorReason::TooManyHosts),
+            ToolHostError::Malformed { .. } => (Code::InvalidArgument, ErrorReason::InvalidField),
+            ToolHostError::NoCall(_) => (Code::NotFound, ErrorReason::CallNotFound),
+            ToolHostError::Unavailable => (Code::Unavailable, ErrorReason::StoreUnavailable),
+            ToolHostError::Violation => (Code::InvalidArgument, ErrorReason::ProtocolViolation),
+            ToolHostError::Version | ToolHostError::Replaced => {
+                (Code::FailedPrecondition, ErrorReason::ProtocolViolation)
+            }
+            ToolHostError::Silent | ToolHostError::NotReading => {
+                (Code::Unavailable, ErrorReason::ProtocolViolation)
+            }
+            ToolHostError::ShuttingDown => (Code::Unavailable, ErrorReason::ShuttingDown),
+        };
+        let name = reason.as_str_name().trim_start_matches("ERROR_REASON_");
+        let mut details = ErrorDetails::new();
+        details.set_error_info(name, DOMAIN, std::collections::HashMap::new());
+        if let ToolHostError::Malformed { field, problem } = &error {
+            details.add_bad_request_violation(*field, problem);
+        }
+        if matches!(code, Code::ResourceExhausted | Code::Unavailable) {
+            details.set_retry_info(Some(RETRY_AFTER));
+        }
+        Self::with_error_details(code, error.to_string(), details)
+    }
+}
+
+/// How a stream ends. `None`: as it should.
+fn end(reason: CloseReason) -> Option<ToolHostError> {
+    match reason {
+        CloseReason::Goodbye => None,
+        CloseReason::Violation => Some(ToolHostError::Violation),
+        CloseReason::Version => Some(ToolHostError::Version),
+        CloseReason::Replaced => Some(ToolHostError::Replaced),
+        CloseReason::Silent => Some(ToolHostError::Silent),
+        CloseReason::NotReading => Some(ToolHostError::NotReading),
+        CloseReason::Unavailable => Some(ToolHostError::Unavailable),
+        CloseReason::ShuttingDown => Some(ToolHostError::ShuttingDown),
+    }
+}
+
+#[tonic::async_trait]
+impl tool_host_server::ToolHost for ToolHost {
+    type ConnectStream = Pin<Box<dyn Stream<Item = Result<ConnectResponse, Status>> + Send>>;
+
+    /// Returns at once: a host's call blocks until the response's headers arrive, and it may want to see them before
+    /// it says hello.
+    async fn connect(
+        &self,
+        request: Request<Streaming<ConnectRequest>>,
+    ) -> Result<Response<Self::ConnectStream>, Status> {
+        let accepted = self.tools.accept(TenantId::local()).map_err(ToolHostError::from);
+        let (connection, sending) = accepted?;
+        let max = self.max_frame_bytes;
+        let frames = request.into_inner().map(move |frame| host_frame(frame, max));
+        self.tasks.spawn(connection.run(frames));
+        let responses = sending.flat_map(|outbound| stream::iter(response(outbound)));
+        Ok(Response::new(Box::pin(responses)))
+    }
+
+    async fn complete_call(
+        &self,
+        request: Request<CompleteCallRequest>,
+    ) -> Result<Response<CompleteCallResponse>, Status> {
+        let verdict = self.complete(request.into_inner()).await?;
+        Ok(Response::new(verdict))
+    }
+}
+
+impl ToolHost {
+    async fn complete(&self, request: CompleteCallRequest) -> Result<CompleteCallResponse, ToolHostError> {
+        let answer = match request.outcome {
+            Some(Outcome::Result(result)) => convert::result(result)?,
+            Some(Outcome::Failed(failed)) => convert::failed(failed)?,
+            None => {
+                return Err(ToolHostError::Malformed { field: "outcome", problem: "is required".to_owned() });
+            }
+        };
+        let call = answer.call.call.clone();
+        match self.tools.complete(&TenantId::local(), answer).await {
+            Ok(Verdict::Unknown) => Err(ToolHostError::NoCall(call)),
+            Ok(verdict) => {
+                let verdict = result_verdict(verdict.for_host()).into();
+                Ok(CompleteCallResponse { verdict })
+            }
+            Err(SinkUnavailable) => Err(ToolHostError::Unavailable),
+        }
+    }
+}
+
+fn host_frame(
+    frame: Result<ConnectRequest, Status>,
+    max: usize,
+) -> Result<agentloop_core::host::frame::HostFrame, FrameError> {
+    match frame {
+        Ok(frame) => convert::host_frame(frame).map_err(FrameError::from),
+        // What tonic says of a message that is larger than it may be.
+        Err(status) if status.code() == Code::OutOfRange => {
+            let message = format!("a frame is larger than {max} bytes");
+            Err(FrameError::Malformed { message, call: None })
+        }
+        Err(_) => Err(FrameError::Broken),
+    }
+}
+
+fn response(outbound: Outbound) -> Option<Result<ConnectResponse, Status>> {
+    match outbound {
+        Outbound::Frame(frame) => Some(Ok(server_frame(frame))),
+        Outbound::End(reason) => end(reason).map(|error| Err(error.into())),
+    }
+}

@@ -1,0 +1,101 @@
+//! The service that says what tools there are and who serves them.
+
+use std::sync::Arc;
+
+use agentloop_core::host::HostHealth;
+use agentloop_core::id::TenantId;
+use agentloop_core::tool::{EffectClass, ToolDeclaration};
+use agentloop_proto::v1;
+use agentloop_proto::v1::tools_server::{self, ToolsServer};
+use tonic::{Request, Response, Status};
+
+use crate::grpc::convert::server_frame::{duration, timestamp};
+use crate::tool::{HostSnapshot, RemoteTools, ToolSnapshot};
+
+/// The service over the tools on hosts.
+#[derive(Debug, Clone)]
+pub struct Tools {
+    tools: Arc<RemoteTools>,
+}
+
+impl Tools {
+    /// The service, ready to be served.
+    #[must_use]
+    pub fn server(tools: Arc<RemoteTools>) -> ToolsServer<Self> {
+        ToolsServer::new(Self { tools })
+    }
+}
+
+#[tonic::async_trait]
+impl tools_server::Tools for Tools {
+    async fn list_tools(
+        &self,
+        request: Request<v1::ListToolsRequest>,
+    ) -> Result<Response<v1::ListToolsResponse>, Status> {
+        let name = request.into_inner().name;
+        let tools = self.tools.tools_snapshot(&TenantId::local());
+        let asked = tools.into_iter().filter(|tool| name.is_empty() || tool.declaration.name == name);
+        Ok(Response::new(v1::ListToolsResponse { tools: asked.map(tool).collect() }))
+    }
+
+    async fn list_hosts(
+        &self,
+        _request: Request<v1::ListHostsRequest>,
+    ) -> Result<Response<v1::ListHostsResponse>, Status> {
+        let hosts = self.tools.hosts_snapshot(&TenantId::local());
+        Ok(Response::new(v1::ListHostsResponse { hosts: hosts.into_iter().map(host).collect() }))
+    }
+}
+
+fn tool(tool: ToolSnapshot) -> v1::Tool {
+    v1::Tool {
+        declaration: Some(declaration(&tool.declaration)),
+        digest: tool.digest.as_str().to_owned(),
+        host_ids: tool.hosts.iter().map(ToString::to_string).collect(),
+        calls_in_flight: count(tool.calls_in_flight),
+        calls_queued: count(tool.calls_queued),
+        last_seen_at: Some(timestamp(tool.last_seen)),
+    }
+}
+
+fn declaration(declared: &ToolDeclaration) -> v1::ToolDeclaration {
+    let effect = match declared.effect {
+        EffectClass::ReadOnly => v1::EffectClass::ReadOnly,
+        EffectClass::Idempotent => v1::EffectClass::Idempotent,
+        EffectClass::Keyed => v1::EffectClass::Keyed,
+        EffectClass::Unsafe => v1::EffectClass::Unsafe,
+    };
+    v1::ToolDeclaration {
+        name: declared.name.clone(),
+        description: declared.description.clone(),
+        input_schema_json: declared.input_schema.clone(),
+        effect: effect.into(),
+        requires_approval: declared.requires_approval,
+        requires_runtime: declared.requires_runtime,
+        timeout: declared.timeout.map(duration),
+        max_concurrency: declared.max_concurrency,
+        streams_output: declared.streams_output,
+    }
+}
+
+fn host(host: HostSnapshot) -> v1::Host {
+    let health = match host.health {
+        HostHealth::Connected => v1::HostHealth::Connected,
+        HostHealth::Draining => v1::HostHealth::Draining,
+        HostHealth::Lost => v1::HostHealth::Lost,
+    };
+    v1::Host {
+        host_id: host.host.to_string(),
+        health: health.into(),
+        sdk: host.sdk,
+        tools: host.tools,
+        calls_in_flight: count(host.calls),
+        free_credit: u32::try_from(host.free_credit).unwrap_or(u32::MAX),
+        connected_at: Some(timestamp(host.connected_at)),
+        last_seen_at: Some(timestamp(host.last_heard)),
+    }
+}
+
+fn count(calls: usize) -> u32 {
+    u32::try_from(calls).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,200 @@
+use super::*;
+
+const NOW: Timestamp = Timestamp(1_000_000);
+const RETENTION: Millis = Millis::secs(600);
+
+fn tenant() -> TenantId {
+    TenantId::local()
+}
+
+fn declaration(name: &str) -> ToolDeclaration {
+    ToolDeclaration {
+        name: name.to_owned(),
+        description: "does things".to_owned(),
+        input_schema: r#"{"type":"object"}"#.to_owned(),
+        effect: agentloop_core::tool::EffectClass::ReadOnly,
+        requires_approval: false,
+        requires_runtime: false,
+        timeout: None,
+        max_concurrency: None,
+        streams_output: false,
+    }
+}
+
+fn catalogue(names: &[&str]) -> Catalogue {
+    let mut catalogue = Catalogue::new(RETENTION, Vec::new());
+    for name in names {
+        catalogue.register(&tenant(), check(declaration(name)).unwrap(), NOW);
+    }
+    catalogue
+}
+
+fn names(offered: &Offered) -> Vec<&str> {
+    offered.tools.iter().map(|tool| tool.name.as_str()).collect()
+}
+
+fn list(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+fn spec(change: impl FnOnce(&mut RunSpec)) -> RunSpec {
+    let mut spec = RunSpec::default();
+    change(&mut spec);
+    spec
+}
+
+#[test]
+fn declarations_that_cannot_be_taken() {
+    type Change = fn(&mut ToolDeclaration);
+    let table: [(Change, &str); 9] = [
+        (|d| d.name.clear(), "name"),
+        (|d| d.name = "a b".into(), "name"),
+        (|d| d.name = "ä".into(), "name"),
+        (|d| d.name = "x".repeat(65), "name"),
+        (|d| d.description = "x".repeat(16 * 1024 + 1), "description"),
+        (|d| d.input_schema = "{}".into(), "schema"),
+        (|d| d.timeout = Some(Millis(0)), "timeout"),
+        (|d| d.max_concurrency = Some(0), "max_concurrency"),
+        (|d| d.requires_runtime = true, "runtime"),
+    ];
+    for (change, part) in table {
+        let mut bad = declaration("t");
+        change(&mut bad);
+        let refused = check(bad).expect_err(part);
+        assert!(refused.reason.contains(part), "{}", refused.reason);
+    }
+}
+
+#[test]
+fn no_schema_means_no_arguments() {
+    let mut spare = declaration("t");
+    spare.input_schema.clear();
+    let mut full = declaration("t");
+    full.input_schema = r#"{"type":"object","properties":{}}"#.to_owned();
+    assert_eq!(check(spare).unwrap().digest, check(full).unwrap().digest);
+}
+
+#[test]
+fn tools_are_offered_by_name_within_the_runs_lists() {
+    let mut catalogue = catalogue(&["c", "a", "b", "d"]);
+    for (spec, expected) in [
+        (RunSpec::default(), vec!["a", "b", "c", "d"]),
+        (spec(|s| s.tool_policy.enabled = false), vec![]),
+        (spec(|s| s.allowed_tools = Some(list(&["b", "a", "nobody"]))), vec!["a", "b"]),
+        (spec(|s| s.tool_policy.allow_list = Some(list(&["b", "c"]))), vec!["b", "c"]),
+        (
+            spec(|s| {
+                s.tool_policy.allow_list = Some(list(&["b", "c"]));
+                s.allowed_tools = Some(list(&["c", "d"]));
+            }),
+            vec!["c"],
+        ),
+        (spec(|s| s.allowed_tools = Some(Vec::new())), vec![]),
+        (spec(|s| s.tool_order = list(&["d", "nobody", "b", "d"])), vec!["d", "b", "a", "c"]),
+    ] {
+        assert_eq!(names(&catalogue.offered(&tenant(), &spec, NOW)), expected, "{spec:?}");
+    }
+    assert_eq!(
+        names(&catalogue.offered(&TenantId::parse("other").unwrap(), &RunSpec::default(), NOW)),
+        [""; 0]
+    );
+}
+
+#[test]
+fn what_is_unchanged_is_not_made_again() {
+    let mut catalogue = catalogue(&["a", "b"]);
+    let first = catalogue.offered(&tenant(), &RunSpec::default(), NOW);
+    let again = catalogue.offered(&tenant(), &RunSpec::default(), NOW);
+    assert!(Arc::ptr_eq(&first.tools, &again.tools));
+    catalogue.register(&tenant(), check(declaration("a")).unwrap(), NOW);
+    let same = catalogue.offered(&tenant(), &RunSpec::default(), NOW);
+    assert!(Arc::ptr_eq(&first.tools, &same.tools), "a second host of the same tool changes nothing");
+    catalogue.register(&tenant(), check(declaration("c")).unwrap(), NOW);
+    let more = catalogue.offered(&tenant(), &RunSpec::default(), NOW);
+    assert_eq!(names(&more), ["a", "b", "c"]);
+    assert_ne!(more.digest, first.digest);
+    let mut changed = declaration("c");
+    changed.description.push('!');
+    catalogue.register(&tenant(), check(changed).unwrap(), NOW);
+    assert_ne!(catalogue.offered(&tenant(), &RunSpec::default(), NOW).digest, more.digest);
+}
+
+#[test]
+fn the_digest_sees_the_order() {
+    let mut catalogue = catalogue(&["a", "b"]);
+    let by_name = catalogue.offered(&tenant(), &RunSpec::default(), NOW);
+    let turned = catalogue.offered(&tenant(), &spec(|s| s.tool_order = list(&["b"])), NOW);
+    assert_ne!(by_name.digest, turned.digest);
+}
+
+#[test]
+fn a_tool_without_a_host_is_offered_for_a_while() {
+    let mut catalogue = catalogue(&["a", "b"]);
+    catalogue.unserve(&tenant(), "a", NOW);
+    let until = NOW.after(RETENTION);
+    assert_eq!(names(&catalogue.offered(&tenant(), &RunSpec::default(), Timestamp(until.0 - 1))), ["a", "b"]);
+    assert_eq!(names(&catalogue.offered(&tenant(), &RunSpec::default(), until)), ["b"]);
+    catalogue.register(&tenant(), check(declaration("a")).unwrap(), until);
+    assert_eq!(names(&catalogue.offered(&tenant(), &RunSpec::default(), until)), ["a", "b"]);
+}
+
+#[test]
+fn remembered_tools_are_offered_while_they_are_fresh() {
+    let row = |name: &str, age: Millis| RememberedTool {
+        tenant: tenant(),
+        declaration: declaration(name),
+        last_seen: Timestamp(NOW.0 - age.0),
+    };
+    let mut broken = row("broken", Millis(0));
+    broken.declaration.input_schema = "[".to_owned();
+    let rows = vec![row("fresh", Millis::secs(10)), row("old", Millis::secs(700)), broken];
+    let mut catalogue = Catalogue::new(RETENTION, rows);
+    assert_eq!(names(&catalogue.offered(&tenant(), &RunSpec::default(), NOW)), ["fresh"]);
+    assert_eq!(catalogue.names(), [(tenant(), list(&["fresh", "old"]))], "the old one is known all the same");
+    assert_eq!(catalogue.take_unsaved(NOW), [], "the store knows them already");
+}
+
+#[test]
+fn the_store_is_told_what_changed() {
+    let mut catalogue = catalogue(&["a", "b"]);
+    let told = |rows: &[RememberedTool]| -> Vec<(String, u64)> {
+        rows.iter().map(|row| (row.declaration.name.clone(), row.last_seen.0)).collect()
+    };
+    let rows = catalogue.take_unsaved(NOW);
+    assert_eq!(told(&rows), [("a".into(), NOW.0), ("b".into(), NOW.0)]);
+    assert_eq!(catalogue.take_unsaved(NOW), []);
+    catalogue.put_back(rows);
+    assert_eq!(catalogue.take_unsaved(NOW).len(), 2);
+    let later = NOW.after(Millis(5));
+    catalogue.unserve(&tenant(), "a", later);
+    catalogue.refresh();
+    let latest = later.after(Millis(5));
+    assert_eq!(told(&catalogue.take_unsaved(latest)), [("a".into(), later.0), ("b".into(), latest.0)]);
+    catalogue.register(&tenant(), check(declaration("b")).unwrap(), latest);
+    assert_eq!(catalogue.take_unsaved(latest), [], "nothing is new about it");
+}
+
+#[test]
+fn a_full_catalogue_forgets_what_was_not_seen_for_the_longest_time() {
+    let all: Vec<String> = (0..TOOLS_PER_TENANT_MAX).map(|index| format!("t{index}")).collect();
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    let mut catalogue = catalogue(&all);
+    assert!(catalogue.make_room(&tenant(), "new", 0).is_err());
+    assert_eq!(catalogue.make_room(&tenant(), "t7", 0), Ok(None));
+    catalogue.unserve(&tenant(), "t9", NOW.after(Millis(2)));
+    catalogue.unserve(&tenant(), "t5", NOW.after(Millis(1)));
+    assert_eq!(catalogue.make_room(&tenant(), "new", 0), Ok(Some("t5".into())));
+    assert!(catalogue.tool(&tenant(), "t5").is_none());
+    assert_eq!(catalogue.make_room(&tenant(), "newer", 1), Ok(Some("t9".into())));
+    assert!(catalogue.make_room(&tenant(), "newest", 2).is_err(), "everything else is served");
+    assert_eq!(catalogue.make_room(&tenant(), "new", 0), Ok(None));
+}
+
+#[test]
+fn a_tool_that_was_compiled_once_is_found_again() {
+    let catalogue = catalogue(&["a"]);
+    let digest = declaration("a").digest();
+    assert!(catalogue.known(&tenant(), "a", &digest).is_some());
+    assert!(catalogue.known(&tenant(), "a", &declaration("b").digest()).is_none());
+    assert!(catalogue.known(&TenantId::parse("other").unwrap(), "a", &digest).is_none());
+}
