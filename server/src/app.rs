@@ -42,9 +42,6 @@ pub enum StartError {
         /// The operating system's words.
         cause: std::io::Error,
     },
-    /// Signals cannot be handled.
-    #[error("installing signal handlers: {0}")]
-    Signals(std::io::Error),
 }
 
 /// A running server.
@@ -127,15 +124,12 @@ impl Server {
         self.stopped().await
     }
 
-    /// Serves until SIGTERM or SIGINT, then shuts down; a second signal stops at once.
-    ///
-    /// # Errors
-    /// When signals cannot be handled.
-    pub async fn run_until_signal(self) -> Result<Exit, StartError> {
-        let signals = Signals::install().map_err(StartError::Signals)?;
+    /// Serves until a signal asks it to shut down; a second one stops at once. Signals are installed before the start,
+    /// so that none is missed.
+    pub async fn run_until(self, signals: Signals) -> Exit {
         drop(signals.obey(&self.tasks));
         self.tasks.soft().cancelled().await;
-        Ok(self.stopped().await)
+        self.stopped().await
     }
 
     async fn stopped(self) -> Exit {

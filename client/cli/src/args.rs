@@ -92,6 +92,8 @@ pub(crate) enum Command {
     /// List the registered tools and the hosts that serve them
     Tools,
     Host(HostArgs),
+    /// Ask whether the server is ready: exits with 0 if it is
+    Health,
 }
 
 /// Run the server

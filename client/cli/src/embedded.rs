@@ -2,7 +2,7 @@
 
 use std::{error::Error, net::SocketAddr, path::Path, process::ExitCode};
 
-use agentloop_server::{app::Server, config::Config, telemetry};
+use agentloop_server::{app::Server, config::Config, lifecycle::Signals, telemetry};
 
 use crate::exit::Failure;
 
@@ -13,10 +13,10 @@ pub(crate) struct Embedded(Server);
 pub(crate) async fn serve(file: Option<&Path>) -> Result<ExitCode, Failure> {
     let config = Config::load(file).map_err(failed)?;
     telemetry::init(&config.log).map_err(failed)?;
+    let signals = Signals::install()?;
     let server = Box::pin(Server::start(config)).await.map_err(failed)?;
     eprintln!("agentloop listens on http://{}", server.address());
-    let exit = server.run_until_signal().await.map_err(failed)?;
-    Ok(ExitCode::from(exit.code()))
+    Ok(ExitCode::from(server.run_until(signals).await.code()))
 }
 
 impl Embedded {

@@ -98,7 +98,7 @@ impl Engine {
     pub(super) fn launch(&self, mut task: RunTask, effects: Vec<Effect>) {
         let engine = self.clone();
         let (tenant, run) = task.place.key().clone();
-        let span = tracing::info_span!("run", run.id = %run, session.id = %task.session, tenant = %tenant);
+        let span = tracing::info_span!(parent: None, "run", run.id = %run, session.id = %task.session, tenant = %tenant);
         let life = async move {
             let lived = AssertUnwindSafe(async {
                 for effect in effects {
