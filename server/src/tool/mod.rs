@@ -229,3 +229,6 @@ pub trait CallSink: Send + Sync + 'static {
         lease: &str,
     ) -> Result<Disposition, SinkUnavailable>;
 }
+
+#[cfg(test)]
+pub(crate) mod tests;
