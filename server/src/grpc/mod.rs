@@ -3,3 +3,6 @@
 pub(crate) mod convert;
 pub mod tool_host;
 pub mod tools;
+
+#[cfg(test)]
+mod tests;

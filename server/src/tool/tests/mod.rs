@@ -1,6 +1,6 @@
 //! Hosts and the engine, both fake, around the real thing between them.
 
-mod bench;
+pub(crate) mod bench;
 mod calls;
 mod facts;
 mod hosts;
