@@ -309,6 +309,22 @@ async fn a_frame_larger_than_any_is_told_and_ends_the_stream() {
 }
 
 #[tokio::test]
+async fn bytes_that_are_no_frame_are_told_and_end_the_stream() {
+    let bench = Bench::new().await;
+    let mut client = tonic::client::Grpc::new(bench.channel.clone());
+    client.ready().await.unwrap();
+    // Where a frame has its hello, this has a number.
+    let codec = tonic_prost::ProstCodec::<v1::Credit, ConnectResponse>::default();
+    let frames = tokio_stream::iter([v1::Credit { total: 5 }]);
+    let path = "/agentloop.v1.ToolHost/Connect".parse().unwrap();
+    let told = client.streaming(tonic::Request::new(frames), path, codec).await.unwrap().into_inner();
+    let mut host = Host { say: mpsc::unbounded_channel().0, told };
+    let (message, status) = host.thrown_out().await;
+    assert!(message.contains("cannot be decoded"), "{message}");
+    assert_eq!(status.code(), Code::InvalidArgument);
+}
+
+#[tokio::test]
 async fn unknown_calls_are_stale_and_results_given_twice_are_duplicates() {
     let bench = Bench::new().await;
     let mut host = bench.host("h", &["weather"]).await;

@@ -11,6 +11,7 @@ mod registry;
 mod remote;
 mod schema;
 mod snapshot;
+mod state;
 mod translate;
 
 use std::sync::Arc;
