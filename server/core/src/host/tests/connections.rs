@@ -202,7 +202,7 @@ fn tools_change_while_connected() {
 #[test]
 fn a_changed_tool_that_another_host_declares_otherwise_is_refused() {
     let mut bench = Bench::new();
-    bench.join(1, "h", 8, &["t@1"]);
+    bench.join(1, "a", 8, &["t@1"]);
     bench.join(2, "g", 8, &["t@1"]);
     assert_eq!(bench.input(replace(1, &["t@2"])), ["c1 tools [refused]"]);
     for index in 0..3 {
