@@ -89,7 +89,7 @@ impl RemoteTools {
     }
 
     /// Does what time brings about and delivers news to the engine, until it is dropped. To be run once, on a task of
-    /// its own. Before that, news wait and hosts are sent away.
+    /// its own. Before that, news wait, and hosts that bring calls along are sent away.
     pub async fn drive(self: Arc<Self>, sink: Arc<dyn CallSink>) {
         let undelivered = self.undelivered.lock().unwrap_or_else(PoisonError::into_inner).take();
         let (Some(undelivered), Ok(())) = (undelivered, self.sink.set(Sink(sink.clone()))) else {
