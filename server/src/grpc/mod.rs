@@ -10,3 +10,6 @@ pub mod tools;
 
 mod disconnect;
 mod page;
+
+#[cfg(test)]
+mod tests;

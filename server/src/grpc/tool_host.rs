@@ -170,6 +170,10 @@ fn host_frame(
             let message = format!("a frame is larger than {max} bytes");
             Err(FrameError::Malformed { message, call: None })
         }
+        // What it says of bytes that are no message.
+        Err(status) if status.code() == Code::Internal => {
+            Err(FrameError::Malformed { message: "a frame cannot be decoded".to_owned(), call: None })
+        }
         Err(_) => Err(FrameError::Broken),
     }
 }

@@ -11,6 +11,7 @@ mod registry;
 mod remote;
 mod schema;
 mod snapshot;
+mod state;
 mod translate;
 
 use std::sync::Arc;
@@ -229,3 +230,6 @@ pub trait CallSink: Send + Sync + 'static {
         lease: &str,
     ) -> Result<Disposition, SinkUnavailable>;
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -300,6 +300,16 @@ fn a_reclaimed_call_that_its_connected_host_does_not_have_is_lost() {
 }
 
 #[test]
+fn a_reclaimed_call_is_taken_from_whoever_has_it_wrongly() {
+    let mut bench = bench();
+    bench.running(1, "h", "a/1.0", "t");
+    assert_eq!(bench.reclaim("a/1.0", "g", "t"), ["c1 <- lease lost a/1.0#1"]);
+    assert_eq!(bench.answer(1, "a/1.0"), ["answer a/1.0#1 succeeded by h for c1"], "its owner judges it");
+    let lines = bench.rejoin(2, "g", &["t"], vec![claim("a/1.0", false, Disposition::Continue)]);
+    assert_eq!(lines, ["c2 joined [ok] a/1.0#1 Continue", "a/1.0: accepted #1 g"]);
+}
+
+#[test]
 fn a_reclaim_does_not_disturb_an_answer_on_its_way() {
     let mut bench = bench();
     bench.running(1, "h", "a/1.0", "t");
