@@ -1,1 +1,3 @@
 //! Behaviour through the contract.
+
+mod run;

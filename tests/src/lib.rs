@@ -1,1 +1,30 @@
-//! Harness for tests through the contract.
+//! Harness for tests through the contract: a real server on a loopback port, a model and tool hosts in the test's own
+//! process, and events collected as a caller sees them.
+
+pub mod errors;
+pub mod events;
+pub mod host;
+pub mod input;
+pub mod model;
+pub mod raw_host;
+pub mod server;
+
+use std::time::Duration;
+
+/// Long enough for a slow machine, short enough to fail.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What is awaited must come.
+///
+/// # Panics
+/// When it does not come in [`PATIENCE`].
+#[track_caller]
+pub fn soon<T>(what: impl Future<Output = T>) -> impl Future<Output = T> {
+    let caller = std::panic::Location::caller();
+    async move {
+        match tokio::time::timeout(PATIENCE, what).await {
+            Ok(done) => done,
+            Err(_) => panic!("nothing came of what is awaited at {caller}"),
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! One connection, one request, one streamed answer.
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use super::{Answer, Live, State, lock, pairing, sse};
+
+const STREAM: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
+
+pub(super) async fn serve(mut stream: TcpStream, state: Arc<Mutex<State>>) {
+    let Some(request) = read(&mut stream).await else { return };
+    let answer = answer(&state, &request);
+    // A server that hangs up early is what some tests are about.
+    let _written = match answer {
+        Answer::Speech(live) => return speech(stream, live, request).await,
+        whole => stream.write_all(&bytes(whole)).await,
+    };
+    let _closed = stream.shutdown().await;
+}
+
+fn answer(state: &Mutex<State>, request: &Value) -> Answer {
+    let mut state = lock(state);
+    state.requests.push(request.clone());
+    if let Some(fault) = pairing::fault(request) {
+        state.faults.push(fault.clone());
+        return Answer::Fails(400, None, fault);
+    }
+    if let Some(next) = state.script.pop_front() {
+        return next;
+    }
+    match &state.responder {
+        Some(respond) => respond(request),
+        None => {
+            state.faults.push(format!("the script has no answer to {request:#}"));
+            Answer::Fails(400, None, "the script is at its end".to_owned())
+        }
+    }
+}
+
+fn bytes(answer: Answer) -> Vec<u8> {
+    match answer {
+        Answer::Says(text) => format!("{STREAM}{}{}", sse::text(&text), sse::end("stop")).into_bytes(),
+        Answer::Asks(calls) => {
+            let calls = calls.iter().enumerate();
+            let calls: String = calls.map(|(at, (tool, arguments))| sse::call(at, tool, arguments)).collect();
+            format!("{STREAM}{calls}{}", sse::end("tool_calls")).into_bytes()
+        }
+        Answer::Fails(status, retry_after, message) => {
+            let body = json!({ "error": { "message": message } }).to_string();
+            let after = retry_after.map(|seconds| format!("retry-after: {seconds}\r\n")).unwrap_or_default();
+            let head = format!("HTTP/1.1 {status} X\r\n{after}content-length: {}\r\n", body.len());
+            format!("{head}content-type: application/json\r\nconnection: close\r\n\r\n{body}").into_bytes()
+        }
+        Answer::Raw(body) => [STREAM.as_bytes(), &body].concat(),
+        Answer::Speech(_) => unreachable!("is given piece by piece"),
+    }
+}
+
+async fn speech(stream: TcpStream, live: Live, request: Value) {
+    let Live { mut bytes, asked, gone } = live;
+    let (mut reading, mut writing) = stream.into_split();
+    // Nobody may be interested.
+    asked.send_replace(Some(request));
+    if writing.write_all(STREAM.as_bytes()).await.is_err() {
+        gone.send_replace(true);
+        return;
+    }
+    let mut rest = [0; 1024];
+    loop {
+        tokio::select! {
+            piece = bytes.recv() => {
+                let Some(piece) = piece else { break };
+                if writing.write_all(&piece).await.is_err() {
+                    break;
+                }
+            }
+            read = reading.read(&mut rest) => {
+                if matches!(read, Ok(0) | Err(_)) {
+                    break;
+                }
+            }
+        }
+    }
+    gone.send_replace(true);
+}
+
+async fn read(stream: &mut TcpStream) -> Option<Value> {
+    let mut bytes = Vec::new();
+    loop {
+        if let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
+            let head = String::from_utf8_lossy(&bytes[..end]).to_ascii_lowercase();
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: "))?;
+            let length: usize = length.parse().ok()?;
+            if let Some(body) = bytes.get(end + 4..end + 4 + length) {
+                return serde_json::from_slice(body).ok();
+            }
+        }
+        if stream.read_buf(&mut bytes).await.ok()? == 0 {
+            return None;
+        }
+    }
+}

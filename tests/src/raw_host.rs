@@ -1,0 +1,146 @@
+//! A tool host frame by frame, for what a well-behaved one never does.
+
+use agentloop_client::v1 as wire;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::{Status, Streaming};
+use wire::connect_request::Frame;
+use wire::connect_response::Frame as ServerFrame;
+
+use crate::server::TestServer;
+use crate::soon;
+
+/// One stream of `Connect`.
+pub struct RawHost {
+    frames: mpsc::UnboundedSender<wire::ConnectRequest>,
+    answers: Streaming<wire::ConnectResponse>,
+}
+
+impl RawHost {
+    /// Opens the stream; says nothing yet.
+    ///
+    /// # Panics
+    /// When the server does not answer with headers.
+    pub async fn open(server: &TestServer) -> Self {
+        let (frames, sent) = mpsc::unbounded_channel();
+        let stream = UnboundedReceiverStream::new(sent);
+        let answers = soon(server.tool_host().connect(stream)).await.expect("headers come at once");
+        Self { frames, answers: answers.into_inner() }
+    }
+
+    /// Opens the stream and offers these tools.
+    ///
+    /// # Panics
+    /// When the server does not welcome it.
+    pub async fn welcomed(server: &TestServer, id: &str, tools: Vec<wire::ToolDeclaration>) -> Self {
+        let mut host = Self::open(server).await;
+        host.send(Frame::Hello(hello(id, tools)));
+        host.wait_for(|frame| matches!(frame, ServerFrame::Welcome(_))).await;
+        host
+    }
+
+    /// Sends a frame.
+    pub fn send(&self, frame: Frame) {
+        // A stream that is over takes nothing, which its answers tell.
+        let _sent = self.frames.send(wire::ConnectRequest { frame: Some(frame) });
+    }
+
+    /// The next frame; `None` at the end.
+    ///
+    /// # Errors
+    /// The stream's.
+    pub async fn next(&mut self) -> Result<Option<ServerFrame>, Status> {
+        Ok(soon(self.answers.message()).await?.and_then(|message| message.frame))
+    }
+
+    /// The next frame for which this holds.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub async fn wait_for(&mut self, what: impl Fn(&ServerFrame) -> bool) -> ServerFrame {
+        loop {
+            let frame = self.next().await.expect("the stream goes on").expect("the stream goes on");
+            if what(&frame) {
+                return frame;
+            }
+        }
+    }
+
+    /// The next call, which is accepted.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub async fn take_call(&mut self) -> wire::CallRequest {
+        let ServerFrame::CallRequest(call) =
+            self.wait_for(|frame| matches!(frame, ServerFrame::CallRequest(_))).await
+        else {
+            unreachable!("it was waited for")
+        };
+        self.send(Frame::CallAccepted(wire::CallAccepted {
+            call_id: call.call_id.clone(),
+            attempt: call.attempt,
+        }));
+        call
+    }
+
+    /// Closes the host's side, and reads to the end of the stream.
+    ///
+    /// # Errors
+    /// The stream's.
+    pub async fn close(self) -> Result<(), Status> {
+        let Self { frames, mut answers } = self;
+        drop(frames);
+        while soon(answers.message()).await?.is_some() {}
+        Ok(())
+    }
+
+    /// Reads to the end of the stream: the error that was told inside it, and the stream's.
+    ///
+    /// # Panics
+    /// When it ends well.
+    pub async fn failure(&mut self) -> (Option<wire::ProtocolError>, Status) {
+        let mut told = None;
+        loop {
+            match self.next().await {
+                Err(status) => return (told, status),
+                Ok(Some(ServerFrame::ProtocolError(error))) => told = Some(error),
+                Ok(Some(_)) => {}
+                Ok(None) => panic!("the stream ended well"),
+            }
+        }
+    }
+}
+
+/// A hello of a host with room for a hundred calls.
+pub fn hello(id: &str, tools: Vec<wire::ToolDeclaration>) -> wire::Hello {
+    let capability = |tool| wire::Capability { capability: Some(wire::capability::Capability::Tool(tool)) };
+    wire::Hello {
+        protocol_version: 1,
+        host_id: id.to_owned(),
+        sdk: "test/1".to_owned(),
+        capabilities: tools.into_iter().map(capability).collect(),
+        initial_credit: 100,
+        ..Default::default()
+    }
+}
+
+/// A tool without arguments.
+pub fn declared(name: &str, effect: wire::EffectClass) -> wire::ToolDeclaration {
+    wire::ToolDeclaration {
+        name: name.to_owned(),
+        description: format!("The tool {name}"),
+        effect: effect.into(),
+        ..Default::default()
+    }
+}
+
+/// The result of a call.
+pub fn result_of(call: &wire::CallRequest, output: &str) -> wire::CallResult {
+    wire::CallResult {
+        call_id: call.call_id.clone(),
+        attempt: call.attempt,
+        lease_token: call.lease_token.clone(),
+        output: output.to_owned(),
+        images: Vec::new(),
+    }
+}

@@ -1,0 +1,219 @@
+//! A server in the test's process, on a free port, with a database of its own.
+
+use agentloop_client::v1 as wire;
+use agentloop_server::app::Server;
+use agentloop_server::config::Config;
+use tempfile::TempDir;
+use tonic::transport::{Channel, Endpoint};
+use wire::agent_loop_client::AgentLoopClient;
+use wire::sessions_client::SessionsClient;
+use wire::tool_host_client::ToolHostClient;
+use wire::tools_client::ToolsClient;
+
+use crate::events::Events;
+use crate::model::Model;
+use crate::soon;
+
+/// The largest message that a test wants to see in one piece.
+const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// A running server with its files.
+pub struct TestServer {
+    server: Option<Server>,
+    config: String,
+    directory: TempDir,
+    channel: Channel,
+    url: String,
+}
+
+impl TestServer {
+    /// With this model as `fake/m`, which the agent `default` uses.
+    pub async fn start(model: &Model) -> Self {
+        Self::with(model, "").await
+    }
+
+    /// With more configuration. What it says of `[server]`, `[store]`, `[providers.fake]` and `[agents.default]`
+    /// itself would be said twice.
+    ///
+    /// # Panics
+    /// When the configuration is wrong or the server does not start.
+    pub async fn with(model: &Model, more: &str) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory can be made");
+        let config = format!(
+            r#"
+[server]
+listen = "127.0.0.1:0"
+shutdown_grace = "2s"
+[store]
+path = "test.db"
+[providers.fake]
+kind = "openai"
+base_url = "{}"
+[agents.default]
+model = "fake/m"
+[agents.default.retry]
+max_retries = 2
+initial_backoff = "1ms"
+max_backoff = "5ms"
+{more}
+"#,
+            model.base_url()
+        );
+        let (server, channel, url) = start(&config, &directory).await;
+        Self { server: Some(server), config, directory, channel, url }
+    }
+
+    /// Stops it and starts it again over the same files, on another port.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub async fn restart(&mut self) {
+        self.stop().await;
+        let (server, channel, url) = start(&self.config, &self.directory).await;
+        (self.server, self.channel, self.url) = (Some(server), channel, url);
+    }
+
+    /// Stops it in good order.
+    pub async fn stop(&mut self) {
+        if let Some(server) = self.server.take() {
+            soon(server.shutdown()).await;
+        }
+    }
+
+    /// Where it listens.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// A connection to it.
+    pub fn channel(&self) -> Channel {
+        self.channel.clone()
+    }
+
+    /// Service AgentLoop.
+    pub fn agent_loop(&self) -> AgentLoopClient<Channel> {
+        AgentLoopClient::new(self.channel()).max_decoding_message_size(MESSAGE_BYTES_MAX)
+    }
+
+    /// Service Sessions.
+    pub fn sessions(&self) -> SessionsClient<Channel> {
+        SessionsClient::new(self.channel()).max_decoding_message_size(MESSAGE_BYTES_MAX)
+    }
+
+    /// Service Tools.
+    pub fn tools(&self) -> ToolsClient<Channel> {
+        ToolsClient::new(self.channel())
+    }
+
+    /// Service ToolHost.
+    pub fn tool_host(&self) -> ToolHostClient<Channel> {
+        ToolHostClient::new(self.channel())
+    }
+
+    /// `Run`, to its end.
+    ///
+    /// # Panics
+    /// When the call fails.
+    pub async fn run(&self, input: wire::RunInput) -> wire::RunResult {
+        let response = self.try_run(input).await.expect("the call succeeds");
+        response
+    }
+
+    /// `Run`, whatever comes of it.
+    ///
+    /// # Errors
+    /// The call's.
+    pub async fn try_run(&self, input: wire::RunInput) -> Result<wire::RunResult, tonic::Status> {
+        let request = wire::RunRequest { input: Some(input) };
+        let response = soon(self.agent_loop().run(request)).await?;
+        Ok(response.into_inner().result.expect("a result"))
+    }
+
+    /// `RunStream`.
+    ///
+    /// # Panics
+    /// When the call fails.
+    pub async fn stream(&self, input: wire::RunInput) -> Events {
+        let request = wire::RunStreamRequest { input: Some(input), after_seq: 0 };
+        Events::of_run(soon(self.agent_loop().run_stream(request)).await.expect("the call succeeds"))
+    }
+
+    /// `Subscribe`.
+    ///
+    /// # Panics
+    /// When the call fails.
+    pub async fn subscribe(&self, run: &str, after_seq: u64) -> Events {
+        let request = wire::SubscribeRequest { run_id: run.to_owned(), after_seq, durable_only: false };
+        Events::of_subscription(soon(self.agent_loop().subscribe(request)).await.expect("the call succeeds"))
+    }
+
+    /// `GetRun`.
+    ///
+    /// # Panics
+    /// When the call fails.
+    pub async fn get_run(&self, run: &str) -> wire::Run {
+        let request = wire::GetRunRequest { run_id: run.to_owned() };
+        let response = soon(self.agent_loop().get_run(request)).await.expect("the call succeeds");
+        response.into_inner().run.expect("a run")
+    }
+
+    /// `Abort` of a run.
+    ///
+    /// # Panics
+    /// When the call fails.
+    pub async fn abort(&self, run: &str) -> wire::AbortResponse {
+        let target = wire::abort_request::Target::RunId(run.to_owned());
+        let request = wire::AbortRequest { target: Some(target), reason: "enough".to_owned() };
+        soon(self.agent_loop().abort(request)).await.expect("the call succeeds").into_inner()
+    }
+
+    /// `SubmitApproval`.
+    ///
+    /// # Errors
+    /// The call's.
+    pub async fn decide(
+        &self,
+        request_id: &str,
+        decision: wire::decision::Decision,
+    ) -> Result<wire::HumanRequest, tonic::Status> {
+        let request = wire::SubmitApprovalRequest {
+            request_id: request_id.to_owned(),
+            decision: Some(wire::Decision { decision: Some(decision) }),
+            decided_by: "ada".to_owned(),
+            ..Default::default()
+        };
+        let response = soon(self.agent_loop().submit_approval(request)).await?;
+        Ok(response.into_inner().request.expect("the question"))
+    }
+
+    /// `ListPending`, all of them.
+    ///
+    /// # Panics
+    /// When the call fails.
+    pub async fn pending(&self) -> Vec<wire::HumanRequest> {
+        let request = wire::ListPendingRequest::default();
+        soon(self.agent_loop().list_pending(request)).await.expect("the call succeeds").into_inner().requests
+    }
+
+    /// `ListEntries`, the first 500.
+    ///
+    /// # Panics
+    /// When the call fails.
+    pub async fn entries(&self, session: &str) -> Vec<wire::Entry> {
+        let request = wire::ListEntriesRequest {
+            session_id: session.to_owned(),
+            page_size: 500,
+            ..Default::default()
+        };
+        soon(self.sessions().list_entries(request)).await.expect("the call succeeds").into_inner().entries
+    }
+}
+
+async fn start(config: &str, directory: &TempDir) -> (Server, Channel, String) {
+    let name = directory.path().join("test.toml");
+    let config = Config::parse(config, &name.to_string_lossy()).expect("the configuration is right");
+    let server = soon(Server::start(config)).await.expect("the server starts");
+    let url = format!("http://{}", server.address());
+    let endpoint = Endpoint::from_shared(url.clone()).expect("a good address").tcp_nodelay(true);
+    (server, endpoint.connect_lazy(), url)
+}
