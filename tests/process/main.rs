@@ -1,0 +1,12 @@
+//! Behaviour of real processes over real sockets: the command as it is built, hosts in every language, and what is
+//! left when one of them is killed.
+//!
+//! Whatever a process says is part of its test's output.
+
+mod abort;
+mod conversation;
+mod host_lost;
+mod hosts;
+mod server_killed;
+mod shutdown;
+mod support;
