@@ -92,7 +92,8 @@ async fn a_failing_provider_is_tried_again_and_then_the_run_fails() {
 
 #[tokio::test]
 async fn a_cut_stream_is_a_lost_connection() {
-    let cut = || Answer::Raw(b"data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"he\"}}]}\n\n".to_vec());
+    let cut =
+        || Answer::Raw(b"data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"he\"}}]}\n\n".to_vec());
     fails_with(vec![cut(), cut(), cut()], RunErrorCode::ModelConnection, 0).await;
 }
 

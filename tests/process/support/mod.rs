@@ -30,7 +30,10 @@ pub(crate) fn soon<T>(what: &str, work: impl Future<Output = T>) -> impl Future<
 }
 
 /// Asks until there is an answer.
-pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl FnMut() -> F) -> T {
+pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(
+    what: &str,
+    mut ask: impl FnMut() -> F,
+) -> T {
     let give_up = Instant::now() + PATIENCE;
     loop {
         if let Some(answer) = ask().await {

@@ -47,7 +47,8 @@ impl Server {
         writeln!(config, "{HOSTS}grace_period = \"{}\"", setting.grace_period).expect("it is a text");
         writeln!(config, "[providers.test]\n{}", setting.provider).expect("it is a text");
         config += "[agents.default]\nmodel = \"test/m\"\nretry = { initial_backoff = \"10ms\" }\n";
-        writeln!(config, "tool_policy = {{ max_parallel = {} }}", setting.max_parallel).expect("it is a text");
+        writeln!(config, "tool_policy = {{ max_parallel = {} }}", setting.max_parallel)
+            .expect("it is a text");
         std::fs::write(dir.path().join("agentloop.toml"), config).expect("written");
         let mut server = Server { dir, port, process: None };
         server.start_again().await;
