@@ -89,8 +89,8 @@ pub trait Tools: Send + Sync + 'static {
     /// period [`CallNews::Lost`] follows.
     fn reclaim(&self, owner: &CallOwner, call: &CallId, offer: Offer);
 
-    /// The call is settled otherwise: tells the host to stop, at once. Of a call whose answer is being recorded, or
-    /// that no host has, this only forgets it.
+    /// This try is over, or the call is settled otherwise: tells the host to stop, at once. A try whose answer is being
+    /// recorded is only forgotten; a later try that is being sought is left alone.
     fn cancel(&self, tenant: &TenantId, call: &CallId, attempt: u32, reason: &str);
 
     /// Forgets every call of a run, whatever its state: its task ended. Hosts keep working; what they send later goes

@@ -152,6 +152,10 @@ impl Bench {
         self.input(Input::Cancel { call: call_ref(text), reason: "why".into() })
     }
 
+    pub(super) fn stop_seeking(&mut self, text: &str) -> Vec<String> {
+        self.input(Input::StopSeeking { call: call_ref(text).call })
+    }
+
     pub(super) fn release(&mut self, run: &str) -> Vec<String> {
         self.input(Input::Release { run: RunId::parse(run).unwrap() })
     }
