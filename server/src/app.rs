@@ -59,6 +59,7 @@ impl Server {
     /// # Errors
     /// [`StartError`], with nothing left behind.
     pub async fn start(config: Config) -> Result<Self, StartError> {
+        let has_providers = !config.providers.is_empty();
         let models: Arc<dyn Models> = Arc::new(providers::registry(config.providers)?);
         let store = Arc::new(open(&config.store.location).await?);
         let listener = listen(config.server.listen).await?;
@@ -101,6 +102,9 @@ impl Server {
         };
         tasks.spawn("grpc", serve::serve(listener, services, config.server.clone(), tasks.clone()));
         tracing::info!(%address, "listening");
+        if !has_providers {
+            tracing::warn!("no provider of models is configured: every run will be refused");
+        }
         let grace = config.server.shutdown_grace.duration();
         Ok(Self { address, engine, tasks, store, grace })
     }

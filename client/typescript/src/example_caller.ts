@@ -187,7 +187,7 @@ const input = RunInput.fromPartial({
   sessionId: options["session-id"],
   prompt: positionals.join(" "),
 });
-const client = new AgentLoopClient(options.server!, credentials.createInsecure(), CHANNEL_OPTIONS);
+const client = new AgentLoopClient(options.server!.replace(/^http:\/\//, ""), credentials.createInsecure(), CHANNEL_OPTIONS);
 const caller = new Caller(client, input);
 const finished = await caller.follow();
 client.close();

@@ -49,7 +49,7 @@ impl AgentLoopService {
         let name = agent_name(&input);
         let agent = self.agents.get(name).ok_or_else(|| {
             let names: Vec<&str> = self.agents.keys().map(String::as_str).collect();
-            agent_not_found(name, &names.join(", "))
+            agent_not_found(name, if names.is_empty() { "none".to_owned() } else { names.join(", ") })
         })?;
         let request = start_request(tenant.clone(), agent, input)?;
         self.models.resolve(&request.spec.model).map_err(|error| model_not_configured(error.to_string()))?;

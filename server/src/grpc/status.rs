@@ -51,7 +51,7 @@ pub fn not_implemented(what: &str) -> Status {
 
 /// There is no agent of this name.
 #[must_use]
-pub fn agent_not_found(name: &str, configured: &str) -> Status {
+pub fn agent_not_found(name: &str, configured: String) -> Status {
     let message = format!("no agent {name:?} is configured; there are: {configured}");
     status(Code::NotFound, ErrorReason::AgentNotFound, message, [("agent", name.to_owned())])
 }

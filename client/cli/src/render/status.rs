@@ -97,10 +97,10 @@ impl Status {
 
     fn attempt_failed(&self, style: Style, failed: &ToolCallAttemptFailed) -> String {
         let tool = self.tool(&failed.call_id);
-        let next = if failed.state() == ToolCallState::InDoubt {
-            "nobody knows whether it took effect"
-        } else {
-            "it is tried again"
+        let next = match failed.state() {
+            ToolCallState::InDoubt => "nobody knows whether it took effect",
+            ToolCallState::Settled => "it is not tried again",
+            _ => "it is tried again",
         };
         format!("✗ {tool}, try {}: {}; {next}", failed.attempt, style.harmless(&failed.message))
     }

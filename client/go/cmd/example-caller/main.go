@@ -38,7 +38,7 @@ func main() {
 	if *sessionID != "" {
 		input.SessionId = sessionID
 	}
-	finished, answer, err := prompt(*server, input)
+	finished, answer, err := prompt(strings.TrimPrefix(*server, "http://"), input)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
