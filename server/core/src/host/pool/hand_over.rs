@@ -125,10 +125,11 @@ impl Pool {
     pub(super) fn cancel(&mut self, call: &CallRef, reason: String) {
         match self.calls.get(&call.call).map(|call| call.state.clone()) {
             Some(State::Held(held)) if held.is(call) => self.stop(call, &held, reason),
-            Some(State::Held(_)) | None => {}
-            Some(State::Waiting | State::Reserved { .. } | State::Answering(_)) => {
+            Some(State::Answering(held)) if held.is(call) => {
                 self.remove(&call.call);
             }
+            // The next try may seek a host, or have one, before the last is given up.
+            Some(State::Waiting | State::Reserved { .. } | State::Held(_) | State::Answering(_)) | None => {}
         }
     }
 
