@@ -98,9 +98,7 @@ async fn main() -> Result<(), HostError> {
         .host_id(options.host_id)
         .concurrency(4)
         .tool(
-            Tool::new("send_email", "Sends an email")
-                .requires_approval()
-                .handler(with(&journal, send_email)),
+            Tool::new("send_email", "Sends an email").requires_approval().handler(with(&journal, send_email)),
         )
         .tool(Tool::new("slow", "Takes its time").read_only().handler(with(&journal, slow)))
         .tool(Tool::new("charge", "Charges money").handler(with(&journal, charge)))

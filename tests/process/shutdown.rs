@@ -57,7 +57,12 @@ async fn speaking(server: &Server, model: &mut Model) -> (Vec<Follower>, Vec<Cal
 }
 
 /// Runs that use a tool.
-async fn using(server: &Server, model: &mut Model, tool: &str, arguments: serde_json::Value) -> Vec<Follower> {
+async fn using(
+    server: &Server,
+    model: &mut Model,
+    tool: &str,
+    arguments: serde_json::Value,
+) -> Vec<Follower> {
     let mut runs = Vec::new();
     for number in 0..EACH {
         let (run, call) = start(server, model, tool, number).await;

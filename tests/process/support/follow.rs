@@ -35,6 +35,7 @@ impl Follower {
             let event = soon(what, self.stream.next()).await;
             let event = event.unwrap_or_else(|| panic!("the run ended before {what}: {:?}", self.seen));
             let event = event.expect("the stream is taken up again");
+            println!("[{}] {event:?}", self.run_id());
             let found = event.event.as_ref().and_then(&wanted);
             if event.seq > 0 {
                 self.seen.push(event);

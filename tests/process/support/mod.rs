@@ -30,7 +30,10 @@ pub(crate) fn soon<T>(what: &str, work: impl Future<Output = T>) -> impl Future<
 }
 
 /// Asks until there is an answer.
-pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl FnMut() -> F) -> T {
+pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(
+    what: &str,
+    mut ask: impl FnMut() -> F,
+) -> T {
     let give_up = Instant::now() + PATIENCE;
     loop {
         if let Some(answer) = ask().await {
@@ -48,9 +51,16 @@ pub(crate) fn top() -> PathBuf {
 }
 
 /// Where cargo puts what it builds: the test executable is in its folder `deps`.
-pub(crate) fn target_dir() -> PathBuf {
+fn target_dir() -> PathBuf {
     let test = std::env::current_exe().expect("a running program has a path");
     test.ancestors().nth(2).expect("it is in target/debug/deps").to_owned()
+}
+
+/// A program that the build of the whole workspace leaves; a single test does not build it.
+pub(crate) fn built(name: &str) -> PathBuf {
+    let path = target_dir().join(name);
+    assert!(path.exists(), "missing: {} (cargo build --workspace --all-targets)", path.display());
+    path
 }
 
 /// Whether everything that a test may use is promised to be there.

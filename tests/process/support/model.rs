@@ -134,7 +134,8 @@ impl Call {
 
     async fn chunk(&mut self, mut choice: Value) {
         choice["index"] = json!(0);
-        let chunk = json!({ "id": "c", "object": "chat.completion.chunk", "model": "m", "choices": [choice] });
+        let chunk =
+            json!({ "id": "c", "object": "chat.completion.chunk", "model": "m", "choices": [choice] });
         self.write(&format!("data: {chunk}\n\n")).await;
     }
 

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use tokio::process::Command;
 
 use super::process::Process;
-use super::{eventually, target_dir};
+use super::{built, eventually};
 
 /// Short enough that a lost host is found out about within a test, long enough for a machine that is busy.
 const HOSTS: &str = "\
@@ -47,7 +47,8 @@ impl Server {
         writeln!(config, "{HOSTS}grace_period = \"{}\"", setting.grace_period).expect("it is a text");
         writeln!(config, "[providers.test]\n{}", setting.provider).expect("it is a text");
         config += "[agents.default]\nmodel = \"test/m\"\nretry = { initial_backoff = \"10ms\" }\n";
-        writeln!(config, "tool_policy = {{ max_parallel = {} }}", setting.max_parallel).expect("it is a text");
+        writeln!(config, "tool_policy = {{ max_parallel = {} }}", setting.max_parallel)
+            .expect("it is a text");
         std::fs::write(dir.path().join("agentloop.toml"), config).expect("written");
         let mut server = Server { dir, port, process: None };
         server.start_again().await;
@@ -140,9 +141,7 @@ pub(crate) fn input(run_id: &str, session_id: &str, prompt: &str) -> RunInput {
 
 /// The command, as it was built.
 pub(crate) fn agentloop() -> Command {
-    let path = target_dir().join("agentloop");
-    assert!(path.exists(), "missing: {} (cargo build -p agentloop-cli)", path.display());
-    Command::new(path)
+    Command::new(built("agentloop"))
 }
 
 /// A port that was free a moment ago.
