@@ -5,6 +5,7 @@
 
 mod abort;
 mod conversation;
+mod grpcurl;
 mod host_lost;
 mod hosts;
 mod server_killed;

@@ -1,6 +1,7 @@
 //! Starting processes, waiting for what they do, and looking at what they did.
 
 pub(crate) mod follow;
+pub(crate) mod grpcurl;
 pub(crate) mod host;
 pub(crate) mod model;
 pub(crate) mod process;
