@@ -8,6 +8,7 @@ mod conversation;
 mod grpcurl;
 mod host_lost;
 mod hosts;
+mod other_models;
 mod server_killed;
 mod shutdown;
 mod support;

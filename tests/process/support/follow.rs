@@ -95,11 +95,11 @@ impl Follower {
     pub(crate) async fn answer(&mut self) -> String {
         let finished = self.finished().await;
         assert_eq!(finished.status(), RunStatus::Completed, "{:?}", finished.error);
-        let answers = self.seen.iter().filter_map(|event| match &event.event {
+        let mut answers = self.seen.iter().filter_map(|event| match &event.event {
             Some(Event::AssistantMessage(said)) => said.message.as_ref(),
             _ => None,
         });
-        text(answers.last().expect("an answer"))
+        text(answers.next_back().expect("an answer"))
     }
 
     /// How many of the durable events are such.

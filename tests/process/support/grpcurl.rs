@@ -7,7 +7,7 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-use super::{everything_is_there, soon, top};
+use super::{leave_out, may_install, on_path, soon, top};
 
 /// The one that is built where there is none.
 const MODULE: &str = "github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.4";
@@ -31,18 +31,13 @@ impl Grpcurl {
     /// Finds or builds it; `None` where it cannot be had and needs not be.
     pub(crate) async fn find(address: String) -> Option<Grpcurl> {
         let own = top().join(".work/bin/grpcurl");
-        let program = if own.exists() {
-            own
-        } else if let Some(found) = on_path("grpcurl") {
-            found
-        } else {
-            assert!(!everything_is_there(), "missing: grpcurl (tests/run builds it)");
-            if on_path("go").is_none() {
-                println!("left out: there is no grpcurl, and no go to build it");
-                return None;
-            }
+        if !own.exists() && may_install() && on_path("grpcurl").is_none() && on_path("go").is_some() {
             build(&own).await;
-            own
+        }
+        let found = if own.exists() { Some(own) } else { on_path("grpcurl") };
+        let Some(program) = found else {
+            leave_out("grpcurl (tests/run builds it)");
+            return None;
         };
         Some(Grpcurl { program, address })
     }
@@ -145,10 +140,4 @@ async fn build(program: &Path) {
     command.args(["install", MODULE]).env("GOBIN", program.parent().expect("it is in a folder"));
     let built = command.status().await.expect("go starts");
     assert!(built.success() && program.exists(), "go install {MODULE} failed");
-}
-
-/// Where a program is.
-pub(crate) fn on_path(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
 }
