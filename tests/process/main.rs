@@ -5,8 +5,10 @@
 
 mod abort;
 mod conversation;
+mod grpcurl;
 mod host_lost;
 mod hosts;
+mod other_models;
 mod server_killed;
 mod shutdown;
 mod support;

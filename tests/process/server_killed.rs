@@ -17,7 +17,11 @@ async fn in_a_model_call() {
     let mut run = Follower::start(&server, input("r-1", "s-1", "Say hello")).await;
     let mut cut = model.call().await;
     cut.begin("Good mor").await;
-    run.until("a piece of the answer", |event| matches!(event, Event::ModelDelta(_)).then_some(())).await;
+    // A piece, or all pieces so far where they came before the subscriber.
+    run.until("a piece of the answer", |event| {
+        matches!(event, Event::ModelDelta(_) | Event::PartialMessage(_)).then_some(())
+    })
+    .await;
 
     server.kill().await;
     server.start_again().await;

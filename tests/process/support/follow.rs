@@ -35,6 +35,7 @@ impl Follower {
             let event = soon(what, self.stream.next()).await;
             let event = event.unwrap_or_else(|| panic!("the run ended before {what}: {:?}", self.seen));
             let event = event.expect("the stream is taken up again");
+            println!("[{}] {event:?}", self.run_id());
             let found = event.event.as_ref().and_then(&wanted);
             if event.seq > 0 {
                 self.seen.push(event);
@@ -94,11 +95,11 @@ impl Follower {
     pub(crate) async fn answer(&mut self) -> String {
         let finished = self.finished().await;
         assert_eq!(finished.status(), RunStatus::Completed, "{:?}", finished.error);
-        let answers = self.seen.iter().filter_map(|event| match &event.event {
+        let mut answers = self.seen.iter().filter_map(|event| match &event.event {
             Some(Event::AssistantMessage(said)) => said.message.as_ref(),
             _ => None,
         });
-        text(answers.last().expect("an answer"))
+        text(answers.next_back().expect("an answer"))
     }
 
     /// How many of the durable events are such.

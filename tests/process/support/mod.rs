@@ -1,6 +1,7 @@
 //! Starting processes, waiting for what they do, and looking at what they did.
 
 pub(crate) mod follow;
+pub(crate) mod grpcurl;
 pub(crate) mod host;
 pub(crate) mod model;
 pub(crate) mod process;
@@ -21,6 +22,8 @@ const POLL_EVERY: Duration = Duration::from_millis(20);
 #[track_caller]
 pub(crate) fn soon<T>(what: &str, work: impl Future<Output = T>) -> impl Future<Output = T> {
     let caller = std::panic::Location::caller();
+    // On the heap: the future of a call with a large request is large itself.
+    let work = Box::pin(work);
     async move {
         match timeout(PATIENCE, work).await {
             Ok(done) => done,
@@ -51,12 +54,39 @@ pub(crate) fn top() -> PathBuf {
 }
 
 /// Where cargo puts what it builds: the test executable is in its folder `deps`.
-pub(crate) fn target_dir() -> PathBuf {
+fn target_dir() -> PathBuf {
     let test = std::env::current_exe().expect("a running program has a path");
     test.ancestors().nth(2).expect("it is in target/debug/deps").to_owned()
 }
 
-/// Whether everything that a test may use is promised to be there.
-pub(crate) fn everything_is_there() -> bool {
-    std::env::var_os("POLYGLOT_TESTS").is_some() || std::env::var("CI").is_ok_and(|ci| ci == "true")
+/// A program that the build of the whole workspace leaves; a single test does not build it.
+pub(crate) fn built(name: &str) -> PathBuf {
+    let path = target_dir().join(name);
+    assert!(path.exists(), "missing: {} (cargo build --workspace --all-targets)", path.display());
+    path
+}
+
+/// Leaves a test out for what is not there, or fails it where everything is promised to be there.
+pub(crate) fn leave_out(missing: &str) {
+    let required = match std::env::var("POLYGLOT_TESTS") {
+        Ok(said) => said == "1",
+        Err(_) => in_ci(),
+    };
+    assert!(!required, "missing: {missing}");
+    println!("left out; missing: {missing}");
+}
+
+/// Whether a test may get from the network what it needs. `tests/run` gets it before the tests, or not at all.
+pub(crate) fn may_install() -> bool {
+    std::env::var_os("POLYGLOT_TESTS").is_none() && !in_ci()
+}
+
+fn in_ci() -> bool {
+    std::env::var("CI").is_ok_and(|ci| ci == "true")
+}
+
+/// Where a program is.
+pub(crate) fn on_path(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
 }

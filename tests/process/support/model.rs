@@ -49,8 +49,7 @@ impl Model {
     pub(crate) fn setting(&self) -> Setting {
         Setting {
             provider: format!("kind = \"openai\"\nbase_url = \"http://{}/v1\"\n", self.address),
-            grace_period: "30s",
-            max_parallel: 1,
+            ..Setting::default()
         }
     }
 

@@ -11,23 +11,25 @@ use tempfile::TempDir;
 use tokio::process::Command;
 
 use super::process::Process;
-use super::{eventually, target_dir};
-
-/// Short enough that a lost host is found out about within a test, long enough for a machine that is busy.
-const HOSTS: &str = "\
-[hosts]
-heartbeat_interval = \"300ms\"
-lease_timeout = \"3s\"
-";
+use super::{built, eventually};
 
 /// What a test may set.
 pub(crate) struct Setting {
     /// The section of the provider `test`.
     pub(crate) provider: String,
+    /// A host that says nothing for this long is lost.
+    pub(crate) lease_timeout: &'static str,
     /// How long a lost host may come back to its calls.
     pub(crate) grace_period: &'static str,
     /// Calls of one message that may be at work together.
     pub(crate) max_parallel: u32,
+}
+
+impl Default for Setting {
+    /// A lost host is found out about within a test, but not where the machine is only busy.
+    fn default() -> Setting {
+        Setting { provider: String::new(), lease_timeout: "3s", grace_period: "30s", max_parallel: 1 }
+    }
 }
 
 /// A server's files and, unless it was ended, its process.
@@ -44,7 +46,10 @@ impl Server {
         let port = free_port();
         let mut config = format!("[server]\nlisten = \"127.0.0.1:{port}\"\n");
         config += "[store]\npath = \"agentloop.db\"\n[log]\nlevel = \"info\"\n";
-        writeln!(config, "{HOSTS}grace_period = \"{}\"", setting.grace_period).expect("it is a text");
+        config += "[hosts]\nheartbeat_interval = \"300ms\"\n";
+        let Setting { lease_timeout, grace_period, .. } = setting;
+        writeln!(config, "lease_timeout = \"{lease_timeout}\"").expect("it is a text");
+        writeln!(config, "grace_period = \"{grace_period}\"").expect("it is a text");
         writeln!(config, "[providers.test]\n{}", setting.provider).expect("it is a text");
         config += "[agents.default]\nmodel = \"test/m\"\nretry = { initial_backoff = \"10ms\" }\n";
         writeln!(config, "tool_policy = {{ max_parallel = {} }}", setting.max_parallel)
@@ -141,9 +146,7 @@ pub(crate) fn input(run_id: &str, session_id: &str, prompt: &str) -> RunInput {
 
 /// The command, as it was built.
 pub(crate) fn agentloop() -> Command {
-    let path = target_dir().join("agentloop");
-    assert!(path.exists(), "missing: {} (cargo build -p agentloop-cli)", path.display());
-    Command::new(path)
+    Command::new(built("agentloop"))
 }
 
 /// A port that was free a moment ago.
