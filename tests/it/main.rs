@@ -1,3 +1,6 @@
 //! Behaviour through the contract.
 
+mod bad_input;
+mod idempotency;
 mod run;
+mod stream;

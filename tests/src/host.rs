@@ -3,10 +3,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use agentloop_client::Backoff;
 use agentloop_client::host::{
     CallContext, HostEvent, OutputStream, Tool, ToolBuilder, ToolError, ToolHost, ToolHostBuilder,
 };
-use agentloop_client::Backoff;
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinHandle;

@@ -200,11 +200,8 @@ max_backoff = "5ms"
     /// # Panics
     /// When the call fails.
     pub async fn entries(&self, session: &str) -> Vec<wire::Entry> {
-        let request = wire::ListEntriesRequest {
-            session_id: session.to_owned(),
-            page_size: 500,
-            ..Default::default()
-        };
+        let request =
+            wire::ListEntriesRequest { session_id: session.to_owned(), page_size: 500, ..Default::default() };
         soon(self.sessions().list_entries(request)).await.expect("the call succeeds").into_inner().entries
     }
 }
