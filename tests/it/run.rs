@@ -92,13 +92,15 @@ async fn a_failing_provider_is_tried_again_and_then_the_run_fails() {
 
 #[tokio::test]
 async fn a_cut_stream_is_a_lost_connection() {
-    let cut =
-        || Answer::Raw(b"data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"he\"}}]}\n\n".to_vec());
+    let cut = || Answer::Cut("he".to_owned());
     fails_with(vec![cut(), cut(), cut()], RunErrorCode::ModelConnection, 0).await;
 }
 
 #[tokio::test]
 async fn a_stream_that_is_none_is_malformed() {
+    let half =
+        || Answer::Raw(b"data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"he\"}}]}\n\n".to_vec());
+    fails_with(vec![half(), half(), half()], RunErrorCode::ModelMalformed, 0).await;
     let nonsense = || Answer::Raw(b"data: {nonsense\n\n".to_vec());
     fails_with(vec![nonsense(), nonsense(), nonsense()], RunErrorCode::ModelMalformed, 0).await;
 }

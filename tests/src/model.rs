@@ -29,8 +29,10 @@ pub enum Answer {
     Fails(u16, Option<u32>, String),
     /// Whatever the test says while the connection is open.
     Speech(Live),
-    /// These bytes after the headers, then the end of the connection.
+    /// These bytes as the whole of a stream.
     Raw(Vec<u8>),
+    /// The beginning of a text, then the end of the connection.
+    Cut(String),
 }
 
 /// The connection's end of a [`Speech`].

@@ -10,6 +10,7 @@ use tokio::net::TcpListener;
 use tonic::transport::Server;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
+use tower::util::MapResponseLayer;
 
 use crate::config::ServerOptions;
 use crate::engine::Engine;
@@ -17,6 +18,7 @@ use crate::grpc::agent_loop::AgentLoopService;
 use crate::grpc::convert::input::Agents;
 use crate::grpc::incoming::connections;
 use crate::grpc::sessions::SessionsService;
+use crate::grpc::too_large::in_the_contracts_words;
 use crate::grpc::tool_host::ToolHost;
 use crate::grpc::tools::Tools;
 use crate::ids::Ids;
@@ -76,6 +78,7 @@ pub(super) async fn serve(listener: TcpListener, services: Services, options: Se
         .http2_max_header_list_size(HEADERS_BYTES_MAX)
         .http2_max_pending_accept_reset_streams(Some(PENDING_RESETS_MAX))
         .max_concurrent_streams(options.max_concurrent_streams)
+        .layer(MapResponseLayer::new(in_the_contracts_words))
         .add_service(health_service)
         .add_service(reflection)
         .add_service(AgentLoopServer::new(agent_loop).max_decoding_message_size(max))

@@ -217,12 +217,13 @@ pub(super) struct Sources {
     pub(super) stop: CancellationToken,
 }
 
-/// Events after `after`, to the end of the run.
+/// Events after `after`, to the end of the run; none if that is `over` and has no more.
 pub(super) fn subscribe(
     feed: Feed,
     sources: Sources,
     key: RunKey,
     after: Seq,
+    over: bool,
 ) -> impl Stream<Item = Result<Shown, EngineError>> + Send + 'static {
     let receiver = feed.0.sender.subscribe();
     let polled = sources.clock.now();
@@ -234,7 +235,7 @@ pub(super) fn subscribe(
         last: after,
         heard: None,
         ready: VecDeque::new(),
-        mode: Mode::CatchUp,
+        mode: if over { Mode::Over } else { Mode::CatchUp },
         polled,
     };
     futures_util::stream::unfold(reader, |mut reader| async move {

@@ -101,7 +101,9 @@ impl Engine {
             stall: deps.options.subscriber_stall,
             stop: deps.tasks.soft().clone(),
         };
-        Ok(Subscription { session: row.session, events: feed::subscribe(feed, sources, key, after) })
+        // Of a run that is over, nothing follows its last event.
+        let over = row.summary.status.is_terminal() && after == row.last_seq;
+        Ok(Subscription { session: row.session, events: feed::subscribe(feed, sources, key, after, over) })
     }
 
     /// Ends a run. Ending one that is over changes nothing.

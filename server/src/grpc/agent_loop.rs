@@ -59,6 +59,23 @@ impl AgentLoopService {
         Ok((started, guard))
     }
 
+    /// A stream that could not begin where its caller wants must not leave a new run behind.
+    async fn check_after(
+        &self,
+        tenant: &TenantId,
+        input: Option<&wire::RunInput>,
+        after: Seq,
+    ) -> Result<(), Status> {
+        let Some(input) = input.filter(|_| after > Seq(0)) else { return Ok(()) };
+        let last = match input.run_id.clone().map(RunId::parse) {
+            // What is wrong with the id is said with whatever else is wrong.
+            Some(Err(_)) => return Ok(()),
+            Some(Ok(run)) => self.engine.store().run(tenant, &run).await?.map_or(Seq(0), |row| row.last_seq),
+            None => Seq(0),
+        };
+        if after > last { Err(EngineError::SeqAhead { last }.into()) } else { Ok(()) }
+    }
+
     async fn events<T: Send + 'static>(
         &self,
         tenant: &TenantId,
@@ -135,6 +152,7 @@ impl AgentLoop for AgentLoopService {
     ) -> Result<Response<Self::RunStreamStream>, Status> {
         let tenant = tenant(&request);
         let wire::RunStreamRequest { input, after_seq } = request.into_inner();
+        self.check_after(&tenant, input.as_ref(), Seq(after_seq)).await?;
         let (started, guard) = self.start(&tenant, input).await?;
         let wrap = |event| wire::RunStreamResponse { event: Some(event) };
         let events = self.events(&tenant, &started.run, after_seq, false, guard, wrap).await?;

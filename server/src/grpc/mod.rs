@@ -5,6 +5,7 @@ pub mod convert;
 pub mod incoming;
 pub mod sessions;
 pub mod status;
+pub mod too_large;
 pub mod tool_host;
 pub mod tools;
 

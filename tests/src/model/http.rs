@@ -54,6 +54,11 @@ fn bytes(answer: Answer) -> Vec<u8> {
             let head = format!("HTTP/1.1 {status} X\r\n{after}content-length: {}\r\n", body.len());
             format!("{head}content-type: application/json\r\nconnection: close\r\n\r\n{body}").into_bytes()
         }
+        Answer::Cut(begin) => {
+            let body = sse::text(&begin);
+            let whole = format!("content-length: {}\r\n\r\n", body.len() + 1_000);
+            format!("{}{whole}{body}", STREAM.trim_end_matches("\r\n").to_owned() + "\r\n").into_bytes()
+        }
         Answer::Raw(body) => [STREAM.as_bytes(), &body].concat(),
         Answer::Speech(_) => unreachable!("is given piece by piece"),
     }

@@ -302,7 +302,10 @@ fn tool_choice(choice: wire::tool_choice::Choice, bad: &mut Violations) -> Optio
     const FIELD: &str = "input.model_options.tool_choice";
     match choice {
         Choice::Name(name) => {
-            tool_names(&format!("{FIELD}.name"), vec![name], bad).pop().map(ToolChoice::Named)
+            if name.is_empty() || name.len() > TOOL_NAME_BYTES_MAX {
+                bad.add(format!("{FIELD}.name"), format!("must be 1 to {TOOL_NAME_BYTES_MAX} bytes"));
+            }
+            Some(ToolChoice::Named(name))
         }
         Choice::Mode(mode) => match wire::ToolChoiceMode::try_from(mode) {
             Ok(wire::ToolChoiceMode::Auto) => Some(ToolChoice::Auto),

@@ -1,0 +1,252 @@
+//! Ending a run, at whatever moment, leaves a session that takes the next message.
+
+use agentloop_client::v1 as wire;
+use agentloop_tests::errors::{assert_refused, metadata};
+use agentloop_tests::events::{assert_dense, name, results};
+use agentloop_tests::host::Host;
+use agentloop_tests::input::{in_session, named};
+use agentloop_tests::model::{Answer, Model};
+use agentloop_tests::server::TestServer;
+use agentloop_tests::soon;
+use serde_json::{Value, json};
+use tonic::Code;
+use wire::run_event::Event;
+use wire::{RunErrorCode, RunStatus, ToolStatus};
+
+fn approve() -> wire::decision::Decision {
+    wire::decision::Decision::Approve(wire::Approve {})
+}
+
+/// The conversation of every run: two tools together, then a mail that needs leave, then the answer.
+fn conversation(request: &Value) -> Answer {
+    let messages = request["messages"].as_array().expect("messages");
+    let prompt = messages.iter().rposition(|message| message["role"] == "user").expect("a prompt");
+    let results = messages[prompt..].iter().filter(|message| message["role"] == "tool").count();
+    let call = |tool: &str, field: &str, value: &str| (tool.to_owned(), json!({ field: value }));
+    match results {
+        0 if messages[prompt]["content"] == "again" => Answer::Says("back".to_owned()),
+        0 => Answer::Asks(vec![call("weather", "city", "Rome"), call("fail", "why", "broken")]),
+        1 | 2 => Answer::Asks(vec![call("mail", "to", "bob")]),
+        _ => Answer::Says("done".to_owned()),
+    }
+}
+
+/// Plays the conversation up to the event `stop`, and aborts there. Returns whether the run had got that far, and how
+/// it ended.
+async fn stop_at(server: &TestServer, stop: u64) -> (bool, RunStatus) {
+    let (session, run) = (format!("s{stop}"), format!("r{stop}"));
+    let mut events = server.stream(in_session(&session, &run, "go")).await;
+    let mut reached = false;
+    while let Some(event) = events.next().await.expect("the stream goes on") {
+        if event.seq == stop {
+            reached = true;
+            server.abort(&run).await;
+        }
+        if let Some(Event::HumanRequested(asked)) = &event.event
+            && !reached
+        {
+            let question = asked.request.as_ref().expect("a question");
+            server.decide(&question.request_id, approve()).await.expect("decided");
+        }
+    }
+    assert_dense(&events.seen, 1);
+    let last = events.seen.last().expect("events");
+    assert_eq!(name(last), "run_finished");
+    (reached, last.status())
+}
+
+#[tokio::test]
+async fn at_every_event_leaves_a_session_that_goes_on() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let _host = Host::start(&server).await;
+    model.answers(conversation);
+    let (mut stop, mut aborted) = (0, 0);
+    loop {
+        stop += 1;
+        let (reached, status) = stop_at(&server, stop).await;
+        let next = server.run(in_session(&format!("s{stop}"), &format!("next{stop}"), "again")).await;
+        assert_eq!(next.status(), RunStatus::Completed, "after an abort at event {stop}");
+        if !reached || status == RunStatus::Completed {
+            assert_eq!(status, RunStatus::Completed);
+            break;
+        }
+        assert_eq!(status, RunStatus::Aborted);
+        aborted += 1;
+    }
+    assert!(aborted >= 15, "the whole conversation was gone through: {aborted}");
+    assert_eq!(server.pending().await, [], "no question outlives its run");
+}
+
+#[tokio::test]
+async fn while_the_model_speaks_hangs_up_on_it() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let mut speech = model.speaks();
+    let mut events = server.stream(in_session("s1", "r1", "hi")).await;
+    speech.say("I was about to");
+    events.wait_for_name("model_delta").await;
+    assert_eq!(server.abort("r1").await.status(), RunStatus::Aborted);
+    speech.hung_up().await;
+    let events = events.rest().await;
+    let Some(Event::RunFinished(finished)) = &events[events.len() - 1].event else { panic!("{events:?}") };
+    let error = finished.error.as_ref().expect("why");
+    assert_eq!(error.code(), RunErrorCode::AbortedByCaller);
+    assert!(error.message.contains("enough"), "{}", error.message);
+    model.says("back");
+    assert_eq!(server.run(in_session("s1", "r2", "again")).await.status(), RunStatus::Completed);
+}
+
+#[tokio::test]
+async fn while_tools_run_tells_their_host_and_settles_each_call() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let host = Host::start(&server).await;
+    model.asks_all(&[("hold", json!({ "x": "1" })), ("hold_unsafe", json!({ "x": "2" }))]);
+    let policy = wire::ToolPolicy { max_parallel: Some(2), ..Default::default() };
+    let input = wire::RunInput { tool_policy: Some(policy), ..in_session("s1", "r1", "go") };
+    let events = server.stream(input).await;
+    host.gate.began(2).await;
+    server.abort("r1").await;
+    host.gate.cancelled(2).await;
+    let results = results(&events.rest().await);
+    assert_eq!(results.len(), 2);
+    assert!(results.iter().all(|result| result.status() == ToolStatus::Aborted), "{results:?}");
+    model.says("back");
+    assert_eq!(server.run(in_session("s1", "r2", "again")).await.status(), RunStatus::Completed);
+}
+
+#[tokio::test]
+async fn while_it_waits_for_a_human_withdraws_the_question() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let host = Host::start(&server).await;
+    model.asks("mail", json!({ "to": "bob" }));
+    let waits = server.run(in_session("s1", "r1", "write")).await;
+    server.abort("r1").await;
+    assert_eq!(server.pending().await, []);
+    let late = server.decide(&waits.pending[0].request_id, approve()).await;
+    let refused = assert_refused(late, Code::FailedPrecondition, "ALREADY_RESOLVED");
+    assert_eq!(metadata(&refused, "decision"), "withdrawn");
+    assert_eq!(host.gate.calls(), []);
+    model.says("back");
+    assert_eq!(server.run(in_session("s1", "r2", "again")).await.status(), RunStatus::Completed);
+}
+
+fn retrying(run: &str, policy: wire::RetryPolicy) -> wire::RunInput {
+    wire::RunInput { retry_policy: Some(policy), ..in_session("s1", run, "hi") }
+}
+
+#[tokio::test]
+async fn while_it_backs_off_or_is_paused() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    model.then(Answer::Fails(429, Some(600), "much later".to_owned()));
+    let mut events = server.stream(retrying("r1", wire::RetryPolicy::default())).await;
+    events.wait_for_name("model_call_failed").await;
+    assert_eq!(server.get_run("r1").await.status(), RunStatus::BackingOff);
+    assert_eq!(server.abort("r1").await.status(), RunStatus::Aborted);
+    events.rest().await;
+
+    model.fails(500);
+    let policy =
+        wire::RetryPolicy { max_retries: Some(0), pause_when_exhausted: Some(true), ..Default::default() };
+    assert_eq!(server.run(retrying("r2", policy)).await.status(), RunStatus::Paused);
+    assert_eq!(server.abort("r2").await.status(), RunStatus::Aborted);
+    model.says("back");
+    assert_eq!(server.run(in_session("s1", "r3", "again")).await.status(), RunStatus::Completed);
+}
+
+#[tokio::test]
+async fn by_session() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let abort = || {
+        let target = Some(wire::abort_request::Target::SessionId("s1".to_owned()));
+        let mut client = server.agent_loop();
+        async move {
+            let request = wire::AbortRequest { target, reason: String::new() };
+            soon(client.abort(request)).await.expect("aborted").into_inner()
+        }
+    };
+    let mut speech = model.speaks();
+    let events = server.stream(in_session("s1", "r1", "hi")).await;
+    speech.asked().await;
+    let aborted = abort().await;
+    assert_eq!((aborted.run_id.as_str(), aborted.status()), ("r1", RunStatus::Aborted));
+    assert_eq!(events.rest().await.last().map(wire::RunEvent::status), Some(RunStatus::Aborted));
+    assert_eq!(abort().await, wire::AbortResponse::default(), "there is none any more");
+}
+
+fn on_disconnect(policy: wire::DisconnectPolicy) -> wire::RunInput {
+    wire::RunInput { on_disconnect: policy.into(), ..in_session("s1", "r1", "hi") }
+}
+
+async fn assert_cancelled(server: &TestServer, speech: &mut agentloop_tests::model::Speech) {
+    let events = server.subscribe("r1", 0).await.rest().await;
+    let Some(Event::RunFinished(finished)) = &events[events.len() - 1].event else { panic!("{events:?}") };
+    assert_eq!(finished.status(), RunStatus::Aborted);
+    assert_eq!(finished.error.as_ref().map(wire::RunError::code), Some(RunErrorCode::AbortedByDisconnect));
+    speech.hung_up().await;
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_takes_its_run_with_it_if_it_said_so() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let mut speech = model.speaks();
+    let mut events = server.stream(on_disconnect(wire::DisconnectPolicy::Cancel)).await;
+    speech.say("hello");
+    events.wait_for_name("model_delta").await;
+    drop(events);
+    assert_cancelled(&server, &mut speech).await;
+    model.says("back");
+    assert_eq!(server.run(in_session("s1", "r2", "again")).await.status(), RunStatus::Completed);
+}
+
+#[tokio::test]
+async fn so_does_one_that_waited_without_a_stream() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let mut speech = model.speaks();
+    let input = Some(on_disconnect(wire::DisconnectPolicy::Cancel));
+    let mut client = server.agent_loop();
+    let waiting = tokio::spawn(async move { client.run(wire::RunRequest { input }).await });
+    speech.asked().await;
+    waiting.abort();
+    assert!(waiting.await.is_err_and(|error| error.is_cancelled()));
+    assert_cancelled(&server, &mut speech).await;
+}
+
+#[tokio::test]
+async fn otherwise_the_run_goes_on() {
+    for policy in [wire::DisconnectPolicy::Unspecified, wire::DisconnectPolicy::Continue] {
+        let model = Model::start().await;
+        let server = TestServer::start(&model).await;
+        let speech = model.speaks();
+        let mut events = server.stream(on_disconnect(policy)).await;
+        speech.say("hel");
+        events.wait_for_name("model_delta").await;
+        drop(events);
+        speech.say("lo");
+        speech.end();
+        assert_eq!(server.run(on_disconnect(policy)).await.status(), RunStatus::Completed);
+    }
+}
+
+#[tokio::test]
+async fn what_a_host_answers_too_late_changes_nothing() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let host = Host::start(&server).await;
+    model.asks("hold", json!({ "x": "1" }));
+    let events = server.stream(named("r1", "go")).await;
+    host.gate.began(1).await;
+    server.abort("r1").await;
+    let before = events.rest().await;
+    host.gate.open(1);
+    host.gate.cancelled(1).await;
+    host.leave().await;
+    let after = server.subscribe("r1", 0).await.rest().await;
+    assert_eq!(after.len() as u64, before.last().map_or(0, |event| event.seq));
+}

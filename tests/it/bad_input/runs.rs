@@ -1,0 +1,438 @@
+//! Service AgentLoop.
+
+use agentloop_client::v1 as wire;
+use agentloop_tests::errors::{assert_invalid, assert_refused};
+use agentloop_tests::input::{named, prompt};
+use agentloop_tests::model::Model;
+use agentloop_tests::server::TestServer;
+use agentloop_tests::soon;
+use tonic::Code;
+use wire::decision::Decision;
+
+use super::{BAD_PAGES, long, long_id};
+
+/// How an otherwise good input is spoilt, and the fields that are wrong then.
+type Case = (fn(&mut wire::RunInput), &'static [&'static str]);
+
+fn message(role: wire::Role, content: Option<wire::part::Content>) -> wire::Message {
+    wire::Message { role: role.into(), parts: vec![wire::Part { content }] }
+}
+
+fn text() -> Option<wire::part::Content> {
+    Some(wire::part::Content::Text("hi".to_owned()))
+}
+
+fn image(url: &str) -> Option<wire::part::Content> {
+    let source = Some(wire::image::Source::Url(url.to_owned()));
+    Some(wire::part::Content::Image(wire::Image { source, media_type: String::new() }))
+}
+
+fn seconds(seconds: i64) -> Option<prost_types::Duration> {
+    Some(prost_types::Duration { seconds, nanos: 0 })
+}
+
+const INPUTS: &[Case] = &[
+    (|input| input.prompt.clear(), &["input.prompt"]),
+    (|input| input.run_id = Some(String::new()), &["input.run_id"]),
+    (|input| input.run_id = Some("a b".to_owned()), &["input.run_id"]),
+    (|input| input.run_id = Some(long_id()), &["input.run_id"]),
+    (|input| input.session_id = Some("a/b".to_owned()), &["input.session_id"]),
+    (|input| input.session_id = Some(long_id()), &["input.session_id"]),
+    (|input| input.model = Some("no-slash".to_owned()), &["input.model"]),
+    (|input| input.model = Some(String::new()), &["input.model"]),
+    (
+        |input| input.system_prompt_override = Some("x".repeat(1024 * 1024 + 1)),
+        &["input.system_prompt_override"],
+    ),
+    (|input| input.input_messages = vec![message(wire::Role::User, text()); 256], &["input.input_messages"]),
+    (
+        |input| input.input_messages = vec![message(wire::Role::Assistant, text())],
+        &["input.input_messages[0].role"],
+    ),
+    (
+        |input| input.input_messages = vec![message(wire::Role::Tool, text())],
+        &["input.input_messages[0].role"],
+    ),
+    (|input| input.input_messages = vec![wire::Message::default()], &["input.input_messages[0].role"]),
+    (
+        |input| {
+            let parts = Vec::new();
+            input.input_messages = vec![wire::Message { role: wire::Role::User.into(), parts }];
+        },
+        &["input.input_messages[0].parts"],
+    ),
+    (
+        |input| input.input_messages = vec![message(wire::Role::User, None)],
+        &["input.input_messages[0].parts[0]"],
+    ),
+    (
+        |input| {
+            let empty = Some(wire::part::Content::Text(String::new()));
+            input.input_messages = vec![message(wire::Role::User, text()), message(wire::Role::User, empty)];
+        },
+        &["input.input_messages[1].parts[0].text"],
+    ),
+    (
+        |input| input.input_messages = vec![message(wire::Role::User, image("ftp://there"))],
+        &["input.input_messages[0].parts[0].image"],
+    ),
+    (
+        |input| input.input_messages = vec![message(wire::Role::System, image("https://there"))],
+        &["input.input_messages[0].parts[0]"],
+    ),
+    (
+        |input| input.allowed_tools = Some(wire::ToolNames { names: vec!["ok".to_owned(), String::new()] }),
+        &["input.allowed_tools.names[1]"],
+    ),
+    (|input| input.tool_order = vec!["x".repeat(65)], &["input.tool_order[0]"]),
+    (|input| input.tool_order = vec!["x".to_owned(); 1_025], &["input.tool_order"]),
+    (
+        |input| {
+            let names = vec![String::new()];
+            let allow_list = Some(wire::ToolNames { names });
+            input.tool_policy =
+                Some(wire::ToolPolicy { allow_list, max_parallel: Some(0), ..Default::default() });
+        },
+        &["input.tool_policy.allow_list.names[0]", "input.tool_policy.max_parallel"],
+    ),
+    (
+        |input| {
+            input.loop_limits = Some(wire::LoopLimits {
+                max_iterations: Some(0),
+                max_run_duration: seconds(-1),
+                max_consecutive_failures: Some(0),
+                max_repeated_calls: Some(0),
+                ..Default::default()
+            });
+        },
+        &[
+            "input.loop_limits.max_iterations",
+            "input.loop_limits.max_run_duration",
+            "input.loop_limits.max_consecutive_failures",
+            "input.loop_limits.max_repeated_calls",
+        ],
+    ),
+    (
+        |input| {
+            input.retry_policy = Some(wire::RetryPolicy {
+                max_retries: Some(101),
+                initial_backoff: seconds(0),
+                max_backoff: seconds(-1),
+                pause_when_exhausted: None,
+            });
+        },
+        &[
+            "input.retry_policy.max_retries",
+            "input.retry_policy.initial_backoff",
+            "input.retry_policy.max_backoff",
+        ],
+    ),
+    (
+        |input| {
+            input.model_options = Some(wire::ModelOptions {
+                temperature: Some(f64::NAN),
+                top_p: Some(0.0),
+                max_output_tokens: Some(0),
+                stop: vec![String::new()],
+                provider_options_json: Some("[]".to_owned()),
+                ..Default::default()
+            });
+        },
+        &[
+            "input.model_options.temperature",
+            "input.model_options.top_p",
+            "input.model_options.max_output_tokens",
+            "input.model_options.stop",
+            "input.model_options.provider_options_json",
+        ],
+    ),
+    (
+        |input| {
+            let choice = Some(wire::tool_choice::Choice::Name(String::new()));
+            let tool_choice = Some(wire::ToolChoice { choice });
+            input.model_options = Some(wire::ModelOptions { tool_choice, ..Default::default() });
+        },
+        &["input.model_options.tool_choice.name"],
+    ),
+    (
+        |input| {
+            let choice = Some(wire::tool_choice::Choice::Mode(99));
+            let tool_choice = Some(wire::ToolChoice { choice });
+            input.model_options = Some(wire::ModelOptions { tool_choice, ..Default::default() });
+        },
+        &["input.model_options.tool_choice.mode"],
+    ),
+    (
+        |input| {
+            let schema = wire::ResponseSchema {
+                name: "not a name".to_owned(),
+                schema_json: "{".to_owned(),
+                strict: true,
+            };
+            input.model_options =
+                Some(wire::ModelOptions { response_schema: Some(schema), ..Default::default() });
+        },
+        &["input.model_options.response_schema.schema_json", "input.model_options.response_schema.name"],
+    ),
+    (|input| input.runtime_init_data_json = Some("7".to_owned()), &["input.runtime_init_data_json"]),
+    (|input| input.runtime_hints_json = Some("{".to_owned()), &["input.runtime_hints_json"]),
+    (
+        |input| input.runtime_hints_json = Some(format!("{}1{}", r#"{"a":"#.repeat(65), "}".repeat(65))),
+        &["input.runtime_hints_json"],
+    ),
+    (|input| input.labels = (0..65).map(|at| (format!("l{at}"), String::new())).collect(), &["input.labels"]),
+    (|input| input.labels = [(String::new(), "x".to_owned())].into(), &["input.labels"]),
+    (|input| input.labels = [("x".to_owned(), long())].into(), &["input.labels"]),
+    (|input| input.approval_timeout_seconds = Some(0), &["input.approval_timeout_seconds"]),
+    (
+        |input| {
+            input.prompt.clear();
+            input.run_id = Some("a b".to_owned());
+            input.model = Some("x".to_owned());
+        },
+        &["input.run_id", "input.prompt", "input.model"],
+    ),
+];
+
+async fn refused(server: &TestServer, input: Option<wire::RunInput>) -> [tonic::Status; 2] {
+    let run = soon(server.agent_loop().run(wire::RunRequest { input: input.clone() })).await;
+    let stream = wire::RunStreamRequest { input, after_seq: 0 };
+    let stream = soon(server.agent_loop().run_stream(stream)).await.map(|_| ());
+    [run.expect_err("the input is bad"), stream.expect_err("the input is bad")]
+}
+
+/// Nothing was begun: no run, no session, no model call.
+async fn assert_untouched(server: &TestServer, model: &Model) {
+    let runs = soon(server.agent_loop().list_runs(wire::ListRunsRequest::default())).await;
+    assert_eq!(runs.expect("listed").into_inner().runs, []);
+    let sessions = soon(server.sessions().list_sessions(wire::ListSessionsRequest::default())).await;
+    assert_eq!(sessions.expect("listed").into_inner().sessions, []);
+    assert!(model.requests().is_empty());
+}
+
+#[tokio::test]
+async fn every_field_of_a_runs_input() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    for status in refused(&server, None).await {
+        assert_invalid(Err::<(), _>(status), &["input"]);
+    }
+    for (spoil, fields) in INPUTS {
+        let mut input = prompt("hi");
+        (input.session_id, input.auto_create_session) = (Some("s1".to_owned()), Some(true));
+        spoil(&mut input);
+        for status in refused(&server, Some(input)).await {
+            assert_invalid(Err::<(), _>(status), fields);
+        }
+    }
+    assert_untouched(&server, &model).await;
+}
+
+#[tokio::test]
+async fn what_a_run_names_must_be_there() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let agent = wire::RunInput { agent: Some("nobody".to_owned()), ..prompt("hi") };
+    for status in refused(&server, Some(agent)).await {
+        assert_refused(Err::<(), _>(status), Code::NotFound, "AGENT_NOT_FOUND");
+    }
+    let provider = wire::RunInput { model: Some("nobody/m".to_owned()), ..prompt("hi") };
+    for status in refused(&server, Some(provider)).await {
+        assert_refused(Err::<(), _>(status), Code::FailedPrecondition, "MODEL_NOT_CONFIGURED");
+    }
+    let session = wire::RunInput { session_id: Some("s1".to_owned()), ..prompt("hi") };
+    for status in refused(&server, Some(session)).await {
+        assert_refused(Err::<(), _>(status), Code::NotFound, "SESSION_NOT_FOUND");
+    }
+    assert_untouched(&server, &model).await;
+}
+
+#[tokio::test]
+async fn what_this_version_does_not_have() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let policy =
+        |policy: wire::BusySessionPolicy| wire::RunInput { on_busy_session: policy.into(), ..prompt("hi") };
+    let limits = wire::LoopLimits { max_cost_micros: Some(1), ..Default::default() };
+    for input in [
+        wire::RunInput { stepped: true, ..prompt("hi") },
+        policy(wire::BusySessionPolicy::Enqueue),
+        policy(wire::BusySessionPolicy::Interrupt),
+        policy(wire::BusySessionPolicy::Steer),
+        wire::RunInput { loop_limits: Some(limits), ..prompt("hi") },
+    ] {
+        for status in refused(&server, Some(input)).await {
+            assert_refused(Err::<(), _>(status), Code::Unimplemented, "NOT_IMPLEMENTED");
+        }
+    }
+    let step = soon(server.agent_loop().step(wire::StepRequest::default())).await;
+    assert_refused(step, Code::Unimplemented, "NOT_IMPLEMENTED");
+    let input = soon(server.agent_loop().submit_input(wire::SubmitInputRequest::default())).await;
+    assert_refused(input, Code::Unimplemented, "NOT_IMPLEMENTED");
+    let fork = soon(server.sessions().fork_session(wire::ForkSessionRequest::default())).await;
+    assert_refused(fork, Code::Unimplemented, "NOT_IMPLEMENTED");
+    assert_untouched(&server, &model).await;
+}
+
+#[tokio::test]
+async fn a_message_over_the_limit() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    for status in refused(&server, Some(prompt(&"x".repeat(5 * 1024 * 1024)))).await {
+        assert_refused(Err::<(), _>(status), Code::ResourceExhausted, "MESSAGE_TOO_LARGE");
+    }
+    let title = wire::CreateSessionRequest { title: "x".repeat(5 * 1024 * 1024), ..Default::default() };
+    let session = soon(server.sessions().create_session(title)).await;
+    assert_refused(session, Code::ResourceExhausted, "MESSAGE_TOO_LARGE");
+    assert_untouched(&server, &model).await;
+}
+
+#[tokio::test]
+async fn a_stream_that_begins_after_what_there_is_starts_nothing() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    for input in [prompt("hi"), named("r1", "hi")] {
+        let request = wire::RunStreamRequest { input: Some(input), after_seq: 7 };
+        let stream = soon(server.agent_loop().run_stream(request)).await.map(|_| ());
+        assert_refused(stream, Code::OutOfRange, "SEQ_AHEAD");
+    }
+    assert_untouched(&server, &model).await;
+}
+
+#[tokio::test]
+async fn ids_of_runs() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let mut client = server.agent_loop();
+    for run_id in [String::new(), "a b".to_owned(), long_id()] {
+        let request = wire::GetRunRequest { run_id: run_id.clone() };
+        assert_invalid(soon(client.get_run(request)).await, &["run_id"]);
+        let request = wire::SubscribeRequest { run_id: run_id.clone(), ..Default::default() };
+        assert_invalid(soon(client.subscribe(request)).await.map(|_| ()), &["run_id"]);
+        let target = Some(wire::abort_request::Target::RunId(run_id.clone()));
+        let request = wire::AbortRequest { target, reason: String::new() };
+        assert_invalid(soon(client.abort(request)).await, &["run_id"]);
+        let request =
+            wire::ResumeRunRequest { run_id, request_id: "q".to_owned(), resumed_by: String::new() };
+        assert_invalid(soon(client.resume_run(request)).await, &["run_id"]);
+    }
+    let run_id = || "nobody".to_owned();
+    let got = soon(client.get_run(wire::GetRunRequest { run_id: run_id() })).await;
+    assert_refused(got, Code::NotFound, "RUN_NOT_FOUND");
+    let request = wire::SubscribeRequest { run_id: run_id(), ..Default::default() };
+    let subscribed = soon(client.subscribe(request)).await.map(|_| ());
+    assert_refused(subscribed, Code::NotFound, "RUN_NOT_FOUND");
+    let target = Some(wire::abort_request::Target::RunId(run_id()));
+    let aborted = soon(client.abort(wire::AbortRequest { target, reason: String::new() })).await;
+    assert_refused(aborted, Code::NotFound, "RUN_NOT_FOUND");
+    let request =
+        wire::ResumeRunRequest { run_id: run_id(), request_id: "q".to_owned(), resumed_by: String::new() };
+    assert_refused(soon(client.resume_run(request)).await, Code::NotFound, "RUN_NOT_FOUND");
+}
+
+#[tokio::test]
+async fn abort_and_resume() {
+    use wire::abort_request::Target;
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let mut client = server.agent_loop();
+    let abort = |target, reason| wire::AbortRequest { target, reason };
+    let session = |id: &str| Some(Target::SessionId(id.to_owned()));
+    for (request, field) in [
+        (abort(None, String::new()), "target"),
+        (abort(session(""), String::new()), "session_id"),
+        (abort(session("a/b"), String::new()), "session_id"),
+        (abort(session("s1"), long()), "reason"),
+    ] {
+        assert_invalid(soon(client.abort(request)).await, &[field]);
+    }
+    let nowhere = soon(client.abort(abort(session("s1"), String::new()))).await;
+    assert_refused(nowhere, Code::NotFound, "SESSION_NOT_FOUND");
+
+    let resume = |request_id: String, resumed_by| wire::ResumeRunRequest {
+        run_id: "r1".to_owned(),
+        request_id,
+        resumed_by,
+    };
+    for (request, field) in [
+        (resume(String::new(), String::new()), "request_id"),
+        (resume("a b".to_owned(), String::new()), "request_id"),
+        (resume("q".to_owned(), long()), "resumed_by"),
+    ] {
+        assert_invalid(soon(client.resume_run(request)).await, &[field]);
+    }
+}
+
+#[tokio::test]
+async fn approvals() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let mut client = server.agent_loop();
+    let good = || wire::SubmitApprovalRequest {
+        request_id: "r1:1.0:0".to_owned(),
+        decision: Some(wire::Decision { decision: Some(Decision::Approve(wire::Approve {})) }),
+        ..Default::default()
+    };
+    let with =
+        |decision| wire::SubmitApprovalRequest { decision: Some(wire::Decision { decision }), ..good() };
+    let edits = |json: &str| {
+        with(Some(Decision::ApproveWithEdits(wire::ApproveWithEdits { arguments_json: json.to_owned() })))
+    };
+    let cases = [
+        (wire::SubmitApprovalRequest { request_id: String::new(), ..good() }, "request_id"),
+        (wire::SubmitApprovalRequest { request_id: "a b".to_owned(), ..good() }, "request_id"),
+        (wire::SubmitApprovalRequest { decision: None, ..good() }, "decision"),
+        (wire::SubmitApprovalRequest { decided_by: long(), ..good() }, "decided_by"),
+        (with(None), "decision"),
+        (with(Some(Decision::Expired(wire::Expired {}))), "decision"),
+        (with(Some(Decision::Withdrawn(wire::Withdrawn {}))), "decision"),
+        (edits("{"), "decision.approve_with_edits.arguments_json"),
+        (edits("[]"), "decision.approve_with_edits.arguments_json"),
+        (with(Some(Decision::Deny(wire::Deny { message: long() }))), "decision.deny.message"),
+        (
+            with(Some(Decision::DenyAndStop(wire::DenyAndStop { message: long() }))),
+            "decision.deny_and_stop.message",
+        ),
+        (
+            with(Some(Decision::AnswerInPlace(wire::AnswerInPlace {
+                output: "x".repeat(3 * 1024 * 1024 + 1),
+            }))),
+            "decision.answer_in_place.output",
+        ),
+    ];
+    for (request, field) in cases {
+        assert_invalid(soon(client.submit_approval(request)).await, &[field]);
+    }
+    let nobody = soon(client.submit_approval(good())).await;
+    assert_refused(nobody, Code::NotFound, "REQUEST_NOT_FOUND");
+    let edited = soon(client.submit_approval(edits("{}"))).await;
+    assert_refused(edited, Code::NotFound, "REQUEST_NOT_FOUND");
+    for scope in [wire::RememberScope::Run, wire::RememberScope::Session, wire::RememberScope::Rule] {
+        let request = wire::SubmitApprovalRequest { remember: scope.into(), ..good() };
+        let remembered = soon(client.submit_approval(request)).await;
+        assert_refused(remembered, Code::Unimplemented, "NOT_IMPLEMENTED");
+    }
+}
+
+#[tokio::test]
+async fn lists() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let mut client = server.agent_loop();
+    for (page_size, page_token, field) in BAD_PAGES {
+        let page_token = page_token.to_owned();
+        let runs = wire::ListRunsRequest { page_size, page_token: page_token.clone(), ..Default::default() };
+        assert_invalid(soon(client.list_runs(runs)).await, &[field]);
+        let pending = wire::ListPendingRequest { page_size, page_token, ..Default::default() };
+        assert_invalid(soon(client.list_pending(pending)).await, &[field]);
+    }
+    let statuses = vec![wire::RunStatus::Failed.into(), 99, 0];
+    let runs = wire::ListRunsRequest { statuses, ..Default::default() };
+    assert_invalid(soon(client.list_runs(runs)).await, &["statuses[1]", "statuses[2]"]);
+    let runs = wire::ListRunsRequest { session_id: "a/b".to_owned(), ..Default::default() };
+    assert_invalid(soon(client.list_runs(runs)).await, &["session_id"]);
+    let pending = wire::ListPendingRequest { session_id: "a/b".to_owned(), ..Default::default() };
+    assert_invalid(soon(client.list_pending(pending)).await, &["session_id"]);
+    let pending = wire::ListPendingRequest { run_id: "a/b".to_owned(), ..Default::default() };
+    assert_invalid(soon(client.list_pending(pending)).await, &["run_id"]);
+}

@@ -1,0 +1,66 @@
+//! Service Sessions.
+
+use agentloop_client::v1 as wire;
+use agentloop_tests::errors::{assert_invalid, assert_refused};
+use agentloop_tests::model::Model;
+use agentloop_tests::server::TestServer;
+use agentloop_tests::soon;
+use tonic::Code;
+
+use super::{BAD_PAGES, long, long_id};
+
+#[tokio::test]
+async fn creating() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let good = wire::CreateSessionRequest::default;
+    let labels = (0..65).map(|at| (format!("l{at}"), String::new())).collect();
+    for (request, fields) in [
+        (wire::CreateSessionRequest { session_id: Some(String::new()), ..good() }, &["session_id"][..]),
+        (wire::CreateSessionRequest { session_id: Some("a/b".to_owned()), ..good() }, &["session_id"]),
+        (wire::CreateSessionRequest { title: long(), ..good() }, &["title"]),
+        (wire::CreateSessionRequest { labels, ..good() }, &["labels"]),
+        (
+            wire::CreateSessionRequest { session_id: Some(long_id()), title: long(), ..good() },
+            &["session_id", "title"],
+        ),
+    ] {
+        assert_invalid(soon(server.sessions().create_session(request)).await, fields);
+    }
+    let sessions = soon(server.sessions().list_sessions(wire::ListSessionsRequest::default())).await;
+    assert_eq!(sessions.expect("listed").into_inner().sessions, []);
+}
+
+#[tokio::test]
+async fn ids_of_sessions() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let mut client = server.sessions();
+    for session_id in [String::new(), "a b".to_owned(), long_id()] {
+        let request = wire::GetSessionRequest { session_id: session_id.clone() };
+        assert_invalid(soon(client.get_session(request)).await, &["session_id"]);
+        let request = wire::ListEntriesRequest { session_id: session_id.clone(), ..Default::default() };
+        assert_invalid(soon(client.list_entries(request)).await, &["session_id"]);
+        let request = wire::DeleteSessionRequest { session_id };
+        assert_invalid(soon(client.delete_session(request)).await, &["session_id"]);
+    }
+    let session_id = || "nobody".to_owned();
+    let got = soon(client.get_session(wire::GetSessionRequest { session_id: session_id() })).await;
+    assert_refused(got, Code::NotFound, "SESSION_NOT_FOUND");
+    let request = wire::ListEntriesRequest { session_id: session_id(), ..Default::default() };
+    assert_refused(soon(client.list_entries(request)).await, Code::NotFound, "SESSION_NOT_FOUND");
+}
+
+#[tokio::test]
+async fn lists() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let mut client = server.sessions();
+    for (page_size, page_token, field) in BAD_PAGES {
+        let request = wire::ListSessionsRequest { page_size, page_token: page_token.to_owned() };
+        assert_invalid(soon(client.list_sessions(request)).await, &[field]);
+    }
+    let request =
+        wire::ListEntriesRequest { session_id: "s1".to_owned(), page_size: 501, ..Default::default() };
+    assert_invalid(soon(client.list_entries(request)).await, &["page_size"]);
+}

@@ -1,0 +1,151 @@
+//! The same id with the same content is the same thing, now and after a restart.
+
+use agentloop_client::v1 as wire;
+use agentloop_tests::errors::{assert_refused, metadata};
+use agentloop_tests::events::{assert_dense, durable};
+use agentloop_tests::host::Host;
+use agentloop_tests::input::{in_session, named};
+use agentloop_tests::model::Model;
+use agentloop_tests::server::TestServer;
+use agentloop_tests::soon;
+use futures_util::future::join_all;
+use serde_json::json;
+use tonic::Code;
+use wire::RunStatus;
+use wire::decision::Decision;
+
+fn labelled(text: &str) -> wire::RunInput {
+    let labels = (0..20).map(|at| (format!("label{at}"), format!("{at}"))).collect();
+    wire::RunInput { labels, ..in_session("s1", "r1", text) }
+}
+
+#[tokio::test]
+async fn a_run_with_the_same_id_is_the_same_run() {
+    let model = Model::start().await;
+    let mut server = TestServer::start(&model).await;
+    model.says("hello");
+    let first = server.run(labelled("hi")).await;
+    let streamed = server.stream(labelled("hi")).await.rest().await;
+    assert_dense(&streamed, 1);
+    for _ in 0..2 {
+        assert_eq!(server.run(labelled("hi")).await, first);
+        assert_eq!(durable(&server.stream(labelled("hi")).await.rest().await), durable(&streamed));
+        for other in [labelled("hello"), named("r1", "hi")] {
+            assert_refused(server.try_run(other).await, Code::AlreadyExists, "ID_REUSED");
+        }
+        assert_eq!(server.entries("s1").await.len(), 2);
+        server.restart().await;
+    }
+    assert_eq!(model.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn many_who_ask_at_once_get_one_run() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    model.says("hello");
+    let results = join_all((0..16).map(|_| server.run(labelled("hi")))).await;
+    assert!(results.iter().all(|result| *result == results[0]), "{results:?}");
+    assert_eq!(results[0].status(), RunStatus::Completed);
+    assert_eq!(model.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn a_run_that_a_restart_interrupted_is_joined() {
+    let model = Model::start().await;
+    let mut server = TestServer::start(&model).await;
+    let mut cut = model.speaks();
+    model.says("hello");
+    let mut events = server.stream(labelled("hi")).await;
+    events.wait_for_name("model_call_started").await;
+    cut.asked().await;
+    server.restart().await;
+    assert_eq!(server.run(labelled("hi")).await.status(), RunStatus::Completed);
+    assert_refused(server.try_run(labelled("other")).await, Code::AlreadyExists, "ID_REUSED");
+    assert_eq!(model.requests().len(), 2, "the call that was cut is made again");
+}
+
+#[tokio::test]
+async fn the_first_answer_to_a_question_counts() {
+    let model = Model::start().await;
+    let mut server = TestServer::start(&model).await;
+    let host = Host::start(&server).await;
+    model.asks("mail", json!({ "to": "bob" })).says("sent");
+    let waits = server.run(named("r1", "write")).await;
+    let question = waits.pending[0].request_id.clone();
+    let approve = || Decision::Approve(wire::Approve {});
+    let deny = || Decision::Deny(wire::Deny { message: "no".to_owned() });
+    let first = server.decide(&question, approve()).await.expect("decided");
+    assert_eq!(first.answer.as_ref().expect("an answer").decided_by, "ada");
+    assert_eq!(server.run(named("r1", "write")).await.status(), RunStatus::Completed);
+    for _ in 0..2 {
+        assert_eq!(server.decide(&question, approve()).await.expect("confirmed"), first);
+        let other = server.decide(&question, deny()).await;
+        let refused = assert_refused(other, Code::FailedPrecondition, "ALREADY_RESOLVED");
+        assert_eq!(metadata(&refused, "decision"), "approve");
+        assert_eq!(metadata(&refused, "decided_by"), "ada");
+        server.restart().await;
+    }
+    assert_eq!(host.gate.count("mail"), 1);
+}
+
+#[tokio::test]
+async fn of_many_different_answers_one_counts() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let _host = Host::start(&server).await;
+    model.asks("mail", json!({ "to": "bob" })).says("sent");
+    let question = server.run(named("r1", "write")).await.pending[0].request_id.clone();
+    let deny = |message: String| Decision::Deny(wire::Deny { message });
+    let answers = join_all((0..8).map(|at| server.decide(&question, deny(format!("no {at}"))))).await;
+    let taken: Vec<_> = answers.iter().filter(|answer| answer.is_ok()).collect();
+    assert_eq!(taken.len(), 1, "{answers:?}");
+    for refused in answers.into_iter().filter(Result::is_err) {
+        assert_refused(refused, Code::FailedPrecondition, "ALREADY_RESOLVED");
+    }
+    assert_eq!(server.run(named("r1", "write")).await.status(), RunStatus::Completed);
+}
+
+#[tokio::test]
+async fn creating_and_deleting_a_session() {
+    let model = Model::start().await;
+    let mut server = TestServer::start(&model).await;
+    let request = |title: &str| wire::CreateSessionRequest {
+        session_id: Some("s1".to_owned()),
+        title: title.to_owned(),
+        labels: [("team".to_owned(), "search".to_owned())].into(),
+    };
+    let first = soon(server.sessions().create_session(request("mine"))).await.expect("created").into_inner();
+    for _ in 0..2 {
+        let again = soon(server.sessions().create_session(request("mine"))).await.expect("confirmed");
+        assert_eq!(again.into_inner(), first);
+        let other = soon(server.sessions().create_session(request("yours"))).await;
+        assert_refused(other, Code::AlreadyExists, "ID_REUSED");
+        server.restart().await;
+    }
+    for existed in [true, false] {
+        let request = wire::DeleteSessionRequest { session_id: "s1".to_owned() };
+        let deleted = soon(server.sessions().delete_session(request)).await.expect("confirmed");
+        assert_eq!(deleted.into_inner().existed, existed);
+    }
+}
+
+#[tokio::test]
+async fn aborting() {
+    let model = Model::start().await;
+    let mut server = TestServer::start(&model).await;
+    let mut speech = model.speaks();
+    let events = server.stream(named("r1", "hi")).await;
+    speech.asked().await;
+    let first = server.abort("r1").await;
+    assert_eq!((first.status(), first.run_id.as_str()), (RunStatus::Aborted, "r1"));
+    let events = events.rest().await;
+    for _ in 0..2 {
+        assert_eq!(server.abort("r1").await, first);
+        assert_eq!(durable(&server.subscribe("r1", 0).await.rest().await), durable(&events));
+        server.restart().await;
+    }
+    model.says("done");
+    server.run(named("r2", "hi")).await;
+    assert_eq!(server.abort("r2").await.status(), RunStatus::Completed);
+}

@@ -1,0 +1,205 @@
+//! Who may import whom, and which package is whose: read from the `use` lines of the server.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Modules from the top down. A module imports from rows below its own; those of the lowest row are data and
+/// services that everything may use, and may use each other.
+const LAYERS: [&[&str]; 6] = [
+    &["main"],
+    &["app"],
+    &["grpc"],
+    &["engine"],
+    &["model", "tool", "store"],
+    &["clock", "config", "ids", "lifecycle", "secret", "telemetry"],
+];
+/// The lowest row.
+const BASE: usize = LAYERS.len() - 1;
+
+/// Packages that only some files may name, by the paths that these begin with.
+const OWNERS: [(&[&str], &[&str]); 4] = [
+    (
+        &[
+            "tonic",
+            "tonic_types",
+            "tonic_health",
+            "tonic_reflection",
+            "prost",
+            "prost_types",
+            "agentloop_proto",
+        ],
+        &["server/src/grpc/", "server/src/app/serve.rs"],
+    ),
+    (&["sqlx"], &["server/src/store/"]),
+    (&["reqwest", "rustls"], &["server/src/model/"]),
+    (&["clap"], &["client/cli/"]),
+];
+
+fn top() -> PathBuf {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    tests.parent().expect("the package is inside the workspace").to_owned()
+}
+
+/// Every source file below a folder, by its path from the top.
+fn sources(folder: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut folders = vec![top().join(folder)];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("the folder can be read") {
+            let path = entry.expect("the folder can be read").path();
+            if path.is_dir() && path.file_name().is_some_and(|name| name != "target") {
+                folders.push(path);
+            } else if path.extension().is_some_and(|ending| ending == "rs") {
+                let name = path.strip_prefix(top()).expect("below the top").to_string_lossy().into_owned();
+                found.push((name, fs::read_to_string(&path).expect("a source file is text")));
+            }
+        }
+    }
+    assert!(found.len() > 3, "{folder} has sources");
+    found
+}
+
+/// Lines without comments and string literals that tests of other languages may hold.
+fn code(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().map(str::trim).filter(|line| !line.starts_with("//"))
+}
+
+/// Every identifier that begins a path, like `a` of `a::b`.
+fn path_heads(line: &str) -> impl Iterator<Item = &str> {
+    let ident = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    line.match_indices("::").filter_map(move |(at, _)| {
+        let before = &line[..at];
+        let begin = before.rfind(|c| !ident(c)).map_or(0, |at| at + 1);
+        let head = &before[begin..];
+        (!head.is_empty() && !before[..begin].ends_with("::")).then_some(head)
+    })
+}
+
+/// The modules of this package that a file names: `a` of `crate::a` and of each in `crate::{a, b}`.
+fn imports(text: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let joined: String = code(text).collect::<Vec<_>>().join(" ");
+    for (at, _) in joined.match_indices("crate::") {
+        let rest = &joined[at + "crate::".len()..];
+        let ident = |text: &str| text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+        match rest.strip_prefix('{') {
+            None => drop(found.insert(ident(rest))),
+            Some(list) => found.extend(heads(list).map(ident)),
+        }
+    }
+    found
+}
+
+/// The beginnings of the paths of a list in braces.
+fn heads(list: &str) -> impl Iterator<Item = &str> {
+    let mut depth = 0_usize;
+    let mut begins = vec![0];
+    for (at, c) in list.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' if depth == 0 => break,
+            '}' => depth -= 1,
+            ',' if depth == 0 => begins.push(at + 1),
+            _ => {}
+        }
+    }
+    begins.into_iter().map(|at| list[at..].trim_start()).filter(|head| !head.starts_with('}'))
+}
+
+fn layer(module: &str) -> Option<usize> {
+    LAYERS.iter().position(|row| row.contains(&module))
+}
+
+/// `engine` of `server/src/engine/feed.rs` and of `server/src/engine.rs`.
+fn module_of(file: &str) -> &str {
+    let inside = file.strip_prefix("server/src/").expect("a file of the server");
+    inside.split(['/', '.']).next().unwrap_or(inside)
+}
+
+#[test]
+fn imports_go_downward_only() {
+    let mut wrong = Vec::new();
+    for (file, text) in sources("server/src") {
+        let module = module_of(&file);
+        if module == "lib" {
+            continue;
+        }
+        let own = layer(module).unwrap_or_else(|| panic!("{file} is in no layer"));
+        for import in imports(&text) {
+            let Some(other) = layer(&import) else { continue };
+            let allowed = import == module || other > own || (own == BASE && other == BASE);
+            if !allowed {
+                wrong.push(format!("{file} imports {import}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn heavy_packages_have_owners() {
+    let mut wrong = Vec::new();
+    for (file, text) in ["server/src", "server/core", "client/cli"].into_iter().flat_map(sources) {
+        for (packages, owners) in OWNERS {
+            if owners.iter().any(|owner| file.starts_with(owner)) {
+                continue;
+            }
+            // The commands talk to a server; they are no part of it.
+            if file.starts_with("client/") && !packages.contains(&"sqlx") && !packages.contains(&"reqwest") {
+                continue;
+            }
+            let named = code(&text).flat_map(path_heads).find(|head| packages.contains(head));
+            wrong.extend(named.map(|head| format!("{file} names {head}")));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// The core has no I/O, clock, randomness or async.
+#[test]
+fn the_core_is_pure() {
+    const FORBIDDEN: [&str; 6] = ["tokio", "futures_util", "rand", "reqwest", "sqlx", "tracing"];
+    const FORBIDDEN_TEXTS: [&str; 6] =
+        ["std::fs", "std::net", "std::thread", "SystemTime", "Instant::now", "async fn"];
+    for (file, text) in sources("server/core/src") {
+        for line in code(&text) {
+            assert!(!path_heads(line).any(|head| FORBIDDEN.contains(&head)), "{file}: {line}");
+            assert!(!FORBIDDEN_TEXTS.iter().any(|text| line.contains(text)), "{file}: {line}");
+        }
+    }
+}
+
+/// Runs and hosts know nothing of each other.
+#[test]
+fn the_cores_machines_do_not_import_each_other() {
+    for (file, text) in sources("server/core/src") {
+        let imports = imports(&text);
+        for (one, other) in [("run", "host"), ("host", "run")] {
+            let inside = file.starts_with(&format!("server/core/src/{one}/"));
+            assert!(!(inside && imports.contains(other)), "{file} imports {other}");
+        }
+    }
+}
+
+#[test]
+fn every_error_status_is_made_where_its_reason_is() {
+    const MAKERS: [&str; 3] =
+        ["server/src/grpc/status.rs", "server/src/grpc/tool_host.rs", "server/src/grpc/too_large.rs"];
+    const MAKING: [&str; 4] =
+        ["Status::new(", "Status::internal(", "Status::unknown(", "with_error_details("];
+    for (file, text) in sources("server/src") {
+        let made = code(&text).find(|line| MAKING.iter().any(|making| line.contains(making)));
+        assert!(made.is_none() || MAKERS.contains(&file.as_str()), "{file}: {made:?}");
+    }
+}
+
+#[test]
+fn reads_imports_as_they_are_written() {
+    let text = "use crate::engine::{Engine, error::E};\nuse crate::{\n  model::M,\n  store::{A, B},\n};\n\
+                fn f() { crate::tool::x() }\n// use crate::app;\n";
+    let found: Vec<String> = imports(text).into_iter().collect();
+    assert_eq!(found, ["engine", "model", "store", "tool"]);
+    let heads: Vec<&str> = path_heads("let x: tonic::Status = a::b::c(crate::d::e)").collect();
+    assert_eq!(heads, ["tonic", "a", "crate"]);
+}
