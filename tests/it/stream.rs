@@ -195,14 +195,14 @@ async fn leaves_out_what_is_transient_on_request() {
     let mut all = server.stream(named("r1", "hi")).await;
     let only = durable_only(&server, "r1").await;
     speech.say("hello");
-    all.wait_for_name("model_delta").await;
+    all.wait_for_speech().await;
     speech.end();
     let all = all.rest().await;
     assert_eq!(only.rest().await, durable(&all));
     assert_eq!(durable_only(&server, "r1").await.rest().await, durable(&all));
 }
 
-const FLOOD: usize = 4_000;
+const FLOOD: usize = 2_500;
 
 /// A model that says more than any window of the transport takes.
 fn flood(speech: &agentloop_tests::model::Speech) {

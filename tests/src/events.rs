@@ -70,6 +70,14 @@ impl Events {
         self.wait_for(|event| name(event) == wanted).await
     }
 
+    /// Reads up to the first word of the model: as a delta, or in the snapshot that one who came a little late gets.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub async fn wait_for_speech(&mut self) -> wire::RunEvent {
+        self.wait_for(|event| matches!(name(event), "model_delta" | "partial_message")).await
+    }
+
     /// Reads to the end, which must be OK; everything that was seen.
     ///
     /// # Panics
