@@ -20,10 +20,12 @@ use agentloop_core::agent::RunSpec;
 use agentloop_core::id::{CallId, HostId, RunId, SessionId, TenantId};
 use agentloop_core::message::ToolCall;
 use agentloop_core::run::effect::Offer;
-use agentloop_core::run::event::Ran;
 use agentloop_core::run::input::{CallFacts, CallOutcome};
 use agentloop_core::tool::{Digest, ToolDeclaration};
 use async_trait::async_trait;
+
+pub use agentloop_core::host::News as CallNews;
+pub use agentloop_core::host::frame::Disposition;
 
 pub use connection::{Connection, FrameError, TooManyHosts};
 pub use options::HostOptions;
@@ -98,64 +100,6 @@ pub trait Tools: Send + Sync + 'static {
     fn release(&self, tenant: &TenantId, run: &RunId);
 }
 
-/// What happens to a call.
-#[derive(Debug, Clone, PartialEq)]
-pub enum CallNews {
-    /// A host has room for it.
-    Granted {
-        /// The host.
-        host: HostId,
-    },
-    /// No host will have room.
-    Denied {
-        /// The model reads it.
-        message: String,
-    },
-    /// A host works on it.
-    Accepted {
-        /// Which try.
-        attempt: u32,
-        /// The host.
-        host: HostId,
-    },
-    /// A host saved how far it is.
-    Checkpoint {
-        /// Which try.
-        attempt: u32,
-        /// Opaque.
-        checkpoint: Vec<u8>,
-    },
-    /// The host that had it will not answer.
-    Lost {
-        /// Which try.
-        attempt: u32,
-        /// For people.
-        message: String,
-        /// What is known of its effects.
-        ran: Ran,
-    },
-    /// How far it is. Not durable; may be dropped.
-    Progress {
-        /// Which try.
-        attempt: u32,
-        /// For people.
-        message: String,
-        /// 0 to 1.
-        fraction: Option<f64>,
-    },
-    /// Output while it runs. Not durable; may be dropped.
-    Output {
-        /// Which try.
-        attempt: u32,
-        /// From 1.
-        chunk_seq: u64,
-        /// Whether it is standard error.
-        stderr: bool,
-        /// The bytes.
-        data: Vec<u8>,
-    },
-}
-
 /// A host's answer to a call, as it came in.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallAnswer {
@@ -182,17 +126,6 @@ pub enum Verdict {
     Unknown,
     /// It led to another try; nobody needs it any more.
     Retried,
-}
-
-/// What a host is to do with a call in its hands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Disposition {
-    /// Go on.
-    Continue,
-    /// Stop and forget it.
-    Stop,
-    /// Its result is recorded: forget it.
-    AlreadyRecorded,
 }
 
 /// The store cannot say now; the host is to connect again later.
