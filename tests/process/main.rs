@@ -5,6 +5,7 @@
 
 mod abort;
 mod conversation;
+mod every_event;
 mod grpcurl;
 mod host_lost;
 mod hosts;
