@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::support::follow::{Follower, outcome};
 use crate::support::host::Host;
 use crate::support::model::Model;
-use crate::support::server::{Server, input};
+use crate::support::server::{Server, Setting, input};
 
 #[tokio::test]
 async fn in_a_model_call() {
@@ -56,6 +56,28 @@ async fn in_a_read_only_tool_call() {
 }
 
 #[tokio::test]
+async fn with_the_host_of_a_read_only_tool_call() {
+    let mut model = Model::start().await;
+    let mut server = Server::start(&Setting { grace_period: "1s", ..model.setting() }).await;
+    let first = Host::start(&server, "h-1").await;
+    let mut run = Follower::start(&server, input("r-1", "s-1", "Wait")).await;
+    model.call().await.use_tool("slow", json!({ "seconds": 0.5 })).await;
+    first.does("slow-start").await;
+
+    server.kill().await;
+    first.process.kill().await;
+    server.start_again().await;
+    let second = Host::start(&server, "h-2").await;
+
+    let result = run.result().await;
+    assert_eq!(outcome(&result), (ToolStatus::Succeeded, "slept"));
+    assert_eq!((result.host_id.as_str(), result.attempt), ("h-2", 2));
+    model.call().await.say("Waited.").await;
+    assert_eq!(run.answer().await, "Waited.");
+    assert_eq!(second.did("slow-start").len(), 1);
+}
+
+#[tokio::test]
 async fn in_an_unsafe_tool_call_whose_host_survives() {
     let mut model = Model::start().await;
     let mut server = Server::start(&model.setting()).await;
@@ -79,9 +101,8 @@ async fn in_an_unsafe_tool_call_whose_result_the_host_has_when_it_comes_back() {
     let mut model = Model::start().await;
     let mut server = Server::start(&model.setting()).await;
     let host = Host::start(&server, "h-1").await;
-    let mut run = Follower::start(&server, input("r-1", "s-1", "Mail it")).await;
-    let two = json!({ "seconds": 0.0 });
-    model.call().await.use_tool("charge", two).await;
+    let mut run = Follower::start(&server, input("r-1", "s-1", "Charge")).await;
+    model.call().await.use_tool("charge", json!({ "seconds": 0.0 })).await;
     host.does("charge").await;
 
     // The result may be recorded, or on its way, or only with the host.
@@ -129,9 +150,7 @@ async fn with_the_host_and_the_call_is_answered() {
 /// A run whose server and host were killed in the middle of an UNSAFE call, and what the host had done by then.
 async fn unsafe_call_in_doubt() -> (Model, Server, Vec<String>, Follower) {
     let mut model = Model::start().await;
-    let mut setting = model.setting();
-    setting.grace_period = "1s";
-    let mut server = Server::start(&setting).await;
+    let mut server = Server::start(&Setting { grace_period: "1s", ..model.setting() }).await;
     let host = Host::start(&server, "h-1").await;
     let run = Follower::start(&server, input("r-1", "s-1", "Charge")).await;
     model.call().await.use_tool("charge", json!({ "seconds": 600.0 })).await;
