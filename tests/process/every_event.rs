@@ -18,7 +18,7 @@ async fn killed_after_any_event_the_server_goes_on_and_does_nothing_twice() {
     let model = Model::start().await;
     let mut server = Server::start(&model.setting()).await;
     let host = Host::start(&server, "h-1").await;
-    tokio::spawn(answer_all(model));
+    model.answers("send_email", json!({ "to": "a@example.com" }), "It is sent.");
     for kill_after in 1..EVENTS_MAX {
         println!("killed after event {kill_after}");
         let (run_id, session_id) = (format!("r-{kill_after}"), format!("s-{kill_after}"));
@@ -53,16 +53,4 @@ async fn follow(server: &mut Server, run: &mut Follower, kill_after: u64) -> boo
         seq += 1;
     }
     seq >= kill_after
-}
-
-/// Whoever asks has a mail sent, and is told when it is.
-async fn answer_all(mut model: Model) {
-    loop {
-        let call = model.call().await;
-        if call.last_message().contains("\"tool\"") {
-            call.say("It is sent.").await;
-        } else {
-            call.use_tool("send_email", json!({ "to": "a@example.com" })).await;
-        }
-    }
 }

@@ -37,11 +37,11 @@ async fn in_a_model_call() {
 
 #[tokio::test]
 async fn in_a_read_only_tool_call() {
-    let mut model = Model::start().await;
+    let model = Model::start().await;
     let mut server = Server::start(&model.setting()).await;
     let host = Host::start(&server, "h-1").await;
     let mut run = Follower::start(&server, input("r-1", "s-1", "Wait")).await;
-    model.call().await.use_tool("slow", json!({ "seconds": 2.0 })).await;
+    model.answers("slow", json!({ "seconds": 2.0 }), "Waited.");
     host.does("slow-start").await;
 
     server.kill().await;
@@ -49,7 +49,6 @@ async fn in_a_read_only_tool_call() {
 
     let result = run.result().await;
     assert_eq!(outcome(&result), (ToolStatus::Succeeded, "slept"));
-    model.call().await.say("Waited.").await;
     assert_eq!(run.answer().await, "Waited.");
     assert_eq!(host.did("slow-start").len(), 1, "the call went on at the host that came back");
     assert_eq!(host.did("slow-end").len(), 1);
@@ -79,11 +78,11 @@ async fn with_the_host_of_a_read_only_tool_call() {
 
 #[tokio::test]
 async fn in_an_unsafe_tool_call_whose_host_survives() {
-    let mut model = Model::start().await;
+    let model = Model::start().await;
     let mut server = Server::start(&model.setting()).await;
     let host = Host::start(&server, "h-1").await;
     let mut run = Follower::start(&server, input("r-1", "s-1", "Charge")).await;
-    model.call().await.use_tool("charge", json!({ "seconds": 2.0 })).await;
+    model.answers("charge", json!({ "seconds": 2.0 }), "Charged.");
     host.does("charge").await;
 
     server.kill().await;
@@ -91,25 +90,23 @@ async fn in_an_unsafe_tool_call_whose_host_survives() {
 
     let result = run.result().await;
     assert_eq!(outcome(&result), (ToolStatus::Succeeded, "charged"));
-    model.call().await.say("Charged.").await;
     assert_eq!(run.answer().await, "Charged.");
     assert_eq!(host.did("charge").len(), 1);
 }
 
 #[tokio::test]
 async fn in_an_unsafe_tool_call_whose_result_the_host_has_when_it_comes_back() {
-    let mut model = Model::start().await;
+    let model = Model::start().await;
     let mut server = Server::start(&model.setting()).await;
     let host = Host::start(&server, "h-1").await;
     let mut run = Follower::start(&server, input("r-1", "s-1", "Charge")).await;
-    model.call().await.use_tool("charge", json!({ "seconds": 0.0 })).await;
+    model.answers("charge", json!({ "seconds": 0.0 }), "Charged.");
     host.does("charge").await;
 
     // The result may be recorded, or on its way, or only with the host.
     server.kill().await;
     server.start_again().await;
 
-    model.call().await.say("Charged.").await;
     assert_eq!(run.answer().await, "Charged.");
     assert_eq!(host.did("charge").len(), 1);
 }

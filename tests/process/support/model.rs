@@ -1,6 +1,7 @@
 //! A model server in the OpenAI format that says nothing until the test does.
 
 use std::collections::VecDeque;
+use std::future::Future;
 use std::net::SocketAddr;
 
 use serde_json::{Value, json};
@@ -78,6 +79,36 @@ impl Model {
     /// Whether a call came that nobody took.
     pub(crate) fn was_called(&mut self) -> bool {
         !self.passed_over.is_empty() || self.calls.try_recv().is_ok()
+    }
+
+    /// From here on whoever asks is given this tool call, and this text once the tool has been used. Calls of a server
+    /// that was killed meanwhile are answered, too, to nobody.
+    pub(crate) fn answers(self, tool: &'static str, arguments: Value, text: &'static str) {
+        self.answers_by(move |call| {
+            let arguments = arguments.clone();
+            async move {
+                if call.last_message().contains("\"role\":\"tool\"") {
+                    call.say(text).await;
+                } else {
+                    call.use_tool(tool, arguments).await;
+                }
+            }
+        });
+    }
+
+    /// From here on every call is answered like this.
+    pub(crate) fn answers_by<F>(mut self, answer: impl Fn(Call) -> F + Send + 'static)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        tokio::spawn(async move {
+            for call in self.passed_over {
+                answer(call).await;
+            }
+            while let Some(call) = self.calls.recv().await {
+                answer(call).await;
+            }
+        });
     }
 
     async fn arrives(&mut self) -> Call {
