@@ -1,20 +1,18 @@
 //! A host lost in the middle of a call.
 
 use agentloop_client::v1::decision::Decision;
-use agentloop_client::v1::{Approve, HostHealth, HumanRequestKind, ToolStatus};
+use agentloop_client::v1::{Approve, HostHealth, HumanRequestKind, ListPendingRequest, ToolStatus};
 use serde_json::json;
 
 use crate::support::follow::{Follower, outcome};
 use crate::support::host::Host;
 use crate::support::model::Model;
 use crate::support::proxy::Proxy;
-use crate::support::server::{Server, input};
+use crate::support::server::{Server, Setting, input};
 
 async fn server_that_waits(grace_period: &'static str) -> (Model, Server) {
     let model = Model::start().await;
-    let mut setting = model.setting();
-    setting.grace_period = grace_period;
-    let server = Server::start(&setting).await;
+    let server = Server::start(&Setting { grace_period, ..model.setting() }).await;
     (model, server)
 }
 
@@ -102,4 +100,27 @@ async fn a_call_goes_on_at_a_host_that_was_frozen() {
     model.call().await.say("Charged.").await;
     assert_eq!(run.answer().await, "Charged.");
     assert_eq!(host.did("charge").len(), 1);
+}
+
+#[tokio::test]
+async fn a_late_result_settles_a_call_in_doubt() {
+    let (mut model, server) = server_that_waits("500ms").await;
+    let proxy = Proxy::start(server.address()).await;
+    let host = Host::start_at(&server, "h-1", &proxy.url()).await;
+    let mut run = Follower::start(&server, input("r-1", "s-1", "Charge")).await;
+    model.call().await.use_tool("charge", json!({ "seconds": 1.0 })).await;
+    host.does("charge").await;
+
+    proxy.cut();
+    assert_eq!(run.question().await.kind(), HumanRequestKind::InDoubt);
+    proxy.join();
+
+    let result = run.result().await;
+    assert_eq!(outcome(&result), (ToolStatus::Succeeded, "charged"));
+    assert_eq!((result.host_id.as_str(), result.attempt), ("h-1", 1));
+    model.call().await.say("Charged.").await;
+    assert_eq!(run.answer().await, "Charged.");
+    assert_eq!(host.did("charge").len(), 1);
+    let pending = server.client().list_pending(ListPendingRequest::default()).await.expect("listed");
+    assert_eq!(pending.requests, []);
 }

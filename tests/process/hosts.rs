@@ -5,14 +5,12 @@ use serde_json::json;
 use crate::support::follow::Follower;
 use crate::support::host::Host;
 use crate::support::model::Model;
-use crate::support::server::{Server, input};
+use crate::support::server::{Server, Setting, input};
 
 #[tokio::test]
 async fn share_the_load() {
     let mut model = Model::start().await;
-    let mut setting = model.setting();
-    setting.max_parallel = 8;
-    let server = Server::start(&setting).await;
+    let server = Server::start(&Setting { max_parallel: 8, ..model.setting() }).await;
     let (one, two) = (Host::start(&server, "h-1").await, Host::start(&server, "h-2").await);
     let mut run = Follower::start(&server, input("r-1", "s-1", "Wait much")).await;
     // Each host takes four at a time.

@@ -4,7 +4,9 @@
 //! Whatever a process says is part of its test's output.
 
 mod abort;
+mod callers;
 mod conversation;
+mod every_event;
 mod grpcurl;
 mod host_lost;
 mod hosts;

@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::support::follow::{Follower, outcome};
 use crate::support::host::Host;
 use crate::support::model::Model;
-use crate::support::server::{Server, input};
+use crate::support::server::{Server, Setting, input};
 
 #[tokio::test]
 async fn in_a_model_call() {
@@ -37,11 +37,11 @@ async fn in_a_model_call() {
 
 #[tokio::test]
 async fn in_a_read_only_tool_call() {
-    let mut model = Model::start().await;
+    let model = Model::start().await;
     let mut server = Server::start(&model.setting()).await;
     let host = Host::start(&server, "h-1").await;
     let mut run = Follower::start(&server, input("r-1", "s-1", "Wait")).await;
-    model.call().await.use_tool("slow", json!({ "seconds": 2.0 })).await;
+    model.answers("slow", json!({ "seconds": 2.0 }), "Waited.");
     host.does("slow-start").await;
 
     server.kill().await;
@@ -49,19 +49,40 @@ async fn in_a_read_only_tool_call() {
 
     let result = run.result().await;
     assert_eq!(outcome(&result), (ToolStatus::Succeeded, "slept"));
-    model.call().await.say("Waited.").await;
     assert_eq!(run.answer().await, "Waited.");
     assert_eq!(host.did("slow-start").len(), 1, "the call went on at the host that came back");
     assert_eq!(host.did("slow-end").len(), 1);
 }
 
 #[tokio::test]
-async fn in_an_unsafe_tool_call_whose_host_survives() {
+async fn with_the_host_of_a_read_only_tool_call() {
     let mut model = Model::start().await;
+    let mut server = Server::start(&Setting { grace_period: "1s", ..model.setting() }).await;
+    let first = Host::start(&server, "h-1").await;
+    let mut run = Follower::start(&server, input("r-1", "s-1", "Wait")).await;
+    model.call().await.use_tool("slow", json!({ "seconds": 0.5 })).await;
+    first.does("slow-start").await;
+
+    server.kill().await;
+    first.process.kill().await;
+    server.start_again().await;
+    let second = Host::start(&server, "h-2").await;
+
+    let result = run.result().await;
+    assert_eq!(outcome(&result), (ToolStatus::Succeeded, "slept"));
+    assert_eq!((result.host_id.as_str(), result.attempt), ("h-2", 2));
+    model.call().await.say("Waited.").await;
+    assert_eq!(run.answer().await, "Waited.");
+    assert_eq!(second.did("slow-start").len(), 1);
+}
+
+#[tokio::test]
+async fn in_an_unsafe_tool_call_whose_host_survives() {
+    let model = Model::start().await;
     let mut server = Server::start(&model.setting()).await;
     let host = Host::start(&server, "h-1").await;
     let mut run = Follower::start(&server, input("r-1", "s-1", "Charge")).await;
-    model.call().await.use_tool("charge", json!({ "seconds": 2.0 })).await;
+    model.answers("charge", json!({ "seconds": 2.0 }), "Charged.");
     host.does("charge").await;
 
     server.kill().await;
@@ -69,26 +90,23 @@ async fn in_an_unsafe_tool_call_whose_host_survives() {
 
     let result = run.result().await;
     assert_eq!(outcome(&result), (ToolStatus::Succeeded, "charged"));
-    model.call().await.say("Charged.").await;
     assert_eq!(run.answer().await, "Charged.");
     assert_eq!(host.did("charge").len(), 1);
 }
 
 #[tokio::test]
 async fn in_an_unsafe_tool_call_whose_result_the_host_has_when_it_comes_back() {
-    let mut model = Model::start().await;
+    let model = Model::start().await;
     let mut server = Server::start(&model.setting()).await;
     let host = Host::start(&server, "h-1").await;
-    let mut run = Follower::start(&server, input("r-1", "s-1", "Mail it")).await;
-    let two = json!({ "seconds": 0.0 });
-    model.call().await.use_tool("charge", two).await;
+    let mut run = Follower::start(&server, input("r-1", "s-1", "Charge")).await;
+    model.answers("charge", json!({ "seconds": 0.0 }), "Charged.");
     host.does("charge").await;
 
     // The result may be recorded, or on its way, or only with the host.
     server.kill().await;
     server.start_again().await;
 
-    model.call().await.say("Charged.").await;
     assert_eq!(run.answer().await, "Charged.");
     assert_eq!(host.did("charge").len(), 1);
 }
@@ -129,9 +147,7 @@ async fn with_the_host_and_the_call_is_answered() {
 /// A run whose server and host were killed in the middle of an UNSAFE call, and what the host had done by then.
 async fn unsafe_call_in_doubt() -> (Model, Server, Vec<String>, Follower) {
     let mut model = Model::start().await;
-    let mut setting = model.setting();
-    setting.grace_period = "1s";
-    let mut server = Server::start(&setting).await;
+    let mut server = Server::start(&Setting { grace_period: "1s", ..model.setting() }).await;
     let host = Host::start(&server, "h-1").await;
     let run = Follower::start(&server, input("r-1", "s-1", "Charge")).await;
     model.call().await.use_tool("charge", json!({ "seconds": 600.0 })).await;

@@ -46,6 +46,17 @@ impl Follower {
         }
     }
 
+    /// Reads on to the durable event with this number; none where the run ends before it.
+    pub(crate) async fn event(&mut self, seq: u64) -> Option<Event> {
+        while self.stream.last_seq() < seq {
+            let event = soon("an event", self.stream.next()).await?.expect("the stream is taken up again");
+            if event.seq > 0 {
+                self.seen.push(event);
+            }
+        }
+        self.seen.get(seq as usize - 1)?.event.clone()
+    }
+
     /// The next question.
     pub(crate) async fn question(&mut self) -> HumanRequest {
         let asked = self.until("a question", |event| match event {
@@ -67,16 +78,21 @@ impl Follower {
     /// Reads to the end and checks what holds for every run: this subscriber saw each durable event exactly once, as
     /// does one that comes later, and every tool call has exactly one result.
     pub(crate) async fn finished(&mut self) -> RunFinished {
-        let finished = self
-            .until("the end", |event| match event {
-                Event::RunFinished(finished) => Some(finished.clone()),
-                _ => None,
-            })
-            .await;
+        let end = |event: &Event| match event {
+            Event::RunFinished(finished) => Some(finished.clone()),
+            _ => None,
+        };
+        let seen = self.seen.last().and_then(|last| last.event.as_ref()).and_then(end);
+        let finished = match seen {
+            Some(finished) => finished,
+            None => self.until("the end", end).await,
+        };
         let seqs: Vec<u64> = self.seen.iter().map(|event| event.seq).collect();
         let dense: Vec<u64> = (1..=seqs.len() as u64).collect();
         assert_eq!(seqs, dense);
-        assert_eq!(self.read_again().await, self.seen);
+        assert_eq!(self.read_again(0).await, self.seen);
+        let middle = self.seen.len() / 2;
+        assert_eq!(self.read_again(middle as u64).await, self.seen[middle..]);
         let mut proposed = self.ids(|event| match event {
             Event::ToolCallProposed(call) => Some(call.call_id.clone()),
             _ => None,
@@ -123,8 +139,8 @@ impl Follower {
         self.seen.iter().filter_map(|event| event.event.as_ref().and_then(&id)).collect()
     }
 
-    async fn read_again(&self) -> Vec<RunEvent> {
-        let mut stream = self.client.subscribe(self.run_id(), 0).await.expect("subscribed");
+    async fn read_again(&self, after_seq: u64) -> Vec<RunEvent> {
+        let mut stream = self.client.subscribe(self.run_id(), after_seq).await.expect("subscribed");
         let mut events = Vec::new();
         while let Some(event) = soon("the events again", stream.next()).await {
             events.push(event.expect("the stream holds"));

@@ -29,12 +29,7 @@ impl Host {
 
     /// Starts the example of a language, connected; `None` where it was not set up and needs not be.
     pub(crate) async fn example(server: &Server, language: &str) -> Option<Host> {
-        let folder = top().join("client").join(language);
-        if !is_set_up(&folder) {
-            leave_out(&format!("client/{language} (run-host --setup-only makes it ready)"));
-            return None;
-        }
-        let mut command = Command::new(folder.join("run-host"));
+        let mut command = Command::new(example_of(language)?.join("run-host"));
         command.args(["--server", &server.address()]);
         Some(Host::run(server, &format!("{language}-1"), command).await)
     }
@@ -56,6 +51,16 @@ impl Host {
     pub(crate) async fn does(&self, text: &str) -> String {
         eventually(&format!("{text:?} of {}", self.id), || async { self.did(text).pop() }).await
     }
+}
+
+/// The folder of a language's examples; `None` where they were not set up and need not be.
+pub(crate) fn example_of(language: &str) -> Option<PathBuf> {
+    let folder = top().join("client").join(language);
+    if is_set_up(&folder) {
+        return Some(folder);
+    }
+    leave_out(&format!("client/{language} (run-host --setup-only makes it ready)"));
+    None
 }
 
 /// Whether the language's set-up has left what it leaves.
