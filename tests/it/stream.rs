@@ -160,9 +160,12 @@ async fn stays_open_while_a_human_is_awaited_and_goes_on_after_a_restart() {
 async fn a_failed_try_is_taken_back() {
     let model = Model::start().await;
     let server = TestServer::start(&model).await;
-    model.then(Answer::Cut("wrong".to_owned()));
+    let cut = model.speaks();
     let speech = model.speaks();
     let mut events = server.stream(named("r1", "hi")).await;
+    cut.say("wrong");
+    events.wait_for_name("model_delta").await;
+    drop(cut);
     let failed = events.wait_for_name("model_call_failed").await;
     let Some(Event::ModelCallFailed(failed)) = failed.event else { unreachable!("it was waited for") };
     assert_eq!((failed.model_call, failed.attempt), (1, 1));

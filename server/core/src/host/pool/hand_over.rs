@@ -125,10 +125,9 @@ impl Pool {
     pub(super) fn cancel(&mut self, call: &CallRef, reason: String) {
         match self.calls.get(&call.call).map(|call| call.state.clone()) {
             Some(State::Held(held)) if held.is(call) => self.stop(call, &held, reason),
-            Some(State::Held(_)) | None => {}
-            Some(State::Waiting | State::Reserved { .. } | State::Answering(_)) => {
-                self.remove(&call.call);
-            }
+            Some(State::Answering(held)) if held.is(call) => drop(self.remove(&call.call)),
+            // Its next try may be seeking a host by now: that is given up by itself.
+            Some(State::Held(_) | State::Answering(_) | State::Waiting | State::Reserved { .. }) | None => {}
         }
     }
 
