@@ -85,7 +85,7 @@ async fn while_the_model_speaks_hangs_up_on_it() {
     let mut speech = model.speaks();
     let mut events = server.stream(in_session("s1", "r1", "hi")).await;
     speech.say("I was about to");
-    events.wait_for_name("model_delta").await;
+    events.wait_for_speech().await;
     assert_eq!(server.abort("r1").await.status(), RunStatus::Aborted);
     speech.hung_up().await;
     let events = events.rest().await;
@@ -197,7 +197,7 @@ async fn a_client_that_goes_away_takes_its_run_with_it_if_it_said_so() {
     let mut speech = model.speaks();
     let mut events = server.stream(on_disconnect(wire::DisconnectPolicy::Cancel)).await;
     speech.say("hello");
-    events.wait_for_name("model_delta").await;
+    events.wait_for_speech().await;
     drop(events);
     assert_cancelled(&server, &mut speech).await;
     model.says("back");
@@ -226,7 +226,7 @@ async fn otherwise_the_run_goes_on() {
         let speech = model.speaks();
         let mut events = server.stream(on_disconnect(policy)).await;
         speech.say("hel");
-        events.wait_for_name("model_delta").await;
+        events.wait_for_speech().await;
         drop(events);
         speech.say("lo");
         speech.end();

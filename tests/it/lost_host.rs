@@ -112,6 +112,25 @@ async fn what_may_be_repeated_goes_to_another_host() {
 }
 
 #[tokio::test]
+async fn what_may_be_repeated_waits_for_another_host() {
+    let model = Model::start().await;
+    let server = TestServer::with(&model, "[hosts]\ngrace_period = \"0s\"").await;
+    let tools = || vec![declared("look", EffectClass::ReadOnly)];
+    let mut first = RawHost::welcomed(&server, "h1", tools()).await;
+    model.asks("look", json!({})).says("done");
+    let mut events = server.stream(named("r1", "go")).await;
+    first.take_call().await;
+    drop(first);
+    events.wait_for_name("tool_call_attempt_failed").await;
+    assert_eq!(server.get_run("r1").await.waiting_on.map(|on| on.kind()), Some(wire::WaitKind::ToolHost));
+    let mut second = RawHost::welcomed(&server, "h2", tools()).await;
+    let call = second.take_call().await;
+    assert_eq!(call.attempt, 2);
+    second.send(Frame::CallResult(result_of(&call, "seen")));
+    assert_eq!(results(&events.rest().await)[0].output, "seen");
+}
+
+#[tokio::test]
 async fn what_must_not_be_repeated_is_put_to_a_human() {
     let model = Model::start().await;
     let server = TestServer::with(&model, NO_GRACE).await;

@@ -70,6 +70,15 @@ impl Events {
         self.wait_for(|event| name(event) == wanted).await
     }
 
+    /// Reads up to where the model says something: as a delta, or as a snapshot for who comes a moment later.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub async fn wait_for_speech(&mut self) {
+        let speech = |event: &wire::RunEvent| matches!(name(event), "model_delta" | "partial_message");
+        self.wait_for(speech).await;
+    }
+
     /// Reads to the end, which must be OK; everything that was seen.
     ///
     /// # Panics

@@ -89,7 +89,7 @@ pub trait Tools: Send + Sync + 'static {
     fn reclaim(&self, owner: &CallOwner, call: &CallId, offer: Offer);
 
     /// The call is settled otherwise: tells the host to stop, at once. Of a call whose answer is being recorded, or
-    /// that no host has, this only forgets it.
+    /// that no host has, this only forgets it. A later try that seeks a host by now is not touched.
     fn cancel(&self, tenant: &TenantId, call: &CallId, attempt: u32, reason: &str);
 
     /// Forgets every call of a run, whatever its state: its task ended. Hosts keep working; what they send later goes

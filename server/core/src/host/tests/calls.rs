@@ -180,12 +180,16 @@ fn a_cancelled_call_frees_its_room_by_answer_or_heartbeat() {
 }
 
 #[test]
-fn cancel_takes_a_call_out_of_the_queue() {
+fn cancel_of_a_try_that_failed_leaves_the_search_for_the_next_one_alone() {
     let mut bench = Bench::new();
     bench.join(1, "h", 0, &["t"]);
     bench.seek("a/1.0", "t");
     assert_eq!(bench.cancel("a/1.0"), [""; 0]);
-    assert_eq!(bench.credit(1, 5), [""; 0]);
+    assert_eq!(bench.credit(1, 5), ["a/1.0: granted h"]);
+    assert_eq!(bench.cancel("a/1.0"), [""; 0]);
+    let offered = bench.offer("a/1.0#2", "h", "t");
+    assert_eq!(offered.len(), 1, "{offered:?}");
+    assert!(!offered[0].contains("lost"), "{offered:?}");
 }
 
 #[test]
@@ -289,7 +293,7 @@ fn a_host_may_be_back_before_the_run() {
     bench.rejoin(1, "h", &["t*1"], vec![claim("a/1.0", false, Disposition::Continue)]);
     assert_eq!(bench.seek("b/1.0", "t"), ["b/1.0: granted h"], "whose tool it is, nobody knows yet");
     assert_eq!(bench.reclaim("a/1.0", "h", "t"), ["a/1.0: accepted #1 h"]);
-    bench.cancel("b/1.0");
+    bench.stop_seeking("b/1.0");
     assert_eq!(bench.seek("b/1.0", "t"), [""; 0]);
 }
 

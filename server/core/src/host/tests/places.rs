@@ -105,7 +105,7 @@ fn a_full_queue_denies() {
     bench.seek("a/1.1", "t");
     assert_eq!(bench.seek("b/1.0", "t"), ["b/1.0: denied too many"]);
     assert_eq!(bench.seek("b/1.1", "u"), [""; 0], "other tools have their own queue");
-    bench.cancel("a/1.0");
+    bench.stop_seeking("a/1.0");
     assert_eq!(bench.seek("b/1.0", "t"), [""; 0]);
 }
 
