@@ -141,7 +141,7 @@ fn retrying(run: &str, policy: wire::RetryPolicy) -> wire::RunInput {
 async fn while_it_backs_off_or_is_paused() {
     let model = Model::start().await;
     let server = TestServer::start(&model).await;
-    model.then(Answer::Fails(429, Some(600), "much later".to_owned()));
+    model.then(Answer::Fails(429, Some(60), "much later".to_owned()));
     let mut events = server.stream(retrying("r1", wire::RetryPolicy::default())).await;
     events.wait_for_name("model_call_failed").await;
     assert_eq!(server.get_run("r1").await.status(), RunStatus::BackingOff);

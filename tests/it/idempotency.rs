@@ -51,6 +51,19 @@ async fn many_who_ask_at_once_get_one_run() {
 }
 
 #[tokio::test]
+async fn who_asks_while_a_run_begins_joins_it_while_it_lives() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let speech = model.speaks();
+    let streams = join_all((0..16).map(|_| server.stream(labelled("hi")))).await;
+    speech.end();
+    for stream in streams {
+        assert_dense(&stream.rest().await, 1);
+    }
+    assert_eq!(model.requests().len(), 1);
+}
+
+#[tokio::test]
 async fn a_run_that_a_restart_interrupted_is_joined() {
     let model = Model::start().await;
     let mut server = TestServer::start(&model).await;

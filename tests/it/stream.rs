@@ -88,7 +88,7 @@ async fn who_joins_in_the_middle_of_a_message_misses_nothing() {
         let piece = format!("{piece} ");
         whole.push_str(&piece);
         speech.say(&piece);
-        first.wait_for(|event| matches!(event.event, Some(Event::ModelDelta(_)))).await;
+        first.wait_for_speech().await;
         joined.push(server.subscribe("r1", 0).await);
     }
     speech.end();
@@ -160,9 +160,12 @@ async fn stays_open_while_a_human_is_awaited_and_goes_on_after_a_restart() {
 async fn a_failed_try_is_taken_back() {
     let model = Model::start().await;
     let server = TestServer::start(&model).await;
-    model.then(Answer::Cut("wrong".to_owned()));
+    let cut = model.speaks();
     let speech = model.speaks();
     let mut events = server.stream(named("r1", "hi")).await;
+    cut.say("wrong");
+    events.wait_for_speech().await;
+    drop(cut);
     let failed = events.wait_for_name("model_call_failed").await;
     let Some(Event::ModelCallFailed(failed)) = failed.event else { unreachable!("it was waited for") };
     assert_eq!((failed.model_call, failed.attempt), (1, 1));
@@ -171,17 +174,15 @@ async fn a_failed_try_is_taken_back() {
     speech.say("right");
     speech.end();
     let events = events.rest().await;
-    let tries = |attempt| {
-        events
-            .iter()
-            .filter_map(|event| match &event.event {
-                Some(Event::ModelDelta(delta)) if delta.attempt == attempt => delta.delta.clone(),
-                _ => None,
-            })
-            .collect::<Vec<_>>()
+    let from_try = |wanted| {
+        let said = events.iter().filter(|event| match &event.event {
+            Some(Event::ModelDelta(delta)) => delta.attempt == wanted,
+            Some(Event::PartialMessage(partial)) => partial.attempt == wanted,
+            _ => false,
+        });
+        spoken(&said.cloned().collect::<Vec<_>>())
     };
-    let text = |text: &str| wire::model_delta::Delta::Text(text.to_owned());
-    assert_eq!((tries(1), tries(2)), (vec![text("wrong")], vec![text("right")]));
+    assert_eq!((from_try(1), from_try(2)), ("wrong".to_owned(), "right".to_owned()));
     let late = late.rest().await;
     assert_eq!(spoken(&late), "right", "what was taken back is not shown to those who come later");
     assert_dense(&late, 1);

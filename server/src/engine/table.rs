@@ -54,7 +54,7 @@ impl Mailbox {
 }
 
 enum Slot {
-    /// Someone is bringing the run up; the receiver ends when that is over.
+    /// Someone is bringing the run up; the receiver is told when that is over, well or not.
     Opening(watch::Receiver<()>),
     /// Its task runs; the receiver ends when it has ended.
     Live(Mailbox, watch::Receiver<()>),
@@ -76,8 +76,8 @@ pub(super) enum Found {
 pub(super) struct Vacancy {
     table: Table,
     key: RunKey,
-    /// Dropped with the vacancy, which wakes those who wait.
-    _over: watch::Sender<()>,
+    /// Tells those who wait: when the task is there, and when the vacancy is dropped.
+    over: watch::Sender<()>,
 }
 
 impl Table {
@@ -88,8 +88,8 @@ impl Table {
                 Ok(found) => return found,
                 Err(wait) => wait,
             };
-            // It only ever ends.
-            let _ended = wait.changed().await;
+            // Told or ended: either way it is time to look again.
+            let _over = wait.changed().await;
         }
     }
 
@@ -114,7 +114,7 @@ impl Table {
             None => {
                 let (sender, over) = watch::channel(());
                 slots.insert(key.clone(), Slot::Opening(over));
-                Ok(Found::Vacant(Vacancy { table: self.clone(), key: key.clone(), _over: sender }))
+                Ok(Found::Vacant(Vacancy { table: self.clone(), key: key.clone(), over: sender }))
             }
         }
     }
@@ -134,8 +134,9 @@ impl Vacancy {
     pub(super) fn occupy(&self, mailbox: Mailbox) {
         let mut slots = self.table.slots();
         if let Some(slot) = slots.get_mut(&self.key) {
-            let (Slot::Opening(over) | Slot::Live(_, over)) = slot;
-            *slot = Slot::Live(mailbox, over.clone());
+            self.over.send_replace(());
+            // Whoever waits from here on waits for the task's end.
+            *slot = Slot::Live(mailbox, self.over.subscribe());
         }
     }
 }
@@ -143,5 +144,32 @@ impl Vacancy {
 impl Drop for Vacancy {
     fn drop(&mut self) {
         self.table.slots().remove(&self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agentloop_core::id::{RunId, TenantId};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn who_waits_for_a_run_to_come_up_goes_on_when_it_has() {
+        let table = Table::default();
+        let key = (TenantId::local(), RunId::parse("r1").unwrap());
+        let Found::Vacant(place) = table.find(&key).await else { panic!("nobody is there") };
+        let waiting = table.find(&key);
+        let mut waiting = std::pin::pin!(waiting);
+        assert!(futures_util::poll!(waiting.as_mut()).is_pending());
+        let (mailbox, receiver) = Mailbox::new();
+        place.occupy(mailbox);
+        assert!(matches!(waiting.await, Found::Live));
+        // A task that takes no more mail is waited for to its end.
+        drop(receiver);
+        let ending = table.find(&key);
+        let mut ending = std::pin::pin!(ending);
+        assert!(futures_util::poll!(ending.as_mut()).is_pending());
+        drop(place);
+        assert!(matches!(ending.await, Found::Vacant(_)));
     }
 }

@@ -81,7 +81,7 @@ pub enum Input {
     Offer(Box<CallRequest>),
     /// A call may be with this host since before a restart.
     Reclaim(Box<CallRequest>),
-    /// A call is settled otherwise.
+    /// This try of a call is settled otherwise, or given up. A later try that seeks a host is not touched by it.
     Cancel {
         /// Which.
         call: CallRef,

@@ -1,0 +1,164 @@
+//! A tool's host goes away, for a while or for good.
+
+use agentloop_client::v1 as wire;
+use agentloop_tests::errors::assert_refused;
+use agentloop_tests::events::{names, results};
+use agentloop_tests::host::Host;
+use agentloop_tests::input::named;
+use agentloop_tests::model::Model;
+use agentloop_tests::raw_host::{RawHost, declared, hello, result_of};
+use agentloop_tests::server::TestServer;
+use agentloop_tests::soon;
+use serde_json::json;
+use tonic::Code;
+use wire::complete_call_request::Outcome;
+use wire::connect_request::Frame;
+use wire::connect_response::Frame as ServerFrame;
+use wire::{EffectClass, ResultVerdict, RunStatus, ToolStatus};
+
+async fn complete(server: &TestServer, result: wire::CallResult) -> Result<ResultVerdict, tonic::Status> {
+    let request = wire::CompleteCallRequest { outcome: Some(Outcome::Result(result)) };
+    Ok(soon(server.tool_host().complete_call(request)).await?.into_inner().verdict())
+}
+
+#[tokio::test]
+async fn a_result_is_given_without_a_stream() {
+    let model = Model::start().await;
+    let mut server = TestServer::start(&model).await;
+    let mut host = RawHost::welcomed(&server, "h1", vec![declared("job", EffectClass::Unsafe)]).await;
+    model.asks("job", json!({})).says("done");
+    let mut events = server.stream(named("r1", "go")).await;
+    let call = host.take_call().await;
+    events.wait_for_name("tool_call_accepted").await;
+    drop(host);
+    let result = result_of(&call, "finished");
+    let forged = wire::CallResult { lease_token: "another".to_owned(), ..result.clone() };
+    assert_refused(complete(&server, forged).await, Code::NotFound, "CALL_NOT_FOUND");
+    assert_eq!(complete(&server, result.clone()).await.expect("taken"), ResultVerdict::Recorded);
+    assert_eq!(results(&events.rest().await)[0].output, "finished");
+    for _ in 0..2 {
+        assert_eq!(complete(&server, result.clone()).await.expect("known"), ResultVerdict::Duplicate);
+        server.restart().await;
+    }
+}
+
+#[tokio::test]
+async fn a_result_that_comes_after_the_end_is_stale() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let mut host = RawHost::welcomed(&server, "h1", vec![declared("job", EffectClass::Unsafe)]).await;
+    model.asks("job", json!({}));
+    let events = server.stream(named("r1", "go")).await;
+    let call = host.take_call().await;
+    server.abort("r1").await;
+    let cancel = host.wait_for(|frame| matches!(frame, ServerFrame::Cancel(_))).await;
+    let ServerFrame::Cancel(cancel) = cancel else { unreachable!("it was waited for") };
+    assert_eq!((cancel.call_id.as_str(), cancel.attempt), (call.call_id.as_str(), 1));
+    assert_eq!(complete(&server, result_of(&call, "late")).await.expect("known"), ResultVerdict::Stale);
+    assert_eq!(results(&events.rest().await)[0].status(), ToolStatus::Aborted);
+}
+
+#[tokio::test]
+async fn a_host_that_comes_back_goes_on_with_its_calls() {
+    let model = Model::start().await;
+    let mut server = TestServer::start(&model).await;
+    let tools = || vec![declared("job", EffectClass::Unsafe)];
+    let mut host = RawHost::welcomed(&server, "h1", tools()).await;
+    model.asks("job", json!({})).says("done");
+    let mut events = server.stream(named("r1", "go")).await;
+    let call = host.take_call().await;
+    events.wait_for_name("tool_call_accepted").await;
+    drop(host);
+    server.restart().await;
+    let mut host = RawHost::open(&server).await;
+    let in_hand = wire::CallInHand {
+        call_id: call.call_id.clone(),
+        attempt: 1,
+        lease_token: call.lease_token.clone(),
+        finished: false,
+    };
+    host.send(Frame::Hello(wire::Hello { calls_in_hand: vec![in_hand], ..hello("h1", tools()) }));
+    let ServerFrame::Welcome(welcome) = host.wait_for(|_| true).await else { panic!("welcome comes first") };
+    assert_eq!(welcome.calls[0].disposition(), wire::CallDisposition::Continue);
+    host.send(Frame::CallResult(result_of(&call, "finished")));
+    let ack = host.wait_for(|frame| matches!(frame, ServerFrame::ResultAck(_))).await;
+    let ServerFrame::ResultAck(ack) = ack else { unreachable!("it was waited for") };
+    assert_eq!(ack.verdict(), ResultVerdict::Recorded);
+    let result = server.run(named("r1", "go")).await;
+    assert_eq!(result.status(), RunStatus::Completed);
+}
+
+/// Hosts are given up at once.
+const NO_GRACE: &str = "[hosts]\ngrace_period = \"0s\"\nhost_wait = \"100ms\"";
+
+#[tokio::test]
+async fn what_may_be_repeated_goes_to_another_host() {
+    let model = Model::start().await;
+    let server = TestServer::with(&model, NO_GRACE).await;
+    let tools = || vec![declared("look", EffectClass::ReadOnly)];
+    let mut first = RawHost::welcomed(&server, "h1", tools()).await;
+    model.asks("look", json!({})).says("done");
+    let mut events = server.stream(named("r1", "go")).await;
+    let before = first.take_call().await;
+    events.wait_for_name("tool_call_accepted").await;
+    let mut second = RawHost::welcomed(&server, "h2", tools()).await;
+    drop(first);
+    let after = second.take_call().await;
+    assert_eq!((after.attempt, &after.call_id), (2, &before.call_id));
+    assert_eq!(after.idempotency_key, before.idempotency_key);
+    assert_ne!(after.lease_token, before.lease_token);
+    second.send(Frame::CallResult(result_of(&after, "seen")));
+    assert_eq!(results(&events.rest().await)[0].output, "seen");
+}
+
+#[tokio::test]
+async fn what_may_be_repeated_waits_for_another_host() {
+    let model = Model::start().await;
+    let server = TestServer::with(&model, "[hosts]\ngrace_period = \"0s\"").await;
+    let tools = || vec![declared("look", EffectClass::ReadOnly)];
+    let mut first = RawHost::welcomed(&server, "h1", tools()).await;
+    model.asks("look", json!({})).says("done");
+    let mut events = server.stream(named("r1", "go")).await;
+    first.take_call().await;
+    drop(first);
+    events.wait_for_name("tool_call_attempt_failed").await;
+    assert_eq!(server.get_run("r1").await.waiting_on.map(|on| on.kind()), Some(wire::WaitKind::ToolHost));
+    let mut second = RawHost::welcomed(&server, "h2", tools()).await;
+    let call = second.take_call().await;
+    assert_eq!(call.attempt, 2);
+    second.send(Frame::CallResult(result_of(&call, "seen")));
+    assert_eq!(results(&events.rest().await)[0].output, "seen");
+}
+
+#[tokio::test]
+async fn what_must_not_be_repeated_is_put_to_a_human() {
+    let model = Model::start().await;
+    let server = TestServer::with(&model, NO_GRACE).await;
+    let mut host = RawHost::welcomed(&server, "h1", vec![declared("pay", EffectClass::Unsafe)]).await;
+    model.asks("pay", json!({})).says("I do not know");
+    let mut events = server.stream(named("r1", "go")).await;
+    host.take_call().await;
+    events.wait_for_name("tool_call_accepted").await;
+    drop(host);
+    events.wait_for_name("human_requested").await;
+    let waits = server.run(named("r1", "go")).await;
+    assert_eq!(waits.status(), RunStatus::AwaitingHuman);
+    let question = &waits.pending[0];
+    assert_eq!(question.kind(), wire::HumanRequestKind::InDoubt);
+    let deny = wire::decision::Decision::Deny(wire::Deny { message: "ask the bank".to_owned() });
+    server.decide(&question.request_id, deny).await.expect("decided");
+    let result = results(&events.rest().await).remove(0);
+    assert_eq!(result.status(), ToolStatus::OutcomeUnknown);
+    assert!(result.output.contains("ask the bank"), "{}", result.output);
+}
+
+#[tokio::test]
+async fn a_tool_that_nobody_serves_any_more_is_unavailable() {
+    let model = Model::start().await;
+    let server = TestServer::with(&model, NO_GRACE).await;
+    Host::start(&server).await.leave().await;
+    model.asks("weather", json!({ "city": "Rome" })).says("never mind");
+    let events = server.stream(named("r1", "go")).await.rest().await;
+    assert_eq!(results(&events)[0].status(), ToolStatus::Unavailable, "{:?}", names(&events));
+    assert_eq!(events.last().map(wire::RunEvent::status), Some(RunStatus::Completed));
+}

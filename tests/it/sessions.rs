@@ -1,0 +1,186 @@
+//! Sessions: what runs leave behind, and what the next one reads.
+
+use agentloop_client::v1 as wire;
+use agentloop_tests::errors::{assert_refused, metadata};
+use agentloop_tests::events::text;
+use agentloop_tests::host::Host;
+use agentloop_tests::input::in_session;
+use agentloop_tests::model::Model;
+use agentloop_tests::server::TestServer;
+use agentloop_tests::soon;
+use serde_json::{Value, json};
+use tonic::Code;
+use wire::{Role, RunStatus};
+
+async fn get(server: &TestServer, session: &str) -> Result<wire::Session, tonic::Status> {
+    let request = wire::GetSessionRequest { session_id: session.to_owned() };
+    Ok(soon(server.sessions().get_session(request)).await?.into_inner().session.expect("a session"))
+}
+
+async fn delete(server: &TestServer, session: &str) -> Result<bool, tonic::Status> {
+    let request = wire::DeleteSessionRequest { session_id: session.to_owned() };
+    Ok(soon(server.sessions().delete_session(request)).await?.into_inner().existed)
+}
+
+/// Roles and texts of a request to the model.
+fn read(request: &Value) -> Vec<(String, String)> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let messages = request["messages"].as_array().expect("messages");
+    messages.iter().map(|message| (text(&message["role"]), text(&message["content"]))).collect()
+}
+
+fn said(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+    pairs.iter().map(|(role, text)| ((*role).to_owned(), (*text).to_owned())).collect()
+}
+
+#[tokio::test]
+async fn are_made_shown_and_listed_the_last_touched_first() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let mut made = Vec::new();
+    for at in 0..5 {
+        let request = wire::CreateSessionRequest {
+            session_id: Some(format!("s{at}")),
+            title: format!("number {at}"),
+            labels: [("at".to_owned(), at.to_string())].into(),
+        };
+        let session = soon(server.sessions().create_session(request)).await.expect("created");
+        made.push(session.into_inner().session.expect("a session"));
+    }
+    assert_eq!(get(&server, "s3").await.expect("there"), made[3]);
+    assert_eq!(
+        (made[3].title.as_str(), made[3].entry_count, made[3].live_run_id.as_str()),
+        ("number 3", 0, "")
+    );
+    model.says("hello");
+    server.run(in_session("s2", "r1", "hi")).await;
+    let (mut listed, mut token) = (Vec::new(), String::new());
+    for page in [2, 2, 1] {
+        let request = wire::ListSessionsRequest { page_size: 2, page_token: token };
+        let found = soon(server.sessions().list_sessions(request)).await.expect("listed").into_inner();
+        assert_eq!(found.sessions.len(), page);
+        listed.extend(found.sessions.into_iter().map(|session| session.session_id));
+        token = found.next_page_token;
+    }
+    assert_eq!((listed[0].as_str(), token.as_str()), ("s2", ""));
+    listed.sort();
+    assert_eq!(listed, ["s0", "s1", "s2", "s3", "s4"]);
+    let anonymous = soon(server.sessions().create_session(wire::CreateSessionRequest::default())).await;
+    let anonymous = anonymous.expect("created").into_inner().session.expect("a session");
+    assert!(!anonymous.session_id.is_empty());
+}
+
+#[tokio::test]
+async fn carry_the_conversation_from_run_to_run_and_over_a_restart() {
+    let model = Model::start().await;
+    let mut server = TestServer::start(&model).await;
+    let host = Host::start(&server).await;
+    model.asks("weather", json!({ "city": "Rome" })).says("It is sunny.");
+    server.run(in_session("s1", "r1", "How is Rome?")).await;
+    drop(host);
+    let mut wanted = said(&[
+        ("user", "How is Rome?"),
+        ("assistant", ""),
+        ("tool", "sunny in Rome"),
+        ("assistant", "It is sunny."),
+    ]);
+    for at in 2..5 {
+        let (question, answer) = (format!("question {at}"), format!("answer {at}"));
+        wanted.extend(said(&[("user", &question)]));
+        model.says(&answer);
+        server.run(in_session("s1", &format!("r{at}"), &question)).await;
+        assert_eq!(read(&model.last_request()), wanted);
+        wanted.extend(said(&[("assistant", &answer)]));
+        server.restart().await;
+    }
+    assert_eq!(get(&server, "s1").await.expect("there").entry_count, wanted.len() as u64);
+}
+
+#[tokio::test]
+async fn take_several_messages_and_a_system_prompt() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    model.says("hello");
+    let message = |role: Role, text: &str| {
+        let content = Some(wire::part::Content::Text(text.to_owned()));
+        wire::Message { role: role.into(), parts: vec![wire::Part { content }] }
+    };
+    let input = wire::RunInput {
+        input_messages: vec![message(Role::System, "Be brief."), message(Role::User, "First.")],
+        system_prompt_override: Some("You are a pirate.".to_owned()),
+        ..in_session("s1", "r1", "Second.")
+    };
+    server.run(input).await;
+    let wanted = said(&[
+        ("system", "You are a pirate."),
+        ("system", "Be brief."),
+        ("user", "First."),
+        ("user", "Second."),
+    ]);
+    assert_eq!(read(&model.last_request()), wanted);
+}
+
+#[tokio::test]
+async fn entries_are_read_in_order_page_by_page() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    for at in 0..4 {
+        model.says(&format!("answer {at}"));
+        server.run(in_session("s1", &format!("r{at}"), &format!("question {at}"))).await;
+    }
+    let (mut entries, mut after_entry_no) = (Vec::new(), 0);
+    for (page, more_follow) in [(3, true), (3, true), (2, false)] {
+        let request = wire::ListEntriesRequest { session_id: "s1".to_owned(), after_entry_no, page_size: 3 };
+        let found = soon(server.sessions().list_entries(request)).await.expect("listed").into_inner();
+        assert_eq!((found.entries.len(), found.more), (page, more_follow));
+        after_entry_no = found.entries.last().expect("entries").entry_no;
+        entries.extend(found.entries);
+    }
+    let numbers: Vec<_> = entries.iter().map(|entry| entry.entry_no).collect();
+    assert_eq!(numbers, (1..=8).collect::<Vec<_>>());
+    let last = entries[7].message.clone().expect("a message");
+    assert_eq!((last.role(), text(&last).as_str()), (Role::Assistant, "answer 3"));
+    assert_eq!(entries[6].run_id, "r3");
+    let request = wire::ListEntriesRequest { session_id: "s1".to_owned(), after_entry_no: 8, page_size: 3 };
+    let none = soon(server.sessions().list_entries(request)).await.expect("listed").into_inner();
+    assert_eq!(none, wire::ListEntriesResponse { entries: Vec::new(), more: false });
+}
+
+#[tokio::test]
+async fn a_busy_one_takes_no_other_run_and_is_not_deleted() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let mut speech = model.speaks();
+    let events = server.stream(in_session("s1", "r1", "hi")).await;
+    speech.asked().await;
+    assert_eq!(get(&server, "s1").await.expect("there").live_run_id, "r1");
+    let busy = server.try_run(in_session("s1", "r2", "me too")).await;
+    let refused = assert_refused(busy, Code::FailedPrecondition, "SESSION_BUSY");
+    assert_eq!(metadata(&refused, "run_id"), "r1");
+    let refused = assert_refused(delete(&server, "s1").await, Code::FailedPrecondition, "SESSION_BUSY");
+    assert_eq!(metadata(&refused, "run_id"), "r1");
+    let request = wire::GetRunRequest { run_id: "r2".to_owned() };
+    let none = soon(server.agent_loop().get_run(request)).await;
+    assert_refused(none, Code::NotFound, "RUN_NOT_FOUND");
+    speech.end();
+    events.rest().await;
+    assert_eq!(server.entries("s1").await.len(), 2, "nothing of the refused run is left");
+    model.says("now");
+    assert_eq!(server.run(in_session("s1", "r2", "me too")).await.status(), RunStatus::Completed);
+    assert_eq!(get(&server, "s1").await.expect("there").live_run_id, "");
+}
+
+#[tokio::test]
+async fn deleted_they_take_their_runs_with_them() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    model.says("hello");
+    server.run(in_session("s1", "r1", "hi")).await;
+    assert!(delete(&server, "s1").await.expect("deleted"));
+    assert_refused(get(&server, "s1").await, Code::NotFound, "SESSION_NOT_FOUND");
+    let request = wire::GetRunRequest { run_id: "r1".to_owned() };
+    assert_refused(soon(server.agent_loop().get_run(request)).await, Code::NotFound, "RUN_NOT_FOUND");
+    model.says("a new beginning");
+    server.run(in_session("s1", "r1", "hi")).await;
+    assert_eq!(read(&model.last_request()), said(&[("user", "hi")]), "nothing of the old one is read");
+}
