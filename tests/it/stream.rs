@@ -89,7 +89,9 @@ async fn who_joins_in_the_middle_of_a_message_misses_nothing() {
         whole.push_str(&piece);
         speech.say(&piece);
         first.wait_for_speech().await;
-        joined.push(server.subscribe("r1", 0).await);
+        let mut late = server.subscribe("r1", 0).await;
+        late.wait_for_speech().await;
+        joined.push(late);
     }
     speech.end();
     let first = first.rest().await;
@@ -170,7 +172,9 @@ async fn a_failed_try_is_taken_back() {
     let Some(Event::ModelCallFailed(failed)) = failed.event else { unreachable!("it was waited for") };
     assert_eq!((failed.model_call, failed.attempt), (1, 1));
     events.wait_for_name("model_call_started").await;
-    let late = server.subscribe("r1", 0).await;
+    let mut late = server.subscribe("r1", 0).await;
+    late.wait_for_name("model_call_failed").await;
+    late.wait_for_name("model_call_started").await;
     speech.say("right");
     speech.end();
     let events = events.rest().await;
