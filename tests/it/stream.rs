@@ -153,7 +153,7 @@ async fn stays_open_while_a_human_is_awaited_and_goes_on_after_a_restart() {
     let question = asked.request.expect("a question").request_id;
     let approve = wire::decision::Decision::Approve(wire::Approve {});
     server.decide(&question, approve).await.expect("decided");
-    assert_eq!(name(&after.next().await.expect("goes on").expect("goes on")), "human_resolved");
+    assert_eq!(name(&after.event().await.expect("goes on").expect("goes on")), "human_resolved");
     let after = after.rest().await;
     assert_dense(&[before.seen, after].concat(), 1);
 }

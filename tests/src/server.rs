@@ -121,8 +121,7 @@ max_backoff = "5ms"
     /// # Panics
     /// When the call fails.
     pub async fn run(&self, input: wire::RunInput) -> wire::RunResult {
-        let response = self.try_run(input).await.expect("the call succeeds");
-        response
+        self.try_run(input).await.expect("the call succeeds")
     }
 
     /// `Run`, whatever comes of it.
