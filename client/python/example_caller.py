@@ -10,7 +10,7 @@ import grpc
 
 from agentloop.v1 import agent_loop_pb2 as pb
 from agentloop.v1.agent_loop_pb2_grpc import AgentLoopStub
-from agentloop.v1.events_pb2 import RunEvent, RunFinished
+from agentloop.v1.events_pb2 import AssistantMessage, RunEvent, RunFinished
 from agentloop.v1.runs_pb2 import RunInput
 from agentloop.v1.types_pb2 import (
     HUMAN_REQUEST_KIND_APPROVE,
@@ -40,6 +40,7 @@ class Caller:
         self.stub = stub
         self.run_input = run_input
         self.last_seq = 0
+        self.last_message = AssistantMessage()
         self.screen = Screen()
 
     def follow(self) -> RunFinished:
@@ -87,6 +88,7 @@ class Caller:
                 self.screen.message(event.partial_message)
             case "assistant_message":
                 self.screen.message(event.assistant_message)
+                self.last_message = event.assistant_message
             case "human_requested":
                 self._answer(event.human_requested.request)
         # Only now: what failed above is seen again after a reconnect.
@@ -158,7 +160,8 @@ def text_of(message: Message) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--server", default=os.environ.get("AGENTLOOP_SERVER", "127.0.0.1:50051"))
+    parser.add_argument("--server", default=os.environ.get("AGENTLOOP_SERVER", "127.0.0.1:50051"),
+                        type=lambda address: address.removeprefix("http://"))
     parser.add_argument("--run-id", default=str(uuid.uuid4()))
     parser.add_argument("--session-id")
     parser.add_argument("prompt", nargs="+")
@@ -166,13 +169,14 @@ def main() -> None:
 
     run_input = RunInput(run_id=options.run_id, session_id=options.session_id, prompt=" ".join(options.prompt))
     with grpc.insecure_channel(options.server, options=CHANNEL_OPTIONS) as channel:
-        finished = Caller(AgentLoopStub(channel), run_input).follow()
+        caller = Caller(AgentLoopStub(channel), run_input)
+        finished = caller.follow()
 
     print("status:", RunStatus.Name(finished.status).removeprefix("RUN_STATUS_").lower())
     if finished.HasField("error"):
         print("error:", RunErrorCode.Name(finished.error.code).removeprefix("RUN_ERROR_CODE_"), finished.error.message)
-    if finished.HasField("final_message"):
-        print("answer:", text_of(finished.final_message))
+    if finished.final_entry_no:
+        print("answer:", text_of(caller.last_message.message))
     sys.exit(0 if finished.status == RUN_STATUS_COMPLETED else 1)
 
 

@@ -102,7 +102,8 @@ def journal_to(path: str | None):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--server", default=os.environ.get("AGENTLOOP_SERVER", "127.0.0.1:50051"))
+    parser.add_argument("--server", default=os.environ.get("AGENTLOOP_SERVER", "127.0.0.1:50051"),
+                        type=lambda address: address.removeprefix("http://"))
     parser.add_argument("--host-id", default=os.environ.get("AGENTLOOP_HOST_ID"))
     parser.add_argument("--journal", default=os.environ.get("AGENTLOOP_JOURNAL"))
     options = parser.parse_args()

@@ -11,6 +11,9 @@ use agentloop_proto::v1::{
     sessions_client::SessionsClient, tool_host_client::ToolHostClient, tools_client::ToolsClient,
 };
 use tonic::{Response, Status};
+use tonic_health::pb::{
+    HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
+};
 
 use crate::{
     ClientBuilder, Error, EventStream, Service,
@@ -170,6 +173,15 @@ impl Client {
     pub async fn list_hosts(&self) -> Result<Vec<Host>, Error> {
         let request = ListHostsRequest {};
         Ok(self.unary(request, |c, r| async move { c.tools().list_hosts(r).await }).await?.hosts)
+    }
+
+    /// Whether the server is ready: its store answers, and it is not shutting down.
+    pub async fn is_ready(&self) -> Result<bool, Error> {
+        let request = HealthCheckRequest { service: String::new() };
+        let response = self
+            .unary(request, |c, r| async move { HealthClient::new(c.service.clone()).check(r).await })
+            .await?;
+        Ok(response.status() == ServingStatus::Serving)
     }
 
     /// The generated client of the service `AgentLoop`, for calls that this type does not cover.

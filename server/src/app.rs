@@ -42,9 +42,6 @@ pub enum StartError {
         /// The operating system's words.
         cause: std::io::Error,
     },
-    /// Signals cannot be handled.
-    #[error("installing signal handlers: {0}")]
-    Signals(std::io::Error),
 }
 
 /// A running server.
@@ -62,6 +59,7 @@ impl Server {
     /// # Errors
     /// [`StartError`], with nothing left behind.
     pub async fn start(config: Config) -> Result<Self, StartError> {
+        let has_providers = !config.providers.is_empty();
         let models: Arc<dyn Models> = Arc::new(providers::registry(config.providers)?);
         let store = Arc::new(open(&config.store.location).await?);
         let listener = listen(config.server.listen).await?;
@@ -104,6 +102,9 @@ impl Server {
         };
         tasks.spawn("grpc", serve::serve(listener, services, config.server.clone(), tasks.clone()));
         tracing::info!(%address, "listening");
+        if !has_providers {
+            tracing::warn!("no provider of models is configured: every run will be refused");
+        }
         let grace = config.server.shutdown_grace.duration();
         Ok(Self { address, engine, tasks, store, grace })
     }
@@ -127,15 +128,12 @@ impl Server {
         self.stopped().await
     }
 
-    /// Serves until SIGTERM or SIGINT, then shuts down; a second signal stops at once.
-    ///
-    /// # Errors
-    /// When signals cannot be handled.
-    pub async fn run_until_signal(self) -> Result<Exit, StartError> {
-        let signals = Signals::install().map_err(StartError::Signals)?;
+    /// Serves until a signal asks it to shut down; a second one stops at once. Signals are installed before the start,
+    /// so that none is missed.
+    pub async fn run_until(self, signals: Signals) -> Exit {
         drop(signals.obey(&self.tasks));
         self.tasks.soft().cancelled().await;
-        Ok(self.stopped().await)
+        self.stopped().await
     }
 
     async fn stopped(self) -> Exit {

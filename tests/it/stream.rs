@@ -207,7 +207,7 @@ async fn leaves_out_what_is_transient_on_request() {
     assert_eq!(durable_only(&server, "r1").await.rest().await, durable(&all));
 }
 
-const FLOOD: usize = 4_000;
+const FLOOD: usize = 2_500;
 
 /// A model that says more than any window of the transport takes.
 fn flood(speech: &agentloop_tests::model::Speech) {

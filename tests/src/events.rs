@@ -70,13 +70,12 @@ impl Events {
         self.wait_for(|event| name(event) == wanted).await
     }
 
-    /// Reads up to where the model says something: as a delta, or as a snapshot for who comes a moment later.
+    /// Reads up to the first word of the model: as a delta, or in the snapshot that one who came a little late gets.
     ///
     /// # Panics
-    /// When it does not.
-    pub async fn wait_for_speech(&mut self) {
-        let speech = |event: &wire::RunEvent| matches!(name(event), "model_delta" | "partial_message");
-        self.wait_for(speech).await;
+    /// When there is none.
+    pub async fn wait_for_speech(&mut self) -> wire::RunEvent {
+        self.wait_for(|event| matches!(name(event), "model_delta" | "partial_message")).await
     }
 
     /// Reads to the end, which must be OK; everything that was seen.

@@ -66,11 +66,16 @@ impl Global {
     pub(crate) fn client(&self) -> Result<Client, Error> {
         let backoff =
             Backoff { max_retries: 3, initial: Duration::from_millis(200), max: Duration::from_secs(1) };
-        let builder = Client::builder(&self.server).backoff(backoff);
+        let builder = Client::builder(self.endpoint()).backoff(backoff);
         match &self.token {
             Some(token) => builder.token(token).build(),
             None => builder.build(),
         }
+    }
+
+    /// An address without a scheme is taken as one without TLS.
+    fn endpoint(&self) -> String {
+        if self.server.contains("://") { self.server.clone() } else { format!("http://{}", self.server) }
     }
 
     pub(crate) fn json(&self) -> bool {
@@ -92,6 +97,8 @@ pub(crate) enum Command {
     /// List the registered tools and the hosts that serve them
     Tools,
     Host(HostArgs),
+    /// Ask whether the server is ready: exits with 0 if it is
+    Health,
 }
 
 /// Run the server
@@ -232,7 +239,8 @@ pub(crate) struct DecisionArgs {
 ///
 /// Ends a run: the model is hung up on, tools are told to stop, and the session takes the next message.
 #[derive(Debug, Args)]
-#[group(id = "target", args = ["run", "session"], required = true, multiple = false)]
+#[group(skip)]
+#[command(group(clap::ArgGroup::new("target").args(["run", "session"]).required(true).multiple(false)))]
 pub(crate) struct AbortArgs {
     /// The run
     #[arg(long, value_name = "ID")]
@@ -330,7 +338,7 @@ mod tests {
     #[test]
     fn an_abort_has_one_target() {
         let parse = |args: &[&str]| Cli::try_parse_from(["agentloop", "abort"].iter().chain(args)).is_ok();
-        assert!(parse(&["--run", "r"]) && parse(&["--session", "s"]));
+        assert!(parse(&["--run", "r"]) && parse(&["--session", "s", "--reason", "why"]));
         assert!(!parse(&[]) && !parse(&["--run", "r", "--session", "s"]));
     }
 }

@@ -5,6 +5,7 @@ mod exit;
 
 mod abort;
 mod approve;
+mod health;
 mod host;
 mod resume;
 mod run;
@@ -68,6 +69,7 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Sessions(args) => sessions::sessions(&global, args).await,
         Command::Tools => tools::tools(&global).await,
         Command::Host(args) => host::host(&global, args).await,
+        Command::Health => health::health(&global).await,
     };
     exit.map(ExitCode::from)
 }

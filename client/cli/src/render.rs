@@ -25,6 +25,12 @@ impl View {
         if json { View::Json } else { View::Text(Box::new(Screen::of_process())) }
     }
 
+    /// To a person who reads everything on standard output.
+    pub(crate) fn in_one() -> View {
+        let stream = || Stream { style: Style::of(&io::stdout()), to: Box::new(io::stdout()) };
+        View::Text(Box::new(Screen::new(stream(), stream())))
+    }
+
     /// Shows an event.
     pub(crate) fn event(&mut self, event: &RunEvent) -> io::Result<()> {
         match self {

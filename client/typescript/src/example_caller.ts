@@ -27,6 +27,7 @@ const CHANNEL_OPTIONS = { "grpc.keepalive_time_ms": 20_000, "grpc.max_reconnect_
 
 /** One run, followed from its prompt to its end. */
 class Caller {
+  lastMessage: Message | undefined;
   readonly #client: AgentLoopClient;
   readonly #input: RunInput;
   readonly #screen = new Screen();
@@ -39,7 +40,7 @@ class Caller {
 
   /** Errors: ServiceError where trying again does not help, Error where it did not. */
   async follow(): Promise<RunFinished> {
-    for (let failures = 0; failures < TRIES; ) {
+    for (let failures = 0; failures < TRIES;) {
       const seen = this.#lastSeq;
       let reason = "it ended early";
       try {
@@ -86,8 +87,11 @@ class Caller {
         this.#screen.delta(event.value);
         break;
       case "partialMessage":
+        this.#screen.message(event.value);
+        break;
       case "assistantMessage":
         this.#screen.message(event.value);
+        this.lastMessage = event.value.message;
         break;
       case "humanRequested":
         await this.#answer(event.value.request!);
@@ -183,11 +187,12 @@ const input = RunInput.fromPartial({
   sessionId: options["session-id"],
   prompt: positionals.join(" "),
 });
-const client = new AgentLoopClient(options.server!, credentials.createInsecure(), CHANNEL_OPTIONS);
-const finished = await new Caller(client, input).follow();
+const client = new AgentLoopClient(options.server!.replace(/^http:\/\//, ""), credentials.createInsecure(), CHANNEL_OPTIONS);
+const caller = new Caller(client, input);
+const finished = await caller.follow();
 client.close();
 
 console.log("status:", RunStatus[finished.status].toLowerCase());
 if (finished.error) console.log("error:", RunErrorCode[finished.error.code], finished.error.message);
-if (finished.finalMessage) console.log("answer:", textOf(finished.finalMessage));
+if (finished.finalEntryNo > 0n) console.log("answer:", textOf(caller.lastMessage));
 process.exitCode = finished.status === RunStatus.COMPLETED ? 0 : 1;

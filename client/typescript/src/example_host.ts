@@ -118,7 +118,7 @@ const { values: options } = parseArgs({
   },
 });
 const host = new Host({
-  server: options.server!,
+  server: options.server!.replace(/^http:\/\//, ""),
   hostId: options["host-id"],
   onReady: () => console.log("ready", host.hostId),
 });

@@ -35,7 +35,11 @@ pub const PARTS_PER_MESSAGE_MAX: usize = 1_024;
 /// Messages that one run may bring.
 pub const INPUT_MESSAGES_MAX: usize = 256;
 /// The text of one assistant message, reasoning and tool arguments included.
-pub const MODEL_MESSAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
+pub const MODEL_MESSAGE_BYTES_MAX: usize = 3 * 1024 * 1024;
+/// One message that a caller brings.
+pub const INPUT_MESSAGE_BYTES_MAX: usize = 3 * 1024 * 1024;
+/// One answer to a call that lists something: it has fewer rows than asked for where those would be larger.
+pub const PAGE_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// One gRPC message, in either direction.
 pub const GRPC_MESSAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// A short text from outside: a reason, a comment, a title.
@@ -45,6 +49,12 @@ pub const LABELS_MAX: usize = 64;
 /// The checkpoint that a host attaches to a call's progress.
 pub const CHECKPOINT_BYTES_MAX: usize = 64 * 1024;
 
+const _: () = assert!(
+    MODEL_MESSAGE_BYTES_MAX < GRPC_MESSAGE_BYTES_MAX
+        && INPUT_MESSAGE_BYTES_MAX < GRPC_MESSAGE_BYTES_MAX
+        && PAGE_BYTES_MAX < GRPC_MESSAGE_BYTES_MAX,
+    "whatever is in a journal can be shown to a client with gRPC's usual bound"
+);
 const _: () = assert!(
     TOOL_RESULT_BYTES_MAX < GRPC_MESSAGE_BYTES_MAX && TOOL_ARGUMENTS_BYTES_MAX < GRPC_MESSAGE_BYTES_MAX,
     "a call and its result each fit into one frame"

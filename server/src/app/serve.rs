@@ -58,6 +58,8 @@ pub(super) async fn serve(listener: TcpListener, services: Services, options: Se
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        // So that clients without proto files can read the details of an error.
+        .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
         .build_v1()
         .expect("the descriptors were compiled with this program");
     let max = options.max_message_bytes;

@@ -79,8 +79,6 @@ pub struct RunOptions {
     pub subscriber_stall: Millis,
     /// Events kept for a subscriber that is slow to take them.
     pub subscriber_buffer: usize,
-    /// How long pieces of a model's answer are gathered into one event; zero sends each by itself.
-    pub delta_flush: Millis,
 }
 
 /// What holds for all tool hosts.
@@ -102,8 +100,6 @@ pub struct HostOptions {
     pub max_hosts: usize,
     /// Calls that wait for room on a host, for each tool.
     pub queue_per_tool: usize,
-    /// Frames that wait to be sent, for each host.
-    pub outbound_buffer: usize,
 }
 
 pub(super) fn server(section: &mut Section<'_, '_>) -> ServerOptions {
@@ -172,7 +168,6 @@ pub(super) fn runs(section: &mut Section<'_, '_>) -> RunOptions {
         tool_timeout: section.get_within("tool_timeout", Millis(10 * MINUTE.0), Millis::secs(1)..=DAY),
         subscriber_stall: section.get_within("subscriber_stall", Millis::secs(30), Millis::secs(1)..=HOUR),
         subscriber_buffer: section.get_within("subscriber_buffer", 1_024, 16..=1_000_000),
-        delta_flush: section.get_within("delta_flush", Millis(10), ZERO..=Millis::secs(1)),
     }
 }
 
@@ -186,7 +181,6 @@ pub(super) fn hosts(section: &mut Section<'_, '_>) -> HostOptions {
         tool_retention: section.get_within("tool_retention", Millis(10 * MINUTE.0), ZERO..=DAY),
         max_hosts: section.get_within("max_hosts", 10_000, 1..=1_000_000),
         queue_per_tool: section.get_within("queue_per_tool", 10_000, 1..=1_000_000),
-        outbound_buffer: section.get_within("outbound_buffer", 256, 1..=65_536),
     };
     if options.heartbeat_interval >= options.lease_timeout {
         let message = "expected lease_timeout to be longer than heartbeat_interval, or every host is lost between two \

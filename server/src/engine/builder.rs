@@ -6,7 +6,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::engine::deps::{Deps, EngineOptions, Observer};
 use crate::engine::feed::Feeds;
 use crate::engine::history::Histories;
-use crate::engine::resume::Faults;
+use crate::engine::resume::Tally;
 use crate::engine::table::Table;
 use crate::engine::wake::{self, Wake};
 use crate::engine::{Engine, Inner};
@@ -94,7 +94,8 @@ impl EngineBuilder {
                 options: self.options,
                 feeds: Feeds::default(),
                 histories: Histories::default(),
-                faults: Faults::default(),
+                faults: Tally::default(),
+                losses: Tally::default(),
             }),
             table: Table::default(),
             wake: Wake::default(),

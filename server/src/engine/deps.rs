@@ -9,7 +9,7 @@ use agentloop_core::time::Millis;
 use crate::clock::Clock;
 use crate::engine::feed::Feeds;
 use crate::engine::history::Histories;
-use crate::engine::resume::Faults;
+use crate::engine::resume::Tally;
 use crate::ids::Ids;
 use crate::lifecycle::Tasks;
 use crate::model::Models;
@@ -58,5 +58,8 @@ pub(super) struct Deps {
     pub(super) options: EngineOptions,
     pub(super) feeds: Feeds,
     pub(super) histories: Histories,
-    pub(super) faults: Faults,
+    /// Panics.
+    pub(super) faults: Tally,
+    /// Failures of the store.
+    pub(super) losses: Tally,
 }

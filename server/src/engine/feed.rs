@@ -24,6 +24,9 @@ use crate::store::Store;
 /// Events read from the journal at a time.
 const CATCH_UP_PAGE: u32 = 256;
 
+/// Entries of feeds that are gone are not worth sweeping below this many.
+const SWEEP_AT_LEAST: usize = 64;
+
 /// Which run a feed is of.
 pub type RunKey = (TenantId, RunId);
 
@@ -110,17 +113,26 @@ pub struct Feed(Arc<Inner>);
 
 /// The feeds that exist now.
 #[derive(Default)]
-pub struct Feeds(Mutex<HashMap<RunKey, Weak<Inner>>>);
+pub struct Feeds(Mutex<Register>);
+
+#[derive(Default)]
+struct Register {
+    feeds: HashMap<RunKey, Weak<Inner>>,
+    /// How many entries it may have before those of feeds that are gone are swept out.
+    sweep_at: usize,
+}
 
 impl Feeds {
     /// The run's feed, made if there is none.
     pub fn of(&self, key: &RunKey, buffer: usize) -> Feed {
-        let mut feeds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut register = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Register { feeds, sweep_at } = &mut *register;
         if let Some(inner) = feeds.get(key).and_then(Weak::upgrade) {
             return Feed(inner);
         }
-        if feeds.len() >= 2 * feeds.capacity().max(64) / 3 {
+        if feeds.len() >= *sweep_at {
             feeds.retain(|_, feed| feed.strong_count() > 0);
+            *sweep_at = SWEEP_AT_LEAST.max(2 * feeds.len());
         }
         let inner = Arc::new(Inner { sender: broadcast::Sender::new(buffer), speaking: Mutex::default() });
         feeds.insert(key.clone(), Arc::downgrade(&inner));

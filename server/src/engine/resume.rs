@@ -1,6 +1,8 @@
 //! A run comes up from its journal: after a restart, when someone moves a parked one, when its task was lost.
 
+use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use agentloop_core::id::{EntryNo, RunId};
@@ -22,8 +24,10 @@ use crate::store::{Claimed, StoreError};
 
 /// Runs brought up at a time after a restart.
 const RECOVER_TOGETHER: usize = 32;
-/// Between tries to bring up a run whose store failed.
+/// Before a run whose store failed is brought up again; doubled each time, since each time may call the model anew.
 const REVIVE_WAIT: Duration = Duration::from_secs(1);
+/// No such wait is longer.
+const REVIVE_WAIT_MAX: Duration = Duration::from_secs(300);
 
 impl Engine {
     /// Every run that was under way goes on.
@@ -98,7 +102,7 @@ impl Engine {
     pub(super) fn launch(&self, mut task: RunTask, effects: Vec<Effect>) {
         let engine = self.clone();
         let (tenant, run) = task.place.key().clone();
-        let span = tracing::info_span!("run", run.id = %run, session.id = %task.session, tenant = %tenant);
+        let span = tracing::info_span!(parent: None, "run", run.id = %run, session.id = %task.session, tenant = %tenant);
         let life = async move {
             let lived = AssertUnwindSafe(async {
                 for effect in effects {
@@ -119,6 +123,7 @@ impl Engine {
         self.deps().tools.release(&key.0, &key.1);
         match end {
             End::Finished => {
+                self.deps().losses.forget(&key);
                 self.deps().histories.keep(key.0, task.session.clone(), task.history);
             }
             End::Parked | End::Stopped => {}
@@ -133,8 +138,13 @@ impl Engine {
 
     /// Tries until the store is back.
     async fn revive(&self, key: RunKey) {
-        while !self.deps().tasks.soft().is_cancelled() {
-            tokio::time::sleep(REVIVE_WAIT).await;
+        let stop = self.deps().tasks.soft().clone();
+        loop {
+            let doublings = self.deps().losses.bump(&key).min(16) - 1;
+            let wait = (REVIVE_WAIT * (1 << doublings)).min(REVIVE_WAIT_MAX);
+            if stop.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
+                return;
+            }
             match self.bring_up(&key).await {
                 Err(EngineError::Store(StoreError::Unavailable { .. })) => {}
                 Ok(()) => return,
@@ -151,7 +161,7 @@ impl Engine {
         tracing::error!("a fault in this run");
         let key = task.place.key().clone();
         self.deps().tools.release(&key.0, &key.1);
-        let first = self.deps().faults.first(&key);
+        let first = self.deps().faults.bump(&key) == 1;
         drop(task);
         let result = if first { self.bring_up(&key).await } else { self.fail_faulty(&key).await };
         if let Err(error) = result {
@@ -195,13 +205,20 @@ pub(super) fn fold(run: &RunId, records: &[Record]) -> Result<Machine, EngineErr
     })
 }
 
-/// Runs that faulted once in this process.
+/// How often something befell each run in this process.
 #[derive(Debug, Default)]
-pub(super) struct Faults(std::sync::Mutex<std::collections::HashSet<RunKey>>);
+pub(super) struct Tally(Mutex<HashMap<RunKey, u32>>);
 
-impl Faults {
-    /// Whether this is the run's first fault.
-    fn first(&self, key: &RunKey) -> bool {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(key.clone())
+impl Tally {
+    /// Once more; how often by now.
+    fn bump(&self, key: &RunKey) -> u32 {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = counts.entry(key.clone()).or_default();
+        *count += 1;
+        *count
+    }
+
+    fn forget(&self, key: &RunKey) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
     }
 }

@@ -15,7 +15,7 @@ use super::convert::event::{Dresser, is_shown};
 use super::convert::input::{Agents, agent_name, start_request};
 use super::convert::{human, run, short};
 use super::disconnect::AbortOnDrop;
-use super::page::{page_request, tenant};
+use super::page::{page_request, smaller, tenant};
 use super::status::{Violations, agent_not_found, model_not_configured, not_implemented};
 use crate::engine::error::EngineError;
 use crate::engine::feed::Shown;
@@ -49,7 +49,7 @@ impl AgentLoopService {
         let name = agent_name(&input);
         let agent = self.agents.get(name).ok_or_else(|| {
             let names: Vec<&str> = self.agents.keys().map(String::as_str).collect();
-            agent_not_found(name, &names.join(", "))
+            agent_not_found(name, if names.is_empty() { "none".to_owned() } else { names.join(", ") })
         })?;
         let request = start_request(tenant.clone(), agent, input)?;
         self.models.resolve(&request.spec.model).map_err(|error| model_not_configured(error.to_string()))?;
@@ -277,15 +277,21 @@ impl AgentLoop for AgentLoopService {
             session: optional("session_id", message.session_id, SessionId::parse)?,
             run: optional("run_id", message.run_id, RunId::parse)?,
         };
-        let page = page_request(message.page_size, message.page_token)?;
-        let page = self.engine.store().pending(&tenant, filter, page).await?;
-        let requests = page.rows.iter();
-        Ok(Response::new(wire::ListPendingResponse {
-            requests: requests
-                .map(|row| human::request(&row.run, &row.session, &row.question, row.answer.as_ref()))
-                .collect(),
-            next_page_token: page.next.unwrap_or_default(),
-        }))
+        let mut asked = page_request(message.page_size, message.page_token)?;
+        loop {
+            let page = self.engine.store().pending(&tenant, filter.clone(), asked.clone()).await?;
+            let requests = page.rows.iter();
+            let answer = wire::ListPendingResponse {
+                requests: requests
+                    .map(|row| human::request(&row.run, &row.session, &row.question, row.answer.as_ref()))
+                    .collect(),
+                next_page_token: page.next.unwrap_or_default(),
+            };
+            match smaller(&asked, &answer) {
+                Some(page) => asked = page,
+                None => return Ok(Response::new(answer)),
+            }
+        }
     }
 
     async fn resume_run(

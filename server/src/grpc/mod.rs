@@ -11,3 +11,6 @@ pub mod tools;
 
 mod disconnect;
 mod page;
+
+#[cfg(test)]
+mod tests;

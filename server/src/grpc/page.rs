@@ -1,6 +1,7 @@
 //! What every list has in common, and who asks.
 
 use agentloop_core::id::TenantId;
+use agentloop_core::limits::PAGE_BYTES_MAX;
 use tonic::{Request, Status};
 
 use super::status::Violations;
@@ -26,6 +27,12 @@ pub(super) fn page_request(size: u32, token: String) -> Result<PageRequest, Stat
     }
     let size = if size == 0 { PAGE_DEFAULT } else { size };
     Ok(PageRequest { size, after: (!token.is_empty()).then_some(token) })
+}
+
+/// Half the page, where the answer would be too large to send and can be made smaller.
+pub(super) fn smaller(page: &PageRequest, answer: &impl prost::Message) -> Option<PageRequest> {
+    (answer.encoded_len() > PAGE_BYTES_MAX && page.size > 1)
+        .then(|| PageRequest { size: page.size / 2, after: page.after.clone() })
 }
 
 /// Who asks. Without authentication, everyone on this machine is the same caller.

@@ -8,7 +8,7 @@ use tonic::{Request, Response, Status};
 use super::agent_loop::required;
 use super::convert::input::labels;
 use super::convert::session;
-use super::page::{page_request, tenant};
+use super::page::{page_request, smaller, tenant};
 use super::status::{Violations, not_implemented};
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
@@ -85,12 +85,19 @@ impl Sessions for SessionsService {
         let store = self.engine.store();
         store.session(&tenant, &session).await?.ok_or(EngineError::SessionNotFound)?;
         let after = EntryNo(message.after_entry_no);
-        // One more than asked for tells whether there are more.
-        let mut rows = store.entries(&tenant, &session, after, page.size + 1).await?;
-        let more = rows.len() > page.size as usize;
-        rows.truncate(page.size as usize);
-        let entries = rows.iter().map(session::entry).collect();
-        Ok(Response::new(wire::ListEntriesResponse { entries, more }))
+        let mut asked = page;
+        loop {
+            // One more than asked for tells whether there are more.
+            let mut rows = store.entries(&tenant, &session, after, asked.size + 1).await?;
+            let more = rows.len() > asked.size as usize;
+            rows.truncate(asked.size as usize);
+            let entries = rows.iter().map(session::entry).collect();
+            let answer = wire::ListEntriesResponse { entries, more };
+            match smaller(&asked, &answer) {
+                Some(page) => asked = page,
+                None => return Ok(Response::new(answer)),
+            }
+        }
     }
 
     async fn fork_session(

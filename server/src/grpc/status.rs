@@ -34,7 +34,9 @@ fn details(reason: ErrorReason, metadata: impl IntoIterator<Item = (&'static str
     ErrorDetails::with_error_info(name, DOMAIN, metadata)
 }
 
-fn retryable(code: Code, reason: ErrorReason, message: impl Into<String>) -> Status {
+/// As [`status`], with what to wait before trying again.
+#[must_use]
+pub fn retryable(code: Code, reason: ErrorReason, message: impl Into<String>) -> Status {
     let mut details = details(reason, []);
     details.set_retry_info(Some(RETRY_SOON));
     Status::with_error_details(code, message, details)
@@ -49,7 +51,7 @@ pub fn not_implemented(what: &str) -> Status {
 
 /// There is no agent of this name.
 #[must_use]
-pub fn agent_not_found(name: &str, configured: &str) -> Status {
+pub fn agent_not_found(name: &str, configured: String) -> Status {
     let message = format!("no agent {name:?} is configured; there are: {configured}");
     status(Code::NotFound, ErrorReason::AgentNotFound, message, [("agent", name.to_owned())])
 }

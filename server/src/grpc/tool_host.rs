@@ -13,16 +13,11 @@ use agentloop_proto::v1::{
 use futures_util::{Stream, StreamExt as _, stream};
 use tokio_util::task::TaskTracker;
 use tonic::{Code, Request, Response, Status, Streaming};
-use tonic_types::{ErrorDetails, StatusExt as _};
 
 use crate::grpc::convert::host::{self as convert, Malformed};
 use crate::grpc::convert::server_frame::{result_verdict, server_frame};
+use crate::grpc::status::{Violations, retryable, status};
 use crate::tool::{FrameError, Outbound, RemoteTools, SinkUnavailable, TooManyHosts, Verdict};
-
-/// The domain of every error's reason.
-const DOMAIN: &str = "agentloop.v1";
-/// How long a caller is asked to wait where waiting helps.
-const RETRY_AFTER: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// The service over the tools on hosts.
 #[derive(Debug, Clone)]
@@ -77,30 +72,27 @@ impl From<Malformed> for ToolHostError {
 
 impl From<ToolHostError> for Status {
     fn from(error: ToolHostError) -> Self {
-        let (code, reason) = match &error {
-            ToolHostError::TooManyHosts(_) => (Code::ResourceExhausted, ErrorReason::TooManyHosts),
-            ToolHostError::Malformed { .. } => (Code::InvalidArgument, ErrorReason::InvalidField),
-            ToolHostError::NoCall(_) => (Code::NotFound, ErrorReason::CallNotFound),
-            ToolHostError::Unavailable => (Code::Unavailable, ErrorReason::StoreUnavailable),
-            ToolHostError::Violation => (Code::InvalidArgument, ErrorReason::ProtocolViolation),
+        let message = error.to_string();
+        match error {
+            ToolHostError::TooManyHosts(_) => {
+                retryable(Code::ResourceExhausted, ErrorReason::TooManyHosts, message)
+            }
+            ToolHostError::Malformed { field, problem } => Violations::single(field, problem),
+            ToolHostError::NoCall(_) => status(Code::NotFound, ErrorReason::CallNotFound, message, []),
+            ToolHostError::Unavailable => {
+                retryable(Code::Unavailable, ErrorReason::StoreUnavailable, message)
+            }
+            ToolHostError::Violation => {
+                status(Code::InvalidArgument, ErrorReason::ProtocolViolation, message, [])
+            }
             ToolHostError::Version | ToolHostError::Replaced => {
-                (Code::FailedPrecondition, ErrorReason::ProtocolViolation)
+                status(Code::FailedPrecondition, ErrorReason::ProtocolViolation, message, [])
             }
             ToolHostError::Silent | ToolHostError::NotReading => {
-                (Code::Unavailable, ErrorReason::ProtocolViolation)
+                retryable(Code::Unavailable, ErrorReason::ProtocolViolation, message)
             }
-            ToolHostError::ShuttingDown => (Code::Unavailable, ErrorReason::ShuttingDown),
-        };
-        let name = reason.as_str_name().trim_start_matches("ERROR_REASON_");
-        let mut details = ErrorDetails::new();
-        details.set_error_info(name, DOMAIN, std::collections::HashMap::new());
-        if let ToolHostError::Malformed { field, problem } = &error {
-            details.add_bad_request_violation(*field, problem);
+            ToolHostError::ShuttingDown => retryable(Code::Unavailable, ErrorReason::ShuttingDown, message),
         }
-        if matches!(code, Code::ResourceExhausted | Code::Unavailable) {
-            details.set_retry_info(Some(RETRY_AFTER));
-        }
-        Self::with_error_details(code, error.to_string(), details)
     }
 }
 
@@ -177,6 +169,10 @@ fn host_frame(
         Err(status) if status.code() == Code::OutOfRange => {
             let message = format!("a frame is larger than {max} bytes");
             Err(FrameError::Malformed { message, call: None })
+        }
+        // What it says of bytes that are no message.
+        Err(status) if status.code() == Code::Internal => {
+            Err(FrameError::Malformed { message: "a frame cannot be decoded".to_owned(), call: None })
         }
         Err(_) => Err(FrameError::Broken),
     }

@@ -9,7 +9,7 @@ use agentloop_proto::v1;
 use agentloop_proto::v1::tools_server::{self, ToolsServer};
 use tonic::{Request, Response, Status};
 
-use crate::grpc::convert::server_frame::{duration, timestamp};
+use crate::grpc::convert::{duration, timestamp};
 use crate::tool::{HostSnapshot, RemoteTools, ToolSnapshot};
 
 /// The service over the tools on hosts.

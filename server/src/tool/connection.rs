@@ -16,10 +16,10 @@ use futures_util::{Stream, StreamExt as _, TryStreamExt as _, stream};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
+use super::SinkUnavailable;
 use super::outbound::{self, Sending};
 use super::registry::{Checked, Refused, check, normalise};
 use super::remote::{Answered, RemoteTools};
-use super::{SinkUnavailable, translate};
 
 /// The version of the protocol that is spoken.
 const PROTOCOL_VERSION: u32 = 1;
@@ -196,7 +196,7 @@ impl Connection {
             let sink = self.tools.sink().ok_or(SinkUnavailable)?;
             let CallRef { call, attempt } = &claim.call;
             let said = sink.disposition(&self.tenant, call, *attempt, &claim.lease).await?;
-            Ok((claim, translate::disposition(said)))
+            Ok((claim, said))
         };
         stream::iter(calls).map(look_up).buffered(CLAIMS_AT_ONCE_MAX).try_collect().await
     }

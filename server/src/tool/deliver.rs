@@ -11,7 +11,6 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::CallSink;
 use super::remote::{Answered, RemoteTools};
-use super::translate;
 
 /// News of runs in the same lane wait for each other.
 const LANES: usize = 16;
@@ -111,7 +110,7 @@ pub(super) async fn deliver(undelivered: Undelivered, sink: Arc<dyn CallSink>, t
             while let Some(item) = items.recv().await {
                 match item {
                     Item::News { tenant, call, news, counted } => {
-                        sink.news(&tenant, &call, translate::news(news)).await;
+                        sink.news(&tenant, &call, news).await;
                         backlog.fetch_sub(counted, Ordering::Relaxed);
                     }
                     Item::Answer { tenant, answered } => {

@@ -11,6 +11,7 @@ mod registry;
 mod remote;
 mod schema;
 mod snapshot;
+mod state;
 mod translate;
 
 use std::sync::Arc;
@@ -19,10 +20,12 @@ use agentloop_core::agent::RunSpec;
 use agentloop_core::id::{CallId, HostId, RunId, SessionId, TenantId};
 use agentloop_core::message::ToolCall;
 use agentloop_core::run::effect::Offer;
-use agentloop_core::run::event::Ran;
 use agentloop_core::run::input::{CallFacts, CallOutcome};
 use agentloop_core::tool::{Digest, ToolDeclaration};
 use async_trait::async_trait;
+
+pub use agentloop_core::host::News as CallNews;
+pub use agentloop_core::host::frame::Disposition;
 
 pub use connection::{Connection, FrameError, TooManyHosts};
 pub use options::HostOptions;
@@ -88,71 +91,13 @@ pub trait Tools: Send + Sync + 'static {
     /// period [`CallNews::Lost`] follows.
     fn reclaim(&self, owner: &CallOwner, call: &CallId, offer: Offer);
 
-    /// The call is settled otherwise: tells the host to stop, at once. Of a call whose answer is being recorded, or
-    /// that no host has, this only forgets it. A later try that seeks a host by now is not touched.
+    /// This try is over, or the call is settled otherwise: tells the host to stop, at once. A try whose answer is being
+    /// recorded is only forgotten; a later try that is being sought is left alone.
     fn cancel(&self, tenant: &TenantId, call: &CallId, attempt: u32, reason: &str);
 
     /// Forgets every call of a run, whatever its state: its task ended. Hosts keep working; what they send later goes
     /// through [`CallSink::finished`] as news of an unknown call.
     fn release(&self, tenant: &TenantId, run: &RunId);
-}
-
-/// What happens to a call.
-#[derive(Debug, Clone, PartialEq)]
-pub enum CallNews {
-    /// A host has room for it.
-    Granted {
-        /// The host.
-        host: HostId,
-    },
-    /// No host will have room.
-    Denied {
-        /// The model reads it.
-        message: String,
-    },
-    /// A host works on it.
-    Accepted {
-        /// Which try.
-        attempt: u32,
-        /// The host.
-        host: HostId,
-    },
-    /// A host saved how far it is.
-    Checkpoint {
-        /// Which try.
-        attempt: u32,
-        /// Opaque.
-        checkpoint: Vec<u8>,
-    },
-    /// The host that had it will not answer.
-    Lost {
-        /// Which try.
-        attempt: u32,
-        /// For people.
-        message: String,
-        /// What is known of its effects.
-        ran: Ran,
-    },
-    /// How far it is. Not durable; may be dropped.
-    Progress {
-        /// Which try.
-        attempt: u32,
-        /// For people.
-        message: String,
-        /// 0 to 1.
-        fraction: Option<f64>,
-    },
-    /// Output while it runs. Not durable; may be dropped.
-    Output {
-        /// Which try.
-        attempt: u32,
-        /// From 1.
-        chunk_seq: u64,
-        /// Whether it is standard error.
-        stderr: bool,
-        /// The bytes.
-        data: Vec<u8>,
-    },
 }
 
 /// A host's answer to a call, as it came in.
@@ -181,17 +126,6 @@ pub enum Verdict {
     Unknown,
     /// It led to another try; nobody needs it any more.
     Retried,
-}
-
-/// What a host is to do with a call in its hands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Disposition {
-    /// Go on.
-    Continue,
-    /// Stop and forget it.
-    Stop,
-    /// Its result is recorded: forget it.
-    AlreadyRecorded,
 }
 
 /// The store cannot say now; the host is to connect again later.
@@ -229,3 +163,6 @@ pub trait CallSink: Send + Sync + 'static {
         lease: &str,
     ) -> Result<Disposition, SinkUnavailable>;
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

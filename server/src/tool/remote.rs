@@ -18,6 +18,7 @@ use super::deliver::{Deliveries, Undelivered, channel, deliver};
 use super::outbound::{Full, Sender};
 use super::registry::{Catalogue, Checked, RememberedTool, Tool};
 use super::snapshot::{HostSnapshot, ToolSnapshot};
+use super::state::{State, Timeline, served_tool};
 use super::{CallAnswer, CallSink, HostOptions, SinkUnavailable, Verdict, translate};
 
 /// Tools on hosts that dialled in. Shared by the engine, the hosts' streams and [`RemoteTools::drive`].
@@ -45,24 +46,6 @@ impl std::fmt::Debug for Sink {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Sink")
     }
-}
-
-/// Time that neither jumps nor stands still with the machine's clock: leases are short, and an operator who sets the
-/// clock must not lose every host.
-#[derive(Debug, Clone, Copy)]
-struct Timeline {
-    origin: Timestamp,
-    start: Instant,
-}
-
-#[derive(Debug)]
-pub(super) struct State {
-    pub(super) fleet: Fleet,
-    pub(super) catalogue: Catalogue,
-    streams: HashMap<ConnectionId, (TenantId, Sender)>,
-    /// What the timer task sleeps for.
-    armed: Option<Timestamp>,
-    closing: bool,
 }
 
 /// An answer that came out of the fleet, and who gave it.
@@ -106,7 +89,7 @@ impl RemoteTools {
     }
 
     /// Does what time brings about and delivers news to the engine, until it is dropped. To be run once, on a task of
-    /// its own. Before that, news wait and hosts are sent away.
+    /// its own. Before that, news wait, and hosts that bring calls along are sent away.
     pub async fn drive(self: Arc<Self>, sink: Arc<dyn CallSink>) {
         let undelivered = self.undelivered.lock().unwrap_or_else(PoisonError::into_inner).take();
         let (Some(undelivered), Ok(())) = (undelivered, self.sink.set(Sink(sink.clone()))) else {
@@ -397,76 +380,5 @@ impl RemoteTools {
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         // A panic under the lock is a fault of ours; the state is as good as it was, and one fault is enough.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl State {
-    fn push(&mut self, connection: ConnectionId, frame: ServerFrame) -> Option<(TenantId, Full)> {
-        let (tenant, sender) = self.streams.get(&connection)?;
-        sender.send(frame).err().map(|full| (tenant.clone(), full))
-    }
-
-    /// Makes room in the catalogue for what a host offers, as far as there is any.
-    fn make_room(
-        &mut self,
-        tenant: &TenantId,
-        offered: Vec<Result<Checked, CapabilityVerdict>>,
-        now: Timestamp,
-    ) -> Vec<Result<Checked, CapabilityVerdict>> {
-        let mut coming = 0;
-        let mut admit = |tool: Checked| {
-            let name = &tool.declaration.name;
-            match self.catalogue.make_room(tenant, name, coming) {
-                Ok(forgotten) => {
-                    coming += usize::from(self.catalogue.tool(tenant, name).is_none());
-                    if let Some(tool) = forgotten {
-                        let out = self.fleet.handle(tenant, Input::Forget { tool }, now);
-                        debug_assert!(out.is_empty(), "forgetting asks for nothing");
-                    }
-                    Ok(tool)
-                }
-                Err(reason) => Err(CapabilityVerdict { name: name.clone(), refused: Some(reason) }),
-            }
-        };
-        offered.into_iter().map(|tool| tool.and_then(&mut admit)).collect()
-    }
-
-    /// Enters what the fleet took into the catalogue, and adds its verdicts to those given before.
-    fn enter(
-        &mut self,
-        tenant: &TenantId,
-        offered: Vec<Result<Checked, CapabilityVerdict>>,
-        judged: Vec<Option<String>>,
-        now: Timestamp,
-    ) -> Vec<CapabilityVerdict> {
-        let mut judged = judged.into_iter();
-        let mut verdict = |tool: Checked| {
-            let name = tool.declaration.name.clone();
-            let refused = judged.next().flatten();
-            if refused.is_none() {
-                self.catalogue.register(tenant, tool, now);
-            }
-            CapabilityVerdict { name, refused }
-        };
-        offered.into_iter().map(|tool| tool.map_or_else(std::convert::identity, &mut verdict)).collect()
-    }
-}
-
-impl Timeline {
-    fn now(self) -> Timestamp {
-        let passed = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
-        Timestamp(self.origin.0.saturating_add(passed))
-    }
-
-    fn instant(self, at: Timestamp) -> Instant {
-        self.start + at.since(self.origin).duration()
-    }
-}
-
-fn served_tool(tool: &Checked) -> ServedTool {
-    ServedTool {
-        name: tool.declaration.name.clone(),
-        digest: tool.digest.clone(),
-        max_concurrency: tool.declaration.max_concurrency,
     }
 }

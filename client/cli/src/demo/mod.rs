@@ -59,7 +59,7 @@ async fn play(client: Client, prompt: &str) -> Result<(Exit, String), Failure> {
     let run_id = stream.run_id().to_owned();
     let follow = Follow {
         client,
-        view: View::new(false),
+        view: View::in_one(),
         approve: Some("nobody was asked, because this is a demo; `agentloop run` asks"),
         person: None,
         wait: false,

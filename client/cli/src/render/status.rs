@@ -38,10 +38,16 @@ impl Status {
     }
 
     /// The line for an event; `None` where a person needs none.
-    pub(super) fn line(&self, style: Style, event: &Event) -> Option<String> {
+    pub(super) fn line(&mut self, style: Style, event: &Event) -> Option<String> {
         let line = match event {
             Event::RunStarted(started) => style.dim(&run_started(started)),
             Event::ToolCallProposed(proposed) => self.proposed(style, proposed),
+            Event::ToolCallOffered(offered) => {
+                // Whoever joins late has not seen the message that asked for the call.
+                let call = self.calls.entry(offered.call_id.clone()).or_default();
+                call.0.clone_from(&offered.tool);
+                return None;
+            }
             Event::ToolCallAccepted(accepted) => style.dim(&self.accepted(accepted)),
             Event::ToolCallProgress(progress) => style.dim(&self.progress(style, progress)),
             Event::ToolCallOutput(output) => style.dim(&tool_output(style, output)?),
@@ -91,10 +97,10 @@ impl Status {
 
     fn attempt_failed(&self, style: Style, failed: &ToolCallAttemptFailed) -> String {
         let tool = self.tool(&failed.call_id);
-        let next = if failed.state() == ToolCallState::InDoubt {
-            "nobody knows whether it took effect"
-        } else {
-            "it is tried again"
+        let next = match failed.state() {
+            ToolCallState::InDoubt => "nobody knows whether it took effect",
+            ToolCallState::Settled => "it is not tried again",
+            _ => "it is tried again",
         };
         format!("✗ {tool}, try {}: {}; {next}", failed.attempt, style.harmless(&failed.message))
     }
@@ -114,13 +120,12 @@ fn tool_result(style: Style, event: &ToolCallResult) -> Option<String> {
     let result = event.result.as_ref()?;
     let good = matches!(result.status(), ToolStatus::Succeeded | ToolStatus::Answered);
     let output = names::brief(&style.harmless(&result.output), RESULT_CHARS);
-    let took = names::duration(event.duration.as_ref());
-    let head = format!("{} {} {took}", result.name, names::tool_status(result.status()));
-    let head = if good {
-        format!("← {}", head.trim_end())
-    } else {
-        style.red(&format!("✗ {}", head.trim_end()))
+    let took = match names::duration(event.duration.as_ref()) {
+        took if took.is_empty() || event.attempt == 0 => String::new(),
+        took => format!(" in {took}"),
     };
+    let head = format!("{} {}{took}", result.name, names::tool_status(result.status()));
+    let head = if good { format!("← {head}") } else { style.red(&format!("✗ {head}")) };
     Some(format!("{head}: {}", style.dim(&output)))
 }
 

@@ -10,6 +10,7 @@ mod server;
 #[expect(dead_code, reason = "shared with the tests of the client")]
 mod tool_host;
 
+mod demo;
 mod host;
 mod process;
 mod run;

@@ -45,6 +45,21 @@ impl Running {
         Running { child, lines: BufReader::new(stdout).lines() }
     }
 
+    /// Starts it, and waits until it says this on standard error.
+    pub(crate) async fn start_and_hear(command: Command, said: &str) -> Running {
+        let mut running = Running::start(command);
+        let mut heard = BufReader::new(running.child.stderr.take().expect("it is piped")).lines();
+        loop {
+            let line = soon(heard.next_line()).await.expect("readable").expect("it goes on");
+            if line.contains(said) {
+                break;
+            }
+        }
+        // Whatever else it says must not block it.
+        tokio::spawn(async move { while let Ok(Some(_)) = heard.next_line().await {} });
+        running
+    }
+
     /// The next line of standard output.
     pub(crate) async fn line(&mut self) -> String {
         soon(self.lines.next_line()).await.expect("readable").expect("a line")

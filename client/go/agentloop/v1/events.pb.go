@@ -1305,7 +1305,7 @@ type ToolCallAttemptFailed struct {
 	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
 	// What is known of its effects.
 	Effect AttemptEffect `protobuf:"varint,4,opt,name=effect,proto3,enum=agentloop.v1.AttemptEffect" json:"effect,omitempty"`
-	// Where the call stands after it: READY (it is tried again) or IN_DOUBT.
+	// Where the call stands after it: READY (it is tried again), IN_DOUBT, or SETTLED (its result follows).
 	State ToolCallState `protobuf:"varint,5,opt,name=state,proto3,enum=agentloop.v1.ToolCallState" json:"state,omitempty"`
 	// Not tried again before this; absent means at once.
 	RetryAt       *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=retry_at,json=retryAt,proto3" json:"retry_at,omitempty"`

@@ -806,11 +806,12 @@ type Hello struct {
 	Sdk string `protobuf:"bytes,3,opt,name=sdk,proto3" json:"sdk,omitempty"`
 	// What it offers besides tools comes later as further capabilities.
 	Capabilities []*Capability `protobuf:"bytes,4,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
-	// The largest frame it takes, in bytes; 0 means 4 MiB.
+	// The largest frame it takes, in bytes, at least 4096; 0 means 4 MiB.
 	MaxFrameBytes uint64 `protobuf:"varint,5,opt,name=max_frame_bytes,json=maxFrameBytes,proto3" json:"max_frame_bytes,omitempty"`
 	// Calls that it is still working on. Each gets a verdict in `welcome`.
 	CallsInHand []*CallInHand `protobuf:"bytes,6,rep,name=calls_in_hand,json=callsInHand,proto3" json:"calls_in_hand,omitempty"`
-	// Calls that it will take at the start; see `Credit`. 0 means that credit follows.
+	// Calls that it will take at the start; see `Credit`. 0 means that credit follows. Neither this nor any later
+	// `Credit` gives room for more than 10000 calls beyond those that were sent.
 	InitialCredit uint64 `protobuf:"varint,7,opt,name=initial_credit,json=initialCredit,proto3" json:"initial_credit,omitempty"`
 	// Labels of the host, for people.
 	Labels        map[string]string `protobuf:"bytes,8,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`

@@ -38,7 +38,7 @@ func main() {
 	if *sessionID != "" {
 		input.SessionId = sessionID
 	}
-	finished, err := prompt(*server, input)
+	finished, answer, err := prompt(strings.TrimPrefix(*server, "http://"), input)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
@@ -47,15 +47,16 @@ func main() {
 	if failure := finished.Error; failure != nil {
 		fmt.Println("error:", strings.TrimPrefix(failure.Code.String(), "RUN_ERROR_CODE_"), failure.Message)
 	}
-	if finished.FinalMessage != nil {
-		fmt.Println("answer:", textOf(finished.FinalMessage))
+	if finished.FinalEntryNo > 0 {
+		fmt.Println("answer:", textOf(answer))
 	}
 	if finished.Status != pb.RunStatus_RUN_STATUS_COMPLETED {
 		os.Exit(1)
 	}
 }
 
-func prompt(server string, input *pb.RunInput) (*pb.RunFinished, error) {
+// prompt gives how the run ended, and its last message.
+func prompt(server string, input *pb.RunInput) (*pb.RunFinished, *pb.Message, error) {
 	channel, err := grpc.NewClient(server,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second}),
@@ -64,18 +65,21 @@ func prompt(server string, input *pb.RunInput) (*pb.RunFinished, error) {
 		}}),
 	)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer channel.Close()
-	return (&caller{client: pb.NewAgentLoopClient(channel), input: input}).follow(context.Background())
+	caller := &caller{client: pb.NewAgentLoopClient(channel), input: input}
+	finished, err := caller.follow(context.Background())
+	return finished, caller.lastMessage, err
 }
 
 // caller follows one run from its prompt to its end.
 type caller struct {
-	client  pb.AgentLoopClient
-	input   *pb.RunInput
-	lastSeq uint64
-	screen  screen
+	client      pb.AgentLoopClient
+	input       *pb.RunInput
+	lastSeq     uint64
+	lastMessage *pb.Message
+	screen      screen
 }
 
 // follow fails once trying again does not help.
@@ -151,6 +155,7 @@ func (c *caller) onEvent(ctx context.Context, event *pb.RunEvent) error {
 		c.screen.message(kind.PartialMessage)
 	case *pb.RunEvent_AssistantMessage:
 		c.screen.message(kind.AssistantMessage)
+		c.lastMessage = kind.AssistantMessage.Message
 	case *pb.RunEvent_HumanRequested:
 		if err := c.answer(ctx, kind.HumanRequested.Request); err != nil {
 			return err // the event is seen again after a reconnect

@@ -28,7 +28,7 @@ func main() {
 
 	var h *host.Host
 	h = host.New(host.Options{
-		Server:  *server,
+		Server:  strings.TrimPrefix(*server, "http://"),
 		HostID:  *hostID,
 		OnReady: func() { fmt.Println("ready", h.ID()) },
 	})

@@ -19,7 +19,7 @@ pub(super) struct Call {
 ///            └───────────room─────────▲                    ▲                  └──unsettled──▶ Held, adrift
 ///                                      (none) ──claimed by a host, or reclaimed by its run──┘
 /// ```
-/// Every state goes to none when the call is cancelled, lost or denied.
+/// Every state goes to none when the call is lost, denied, or given up by its run.
 #[derive(Debug, Clone)]
 pub(super) enum State {
     /// In the queue of its tool.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::id::{CallId, HostId, SessionId};
-use crate::message::Image;
+pub use crate::outcome::{CallOutcome as Outcome, Ran};
 use crate::time::{Millis, Timestamp};
 use crate::tool::{Digest, ToolDeclaration};
 
@@ -165,45 +165,6 @@ pub struct Answer {
     pub lease: String,
     /// What it says.
     pub outcome: Outcome,
-}
-
-/// What an answer says.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
-    /// It ran.
-    Succeeded {
-        /// What the model reads.
-        output: String,
-        /// Pictures beside it.
-        images: Vec<Image>,
-    },
-    /// It failed.
-    Failed {
-        /// What the model reads.
-        message: String,
-        /// Whether another try may help.
-        retryable: bool,
-        /// Not before this.
-        delay: Millis,
-        /// What is known of its effects.
-        ran: Ran,
-    },
-    /// No host will take it as it is.
-    Rejected {
-        /// What the model reads.
-        message: String,
-    },
-}
-
-/// Whether a try may have had effects.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ran {
-    /// Certainly not.
-    No,
-    /// Nobody knows.
-    Maybe,
-    /// Certainly.
-    Yes,
 }
 
 /// A frame to a host.

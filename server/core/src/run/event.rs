@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::agent::RunSpec;
 use crate::id::{CallSlot, EntryNo, HostId, RequestId, Seq, SessionId};
 use crate::message::{FinishReason, SharedMessage, Usage};
+pub use crate::outcome::Ran;
 use crate::run::human::{Answer, Question};
 use crate::run::status::{RunError, RunStatus};
 use crate::time::{Millis, Timestamp};
@@ -245,18 +246,6 @@ pub enum Outcome {
     Failed,
     /// Someone ended it.
     Aborted,
-}
-
-/// Whether a try that failed may have had effects. Only [`Ran::No`] may be tried again blindly.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Ran {
-    /// Certainly not.
-    No,
-    /// Nobody knows.
-    Maybe,
-    /// Certainly.
-    Yes,
 }
 
 /// What follows a try without a result.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use crate::agent::RunSpec;
 use crate::error::ModelErrorKind;
 use crate::id::{CallSlot, EntryNo, HostId, RequestId, RunId, SessionId};
-use crate::message::{FinishReason, Image, SharedMessage, Usage};
+use crate::message::{FinishReason, SharedMessage, Usage};
+pub use crate::outcome::CallOutcome;
 use crate::run::event::Ran;
 use crate::run::human::Decision;
 use crate::time::Millis;
@@ -184,34 +185,6 @@ pub struct ModelFailure {
     pub status: Option<u16>,
     /// How long the provider asks us to wait.
     pub retry_after: Option<Millis>,
-}
-
-/// A host's answer to a call.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CallOutcome {
-    /// It ran.
-    Succeeded {
-        /// What the model reads.
-        output: String,
-        /// Pictures beside it.
-        images: Vec<Image>,
-    },
-    /// It failed.
-    Failed {
-        /// What the model reads.
-        message: String,
-        /// Whether another try may help.
-        retryable: bool,
-        /// Not before this.
-        delay: Millis,
-        /// What is known of its effects.
-        ran: Ran,
-    },
-    /// The host does not take it, and no host will: the model is told.
-    Rejected {
-        /// What the model reads.
-        message: String,
-    },
 }
 
 /// Why a run is aborted.

@@ -30,7 +30,7 @@ fn everything_set() -> Reading<Config> {
     let folder = tempfile::tempdir().unwrap();
     for (file, text) in [
         ("keys/local", "secret\n"),
-        ("demo.json", "[]"),
+        ("demo.toml", ""),
         ("prompts/reviewer.md", "Be strict."),
         ("schemas/review.json", "{}"),
     ] {

@@ -7,7 +7,9 @@ use agentloop_core::agent::{
     LoopLimits, ModelOptions, ReasoningEffort, ResponseSchema, RetryPolicy, RunSpec, ToolChoice, ToolPolicy,
 };
 use agentloop_core::id::{RunId, SessionId, TenantId};
-use agentloop_core::limits::{INPUT_MESSAGES_MAX, LABELS_MAX, SHORT_TEXT_BYTES_MAX, TOOL_NAME_BYTES_MAX};
+use agentloop_core::limits::{
+    INPUT_MESSAGE_BYTES_MAX, INPUT_MESSAGES_MAX, LABELS_MAX, SHORT_TEXT_BYTES_MAX, TOOL_NAME_BYTES_MAX,
+};
 use agentloop_core::message::{Message, Role, SharedMessage};
 use agentloop_core::time::Millis;
 use agentloop_core::tool::Digest;
@@ -101,6 +103,9 @@ fn messages(input: &wire::RunInput, bad: &mut Violations) -> Vec<SharedMessage> 
     let mut out = Vec::with_capacity(count);
     for (at, message) in input.input_messages.iter().enumerate() {
         out.extend(input_message(&format!("input.input_messages[{at}]"), message.clone(), bad));
+    }
+    if input.prompt.len() > INPUT_MESSAGE_BYTES_MAX {
+        bad.add("input.prompt", format!("must be at most {INPUT_MESSAGE_BYTES_MAX} bytes"));
     }
     if !input.prompt.is_empty() {
         out.push(Message::text(Role::User, input.prompt.clone()));

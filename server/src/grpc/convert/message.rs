@@ -1,13 +1,14 @@
 //! Messages.
 
 use agentloop_core::id::{CallId, CallSlot, RunId};
-use agentloop_core::limits::PARTS_PER_MESSAGE_MAX;
+use agentloop_core::limits::{INPUT_MESSAGE_BYTES_MAX, PARTS_PER_MESSAGE_MAX};
 use agentloop_core::message::{
     FinishReason, Image, Message, Part, Reasoning, Role, ToolCall, ToolResult, ToolStatus, Usage,
 };
 use agentloop_proto::v1 as wire;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use prost::Message as _;
 
 use crate::grpc::status::Violations;
 
@@ -126,6 +127,10 @@ pub fn input_message(field: &str, message: wire::Message, bad: &mut Violations) 
     };
     if message.parts.is_empty() || message.parts.len() > PARTS_PER_MESSAGE_MAX {
         bad.add(format!("{field}.parts"), format!("must have 1 to {PARTS_PER_MESSAGE_MAX} parts"));
+        return None;
+    }
+    if message.encoded_len() > INPUT_MESSAGE_BYTES_MAX {
+        bad.add(field, format!("must be at most {INPUT_MESSAGE_BYTES_MAX} bytes"));
         return None;
     }
     let parts = message.parts.into_iter().enumerate();

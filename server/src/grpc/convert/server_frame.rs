@@ -3,8 +3,9 @@
 use agentloop_core::host::frame::{
     CallRequest, CapabilityVerdict, Disposition, ResultVerdict, ServerFrame, Welcome,
 };
-use agentloop_core::time::{Millis, Timestamp};
 use agentloop_proto::v1::{self, connect_response::Frame};
+
+use super::{duration, timestamp};
 
 /// A frame to a host.
 pub(crate) fn server_frame(frame: ServerFrame) -> v1::ConnectResponse {
@@ -104,16 +105,4 @@ pub(crate) fn result_verdict(verdict: ResultVerdict) -> v1::ResultVerdict {
         ResultVerdict::Duplicate => v1::ResultVerdict::Duplicate,
         ResultVerdict::Stale => v1::ResultVerdict::Stale,
     }
-}
-
-/// A length of time.
-pub(crate) fn duration(length: Millis) -> prost_types::Duration {
-    let nanos = i32::try_from(length.0 % 1_000).expect("below a thousand") * 1_000_000;
-    prost_types::Duration { seconds: i64::try_from(length.0 / 1_000).unwrap_or(i64::MAX), nanos }
-}
-
-/// A point in time.
-pub(crate) fn timestamp(at: Timestamp) -> prost_types::Timestamp {
-    let prost_types::Duration { seconds, nanos } = duration(Millis(at.0));
-    prost_types::Timestamp { seconds, nanos }
 }

@@ -1,5 +1,7 @@
 //! The conversation in the terms of Chat Completions.
 
+use std::borrow::Cow;
+
 use agentloop_core::message::{Image, Message, Part, Role, ToolCall, ToolResult};
 use serde_json::{Value, json};
 
@@ -86,7 +88,7 @@ impl Writer {
         self.messages.push(json!({
             "role": "tool",
             "tool_call_id": self.ids.result(&result.provider_id),
-            "content": result.output,
+            "content": told(result),
         }));
         if !result.images.is_empty() {
             let caption = format!("Images returned by the tool {}:", tool_name(&result.name));
@@ -100,6 +102,15 @@ impl Writer {
             let content = std::mem::take(&mut self.pictures);
             self.messages.push(json!({ "role": "user", "content": content }));
         }
+    }
+}
+
+/// The output; the protocol has no mark for an error, so the text says that it is one.
+fn told(result: &ToolResult) -> Cow<'_, str> {
+    if result.status.is_error() {
+        Cow::Owned(format!("error: {}", result.output))
+    } else {
+        Cow::Borrowed(&result.output)
     }
 }
 

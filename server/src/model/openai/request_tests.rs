@@ -148,7 +148,7 @@ fn a_conversation_with_tools() {
                  "function": {"name": "weather", "arguments": "{\"_invalid\":\"{\\\"city\\\":\"}"}},
             ]},
             {"role": "tool", "tool_call_id": "a", "content": "sunny"},
-            {"role": "tool", "tool_call_id": "b", "content": "arguments are not JSON"},
+            {"role": "tool", "tool_call_id": "b", "content": "error: arguments are not JSON"},
             {"role": "assistant", "content": "Sunny in Rome. Bern?"},
             {"role": "user", "content": "try again"},
         ]),

@@ -104,8 +104,8 @@ pub(crate) async fn due_runs_are_found_by_their_time(store: Arc<dyn Store>) {
         ("b", RunStatus::Paused, Some(100)),
         ("c", RunStatus::AwaitingHuman, Some(200)),
         ("never", RunStatus::AwaitingHuman, None),
-        ("running", RunStatus::BackingOff, Some(50)),
-        ("over", RunStatus::Failed, Some(50)),
+        ("later", RunStatus::BackingOff, Some(400)),
+        ("running", RunStatus::BackingOff, None),
     ] {
         let mut owner = Owner::started(&store, name, name).await;
         owner.wake_at = wake_at.map(Timestamp);
@@ -114,8 +114,8 @@ pub(crate) async fn due_runs_are_found_by_their_time(store: Arc<dyn Store>) {
     check_due(&store, 99, 9, &[], Some(100)).await;
     check_due(&store, 200, 9, &["b", "c"], Some(300)).await;
     check_due(&store, 200, 1, &["b"], Some(200)).await;
-    check_due(&store, 999, 9, &["b", "c", "a"], None).await;
-    check_due(&store, 999, 3, &["b", "c", "a"], None).await;
+    check_due(&store, 999, 9, &["b", "c", "a", "later"], None).await;
+    check_due(&store, 999, 4, &["b", "c", "a", "later"], None).await;
     check_due(&store, 999, 0, &[], Some(100)).await;
 
     let mut woken = Owner::new(&store, "b", "b");

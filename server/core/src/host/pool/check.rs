@@ -14,7 +14,9 @@ impl Pool {
         self.check_holders();
         self.check_room();
         self.check_queues();
-        self.check_timers();
+        if !self.closing {
+            self.check_timers();
+        }
     }
 
     fn check_connections(&self) {

@@ -122,11 +122,14 @@ impl Pool {
         self.timers.set(Timer::Call(id.clone()), self.now.after(self.options.grace_period));
     }
 
+    /// Ends one try. A call that is sought, or has room kept for it, is on its way to a later try: its run may seek
+    /// that before it gives up the one that failed.
     pub(super) fn cancel(&mut self, call: &CallRef, reason: String) {
         match self.calls.get(&call.call).map(|call| call.state.clone()) {
             Some(State::Held(held)) if held.is(call) => self.stop(call, &held, reason),
-            Some(State::Answering(held)) if held.is(call) => drop(self.remove(&call.call)),
-            // Its next try may be seeking a host by now: that is given up by itself.
+            Some(State::Answering(held)) if held.is(call) => {
+                self.remove(&call.call);
+            }
             Some(State::Held(_) | State::Answering(_) | State::Waiting | State::Reserved { .. }) | None => {}
         }
     }

@@ -21,6 +21,10 @@ impl Pool {
     }
 
     fn call_is_due(&mut self, id: &CallId) {
+        if self.closing {
+            // Whoever takes over waits for it anew: it is in the run's journal.
+            return;
+        }
         match self.calls.get(id).map(|call| call.state.clone()) {
             Some(State::Waiting) => self.waited_in_vain(id),
             Some(State::Held(held)) => {

@@ -148,12 +148,12 @@ impl Bench {
         self.input(Input::Reclaim(request(text, host, tool)))
     }
 
-    pub(super) fn stop_seeking(&mut self, text: &str) -> Vec<String> {
-        self.input(Input::StopSeeking { call: call(text) })
-    }
-
     pub(super) fn cancel(&mut self, text: &str) -> Vec<String> {
         self.input(Input::Cancel { call: call_ref(text), reason: "why".into() })
+    }
+
+    pub(super) fn stop_seeking(&mut self, text: &str) -> Vec<String> {
+        self.input(Input::StopSeeking { call: call_ref(text).call })
     }
 
     pub(super) fn release(&mut self, run: &str) -> Vec<String> {

@@ -1,6 +1,6 @@
 //! What becomes of a call between its offer and its end.
 
-use super::bench::{Bench, call_ref, claim, joining, request};
+use super::bench::{Bench, call, call_ref, claim, joining, request};
 use crate::host::frame::{Disposition, RejectReason};
 use crate::host::{Input, Joining};
 use crate::time::Millis;
@@ -180,16 +180,25 @@ fn a_cancelled_call_frees_its_room_by_answer_or_heartbeat() {
 }
 
 #[test]
-fn cancel_of_a_try_that_failed_leaves_the_search_for_the_next_one_alone() {
+fn cancel_of_the_last_try_leaves_the_next_alone() {
+    let mut bench = Bench::new();
+    bench.join(1, "h", 1, &["t"]);
+    bench.running(1, "h", "a/1.0", "t");
+    bench.leave(1);
+    bench.join(2, "g", 1, &["t"]);
+    assert_eq!(bench.pass(Millis::secs(10)), ["a/1.0: lost #1 ran Maybe"]);
+    assert_eq!(bench.seek("a/1.0", "t"), ["a/1.0: granted g"]);
+    assert_eq!(bench.cancel("a/1.0"), [""; 0]);
+    assert_eq!(bench.offer("a/1.0#2", "g", "t"), ["c2 <- call a/1.0#2"]);
+}
+
+#[test]
+fn cancel_of_the_last_try_leaves_the_next_in_the_queue() {
     let mut bench = Bench::new();
     bench.join(1, "h", 0, &["t"]);
     bench.seek("a/1.0", "t");
     assert_eq!(bench.cancel("a/1.0"), [""; 0]);
     assert_eq!(bench.credit(1, 5), ["a/1.0: granted h"]);
-    assert_eq!(bench.cancel("a/1.0"), [""; 0]);
-    let offered = bench.offer("a/1.0#2", "h", "t");
-    assert_eq!(offered.len(), 1, "{offered:?}");
-    assert!(!offered[0].contains("lost"), "{offered:?}");
 }
 
 #[test]
@@ -293,7 +302,7 @@ fn a_host_may_be_back_before_the_run() {
     bench.rejoin(1, "h", &["t*1"], vec![claim("a/1.0", false, Disposition::Continue)]);
     assert_eq!(bench.seek("b/1.0", "t"), ["b/1.0: granted h"], "whose tool it is, nobody knows yet");
     assert_eq!(bench.reclaim("a/1.0", "h", "t"), ["a/1.0: accepted #1 h"]);
-    bench.stop_seeking("b/1.0");
+    bench.input(Input::StopSeeking { call: call("b/1.0") });
     assert_eq!(bench.seek("b/1.0", "t"), [""; 0]);
 }
 

@@ -202,7 +202,7 @@ fn tools_change_while_connected() {
 #[test]
 fn a_changed_tool_that_another_host_declares_otherwise_is_refused() {
     let mut bench = Bench::new();
-    bench.join(1, "h", 8, &["t@1"]);
+    bench.join(1, "a", 8, &["t@1"]);
     bench.join(2, "g", 8, &["t@1"]);
     assert_eq!(bench.input(replace(1, &["t@2"])), ["c1 tools [refused]"]);
     for index in 0..3 {
@@ -277,12 +277,14 @@ fn shutting_down_places_no_call_and_lets_those_in_hand_finish() {
     let mut bench = Bench::new();
     bench.join(1, "h", 8, &["t"]);
     bench.running(1, "h", "a/1.0", "t");
+    bench.running(1, "h", "a/1.1", "t");
     let show = |out: Vec<Output>| out.iter().map(super::bench::show).collect::<Vec<_>>();
     assert_eq!(show(bench.fleet.go_away(Millis::secs(1))), ["c1 <- go away"]);
     assert_eq!(bench.seek("b/1.0", "t"), [""; 0]);
     assert_eq!(bench.credit(1, 20), [""; 0]);
     assert_eq!(bench.answer(1, "a/1.0"), ["answer a/1.0#1 succeeded by h for c1"]);
     assert_eq!(show(bench.fleet.close_all()), ["c1 closed ShuttingDown", "unserved t"]);
+    assert_eq!(bench.pass(Millis::secs(60)), [""; 0], "nothing is given up: it is in the journals");
 }
 
 #[test]

@@ -72,4 +72,6 @@ export enum ErrorReason {
   QUEUE_FULL = 26,
   /** PROTOCOL_VIOLATION - FAILED_PRECONDITION or INVALID_ARGUMENT inside a tool host's stream: it broke the protocol; see `ProtocolError`. */
   PROTOCOL_VIOLATION = 27,
+  /** TOO_MANY_HOSTS - RESOURCE_EXHAUSTED: too many tool hosts are connected. */
+  TOO_MANY_HOSTS = 28,
 }

@@ -282,7 +282,7 @@ export interface ToolCallAttemptFailed {
   message: string;
   /** What is known of its effects. */
   effect: AttemptEffect;
-  /** Where the call stands after it: READY (it is tried again) or IN_DOUBT. */
+  /** Where the call stands after it: READY (it is tried again), IN_DOUBT, or SETTLED (its result follows). */
   state: ToolCallState;
   /** Not tried again before this; absent means at once. */
   retryAt?: Date | undefined;

@@ -185,11 +185,14 @@ export interface Hello {
   sdk: string;
   /** What it offers besides tools comes later as further capabilities. */
   capabilities: Capability[];
-  /** The largest frame it takes, in bytes; 0 means 4 MiB. */
+  /** The largest frame it takes, in bytes, at least 4096; 0 means 4 MiB. */
   maxFrameBytes: bigint;
   /** Calls that it is still working on. Each gets a verdict in `welcome`. */
   callsInHand: CallInHand[];
-  /** Calls that it will take at the start; see `Credit`. 0 means that credit follows. */
+  /**
+   * Calls that it will take at the start; see `Credit`. 0 means that credit follows. Neither this nor any later
+   * `Credit` gives room for more than 10000 calls beyond those that were sent.
+   */
   initialCredit: bigint;
   /** Labels of the host, for people. */
   labels: { [key: string]: string };

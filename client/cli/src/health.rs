@@ -1,0 +1,13 @@
+//! `agentloop health`.
+
+use crate::{
+    args::Global,
+    exit::{Exit, Failure},
+    print,
+};
+
+pub(crate) async fn health(global: &Global) -> Result<Exit, Failure> {
+    let ready = global.client()?.is_ready().await?;
+    print::line(if ready { "ready" } else { "not ready" })?;
+    Ok(if ready { Exit::Completed } else { Exit::Failed })
+}

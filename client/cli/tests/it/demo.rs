@@ -1,0 +1,35 @@
+//! `demo`, and `serve` on what it leaves behind.
+
+use crate::process::{Running, agentloop, ended};
+
+#[cfg(unix)]
+#[tokio::test]
+async fn the_demo_ends_by_itself_and_can_be_looked_at_afterwards() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let demo = dir.path().join("demo");
+    let demo_dir = demo.to_str().expect("text");
+    let (code, shown, stderr) = ended("unused", &["demo", "--scripted", "--dir", demo_dir]).await;
+    assert_eq!(code, 0, "{shown}{stderr}");
+    for told in [
+        "get_weather succeeded",
+        "approved by the demo itself",
+        "the mail was sent to team@example.com",
+        "agentloop.v1.Sessions/ListEntries",
+    ] {
+        assert!(shown.contains(told), "{told}: {shown}");
+    }
+    let outbox = std::fs::read_to_string(demo.join("outbox.jsonl")).expect("written");
+    assert!(outbox.contains("celsius") && outbox.lines().count() == 1, "{outbox}");
+
+    let config = demo.join("agentloop.toml");
+    let text = std::fs::read_to_string(&config).expect("written");
+    let address = text.split_once("listen = \"").and_then(|(_, rest)| rest.split_once('"'));
+    let url = format!("http://{}", address.expect("an address").0);
+    let serve = agentloop("unused", &["serve", "--config", config.to_str().expect("text")]);
+    let server = Running::start_and_hear(serve, "listens on").await;
+    let (code, runs, stderr) = ended(&url, &["runs"]).await;
+    assert_eq!(code, 0, "{stderr}");
+    assert!(runs.contains("completed"), "{runs}");
+    server.signal("TERM").await;
+    assert_eq!(server.code().await, 0);
+}

@@ -1,0 +1,337 @@
+//! A fake engine that remembers what it is told, and a fake host that says what it is told to say.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use agentloop_core::host::CloseReason;
+use agentloop_core::host::frame::{
+    Answer, CallInHand, CallRef, CallRequest, Capability, Hello, HostFrame, Outcome, ServerFrame, Welcome,
+};
+use agentloop_core::id::{CallId, HostId, RunId, SessionId, TenantId};
+use agentloop_core::run::effect::Offer;
+use agentloop_core::time::Timestamp;
+use agentloop_core::tool::{Digest, EffectClass, ToolDeclaration};
+use async_trait::async_trait;
+use tokio::sync::{Notify, Semaphore, mpsc};
+use tokio_stream::StreamExt as _;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+
+use crate::tool::{
+    CallAnswer, CallNews, CallOwner, CallSink, Disposition, FrameError, HostOptions, Outbound, RemoteTools,
+    Seek, Sending, SinkUnavailable, Tools as _, Verdict,
+};
+
+pub(crate) const NOW: Timestamp = Timestamp(1_700_000_000_000);
+
+/// What the engine heard, in order.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Heard {
+    News(CallId, CallNews),
+    Finished(CallId, CallAnswer),
+}
+
+pub(crate) struct FakeEngine {
+    heard: Mutex<Vec<Heard>>,
+    changed: Notify,
+    /// Whether its store answers.
+    pub(crate) available: AtomicBool,
+    /// Taken by each recording.
+    pub(crate) recordings: Semaphore,
+    /// Taken by each piece of news.
+    pub(crate) attention: Semaphore,
+    verdicts: Mutex<HashMap<CallId, Verdict>>,
+    dispositions: Mutex<HashMap<CallId, Disposition>>,
+}
+
+impl Default for FakeEngine {
+    fn default() -> Self {
+        Self {
+            heard: Mutex::default(),
+            changed: Notify::new(),
+            available: AtomicBool::new(true),
+            recordings: Semaphore::new(Semaphore::MAX_PERMITS),
+            attention: Semaphore::new(Semaphore::MAX_PERMITS),
+            verdicts: Mutex::default(),
+            dispositions: Mutex::default(),
+        }
+    }
+}
+
+impl FakeEngine {
+    pub(crate) fn verdict(&self, call: &str, verdict: Verdict) {
+        self.verdicts.lock().unwrap().insert(call_id(call), verdict);
+    }
+
+    pub(crate) fn disposition(&self, call: &str, disposition: Disposition) {
+        self.dispositions.lock().unwrap().insert(call_id(call), disposition);
+    }
+
+    /// Waits until it has heard this much, and returns it.
+    pub(crate) async fn heard(&self, count: usize) -> Vec<Heard> {
+        loop {
+            let changed = self.changed.notified();
+            let heard = self.heard.lock().unwrap().clone();
+            if heard.len() >= count {
+                return heard;
+            }
+            changed.await;
+        }
+    }
+
+    /// Waits for news of a call that fit.
+    pub(crate) async fn news(&self, call: &str, fits: impl Fn(&CallNews) -> bool) -> CallNews {
+        let id = call_id(call);
+        loop {
+            let changed = self.changed.notified();
+            let found = self.heard.lock().unwrap().iter().find_map(|heard| match heard {
+                Heard::News(of, news) if *of == id && fits(news) => Some(news.clone()),
+                Heard::News(..) | Heard::Finished(..) => None,
+            });
+            if let Some(news) = found {
+                return news;
+            }
+            changed.await;
+        }
+    }
+
+    pub(crate) fn all(&self) -> Vec<Heard> {
+        self.heard.lock().unwrap().clone()
+    }
+
+    fn hear(&self, heard: Heard) {
+        self.heard.lock().unwrap().push(heard);
+        self.changed.notify_waiters();
+    }
+}
+
+#[async_trait]
+impl CallSink for FakeEngine {
+    async fn news(&self, _tenant: &TenantId, call: &CallId, news: CallNews) {
+        self.attention.acquire().await.unwrap().forget();
+        self.hear(Heard::News(call.clone(), news));
+    }
+
+    async fn finished(
+        &self,
+        _tenant: &TenantId,
+        call: &CallId,
+        answer: CallAnswer,
+    ) -> Result<Verdict, SinkUnavailable> {
+        self.recordings.acquire().await.unwrap().forget();
+        if !self.available.load(Ordering::SeqCst) {
+            return Err(SinkUnavailable);
+        }
+        self.hear(Heard::Finished(call.clone(), answer));
+        Ok(self.verdicts.lock().unwrap().get(call).copied().unwrap_or(Verdict::Recorded))
+    }
+
+    async fn disposition(
+        &self,
+        _tenant: &TenantId,
+        call: &CallId,
+        _attempt: u32,
+        _lease: &str,
+    ) -> Result<Disposition, SinkUnavailable> {
+        if !self.available.load(Ordering::SeqCst) {
+            return Err(SinkUnavailable);
+        }
+        Ok(self.dispositions.lock().unwrap().get(call).copied().unwrap_or(Disposition::Continue))
+    }
+}
+
+/// The thing itself, driven, with a fake engine.
+pub(crate) struct Bench {
+    pub(crate) tools: Arc<RemoteTools>,
+    pub(crate) engine: Arc<FakeEngine>,
+}
+
+impl Bench {
+    pub(crate) fn new() -> Self {
+        Self::with(HostOptions::default())
+    }
+
+    pub(crate) fn with(options: HostOptions) -> Self {
+        let tools = RemoteTools::new(options, NOW, Vec::new());
+        let engine = Arc::new(FakeEngine::default());
+        tokio::spawn(tools.clone().drive(engine.clone()));
+        Self { tools, engine }
+    }
+
+    /// A stream on which nothing was said yet.
+    pub(crate) fn dial(&self) -> FakeHost {
+        let (connection, sending) = self.tools.accept(tenant()).expect("there is a place");
+        let (frames, receiver) = mpsc::unbounded_channel();
+        tokio::spawn(connection.run(UnboundedReceiverStream::new(receiver)));
+        FakeHost { frames, sending }
+    }
+
+    /// A host that is in, with tools and room for eight calls.
+    pub(crate) async fn host(&self, name: &str, tools: &[&str]) -> FakeHost {
+        // The driver has to have run once, or the host is sent away.
+        tokio::task::yield_now().await;
+        let mut host = self.dial();
+        host.say(HostFrame::Hello(hello(name, tools)));
+        let welcome = host.welcome().await;
+        assert!(welcome.capabilities.iter().all(|verdict| verdict.refused.is_none()), "{welcome:?}");
+        host
+    }
+
+    pub(crate) fn seek(&self, call: &str, tool: &str) -> Seek {
+        self.tools.seek(&owner(), &call_id(call), tool)
+    }
+
+    /// Seeks and offers; the host has room.
+    pub(crate) fn give(&self, call: &str, attempt: u32, tool: &str) {
+        let Seek::Granted(host) = self.seek(call, tool) else { panic!("there is room for {call}") };
+        self.tools.offer(&owner(), &call_id(call), offer(call, attempt, &host, tool));
+    }
+}
+
+pub(crate) struct FakeHost {
+    pub(crate) frames: mpsc::UnboundedSender<Result<HostFrame, FrameError>>,
+    pub(crate) sending: Sending,
+}
+
+impl FakeHost {
+    pub(crate) fn say(&self, frame: HostFrame) {
+        // A stream that the server ended takes nothing more, like a socket.
+        let _ = self.frames.send(Ok(frame));
+    }
+
+    /// The next thing for the host.
+    pub(crate) async fn next(&mut self) -> Outbound {
+        self.sending.next().await.expect("the stream goes on")
+    }
+
+    pub(crate) async fn frame(&mut self) -> ServerFrame {
+        match self.next().await {
+            Outbound::Frame(frame) => frame,
+            Outbound::End(reason) => panic!("the stream ended: {reason:?}"),
+        }
+    }
+
+    pub(crate) async fn welcome(&mut self) -> Welcome {
+        match self.frame().await {
+            ServerFrame::Welcome(welcome) => *welcome,
+            other => panic!("no welcome: {other:?}"),
+        }
+    }
+
+    pub(crate) async fn call(&mut self) -> CallRequest {
+        match self.frame().await {
+            ServerFrame::CallRequest(request) => *request,
+            other => panic!("no call: {other:?}"),
+        }
+    }
+
+    pub(crate) async fn end(&mut self) -> CloseReason {
+        match self.next().await {
+            Outbound::End(reason) => reason,
+            Outbound::Frame(frame) => panic!("the stream goes on: {frame:?}"),
+        }
+    }
+
+    pub(crate) async fn protocol_error(&mut self) -> String {
+        match self.frame().await {
+            ServerFrame::ProtocolError { message, .. } => message,
+            other => panic!("no protocol error: {other:?}"),
+        }
+    }
+
+    /// Takes the next call and says so.
+    pub(crate) async fn take(&mut self) -> CallRequest {
+        let request = self.call().await;
+        self.say(HostFrame::Accepted(request.call.clone()));
+        request
+    }
+
+    pub(crate) fn answer(&self, call: &str, attempt: u32) {
+        self.say(answer(call, attempt));
+    }
+}
+
+pub(crate) fn tenant() -> TenantId {
+    TenantId::local()
+}
+
+pub(crate) fn owner() -> CallOwner {
+    CallOwner { tenant: tenant(), session: SessionId::parse("s").unwrap() }
+}
+
+pub(crate) fn call_id(text: &str) -> CallId {
+    CallId::parse(text).unwrap()
+}
+
+pub(crate) fn call_ref(text: &str, attempt: u32) -> CallRef {
+    CallRef { call: call_id(text), attempt }
+}
+
+pub(crate) fn run_id(text: &str) -> RunId {
+    RunId::parse(text).unwrap()
+}
+
+pub(crate) fn lease(call: &str, attempt: u32) -> Digest {
+    Digest::of(&[call.as_bytes(), &attempt.to_le_bytes()])
+}
+
+pub(crate) fn offer(call: &str, attempt: u32, host: &HostId, tool: &str) -> Offer {
+    Offer {
+        slot: call_id(call).slot,
+        attempt,
+        host: host.clone(),
+        lease: lease(call, attempt),
+        idempotency_key: format!("key of {call}"),
+        tool: tool.to_owned(),
+        arguments: r#"{"city":"Ulm"}"#.to_owned(),
+        deadline: Timestamp(NOW.0 + 60_000),
+        checkpoint: None,
+    }
+}
+
+pub(crate) fn declaration(name: &str) -> ToolDeclaration {
+    ToolDeclaration {
+        name: name.to_owned(),
+        description: format!("Does {name}."),
+        input_schema: r#"{"type":"object","properties":{"city":{"type":"string"}}}"#.to_owned(),
+        effect: EffectClass::Unsafe,
+        requires_approval: false,
+        requires_runtime: false,
+        timeout: None,
+        max_concurrency: None,
+        streams_output: false,
+    }
+}
+
+pub(crate) fn capability(name: &str) -> Capability {
+    Capability::Tool(Box::new(declaration(name)))
+}
+
+pub(crate) fn hello(name: &str, tools: &[&str]) -> Box<Hello> {
+    Box::new(Hello {
+        protocol_version: 1,
+        host: HostId::parse(name).unwrap(),
+        sdk: "test/1".to_owned(),
+        labels: BTreeMap::new(),
+        capabilities: tools.iter().map(|name| capability(name)).collect(),
+        max_frame_bytes: 4 * 1024 * 1024,
+        calls_in_hand: Vec::new(),
+        initial_credit: 8,
+    })
+}
+
+pub(crate) fn in_hand(call: &str, attempt: u32, finished: bool) -> CallInHand {
+    CallInHand { call: call_ref(call, attempt), lease: lease(call, attempt).as_str().to_owned(), finished }
+}
+
+pub(crate) fn answer(call: &str, attempt: u32) -> HostFrame {
+    HostFrame::Answer(Box::new(Answer {
+        call: call_ref(call, attempt),
+        lease: lease(call, attempt).as_str().to_owned(),
+        outcome: Outcome::Succeeded { output: "sunny".to_owned(), images: Vec::new() },
+    }))
+}
+
+pub(crate) fn output(call: &str, chunk_seq: u64, bytes: usize) -> HostFrame {
+    HostFrame::Output { call: call_ref(call, 1), chunk_seq, stderr: false, data: vec![b'x'; bytes] }
+}

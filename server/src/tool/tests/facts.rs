@@ -1,0 +1,94 @@
+//! What the engine is told about calls that a model asks for.
+
+use agentloop_core::agent::RunSpec;
+use agentloop_core::host::frame::{Capability, HostFrame};
+use agentloop_core::id::CallSlot;
+use agentloop_core::message::ToolCall;
+use agentloop_core::run::input::CallFacts;
+use agentloop_core::time::Millis;
+use agentloop_core::tool::EffectClass;
+
+use super::bench::*;
+use crate::tool::Tools as _;
+
+fn call(name: &str, arguments: &str) -> ToolCall {
+    let (slot, provider_id) = (CallSlot(1, 0), "p".to_owned());
+    ToolCall { slot, provider_id, name: name.to_owned(), arguments: arguments.to_owned() }
+}
+
+async fn bench() -> (Bench, FakeHost) {
+    let bench = Bench::new();
+    tokio::task::yield_now().await;
+    let mut host = bench.dial();
+    let mut offer = hello("h", &["get_weather", "send_mail"]);
+    let mut slow = declaration("slow");
+    slow.timeout = Some(Millis::secs(3_600));
+    slow.effect = EffectClass::Keyed;
+    slow.requires_approval = true;
+    offer.capabilities.push(Capability::Tool(Box::new(slow)));
+    host.say(HostFrame::Hello(offer));
+    host.welcome().await;
+    (bench, host)
+}
+
+fn message(bench: &Bench, spec: &RunSpec, call: &ToolCall) -> String {
+    match bench.tools.facts(&tenant(), spec, &[call]).remove(0) {
+        CallFacts::Rejected { message } => message,
+        ready @ CallFacts::Ready { .. } => panic!("{ready:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_good_call_is_ready() {
+    let (bench, _host) = bench().await;
+    let (quick, slow) = (call("get_weather", r#"{"city":"Ulm"}"#), call("slow", ""));
+    let facts = bench.tools.facts(&tenant(), &RunSpec::default(), &[&quick, &slow]);
+    let ready = |effect, requires_approval, timeout| CallFacts::Ready { effect, requires_approval, timeout };
+    assert_eq!(
+        facts,
+        [
+            ready(EffectClass::Unsafe, false, Millis::secs(120)),
+            ready(EffectClass::Keyed, true, Millis::secs(3_600))
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn bad_arguments_name_their_place() {
+    let (bench, _host) = bench().await;
+    let fault = message(&bench, &RunSpec::default(), &call("get_weather", r#"{"city":7}"#));
+    assert!(fault.contains("/city"), "{fault}");
+    let fault = message(&bench, &RunSpec::default(), &call("get_weather", "{\"city"));
+    assert!(fault.contains("not valid JSON"), "{fault}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unknown_tool_is_answered_with_what_there_is() {
+    let (bench, _host) = bench().await;
+    let fault = message(&bench, &RunSpec::default(), &call("getWeather", "{}"));
+    assert!(fault.contains("Did you mean `get_weather`?"), "{fault}");
+    assert!(fault.contains("get_weather, send_mail, slow"), "{fault}");
+    let fault = message(&bench, &RunSpec::default(), &call(&"x".repeat(10_000), "{}"));
+    assert!(!fault.contains("Did you mean") && fault.len() < 300, "{fault}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_that_is_not_for_this_run_does_not_exist() {
+    let (bench, _host) = bench().await;
+    let mut spec = RunSpec { allowed_tools: Some(vec!["send_mail".into()]), ..RunSpec::default() };
+    let fault = message(&bench, &spec, &call("get_weather", "{}"));
+    assert!(fault.contains("no tool `get_weather`") && fault.contains("There are: send_mail."), "{fault}");
+    spec.tool_policy.enabled = false;
+    let fault = message(&bench, &spec, &call("send_mail", "{}"));
+    assert!(fault.contains("There are no tools."), "{fault}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn arguments_of_humans_are_checked_like_those_of_models() {
+    let (bench, _host) = bench().await;
+    assert_eq!(bench.tools.validate(&tenant(), "get_weather", r#"{"city":"Ulm"}"#), Ok(()));
+    assert!(bench.tools.validate(&tenant(), "get_weather", r#"{"city":7}"#).unwrap_err().contains("/city"));
+    assert!(bench.tools.validate(&tenant(), "nothing", "{}").unwrap_err().contains("nothing"));
+    let other = agentloop_core::id::TenantId::parse("other").unwrap();
+    assert!(bench.tools.validate(&other, "get_weather", "{}").is_err());
+}

@@ -1,0 +1,190 @@
+//! The engine embedded: every port is the embedder's own, given once.
+
+use std::sync::{Arc, Mutex, OnceLock};
+
+use agentloop_core::agent::RunSpec;
+use agentloop_core::delta::Delta;
+use agentloop_core::id::{CallId, HostId, RunId, Seq, SessionId, TenantId};
+use agentloop_core::message::{FinishReason, Message, Role, ToolCall};
+use agentloop_core::run::effect::Offer;
+use agentloop_core::run::event::Record;
+use agentloop_core::run::input::{CallFacts, CallOutcome};
+use agentloop_core::run::status::RunStatus;
+use agentloop_core::time::{Millis, Timestamp};
+use agentloop_core::tool::{Digest, EffectClass, ToolDeclaration};
+use agentloop_server::clock::TestClock;
+use agentloop_server::engine::{Engine, EngineBuilder, Observer, StartRequest};
+use agentloop_server::ids::CountingIds;
+use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
+use agentloop_server::store::sqlite::SqliteStore;
+use agentloop_server::tool::{CallAnswer, CallOwner, CallSink as _, Offered, Seek, Tools, Verdict};
+use futures_util::stream::{self, BoxStream, StreamExt as _};
+
+/// Asks for the tool `echo` once, then repeats what it said.
+struct Parrot;
+
+impl Model for Parrot {
+    fn stream(&self, request: ModelRequest) -> BoxStream<'static, Result<Delta, ModelError>> {
+        let last = request.messages.last().expect("there is a prompt");
+        let deltas = match last.role {
+            Role::Tool => vec![
+                Delta::Text { text: "It said something.".to_owned() },
+                Delta::Finish { reason: FinishReason::Stop },
+            ],
+            Role::System | Role::User | Role::Assistant => vec![
+                Delta::ToolCallStart { index: 0, provider_id: None, name: "echo".to_owned() },
+                Delta::ToolCallArguments { index: 0, fragment: "{}".to_owned() },
+                Delta::Finish { reason: FinishReason::ToolCalls },
+            ],
+        };
+        stream::iter(deltas.into_iter().map(Ok)).boxed()
+    }
+}
+
+impl Models for Parrot {
+    fn resolve(&self, reference: &str) -> Result<(Arc<dyn Model>, String), UnknownModel> {
+        Ok((Arc::new(Parrot), reference.to_owned()))
+    }
+}
+
+/// Runs its one tool in this process.
+#[derive(Default)]
+struct LocalTools {
+    engine: OnceLock<Engine>,
+    verdicts: Arc<Mutex<Vec<Verdict>>>,
+}
+
+impl Tools for LocalTools {
+    fn offered(&self, _tenant: &TenantId, _spec: &RunSpec) -> Offered {
+        let echo = ToolDeclaration {
+            name: "echo".to_owned(),
+            description: "Says it again.".to_owned(),
+            input_schema: r#"{"type":"object"}"#.to_owned(),
+            effect: EffectClass::ReadOnly,
+            requires_approval: false,
+            requires_runtime: false,
+            timeout: None,
+            max_concurrency: None,
+            streams_output: false,
+        };
+        Offered { digest: echo.digest(), tools: Arc::from([Arc::new(echo)]) }
+    }
+
+    fn facts(&self, _tenant: &TenantId, _spec: &RunSpec, calls: &[&ToolCall]) -> Vec<CallFacts> {
+        let ready = CallFacts::Ready {
+            effect: EffectClass::ReadOnly,
+            requires_approval: false,
+            timeout: Millis::secs(60),
+        };
+        vec![ready; calls.len()]
+    }
+
+    fn validate(&self, _tenant: &TenantId, _tool: &str, _arguments: &str) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn seek(&self, _owner: &CallOwner, _call: &CallId, _tool: &str) -> Seek {
+        Seek::Granted(HostId::parse("here").expect("an id"))
+    }
+
+    fn stop_seeking(&self, _tenant: &TenantId, _call: &CallId) {}
+
+    fn offer(&self, owner: &CallOwner, call: &CallId, offer: Offer) {
+        let engine = self.engine.get().expect("the engine runs").clone();
+        let (tenant, call, verdicts) = (owner.tenant.clone(), call.clone(), self.verdicts.clone());
+        tokio::spawn(async move {
+            for _ in 0..2 {
+                let answer = CallAnswer {
+                    attempt: offer.attempt,
+                    lease: offer.lease.to_string(),
+                    host: offer.host.clone(),
+                    outcome: CallOutcome::Succeeded { output: "echo".to_owned(), images: vec![] },
+                };
+                let verdict = engine.finished(&tenant, &call, answer).await.expect("the store answers");
+                verdicts.lock().expect("not poisoned").push(verdict);
+            }
+        });
+    }
+
+    fn reclaim(&self, owner: &CallOwner, call: &CallId, offer: Offer) {
+        self.offer(owner, call, offer);
+    }
+
+    fn cancel(&self, _tenant: &TenantId, _call: &CallId, _attempt: u32, _reason: &str) {}
+
+    fn release(&self, _tenant: &TenantId, _run: &RunId) {}
+}
+
+#[derive(Default)]
+struct Seen(Mutex<Vec<(Seq, &'static str)>>);
+
+impl Observer for Seen {
+    fn event(&self, _tenant: &TenantId, _run: &RunId, _session: &SessionId, record: &Record) {
+        self.0.lock().expect("not poisoned").push((record.seq, record.event.kind()));
+    }
+}
+
+fn request(prompt: &str) -> StartRequest {
+    let spec = RunSpec { agent: "parrot".into(), model: "any/parrot".into(), ..RunSpec::default() };
+    StartRequest {
+        tenant: TenantId::local(),
+        run: None,
+        session: None,
+        create_session: false,
+        spec: Arc::new(spec),
+        messages: vec![Arc::new(Message::text(Role::User, prompt))],
+        digest: Digest::of(&[prompt.as_bytes()]),
+    }
+}
+
+#[tokio::test]
+async fn every_port_can_be_ones_own() {
+    let store = Arc::new(SqliteStore::in_memory().await.expect("a store"));
+    let (tools, seen) = (Arc::new(LocalTools::default()), Arc::new(Seen::default()));
+    let engine = EngineBuilder::new(store.clone(), Arc::new(Parrot), tools.clone())
+        .clock(Arc::new(TestClock::at(Timestamp(1_000))))
+        .ids(Arc::new(CountingIds::default()))
+        .observer(seen.clone())
+        .start();
+    assert!(tools.engine.set(engine.clone()).is_ok());
+
+    let started = engine.start(request("say it")).await.expect("a run");
+    assert_eq!((started.run.as_str(), started.session.as_str()), ("run-1", "session-1"));
+    let view = engine.wait(&TenantId::local(), &started.run).await.expect("an end");
+
+    assert_eq!(view.state.status(), Some(RunStatus::Completed));
+    let answer = view.state.last_message.expect("an answer").plain_text();
+    assert_eq!(answer, "It said something.");
+    assert_eq!(view.row.created_at, Timestamp(1_000), "the embedder's clock");
+    let seen = seen.0.lock().expect("not poisoned").clone();
+    let kinds: Vec<_> = seen.iter().map(|(_, kind)| *kind).collect();
+    let expected = [
+        "started",
+        "input_added",
+        "model_call_started",
+        "assistant_message",
+        "call_proposed",
+        "call_offered",
+        "call_settled",
+        "model_call_started",
+        "assistant_message",
+        "finished",
+    ];
+    assert_eq!(kinds, expected);
+    assert!(seen.iter().zip(1..).all(|((seq, _), at)| seq.0 == at), "dense from 1");
+    assert_eq!(store.stats().appends, 4, "two commits for the tool round, and two");
+}
+
+#[tokio::test]
+async fn a_result_that_comes_twice_is_recorded_once() {
+    let store = Arc::new(SqliteStore::in_memory().await.expect("a store"));
+    let tools = Arc::new(LocalTools::default());
+    let engine = EngineBuilder::new(store, Arc::new(Parrot), tools.clone()).start();
+    assert!(tools.engine.set(engine.clone()).is_ok());
+    let started = engine.start(request("say it")).await.expect("a run");
+    engine.wait(&TenantId::local(), &started.run).await.expect("an end");
+    while tools.verdicts.lock().expect("not poisoned").len() < 2 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(*tools.verdicts.lock().expect("not poisoned"), [Verdict::Recorded, Verdict::Duplicate]);
+}

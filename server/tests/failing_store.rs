@@ -1,0 +1,270 @@
+//! A store that fails in the middle of a run: memory never runs ahead of it, and the run goes on when it is back.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use agentloop_core::agent::RunSpec;
+use agentloop_core::delta::Delta;
+use agentloop_core::id::{CallId, EntryNo, Epoch, RequestId, RunId, Seq, SessionId, TenantId};
+use agentloop_core::message::{FinishReason, Message, Role, ToolCall};
+use agentloop_core::run::effect::Offer;
+use agentloop_core::run::event::{Event, Record};
+use agentloop_core::run::input::{AbortCause, CallFacts};
+use agentloop_core::run::status::RunStatus;
+use agentloop_core::time::Timestamp;
+use agentloop_core::tool::Digest;
+use agentloop_server::engine::error::EngineError;
+use agentloop_server::engine::{EngineBuilder, StartRequest};
+use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
+use agentloop_server::store::sqlite::SqliteStore;
+use agentloop_server::store::{
+    Append, Claimed, EntryRow, Page, PageRequest, RequestFilter, RequestRow, RunFilter, RunRow, SessionRow,
+    Store, StoreError, ToolRow,
+};
+use agentloop_server::tool::{CallOwner, Offered, Seek, Tools};
+use async_trait::async_trait;
+use futures_util::stream::{self, BoxStream, StreamExt as _};
+use tokio::sync::Notify;
+
+/// Writes nothing while it is broken.
+struct Flaky {
+    inner: SqliteStore,
+    broken: AtomicBool,
+    refused: Notify,
+}
+
+impl Flaky {
+    fn works(&self) -> Result<(), StoreError> {
+        if self.broken.load(Ordering::SeqCst) {
+            self.refused.notify_one();
+            return Err(StoreError::Unavailable { what: "the disk is full".to_owned() });
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Store for Flaky {
+    async fn append(&self, append: Append) -> Result<(), StoreError> {
+        self.works()?;
+        self.inner.append(append).await
+    }
+
+    async fn claim(&self, tenant: &TenantId, run: &RunId) -> Result<Option<Claimed>, StoreError> {
+        self.works()?;
+        self.inner.claim(tenant, run).await
+    }
+
+    fn epoch(&self) -> Epoch {
+        self.inner.epoch()
+    }
+
+    async fn run(&self, tenant: &TenantId, run: &RunId) -> Result<Option<RunRow>, StoreError> {
+        self.inner.run(tenant, run).await
+    }
+
+    async fn records(
+        &self,
+        tenant: &TenantId,
+        run: &RunId,
+        after: Seq,
+        limit: u32,
+    ) -> Result<Vec<Record>, StoreError> {
+        self.inner.records(tenant, run, after, limit).await
+    }
+
+    async fn runs(
+        &self,
+        tenant: &TenantId,
+        filter: RunFilter,
+        page: PageRequest,
+    ) -> Result<Page<RunRow>, StoreError> {
+        self.inner.runs(tenant, filter, page).await
+    }
+
+    async fn unfinished(&self) -> Result<Vec<(TenantId, RunId)>, StoreError> {
+        self.inner.unfinished().await
+    }
+
+    async fn due(
+        &self,
+        now: Timestamp,
+        limit: u32,
+    ) -> Result<(Vec<(TenantId, RunId)>, Option<Timestamp>), StoreError> {
+        self.inner.due(now, limit).await
+    }
+
+    async fn create_session(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        title: &str,
+        labels: &BTreeMap<String, String>,
+        now: Timestamp,
+    ) -> Result<SessionRow, StoreError> {
+        self.works()?;
+        self.inner.create_session(tenant, session, title, labels, now).await
+    }
+
+    async fn session(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+    ) -> Result<Option<SessionRow>, StoreError> {
+        self.inner.session(tenant, session).await
+    }
+
+    async fn sessions(&self, tenant: &TenantId, page: PageRequest) -> Result<Page<SessionRow>, StoreError> {
+        self.inner.sessions(tenant, page).await
+    }
+
+    async fn entries(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        after: EntryNo,
+        limit: u32,
+    ) -> Result<Vec<EntryRow>, StoreError> {
+        self.inner.entries(tenant, session, after, limit).await
+    }
+
+    async fn delete_session(&self, tenant: &TenantId, session: &SessionId) -> Result<bool, StoreError> {
+        self.works()?;
+        self.inner.delete_session(tenant, session).await
+    }
+
+    async fn request(
+        &self,
+        tenant: &TenantId,
+        request: &RequestId,
+    ) -> Result<Option<RequestRow>, StoreError> {
+        self.inner.request(tenant, request).await
+    }
+
+    async fn pending(
+        &self,
+        tenant: &TenantId,
+        filter: RequestFilter,
+        page: PageRequest,
+    ) -> Result<Page<RequestRow>, StoreError> {
+        self.inner.pending(tenant, filter, page).await
+    }
+
+    async fn save_tools(&self, tenant: &TenantId, tools: &[ToolRow]) -> Result<(), StoreError> {
+        self.works()?;
+        self.inner.save_tools(tenant, tools).await
+    }
+
+    async fn tools(&self) -> Result<Vec<(TenantId, ToolRow)>, StoreError> {
+        self.inner.tools().await
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        self.works()?;
+        self.inner.check().await
+    }
+}
+
+/// Says one sentence, once it may.
+struct Waiting {
+    called: Arc<Notify>,
+    may_speak: Arc<Notify>,
+}
+
+impl Model for Waiting {
+    fn stream(&self, _request: ModelRequest) -> BoxStream<'static, Result<Delta, ModelError>> {
+        let (called, may_speak) = (self.called.clone(), self.may_speak.clone());
+        stream::once(async move {
+            called.notify_one();
+            may_speak.notified().await;
+            Ok(Delta::Text { text: "Said.".to_owned() })
+        })
+        .chain(stream::iter([Ok(Delta::Finish { reason: FinishReason::Stop })]))
+        .boxed()
+    }
+}
+
+struct One(Arc<Waiting>);
+
+impl Models for One {
+    fn resolve(&self, reference: &str) -> Result<(Arc<dyn Model>, String), UnknownModel> {
+        Ok((self.0.clone(), reference.to_owned()))
+    }
+}
+
+struct NoTools;
+
+impl Tools for NoTools {
+    fn offered(&self, _tenant: &TenantId, _spec: &RunSpec) -> Offered {
+        Offered { tools: Arc::from([]), digest: Digest::of(&[]) }
+    }
+
+    fn facts(&self, _tenant: &TenantId, _spec: &RunSpec, calls: &[&ToolCall]) -> Vec<CallFacts> {
+        vec![CallFacts::Rejected { message: "there are no tools".to_owned() }; calls.len()]
+    }
+
+    fn validate(&self, _tenant: &TenantId, tool: &str, _arguments: &str) -> Result<(), String> {
+        Err(format!("there is no tool {tool}"))
+    }
+
+    fn seek(&self, _owner: &CallOwner, _call: &CallId, _tool: &str) -> Seek {
+        Seek::Denied("there are no tools".to_owned())
+    }
+
+    fn stop_seeking(&self, _tenant: &TenantId, _call: &CallId) {}
+    fn offer(&self, _owner: &CallOwner, _call: &CallId, _offer: Offer) {}
+    fn reclaim(&self, _owner: &CallOwner, _call: &CallId, _offer: Offer) {}
+    fn cancel(&self, _tenant: &TenantId, _call: &CallId, _attempt: u32, _reason: &str) {}
+    fn release(&self, _tenant: &TenantId, _run: &RunId) {}
+}
+
+fn request(run: &str) -> StartRequest {
+    let spec = RunSpec { agent: "a".into(), model: "any/one".into(), ..RunSpec::default() };
+    StartRequest {
+        tenant: TenantId::local(),
+        run: Some(RunId::parse(run).expect("an id")),
+        session: None,
+        create_session: false,
+        spec: Arc::new(spec),
+        messages: vec![Arc::new(Message::text(Role::User, "speak"))],
+        digest: Digest::of(&[b"speak"]),
+    }
+}
+
+#[tokio::test]
+async fn a_failed_write_stops_the_run_until_the_store_is_back() {
+    let inner = SqliteStore::in_memory().await.expect("a store");
+    let store = Arc::new(Flaky { inner, broken: AtomicBool::new(false), refused: Notify::new() });
+    let model = Waiting { called: Arc::default(), may_speak: Arc::default() };
+    let (called, may_speak) = (model.called.clone(), model.may_speak.clone());
+    let engine = EngineBuilder::new(store.clone(), Arc::new(One(Arc::new(model))), Arc::new(NoTools)).start();
+    let tenant = TenantId::local();
+
+    let run = engine.start(request("r")).await.expect("a run").run;
+    called.notified().await;
+    store.broken.store(true, Ordering::SeqCst);
+    may_speak.notify_one();
+    store.refused.notified().await;
+
+    // What the model said is in no journal, so nobody has seen it.
+    let said = |records: &[Record]| {
+        records.iter().any(|record| matches!(record.event, Event::AssistantMessage { .. }))
+    };
+    let records = store.records(&tenant, &run, Seq(0), 100).await.expect("reading works");
+    assert!(!said(&records), "{records:?}");
+    let refused = engine.abort(&tenant, &run, AbortCause::Caller, "").await;
+    assert!(matches!(refused, Err(EngineError::Store(StoreError::Unavailable { .. }))), "{refused:?}");
+    let refused = engine.start(request("other")).await;
+    assert!(matches!(refused, Err(EngineError::Store(StoreError::Unavailable { .. }))), "{refused:?}");
+
+    store.broken.store(false, Ordering::SeqCst);
+    called.notified().await;
+    may_speak.notify_one();
+    let view = engine.wait(&tenant, &run).await.expect("an end");
+    assert_eq!(view.state.status(), Some(RunStatus::Completed));
+    let records = store.records(&tenant, &run, Seq(0), 100).await.expect("reading works");
+    assert!(said(&records));
+    assert!(records.iter().zip(1..).all(|(record, at)| record.seq.0 == at), "dense from 1");
+    assert!(engine.start(request("other")).await.is_ok(), "what was refused left nothing behind");
+}

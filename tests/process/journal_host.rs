@@ -1,0 +1,118 @@
+//! A tool host whose tools write what they do to a file, so that a test can count it.
+//!
+//! ```text
+//! journal-host --server http://127.0.0.1:50051 --host-id h-1 --journal effects.log
+//! ```
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentloop_client::host::{CallContext, HostError, HostEvent, Tool, ToolError, ToolHost};
+use agentloop_client::schemars::{self, JsonSchema};
+use clap::Parser;
+use serde::Deserialize;
+
+#[derive(Parser)]
+struct Options {
+    /// The server's address.
+    #[arg(long)]
+    server: String,
+    /// The host's name.
+    #[arg(long)]
+    host_id: String,
+    /// Where the tools write what they do.
+    #[arg(long)]
+    journal: PathBuf,
+}
+
+/// Appends lines to a file, each on disk before the next thing happens.
+#[derive(Clone)]
+struct Journal(Arc<PathBuf>);
+
+impl Journal {
+    fn write(&self, line: &str) -> Result<(), ToolError> {
+        let written = OpenOptions::new().create(true).append(true).open(&*self.0).and_then(|mut file| {
+            file.write_all(format!("{line}\n").as_bytes())?;
+            file.sync_all()
+        });
+        written.map_err(ToolError::failed)
+    }
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Email {
+    to: String,
+}
+
+async fn send_email(email: Email, ctx: CallContext, journal: Journal) -> Result<&'static str, ToolError> {
+    journal.write(&format!("send_email {} {}", ctx.idempotency_key(), email.to))?;
+    Ok("sent")
+}
+
+/// How long a call takes. It ends early when it is cancelled.
+#[derive(Deserialize, JsonSchema)]
+struct Takes {
+    seconds: f64,
+}
+
+async fn slow(takes: Takes, ctx: CallContext, journal: Journal) -> Result<&'static str, ToolError> {
+    let call = ctx.call_id().to_owned();
+    journal.write(&format!("slow-start {call} {}", ctx.attempt()))?;
+    tokio::select! {
+        () = tokio::time::sleep(Duration::from_secs_f64(takes.seconds)) => {}
+        () = ctx.cancelled().cancelled() => {
+            journal.write(&format!("slow-cancelled {call}"))?;
+            return Err(ToolError::failed("cancelled").did_nothing());
+        }
+    }
+    journal.write(&format!("slow-end {call}"))?;
+    Ok("slept")
+}
+
+async fn charge(takes: Takes, ctx: CallContext, journal: Journal) -> Result<&'static str, ToolError> {
+    journal.write(&format!("charge {} {}", ctx.call_id(), ctx.attempt()))?;
+    tokio::time::sleep(Duration::from_secs_f64(takes.seconds)).await;
+    Ok("charged")
+}
+
+/// A handler that gets the journal, too.
+fn with<A, Fut>(
+    journal: &Journal,
+    tool: fn(A, CallContext, Journal) -> Fut,
+) -> impl Fn(A, CallContext) -> Fut + Send + Sync + 'static
+where
+    A: 'static,
+    Fut: 'static,
+{
+    let journal = journal.clone();
+    move |given, ctx| tool(given, ctx, journal.clone())
+}
+
+#[tokio::main]
+async fn main() -> Result<(), HostError> {
+    let options = Options::parse();
+    let journal = Journal(Arc::new(options.journal));
+    ToolHost::builder(options.server)
+        .host_id(options.host_id)
+        .concurrency(4)
+        .tool(
+            Tool::new("send_email", "Sends an email").requires_approval().handler(with(&journal, send_email)),
+        )
+        .tool(Tool::new("slow", "Takes its time").read_only().handler(with(&journal, slow)))
+        .tool(Tool::new("charge", "Charges money").handler(with(&journal, charge)))
+        .on_event(tell)
+        .build()?
+        .run_until(async { tokio::signal::ctrl_c().await.unwrap_or_default() })
+        .await
+}
+
+#[expect(clippy::print_stdout, reason = "a test reads it")]
+fn tell(event: &HostEvent) {
+    if matches!(event, HostEvent::Connected { .. }) {
+        println!("ready");
+    } else {
+        eprintln!("{event:?}");
+    }
+}

@@ -1,0 +1,16 @@
+//! Behaviour of real processes over real sockets: the command as it is built, hosts in every language, and what is
+//! left when one of them is killed.
+//!
+//! Whatever a process says is part of its test's output.
+
+mod abort;
+mod callers;
+mod conversation;
+mod every_event;
+mod grpcurl;
+mod host_lost;
+mod hosts;
+mod other_models;
+mod server_killed;
+mod shutdown;
+mod support;

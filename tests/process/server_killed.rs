@@ -1,0 +1,187 @@
+//! The server killed in the middle of something, and started again on the same database.
+
+use agentloop_client::v1::decision::Decision;
+use agentloop_client::v1::run_event::Event;
+use agentloop_client::v1::{AnswerInPlace, Approve, Deny, HumanRequestKind, ToolStatus};
+use serde_json::json;
+
+use crate::support::follow::{Follower, outcome};
+use crate::support::host::Host;
+use crate::support::model::Model;
+use crate::support::server::{Server, Setting, input};
+
+#[tokio::test]
+async fn in_a_model_call() {
+    let mut model = Model::start().await;
+    let mut server = Server::start(&model.setting()).await;
+    let mut run = Follower::start(&server, input("r-1", "s-1", "Say hello")).await;
+    let mut cut = model.call().await;
+    cut.begin("Good mor").await;
+    // A piece, or all pieces so far where they came before the subscriber.
+    run.until("a piece of the answer", |event| {
+        matches!(event, Event::ModelDelta(_) | Event::PartialMessage(_)).then_some(())
+    })
+    .await;
+
+    server.kill().await;
+    server.start_again().await;
+
+    let again = model.call().await;
+    assert_eq!(again.request["messages"], cut.request["messages"]);
+    again.say("Hello.").await;
+    assert_eq!(run.answer().await, "Hello.");
+    assert_eq!(run.count(|event| matches!(event, Event::AssistantMessage(_))), 1);
+    assert_eq!(run.entries().await.len(), 2);
+    assert!(!model.was_called());
+}
+
+#[tokio::test]
+async fn in_a_read_only_tool_call() {
+    let model = Model::start().await;
+    let mut server = Server::start(&model.setting()).await;
+    let host = Host::start(&server, "h-1").await;
+    let mut run = Follower::start(&server, input("r-1", "s-1", "Wait")).await;
+    model.answers("slow", json!({ "seconds": 2.0 }), "Waited.");
+    host.does("slow-start").await;
+
+    server.kill().await;
+    server.start_again().await;
+
+    let result = run.result().await;
+    assert_eq!(outcome(&result), (ToolStatus::Succeeded, "slept"));
+    assert_eq!(run.answer().await, "Waited.");
+    assert_eq!(host.did("slow-start").len(), 1, "the call went on at the host that came back");
+    assert_eq!(host.did("slow-end").len(), 1);
+}
+
+#[tokio::test]
+async fn with_the_host_of_a_read_only_tool_call() {
+    let mut model = Model::start().await;
+    let mut server = Server::start(&Setting { grace_period: "1s", ..model.setting() }).await;
+    let first = Host::start(&server, "h-1").await;
+    let mut run = Follower::start(&server, input("r-1", "s-1", "Wait")).await;
+    model.call().await.use_tool("slow", json!({ "seconds": 0.5 })).await;
+    first.does("slow-start").await;
+
+    server.kill().await;
+    first.process.kill().await;
+    server.start_again().await;
+    let second = Host::start(&server, "h-2").await;
+
+    let result = run.result().await;
+    assert_eq!(outcome(&result), (ToolStatus::Succeeded, "slept"));
+    assert_eq!((result.host_id.as_str(), result.attempt), ("h-2", 2));
+    model.call().await.say("Waited.").await;
+    assert_eq!(run.answer().await, "Waited.");
+    assert_eq!(second.did("slow-start").len(), 1);
+}
+
+#[tokio::test]
+async fn in_an_unsafe_tool_call_whose_host_survives() {
+    let model = Model::start().await;
+    let mut server = Server::start(&model.setting()).await;
+    let host = Host::start(&server, "h-1").await;
+    let mut run = Follower::start(&server, input("r-1", "s-1", "Charge")).await;
+    model.answers("charge", json!({ "seconds": 2.0 }), "Charged.");
+    host.does("charge").await;
+
+    server.kill().await;
+    server.start_again().await;
+
+    let result = run.result().await;
+    assert_eq!(outcome(&result), (ToolStatus::Succeeded, "charged"));
+    assert_eq!(run.answer().await, "Charged.");
+    assert_eq!(host.did("charge").len(), 1);
+}
+
+#[tokio::test]
+async fn in_an_unsafe_tool_call_whose_result_the_host_has_when_it_comes_back() {
+    let model = Model::start().await;
+    let mut server = Server::start(&model.setting()).await;
+    let host = Host::start(&server, "h-1").await;
+    let mut run = Follower::start(&server, input("r-1", "s-1", "Charge")).await;
+    model.answers("charge", json!({ "seconds": 0.0 }), "Charged.");
+    host.does("charge").await;
+
+    // The result may be recorded, or on its way, or only with the host.
+    server.kill().await;
+    server.start_again().await;
+
+    assert_eq!(run.answer().await, "Charged.");
+    assert_eq!(host.did("charge").len(), 1);
+}
+
+#[tokio::test]
+async fn with_the_host_and_the_call_is_denied() {
+    let (mut model, _server, host, mut run) = unsafe_call_in_doubt().await;
+    let question = run.question().await;
+    assert_eq!(question.kind(), HumanRequestKind::InDoubt);
+    let deny = Deny { message: "Nobody knows.".to_owned() };
+    run.decide(&question, Decision::Deny(deny)).await;
+
+    let result = run.result().await;
+    assert_eq!(outcome(&result).0, ToolStatus::OutcomeUnknown);
+    model.call().await.say("It may be charged.").await;
+    assert_eq!(run.answer().await, "It may be charged.");
+    assert_eq!(host.len(), 1);
+}
+
+#[tokio::test]
+async fn with_the_host_and_the_call_is_answered() {
+    let (mut model, server, before, mut run) = unsafe_call_in_doubt().await;
+    let question = run.question().await;
+    // A new host of the same tool changes nothing: only a human's word runs the call again.
+    let host = Host::start(&server, "h-2").await;
+    let answer = AnswerInPlace { output: "It was charged; I looked.".to_owned() };
+    run.decide(&question, Decision::AnswerInPlace(answer)).await;
+
+    let result = run.result().await;
+    assert_eq!(outcome(&result), (ToolStatus::Answered, "It was charged; I looked."));
+    let call = model.call().await;
+    assert!(call.last_message().contains("I looked"), "{}", call.last_message());
+    call.say("Charged.").await;
+    assert_eq!(run.answer().await, "Charged.");
+    assert_eq!((before.len(), host.did("charge").len()), (1, 0));
+}
+
+/// A run whose server and host were killed in the middle of an UNSAFE call, and what the host had done by then.
+async fn unsafe_call_in_doubt() -> (Model, Server, Vec<String>, Follower) {
+    let mut model = Model::start().await;
+    let mut server = Server::start(&Setting { grace_period: "1s", ..model.setting() }).await;
+    let host = Host::start(&server, "h-1").await;
+    let run = Follower::start(&server, input("r-1", "s-1", "Charge")).await;
+    model.call().await.use_tool("charge", json!({ "seconds": 600.0 })).await;
+    host.does("charge").await;
+    let done = host.did("charge");
+
+    server.kill().await;
+    host.process.kill().await;
+    server.start_again().await;
+
+    let asked = server.question("r-1").await;
+    assert_eq!((asked.kind(), asked.tool.as_str()), (HumanRequestKind::InDoubt, "charge"));
+    assert!(!model.was_called(), "the model goes on before the call is settled");
+    (model, server, done, run)
+}
+
+#[tokio::test]
+async fn while_a_human_is_asked() {
+    let mut model = Model::start().await;
+    let mut server = Server::start(&model.setting()).await;
+    let host = Host::start(&server, "h-1").await;
+    let mut run = Follower::start(&server, input("r-1", "s-1", "Mail it")).await;
+    model.call().await.use_tool("send_email", json!({ "to": "a@example.com" })).await;
+    let asked = run.question().await;
+
+    server.kill().await;
+    server.start_again().await;
+
+    assert_eq!(server.question("r-1").await, asked);
+    assert!(host.did("send_email").is_empty());
+    run.decide(&asked, Decision::Approve(Approve {})).await;
+    assert_eq!(outcome(&run.result().await), (ToolStatus::Succeeded, "sent"));
+    model.call().await.say("Sent.").await;
+    assert_eq!(run.answer().await, "Sent.");
+    assert_eq!(host.did("send_email").len(), 1);
+    assert_eq!(run.count(|event| matches!(event, Event::HumanRequested(_))), 1);
+}

@@ -1,0 +1,97 @@
+//! The server told to stop, and a database that is in use.
+
+use agentloop_client::v1::Approve;
+use agentloop_client::v1::decision::Decision;
+use serde_json::json;
+
+use crate::support::follow::Follower;
+use crate::support::host::Host;
+use crate::support::model::{Call, Model};
+use crate::support::server::{Server, input};
+
+/// Runs in each of three places: the model speaks, a tool works, a human is asked.
+const EACH: usize = 4;
+
+#[tokio::test]
+async fn under_load_loses_nothing() {
+    let mut model = Model::start().await;
+    let mut server = Server::start(&model.setting()).await;
+    let host = Host::start(&server, "h-1").await;
+    let (mut speaking, cut) = speaking(&server, &mut model).await;
+    let mut charging = using(&server, &mut model, "charge", json!({ "seconds": 3.0 })).await;
+    let mut asking = using(&server, &mut model, "send_email", json!({ "to": "a@example.com" })).await;
+    for run in &mut asking {
+        run.question().await;
+    }
+    for run in &charging {
+        host.does(&format!("charge {}", run.run_id())).await;
+    }
+
+    let (code, said) = server.terminate().await;
+    assert_eq!(code, 0, "{said}");
+    drop(cut);
+    server.start_again().await;
+
+    for run in &asking {
+        let question = server.question(run.run_id()).await;
+        run.decide(&question, Decision::Approve(Approve {})).await;
+    }
+    model.answers_by(async |call| {
+        let request = call.request.to_string();
+        let name = request.split("I am ").nth(1).and_then(|rest| rest.split('.').next());
+        let name = name.expect("every run says who it is");
+        call.say(&format!("The answer of {name}.")).await;
+    });
+    for run in speaking.iter_mut().chain(&mut charging).chain(&mut asking) {
+        assert_eq!(run.answer().await, format!("The answer of {}.", run.run_id()));
+    }
+    assert_eq!((host.did("charge").len(), host.did("send_email").len()), (EACH, EACH));
+}
+
+/// Runs whose model has begun to answer, and its calls.
+async fn speaking(server: &Server, model: &mut Model) -> (Vec<Follower>, Vec<Call>) {
+    let (mut runs, mut calls) = (Vec::new(), Vec::new());
+    for number in 0..EACH {
+        let (run, mut call) = start(server, model, "speak", number).await;
+        call.begin("The ans").await;
+        runs.push(run);
+        calls.push(call);
+    }
+    (runs, calls)
+}
+
+/// Runs that use a tool.
+async fn using(
+    server: &Server,
+    model: &mut Model,
+    tool: &str,
+    arguments: serde_json::Value,
+) -> Vec<Follower> {
+    let mut runs = Vec::new();
+    for number in 0..EACH {
+        let (run, call) = start(server, model, tool, number).await;
+        call.use_tool(tool, arguments.clone()).await;
+        runs.push(run);
+    }
+    runs
+}
+
+async fn start(server: &Server, model: &mut Model, what: &str, number: usize) -> (Follower, Call) {
+    let (run_id, session_id) = (format!("{what}-{number}"), format!("s-{what}-{number}"));
+    let run = Follower::start(server, input(&run_id, &session_id, &format!("I am {run_id}."))).await;
+    (run, model.call_about(&format!("I am {run_id}.")).await)
+}
+
+#[tokio::test]
+async fn a_second_server_on_the_same_database_is_refused() {
+    let mut model = Model::start().await;
+    let server = Server::start(&model.setting()).await;
+    let (code, said) = server.another().ended().await;
+    assert_ne!(code, 0);
+    assert!(said.contains("agentloop.db") && said.contains("in use"), "{said}");
+
+    // The first one is as well as before.
+    let mut run = Follower::start(&server, input("r-1", "s-1", "Hello")).await;
+    model.call().await.say("Hello.").await;
+    assert_eq!(run.answer().await, "Hello.");
+}

@@ -1,0 +1,156 @@
+//! The server as a process, which can be killed and started again on the same database and port.
+
+use std::fmt::Write as _;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use agentloop_client::v1::{HostHealth, HumanRequest, ListPendingRequest, RunInput};
+use agentloop_client::{Backoff, Client};
+use tempfile::TempDir;
+use tokio::process::Command;
+
+use super::process::Process;
+use super::{built, eventually};
+
+/// What a test may set.
+pub(crate) struct Setting {
+    /// The section of the provider `test`.
+    pub(crate) provider: String,
+    /// A host that says nothing for this long is lost.
+    pub(crate) lease_timeout: &'static str,
+    /// How long a lost host may come back to its calls.
+    pub(crate) grace_period: &'static str,
+    /// Calls of one message that may be at work together.
+    pub(crate) max_parallel: u32,
+}
+
+impl Default for Setting {
+    /// A lost host is found out about within a test, but not where the machine is only busy.
+    fn default() -> Setting {
+        Setting { provider: String::new(), lease_timeout: "3s", grace_period: "30s", max_parallel: 1 }
+    }
+}
+
+/// A server's files and, unless it was ended, its process.
+pub(crate) struct Server {
+    dir: TempDir,
+    port: u16,
+    process: Option<Process>,
+}
+
+impl Server {
+    /// Starts a server whose model is `test/m`.
+    pub(crate) async fn start(setting: &Setting) -> Server {
+        let dir = tempfile::tempdir().expect("a directory");
+        let port = free_port();
+        let mut config = format!("[server]\nlisten = \"127.0.0.1:{port}\"\n");
+        config += "[store]\npath = \"agentloop.db\"\n[log]\nlevel = \"info\"\n";
+        config += "[hosts]\nheartbeat_interval = \"300ms\"\n";
+        let Setting { lease_timeout, grace_period, .. } = setting;
+        writeln!(config, "lease_timeout = \"{lease_timeout}\"").expect("it is a text");
+        writeln!(config, "grace_period = \"{grace_period}\"").expect("it is a text");
+        writeln!(config, "[providers.test]\n{}", setting.provider).expect("it is a text");
+        config += "[agents.default]\nmodel = \"test/m\"\nretry = { initial_backoff = \"10ms\" }\n";
+        writeln!(config, "tool_policy = {{ max_parallel = {} }}", setting.max_parallel)
+            .expect("it is a text");
+        std::fs::write(dir.path().join("agentloop.toml"), config).expect("written");
+        let mut server = Server { dir, port, process: None };
+        server.start_again().await;
+        server
+    }
+
+    /// Starts it on the same database and port.
+    pub(crate) async fn start_again(&mut self) {
+        assert!(self.process.is_none(), "it still runs");
+        let mut process = self.another();
+        process.line_with("agentloop listens on").await;
+        self.process = Some(process);
+    }
+
+    /// One more process with the same configuration.
+    pub(crate) fn another(&self) -> Process {
+        let mut command = agentloop();
+        command.args(["serve", "--config"]).arg(self.dir.path().join("agentloop.toml"));
+        Process::start("server", command)
+    }
+
+    /// SIGKILL: it cannot do anything about it.
+    pub(crate) async fn kill(&mut self) {
+        self.process.take().expect("it runs").kill().await;
+    }
+
+    /// SIGTERM, and how it ends.
+    pub(crate) async fn terminate(&mut self) -> (i32, String) {
+        let process = self.process.take().expect("it runs");
+        process.signal("TERM").await;
+        process.ended().await
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address())
+    }
+
+    pub(crate) fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// A path beside its database.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// A client that waits for a restarted server.
+    pub(crate) fn client(&self) -> Client {
+        let backoff = Backoff {
+            max_retries: 1_000,
+            initial: Duration::from_millis(20),
+            max: Duration::from_millis(200),
+        };
+        Client::builder(self.url()).backoff(backoff).build().expect("a good address")
+    }
+
+    /// The question that waits, once there is one.
+    pub(crate) async fn question(&self, run_id: &str) -> HumanRequest {
+        let client = self.client();
+        eventually("a question", || async {
+            let request = ListPendingRequest { run_id: run_id.to_owned(), ..ListPendingRequest::default() };
+            let mut pending = client.list_pending(request).await.expect("listed").requests;
+            assert!(pending.len() < 2, "{pending:?}");
+            pending.pop()
+        })
+        .await
+    }
+
+    /// Waits until the server knows this of the host.
+    pub(crate) async fn host_is(&self, host_id: &str, health: HostHealth) {
+        let client = self.client();
+        eventually(&format!("{host_id} to be {health:?}"), || async {
+            let hosts = client.list_hosts().await.expect("listed");
+            hosts.iter().any(|host| host.host_id == host_id && host.health() == health).then_some(())
+        })
+        .await;
+    }
+}
+
+/// A run of these ids.
+pub(crate) fn input(run_id: &str, session_id: &str, prompt: &str) -> RunInput {
+    RunInput {
+        run_id: Some(run_id.to_owned()),
+        session_id: Some(session_id.to_owned()),
+        auto_create_session: Some(true),
+        prompt: prompt.to_owned(),
+        ..RunInput::default()
+    }
+}
+
+/// The command, as it was built.
+pub(crate) fn agentloop() -> Command {
+    Command::new(built("agentloop"))
+}
+
+/// A port that was free a moment ago.
+pub(crate) fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback port is free");
+    listener.local_addr().expect("a bound socket has an address").port()
+}
