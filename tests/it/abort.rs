@@ -37,7 +37,7 @@ async fn stop_at(server: &TestServer, stop: u64) -> (bool, RunStatus) {
     let (session, run) = (format!("s{stop}"), format!("r{stop}"));
     let mut events = server.stream(in_session(&session, &run, "go")).await;
     let mut reached = false;
-    while let Some(event) = events.next().await.expect("the stream goes on") {
+    while let Some(event) = events.event().await.expect("the stream goes on") {
         if event.seq == stop {
             reached = true;
             server.abort(&run).await;

@@ -80,7 +80,7 @@ async fn edited_it_runs_with_the_new_arguments_if_they_follow_the_schema() {
         let refused = asked.decide(edits(bad)).await;
         assert_invalid(refused, &["decision.approve_with_edits.arguments_json"]);
     }
-    assert_eq!(asked.server.pending().await, [asked.question.clone()], "it is still asked");
+    assert_eq!(asked.server.pending().await, std::slice::from_ref(&asked.question), "it is still asked");
     asked.decide(edits(r#"{"to":"eve"}"#)).await.expect("decided");
     let result = asked.result().await;
     assert_eq!(result.status(), ToolStatus::Succeeded);
@@ -222,7 +222,7 @@ async fn every_call_is_asked_about_if_the_policy_says_so() {
 async fn questions_survive_a_restart() {
     let mut asked = asked(named("r1", "write")).await;
     asked.server.restart().await;
-    assert_eq!(asked.server.pending().await, [asked.question.clone()]);
+    assert_eq!(asked.server.pending().await, std::slice::from_ref(&asked.question));
     let host = Host::start(&asked.server).await;
     asked.decide(approve()).await.expect("decided");
     assert_eq!(asked.server.run(named("r1", "write")).await.status(), RunStatus::Completed);
@@ -268,8 +268,8 @@ async fn the_inbox_is_filtered_and_paged() {
 #[tokio::test]
 async fn the_request_is_durable_before_it_is_shown() {
     let asked = asked(named("r1", "write")).await;
-    let events = asked.server.get_run("r1").await;
-    assert_eq!(events.pending, [asked.question.clone()]);
+    let run = asked.server.get_run("r1").await;
+    assert_eq!(run.pending, std::slice::from_ref(&asked.question));
     let mut stream = asked.server.subscribe("r1", 0).await;
     let shown = stream.wait_for(|event| name(event) == "human_requested").await;
     let Some(Event::HumanRequested(shown)) = shown.event else { unreachable!("it was waited for") };

@@ -5,6 +5,7 @@ mod approvals;
 mod bad_input;
 mod idempotency;
 mod lost_host;
+mod overload;
 mod run;
 mod runs;
 mod service;

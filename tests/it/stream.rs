@@ -89,7 +89,9 @@ async fn who_joins_in_the_middle_of_a_message_misses_nothing() {
         whole.push_str(&piece);
         speech.say(&piece);
         first.wait_for_speech().await;
-        joined.push(server.subscribe("r1", 0).await);
+        let mut late = server.subscribe("r1", 0).await;
+        late.wait_for_speech().await;
+        joined.push(late);
     }
     speech.end();
     let first = first.rest().await;
@@ -151,7 +153,7 @@ async fn stays_open_while_a_human_is_awaited_and_goes_on_after_a_restart() {
     let question = asked.request.expect("a question").request_id;
     let approve = wire::decision::Decision::Approve(wire::Approve {});
     server.decide(&question, approve).await.expect("decided");
-    assert_eq!(name(&after.next().await.expect("goes on").expect("goes on")), "human_resolved");
+    assert_eq!(name(&after.event().await.expect("goes on").expect("goes on")), "human_resolved");
     let after = after.rest().await;
     assert_dense(&[before.seen, after].concat(), 1);
 }
@@ -170,7 +172,9 @@ async fn a_failed_try_is_taken_back() {
     let Some(Event::ModelCallFailed(failed)) = failed.event else { unreachable!("it was waited for") };
     assert_eq!((failed.model_call, failed.attempt), (1, 1));
     events.wait_for_name("model_call_started").await;
-    let late = server.subscribe("r1", 0).await;
+    let mut late = server.subscribe("r1", 0).await;
+    late.wait_for_name("model_call_failed").await;
+    late.wait_for_name("model_call_started").await;
     speech.say("right");
     speech.end();
     let events = events.rest().await;

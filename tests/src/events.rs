@@ -7,7 +7,7 @@ use futures_util::{Stream, StreamExt as _};
 use tonic::{Response, Status, Streaming};
 use wire::run_event::Event;
 
-use crate::soon;
+use crate::PATIENCE;
 
 /// A stream of events and what came of it so far.
 pub struct Events {
@@ -37,15 +37,15 @@ impl Events {
     ///
     /// # Errors
     /// The stream's.
-    #[track_caller]
-    pub fn next(&mut self) -> impl Future<Output = Result<Option<wire::RunEvent>, Status>> {
-        let next = soon(self.stream.next());
-        let seen = &mut self.seen;
-        async move {
-            let Some(event) = next.await.transpose()? else { return Ok(None) };
-            seen.push(event.clone());
-            Ok(Some(event))
-        }
+    ///
+    /// # Panics
+    /// When nothing comes in [`PATIENCE`].
+    pub async fn event(&mut self) -> Result<Option<wire::RunEvent>, Status> {
+        let next = tokio::time::timeout(PATIENCE, self.stream.next()).await;
+        let next = next.unwrap_or_else(|_| panic!("nothing comes after {:?}", names(&self.seen)));
+        let Some(event) = next.transpose()? else { return Ok(None) };
+        self.seen.push(event.clone());
+        Ok(Some(event))
     }
 
     /// Reads up to the first event for which this holds.
@@ -54,7 +54,7 @@ impl Events {
     /// When there is none.
     pub async fn wait_for(&mut self, what: impl Fn(&wire::RunEvent) -> bool) -> wire::RunEvent {
         loop {
-            let event = self.next().await.expect("the stream goes on");
+            let event = self.event().await.expect("the stream goes on");
             let event = event.unwrap_or_else(|| panic!("the stream ended after {:?}", names(&self.seen)));
             if what(&event) {
                 return event;
@@ -83,7 +83,7 @@ impl Events {
     /// # Panics
     /// When the stream fails.
     pub async fn rest(mut self) -> Vec<wire::RunEvent> {
-        while self.next().await.expect("the stream ends well").is_some() {}
+        while self.event().await.expect("the stream ends well").is_some() {}
         self.seen
     }
 
@@ -93,7 +93,7 @@ impl Events {
     /// When the stream ends well.
     pub async fn failure(&mut self) -> Status {
         loop {
-            match self.next().await {
+            match self.event().await {
                 Err(status) => return status,
                 Ok(Some(_)) => {}
                 Ok(None) => panic!("the stream ended well after {:?}", names(&self.seen)),

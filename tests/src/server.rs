@@ -32,23 +32,29 @@ impl TestServer {
         Self::with(model, "").await
     }
 
-    /// With more configuration. What it says of `[server]`, `[store]`, `[providers.fake]` and `[agents.default]`
-    /// itself would be said twice.
-    ///
-    /// # Panics
-    /// When the configuration is wrong or the server does not start.
+    /// With more keys of the section `[server]`.
+    pub async fn with_server(model: &Model, keys: &str) -> Self {
+        Self::configured(model, keys, "").await
+    }
+
+    /// With more sections. `[server]`, `[store]`, `[providers.fake]` and `[agents.default]` are there already.
     pub async fn with(model: &Model, more: &str) -> Self {
+        Self::configured(model, "", more).await
+    }
+
+    async fn configured(model: &Model, server_keys: &str, more: &str) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory can be made");
         let config = format!(
             r#"
 [server]
 listen = "127.0.0.1:0"
 shutdown_grace = "2s"
+{server_keys}
 [store]
 path = "test.db"
 [providers.fake]
 kind = "openai"
-base_url = "{}"
+base_url = "{base_url}"
 [agents.default]
 model = "fake/m"
 [agents.default.retry]
@@ -57,7 +63,7 @@ initial_backoff = "1ms"
 max_backoff = "5ms"
 {more}
 "#,
-            model.base_url()
+            base_url = model.base_url()
         );
         let (server, channel, url) = start(&config, &directory).await;
         Self { server: Some(server), config, directory, channel, url }
@@ -115,8 +121,7 @@ max_backoff = "5ms"
     /// # Panics
     /// When the call fails.
     pub async fn run(&self, input: wire::RunInput) -> wire::RunResult {
-        let response = self.try_run(input).await.expect("the call succeeds");
-        response
+        self.try_run(input).await.expect("the call succeeds")
     }
 
     /// `Run`, whatever comes of it.

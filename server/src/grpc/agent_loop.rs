@@ -204,11 +204,12 @@ impl AgentLoop for AgentLoopService {
     ) -> Result<Response<wire::SubmitApprovalResponse>, Status> {
         let tenant = tenant(&request);
         let message = request.into_inner();
-        match message.remember() {
-            wire::RememberScope::Unspecified | wire::RememberScope::Once => {}
-            wire::RememberScope::Run | wire::RememberScope::Session | wire::RememberScope::Rule => {
+        match wire::RememberScope::try_from(message.remember) {
+            Ok(wire::RememberScope::Unspecified | wire::RememberScope::Once) => {}
+            Ok(wire::RememberScope::Run | wire::RememberScope::Session | wire::RememberScope::Rule) => {
                 return Err(not_implemented("remember but ONCE"));
             }
+            Err(_) => return Err(Violations::single("remember", "is not a value that this server knows")),
         }
         let request = required("request_id", message.request_id, RequestId::parse)?;
         let decision = human::decision(message.decision)

@@ -186,6 +186,13 @@ const INPUTS: &[Case] = &[
     (|input| input.approval_timeout_seconds = Some(0), &["input.approval_timeout_seconds"]),
     (
         |input| {
+            (input.on_disconnect, input.on_busy_session) = (99, -1);
+            input.model_options = Some(wire::ModelOptions { reasoning_effort: 99, ..Default::default() });
+        },
+        &["input.on_disconnect", "input.on_busy_session", "input.model_options.reasoning_effort"],
+    ),
+    (
+        |input| {
             input.prompt.clear();
             input.run_id = Some("a b".to_owned());
             input.model = Some("x".to_owned());
@@ -382,6 +389,7 @@ async fn approvals() {
         (wire::SubmitApprovalRequest { request_id: String::new(), ..good() }, "request_id"),
         (wire::SubmitApprovalRequest { request_id: "a b".to_owned(), ..good() }, "request_id"),
         (wire::SubmitApprovalRequest { decision: None, ..good() }, "decision"),
+        (wire::SubmitApprovalRequest { remember: 99, ..good() }, "remember"),
         (wire::SubmitApprovalRequest { decided_by: long(), ..good() }, "decided_by"),
         (with(None), "decision"),
         (with(Some(Decision::Expired(wire::Expired {}))), "decision"),

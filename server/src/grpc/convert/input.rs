@@ -50,6 +50,7 @@ pub fn start_request(
     let digest = Digest::of(&[&input.encode_to_vec()]);
     supported(&input)?;
     let mut bad = Violations::default();
+    known_values(&input, &mut bad);
     let run = input.run_id.clone().and_then(|id| bad.take("input.run_id", RunId::parse(id)));
     let session = input.session_id.clone().and_then(|id| bad.take("input.session_id", SessionId::parse(id)));
     let messages = messages(&input, &mut bad);
@@ -57,6 +58,21 @@ pub fn start_request(
     let spec = spec(agent.clone(), input, &mut bad);
     bad.check()?;
     Ok(StartRequest { tenant, run, session, create_session, spec: Arc::new(spec), messages, digest })
+}
+
+/// What a later version of the contract may mean must not be taken for the default of this one.
+fn known_values(input: &wire::RunInput, bad: &mut Violations) {
+    const UNKNOWN: &str = "is not a value that this server knows";
+    if wire::DisconnectPolicy::try_from(input.on_disconnect).is_err() {
+        bad.add("input.on_disconnect", UNKNOWN);
+    }
+    if wire::BusySessionPolicy::try_from(input.on_busy_session).is_err() {
+        bad.add("input.on_busy_session", UNKNOWN);
+    }
+    let effort = input.model_options.as_ref().map_or(0, |options| options.reasoning_effort);
+    if wire::ReasoningEffort::try_from(effort).is_err() {
+        bad.add("input.model_options.reasoning_effort", UNKNOWN);
+    }
 }
 
 fn supported(input: &wire::RunInput) -> Result<(), Status> {

@@ -1,0 +1,85 @@
+//! What is too much is refused with words, never kept in memory.
+
+use agentloop_client::v1 as wire;
+use agentloop_tests::errors::assert_refused;
+use agentloop_tests::events::results;
+use agentloop_tests::host::Host;
+use agentloop_tests::input::{named, prompt};
+use agentloop_tests::model::Model;
+use agentloop_tests::raw_host::{RawHost, declared, hello};
+use agentloop_tests::server::TestServer;
+use serde_json::json;
+use tonic::Code;
+use tonic_types::StatusExt as _;
+use wire::connect_request::Frame;
+use wire::{RunStatus, ToolStatus};
+
+#[tokio::test]
+async fn more_live_runs_than_the_server_takes() {
+    let model = Model::start().await;
+    let server = TestServer::with_server(&model, "max_live_runs = 2").await;
+    let mut speeches = [model.speaks(), model.speaks()];
+    let mut live = Vec::new();
+    for (at, speech) in speeches.iter_mut().enumerate() {
+        live.push(server.stream(named(&format!("r{at}"), "hi")).await);
+        speech.asked().await;
+    }
+    let refused = server.try_run(named("r2", "hi")).await;
+    let refused = assert_refused(refused, Code::ResourceExhausted, "TOO_MANY_RUNS");
+    assert!(refused.get_details_retry_info().is_some_and(|retry| retry.retry_delay.is_some()));
+    speeches.into_iter().for_each(agentloop_tests::model::Speech::end);
+    for events in live {
+        events.rest().await;
+    }
+    model.says("now");
+    assert_eq!(server.run(named("r2", "hi")).await.status(), RunStatus::Completed);
+}
+
+#[tokio::test]
+async fn runs_that_wait_for_a_human_do_not_count() {
+    let model = Model::start().await;
+    let server = TestServer::with_server(&model, "max_live_runs = 1").await;
+    let _host = Host::start(&server).await;
+    for at in 0..4 {
+        model.asks("mail", json!({ "to": "bob" }));
+        let waits = server.run(named(&format!("r{at}"), "write")).await;
+        assert_eq!(waits.status(), RunStatus::AwaitingHuman);
+    }
+    assert_eq!(server.pending().await.len(), 4);
+}
+
+#[tokio::test]
+async fn more_hosts_than_the_server_takes() {
+    let model = Model::start().await;
+    let server = TestServer::with(&model, "[hosts]\nmax_hosts = 1").await;
+    let tools = || vec![declared("t", wire::EffectClass::ReadOnly)];
+    let _first = RawHost::welcomed(&server, "h1", tools()).await;
+    let (frames, sent) = tokio::sync::mpsc::channel(1);
+    let frame = wire::ConnectRequest { frame: Some(Frame::Hello(hello("h2", tools()))) };
+    frames.send(frame).await.expect("there is room");
+    let stream = tokio_stream::wrappers::ReceiverStream::new(sent);
+    let second = agentloop_tests::soon(server.tool_host().connect(stream)).await.map(|_| ());
+    let refused = assert_refused(second, Code::ResourceExhausted, "TOO_MANY_HOSTS");
+    assert!(refused.get_details_retry_info().is_some());
+}
+
+#[tokio::test]
+async fn more_calls_than_a_tools_queue_takes() {
+    let model = Model::start().await;
+    let server = TestServer::with(&model, "[hosts]\nqueue_per_tool = 2\nhost_wait = \"100ms\"").await;
+    let host =
+        wire::Hello { initial_credit: 0, ..hello("h1", vec![declared("t", wire::EffectClass::ReadOnly)]) };
+    let mut raw = RawHost::open(&server).await;
+    raw.send(Frame::Hello(host));
+    raw.wait_for(|_| true).await;
+    model.asks_all(&[("t", json!({})), ("t", json!({})), ("t", json!({}))]).says("done");
+    let policy = wire::ToolPolicy { max_parallel: Some(3), ..Default::default() };
+    let mut events = server.stream(wire::RunInput { tool_policy: Some(policy), ..prompt("go") }).await;
+    let refused = results(&[events.wait_for_name("tool_call_result").await]).remove(0);
+    assert_eq!(refused.status(), ToolStatus::Unavailable);
+    assert!(refused.output.contains("too many"), "{}", refused.output);
+    raw.close().await.expect("the stream ends well");
+    let events = events.rest().await;
+    assert_eq!(results(&events).len(), 3);
+    assert_eq!(events.last().map(wire::RunEvent::status), Some(RunStatus::Completed));
+}
