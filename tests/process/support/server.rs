@@ -21,6 +21,8 @@ pub(crate) struct Setting {
     pub(crate) lease_timeout: &'static str,
     /// How long a lost host may come back to its calls.
     pub(crate) grace_period: &'static str,
+    /// How long a call that may have taken effect waits for someone who knows.
+    pub(crate) in_doubt_timeout: &'static str,
     /// Calls of one message that may be at work together.
     pub(crate) max_parallel: u32,
 }
@@ -28,7 +30,13 @@ pub(crate) struct Setting {
 impl Default for Setting {
     /// A lost host is found out about within a test, but not where the machine is only busy.
     fn default() -> Setting {
-        Setting { provider: String::new(), lease_timeout: "3s", grace_period: "30s", max_parallel: 1 }
+        Setting {
+            provider: String::new(),
+            lease_timeout: "3s",
+            grace_period: "30s",
+            in_doubt_timeout: "15m",
+            max_parallel: 1,
+        }
     }
 }
 
@@ -47,9 +55,10 @@ impl Server {
         let mut config = format!("[server]\nlisten = \"127.0.0.1:{port}\"\n");
         config += "[store]\npath = \"agentloop.db\"\n[log]\nlevel = \"info\"\n";
         config += "[hosts]\nheartbeat_interval = \"300ms\"\n";
-        let Setting { lease_timeout, grace_period, .. } = setting;
+        let Setting { lease_timeout, grace_period, in_doubt_timeout, .. } = setting;
         writeln!(config, "lease_timeout = \"{lease_timeout}\"").expect("it is a text");
         writeln!(config, "grace_period = \"{grace_period}\"").expect("it is a text");
+        writeln!(config, "[runs]\nin_doubt_timeout = \"{in_doubt_timeout}\"").expect("it is a text");
         writeln!(config, "[providers.test]\n{}", setting.provider).expect("it is a text");
         config += "[agents.default]\nmodel = \"test/m\"\nretry = { initial_backoff = \"10ms\" }\n";
         writeln!(config, "tool_policy = {{ max_parallel = {} }}", setting.max_parallel)
