@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::net::TcpListener;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use agentloop_client::v1::{HostHealth, HumanRequest, ListPendingRequest, RunInput};
@@ -158,8 +159,18 @@ pub(crate) fn agentloop() -> Command {
     Command::new(built("agentloop"))
 }
 
-/// A port that was free a moment ago.
-pub(crate) fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback port is free");
-    listener.local_addr().expect("a bound socket has an address").port()
+/// A port that is free, and stays free while the server is down: outside of what systems commonly give to clients.
+fn free_port() -> u16 {
+    const FIRST: u32 = 10_000;
+    const COUNT: u32 = 20_000;
+    static TAKEN: AtomicU32 = AtomicU32::new(0);
+    // Test programs that run at the same time begin at different places.
+    let start = std::process::id().wrapping_mul(97);
+    loop {
+        let number = start.wrapping_add(TAKEN.fetch_add(1, Ordering::Relaxed));
+        let port = u16::try_from(FIRST + number % COUNT).expect("these are ports");
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
