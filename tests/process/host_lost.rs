@@ -124,3 +124,25 @@ async fn a_late_result_settles_a_call_in_doubt() {
     let pending = server.client().list_pending(ListPendingRequest::default()).await.expect("listed");
     assert_eq!(pending.requests, []);
 }
+
+#[tokio::test]
+async fn a_call_in_doubt_that_nobody_settles_has_an_unknown_outcome() {
+    let mut model = Model::start().await;
+    let setting = Setting { grace_period: "200ms", in_doubt_timeout: "1s", ..model.setting() };
+    let server = Server::start(&setting).await;
+    let host = Host::start(&server, "h-1").await;
+    let mut run = Follower::start(&server, input("r-1", "s-1", "Charge")).await;
+    model.call().await.use_tool("charge", json!({ "seconds": 600.0 })).await;
+    host.does("charge").await;
+    host.process.kill().await;
+    // Another host of the tool is no reason to run the call there.
+    let second = Host::start(&server, "h-2").await;
+
+    let result = run.result().await;
+    assert_eq!(outcome(&result).0, ToolStatus::OutcomeUnknown);
+    model.call().await.say("It may be charged.").await;
+    assert_eq!(run.answer().await, "It may be charged.");
+    assert!(second.did("charge").is_empty());
+    let pending = server.client().list_pending(ListPendingRequest::default()).await.expect("listed");
+    assert_eq!(pending.requests, []);
+}

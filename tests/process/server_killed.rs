@@ -3,7 +3,7 @@
 use agentloop_client::v1::decision::Decision;
 use agentloop_client::v1::run_event::Event;
 use agentloop_client::v1::{AnswerInPlace, Approve, Deny, HumanRequestKind, ToolStatus};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::follow::{Follower, outcome};
 use crate::support::host::Host;
@@ -81,15 +81,31 @@ async fn in_an_unsafe_tool_call_whose_host_survives() {
     let model = Model::start().await;
     let mut server = Server::start(&model.setting()).await;
     let host = Host::start(&server, "h-1").await;
-    let mut run = Follower::start(&server, input("r-1", "s-1", "Charge")).await;
-    model.answers("charge", json!({ "seconds": 2.0 }), "Charged.");
+    charges_once(model, &mut server, &host, json!({ "seconds": 2.0 })).await;
+}
+
+#[tokio::test]
+async fn in_an_unsafe_tool_call_of_an_example() {
+    for language in ["python", "typescript", "go"] {
+        let model = Model::start().await;
+        let mut server = Server::start(&model.setting()).await;
+        if let Some(host) = Host::example(&server, language).await {
+            charges_once(model, &mut server, &host, json!({ "amount": 5, "seconds": 2.0 })).await;
+        }
+    }
+}
+
+async fn charges_once(model: Model, server: &mut Server, host: &Host, arguments: Value) {
+    let mut run = Follower::start(server, input("r-1", "s-1", "Charge")).await;
+    model.answers("charge", arguments, "Charged.");
     host.does("charge").await;
 
     server.kill().await;
     server.start_again().await;
 
     let result = run.result().await;
-    assert_eq!(outcome(&result), (ToolStatus::Succeeded, "charged"));
+    assert_eq!(outcome(&result).0, ToolStatus::Succeeded);
+    assert_eq!((result.host_id.as_str(), result.attempt), (host.id.as_str(), 1));
     assert_eq!(run.answer().await, "Charged.");
     assert_eq!(host.did("charge").len(), 1);
 }

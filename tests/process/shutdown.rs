@@ -1,4 +1,4 @@
-//! The server told to stop, and a database that is in use.
+//! The server told to stop, or killed, with much to do, and a database that is in use.
 
 use agentloop_client::v1::Approve;
 use agentloop_client::v1::decision::Decision;
@@ -14,12 +14,27 @@ const EACH: usize = 4;
 
 #[tokio::test]
 async fn under_load_loses_nothing() {
-    let mut model = Model::start().await;
+    let model = Model::start().await;
     let mut server = Server::start(&model.setting()).await;
-    let host = Host::start(&server, "h-1").await;
-    let (mut speaking, cut) = speaking(&server, &mut model).await;
-    let mut charging = using(&server, &mut model, "charge", json!({ "seconds": 3.0 })).await;
-    let mut asking = using(&server, &mut model, "send_email", json!({ "to": "a@example.com" })).await;
+    loses_nothing(model, &mut server, async |server| {
+        let (code, said) = server.terminate().await;
+        assert_eq!(code, 0, "{said}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn killed_under_load_it_loses_nothing() {
+    let model = Model::start().await;
+    let mut server = Server::start(&model.setting()).await;
+    loses_nothing(model, &mut server, Server::kill).await;
+}
+
+async fn loses_nothing(mut model: Model, server: &mut Server, stop: impl AsyncFn(&mut Server)) {
+    let host = Host::start(server, "h-1").await;
+    let (mut speaking, cut) = speaking(server, &mut model).await;
+    let mut charging = using(server, &mut model, "charge", json!({ "seconds": 3.0 })).await;
+    let mut asking = using(server, &mut model, "send_email", json!({ "to": "a@example.com" })).await;
     for run in &mut asking {
         run.question().await;
     }
@@ -27,8 +42,7 @@ async fn under_load_loses_nothing() {
         host.does(&format!("charge {}", run.run_id())).await;
     }
 
-    let (code, said) = server.terminate().await;
-    assert_eq!(code, 0, "{said}");
+    stop(server).await;
     drop(cut);
     server.start_again().await;
 

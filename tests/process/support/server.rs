@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::net::TcpListener;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use agentloop_client::v1::{HostHealth, HumanRequest, ListPendingRequest, RunInput};
@@ -21,6 +22,8 @@ pub(crate) struct Setting {
     pub(crate) lease_timeout: &'static str,
     /// How long a lost host may come back to its calls.
     pub(crate) grace_period: &'static str,
+    /// How long a call that may have taken effect waits for someone who knows.
+    pub(crate) in_doubt_timeout: &'static str,
     /// Calls of one message that may be at work together.
     pub(crate) max_parallel: u32,
 }
@@ -28,7 +31,13 @@ pub(crate) struct Setting {
 impl Default for Setting {
     /// A lost host is found out about within a test, but not where the machine is only busy.
     fn default() -> Setting {
-        Setting { provider: String::new(), lease_timeout: "3s", grace_period: "30s", max_parallel: 1 }
+        Setting {
+            provider: String::new(),
+            lease_timeout: "3s",
+            grace_period: "30s",
+            in_doubt_timeout: "15m",
+            max_parallel: 1,
+        }
     }
 }
 
@@ -47,9 +56,10 @@ impl Server {
         let mut config = format!("[server]\nlisten = \"127.0.0.1:{port}\"\n");
         config += "[store]\npath = \"agentloop.db\"\n[log]\nlevel = \"info\"\n";
         config += "[hosts]\nheartbeat_interval = \"300ms\"\n";
-        let Setting { lease_timeout, grace_period, .. } = setting;
+        let Setting { lease_timeout, grace_period, in_doubt_timeout, .. } = setting;
         writeln!(config, "lease_timeout = \"{lease_timeout}\"").expect("it is a text");
         writeln!(config, "grace_period = \"{grace_period}\"").expect("it is a text");
+        writeln!(config, "[runs]\nin_doubt_timeout = \"{in_doubt_timeout}\"").expect("it is a text");
         writeln!(config, "[providers.test]\n{}", setting.provider).expect("it is a text");
         config += "[agents.default]\nmodel = \"test/m\"\nretry = { initial_backoff = \"10ms\" }\n";
         writeln!(config, "tool_policy = {{ max_parallel = {} }}", setting.max_parallel)
@@ -149,8 +159,18 @@ pub(crate) fn agentloop() -> Command {
     Command::new(built("agentloop"))
 }
 
-/// A port that was free a moment ago.
-pub(crate) fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback port is free");
-    listener.local_addr().expect("a bound socket has an address").port()
+/// A port that is free, and stays free while the server is down: outside of what systems commonly give to clients.
+fn free_port() -> u16 {
+    const FIRST: u32 = 10_000;
+    const COUNT: u32 = 20_000;
+    static TAKEN: AtomicU32 = AtomicU32::new(0);
+    // Test programs that run at the same time begin at different places.
+    let start = std::process::id().wrapping_mul(97);
+    loop {
+        let number = start.wrapping_add(TAKEN.fetch_add(1, Ordering::Relaxed));
+        let port = u16::try_from(FIRST + number % COUNT).expect("these are ports");
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
