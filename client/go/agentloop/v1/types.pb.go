@@ -1785,8 +1785,8 @@ func (x *LoopLimits) GetMaxRepeatedCalls() uint32 {
 	return 0
 }
 
-// How a failed model call is tried again: exponential backoff with full jitter; Retry-After is honoured. Absent
-// fields fall back to the agent's configuration.
+// How a failed model call is tried again: exponential backoff with full jitter; Retry-After is honoured up to 5
+// minutes. Absent fields fall back to the agent's configuration.
 type RetryPolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Tries after the first. Default 3.

@@ -429,8 +429,8 @@ export interface LoopLimits {
 }
 
 /**
- * How a failed model call is tried again: exponential backoff with full jitter; Retry-After is honoured. Absent
- * fields fall back to the agent's configuration.
+ * How a failed model call is tried again: exponential backoff with full jitter; Retry-After is honoured up to 5
+ * minutes. Absent fields fall back to the agent's configuration.
  */
 export interface RetryPolicy {
   /** Tries after the first. Default 3. */
