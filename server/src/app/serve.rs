@@ -55,13 +55,17 @@ pub(super) async fn serve(listener: TcpListener, services: Services, options: Se
     let (health, health_service) = tonic_health::server::health_reporter();
     health.set_service_status(LIVENESS, ServingStatus::Serving).await;
     drop(tasks.spawn("health", watch(health, services.store, tasks.clone())));
-    let reflection = tonic_reflection::server::Builder::configure()
-        .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
-        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        // So that clients without proto files can read the details of an error.
-        .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
-        .build_v1()
-        .expect("the descriptors were compiled with this program");
+    let reflect = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+            // So that clients without proto files can read the details of an error.
+            .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
+    };
+    let reflection = reflect().build_v1().expect("the descriptors were compiled with this program");
+    // What many tools still speak.
+    let older_reflection =
+        reflect().build_v1alpha().expect("the descriptors were compiled with this program");
     let max = options.max_message_bytes;
     let agent_loop = AgentLoopService::new(services.engine.clone(), services.models, services.agents);
     let sessions = SessionsService::new(services.engine, services.ids);
@@ -81,6 +85,7 @@ pub(super) async fn serve(listener: TcpListener, services: Services, options: Se
         .layer(MapResponseLayer::new(in_the_contracts_words))
         .add_service(health_service)
         .add_service(reflection)
+        .add_service(older_reflection)
         .add_service(AgentLoopServer::new(agent_loop).max_decoding_message_size(max))
         .add_service(SessionsServer::new(sessions).max_decoding_message_size(max))
         .add_service(ToolHost::server(services.tools.clone(), tasks.tracker().clone()))
