@@ -299,8 +299,8 @@ impl RunTask {
             self.mailbox = receiver;
             self.place.occupy(mailbox);
         }
-        if let (Some(End::Parked), Some(at)) = (&end, self.machine.deadline()) {
-            self.wake.at(at);
+        if matches!(end, Some(End::Parked)) && self.machine.deadline().is_some() {
+            self.wake.parked();
         }
         Ok(end)
     }

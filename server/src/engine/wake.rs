@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentloop_core::time::Timestamp;
 use tokio::sync::Notify;
 
 use crate::engine::Engine;
@@ -20,8 +19,8 @@ const SLEEP_MIN: Duration = Duration::from_secs(1);
 pub(super) struct Wake(Arc<Notify>);
 
 impl Wake {
-    /// A run is to be woken at this time.
-    pub(super) fn at(&self, _at: Timestamp) {
+    /// A run has parked until a time, which the store knows.
+    pub(super) fn parked(&self) {
         self.0.notify_one();
     }
 }

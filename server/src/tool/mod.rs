@@ -116,7 +116,7 @@ pub struct CallAnswer {
 /// What became of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is recorded, durably.
+    /// It is recorded, durably, or led to another try.
     Recorded,
     /// It was recorded before.
     Duplicate,
@@ -124,8 +124,6 @@ pub enum Verdict {
     Stale,
     /// There is no such call, or the lease was never given out.
     Unknown,
-    /// It led to another try; nobody needs it any more.
-    Retried,
 }
 
 /// The store cannot say now; the host is to connect again later.

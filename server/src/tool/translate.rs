@@ -27,11 +27,11 @@ pub(super) fn answer(host: HostId, answer: frame::Answer) -> (CallRef, CallAnswe
 }
 
 impl Verdict {
-    /// What the host is told. An answer that nobody needs any more has done its duty like a recorded one.
+    /// What the host is told.
     #[must_use]
     pub fn for_host(self) -> frame::ResultVerdict {
         match self {
-            Self::Recorded | Self::Retried => frame::ResultVerdict::Recorded,
+            Self::Recorded => frame::ResultVerdict::Recorded,
             Self::Duplicate => frame::ResultVerdict::Duplicate,
             Self::Stale | Self::Unknown => frame::ResultVerdict::Stale,
         }

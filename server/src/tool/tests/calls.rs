@@ -41,7 +41,6 @@ async fn each_verdict_has_its_acknowledgement() {
     let mut host = bench.host("h", &["weather"]).await;
     for (index, (verdict, told)) in [
         (Verdict::Recorded, ResultVerdict::Recorded),
-        (Verdict::Retried, ResultVerdict::Recorded),
         (Verdict::Duplicate, ResultVerdict::Duplicate),
         (Verdict::Stale, ResultVerdict::Stale),
         (Verdict::Unknown, ResultVerdict::Stale),
