@@ -60,6 +60,7 @@ impl Server {
     /// [`StartError`], with nothing left behind.
     pub async fn start(config: Config) -> Result<Self, StartError> {
         let has_providers = !config.providers.is_empty();
+        let hosts = host_options(&config);
         let models: Arc<dyn Models> = Arc::new(providers::registry(config.providers)?);
         let store = Arc::new(open(&config.store.location).await?);
         let listener = listen(config.server.listen).await?;
@@ -67,7 +68,7 @@ impl Server {
             .local_addr()
             .map_err(|cause| StartError::Listen { address: config.server.listen, cause })?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let tools = remembered_tools(&*store, host_options(&config.hosts, &config.runs), clock.now()).await?;
+        let tools = remembered_tools(&*store, hosts, clock.now()).await?;
         let tasks = Tasks::new();
         let engine = EngineBuilder::new(store.clone(), models.clone(), tools.clone())
             .clock(clock)
@@ -161,7 +162,8 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
     TcpListener::bind(address).await.map_err(|cause| StartError::Listen { address, cause })
 }
 
-fn host_options(hosts: &crate::config::HostOptions, runs: &crate::config::RunOptions) -> HostOptions {
+fn host_options(config: &Config) -> HostOptions {
+    let (hosts, runs) = (&config.hosts, &config.runs);
     let default = HostOptions::default();
     HostOptions {
         fleet: agentloop_core::host::FleetOptions {
@@ -176,6 +178,7 @@ fn host_options(hosts: &crate::config::HostOptions, runs: &crate::config::RunOpt
         call_timeout: runs.tool_timeout,
         tool_retention: hosts.tool_retention,
         connections_max: hosts.max_hosts,
+        max_frame_bytes: config.server.max_message_bytes,
         ..default
     }
 }

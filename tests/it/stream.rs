@@ -254,3 +254,25 @@ async fn who_does_not_read_for_long_is_ended_and_comes_back_without_loss() {
     assert_dense(&all, 1);
     assert_eq!(all.last().map(|event| event.seq), Some(result.last_seq));
 }
+
+#[tokio::test]
+async fn who_is_ended_for_not_reading_has_not_gone_away() {
+    let model = Model::start().await;
+    let more = "[runs]\nsubscriber_buffer = 16\nsubscriber_stall = \"1s\"";
+    let server = TestServer::with(&model, more).await;
+    let mut speech = model.speaks();
+    model.then(Answer::Fails(429, Some(2), "slow down".to_owned()));
+    let mut late = model.speaks();
+    let policy = wire::DisconnectPolicy::Cancel.into();
+    let mut idle = server.stream(wire::RunInput { on_disconnect: policy, ..named("r1", "hi") }).await;
+    speech.asked().await;
+    flood(&speech);
+    drop(speech);
+    late.asked().await;
+    let ended = idle.failure().await;
+    assert_refused(Err::<(), _>(ended), Code::ResourceExhausted, "SUBSCRIBER_TOO_SLOW");
+    late.say("done");
+    late.end();
+    let rest = server.subscribe("r1", 0).await.rest().await;
+    assert_eq!(rest.last().map(wire::RunEvent::status), Some(RunStatus::Completed));
+}

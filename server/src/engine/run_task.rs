@@ -56,7 +56,7 @@ pub(super) struct RunTask {
     pub(super) mailbox: mpsc::Receiver<Mail>,
     /// The model call under way.
     pub(super) speaking: Option<Pin<Box<dyn Future<Output = Input> + Send>>>,
-    /// Events decided on and not durable yet, with who waits for them.
+    /// Events decided on and not durable yet.
     pub(super) unwritten: Vec<Record>,
     /// When those are written at the latest.
     pub(super) write_by: Option<Timestamp>,

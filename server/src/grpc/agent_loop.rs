@@ -100,7 +100,11 @@ impl AgentLoopService {
                     }
                     Some(Ok(wrap(event)))
                 }
-                Err(error) => Some(Err(Status::from(error))),
+                Err(error) => {
+                    // The stream ends from our side: its caller has not gone away.
+                    guard.iter_mut().for_each(AbortOnDrop::disarm);
+                    Some(Err(Status::from(error)))
+                }
             };
             std::future::ready(item)
         });
@@ -139,8 +143,9 @@ impl AgentLoop for AgentLoopService {
     async fn run(&self, request: Request<wire::RunRequest>) -> Result<Response<wire::RunResponse>, Status> {
         let tenant = tenant(&request);
         let (started, mut guard) = self.start(&tenant, request.into_inner().input).await?;
-        let view = self.engine.wait(&tenant, &started.run).await?;
+        let view = self.engine.wait(&tenant, &started.run).await;
         guard.iter_mut().for_each(AbortOnDrop::disarm);
+        let view = view?;
         Ok(Response::new(wire::RunResponse { result: Some(run::result(&view)) }))
     }
 
