@@ -8,6 +8,7 @@ pub mod agent;
 pub mod delta;
 pub mod error;
 pub mod message;
+pub mod model;
 pub mod outcome;
 pub mod tool;
 

@@ -216,8 +216,8 @@ fn finish_reason(reason: &str) -> FinishReason {
     match reason {
         "end_turn" | "stop_sequence" => FinishReason::Stop,
         "tool_use" => FinishReason::ToolCalls,
-        // Cut for want of room, in the answer or in the context.
-        "max_tokens" | "model_context_window_exceeded" => FinishReason::Length,
+        "max_tokens" => FinishReason::Length,
+        "model_context_window_exceeded" => FinishReason::ContextWindow,
         "refusal" => FinishReason::Refusal,
         other => FinishReason::Other(short(other)),
     }

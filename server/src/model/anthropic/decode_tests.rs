@@ -129,7 +129,7 @@ fn stop_reasons() {
         ("end_turn", FinishReason::Stop),
         ("stop_sequence", FinishReason::Stop),
         ("max_tokens", FinishReason::Length),
-        ("model_context_window_exceeded", FinishReason::Length),
+        ("model_context_window_exceeded", FinishReason::ContextWindow),
         ("refusal", FinishReason::Refusal),
         ("pause_turn", FinishReason::Other("pause_turn".to_owned())),
     ] {
