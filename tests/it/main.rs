@@ -6,6 +6,7 @@ mod bad_input;
 mod idempotency;
 mod lost_host;
 mod overload;
+mod recordings;
 mod run;
 mod runs;
 mod service;
