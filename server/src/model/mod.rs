@@ -7,6 +7,7 @@ mod failure;
 mod fixtures;
 mod http;
 mod openai;
+mod overflow;
 mod registry;
 mod scripted;
 mod sse;

@@ -139,6 +139,14 @@ fn stop_reasons() {
 }
 
 #[test]
+fn a_context_that_is_full_from_the_start_is_an_error() {
+    let full = r#"{"type":"message_delta","delta":{"stop_reason":"model_context_window_exceeded"}}"#;
+    let message = "the context was full before the answer began";
+    check_error(&[START, full, STOP], ModelErrorKind::ContextOverflow, message);
+    check_error(&[START, TEXT, TEXT_END, full, STOP], ModelErrorKind::ContextOverflow, message);
+}
+
+#[test]
 fn ends_of_all_kinds() {
     let text = |lines: &[&str]| finished(lines).message.plain_text();
     assert_eq!(text(&[START, TEXT, HELLO, TEXT_END, END_TURN]), "Hello");
