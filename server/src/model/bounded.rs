@@ -37,3 +37,40 @@ impl Model for Bounded {
         self.inner.stream(request)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use futures_util::stream::{self, StreamExt as _};
+
+    use super::*;
+    use crate::model::fixtures::request;
+
+    #[derive(Default)]
+    struct Asked(Mutex<Vec<Option<u32>>>);
+
+    impl Model for Asked {
+        fn stream(&self, request: ModelRequest) -> BoxStream<'static, Result<Delta, ModelError>> {
+            self.0.lock().unwrap().push(request.options.max_output_tokens);
+            stream::empty().boxed()
+        }
+    }
+
+    #[test]
+    fn a_model_is_asked_for_no_more_than_it_gives() {
+        let facts = |max_output_tokens| ModelFacts { max_output_tokens, ..ModelFacts::default() };
+        let known = [("m-1".to_owned(), facts(Some(100))), ("m-2".to_owned(), facts(None))].into();
+        let asked = Arc::new(Asked::default());
+        let bounded = Bounded::where_needed(asked.clone(), &known);
+        for (model, wanted) in
+            [("m-1", None), ("m-1", Some(50)), ("m-1", Some(500)), ("m-2", None), ("m-3", Some(500))]
+        {
+            let mut request = request(vec![]);
+            request.model = model.to_owned();
+            request.options.max_output_tokens = wanted;
+            drop(bounded.stream(request));
+        }
+        assert_eq!(*asked.0.lock().unwrap(), [Some(100), Some(50), Some(100), None, Some(500)]);
+    }
+}

@@ -2,6 +2,7 @@
 
 mod anthropic;
 mod bounded;
+pub mod estimate;
 mod failure;
 #[cfg(test)]
 mod fixtures;
