@@ -107,6 +107,18 @@ impl Store for Flaky {
         self.inner.create_session(tenant, session, title, labels, now).await
     }
 
+    async fn fork(
+        &self,
+        tenant: &TenantId,
+        source: &SessionId,
+        at: EntryNo,
+        session: &SessionId,
+        now: Timestamp,
+    ) -> Result<SessionRow, StoreError> {
+        self.works()?;
+        self.inner.fork(tenant, source, at, session, now).await
+    }
+
     async fn session(
         &self,
         tenant: &TenantId,

@@ -45,6 +45,12 @@ pub enum StoreError {
     /// There is a session of this id with other content.
     #[error("the session exists, with other content")]
     SessionExists,
+    /// The session has no such entry yet.
+    #[error("the session's last entry is {last}", last = .last.0)]
+    EntryAhead {
+        /// The session's last entry.
+        last: EntryNo,
+    },
     /// The token of a page is none that was given out.
     #[error("the page token is not one of ours")]
     BadPageToken,
@@ -170,6 +176,8 @@ pub struct SessionRow {
     pub last_entry: EntryNo,
     /// Its live run.
     pub live_run: Option<RunId>,
+    /// The session that it was forked from, which may be deleted, and the last entry that both share.
+    pub forked_from: Option<(SessionId, EntryNo)>,
 }
 
 /// One message of a session.
@@ -177,7 +185,7 @@ pub struct SessionRow {
 pub struct EntryRow {
     /// Its place.
     pub entry: EntryNo,
-    /// The run that added it.
+    /// The run that added it; of a shared entry, one of another session, which may be deleted.
     pub run: RunId,
     /// The event that added it.
     pub seq: Seq,
@@ -296,13 +304,30 @@ pub trait Store: Send + Sync + 'static {
     /// Creates a session; the same content again is confirmed.
     ///
     /// # Errors
-    /// [`StoreError::SessionExists`] when it exists with another title or other labels.
+    /// [`StoreError::SessionExists`] when it exists with another title or other labels, or is a fork.
     async fn create_session(
         &self,
         tenant: &TenantId,
         session: &SessionId,
         title: &str,
         labels: &BTreeMap<String, String>,
+        now: Timestamp,
+    ) -> Result<SessionRow, StoreError>;
+
+    /// Makes a session from the entries of another up to `at`, where 0 means all that are there; with its title and its
+    /// labels. Each goes its own way from there, and neither needs the other: what both have is stored once, and stays
+    /// until both are deleted. The source may have a live run. The same source and entry again is confirmed, also when
+    /// the source is gone by then.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSession`] without a source, [`StoreError::EntryAhead`], [`StoreError::SessionExists`] when
+    /// `session` is anything else than this fork.
+    async fn fork(
+        &self,
+        tenant: &TenantId,
+        source: &SessionId,
+        at: EntryNo,
+        session: &SessionId,
         now: Timestamp,
     ) -> Result<SessionRow, StoreError>;
 
@@ -322,7 +347,8 @@ pub trait Store: Send + Sync + 'static {
         limit: u32,
     ) -> Result<Vec<EntryRow>, StoreError>;
 
-    /// Deletes a session with its runs, events and questions. `false`: there was none.
+    /// Deletes a session with its runs, events and questions; its ids are free again. `false`: there was none. What
+    /// forks share of it stays theirs.
     ///
     /// # Errors
     /// [`StoreError::SessionBusy`].

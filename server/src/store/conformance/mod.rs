@@ -2,12 +2,13 @@
 
 mod appends;
 pub(crate) mod fixture;
+mod forks;
 mod lists;
 mod questions;
 mod runs;
 mod sessions;
 
-pub(crate) use self::{appends::*, lists::*, questions::*, runs::*, sessions::*};
+pub(crate) use self::{appends::*, forks::*, lists::*, questions::*, runs::*, sessions::*};
 
 /// A test for each behaviour. `$open` gives an empty store, and what has to live as long as it.
 macro_rules! conforms {
@@ -37,6 +38,15 @@ macro_rules! conforms {
             creating_a_session_twice_is_creating_it_once
             a_deleted_session_takes_everything_along
             a_busy_session_is_not_deleted
+            a_fork_begins_like_its_source
+            without_an_entry_a_fork_shares_all
+            branches_go_on_by_themselves
+            what_cannot_be_forked_is_refused
+            forking_twice_is_forking_once
+            a_fork_outlives_its_source
+            a_source_outlives_its_forks
+            ids_of_a_deleted_source_are_free
+            forks_stay_with_their_tenant
             a_question_is_open_until_it_is_answered
             open_questions_are_filtered_and_paged
             runs_are_listed_newest_first

@@ -5,7 +5,7 @@ use sqlx::{AssertSqlSafe, Row as _};
 use super::*;
 use crate::store::conformance::fixture::{run, session, tenant};
 use crate::store::page::Cursor;
-use crate::store::sqlite::{read, write};
+use crate::store::sqlite::{read, sessions, write};
 
 async fn plan(store: &SqliteStore, sql: &str) -> Vec<String> {
     let explain = AssertSqlSafe(format!("EXPLAIN QUERY PLAN {sql}"));
@@ -41,6 +41,10 @@ async fn no_query_reads_a_whole_table() {
     check(&store, read::DUE, "runs_due").await;
     check(&store, &read::sessions_query(&tenant(), cursor(), 9).into_string(), "sessions_by_update").await;
     check(&store, read::ENTRIES, "PRIMARY KEY").await;
+    check(&store, sessions::SHARE_ENTRIES, "PRIMARY KEY").await;
+    check(&store, sessions::KEEP_EVENTS, "session_entries_lent").await;
+    check(&store, sessions::REFER_TO_KEPT, "session_entries_lent").await;
+    check(&store, sessions::DROP_KEPT, "session_entries_kept").await;
     check(&store, &pending(&RequestFilter::default()), "human_requests_open").await;
     check(&store, write::SELECT_FACTS, "PRIMARY KEY").await;
     check(&store, write::WRITE_SESSIONS, "").await;
