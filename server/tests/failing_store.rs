@@ -87,6 +87,14 @@ impl Store for Flaky {
         self.inner.unfinished().await
     }
 
+    async fn next_queued(&self, tenant: &TenantId, session: &SessionId) -> Result<Option<RunId>, StoreError> {
+        self.inner.next_queued(tenant, session).await
+    }
+
+    async fn queue_heads(&self) -> Result<Vec<(TenantId, RunId)>, StoreError> {
+        self.inner.queue_heads().await
+    }
+
     async fn due(
         &self,
         now: Timestamp,

@@ -87,6 +87,9 @@ pub struct Append {
     pub summary: RunSummary,
     /// With the first append of a run.
     pub create: Option<CreateRun>,
+    /// Makes the run the session's live run, which alone may add entries: the session's last entry, as read. Without it,
+    /// a new run is queued until a later append has it; it may also finish without.
+    pub enter: Option<EntryNo>,
 }
 
 /// What the store needs to know of a new run.
@@ -94,8 +97,6 @@ pub struct Append {
 pub struct CreateRun {
     /// Of everything that the caller asked for: the same digest is the same request.
     pub request_digest: Digest,
-    /// The session's last entry, as read; anything else is [`StoreError::SessionMoved`].
-    pub session_last_entry: EntryNo,
     /// Whether to create the session if it does not exist.
     pub create_session: bool,
     /// The configured agent.
@@ -144,6 +145,8 @@ pub struct RunRow {
     pub updated_at: Timestamp,
     /// Its last event.
     pub last_seq: Seq,
+    /// Its place in its session's queue, lower first, as long as it waits there.
+    pub queue_no: Option<u64>,
     /// The rest.
     pub summary: RunSummary,
 }
@@ -260,8 +263,8 @@ pub trait Store: Send + Sync + 'static {
     /// run, questions and their answers. All or nothing. Appends of many runs share a commit.
     ///
     /// # Errors
-    /// [`StoreError::Conflict`] when epoch or sequence do not match. With `create`: `RunExists`, `SessionBusy`,
-    /// `SessionMoved`, `NoSession`.
+    /// [`StoreError::Conflict`] when epoch or sequence do not match, or a run adds entries to a session whose live run
+    /// it is not. With `create`: `RunExists`, `NoSession`. With `enter`: `SessionBusy`, `SessionMoved`.
     async fn append(&self, append: Append) -> Result<(), StoreError>;
 
     /// Takes ownership of a run, so that whoever had it before writes nothing more. `None`: no such run.
@@ -290,8 +293,15 @@ pub trait Store: Send + Sync + 'static {
         page: PageRequest,
     ) -> Result<Page<RunRow>, StoreError>;
 
-    /// Runs of every tenant that are neither over nor parked: what a start has to continue.
+    /// Runs of every tenant that are neither over nor parked nor queued: what a start has to continue.
     async fn unfinished(&self) -> Result<Vec<(TenantId, RunId)>, StoreError>;
+
+    /// The run that may enter this session now: the first in its queue, if it has no live run. Runs queue in the order in
+    /// which their first append was made.
+    async fn next_queued(&self, tenant: &TenantId, session: &SessionId) -> Result<Option<RunId>, StoreError>;
+
+    /// Of every session that has a queue and no live run, the first in the queue: what a start has to let in.
+    async fn queue_heads(&self) -> Result<Vec<(TenantId, RunId)>, StoreError>;
 
     /// Parked runs of every tenant whose wake time is at or before `now`, at most `limit`, and the earliest wake time
     /// after that.
@@ -351,7 +361,7 @@ pub trait Store: Send + Sync + 'static {
     /// forks share of it stays theirs.
     ///
     /// # Errors
-    /// [`StoreError::SessionBusy`].
+    /// [`StoreError::SessionBusy`] with its live run, or the first in its queue.
     async fn delete_session(&self, tenant: &TenantId, session: &SessionId) -> Result<bool, StoreError>;
 
     /// A question, answered or not.

@@ -97,12 +97,42 @@ impl Owner {
         let mut append = self.append(RunStatus::Preparing, vec![started]);
         append.create = Some(CreateRun {
             request_digest: Digest::of(&[self.run.as_str().as_bytes()]),
-            session_last_entry: self.entry,
             create_session: true,
             agent: "default".to_owned(),
             model: "openai/gpt-5".to_owned(),
             labels: BTreeMap::from([("team".to_owned(), "blue".to_owned())]),
         });
+        append.enter = Some(self.entry);
+        append
+    }
+
+    /// One that has created its run, which waits for its session.
+    pub(crate) async fn queued(store: &Arc<dyn Store>, session_name: &str, run_name: &str) -> Self {
+        let mut owner = Self::new(store, session_name, run_name);
+        let append = owner.queueing();
+        owner.write(append).await.unwrap();
+        owner
+    }
+
+    /// The append that creates the run and queues it.
+    pub(crate) fn queueing(&self) -> Append {
+        let mut append = self.creation();
+        append.enter = None;
+        append.summary.status = RunStatus::Queued;
+        append.records.iter_mut().for_each(|record| record.status = RunStatus::Queued);
+        append
+    }
+
+    /// Makes its run the session's live run, if the session ends as it believes.
+    pub(crate) async fn enters(&mut self) -> Result<(), StoreError> {
+        let append = self.entering();
+        self.write(append).await
+    }
+
+    /// The append that makes its run the session's live run.
+    pub(crate) fn entering(&self) -> Append {
+        let mut append = self.append(RunStatus::Preparing, vec![plain(1)]);
+        append.enter = Some(self.entry);
         append
     }
 
@@ -124,6 +154,7 @@ impl Owner {
             records: events.into_iter().zip(1..).map(record).collect(),
             summary: summary(status, self.wake_at),
             create: None,
+            enter: None,
         }
     }
 

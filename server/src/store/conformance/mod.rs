@@ -5,10 +5,11 @@ pub(crate) mod fixture;
 mod forks;
 mod lists;
 mod questions;
+mod queue;
 mod runs;
 mod sessions;
 
-pub(crate) use self::{appends::*, forks::*, lists::*, questions::*, runs::*, sessions::*};
+pub(crate) use self::{appends::*, forks::*, lists::*, questions::*, queue::*, runs::*, sessions::*};
 
 /// A test for each behaviour. `$open` gives an empty store, and what has to live as long as it.
 macro_rules! conforms {
@@ -38,6 +39,15 @@ macro_rules! conforms {
             creating_a_session_twice_is_creating_it_once
             a_deleted_session_takes_everything_along
             a_busy_session_is_not_deleted
+            a_queued_run_waits_for_its_session
+            a_queued_run_may_create_its_session
+            a_queued_run_adds_no_entries
+            a_run_enters_a_session_that_is_free
+            a_session_is_handed_over_in_one_commit
+            a_queue_keeps_its_order
+            a_queued_run_may_end_without_entering
+            a_session_with_a_queue_is_not_deleted
+            the_heads_of_all_queues_are_found
             a_fork_begins_like_its_source
             without_an_entry_a_fork_shares_all
             branches_go_on_by_themselves

@@ -214,6 +214,14 @@ impl Store for SqliteStore {
         read::unfinished(&self.readers).await
     }
 
+    async fn next_queued(&self, tenant: &TenantId, session: &SessionId) -> Result<Option<RunId>, StoreError> {
+        read::next_queued(&self.readers, tenant, session).await
+    }
+
+    async fn queue_heads(&self) -> Result<Vec<(TenantId, RunId)>, StoreError> {
+        read::queue_heads(&self.readers).await
+    }
+
     async fn due(
         &self,
         now: Timestamp,

@@ -86,6 +86,7 @@ pub(super) fn run(row: &SqliteRow) -> Result<RunRow, Error> {
         created_at: time(row, "created_at")?,
         updated_at: time(row, "updated_at")?,
         last_seq: seq(row, "last_seq")?,
+        queue_no: row.try_get("queue_no")?,
         summary: summary(row)?,
     })
 }

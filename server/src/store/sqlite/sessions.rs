@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use agentloop_core::id::{EntryNo, SessionId, TenantId};
+use agentloop_core::id::{EntryNo, RunId, SessionId, TenantId};
 use agentloop_core::time::Timestamp;
 use sqlx::query::Query;
 use sqlx::sqlite::SqliteArguments;
@@ -46,6 +46,10 @@ pub(super) const SHARE_ENTRIES: &str = "
     INSERT INTO session_entries (tenant, session_id, entry_no, run_id, seq, owner, keep)
     SELECT tenant, ?3, entry_no, run_id, seq, iif(keep IS NULL, coalesce(owner, session_id), NULL), keep
     FROM session_entries WHERE tenant = ?1 AND session_id = ?2 AND entry_no <= ?4";
+
+pub(super) const FIRST_QUEUED: &str = "
+    SELECT run_id FROM runs WHERE tenant = ?1 AND session_id = ?2 AND queue_no IS NOT NULL
+    ORDER BY queue_no LIMIT 1";
 
 /// Two forks may share the same event.
 pub(super) const KEEP_EVENTS: &str = "
@@ -131,20 +135,29 @@ async fn is_this_fork(db: &mut SqliteConnection, new: &NewFork) -> Result<bool, 
     query.fetch_one(db).await?.try_get("same")
 }
 
-/// Deletes a session that has no live run, and by the foreign keys everything that belongs to it and is not shared.
+/// Deletes a session that has neither a live run nor a queue, and by the foreign keys everything that belongs to it and is not shared.
 pub(super) async fn delete(
     db: &mut SqliteConnection,
     tenant: &TenantId,
     session: &SessionId,
 ) -> Result<Result<bool, StoreError>, Error> {
     let Some(row) = found(db, tenant, session).await? else { return Ok(Ok(false)) };
-    if let Some(run) = row.live_run {
+    if let Some(run) = row.live_run.or(first_queued(db, tenant, session).await?) {
         return Ok(Err(StoreError::SessionBusy { run }));
     }
     keep_what_is_shared(db, tenant, session).await?;
     keyed(DROP_KEPT, tenant, session).execute(&mut *db).await?;
     keyed("DELETE FROM sessions WHERE tenant = ?1 AND session_id = ?2", tenant, session).execute(db).await?;
     Ok(Ok(true))
+}
+
+async fn first_queued(
+    db: &mut SqliteConnection,
+    tenant: &TenantId,
+    session: &SessionId,
+) -> Result<Option<RunId>, Error> {
+    let row = keyed(FIRST_QUEUED, tenant, session).fetch_optional(db).await?;
+    row.map(|row| rows::run_id(&row, "run_id")).transpose()
 }
 
 async fn keep_what_is_shared(

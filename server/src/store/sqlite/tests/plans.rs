@@ -21,6 +21,7 @@ async fn check(store: &SqliteStore, sql: &str, index: &str) {
     for step in plan.iter().filter(|step| step.starts_with("SCAN ")) {
         let bounded = ["SCAN j VIRTUAL", "SCAN CONSTANT"].iter().any(|known| step.starts_with(known))
             || step.contains("runs_unfinished")
+            || step.contains("runs_queued")
             || step.contains("runs_due");
         assert!(bounded, "reads a whole table: {sql}\n{all}");
     }
@@ -39,6 +40,9 @@ async fn no_query_reads_a_whole_table() {
     check(&store, &runs(&of_session), "runs_by_session").await;
     check(&store, read::UNFINISHED, "runs_unfinished").await;
     check(&store, read::DUE, "runs_due").await;
+    check(&store, read::NEXT_QUEUED, "runs_queued").await;
+    check(&store, read::QUEUE_HEADS, "runs_queued").await;
+    check(&store, sessions::FIRST_QUEUED, "runs_queued").await;
     check(&store, &read::sessions_query(&tenant(), cursor(), 9).into_string(), "sessions_by_update").await;
     check(&store, read::ENTRIES, "PRIMARY KEY").await;
     check(&store, sessions::SHARE_ENTRIES, "PRIMARY KEY").await;
