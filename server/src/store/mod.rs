@@ -12,8 +12,9 @@ mod conformance;
 
 use std::collections::BTreeMap;
 
+use agentloop_core::entry::Entry;
 use agentloop_core::id::{EntryNo, Epoch, RequestId, RunId, Seq, SessionId, TenantId};
-use agentloop_core::message::{SharedMessage, Usage};
+use agentloop_core::message::Usage;
 use agentloop_core::run::event::Record;
 use agentloop_core::run::human::{Answer, Question};
 use agentloop_core::run::status::{RunError, RunStatus};
@@ -183,19 +184,19 @@ pub struct SessionRow {
     pub forked_from: Option<(SessionId, EntryNo)>,
 }
 
-/// One message of a session.
+/// One entry of a session.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EntryRow {
     /// Its place.
     pub entry: EntryNo,
     /// The run that added it; of a shared entry, one of another session, which may be deleted.
     pub run: RunId,
-    /// The event that added it.
+    /// The event that holds it.
     pub seq: Seq,
     /// When.
     pub at: Timestamp,
-    /// The message.
-    pub message: SharedMessage,
+    /// What it is.
+    pub content: Entry,
 }
 
 /// A question as stored.

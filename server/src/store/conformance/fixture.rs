@@ -238,6 +238,11 @@ pub(crate) fn assistant(entry: EntryNo, text: &str) -> Event {
 }
 
 /// An event that means nothing to any table but the journal.
+/// What an entry says.
+pub(crate) fn plain_text(row: &crate::store::EntryRow) -> String {
+    row.content.message().expect("the entry is a message").plain_text()
+}
+
 pub(crate) fn plain(model_call: u32) -> Event {
     Event::ModelCallStarted { model_call, attempt: 1, first_counted: 1, last_entry: EntryNo(1) }
 }

@@ -73,10 +73,8 @@ pub(crate) async fn entries_of_all_runs_are_one_history(store: Arc<dyn Store>) {
         owner.ends().await.unwrap();
     }
     let found = store.entries(&tenant(), &session("s"), EntryNo(0), 9).await.unwrap();
-    let told: Vec<_> = found
-        .iter()
-        .map(|row| (row.entry.0, row.run.as_str(), row.seq, row.at.0, row.message.plain_text()))
-        .collect();
+    let told: Vec<_> =
+        found.iter().map(|row| (row.entry.0, row.run.as_str(), row.seq, row.at.0, plain_text(row))).collect();
     assert_eq!(
         told,
         [

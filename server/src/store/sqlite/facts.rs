@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use agentloop_core::id::{EntryNo, Epoch, RequestId, RunId, Seq, SessionId, TenantId};
-use agentloop_core::run::event::Event;
+use agentloop_core::run::event::{Added, Event};
 use agentloop_core::time::Timestamp;
 
 use crate::store::codec::{self, EncodedEvent};
@@ -81,8 +81,10 @@ impl Encoded {
     }
 
     fn note(&mut self, seq: Seq, event: &Event) {
-        if let Some((entry, _)) = event.entry() {
-            self.entries.push((entry, seq));
+        match event.entry() {
+            Some((entry, Added::Own)) => self.entries.push((entry, seq)),
+            Some((entry, Added::Held(held))) => self.entries.push((entry, held)),
+            None => {}
         }
         if let Event::HumanRequested { question } = event {
             self.asked.push((question.request.clone(), question.asked_at, seq));

@@ -95,10 +95,9 @@ fn place(row: &SqliteRow) -> Result<Place, Error> {
 fn entry(tenant: &TenantId, place: Place) -> Result<EntryRow, StoreError> {
     let Place { entry, run, event } = place;
     let record = codec::decode(tenant, &run, &event)?;
-    match record.event.entry() {
-        Some((found, message)) if found == entry => {
-            Ok(EntryRow { entry, seq: record.seq, at: record.at, message: message.clone(), run })
-        }
+    let is_another = record.event.entry().is_some_and(|(own, _)| own != entry);
+    match record.event.content() {
+        Some(content) if !is_another => Ok(EntryRow { entry, seq: record.seq, at: record.at, content, run }),
         _ => {
             let what = format!("event {tenant}/{run}/{}: is not entry {} of its session", event.seq, entry.0);
             Err(StoreError::Corrupt { what })

@@ -19,6 +19,7 @@ import {
   type UntypedServiceImplementation,
 } from "@grpc/grpc-js";
 import { Timestamp } from "../../google/protobuf/timestamp.js";
+import { ContextCompacted } from "./events.js";
 import { Message } from "./types.js";
 
 export const protobufPackage = "agentloop.v1";
@@ -64,8 +65,15 @@ export interface Entry {
   at?:
     | Date
     | undefined;
-  /** The message. */
-  message?: Message | undefined;
+  /** The message; absent where the entry is a compaction. */
+  message?:
+    | Message
+    | undefined;
+  /**
+   * The context was made smaller here: from here on, entries before it are shown to the model as this says. They stay
+   * as they are.
+   */
+  compaction?: ContextCompacted | undefined;
 }
 
 /** Creates a session. */
@@ -384,7 +392,7 @@ export const Session_LabelsEntry: MessageFns<Session_LabelsEntry> = {
 };
 
 function createBaseEntry(): Entry {
-  return { entryNo: 0n, runId: "", seq: 0n, at: undefined, message: undefined };
+  return { entryNo: 0n, runId: "", seq: 0n, at: undefined, message: undefined, compaction: undefined };
 }
 
 export const Entry: MessageFns<Entry> = {
@@ -409,6 +417,9 @@ export const Entry: MessageFns<Entry> = {
     }
     if (message.message !== undefined) {
       Message.encode(message.message, writer.uint32(42).fork()).join();
+    }
+    if (message.compaction !== undefined) {
+      ContextCompacted.encode(message.compaction, writer.uint32(50).fork()).join();
     }
     return writer;
   },
@@ -466,6 +477,14 @@ export const Entry: MessageFns<Entry> = {
             message.message = Message.decode(reader, reader.uint32());
             continue;
           }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.compaction = ContextCompacted.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -489,6 +508,9 @@ export const Entry: MessageFns<Entry> = {
     message.at = object.at ?? undefined;
     message.message = (object.message !== undefined && object.message !== null)
       ? Message.fromPartial(object.message)
+      : undefined;
+    message.compaction = (object.compaction !== undefined && object.compaction !== null)
+      ? ContextCompacted.fromPartial(object.compaction)
       : undefined;
     return message;
   },
