@@ -12,7 +12,7 @@ use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::Digest;
 
-use crate::store::{Append, CreateRun, RunSummary, Store, StoreError};
+use crate::store::{Append, CreateRun, EntryRow, RunSummary, Store, StoreError};
 
 /// What the first event of every run here is dated, unless [`Owner::at`] says otherwise.
 pub(crate) const START: u64 = 1_000;
@@ -237,12 +237,12 @@ pub(crate) fn assistant(entry: EntryNo, text: &str) -> Event {
     }
 }
 
-/// An event that means nothing to any table but the journal.
 /// What an entry says.
-pub(crate) fn plain_text(row: &crate::store::EntryRow) -> String {
+pub(crate) fn plain_text(row: &EntryRow) -> String {
     row.content.message().expect("the entry is a message").plain_text()
 }
 
+/// An event that means nothing to any table but the journal.
 pub(crate) fn plain(model_call: u32) -> Event {
     Event::ModelCallStarted { model_call, attempt: 1, first_counted: 1, last_entry: EntryNo(1) }
 }

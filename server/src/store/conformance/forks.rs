@@ -1,7 +1,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use agentloop_core::id::{EntryNo, RunId};
+use agentloop_core::id::{EntryNo, RunId, Seq};
+use agentloop_core::message::{Message, Role};
+use agentloop_core::run::event::Event;
+use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::Timestamp;
 
 use super::fixture::*;
@@ -27,7 +30,7 @@ async fn told(store: &Arc<dyn Store>, session_name: &str) -> Vec<String> {
     let found = store.entries(&tenant(), &session(session_name), EntryNo(0), 99).await.unwrap();
     let dense = found.iter().zip(1..).all(|(row, entry)| row.entry == EntryNo(entry));
     assert!(dense, "{found:?}");
-    found.iter().map(|row| row.message.plain_text()).collect()
+    found.iter().map(plain_text).collect()
 }
 
 async fn deleted(store: &Arc<dyn Store>, session_name: &str) {
@@ -167,6 +170,25 @@ pub(crate) async fn ids_of_a_deleted_source_are_free(store: Arc<dyn Store>) {
     assert_eq!(store.run(&tenant(), &RunId::parse("a").unwrap()).await.unwrap(), None);
 }
 
+pub(crate) async fn what_was_held_before_it_entered_is_shared_too(store: Arc<dyn Store>) {
+    let mut owner = Owner::queued(&store, "s", "a").await;
+    let message = Arc::new(Message::text(Role::User, "held"));
+    owner.tell(RunStatus::Queued, vec![Event::InputHeld { message }]).await.unwrap();
+    let mut append = owner.append(
+        RunStatus::Preparing,
+        vec![Event::InputEntered { entry: EntryNo(1), held: Seq(2) }, assistant(EntryNo(2), "heard")],
+    );
+    append.enter = Some(EntryNo(0));
+    owner.write(append).await.unwrap();
+    owner.ends().await.unwrap();
+    fork(&store, "s", 1, "f").await.unwrap();
+    assert_eq!(told(&store, "s").await, ["held", "heard"]);
+    let entries = store.entries(&tenant(), &session("f"), EntryNo(0), 9).await.unwrap();
+    assert_eq!(entries.iter().map(|row| row.seq).collect::<Vec<_>>(), [Seq(2)], "where the message is");
+    deleted(&store, "s").await;
+    assert_eq!(told(&store, "f").await, ["held"]);
+}
+
 pub(crate) async fn forks_stay_with_their_tenant(store: Arc<dyn Store>) {
     talks(&store, "s", "a").await;
     let mut theirs = Owner::new(&store, "s", "a").of("other");
@@ -180,7 +202,7 @@ pub(crate) async fn forks_stay_with_their_tenant(store: Arc<dyn Store>) {
     deleted(&store, "s").await;
     assert_eq!(told(&store, "f").await, ["a asks", "a hears"]);
     let entries = store.entries(&theirs.tenant, &session("f"), EntryNo(0), 9).await.unwrap();
-    assert_eq!(entries.iter().map(|row| row.message.plain_text()).collect::<Vec<_>>(), ["theirs"]);
+    assert_eq!(entries.iter().map(plain_text).collect::<Vec<_>>(), ["theirs"]);
     let stranger = store.fork(&theirs.tenant, &session("none"), EntryNo(0), &session("g"), FORKED).await;
     assert!(matches!(stranger, Err(StoreError::NoSession)), "{stranger:?}");
 }

@@ -56,6 +56,7 @@ macro_rules! conforms {
             a_fork_outlives_its_source
             a_source_outlives_its_forks
             ids_of_a_deleted_source_are_free
+            what_was_held_before_it_entered_is_shared_too
             forks_stay_with_their_tenant
             a_question_is_open_until_it_is_answered
             open_questions_are_filtered_and_paged

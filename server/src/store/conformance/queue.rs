@@ -118,7 +118,7 @@ pub(crate) async fn a_session_is_handed_over_in_one_commit(store: Arc<dyn Store>
     assert!(answers.iter().all(Result::is_ok), "{answers:?}");
     assert_eq!(live(&store, "s").await, Some(run("q")));
     let entries = store.entries(&tenant(), &session("s"), EntryNo(0), 9).await.unwrap();
-    let told: Vec<_> = entries.iter().map(|row| row.message.plain_text()).collect();
+    let told: Vec<_> = entries.iter().map(plain_text).collect();
     assert_eq!(told, ["first", "second"]);
     let queued = store.run(&tenant(), &run("p")).await.unwrap().unwrap().queue_no;
     assert!(queued.is_some());

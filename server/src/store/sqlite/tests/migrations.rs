@@ -6,7 +6,7 @@ use sqlx::ConnectOptions as _;
 
 use super::open::MIGRATIONS;
 use super::*;
-use crate::store::conformance::fixture::{Owner, run, session, tenant};
+use crate::store::conformance::fixture::{Owner, finished, plain_text, run, session, tenant};
 
 /// What the first version of the schema held of one conversation, whose run waits for its model.
 const FIRST: &str = r#"
@@ -45,13 +45,13 @@ async fn the_first_version_is_taken_over() {
     assert_eq!(row.forked_from, None);
     assert_eq!(store.unfinished().await.unwrap(), [(tenant(), run("r"))]);
     let entries = store.entries(&tenant(), &session("s"), EntryNo(0), 9).await.unwrap();
-    assert_eq!(entries.iter().map(|row| row.message.plain_text()).collect::<Vec<_>>(), ["hello"]);
+    assert_eq!(entries.iter().map(plain_text).collect::<Vec<_>>(), ["hello"]);
 
     let shared: Arc<dyn Store> = store.clone();
     let claimed = store.claim(&tenant(), &run("r")).await.unwrap().unwrap();
     let mut owner =
         Owner { epoch: claimed.epoch, seq: Seq(2), entry: EntryNo(1), ..Owner::new(&shared, "s", "r") };
     owner.hears("and on").await.unwrap();
-    owner.tell(RunStatus::Completed, vec![crate::store::conformance::fixture::finished()]).await.unwrap();
+    owner.tell(RunStatus::Completed, vec![finished()]).await.unwrap();
     Owner::started(&shared, "s", "q").await;
 }
