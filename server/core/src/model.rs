@@ -89,6 +89,7 @@ mod tests {
             cached_input_tokens: cached,
             cache_write_tokens: written,
             reasoning_tokens: output,
+            cost_micros: 0,
         }
     }
 
