@@ -99,7 +99,8 @@ fn verdict(refusal: &Refusal) -> Verdict {
         | Refusal::UnknownRequest
         | Refusal::AlreadyResolved(_)
         | Refusal::DigestMismatch
-        | Refusal::NotADecision => Verdict::Stale,
+        | Refusal::NotADecision
+        | Refusal::BadAnswer(_) => Verdict::Stale,
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use agentloop_core::error::Refusal;
+use agentloop_core::run::human::BadAnswer;
 use agentloop_proto::v1::ErrorReason;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, FieldViolation, StatusExt as _};
@@ -145,9 +146,19 @@ fn refused(refusal: Refusal) -> Status {
         }
         Refusal::DigestMismatch => status(Code::FailedPrecondition, ErrorReason::DigestMismatch, message, []),
         Refusal::NotADecision => Violations::single("decision", message),
+        Refusal::BadAnswer(bad) => Violations::single(answer_field(&bad), message),
         Refusal::StaleModelCall | Refusal::DuplicateResult | Refusal::StaleAttempt => {
             status(Code::FailedPrecondition, ErrorReason::WrongState, message, [])
         }
+    }
+}
+
+/// The field of `SubmitApproval` or `SubmitInput` that does not fit the question.
+fn answer_field(bad: &BadAnswer) -> &'static str {
+    match bad {
+        BadAnswer::InputWanted | BadAnswer::DecisionWanted => "request_id",
+        BadAnswer::TextWanted | BadAnswer::SelectionWanted => "input",
+        BadAnswer::UnknownOption(_) | BadAnswer::OneWanted => "selection.option_ids",
     }
 }
 
