@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::policy::PolicyRule;
 use crate::run::human::{Answer, BadAnswer};
 use crate::run::status::RunStatus;
 
@@ -90,6 +91,9 @@ pub enum Refusal {
     /// The answer does not fit what is asked.
     #[error(transparent)]
     BadAnswer(BadAnswer),
+    /// The arguments that a human put in place of the model's are denied by a rule.
+    #[error("{} denies these arguments", .0.title())]
+    DeniedByRule(Box<PolicyRule>),
     /// The question has another answer.
     #[error("answered before: {}", .0.decision.name())]
     AlreadyResolved(Box<Answer>),

@@ -10,6 +10,7 @@ mod hint;
 mod process;
 mod providers;
 mod reader;
+mod rules;
 mod section;
 mod value;
 

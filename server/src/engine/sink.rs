@@ -100,7 +100,8 @@ fn verdict(refusal: &Refusal) -> Verdict {
         | Refusal::AlreadyResolved(_)
         | Refusal::DigestMismatch
         | Refusal::NotADecision
-        | Refusal::BadAnswer(_) => Verdict::Stale,
+        | Refusal::BadAnswer(_)
+        | Refusal::DeniedByRule(_) => Verdict::Stale,
     }
 }
 

@@ -13,7 +13,7 @@ use agentloop_core::id::{CallId, CallSlot, EntryNo, HostId, RequestId, RunId, Se
 use agentloop_core::message::{
     FinishReason, Image, Message, Part, Reasoning, Role, ToolCall, ToolResult, ToolStatus, Usage,
 };
-use agentloop_core::policy::{ArgumentPattern, PolicyAction, PolicyRule};
+use agentloop_core::policy::{ArgumentPattern, PolicyAction, PolicyRule, RuleOrigin};
 use agentloop_core::run::event::{AfterAttempt, Event, Observation, Outcome, Ran, Totals};
 use agentloop_core::run::human::{Answer, Ask, Decision, Question, QuestionKind, SelectOption};
 use agentloop_core::run::status::{RunError, RunErrorCode};
@@ -301,9 +301,15 @@ fn extended_spec() -> RunSpec {
         action: PolicyAction::Deny,
         tool: "charge*".to_owned(),
         arguments: vec![argument],
+        origin: RuleOrigin::Agent,
     };
-    let any =
-        PolicyRule { name: String::new(), action: PolicyAction::Ask, tool: String::new(), arguments: vec![] };
+    let any = PolicyRule {
+        name: String::new(),
+        action: PolicyAction::Ask,
+        tool: String::new(),
+        arguments: vec![],
+        origin: RuleOrigin::Agent,
+    };
     RunSpec {
         tool_policy: ToolPolicy { rules: vec![any, rule], ask_human: true, ..ToolPolicy::default() },
         limits: LoopLimits { max_cost_micros: Some(2_000_000), ..LoopLimits::default() },

@@ -10,6 +10,7 @@ mod limits;
 mod model;
 mod pairs;
 mod parallel;
+mod policy;
 mod restart;
 mod search;
 mod support;

@@ -7,7 +7,7 @@ use crate::run::event::Event;
 use crate::run::human::{Answer, Decision, Question, QuestionKind};
 use crate::run::machine::Turn;
 use crate::run::status::RunErrorCode;
-use crate::run::transition::{finish, model, tool};
+use crate::run::transition::{finish, model, policy, tool};
 use crate::time::Timestamp;
 use crate::tool::Digest;
 
@@ -68,6 +68,11 @@ pub(crate) fn decided(
         return Err(Refusal::AlreadyResolved(Box::new(expired)));
     }
     let question = asked.question.clone();
+    if let Decision::ApproveWithEdits { arguments } = &decision
+        && let Some(rule) = policy::denial(turn.state, &question.tool, arguments)
+    {
+        return Err(Refusal::DeniedByRule(Box::new(rule.clone())));
+    }
     resolve(turn, &question, decision.clone(), by);
     carry_out(turn, &question, decision);
     model::plan(turn);

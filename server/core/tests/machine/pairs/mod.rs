@@ -24,6 +24,7 @@ fn code(refusal: &Refusal) -> &'static str {
         Refusal::DigestMismatch => "!dg",
         Refusal::NotADecision => "!nd",
         Refusal::BadAnswer(_) => "!ba",
+        Refusal::DeniedByRule(_) => "!rl",
     }
 }
 
