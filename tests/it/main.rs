@@ -8,6 +8,7 @@ mod forks;
 mod idempotency;
 mod lost_host;
 mod overload;
+mod policy;
 mod recordings;
 mod run;
 mod runs;

@@ -17,7 +17,7 @@ use super::convert::input::{Agents, agent_name, start_request};
 use super::convert::{human, run, short};
 use super::disconnect::AbortOnDrop;
 use super::page::{page_request, smaller, tenant};
-use super::status::{Violations, agent_not_found, model_not_configured, not_implemented};
+use super::status::{Violations, model_not_configured, no_such_agent, not_implemented};
 use crate::engine::error::EngineError;
 use crate::engine::feed::Shown;
 use crate::engine::{Engine, STRATEGIES, Started};
@@ -48,10 +48,7 @@ impl AgentLoopService {
         let input = input.ok_or_else(|| Violations::single("input", "is required"))?;
         let cancel = input.on_disconnect() == wire::DisconnectPolicy::Cancel;
         let name = agent_name(&input);
-        let agent = self.agents.get(name).ok_or_else(|| {
-            let names: Vec<&str> = self.agents.keys().map(String::as_str).collect();
-            agent_not_found(name, if names.is_empty() { "none".to_owned() } else { names.join(", ") })
-        })?;
+        let agent = self.agents.get(name).ok_or_else(|| no_such_agent(name, self.agents.keys()))?;
         let request = start_request(tenant.clone(), agent, input)?;
         self.check(&request.spec)?;
         let started = self.engine.start(request).await?;

@@ -4,7 +4,7 @@ use crate::entry::CompactionReason;
 use crate::id::CallSlot;
 use crate::message::{Part, SharedMessage, ToolCall, ToolResult};
 use crate::run::event::{AfterAttempt, Event, Record};
-use crate::run::human::{Answer, Decision, QuestionKind};
+use crate::run::human::{Answer, Decision, Question, QuestionKind};
 use crate::run::state::{AfterCompaction, Asked, Call, CallState, CompactionInHand, ModelCall, Phase, State};
 use crate::time::Timestamp;
 use crate::tool::{Digest, EffectClass};
@@ -117,15 +117,9 @@ impl State {
                 self.settle(*slot, *attempt, answered, message);
             }
             Event::HumanRequested { question } => {
-                let call = self.open_call(question.slot);
-                call.state = match question.kind {
-                    QuestionKind::Approve => {
-                        CallState::AwaitingApproval { request: Some(question.request.clone()) }
-                    }
-                    QuestionKind::InDoubt => {
-                        CallState::InDoubt { request: Some(question.request.clone()), since: at }
-                    }
-                };
+                if let Some(slot) = question.slot {
+                    self.await_answer(slot, question, at);
+                }
                 let asked = Asked { question: question.clone(), answer: None };
                 self.questions.insert(question.request.clone(), asked);
             }
@@ -133,7 +127,9 @@ impl State {
                 let asked = self.questions.get_mut(request).expect("only what was asked is answered");
                 assert!(asked.answer.is_none(), "a question is answered once");
                 asked.answer = Some(answer.clone());
-                self.resolve(*slot, answer, at);
+                if let Some(slot) = slot {
+                    self.resolve(*slot, answer, at);
+                }
             }
             Event::Paused { error } => {
                 let Phase::ModelRunning(call) = self.phase else {
@@ -223,6 +219,16 @@ impl State {
         self.failures_in_a_row = if failed { self.failures_in_a_row + 1 } else { 0 };
     }
 
+    fn await_answer(&mut self, slot: CallSlot, question: &Question, at: Timestamp) {
+        let call = self.open_call(slot);
+        let request = Some(question.request.clone());
+        match question.kind {
+            QuestionKind::Approve => call.state = CallState::AwaitingApproval { request },
+            QuestionKind::InDoubt => call.state = CallState::InDoubt { request, since: at },
+            QuestionKind::Prompt | QuestionKind::Select => {}
+        }
+    }
+
     /// Leave to run makes a call ready; every other decision is followed by the event that settles it.
     fn resolve(&mut self, slot: CallSlot, answer: &Answer, at: Timestamp) {
         let call = self.open_call(slot);
@@ -235,6 +241,8 @@ impl State {
             Decision::Deny { .. }
             | Decision::DenyAndStop { .. }
             | Decision::AnswerInPlace { .. }
+            | Decision::Text { .. }
+            | Decision::Selected { .. }
             | Decision::Expired
             | Decision::Withdrawn => {}
         }

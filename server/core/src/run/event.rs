@@ -244,8 +244,9 @@ pub enum Event {
     HumanResolved {
         /// Which.
         request: RequestId,
-        /// The call that it was about.
-        slot: CallSlot,
+        /// The call that it was about, or that asked; absent where the planner asked.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        slot: Option<CallSlot>,
         /// How.
         answer: Answer,
     },

@@ -39,6 +39,7 @@ use crate::agent::RunSpec;
 use crate::entry::CompactionReason;
 use crate::id::{CallId, CallSlot, EntryNo, HostId, RequestId, RunId, Seq, SessionId};
 use crate::message::{FinishReason, SharedMessage, ToolCall, Usage};
+use crate::policy::{PolicyCall, PolicyRule, deciding};
 use crate::run::event::Outcome;
 use crate::run::human::{Answer, Question};
 use crate::run::status::{RunError, RunStatus};
@@ -378,6 +379,17 @@ impl State {
             | Phase::Paused { .. }
             | Phase::Finished { .. } => &[],
         }
+    }
+
+    /// The rules about its tool calls, in order.
+    pub fn rules(&self) -> impl Iterator<Item = &PolicyRule> {
+        self.spec.tool_policy.rules.iter()
+    }
+
+    /// The rule that decides about a call; `None` where none is about it.
+    #[must_use]
+    pub fn rule_for(&self, tool: &str, arguments: &str) -> Option<&PolicyRule> {
+        deciding(self.rules(), &PolicyCall::new(tool, arguments))
     }
 
     /// A call of the current round.

@@ -144,7 +144,8 @@ fn happen(random: &mut Random, script: &mut Script) {
         }
         50..65 => {
             let decision = random_decision(random);
-            let open: Vec<CallSlot> = script.state().open_questions().map(|question| question.slot).collect();
+            let open: Vec<CallSlot> =
+                script.state().open_questions().filter_map(|question| question.slot).collect();
             if !open.is_empty() {
                 let slot = random.pick(&open);
                 let _ = script.step(script.decision(slot, decision));

@@ -11,6 +11,7 @@ mod limits;
 mod model;
 mod pairs;
 mod parallel;
+mod policy;
 mod restart;
 mod search;
 mod support;

@@ -184,7 +184,7 @@ impl Dresser {
             }),
             Event::HumanResolved { request, slot, answer } => Wire::HumanResolved(wire::HumanResolved {
                 request_id: request.to_string(),
-                call_id: self.call_id(*slot),
+                call_id: slot.map(|slot| self.call_id(slot)).unwrap_or_default(),
                 answer: Some(human::answer(answer)),
             }),
             Event::Paused { error } => Wire::RunPaused(wire::RunPaused { error: Some(run_error(error)) }),
@@ -308,9 +308,9 @@ fn turn_of(event: &Event) -> Option<u32> {
         | Event::CallAccepted { slot, .. }
         | Event::CallCheckpoint { slot, .. }
         | Event::CallAttemptFailed { slot, .. }
-        | Event::CallSettled { slot, .. }
-        | Event::HumanResolved { slot, .. } => Some(slot.0),
-        Event::HumanRequested { question } => Some(question.slot.0),
+        | Event::CallSettled { slot, .. } => Some(slot.0),
+        Event::HumanResolved { slot, .. } => slot.map(|slot| slot.0),
+        Event::HumanRequested { question } => question.slot.map(|slot| slot.0),
         Event::Started { .. }
         | Event::InputAdded { .. }
         | Event::InputHeld { .. }

@@ -11,6 +11,7 @@ use crate::run::machine::Turn;
 use crate::run::plan::{Instruction, Situation, react};
 use crate::run::state::{Call, ModelCall, Phase};
 use crate::run::status::{RunError, RunErrorCode};
+use crate::run::transition::policy::{self, Ruling};
 use crate::run::transition::{compact, finish, human, tool};
 
 /// Asks the planner, as long as the run stands still for no outside reason.
@@ -135,7 +136,12 @@ fn take_up(turn: &mut Turn<'_>, call: &ToolCall, facts: CallFacts) {
             tool::settle(turn, call.slot, None, ToolStatus::Rejected, message, Vec::new());
         }
         CallFacts::Ready { effect, requires_approval, timeout } => {
-            let needs_approval = requires_approval || turn.state.spec.tool_policy.require_approval_by_default;
+            let ruling = policy::ruling(turn.state, &call.name, &call.arguments, requires_approval);
+            if let Ruling::Deny(rule) = ruling {
+                policy::refuse(turn, call.slot, &rule);
+                return;
+            }
+            let needs_approval = ruling == Ruling::Ask;
             turn.emit(Event::CallProposed {
                 slot: call.slot,
                 tool: call.name.clone(),

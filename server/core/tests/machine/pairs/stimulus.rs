@@ -18,7 +18,8 @@ const HOUR: Millis = Millis::secs(3_600);
 ///
 /// `Mod`, `Off`, …: taken, with events, and it leads there. `=`: taken, and nothing is to be recorded. `!ph` wrong
 /// phase, `!mc` stale model call, `!uc` unknown call, `!du` duplicate result, `!st` stale attempt, `!rq` unknown
-/// request, `!ar` already resolved, `!dg` digest mismatch, `!nd` not a decision.
+/// request, `!ar` already resolved, `!dg` digest mismatch, `!nd` not a decision, `!ba` not an answer to
+/// this question.
 macro_rules! table {
     ($($stimulus:ident $row:literal)*) => {
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,6 +100,8 @@ table! {
     RefuseX             "!rq !rq !rq !rq !rq !rq !rq Mod !rq !rq !rq !rq Mod !rq"
     RefuseXAndStop      "!rq !rq !rq !rq !rq !rq !rq Abo !rq !rq !rq !rq Abo !rq"
     AnswerX             "!rq !rq !rq !rq !rq !rq !rq Mod !rq !rq !rq !rq Mod !rq"
+    TextX               "!rq !rq !rq !rq !rq !rq !rq !ba !rq !rq !rq !rq !ba !rq"
+    SelectX             "!rq !rq !rq !rq !rq !rq !rq !ba !rq !rq !rq !rq !ba !rq"
     ExpireX             "!nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd"
     WithdrawX           "!nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd"
     ApproveXAsShown     "!rq !rq !rq !rq !rq !rq !rq Rdy !rq !rq !rq !rq Rdy !rq"
@@ -219,6 +222,8 @@ impl Stimulus {
             Self::RefuseX => decides(deny()),
             Self::RefuseXAndStop => decides(deny_and_stop()),
             Self::AnswerX => decides(answer()),
+            Self::TextX => decides(Decision::Text { text: "Ulm".to_owned() }),
+            Self::SelectX => decides(Decision::Selected { options: vec!["ulm".to_owned()] }),
             Self::ExpireX => decides(Decision::Expired),
             Self::WithdrawX => decides(Decision::Withdrawn),
             Self::ApproveXAsShown => shown(X, Digest::of(&[b"weather", b"{}"])),
@@ -300,6 +305,8 @@ pub(super) fn rows_of(input: &Input) -> &'static [Stimulus] {
             Decision::Deny { .. } => &[RefuseX, RefuseK],
             Decision::DenyAndStop { .. } => &[RefuseXAndStop],
             Decision::AnswerInPlace { .. } => &[AnswerX],
+            Decision::Text { .. } => &[TextX],
+            Decision::Selected { .. } => &[SelectX],
             Decision::Expired => &[ExpireX],
             Decision::Withdrawn => &[WithdrawX],
         },

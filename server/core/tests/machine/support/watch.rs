@@ -136,9 +136,9 @@ impl Watch {
             Event::HumanResolved { request, slot, answer } => {
                 let kind = self.shadow.questions[request].question.kind;
                 let may = matches!(answer.decision, Decision::Approve | Decision::ApproveWithEdits { .. });
-                if may && kind == QuestionKind::InDoubt {
-                    self.leave.insert(*slot, true);
-                    *self.reruns.entry(*slot).or_default() += 1;
+                if let Some(slot) = slot.filter(|_| may && kind == QuestionKind::InDoubt) {
+                    self.leave.insert(slot, true);
+                    *self.reruns.entry(slot).or_default() += 1;
                 }
             }
             Event::CallSettled { slot, .. } => {
@@ -282,7 +282,7 @@ fn stands_well(state: &State) {
         }
     }
     for call in state.round() {
-        let open = state.open_questions().filter(|question| question.slot == call.slot).count();
+        let open = state.open_questions().filter(|question| question.slot == Some(call.slot)).count();
         match &call.state {
             CallState::Proposed => panic!("every call is taken up in the step that brings it"),
             CallState::AwaitingApproval { request } | CallState::InDoubt { request, .. } => {
