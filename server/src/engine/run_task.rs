@@ -221,6 +221,7 @@ impl RunTask {
                 summary: summary(&self.machine, self.parks()),
                 create,
                 enter,
+                jobs: Vec::new(),
             })
             .await?;
         self.history.extend(&records);
