@@ -3,9 +3,11 @@
 pub mod error;
 pub mod feed;
 
+mod background;
 mod builder;
 mod deps;
 mod history;
+mod jobs;
 mod log;
 mod perform;
 mod resume;
@@ -29,6 +31,7 @@ use futures_util::Stream;
 
 pub use builder::EngineBuilder;
 pub use deps::{EngineOptions, Observer};
+pub use jobs::{JobError, JobExecutor};
 pub use log::LogObserver;
 pub use start::{StartRequest, Started};
 pub use view::RunView;

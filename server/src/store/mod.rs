@@ -9,7 +9,7 @@ mod page;
 pub mod sqlite;
 
 #[cfg(test)]
-mod conformance;
+pub(crate) mod conformance;
 
 use std::collections::BTreeMap;
 
