@@ -2,6 +2,7 @@
 
 mod abort;
 mod approvals;
+mod background;
 mod bad_input;
 mod context;
 mod forks;

@@ -155,6 +155,7 @@ impl Owner {
             summary: summary(status, self.wake_at),
             create: None,
             enter: None,
+            jobs: Vec::new(),
         }
     }
 
