@@ -7,7 +7,7 @@ use agentloop_proto::v1::{
     GetSessionRequest, Host, HumanRequest, ListEntriesRequest, ListEntriesResponse, ListHostsRequest,
     ListPendingRequest, ListPendingResponse, ListRunsRequest, ListRunsResponse, ListSessionsRequest,
     ListSessionsResponse, ListToolsRequest, ResumeRunRequest, Run, RunInput, RunRequest, RunResult, Session,
-    SubmitApprovalRequest, Tool, abort_request, agent_loop_client::AgentLoopClient,
+    SubmitApprovalRequest, SubmitInputRequest, Tool, abort_request, agent_loop_client::AgentLoopClient,
     sessions_client::SessionsClient, tool_host_client::ToolHostClient, tools_client::ToolsClient,
 };
 use tonic::{Response, Status};
@@ -100,6 +100,12 @@ impl Client {
     pub async fn submit_approval(&self, request: SubmitApprovalRequest) -> Result<HumanRequest, Error> {
         let response =
             self.unary(request, |c, r| async move { c.agent_loop().submit_approval(r).await }).await?;
+        response.request.ok_or(Error::Incomplete("request"))
+    }
+
+    /// Answers a question of kind PROMPT or SELECT, and returns the question with its answer.
+    pub async fn submit_input(&self, request: SubmitInputRequest) -> Result<HumanRequest, Error> {
+        let response = self.unary(request, |c, r| async move { c.agent_loop().submit_input(r).await }).await?;
         response.request.ok_or(Error::Incomplete("request"))
     }
 
