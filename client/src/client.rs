@@ -105,7 +105,8 @@ impl Client {
 
     /// Answers a question of kind PROMPT or SELECT, and returns the question with its answer.
     pub async fn submit_input(&self, request: SubmitInputRequest) -> Result<HumanRequest, Error> {
-        let response = self.unary(request, |c, r| async move { c.agent_loop().submit_input(r).await }).await?;
+        let response =
+            self.unary(request, |c, r| async move { c.agent_loop().submit_input(r).await }).await?;
         response.request.ok_or(Error::Incomplete("request"))
     }
 

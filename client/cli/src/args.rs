@@ -11,6 +11,7 @@ Examples:
   agentloop serve --config agentloop.toml           run the server
   agentloop run 'What is the weather in Beijing?'   ask, and watch the answer come
   agentloop run --session trip 'And in Bergen?'     go on with a conversation
+  agentloop chat                                    the same as a conversation on the whole screen
   agentloop watch RUN                               join a run that is under way
   agentloop approve                                 see what waits for a human
 
@@ -88,6 +89,7 @@ pub(crate) enum Command {
     Serve(ServeArgs),
     Demo(DemoArgs),
     Run(Box<RunArgs>),
+    Chat(ChatArgs),
     Watch(WatchArgs),
     Approve(ApproveArgs),
     Abort(AbortArgs),
@@ -173,6 +175,24 @@ pub(crate) struct RunArgs {
     /// Approve every tool call. Calls with an unknown outcome are still left to a human
     #[arg(long, short)]
     pub(crate) yes: bool,
+}
+
+/// Talk with an agent in the terminal
+///
+/// A conversation on the whole screen: the answer as it comes, tool calls with what becomes of them, questions to answer,
+/// earlier messages to scroll through, other sessions to switch to. F1 shows the keys. Ctrl-C aborts the run under
+/// way; ctrl-D leaves, and the run goes on without you. A server that restarts is waited for.
+#[derive(Debug, Args)]
+pub(crate) struct ChatArgs {
+    /// The conversation to go on with; created where it does not exist. Default: a new one
+    #[arg(long, short, value_name = "ID")]
+    pub(crate) session: Option<String>,
+    /// The configured agent
+    #[arg(long, short, value_name = "NAME")]
+    pub(crate) agent: Option<String>,
+    /// `provider/model`, in place of the agent's
+    #[arg(long, short, value_name = "MODEL")]
+    pub(crate) model: Option<String>,
 }
 
 /// Watch a run, from any point, while it lives or after

@@ -5,6 +5,7 @@ mod exit;
 
 mod abort;
 mod approve;
+mod chat;
 mod health;
 mod host;
 mod resume;
@@ -61,6 +62,7 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Serve(args) => return serve::serve(args).await,
         Command::Demo(args) => Box::pin(demo::demo(args)).await,
         Command::Run(args) => Box::pin(run::run(&global, args)).await,
+        Command::Chat(args) => Box::pin(chat::chat(&global, args)).await,
         Command::Watch(args) => watch::watch(&global, args).await,
         Command::Approve(args) => approve::approve(&global, args).await,
         Command::Abort(args) => abort::abort(&global, args).await,
