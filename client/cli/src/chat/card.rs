@@ -203,10 +203,9 @@ impl Card {
         match key.code {
             KeyCode::Down | KeyCode::Tab => *at = (*at + 1) % count,
             KeyCode::Up | KeyCode::BackTab => *at = (*at + count - 1) % count,
-            KeyCode::Char(' ') if self.request.multiple => {
-                if !chosen.remove(at) {
-                    chosen.insert(*at);
-                }
+            // Marked where it was not, and else not marked any more.
+            KeyCode::Char(' ') if self.request.multiple && !chosen.remove(at) => {
+                chosen.insert(*at);
             }
             KeyCode::Enter => {
                 let picked: Vec<usize> =

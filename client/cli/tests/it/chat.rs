@@ -85,8 +85,11 @@ impl Server {
         Running::start_and_hear(agentloop(&self.url(), &host), "connected").await
     }
 
-    fn chat(&self, args: &[&str]) -> Pty {
-        Pty::start(&self.url(), &[&["chat"], args].concat())
+    /// A chat that has taken the screen: what is typed before that is a shell's.
+    async fn chat(&self, args: &[&str]) -> Pty {
+        let mut chat = Pty::start(&self.url(), &[&["chat"], args].concat());
+        chat.sees("Enter sends").await;
+        chat
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -102,7 +105,7 @@ impl Server {
 async fn one_talks_approves_with_edited_arguments_and_leaves() {
     let server = Server::start().await;
     let _host = server.host().await;
-    let mut chat = server.chat(&["--session", "trip"]);
+    let mut chat = server.chat(&["--session", "trip"]).await;
     chat.sees("a new session: ask something").await;
 
     chat.types("send a mail\r");
@@ -121,7 +124,7 @@ async fn one_talks_approves_with_edited_arguments_and_leaves() {
     chat.sees("no JSON").await;
     chat.types(",\"body\":\"b\"}\r");
     chat.sees("completed in").await;
-    chat.sees("Done, it says: sent to right@example.com").await;
+    chat.sees("sent to right@example.com").await;
     chat.sees("ready").await;
     let sent = fs::read_to_string(server.file("outbox")).expect("written");
     assert!(sent.contains("right@example.com") && !sent.contains("wrong@example.com"), "{sent}");
@@ -136,7 +139,7 @@ async fn one_talks_approves_with_edited_arguments_and_leaves() {
 async fn a_call_is_denied_and_the_model_goes_on() {
     let server = Server::start().await;
     let _host = server.host().await;
-    let mut chat = server.chat(&[]);
+    let mut chat = server.chat(&[]).await;
     chat.types("send a mail\r");
     chat.sees("may this run?").await;
     chat.types("n\rnot today\r");
@@ -149,7 +152,7 @@ async fn a_call_is_denied_and_the_model_goes_on() {
 #[tokio::test]
 async fn ctrl_c_aborts_the_run_and_the_chat_goes_on() {
     let server = Server::start().await;
-    let mut chat = server.chat(&[]);
+    let mut chat = server.chat(&[]).await;
     chat.types("an endless story\r");
     chat.sees("model running").await;
     chat.types("\x03");
@@ -167,7 +170,7 @@ async fn ctrl_c_aborts_the_run_and_the_chat_goes_on() {
 #[tokio::test]
 async fn a_run_outlives_the_chat_that_is_left() {
     let server = Server::start().await;
-    let mut chat = server.chat(&["--session", "s-1"]);
+    let mut chat = server.chat(&["--session", "s-1"]).await;
     chat.types("an endless story\r");
     chat.sees("model running").await;
     chat.types("\x04");
@@ -175,7 +178,7 @@ async fn a_run_outlives_the_chat_that_is_left() {
     assert_eq!(code, 0, "{left}");
     assert!(left.contains("the run goes on: agentloop watch "), "{left}");
 
-    let mut again = server.chat(&["--session", "s-1"]);
+    let mut again = server.chat(&["--session", "s-1"]).await;
     again.sees("> an endless story").await;
     again.sees("model running").await;
     again.types("\x03");
@@ -185,7 +188,7 @@ async fn a_run_outlives_the_chat_that_is_left() {
 #[tokio::test]
 async fn a_server_that_is_killed_and_started_again_is_waited_for() {
     let mut server = Server::start().await;
-    let mut chat = server.chat(&[]);
+    let mut chat = server.chat(&[]).await;
     chat.types("count\r");
     chat.sees("one two three").await;
     server.kill().await;
@@ -202,7 +205,7 @@ async fn a_server_that_is_killed_and_started_again_is_waited_for() {
 async fn a_question_survives_the_server_and_is_answered_afterwards() {
     let mut server = Server::start().await;
     let host = server.host().await;
-    let mut chat = server.chat(&[]);
+    let mut chat = server.chat(&[]).await;
     chat.types("send a mail\r");
     chat.sees("may this run?").await;
     server.kill().await;
@@ -217,7 +220,7 @@ async fn a_question_survives_the_server_and_is_answered_afterwards() {
 #[tokio::test]
 async fn sessions_are_switched_and_scrolled() {
     let server = Server::start().await;
-    let mut chat = server.chat(&["--session", "first"]);
+    let mut chat = server.chat(&["--session", "first"]).await;
     for n in 1..=8 {
         chat.types(&format!("message {n}.\r"));
         chat.sees(&format!("You said: message {n}.")).await;
@@ -247,7 +250,7 @@ async fn sessions_are_switched_and_scrolled() {
 #[tokio::test]
 async fn a_hostile_answer_does_not_steer_the_terminal() {
     let server = Server::start().await;
-    let mut chat = server.chat(&[]);
+    let mut chat = server.chat(&[]).await;
     chat.types("be hostile\r");
     chat.sees("before after").await;
     chat.sees("> be hostile").await;
@@ -258,7 +261,7 @@ async fn a_hostile_answer_does_not_steer_the_terminal() {
 #[tokio::test]
 async fn a_signal_gives_the_terminal_back() {
     let server = Server::start().await;
-    let mut chat = server.chat(&[]);
+    let mut chat = server.chat(&[]).await;
     chat.sees("ask something").await;
     assert!(chat.is_taken());
     chat.signal("TERM").await;

@@ -29,8 +29,8 @@ pub(crate) struct Pty {
 pub(crate) struct Titles(pub(crate) Vec<String>);
 
 impl vt100::Callbacks for Titles {
-    fn set_window_title(&mut self, _: &mut vt100::Screen, title: &str) {
-        self.0.push(title.to_owned());
+    fn set_window_title(&mut self, _: &mut vt100::Screen, title: &[u8]) {
+        self.0.push(String::from_utf8_lossy(title).into_owned());
     }
 }
 

@@ -30,7 +30,11 @@ impl App {
             self.hint = Some("the run is under way: wait for its end, or abort it with ctrl-C".into());
             return Vec::new();
         }
-        if self.session.opening || self.editor.text().trim().is_empty() {
+        if self.session.opening {
+            self.hint = Some("the session is still being read".into());
+            return Vec::new();
+        }
+        if self.editor.text().trim().is_empty() {
             return Vec::new();
         }
         let text = self.editor.take();
@@ -146,6 +150,8 @@ impl App {
         self.cards.clear();
         self.focus = Focus::Editor;
         self.leaving = false;
+        // What was said about the run's last key is over with it.
+        self.hint = None;
         Vec::new()
     }
 

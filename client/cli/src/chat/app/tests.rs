@@ -182,7 +182,7 @@ fn an_abort_that_is_taken_leaves_the_chat_open() {
     ctrl(&mut app, 'c');
     let finished = RunFinished { status: RunStatus::Aborted.into(), ..RunFinished::default() };
     happens(&mut app, RunStatus::Aborted, run_event::Event::RunFinished(finished));
-    assert_eq!(app.live, None);
+    assert_eq!((&app.live, &app.hint), (&None, &None));
     assert_eq!(ctrl(&mut app, 'c'), [], "the abort's ctrl-C does not count");
     assert_eq!(ctrl(&mut app, 'c'), [Command::Leave(Exit::Completed)]);
 }
