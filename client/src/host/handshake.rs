@@ -67,6 +67,7 @@ fn hello(runtime: &Runtime, free: usize) -> Hello {
         calls_in_hand: runtime.calls.in_hand(),
         initial_credit: free as u64,
         labels: host.labels.clone().into_iter().collect(),
+        open_runtimes: Vec::new(),
     }
 }
 

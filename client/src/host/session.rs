@@ -136,7 +136,12 @@ impl<'a> Session<'a> {
             ServerFrame::GoAway(go_away) => self.go_away(&go_away),
             ServerFrame::ProtocolError(error) => return Some(self.protocol_error(&error)),
             // A second welcome and answers to what this runtime never asks mean nothing to it.
-            ServerFrame::Welcome(_) | ServerFrame::ToolsUpdated(_) | ServerFrame::InputResponse(_) => {}
+            ServerFrame::Welcome(_)
+            | ServerFrame::ToolsUpdated(_)
+            | ServerFrame::InputResponse(_)
+            | ServerFrame::ExtensionRequest(_)
+            | ServerFrame::OpenRuntime(_)
+            | ServerFrame::CloseRuntime(_) => {}
         }
         None
     }

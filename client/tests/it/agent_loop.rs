@@ -7,11 +7,11 @@ use std::{
 
 use agentloop_client::v1::{
     AbortRequest, AbortResponse, GetRunRequest, GetRunResponse, HumanAnswer, HumanRequest,
-    ListPendingRequest, ListPendingResponse, ListRunsRequest, ListRunsResponse, ResumeRunRequest,
-    ResumeRunResponse, RunEvent, RunRequest, RunResponse, RunResult, RunStatus, RunStreamRequest,
-    RunStreamResponse, StepRequest, StepResponse, SubmitApprovalRequest, SubmitApprovalResponse,
-    SubmitInputRequest, SubmitInputResponse, SubscribeRequest, SubscribeResponse, abort_request,
-    agent_loop_server::AgentLoop,
+    ListPendingRequest, ListPendingResponse, ListRunsRequest, ListRunsResponse, ReplayRunRequest,
+    ReplayRunResponse, ResumeRunRequest, ResumeRunResponse, RunEvent, RunRequest, RunResponse, RunResult,
+    RunStatus, RunStreamRequest, RunStreamResponse, StepRequest, StepResponse, SubmitApprovalRequest,
+    SubmitApprovalResponse, SubmitInputRequest, SubmitInputResponse, SubscribeRequest, SubscribeResponse,
+    abort_request, agent_loop_server::AgentLoop,
 };
 use futures_util::{Stream, StreamExt as _, stream};
 use tokio::sync::Semaphore;
@@ -183,6 +183,10 @@ impl AgentLoop for Script {
     }
 
     async fn step(&self, _: Request<StepRequest>) -> Result<Response<StepResponse>, Status> {
+        Err(Status::unimplemented("not scripted"))
+    }
+
+    async fn replay_run(&self, _: Request<ReplayRunRequest>) -> Result<Response<ReplayRunResponse>, Status> {
         Err(Status::unimplemented("not scripted"))
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::policy::PolicyRule;
 use crate::time::Millis;
 
 /// Everything that decides how a run behaves. Fixed when the run starts.
@@ -49,6 +50,73 @@ pub struct RunSpec {
     /// The caller's own labels.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// How the conversation is kept within the model's context.
+    #[serde(skip_serializing_if = "is_default")]
+    pub context: ContextPolicy,
+    /// The planner that decides what to do next; absent means the built-in loop.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub planner: Option<String>,
+    /// Whether each instruction waits for a call of `Step`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub stepped: bool,
+    /// Hooks around the run and its tool calls, in order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hooks: Vec<String>,
+    /// Sources of context.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub context_sources: Vec<String>,
+    /// Work that follows the run's end, in the background.
+    #[serde(skip_serializing_if = "is_default")]
+    pub background: BackgroundPolicy,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// How the conversation is kept within the model's context.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ContextPolicy {
+    /// Compact before a model call that would be shown more messages than this; absent means no bound.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_messages: Option<u32>,
+    /// Compact before a model call whose request is estimated to have more tokens than this; absent means 80 % of the
+    /// model's context window where that is known, else no bound.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<u64>,
+    /// `truncate`, `summarize`, `extract`, or one that the server was built with.
+    pub strategy: String,
+    /// Messages at the end that are kept as they are.
+    pub keep_recent: u32,
+    /// `provider/model` for summaries; absent means the run's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub summary_model: Option<String>,
+}
+
+impl Default for ContextPolicy {
+    fn default() -> Self {
+        Self {
+            max_messages: None,
+            max_tokens: None,
+            strategy: "summarize".to_owned(),
+            keep_recent: 8,
+            summary_model: None,
+        }
+    }
+}
+
+/// Work that follows a run's end, in the background.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BackgroundPolicy {
+    /// Whether the model gives a session without a title one.
+    pub title: bool,
+    /// Whether the model keeps a summary of the session.
+    pub summary: bool,
+    /// `provider/model` for both; absent means the run's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
 }
 
 /// Which tools may run and how.
@@ -67,6 +135,12 @@ pub struct ToolPolicy {
     pub max_calls_per_run: Option<u32>,
     /// Whether every call needs a human's approval, whatever its tool declares.
     pub require_approval_by_default: bool,
+    /// Which calls may run: see [`crate::policy`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<PolicyRule>,
+    /// Whether the model is offered the built-in tool `ask_human`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub ask_human: bool,
 }
 
 impl Default for ToolPolicy {
@@ -77,6 +151,8 @@ impl Default for ToolPolicy {
             max_parallel: 1,
             max_calls_per_run: None,
             require_approval_by_default: false,
+            rules: Vec::new(),
+            ask_human: false,
         }
     }
 }
@@ -102,6 +178,9 @@ pub struct LoopLimits {
     /// The same tool with the same arguments, in a row; absent means no bound.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_repeated_calls: Option<u32>,
+    /// Millionths of the currency of the configured prices; absent means no bound. Checked between model calls.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_cost_micros: Option<u64>,
 }
 
 impl Default for LoopLimits {
@@ -113,6 +192,7 @@ impl Default for LoopLimits {
             max_tokens: None,
             max_consecutive_failures: None,
             max_repeated_calls: None,
+            max_cost_micros: None,
         }
     }
 }

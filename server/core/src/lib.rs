@@ -6,9 +6,11 @@ pub mod time;
 
 pub mod agent;
 pub mod delta;
+pub mod entry;
 pub mod error;
 pub mod message;
 pub mod outcome;
+pub mod policy;
 pub mod tool;
 
 pub mod context;

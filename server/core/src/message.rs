@@ -180,6 +180,14 @@ pub struct Usage {
     pub cache_write_tokens: u64,
     /// Of the output: reasoning.
     pub reasoning_tokens: u64,
+    /// Millionths of the currency of the configured prices; 0 where there are none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cost_micros: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl std::ops::AddAssign for Usage {
@@ -189,6 +197,7 @@ impl std::ops::AddAssign for Usage {
         self.cached_input_tokens = self.cached_input_tokens.saturating_add(other.cached_input_tokens);
         self.cache_write_tokens = self.cache_write_tokens.saturating_add(other.cache_write_tokens);
         self.reasoning_tokens = self.reasoning_tokens.saturating_add(other.reasoning_tokens);
+        self.cost_micros = self.cost_micros.saturating_add(other.cost_micros);
     }
 }
 

@@ -33,6 +33,18 @@ impl Millis {
         Self(seconds.saturating_mul(1_000))
     }
 
+    /// Both together.
+    #[must_use]
+    pub const fn plus(self, more: Self) -> Self {
+        Self(self.0.saturating_add(more.0))
+    }
+
+    /// Whether it is no time at all.
+    #[must_use]
+    pub const fn is_zero(&self) -> bool {
+        self.0 == 0
+    }
+
     /// As a standard duration.
     #[must_use]
     pub const fn duration(self) -> std::time::Duration {

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use agentloop_core::agent::{
-    LoopLimits, ModelOptions, ModelTimeouts, ReasoningEffort, ResponseSchema, RetryPolicy, RunSpec,
-    ToolChoice, ToolPolicy,
+    BackgroundPolicy, ContextPolicy, LoopLimits, ModelOptions, ModelTimeouts, ReasoningEffort,
+    ResponseSchema, RetryPolicy, RunSpec, ToolChoice, ToolPolicy,
 };
 use agentloop_core::limits::{
     CALLS_PER_MESSAGE_MAX, ID_BYTES_MAX, TOOL_NAME_BYTES_MAX, TOOL_SCHEMA_BYTES_MAX,
@@ -42,6 +42,33 @@ pub(super) fn agent(name: &str, section: &mut Section<'_, '_>, providers: &[&str
         runtime_init_data: section.get_json("runtime_init_data"),
         runtime_hints: section.get_json("runtime_hints"),
         labels: Default::default(),
+        context: section.section("context", |section| context(section, providers)),
+        planner: section.get_checked("planner", None, |name: String| tool_name(&name).map(|()| name)),
+        stepped: false,
+        hooks: section.get_list("hooks", tool_name).unwrap_or_default(),
+        context_sources: section.get_list("context_sources", tool_name).unwrap_or_default(),
+        background: section.section("background", |section| background(section, providers)),
+    }
+}
+
+fn context(section: &mut Section<'_, '_>, providers: &[&str]) -> ContextPolicy {
+    let default = ContextPolicy::default();
+    ContextPolicy {
+        max_messages: section.get_some_within("max_messages", 2..=1_000_000),
+        max_tokens: section.get_some_within("max_tokens", 1..=u64::MAX),
+        strategy: section
+            .get_checked("strategy", None, |name: String| tool_name(&name).map(|()| name))
+            .unwrap_or(default.strategy),
+        keep_recent: section.get_within("keep_recent", default.keep_recent, 1..=10_000),
+        summary_model: section.get_checked("summary_model", None, |model| known_model(model, providers)),
+    }
+}
+
+fn background(section: &mut Section<'_, '_>, providers: &[&str]) -> BackgroundPolicy {
+    BackgroundPolicy {
+        title: section.get_or("title", false),
+        summary: section.get_or("summary", false),
+        model: section.get_checked("model", None, |model| known_model(model, providers)),
     }
 }
 
@@ -103,6 +130,8 @@ fn tool_policy(section: &mut Section<'_, '_>) -> ToolPolicy {
         max_calls_per_run: section.get_some_within("max_calls_per_run", 0..=u32::MAX),
         require_approval_by_default: section
             .get_or("require_approval_by_default", default.require_approval_by_default),
+        rules: Vec::new(),
+        ask_human: section.get_or("ask_human", default.ask_human),
     }
 }
 
@@ -118,6 +147,7 @@ fn limits(section: &mut Section<'_, '_>) -> LoopLimits {
         max_tokens: section.get_some_within("max_tokens", 1..=u64::MAX),
         max_consecutive_failures: section.get_some_within("max_consecutive_failures", 1..=1_000_000),
         max_repeated_calls: section.get_some_within("max_repeated_calls", 1..=1_000_000),
+        max_cost_micros: section.get_some_within("max_cost_micros", 1..=u64::MAX),
     }
 }
 

@@ -1,12 +1,13 @@
 //! Sessions' histories in memory: a run reads its session once, and the next run of the session finds it here.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
 
 use agentloop_core::context::build::shown;
-use agentloop_core::id::{EntryNo, SessionId, TenantId};
+use agentloop_core::entry::Entry;
+use agentloop_core::id::{EntryNo, Seq, SessionId, TenantId};
 use agentloop_core::message::SharedMessage;
-use agentloop_core::run::event::Record;
+use agentloop_core::run::event::{Added, Record};
 
 use crate::store::{Store, StoreError};
 
@@ -18,7 +19,9 @@ const PAGE: u32 = 500;
 /// What the model is shown of a session, up to an entry.
 #[derive(Debug, Clone, Default)]
 pub(super) struct History {
-    messages: Vec<SharedMessage>,
+    entries: Vec<Entry>,
+    /// Messages of the live run that wait to enter.
+    held: BTreeMap<Seq, Entry>,
 }
 
 impl History {
@@ -37,28 +40,49 @@ impl History {
                 return Err(StoreError::Corrupt { what });
             }
             let missing = usize::try_from(upto.0 - history.last().0).unwrap_or(usize::MAX);
-            history.messages.extend(page.iter().take(missing).map(|row| shown(&row.message)));
+            history.entries.extend(page.into_iter().take(missing).map(|row| kept(row.content)));
         }
         Ok(history)
     }
 
+    /// Knows what a run that is taken over holds back.
+    pub(super) fn hold(&mut self, held: &BTreeMap<Seq, SharedMessage>) {
+        self.held = held.iter().map(|(seq, message)| (*seq, kept(Entry::Message(message.clone())))).collect();
+    }
+
     /// The last entry in it.
     pub(super) fn last(&self) -> EntryNo {
-        EntryNo(self.messages.len() as u64)
+        EntryNo(self.entries.len() as u64)
     }
 
     /// Adds what these events add to the session.
     pub(super) fn extend<'a>(&mut self, records: impl IntoIterator<Item = &'a Record>) {
-        for (entry, message) in records.into_iter().filter_map(|record| record.event.entry()) {
-            debug_assert_eq!(entry, self.last().next(), "entries are dense");
-            self.messages.push(shown(message));
+        for record in records {
+            let content = record.event.content().map(kept);
+            let content = match record.event.entry() {
+                Some((_, Added::Own)) => content,
+                Some((_, Added::Held(seq))) => self.held.remove(&seq),
+                None => {
+                    self.held.extend(content.map(|content| (record.seq, content)));
+                    continue;
+                }
+            };
+            self.entries.push(content.expect("what enters a session is there or was held"));
         }
     }
 
-    /// The messages up to an entry.
-    pub(super) fn upto(&self, entry: EntryNo) -> &[SharedMessage] {
-        let end = usize::try_from(entry.0).unwrap_or(usize::MAX).min(self.messages.len());
-        &self.messages[..end]
+    /// The entries up to one.
+    pub(super) fn upto(&self, entry: EntryNo) -> &[Entry] {
+        let end = usize::try_from(entry.0).unwrap_or(usize::MAX).min(self.entries.len());
+        &self.entries[..end]
+    }
+}
+
+/// What is kept of an entry: no more than the model is ever shown.
+fn kept(entry: Entry) -> Entry {
+    match entry {
+        Entry::Message(message) => Entry::Message(shown(&message)),
+        Entry::Compaction(compaction) => Entry::Compaction(compaction),
     }
 }
 

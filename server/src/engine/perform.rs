@@ -35,7 +35,9 @@ impl ModelCall {
         history: &History,
         last_entry: EntryNo,
     ) -> impl Future<Output = Input> + Send + 'static {
-        let messages = build::messages(history.upto(last_entry));
+        let history: Vec<_> =
+            history.upto(last_entry).iter().filter_map(|entry| entry.message().cloned()).collect();
+        let messages = build::messages(&history);
         async move {
             let (model_call, attempt) = (self.model_call, self.attempt);
             match self.call(messages).await {

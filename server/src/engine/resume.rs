@@ -79,7 +79,8 @@ impl Engine {
         let deps = self.deps();
         let session = claimed.row.session.clone();
         let EntryNo(last) = machine.state().last_entry;
-        let history = History::load(&*deps.store, &place.key().0, &session, EntryNo(last)).await?;
+        let mut history = History::load(&*deps.store, &place.key().0, &session, EntryNo(last)).await?;
+        history.hold(&machine.state().held);
         let (mailbox, receiver) = Mailbox::new();
         let task = RunTask {
             feed: deps.feeds.of(place.key(), deps.options.subscriber_buffer),

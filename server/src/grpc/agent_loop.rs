@@ -299,6 +299,13 @@ impl AgentLoop for AgentLoopService {
         }
     }
 
+    async fn replay_run(
+        &self,
+        _request: Request<wire::ReplayRunRequest>,
+    ) -> Result<Response<wire::ReplayRunResponse>, Status> {
+        Err(not_implemented("ReplayRun"))
+    }
+
     async fn resume_run(
         &self,
         request: Request<wire::ResumeRunRequest>,

@@ -194,6 +194,7 @@ async fn a_call_travels_whole() {
         session_id: "s".into(),
         turn_id: "r.2".into(),
         traceparent: String::new(),
+        runtime_id: String::new(),
     };
     assert_eq!(request, expected);
     host.say(Say::Progress(v1::Progress {

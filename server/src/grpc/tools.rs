@@ -10,6 +10,7 @@ use agentloop_proto::v1::tools_server::{self, ToolsServer};
 use tonic::{Request, Response, Status};
 
 use crate::grpc::convert::{duration, timestamp};
+use crate::grpc::status::not_implemented;
 use crate::tool::{HostSnapshot, RemoteTools, ToolSnapshot};
 
 /// The service over the tools on hosts.
@@ -44,6 +45,27 @@ impl tools_server::Tools for Tools {
     ) -> Result<Response<v1::ListHostsResponse>, Status> {
         let hosts = self.tools.hosts_snapshot(&TenantId::local());
         Ok(Response::new(v1::ListHostsResponse { hosts: hosts.into_iter().map(host).collect() }))
+    }
+
+    async fn check_policy(
+        &self,
+        _request: Request<v1::CheckPolicyRequest>,
+    ) -> Result<Response<v1::CheckPolicyResponse>, Status> {
+        Err(not_implemented("CheckPolicy"))
+    }
+
+    async fn list_rules(
+        &self,
+        _request: Request<v1::ListRulesRequest>,
+    ) -> Result<Response<v1::ListRulesResponse>, Status> {
+        Err(not_implemented("ListRules"))
+    }
+
+    async fn delete_rule(
+        &self,
+        _request: Request<v1::DeleteRuleRequest>,
+    ) -> Result<Response<v1::DeleteRuleResponse>, Status> {
+        Err(not_implemented("DeleteRule"))
     }
 }
 

@@ -31,9 +31,9 @@ const (
 	RememberScope_REMEMBER_SCOPE_ONCE RememberScope = 1
 	// For the rest of the run.
 	RememberScope_REMEMBER_SCOPE_RUN RememberScope = 2
-	// For the rest of the session.
+	// For the rest of the session, in runs that start later too.
 	RememberScope_REMEMBER_SCOPE_SESSION RememberScope = 3
-	// As a rule.
+	// As a rule for every run that starts from now on, until it is deleted: see `Tools.ListRules`.
 	RememberScope_REMEMBER_SCOPE_RULE RememberScope = 4
 )
 
@@ -547,8 +547,11 @@ type SubmitApprovalRequest struct {
 	Digest string `protobuf:"bytes,3,opt,name=digest,proto3" json:"digest,omitempty"`
 	// Who decides. An authenticated caller's name takes its place.
 	DecidedBy string `protobuf:"bytes,4,opt,name=decided_by,json=decidedBy,proto3" json:"decided_by,omitempty"`
-	// Whether like questions are to be answered alike from now on; UNIMPLEMENTED in this version but for ONCE.
-	Remember      RememberScope `protobuf:"varint,5,opt,name=remember,proto3,enum=agentloop.v1.RememberScope" json:"remember,omitempty"`
+	// Whether like questions are to be answered alike from now on. Only with `approve` and `deny`.
+	Remember RememberScope `protobuf:"varint,5,opt,name=remember,proto3,enum=agentloop.v1.RememberScope" json:"remember,omitempty"`
+	// The rule to remember; it must match the call in question. Its action is that of the decision. Absent: the
+	// question's `suggested_rule`. See `Tools.CheckPolicy` for what it would match.
+	RememberRule  *PolicyRule `protobuf:"bytes,6,opt,name=remember_rule,json=rememberRule,proto3" json:"remember_rule,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -616,6 +619,13 @@ func (x *SubmitApprovalRequest) GetRemember() RememberScope {
 		return x.Remember
 	}
 	return RememberScope_REMEMBER_SCOPE_UNSPECIFIED
+}
+
+func (x *SubmitApprovalRequest) GetRememberRule() *PolicyRule {
+	if x != nil {
+		return x.RememberRule
+	}
+	return nil
 }
 
 // The question as it stands.
@@ -769,52 +779,6 @@ func (*SubmitInputRequest_Text) isSubmitInputRequest_Input() {}
 
 func (*SubmitInputRequest_Selection) isSubmitInputRequest_Input() {}
 
-// What was chosen.
-type Selection struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Ids of the options.
-	OptionIds     []string `protobuf:"bytes,1,rep,name=option_ids,json=optionIds,proto3" json:"option_ids,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Selection) Reset() {
-	*x = Selection{}
-	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[11]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Selection) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Selection) ProtoMessage() {}
-
-func (x *Selection) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[11]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Selection.ProtoReflect.Descriptor instead.
-func (*Selection) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_agent_loop_proto_rawDescGZIP(), []int{11}
-}
-
-func (x *Selection) GetOptionIds() []string {
-	if x != nil {
-		return x.OptionIds
-	}
-	return nil
-}
-
 // The question as it stands.
 type SubmitInputResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -826,7 +790,7 @@ type SubmitInputResponse struct {
 
 func (x *SubmitInputResponse) Reset() {
 	*x = SubmitInputResponse{}
-	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[12]
+	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -838,7 +802,7 @@ func (x *SubmitInputResponse) String() string {
 func (*SubmitInputResponse) ProtoMessage() {}
 
 func (x *SubmitInputResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[12]
+	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -851,7 +815,7 @@ func (x *SubmitInputResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitInputResponse.ProtoReflect.Descriptor instead.
 func (*SubmitInputResponse) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_agent_loop_proto_rawDescGZIP(), []int{12}
+	return file_agentloop_v1_agent_loop_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SubmitInputResponse) GetRequest() *HumanRequest {
@@ -876,7 +840,7 @@ type StepRequest struct {
 
 func (x *StepRequest) Reset() {
 	*x = StepRequest{}
-	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[13]
+	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -888,7 +852,7 @@ func (x *StepRequest) String() string {
 func (*StepRequest) ProtoMessage() {}
 
 func (x *StepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[13]
+	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -901,7 +865,7 @@ func (x *StepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepRequest.ProtoReflect.Descriptor instead.
 func (*StepRequest) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_agent_loop_proto_rawDescGZIP(), []int{13}
+	return file_agentloop_v1_agent_loop_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *StepRequest) GetRunId() string {
@@ -931,14 +895,16 @@ type StepResponse struct {
 	// The events of the step.
 	Events []*RunEvent `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
 	// The run after it.
-	Run           *Run `protobuf:"bytes,2,opt,name=run,proto3" json:"run,omitempty"`
+	Run *Run `protobuf:"bytes,2,opt,name=run,proto3" json:"run,omitempty"`
+	// What was carried out.
+	Instruction   *Instruction `protobuf:"bytes,3,opt,name=instruction,proto3" json:"instruction,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StepResponse) Reset() {
 	*x = StepResponse{}
-	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[14]
+	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -950,7 +916,7 @@ func (x *StepResponse) String() string {
 func (*StepResponse) ProtoMessage() {}
 
 func (x *StepResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[14]
+	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -963,7 +929,7 @@ func (x *StepResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepResponse.ProtoReflect.Descriptor instead.
 func (*StepResponse) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_agent_loop_proto_rawDescGZIP(), []int{14}
+	return file_agentloop_v1_agent_loop_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *StepResponse) GetEvents() []*RunEvent {
@@ -980,6 +946,13 @@ func (x *StepResponse) GetRun() *Run {
 	return nil
 }
 
+func (x *StepResponse) GetInstruction() *Instruction {
+	if x != nil {
+		return x.Instruction
+	}
+	return nil
+}
+
 // Asks for one run.
 type GetRunRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -991,7 +964,7 @@ type GetRunRequest struct {
 
 func (x *GetRunRequest) Reset() {
 	*x = GetRunRequest{}
-	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[15]
+	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1003,7 +976,7 @@ func (x *GetRunRequest) String() string {
 func (*GetRunRequest) ProtoMessage() {}
 
 func (x *GetRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[15]
+	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1016,7 +989,7 @@ func (x *GetRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRunRequest.ProtoReflect.Descriptor instead.
 func (*GetRunRequest) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_agent_loop_proto_rawDescGZIP(), []int{15}
+	return file_agentloop_v1_agent_loop_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GetRunRequest) GetRunId() string {
@@ -1037,7 +1010,7 @@ type GetRunResponse struct {
 
 func (x *GetRunResponse) Reset() {
 	*x = GetRunResponse{}
-	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[16]
+	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1049,7 +1022,7 @@ func (x *GetRunResponse) String() string {
 func (*GetRunResponse) ProtoMessage() {}
 
 func (x *GetRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[16]
+	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1062,7 +1035,7 @@ func (x *GetRunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRunResponse.ProtoReflect.Descriptor instead.
 func (*GetRunResponse) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_agent_loop_proto_rawDescGZIP(), []int{16}
+	return file_agentloop_v1_agent_loop_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GetRunResponse) GetRun() *Run {
@@ -1089,7 +1062,7 @@ type ListRunsRequest struct {
 
 func (x *ListRunsRequest) Reset() {
 	*x = ListRunsRequest{}
-	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[17]
+	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1101,7 +1074,7 @@ func (x *ListRunsRequest) String() string {
 func (*ListRunsRequest) ProtoMessage() {}
 
 func (x *ListRunsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[17]
+	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1114,7 +1087,7 @@ func (x *ListRunsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRunsRequest.ProtoReflect.Descriptor instead.
 func (*ListRunsRequest) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_agent_loop_proto_rawDescGZIP(), []int{17}
+	return file_agentloop_v1_agent_loop_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListRunsRequest) GetSessionId() string {
@@ -1158,7 +1131,7 @@ type ListRunsResponse struct {
 
 func (x *ListRunsResponse) Reset() {
 	*x = ListRunsResponse{}
-	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[18]
+	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1170,7 +1143,7 @@ func (x *ListRunsResponse) String() string {
 func (*ListRunsResponse) ProtoMessage() {}
 
 func (x *ListRunsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[18]
+	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1183,7 +1156,7 @@ func (x *ListRunsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRunsResponse.ProtoReflect.Descriptor instead.
 func (*ListRunsResponse) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_agent_loop_proto_rawDescGZIP(), []int{18}
+	return file_agentloop_v1_agent_loop_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListRunsResponse) GetRuns() []*Run {
@@ -1217,7 +1190,7 @@ type ListPendingRequest struct {
 
 func (x *ListPendingRequest) Reset() {
 	*x = ListPendingRequest{}
-	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[19]
+	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1229,7 +1202,7 @@ func (x *ListPendingRequest) String() string {
 func (*ListPendingRequest) ProtoMessage() {}
 
 func (x *ListPendingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[19]
+	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1242,7 +1215,7 @@ func (x *ListPendingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPendingRequest.ProtoReflect.Descriptor instead.
 func (*ListPendingRequest) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_agent_loop_proto_rawDescGZIP(), []int{19}
+	return file_agentloop_v1_agent_loop_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListPendingRequest) GetSessionId() string {
@@ -1286,7 +1259,7 @@ type ListPendingResponse struct {
 
 func (x *ListPendingResponse) Reset() {
 	*x = ListPendingResponse{}
-	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[20]
+	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1298,7 +1271,7 @@ func (x *ListPendingResponse) String() string {
 func (*ListPendingResponse) ProtoMessage() {}
 
 func (x *ListPendingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[20]
+	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1311,7 +1284,7 @@ func (x *ListPendingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPendingResponse.ProtoReflect.Descriptor instead.
 func (*ListPendingResponse) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_agent_loop_proto_rawDescGZIP(), []int{20}
+	return file_agentloop_v1_agent_loop_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListPendingResponse) GetRequests() []*HumanRequest {
@@ -1343,7 +1316,7 @@ type ResumeRunRequest struct {
 
 func (x *ResumeRunRequest) Reset() {
 	*x = ResumeRunRequest{}
-	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[21]
+	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1355,7 +1328,7 @@ func (x *ResumeRunRequest) String() string {
 func (*ResumeRunRequest) ProtoMessage() {}
 
 func (x *ResumeRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[21]
+	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1368,7 +1341,7 @@ func (x *ResumeRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeRunRequest.ProtoReflect.Descriptor instead.
 func (*ResumeRunRequest) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_agent_loop_proto_rawDescGZIP(), []int{21}
+	return file_agentloop_v1_agent_loop_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ResumeRunRequest) GetRunId() string {
@@ -1403,7 +1376,7 @@ type ResumeRunResponse struct {
 
 func (x *ResumeRunResponse) Reset() {
 	*x = ResumeRunResponse{}
-	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[22]
+	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1415,7 +1388,7 @@ func (x *ResumeRunResponse) String() string {
 func (*ResumeRunResponse) ProtoMessage() {}
 
 func (x *ResumeRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[22]
+	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1428,7 +1401,7 @@ func (x *ResumeRunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeRunResponse.ProtoReflect.Descriptor instead.
 func (*ResumeRunResponse) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_agent_loop_proto_rawDescGZIP(), []int{22}
+	return file_agentloop_v1_agent_loop_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ResumeRunResponse) GetRun() *Run {
@@ -1436,6 +1409,135 @@ func (x *ResumeRunResponse) GetRun() *Run {
 		return x.Run
 	}
 	return nil
+}
+
+// Asks for a run to be folded anew.
+type ReplayRunRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The run. Required.
+	RunId         string `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplayRunRequest) Reset() {
+	*x = ReplayRunRequest{}
+	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplayRunRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplayRunRequest) ProtoMessage() {}
+
+func (x *ReplayRunRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplayRunRequest.ProtoReflect.Descriptor instead.
+func (*ReplayRunRequest) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_agent_loop_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *ReplayRunRequest) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
+}
+
+// What came of it.
+type ReplayRunResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Events that were folded.
+	Events uint64 `protobuf:"varint,1,opt,name=events,proto3" json:"events,omitempty"`
+	// Whether every event fitted, and the end is where the run stands.
+	Faithful bool `protobuf:"varint,2,opt,name=faithful,proto3" json:"faithful,omitempty"`
+	// Where it is not: the first event that does not fit, and how.
+	Difference string `protobuf:"bytes,3,opt,name=difference,proto3" json:"difference,omitempty"`
+	// Digest of the state at the end: equal journals give equal digests.
+	StateDigest string `protobuf:"bytes,4,opt,name=state_digest,json=stateDigest,proto3" json:"state_digest,omitempty"`
+	// Entries of the session that the last model call read, and the digest of what it was sent: the same journal sends
+	// the same.
+	ContextDigest string `protobuf:"bytes,5,opt,name=context_digest,json=contextDigest,proto3" json:"context_digest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplayRunResponse) Reset() {
+	*x = ReplayRunResponse{}
+	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplayRunResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplayRunResponse) ProtoMessage() {}
+
+func (x *ReplayRunResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_agent_loop_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplayRunResponse.ProtoReflect.Descriptor instead.
+func (*ReplayRunResponse) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_agent_loop_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *ReplayRunResponse) GetEvents() uint64 {
+	if x != nil {
+		return x.Events
+	}
+	return 0
+}
+
+func (x *ReplayRunResponse) GetFaithful() bool {
+	if x != nil {
+		return x.Faithful
+	}
+	return false
+}
+
+func (x *ReplayRunResponse) GetDifference() string {
+	if x != nil {
+		return x.Difference
+	}
+	return ""
+}
+
+func (x *ReplayRunResponse) GetStateDigest() string {
+	if x != nil {
+		return x.StateDigest
+	}
+	return ""
+}
+
+func (x *ReplayRunResponse) GetContextDigest() string {
+	if x != nil {
+		return x.ContextDigest
+	}
+	return ""
 }
 
 var File_agentloop_v1_agent_loop_proto protoreflect.FileDescriptor
@@ -1467,7 +1569,7 @@ const file_agentloop_v1_agent_loop_proto_rawDesc = "" +
 	"\x06target\"W\n" +
 	"\rAbortResponse\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12/\n" +
-	"\x06status\x18\x02 \x01(\x0e2\x17.agentloop.v1.RunStatusR\x06status\"\xda\x01\n" +
+	"\x06status\x18\x02 \x01(\x0e2\x17.agentloop.v1.RunStatusR\x06status\"\x99\x02\n" +
 	"\x15SubmitApprovalRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x122\n" +
@@ -1475,7 +1577,8 @@ const file_agentloop_v1_agent_loop_proto_rawDesc = "" +
 	"\x06digest\x18\x03 \x01(\tR\x06digest\x12\x1d\n" +
 	"\n" +
 	"decided_by\x18\x04 \x01(\tR\tdecidedBy\x127\n" +
-	"\bremember\x18\x05 \x01(\x0e2\x1b.agentloop.v1.RememberScopeR\bremember\"N\n" +
+	"\bremember\x18\x05 \x01(\x0e2\x1b.agentloop.v1.RememberScopeR\bremember\x12=\n" +
+	"\rremember_rule\x18\x06 \x01(\v2\x18.agentloop.v1.PolicyRuleR\frememberRule\"N\n" +
 	"\x16SubmitApprovalResponse\x124\n" +
 	"\arequest\x18\x01 \x01(\v2\x1a.agentloop.v1.HumanRequestR\arequest\"\xac\x01\n" +
 	"\x12SubmitInputRequest\x12\x1d\n" +
@@ -1485,20 +1588,18 @@ const file_agentloop_v1_agent_loop_proto_rawDesc = "" +
 	"\tselection\x18\x03 \x01(\v2\x17.agentloop.v1.SelectionH\x00R\tselection\x12\x1f\n" +
 	"\vanswered_by\x18\x04 \x01(\tR\n" +
 	"answeredByB\a\n" +
-	"\x05input\"*\n" +
-	"\tSelection\x12\x1d\n" +
-	"\n" +
-	"option_ids\x18\x01 \x03(\tR\toptionIds\"K\n" +
+	"\x05input\"K\n" +
 	"\x13SubmitInputResponse\x124\n" +
 	"\arequest\x18\x01 \x01(\v2\x1a.agentloop.v1.HumanRequestR\arequest\"q\n" +
 	"\vStepRequest\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x02 \x01(\tR\trequestId\x12,\n" +
-	"\x12approve_request_id\x18\x03 \x01(\tR\x10approveRequestId\"c\n" +
+	"\x12approve_request_id\x18\x03 \x01(\tR\x10approveRequestId\"\xa0\x01\n" +
 	"\fStepResponse\x12.\n" +
 	"\x06events\x18\x01 \x03(\v2\x16.agentloop.v1.RunEventR\x06events\x12#\n" +
-	"\x03run\x18\x02 \x01(\v2\x11.agentloop.v1.RunR\x03run\"&\n" +
+	"\x03run\x18\x02 \x01(\v2\x11.agentloop.v1.RunR\x03run\x12;\n" +
+	"\vinstruction\x18\x03 \x01(\v2\x19.agentloop.v1.InstructionR\vinstruction\"&\n" +
 	"\rGetRunRequest\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\"5\n" +
 	"\x0eGetRunResponse\x12#\n" +
@@ -1530,13 +1631,23 @@ const file_agentloop_v1_agent_loop_proto_rawDesc = "" +
 	"\n" +
 	"resumed_by\x18\x03 \x01(\tR\tresumedBy\"8\n" +
 	"\x11ResumeRunResponse\x12#\n" +
-	"\x03run\x18\x01 \x01(\v2\x11.agentloop.v1.RunR\x03run*\x95\x01\n" +
+	"\x03run\x18\x01 \x01(\v2\x11.agentloop.v1.RunR\x03run\")\n" +
+	"\x10ReplayRunRequest\x12\x15\n" +
+	"\x06run_id\x18\x01 \x01(\tR\x05runId\"\xb1\x01\n" +
+	"\x11ReplayRunResponse\x12\x16\n" +
+	"\x06events\x18\x01 \x01(\x04R\x06events\x12\x1a\n" +
+	"\bfaithful\x18\x02 \x01(\bR\bfaithful\x12\x1e\n" +
+	"\n" +
+	"difference\x18\x03 \x01(\tR\n" +
+	"difference\x12!\n" +
+	"\fstate_digest\x18\x04 \x01(\tR\vstateDigest\x12%\n" +
+	"\x0econtext_digest\x18\x05 \x01(\tR\rcontextDigest*\x95\x01\n" +
 	"\rRememberScope\x12\x1e\n" +
 	"\x1aREMEMBER_SCOPE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13REMEMBER_SCOPE_ONCE\x10\x01\x12\x16\n" +
 	"\x12REMEMBER_SCOPE_RUN\x10\x02\x12\x1a\n" +
 	"\x16REMEMBER_SCOPE_SESSION\x10\x03\x12\x17\n" +
-	"\x13REMEMBER_SCOPE_RULE\x10\x042\xcb\x06\n" +
+	"\x13REMEMBER_SCOPE_RULE\x10\x042\x99\a\n" +
 	"\tAgentLoop\x12:\n" +
 	"\x03Run\x12\x18.agentloop.v1.RunRequest\x1a\x19.agentloop.v1.RunResponse\x12N\n" +
 	"\tRunStream\x12\x1e.agentloop.v1.RunStreamRequest\x1a\x1f.agentloop.v1.RunStreamResponse0\x01\x12N\n" +
@@ -1548,7 +1659,8 @@ const file_agentloop_v1_agent_loop_proto_rawDesc = "" +
 	"\x06GetRun\x12\x1b.agentloop.v1.GetRunRequest\x1a\x1c.agentloop.v1.GetRunResponse\x12I\n" +
 	"\bListRuns\x12\x1d.agentloop.v1.ListRunsRequest\x1a\x1e.agentloop.v1.ListRunsResponse\x12R\n" +
 	"\vListPending\x12 .agentloop.v1.ListPendingRequest\x1a!.agentloop.v1.ListPendingResponse\x12L\n" +
-	"\tResumeRun\x12\x1e.agentloop.v1.ResumeRunRequest\x1a\x1f.agentloop.v1.ResumeRunResponseb\x06proto3"
+	"\tResumeRun\x12\x1e.agentloop.v1.ResumeRunRequest\x1a\x1f.agentloop.v1.ResumeRunResponse\x12L\n" +
+	"\tReplayRun\x12\x1e.agentloop.v1.ReplayRunRequest\x1a\x1f.agentloop.v1.ReplayRunResponseb\x06proto3"
 
 var (
 	file_agentloop_v1_agent_loop_proto_rawDescOnce sync.Once
@@ -1563,7 +1675,7 @@ func file_agentloop_v1_agent_loop_proto_rawDescGZIP() []byte {
 }
 
 var file_agentloop_v1_agent_loop_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_agentloop_v1_agent_loop_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_agentloop_v1_agent_loop_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_agentloop_v1_agent_loop_proto_goTypes = []any{
 	(RememberScope)(0),             // 0: agentloop.v1.RememberScope
 	(*RunRequest)(nil),             // 1: agentloop.v1.RunRequest
@@ -1577,72 +1689,80 @@ var file_agentloop_v1_agent_loop_proto_goTypes = []any{
 	(*SubmitApprovalRequest)(nil),  // 9: agentloop.v1.SubmitApprovalRequest
 	(*SubmitApprovalResponse)(nil), // 10: agentloop.v1.SubmitApprovalResponse
 	(*SubmitInputRequest)(nil),     // 11: agentloop.v1.SubmitInputRequest
-	(*Selection)(nil),              // 12: agentloop.v1.Selection
-	(*SubmitInputResponse)(nil),    // 13: agentloop.v1.SubmitInputResponse
-	(*StepRequest)(nil),            // 14: agentloop.v1.StepRequest
-	(*StepResponse)(nil),           // 15: agentloop.v1.StepResponse
-	(*GetRunRequest)(nil),          // 16: agentloop.v1.GetRunRequest
-	(*GetRunResponse)(nil),         // 17: agentloop.v1.GetRunResponse
-	(*ListRunsRequest)(nil),        // 18: agentloop.v1.ListRunsRequest
-	(*ListRunsResponse)(nil),       // 19: agentloop.v1.ListRunsResponse
-	(*ListPendingRequest)(nil),     // 20: agentloop.v1.ListPendingRequest
-	(*ListPendingResponse)(nil),    // 21: agentloop.v1.ListPendingResponse
-	(*ResumeRunRequest)(nil),       // 22: agentloop.v1.ResumeRunRequest
-	(*ResumeRunResponse)(nil),      // 23: agentloop.v1.ResumeRunResponse
-	(*RunInput)(nil),               // 24: agentloop.v1.RunInput
-	(*RunResult)(nil),              // 25: agentloop.v1.RunResult
-	(*RunEvent)(nil),               // 26: agentloop.v1.RunEvent
-	(RunStatus)(0),                 // 27: agentloop.v1.RunStatus
-	(*Decision)(nil),               // 28: agentloop.v1.Decision
-	(*HumanRequest)(nil),           // 29: agentloop.v1.HumanRequest
-	(*Run)(nil),                    // 30: agentloop.v1.Run
+	(*SubmitInputResponse)(nil),    // 12: agentloop.v1.SubmitInputResponse
+	(*StepRequest)(nil),            // 13: agentloop.v1.StepRequest
+	(*StepResponse)(nil),           // 14: agentloop.v1.StepResponse
+	(*GetRunRequest)(nil),          // 15: agentloop.v1.GetRunRequest
+	(*GetRunResponse)(nil),         // 16: agentloop.v1.GetRunResponse
+	(*ListRunsRequest)(nil),        // 17: agentloop.v1.ListRunsRequest
+	(*ListRunsResponse)(nil),       // 18: agentloop.v1.ListRunsResponse
+	(*ListPendingRequest)(nil),     // 19: agentloop.v1.ListPendingRequest
+	(*ListPendingResponse)(nil),    // 20: agentloop.v1.ListPendingResponse
+	(*ResumeRunRequest)(nil),       // 21: agentloop.v1.ResumeRunRequest
+	(*ResumeRunResponse)(nil),      // 22: agentloop.v1.ResumeRunResponse
+	(*ReplayRunRequest)(nil),       // 23: agentloop.v1.ReplayRunRequest
+	(*ReplayRunResponse)(nil),      // 24: agentloop.v1.ReplayRunResponse
+	(*RunInput)(nil),               // 25: agentloop.v1.RunInput
+	(*RunResult)(nil),              // 26: agentloop.v1.RunResult
+	(*RunEvent)(nil),               // 27: agentloop.v1.RunEvent
+	(RunStatus)(0),                 // 28: agentloop.v1.RunStatus
+	(*Decision)(nil),               // 29: agentloop.v1.Decision
+	(*PolicyRule)(nil),             // 30: agentloop.v1.PolicyRule
+	(*HumanRequest)(nil),           // 31: agentloop.v1.HumanRequest
+	(*Selection)(nil),              // 32: agentloop.v1.Selection
+	(*Run)(nil),                    // 33: agentloop.v1.Run
+	(*Instruction)(nil),            // 34: agentloop.v1.Instruction
 }
 var file_agentloop_v1_agent_loop_proto_depIdxs = []int32{
-	24, // 0: agentloop.v1.RunRequest.input:type_name -> agentloop.v1.RunInput
-	25, // 1: agentloop.v1.RunResponse.result:type_name -> agentloop.v1.RunResult
-	24, // 2: agentloop.v1.RunStreamRequest.input:type_name -> agentloop.v1.RunInput
-	26, // 3: agentloop.v1.RunStreamResponse.event:type_name -> agentloop.v1.RunEvent
-	26, // 4: agentloop.v1.SubscribeResponse.event:type_name -> agentloop.v1.RunEvent
-	27, // 5: agentloop.v1.AbortResponse.status:type_name -> agentloop.v1.RunStatus
-	28, // 6: agentloop.v1.SubmitApprovalRequest.decision:type_name -> agentloop.v1.Decision
+	25, // 0: agentloop.v1.RunRequest.input:type_name -> agentloop.v1.RunInput
+	26, // 1: agentloop.v1.RunResponse.result:type_name -> agentloop.v1.RunResult
+	25, // 2: agentloop.v1.RunStreamRequest.input:type_name -> agentloop.v1.RunInput
+	27, // 3: agentloop.v1.RunStreamResponse.event:type_name -> agentloop.v1.RunEvent
+	27, // 4: agentloop.v1.SubscribeResponse.event:type_name -> agentloop.v1.RunEvent
+	28, // 5: agentloop.v1.AbortResponse.status:type_name -> agentloop.v1.RunStatus
+	29, // 6: agentloop.v1.SubmitApprovalRequest.decision:type_name -> agentloop.v1.Decision
 	0,  // 7: agentloop.v1.SubmitApprovalRequest.remember:type_name -> agentloop.v1.RememberScope
-	29, // 8: agentloop.v1.SubmitApprovalResponse.request:type_name -> agentloop.v1.HumanRequest
-	12, // 9: agentloop.v1.SubmitInputRequest.selection:type_name -> agentloop.v1.Selection
-	29, // 10: agentloop.v1.SubmitInputResponse.request:type_name -> agentloop.v1.HumanRequest
-	26, // 11: agentloop.v1.StepResponse.events:type_name -> agentloop.v1.RunEvent
-	30, // 12: agentloop.v1.StepResponse.run:type_name -> agentloop.v1.Run
-	30, // 13: agentloop.v1.GetRunResponse.run:type_name -> agentloop.v1.Run
-	27, // 14: agentloop.v1.ListRunsRequest.statuses:type_name -> agentloop.v1.RunStatus
-	30, // 15: agentloop.v1.ListRunsResponse.runs:type_name -> agentloop.v1.Run
-	29, // 16: agentloop.v1.ListPendingResponse.requests:type_name -> agentloop.v1.HumanRequest
-	30, // 17: agentloop.v1.ResumeRunResponse.run:type_name -> agentloop.v1.Run
-	1,  // 18: agentloop.v1.AgentLoop.Run:input_type -> agentloop.v1.RunRequest
-	3,  // 19: agentloop.v1.AgentLoop.RunStream:input_type -> agentloop.v1.RunStreamRequest
-	5,  // 20: agentloop.v1.AgentLoop.Subscribe:input_type -> agentloop.v1.SubscribeRequest
-	7,  // 21: agentloop.v1.AgentLoop.Abort:input_type -> agentloop.v1.AbortRequest
-	9,  // 22: agentloop.v1.AgentLoop.SubmitApproval:input_type -> agentloop.v1.SubmitApprovalRequest
-	11, // 23: agentloop.v1.AgentLoop.SubmitInput:input_type -> agentloop.v1.SubmitInputRequest
-	14, // 24: agentloop.v1.AgentLoop.Step:input_type -> agentloop.v1.StepRequest
-	16, // 25: agentloop.v1.AgentLoop.GetRun:input_type -> agentloop.v1.GetRunRequest
-	18, // 26: agentloop.v1.AgentLoop.ListRuns:input_type -> agentloop.v1.ListRunsRequest
-	20, // 27: agentloop.v1.AgentLoop.ListPending:input_type -> agentloop.v1.ListPendingRequest
-	22, // 28: agentloop.v1.AgentLoop.ResumeRun:input_type -> agentloop.v1.ResumeRunRequest
-	2,  // 29: agentloop.v1.AgentLoop.Run:output_type -> agentloop.v1.RunResponse
-	4,  // 30: agentloop.v1.AgentLoop.RunStream:output_type -> agentloop.v1.RunStreamResponse
-	6,  // 31: agentloop.v1.AgentLoop.Subscribe:output_type -> agentloop.v1.SubscribeResponse
-	8,  // 32: agentloop.v1.AgentLoop.Abort:output_type -> agentloop.v1.AbortResponse
-	10, // 33: agentloop.v1.AgentLoop.SubmitApproval:output_type -> agentloop.v1.SubmitApprovalResponse
-	13, // 34: agentloop.v1.AgentLoop.SubmitInput:output_type -> agentloop.v1.SubmitInputResponse
-	15, // 35: agentloop.v1.AgentLoop.Step:output_type -> agentloop.v1.StepResponse
-	17, // 36: agentloop.v1.AgentLoop.GetRun:output_type -> agentloop.v1.GetRunResponse
-	19, // 37: agentloop.v1.AgentLoop.ListRuns:output_type -> agentloop.v1.ListRunsResponse
-	21, // 38: agentloop.v1.AgentLoop.ListPending:output_type -> agentloop.v1.ListPendingResponse
-	23, // 39: agentloop.v1.AgentLoop.ResumeRun:output_type -> agentloop.v1.ResumeRunResponse
-	29, // [29:40] is the sub-list for method output_type
-	18, // [18:29] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	30, // 8: agentloop.v1.SubmitApprovalRequest.remember_rule:type_name -> agentloop.v1.PolicyRule
+	31, // 9: agentloop.v1.SubmitApprovalResponse.request:type_name -> agentloop.v1.HumanRequest
+	32, // 10: agentloop.v1.SubmitInputRequest.selection:type_name -> agentloop.v1.Selection
+	31, // 11: agentloop.v1.SubmitInputResponse.request:type_name -> agentloop.v1.HumanRequest
+	27, // 12: agentloop.v1.StepResponse.events:type_name -> agentloop.v1.RunEvent
+	33, // 13: agentloop.v1.StepResponse.run:type_name -> agentloop.v1.Run
+	34, // 14: agentloop.v1.StepResponse.instruction:type_name -> agentloop.v1.Instruction
+	33, // 15: agentloop.v1.GetRunResponse.run:type_name -> agentloop.v1.Run
+	28, // 16: agentloop.v1.ListRunsRequest.statuses:type_name -> agentloop.v1.RunStatus
+	33, // 17: agentloop.v1.ListRunsResponse.runs:type_name -> agentloop.v1.Run
+	31, // 18: agentloop.v1.ListPendingResponse.requests:type_name -> agentloop.v1.HumanRequest
+	33, // 19: agentloop.v1.ResumeRunResponse.run:type_name -> agentloop.v1.Run
+	1,  // 20: agentloop.v1.AgentLoop.Run:input_type -> agentloop.v1.RunRequest
+	3,  // 21: agentloop.v1.AgentLoop.RunStream:input_type -> agentloop.v1.RunStreamRequest
+	5,  // 22: agentloop.v1.AgentLoop.Subscribe:input_type -> agentloop.v1.SubscribeRequest
+	7,  // 23: agentloop.v1.AgentLoop.Abort:input_type -> agentloop.v1.AbortRequest
+	9,  // 24: agentloop.v1.AgentLoop.SubmitApproval:input_type -> agentloop.v1.SubmitApprovalRequest
+	11, // 25: agentloop.v1.AgentLoop.SubmitInput:input_type -> agentloop.v1.SubmitInputRequest
+	13, // 26: agentloop.v1.AgentLoop.Step:input_type -> agentloop.v1.StepRequest
+	15, // 27: agentloop.v1.AgentLoop.GetRun:input_type -> agentloop.v1.GetRunRequest
+	17, // 28: agentloop.v1.AgentLoop.ListRuns:input_type -> agentloop.v1.ListRunsRequest
+	19, // 29: agentloop.v1.AgentLoop.ListPending:input_type -> agentloop.v1.ListPendingRequest
+	21, // 30: agentloop.v1.AgentLoop.ResumeRun:input_type -> agentloop.v1.ResumeRunRequest
+	23, // 31: agentloop.v1.AgentLoop.ReplayRun:input_type -> agentloop.v1.ReplayRunRequest
+	2,  // 32: agentloop.v1.AgentLoop.Run:output_type -> agentloop.v1.RunResponse
+	4,  // 33: agentloop.v1.AgentLoop.RunStream:output_type -> agentloop.v1.RunStreamResponse
+	6,  // 34: agentloop.v1.AgentLoop.Subscribe:output_type -> agentloop.v1.SubscribeResponse
+	8,  // 35: agentloop.v1.AgentLoop.Abort:output_type -> agentloop.v1.AbortResponse
+	10, // 36: agentloop.v1.AgentLoop.SubmitApproval:output_type -> agentloop.v1.SubmitApprovalResponse
+	12, // 37: agentloop.v1.AgentLoop.SubmitInput:output_type -> agentloop.v1.SubmitInputResponse
+	14, // 38: agentloop.v1.AgentLoop.Step:output_type -> agentloop.v1.StepResponse
+	16, // 39: agentloop.v1.AgentLoop.GetRun:output_type -> agentloop.v1.GetRunResponse
+	18, // 40: agentloop.v1.AgentLoop.ListRuns:output_type -> agentloop.v1.ListRunsResponse
+	20, // 41: agentloop.v1.AgentLoop.ListPending:output_type -> agentloop.v1.ListPendingResponse
+	22, // 42: agentloop.v1.AgentLoop.ResumeRun:output_type -> agentloop.v1.ResumeRunResponse
+	24, // 43: agentloop.v1.AgentLoop.ReplayRun:output_type -> agentloop.v1.ReplayRunResponse
+	32, // [32:44] is the sub-list for method output_type
+	20, // [20:32] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_agentloop_v1_agent_loop_proto_init() }
@@ -1667,7 +1787,7 @@ func file_agentloop_v1_agent_loop_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agentloop_v1_agent_loop_proto_rawDesc), len(file_agentloop_v1_agent_loop_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   23,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

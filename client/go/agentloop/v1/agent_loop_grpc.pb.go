@@ -30,6 +30,7 @@ const (
 	AgentLoop_ListRuns_FullMethodName       = "/agentloop.v1.AgentLoop/ListRuns"
 	AgentLoop_ListPending_FullMethodName    = "/agentloop.v1.AgentLoop/ListPending"
 	AgentLoop_ResumeRun_FullMethodName      = "/agentloop.v1.AgentLoop/ResumeRun"
+	AgentLoop_ReplayRun_FullMethodName      = "/agentloop.v1.AgentLoop/ReplayRun"
 )
 
 // AgentLoopClient is the client API for AgentLoop service.
@@ -71,13 +72,15 @@ type AgentLoopClient interface {
 	//
 	// INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION (ALREADY_RESOLVED, DIGEST_MISMATCH), UNAVAILABLE.
 	SubmitApproval(ctx context.Context, in *SubmitApprovalRequest, opts ...grpc.CallOption) (*SubmitApprovalResponse, error)
-	// Answers a question of kind PROMPT or SELECT.
+	// Answers a question of kind PROMPT or SELECT. The first answer counts; the same answer again is confirmed.
 	//
-	// As `SubmitApproval`; UNIMPLEMENTED in this version.
+	// INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION (ALREADY_RESOLVED), UNAVAILABLE.
 	SubmitInput(ctx context.Context, in *SubmitInputRequest, opts ...grpc.CallOption) (*SubmitInputResponse, error)
-	// Carries out the next instruction of a stepped run.
+	// Carries out the next instruction of a stepped run, and returns when it is carried out or waits for a human. The
+	// same `request_id` again gives the same step's events.
 	//
-	// INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION; UNIMPLEMENTED in this version.
+	// INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE: the run is over, not stepped, or waits for a
+	// human), UNAVAILABLE.
 	Step(ctx context.Context, in *StepRequest, opts ...grpc.CallOption) (*StepResponse, error)
 	// Shows one run, and why it is not moving.
 	//
@@ -96,6 +99,11 @@ type AgentLoopClient interface {
 	//
 	// INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE), UNAVAILABLE.
 	ResumeRun(ctx context.Context, in *ResumeRunRequest, opts ...grpc.CallOption) (*ResumeRunResponse, error)
+	// Folds a run's journal anew, event by event, and says whether it leads where the run stands. Changes nothing and
+	// calls nobody.
+	//
+	// INVALID_ARGUMENT, NOT_FOUND, DATA_LOSS, UNAVAILABLE.
+	ReplayRun(ctx context.Context, in *ReplayRunRequest, opts ...grpc.CallOption) (*ReplayRunResponse, error)
 }
 
 type agentLoopClient struct {
@@ -234,6 +242,16 @@ func (c *agentLoopClient) ResumeRun(ctx context.Context, in *ResumeRunRequest, o
 	return out, nil
 }
 
+func (c *agentLoopClient) ReplayRun(ctx context.Context, in *ReplayRunRequest, opts ...grpc.CallOption) (*ReplayRunResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReplayRunResponse)
+	err := c.cc.Invoke(ctx, AgentLoop_ReplayRun_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AgentLoopServer is the server API for AgentLoop service.
 // All implementations must embed UnimplementedAgentLoopServer
 // for forward compatibility.
@@ -273,13 +291,15 @@ type AgentLoopServer interface {
 	//
 	// INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION (ALREADY_RESOLVED, DIGEST_MISMATCH), UNAVAILABLE.
 	SubmitApproval(context.Context, *SubmitApprovalRequest) (*SubmitApprovalResponse, error)
-	// Answers a question of kind PROMPT or SELECT.
+	// Answers a question of kind PROMPT or SELECT. The first answer counts; the same answer again is confirmed.
 	//
-	// As `SubmitApproval`; UNIMPLEMENTED in this version.
+	// INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION (ALREADY_RESOLVED), UNAVAILABLE.
 	SubmitInput(context.Context, *SubmitInputRequest) (*SubmitInputResponse, error)
-	// Carries out the next instruction of a stepped run.
+	// Carries out the next instruction of a stepped run, and returns when it is carried out or waits for a human. The
+	// same `request_id` again gives the same step's events.
 	//
-	// INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION; UNIMPLEMENTED in this version.
+	// INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE: the run is over, not stepped, or waits for a
+	// human), UNAVAILABLE.
 	Step(context.Context, *StepRequest) (*StepResponse, error)
 	// Shows one run, and why it is not moving.
 	//
@@ -298,6 +318,11 @@ type AgentLoopServer interface {
 	//
 	// INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE), UNAVAILABLE.
 	ResumeRun(context.Context, *ResumeRunRequest) (*ResumeRunResponse, error)
+	// Folds a run's journal anew, event by event, and says whether it leads where the run stands. Changes nothing and
+	// calls nobody.
+	//
+	// INVALID_ARGUMENT, NOT_FOUND, DATA_LOSS, UNAVAILABLE.
+	ReplayRun(context.Context, *ReplayRunRequest) (*ReplayRunResponse, error)
 	mustEmbedUnimplementedAgentLoopServer()
 }
 
@@ -340,6 +365,9 @@ func (UnimplementedAgentLoopServer) ListPending(context.Context, *ListPendingReq
 }
 func (UnimplementedAgentLoopServer) ResumeRun(context.Context, *ResumeRunRequest) (*ResumeRunResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ResumeRun not implemented")
+}
+func (UnimplementedAgentLoopServer) ReplayRun(context.Context, *ReplayRunRequest) (*ReplayRunResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReplayRun not implemented")
 }
 func (UnimplementedAgentLoopServer) mustEmbedUnimplementedAgentLoopServer() {}
 func (UnimplementedAgentLoopServer) testEmbeddedByValue()                   {}
@@ -546,6 +574,24 @@ func _AgentLoop_ResumeRun_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AgentLoop_ReplayRun_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReplayRunRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentLoopServer).ReplayRun(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentLoop_ReplayRun_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentLoopServer).ReplayRun(ctx, req.(*ReplayRunRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AgentLoop_ServiceDesc is the grpc.ServiceDesc for AgentLoop service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -588,6 +634,10 @@ var AgentLoop_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ResumeRun",
 			Handler:    _AgentLoop_ResumeRun_Handler,
+		},
+		{
+			MethodName: "ReplayRun",
+			Handler:    _AgentLoop_ReplayRun_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

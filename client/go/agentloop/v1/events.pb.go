@@ -137,6 +137,124 @@ func (AttemptEffect) EnumDescriptor() ([]byte, []int) {
 	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{1}
 }
 
+// Why the context is made smaller.
+type CompactionReason int32
+
+const (
+	// Not set.
+	CompactionReason_COMPACTION_REASON_UNSPECIFIED CompactionReason = 0
+	// `ContextPolicy.max_messages`.
+	CompactionReason_COMPACTION_REASON_MESSAGES CompactionReason = 1
+	// `ContextPolicy.max_tokens`.
+	CompactionReason_COMPACTION_REASON_TOKENS CompactionReason = 2
+	// The provider refused the request, or cut its answer, because the context is too long.
+	CompactionReason_COMPACTION_REASON_OVERFLOW CompactionReason = 3
+	// The planner asked for it.
+	CompactionReason_COMPACTION_REASON_PLANNED CompactionReason = 4
+)
+
+// Enum value maps for CompactionReason.
+var (
+	CompactionReason_name = map[int32]string{
+		0: "COMPACTION_REASON_UNSPECIFIED",
+		1: "COMPACTION_REASON_MESSAGES",
+		2: "COMPACTION_REASON_TOKENS",
+		3: "COMPACTION_REASON_OVERFLOW",
+		4: "COMPACTION_REASON_PLANNED",
+	}
+	CompactionReason_value = map[string]int32{
+		"COMPACTION_REASON_UNSPECIFIED": 0,
+		"COMPACTION_REASON_MESSAGES":    1,
+		"COMPACTION_REASON_TOKENS":      2,
+		"COMPACTION_REASON_OVERFLOW":    3,
+		"COMPACTION_REASON_PLANNED":     4,
+	}
+)
+
+func (x CompactionReason) Enum() *CompactionReason {
+	p := new(CompactionReason)
+	*p = x
+	return p
+}
+
+func (x CompactionReason) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (CompactionReason) Descriptor() protoreflect.EnumDescriptor {
+	return file_agentloop_v1_events_proto_enumTypes[2].Descriptor()
+}
+
+func (CompactionReason) Type() protoreflect.EnumType {
+	return &file_agentloop_v1_events_proto_enumTypes[2]
+}
+
+func (x CompactionReason) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use CompactionReason.Descriptor instead.
+func (CompactionReason) EnumDescriptor() ([]byte, []int) {
+	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{2}
+}
+
+// What kind of extension.
+type ExtensionKind int32
+
+const (
+	// Not set.
+	ExtensionKind_EXTENSION_KIND_UNSPECIFIED ExtensionKind = 0
+	// A planner.
+	ExtensionKind_EXTENSION_KIND_PLANNER ExtensionKind = 1
+	// A hook.
+	ExtensionKind_EXTENSION_KIND_HOOK ExtensionKind = 2
+	// A context source.
+	ExtensionKind_EXTENSION_KIND_CONTEXT_SOURCE ExtensionKind = 3
+)
+
+// Enum value maps for ExtensionKind.
+var (
+	ExtensionKind_name = map[int32]string{
+		0: "EXTENSION_KIND_UNSPECIFIED",
+		1: "EXTENSION_KIND_PLANNER",
+		2: "EXTENSION_KIND_HOOK",
+		3: "EXTENSION_KIND_CONTEXT_SOURCE",
+	}
+	ExtensionKind_value = map[string]int32{
+		"EXTENSION_KIND_UNSPECIFIED":    0,
+		"EXTENSION_KIND_PLANNER":        1,
+		"EXTENSION_KIND_HOOK":           2,
+		"EXTENSION_KIND_CONTEXT_SOURCE": 3,
+	}
+)
+
+func (x ExtensionKind) Enum() *ExtensionKind {
+	p := new(ExtensionKind)
+	*p = x
+	return p
+}
+
+func (x ExtensionKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ExtensionKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_agentloop_v1_events_proto_enumTypes[3].Descriptor()
+}
+
+func (ExtensionKind) Type() protoreflect.EnumType {
+	return &file_agentloop_v1_events_proto_enumTypes[3]
+}
+
+func (x ExtensionKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ExtensionKind.Descriptor instead.
+func (ExtensionKind) EnumDescriptor() ([]byte, []int) {
+	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{3}
+}
+
 // Which of a tool's output streams.
 type OutputStream int32
 
@@ -174,11 +292,11 @@ func (x OutputStream) String() string {
 }
 
 func (OutputStream) Descriptor() protoreflect.EnumDescriptor {
-	return file_agentloop_v1_events_proto_enumTypes[2].Descriptor()
+	return file_agentloop_v1_events_proto_enumTypes[4].Descriptor()
 }
 
 func (OutputStream) Type() protoreflect.EnumType {
-	return &file_agentloop_v1_events_proto_enumTypes[2]
+	return &file_agentloop_v1_events_proto_enumTypes[4]
 }
 
 func (x OutputStream) Number() protoreflect.EnumNumber {
@@ -187,7 +305,7 @@ func (x OutputStream) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use OutputStream.Descriptor instead.
 func (OutputStream) EnumDescriptor() ([]byte, []int) {
-	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{2}
+	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{4}
 }
 
 // Something that happened in a run.
@@ -234,6 +352,12 @@ type RunEvent struct {
 	//	*RunEvent_ExtensionApplied
 	//	*RunEvent_RunFinished
 	//	*RunEvent_ToolCallCheckpoint
+	//	*RunEvent_InstructionPlanned
+	//	*RunEvent_InputEntered
+	//	*RunEvent_SessionEntered
+	//	*RunEvent_ContextAdded
+	//	*RunEvent_CompactionStarted
+	//	*RunEvent_CompactionFailed
 	//	*RunEvent_ModelDelta
 	//	*RunEvent_PartialMessage
 	//	*RunEvent_ToolCallProgress
@@ -498,6 +622,60 @@ func (x *RunEvent) GetToolCallCheckpoint() *ToolCallCheckpoint {
 	return nil
 }
 
+func (x *RunEvent) GetInstructionPlanned() *InstructionPlanned {
+	if x != nil {
+		if x, ok := x.Event.(*RunEvent_InstructionPlanned); ok {
+			return x.InstructionPlanned
+		}
+	}
+	return nil
+}
+
+func (x *RunEvent) GetInputEntered() *InputEntered {
+	if x != nil {
+		if x, ok := x.Event.(*RunEvent_InputEntered); ok {
+			return x.InputEntered
+		}
+	}
+	return nil
+}
+
+func (x *RunEvent) GetSessionEntered() *SessionEntered {
+	if x != nil {
+		if x, ok := x.Event.(*RunEvent_SessionEntered); ok {
+			return x.SessionEntered
+		}
+	}
+	return nil
+}
+
+func (x *RunEvent) GetContextAdded() *ContextAdded {
+	if x != nil {
+		if x, ok := x.Event.(*RunEvent_ContextAdded); ok {
+			return x.ContextAdded
+		}
+	}
+	return nil
+}
+
+func (x *RunEvent) GetCompactionStarted() *CompactionStarted {
+	if x != nil {
+		if x, ok := x.Event.(*RunEvent_CompactionStarted); ok {
+			return x.CompactionStarted
+		}
+	}
+	return nil
+}
+
+func (x *RunEvent) GetCompactionFailed() *CompactionFailed {
+	if x != nil {
+		if x, ok := x.Event.(*RunEvent_CompactionFailed); ok {
+			return x.CompactionFailed
+		}
+	}
+	return nil
+}
+
 func (x *RunEvent) GetModelDelta() *ModelDelta {
 	if x != nil {
 		if x, ok := x.Event.(*RunEvent_ModelDelta); ok {
@@ -628,6 +806,36 @@ type RunEvent_ToolCallCheckpoint struct {
 	ToolCallCheckpoint *ToolCallCheckpoint `protobuf:"bytes,37,opt,name=tool_call_checkpoint,json=toolCallCheckpoint,proto3,oneof"`
 }
 
+type RunEvent_InstructionPlanned struct {
+	// Durable. What is to be done next was decided, by a planner or a step.
+	InstructionPlanned *InstructionPlanned `protobuf:"bytes,38,opt,name=instruction_planned,json=instructionPlanned,proto3,oneof"`
+}
+
+type RunEvent_InputEntered struct {
+	// Durable. A message that came before it could enter the session has entered it.
+	InputEntered *InputEntered `protobuf:"bytes,39,opt,name=input_entered,json=inputEntered,proto3,oneof"`
+}
+
+type RunEvent_SessionEntered struct {
+	// Durable. A queued run's turn has come.
+	SessionEntered *SessionEntered `protobuf:"bytes,40,opt,name=session_entered,json=sessionEntered,proto3,oneof"`
+}
+
+type RunEvent_ContextAdded struct {
+	// Durable. A context source's text entered the session.
+	ContextAdded *ContextAdded `protobuf:"bytes,41,opt,name=context_added,json=contextAdded,proto3,oneof"`
+}
+
+type RunEvent_CompactionStarted struct {
+	// Durable. The context is about to be made smaller.
+	CompactionStarted *CompactionStarted `protobuf:"bytes,42,opt,name=compaction_started,json=compactionStarted,proto3,oneof"`
+}
+
+type RunEvent_CompactionFailed struct {
+	// Durable. Making the context smaller failed; what is done in its place follows.
+	CompactionFailed *CompactionFailed `protobuf:"bytes,43,opt,name=compaction_failed,json=compactionFailed,proto3,oneof"`
+}
+
 type RunEvent_ModelDelta struct {
 	// Transient. A piece of the model's answer.
 	ModelDelta *ModelDelta `protobuf:"bytes,60,opt,name=model_delta,json=modelDelta,proto3,oneof"`
@@ -684,6 +892,18 @@ func (*RunEvent_RunFinished) isRunEvent_Event() {}
 
 func (*RunEvent_ToolCallCheckpoint) isRunEvent_Event() {}
 
+func (*RunEvent_InstructionPlanned) isRunEvent_Event() {}
+
+func (*RunEvent_InputEntered) isRunEvent_Event() {}
+
+func (*RunEvent_SessionEntered) isRunEvent_Event() {}
+
+func (*RunEvent_ContextAdded) isRunEvent_Event() {}
+
+func (*RunEvent_CompactionStarted) isRunEvent_Event() {}
+
+func (*RunEvent_CompactionFailed) isRunEvent_Event() {}
+
 func (*RunEvent_ModelDelta) isRunEvent_Event() {}
 
 func (*RunEvent_PartialMessage) isRunEvent_Event() {}
@@ -702,7 +922,11 @@ type RunStarted struct {
 	// Model calls that the run may make.
 	MaxIterations uint32 `protobuf:"varint,3,opt,name=max_iterations,json=maxIterations,proto3" json:"max_iterations,omitempty"`
 	// The caller's labels.
-	Labels        map[string]string `protobuf:"bytes,4,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Labels map[string]string `protobuf:"bytes,4,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Whether it waits for its session to be free first.
+	Queued bool `protobuf:"varint,5,opt,name=queued,proto3" json:"queued,omitempty"`
+	// The planner, where it is not the built-in loop.
+	Planner       string `protobuf:"bytes,6,opt,name=planner,proto3" json:"planner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -765,10 +989,24 @@ func (x *RunStarted) GetLabels() map[string]string {
 	return nil
 }
 
-// A message from the caller entered the session.
+func (x *RunStarted) GetQueued() bool {
+	if x != nil {
+		return x.Queued
+	}
+	return false
+}
+
+func (x *RunStarted) GetPlanner() string {
+	if x != nil {
+		return x.Planner
+	}
+	return ""
+}
+
+// A message from the caller.
 type InputMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its place in the session.
+	// Its place in the session; 0 where it waits to enter it: `input_entered` follows.
 	EntryNo uint64 `protobuf:"varint,1,opt,name=entry_no,json=entryNo,proto3" json:"entry_no,omitempty"`
 	// The message.
 	Message       *Message `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
@@ -1742,22 +1980,380 @@ func (x *RunResumed) GetResumedBy() string {
 	return ""
 }
 
+// A message that came before it could enter the session has entered it.
+type InputEntered struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The `seq` of its `input_message`.
+	InputSeq uint64 `protobuf:"varint,1,opt,name=input_seq,json=inputSeq,proto3" json:"input_seq,omitempty"`
+	// Its place in the session.
+	EntryNo       uint64 `protobuf:"varint,2,opt,name=entry_no,json=entryNo,proto3" json:"entry_no,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InputEntered) Reset() {
+	*x = InputEntered{}
+	mi := &file_agentloop_v1_events_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InputEntered) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InputEntered) ProtoMessage() {}
+
+func (x *InputEntered) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_events_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InputEntered.ProtoReflect.Descriptor instead.
+func (*InputEntered) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *InputEntered) GetInputSeq() uint64 {
+	if x != nil {
+		return x.InputSeq
+	}
+	return 0
+}
+
+func (x *InputEntered) GetEntryNo() uint64 {
+	if x != nil {
+		return x.EntryNo
+	}
+	return 0
+}
+
+// A queued run's turn has come.
+type SessionEntered struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The session's last entry before it.
+	LastEntryNo   uint64 `protobuf:"varint,1,opt,name=last_entry_no,json=lastEntryNo,proto3" json:"last_entry_no,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionEntered) Reset() {
+	*x = SessionEntered{}
+	mi := &file_agentloop_v1_events_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionEntered) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionEntered) ProtoMessage() {}
+
+func (x *SessionEntered) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_events_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionEntered.ProtoReflect.Descriptor instead.
+func (*SessionEntered) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *SessionEntered) GetLastEntryNo() uint64 {
+	if x != nil {
+		return x.LastEntryNo
+	}
+	return 0
+}
+
+// What is to be done next was decided.
+type InstructionPlanned struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What.
+	Instruction *Instruction `protobuf:"bytes,1,opt,name=instruction,proto3" json:"instruction,omitempty"`
+	// The planner that decided; empty for the built-in loop.
+	Planner string `protobuf:"bytes,2,opt,name=planner,proto3" json:"planner,omitempty"`
+	// The `request_id` of the step that carries it out; empty where the run is not stepped.
+	StepRequestId string `protobuf:"bytes,3,opt,name=step_request_id,json=stepRequestId,proto3" json:"step_request_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InstructionPlanned) Reset() {
+	*x = InstructionPlanned{}
+	mi := &file_agentloop_v1_events_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InstructionPlanned) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InstructionPlanned) ProtoMessage() {}
+
+func (x *InstructionPlanned) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_events_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InstructionPlanned.ProtoReflect.Descriptor instead.
+func (*InstructionPlanned) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *InstructionPlanned) GetInstruction() *Instruction {
+	if x != nil {
+		return x.Instruction
+	}
+	return nil
+}
+
+func (x *InstructionPlanned) GetPlanner() string {
+	if x != nil {
+		return x.Planner
+	}
+	return ""
+}
+
+func (x *InstructionPlanned) GetStepRequestId() string {
+	if x != nil {
+		return x.StepRequestId
+	}
+	return ""
+}
+
+// A context source's text entered the session.
+type ContextAdded struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The source.
+	Source string `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
+	// Its place in the session.
+	EntryNo uint64 `protobuf:"varint,2,opt,name=entry_no,json=entryNo,proto3" json:"entry_no,omitempty"`
+	// The message.
+	Message       *Message `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ContextAdded) Reset() {
+	*x = ContextAdded{}
+	mi := &file_agentloop_v1_events_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ContextAdded) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ContextAdded) ProtoMessage() {}
+
+func (x *ContextAdded) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_events_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ContextAdded.ProtoReflect.Descriptor instead.
+func (*ContextAdded) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *ContextAdded) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *ContextAdded) GetEntryNo() uint64 {
+	if x != nil {
+		return x.EntryNo
+	}
+	return 0
+}
+
+func (x *ContextAdded) GetMessage() *Message {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+// The context is about to be made smaller.
+type CompactionStarted struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How.
+	Strategy string `protobuf:"bytes,1,opt,name=strategy,proto3" json:"strategy,omitempty"`
+	// Why.
+	Reason CompactionReason `protobuf:"varint,2,opt,name=reason,proto3,enum=agentloop.v1.CompactionReason" json:"reason,omitempty"`
+	// Tokens before, as the provider counted them or as estimated.
+	TokensBefore  uint64 `protobuf:"varint,3,opt,name=tokens_before,json=tokensBefore,proto3" json:"tokens_before,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CompactionStarted) Reset() {
+	*x = CompactionStarted{}
+	mi := &file_agentloop_v1_events_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CompactionStarted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CompactionStarted) ProtoMessage() {}
+
+func (x *CompactionStarted) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_events_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CompactionStarted.ProtoReflect.Descriptor instead.
+func (*CompactionStarted) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *CompactionStarted) GetStrategy() string {
+	if x != nil {
+		return x.Strategy
+	}
+	return ""
+}
+
+func (x *CompactionStarted) GetReason() CompactionReason {
+	if x != nil {
+		return x.Reason
+	}
+	return CompactionReason_COMPACTION_REASON_UNSPECIFIED
+}
+
+func (x *CompactionStarted) GetTokensBefore() uint64 {
+	if x != nil {
+		return x.TokensBefore
+	}
+	return 0
+}
+
+// Making the context smaller failed.
+type CompactionFailed struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How it was tried.
+	Strategy string `protobuf:"bytes,1,opt,name=strategy,proto3" json:"strategy,omitempty"`
+	// Why it failed.
+	Error         *RunError `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CompactionFailed) Reset() {
+	*x = CompactionFailed{}
+	mi := &file_agentloop_v1_events_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CompactionFailed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CompactionFailed) ProtoMessage() {}
+
+func (x *CompactionFailed) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_events_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CompactionFailed.ProtoReflect.Descriptor instead.
+func (*CompactionFailed) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *CompactionFailed) GetStrategy() string {
+	if x != nil {
+		return x.Strategy
+	}
+	return ""
+}
+
+func (x *CompactionFailed) GetError() *RunError {
+	if x != nil {
+		return x.Error
+	}
+	return nil
+}
+
 // The context was made smaller.
 type ContextCompacted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How: `truncate`, `summarize`, `extract`, or a strategy of one's own.
+	// How: `truncate`, `summarize`, `extract`, `trim` (the last resort), or a strategy of one's own.
 	Strategy string `protobuf:"bytes,1,opt,name=strategy,proto3" json:"strategy,omitempty"`
 	// Entries up to this one are no longer shown to the model as they are.
 	UpToEntryNo uint64 `protobuf:"varint,2,opt,name=up_to_entry_no,json=upToEntryNo,proto3" json:"up_to_entry_no,omitempty"`
 	// What stands in their place; empty where nothing does.
-	Summary       string `protobuf:"bytes,3,opt,name=summary,proto3" json:"summary,omitempty"`
+	Summary string `protobuf:"bytes,3,opt,name=summary,proto3" json:"summary,omitempty"`
+	// Its own place in the session.
+	EntryNo uint64 `protobuf:"varint,4,opt,name=entry_no,json=entryNo,proto3" json:"entry_no,omitempty"`
+	// Of entries up to this one, longer tool outputs are shown cut; 0 means of none.
+	CutUpToEntryNo uint64 `protobuf:"varint,5,opt,name=cut_up_to_entry_no,json=cutUpToEntryNo,proto3" json:"cut_up_to_entry_no,omitempty"`
+	// Estimated tokens before.
+	TokensBefore uint64 `protobuf:"varint,6,opt,name=tokens_before,json=tokensBefore,proto3" json:"tokens_before,omitempty"`
+	// Estimated tokens after.
+	TokensAfter uint64 `protobuf:"varint,7,opt,name=tokens_after,json=tokensAfter,proto3" json:"tokens_after,omitempty"`
+	// Tokens of the model call that wrote the summary.
+	Usage         *Usage `protobuf:"bytes,8,opt,name=usage,proto3" json:"usage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ContextCompacted) Reset() {
 	*x = ContextCompacted{}
-	mi := &file_agentloop_v1_events_proto_msgTypes[16]
+	mi := &file_agentloop_v1_events_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1769,7 +2365,7 @@ func (x *ContextCompacted) String() string {
 func (*ContextCompacted) ProtoMessage() {}
 
 func (x *ContextCompacted) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_events_proto_msgTypes[16]
+	mi := &file_agentloop_v1_events_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1782,7 +2378,7 @@ func (x *ContextCompacted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContextCompacted.ProtoReflect.Descriptor instead.
 func (*ContextCompacted) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{16}
+	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ContextCompacted) GetStrategy() string {
@@ -1806,6 +2402,41 @@ func (x *ContextCompacted) GetSummary() string {
 	return ""
 }
 
+func (x *ContextCompacted) GetEntryNo() uint64 {
+	if x != nil {
+		return x.EntryNo
+	}
+	return 0
+}
+
+func (x *ContextCompacted) GetCutUpToEntryNo() uint64 {
+	if x != nil {
+		return x.CutUpToEntryNo
+	}
+	return 0
+}
+
+func (x *ContextCompacted) GetTokensBefore() uint64 {
+	if x != nil {
+		return x.TokensBefore
+	}
+	return 0
+}
+
+func (x *ContextCompacted) GetTokensAfter() uint64 {
+	if x != nil {
+		return x.TokensAfter
+	}
+	return 0
+}
+
+func (x *ContextCompacted) GetUsage() *Usage {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
+}
+
 // A hook or a context source had its say.
 type ExtensionApplied struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1814,14 +2445,20 @@ type ExtensionApplied struct {
 	// What it did, for people.
 	Outcome string `protobuf:"bytes,2,opt,name=outcome,proto3" json:"outcome,omitempty"`
 	// Why it failed; empty where it did not.
-	Error         string `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	Error string `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	// Which kind.
+	Kind ExtensionKind `protobuf:"varint,4,opt,name=kind,proto3,enum=agentloop.v1.ExtensionKind" json:"kind,omitempty"`
+	// The tool call that it was about; empty where there is none.
+	CallId string `protobuf:"bytes,5,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
+	// How long it took.
+	Duration      *durationpb.Duration `protobuf:"bytes,6,opt,name=duration,proto3" json:"duration,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ExtensionApplied) Reset() {
 	*x = ExtensionApplied{}
-	mi := &file_agentloop_v1_events_proto_msgTypes[17]
+	mi := &file_agentloop_v1_events_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1833,7 +2470,7 @@ func (x *ExtensionApplied) String() string {
 func (*ExtensionApplied) ProtoMessage() {}
 
 func (x *ExtensionApplied) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_events_proto_msgTypes[17]
+	mi := &file_agentloop_v1_events_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1846,7 +2483,7 @@ func (x *ExtensionApplied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtensionApplied.ProtoReflect.Descriptor instead.
 func (*ExtensionApplied) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{17}
+	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ExtensionApplied) GetName() string {
@@ -1870,6 +2507,27 @@ func (x *ExtensionApplied) GetError() string {
 	return ""
 }
 
+func (x *ExtensionApplied) GetKind() ExtensionKind {
+	if x != nil {
+		return x.Kind
+	}
+	return ExtensionKind_EXTENSION_KIND_UNSPECIFIED
+}
+
+func (x *ExtensionApplied) GetCallId() string {
+	if x != nil {
+		return x.CallId
+	}
+	return ""
+}
+
+func (x *ExtensionApplied) GetDuration() *durationpb.Duration {
+	if x != nil {
+		return x.Duration
+	}
+	return nil
+}
+
 // The run is over.
 type RunFinished struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1886,14 +2544,16 @@ type RunFinished struct {
 	// Tool calls made.
 	ToolCalls uint32 `protobuf:"varint,6,opt,name=tool_calls,json=toolCalls,proto3" json:"tool_calls,omitempty"`
 	// From start to end.
-	Duration      *durationpb.Duration `protobuf:"bytes,7,opt,name=duration,proto3" json:"duration,omitempty"`
+	Duration *durationpb.Duration `protobuf:"bytes,7,opt,name=duration,proto3" json:"duration,omitempty"`
+	// Where the time went.
+	Durations     *RunDurations `protobuf:"bytes,8,opt,name=durations,proto3" json:"durations,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RunFinished) Reset() {
 	*x = RunFinished{}
-	mi := &file_agentloop_v1_events_proto_msgTypes[18]
+	mi := &file_agentloop_v1_events_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1905,7 +2565,7 @@ func (x *RunFinished) String() string {
 func (*RunFinished) ProtoMessage() {}
 
 func (x *RunFinished) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_events_proto_msgTypes[18]
+	mi := &file_agentloop_v1_events_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1918,7 +2578,7 @@ func (x *RunFinished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunFinished.ProtoReflect.Descriptor instead.
 func (*RunFinished) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{18}
+	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RunFinished) GetStatus() RunStatus {
@@ -1970,6 +2630,13 @@ func (x *RunFinished) GetDuration() *durationpb.Duration {
 	return nil
 }
 
+func (x *RunFinished) GetDurations() *RunDurations {
+	if x != nil {
+		return x.Durations
+	}
+	return nil
+}
+
 // A piece of the model's answer. To be appended to what came before with the same `model_call` and `attempt`.
 type ModelDelta struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1993,7 +2660,7 @@ type ModelDelta struct {
 
 func (x *ModelDelta) Reset() {
 	*x = ModelDelta{}
-	mi := &file_agentloop_v1_events_proto_msgTypes[19]
+	mi := &file_agentloop_v1_events_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2005,7 +2672,7 @@ func (x *ModelDelta) String() string {
 func (*ModelDelta) ProtoMessage() {}
 
 func (x *ModelDelta) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_events_proto_msgTypes[19]
+	mi := &file_agentloop_v1_events_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2018,7 +2685,7 @@ func (x *ModelDelta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelDelta.ProtoReflect.Descriptor instead.
 func (*ModelDelta) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{19}
+	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ModelDelta) GetModelCall() uint32 {
@@ -2116,7 +2783,7 @@ type ToolCallDelta struct {
 
 func (x *ToolCallDelta) Reset() {
 	*x = ToolCallDelta{}
-	mi := &file_agentloop_v1_events_proto_msgTypes[20]
+	mi := &file_agentloop_v1_events_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2128,7 +2795,7 @@ func (x *ToolCallDelta) String() string {
 func (*ToolCallDelta) ProtoMessage() {}
 
 func (x *ToolCallDelta) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_events_proto_msgTypes[20]
+	mi := &file_agentloop_v1_events_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2141,7 +2808,7 @@ func (x *ToolCallDelta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCallDelta.ProtoReflect.Descriptor instead.
 func (*ToolCallDelta) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{20}
+	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ToolCallDelta) GetIndex() uint32 {
@@ -2182,7 +2849,7 @@ type PartialMessage struct {
 
 func (x *PartialMessage) Reset() {
 	*x = PartialMessage{}
-	mi := &file_agentloop_v1_events_proto_msgTypes[21]
+	mi := &file_agentloop_v1_events_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2194,7 +2861,7 @@ func (x *PartialMessage) String() string {
 func (*PartialMessage) ProtoMessage() {}
 
 func (x *PartialMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_events_proto_msgTypes[21]
+	mi := &file_agentloop_v1_events_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2207,7 +2874,7 @@ func (x *PartialMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartialMessage.ProtoReflect.Descriptor instead.
 func (*PartialMessage) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{21}
+	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *PartialMessage) GetModelCall() uint32 {
@@ -2255,7 +2922,7 @@ type ToolCallProgress struct {
 
 func (x *ToolCallProgress) Reset() {
 	*x = ToolCallProgress{}
-	mi := &file_agentloop_v1_events_proto_msgTypes[22]
+	mi := &file_agentloop_v1_events_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2267,7 +2934,7 @@ func (x *ToolCallProgress) String() string {
 func (*ToolCallProgress) ProtoMessage() {}
 
 func (x *ToolCallProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_events_proto_msgTypes[22]
+	mi := &file_agentloop_v1_events_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2280,7 +2947,7 @@ func (x *ToolCallProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCallProgress.ProtoReflect.Descriptor instead.
 func (*ToolCallProgress) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{22}
+	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ToolCallProgress) GetCallId() string {
@@ -2330,7 +2997,7 @@ type ToolCallOutput struct {
 
 func (x *ToolCallOutput) Reset() {
 	*x = ToolCallOutput{}
-	mi := &file_agentloop_v1_events_proto_msgTypes[23]
+	mi := &file_agentloop_v1_events_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2342,7 +3009,7 @@ func (x *ToolCallOutput) String() string {
 func (*ToolCallOutput) ProtoMessage() {}
 
 func (x *ToolCallOutput) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_events_proto_msgTypes[23]
+	mi := &file_agentloop_v1_events_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2355,7 +3022,7 @@ func (x *ToolCallOutput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCallOutput.ProtoReflect.Descriptor instead.
 func (*ToolCallOutput) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{23}
+	return file_agentloop_v1_events_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ToolCallOutput) GetCallId() string {
@@ -2397,7 +3064,7 @@ var File_agentloop_v1_events_proto protoreflect.FileDescriptor
 
 const file_agentloop_v1_events_proto_rawDesc = "" +
 	"\n" +
-	"\x19agentloop/v1/events.proto\x12\fagentloop.v1\x1a\x18agentloop/v1/types.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x93\x0f\n" +
+	"\x19agentloop/v1/events.proto\x12\fagentloop.v1\x1a\x18agentloop/v1/types.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd8\x12\n" +
 	"\bRunEvent\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x15\n" +
 	"\x06run_id\x18\x02 \x01(\tR\x05runId\x12\x1d\n" +
@@ -2428,19 +3095,27 @@ const file_agentloop_v1_events_proto_rawDesc = "" +
 	"\x11context_compacted\x18\" \x01(\v2\x1e.agentloop.v1.ContextCompactedH\x00R\x10contextCompacted\x12M\n" +
 	"\x11extension_applied\x18# \x01(\v2\x1e.agentloop.v1.ExtensionAppliedH\x00R\x10extensionApplied\x12>\n" +
 	"\frun_finished\x18$ \x01(\v2\x19.agentloop.v1.RunFinishedH\x00R\vrunFinished\x12T\n" +
-	"\x14tool_call_checkpoint\x18% \x01(\v2 .agentloop.v1.ToolCallCheckpointH\x00R\x12toolCallCheckpoint\x12;\n" +
+	"\x14tool_call_checkpoint\x18% \x01(\v2 .agentloop.v1.ToolCallCheckpointH\x00R\x12toolCallCheckpoint\x12S\n" +
+	"\x13instruction_planned\x18& \x01(\v2 .agentloop.v1.InstructionPlannedH\x00R\x12instructionPlanned\x12A\n" +
+	"\rinput_entered\x18' \x01(\v2\x1a.agentloop.v1.InputEnteredH\x00R\finputEntered\x12G\n" +
+	"\x0fsession_entered\x18( \x01(\v2\x1c.agentloop.v1.SessionEnteredH\x00R\x0esessionEntered\x12A\n" +
+	"\rcontext_added\x18) \x01(\v2\x1a.agentloop.v1.ContextAddedH\x00R\fcontextAdded\x12P\n" +
+	"\x12compaction_started\x18* \x01(\v2\x1f.agentloop.v1.CompactionStartedH\x00R\x11compactionStarted\x12M\n" +
+	"\x11compaction_failed\x18+ \x01(\v2\x1e.agentloop.v1.CompactionFailedH\x00R\x10compactionFailed\x12;\n" +
 	"\vmodel_delta\x18< \x01(\v2\x18.agentloop.v1.ModelDeltaH\x00R\n" +
 	"modelDelta\x12G\n" +
 	"\x0fpartial_message\x18= \x01(\v2\x1c.agentloop.v1.PartialMessageH\x00R\x0epartialMessage\x12N\n" +
 	"\x12tool_call_progress\x18> \x01(\v2\x1e.agentloop.v1.ToolCallProgressH\x00R\x10toolCallProgress\x12H\n" +
 	"\x10tool_call_output\x18? \x01(\v2\x1c.agentloop.v1.ToolCallOutputH\x00R\x0etoolCallOutputB\a\n" +
-	"\x05event\"\xd8\x01\n" +
+	"\x05event\"\x8a\x02\n" +
 	"\n" +
 	"RunStarted\x12\x14\n" +
 	"\x05agent\x18\x01 \x01(\tR\x05agent\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12%\n" +
 	"\x0emax_iterations\x18\x03 \x01(\rR\rmaxIterations\x12<\n" +
-	"\x06labels\x18\x04 \x03(\v2$.agentloop.v1.RunStarted.LabelsEntryR\x06labels\x1a9\n" +
+	"\x06labels\x18\x04 \x03(\v2$.agentloop.v1.RunStarted.LabelsEntryR\x06labels\x12\x16\n" +
+	"\x06queued\x18\x05 \x01(\bR\x06queued\x12\x18\n" +
+	"\aplanner\x18\x06 \x01(\tR\aplanner\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"Z\n" +
@@ -2517,15 +3192,43 @@ const file_agentloop_v1_events_proto_rawDesc = "" +
 	"\n" +
 	"RunResumed\x12\x1d\n" +
 	"\n" +
-	"resumed_by\x18\x01 \x01(\tR\tresumedBy\"m\n" +
+	"resumed_by\x18\x01 \x01(\tR\tresumedBy\"F\n" +
+	"\fInputEntered\x12\x1b\n" +
+	"\tinput_seq\x18\x01 \x01(\x04R\binputSeq\x12\x19\n" +
+	"\bentry_no\x18\x02 \x01(\x04R\aentryNo\"4\n" +
+	"\x0eSessionEntered\x12\"\n" +
+	"\rlast_entry_no\x18\x01 \x01(\x04R\vlastEntryNo\"\x93\x01\n" +
+	"\x12InstructionPlanned\x12;\n" +
+	"\vinstruction\x18\x01 \x01(\v2\x19.agentloop.v1.InstructionR\vinstruction\x12\x18\n" +
+	"\aplanner\x18\x02 \x01(\tR\aplanner\x12&\n" +
+	"\x0fstep_request_id\x18\x03 \x01(\tR\rstepRequestId\"r\n" +
+	"\fContextAdded\x12\x16\n" +
+	"\x06source\x18\x01 \x01(\tR\x06source\x12\x19\n" +
+	"\bentry_no\x18\x02 \x01(\x04R\aentryNo\x12/\n" +
+	"\amessage\x18\x03 \x01(\v2\x15.agentloop.v1.MessageR\amessage\"\x8c\x01\n" +
+	"\x11CompactionStarted\x12\x1a\n" +
+	"\bstrategy\x18\x01 \x01(\tR\bstrategy\x126\n" +
+	"\x06reason\x18\x02 \x01(\x0e2\x1e.agentloop.v1.CompactionReasonR\x06reason\x12#\n" +
+	"\rtokens_before\x18\x03 \x01(\x04R\ftokensBefore\"\\\n" +
+	"\x10CompactionFailed\x12\x1a\n" +
+	"\bstrategy\x18\x01 \x01(\tR\bstrategy\x12,\n" +
+	"\x05error\x18\x02 \x01(\v2\x16.agentloop.v1.RunErrorR\x05error\"\xa7\x02\n" +
 	"\x10ContextCompacted\x12\x1a\n" +
 	"\bstrategy\x18\x01 \x01(\tR\bstrategy\x12#\n" +
 	"\x0eup_to_entry_no\x18\x02 \x01(\x04R\vupToEntryNo\x12\x18\n" +
-	"\asummary\x18\x03 \x01(\tR\asummary\"V\n" +
+	"\asummary\x18\x03 \x01(\tR\asummary\x12\x19\n" +
+	"\bentry_no\x18\x04 \x01(\x04R\aentryNo\x12*\n" +
+	"\x12cut_up_to_entry_no\x18\x05 \x01(\x04R\x0ecutUpToEntryNo\x12#\n" +
+	"\rtokens_before\x18\x06 \x01(\x04R\ftokensBefore\x12!\n" +
+	"\ftokens_after\x18\a \x01(\x04R\vtokensAfter\x12)\n" +
+	"\x05usage\x18\b \x01(\v2\x13.agentloop.v1.UsageR\x05usage\"\xd7\x01\n" +
 	"\x10ExtensionApplied\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aoutcome\x18\x02 \x01(\tR\aoutcome\x12\x14\n" +
-	"\x05error\x18\x03 \x01(\tR\x05error\"\xb3\x02\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\x12/\n" +
+	"\x04kind\x18\x04 \x01(\x0e2\x1b.agentloop.v1.ExtensionKindR\x04kind\x12\x17\n" +
+	"\acall_id\x18\x05 \x01(\tR\x06callId\x125\n" +
+	"\bduration\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\bduration\"\xed\x02\n" +
 	"\vRunFinished\x12/\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x17.agentloop.v1.RunStatusR\x06status\x12$\n" +
 	"\x0efinal_entry_no\x18\x02 \x01(\x04R\ffinalEntryNo\x12,\n" +
@@ -2536,7 +3239,8 @@ const file_agentloop_v1_events_proto_rawDesc = "" +
 	"iterations\x12\x1d\n" +
 	"\n" +
 	"tool_calls\x18\x06 \x01(\rR\ttoolCalls\x125\n" +
-	"\bduration\x18\a \x01(\v2\x19.google.protobuf.DurationR\bduration\"\xdd\x01\n" +
+	"\bduration\x18\a \x01(\v2\x19.google.protobuf.DurationR\bduration\x128\n" +
+	"\tdurations\x18\b \x01(\v2\x1a.agentloop.v1.RunDurationsR\tdurations\"\xdd\x01\n" +
 	"\n" +
 	"ModelDelta\x12\x1d\n" +
 	"\n" +
@@ -2578,7 +3282,18 @@ const file_agentloop_v1_events_proto_rawDesc = "" +
 	"\x1aATTEMPT_EFFECT_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13ATTEMPT_EFFECT_NONE\x10\x01\x12\x18\n" +
 	"\x14ATTEMPT_EFFECT_MAYBE\x10\x02\x12\x17\n" +
-	"\x13ATTEMPT_EFFECT_DONE\x10\x03*a\n" +
+	"\x13ATTEMPT_EFFECT_DONE\x10\x03*\xb2\x01\n" +
+	"\x10CompactionReason\x12!\n" +
+	"\x1dCOMPACTION_REASON_UNSPECIFIED\x10\x00\x12\x1e\n" +
+	"\x1aCOMPACTION_REASON_MESSAGES\x10\x01\x12\x1c\n" +
+	"\x18COMPACTION_REASON_TOKENS\x10\x02\x12\x1e\n" +
+	"\x1aCOMPACTION_REASON_OVERFLOW\x10\x03\x12\x1d\n" +
+	"\x19COMPACTION_REASON_PLANNED\x10\x04*\x87\x01\n" +
+	"\rExtensionKind\x12\x1e\n" +
+	"\x1aEXTENSION_KIND_UNSPECIFIED\x10\x00\x12\x1a\n" +
+	"\x16EXTENSION_KIND_PLANNER\x10\x01\x12\x17\n" +
+	"\x13EXTENSION_KIND_HOOK\x10\x02\x12!\n" +
+	"\x1dEXTENSION_KIND_CONTEXT_SOURCE\x10\x03*a\n" +
 	"\fOutputStream\x12\x1d\n" +
 	"\x19OUTPUT_STREAM_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14OUTPUT_STREAM_STDOUT\x10\x01\x12\x18\n" +
@@ -2596,110 +3311,134 @@ func file_agentloop_v1_events_proto_rawDescGZIP() []byte {
 	return file_agentloop_v1_events_proto_rawDescData
 }
 
-var file_agentloop_v1_events_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_agentloop_v1_events_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_agentloop_v1_events_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_agentloop_v1_events_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_agentloop_v1_events_proto_goTypes = []any{
 	(ObserveDecision)(0),          // 0: agentloop.v1.ObserveDecision
 	(AttemptEffect)(0),            // 1: agentloop.v1.AttemptEffect
-	(OutputStream)(0),             // 2: agentloop.v1.OutputStream
-	(*RunEvent)(nil),              // 3: agentloop.v1.RunEvent
-	(*RunStarted)(nil),            // 4: agentloop.v1.RunStarted
-	(*InputMessage)(nil),          // 5: agentloop.v1.InputMessage
-	(*ModelCallStarted)(nil),      // 6: agentloop.v1.ModelCallStarted
-	(*ModelCallFailed)(nil),       // 7: agentloop.v1.ModelCallFailed
-	(*AssistantMessage)(nil),      // 8: agentloop.v1.AssistantMessage
-	(*ToolCallProposed)(nil),      // 9: agentloop.v1.ToolCallProposed
-	(*ToolCallOffered)(nil),       // 10: agentloop.v1.ToolCallOffered
-	(*ToolCallAccepted)(nil),      // 11: agentloop.v1.ToolCallAccepted
-	(*ToolCallAttemptFailed)(nil), // 12: agentloop.v1.ToolCallAttemptFailed
-	(*ToolCallCheckpoint)(nil),    // 13: agentloop.v1.ToolCallCheckpoint
-	(*ToolCallResult)(nil),        // 14: agentloop.v1.ToolCallResult
-	(*HumanRequested)(nil),        // 15: agentloop.v1.HumanRequested
-	(*HumanResolved)(nil),         // 16: agentloop.v1.HumanResolved
-	(*RunPaused)(nil),             // 17: agentloop.v1.RunPaused
-	(*RunResumed)(nil),            // 18: agentloop.v1.RunResumed
-	(*ContextCompacted)(nil),      // 19: agentloop.v1.ContextCompacted
-	(*ExtensionApplied)(nil),      // 20: agentloop.v1.ExtensionApplied
-	(*RunFinished)(nil),           // 21: agentloop.v1.RunFinished
-	(*ModelDelta)(nil),            // 22: agentloop.v1.ModelDelta
-	(*ToolCallDelta)(nil),         // 23: agentloop.v1.ToolCallDelta
-	(*PartialMessage)(nil),        // 24: agentloop.v1.PartialMessage
-	(*ToolCallProgress)(nil),      // 25: agentloop.v1.ToolCallProgress
-	(*ToolCallOutput)(nil),        // 26: agentloop.v1.ToolCallOutput
-	nil,                           // 27: agentloop.v1.RunStarted.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 28: google.protobuf.Timestamp
-	(RunStatus)(0),                // 29: agentloop.v1.RunStatus
-	(LoopPhase)(0),                // 30: agentloop.v1.LoopPhase
-	(ProcessState)(0),             // 31: agentloop.v1.ProcessState
-	(*Message)(nil),               // 32: agentloop.v1.Message
-	(*RunError)(nil),              // 33: agentloop.v1.RunError
-	(FinishReason)(0),             // 34: agentloop.v1.FinishReason
-	(*Usage)(nil),                 // 35: agentloop.v1.Usage
-	(*durationpb.Duration)(nil),   // 36: google.protobuf.Duration
-	(EffectClass)(0),              // 37: agentloop.v1.EffectClass
-	(ToolCallState)(0),            // 38: agentloop.v1.ToolCallState
-	(*ToolResult)(nil),            // 39: agentloop.v1.ToolResult
-	(*HumanRequest)(nil),          // 40: agentloop.v1.HumanRequest
-	(*HumanAnswer)(nil),           // 41: agentloop.v1.HumanAnswer
+	(CompactionReason)(0),         // 2: agentloop.v1.CompactionReason
+	(ExtensionKind)(0),            // 3: agentloop.v1.ExtensionKind
+	(OutputStream)(0),             // 4: agentloop.v1.OutputStream
+	(*RunEvent)(nil),              // 5: agentloop.v1.RunEvent
+	(*RunStarted)(nil),            // 6: agentloop.v1.RunStarted
+	(*InputMessage)(nil),          // 7: agentloop.v1.InputMessage
+	(*ModelCallStarted)(nil),      // 8: agentloop.v1.ModelCallStarted
+	(*ModelCallFailed)(nil),       // 9: agentloop.v1.ModelCallFailed
+	(*AssistantMessage)(nil),      // 10: agentloop.v1.AssistantMessage
+	(*ToolCallProposed)(nil),      // 11: agentloop.v1.ToolCallProposed
+	(*ToolCallOffered)(nil),       // 12: agentloop.v1.ToolCallOffered
+	(*ToolCallAccepted)(nil),      // 13: agentloop.v1.ToolCallAccepted
+	(*ToolCallAttemptFailed)(nil), // 14: agentloop.v1.ToolCallAttemptFailed
+	(*ToolCallCheckpoint)(nil),    // 15: agentloop.v1.ToolCallCheckpoint
+	(*ToolCallResult)(nil),        // 16: agentloop.v1.ToolCallResult
+	(*HumanRequested)(nil),        // 17: agentloop.v1.HumanRequested
+	(*HumanResolved)(nil),         // 18: agentloop.v1.HumanResolved
+	(*RunPaused)(nil),             // 19: agentloop.v1.RunPaused
+	(*RunResumed)(nil),            // 20: agentloop.v1.RunResumed
+	(*InputEntered)(nil),          // 21: agentloop.v1.InputEntered
+	(*SessionEntered)(nil),        // 22: agentloop.v1.SessionEntered
+	(*InstructionPlanned)(nil),    // 23: agentloop.v1.InstructionPlanned
+	(*ContextAdded)(nil),          // 24: agentloop.v1.ContextAdded
+	(*CompactionStarted)(nil),     // 25: agentloop.v1.CompactionStarted
+	(*CompactionFailed)(nil),      // 26: agentloop.v1.CompactionFailed
+	(*ContextCompacted)(nil),      // 27: agentloop.v1.ContextCompacted
+	(*ExtensionApplied)(nil),      // 28: agentloop.v1.ExtensionApplied
+	(*RunFinished)(nil),           // 29: agentloop.v1.RunFinished
+	(*ModelDelta)(nil),            // 30: agentloop.v1.ModelDelta
+	(*ToolCallDelta)(nil),         // 31: agentloop.v1.ToolCallDelta
+	(*PartialMessage)(nil),        // 32: agentloop.v1.PartialMessage
+	(*ToolCallProgress)(nil),      // 33: agentloop.v1.ToolCallProgress
+	(*ToolCallOutput)(nil),        // 34: agentloop.v1.ToolCallOutput
+	nil,                           // 35: agentloop.v1.RunStarted.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 36: google.protobuf.Timestamp
+	(RunStatus)(0),                // 37: agentloop.v1.RunStatus
+	(LoopPhase)(0),                // 38: agentloop.v1.LoopPhase
+	(ProcessState)(0),             // 39: agentloop.v1.ProcessState
+	(*Message)(nil),               // 40: agentloop.v1.Message
+	(*RunError)(nil),              // 41: agentloop.v1.RunError
+	(FinishReason)(0),             // 42: agentloop.v1.FinishReason
+	(*Usage)(nil),                 // 43: agentloop.v1.Usage
+	(*durationpb.Duration)(nil),   // 44: google.protobuf.Duration
+	(EffectClass)(0),              // 45: agentloop.v1.EffectClass
+	(ToolCallState)(0),            // 46: agentloop.v1.ToolCallState
+	(*ToolResult)(nil),            // 47: agentloop.v1.ToolResult
+	(*HumanRequest)(nil),          // 48: agentloop.v1.HumanRequest
+	(*HumanAnswer)(nil),           // 49: agentloop.v1.HumanAnswer
+	(*Instruction)(nil),           // 50: agentloop.v1.Instruction
+	(*RunDurations)(nil),          // 51: agentloop.v1.RunDurations
 }
 var file_agentloop_v1_events_proto_depIdxs = []int32{
-	28, // 0: agentloop.v1.RunEvent.at:type_name -> google.protobuf.Timestamp
-	29, // 1: agentloop.v1.RunEvent.status:type_name -> agentloop.v1.RunStatus
-	30, // 2: agentloop.v1.RunEvent.phase:type_name -> agentloop.v1.LoopPhase
-	31, // 3: agentloop.v1.RunEvent.process:type_name -> agentloop.v1.ProcessState
-	4,  // 4: agentloop.v1.RunEvent.run_started:type_name -> agentloop.v1.RunStarted
-	5,  // 5: agentloop.v1.RunEvent.input_message:type_name -> agentloop.v1.InputMessage
-	6,  // 6: agentloop.v1.RunEvent.model_call_started:type_name -> agentloop.v1.ModelCallStarted
-	7,  // 7: agentloop.v1.RunEvent.model_call_failed:type_name -> agentloop.v1.ModelCallFailed
-	8,  // 8: agentloop.v1.RunEvent.assistant_message:type_name -> agentloop.v1.AssistantMessage
-	9,  // 9: agentloop.v1.RunEvent.tool_call_proposed:type_name -> agentloop.v1.ToolCallProposed
-	10, // 10: agentloop.v1.RunEvent.tool_call_offered:type_name -> agentloop.v1.ToolCallOffered
-	11, // 11: agentloop.v1.RunEvent.tool_call_accepted:type_name -> agentloop.v1.ToolCallAccepted
-	12, // 12: agentloop.v1.RunEvent.tool_call_attempt_failed:type_name -> agentloop.v1.ToolCallAttemptFailed
-	14, // 13: agentloop.v1.RunEvent.tool_call_result:type_name -> agentloop.v1.ToolCallResult
-	15, // 14: agentloop.v1.RunEvent.human_requested:type_name -> agentloop.v1.HumanRequested
-	16, // 15: agentloop.v1.RunEvent.human_resolved:type_name -> agentloop.v1.HumanResolved
-	17, // 16: agentloop.v1.RunEvent.run_paused:type_name -> agentloop.v1.RunPaused
-	18, // 17: agentloop.v1.RunEvent.run_resumed:type_name -> agentloop.v1.RunResumed
-	19, // 18: agentloop.v1.RunEvent.context_compacted:type_name -> agentloop.v1.ContextCompacted
-	20, // 19: agentloop.v1.RunEvent.extension_applied:type_name -> agentloop.v1.ExtensionApplied
-	21, // 20: agentloop.v1.RunEvent.run_finished:type_name -> agentloop.v1.RunFinished
-	13, // 21: agentloop.v1.RunEvent.tool_call_checkpoint:type_name -> agentloop.v1.ToolCallCheckpoint
-	22, // 22: agentloop.v1.RunEvent.model_delta:type_name -> agentloop.v1.ModelDelta
-	24, // 23: agentloop.v1.RunEvent.partial_message:type_name -> agentloop.v1.PartialMessage
-	25, // 24: agentloop.v1.RunEvent.tool_call_progress:type_name -> agentloop.v1.ToolCallProgress
-	26, // 25: agentloop.v1.RunEvent.tool_call_output:type_name -> agentloop.v1.ToolCallOutput
-	27, // 26: agentloop.v1.RunStarted.labels:type_name -> agentloop.v1.RunStarted.LabelsEntry
-	32, // 27: agentloop.v1.InputMessage.message:type_name -> agentloop.v1.Message
-	33, // 28: agentloop.v1.ModelCallFailed.error:type_name -> agentloop.v1.RunError
-	28, // 29: agentloop.v1.ModelCallFailed.retry_at:type_name -> google.protobuf.Timestamp
-	32, // 30: agentloop.v1.AssistantMessage.message:type_name -> agentloop.v1.Message
-	34, // 31: agentloop.v1.AssistantMessage.finish_reason:type_name -> agentloop.v1.FinishReason
-	35, // 32: agentloop.v1.AssistantMessage.usage:type_name -> agentloop.v1.Usage
-	36, // 33: agentloop.v1.AssistantMessage.time_to_first_token:type_name -> google.protobuf.Duration
-	36, // 34: agentloop.v1.AssistantMessage.duration:type_name -> google.protobuf.Duration
-	0,  // 35: agentloop.v1.AssistantMessage.decision:type_name -> agentloop.v1.ObserveDecision
-	37, // 36: agentloop.v1.ToolCallProposed.effect:type_name -> agentloop.v1.EffectClass
-	1,  // 37: agentloop.v1.ToolCallAttemptFailed.effect:type_name -> agentloop.v1.AttemptEffect
-	38, // 38: agentloop.v1.ToolCallAttemptFailed.state:type_name -> agentloop.v1.ToolCallState
-	28, // 39: agentloop.v1.ToolCallAttemptFailed.retry_at:type_name -> google.protobuf.Timestamp
-	39, // 40: agentloop.v1.ToolCallResult.result:type_name -> agentloop.v1.ToolResult
-	36, // 41: agentloop.v1.ToolCallResult.duration:type_name -> google.protobuf.Duration
-	40, // 42: agentloop.v1.HumanRequested.request:type_name -> agentloop.v1.HumanRequest
-	41, // 43: agentloop.v1.HumanResolved.answer:type_name -> agentloop.v1.HumanAnswer
-	33, // 44: agentloop.v1.RunPaused.error:type_name -> agentloop.v1.RunError
-	29, // 45: agentloop.v1.RunFinished.status:type_name -> agentloop.v1.RunStatus
-	33, // 46: agentloop.v1.RunFinished.error:type_name -> agentloop.v1.RunError
-	35, // 47: agentloop.v1.RunFinished.usage:type_name -> agentloop.v1.Usage
-	36, // 48: agentloop.v1.RunFinished.duration:type_name -> google.protobuf.Duration
-	23, // 49: agentloop.v1.ModelDelta.tool_call:type_name -> agentloop.v1.ToolCallDelta
-	32, // 50: agentloop.v1.PartialMessage.message:type_name -> agentloop.v1.Message
-	2,  // 51: agentloop.v1.ToolCallOutput.stream:type_name -> agentloop.v1.OutputStream
-	52, // [52:52] is the sub-list for method output_type
-	52, // [52:52] is the sub-list for method input_type
-	52, // [52:52] is the sub-list for extension type_name
-	52, // [52:52] is the sub-list for extension extendee
-	0,  // [0:52] is the sub-list for field type_name
+	36, // 0: agentloop.v1.RunEvent.at:type_name -> google.protobuf.Timestamp
+	37, // 1: agentloop.v1.RunEvent.status:type_name -> agentloop.v1.RunStatus
+	38, // 2: agentloop.v1.RunEvent.phase:type_name -> agentloop.v1.LoopPhase
+	39, // 3: agentloop.v1.RunEvent.process:type_name -> agentloop.v1.ProcessState
+	6,  // 4: agentloop.v1.RunEvent.run_started:type_name -> agentloop.v1.RunStarted
+	7,  // 5: agentloop.v1.RunEvent.input_message:type_name -> agentloop.v1.InputMessage
+	8,  // 6: agentloop.v1.RunEvent.model_call_started:type_name -> agentloop.v1.ModelCallStarted
+	9,  // 7: agentloop.v1.RunEvent.model_call_failed:type_name -> agentloop.v1.ModelCallFailed
+	10, // 8: agentloop.v1.RunEvent.assistant_message:type_name -> agentloop.v1.AssistantMessage
+	11, // 9: agentloop.v1.RunEvent.tool_call_proposed:type_name -> agentloop.v1.ToolCallProposed
+	12, // 10: agentloop.v1.RunEvent.tool_call_offered:type_name -> agentloop.v1.ToolCallOffered
+	13, // 11: agentloop.v1.RunEvent.tool_call_accepted:type_name -> agentloop.v1.ToolCallAccepted
+	14, // 12: agentloop.v1.RunEvent.tool_call_attempt_failed:type_name -> agentloop.v1.ToolCallAttemptFailed
+	16, // 13: agentloop.v1.RunEvent.tool_call_result:type_name -> agentloop.v1.ToolCallResult
+	17, // 14: agentloop.v1.RunEvent.human_requested:type_name -> agentloop.v1.HumanRequested
+	18, // 15: agentloop.v1.RunEvent.human_resolved:type_name -> agentloop.v1.HumanResolved
+	19, // 16: agentloop.v1.RunEvent.run_paused:type_name -> agentloop.v1.RunPaused
+	20, // 17: agentloop.v1.RunEvent.run_resumed:type_name -> agentloop.v1.RunResumed
+	27, // 18: agentloop.v1.RunEvent.context_compacted:type_name -> agentloop.v1.ContextCompacted
+	28, // 19: agentloop.v1.RunEvent.extension_applied:type_name -> agentloop.v1.ExtensionApplied
+	29, // 20: agentloop.v1.RunEvent.run_finished:type_name -> agentloop.v1.RunFinished
+	15, // 21: agentloop.v1.RunEvent.tool_call_checkpoint:type_name -> agentloop.v1.ToolCallCheckpoint
+	23, // 22: agentloop.v1.RunEvent.instruction_planned:type_name -> agentloop.v1.InstructionPlanned
+	21, // 23: agentloop.v1.RunEvent.input_entered:type_name -> agentloop.v1.InputEntered
+	22, // 24: agentloop.v1.RunEvent.session_entered:type_name -> agentloop.v1.SessionEntered
+	24, // 25: agentloop.v1.RunEvent.context_added:type_name -> agentloop.v1.ContextAdded
+	25, // 26: agentloop.v1.RunEvent.compaction_started:type_name -> agentloop.v1.CompactionStarted
+	26, // 27: agentloop.v1.RunEvent.compaction_failed:type_name -> agentloop.v1.CompactionFailed
+	30, // 28: agentloop.v1.RunEvent.model_delta:type_name -> agentloop.v1.ModelDelta
+	32, // 29: agentloop.v1.RunEvent.partial_message:type_name -> agentloop.v1.PartialMessage
+	33, // 30: agentloop.v1.RunEvent.tool_call_progress:type_name -> agentloop.v1.ToolCallProgress
+	34, // 31: agentloop.v1.RunEvent.tool_call_output:type_name -> agentloop.v1.ToolCallOutput
+	35, // 32: agentloop.v1.RunStarted.labels:type_name -> agentloop.v1.RunStarted.LabelsEntry
+	40, // 33: agentloop.v1.InputMessage.message:type_name -> agentloop.v1.Message
+	41, // 34: agentloop.v1.ModelCallFailed.error:type_name -> agentloop.v1.RunError
+	36, // 35: agentloop.v1.ModelCallFailed.retry_at:type_name -> google.protobuf.Timestamp
+	40, // 36: agentloop.v1.AssistantMessage.message:type_name -> agentloop.v1.Message
+	42, // 37: agentloop.v1.AssistantMessage.finish_reason:type_name -> agentloop.v1.FinishReason
+	43, // 38: agentloop.v1.AssistantMessage.usage:type_name -> agentloop.v1.Usage
+	44, // 39: agentloop.v1.AssistantMessage.time_to_first_token:type_name -> google.protobuf.Duration
+	44, // 40: agentloop.v1.AssistantMessage.duration:type_name -> google.protobuf.Duration
+	0,  // 41: agentloop.v1.AssistantMessage.decision:type_name -> agentloop.v1.ObserveDecision
+	45, // 42: agentloop.v1.ToolCallProposed.effect:type_name -> agentloop.v1.EffectClass
+	1,  // 43: agentloop.v1.ToolCallAttemptFailed.effect:type_name -> agentloop.v1.AttemptEffect
+	46, // 44: agentloop.v1.ToolCallAttemptFailed.state:type_name -> agentloop.v1.ToolCallState
+	36, // 45: agentloop.v1.ToolCallAttemptFailed.retry_at:type_name -> google.protobuf.Timestamp
+	47, // 46: agentloop.v1.ToolCallResult.result:type_name -> agentloop.v1.ToolResult
+	44, // 47: agentloop.v1.ToolCallResult.duration:type_name -> google.protobuf.Duration
+	48, // 48: agentloop.v1.HumanRequested.request:type_name -> agentloop.v1.HumanRequest
+	49, // 49: agentloop.v1.HumanResolved.answer:type_name -> agentloop.v1.HumanAnswer
+	41, // 50: agentloop.v1.RunPaused.error:type_name -> agentloop.v1.RunError
+	50, // 51: agentloop.v1.InstructionPlanned.instruction:type_name -> agentloop.v1.Instruction
+	40, // 52: agentloop.v1.ContextAdded.message:type_name -> agentloop.v1.Message
+	2,  // 53: agentloop.v1.CompactionStarted.reason:type_name -> agentloop.v1.CompactionReason
+	41, // 54: agentloop.v1.CompactionFailed.error:type_name -> agentloop.v1.RunError
+	43, // 55: agentloop.v1.ContextCompacted.usage:type_name -> agentloop.v1.Usage
+	3,  // 56: agentloop.v1.ExtensionApplied.kind:type_name -> agentloop.v1.ExtensionKind
+	44, // 57: agentloop.v1.ExtensionApplied.duration:type_name -> google.protobuf.Duration
+	37, // 58: agentloop.v1.RunFinished.status:type_name -> agentloop.v1.RunStatus
+	41, // 59: agentloop.v1.RunFinished.error:type_name -> agentloop.v1.RunError
+	43, // 60: agentloop.v1.RunFinished.usage:type_name -> agentloop.v1.Usage
+	44, // 61: agentloop.v1.RunFinished.duration:type_name -> google.protobuf.Duration
+	51, // 62: agentloop.v1.RunFinished.durations:type_name -> agentloop.v1.RunDurations
+	31, // 63: agentloop.v1.ModelDelta.tool_call:type_name -> agentloop.v1.ToolCallDelta
+	40, // 64: agentloop.v1.PartialMessage.message:type_name -> agentloop.v1.Message
+	4,  // 65: agentloop.v1.ToolCallOutput.stream:type_name -> agentloop.v1.OutputStream
+	66, // [66:66] is the sub-list for method output_type
+	66, // [66:66] is the sub-list for method input_type
+	66, // [66:66] is the sub-list for extension type_name
+	66, // [66:66] is the sub-list for extension extendee
+	0,  // [0:66] is the sub-list for field type_name
 }
 
 func init() { file_agentloop_v1_events_proto_init() }
@@ -2727,24 +3466,30 @@ func file_agentloop_v1_events_proto_init() {
 		(*RunEvent_ExtensionApplied)(nil),
 		(*RunEvent_RunFinished)(nil),
 		(*RunEvent_ToolCallCheckpoint)(nil),
+		(*RunEvent_InstructionPlanned)(nil),
+		(*RunEvent_InputEntered)(nil),
+		(*RunEvent_SessionEntered)(nil),
+		(*RunEvent_ContextAdded)(nil),
+		(*RunEvent_CompactionStarted)(nil),
+		(*RunEvent_CompactionFailed)(nil),
 		(*RunEvent_ModelDelta)(nil),
 		(*RunEvent_PartialMessage)(nil),
 		(*RunEvent_ToolCallProgress)(nil),
 		(*RunEvent_ToolCallOutput)(nil),
 	}
-	file_agentloop_v1_events_proto_msgTypes[19].OneofWrappers = []any{
+	file_agentloop_v1_events_proto_msgTypes[25].OneofWrappers = []any{
 		(*ModelDelta_Text)(nil),
 		(*ModelDelta_Reasoning)(nil),
 		(*ModelDelta_ToolCall)(nil),
 	}
-	file_agentloop_v1_events_proto_msgTypes[22].OneofWrappers = []any{}
+	file_agentloop_v1_events_proto_msgTypes[28].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agentloop_v1_events_proto_rawDesc), len(file_agentloop_v1_events_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   25,
+			NumEnums:      5,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -260,9 +260,23 @@ type RunInput struct {
 	// without that, for ever.
 	ApprovalTimeoutSeconds *uint32 `protobuf:"varint,20,opt,name=approval_timeout_seconds,json=approvalTimeoutSeconds,proto3,oneof" json:"approval_timeout_seconds,omitempty"`
 	// Start the run without going on by itself: each `Step` carries out one instruction.
-	Stepped       bool `protobuf:"varint,21,opt,name=stepped,proto3" json:"stepped,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Stepped bool `protobuf:"varint,21,opt,name=stepped,proto3" json:"stepped,omitempty"`
+	// Files with instructions, outermost first; the model reads them after the system prompt. At most 16.
+	InstructionFiles []*InstructionFile `protobuf:"bytes,22,rep,name=instruction_files,json=instructionFiles,proto3" json:"instruction_files,omitempty"`
+	// Facts about where the caller works, such as `os` and `working_directory`; the model reads them after the system
+	// prompt. At most 64.
+	Environment map[string]string `protobuf:"bytes,23,rep,name=environment,proto3" json:"environment,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// How the conversation is kept within the model's context.
+	ContextPolicy *ContextPolicy `protobuf:"bytes,24,opt,name=context_policy,json=contextPolicy,proto3" json:"context_policy,omitempty"`
+	// The planner that decides what to do next, by its registered name. Absent: the agent's; without that, the built-in
+	// loop: ask the model, run its tools, until it asks for none.
+	Planner *string `protobuf:"bytes,25,opt,name=planner,proto3,oneof" json:"planner,omitempty"`
+	// Hooks around the run and its tool calls, by their registered names, in order. Absent: the agent's.
+	Hooks *Names `protobuf:"bytes,26,opt,name=hooks,proto3" json:"hooks,omitempty"`
+	// Sources of context, by their registered names; `recall` searches past sessions. Absent: the agent's.
+	ContextSources *Names `protobuf:"bytes,27,opt,name=context_sources,json=contextSources,proto3" json:"context_sources,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *RunInput) Reset() {
@@ -442,6 +456,48 @@ func (x *RunInput) GetStepped() bool {
 	return false
 }
 
+func (x *RunInput) GetInstructionFiles() []*InstructionFile {
+	if x != nil {
+		return x.InstructionFiles
+	}
+	return nil
+}
+
+func (x *RunInput) GetEnvironment() map[string]string {
+	if x != nil {
+		return x.Environment
+	}
+	return nil
+}
+
+func (x *RunInput) GetContextPolicy() *ContextPolicy {
+	if x != nil {
+		return x.ContextPolicy
+	}
+	return nil
+}
+
+func (x *RunInput) GetPlanner() string {
+	if x != nil && x.Planner != nil {
+		return *x.Planner
+	}
+	return ""
+}
+
+func (x *RunInput) GetHooks() *Names {
+	if x != nil {
+		return x.Hooks
+	}
+	return nil
+}
+
+func (x *RunInput) GetContextSources() *Names {
+	if x != nil {
+		return x.ContextSources
+	}
+	return nil
+}
+
 // How a run ended, or where it stands when it waits for a human.
 type RunResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -460,7 +516,9 @@ type RunResult struct {
 	// The questions that wait; answer them, then call `Run` with the same `run_id` to wait on.
 	Pending []*HumanRequest `protobuf:"bytes,7,rep,name=pending,proto3" json:"pending,omitempty"`
 	// The last durable event, for `Subscribe`.
-	LastSeq       uint64 `protobuf:"varint,8,opt,name=last_seq,json=lastSeq,proto3" json:"last_seq,omitempty"`
+	LastSeq uint64 `protobuf:"varint,8,opt,name=last_seq,json=lastSeq,proto3" json:"last_seq,omitempty"`
+	// Time spent in model calls and in tool calls; calls side by side count each.
+	Durations     *RunDurations `protobuf:"bytes,9,opt,name=durations,proto3" json:"durations,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -551,6 +609,13 @@ func (x *RunResult) GetLastSeq() uint64 {
 	return 0
 }
 
+func (x *RunResult) GetDurations() *RunDurations {
+	if x != nil {
+		return x.Durations
+	}
+	return nil
+}
+
 // A run as `GetRun` and `ListRuns` show it.
 type Run struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -588,6 +653,10 @@ type Run struct {
 	Pending []*HumanRequest `protobuf:"bytes,16,rep,name=pending,proto3" json:"pending,omitempty"`
 	// The tool calls of the current round. Only from `GetRun`.
 	ToolCallsOpen []*ToolCallView `protobuf:"bytes,17,rep,name=tool_calls_open,json=toolCallsOpen,proto3" json:"tool_calls_open,omitempty"`
+	// Where its time went. Only from `GetRun`.
+	Durations *RunDurations `protobuf:"bytes,18,opt,name=durations,proto3" json:"durations,omitempty"`
+	// Its place in its session's queue, from 1; 0 where it does not wait there. Only from `GetRun`.
+	QueuePosition uint32 `protobuf:"varint,19,opt,name=queue_position,json=queuePosition,proto3" json:"queue_position,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -739,6 +808,20 @@ func (x *Run) GetToolCallsOpen() []*ToolCallView {
 		return x.ToolCallsOpen
 	}
 	return nil
+}
+
+func (x *Run) GetDurations() *RunDurations {
+	if x != nil {
+		return x.Durations
+	}
+	return nil
+}
+
+func (x *Run) GetQueuePosition() uint32 {
+	if x != nil {
+		return x.QueuePosition
+	}
+	return 0
 }
 
 // A tool call as it stands.
@@ -927,8 +1010,7 @@ var File_agentloop_v1_runs_proto protoreflect.FileDescriptor
 
 const file_agentloop_v1_runs_proto_rawDesc = "" +
 	"\n" +
-	"\x17agentloop/v1/runs.proto\x12\fagentloop.v1\x1a\x18agentloop/v1/types.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x93\n" +
-	"\n" +
+	"\x17agentloop/v1/runs.proto\x12\fagentloop.v1\x1a\x18agentloop/v1/types.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc2\r\n" +
 	"\bRunInput\x12\"\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tH\x00R\tsessionId\x88\x01\x01\x12\x1a\n" +
@@ -955,8 +1037,17 @@ const file_agentloop_v1_runs_proto_rawDesc = "" +
 	"\x0fon_busy_session\x18\x12 \x01(\x0e2\x1f.agentloop.v1.BusySessionPolicyR\ronBusySession\x12:\n" +
 	"\x06labels\x18\x13 \x03(\v2\".agentloop.v1.RunInput.LabelsEntryR\x06labels\x12=\n" +
 	"\x18approval_timeout_seconds\x18\x14 \x01(\rH\bR\x16approvalTimeoutSeconds\x88\x01\x01\x12\x18\n" +
-	"\astepped\x18\x15 \x01(\bR\astepped\x1a9\n" +
+	"\astepped\x18\x15 \x01(\bR\astepped\x12J\n" +
+	"\x11instruction_files\x18\x16 \x03(\v2\x1d.agentloop.v1.InstructionFileR\x10instructionFiles\x12I\n" +
+	"\venvironment\x18\x17 \x03(\v2'.agentloop.v1.RunInput.EnvironmentEntryR\venvironment\x12B\n" +
+	"\x0econtext_policy\x18\x18 \x01(\v2\x1b.agentloop.v1.ContextPolicyR\rcontextPolicy\x12\x1d\n" +
+	"\aplanner\x18\x19 \x01(\tH\tR\aplanner\x88\x01\x01\x12)\n" +
+	"\x05hooks\x18\x1a \x01(\v2\x13.agentloop.v1.NamesR\x05hooks\x12<\n" +
+	"\x0fcontext_sources\x18\x1b \x01(\v2\x13.agentloop.v1.NamesR\x0econtextSources\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a>\n" +
+	"\x10EnvironmentEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\r\n" +
 	"\v_session_idB\t\n" +
@@ -967,7 +1058,9 @@ const file_agentloop_v1_runs_proto_rawDesc = "" +
 	"\x13_runtime_hints_jsonB\b\n" +
 	"\x06_agentB\b\n" +
 	"\x06_modelB\x1b\n" +
-	"\x19_approval_timeout_seconds\"\xf4\x02\n" +
+	"\x19_approval_timeout_secondsB\n" +
+	"\n" +
+	"\b_planner\"\xae\x03\n" +
 	"\tRunResult\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x15\n" +
@@ -978,7 +1071,8 @@ const file_agentloop_v1_runs_proto_rawDesc = "" +
 	"last_error\x18\x05 \x01(\v2\x16.agentloop.v1.RunErrorR\tlastError\x12)\n" +
 	"\x05usage\x18\x06 \x01(\v2\x13.agentloop.v1.UsageR\x05usage\x124\n" +
 	"\apending\x18\a \x03(\v2\x1a.agentloop.v1.HumanRequestR\apending\x12\x19\n" +
-	"\blast_seq\x18\b \x01(\x04R\alastSeq\"\xbd\x06\n" +
+	"\blast_seq\x18\b \x01(\x04R\alastSeq\x128\n" +
+	"\tdurations\x18\t \x01(\v2\x1a.agentloop.v1.RunDurationsR\tdurations\"\x9e\a\n" +
 	"\x03Run\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x1d\n" +
 	"\n" +
@@ -1005,7 +1099,9 @@ const file_agentloop_v1_runs_proto_rawDesc = "" +
 	"\n" +
 	"waiting_on\x18\x0f \x01(\v2\x17.agentloop.v1.WaitingOnR\twaitingOn\x124\n" +
 	"\apending\x18\x10 \x03(\v2\x1a.agentloop.v1.HumanRequestR\apending\x12B\n" +
-	"\x0ftool_calls_open\x18\x11 \x03(\v2\x1a.agentloop.v1.ToolCallViewR\rtoolCallsOpen\x1a9\n" +
+	"\x0ftool_calls_open\x18\x11 \x03(\v2\x1a.agentloop.v1.ToolCallViewR\rtoolCallsOpen\x128\n" +
+	"\tdurations\x18\x12 \x01(\v2\x1a.agentloop.v1.RunDurationsR\tdurations\x12%\n" +
+	"\x0equeue_position\x18\x13 \x01(\rR\rqueuePosition\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xdc\x01\n" +
@@ -1059,7 +1155,7 @@ func file_agentloop_v1_runs_proto_rawDescGZIP() []byte {
 }
 
 var file_agentloop_v1_runs_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_agentloop_v1_runs_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_agentloop_v1_runs_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_agentloop_v1_runs_proto_goTypes = []any{
 	(DisconnectPolicy)(0),         // 0: agentloop.v1.DisconnectPolicy
 	(BusySessionPolicy)(0),        // 1: agentloop.v1.BusySessionPolicy
@@ -1070,56 +1166,68 @@ var file_agentloop_v1_runs_proto_goTypes = []any{
 	(*ToolCallView)(nil),          // 6: agentloop.v1.ToolCallView
 	(*WaitingOn)(nil),             // 7: agentloop.v1.WaitingOn
 	nil,                           // 8: agentloop.v1.RunInput.LabelsEntry
-	nil,                           // 9: agentloop.v1.Run.LabelsEntry
-	(*Message)(nil),               // 10: agentloop.v1.Message
-	(*ToolNames)(nil),             // 11: agentloop.v1.ToolNames
-	(*ToolPolicy)(nil),            // 12: agentloop.v1.ToolPolicy
-	(*LoopLimits)(nil),            // 13: agentloop.v1.LoopLimits
-	(*ModelOptions)(nil),          // 14: agentloop.v1.ModelOptions
-	(*RetryPolicy)(nil),           // 15: agentloop.v1.RetryPolicy
-	(RunStatus)(0),                // 16: agentloop.v1.RunStatus
-	(*RunError)(nil),              // 17: agentloop.v1.RunError
-	(*Usage)(nil),                 // 18: agentloop.v1.Usage
-	(*HumanRequest)(nil),          // 19: agentloop.v1.HumanRequest
-	(*timestamppb.Timestamp)(nil), // 20: google.protobuf.Timestamp
-	(ToolCallState)(0),            // 21: agentloop.v1.ToolCallState
+	nil,                           // 9: agentloop.v1.RunInput.EnvironmentEntry
+	nil,                           // 10: agentloop.v1.Run.LabelsEntry
+	(*Message)(nil),               // 11: agentloop.v1.Message
+	(*ToolNames)(nil),             // 12: agentloop.v1.ToolNames
+	(*ToolPolicy)(nil),            // 13: agentloop.v1.ToolPolicy
+	(*LoopLimits)(nil),            // 14: agentloop.v1.LoopLimits
+	(*ModelOptions)(nil),          // 15: agentloop.v1.ModelOptions
+	(*RetryPolicy)(nil),           // 16: agentloop.v1.RetryPolicy
+	(*InstructionFile)(nil),       // 17: agentloop.v1.InstructionFile
+	(*ContextPolicy)(nil),         // 18: agentloop.v1.ContextPolicy
+	(*Names)(nil),                 // 19: agentloop.v1.Names
+	(RunStatus)(0),                // 20: agentloop.v1.RunStatus
+	(*RunError)(nil),              // 21: agentloop.v1.RunError
+	(*Usage)(nil),                 // 22: agentloop.v1.Usage
+	(*HumanRequest)(nil),          // 23: agentloop.v1.HumanRequest
+	(*RunDurations)(nil),          // 24: agentloop.v1.RunDurations
+	(*timestamppb.Timestamp)(nil), // 25: google.protobuf.Timestamp
+	(ToolCallState)(0),            // 26: agentloop.v1.ToolCallState
 }
 var file_agentloop_v1_runs_proto_depIdxs = []int32{
-	10, // 0: agentloop.v1.RunInput.input_messages:type_name -> agentloop.v1.Message
-	11, // 1: agentloop.v1.RunInput.allowed_tools:type_name -> agentloop.v1.ToolNames
-	12, // 2: agentloop.v1.RunInput.tool_policy:type_name -> agentloop.v1.ToolPolicy
-	13, // 3: agentloop.v1.RunInput.loop_limits:type_name -> agentloop.v1.LoopLimits
-	14, // 4: agentloop.v1.RunInput.model_options:type_name -> agentloop.v1.ModelOptions
-	15, // 5: agentloop.v1.RunInput.retry_policy:type_name -> agentloop.v1.RetryPolicy
+	11, // 0: agentloop.v1.RunInput.input_messages:type_name -> agentloop.v1.Message
+	12, // 1: agentloop.v1.RunInput.allowed_tools:type_name -> agentloop.v1.ToolNames
+	13, // 2: agentloop.v1.RunInput.tool_policy:type_name -> agentloop.v1.ToolPolicy
+	14, // 3: agentloop.v1.RunInput.loop_limits:type_name -> agentloop.v1.LoopLimits
+	15, // 4: agentloop.v1.RunInput.model_options:type_name -> agentloop.v1.ModelOptions
+	16, // 5: agentloop.v1.RunInput.retry_policy:type_name -> agentloop.v1.RetryPolicy
 	0,  // 6: agentloop.v1.RunInput.on_disconnect:type_name -> agentloop.v1.DisconnectPolicy
 	1,  // 7: agentloop.v1.RunInput.on_busy_session:type_name -> agentloop.v1.BusySessionPolicy
 	8,  // 8: agentloop.v1.RunInput.labels:type_name -> agentloop.v1.RunInput.LabelsEntry
-	16, // 9: agentloop.v1.RunResult.status:type_name -> agentloop.v1.RunStatus
-	10, // 10: agentloop.v1.RunResult.final_assistant_message:type_name -> agentloop.v1.Message
-	17, // 11: agentloop.v1.RunResult.last_error:type_name -> agentloop.v1.RunError
-	18, // 12: agentloop.v1.RunResult.usage:type_name -> agentloop.v1.Usage
-	19, // 13: agentloop.v1.RunResult.pending:type_name -> agentloop.v1.HumanRequest
-	16, // 14: agentloop.v1.Run.status:type_name -> agentloop.v1.RunStatus
-	20, // 15: agentloop.v1.Run.created_at:type_name -> google.protobuf.Timestamp
-	20, // 16: agentloop.v1.Run.updated_at:type_name -> google.protobuf.Timestamp
-	17, // 17: agentloop.v1.Run.last_error:type_name -> agentloop.v1.RunError
-	18, // 18: agentloop.v1.Run.usage:type_name -> agentloop.v1.Usage
-	9,  // 19: agentloop.v1.Run.labels:type_name -> agentloop.v1.Run.LabelsEntry
-	10, // 20: agentloop.v1.Run.final_assistant_message:type_name -> agentloop.v1.Message
-	7,  // 21: agentloop.v1.Run.waiting_on:type_name -> agentloop.v1.WaitingOn
-	19, // 22: agentloop.v1.Run.pending:type_name -> agentloop.v1.HumanRequest
-	6,  // 23: agentloop.v1.Run.tool_calls_open:type_name -> agentloop.v1.ToolCallView
-	21, // 24: agentloop.v1.ToolCallView.state:type_name -> agentloop.v1.ToolCallState
-	20, // 25: agentloop.v1.ToolCallView.started_at:type_name -> google.protobuf.Timestamp
-	2,  // 26: agentloop.v1.WaitingOn.kind:type_name -> agentloop.v1.WaitKind
-	20, // 27: agentloop.v1.WaitingOn.since:type_name -> google.protobuf.Timestamp
-	20, // 28: agentloop.v1.WaitingOn.next_at:type_name -> google.protobuf.Timestamp
-	17, // 29: agentloop.v1.WaitingOn.last_error:type_name -> agentloop.v1.RunError
-	30, // [30:30] is the sub-list for method output_type
-	30, // [30:30] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	17, // 9: agentloop.v1.RunInput.instruction_files:type_name -> agentloop.v1.InstructionFile
+	9,  // 10: agentloop.v1.RunInput.environment:type_name -> agentloop.v1.RunInput.EnvironmentEntry
+	18, // 11: agentloop.v1.RunInput.context_policy:type_name -> agentloop.v1.ContextPolicy
+	19, // 12: agentloop.v1.RunInput.hooks:type_name -> agentloop.v1.Names
+	19, // 13: agentloop.v1.RunInput.context_sources:type_name -> agentloop.v1.Names
+	20, // 14: agentloop.v1.RunResult.status:type_name -> agentloop.v1.RunStatus
+	11, // 15: agentloop.v1.RunResult.final_assistant_message:type_name -> agentloop.v1.Message
+	21, // 16: agentloop.v1.RunResult.last_error:type_name -> agentloop.v1.RunError
+	22, // 17: agentloop.v1.RunResult.usage:type_name -> agentloop.v1.Usage
+	23, // 18: agentloop.v1.RunResult.pending:type_name -> agentloop.v1.HumanRequest
+	24, // 19: agentloop.v1.RunResult.durations:type_name -> agentloop.v1.RunDurations
+	20, // 20: agentloop.v1.Run.status:type_name -> agentloop.v1.RunStatus
+	25, // 21: agentloop.v1.Run.created_at:type_name -> google.protobuf.Timestamp
+	25, // 22: agentloop.v1.Run.updated_at:type_name -> google.protobuf.Timestamp
+	21, // 23: agentloop.v1.Run.last_error:type_name -> agentloop.v1.RunError
+	22, // 24: agentloop.v1.Run.usage:type_name -> agentloop.v1.Usage
+	10, // 25: agentloop.v1.Run.labels:type_name -> agentloop.v1.Run.LabelsEntry
+	11, // 26: agentloop.v1.Run.final_assistant_message:type_name -> agentloop.v1.Message
+	7,  // 27: agentloop.v1.Run.waiting_on:type_name -> agentloop.v1.WaitingOn
+	23, // 28: agentloop.v1.Run.pending:type_name -> agentloop.v1.HumanRequest
+	6,  // 29: agentloop.v1.Run.tool_calls_open:type_name -> agentloop.v1.ToolCallView
+	24, // 30: agentloop.v1.Run.durations:type_name -> agentloop.v1.RunDurations
+	26, // 31: agentloop.v1.ToolCallView.state:type_name -> agentloop.v1.ToolCallState
+	25, // 32: agentloop.v1.ToolCallView.started_at:type_name -> google.protobuf.Timestamp
+	2,  // 33: agentloop.v1.WaitingOn.kind:type_name -> agentloop.v1.WaitKind
+	25, // 34: agentloop.v1.WaitingOn.since:type_name -> google.protobuf.Timestamp
+	25, // 35: agentloop.v1.WaitingOn.next_at:type_name -> google.protobuf.Timestamp
+	21, // 36: agentloop.v1.WaitingOn.last_error:type_name -> agentloop.v1.RunError
+	37, // [37:37] is the sub-list for method output_type
+	37, // [37:37] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_agentloop_v1_runs_proto_init() }
@@ -1135,7 +1243,7 @@ func file_agentloop_v1_runs_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agentloop_v1_runs_proto_rawDesc), len(file_agentloop_v1_runs_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   7,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

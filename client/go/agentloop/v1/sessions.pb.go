@@ -38,9 +38,13 @@ type Session struct {
 	// Its live run; empty where it has none.
 	LiveRunId string `protobuf:"bytes,6,opt,name=live_run_id,json=liveRunId,proto3" json:"live_run_id,omitempty"`
 	// The caller's labels.
-	Labels        map[string]string `protobuf:"bytes,7,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Labels map[string]string `protobuf:"bytes,7,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Of a fork, the session that it was made from, which may be deleted by now; else empty.
+	ForkedFromSessionId string `protobuf:"bytes,8,opt,name=forked_from_session_id,json=forkedFromSessionId,proto3" json:"forked_from_session_id,omitempty"`
+	// Of a fork, the last entry that both share.
+	ForkedAtEntryNo uint64 `protobuf:"varint,9,opt,name=forked_at_entry_no,json=forkedAtEntryNo,proto3" json:"forked_at_entry_no,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Session) Reset() {
@@ -122,19 +126,36 @@ func (x *Session) GetLabels() map[string]string {
 	return nil
 }
 
+func (x *Session) GetForkedFromSessionId() string {
+	if x != nil {
+		return x.ForkedFromSessionId
+	}
+	return ""
+}
+
+func (x *Session) GetForkedAtEntryNo() uint64 {
+	if x != nil {
+		return x.ForkedAtEntryNo
+	}
+	return 0
+}
+
 // One message of a session.
 type Entry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its place, from 1.
 	EntryNo uint64 `protobuf:"varint,1,opt,name=entry_no,json=entryNo,proto3" json:"entry_no,omitempty"`
-	// The run that added it.
+	// The run that added it. Of an entry that a fork shares, a run of the other session, which may be deleted by now.
 	RunId string `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	// The event of that run that added it.
 	Seq uint64 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
 	// When.
 	At *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=at,proto3" json:"at,omitempty"`
-	// The message.
-	Message       *Message `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
+	// The message; absent where the entry is a compaction.
+	Message *Message `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
+	// The context was made smaller here: from here on, entries before it are shown to the model as this says. They stay
+	// as they are.
+	Compaction    *ContextCompacted `protobuf:"bytes,6,opt,name=compaction,proto3" json:"compaction,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -200,6 +221,13 @@ func (x *Entry) GetAt() *timestamppb.Timestamp {
 func (x *Entry) GetMessage() *Message {
 	if x != nil {
 		return x.Message
+	}
+	return nil
+}
+
+func (x *Entry) GetCompaction() *ContextCompacted {
+	if x != nil {
+		return x.Compaction
 	}
 	return nil
 }
@@ -640,9 +668,10 @@ type ForkSessionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The session to fork. Required.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// The last entry that both share.
+	// The last entry that both share, which may be one whose tool calls have no result yet: the next run of the fork
+	// tells the model so. 0 means all entries that there are when the fork is made.
 	AtEntryNo uint64 `protobuf:"varint,2,opt,name=at_entry_no,json=atEntryNo,proto3" json:"at_entry_no,omitempty"`
-	// The new session's id. Absent: the server makes one up.
+	// The new session's id, which makes repeating the call safe. Absent: the server makes one up.
 	NewSessionId  *string `protobuf:"bytes,3,opt,name=new_session_id,json=newSessionId,proto3,oneof" json:"new_session_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -841,7 +870,7 @@ var File_agentloop_v1_sessions_proto protoreflect.FileDescriptor
 
 const file_agentloop_v1_sessions_proto_rawDesc = "" +
 	"\n" +
-	"\x1bagentloop/v1/sessions.proto\x12\fagentloop.v1\x1a\x18agentloop/v1/types.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xeb\x02\n" +
+	"\x1bagentloop/v1/sessions.proto\x12\fagentloop.v1\x1a\x19agentloop/v1/events.proto\x1a\x18agentloop/v1/types.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xcd\x03\n" +
 	"\aSession\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x14\n" +
@@ -853,16 +882,21 @@ const file_agentloop_v1_sessions_proto_rawDesc = "" +
 	"\ventry_count\x18\x05 \x01(\x04R\n" +
 	"entryCount\x12\x1e\n" +
 	"\vlive_run_id\x18\x06 \x01(\tR\tliveRunId\x129\n" +
-	"\x06labels\x18\a \x03(\v2!.agentloop.v1.Session.LabelsEntryR\x06labels\x1a9\n" +
+	"\x06labels\x18\a \x03(\v2!.agentloop.v1.Session.LabelsEntryR\x06labels\x123\n" +
+	"\x16forked_from_session_id\x18\b \x01(\tR\x13forkedFromSessionId\x12+\n" +
+	"\x12forked_at_entry_no\x18\t \x01(\x04R\x0fforkedAtEntryNo\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa8\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe8\x01\n" +
 	"\x05Entry\x12\x19\n" +
 	"\bentry_no\x18\x01 \x01(\x04R\aentryNo\x12\x15\n" +
 	"\x06run_id\x18\x02 \x01(\tR\x05runId\x12\x10\n" +
 	"\x03seq\x18\x03 \x01(\x04R\x03seq\x12*\n" +
 	"\x02at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12/\n" +
-	"\amessage\x18\x05 \x01(\v2\x15.agentloop.v1.MessageR\amessage\"\xe2\x01\n" +
+	"\amessage\x18\x05 \x01(\v2\x15.agentloop.v1.MessageR\amessage\x12>\n" +
+	"\n" +
+	"compaction\x18\x06 \x01(\v2\x1e.agentloop.v1.ContextCompactedR\n" +
+	"compaction\"\xe2\x01\n" +
 	"\x14CreateSessionRequest\x12\"\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tH\x00R\tsessionId\x88\x01\x01\x12\x14\n" +
@@ -948,6 +982,7 @@ var file_agentloop_v1_sessions_proto_goTypes = []any{
 	nil,                           // 15: agentloop.v1.CreateSessionRequest.LabelsEntry
 	(*timestamppb.Timestamp)(nil), // 16: google.protobuf.Timestamp
 	(*Message)(nil),               // 17: agentloop.v1.Message
+	(*ContextCompacted)(nil),      // 18: agentloop.v1.ContextCompacted
 }
 var file_agentloop_v1_sessions_proto_depIdxs = []int32{
 	16, // 0: agentloop.v1.Session.created_at:type_name -> google.protobuf.Timestamp
@@ -955,29 +990,30 @@ var file_agentloop_v1_sessions_proto_depIdxs = []int32{
 	14, // 2: agentloop.v1.Session.labels:type_name -> agentloop.v1.Session.LabelsEntry
 	16, // 3: agentloop.v1.Entry.at:type_name -> google.protobuf.Timestamp
 	17, // 4: agentloop.v1.Entry.message:type_name -> agentloop.v1.Message
-	15, // 5: agentloop.v1.CreateSessionRequest.labels:type_name -> agentloop.v1.CreateSessionRequest.LabelsEntry
-	0,  // 6: agentloop.v1.CreateSessionResponse.session:type_name -> agentloop.v1.Session
-	0,  // 7: agentloop.v1.GetSessionResponse.session:type_name -> agentloop.v1.Session
-	0,  // 8: agentloop.v1.ListSessionsResponse.sessions:type_name -> agentloop.v1.Session
-	1,  // 9: agentloop.v1.ListEntriesResponse.entries:type_name -> agentloop.v1.Entry
-	0,  // 10: agentloop.v1.ForkSessionResponse.session:type_name -> agentloop.v1.Session
-	2,  // 11: agentloop.v1.Sessions.CreateSession:input_type -> agentloop.v1.CreateSessionRequest
-	4,  // 12: agentloop.v1.Sessions.GetSession:input_type -> agentloop.v1.GetSessionRequest
-	6,  // 13: agentloop.v1.Sessions.ListSessions:input_type -> agentloop.v1.ListSessionsRequest
-	8,  // 14: agentloop.v1.Sessions.ListEntries:input_type -> agentloop.v1.ListEntriesRequest
-	10, // 15: agentloop.v1.Sessions.ForkSession:input_type -> agentloop.v1.ForkSessionRequest
-	12, // 16: agentloop.v1.Sessions.DeleteSession:input_type -> agentloop.v1.DeleteSessionRequest
-	3,  // 17: agentloop.v1.Sessions.CreateSession:output_type -> agentloop.v1.CreateSessionResponse
-	5,  // 18: agentloop.v1.Sessions.GetSession:output_type -> agentloop.v1.GetSessionResponse
-	7,  // 19: agentloop.v1.Sessions.ListSessions:output_type -> agentloop.v1.ListSessionsResponse
-	9,  // 20: agentloop.v1.Sessions.ListEntries:output_type -> agentloop.v1.ListEntriesResponse
-	11, // 21: agentloop.v1.Sessions.ForkSession:output_type -> agentloop.v1.ForkSessionResponse
-	13, // 22: agentloop.v1.Sessions.DeleteSession:output_type -> agentloop.v1.DeleteSessionResponse
-	17, // [17:23] is the sub-list for method output_type
-	11, // [11:17] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	18, // 5: agentloop.v1.Entry.compaction:type_name -> agentloop.v1.ContextCompacted
+	15, // 6: agentloop.v1.CreateSessionRequest.labels:type_name -> agentloop.v1.CreateSessionRequest.LabelsEntry
+	0,  // 7: agentloop.v1.CreateSessionResponse.session:type_name -> agentloop.v1.Session
+	0,  // 8: agentloop.v1.GetSessionResponse.session:type_name -> agentloop.v1.Session
+	0,  // 9: agentloop.v1.ListSessionsResponse.sessions:type_name -> agentloop.v1.Session
+	1,  // 10: agentloop.v1.ListEntriesResponse.entries:type_name -> agentloop.v1.Entry
+	0,  // 11: agentloop.v1.ForkSessionResponse.session:type_name -> agentloop.v1.Session
+	2,  // 12: agentloop.v1.Sessions.CreateSession:input_type -> agentloop.v1.CreateSessionRequest
+	4,  // 13: agentloop.v1.Sessions.GetSession:input_type -> agentloop.v1.GetSessionRequest
+	6,  // 14: agentloop.v1.Sessions.ListSessions:input_type -> agentloop.v1.ListSessionsRequest
+	8,  // 15: agentloop.v1.Sessions.ListEntries:input_type -> agentloop.v1.ListEntriesRequest
+	10, // 16: agentloop.v1.Sessions.ForkSession:input_type -> agentloop.v1.ForkSessionRequest
+	12, // 17: agentloop.v1.Sessions.DeleteSession:input_type -> agentloop.v1.DeleteSessionRequest
+	3,  // 18: agentloop.v1.Sessions.CreateSession:output_type -> agentloop.v1.CreateSessionResponse
+	5,  // 19: agentloop.v1.Sessions.GetSession:output_type -> agentloop.v1.GetSessionResponse
+	7,  // 20: agentloop.v1.Sessions.ListSessions:output_type -> agentloop.v1.ListSessionsResponse
+	9,  // 21: agentloop.v1.Sessions.ListEntries:output_type -> agentloop.v1.ListEntriesResponse
+	11, // 22: agentloop.v1.Sessions.ForkSession:output_type -> agentloop.v1.ForkSessionResponse
+	13, // 23: agentloop.v1.Sessions.DeleteSession:output_type -> agentloop.v1.DeleteSessionResponse
+	18, // [18:24] is the sub-list for method output_type
+	12, // [12:18] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_agentloop_v1_sessions_proto_init() }
@@ -985,6 +1021,7 @@ func file_agentloop_v1_sessions_proto_init() {
 	if File_agentloop_v1_sessions_proto != nil {
 		return
 	}
+	file_agentloop_v1_events_proto_init()
 	file_agentloop_v1_types_proto_init()
 	file_agentloop_v1_sessions_proto_msgTypes[2].OneofWrappers = []any{}
 	file_agentloop_v1_sessions_proto_msgTypes[10].OneofWrappers = []any{}

@@ -23,6 +23,136 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Where in a run a hook has its say.
+type HookPoint int32
+
+const (
+	// Not set.
+	HookPoint_HOOK_POINT_UNSPECIFIED HookPoint = 0
+	// Before the first model call: may change the caller's messages, add to the system prompt, or veto the run.
+	HookPoint_HOOK_POINT_PRE_RUN HookPoint = 1
+	// After the run's end, however it ended. May annotate.
+	HookPoint_HOOK_POINT_POST_RUN HookPoint = 2
+	// Before a tool call runs, and before a human is asked: may change its arguments, or veto it.
+	HookPoint_HOOK_POINT_PRE_TOOL HookPoint = 3
+	// After a tool call's result, before it is recorded: may change its output.
+	HookPoint_HOOK_POINT_POST_TOOL HookPoint = 4
+)
+
+// Enum value maps for HookPoint.
+var (
+	HookPoint_name = map[int32]string{
+		0: "HOOK_POINT_UNSPECIFIED",
+		1: "HOOK_POINT_PRE_RUN",
+		2: "HOOK_POINT_POST_RUN",
+		3: "HOOK_POINT_PRE_TOOL",
+		4: "HOOK_POINT_POST_TOOL",
+	}
+	HookPoint_value = map[string]int32{
+		"HOOK_POINT_UNSPECIFIED": 0,
+		"HOOK_POINT_PRE_RUN":     1,
+		"HOOK_POINT_POST_RUN":    2,
+		"HOOK_POINT_PRE_TOOL":    3,
+		"HOOK_POINT_POST_TOOL":   4,
+	}
+)
+
+func (x HookPoint) Enum() *HookPoint {
+	p := new(HookPoint)
+	*p = x
+	return p
+}
+
+func (x HookPoint) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (HookPoint) Descriptor() protoreflect.EnumDescriptor {
+	return file_agentloop_v1_tool_host_proto_enumTypes[0].Descriptor()
+}
+
+func (HookPoint) Type() protoreflect.EnumType {
+	return &file_agentloop_v1_tool_host_proto_enumTypes[0]
+}
+
+func (x HookPoint) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use HookPoint.Descriptor instead.
+func (HookPoint) EnumDescriptor() ([]byte, []int) {
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{0}
+}
+
+// Why a planner is asked.
+type PlanSituation int32
+
+const (
+	// Not set.
+	PlanSituation_PLAN_SITUATION_UNSPECIFIED PlanSituation = 0
+	// The caller's messages are in; nothing has been done yet.
+	PlanSituation_PLAN_SITUATION_PROMPTED PlanSituation = 1
+	// The model has spoken and asks for no tools.
+	PlanSituation_PLAN_SITUATION_ANSWERED PlanSituation = 2
+	// The model has spoken and asks for tools, which wait.
+	PlanSituation_PLAN_SITUATION_TOOLS_WANTED PlanSituation = 3
+	// Every tool call has its result.
+	PlanSituation_PLAN_SITUATION_TOOLS_SETTLED PlanSituation = 4
+	// A human answered what the planner asked, or did not in time.
+	PlanSituation_PLAN_SITUATION_HUMAN_ANSWERED PlanSituation = 5
+	// The context was made smaller.
+	PlanSituation_PLAN_SITUATION_COMPACTED PlanSituation = 6
+)
+
+// Enum value maps for PlanSituation.
+var (
+	PlanSituation_name = map[int32]string{
+		0: "PLAN_SITUATION_UNSPECIFIED",
+		1: "PLAN_SITUATION_PROMPTED",
+		2: "PLAN_SITUATION_ANSWERED",
+		3: "PLAN_SITUATION_TOOLS_WANTED",
+		4: "PLAN_SITUATION_TOOLS_SETTLED",
+		5: "PLAN_SITUATION_HUMAN_ANSWERED",
+		6: "PLAN_SITUATION_COMPACTED",
+	}
+	PlanSituation_value = map[string]int32{
+		"PLAN_SITUATION_UNSPECIFIED":    0,
+		"PLAN_SITUATION_PROMPTED":       1,
+		"PLAN_SITUATION_ANSWERED":       2,
+		"PLAN_SITUATION_TOOLS_WANTED":   3,
+		"PLAN_SITUATION_TOOLS_SETTLED":  4,
+		"PLAN_SITUATION_HUMAN_ANSWERED": 5,
+		"PLAN_SITUATION_COMPACTED":      6,
+	}
+)
+
+func (x PlanSituation) Enum() *PlanSituation {
+	p := new(PlanSituation)
+	*p = x
+	return p
+}
+
+func (x PlanSituation) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (PlanSituation) Descriptor() protoreflect.EnumDescriptor {
+	return file_agentloop_v1_tool_host_proto_enumTypes[1].Descriptor()
+}
+
+func (PlanSituation) Type() protoreflect.EnumType {
+	return &file_agentloop_v1_tool_host_proto_enumTypes[1]
+}
+
+func (x PlanSituation) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use PlanSituation.Descriptor instead.
+func (PlanSituation) EnumDescriptor() ([]byte, []int) {
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{1}
+}
+
 // Why a host does not take a call.
 type RejectReason int32
 
@@ -72,11 +202,11 @@ func (x RejectReason) String() string {
 }
 
 func (RejectReason) Descriptor() protoreflect.EnumDescriptor {
-	return file_agentloop_v1_tool_host_proto_enumTypes[0].Descriptor()
+	return file_agentloop_v1_tool_host_proto_enumTypes[2].Descriptor()
 }
 
 func (RejectReason) Type() protoreflect.EnumType {
-	return &file_agentloop_v1_tool_host_proto_enumTypes[0]
+	return &file_agentloop_v1_tool_host_proto_enumTypes[2]
 }
 
 func (x RejectReason) Number() protoreflect.EnumNumber {
@@ -85,7 +215,7 @@ func (x RejectReason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RejectReason.Descriptor instead.
 func (RejectReason) EnumDescriptor() ([]byte, []int) {
-	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{0}
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{2}
 }
 
 // What became of a cancel.
@@ -133,11 +263,11 @@ func (x CancelOutcome) String() string {
 }
 
 func (CancelOutcome) Descriptor() protoreflect.EnumDescriptor {
-	return file_agentloop_v1_tool_host_proto_enumTypes[1].Descriptor()
+	return file_agentloop_v1_tool_host_proto_enumTypes[3].Descriptor()
 }
 
 func (CancelOutcome) Type() protoreflect.EnumType {
-	return &file_agentloop_v1_tool_host_proto_enumTypes[1]
+	return &file_agentloop_v1_tool_host_proto_enumTypes[3]
 }
 
 func (x CancelOutcome) Number() protoreflect.EnumNumber {
@@ -146,7 +276,7 @@ func (x CancelOutcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CancelOutcome.Descriptor instead.
 func (CancelOutcome) EnumDescriptor() ([]byte, []int) {
-	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{1}
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{3}
 }
 
 // What to do with a call in hand.
@@ -190,11 +320,11 @@ func (x CallDisposition) String() string {
 }
 
 func (CallDisposition) Descriptor() protoreflect.EnumDescriptor {
-	return file_agentloop_v1_tool_host_proto_enumTypes[2].Descriptor()
+	return file_agentloop_v1_tool_host_proto_enumTypes[4].Descriptor()
 }
 
 func (CallDisposition) Type() protoreflect.EnumType {
-	return &file_agentloop_v1_tool_host_proto_enumTypes[2]
+	return &file_agentloop_v1_tool_host_proto_enumTypes[4]
 }
 
 func (x CallDisposition) Number() protoreflect.EnumNumber {
@@ -203,7 +333,7 @@ func (x CallDisposition) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CallDisposition.Descriptor instead.
 func (CallDisposition) EnumDescriptor() ([]byte, []int) {
-	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{2}
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{4}
 }
 
 // What became of a result.
@@ -247,11 +377,11 @@ func (x ResultVerdict) String() string {
 }
 
 func (ResultVerdict) Descriptor() protoreflect.EnumDescriptor {
-	return file_agentloop_v1_tool_host_proto_enumTypes[3].Descriptor()
+	return file_agentloop_v1_tool_host_proto_enumTypes[5].Descriptor()
 }
 
 func (ResultVerdict) Type() protoreflect.EnumType {
-	return &file_agentloop_v1_tool_host_proto_enumTypes[3]
+	return &file_agentloop_v1_tool_host_proto_enumTypes[5]
 }
 
 func (x ResultVerdict) Number() protoreflect.EnumNumber {
@@ -260,7 +390,7 @@ func (x ResultVerdict) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ResultVerdict.Descriptor instead.
 func (ResultVerdict) EnumDescriptor() ([]byte, []int) {
-	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{3}
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{5}
 }
 
 // A frame from host to server.
@@ -285,6 +415,7 @@ type ConnectRequest struct {
 	//	*ConnectRequest_Draining
 	//	*ConnectRequest_Goodbye
 	//	*ConnectRequest_Pong
+	//	*ConnectRequest_ExtensionResponse
 	Frame         isConnectRequest_Frame `protobuf_oneof:"frame"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -462,6 +593,15 @@ func (x *ConnectRequest) GetPong() *Pong {
 	return nil
 }
 
+func (x *ConnectRequest) GetExtensionResponse() *ExtensionResponse {
+	if x != nil {
+		if x, ok := x.Frame.(*ConnectRequest_ExtensionResponse); ok {
+			return x.ExtensionResponse
+		}
+	}
+	return nil
+}
+
 type isConnectRequest_Frame interface {
 	isConnectRequest_Frame()
 }
@@ -517,7 +657,7 @@ type ConnectRequest_CallFailed struct {
 }
 
 type ConnectRequest_NeedInput struct {
-	// The call asks a human. Not served in this version.
+	// The call asks a human.
 	NeedInput *NeedInput `protobuf:"bytes,11,opt,name=need_input,json=needInput,proto3,oneof"`
 }
 
@@ -539,6 +679,11 @@ type ConnectRequest_Goodbye struct {
 type ConnectRequest_Pong struct {
 	// Answer to a `ping`.
 	Pong *Pong `protobuf:"bytes,15,opt,name=pong,proto3,oneof"`
+}
+
+type ConnectRequest_ExtensionResponse struct {
+	// Answer to an `extension_request`.
+	ExtensionResponse *ExtensionResponse `protobuf:"bytes,16,opt,name=extension_response,json=extensionResponse,proto3,oneof"`
 }
 
 func (*ConnectRequest_Hello) isConnectRequest_Frame() {}
@@ -571,6 +716,8 @@ func (*ConnectRequest_Goodbye) isConnectRequest_Frame() {}
 
 func (*ConnectRequest_Pong) isConnectRequest_Frame() {}
 
+func (*ConnectRequest_ExtensionResponse) isConnectRequest_Frame() {}
+
 // A frame from server to host.
 type ConnectResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -588,6 +735,9 @@ type ConnectResponse struct {
 	//	*ConnectResponse_Ping
 	//	*ConnectResponse_GoAway
 	//	*ConnectResponse_ProtocolError
+	//	*ConnectResponse_ExtensionRequest
+	//	*ConnectResponse_OpenRuntime
+	//	*ConnectResponse_CloseRuntime
 	Frame         isConnectResponse_Frame `protobuf_oneof:"frame"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -720,6 +870,33 @@ func (x *ConnectResponse) GetProtocolError() *ProtocolError {
 	return nil
 }
 
+func (x *ConnectResponse) GetExtensionRequest() *ExtensionRequest {
+	if x != nil {
+		if x, ok := x.Frame.(*ConnectResponse_ExtensionRequest); ok {
+			return x.ExtensionRequest
+		}
+	}
+	return nil
+}
+
+func (x *ConnectResponse) GetOpenRuntime() *OpenRuntime {
+	if x != nil {
+		if x, ok := x.Frame.(*ConnectResponse_OpenRuntime); ok {
+			return x.OpenRuntime
+		}
+	}
+	return nil
+}
+
+func (x *ConnectResponse) GetCloseRuntime() *CloseRuntime {
+	if x != nil {
+		if x, ok := x.Frame.(*ConnectResponse_CloseRuntime); ok {
+			return x.CloseRuntime
+		}
+	}
+	return nil
+}
+
 type isConnectResponse_Frame interface {
 	isConnectResponse_Frame()
 }
@@ -774,6 +951,21 @@ type ConnectResponse_ProtocolError struct {
 	ProtocolError *ProtocolError `protobuf:"bytes,10,opt,name=protocol_error,json=protocolError,proto3,oneof"`
 }
 
+type ConnectResponse_ExtensionRequest struct {
+	// Ask a planner, a hook or a context source.
+	ExtensionRequest *ExtensionRequest `protobuf:"bytes,11,opt,name=extension_request,json=extensionRequest,proto3,oneof"`
+}
+
+type ConnectResponse_OpenRuntime struct {
+	// Open a runtime, before calls that need it.
+	OpenRuntime *OpenRuntime `protobuf:"bytes,12,opt,name=open_runtime,json=openRuntime,proto3,oneof"`
+}
+
+type ConnectResponse_CloseRuntime struct {
+	// Close a runtime: its run is over.
+	CloseRuntime *CloseRuntime `protobuf:"bytes,13,opt,name=close_runtime,json=closeRuntime,proto3,oneof"`
+}
+
 func (*ConnectResponse_Welcome) isConnectResponse_Frame() {}
 
 func (*ConnectResponse_ToolsUpdated) isConnectResponse_Frame() {}
@@ -794,6 +986,12 @@ func (*ConnectResponse_GoAway) isConnectResponse_Frame() {}
 
 func (*ConnectResponse_ProtocolError) isConnectResponse_Frame() {}
 
+func (*ConnectResponse_ExtensionRequest) isConnectResponse_Frame() {}
+
+func (*ConnectResponse_OpenRuntime) isConnectResponse_Frame() {}
+
+func (*ConnectResponse_CloseRuntime) isConnectResponse_Frame() {}
+
 // Who the host is and what it can do.
 type Hello struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -804,7 +1002,7 @@ type Hello struct {
 	HostId string `protobuf:"bytes,2,opt,name=host_id,json=hostId,proto3" json:"host_id,omitempty"`
 	// Language and library, for people: `python/1.2`.
 	Sdk string `protobuf:"bytes,3,opt,name=sdk,proto3" json:"sdk,omitempty"`
-	// What it offers besides tools comes later as further capabilities.
+	// What it offers.
 	Capabilities []*Capability `protobuf:"bytes,4,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	// The largest frame it takes, in bytes, at least 4096; 0 means 4 MiB.
 	MaxFrameBytes uint64 `protobuf:"varint,5,opt,name=max_frame_bytes,json=maxFrameBytes,proto3" json:"max_frame_bytes,omitempty"`
@@ -814,7 +1012,9 @@ type Hello struct {
 	// `Credit` gives room for more than 10000 calls beyond those that were sent.
 	InitialCredit uint64 `protobuf:"varint,7,opt,name=initial_credit,json=initialCredit,proto3" json:"initial_credit,omitempty"`
 	// Labels of the host, for people.
-	Labels        map[string]string `protobuf:"bytes,8,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Labels map[string]string `protobuf:"bytes,8,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Runtimes that it still has open, by their ids. Those whose run is over are closed after `welcome`.
+	OpenRuntimes  []string `protobuf:"bytes,9,rep,name=open_runtimes,json=openRuntimes,proto3" json:"open_runtimes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -905,6 +1105,13 @@ func (x *Hello) GetLabels() map[string]string {
 	return nil
 }
 
+func (x *Hello) GetOpenRuntimes() []string {
+	if x != nil {
+		return x.OpenRuntimes
+	}
+	return nil
+}
+
 // Something that a host offers.
 type Capability struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -913,6 +1120,9 @@ type Capability struct {
 	// Types that are valid to be assigned to Capability:
 	//
 	//	*Capability_Tool
+	//	*Capability_Planner
+	//	*Capability_Hook
+	//	*Capability_ContextSource
 	Capability    isCapability_Capability `protobuf_oneof:"capability"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -964,6 +1174,33 @@ func (x *Capability) GetTool() *ToolDeclaration {
 	return nil
 }
 
+func (x *Capability) GetPlanner() *PlannerDeclaration {
+	if x != nil {
+		if x, ok := x.Capability.(*Capability_Planner); ok {
+			return x.Planner
+		}
+	}
+	return nil
+}
+
+func (x *Capability) GetHook() *HookDeclaration {
+	if x != nil {
+		if x, ok := x.Capability.(*Capability_Hook); ok {
+			return x.Hook
+		}
+	}
+	return nil
+}
+
+func (x *Capability) GetContextSource() *ContextSourceDeclaration {
+	if x != nil {
+		if x, ok := x.Capability.(*Capability_ContextSource); ok {
+			return x.ContextSource
+		}
+	}
+	return nil
+}
+
 type isCapability_Capability interface {
 	isCapability_Capability()
 }
@@ -973,7 +1210,1234 @@ type Capability_Tool struct {
 	Tool *ToolDeclaration `protobuf:"bytes,1,opt,name=tool,proto3,oneof"`
 }
 
+type Capability_Planner struct {
+	// A planner.
+	Planner *PlannerDeclaration `protobuf:"bytes,2,opt,name=planner,proto3,oneof"`
+}
+
+type Capability_Hook struct {
+	// A hook.
+	Hook *HookDeclaration `protobuf:"bytes,3,opt,name=hook,proto3,oneof"`
+}
+
+type Capability_ContextSource struct {
+	// A context source.
+	ContextSource *ContextSourceDeclaration `protobuf:"bytes,4,opt,name=context_source,json=contextSource,proto3,oneof"`
+}
+
 func (*Capability_Tool) isCapability_Capability() {}
+
+func (*Capability_Planner) isCapability_Capability() {}
+
+func (*Capability_Hook) isCapability_Capability() {}
+
+func (*Capability_ContextSource) isCapability_Capability() {}
+
+// A planner: decides what a run does next. Runs name it by `RunInput.planner` or their agent's configuration.
+type PlannerDeclaration struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// `[A-Za-z0-9_-]`, at most 64 bytes. Several hosts may offer the same one.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// For people.
+	Description string `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"`
+	// How long it may take to answer. Absent: 30 s. At most 10 min.
+	Timeout       *durationpb.Duration `protobuf:"bytes,3,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlannerDeclaration) Reset() {
+	*x = PlannerDeclaration{}
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlannerDeclaration) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlannerDeclaration) ProtoMessage() {}
+
+func (x *PlannerDeclaration) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlannerDeclaration.ProtoReflect.Descriptor instead.
+func (*PlannerDeclaration) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *PlannerDeclaration) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PlannerDeclaration) GetDescription() string {
+	if x != nil {
+		return x.Description
+	}
+	return ""
+}
+
+func (x *PlannerDeclaration) GetTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.Timeout
+	}
+	return nil
+}
+
+// A hook around runs and tool calls. Runs name it by `RunInput.hooks` or their agent's configuration.
+type HookDeclaration struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// `[A-Za-z0-9_-]`, at most 64 bytes. Several hosts may offer the same one.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// For people.
+	Description string `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"`
+	// Where it has its say. At least one.
+	Points []HookPoint `protobuf:"varint,3,rep,packed,name=points,proto3,enum=agentloop.v1.HookPoint" json:"points,omitempty"`
+	// Whether the run fails (PRE_RUN), or the call does not run (PRE_TOOL), where the hook fails or does not answer.
+	// Otherwise its failure is an event and no more.
+	Required bool `protobuf:"varint,4,opt,name=required,proto3" json:"required,omitempty"`
+	// How long it may take to answer. Absent: 5 s. At most 10 min.
+	Timeout       *durationpb.Duration `protobuf:"bytes,5,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HookDeclaration) Reset() {
+	*x = HookDeclaration{}
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HookDeclaration) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HookDeclaration) ProtoMessage() {}
+
+func (x *HookDeclaration) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HookDeclaration.ProtoReflect.Descriptor instead.
+func (*HookDeclaration) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *HookDeclaration) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *HookDeclaration) GetDescription() string {
+	if x != nil {
+		return x.Description
+	}
+	return ""
+}
+
+func (x *HookDeclaration) GetPoints() []HookPoint {
+	if x != nil {
+		return x.Points
+	}
+	return nil
+}
+
+func (x *HookDeclaration) GetRequired() bool {
+	if x != nil {
+		return x.Required
+	}
+	return false
+}
+
+func (x *HookDeclaration) GetTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.Timeout
+	}
+	return nil
+}
+
+// A source of context, such as a memory or a knowledge base. Runs name it by `RunInput.context_sources` or their
+// agent's configuration.
+type ContextSourceDeclaration struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// `[A-Za-z0-9_-]`, at most 64 bytes. Several hosts may offer the same one.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// For people.
+	Description string `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"`
+	// How long it may take to answer. Absent: 2 s. At most 1 min.
+	Timeout *durationpb.Duration `protobuf:"bytes,3,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	// Whether it wants to remember: it is handed each finished run, in the background and until it confirms.
+	Remembers     bool `protobuf:"varint,4,opt,name=remembers,proto3" json:"remembers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ContextSourceDeclaration) Reset() {
+	*x = ContextSourceDeclaration{}
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ContextSourceDeclaration) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ContextSourceDeclaration) ProtoMessage() {}
+
+func (x *ContextSourceDeclaration) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ContextSourceDeclaration.ProtoReflect.Descriptor instead.
+func (*ContextSourceDeclaration) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *ContextSourceDeclaration) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ContextSourceDeclaration) GetDescription() string {
+	if x != nil {
+		return x.Description
+	}
+	return ""
+}
+
+func (x *ContextSourceDeclaration) GetTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.Timeout
+	}
+	return nil
+}
+
+func (x *ContextSourceDeclaration) GetRemembers() bool {
+	if x != nil {
+		return x.Remembers
+	}
+	return false
+}
+
+// Asks an extension. It may be asked again, here or on another host, where no answer came: what it does must bear
+// that.
+type ExtensionRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// To be sent back.
+	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// The extension's name.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// No answer counts after this.
+	Deadline *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=deadline,proto3" json:"deadline,omitempty"`
+	// The run, as it stands.
+	Run *Run `protobuf:"bytes,4,opt,name=run,proto3" json:"run,omitempty"`
+	// Exactly one is set.
+	//
+	// Types that are valid to be assigned to Request:
+	//
+	//	*ExtensionRequest_Plan
+	//	*ExtensionRequest_Hook
+	//	*ExtensionRequest_Context
+	//	*ExtensionRequest_Remember
+	Request       isExtensionRequest_Request `protobuf_oneof:"request"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExtensionRequest) Reset() {
+	*x = ExtensionRequest{}
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExtensionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExtensionRequest) ProtoMessage() {}
+
+func (x *ExtensionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExtensionRequest.ProtoReflect.Descriptor instead.
+func (*ExtensionRequest) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ExtensionRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *ExtensionRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ExtensionRequest) GetDeadline() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Deadline
+	}
+	return nil
+}
+
+func (x *ExtensionRequest) GetRun() *Run {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
+func (x *ExtensionRequest) GetRequest() isExtensionRequest_Request {
+	if x != nil {
+		return x.Request
+	}
+	return nil
+}
+
+func (x *ExtensionRequest) GetPlan() *PlanRequest {
+	if x != nil {
+		if x, ok := x.Request.(*ExtensionRequest_Plan); ok {
+			return x.Plan
+		}
+	}
+	return nil
+}
+
+func (x *ExtensionRequest) GetHook() *HookRequest {
+	if x != nil {
+		if x, ok := x.Request.(*ExtensionRequest_Hook); ok {
+			return x.Hook
+		}
+	}
+	return nil
+}
+
+func (x *ExtensionRequest) GetContext() *ContextRequest {
+	if x != nil {
+		if x, ok := x.Request.(*ExtensionRequest_Context); ok {
+			return x.Context
+		}
+	}
+	return nil
+}
+
+func (x *ExtensionRequest) GetRemember() *RememberRequest {
+	if x != nil {
+		if x, ok := x.Request.(*ExtensionRequest_Remember); ok {
+			return x.Remember
+		}
+	}
+	return nil
+}
+
+type isExtensionRequest_Request interface {
+	isExtensionRequest_Request()
+}
+
+type ExtensionRequest_Plan struct {
+	// Decide what to do next.
+	Plan *PlanRequest `protobuf:"bytes,10,opt,name=plan,proto3,oneof"`
+}
+
+type ExtensionRequest_Hook struct {
+	// Have your say.
+	Hook *HookRequest `protobuf:"bytes,11,opt,name=hook,proto3,oneof"`
+}
+
+type ExtensionRequest_Context struct {
+	// Give context.
+	Context *ContextRequest `protobuf:"bytes,12,opt,name=context,proto3,oneof"`
+}
+
+type ExtensionRequest_Remember struct {
+	// Remember.
+	Remember *RememberRequest `protobuf:"bytes,13,opt,name=remember,proto3,oneof"`
+}
+
+func (*ExtensionRequest_Plan) isExtensionRequest_Request() {}
+
+func (*ExtensionRequest_Hook) isExtensionRequest_Request() {}
+
+func (*ExtensionRequest_Context) isExtensionRequest_Request() {}
+
+func (*ExtensionRequest_Remember) isExtensionRequest_Request() {}
+
+// Asks a planner what to do next.
+type PlanRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Why it is asked.
+	Situation PlanSituation `protobuf:"varint,1,opt,name=situation,proto3,enum=agentloop.v1.PlanSituation" json:"situation,omitempty"`
+	// Which decision of the run this is, from 1; the same again where it is asked again.
+	Decision uint32 `protobuf:"varint,2,opt,name=decision,proto3" json:"decision,omitempty"`
+	// The conversation as the model would see it: at most the last 200 messages, and 1 MiB.
+	Messages []*Message `protobuf:"bytes,3,rep,name=messages,proto3" json:"messages,omitempty"`
+	// The tool calls that wait.
+	ToolCalls []*ToolCall `protobuf:"bytes,4,rep,name=tool_calls,json=toolCalls,proto3" json:"tool_calls,omitempty"`
+	// The last answer of a human to what the planner asked.
+	Answer        *HumanAnswer `protobuf:"bytes,5,opt,name=answer,proto3" json:"answer,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlanRequest) Reset() {
+	*x = PlanRequest{}
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlanRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlanRequest) ProtoMessage() {}
+
+func (x *PlanRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlanRequest.ProtoReflect.Descriptor instead.
+func (*PlanRequest) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *PlanRequest) GetSituation() PlanSituation {
+	if x != nil {
+		return x.Situation
+	}
+	return PlanSituation_PLAN_SITUATION_UNSPECIFIED
+}
+
+func (x *PlanRequest) GetDecision() uint32 {
+	if x != nil {
+		return x.Decision
+	}
+	return 0
+}
+
+func (x *PlanRequest) GetMessages() []*Message {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
+}
+
+func (x *PlanRequest) GetToolCalls() []*ToolCall {
+	if x != nil {
+		return x.ToolCalls
+	}
+	return nil
+}
+
+func (x *PlanRequest) GetAnswer() *HumanAnswer {
+	if x != nil {
+		return x.Answer
+	}
+	return nil
+}
+
+// Lets a hook have its say.
+type HookRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Where.
+	Point HookPoint `protobuf:"varint,1,opt,name=point,proto3,enum=agentloop.v1.HookPoint" json:"point,omitempty"`
+	// PRE_RUN: the caller's messages.
+	InputMessages []*Message `protobuf:"bytes,2,rep,name=input_messages,json=inputMessages,proto3" json:"input_messages,omitempty"`
+	// PRE_TOOL, POST_TOOL: the call, with the arguments that it runs with.
+	ToolCall *ToolCall `protobuf:"bytes,3,opt,name=tool_call,json=toolCall,proto3" json:"tool_call,omitempty"`
+	// POST_TOOL: the result.
+	ToolResult *ToolResult `protobuf:"bytes,4,opt,name=tool_result,json=toolResult,proto3" json:"tool_result,omitempty"`
+	// POST_RUN: how it ended.
+	RunResult     *RunResult `protobuf:"bytes,5,opt,name=run_result,json=runResult,proto3" json:"run_result,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HookRequest) Reset() {
+	*x = HookRequest{}
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HookRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HookRequest) ProtoMessage() {}
+
+func (x *HookRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HookRequest.ProtoReflect.Descriptor instead.
+func (*HookRequest) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *HookRequest) GetPoint() HookPoint {
+	if x != nil {
+		return x.Point
+	}
+	return HookPoint_HOOK_POINT_UNSPECIFIED
+}
+
+func (x *HookRequest) GetInputMessages() []*Message {
+	if x != nil {
+		return x.InputMessages
+	}
+	return nil
+}
+
+func (x *HookRequest) GetToolCall() *ToolCall {
+	if x != nil {
+		return x.ToolCall
+	}
+	return nil
+}
+
+func (x *HookRequest) GetToolResult() *ToolResult {
+	if x != nil {
+		return x.ToolResult
+	}
+	return nil
+}
+
+func (x *HookRequest) GetRunResult() *RunResult {
+	if x != nil {
+		return x.RunResult
+	}
+	return nil
+}
+
+// Asks for context.
+type ContextRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What it is about: the caller's last message, at most 64 KiB.
+	Query string `protobuf:"bytes,1,opt,name=query,proto3" json:"query,omitempty"`
+	// All of the answer's texts together are at most this long.
+	MaxBytes      uint32 `protobuf:"varint,2,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ContextRequest) Reset() {
+	*x = ContextRequest{}
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ContextRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ContextRequest) ProtoMessage() {}
+
+func (x *ContextRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ContextRequest.ProtoReflect.Descriptor instead.
+func (*ContextRequest) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ContextRequest) GetQuery() string {
+	if x != nil {
+		return x.Query
+	}
+	return ""
+}
+
+func (x *ContextRequest) GetMaxBytes() uint32 {
+	if x != nil {
+		return x.MaxBytes
+	}
+	return 0
+}
+
+// Hands a finished run to a source that remembers.
+type RememberRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The messages that the run added to its session, at most 1 MiB; the oldest are left out first.
+	Messages      []*Message `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RememberRequest) Reset() {
+	*x = RememberRequest{}
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RememberRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RememberRequest) ProtoMessage() {}
+
+func (x *RememberRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RememberRequest.ProtoReflect.Descriptor instead.
+func (*RememberRequest) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *RememberRequest) GetMessages() []*Message {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
+}
+
+// An extension's answer.
+type ExtensionResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in the request.
+	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// Exactly one is set, fitting the request.
+	//
+	// Types that are valid to be assigned to Response:
+	//
+	//	*ExtensionResponse_Instruction
+	//	*ExtensionResponse_Hook
+	//	*ExtensionResponse_Context
+	//	*ExtensionResponse_Remembered
+	//	*ExtensionResponse_Failure
+	Response      isExtensionResponse_Response `protobuf_oneof:"response"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExtensionResponse) Reset() {
+	*x = ExtensionResponse{}
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExtensionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExtensionResponse) ProtoMessage() {}
+
+func (x *ExtensionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExtensionResponse.ProtoReflect.Descriptor instead.
+func (*ExtensionResponse) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ExtensionResponse) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *ExtensionResponse) GetResponse() isExtensionResponse_Response {
+	if x != nil {
+		return x.Response
+	}
+	return nil
+}
+
+func (x *ExtensionResponse) GetInstruction() *Instruction {
+	if x != nil {
+		if x, ok := x.Response.(*ExtensionResponse_Instruction); ok {
+			return x.Instruction
+		}
+	}
+	return nil
+}
+
+func (x *ExtensionResponse) GetHook() *HookVerdict {
+	if x != nil {
+		if x, ok := x.Response.(*ExtensionResponse_Hook); ok {
+			return x.Hook
+		}
+	}
+	return nil
+}
+
+func (x *ExtensionResponse) GetContext() *ContextItems {
+	if x != nil {
+		if x, ok := x.Response.(*ExtensionResponse_Context); ok {
+			return x.Context
+		}
+	}
+	return nil
+}
+
+func (x *ExtensionResponse) GetRemembered() *Remembered {
+	if x != nil {
+		if x, ok := x.Response.(*ExtensionResponse_Remembered); ok {
+			return x.Remembered
+		}
+	}
+	return nil
+}
+
+func (x *ExtensionResponse) GetFailure() *ExtensionFailure {
+	if x != nil {
+		if x, ok := x.Response.(*ExtensionResponse_Failure); ok {
+			return x.Failure
+		}
+	}
+	return nil
+}
+
+type isExtensionResponse_Response interface {
+	isExtensionResponse_Response()
+}
+
+type ExtensionResponse_Instruction struct {
+	// What to do next.
+	Instruction *Instruction `protobuf:"bytes,10,opt,name=instruction,proto3,oneof"`
+}
+
+type ExtensionResponse_Hook struct {
+	// What the hook has to say.
+	Hook *HookVerdict `protobuf:"bytes,11,opt,name=hook,proto3,oneof"`
+}
+
+type ExtensionResponse_Context struct {
+	// Context; may be empty.
+	Context *ContextItems `protobuf:"bytes,12,opt,name=context,proto3,oneof"`
+}
+
+type ExtensionResponse_Remembered struct {
+	// It remembered.
+	Remembered *Remembered `protobuf:"bytes,13,opt,name=remembered,proto3,oneof"`
+}
+
+type ExtensionResponse_Failure struct {
+	// It failed.
+	Failure *ExtensionFailure `protobuf:"bytes,14,opt,name=failure,proto3,oneof"`
+}
+
+func (*ExtensionResponse_Instruction) isExtensionResponse_Response() {}
+
+func (*ExtensionResponse_Hook) isExtensionResponse_Response() {}
+
+func (*ExtensionResponse_Context) isExtensionResponse_Response() {}
+
+func (*ExtensionResponse_Remembered) isExtensionResponse_Response() {}
+
+func (*ExtensionResponse_Failure) isExtensionResponse_Response() {}
+
+// What a hook has to say. Where nothing is set, everything stays as it is.
+type HookVerdict struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Kept with the run, for people. At most 4 KiB.
+	Annotation string `protobuf:"bytes,1,opt,name=annotation,proto3" json:"annotation,omitempty"`
+	// Set where it must not go on: the run fails, or the call does not run and the model reads this. PRE_RUN and
+	// PRE_TOOL alone. At most 4 KiB.
+	Veto *string `protobuf:"bytes,2,opt,name=veto,proto3,oneof" json:"veto,omitempty"`
+	// PRE_RUN: put in place of the caller's messages, where there is any. USER or SYSTEM.
+	InputMessages []*Message `protobuf:"bytes,3,rep,name=input_messages,json=inputMessages,proto3" json:"input_messages,omitempty"`
+	// PRE_RUN: put after the system prompt. At most 64 KiB.
+	SystemPromptAddition string `protobuf:"bytes,4,opt,name=system_prompt_addition,json=systemPromptAddition,proto3" json:"system_prompt_addition,omitempty"`
+	// PRE_TOOL: put in place of the arguments; validated like the model's.
+	ArgumentsJson *string `protobuf:"bytes,5,opt,name=arguments_json,json=argumentsJson,proto3,oneof" json:"arguments_json,omitempty"`
+	// POST_TOOL: put in place of the output.
+	Output        *string `protobuf:"bytes,6,opt,name=output,proto3,oneof" json:"output,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HookVerdict) Reset() {
+	*x = HookVerdict{}
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HookVerdict) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HookVerdict) ProtoMessage() {}
+
+func (x *HookVerdict) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HookVerdict.ProtoReflect.Descriptor instead.
+func (*HookVerdict) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *HookVerdict) GetAnnotation() string {
+	if x != nil {
+		return x.Annotation
+	}
+	return ""
+}
+
+func (x *HookVerdict) GetVeto() string {
+	if x != nil && x.Veto != nil {
+		return *x.Veto
+	}
+	return ""
+}
+
+func (x *HookVerdict) GetInputMessages() []*Message {
+	if x != nil {
+		return x.InputMessages
+	}
+	return nil
+}
+
+func (x *HookVerdict) GetSystemPromptAddition() string {
+	if x != nil {
+		return x.SystemPromptAddition
+	}
+	return ""
+}
+
+func (x *HookVerdict) GetArgumentsJson() string {
+	if x != nil && x.ArgumentsJson != nil {
+		return *x.ArgumentsJson
+	}
+	return ""
+}
+
+func (x *HookVerdict) GetOutput() string {
+	if x != nil && x.Output != nil {
+		return *x.Output
+	}
+	return ""
+}
+
+// Context for a run.
+type ContextItems struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The best first. At most 64.
+	Items         []*ContextItem `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ContextItems) Reset() {
+	*x = ContextItems{}
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ContextItems) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ContextItems) ProtoMessage() {}
+
+func (x *ContextItems) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ContextItems.ProtoReflect.Descriptor instead.
+func (*ContextItems) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ContextItems) GetItems() []*ContextItem {
+	if x != nil {
+		return x.Items
+	}
+	return nil
+}
+
+// A piece of context.
+type ContextItem struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What the model reads.
+	Text string `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
+	// Where it comes from, for the model to cite; may be empty.
+	Origin        string `protobuf:"bytes,2,opt,name=origin,proto3" json:"origin,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ContextItem) Reset() {
+	*x = ContextItem{}
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ContextItem) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ContextItem) ProtoMessage() {}
+
+func (x *ContextItem) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ContextItem.ProtoReflect.Descriptor instead.
+func (*ContextItem) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ContextItem) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *ContextItem) GetOrigin() string {
+	if x != nil {
+		return x.Origin
+	}
+	return ""
+}
+
+// It remembered.
+type Remembered struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Remembered) Reset() {
+	*x = Remembered{}
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Remembered) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Remembered) ProtoMessage() {}
+
+func (x *Remembered) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Remembered.ProtoReflect.Descriptor instead.
+func (*Remembered) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{16}
+}
+
+// An extension failed.
+type ExtensionFailure struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// For people.
+	Message string `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
+	// Whether asking again may help.
+	Retryable     bool `protobuf:"varint,2,opt,name=retryable,proto3" json:"retryable,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExtensionFailure) Reset() {
+	*x = ExtensionFailure{}
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExtensionFailure) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExtensionFailure) ProtoMessage() {}
+
+func (x *ExtensionFailure) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExtensionFailure.ProtoReflect.Descriptor instead.
+func (*ExtensionFailure) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ExtensionFailure) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *ExtensionFailure) GetRetryable() bool {
+	if x != nil {
+		return x.Retryable
+	}
+	return false
+}
+
+// Open a runtime: what tools with `requires_runtime` run in, such as a browser or a sandbox. Sent before the first
+// such call of a run to this host; all of the run's such calls go to this host. If it cannot be opened, fail the calls
+// that need it.
+type OpenRuntime struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Names it, to be found in `CallRequest.runtime_id`. Opening one that is open changes nothing.
+	RuntimeId string `protobuf:"bytes,1,opt,name=runtime_id,json=runtimeId,proto3" json:"runtime_id,omitempty"`
+	// The run that it is for.
+	RunId string `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	// Its session.
+	SessionId string `protobuf:"bytes,3,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// A JSON object from the run's request; empty where there is none.
+	InitDataJson string `protobuf:"bytes,4,opt,name=init_data_json,json=initDataJson,proto3" json:"init_data_json,omitempty"`
+	// A JSON object of advice from the run's request; empty where there is none.
+	HintsJson     string `protobuf:"bytes,5,opt,name=hints_json,json=hintsJson,proto3" json:"hints_json,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpenRuntime) Reset() {
+	*x = OpenRuntime{}
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenRuntime) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenRuntime) ProtoMessage() {}
+
+func (x *OpenRuntime) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenRuntime.ProtoReflect.Descriptor instead.
+func (*OpenRuntime) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *OpenRuntime) GetRuntimeId() string {
+	if x != nil {
+		return x.RuntimeId
+	}
+	return ""
+}
+
+func (x *OpenRuntime) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
+}
+
+func (x *OpenRuntime) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *OpenRuntime) GetInitDataJson() string {
+	if x != nil {
+		return x.InitDataJson
+	}
+	return ""
+}
+
+func (x *OpenRuntime) GetHintsJson() string {
+	if x != nil {
+		return x.HintsJson
+	}
+	return ""
+}
+
+// Close a runtime: its run is over, however it ended. Closing one that is not open changes nothing.
+type CloseRuntime struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As opened.
+	RuntimeId     string `protobuf:"bytes,1,opt,name=runtime_id,json=runtimeId,proto3" json:"runtime_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CloseRuntime) Reset() {
+	*x = CloseRuntime{}
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CloseRuntime) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CloseRuntime) ProtoMessage() {}
+
+func (x *CloseRuntime) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CloseRuntime.ProtoReflect.Descriptor instead.
+func (*CloseRuntime) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *CloseRuntime) GetRuntimeId() string {
+	if x != nil {
+		return x.RuntimeId
+	}
+	return ""
+}
 
 // A call that a reconnecting host has not seen acknowledged.
 type CallInHand struct {
@@ -992,7 +2456,7 @@ type CallInHand struct {
 
 func (x *CallInHand) Reset() {
 	*x = CallInHand{}
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[4]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1004,7 +2468,7 @@ func (x *CallInHand) String() string {
 func (*CallInHand) ProtoMessage() {}
 
 func (x *CallInHand) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[4]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1017,7 +2481,7 @@ func (x *CallInHand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallInHand.ProtoReflect.Descriptor instead.
 func (*CallInHand) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{4}
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *CallInHand) GetCallId() string {
@@ -1059,7 +2523,7 @@ type UpdateTools struct {
 
 func (x *UpdateTools) Reset() {
 	*x = UpdateTools{}
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[5]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1071,7 +2535,7 @@ func (x *UpdateTools) String() string {
 func (*UpdateTools) ProtoMessage() {}
 
 func (x *UpdateTools) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[5]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1084,7 +2548,7 @@ func (x *UpdateTools) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateTools.ProtoReflect.Descriptor instead.
 func (*UpdateTools) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{5}
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *UpdateTools) GetCapabilities() []*Capability {
@@ -1107,7 +2571,7 @@ type Credit struct {
 
 func (x *Credit) Reset() {
 	*x = Credit{}
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[6]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1119,7 +2583,7 @@ func (x *Credit) String() string {
 func (*Credit) ProtoMessage() {}
 
 func (x *Credit) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[6]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1132,7 +2596,7 @@ func (x *Credit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Credit.ProtoReflect.Descriptor instead.
 func (*Credit) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{6}
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Credit) GetTotal() uint64 {
@@ -1155,7 +2619,7 @@ type CallAccepted struct {
 
 func (x *CallAccepted) Reset() {
 	*x = CallAccepted{}
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[7]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1167,7 +2631,7 @@ func (x *CallAccepted) String() string {
 func (*CallAccepted) ProtoMessage() {}
 
 func (x *CallAccepted) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[7]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1180,7 +2644,7 @@ func (x *CallAccepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallAccepted.ProtoReflect.Descriptor instead.
 func (*CallAccepted) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{7}
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *CallAccepted) GetCallId() string {
@@ -1214,7 +2678,7 @@ type CallRejected struct {
 
 func (x *CallRejected) Reset() {
 	*x = CallRejected{}
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[8]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1226,7 +2690,7 @@ func (x *CallRejected) String() string {
 func (*CallRejected) ProtoMessage() {}
 
 func (x *CallRejected) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[8]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1239,7 +2703,7 @@ func (x *CallRejected) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallRejected.ProtoReflect.Descriptor instead.
 func (*CallRejected) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{8}
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CallRejected) GetCallId() string {
@@ -1281,7 +2745,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[9]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1293,7 +2757,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[9]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1306,7 +2770,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{9}
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Heartbeat) GetCalls() []*CallRef {
@@ -1329,7 +2793,7 @@ type CallRef struct {
 
 func (x *CallRef) Reset() {
 	*x = CallRef{}
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[10]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1341,7 +2805,7 @@ func (x *CallRef) String() string {
 func (*CallRef) ProtoMessage() {}
 
 func (x *CallRef) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[10]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1354,7 +2818,7 @@ func (x *CallRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallRef.ProtoReflect.Descriptor instead.
 func (*CallRef) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{10}
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *CallRef) GetCallId() string {
@@ -1390,7 +2854,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[11]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1402,7 +2866,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[11]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1415,7 +2879,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{11}
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Progress) GetCallId() string {
@@ -1472,7 +2936,7 @@ type OutputChunk struct {
 
 func (x *OutputChunk) Reset() {
 	*x = OutputChunk{}
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[12]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1484,7 +2948,7 @@ func (x *OutputChunk) String() string {
 func (*OutputChunk) ProtoMessage() {}
 
 func (x *OutputChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[12]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1497,7 +2961,7 @@ func (x *OutputChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputChunk.ProtoReflect.Descriptor instead.
 func (*OutputChunk) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{12}
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *OutputChunk) GetCallId() string {
@@ -1554,7 +3018,7 @@ type CallResult struct {
 
 func (x *CallResult) Reset() {
 	*x = CallResult{}
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[13]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1566,7 +3030,7 @@ func (x *CallResult) String() string {
 func (*CallResult) ProtoMessage() {}
 
 func (x *CallResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[13]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1579,7 +3043,7 @@ func (x *CallResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallResult.ProtoReflect.Descriptor instead.
 func (*CallResult) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{13}
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CallResult) GetCallId() string {
@@ -1641,7 +3105,7 @@ type CallFailed struct {
 
 func (x *CallFailed) Reset() {
 	*x = CallFailed{}
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[14]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1653,7 +3117,7 @@ func (x *CallFailed) String() string {
 func (*CallFailed) ProtoMessage() {}
 
 func (x *CallFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[14]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1666,7 +3130,7 @@ func (x *CallFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallFailed.ProtoReflect.Descriptor instead.
 func (*CallFailed) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{14}
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *CallFailed) GetCallId() string {
@@ -1718,7 +3182,8 @@ func (x *CallFailed) GetEffect() AttemptEffect {
 	return AttemptEffect_ATTEMPT_EFFECT_UNSPECIFIED
 }
 
-// The call asks a human.
+// The call asks a human. The call's deadline does not run while it waits. The answer comes as `input_response`; to be
+// asked again, with the same `input_id`, after a reconnect.
 type NeedInput struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The call.
@@ -1732,14 +3197,16 @@ type NeedInput struct {
 	// The choices; empty means free text.
 	Options []*SelectOption `protobuf:"bytes,5,rep,name=options,proto3" json:"options,omitempty"`
 	// Whether several may be chosen.
-	Multiple      bool `protobuf:"varint,6,opt,name=multiple,proto3" json:"multiple,omitempty"`
+	Multiple bool `protobuf:"varint,6,opt,name=multiple,proto3" json:"multiple,omitempty"`
+	// Given up after this; absent means when the run's `approval_timeout_seconds` says.
+	Timeout       *durationpb.Duration `protobuf:"bytes,7,opt,name=timeout,proto3" json:"timeout,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *NeedInput) Reset() {
 	*x = NeedInput{}
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[15]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1751,7 +3218,7 @@ func (x *NeedInput) String() string {
 func (*NeedInput) ProtoMessage() {}
 
 func (x *NeedInput) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[15]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1764,7 +3231,7 @@ func (x *NeedInput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NeedInput.ProtoReflect.Descriptor instead.
 func (*NeedInput) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{15}
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *NeedInput) GetCallId() string {
@@ -1809,6 +3276,13 @@ func (x *NeedInput) GetMultiple() bool {
 	return false
 }
 
+func (x *NeedInput) GetTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.Timeout
+	}
+	return nil
+}
+
 // What became of a cancel.
 type CancelAck struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1824,7 +3298,7 @@ type CancelAck struct {
 
 func (x *CancelAck) Reset() {
 	*x = CancelAck{}
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[16]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1836,7 +3310,7 @@ func (x *CancelAck) String() string {
 func (*CancelAck) ProtoMessage() {}
 
 func (x *CancelAck) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[16]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1849,7 +3323,7 @@ func (x *CancelAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelAck.ProtoReflect.Descriptor instead.
 func (*CancelAck) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{16}
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *CancelAck) GetCallId() string {
@@ -1884,7 +3358,7 @@ type Draining struct {
 
 func (x *Draining) Reset() {
 	*x = Draining{}
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[17]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1896,7 +3370,7 @@ func (x *Draining) String() string {
 func (*Draining) ProtoMessage() {}
 
 func (x *Draining) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[17]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1909,7 +3383,7 @@ func (x *Draining) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Draining.ProtoReflect.Descriptor instead.
 func (*Draining) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{17}
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Draining) GetReason() string {
@@ -1930,7 +3404,7 @@ type Goodbye struct {
 
 func (x *Goodbye) Reset() {
 	*x = Goodbye{}
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[18]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1942,7 +3416,7 @@ func (x *Goodbye) String() string {
 func (*Goodbye) ProtoMessage() {}
 
 func (x *Goodbye) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[18]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1955,7 +3429,7 @@ func (x *Goodbye) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Goodbye.ProtoReflect.Descriptor instead.
 func (*Goodbye) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{18}
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Goodbye) GetReason() string {
@@ -1976,7 +3450,7 @@ type Pong struct {
 
 func (x *Pong) Reset() {
 	*x = Pong{}
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[19]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1988,7 +3462,7 @@ func (x *Pong) String() string {
 func (*Pong) ProtoMessage() {}
 
 func (x *Pong) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[19]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2001,7 +3475,7 @@ func (x *Pong) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pong.ProtoReflect.Descriptor instead.
 func (*Pong) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{19}
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Pong) GetNonce() uint64 {
@@ -2036,7 +3510,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[20]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2048,7 +3522,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[20]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2061,7 +3535,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{20}
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Welcome) GetProtocolVersion() uint32 {
@@ -2135,7 +3609,7 @@ type CapabilityVerdict struct {
 
 func (x *CapabilityVerdict) Reset() {
 	*x = CapabilityVerdict{}
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[21]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2147,7 +3621,7 @@ func (x *CapabilityVerdict) String() string {
 func (*CapabilityVerdict) ProtoMessage() {}
 
 func (x *CapabilityVerdict) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[21]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2160,7 +3634,7 @@ func (x *CapabilityVerdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapabilityVerdict.ProtoReflect.Descriptor instead.
 func (*CapabilityVerdict) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{21}
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *CapabilityVerdict) GetName() string {
@@ -2199,7 +3673,7 @@ type CallVerdict struct {
 
 func (x *CallVerdict) Reset() {
 	*x = CallVerdict{}
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[22]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2211,7 +3685,7 @@ func (x *CallVerdict) String() string {
 func (*CallVerdict) ProtoMessage() {}
 
 func (x *CallVerdict) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[22]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2224,7 +3698,7 @@ func (x *CallVerdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallVerdict.ProtoReflect.Descriptor instead.
 func (*CallVerdict) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{22}
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *CallVerdict) GetCallId() string {
@@ -2259,7 +3733,7 @@ type ToolsUpdated struct {
 
 func (x *ToolsUpdated) Reset() {
 	*x = ToolsUpdated{}
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[23]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2271,7 +3745,7 @@ func (x *ToolsUpdated) String() string {
 func (*ToolsUpdated) ProtoMessage() {}
 
 func (x *ToolsUpdated) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[23]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2284,7 +3758,7 @@ func (x *ToolsUpdated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolsUpdated.ProtoReflect.Descriptor instead.
 func (*ToolsUpdated) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{23}
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ToolsUpdated) GetCapabilities() []*CapabilityVerdict {
@@ -2320,14 +3794,16 @@ type CallRequest struct {
 	// Its turn.
 	TurnId string `protobuf:"bytes,11,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
 	// W3C trace context, `traceparent`; empty where there is none.
-	Traceparent   string `protobuf:"bytes,12,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
+	Traceparent string `protobuf:"bytes,12,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
+	// The runtime to run it in; empty where the tool needs none.
+	RuntimeId     string `protobuf:"bytes,13,opt,name=runtime_id,json=runtimeId,proto3" json:"runtime_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CallRequest) Reset() {
 	*x = CallRequest{}
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[24]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2339,7 +3815,7 @@ func (x *CallRequest) String() string {
 func (*CallRequest) ProtoMessage() {}
 
 func (x *CallRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[24]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2352,7 +3828,7 @@ func (x *CallRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallRequest.ProtoReflect.Descriptor instead.
 func (*CallRequest) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{24}
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *CallRequest) GetCallId() string {
@@ -2439,6 +3915,13 @@ func (x *CallRequest) GetTraceparent() string {
 	return ""
 }
 
+func (x *CallRequest) GetRuntimeId() string {
+	if x != nil {
+		return x.RuntimeId
+	}
+	return ""
+}
+
 // Stop this call, if you can. Answer with `cancel_ack`.
 type Cancel struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2456,7 +3939,7 @@ type Cancel struct {
 
 func (x *Cancel) Reset() {
 	*x = Cancel{}
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[25]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2468,7 +3951,7 @@ func (x *Cancel) String() string {
 func (*Cancel) ProtoMessage() {}
 
 func (x *Cancel) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[25]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2481,7 +3964,7 @@ func (x *Cancel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancel.ProtoReflect.Descriptor instead.
 func (*Cancel) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{25}
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Cancel) GetCallId() string {
@@ -2527,7 +4010,7 @@ type ResultAck struct {
 
 func (x *ResultAck) Reset() {
 	*x = ResultAck{}
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[26]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2539,7 +4022,7 @@ func (x *ResultAck) String() string {
 func (*ResultAck) ProtoMessage() {}
 
 func (x *ResultAck) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[26]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2552,7 +4035,7 @@ func (x *ResultAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResultAck.ProtoReflect.Descriptor instead.
 func (*ResultAck) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{26}
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ResultAck) GetCallId() string {
@@ -2589,7 +4072,7 @@ type LeaseLost struct {
 
 func (x *LeaseLost) Reset() {
 	*x = LeaseLost{}
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[27]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2601,7 +4084,7 @@ func (x *LeaseLost) String() string {
 func (*LeaseLost) ProtoMessage() {}
 
 func (x *LeaseLost) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[27]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2614,7 +4097,7 @@ func (x *LeaseLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseLost.ProtoReflect.Descriptor instead.
 func (*LeaseLost) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{27}
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *LeaseLost) GetCallId() string {
@@ -2652,7 +4135,7 @@ type InputResponse struct {
 
 func (x *InputResponse) Reset() {
 	*x = InputResponse{}
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[28]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2664,7 +4147,7 @@ func (x *InputResponse) String() string {
 func (*InputResponse) ProtoMessage() {}
 
 func (x *InputResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[28]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2677,7 +4160,7 @@ func (x *InputResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InputResponse.ProtoReflect.Descriptor instead.
 func (*InputResponse) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{28}
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *InputResponse) GetCallId() string {
@@ -2764,7 +4247,7 @@ type InputSelection struct {
 
 func (x *InputSelection) Reset() {
 	*x = InputSelection{}
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[29]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2776,7 +4259,7 @@ func (x *InputSelection) String() string {
 func (*InputSelection) ProtoMessage() {}
 
 func (x *InputSelection) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[29]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2789,7 +4272,7 @@ func (x *InputSelection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InputSelection.ProtoReflect.Descriptor instead.
 func (*InputSelection) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{29}
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *InputSelection) GetOptionIds() []string {
@@ -2810,7 +4293,7 @@ type Ping struct {
 
 func (x *Ping) Reset() {
 	*x = Ping{}
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[30]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2822,7 +4305,7 @@ func (x *Ping) String() string {
 func (*Ping) ProtoMessage() {}
 
 func (x *Ping) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[30]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2835,7 +4318,7 @@ func (x *Ping) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ping.ProtoReflect.Descriptor instead.
 func (*Ping) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{30}
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Ping) GetNonce() uint64 {
@@ -2858,7 +4341,7 @@ type GoAway struct {
 
 func (x *GoAway) Reset() {
 	*x = GoAway{}
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[31]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2870,7 +4353,7 @@ func (x *GoAway) String() string {
 func (*GoAway) ProtoMessage() {}
 
 func (x *GoAway) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[31]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2883,7 +4366,7 @@ func (x *GoAway) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoAway.ProtoReflect.Descriptor instead.
 func (*GoAway) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{31}
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *GoAway) GetReconnectAfter() *durationpb.Duration {
@@ -2913,7 +4396,7 @@ type ProtocolError struct {
 
 func (x *ProtocolError) Reset() {
 	*x = ProtocolError{}
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[32]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2925,7 +4408,7 @@ func (x *ProtocolError) String() string {
 func (*ProtocolError) ProtoMessage() {}
 
 func (x *ProtocolError) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[32]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2938,7 +4421,7 @@ func (x *ProtocolError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProtocolError.ProtoReflect.Descriptor instead.
 func (*ProtocolError) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{32}
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ProtocolError) GetMessage() string {
@@ -2971,7 +4454,7 @@ type CompleteCallRequest struct {
 
 func (x *CompleteCallRequest) Reset() {
 	*x = CompleteCallRequest{}
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[33]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2983,7 +4466,7 @@ func (x *CompleteCallRequest) String() string {
 func (*CompleteCallRequest) ProtoMessage() {}
 
 func (x *CompleteCallRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[33]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2996,7 +4479,7 @@ func (x *CompleteCallRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteCallRequest.ProtoReflect.Descriptor instead.
 func (*CompleteCallRequest) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{33}
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *CompleteCallRequest) GetOutcome() isCompleteCallRequest_Outcome {
@@ -3053,7 +4536,7 @@ type CompleteCallResponse struct {
 
 func (x *CompleteCallResponse) Reset() {
 	*x = CompleteCallResponse{}
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[34]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3065,7 +4548,7 @@ func (x *CompleteCallResponse) String() string {
 func (*CompleteCallResponse) ProtoMessage() {}
 
 func (x *CompleteCallResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_tool_host_proto_msgTypes[34]
+	mi := &file_agentloop_v1_tool_host_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3078,7 +4561,7 @@ func (x *CompleteCallResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteCallResponse.ProtoReflect.Descriptor instead.
 func (*CompleteCallResponse) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{34}
+	return file_agentloop_v1_tool_host_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *CompleteCallResponse) GetVerdict() ResultVerdict {
@@ -3092,7 +4575,7 @@ var File_agentloop_v1_tool_host_proto protoreflect.FileDescriptor
 
 const file_agentloop_v1_tool_host_proto_rawDesc = "" +
 	"\n" +
-	"\x1cagentloop/v1/tool_host.proto\x12\fagentloop.v1\x1a\x19agentloop/v1/events.proto\x1a\x18agentloop/v1/types.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xec\x06\n" +
+	"\x1cagentloop/v1/tool_host.proto\x12\fagentloop.v1\x1a\x19agentloop/v1/events.proto\x1a\x17agentloop/v1/runs.proto\x1a\x18agentloop/v1/types.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xbe\a\n" +
 	"\x0eConnectRequest\x12+\n" +
 	"\x05hello\x18\x01 \x01(\v2\x13.agentloop.v1.HelloH\x00R\x05hello\x12>\n" +
 	"\fupdate_tools\x18\x02 \x01(\v2\x19.agentloop.v1.UpdateToolsH\x00R\vupdateTools\x12.\n" +
@@ -3113,8 +4596,9 @@ const file_agentloop_v1_tool_host_proto_rawDesc = "" +
 	"cancel_ack\x18\f \x01(\v2\x17.agentloop.v1.CancelAckH\x00R\tcancelAck\x124\n" +
 	"\bdraining\x18\r \x01(\v2\x16.agentloop.v1.DrainingH\x00R\bdraining\x121\n" +
 	"\agoodbye\x18\x0e \x01(\v2\x15.agentloop.v1.GoodbyeH\x00R\agoodbye\x12(\n" +
-	"\x04pong\x18\x0f \x01(\v2\x12.agentloop.v1.PongH\x00R\x04pongB\a\n" +
-	"\x05frame\"\xdb\x04\n" +
+	"\x04pong\x18\x0f \x01(\v2\x12.agentloop.v1.PongH\x00R\x04pong\x12P\n" +
+	"\x12extension_response\x18\x10 \x01(\v2\x1f.agentloop.v1.ExtensionResponseH\x00R\x11extensionResponseB\a\n" +
+	"\x05frame\"\xad\x06\n" +
 	"\x0fConnectResponse\x121\n" +
 	"\awelcome\x18\x01 \x01(\v2\x15.agentloop.v1.WelcomeH\x00R\awelcome\x12A\n" +
 	"\rtools_updated\x18\x02 \x01(\v2\x1a.agentloop.v1.ToolsUpdatedH\x00R\ftoolsUpdated\x12>\n" +
@@ -3128,8 +4612,11 @@ const file_agentloop_v1_tool_host_proto_rawDesc = "" +
 	"\x04ping\x18\b \x01(\v2\x12.agentloop.v1.PingH\x00R\x04ping\x12/\n" +
 	"\ago_away\x18\t \x01(\v2\x14.agentloop.v1.GoAwayH\x00R\x06goAway\x12D\n" +
 	"\x0eprotocol_error\x18\n" +
-	" \x01(\v2\x1b.agentloop.v1.ProtocolErrorH\x00R\rprotocolErrorB\a\n" +
-	"\x05frame\"\x9c\x03\n" +
+	" \x01(\v2\x1b.agentloop.v1.ProtocolErrorH\x00R\rprotocolError\x12M\n" +
+	"\x11extension_request\x18\v \x01(\v2\x1e.agentloop.v1.ExtensionRequestH\x00R\x10extensionRequest\x12>\n" +
+	"\fopen_runtime\x18\f \x01(\v2\x19.agentloop.v1.OpenRuntimeH\x00R\vopenRuntime\x12A\n" +
+	"\rclose_runtime\x18\r \x01(\v2\x1a.agentloop.v1.CloseRuntimeH\x00R\fcloseRuntimeB\a\n" +
+	"\x05frame\"\xc1\x03\n" +
 	"\x05Hello\x12)\n" +
 	"\x10protocol_version\x18\x01 \x01(\rR\x0fprotocolVersion\x12\x17\n" +
 	"\ahost_id\x18\x02 \x01(\tR\x06hostId\x12\x10\n" +
@@ -3138,15 +4625,113 @@ const file_agentloop_v1_tool_host_proto_rawDesc = "" +
 	"\x0fmax_frame_bytes\x18\x05 \x01(\x04R\rmaxFrameBytes\x12<\n" +
 	"\rcalls_in_hand\x18\x06 \x03(\v2\x18.agentloop.v1.CallInHandR\vcallsInHand\x12%\n" +
 	"\x0einitial_credit\x18\a \x01(\x04R\rinitialCredit\x127\n" +
-	"\x06labels\x18\b \x03(\v2\x1f.agentloop.v1.Hello.LabelsEntryR\x06labels\x1a9\n" +
+	"\x06labels\x18\b \x03(\v2\x1f.agentloop.v1.Hello.LabelsEntryR\x06labels\x12#\n" +
+	"\ropen_runtimes\x18\t \x03(\tR\fopenRuntimes\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"O\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x93\x02\n" +
 	"\n" +
 	"Capability\x123\n" +
-	"\x04tool\x18\x01 \x01(\v2\x1d.agentloop.v1.ToolDeclarationH\x00R\x04toolB\f\n" +
+	"\x04tool\x18\x01 \x01(\v2\x1d.agentloop.v1.ToolDeclarationH\x00R\x04tool\x12<\n" +
+	"\aplanner\x18\x02 \x01(\v2 .agentloop.v1.PlannerDeclarationH\x00R\aplanner\x123\n" +
+	"\x04hook\x18\x03 \x01(\v2\x1d.agentloop.v1.HookDeclarationH\x00R\x04hook\x12O\n" +
+	"\x0econtext_source\x18\x04 \x01(\v2&.agentloop.v1.ContextSourceDeclarationH\x00R\rcontextSourceB\f\n" +
 	"\n" +
-	"capability\"|\n" +
+	"capability\"\x7f\n" +
+	"\x12PlannerDeclaration\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
+	"\vdescription\x18\x02 \x01(\tR\vdescription\x123\n" +
+	"\atimeout\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\atimeout\"\xc9\x01\n" +
+	"\x0fHookDeclaration\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
+	"\vdescription\x18\x02 \x01(\tR\vdescription\x12/\n" +
+	"\x06points\x18\x03 \x03(\x0e2\x17.agentloop.v1.HookPointR\x06points\x12\x1a\n" +
+	"\brequired\x18\x04 \x01(\bR\brequired\x123\n" +
+	"\atimeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\atimeout\"\xa3\x01\n" +
+	"\x18ContextSourceDeclaration\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
+	"\vdescription\x18\x02 \x01(\tR\vdescription\x123\n" +
+	"\atimeout\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12\x1c\n" +
+	"\tremembers\x18\x04 \x01(\bR\tremembers\"\x86\x03\n" +
+	"\x10ExtensionRequest\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x126\n" +
+	"\bdeadline\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\x12#\n" +
+	"\x03run\x18\x04 \x01(\v2\x11.agentloop.v1.RunR\x03run\x12/\n" +
+	"\x04plan\x18\n" +
+	" \x01(\v2\x19.agentloop.v1.PlanRequestH\x00R\x04plan\x12/\n" +
+	"\x04hook\x18\v \x01(\v2\x19.agentloop.v1.HookRequestH\x00R\x04hook\x128\n" +
+	"\acontext\x18\f \x01(\v2\x1c.agentloop.v1.ContextRequestH\x00R\acontext\x12;\n" +
+	"\bremember\x18\r \x01(\v2\x1d.agentloop.v1.RememberRequestH\x00R\brememberB\t\n" +
+	"\arequest\"\x81\x02\n" +
+	"\vPlanRequest\x129\n" +
+	"\tsituation\x18\x01 \x01(\x0e2\x1b.agentloop.v1.PlanSituationR\tsituation\x12\x1a\n" +
+	"\bdecision\x18\x02 \x01(\rR\bdecision\x121\n" +
+	"\bmessages\x18\x03 \x03(\v2\x15.agentloop.v1.MessageR\bmessages\x125\n" +
+	"\n" +
+	"tool_calls\x18\x04 \x03(\v2\x16.agentloop.v1.ToolCallR\ttoolCalls\x121\n" +
+	"\x06answer\x18\x05 \x01(\v2\x19.agentloop.v1.HumanAnswerR\x06answer\"\xa2\x02\n" +
+	"\vHookRequest\x12-\n" +
+	"\x05point\x18\x01 \x01(\x0e2\x17.agentloop.v1.HookPointR\x05point\x12<\n" +
+	"\x0einput_messages\x18\x02 \x03(\v2\x15.agentloop.v1.MessageR\rinputMessages\x123\n" +
+	"\ttool_call\x18\x03 \x01(\v2\x16.agentloop.v1.ToolCallR\btoolCall\x129\n" +
+	"\vtool_result\x18\x04 \x01(\v2\x18.agentloop.v1.ToolResultR\n" +
+	"toolResult\x126\n" +
+	"\n" +
+	"run_result\x18\x05 \x01(\v2\x17.agentloop.v1.RunResultR\trunResult\"C\n" +
+	"\x0eContextRequest\x12\x14\n" +
+	"\x05query\x18\x01 \x01(\tR\x05query\x12\x1b\n" +
+	"\tmax_bytes\x18\x02 \x01(\rR\bmaxBytes\"D\n" +
+	"\x0fRememberRequest\x121\n" +
+	"\bmessages\x18\x01 \x03(\v2\x15.agentloop.v1.MessageR\bmessages\"\xde\x02\n" +
+	"\x11ExtensionResponse\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12=\n" +
+	"\vinstruction\x18\n" +
+	" \x01(\v2\x19.agentloop.v1.InstructionH\x00R\vinstruction\x12/\n" +
+	"\x04hook\x18\v \x01(\v2\x19.agentloop.v1.HookVerdictH\x00R\x04hook\x126\n" +
+	"\acontext\x18\f \x01(\v2\x1a.agentloop.v1.ContextItemsH\x00R\acontext\x12:\n" +
+	"\n" +
+	"remembered\x18\r \x01(\v2\x18.agentloop.v1.RememberedH\x00R\n" +
+	"remembered\x12:\n" +
+	"\afailure\x18\x0e \x01(\v2\x1e.agentloop.v1.ExtensionFailureH\x00R\afailureB\n" +
+	"\n" +
+	"\bresponse\"\xaa\x02\n" +
+	"\vHookVerdict\x12\x1e\n" +
+	"\n" +
+	"annotation\x18\x01 \x01(\tR\n" +
+	"annotation\x12\x17\n" +
+	"\x04veto\x18\x02 \x01(\tH\x00R\x04veto\x88\x01\x01\x12<\n" +
+	"\x0einput_messages\x18\x03 \x03(\v2\x15.agentloop.v1.MessageR\rinputMessages\x124\n" +
+	"\x16system_prompt_addition\x18\x04 \x01(\tR\x14systemPromptAddition\x12*\n" +
+	"\x0earguments_json\x18\x05 \x01(\tH\x01R\rargumentsJson\x88\x01\x01\x12\x1b\n" +
+	"\x06output\x18\x06 \x01(\tH\x02R\x06output\x88\x01\x01B\a\n" +
+	"\x05_vetoB\x11\n" +
+	"\x0f_arguments_jsonB\t\n" +
+	"\a_output\"?\n" +
+	"\fContextItems\x12/\n" +
+	"\x05items\x18\x01 \x03(\v2\x19.agentloop.v1.ContextItemR\x05items\"9\n" +
+	"\vContextItem\x12\x12\n" +
+	"\x04text\x18\x01 \x01(\tR\x04text\x12\x16\n" +
+	"\x06origin\x18\x02 \x01(\tR\x06origin\"\f\n" +
+	"\n" +
+	"Remembered\"J\n" +
+	"\x10ExtensionFailure\x12\x18\n" +
+	"\amessage\x18\x01 \x01(\tR\amessage\x12\x1c\n" +
+	"\tretryable\x18\x02 \x01(\bR\tretryable\"\xa7\x01\n" +
+	"\vOpenRuntime\x12\x1d\n" +
+	"\n" +
+	"runtime_id\x18\x01 \x01(\tR\truntimeId\x12\x15\n" +
+	"\x06run_id\x18\x02 \x01(\tR\x05runId\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x03 \x01(\tR\tsessionId\x12$\n" +
+	"\x0einit_data_json\x18\x04 \x01(\tR\finitDataJson\x12\x1d\n" +
+	"\n" +
+	"hints_json\x18\x05 \x01(\tR\thintsJson\"-\n" +
+	"\fCloseRuntime\x12\x1d\n" +
+	"\n" +
+	"runtime_id\x18\x01 \x01(\tR\truntimeId\"|\n" +
 	"\n" +
 	"CallInHand\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x18\n" +
@@ -3205,14 +4790,15 @@ const file_agentloop_v1_tool_host_proto_rawDesc = "" +
 	"\tretryable\x18\x05 \x01(\bR\tretryable\x12:\n" +
 	"\vretry_delay\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"retryDelay\x123\n" +
-	"\x06effect\x18\a \x01(\x0e2\x1b.agentloop.v1.AttemptEffectR\x06effect\"\xc7\x01\n" +
+	"\x06effect\x18\a \x01(\x0e2\x1b.agentloop.v1.AttemptEffectR\x06effect\"\xfc\x01\n" +
 	"\tNeedInput\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x19\n" +
 	"\binput_id\x18\x03 \x01(\tR\ainputId\x12\x1a\n" +
 	"\bquestion\x18\x04 \x01(\tR\bquestion\x124\n" +
 	"\aoptions\x18\x05 \x03(\v2\x1a.agentloop.v1.SelectOptionR\aoptions\x12\x1a\n" +
-	"\bmultiple\x18\x06 \x01(\bR\bmultiple\"u\n" +
+	"\bmultiple\x18\x06 \x01(\bR\bmultiple\x123\n" +
+	"\atimeout\x18\a \x01(\v2\x19.google.protobuf.DurationR\atimeout\"u\n" +
 	"\tCancelAck\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x125\n" +
@@ -3241,7 +4827,7 @@ const file_agentloop_v1_tool_host_proto_rawDesc = "" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12?\n" +
 	"\vdisposition\x18\x03 \x01(\x0e2\x1d.agentloop.v1.CallDispositionR\vdisposition\"S\n" +
 	"\fToolsUpdated\x12C\n" +
-	"\fcapabilities\x18\x01 \x03(\v2\x1f.agentloop.v1.CapabilityVerdictR\fcapabilities\"\xa2\x03\n" +
+	"\fcapabilities\x18\x01 \x03(\v2\x1f.agentloop.v1.CapabilityVerdictR\fcapabilities\"\xc1\x03\n" +
 	"\vCallRequest\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x1f\n" +
@@ -3259,7 +4845,9 @@ const file_agentloop_v1_tool_host_proto_rawDesc = "" +
 	"session_id\x18\n" +
 	" \x01(\tR\tsessionId\x12\x17\n" +
 	"\aturn_id\x18\v \x01(\tR\x06turnId\x12 \n" +
-	"\vtraceparent\x18\f \x01(\tR\vtraceparentB\r\n" +
+	"\vtraceparent\x18\f \x01(\tR\vtraceparent\x12\x1d\n" +
+	"\n" +
+	"runtime_id\x18\r \x01(\tR\truntimeIdB\r\n" +
 	"\v_checkpoint\"\x91\x01\n" +
 	"\x06Cancel\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x18\n" +
@@ -3297,7 +4885,21 @@ const file_agentloop_v1_tool_host_proto_rawDesc = "" +
 	"\x06failed\x18\x02 \x01(\v2\x18.agentloop.v1.CallFailedH\x00R\x06failedB\t\n" +
 	"\aoutcome\"M\n" +
 	"\x14CompleteCallResponse\x125\n" +
-	"\averdict\x18\x01 \x01(\x0e2\x1b.agentloop.v1.ResultVerdictR\averdict*\xbf\x01\n" +
+	"\averdict\x18\x01 \x01(\x0e2\x1b.agentloop.v1.ResultVerdictR\averdict*\x8b\x01\n" +
+	"\tHookPoint\x12\x1a\n" +
+	"\x16HOOK_POINT_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12HOOK_POINT_PRE_RUN\x10\x01\x12\x17\n" +
+	"\x13HOOK_POINT_POST_RUN\x10\x02\x12\x17\n" +
+	"\x13HOOK_POINT_PRE_TOOL\x10\x03\x12\x18\n" +
+	"\x14HOOK_POINT_POST_TOOL\x10\x04*\xed\x01\n" +
+	"\rPlanSituation\x12\x1e\n" +
+	"\x1aPLAN_SITUATION_UNSPECIFIED\x10\x00\x12\x1b\n" +
+	"\x17PLAN_SITUATION_PROMPTED\x10\x01\x12\x1b\n" +
+	"\x17PLAN_SITUATION_ANSWERED\x10\x02\x12\x1f\n" +
+	"\x1bPLAN_SITUATION_TOOLS_WANTED\x10\x03\x12 \n" +
+	"\x1cPLAN_SITUATION_TOOLS_SETTLED\x10\x04\x12!\n" +
+	"\x1dPLAN_SITUATION_HUMAN_ANSWERED\x10\x05\x12\x1c\n" +
+	"\x18PLAN_SITUATION_COMPACTED\x10\x06*\xbf\x01\n" +
 	"\fRejectReason\x12\x1d\n" +
 	"\x19REJECT_REASON_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12REJECT_REASON_BUSY\x10\x01\x12\x1a\n" +
@@ -3337,120 +4939,180 @@ func file_agentloop_v1_tool_host_proto_rawDescGZIP() []byte {
 	return file_agentloop_v1_tool_host_proto_rawDescData
 }
 
-var file_agentloop_v1_tool_host_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_agentloop_v1_tool_host_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_agentloop_v1_tool_host_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
+var file_agentloop_v1_tool_host_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
 var file_agentloop_v1_tool_host_proto_goTypes = []any{
-	(RejectReason)(0),             // 0: agentloop.v1.RejectReason
-	(CancelOutcome)(0),            // 1: agentloop.v1.CancelOutcome
-	(CallDisposition)(0),          // 2: agentloop.v1.CallDisposition
-	(ResultVerdict)(0),            // 3: agentloop.v1.ResultVerdict
-	(*ConnectRequest)(nil),        // 4: agentloop.v1.ConnectRequest
-	(*ConnectResponse)(nil),       // 5: agentloop.v1.ConnectResponse
-	(*Hello)(nil),                 // 6: agentloop.v1.Hello
-	(*Capability)(nil),            // 7: agentloop.v1.Capability
-	(*CallInHand)(nil),            // 8: agentloop.v1.CallInHand
-	(*UpdateTools)(nil),           // 9: agentloop.v1.UpdateTools
-	(*Credit)(nil),                // 10: agentloop.v1.Credit
-	(*CallAccepted)(nil),          // 11: agentloop.v1.CallAccepted
-	(*CallRejected)(nil),          // 12: agentloop.v1.CallRejected
-	(*Heartbeat)(nil),             // 13: agentloop.v1.Heartbeat
-	(*CallRef)(nil),               // 14: agentloop.v1.CallRef
-	(*Progress)(nil),              // 15: agentloop.v1.Progress
-	(*OutputChunk)(nil),           // 16: agentloop.v1.OutputChunk
-	(*CallResult)(nil),            // 17: agentloop.v1.CallResult
-	(*CallFailed)(nil),            // 18: agentloop.v1.CallFailed
-	(*NeedInput)(nil),             // 19: agentloop.v1.NeedInput
-	(*CancelAck)(nil),             // 20: agentloop.v1.CancelAck
-	(*Draining)(nil),              // 21: agentloop.v1.Draining
-	(*Goodbye)(nil),               // 22: agentloop.v1.Goodbye
-	(*Pong)(nil),                  // 23: agentloop.v1.Pong
-	(*Welcome)(nil),               // 24: agentloop.v1.Welcome
-	(*CapabilityVerdict)(nil),     // 25: agentloop.v1.CapabilityVerdict
-	(*CallVerdict)(nil),           // 26: agentloop.v1.CallVerdict
-	(*ToolsUpdated)(nil),          // 27: agentloop.v1.ToolsUpdated
-	(*CallRequest)(nil),           // 28: agentloop.v1.CallRequest
-	(*Cancel)(nil),                // 29: agentloop.v1.Cancel
-	(*ResultAck)(nil),             // 30: agentloop.v1.ResultAck
-	(*LeaseLost)(nil),             // 31: agentloop.v1.LeaseLost
-	(*InputResponse)(nil),         // 32: agentloop.v1.InputResponse
-	(*InputSelection)(nil),        // 33: agentloop.v1.InputSelection
-	(*Ping)(nil),                  // 34: agentloop.v1.Ping
-	(*GoAway)(nil),                // 35: agentloop.v1.GoAway
-	(*ProtocolError)(nil),         // 36: agentloop.v1.ProtocolError
-	(*CompleteCallRequest)(nil),   // 37: agentloop.v1.CompleteCallRequest
-	(*CompleteCallResponse)(nil),  // 38: agentloop.v1.CompleteCallResponse
-	nil,                           // 39: agentloop.v1.Hello.LabelsEntry
-	(*ToolDeclaration)(nil),       // 40: agentloop.v1.ToolDeclaration
-	(OutputStream)(0),             // 41: agentloop.v1.OutputStream
-	(*Image)(nil),                 // 42: agentloop.v1.Image
-	(*durationpb.Duration)(nil),   // 43: google.protobuf.Duration
-	(AttemptEffect)(0),            // 44: agentloop.v1.AttemptEffect
-	(*SelectOption)(nil),          // 45: agentloop.v1.SelectOption
-	(*timestamppb.Timestamp)(nil), // 46: google.protobuf.Timestamp
+	(HookPoint)(0),                   // 0: agentloop.v1.HookPoint
+	(PlanSituation)(0),               // 1: agentloop.v1.PlanSituation
+	(RejectReason)(0),                // 2: agentloop.v1.RejectReason
+	(CancelOutcome)(0),               // 3: agentloop.v1.CancelOutcome
+	(CallDisposition)(0),             // 4: agentloop.v1.CallDisposition
+	(ResultVerdict)(0),               // 5: agentloop.v1.ResultVerdict
+	(*ConnectRequest)(nil),           // 6: agentloop.v1.ConnectRequest
+	(*ConnectResponse)(nil),          // 7: agentloop.v1.ConnectResponse
+	(*Hello)(nil),                    // 8: agentloop.v1.Hello
+	(*Capability)(nil),               // 9: agentloop.v1.Capability
+	(*PlannerDeclaration)(nil),       // 10: agentloop.v1.PlannerDeclaration
+	(*HookDeclaration)(nil),          // 11: agentloop.v1.HookDeclaration
+	(*ContextSourceDeclaration)(nil), // 12: agentloop.v1.ContextSourceDeclaration
+	(*ExtensionRequest)(nil),         // 13: agentloop.v1.ExtensionRequest
+	(*PlanRequest)(nil),              // 14: agentloop.v1.PlanRequest
+	(*HookRequest)(nil),              // 15: agentloop.v1.HookRequest
+	(*ContextRequest)(nil),           // 16: agentloop.v1.ContextRequest
+	(*RememberRequest)(nil),          // 17: agentloop.v1.RememberRequest
+	(*ExtensionResponse)(nil),        // 18: agentloop.v1.ExtensionResponse
+	(*HookVerdict)(nil),              // 19: agentloop.v1.HookVerdict
+	(*ContextItems)(nil),             // 20: agentloop.v1.ContextItems
+	(*ContextItem)(nil),              // 21: agentloop.v1.ContextItem
+	(*Remembered)(nil),               // 22: agentloop.v1.Remembered
+	(*ExtensionFailure)(nil),         // 23: agentloop.v1.ExtensionFailure
+	(*OpenRuntime)(nil),              // 24: agentloop.v1.OpenRuntime
+	(*CloseRuntime)(nil),             // 25: agentloop.v1.CloseRuntime
+	(*CallInHand)(nil),               // 26: agentloop.v1.CallInHand
+	(*UpdateTools)(nil),              // 27: agentloop.v1.UpdateTools
+	(*Credit)(nil),                   // 28: agentloop.v1.Credit
+	(*CallAccepted)(nil),             // 29: agentloop.v1.CallAccepted
+	(*CallRejected)(nil),             // 30: agentloop.v1.CallRejected
+	(*Heartbeat)(nil),                // 31: agentloop.v1.Heartbeat
+	(*CallRef)(nil),                  // 32: agentloop.v1.CallRef
+	(*Progress)(nil),                 // 33: agentloop.v1.Progress
+	(*OutputChunk)(nil),              // 34: agentloop.v1.OutputChunk
+	(*CallResult)(nil),               // 35: agentloop.v1.CallResult
+	(*CallFailed)(nil),               // 36: agentloop.v1.CallFailed
+	(*NeedInput)(nil),                // 37: agentloop.v1.NeedInput
+	(*CancelAck)(nil),                // 38: agentloop.v1.CancelAck
+	(*Draining)(nil),                 // 39: agentloop.v1.Draining
+	(*Goodbye)(nil),                  // 40: agentloop.v1.Goodbye
+	(*Pong)(nil),                     // 41: agentloop.v1.Pong
+	(*Welcome)(nil),                  // 42: agentloop.v1.Welcome
+	(*CapabilityVerdict)(nil),        // 43: agentloop.v1.CapabilityVerdict
+	(*CallVerdict)(nil),              // 44: agentloop.v1.CallVerdict
+	(*ToolsUpdated)(nil),             // 45: agentloop.v1.ToolsUpdated
+	(*CallRequest)(nil),              // 46: agentloop.v1.CallRequest
+	(*Cancel)(nil),                   // 47: agentloop.v1.Cancel
+	(*ResultAck)(nil),                // 48: agentloop.v1.ResultAck
+	(*LeaseLost)(nil),                // 49: agentloop.v1.LeaseLost
+	(*InputResponse)(nil),            // 50: agentloop.v1.InputResponse
+	(*InputSelection)(nil),           // 51: agentloop.v1.InputSelection
+	(*Ping)(nil),                     // 52: agentloop.v1.Ping
+	(*GoAway)(nil),                   // 53: agentloop.v1.GoAway
+	(*ProtocolError)(nil),            // 54: agentloop.v1.ProtocolError
+	(*CompleteCallRequest)(nil),      // 55: agentloop.v1.CompleteCallRequest
+	(*CompleteCallResponse)(nil),     // 56: agentloop.v1.CompleteCallResponse
+	nil,                              // 57: agentloop.v1.Hello.LabelsEntry
+	(*ToolDeclaration)(nil),          // 58: agentloop.v1.ToolDeclaration
+	(*durationpb.Duration)(nil),      // 59: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),    // 60: google.protobuf.Timestamp
+	(*Run)(nil),                      // 61: agentloop.v1.Run
+	(*Message)(nil),                  // 62: agentloop.v1.Message
+	(*ToolCall)(nil),                 // 63: agentloop.v1.ToolCall
+	(*HumanAnswer)(nil),              // 64: agentloop.v1.HumanAnswer
+	(*ToolResult)(nil),               // 65: agentloop.v1.ToolResult
+	(*RunResult)(nil),                // 66: agentloop.v1.RunResult
+	(*Instruction)(nil),              // 67: agentloop.v1.Instruction
+	(OutputStream)(0),                // 68: agentloop.v1.OutputStream
+	(*Image)(nil),                    // 69: agentloop.v1.Image
+	(AttemptEffect)(0),               // 70: agentloop.v1.AttemptEffect
+	(*SelectOption)(nil),             // 71: agentloop.v1.SelectOption
 }
 var file_agentloop_v1_tool_host_proto_depIdxs = []int32{
-	6,  // 0: agentloop.v1.ConnectRequest.hello:type_name -> agentloop.v1.Hello
-	9,  // 1: agentloop.v1.ConnectRequest.update_tools:type_name -> agentloop.v1.UpdateTools
-	10, // 2: agentloop.v1.ConnectRequest.credit:type_name -> agentloop.v1.Credit
-	11, // 3: agentloop.v1.ConnectRequest.call_accepted:type_name -> agentloop.v1.CallAccepted
-	12, // 4: agentloop.v1.ConnectRequest.call_rejected:type_name -> agentloop.v1.CallRejected
-	13, // 5: agentloop.v1.ConnectRequest.heartbeat:type_name -> agentloop.v1.Heartbeat
-	15, // 6: agentloop.v1.ConnectRequest.progress:type_name -> agentloop.v1.Progress
-	16, // 7: agentloop.v1.ConnectRequest.output_chunk:type_name -> agentloop.v1.OutputChunk
-	17, // 8: agentloop.v1.ConnectRequest.call_result:type_name -> agentloop.v1.CallResult
-	18, // 9: agentloop.v1.ConnectRequest.call_failed:type_name -> agentloop.v1.CallFailed
-	19, // 10: agentloop.v1.ConnectRequest.need_input:type_name -> agentloop.v1.NeedInput
-	20, // 11: agentloop.v1.ConnectRequest.cancel_ack:type_name -> agentloop.v1.CancelAck
-	21, // 12: agentloop.v1.ConnectRequest.draining:type_name -> agentloop.v1.Draining
-	22, // 13: agentloop.v1.ConnectRequest.goodbye:type_name -> agentloop.v1.Goodbye
-	23, // 14: agentloop.v1.ConnectRequest.pong:type_name -> agentloop.v1.Pong
-	24, // 15: agentloop.v1.ConnectResponse.welcome:type_name -> agentloop.v1.Welcome
-	27, // 16: agentloop.v1.ConnectResponse.tools_updated:type_name -> agentloop.v1.ToolsUpdated
-	28, // 17: agentloop.v1.ConnectResponse.call_request:type_name -> agentloop.v1.CallRequest
-	29, // 18: agentloop.v1.ConnectResponse.cancel:type_name -> agentloop.v1.Cancel
-	30, // 19: agentloop.v1.ConnectResponse.result_ack:type_name -> agentloop.v1.ResultAck
-	31, // 20: agentloop.v1.ConnectResponse.lease_lost:type_name -> agentloop.v1.LeaseLost
-	32, // 21: agentloop.v1.ConnectResponse.input_response:type_name -> agentloop.v1.InputResponse
-	34, // 22: agentloop.v1.ConnectResponse.ping:type_name -> agentloop.v1.Ping
-	35, // 23: agentloop.v1.ConnectResponse.go_away:type_name -> agentloop.v1.GoAway
-	36, // 24: agentloop.v1.ConnectResponse.protocol_error:type_name -> agentloop.v1.ProtocolError
-	7,  // 25: agentloop.v1.Hello.capabilities:type_name -> agentloop.v1.Capability
-	8,  // 26: agentloop.v1.Hello.calls_in_hand:type_name -> agentloop.v1.CallInHand
-	39, // 27: agentloop.v1.Hello.labels:type_name -> agentloop.v1.Hello.LabelsEntry
-	40, // 28: agentloop.v1.Capability.tool:type_name -> agentloop.v1.ToolDeclaration
-	7,  // 29: agentloop.v1.UpdateTools.capabilities:type_name -> agentloop.v1.Capability
-	0,  // 30: agentloop.v1.CallRejected.reason:type_name -> agentloop.v1.RejectReason
-	14, // 31: agentloop.v1.Heartbeat.calls:type_name -> agentloop.v1.CallRef
-	41, // 32: agentloop.v1.OutputChunk.stream:type_name -> agentloop.v1.OutputStream
-	42, // 33: agentloop.v1.CallResult.images:type_name -> agentloop.v1.Image
-	43, // 34: agentloop.v1.CallFailed.retry_delay:type_name -> google.protobuf.Duration
-	44, // 35: agentloop.v1.CallFailed.effect:type_name -> agentloop.v1.AttemptEffect
-	45, // 36: agentloop.v1.NeedInput.options:type_name -> agentloop.v1.SelectOption
-	1,  // 37: agentloop.v1.CancelAck.outcome:type_name -> agentloop.v1.CancelOutcome
-	25, // 38: agentloop.v1.Welcome.capabilities:type_name -> agentloop.v1.CapabilityVerdict
-	43, // 39: agentloop.v1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
-	43, // 40: agentloop.v1.Welcome.lease_timeout:type_name -> google.protobuf.Duration
-	43, // 41: agentloop.v1.Welcome.grace_period:type_name -> google.protobuf.Duration
-	26, // 42: agentloop.v1.Welcome.calls:type_name -> agentloop.v1.CallVerdict
-	2,  // 43: agentloop.v1.CallVerdict.disposition:type_name -> agentloop.v1.CallDisposition
-	25, // 44: agentloop.v1.ToolsUpdated.capabilities:type_name -> agentloop.v1.CapabilityVerdict
-	46, // 45: agentloop.v1.CallRequest.deadline:type_name -> google.protobuf.Timestamp
-	43, // 46: agentloop.v1.Cancel.grace_period:type_name -> google.protobuf.Duration
-	3,  // 47: agentloop.v1.ResultAck.verdict:type_name -> agentloop.v1.ResultVerdict
-	33, // 48: agentloop.v1.InputResponse.selection:type_name -> agentloop.v1.InputSelection
-	43, // 49: agentloop.v1.GoAway.reconnect_after:type_name -> google.protobuf.Duration
-	17, // 50: agentloop.v1.CompleteCallRequest.result:type_name -> agentloop.v1.CallResult
-	18, // 51: agentloop.v1.CompleteCallRequest.failed:type_name -> agentloop.v1.CallFailed
-	3,  // 52: agentloop.v1.CompleteCallResponse.verdict:type_name -> agentloop.v1.ResultVerdict
-	4,  // 53: agentloop.v1.ToolHost.Connect:input_type -> agentloop.v1.ConnectRequest
-	37, // 54: agentloop.v1.ToolHost.CompleteCall:input_type -> agentloop.v1.CompleteCallRequest
-	5,  // 55: agentloop.v1.ToolHost.Connect:output_type -> agentloop.v1.ConnectResponse
-	38, // 56: agentloop.v1.ToolHost.CompleteCall:output_type -> agentloop.v1.CompleteCallResponse
-	55, // [55:57] is the sub-list for method output_type
-	53, // [53:55] is the sub-list for method input_type
-	53, // [53:53] is the sub-list for extension type_name
-	53, // [53:53] is the sub-list for extension extendee
-	0,  // [0:53] is the sub-list for field type_name
+	8,  // 0: agentloop.v1.ConnectRequest.hello:type_name -> agentloop.v1.Hello
+	27, // 1: agentloop.v1.ConnectRequest.update_tools:type_name -> agentloop.v1.UpdateTools
+	28, // 2: agentloop.v1.ConnectRequest.credit:type_name -> agentloop.v1.Credit
+	29, // 3: agentloop.v1.ConnectRequest.call_accepted:type_name -> agentloop.v1.CallAccepted
+	30, // 4: agentloop.v1.ConnectRequest.call_rejected:type_name -> agentloop.v1.CallRejected
+	31, // 5: agentloop.v1.ConnectRequest.heartbeat:type_name -> agentloop.v1.Heartbeat
+	33, // 6: agentloop.v1.ConnectRequest.progress:type_name -> agentloop.v1.Progress
+	34, // 7: agentloop.v1.ConnectRequest.output_chunk:type_name -> agentloop.v1.OutputChunk
+	35, // 8: agentloop.v1.ConnectRequest.call_result:type_name -> agentloop.v1.CallResult
+	36, // 9: agentloop.v1.ConnectRequest.call_failed:type_name -> agentloop.v1.CallFailed
+	37, // 10: agentloop.v1.ConnectRequest.need_input:type_name -> agentloop.v1.NeedInput
+	38, // 11: agentloop.v1.ConnectRequest.cancel_ack:type_name -> agentloop.v1.CancelAck
+	39, // 12: agentloop.v1.ConnectRequest.draining:type_name -> agentloop.v1.Draining
+	40, // 13: agentloop.v1.ConnectRequest.goodbye:type_name -> agentloop.v1.Goodbye
+	41, // 14: agentloop.v1.ConnectRequest.pong:type_name -> agentloop.v1.Pong
+	18, // 15: agentloop.v1.ConnectRequest.extension_response:type_name -> agentloop.v1.ExtensionResponse
+	42, // 16: agentloop.v1.ConnectResponse.welcome:type_name -> agentloop.v1.Welcome
+	45, // 17: agentloop.v1.ConnectResponse.tools_updated:type_name -> agentloop.v1.ToolsUpdated
+	46, // 18: agentloop.v1.ConnectResponse.call_request:type_name -> agentloop.v1.CallRequest
+	47, // 19: agentloop.v1.ConnectResponse.cancel:type_name -> agentloop.v1.Cancel
+	48, // 20: agentloop.v1.ConnectResponse.result_ack:type_name -> agentloop.v1.ResultAck
+	49, // 21: agentloop.v1.ConnectResponse.lease_lost:type_name -> agentloop.v1.LeaseLost
+	50, // 22: agentloop.v1.ConnectResponse.input_response:type_name -> agentloop.v1.InputResponse
+	52, // 23: agentloop.v1.ConnectResponse.ping:type_name -> agentloop.v1.Ping
+	53, // 24: agentloop.v1.ConnectResponse.go_away:type_name -> agentloop.v1.GoAway
+	54, // 25: agentloop.v1.ConnectResponse.protocol_error:type_name -> agentloop.v1.ProtocolError
+	13, // 26: agentloop.v1.ConnectResponse.extension_request:type_name -> agentloop.v1.ExtensionRequest
+	24, // 27: agentloop.v1.ConnectResponse.open_runtime:type_name -> agentloop.v1.OpenRuntime
+	25, // 28: agentloop.v1.ConnectResponse.close_runtime:type_name -> agentloop.v1.CloseRuntime
+	9,  // 29: agentloop.v1.Hello.capabilities:type_name -> agentloop.v1.Capability
+	26, // 30: agentloop.v1.Hello.calls_in_hand:type_name -> agentloop.v1.CallInHand
+	57, // 31: agentloop.v1.Hello.labels:type_name -> agentloop.v1.Hello.LabelsEntry
+	58, // 32: agentloop.v1.Capability.tool:type_name -> agentloop.v1.ToolDeclaration
+	10, // 33: agentloop.v1.Capability.planner:type_name -> agentloop.v1.PlannerDeclaration
+	11, // 34: agentloop.v1.Capability.hook:type_name -> agentloop.v1.HookDeclaration
+	12, // 35: agentloop.v1.Capability.context_source:type_name -> agentloop.v1.ContextSourceDeclaration
+	59, // 36: agentloop.v1.PlannerDeclaration.timeout:type_name -> google.protobuf.Duration
+	0,  // 37: agentloop.v1.HookDeclaration.points:type_name -> agentloop.v1.HookPoint
+	59, // 38: agentloop.v1.HookDeclaration.timeout:type_name -> google.protobuf.Duration
+	59, // 39: agentloop.v1.ContextSourceDeclaration.timeout:type_name -> google.protobuf.Duration
+	60, // 40: agentloop.v1.ExtensionRequest.deadline:type_name -> google.protobuf.Timestamp
+	61, // 41: agentloop.v1.ExtensionRequest.run:type_name -> agentloop.v1.Run
+	14, // 42: agentloop.v1.ExtensionRequest.plan:type_name -> agentloop.v1.PlanRequest
+	15, // 43: agentloop.v1.ExtensionRequest.hook:type_name -> agentloop.v1.HookRequest
+	16, // 44: agentloop.v1.ExtensionRequest.context:type_name -> agentloop.v1.ContextRequest
+	17, // 45: agentloop.v1.ExtensionRequest.remember:type_name -> agentloop.v1.RememberRequest
+	1,  // 46: agentloop.v1.PlanRequest.situation:type_name -> agentloop.v1.PlanSituation
+	62, // 47: agentloop.v1.PlanRequest.messages:type_name -> agentloop.v1.Message
+	63, // 48: agentloop.v1.PlanRequest.tool_calls:type_name -> agentloop.v1.ToolCall
+	64, // 49: agentloop.v1.PlanRequest.answer:type_name -> agentloop.v1.HumanAnswer
+	0,  // 50: agentloop.v1.HookRequest.point:type_name -> agentloop.v1.HookPoint
+	62, // 51: agentloop.v1.HookRequest.input_messages:type_name -> agentloop.v1.Message
+	63, // 52: agentloop.v1.HookRequest.tool_call:type_name -> agentloop.v1.ToolCall
+	65, // 53: agentloop.v1.HookRequest.tool_result:type_name -> agentloop.v1.ToolResult
+	66, // 54: agentloop.v1.HookRequest.run_result:type_name -> agentloop.v1.RunResult
+	62, // 55: agentloop.v1.RememberRequest.messages:type_name -> agentloop.v1.Message
+	67, // 56: agentloop.v1.ExtensionResponse.instruction:type_name -> agentloop.v1.Instruction
+	19, // 57: agentloop.v1.ExtensionResponse.hook:type_name -> agentloop.v1.HookVerdict
+	20, // 58: agentloop.v1.ExtensionResponse.context:type_name -> agentloop.v1.ContextItems
+	22, // 59: agentloop.v1.ExtensionResponse.remembered:type_name -> agentloop.v1.Remembered
+	23, // 60: agentloop.v1.ExtensionResponse.failure:type_name -> agentloop.v1.ExtensionFailure
+	62, // 61: agentloop.v1.HookVerdict.input_messages:type_name -> agentloop.v1.Message
+	21, // 62: agentloop.v1.ContextItems.items:type_name -> agentloop.v1.ContextItem
+	9,  // 63: agentloop.v1.UpdateTools.capabilities:type_name -> agentloop.v1.Capability
+	2,  // 64: agentloop.v1.CallRejected.reason:type_name -> agentloop.v1.RejectReason
+	32, // 65: agentloop.v1.Heartbeat.calls:type_name -> agentloop.v1.CallRef
+	68, // 66: agentloop.v1.OutputChunk.stream:type_name -> agentloop.v1.OutputStream
+	69, // 67: agentloop.v1.CallResult.images:type_name -> agentloop.v1.Image
+	59, // 68: agentloop.v1.CallFailed.retry_delay:type_name -> google.protobuf.Duration
+	70, // 69: agentloop.v1.CallFailed.effect:type_name -> agentloop.v1.AttemptEffect
+	71, // 70: agentloop.v1.NeedInput.options:type_name -> agentloop.v1.SelectOption
+	59, // 71: agentloop.v1.NeedInput.timeout:type_name -> google.protobuf.Duration
+	3,  // 72: agentloop.v1.CancelAck.outcome:type_name -> agentloop.v1.CancelOutcome
+	43, // 73: agentloop.v1.Welcome.capabilities:type_name -> agentloop.v1.CapabilityVerdict
+	59, // 74: agentloop.v1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
+	59, // 75: agentloop.v1.Welcome.lease_timeout:type_name -> google.protobuf.Duration
+	59, // 76: agentloop.v1.Welcome.grace_period:type_name -> google.protobuf.Duration
+	44, // 77: agentloop.v1.Welcome.calls:type_name -> agentloop.v1.CallVerdict
+	4,  // 78: agentloop.v1.CallVerdict.disposition:type_name -> agentloop.v1.CallDisposition
+	43, // 79: agentloop.v1.ToolsUpdated.capabilities:type_name -> agentloop.v1.CapabilityVerdict
+	60, // 80: agentloop.v1.CallRequest.deadline:type_name -> google.protobuf.Timestamp
+	59, // 81: agentloop.v1.Cancel.grace_period:type_name -> google.protobuf.Duration
+	5,  // 82: agentloop.v1.ResultAck.verdict:type_name -> agentloop.v1.ResultVerdict
+	51, // 83: agentloop.v1.InputResponse.selection:type_name -> agentloop.v1.InputSelection
+	59, // 84: agentloop.v1.GoAway.reconnect_after:type_name -> google.protobuf.Duration
+	35, // 85: agentloop.v1.CompleteCallRequest.result:type_name -> agentloop.v1.CallResult
+	36, // 86: agentloop.v1.CompleteCallRequest.failed:type_name -> agentloop.v1.CallFailed
+	5,  // 87: agentloop.v1.CompleteCallResponse.verdict:type_name -> agentloop.v1.ResultVerdict
+	6,  // 88: agentloop.v1.ToolHost.Connect:input_type -> agentloop.v1.ConnectRequest
+	55, // 89: agentloop.v1.ToolHost.CompleteCall:input_type -> agentloop.v1.CompleteCallRequest
+	7,  // 90: agentloop.v1.ToolHost.Connect:output_type -> agentloop.v1.ConnectResponse
+	56, // 91: agentloop.v1.ToolHost.CompleteCall:output_type -> agentloop.v1.CompleteCallResponse
+	90, // [90:92] is the sub-list for method output_type
+	88, // [88:90] is the sub-list for method input_type
+	88, // [88:88] is the sub-list for extension type_name
+	88, // [88:88] is the sub-list for extension extendee
+	0,  // [0:88] is the sub-list for field type_name
 }
 
 func init() { file_agentloop_v1_tool_host_proto_init() }
@@ -3459,6 +5121,7 @@ func file_agentloop_v1_tool_host_proto_init() {
 		return
 	}
 	file_agentloop_v1_events_proto_init()
+	file_agentloop_v1_runs_proto_init()
 	file_agentloop_v1_types_proto_init()
 	file_agentloop_v1_tool_host_proto_msgTypes[0].OneofWrappers = []any{
 		(*ConnectRequest_Hello)(nil),
@@ -3476,6 +5139,7 @@ func file_agentloop_v1_tool_host_proto_init() {
 		(*ConnectRequest_Draining)(nil),
 		(*ConnectRequest_Goodbye)(nil),
 		(*ConnectRequest_Pong)(nil),
+		(*ConnectRequest_ExtensionResponse)(nil),
 	}
 	file_agentloop_v1_tool_host_proto_msgTypes[1].OneofWrappers = []any{
 		(*ConnectResponse_Welcome)(nil),
@@ -3488,18 +5152,38 @@ func file_agentloop_v1_tool_host_proto_init() {
 		(*ConnectResponse_Ping)(nil),
 		(*ConnectResponse_GoAway)(nil),
 		(*ConnectResponse_ProtocolError)(nil),
+		(*ConnectResponse_ExtensionRequest)(nil),
+		(*ConnectResponse_OpenRuntime)(nil),
+		(*ConnectResponse_CloseRuntime)(nil),
 	}
 	file_agentloop_v1_tool_host_proto_msgTypes[3].OneofWrappers = []any{
 		(*Capability_Tool)(nil),
+		(*Capability_Planner)(nil),
+		(*Capability_Hook)(nil),
+		(*Capability_ContextSource)(nil),
 	}
-	file_agentloop_v1_tool_host_proto_msgTypes[11].OneofWrappers = []any{}
-	file_agentloop_v1_tool_host_proto_msgTypes[24].OneofWrappers = []any{}
-	file_agentloop_v1_tool_host_proto_msgTypes[28].OneofWrappers = []any{
+	file_agentloop_v1_tool_host_proto_msgTypes[7].OneofWrappers = []any{
+		(*ExtensionRequest_Plan)(nil),
+		(*ExtensionRequest_Hook)(nil),
+		(*ExtensionRequest_Context)(nil),
+		(*ExtensionRequest_Remember)(nil),
+	}
+	file_agentloop_v1_tool_host_proto_msgTypes[12].OneofWrappers = []any{
+		(*ExtensionResponse_Instruction)(nil),
+		(*ExtensionResponse_Hook)(nil),
+		(*ExtensionResponse_Context)(nil),
+		(*ExtensionResponse_Remembered)(nil),
+		(*ExtensionResponse_Failure)(nil),
+	}
+	file_agentloop_v1_tool_host_proto_msgTypes[13].OneofWrappers = []any{}
+	file_agentloop_v1_tool_host_proto_msgTypes[27].OneofWrappers = []any{}
+	file_agentloop_v1_tool_host_proto_msgTypes[40].OneofWrappers = []any{}
+	file_agentloop_v1_tool_host_proto_msgTypes[44].OneofWrappers = []any{
 		(*InputResponse_Text)(nil),
 		(*InputResponse_Selection)(nil),
 		(*InputResponse_Refused)(nil),
 	}
-	file_agentloop_v1_tool_host_proto_msgTypes[33].OneofWrappers = []any{
+	file_agentloop_v1_tool_host_proto_msgTypes[49].OneofWrappers = []any{
 		(*CompleteCallRequest_Result)(nil),
 		(*CompleteCallRequest_Failed)(nil),
 	}
@@ -3508,8 +5192,8 @@ func file_agentloop_v1_tool_host_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agentloop_v1_tool_host_proto_rawDesc), len(file_agentloop_v1_tool_host_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   36,
+			NumEnums:      6,
+			NumMessages:   52,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

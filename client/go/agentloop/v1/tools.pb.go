@@ -79,6 +79,75 @@ func (HostHealth) EnumDescriptor() ([]byte, []int) {
 	return file_agentloop_v1_tools_proto_rawDescGZIP(), []int{0}
 }
 
+// Where a rule comes from.
+type RuleOrigin int32
+
+const (
+	// No rule, or not set.
+	RuleOrigin_RULE_ORIGIN_UNSPECIFIED RuleOrigin = 0
+	// The agent's configuration.
+	RuleOrigin_RULE_ORIGIN_AGENT RuleOrigin = 1
+	// The run's request.
+	RuleOrigin_RULE_ORIGIN_REQUEST RuleOrigin = 2
+	// Remembered for the run.
+	RuleOrigin_RULE_ORIGIN_RUN RuleOrigin = 3
+	// Remembered for the session.
+	RuleOrigin_RULE_ORIGIN_SESSION RuleOrigin = 4
+	// Remembered as a rule.
+	RuleOrigin_RULE_ORIGIN_RULE RuleOrigin = 5
+	// The candidate of a dry run.
+	RuleOrigin_RULE_ORIGIN_CANDIDATE RuleOrigin = 6
+)
+
+// Enum value maps for RuleOrigin.
+var (
+	RuleOrigin_name = map[int32]string{
+		0: "RULE_ORIGIN_UNSPECIFIED",
+		1: "RULE_ORIGIN_AGENT",
+		2: "RULE_ORIGIN_REQUEST",
+		3: "RULE_ORIGIN_RUN",
+		4: "RULE_ORIGIN_SESSION",
+		5: "RULE_ORIGIN_RULE",
+		6: "RULE_ORIGIN_CANDIDATE",
+	}
+	RuleOrigin_value = map[string]int32{
+		"RULE_ORIGIN_UNSPECIFIED": 0,
+		"RULE_ORIGIN_AGENT":       1,
+		"RULE_ORIGIN_REQUEST":     2,
+		"RULE_ORIGIN_RUN":         3,
+		"RULE_ORIGIN_SESSION":     4,
+		"RULE_ORIGIN_RULE":        5,
+		"RULE_ORIGIN_CANDIDATE":   6,
+	}
+)
+
+func (x RuleOrigin) Enum() *RuleOrigin {
+	p := new(RuleOrigin)
+	*p = x
+	return p
+}
+
+func (x RuleOrigin) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (RuleOrigin) Descriptor() protoreflect.EnumDescriptor {
+	return file_agentloop_v1_tools_proto_enumTypes[1].Descriptor()
+}
+
+func (RuleOrigin) Type() protoreflect.EnumType {
+	return &file_agentloop_v1_tools_proto_enumTypes[1]
+}
+
+func (x RuleOrigin) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use RuleOrigin.Descriptor instead.
+func (RuleOrigin) EnumDescriptor() ([]byte, []int) {
+	return file_agentloop_v1_tools_proto_rawDescGZIP(), []int{1}
+}
+
 // Asks for tools.
 type ListToolsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -454,6 +523,473 @@ func (x *Host) GetLastSeenAt() *timestamppb.Timestamp {
 	return nil
 }
 
+// Asks what would become of a tool call.
+type CheckPolicyRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// By the rules of this run, as they are now. Empty: of the agent and the session.
+	RunId string `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	// The configured agent; empty means `default`.
+	Agent string `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`
+	// With what is remembered for this session.
+	SessionId string `protobuf:"bytes,3,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// Put in place of the agent's tool policy where its fields are set, as `RunInput.tool_policy`.
+	ToolPolicy *ToolPolicy `protobuf:"bytes,4,opt,name=tool_policy,json=toolPolicy,proto3" json:"tool_policy,omitempty"`
+	// The tool. Required.
+	Tool string `protobuf:"bytes,5,opt,name=tool,proto3" json:"tool,omitempty"`
+	// The arguments, a JSON object. Empty means `{}`.
+	ArgumentsJson string `protobuf:"bytes,6,opt,name=arguments_json,json=argumentsJson,proto3" json:"arguments_json,omitempty"`
+	// A rule that is not there yet, put after all others: what it would match. The answer names the open questions
+	// that it matches.
+	Candidate     *PolicyRule `protobuf:"bytes,7,opt,name=candidate,proto3" json:"candidate,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckPolicyRequest) Reset() {
+	*x = CheckPolicyRequest{}
+	mi := &file_agentloop_v1_tools_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckPolicyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckPolicyRequest) ProtoMessage() {}
+
+func (x *CheckPolicyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_tools_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckPolicyRequest.ProtoReflect.Descriptor instead.
+func (*CheckPolicyRequest) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_tools_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *CheckPolicyRequest) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
+}
+
+func (x *CheckPolicyRequest) GetAgent() string {
+	if x != nil {
+		return x.Agent
+	}
+	return ""
+}
+
+func (x *CheckPolicyRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *CheckPolicyRequest) GetToolPolicy() *ToolPolicy {
+	if x != nil {
+		return x.ToolPolicy
+	}
+	return nil
+}
+
+func (x *CheckPolicyRequest) GetTool() string {
+	if x != nil {
+		return x.Tool
+	}
+	return ""
+}
+
+func (x *CheckPolicyRequest) GetArgumentsJson() string {
+	if x != nil {
+		return x.ArgumentsJson
+	}
+	return ""
+}
+
+func (x *CheckPolicyRequest) GetCandidate() *PolicyRule {
+	if x != nil {
+		return x.Candidate
+	}
+	return nil
+}
+
+// What would become of the call.
+type CheckPolicyResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its fate.
+	Action PolicyAction `protobuf:"varint,1,opt,name=action,proto3,enum=agentloop.v1.PolicyAction" json:"action,omitempty"`
+	// Why, for people: the rule, the tool's declaration, or the policy's default.
+	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// The rule that decides; absent where none does.
+	Rule *PolicyRule `protobuf:"bytes,3,opt,name=rule,proto3" json:"rule,omitempty"`
+	// Where the rule comes from.
+	Origin RuleOrigin `protobuf:"varint,4,opt,name=origin,proto3,enum=agentloop.v1.RuleOrigin" json:"origin,omitempty"`
+	// Whether the candidate matches the call.
+	CandidateMatches bool `protobuf:"varint,5,opt,name=candidate_matches,json=candidateMatches,proto3" json:"candidate_matches,omitempty"`
+	// Open questions about calls that the candidate matches. At most 100.
+	MatchingRequestIds []string `protobuf:"bytes,6,rep,name=matching_request_ids,json=matchingRequestIds,proto3" json:"matching_request_ids,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
+}
+
+func (x *CheckPolicyResponse) Reset() {
+	*x = CheckPolicyResponse{}
+	mi := &file_agentloop_v1_tools_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckPolicyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckPolicyResponse) ProtoMessage() {}
+
+func (x *CheckPolicyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_tools_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckPolicyResponse.ProtoReflect.Descriptor instead.
+func (*CheckPolicyResponse) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_tools_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *CheckPolicyResponse) GetAction() PolicyAction {
+	if x != nil {
+		return x.Action
+	}
+	return PolicyAction_POLICY_ACTION_UNSPECIFIED
+}
+
+func (x *CheckPolicyResponse) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *CheckPolicyResponse) GetRule() *PolicyRule {
+	if x != nil {
+		return x.Rule
+	}
+	return nil
+}
+
+func (x *CheckPolicyResponse) GetOrigin() RuleOrigin {
+	if x != nil {
+		return x.Origin
+	}
+	return RuleOrigin_RULE_ORIGIN_UNSPECIFIED
+}
+
+func (x *CheckPolicyResponse) GetCandidateMatches() bool {
+	if x != nil {
+		return x.CandidateMatches
+	}
+	return false
+}
+
+func (x *CheckPolicyResponse) GetMatchingRequestIds() []string {
+	if x != nil {
+		return x.MatchingRequestIds
+	}
+	return nil
+}
+
+// Asks for remembered rules.
+type ListRulesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only those of this session; empty means those of every run, which have no session.
+	SessionId     string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListRulesRequest) Reset() {
+	*x = ListRulesRequest{}
+	mi := &file_agentloop_v1_tools_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListRulesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListRulesRequest) ProtoMessage() {}
+
+func (x *ListRulesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_tools_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListRulesRequest.ProtoReflect.Descriptor instead.
+func (*ListRulesRequest) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_tools_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ListRulesRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+// Remembered rules.
+type ListRulesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The oldest first.
+	Rules         []*RememberedRule `protobuf:"bytes,1,rep,name=rules,proto3" json:"rules,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListRulesResponse) Reset() {
+	*x = ListRulesResponse{}
+	mi := &file_agentloop_v1_tools_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListRulesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListRulesResponse) ProtoMessage() {}
+
+func (x *ListRulesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_tools_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListRulesResponse.ProtoReflect.Descriptor instead.
+func (*ListRulesResponse) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_tools_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *ListRulesResponse) GetRules() []*RememberedRule {
+	if x != nil {
+		return x.Rules
+	}
+	return nil
+}
+
+// A rule that was remembered with a decision.
+type RememberedRule struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Names it.
+	RuleId string `protobuf:"bytes,1,opt,name=rule_id,json=ruleId,proto3" json:"rule_id,omitempty"`
+	// The rule.
+	Rule *PolicyRule `protobuf:"bytes,2,opt,name=rule,proto3" json:"rule,omitempty"`
+	// Its session; empty where it is for every run.
+	SessionId string `protobuf:"bytes,3,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// The question that it was decided with.
+	RequestId string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// Who decided.
+	DecidedBy string `protobuf:"bytes,5,opt,name=decided_by,json=decidedBy,proto3" json:"decided_by,omitempty"`
+	// When.
+	DecidedAt     *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=decided_at,json=decidedAt,proto3" json:"decided_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RememberedRule) Reset() {
+	*x = RememberedRule{}
+	mi := &file_agentloop_v1_tools_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RememberedRule) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RememberedRule) ProtoMessage() {}
+
+func (x *RememberedRule) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_tools_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RememberedRule.ProtoReflect.Descriptor instead.
+func (*RememberedRule) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_tools_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *RememberedRule) GetRuleId() string {
+	if x != nil {
+		return x.RuleId
+	}
+	return ""
+}
+
+func (x *RememberedRule) GetRule() *PolicyRule {
+	if x != nil {
+		return x.Rule
+	}
+	return nil
+}
+
+func (x *RememberedRule) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *RememberedRule) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *RememberedRule) GetDecidedBy() string {
+	if x != nil {
+		return x.DecidedBy
+	}
+	return ""
+}
+
+func (x *RememberedRule) GetDecidedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.DecidedAt
+	}
+	return nil
+}
+
+// Forgets a rule.
+type DeleteRuleRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Required.
+	RuleId        string `protobuf:"bytes,1,opt,name=rule_id,json=ruleId,proto3" json:"rule_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteRuleRequest) Reset() {
+	*x = DeleteRuleRequest{}
+	mi := &file_agentloop_v1_tools_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteRuleRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteRuleRequest) ProtoMessage() {}
+
+func (x *DeleteRuleRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_tools_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteRuleRequest.ProtoReflect.Descriptor instead.
+func (*DeleteRuleRequest) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_tools_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *DeleteRuleRequest) GetRuleId() string {
+	if x != nil {
+		return x.RuleId
+	}
+	return ""
+}
+
+// Done.
+type DeleteRuleResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether there was one.
+	Existed       bool `protobuf:"varint,1,opt,name=existed,proto3" json:"existed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteRuleResponse) Reset() {
+	*x = DeleteRuleResponse{}
+	mi := &file_agentloop_v1_tools_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteRuleResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteRuleResponse) ProtoMessage() {}
+
+func (x *DeleteRuleResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_tools_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteRuleResponse.ProtoReflect.Descriptor instead.
+func (*DeleteRuleResponse) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_tools_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *DeleteRuleResponse) GetExisted() bool {
+	if x != nil {
+		return x.Existed
+	}
+	return false
+}
+
 var File_agentloop_v1_tools_proto protoreflect.FileDescriptor
 
 const file_agentloop_v1_tools_proto_rawDesc = "" +
@@ -484,16 +1020,66 @@ const file_agentloop_v1_tools_proto_rawDesc = "" +
 	"freeCredit\x12=\n" +
 	"\fconnected_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\vconnectedAt\x12<\n" +
 	"\flast_seen_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"lastSeenAt*t\n" +
+	"lastSeenAt\"\x8e\x02\n" +
+	"\x12CheckPolicyRequest\x12\x15\n" +
+	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x14\n" +
+	"\x05agent\x18\x02 \x01(\tR\x05agent\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x03 \x01(\tR\tsessionId\x129\n" +
+	"\vtool_policy\x18\x04 \x01(\v2\x18.agentloop.v1.ToolPolicyR\n" +
+	"toolPolicy\x12\x12\n" +
+	"\x04tool\x18\x05 \x01(\tR\x04tool\x12%\n" +
+	"\x0earguments_json\x18\x06 \x01(\tR\rargumentsJson\x126\n" +
+	"\tcandidate\x18\a \x01(\v2\x18.agentloop.v1.PolicyRuleR\tcandidate\"\xa0\x02\n" +
+	"\x13CheckPolicyResponse\x122\n" +
+	"\x06action\x18\x01 \x01(\x0e2\x1a.agentloop.v1.PolicyActionR\x06action\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12,\n" +
+	"\x04rule\x18\x03 \x01(\v2\x18.agentloop.v1.PolicyRuleR\x04rule\x120\n" +
+	"\x06origin\x18\x04 \x01(\x0e2\x18.agentloop.v1.RuleOriginR\x06origin\x12+\n" +
+	"\x11candidate_matches\x18\x05 \x01(\bR\x10candidateMatches\x120\n" +
+	"\x14matching_request_ids\x18\x06 \x03(\tR\x12matchingRequestIds\"1\n" +
+	"\x10ListRulesRequest\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\"G\n" +
+	"\x11ListRulesResponse\x122\n" +
+	"\x05rules\x18\x01 \x03(\v2\x1c.agentloop.v1.RememberedRuleR\x05rules\"\xef\x01\n" +
+	"\x0eRememberedRule\x12\x17\n" +
+	"\arule_id\x18\x01 \x01(\tR\x06ruleId\x12,\n" +
+	"\x04rule\x18\x02 \x01(\v2\x18.agentloop.v1.PolicyRuleR\x04rule\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x03 \x01(\tR\tsessionId\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x04 \x01(\tR\trequestId\x12\x1d\n" +
+	"\n" +
+	"decided_by\x18\x05 \x01(\tR\tdecidedBy\x129\n" +
+	"\n" +
+	"decided_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\tdecidedAt\",\n" +
+	"\x11DeleteRuleRequest\x12\x17\n" +
+	"\arule_id\x18\x01 \x01(\tR\x06ruleId\".\n" +
+	"\x12DeleteRuleResponse\x12\x18\n" +
+	"\aexisted\x18\x01 \x01(\bR\aexisted*t\n" +
 	"\n" +
 	"HostHealth\x12\x1b\n" +
 	"\x17HOST_HEALTH_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15HOST_HEALTH_CONNECTED\x10\x01\x12\x18\n" +
 	"\x14HOST_HEALTH_DRAINING\x10\x02\x12\x14\n" +
-	"\x10HOST_HEALTH_LOST\x10\x032\xa3\x01\n" +
+	"\x10HOST_HEALTH_LOST\x10\x03*\xb8\x01\n" +
+	"\n" +
+	"RuleOrigin\x12\x1b\n" +
+	"\x17RULE_ORIGIN_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11RULE_ORIGIN_AGENT\x10\x01\x12\x17\n" +
+	"\x13RULE_ORIGIN_REQUEST\x10\x02\x12\x13\n" +
+	"\x0fRULE_ORIGIN_RUN\x10\x03\x12\x17\n" +
+	"\x13RULE_ORIGIN_SESSION\x10\x04\x12\x14\n" +
+	"\x10RULE_ORIGIN_RULE\x10\x05\x12\x19\n" +
+	"\x15RULE_ORIGIN_CANDIDATE\x10\x062\x96\x03\n" +
 	"\x05Tools\x12L\n" +
 	"\tListTools\x12\x1e.agentloop.v1.ListToolsRequest\x1a\x1f.agentloop.v1.ListToolsResponse\x12L\n" +
-	"\tListHosts\x12\x1e.agentloop.v1.ListHostsRequest\x1a\x1f.agentloop.v1.ListHostsResponseb\x06proto3"
+	"\tListHosts\x12\x1e.agentloop.v1.ListHostsRequest\x1a\x1f.agentloop.v1.ListHostsResponse\x12R\n" +
+	"\vCheckPolicy\x12 .agentloop.v1.CheckPolicyRequest\x1a!.agentloop.v1.CheckPolicyResponse\x12L\n" +
+	"\tListRules\x12\x1e.agentloop.v1.ListRulesRequest\x1a\x1f.agentloop.v1.ListRulesResponse\x12O\n" +
+	"\n" +
+	"DeleteRule\x12\x1f.agentloop.v1.DeleteRuleRequest\x1a .agentloop.v1.DeleteRuleResponseb\x06proto3"
 
 var (
 	file_agentloop_v1_tools_proto_rawDescOnce sync.Once
@@ -507,36 +1093,61 @@ func file_agentloop_v1_tools_proto_rawDescGZIP() []byte {
 	return file_agentloop_v1_tools_proto_rawDescData
 }
 
-var file_agentloop_v1_tools_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_agentloop_v1_tools_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_agentloop_v1_tools_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_agentloop_v1_tools_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_agentloop_v1_tools_proto_goTypes = []any{
 	(HostHealth)(0),               // 0: agentloop.v1.HostHealth
-	(*ListToolsRequest)(nil),      // 1: agentloop.v1.ListToolsRequest
-	(*ListToolsResponse)(nil),     // 2: agentloop.v1.ListToolsResponse
-	(*Tool)(nil),                  // 3: agentloop.v1.Tool
-	(*ListHostsRequest)(nil),      // 4: agentloop.v1.ListHostsRequest
-	(*ListHostsResponse)(nil),     // 5: agentloop.v1.ListHostsResponse
-	(*Host)(nil),                  // 6: agentloop.v1.Host
-	(*ToolDeclaration)(nil),       // 7: agentloop.v1.ToolDeclaration
-	(*timestamppb.Timestamp)(nil), // 8: google.protobuf.Timestamp
+	(RuleOrigin)(0),               // 1: agentloop.v1.RuleOrigin
+	(*ListToolsRequest)(nil),      // 2: agentloop.v1.ListToolsRequest
+	(*ListToolsResponse)(nil),     // 3: agentloop.v1.ListToolsResponse
+	(*Tool)(nil),                  // 4: agentloop.v1.Tool
+	(*ListHostsRequest)(nil),      // 5: agentloop.v1.ListHostsRequest
+	(*ListHostsResponse)(nil),     // 6: agentloop.v1.ListHostsResponse
+	(*Host)(nil),                  // 7: agentloop.v1.Host
+	(*CheckPolicyRequest)(nil),    // 8: agentloop.v1.CheckPolicyRequest
+	(*CheckPolicyResponse)(nil),   // 9: agentloop.v1.CheckPolicyResponse
+	(*ListRulesRequest)(nil),      // 10: agentloop.v1.ListRulesRequest
+	(*ListRulesResponse)(nil),     // 11: agentloop.v1.ListRulesResponse
+	(*RememberedRule)(nil),        // 12: agentloop.v1.RememberedRule
+	(*DeleteRuleRequest)(nil),     // 13: agentloop.v1.DeleteRuleRequest
+	(*DeleteRuleResponse)(nil),    // 14: agentloop.v1.DeleteRuleResponse
+	(*ToolDeclaration)(nil),       // 15: agentloop.v1.ToolDeclaration
+	(*timestamppb.Timestamp)(nil), // 16: google.protobuf.Timestamp
+	(*ToolPolicy)(nil),            // 17: agentloop.v1.ToolPolicy
+	(*PolicyRule)(nil),            // 18: agentloop.v1.PolicyRule
+	(PolicyAction)(0),             // 19: agentloop.v1.PolicyAction
 }
 var file_agentloop_v1_tools_proto_depIdxs = []int32{
-	3, // 0: agentloop.v1.ListToolsResponse.tools:type_name -> agentloop.v1.Tool
-	7, // 1: agentloop.v1.Tool.declaration:type_name -> agentloop.v1.ToolDeclaration
-	8, // 2: agentloop.v1.Tool.last_seen_at:type_name -> google.protobuf.Timestamp
-	6, // 3: agentloop.v1.ListHostsResponse.hosts:type_name -> agentloop.v1.Host
-	0, // 4: agentloop.v1.Host.health:type_name -> agentloop.v1.HostHealth
-	8, // 5: agentloop.v1.Host.connected_at:type_name -> google.protobuf.Timestamp
-	8, // 6: agentloop.v1.Host.last_seen_at:type_name -> google.protobuf.Timestamp
-	1, // 7: agentloop.v1.Tools.ListTools:input_type -> agentloop.v1.ListToolsRequest
-	4, // 8: agentloop.v1.Tools.ListHosts:input_type -> agentloop.v1.ListHostsRequest
-	2, // 9: agentloop.v1.Tools.ListTools:output_type -> agentloop.v1.ListToolsResponse
-	5, // 10: agentloop.v1.Tools.ListHosts:output_type -> agentloop.v1.ListHostsResponse
-	9, // [9:11] is the sub-list for method output_type
-	7, // [7:9] is the sub-list for method input_type
-	7, // [7:7] is the sub-list for extension type_name
-	7, // [7:7] is the sub-list for extension extendee
-	0, // [0:7] is the sub-list for field type_name
+	4,  // 0: agentloop.v1.ListToolsResponse.tools:type_name -> agentloop.v1.Tool
+	15, // 1: agentloop.v1.Tool.declaration:type_name -> agentloop.v1.ToolDeclaration
+	16, // 2: agentloop.v1.Tool.last_seen_at:type_name -> google.protobuf.Timestamp
+	7,  // 3: agentloop.v1.ListHostsResponse.hosts:type_name -> agentloop.v1.Host
+	0,  // 4: agentloop.v1.Host.health:type_name -> agentloop.v1.HostHealth
+	16, // 5: agentloop.v1.Host.connected_at:type_name -> google.protobuf.Timestamp
+	16, // 6: agentloop.v1.Host.last_seen_at:type_name -> google.protobuf.Timestamp
+	17, // 7: agentloop.v1.CheckPolicyRequest.tool_policy:type_name -> agentloop.v1.ToolPolicy
+	18, // 8: agentloop.v1.CheckPolicyRequest.candidate:type_name -> agentloop.v1.PolicyRule
+	19, // 9: agentloop.v1.CheckPolicyResponse.action:type_name -> agentloop.v1.PolicyAction
+	18, // 10: agentloop.v1.CheckPolicyResponse.rule:type_name -> agentloop.v1.PolicyRule
+	1,  // 11: agentloop.v1.CheckPolicyResponse.origin:type_name -> agentloop.v1.RuleOrigin
+	12, // 12: agentloop.v1.ListRulesResponse.rules:type_name -> agentloop.v1.RememberedRule
+	18, // 13: agentloop.v1.RememberedRule.rule:type_name -> agentloop.v1.PolicyRule
+	16, // 14: agentloop.v1.RememberedRule.decided_at:type_name -> google.protobuf.Timestamp
+	2,  // 15: agentloop.v1.Tools.ListTools:input_type -> agentloop.v1.ListToolsRequest
+	5,  // 16: agentloop.v1.Tools.ListHosts:input_type -> agentloop.v1.ListHostsRequest
+	8,  // 17: agentloop.v1.Tools.CheckPolicy:input_type -> agentloop.v1.CheckPolicyRequest
+	10, // 18: agentloop.v1.Tools.ListRules:input_type -> agentloop.v1.ListRulesRequest
+	13, // 19: agentloop.v1.Tools.DeleteRule:input_type -> agentloop.v1.DeleteRuleRequest
+	3,  // 20: agentloop.v1.Tools.ListTools:output_type -> agentloop.v1.ListToolsResponse
+	6,  // 21: agentloop.v1.Tools.ListHosts:output_type -> agentloop.v1.ListHostsResponse
+	9,  // 22: agentloop.v1.Tools.CheckPolicy:output_type -> agentloop.v1.CheckPolicyResponse
+	11, // 23: agentloop.v1.Tools.ListRules:output_type -> agentloop.v1.ListRulesResponse
+	14, // 24: agentloop.v1.Tools.DeleteRule:output_type -> agentloop.v1.DeleteRuleResponse
+	20, // [20:25] is the sub-list for method output_type
+	15, // [15:20] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_agentloop_v1_tools_proto_init() }
@@ -550,8 +1161,8 @@ func file_agentloop_v1_tools_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agentloop_v1_tools_proto_rawDesc), len(file_agentloop_v1_tools_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   6,
+			NumEnums:      2,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

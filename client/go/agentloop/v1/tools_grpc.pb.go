@@ -19,8 +19,11 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Tools_ListTools_FullMethodName = "/agentloop.v1.Tools/ListTools"
-	Tools_ListHosts_FullMethodName = "/agentloop.v1.Tools/ListHosts"
+	Tools_ListTools_FullMethodName   = "/agentloop.v1.Tools/ListTools"
+	Tools_ListHosts_FullMethodName   = "/agentloop.v1.Tools/ListHosts"
+	Tools_CheckPolicy_FullMethodName = "/agentloop.v1.Tools/CheckPolicy"
+	Tools_ListRules_FullMethodName   = "/agentloop.v1.Tools/ListRules"
+	Tools_DeleteRule_FullMethodName  = "/agentloop.v1.Tools/DeleteRule"
 )
 
 // ToolsClient is the client API for Tools service.
@@ -38,6 +41,18 @@ type ToolsClient interface {
 	//
 	// UNAVAILABLE.
 	ListHosts(ctx context.Context, in *ListHostsRequest, opts ...grpc.CallOption) (*ListHostsResponse, error)
+	// Says what would become of a tool call, and which rule decides. Runs nothing.
+	//
+	// INVALID_ARGUMENT, NOT_FOUND (agent, session, run), UNAVAILABLE.
+	CheckPolicy(ctx context.Context, in *CheckPolicyRequest, opts ...grpc.CallOption) (*CheckPolicyResponse, error)
+	// Lists the rules that were remembered with decisions.
+	//
+	// INVALID_ARGUMENT, UNAVAILABLE.
+	ListRules(ctx context.Context, in *ListRulesRequest, opts ...grpc.CallOption) (*ListRulesResponse, error)
+	// Forgets a remembered rule, for runs that start from now on. Forgetting what is not there is confirmed.
+	//
+	// INVALID_ARGUMENT, UNAVAILABLE.
+	DeleteRule(ctx context.Context, in *DeleteRuleRequest, opts ...grpc.CallOption) (*DeleteRuleResponse, error)
 }
 
 type toolsClient struct {
@@ -68,6 +83,36 @@ func (c *toolsClient) ListHosts(ctx context.Context, in *ListHostsRequest, opts 
 	return out, nil
 }
 
+func (c *toolsClient) CheckPolicy(ctx context.Context, in *CheckPolicyRequest, opts ...grpc.CallOption) (*CheckPolicyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CheckPolicyResponse)
+	err := c.cc.Invoke(ctx, Tools_CheckPolicy_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *toolsClient) ListRules(ctx context.Context, in *ListRulesRequest, opts ...grpc.CallOption) (*ListRulesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListRulesResponse)
+	err := c.cc.Invoke(ctx, Tools_ListRules_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *toolsClient) DeleteRule(ctx context.Context, in *DeleteRuleRequest, opts ...grpc.CallOption) (*DeleteRuleResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeleteRuleResponse)
+	err := c.cc.Invoke(ctx, Tools_DeleteRule_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ToolsServer is the server API for Tools service.
 // All implementations must embed UnimplementedToolsServer
 // for forward compatibility.
@@ -83,6 +128,18 @@ type ToolsServer interface {
 	//
 	// UNAVAILABLE.
 	ListHosts(context.Context, *ListHostsRequest) (*ListHostsResponse, error)
+	// Says what would become of a tool call, and which rule decides. Runs nothing.
+	//
+	// INVALID_ARGUMENT, NOT_FOUND (agent, session, run), UNAVAILABLE.
+	CheckPolicy(context.Context, *CheckPolicyRequest) (*CheckPolicyResponse, error)
+	// Lists the rules that were remembered with decisions.
+	//
+	// INVALID_ARGUMENT, UNAVAILABLE.
+	ListRules(context.Context, *ListRulesRequest) (*ListRulesResponse, error)
+	// Forgets a remembered rule, for runs that start from now on. Forgetting what is not there is confirmed.
+	//
+	// INVALID_ARGUMENT, UNAVAILABLE.
+	DeleteRule(context.Context, *DeleteRuleRequest) (*DeleteRuleResponse, error)
 	mustEmbedUnimplementedToolsServer()
 }
 
@@ -98,6 +155,15 @@ func (UnimplementedToolsServer) ListTools(context.Context, *ListToolsRequest) (*
 }
 func (UnimplementedToolsServer) ListHosts(context.Context, *ListHostsRequest) (*ListHostsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListHosts not implemented")
+}
+func (UnimplementedToolsServer) CheckPolicy(context.Context, *CheckPolicyRequest) (*CheckPolicyResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CheckPolicy not implemented")
+}
+func (UnimplementedToolsServer) ListRules(context.Context, *ListRulesRequest) (*ListRulesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListRules not implemented")
+}
+func (UnimplementedToolsServer) DeleteRule(context.Context, *DeleteRuleRequest) (*DeleteRuleResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeleteRule not implemented")
 }
 func (UnimplementedToolsServer) mustEmbedUnimplementedToolsServer() {}
 func (UnimplementedToolsServer) testEmbeddedByValue()               {}
@@ -156,6 +222,60 @@ func _Tools_ListHosts_Handler(srv interface{}, ctx context.Context, dec func(int
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Tools_CheckPolicy_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CheckPolicyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ToolsServer).CheckPolicy(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Tools_CheckPolicy_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ToolsServer).CheckPolicy(ctx, req.(*CheckPolicyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Tools_ListRules_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListRulesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ToolsServer).ListRules(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Tools_ListRules_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ToolsServer).ListRules(ctx, req.(*ListRulesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Tools_DeleteRule_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeleteRuleRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ToolsServer).DeleteRule(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Tools_DeleteRule_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ToolsServer).DeleteRule(ctx, req.(*DeleteRuleRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Tools_ServiceDesc is the grpc.ServiceDesc for Tools service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -170,6 +290,18 @@ var Tools_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListHosts",
 			Handler:    _Tools_ListHosts_Handler,
+		},
+		{
+			MethodName: "CheckPolicy",
+			Handler:    _Tools_CheckPolicy_Handler,
+		},
+		{
+			MethodName: "ListRules",
+			Handler:    _Tools_ListRules_Handler,
+		},
+		{
+			MethodName: "DeleteRule",
+			Handler:    _Tools_DeleteRule_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -679,6 +679,63 @@ func (RunErrorCode) EnumDescriptor() ([]byte, []int) {
 	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{7}
 }
 
+// What becomes of a call.
+type PolicyAction int32
+
+const (
+	// Not set; refused in requests.
+	PolicyAction_POLICY_ACTION_UNSPECIFIED PolicyAction = 0
+	// It runs without asking, also where its tool declares that it needs approval.
+	PolicyAction_POLICY_ACTION_ALLOW PolicyAction = 1
+	// A human is asked.
+	PolicyAction_POLICY_ACTION_ASK PolicyAction = 2
+	// It does not run; the model reads why.
+	PolicyAction_POLICY_ACTION_DENY PolicyAction = 3
+)
+
+// Enum value maps for PolicyAction.
+var (
+	PolicyAction_name = map[int32]string{
+		0: "POLICY_ACTION_UNSPECIFIED",
+		1: "POLICY_ACTION_ALLOW",
+		2: "POLICY_ACTION_ASK",
+		3: "POLICY_ACTION_DENY",
+	}
+	PolicyAction_value = map[string]int32{
+		"POLICY_ACTION_UNSPECIFIED": 0,
+		"POLICY_ACTION_ALLOW":       1,
+		"POLICY_ACTION_ASK":         2,
+		"POLICY_ACTION_DENY":        3,
+	}
+)
+
+func (x PolicyAction) Enum() *PolicyAction {
+	p := new(PolicyAction)
+	*p = x
+	return p
+}
+
+func (x PolicyAction) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (PolicyAction) Descriptor() protoreflect.EnumDescriptor {
+	return file_agentloop_v1_types_proto_enumTypes[8].Descriptor()
+}
+
+func (PolicyAction) Type() protoreflect.EnumType {
+	return &file_agentloop_v1_types_proto_enumTypes[8]
+}
+
+func (x PolicyAction) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use PolicyAction.Descriptor instead.
+func (PolicyAction) EnumDescriptor() ([]byte, []int) {
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{8}
+}
+
 // Whether the model may, must or must not call tools, in general.
 type ToolChoiceMode int32
 
@@ -720,11 +777,11 @@ func (x ToolChoiceMode) String() string {
 }
 
 func (ToolChoiceMode) Descriptor() protoreflect.EnumDescriptor {
-	return file_agentloop_v1_types_proto_enumTypes[8].Descriptor()
+	return file_agentloop_v1_types_proto_enumTypes[9].Descriptor()
 }
 
 func (ToolChoiceMode) Type() protoreflect.EnumType {
-	return &file_agentloop_v1_types_proto_enumTypes[8]
+	return &file_agentloop_v1_types_proto_enumTypes[9]
 }
 
 func (x ToolChoiceMode) Number() protoreflect.EnumNumber {
@@ -733,7 +790,7 @@ func (x ToolChoiceMode) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ToolChoiceMode.Descriptor instead.
 func (ToolChoiceMode) EnumDescriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{8}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{9}
 }
 
 // How much a reasoning model is to think.
@@ -781,11 +838,11 @@ func (x ReasoningEffort) String() string {
 }
 
 func (ReasoningEffort) Descriptor() protoreflect.EnumDescriptor {
-	return file_agentloop_v1_types_proto_enumTypes[9].Descriptor()
+	return file_agentloop_v1_types_proto_enumTypes[10].Descriptor()
 }
 
 func (ReasoningEffort) Type() protoreflect.EnumType {
-	return &file_agentloop_v1_types_proto_enumTypes[9]
+	return &file_agentloop_v1_types_proto_enumTypes[10]
 }
 
 func (x ReasoningEffort) Number() protoreflect.EnumNumber {
@@ -794,7 +851,7 @@ func (x ReasoningEffort) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ReasoningEffort.Descriptor instead.
 func (ReasoningEffort) EnumDescriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{9}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{10}
 }
 
 // What it means to run a call of a tool twice. Decides what happens when a host is lost with a call in flight.
@@ -842,11 +899,11 @@ func (x EffectClass) String() string {
 }
 
 func (EffectClass) Descriptor() protoreflect.EnumDescriptor {
-	return file_agentloop_v1_types_proto_enumTypes[10].Descriptor()
+	return file_agentloop_v1_types_proto_enumTypes[11].Descriptor()
 }
 
 func (EffectClass) Type() protoreflect.EnumType {
-	return &file_agentloop_v1_types_proto_enumTypes[10]
+	return &file_agentloop_v1_types_proto_enumTypes[11]
 }
 
 func (x EffectClass) Number() protoreflect.EnumNumber {
@@ -855,7 +912,7 @@ func (x EffectClass) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use EffectClass.Descriptor instead.
 func (EffectClass) EnumDescriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{10}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{11}
 }
 
 // What kind of answer is asked of a human.
@@ -904,11 +961,11 @@ func (x HumanRequestKind) String() string {
 }
 
 func (HumanRequestKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_agentloop_v1_types_proto_enumTypes[11].Descriptor()
+	return file_agentloop_v1_types_proto_enumTypes[12].Descriptor()
 }
 
 func (HumanRequestKind) Type() protoreflect.EnumType {
-	return &file_agentloop_v1_types_proto_enumTypes[11]
+	return &file_agentloop_v1_types_proto_enumTypes[12]
 }
 
 func (x HumanRequestKind) Number() protoreflect.EnumNumber {
@@ -917,7 +974,7 @@ func (x HumanRequestKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use HumanRequestKind.Descriptor instead.
 func (HumanRequestKind) EnumDescriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{11}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{12}
 }
 
 // One message: a role and its parts, in the order in which they were produced.
@@ -1423,8 +1480,10 @@ type Usage struct {
 	CacheWriteTokens uint64 `protobuf:"varint,4,opt,name=cache_write_tokens,json=cacheWriteTokens,proto3" json:"cache_write_tokens,omitempty"`
 	// Of the output: reasoning.
 	ReasoningTokens uint64 `protobuf:"varint,5,opt,name=reasoning_tokens,json=reasoningTokens,proto3" json:"reasoning_tokens,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// What it cost, in millionths of the currency of the configured prices; 0 where they are not configured.
+	CostMicros    uint64 `protobuf:"varint,6,opt,name=cost_micros,json=costMicros,proto3" json:"cost_micros,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Usage) Reset() {
@@ -1492,6 +1551,77 @@ func (x *Usage) GetReasoningTokens() uint64 {
 	return 0
 }
 
+func (x *Usage) GetCostMicros() uint64 {
+	if x != nil {
+		return x.CostMicros
+	}
+	return 0
+}
+
+// Where a run's time went.
+type RunDurations struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// From start to end, or to the last event.
+	Total *durationpb.Duration `protobuf:"bytes,1,opt,name=total,proto3" json:"total,omitempty"`
+	// In model calls, from request to end.
+	Model *durationpb.Duration `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
+	// In tool calls, from offer to result.
+	Tools         *durationpb.Duration `protobuf:"bytes,3,opt,name=tools,proto3" json:"tools,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RunDurations) Reset() {
+	*x = RunDurations{}
+	mi := &file_agentloop_v1_types_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RunDurations) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RunDurations) ProtoMessage() {}
+
+func (x *RunDurations) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_types_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RunDurations.ProtoReflect.Descriptor instead.
+func (*RunDurations) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *RunDurations) GetTotal() *durationpb.Duration {
+	if x != nil {
+		return x.Total
+	}
+	return nil
+}
+
+func (x *RunDurations) GetModel() *durationpb.Duration {
+	if x != nil {
+		return x.Model
+	}
+	return nil
+}
+
+func (x *RunDurations) GetTools() *durationpb.Duration {
+	if x != nil {
+		return x.Tools
+	}
+	return nil
+}
+
 // Why a run failed or was aborted, or what holds it up.
 type RunError struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1507,7 +1637,7 @@ type RunError struct {
 
 func (x *RunError) Reset() {
 	*x = RunError{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[7]
+	mi := &file_agentloop_v1_types_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1519,7 +1649,7 @@ func (x *RunError) String() string {
 func (*RunError) ProtoMessage() {}
 
 func (x *RunError) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[7]
+	mi := &file_agentloop_v1_types_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1532,7 +1662,7 @@ func (x *RunError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunError.ProtoReflect.Descriptor instead.
 func (*RunError) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{7}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RunError) GetCode() RunErrorCode {
@@ -1569,13 +1699,17 @@ type ToolPolicy struct {
 	MaxCallsPerRun *uint32 `protobuf:"varint,4,opt,name=max_calls_per_run,json=maxCallsPerRun,proto3,oneof" json:"max_calls_per_run,omitempty"`
 	// Whether every call needs approval, whatever its tool declares. Default false.
 	RequireApprovalByDefault *bool `protobuf:"varint,5,opt,name=require_approval_by_default,json=requireApprovalByDefault,proto3,oneof" json:"require_approval_by_default,omitempty"`
-	unknownFields            protoimpl.UnknownFields
-	sizeCache                protoimpl.SizeCache
+	// Rules about which calls may run. Absent means the agent's; given, they come after the agent's.
+	Rules *PolicyRules `protobuf:"bytes,6,opt,name=rules,proto3" json:"rules,omitempty"`
+	// Whether the model is offered the built-in tool `ask_human`, by which it asks for text or a choice. Default false.
+	AskHuman      *bool `protobuf:"varint,7,opt,name=ask_human,json=askHuman,proto3,oneof" json:"ask_human,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ToolPolicy) Reset() {
 	*x = ToolPolicy{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[8]
+	mi := &file_agentloop_v1_types_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1587,7 +1721,7 @@ func (x *ToolPolicy) String() string {
 func (*ToolPolicy) ProtoMessage() {}
 
 func (x *ToolPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[8]
+	mi := &file_agentloop_v1_types_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1600,7 +1734,7 @@ func (x *ToolPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolPolicy.ProtoReflect.Descriptor instead.
 func (*ToolPolicy) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{8}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ToolPolicy) GetEnabled() bool {
@@ -1638,6 +1772,866 @@ func (x *ToolPolicy) GetRequireApprovalByDefault() bool {
 	return false
 }
 
+func (x *ToolPolicy) GetRules() *PolicyRules {
+	if x != nil {
+		return x.Rules
+	}
+	return nil
+}
+
+func (x *ToolPolicy) GetAskHuman() bool {
+	if x != nil && x.AskHuman != nil {
+		return *x.AskHuman
+	}
+	return false
+}
+
+// A list of rules.
+type PolicyRules struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In order. At most 256.
+	Rules         []*PolicyRule `protobuf:"bytes,1,rep,name=rules,proto3" json:"rules,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PolicyRules) Reset() {
+	*x = PolicyRules{}
+	mi := &file_agentloop_v1_types_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolicyRules) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolicyRules) ProtoMessage() {}
+
+func (x *PolicyRules) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_types_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolicyRules.ProtoReflect.Descriptor instead.
+func (*PolicyRules) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *PolicyRules) GetRules() []*PolicyRule {
+	if x != nil {
+		return x.Rules
+	}
+	return nil
+}
+
+// Says what becomes of the calls that it matches. A matching DENY wins over everything; of the others, the last that
+// matches counts. Where none matches, the tool's own declaration and `require_approval_by_default` do.
+type PolicyRule struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// For people, and named where it fires. May be empty.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// What becomes of a call that it matches.
+	Action PolicyAction `protobuf:"varint,2,opt,name=action,proto3,enum=agentloop.v1.PolicyAction" json:"action,omitempty"`
+	// The tool's name; `*` stands for any run of characters, `?` for one. Empty means every tool.
+	Tool string `protobuf:"bytes,3,opt,name=tool,proto3" json:"tool,omitempty"`
+	// What the arguments must be like: all of these. Empty means any arguments.
+	Arguments     []*ArgumentPattern `protobuf:"bytes,4,rep,name=arguments,proto3" json:"arguments,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PolicyRule) Reset() {
+	*x = PolicyRule{}
+	mi := &file_agentloop_v1_types_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolicyRule) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolicyRule) ProtoMessage() {}
+
+func (x *PolicyRule) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_types_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolicyRule.ProtoReflect.Descriptor instead.
+func (*PolicyRule) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *PolicyRule) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PolicyRule) GetAction() PolicyAction {
+	if x != nil {
+		return x.Action
+	}
+	return PolicyAction_POLICY_ACTION_UNSPECIFIED
+}
+
+func (x *PolicyRule) GetTool() string {
+	if x != nil {
+		return x.Tool
+	}
+	return ""
+}
+
+func (x *PolicyRule) GetArguments() []*ArgumentPattern {
+	if x != nil {
+		return x.Arguments
+	}
+	return nil
+}
+
+// What one argument must be like.
+type ArgumentPattern struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Where: a JSON Pointer (RFC 6901) into the arguments. Empty means the arguments as a whole.
+	Pointer string `protobuf:"bytes,1,opt,name=pointer,proto3" json:"pointer,omitempty"`
+	// `*` stands for any run of characters, `?` for one. Matched against the value: a string as it is, anything else as
+	// compact JSON with sorted keys. A value that is not there does not match.
+	Pattern       string `protobuf:"bytes,2,opt,name=pattern,proto3" json:"pattern,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ArgumentPattern) Reset() {
+	*x = ArgumentPattern{}
+	mi := &file_agentloop_v1_types_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ArgumentPattern) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ArgumentPattern) ProtoMessage() {}
+
+func (x *ArgumentPattern) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_types_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ArgumentPattern.ProtoReflect.Descriptor instead.
+func (*ArgumentPattern) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ArgumentPattern) GetPointer() string {
+	if x != nil {
+		return x.Pointer
+	}
+	return ""
+}
+
+func (x *ArgumentPattern) GetPattern() string {
+	if x != nil {
+		return x.Pattern
+	}
+	return ""
+}
+
+// How the conversation is kept within the model's context. Absent fields fall back to the agent's configuration.
+type ContextPolicy struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Compact before a model call that would be shown more messages than this. Default: no bound.
+	MaxMessages *uint32 `protobuf:"varint,1,opt,name=max_messages,json=maxMessages,proto3,oneof" json:"max_messages,omitempty"`
+	// Compact before a model call whose request is estimated to have more tokens than this. Default: 80 % of the
+	// model's context window, where the configuration knows it.
+	MaxTokens *uint64 `protobuf:"varint,2,opt,name=max_tokens,json=maxTokens,proto3,oneof" json:"max_tokens,omitempty"`
+	// How: `truncate` (leave the oldest out), `summarize` (the model sums them up), `extract` (cut tool outputs and what
+	// is stale, keep what was said), or a strategy that the server was built with. Default `summarize`.
+	Strategy *string `protobuf:"bytes,3,opt,name=strategy,proto3,oneof" json:"strategy,omitempty"`
+	// Messages at the end that are kept as they are. Default 8.
+	KeepRecent *uint32 `protobuf:"varint,4,opt,name=keep_recent,json=keepRecent,proto3,oneof" json:"keep_recent,omitempty"`
+	// `provider/model` for summaries. Default: the run's model.
+	SummaryModel  *string `protobuf:"bytes,5,opt,name=summary_model,json=summaryModel,proto3,oneof" json:"summary_model,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ContextPolicy) Reset() {
+	*x = ContextPolicy{}
+	mi := &file_agentloop_v1_types_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ContextPolicy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ContextPolicy) ProtoMessage() {}
+
+func (x *ContextPolicy) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_types_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ContextPolicy.ProtoReflect.Descriptor instead.
+func (*ContextPolicy) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ContextPolicy) GetMaxMessages() uint32 {
+	if x != nil && x.MaxMessages != nil {
+		return *x.MaxMessages
+	}
+	return 0
+}
+
+func (x *ContextPolicy) GetMaxTokens() uint64 {
+	if x != nil && x.MaxTokens != nil {
+		return *x.MaxTokens
+	}
+	return 0
+}
+
+func (x *ContextPolicy) GetStrategy() string {
+	if x != nil && x.Strategy != nil {
+		return *x.Strategy
+	}
+	return ""
+}
+
+func (x *ContextPolicy) GetKeepRecent() uint32 {
+	if x != nil && x.KeepRecent != nil {
+		return *x.KeepRecent
+	}
+	return 0
+}
+
+func (x *ContextPolicy) GetSummaryModel() string {
+	if x != nil && x.SummaryModel != nil {
+		return *x.SummaryModel
+	}
+	return ""
+}
+
+// A file with instructions for the agent, such as an `AGENTS.md`.
+type InstructionFile struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Where it stands, for the model to read. At most 4 KiB.
+	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	// The text. At most 64 KiB.
+	Content       string `protobuf:"bytes,2,opt,name=content,proto3" json:"content,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InstructionFile) Reset() {
+	*x = InstructionFile{}
+	mi := &file_agentloop_v1_types_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InstructionFile) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InstructionFile) ProtoMessage() {}
+
+func (x *InstructionFile) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_types_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InstructionFile.ProtoReflect.Descriptor instead.
+func (*InstructionFile) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *InstructionFile) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *InstructionFile) GetContent() string {
+	if x != nil {
+		return x.Content
+	}
+	return ""
+}
+
+// A list of names that may be empty, which an absent one is not.
+type Names struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The names.
+	Names         []string `protobuf:"bytes,1,rep,name=names,proto3" json:"names,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Names) Reset() {
+	*x = Names{}
+	mi := &file_agentloop_v1_types_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Names) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Names) ProtoMessage() {}
+
+func (x *Names) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_types_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Names.ProtoReflect.Descriptor instead.
+func (*Names) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Names) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+// What is to be done next.
+type Instruction struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Exactly one is set.
+	//
+	// Types that are valid to be assigned to Instruction:
+	//
+	//	*Instruction_CallModel
+	//	*Instruction_CallTools
+	//	*Instruction_RequestHumanApprove
+	//	*Instruction_RequestHumanPrompt
+	//	*Instruction_RequestHumanSelect
+	//	*Instruction_Compact
+	//	*Instruction_Finish
+	Instruction   isInstruction_Instruction `protobuf_oneof:"instruction"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Instruction) Reset() {
+	*x = Instruction{}
+	mi := &file_agentloop_v1_types_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Instruction) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Instruction) ProtoMessage() {}
+
+func (x *Instruction) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_types_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Instruction.ProtoReflect.Descriptor instead.
+func (*Instruction) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *Instruction) GetInstruction() isInstruction_Instruction {
+	if x != nil {
+		return x.Instruction
+	}
+	return nil
+}
+
+func (x *Instruction) GetCallModel() *CallModelInstruction {
+	if x != nil {
+		if x, ok := x.Instruction.(*Instruction_CallModel); ok {
+			return x.CallModel
+		}
+	}
+	return nil
+}
+
+func (x *Instruction) GetCallTools() *CallToolsInstruction {
+	if x != nil {
+		if x, ok := x.Instruction.(*Instruction_CallTools); ok {
+			return x.CallTools
+		}
+	}
+	return nil
+}
+
+func (x *Instruction) GetRequestHumanApprove() *RequestApprovalInstruction {
+	if x != nil {
+		if x, ok := x.Instruction.(*Instruction_RequestHumanApprove); ok {
+			return x.RequestHumanApprove
+		}
+	}
+	return nil
+}
+
+func (x *Instruction) GetRequestHumanPrompt() *RequestPromptInstruction {
+	if x != nil {
+		if x, ok := x.Instruction.(*Instruction_RequestHumanPrompt); ok {
+			return x.RequestHumanPrompt
+		}
+	}
+	return nil
+}
+
+func (x *Instruction) GetRequestHumanSelect() *RequestSelectInstruction {
+	if x != nil {
+		if x, ok := x.Instruction.(*Instruction_RequestHumanSelect); ok {
+			return x.RequestHumanSelect
+		}
+	}
+	return nil
+}
+
+func (x *Instruction) GetCompact() *CompactInstruction {
+	if x != nil {
+		if x, ok := x.Instruction.(*Instruction_Compact); ok {
+			return x.Compact
+		}
+	}
+	return nil
+}
+
+func (x *Instruction) GetFinish() *FinishInstruction {
+	if x != nil {
+		if x, ok := x.Instruction.(*Instruction_Finish); ok {
+			return x.Finish
+		}
+	}
+	return nil
+}
+
+type isInstruction_Instruction interface {
+	isInstruction_Instruction()
+}
+
+type Instruction_CallModel struct {
+	// Ask the model.
+	CallModel *CallModelInstruction `protobuf:"bytes,1,opt,name=call_model,json=callModel,proto3,oneof"`
+}
+
+type Instruction_CallTools struct {
+	// Run the tool calls that the model asked for.
+	CallTools *CallToolsInstruction `protobuf:"bytes,2,opt,name=call_tools,json=callTools,proto3,oneof"`
+}
+
+type Instruction_RequestHumanApprove struct {
+	// Ask a human whether the waiting tool calls may run, whatever the policy says.
+	RequestHumanApprove *RequestApprovalInstruction `protobuf:"bytes,3,opt,name=request_human_approve,json=requestHumanApprove,proto3,oneof"`
+}
+
+type Instruction_RequestHumanPrompt struct {
+	// Ask a human for text.
+	RequestHumanPrompt *RequestPromptInstruction `protobuf:"bytes,4,opt,name=request_human_prompt,json=requestHumanPrompt,proto3,oneof"`
+}
+
+type Instruction_RequestHumanSelect struct {
+	// Ask a human to choose.
+	RequestHumanSelect *RequestSelectInstruction `protobuf:"bytes,5,opt,name=request_human_select,json=requestHumanSelect,proto3,oneof"`
+}
+
+type Instruction_Compact struct {
+	// Make the context smaller.
+	Compact *CompactInstruction `protobuf:"bytes,6,opt,name=compact,proto3,oneof"`
+}
+
+type Instruction_Finish struct {
+	// The run is over.
+	Finish *FinishInstruction `protobuf:"bytes,7,opt,name=finish,proto3,oneof"`
+}
+
+func (*Instruction_CallModel) isInstruction_Instruction() {}
+
+func (*Instruction_CallTools) isInstruction_Instruction() {}
+
+func (*Instruction_RequestHumanApprove) isInstruction_Instruction() {}
+
+func (*Instruction_RequestHumanPrompt) isInstruction_Instruction() {}
+
+func (*Instruction_RequestHumanSelect) isInstruction_Instruction() {}
+
+func (*Instruction_Compact) isInstruction_Instruction() {}
+
+func (*Instruction_Finish) isInstruction_Instruction() {}
+
+// Ask the model.
+type CallModelInstruction struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CallModelInstruction) Reset() {
+	*x = CallModelInstruction{}
+	mi := &file_agentloop_v1_types_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CallModelInstruction) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CallModelInstruction) ProtoMessage() {}
+
+func (x *CallModelInstruction) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_types_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CallModelInstruction.ProtoReflect.Descriptor instead.
+func (*CallModelInstruction) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{17}
+}
+
+// Run the tool calls that the model asked for, asking a human first where policy says so.
+type CallToolsInstruction struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CallToolsInstruction) Reset() {
+	*x = CallToolsInstruction{}
+	mi := &file_agentloop_v1_types_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CallToolsInstruction) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CallToolsInstruction) ProtoMessage() {}
+
+func (x *CallToolsInstruction) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_types_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CallToolsInstruction.ProtoReflect.Descriptor instead.
+func (*CallToolsInstruction) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{18}
+}
+
+// Ask a human whether the waiting tool calls may run.
+type RequestApprovalInstruction struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RequestApprovalInstruction) Reset() {
+	*x = RequestApprovalInstruction{}
+	mi := &file_agentloop_v1_types_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RequestApprovalInstruction) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RequestApprovalInstruction) ProtoMessage() {}
+
+func (x *RequestApprovalInstruction) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_types_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RequestApprovalInstruction.ProtoReflect.Descriptor instead.
+func (*RequestApprovalInstruction) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{19}
+}
+
+// Ask a human for text. The answer enters the session as a user message.
+type RequestPromptInstruction struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What the human is asked. At most 4 KiB.
+	Question      string `protobuf:"bytes,1,opt,name=question,proto3" json:"question,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RequestPromptInstruction) Reset() {
+	*x = RequestPromptInstruction{}
+	mi := &file_agentloop_v1_types_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RequestPromptInstruction) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RequestPromptInstruction) ProtoMessage() {}
+
+func (x *RequestPromptInstruction) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_types_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RequestPromptInstruction.ProtoReflect.Descriptor instead.
+func (*RequestPromptInstruction) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *RequestPromptInstruction) GetQuestion() string {
+	if x != nil {
+		return x.Question
+	}
+	return ""
+}
+
+// Ask a human to choose. The labels of what was chosen enter the session as a user message.
+type RequestSelectInstruction struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What the human is asked. At most 4 KiB.
+	Question string `protobuf:"bytes,1,opt,name=question,proto3" json:"question,omitempty"`
+	// The choices. At most 64.
+	Options []*SelectOption `protobuf:"bytes,2,rep,name=options,proto3" json:"options,omitempty"`
+	// Whether several may be chosen.
+	Multiple      bool `protobuf:"varint,3,opt,name=multiple,proto3" json:"multiple,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RequestSelectInstruction) Reset() {
+	*x = RequestSelectInstruction{}
+	mi := &file_agentloop_v1_types_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RequestSelectInstruction) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RequestSelectInstruction) ProtoMessage() {}
+
+func (x *RequestSelectInstruction) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_types_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RequestSelectInstruction.ProtoReflect.Descriptor instead.
+func (*RequestSelectInstruction) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *RequestSelectInstruction) GetQuestion() string {
+	if x != nil {
+		return x.Question
+	}
+	return ""
+}
+
+func (x *RequestSelectInstruction) GetOptions() []*SelectOption {
+	if x != nil {
+		return x.Options
+	}
+	return nil
+}
+
+func (x *RequestSelectInstruction) GetMultiple() bool {
+	if x != nil {
+		return x.Multiple
+	}
+	return false
+}
+
+// Make the context smaller.
+type CompactInstruction struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As `ContextPolicy.strategy`; empty means the run's.
+	Strategy      string `protobuf:"bytes,1,opt,name=strategy,proto3" json:"strategy,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CompactInstruction) Reset() {
+	*x = CompactInstruction{}
+	mi := &file_agentloop_v1_types_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CompactInstruction) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CompactInstruction) ProtoMessage() {}
+
+func (x *CompactInstruction) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_types_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CompactInstruction.ProtoReflect.Descriptor instead.
+func (*CompactInstruction) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *CompactInstruction) GetStrategy() string {
+	if x != nil {
+		return x.Strategy
+	}
+	return ""
+}
+
+// The run is over: completed with the model's last message, or failed.
+type FinishInstruction struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Why it failed, with EXTENSION_FAILED; empty means completed.
+	Failure       string `protobuf:"bytes,1,opt,name=failure,proto3" json:"failure,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FinishInstruction) Reset() {
+	*x = FinishInstruction{}
+	mi := &file_agentloop_v1_types_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FinishInstruction) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FinishInstruction) ProtoMessage() {}
+
+func (x *FinishInstruction) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_types_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FinishInstruction.ProtoReflect.Descriptor instead.
+func (*FinishInstruction) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *FinishInstruction) GetFailure() string {
+	if x != nil {
+		return x.Failure
+	}
+	return ""
+}
+
 // A list of tool names that may be empty, which an absent one is not.
 type ToolNames struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1649,7 +2643,7 @@ type ToolNames struct {
 
 func (x *ToolNames) Reset() {
 	*x = ToolNames{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[9]
+	mi := &file_agentloop_v1_types_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1661,7 +2655,7 @@ func (x *ToolNames) String() string {
 func (*ToolNames) ProtoMessage() {}
 
 func (x *ToolNames) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[9]
+	mi := &file_agentloop_v1_types_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1674,7 +2668,7 @@ func (x *ToolNames) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolNames.ProtoReflect.Descriptor instead.
 func (*ToolNames) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{9}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ToolNames) GetNames() []string {
@@ -1708,7 +2702,7 @@ type LoopLimits struct {
 
 func (x *LoopLimits) Reset() {
 	*x = LoopLimits{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[10]
+	mi := &file_agentloop_v1_types_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1720,7 +2714,7 @@ func (x *LoopLimits) String() string {
 func (*LoopLimits) ProtoMessage() {}
 
 func (x *LoopLimits) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[10]
+	mi := &file_agentloop_v1_types_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1733,7 +2727,7 @@ func (x *LoopLimits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoopLimits.ProtoReflect.Descriptor instead.
 func (*LoopLimits) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{10}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *LoopLimits) GetMaxIterations() uint32 {
@@ -1803,7 +2797,7 @@ type RetryPolicy struct {
 
 func (x *RetryPolicy) Reset() {
 	*x = RetryPolicy{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[11]
+	mi := &file_agentloop_v1_types_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1815,7 +2809,7 @@ func (x *RetryPolicy) String() string {
 func (*RetryPolicy) ProtoMessage() {}
 
 func (x *RetryPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[11]
+	mi := &file_agentloop_v1_types_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1828,7 +2822,7 @@ func (x *RetryPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryPolicy.ProtoReflect.Descriptor instead.
 func (*RetryPolicy) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{11}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RetryPolicy) GetMaxRetries() uint32 {
@@ -1885,7 +2879,7 @@ type ModelOptions struct {
 
 func (x *ModelOptions) Reset() {
 	*x = ModelOptions{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[12]
+	mi := &file_agentloop_v1_types_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1897,7 +2891,7 @@ func (x *ModelOptions) String() string {
 func (*ModelOptions) ProtoMessage() {}
 
 func (x *ModelOptions) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[12]
+	mi := &file_agentloop_v1_types_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1910,7 +2904,7 @@ func (x *ModelOptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelOptions.ProtoReflect.Descriptor instead.
 func (*ModelOptions) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{12}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ModelOptions) GetTemperature() float64 {
@@ -1985,7 +2979,7 @@ type ToolChoice struct {
 
 func (x *ToolChoice) Reset() {
 	*x = ToolChoice{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[13]
+	mi := &file_agentloop_v1_types_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1997,7 +2991,7 @@ func (x *ToolChoice) String() string {
 func (*ToolChoice) ProtoMessage() {}
 
 func (x *ToolChoice) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[13]
+	mi := &file_agentloop_v1_types_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2010,7 +3004,7 @@ func (x *ToolChoice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolChoice.ProtoReflect.Descriptor instead.
 func (*ToolChoice) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{13}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ToolChoice) GetChoice() isToolChoice_Choice {
@@ -2071,7 +3065,7 @@ type ResponseSchema struct {
 
 func (x *ResponseSchema) Reset() {
 	*x = ResponseSchema{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[14]
+	mi := &file_agentloop_v1_types_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2083,7 +3077,7 @@ func (x *ResponseSchema) String() string {
 func (*ResponseSchema) ProtoMessage() {}
 
 func (x *ResponseSchema) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[14]
+	mi := &file_agentloop_v1_types_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2096,7 +3090,7 @@ func (x *ResponseSchema) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResponseSchema.ProtoReflect.Descriptor instead.
 func (*ResponseSchema) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{14}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ResponseSchema) GetName() string {
@@ -2147,7 +3141,7 @@ type ToolDeclaration struct {
 
 func (x *ToolDeclaration) Reset() {
 	*x = ToolDeclaration{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[15]
+	mi := &file_agentloop_v1_types_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2159,7 +3153,7 @@ func (x *ToolDeclaration) String() string {
 func (*ToolDeclaration) ProtoMessage() {}
 
 func (x *ToolDeclaration) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[15]
+	mi := &file_agentloop_v1_types_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2172,7 +3166,7 @@ func (x *ToolDeclaration) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolDeclaration.ProtoReflect.Descriptor instead.
 func (*ToolDeclaration) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{15}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ToolDeclaration) GetName() string {
@@ -2268,14 +3262,18 @@ type HumanRequest struct {
 	// When it is denied by itself; absent means never.
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	// The answer; absent while it waits.
-	Answer        *HumanAnswer `protobuf:"bytes,14,opt,name=answer,proto3" json:"answer,omitempty"`
+	Answer *HumanAnswer `protobuf:"bytes,14,opt,name=answer,proto3" json:"answer,omitempty"`
+	// The rule that would be remembered if an answer is to be, where none is given with it: exactly this call.
+	SuggestedRule *PolicyRule `protobuf:"bytes,15,opt,name=suggested_rule,json=suggestedRule,proto3" json:"suggested_rule,omitempty"`
+	// The host's name for the question, where a running call asks.
+	InputId       string `protobuf:"bytes,16,opt,name=input_id,json=inputId,proto3" json:"input_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HumanRequest) Reset() {
 	*x = HumanRequest{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[16]
+	mi := &file_agentloop_v1_types_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2287,7 +3285,7 @@ func (x *HumanRequest) String() string {
 func (*HumanRequest) ProtoMessage() {}
 
 func (x *HumanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[16]
+	mi := &file_agentloop_v1_types_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2300,7 +3298,7 @@ func (x *HumanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HumanRequest.ProtoReflect.Descriptor instead.
 func (*HumanRequest) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{16}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *HumanRequest) GetRequestId() string {
@@ -2401,6 +3399,20 @@ func (x *HumanRequest) GetAnswer() *HumanAnswer {
 	return nil
 }
 
+func (x *HumanRequest) GetSuggestedRule() *PolicyRule {
+	if x != nil {
+		return x.SuggestedRule
+	}
+	return nil
+}
+
+func (x *HumanRequest) GetInputId() string {
+	if x != nil {
+		return x.InputId
+	}
+	return ""
+}
+
 // One choice.
 type SelectOption struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2414,7 +3426,7 @@ type SelectOption struct {
 
 func (x *SelectOption) Reset() {
 	*x = SelectOption{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[17]
+	mi := &file_agentloop_v1_types_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2426,7 +3438,7 @@ func (x *SelectOption) String() string {
 func (*SelectOption) ProtoMessage() {}
 
 func (x *SelectOption) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[17]
+	mi := &file_agentloop_v1_types_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2439,7 +3451,7 @@ func (x *SelectOption) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectOption.ProtoReflect.Descriptor instead.
 func (*SelectOption) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{17}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SelectOption) GetId() string {
@@ -2464,14 +3476,18 @@ type HumanAnswer struct {
 	// Who decided: the authenticated caller, or what the caller said of itself.
 	DecidedBy string `protobuf:"bytes,2,opt,name=decided_by,json=decidedBy,proto3" json:"decided_by,omitempty"`
 	// When.
-	DecidedAt     *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=decided_at,json=decidedAt,proto3" json:"decided_at,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	DecidedAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=decided_at,json=decidedAt,proto3" json:"decided_at,omitempty"`
+	// What was answered to a PROMPT or SELECT.
+	Input *HumanInput `protobuf:"bytes,4,opt,name=input,proto3" json:"input,omitempty"`
+	// The rule that was remembered with it.
+	RememberedRule *PolicyRule `protobuf:"bytes,5,opt,name=remembered_rule,json=rememberedRule,proto3" json:"remembered_rule,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *HumanAnswer) Reset() {
 	*x = HumanAnswer{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[18]
+	mi := &file_agentloop_v1_types_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2483,7 +3499,7 @@ func (x *HumanAnswer) String() string {
 func (*HumanAnswer) ProtoMessage() {}
 
 func (x *HumanAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[18]
+	mi := &file_agentloop_v1_types_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2496,7 +3512,7 @@ func (x *HumanAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HumanAnswer.ProtoReflect.Descriptor instead.
 func (*HumanAnswer) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{18}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *HumanAnswer) GetDecision() *Decision {
@@ -2516,6 +3532,153 @@ func (x *HumanAnswer) GetDecidedBy() string {
 func (x *HumanAnswer) GetDecidedAt() *timestamppb.Timestamp {
 	if x != nil {
 		return x.DecidedAt
+	}
+	return nil
+}
+
+func (x *HumanAnswer) GetInput() *HumanInput {
+	if x != nil {
+		return x.Input
+	}
+	return nil
+}
+
+func (x *HumanAnswer) GetRememberedRule() *PolicyRule {
+	if x != nil {
+		return x.RememberedRule
+	}
+	return nil
+}
+
+// What a human answered to a PROMPT or SELECT.
+type HumanInput struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Exactly one is set.
+	//
+	// Types that are valid to be assigned to Input:
+	//
+	//	*HumanInput_Text
+	//	*HumanInput_Selection
+	Input         isHumanInput_Input `protobuf_oneof:"input"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HumanInput) Reset() {
+	*x = HumanInput{}
+	mi := &file_agentloop_v1_types_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HumanInput) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HumanInput) ProtoMessage() {}
+
+func (x *HumanInput) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_types_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HumanInput.ProtoReflect.Descriptor instead.
+func (*HumanInput) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *HumanInput) GetInput() isHumanInput_Input {
+	if x != nil {
+		return x.Input
+	}
+	return nil
+}
+
+func (x *HumanInput) GetText() string {
+	if x != nil {
+		if x, ok := x.Input.(*HumanInput_Text); ok {
+			return x.Text
+		}
+	}
+	return ""
+}
+
+func (x *HumanInput) GetSelection() *Selection {
+	if x != nil {
+		if x, ok := x.Input.(*HumanInput_Selection); ok {
+			return x.Selection
+		}
+	}
+	return nil
+}
+
+type isHumanInput_Input interface {
+	isHumanInput_Input()
+}
+
+type HumanInput_Text struct {
+	// Free text.
+	Text string `protobuf:"bytes,1,opt,name=text,proto3,oneof"`
+}
+
+type HumanInput_Selection struct {
+	// What was chosen.
+	Selection *Selection `protobuf:"bytes,2,opt,name=selection,proto3,oneof"`
+}
+
+func (*HumanInput_Text) isHumanInput_Input() {}
+
+func (*HumanInput_Selection) isHumanInput_Input() {}
+
+// What was chosen.
+type Selection struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Ids of the options.
+	OptionIds     []string `protobuf:"bytes,1,rep,name=option_ids,json=optionIds,proto3" json:"option_ids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Selection) Reset() {
+	*x = Selection{}
+	mi := &file_agentloop_v1_types_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Selection) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Selection) ProtoMessage() {}
+
+func (x *Selection) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_types_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Selection.ProtoReflect.Descriptor instead.
+func (*Selection) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *Selection) GetOptionIds() []string {
+	if x != nil {
+		return x.OptionIds
 	}
 	return nil
 }
@@ -2541,7 +3704,7 @@ type Decision struct {
 
 func (x *Decision) Reset() {
 	*x = Decision{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[19]
+	mi := &file_agentloop_v1_types_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2553,7 +3716,7 @@ func (x *Decision) String() string {
 func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[19]
+	mi := &file_agentloop_v1_types_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2566,7 +3729,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{19}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Decision) GetDecision() isDecision_Decision {
@@ -2701,7 +3864,7 @@ type Approve struct {
 
 func (x *Approve) Reset() {
 	*x = Approve{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[20]
+	mi := &file_agentloop_v1_types_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2713,7 +3876,7 @@ func (x *Approve) String() string {
 func (*Approve) ProtoMessage() {}
 
 func (x *Approve) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[20]
+	mi := &file_agentloop_v1_types_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2726,7 +3889,7 @@ func (x *Approve) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Approve.ProtoReflect.Descriptor instead.
 func (*Approve) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{20}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{37}
 }
 
 // Run the call with other arguments.
@@ -2740,7 +3903,7 @@ type ApproveWithEdits struct {
 
 func (x *ApproveWithEdits) Reset() {
 	*x = ApproveWithEdits{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[21]
+	mi := &file_agentloop_v1_types_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2752,7 +3915,7 @@ func (x *ApproveWithEdits) String() string {
 func (*ApproveWithEdits) ProtoMessage() {}
 
 func (x *ApproveWithEdits) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[21]
+	mi := &file_agentloop_v1_types_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2765,7 +3928,7 @@ func (x *ApproveWithEdits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApproveWithEdits.ProtoReflect.Descriptor instead.
 func (*ApproveWithEdits) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{21}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ApproveWithEdits) GetArgumentsJson() string {
@@ -2786,7 +3949,7 @@ type Deny struct {
 
 func (x *Deny) Reset() {
 	*x = Deny{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[22]
+	mi := &file_agentloop_v1_types_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2798,7 +3961,7 @@ func (x *Deny) String() string {
 func (*Deny) ProtoMessage() {}
 
 func (x *Deny) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[22]
+	mi := &file_agentloop_v1_types_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2811,7 +3974,7 @@ func (x *Deny) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Deny.ProtoReflect.Descriptor instead.
 func (*Deny) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{22}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Deny) GetMessage() string {
@@ -2832,7 +3995,7 @@ type DenyAndStop struct {
 
 func (x *DenyAndStop) Reset() {
 	*x = DenyAndStop{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[23]
+	mi := &file_agentloop_v1_types_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2844,7 +4007,7 @@ func (x *DenyAndStop) String() string {
 func (*DenyAndStop) ProtoMessage() {}
 
 func (x *DenyAndStop) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[23]
+	mi := &file_agentloop_v1_types_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2857,7 +4020,7 @@ func (x *DenyAndStop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DenyAndStop.ProtoReflect.Descriptor instead.
 func (*DenyAndStop) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{23}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *DenyAndStop) GetMessage() string {
@@ -2878,7 +4041,7 @@ type AnswerInPlace struct {
 
 func (x *AnswerInPlace) Reset() {
 	*x = AnswerInPlace{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[24]
+	mi := &file_agentloop_v1_types_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2890,7 +4053,7 @@ func (x *AnswerInPlace) String() string {
 func (*AnswerInPlace) ProtoMessage() {}
 
 func (x *AnswerInPlace) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[24]
+	mi := &file_agentloop_v1_types_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2903,7 +4066,7 @@ func (x *AnswerInPlace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnswerInPlace.ProtoReflect.Descriptor instead.
 func (*AnswerInPlace) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{24}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *AnswerInPlace) GetOutput() string {
@@ -2922,7 +4085,7 @@ type Expired struct {
 
 func (x *Expired) Reset() {
 	*x = Expired{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[25]
+	mi := &file_agentloop_v1_types_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2934,7 +4097,7 @@ func (x *Expired) String() string {
 func (*Expired) ProtoMessage() {}
 
 func (x *Expired) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[25]
+	mi := &file_agentloop_v1_types_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2947,7 +4110,7 @@ func (x *Expired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Expired.ProtoReflect.Descriptor instead.
 func (*Expired) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{25}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{42}
 }
 
 // The run ended before anybody answered.
@@ -2959,7 +4122,7 @@ type Withdrawn struct {
 
 func (x *Withdrawn) Reset() {
 	*x = Withdrawn{}
-	mi := &file_agentloop_v1_types_proto_msgTypes[26]
+	mi := &file_agentloop_v1_types_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2971,7 +4134,7 @@ func (x *Withdrawn) String() string {
 func (*Withdrawn) ProtoMessage() {}
 
 func (x *Withdrawn) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_types_proto_msgTypes[26]
+	mi := &file_agentloop_v1_types_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2984,7 +4147,7 @@ func (x *Withdrawn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Withdrawn.ProtoReflect.Descriptor instead.
 func (*Withdrawn) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{26}
+	return file_agentloop_v1_types_proto_rawDescGZIP(), []int{43}
 }
 
 var File_agentloop_v1_types_proto protoreflect.FileDescriptor
@@ -3022,18 +4185,24 @@ const file_agentloop_v1_types_proto_rawDesc = "" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x120\n" +
 	"\x06status\x18\x03 \x01(\x0e2\x18.agentloop.v1.ToolStatusR\x06status\x12\x16\n" +
 	"\x06output\x18\x04 \x01(\tR\x06output\x12+\n" +
-	"\x06images\x18\x05 \x03(\v2\x13.agentloop.v1.ImageR\x06images\"\xd8\x01\n" +
+	"\x06images\x18\x05 \x03(\v2\x13.agentloop.v1.ImageR\x06images\"\xf9\x01\n" +
 	"\x05Usage\x12!\n" +
 	"\finput_tokens\x18\x01 \x01(\x04R\vinputTokens\x12#\n" +
 	"\routput_tokens\x18\x02 \x01(\x04R\foutputTokens\x12.\n" +
 	"\x13cached_input_tokens\x18\x03 \x01(\x04R\x11cachedInputTokens\x12,\n" +
 	"\x12cache_write_tokens\x18\x04 \x01(\x04R\x10cacheWriteTokens\x12)\n" +
-	"\x10reasoning_tokens\x18\x05 \x01(\x04R\x0freasoningTokens\"u\n" +
+	"\x10reasoning_tokens\x18\x05 \x01(\x04R\x0freasoningTokens\x12\x1f\n" +
+	"\vcost_micros\x18\x06 \x01(\x04R\n" +
+	"costMicros\"\xa1\x01\n" +
+	"\fRunDurations\x12/\n" +
+	"\x05total\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x05total\x12/\n" +
+	"\x05model\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05model\x12/\n" +
+	"\x05tools\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05tools\"u\n" +
 	"\bRunError\x12.\n" +
 	"\x04code\x18\x01 \x01(\x0e2\x1a.agentloop.v1.RunErrorCodeR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x1f\n" +
 	"\vhttp_status\x18\x03 \x01(\rR\n" +
-	"httpStatus\"\xe6\x02\n" +
+	"httpStatus\"\xc7\x03\n" +
 	"\n" +
 	"ToolPolicy\x12\x1d\n" +
 	"\aenabled\x18\x01 \x01(\bH\x00R\aenabled\x88\x01\x01\x12;\n" +
@@ -3041,13 +4210,70 @@ const file_agentloop_v1_types_proto_rawDesc = "" +
 	"allow_list\x18\x02 \x01(\v2\x17.agentloop.v1.ToolNamesH\x01R\tallowList\x88\x01\x01\x12&\n" +
 	"\fmax_parallel\x18\x03 \x01(\rH\x02R\vmaxParallel\x88\x01\x01\x12.\n" +
 	"\x11max_calls_per_run\x18\x04 \x01(\rH\x03R\x0emaxCallsPerRun\x88\x01\x01\x12B\n" +
-	"\x1brequire_approval_by_default\x18\x05 \x01(\bH\x04R\x18requireApprovalByDefault\x88\x01\x01B\n" +
+	"\x1brequire_approval_by_default\x18\x05 \x01(\bH\x04R\x18requireApprovalByDefault\x88\x01\x01\x12/\n" +
+	"\x05rules\x18\x06 \x01(\v2\x19.agentloop.v1.PolicyRulesR\x05rules\x12 \n" +
+	"\task_human\x18\a \x01(\bH\x05R\baskHuman\x88\x01\x01B\n" +
 	"\n" +
 	"\b_enabledB\r\n" +
 	"\v_allow_listB\x0f\n" +
 	"\r_max_parallelB\x14\n" +
 	"\x12_max_calls_per_runB\x1e\n" +
-	"\x1c_require_approval_by_default\"!\n" +
+	"\x1c_require_approval_by_defaultB\f\n" +
+	"\n" +
+	"_ask_human\"=\n" +
+	"\vPolicyRules\x12.\n" +
+	"\x05rules\x18\x01 \x03(\v2\x18.agentloop.v1.PolicyRuleR\x05rules\"\xa5\x01\n" +
+	"\n" +
+	"PolicyRule\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x122\n" +
+	"\x06action\x18\x02 \x01(\x0e2\x1a.agentloop.v1.PolicyActionR\x06action\x12\x12\n" +
+	"\x04tool\x18\x03 \x01(\tR\x04tool\x12;\n" +
+	"\targuments\x18\x04 \x03(\v2\x1d.agentloop.v1.ArgumentPatternR\targuments\"E\n" +
+	"\x0fArgumentPattern\x12\x18\n" +
+	"\apointer\x18\x01 \x01(\tR\apointer\x12\x18\n" +
+	"\apattern\x18\x02 \x01(\tR\apattern\"\x9b\x02\n" +
+	"\rContextPolicy\x12&\n" +
+	"\fmax_messages\x18\x01 \x01(\rH\x00R\vmaxMessages\x88\x01\x01\x12\"\n" +
+	"\n" +
+	"max_tokens\x18\x02 \x01(\x04H\x01R\tmaxTokens\x88\x01\x01\x12\x1f\n" +
+	"\bstrategy\x18\x03 \x01(\tH\x02R\bstrategy\x88\x01\x01\x12$\n" +
+	"\vkeep_recent\x18\x04 \x01(\rH\x03R\n" +
+	"keepRecent\x88\x01\x01\x12(\n" +
+	"\rsummary_model\x18\x05 \x01(\tH\x04R\fsummaryModel\x88\x01\x01B\x0f\n" +
+	"\r_max_messagesB\r\n" +
+	"\v_max_tokensB\v\n" +
+	"\t_strategyB\x0e\n" +
+	"\f_keep_recentB\x10\n" +
+	"\x0e_summary_model\"?\n" +
+	"\x0fInstructionFile\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x18\n" +
+	"\acontent\x18\x02 \x01(\tR\acontent\"\x1d\n" +
+	"\x05Names\x12\x14\n" +
+	"\x05names\x18\x01 \x03(\tR\x05names\"\xb7\x04\n" +
+	"\vInstruction\x12C\n" +
+	"\n" +
+	"call_model\x18\x01 \x01(\v2\".agentloop.v1.CallModelInstructionH\x00R\tcallModel\x12C\n" +
+	"\n" +
+	"call_tools\x18\x02 \x01(\v2\".agentloop.v1.CallToolsInstructionH\x00R\tcallTools\x12^\n" +
+	"\x15request_human_approve\x18\x03 \x01(\v2(.agentloop.v1.RequestApprovalInstructionH\x00R\x13requestHumanApprove\x12Z\n" +
+	"\x14request_human_prompt\x18\x04 \x01(\v2&.agentloop.v1.RequestPromptInstructionH\x00R\x12requestHumanPrompt\x12Z\n" +
+	"\x14request_human_select\x18\x05 \x01(\v2&.agentloop.v1.RequestSelectInstructionH\x00R\x12requestHumanSelect\x12<\n" +
+	"\acompact\x18\x06 \x01(\v2 .agentloop.v1.CompactInstructionH\x00R\acompact\x129\n" +
+	"\x06finish\x18\a \x01(\v2\x1f.agentloop.v1.FinishInstructionH\x00R\x06finishB\r\n" +
+	"\vinstruction\"\x16\n" +
+	"\x14CallModelInstruction\"\x16\n" +
+	"\x14CallToolsInstruction\"\x1c\n" +
+	"\x1aRequestApprovalInstruction\"6\n" +
+	"\x18RequestPromptInstruction\x12\x1a\n" +
+	"\bquestion\x18\x01 \x01(\tR\bquestion\"\x88\x01\n" +
+	"\x18RequestSelectInstruction\x12\x1a\n" +
+	"\bquestion\x18\x01 \x01(\tR\bquestion\x124\n" +
+	"\aoptions\x18\x02 \x03(\v2\x1a.agentloop.v1.SelectOptionR\aoptions\x12\x1a\n" +
+	"\bmultiple\x18\x03 \x01(\bR\bmultiple\"0\n" +
+	"\x12CompactInstruction\x12\x1a\n" +
+	"\bstrategy\x18\x01 \x01(\tR\bstrategy\"-\n" +
+	"\x11FinishInstruction\x12\x18\n" +
+	"\afailure\x18\x01 \x01(\tR\afailure\"!\n" +
 	"\tToolNames\x12\x14\n" +
 	"\x05names\x18\x01 \x03(\tR\x05names\"\xeb\x03\n" +
 	"\n" +
@@ -3109,7 +4335,7 @@ const file_agentloop_v1_types_proto_rawDesc = "" +
 	"\atimeout\x18\a \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12,\n" +
 	"\x0fmax_concurrency\x18\b \x01(\rH\x00R\x0emaxConcurrency\x88\x01\x01\x12%\n" +
 	"\x0estreams_output\x18\t \x01(\bR\rstreamsOutputB\x12\n" +
-	"\x10_max_concurrency\"\x9a\x04\n" +
+	"\x10_max_concurrency\"\xf6\x04\n" +
 	"\fHumanRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x122\n" +
@@ -3129,16 +4355,28 @@ const file_agentloop_v1_types_proto_rawDesc = "" +
 	"created_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x129\n" +
 	"\n" +
 	"expires_at\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x121\n" +
-	"\x06answer\x18\x0e \x01(\v2\x19.agentloop.v1.HumanAnswerR\x06answer\"4\n" +
+	"\x06answer\x18\x0e \x01(\v2\x19.agentloop.v1.HumanAnswerR\x06answer\x12?\n" +
+	"\x0esuggested_rule\x18\x0f \x01(\v2\x18.agentloop.v1.PolicyRuleR\rsuggestedRule\x12\x19\n" +
+	"\binput_id\x18\x10 \x01(\tR\ainputId\"4\n" +
 	"\fSelectOption\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
-	"\x05label\x18\x02 \x01(\tR\x05label\"\x9b\x01\n" +
+	"\x05label\x18\x02 \x01(\tR\x05label\"\x8e\x02\n" +
 	"\vHumanAnswer\x122\n" +
 	"\bdecision\x18\x01 \x01(\v2\x16.agentloop.v1.DecisionR\bdecision\x12\x1d\n" +
 	"\n" +
 	"decided_by\x18\x02 \x01(\tR\tdecidedBy\x129\n" +
 	"\n" +
-	"decided_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\tdecidedAt\"\xb7\x03\n" +
+	"decided_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\tdecidedAt\x12.\n" +
+	"\x05input\x18\x04 \x01(\v2\x18.agentloop.v1.HumanInputR\x05input\x12A\n" +
+	"\x0fremembered_rule\x18\x05 \x01(\v2\x18.agentloop.v1.PolicyRuleR\x0erememberedRule\"d\n" +
+	"\n" +
+	"HumanInput\x12\x14\n" +
+	"\x04text\x18\x01 \x01(\tH\x00R\x04text\x127\n" +
+	"\tselection\x18\x02 \x01(\v2\x17.agentloop.v1.SelectionH\x00R\tselectionB\a\n" +
+	"\x05input\"*\n" +
+	"\tSelection\x12\x1d\n" +
+	"\n" +
+	"option_ids\x18\x01 \x03(\tR\toptionIds\"\xb7\x03\n" +
 	"\bDecision\x121\n" +
 	"\aapprove\x18\x01 \x01(\v2\x15.agentloop.v1.ApproveH\x00R\aapprove\x12N\n" +
 	"\x12approve_with_edits\x18\x02 \x01(\v2\x1e.agentloop.v1.ApproveWithEditsH\x00R\x10approveWithEdits\x12(\n" +
@@ -3252,7 +4490,12 @@ const file_agentloop_v1_types_proto_rawDesc = "" +
 	"$RUN_ERROR_CODE_ABORTED_BY_DISCONNECT\x10\x15\x12$\n" +
 	" RUN_ERROR_CODE_ABORTED_BY_DENIAL\x10\x16\x12\x1b\n" +
 	"\x17RUN_ERROR_CODE_INTERNAL\x10\x17\x12#\n" +
-	"\x1fRUN_ERROR_CODE_EXTENSION_FAILED\x10\x18*\x87\x01\n" +
+	"\x1fRUN_ERROR_CODE_EXTENSION_FAILED\x10\x18*u\n" +
+	"\fPolicyAction\x12\x1d\n" +
+	"\x19POLICY_ACTION_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13POLICY_ACTION_ALLOW\x10\x01\x12\x15\n" +
+	"\x11POLICY_ACTION_ASK\x10\x02\x12\x16\n" +
+	"\x12POLICY_ACTION_DENY\x10\x03*\x87\x01\n" +
 	"\x0eToolChoiceMode\x12 \n" +
 	"\x1cTOOL_CHOICE_MODE_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15TOOL_CHOICE_MODE_AUTO\x10\x01\x12\x19\n" +
@@ -3289,90 +4532,127 @@ func file_agentloop_v1_types_proto_rawDescGZIP() []byte {
 	return file_agentloop_v1_types_proto_rawDescData
 }
 
-var file_agentloop_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 12)
-var file_agentloop_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_agentloop_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 13)
+var file_agentloop_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
 var file_agentloop_v1_types_proto_goTypes = []any{
-	(Role)(0),                     // 0: agentloop.v1.Role
-	(ToolStatus)(0),               // 1: agentloop.v1.ToolStatus
-	(ToolCallState)(0),            // 2: agentloop.v1.ToolCallState
-	(FinishReason)(0),             // 3: agentloop.v1.FinishReason
-	(RunStatus)(0),                // 4: agentloop.v1.RunStatus
-	(LoopPhase)(0),                // 5: agentloop.v1.LoopPhase
-	(ProcessState)(0),             // 6: agentloop.v1.ProcessState
-	(RunErrorCode)(0),             // 7: agentloop.v1.RunErrorCode
-	(ToolChoiceMode)(0),           // 8: agentloop.v1.ToolChoiceMode
-	(ReasoningEffort)(0),          // 9: agentloop.v1.ReasoningEffort
-	(EffectClass)(0),              // 10: agentloop.v1.EffectClass
-	(HumanRequestKind)(0),         // 11: agentloop.v1.HumanRequestKind
-	(*Message)(nil),               // 12: agentloop.v1.Message
-	(*Part)(nil),                  // 13: agentloop.v1.Part
-	(*Reasoning)(nil),             // 14: agentloop.v1.Reasoning
-	(*Image)(nil),                 // 15: agentloop.v1.Image
-	(*ToolCall)(nil),              // 16: agentloop.v1.ToolCall
-	(*ToolResult)(nil),            // 17: agentloop.v1.ToolResult
-	(*Usage)(nil),                 // 18: agentloop.v1.Usage
-	(*RunError)(nil),              // 19: agentloop.v1.RunError
-	(*ToolPolicy)(nil),            // 20: agentloop.v1.ToolPolicy
-	(*ToolNames)(nil),             // 21: agentloop.v1.ToolNames
-	(*LoopLimits)(nil),            // 22: agentloop.v1.LoopLimits
-	(*RetryPolicy)(nil),           // 23: agentloop.v1.RetryPolicy
-	(*ModelOptions)(nil),          // 24: agentloop.v1.ModelOptions
-	(*ToolChoice)(nil),            // 25: agentloop.v1.ToolChoice
-	(*ResponseSchema)(nil),        // 26: agentloop.v1.ResponseSchema
-	(*ToolDeclaration)(nil),       // 27: agentloop.v1.ToolDeclaration
-	(*HumanRequest)(nil),          // 28: agentloop.v1.HumanRequest
-	(*SelectOption)(nil),          // 29: agentloop.v1.SelectOption
-	(*HumanAnswer)(nil),           // 30: agentloop.v1.HumanAnswer
-	(*Decision)(nil),              // 31: agentloop.v1.Decision
-	(*Approve)(nil),               // 32: agentloop.v1.Approve
-	(*ApproveWithEdits)(nil),      // 33: agentloop.v1.ApproveWithEdits
-	(*Deny)(nil),                  // 34: agentloop.v1.Deny
-	(*DenyAndStop)(nil),           // 35: agentloop.v1.DenyAndStop
-	(*AnswerInPlace)(nil),         // 36: agentloop.v1.AnswerInPlace
-	(*Expired)(nil),               // 37: agentloop.v1.Expired
-	(*Withdrawn)(nil),             // 38: agentloop.v1.Withdrawn
-	(*durationpb.Duration)(nil),   // 39: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 40: google.protobuf.Timestamp
+	(Role)(0),                          // 0: agentloop.v1.Role
+	(ToolStatus)(0),                    // 1: agentloop.v1.ToolStatus
+	(ToolCallState)(0),                 // 2: agentloop.v1.ToolCallState
+	(FinishReason)(0),                  // 3: agentloop.v1.FinishReason
+	(RunStatus)(0),                     // 4: agentloop.v1.RunStatus
+	(LoopPhase)(0),                     // 5: agentloop.v1.LoopPhase
+	(ProcessState)(0),                  // 6: agentloop.v1.ProcessState
+	(RunErrorCode)(0),                  // 7: agentloop.v1.RunErrorCode
+	(PolicyAction)(0),                  // 8: agentloop.v1.PolicyAction
+	(ToolChoiceMode)(0),                // 9: agentloop.v1.ToolChoiceMode
+	(ReasoningEffort)(0),               // 10: agentloop.v1.ReasoningEffort
+	(EffectClass)(0),                   // 11: agentloop.v1.EffectClass
+	(HumanRequestKind)(0),              // 12: agentloop.v1.HumanRequestKind
+	(*Message)(nil),                    // 13: agentloop.v1.Message
+	(*Part)(nil),                       // 14: agentloop.v1.Part
+	(*Reasoning)(nil),                  // 15: agentloop.v1.Reasoning
+	(*Image)(nil),                      // 16: agentloop.v1.Image
+	(*ToolCall)(nil),                   // 17: agentloop.v1.ToolCall
+	(*ToolResult)(nil),                 // 18: agentloop.v1.ToolResult
+	(*Usage)(nil),                      // 19: agentloop.v1.Usage
+	(*RunDurations)(nil),               // 20: agentloop.v1.RunDurations
+	(*RunError)(nil),                   // 21: agentloop.v1.RunError
+	(*ToolPolicy)(nil),                 // 22: agentloop.v1.ToolPolicy
+	(*PolicyRules)(nil),                // 23: agentloop.v1.PolicyRules
+	(*PolicyRule)(nil),                 // 24: agentloop.v1.PolicyRule
+	(*ArgumentPattern)(nil),            // 25: agentloop.v1.ArgumentPattern
+	(*ContextPolicy)(nil),              // 26: agentloop.v1.ContextPolicy
+	(*InstructionFile)(nil),            // 27: agentloop.v1.InstructionFile
+	(*Names)(nil),                      // 28: agentloop.v1.Names
+	(*Instruction)(nil),                // 29: agentloop.v1.Instruction
+	(*CallModelInstruction)(nil),       // 30: agentloop.v1.CallModelInstruction
+	(*CallToolsInstruction)(nil),       // 31: agentloop.v1.CallToolsInstruction
+	(*RequestApprovalInstruction)(nil), // 32: agentloop.v1.RequestApprovalInstruction
+	(*RequestPromptInstruction)(nil),   // 33: agentloop.v1.RequestPromptInstruction
+	(*RequestSelectInstruction)(nil),   // 34: agentloop.v1.RequestSelectInstruction
+	(*CompactInstruction)(nil),         // 35: agentloop.v1.CompactInstruction
+	(*FinishInstruction)(nil),          // 36: agentloop.v1.FinishInstruction
+	(*ToolNames)(nil),                  // 37: agentloop.v1.ToolNames
+	(*LoopLimits)(nil),                 // 38: agentloop.v1.LoopLimits
+	(*RetryPolicy)(nil),                // 39: agentloop.v1.RetryPolicy
+	(*ModelOptions)(nil),               // 40: agentloop.v1.ModelOptions
+	(*ToolChoice)(nil),                 // 41: agentloop.v1.ToolChoice
+	(*ResponseSchema)(nil),             // 42: agentloop.v1.ResponseSchema
+	(*ToolDeclaration)(nil),            // 43: agentloop.v1.ToolDeclaration
+	(*HumanRequest)(nil),               // 44: agentloop.v1.HumanRequest
+	(*SelectOption)(nil),               // 45: agentloop.v1.SelectOption
+	(*HumanAnswer)(nil),                // 46: agentloop.v1.HumanAnswer
+	(*HumanInput)(nil),                 // 47: agentloop.v1.HumanInput
+	(*Selection)(nil),                  // 48: agentloop.v1.Selection
+	(*Decision)(nil),                   // 49: agentloop.v1.Decision
+	(*Approve)(nil),                    // 50: agentloop.v1.Approve
+	(*ApproveWithEdits)(nil),           // 51: agentloop.v1.ApproveWithEdits
+	(*Deny)(nil),                       // 52: agentloop.v1.Deny
+	(*DenyAndStop)(nil),                // 53: agentloop.v1.DenyAndStop
+	(*AnswerInPlace)(nil),              // 54: agentloop.v1.AnswerInPlace
+	(*Expired)(nil),                    // 55: agentloop.v1.Expired
+	(*Withdrawn)(nil),                  // 56: agentloop.v1.Withdrawn
+	(*durationpb.Duration)(nil),        // 57: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),      // 58: google.protobuf.Timestamp
 }
 var file_agentloop_v1_types_proto_depIdxs = []int32{
 	0,  // 0: agentloop.v1.Message.role:type_name -> agentloop.v1.Role
-	13, // 1: agentloop.v1.Message.parts:type_name -> agentloop.v1.Part
-	14, // 2: agentloop.v1.Part.reasoning:type_name -> agentloop.v1.Reasoning
-	15, // 3: agentloop.v1.Part.image:type_name -> agentloop.v1.Image
-	16, // 4: agentloop.v1.Part.tool_call:type_name -> agentloop.v1.ToolCall
-	17, // 5: agentloop.v1.Part.tool_result:type_name -> agentloop.v1.ToolResult
+	14, // 1: agentloop.v1.Message.parts:type_name -> agentloop.v1.Part
+	15, // 2: agentloop.v1.Part.reasoning:type_name -> agentloop.v1.Reasoning
+	16, // 3: agentloop.v1.Part.image:type_name -> agentloop.v1.Image
+	17, // 4: agentloop.v1.Part.tool_call:type_name -> agentloop.v1.ToolCall
+	18, // 5: agentloop.v1.Part.tool_result:type_name -> agentloop.v1.ToolResult
 	1,  // 6: agentloop.v1.ToolResult.status:type_name -> agentloop.v1.ToolStatus
-	15, // 7: agentloop.v1.ToolResult.images:type_name -> agentloop.v1.Image
-	7,  // 8: agentloop.v1.RunError.code:type_name -> agentloop.v1.RunErrorCode
-	21, // 9: agentloop.v1.ToolPolicy.allow_list:type_name -> agentloop.v1.ToolNames
-	39, // 10: agentloop.v1.LoopLimits.max_run_duration:type_name -> google.protobuf.Duration
-	39, // 11: agentloop.v1.RetryPolicy.initial_backoff:type_name -> google.protobuf.Duration
-	39, // 12: agentloop.v1.RetryPolicy.max_backoff:type_name -> google.protobuf.Duration
-	25, // 13: agentloop.v1.ModelOptions.tool_choice:type_name -> agentloop.v1.ToolChoice
-	9,  // 14: agentloop.v1.ModelOptions.reasoning_effort:type_name -> agentloop.v1.ReasoningEffort
-	26, // 15: agentloop.v1.ModelOptions.response_schema:type_name -> agentloop.v1.ResponseSchema
-	8,  // 16: agentloop.v1.ToolChoice.mode:type_name -> agentloop.v1.ToolChoiceMode
-	10, // 17: agentloop.v1.ToolDeclaration.effect:type_name -> agentloop.v1.EffectClass
-	39, // 18: agentloop.v1.ToolDeclaration.timeout:type_name -> google.protobuf.Duration
-	11, // 19: agentloop.v1.HumanRequest.kind:type_name -> agentloop.v1.HumanRequestKind
-	29, // 20: agentloop.v1.HumanRequest.options:type_name -> agentloop.v1.SelectOption
-	40, // 21: agentloop.v1.HumanRequest.created_at:type_name -> google.protobuf.Timestamp
-	40, // 22: agentloop.v1.HumanRequest.expires_at:type_name -> google.protobuf.Timestamp
-	30, // 23: agentloop.v1.HumanRequest.answer:type_name -> agentloop.v1.HumanAnswer
-	31, // 24: agentloop.v1.HumanAnswer.decision:type_name -> agentloop.v1.Decision
-	40, // 25: agentloop.v1.HumanAnswer.decided_at:type_name -> google.protobuf.Timestamp
-	32, // 26: agentloop.v1.Decision.approve:type_name -> agentloop.v1.Approve
-	33, // 27: agentloop.v1.Decision.approve_with_edits:type_name -> agentloop.v1.ApproveWithEdits
-	34, // 28: agentloop.v1.Decision.deny:type_name -> agentloop.v1.Deny
-	35, // 29: agentloop.v1.Decision.deny_and_stop:type_name -> agentloop.v1.DenyAndStop
-	36, // 30: agentloop.v1.Decision.answer_in_place:type_name -> agentloop.v1.AnswerInPlace
-	37, // 31: agentloop.v1.Decision.expired:type_name -> agentloop.v1.Expired
-	38, // 32: agentloop.v1.Decision.withdrawn:type_name -> agentloop.v1.Withdrawn
-	33, // [33:33] is the sub-list for method output_type
-	33, // [33:33] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	16, // 7: agentloop.v1.ToolResult.images:type_name -> agentloop.v1.Image
+	57, // 8: agentloop.v1.RunDurations.total:type_name -> google.protobuf.Duration
+	57, // 9: agentloop.v1.RunDurations.model:type_name -> google.protobuf.Duration
+	57, // 10: agentloop.v1.RunDurations.tools:type_name -> google.protobuf.Duration
+	7,  // 11: agentloop.v1.RunError.code:type_name -> agentloop.v1.RunErrorCode
+	37, // 12: agentloop.v1.ToolPolicy.allow_list:type_name -> agentloop.v1.ToolNames
+	23, // 13: agentloop.v1.ToolPolicy.rules:type_name -> agentloop.v1.PolicyRules
+	24, // 14: agentloop.v1.PolicyRules.rules:type_name -> agentloop.v1.PolicyRule
+	8,  // 15: agentloop.v1.PolicyRule.action:type_name -> agentloop.v1.PolicyAction
+	25, // 16: agentloop.v1.PolicyRule.arguments:type_name -> agentloop.v1.ArgumentPattern
+	30, // 17: agentloop.v1.Instruction.call_model:type_name -> agentloop.v1.CallModelInstruction
+	31, // 18: agentloop.v1.Instruction.call_tools:type_name -> agentloop.v1.CallToolsInstruction
+	32, // 19: agentloop.v1.Instruction.request_human_approve:type_name -> agentloop.v1.RequestApprovalInstruction
+	33, // 20: agentloop.v1.Instruction.request_human_prompt:type_name -> agentloop.v1.RequestPromptInstruction
+	34, // 21: agentloop.v1.Instruction.request_human_select:type_name -> agentloop.v1.RequestSelectInstruction
+	35, // 22: agentloop.v1.Instruction.compact:type_name -> agentloop.v1.CompactInstruction
+	36, // 23: agentloop.v1.Instruction.finish:type_name -> agentloop.v1.FinishInstruction
+	45, // 24: agentloop.v1.RequestSelectInstruction.options:type_name -> agentloop.v1.SelectOption
+	57, // 25: agentloop.v1.LoopLimits.max_run_duration:type_name -> google.protobuf.Duration
+	57, // 26: agentloop.v1.RetryPolicy.initial_backoff:type_name -> google.protobuf.Duration
+	57, // 27: agentloop.v1.RetryPolicy.max_backoff:type_name -> google.protobuf.Duration
+	41, // 28: agentloop.v1.ModelOptions.tool_choice:type_name -> agentloop.v1.ToolChoice
+	10, // 29: agentloop.v1.ModelOptions.reasoning_effort:type_name -> agentloop.v1.ReasoningEffort
+	42, // 30: agentloop.v1.ModelOptions.response_schema:type_name -> agentloop.v1.ResponseSchema
+	9,  // 31: agentloop.v1.ToolChoice.mode:type_name -> agentloop.v1.ToolChoiceMode
+	11, // 32: agentloop.v1.ToolDeclaration.effect:type_name -> agentloop.v1.EffectClass
+	57, // 33: agentloop.v1.ToolDeclaration.timeout:type_name -> google.protobuf.Duration
+	12, // 34: agentloop.v1.HumanRequest.kind:type_name -> agentloop.v1.HumanRequestKind
+	45, // 35: agentloop.v1.HumanRequest.options:type_name -> agentloop.v1.SelectOption
+	58, // 36: agentloop.v1.HumanRequest.created_at:type_name -> google.protobuf.Timestamp
+	58, // 37: agentloop.v1.HumanRequest.expires_at:type_name -> google.protobuf.Timestamp
+	46, // 38: agentloop.v1.HumanRequest.answer:type_name -> agentloop.v1.HumanAnswer
+	24, // 39: agentloop.v1.HumanRequest.suggested_rule:type_name -> agentloop.v1.PolicyRule
+	49, // 40: agentloop.v1.HumanAnswer.decision:type_name -> agentloop.v1.Decision
+	58, // 41: agentloop.v1.HumanAnswer.decided_at:type_name -> google.protobuf.Timestamp
+	47, // 42: agentloop.v1.HumanAnswer.input:type_name -> agentloop.v1.HumanInput
+	24, // 43: agentloop.v1.HumanAnswer.remembered_rule:type_name -> agentloop.v1.PolicyRule
+	48, // 44: agentloop.v1.HumanInput.selection:type_name -> agentloop.v1.Selection
+	50, // 45: agentloop.v1.Decision.approve:type_name -> agentloop.v1.Approve
+	51, // 46: agentloop.v1.Decision.approve_with_edits:type_name -> agentloop.v1.ApproveWithEdits
+	52, // 47: agentloop.v1.Decision.deny:type_name -> agentloop.v1.Deny
+	53, // 48: agentloop.v1.Decision.deny_and_stop:type_name -> agentloop.v1.DenyAndStop
+	54, // 49: agentloop.v1.Decision.answer_in_place:type_name -> agentloop.v1.AnswerInPlace
+	55, // 50: agentloop.v1.Decision.expired:type_name -> agentloop.v1.Expired
+	56, // 51: agentloop.v1.Decision.withdrawn:type_name -> agentloop.v1.Withdrawn
+	52, // [52:52] is the sub-list for method output_type
+	52, // [52:52] is the sub-list for method input_type
+	52, // [52:52] is the sub-list for extension type_name
+	52, // [52:52] is the sub-list for extension extendee
+	0,  // [0:52] is the sub-list for field type_name
 }
 
 func init() { file_agentloop_v1_types_proto_init() }
@@ -3391,16 +4671,30 @@ func file_agentloop_v1_types_proto_init() {
 		(*Image_Url)(nil),
 		(*Image_Data)(nil),
 	}
-	file_agentloop_v1_types_proto_msgTypes[8].OneofWrappers = []any{}
-	file_agentloop_v1_types_proto_msgTypes[10].OneofWrappers = []any{}
-	file_agentloop_v1_types_proto_msgTypes[11].OneofWrappers = []any{}
-	file_agentloop_v1_types_proto_msgTypes[12].OneofWrappers = []any{}
-	file_agentloop_v1_types_proto_msgTypes[13].OneofWrappers = []any{
+	file_agentloop_v1_types_proto_msgTypes[9].OneofWrappers = []any{}
+	file_agentloop_v1_types_proto_msgTypes[13].OneofWrappers = []any{}
+	file_agentloop_v1_types_proto_msgTypes[16].OneofWrappers = []any{
+		(*Instruction_CallModel)(nil),
+		(*Instruction_CallTools)(nil),
+		(*Instruction_RequestHumanApprove)(nil),
+		(*Instruction_RequestHumanPrompt)(nil),
+		(*Instruction_RequestHumanSelect)(nil),
+		(*Instruction_Compact)(nil),
+		(*Instruction_Finish)(nil),
+	}
+	file_agentloop_v1_types_proto_msgTypes[25].OneofWrappers = []any{}
+	file_agentloop_v1_types_proto_msgTypes[26].OneofWrappers = []any{}
+	file_agentloop_v1_types_proto_msgTypes[27].OneofWrappers = []any{}
+	file_agentloop_v1_types_proto_msgTypes[28].OneofWrappers = []any{
 		(*ToolChoice_Mode)(nil),
 		(*ToolChoice_Name)(nil),
 	}
-	file_agentloop_v1_types_proto_msgTypes[15].OneofWrappers = []any{}
-	file_agentloop_v1_types_proto_msgTypes[19].OneofWrappers = []any{
+	file_agentloop_v1_types_proto_msgTypes[30].OneofWrappers = []any{}
+	file_agentloop_v1_types_proto_msgTypes[34].OneofWrappers = []any{
+		(*HumanInput_Text)(nil),
+		(*HumanInput_Selection)(nil),
+	}
+	file_agentloop_v1_types_proto_msgTypes[36].OneofWrappers = []any{
 		(*Decision_Approve)(nil),
 		(*Decision_ApproveWithEdits)(nil),
 		(*Decision_Deny)(nil),
@@ -3414,8 +4708,8 @@ func file_agentloop_v1_types_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agentloop_v1_types_proto_rawDesc), len(file_agentloop_v1_types_proto_rawDesc)),
-			NumEnums:      12,
-			NumMessages:   27,
+			NumEnums:      13,
+			NumMessages:   44,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -27,15 +27,15 @@ from agentloop.v1 import runs_pb2 as agentloop_dot_v1_dot_runs__pb2
 from agentloop.v1 import types_pb2 as agentloop_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x61gentloop/v1/agent_loop.proto\x12\x0c\x61gentloop.v1\x1a\x19\x61gentloop/v1/events.proto\x1a\x17\x61gentloop/v1/runs.proto\x1a\x18\x61gentloop/v1/types.proto\"3\n\nRunRequest\x12%\n\x05input\x18\x01 \x01(\x0b\x32\x16.agentloop.v1.RunInput\"6\n\x0bRunResponse\x12\'\n\x06result\x18\x01 \x01(\x0b\x32\x17.agentloop.v1.RunResult\"L\n\x10RunStreamRequest\x12%\n\x05input\x18\x01 \x01(\x0b\x32\x16.agentloop.v1.RunInput\x12\x11\n\tafter_seq\x18\x02 \x01(\x04\":\n\x11RunStreamResponse\x12%\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x16.agentloop.v1.RunEvent\"K\n\x10SubscribeRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x11\n\tafter_seq\x18\x02 \x01(\x04\x12\x14\n\x0c\x64urable_only\x18\x03 \x01(\x08\":\n\x11SubscribeResponse\x12%\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x16.agentloop.v1.RunEvent\"P\n\x0c\x41\x62ortRequest\x12\x10\n\x06run_id\x18\x01 \x01(\tH\x00\x12\x14\n\nsession_id\x18\x02 \x01(\tH\x00\x12\x0e\n\x06reason\x18\x03 \x01(\tB\x08\n\x06target\"H\n\rAbortResponse\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\'\n\x06status\x18\x02 \x01(\x0e\x32\x17.agentloop.v1.RunStatus\"\xa8\x01\n\x15SubmitApprovalRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12(\n\x08\x64\x65\x63ision\x18\x02 \x01(\x0b\x32\x16.agentloop.v1.Decision\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t\x12\x12\n\ndecided_by\x18\x04 \x01(\t\x12-\n\x08remember\x18\x05 \x01(\x0e\x32\x1b.agentloop.v1.RememberScope\"E\n\x16SubmitApprovalResponse\x12+\n\x07request\x18\x01 \x01(\x0b\x32\x1a.agentloop.v1.HumanRequest\"\x84\x01\n\x12SubmitInputRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12,\n\tselection\x18\x03 \x01(\x0b\x32\x17.agentloop.v1.SelectionH\x00\x12\x13\n\x0b\x61nswered_by\x18\x04 \x01(\tB\x07\n\x05input\"\x1f\n\tSelection\x12\x12\n\noption_ids\x18\x01 \x03(\t\"B\n\x13SubmitInputResponse\x12+\n\x07request\x18\x01 \x01(\x0b\x32\x1a.agentloop.v1.HumanRequest\"M\n\x0bStepRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x1a\n\x12\x61pprove_request_id\x18\x03 \x01(\t\"V\n\x0cStepResponse\x12&\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x16.agentloop.v1.RunEvent\x12\x1e\n\x03run\x18\x02 \x01(\x0b\x32\x11.agentloop.v1.Run\"\x1f\n\rGetRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"0\n\x0eGetRunResponse\x12\x1e\n\x03run\x18\x01 \x01(\x0b\x32\x11.agentloop.v1.Run\"w\n\x0fListRunsRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12)\n\x08statuses\x18\x02 \x03(\x0e\x32\x17.agentloop.v1.RunStatus\x12\x11\n\tpage_size\x18\x03 \x01(\r\x12\x12\n\npage_token\x18\x04 \x01(\t\"L\n\x10ListRunsResponse\x12\x1f\n\x04runs\x18\x01 \x03(\x0b\x32\x11.agentloop.v1.Run\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"_\n\x12ListPendingRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\r\x12\x12\n\npage_token\x18\x04 \x01(\t\"\\\n\x13ListPendingResponse\x12,\n\x08requests\x18\x01 \x03(\x0b\x32\x1a.agentloop.v1.HumanRequest\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"J\n\x10ResumeRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x12\n\nresumed_by\x18\x03 \x01(\t\"3\n\x11ResumeRunResponse\x12\x1e\n\x03run\x18\x01 \x01(\x0b\x32\x11.agentloop.v1.Run*\x95\x01\n\rRememberScope\x12\x1e\n\x1aREMEMBER_SCOPE_UNSPECIFIED\x10\x00\x12\x17\n\x13REMEMBER_SCOPE_ONCE\x10\x01\x12\x16\n\x12REMEMBER_SCOPE_RUN\x10\x02\x12\x1a\n\x16REMEMBER_SCOPE_SESSION\x10\x03\x12\x17\n\x13REMEMBER_SCOPE_RULE\x10\x04\x32\xcb\x06\n\tAgentLoop\x12:\n\x03Run\x12\x18.agentloop.v1.RunRequest\x1a\x19.agentloop.v1.RunResponse\x12N\n\tRunStream\x12\x1e.agentloop.v1.RunStreamRequest\x1a\x1f.agentloop.v1.RunStreamResponse0\x01\x12N\n\tSubscribe\x12\x1e.agentloop.v1.SubscribeRequest\x1a\x1f.agentloop.v1.SubscribeResponse0\x01\x12@\n\x05\x41\x62ort\x12\x1a.agentloop.v1.AbortRequest\x1a\x1b.agentloop.v1.AbortResponse\x12[\n\x0eSubmitApproval\x12#.agentloop.v1.SubmitApprovalRequest\x1a$.agentloop.v1.SubmitApprovalResponse\x12R\n\x0bSubmitInput\x12 .agentloop.v1.SubmitInputRequest\x1a!.agentloop.v1.SubmitInputResponse\x12=\n\x04Step\x12\x19.agentloop.v1.StepRequest\x1a\x1a.agentloop.v1.StepResponse\x12\x43\n\x06GetRun\x12\x1b.agentloop.v1.GetRunRequest\x1a\x1c.agentloop.v1.GetRunResponse\x12I\n\x08ListRuns\x12\x1d.agentloop.v1.ListRunsRequest\x1a\x1e.agentloop.v1.ListRunsResponse\x12R\n\x0bListPending\x12 .agentloop.v1.ListPendingRequest\x1a!.agentloop.v1.ListPendingResponse\x12L\n\tResumeRun\x12\x1e.agentloop.v1.ResumeRunRequest\x1a\x1f.agentloop.v1.ResumeRunResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x61gentloop/v1/agent_loop.proto\x12\x0c\x61gentloop.v1\x1a\x19\x61gentloop/v1/events.proto\x1a\x17\x61gentloop/v1/runs.proto\x1a\x18\x61gentloop/v1/types.proto\"3\n\nRunRequest\x12%\n\x05input\x18\x01 \x01(\x0b\x32\x16.agentloop.v1.RunInput\"6\n\x0bRunResponse\x12\'\n\x06result\x18\x01 \x01(\x0b\x32\x17.agentloop.v1.RunResult\"L\n\x10RunStreamRequest\x12%\n\x05input\x18\x01 \x01(\x0b\x32\x16.agentloop.v1.RunInput\x12\x11\n\tafter_seq\x18\x02 \x01(\x04\":\n\x11RunStreamResponse\x12%\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x16.agentloop.v1.RunEvent\"K\n\x10SubscribeRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x11\n\tafter_seq\x18\x02 \x01(\x04\x12\x14\n\x0c\x64urable_only\x18\x03 \x01(\x08\":\n\x11SubscribeResponse\x12%\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x16.agentloop.v1.RunEvent\"P\n\x0c\x41\x62ortRequest\x12\x10\n\x06run_id\x18\x01 \x01(\tH\x00\x12\x14\n\nsession_id\x18\x02 \x01(\tH\x00\x12\x0e\n\x06reason\x18\x03 \x01(\tB\x08\n\x06target\"H\n\rAbortResponse\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\'\n\x06status\x18\x02 \x01(\x0e\x32\x17.agentloop.v1.RunStatus\"\xd9\x01\n\x15SubmitApprovalRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12(\n\x08\x64\x65\x63ision\x18\x02 \x01(\x0b\x32\x16.agentloop.v1.Decision\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t\x12\x12\n\ndecided_by\x18\x04 \x01(\t\x12-\n\x08remember\x18\x05 \x01(\x0e\x32\x1b.agentloop.v1.RememberScope\x12/\n\rremember_rule\x18\x06 \x01(\x0b\x32\x18.agentloop.v1.PolicyRule\"E\n\x16SubmitApprovalResponse\x12+\n\x07request\x18\x01 \x01(\x0b\x32\x1a.agentloop.v1.HumanRequest\"\x84\x01\n\x12SubmitInputRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12,\n\tselection\x18\x03 \x01(\x0b\x32\x17.agentloop.v1.SelectionH\x00\x12\x13\n\x0b\x61nswered_by\x18\x04 \x01(\tB\x07\n\x05input\"B\n\x13SubmitInputResponse\x12+\n\x07request\x18\x01 \x01(\x0b\x32\x1a.agentloop.v1.HumanRequest\"M\n\x0bStepRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x1a\n\x12\x61pprove_request_id\x18\x03 \x01(\t\"\x86\x01\n\x0cStepResponse\x12&\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x16.agentloop.v1.RunEvent\x12\x1e\n\x03run\x18\x02 \x01(\x0b\x32\x11.agentloop.v1.Run\x12.\n\x0binstruction\x18\x03 \x01(\x0b\x32\x19.agentloop.v1.Instruction\"\x1f\n\rGetRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"0\n\x0eGetRunResponse\x12\x1e\n\x03run\x18\x01 \x01(\x0b\x32\x11.agentloop.v1.Run\"w\n\x0fListRunsRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12)\n\x08statuses\x18\x02 \x03(\x0e\x32\x17.agentloop.v1.RunStatus\x12\x11\n\tpage_size\x18\x03 \x01(\r\x12\x12\n\npage_token\x18\x04 \x01(\t\"L\n\x10ListRunsResponse\x12\x1f\n\x04runs\x18\x01 \x03(\x0b\x32\x11.agentloop.v1.Run\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"_\n\x12ListPendingRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\r\x12\x12\n\npage_token\x18\x04 \x01(\t\"\\\n\x13ListPendingResponse\x12,\n\x08requests\x18\x01 \x03(\x0b\x32\x1a.agentloop.v1.HumanRequest\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"J\n\x10ResumeRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x12\n\nresumed_by\x18\x03 \x01(\t\"3\n\x11ResumeRunResponse\x12\x1e\n\x03run\x18\x01 \x01(\x0b\x32\x11.agentloop.v1.Run\"\"\n\x10ReplayRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"w\n\x11ReplayRunResponse\x12\x0e\n\x06\x65vents\x18\x01 \x01(\x04\x12\x10\n\x08\x66\x61ithful\x18\x02 \x01(\x08\x12\x12\n\ndifference\x18\x03 \x01(\t\x12\x14\n\x0cstate_digest\x18\x04 \x01(\t\x12\x16\n\x0e\x63ontext_digest\x18\x05 \x01(\t*\x95\x01\n\rRememberScope\x12\x1e\n\x1aREMEMBER_SCOPE_UNSPECIFIED\x10\x00\x12\x17\n\x13REMEMBER_SCOPE_ONCE\x10\x01\x12\x16\n\x12REMEMBER_SCOPE_RUN\x10\x02\x12\x1a\n\x16REMEMBER_SCOPE_SESSION\x10\x03\x12\x17\n\x13REMEMBER_SCOPE_RULE\x10\x04\x32\x99\x07\n\tAgentLoop\x12:\n\x03Run\x12\x18.agentloop.v1.RunRequest\x1a\x19.agentloop.v1.RunResponse\x12N\n\tRunStream\x12\x1e.agentloop.v1.RunStreamRequest\x1a\x1f.agentloop.v1.RunStreamResponse0\x01\x12N\n\tSubscribe\x12\x1e.agentloop.v1.SubscribeRequest\x1a\x1f.agentloop.v1.SubscribeResponse0\x01\x12@\n\x05\x41\x62ort\x12\x1a.agentloop.v1.AbortRequest\x1a\x1b.agentloop.v1.AbortResponse\x12[\n\x0eSubmitApproval\x12#.agentloop.v1.SubmitApprovalRequest\x1a$.agentloop.v1.SubmitApprovalResponse\x12R\n\x0bSubmitInput\x12 .agentloop.v1.SubmitInputRequest\x1a!.agentloop.v1.SubmitInputResponse\x12=\n\x04Step\x12\x19.agentloop.v1.StepRequest\x1a\x1a.agentloop.v1.StepResponse\x12\x43\n\x06GetRun\x12\x1b.agentloop.v1.GetRunRequest\x1a\x1c.agentloop.v1.GetRunResponse\x12I\n\x08ListRuns\x12\x1d.agentloop.v1.ListRunsRequest\x1a\x1e.agentloop.v1.ListRunsResponse\x12R\n\x0bListPending\x12 .agentloop.v1.ListPendingRequest\x1a!.agentloop.v1.ListPendingResponse\x12L\n\tResumeRun\x12\x1e.agentloop.v1.ResumeRunRequest\x1a\x1f.agentloop.v1.ResumeRunResponse\x12L\n\tReplayRun\x12\x1e.agentloop.v1.ReplayRunRequest\x1a\x1f.agentloop.v1.ReplayRunResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'agentloop.v1.agent_loop_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_REMEMBERSCOPE']._serialized_start=1913
-  _globals['_REMEMBERSCOPE']._serialized_end=2062
+  _globals['_REMEMBERSCOPE']._serialized_start=2135
+  _globals['_REMEMBERSCOPE']._serialized_end=2284
   _globals['_RUNREQUEST']._serialized_start=125
   _globals['_RUNREQUEST']._serialized_end=176
   _globals['_RUNRESPONSE']._serialized_start=178
@@ -53,35 +53,37 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ABORTRESPONSE']._serialized_start=591
   _globals['_ABORTRESPONSE']._serialized_end=663
   _globals['_SUBMITAPPROVALREQUEST']._serialized_start=666
-  _globals['_SUBMITAPPROVALREQUEST']._serialized_end=834
-  _globals['_SUBMITAPPROVALRESPONSE']._serialized_start=836
-  _globals['_SUBMITAPPROVALRESPONSE']._serialized_end=905
-  _globals['_SUBMITINPUTREQUEST']._serialized_start=908
-  _globals['_SUBMITINPUTREQUEST']._serialized_end=1040
-  _globals['_SELECTION']._serialized_start=1042
-  _globals['_SELECTION']._serialized_end=1073
-  _globals['_SUBMITINPUTRESPONSE']._serialized_start=1075
-  _globals['_SUBMITINPUTRESPONSE']._serialized_end=1141
-  _globals['_STEPREQUEST']._serialized_start=1143
-  _globals['_STEPREQUEST']._serialized_end=1220
-  _globals['_STEPRESPONSE']._serialized_start=1222
-  _globals['_STEPRESPONSE']._serialized_end=1308
-  _globals['_GETRUNREQUEST']._serialized_start=1310
-  _globals['_GETRUNREQUEST']._serialized_end=1341
-  _globals['_GETRUNRESPONSE']._serialized_start=1343
-  _globals['_GETRUNRESPONSE']._serialized_end=1391
-  _globals['_LISTRUNSREQUEST']._serialized_start=1393
-  _globals['_LISTRUNSREQUEST']._serialized_end=1512
-  _globals['_LISTRUNSRESPONSE']._serialized_start=1514
-  _globals['_LISTRUNSRESPONSE']._serialized_end=1590
-  _globals['_LISTPENDINGREQUEST']._serialized_start=1592
-  _globals['_LISTPENDINGREQUEST']._serialized_end=1687
-  _globals['_LISTPENDINGRESPONSE']._serialized_start=1689
-  _globals['_LISTPENDINGRESPONSE']._serialized_end=1781
-  _globals['_RESUMERUNREQUEST']._serialized_start=1783
-  _globals['_RESUMERUNREQUEST']._serialized_end=1857
-  _globals['_RESUMERUNRESPONSE']._serialized_start=1859
-  _globals['_RESUMERUNRESPONSE']._serialized_end=1910
-  _globals['_AGENTLOOP']._serialized_start=2065
-  _globals['_AGENTLOOP']._serialized_end=2908
+  _globals['_SUBMITAPPROVALREQUEST']._serialized_end=883
+  _globals['_SUBMITAPPROVALRESPONSE']._serialized_start=885
+  _globals['_SUBMITAPPROVALRESPONSE']._serialized_end=954
+  _globals['_SUBMITINPUTREQUEST']._serialized_start=957
+  _globals['_SUBMITINPUTREQUEST']._serialized_end=1089
+  _globals['_SUBMITINPUTRESPONSE']._serialized_start=1091
+  _globals['_SUBMITINPUTRESPONSE']._serialized_end=1157
+  _globals['_STEPREQUEST']._serialized_start=1159
+  _globals['_STEPREQUEST']._serialized_end=1236
+  _globals['_STEPRESPONSE']._serialized_start=1239
+  _globals['_STEPRESPONSE']._serialized_end=1373
+  _globals['_GETRUNREQUEST']._serialized_start=1375
+  _globals['_GETRUNREQUEST']._serialized_end=1406
+  _globals['_GETRUNRESPONSE']._serialized_start=1408
+  _globals['_GETRUNRESPONSE']._serialized_end=1456
+  _globals['_LISTRUNSREQUEST']._serialized_start=1458
+  _globals['_LISTRUNSREQUEST']._serialized_end=1577
+  _globals['_LISTRUNSRESPONSE']._serialized_start=1579
+  _globals['_LISTRUNSRESPONSE']._serialized_end=1655
+  _globals['_LISTPENDINGREQUEST']._serialized_start=1657
+  _globals['_LISTPENDINGREQUEST']._serialized_end=1752
+  _globals['_LISTPENDINGRESPONSE']._serialized_start=1754
+  _globals['_LISTPENDINGRESPONSE']._serialized_end=1846
+  _globals['_RESUMERUNREQUEST']._serialized_start=1848
+  _globals['_RESUMERUNREQUEST']._serialized_end=1922
+  _globals['_RESUMERUNRESPONSE']._serialized_start=1924
+  _globals['_RESUMERUNRESPONSE']._serialized_end=1975
+  _globals['_REPLAYRUNREQUEST']._serialized_start=1977
+  _globals['_REPLAYRUNREQUEST']._serialized_end=2011
+  _globals['_REPLAYRUNRESPONSE']._serialized_start=2013
+  _globals['_REPLAYRUNRESPONSE']._serialized_end=2132
+  _globals['_AGENTLOOP']._serialized_start=2287
+  _globals['_AGENTLOOP']._serialized_end=3208
 # @@protoc_insertion_point(module_scope)

@@ -84,18 +84,20 @@ class AbortResponse(_message.Message):
     def __init__(self, run_id: _Optional[str] = ..., status: _Optional[_Union[_types_pb2.RunStatus, str]] = ...) -> None: ...
 
 class SubmitApprovalRequest(_message.Message):
-    __slots__ = ("request_id", "decision", "digest", "decided_by", "remember")
+    __slots__ = ("request_id", "decision", "digest", "decided_by", "remember", "remember_rule")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     DECISION_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     DECIDED_BY_FIELD_NUMBER: _ClassVar[int]
     REMEMBER_FIELD_NUMBER: _ClassVar[int]
+    REMEMBER_RULE_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     decision: _types_pb2.Decision
     digest: str
     decided_by: str
     remember: RememberScope
-    def __init__(self, request_id: _Optional[str] = ..., decision: _Optional[_Union[_types_pb2.Decision, _Mapping]] = ..., digest: _Optional[str] = ..., decided_by: _Optional[str] = ..., remember: _Optional[_Union[RememberScope, str]] = ...) -> None: ...
+    remember_rule: _types_pb2.PolicyRule
+    def __init__(self, request_id: _Optional[str] = ..., decision: _Optional[_Union[_types_pb2.Decision, _Mapping]] = ..., digest: _Optional[str] = ..., decided_by: _Optional[str] = ..., remember: _Optional[_Union[RememberScope, str]] = ..., remember_rule: _Optional[_Union[_types_pb2.PolicyRule, _Mapping]] = ...) -> None: ...
 
 class SubmitApprovalResponse(_message.Message):
     __slots__ = ("request",)
@@ -111,15 +113,9 @@ class SubmitInputRequest(_message.Message):
     ANSWERED_BY_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     text: str
-    selection: Selection
+    selection: _types_pb2.Selection
     answered_by: str
-    def __init__(self, request_id: _Optional[str] = ..., text: _Optional[str] = ..., selection: _Optional[_Union[Selection, _Mapping]] = ..., answered_by: _Optional[str] = ...) -> None: ...
-
-class Selection(_message.Message):
-    __slots__ = ("option_ids",)
-    OPTION_IDS_FIELD_NUMBER: _ClassVar[int]
-    option_ids: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, option_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[str] = ..., text: _Optional[str] = ..., selection: _Optional[_Union[_types_pb2.Selection, _Mapping]] = ..., answered_by: _Optional[str] = ...) -> None: ...
 
 class SubmitInputResponse(_message.Message):
     __slots__ = ("request",)
@@ -138,12 +134,14 @@ class StepRequest(_message.Message):
     def __init__(self, run_id: _Optional[str] = ..., request_id: _Optional[str] = ..., approve_request_id: _Optional[str] = ...) -> None: ...
 
 class StepResponse(_message.Message):
-    __slots__ = ("events", "run")
+    __slots__ = ("events", "run", "instruction")
     EVENTS_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
+    INSTRUCTION_FIELD_NUMBER: _ClassVar[int]
     events: _containers.RepeatedCompositeFieldContainer[_events_pb2.RunEvent]
     run: _runs_pb2.Run
-    def __init__(self, events: _Optional[_Iterable[_Union[_events_pb2.RunEvent, _Mapping]]] = ..., run: _Optional[_Union[_runs_pb2.Run, _Mapping]] = ...) -> None: ...
+    instruction: _types_pb2.Instruction
+    def __init__(self, events: _Optional[_Iterable[_Union[_events_pb2.RunEvent, _Mapping]]] = ..., run: _Optional[_Union[_runs_pb2.Run, _Mapping]] = ..., instruction: _Optional[_Union[_types_pb2.Instruction, _Mapping]] = ...) -> None: ...
 
 class GetRunRequest(_message.Message):
     __slots__ = ("run_id",)
@@ -212,3 +210,23 @@ class ResumeRunResponse(_message.Message):
     RUN_FIELD_NUMBER: _ClassVar[int]
     run: _runs_pb2.Run
     def __init__(self, run: _Optional[_Union[_runs_pb2.Run, _Mapping]] = ...) -> None: ...
+
+class ReplayRunRequest(_message.Message):
+    __slots__ = ("run_id",)
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    def __init__(self, run_id: _Optional[str] = ...) -> None: ...
+
+class ReplayRunResponse(_message.Message):
+    __slots__ = ("events", "faithful", "difference", "state_digest", "context_digest")
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    FAITHFUL_FIELD_NUMBER: _ClassVar[int]
+    DIFFERENCE_FIELD_NUMBER: _ClassVar[int]
+    STATE_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    events: int
+    faithful: bool
+    difference: str
+    state_digest: str
+    context_digest: str
+    def __init__(self, events: _Optional[int] = ..., faithful: _Optional[bool] = ..., difference: _Optional[str] = ..., state_digest: _Optional[str] = ..., context_digest: _Optional[str] = ...) -> None: ...

@@ -95,6 +95,11 @@ class AgentLoopStub:
                 request_serializer=agentloop_dot_v1_dot_agent__loop__pb2.ResumeRunRequest.SerializeToString,
                 response_deserializer=agentloop_dot_v1_dot_agent__loop__pb2.ResumeRunResponse.FromString,
                 _registered_method=True)
+        self.ReplayRun = channel.unary_unary(
+                '/agentloop.v1.AgentLoop/ReplayRun',
+                request_serializer=agentloop_dot_v1_dot_agent__loop__pb2.ReplayRunRequest.SerializeToString,
+                response_deserializer=agentloop_dot_v1_dot_agent__loop__pb2.ReplayRunResponse.FromString,
+                _registered_method=True)
 
 
 class AgentLoopServicer:
@@ -160,18 +165,20 @@ class AgentLoopServicer:
         raise NotImplementedError('Method not implemented!')
 
     def SubmitInput(self, request, context):
-        """Answers a question of kind PROMPT or SELECT.
+        """Answers a question of kind PROMPT or SELECT. The first answer counts; the same answer again is confirmed.
 
-        As `SubmitApproval`; UNIMPLEMENTED in this version.
+        INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION (ALREADY_RESOLVED), UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Step(self, request, context):
-        """Carries out the next instruction of a stepped run.
+        """Carries out the next instruction of a stepped run, and returns when it is carried out or waits for a human. The
+        same `request_id` again gives the same step's events.
 
-        INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION; UNIMPLEMENTED in this version.
+        INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE: the run is over, not stepped, or waits for a
+        human), UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -209,6 +216,16 @@ class AgentLoopServicer:
         an earlier call with the same `request_id`.
 
         INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE), UNAVAILABLE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReplayRun(self, request, context):
+        """Folds a run's journal anew, event by event, and says whether it leads where the run stands. Changes nothing and
+        calls nobody.
+
+        INVALID_ARGUMENT, NOT_FOUND, DATA_LOSS, UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -271,6 +288,11 @@ def add_AgentLoopServicer_to_server(servicer, server):
                     servicer.ResumeRun,
                     request_deserializer=agentloop_dot_v1_dot_agent__loop__pb2.ResumeRunRequest.FromString,
                     response_serializer=agentloop_dot_v1_dot_agent__loop__pb2.ResumeRunResponse.SerializeToString,
+            ),
+            'ReplayRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReplayRun,
+                    request_deserializer=agentloop_dot_v1_dot_agent__loop__pb2.ReplayRunRequest.FromString,
+                    response_serializer=agentloop_dot_v1_dot_agent__loop__pb2.ReplayRunResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -576,6 +598,33 @@ class AgentLoop:
             '/agentloop.v1.AgentLoop/ResumeRun',
             agentloop_dot_v1_dot_agent__loop__pb2.ResumeRunRequest.SerializeToString,
             agentloop_dot_v1_dot_agent__loop__pb2.ResumeRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReplayRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agentloop.v1.AgentLoop/ReplayRun',
+            agentloop_dot_v1_dot_agent__loop__pb2.ReplayRunRequest.SerializeToString,
+            agentloop_dot_v1_dot_agent__loop__pb2.ReplayRunResponse.FromString,
             options,
             channel_credentials,
             insecure,

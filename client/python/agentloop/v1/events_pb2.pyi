@@ -26,6 +26,21 @@ class AttemptEffect(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ATTEMPT_EFFECT_MAYBE: _ClassVar[AttemptEffect]
     ATTEMPT_EFFECT_DONE: _ClassVar[AttemptEffect]
 
+class CompactionReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    COMPACTION_REASON_UNSPECIFIED: _ClassVar[CompactionReason]
+    COMPACTION_REASON_MESSAGES: _ClassVar[CompactionReason]
+    COMPACTION_REASON_TOKENS: _ClassVar[CompactionReason]
+    COMPACTION_REASON_OVERFLOW: _ClassVar[CompactionReason]
+    COMPACTION_REASON_PLANNED: _ClassVar[CompactionReason]
+
+class ExtensionKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    EXTENSION_KIND_UNSPECIFIED: _ClassVar[ExtensionKind]
+    EXTENSION_KIND_PLANNER: _ClassVar[ExtensionKind]
+    EXTENSION_KIND_HOOK: _ClassVar[ExtensionKind]
+    EXTENSION_KIND_CONTEXT_SOURCE: _ClassVar[ExtensionKind]
+
 class OutputStream(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     OUTPUT_STREAM_UNSPECIFIED: _ClassVar[OutputStream]
@@ -39,12 +54,21 @@ ATTEMPT_EFFECT_UNSPECIFIED: AttemptEffect
 ATTEMPT_EFFECT_NONE: AttemptEffect
 ATTEMPT_EFFECT_MAYBE: AttemptEffect
 ATTEMPT_EFFECT_DONE: AttemptEffect
+COMPACTION_REASON_UNSPECIFIED: CompactionReason
+COMPACTION_REASON_MESSAGES: CompactionReason
+COMPACTION_REASON_TOKENS: CompactionReason
+COMPACTION_REASON_OVERFLOW: CompactionReason
+COMPACTION_REASON_PLANNED: CompactionReason
+EXTENSION_KIND_UNSPECIFIED: ExtensionKind
+EXTENSION_KIND_PLANNER: ExtensionKind
+EXTENSION_KIND_HOOK: ExtensionKind
+EXTENSION_KIND_CONTEXT_SOURCE: ExtensionKind
 OUTPUT_STREAM_UNSPECIFIED: OutputStream
 OUTPUT_STREAM_STDOUT: OutputStream
 OUTPUT_STREAM_STDERR: OutputStream
 
 class RunEvent(_message.Message):
-    __slots__ = ("seq", "run_id", "session_id", "turn_id", "at", "status", "phase", "process", "run_started", "input_message", "model_call_started", "model_call_failed", "assistant_message", "tool_call_proposed", "tool_call_offered", "tool_call_accepted", "tool_call_attempt_failed", "tool_call_result", "human_requested", "human_resolved", "run_paused", "run_resumed", "context_compacted", "extension_applied", "run_finished", "tool_call_checkpoint", "model_delta", "partial_message", "tool_call_progress", "tool_call_output")
+    __slots__ = ("seq", "run_id", "session_id", "turn_id", "at", "status", "phase", "process", "run_started", "input_message", "model_call_started", "model_call_failed", "assistant_message", "tool_call_proposed", "tool_call_offered", "tool_call_accepted", "tool_call_attempt_failed", "tool_call_result", "human_requested", "human_resolved", "run_paused", "run_resumed", "context_compacted", "extension_applied", "run_finished", "tool_call_checkpoint", "instruction_planned", "input_entered", "session_entered", "context_added", "compaction_started", "compaction_failed", "model_delta", "partial_message", "tool_call_progress", "tool_call_output")
     SEQ_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
@@ -71,6 +95,12 @@ class RunEvent(_message.Message):
     EXTENSION_APPLIED_FIELD_NUMBER: _ClassVar[int]
     RUN_FINISHED_FIELD_NUMBER: _ClassVar[int]
     TOOL_CALL_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    INSTRUCTION_PLANNED_FIELD_NUMBER: _ClassVar[int]
+    INPUT_ENTERED_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ENTERED_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_ADDED_FIELD_NUMBER: _ClassVar[int]
+    COMPACTION_STARTED_FIELD_NUMBER: _ClassVar[int]
+    COMPACTION_FAILED_FIELD_NUMBER: _ClassVar[int]
     MODEL_DELTA_FIELD_NUMBER: _ClassVar[int]
     PARTIAL_MESSAGE_FIELD_NUMBER: _ClassVar[int]
     TOOL_CALL_PROGRESS_FIELD_NUMBER: _ClassVar[int]
@@ -101,14 +131,20 @@ class RunEvent(_message.Message):
     extension_applied: ExtensionApplied
     run_finished: RunFinished
     tool_call_checkpoint: ToolCallCheckpoint
+    instruction_planned: InstructionPlanned
+    input_entered: InputEntered
+    session_entered: SessionEntered
+    context_added: ContextAdded
+    compaction_started: CompactionStarted
+    compaction_failed: CompactionFailed
     model_delta: ModelDelta
     partial_message: PartialMessage
     tool_call_progress: ToolCallProgress
     tool_call_output: ToolCallOutput
-    def __init__(self, seq: _Optional[int] = ..., run_id: _Optional[str] = ..., session_id: _Optional[str] = ..., turn_id: _Optional[str] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., status: _Optional[_Union[_types_pb2.RunStatus, str]] = ..., phase: _Optional[_Union[_types_pb2.LoopPhase, str]] = ..., process: _Optional[_Union[_types_pb2.ProcessState, str]] = ..., run_started: _Optional[_Union[RunStarted, _Mapping]] = ..., input_message: _Optional[_Union[InputMessage, _Mapping]] = ..., model_call_started: _Optional[_Union[ModelCallStarted, _Mapping]] = ..., model_call_failed: _Optional[_Union[ModelCallFailed, _Mapping]] = ..., assistant_message: _Optional[_Union[AssistantMessage, _Mapping]] = ..., tool_call_proposed: _Optional[_Union[ToolCallProposed, _Mapping]] = ..., tool_call_offered: _Optional[_Union[ToolCallOffered, _Mapping]] = ..., tool_call_accepted: _Optional[_Union[ToolCallAccepted, _Mapping]] = ..., tool_call_attempt_failed: _Optional[_Union[ToolCallAttemptFailed, _Mapping]] = ..., tool_call_result: _Optional[_Union[ToolCallResult, _Mapping]] = ..., human_requested: _Optional[_Union[HumanRequested, _Mapping]] = ..., human_resolved: _Optional[_Union[HumanResolved, _Mapping]] = ..., run_paused: _Optional[_Union[RunPaused, _Mapping]] = ..., run_resumed: _Optional[_Union[RunResumed, _Mapping]] = ..., context_compacted: _Optional[_Union[ContextCompacted, _Mapping]] = ..., extension_applied: _Optional[_Union[ExtensionApplied, _Mapping]] = ..., run_finished: _Optional[_Union[RunFinished, _Mapping]] = ..., tool_call_checkpoint: _Optional[_Union[ToolCallCheckpoint, _Mapping]] = ..., model_delta: _Optional[_Union[ModelDelta, _Mapping]] = ..., partial_message: _Optional[_Union[PartialMessage, _Mapping]] = ..., tool_call_progress: _Optional[_Union[ToolCallProgress, _Mapping]] = ..., tool_call_output: _Optional[_Union[ToolCallOutput, _Mapping]] = ...) -> None: ...
+    def __init__(self, seq: _Optional[int] = ..., run_id: _Optional[str] = ..., session_id: _Optional[str] = ..., turn_id: _Optional[str] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., status: _Optional[_Union[_types_pb2.RunStatus, str]] = ..., phase: _Optional[_Union[_types_pb2.LoopPhase, str]] = ..., process: _Optional[_Union[_types_pb2.ProcessState, str]] = ..., run_started: _Optional[_Union[RunStarted, _Mapping]] = ..., input_message: _Optional[_Union[InputMessage, _Mapping]] = ..., model_call_started: _Optional[_Union[ModelCallStarted, _Mapping]] = ..., model_call_failed: _Optional[_Union[ModelCallFailed, _Mapping]] = ..., assistant_message: _Optional[_Union[AssistantMessage, _Mapping]] = ..., tool_call_proposed: _Optional[_Union[ToolCallProposed, _Mapping]] = ..., tool_call_offered: _Optional[_Union[ToolCallOffered, _Mapping]] = ..., tool_call_accepted: _Optional[_Union[ToolCallAccepted, _Mapping]] = ..., tool_call_attempt_failed: _Optional[_Union[ToolCallAttemptFailed, _Mapping]] = ..., tool_call_result: _Optional[_Union[ToolCallResult, _Mapping]] = ..., human_requested: _Optional[_Union[HumanRequested, _Mapping]] = ..., human_resolved: _Optional[_Union[HumanResolved, _Mapping]] = ..., run_paused: _Optional[_Union[RunPaused, _Mapping]] = ..., run_resumed: _Optional[_Union[RunResumed, _Mapping]] = ..., context_compacted: _Optional[_Union[ContextCompacted, _Mapping]] = ..., extension_applied: _Optional[_Union[ExtensionApplied, _Mapping]] = ..., run_finished: _Optional[_Union[RunFinished, _Mapping]] = ..., tool_call_checkpoint: _Optional[_Union[ToolCallCheckpoint, _Mapping]] = ..., instruction_planned: _Optional[_Union[InstructionPlanned, _Mapping]] = ..., input_entered: _Optional[_Union[InputEntered, _Mapping]] = ..., session_entered: _Optional[_Union[SessionEntered, _Mapping]] = ..., context_added: _Optional[_Union[ContextAdded, _Mapping]] = ..., compaction_started: _Optional[_Union[CompactionStarted, _Mapping]] = ..., compaction_failed: _Optional[_Union[CompactionFailed, _Mapping]] = ..., model_delta: _Optional[_Union[ModelDelta, _Mapping]] = ..., partial_message: _Optional[_Union[PartialMessage, _Mapping]] = ..., tool_call_progress: _Optional[_Union[ToolCallProgress, _Mapping]] = ..., tool_call_output: _Optional[_Union[ToolCallOutput, _Mapping]] = ...) -> None: ...
 
 class RunStarted(_message.Message):
-    __slots__ = ("agent", "model", "max_iterations", "labels")
+    __slots__ = ("agent", "model", "max_iterations", "labels", "queued", "planner")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -120,11 +156,15 @@ class RunStarted(_message.Message):
     MODEL_FIELD_NUMBER: _ClassVar[int]
     MAX_ITERATIONS_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_FIELD_NUMBER: _ClassVar[int]
+    PLANNER_FIELD_NUMBER: _ClassVar[int]
     agent: str
     model: str
     max_iterations: int
     labels: _containers.ScalarMap[str, str]
-    def __init__(self, agent: _Optional[str] = ..., model: _Optional[str] = ..., max_iterations: _Optional[int] = ..., labels: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    queued: bool
+    planner: str
+    def __init__(self, agent: _Optional[str] = ..., model: _Optional[str] = ..., max_iterations: _Optional[int] = ..., labels: _Optional[_Mapping[str, str]] = ..., queued: _Optional[bool] = ..., planner: _Optional[str] = ...) -> None: ...
 
 class InputMessage(_message.Message):
     __slots__ = ("entry_no", "message")
@@ -284,28 +324,96 @@ class RunResumed(_message.Message):
     resumed_by: str
     def __init__(self, resumed_by: _Optional[str] = ...) -> None: ...
 
+class InputEntered(_message.Message):
+    __slots__ = ("input_seq", "entry_no")
+    INPUT_SEQ_FIELD_NUMBER: _ClassVar[int]
+    ENTRY_NO_FIELD_NUMBER: _ClassVar[int]
+    input_seq: int
+    entry_no: int
+    def __init__(self, input_seq: _Optional[int] = ..., entry_no: _Optional[int] = ...) -> None: ...
+
+class SessionEntered(_message.Message):
+    __slots__ = ("last_entry_no",)
+    LAST_ENTRY_NO_FIELD_NUMBER: _ClassVar[int]
+    last_entry_no: int
+    def __init__(self, last_entry_no: _Optional[int] = ...) -> None: ...
+
+class InstructionPlanned(_message.Message):
+    __slots__ = ("instruction", "planner", "step_request_id")
+    INSTRUCTION_FIELD_NUMBER: _ClassVar[int]
+    PLANNER_FIELD_NUMBER: _ClassVar[int]
+    STEP_REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    instruction: _types_pb2.Instruction
+    planner: str
+    step_request_id: str
+    def __init__(self, instruction: _Optional[_Union[_types_pb2.Instruction, _Mapping]] = ..., planner: _Optional[str] = ..., step_request_id: _Optional[str] = ...) -> None: ...
+
+class ContextAdded(_message.Message):
+    __slots__ = ("source", "entry_no", "message")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    ENTRY_NO_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    entry_no: int
+    message: _types_pb2.Message
+    def __init__(self, source: _Optional[str] = ..., entry_no: _Optional[int] = ..., message: _Optional[_Union[_types_pb2.Message, _Mapping]] = ...) -> None: ...
+
+class CompactionStarted(_message.Message):
+    __slots__ = ("strategy", "reason", "tokens_before")
+    STRATEGY_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    strategy: str
+    reason: CompactionReason
+    tokens_before: int
+    def __init__(self, strategy: _Optional[str] = ..., reason: _Optional[_Union[CompactionReason, str]] = ..., tokens_before: _Optional[int] = ...) -> None: ...
+
+class CompactionFailed(_message.Message):
+    __slots__ = ("strategy", "error")
+    STRATEGY_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    strategy: str
+    error: _types_pb2.RunError
+    def __init__(self, strategy: _Optional[str] = ..., error: _Optional[_Union[_types_pb2.RunError, _Mapping]] = ...) -> None: ...
+
 class ContextCompacted(_message.Message):
-    __slots__ = ("strategy", "up_to_entry_no", "summary")
+    __slots__ = ("strategy", "up_to_entry_no", "summary", "entry_no", "cut_up_to_entry_no", "tokens_before", "tokens_after", "usage")
     STRATEGY_FIELD_NUMBER: _ClassVar[int]
     UP_TO_ENTRY_NO_FIELD_NUMBER: _ClassVar[int]
     SUMMARY_FIELD_NUMBER: _ClassVar[int]
+    ENTRY_NO_FIELD_NUMBER: _ClassVar[int]
+    CUT_UP_TO_ENTRY_NO_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_AFTER_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
     strategy: str
     up_to_entry_no: int
     summary: str
-    def __init__(self, strategy: _Optional[str] = ..., up_to_entry_no: _Optional[int] = ..., summary: _Optional[str] = ...) -> None: ...
+    entry_no: int
+    cut_up_to_entry_no: int
+    tokens_before: int
+    tokens_after: int
+    usage: _types_pb2.Usage
+    def __init__(self, strategy: _Optional[str] = ..., up_to_entry_no: _Optional[int] = ..., summary: _Optional[str] = ..., entry_no: _Optional[int] = ..., cut_up_to_entry_no: _Optional[int] = ..., tokens_before: _Optional[int] = ..., tokens_after: _Optional[int] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ...) -> None: ...
 
 class ExtensionApplied(_message.Message):
-    __slots__ = ("name", "outcome", "error")
+    __slots__ = ("name", "outcome", "error", "kind", "call_id", "duration")
     NAME_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    CALL_ID_FIELD_NUMBER: _ClassVar[int]
+    DURATION_FIELD_NUMBER: _ClassVar[int]
     name: str
     outcome: str
     error: str
-    def __init__(self, name: _Optional[str] = ..., outcome: _Optional[str] = ..., error: _Optional[str] = ...) -> None: ...
+    kind: ExtensionKind
+    call_id: str
+    duration: _duration_pb2.Duration
+    def __init__(self, name: _Optional[str] = ..., outcome: _Optional[str] = ..., error: _Optional[str] = ..., kind: _Optional[_Union[ExtensionKind, str]] = ..., call_id: _Optional[str] = ..., duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class RunFinished(_message.Message):
-    __slots__ = ("status", "final_entry_no", "error", "usage", "iterations", "tool_calls", "duration")
+    __slots__ = ("status", "final_entry_no", "error", "usage", "iterations", "tool_calls", "duration", "durations")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     FINAL_ENTRY_NO_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
@@ -313,6 +421,7 @@ class RunFinished(_message.Message):
     ITERATIONS_FIELD_NUMBER: _ClassVar[int]
     TOOL_CALLS_FIELD_NUMBER: _ClassVar[int]
     DURATION_FIELD_NUMBER: _ClassVar[int]
+    DURATIONS_FIELD_NUMBER: _ClassVar[int]
     status: _types_pb2.RunStatus
     final_entry_no: int
     error: _types_pb2.RunError
@@ -320,7 +429,8 @@ class RunFinished(_message.Message):
     iterations: int
     tool_calls: int
     duration: _duration_pb2.Duration
-    def __init__(self, status: _Optional[_Union[_types_pb2.RunStatus, str]] = ..., final_entry_no: _Optional[int] = ..., error: _Optional[_Union[_types_pb2.RunError, _Mapping]] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., iterations: _Optional[int] = ..., tool_calls: _Optional[int] = ..., duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    durations: _types_pb2.RunDurations
+    def __init__(self, status: _Optional[_Union[_types_pb2.RunStatus, str]] = ..., final_entry_no: _Optional[int] = ..., error: _Optional[_Union[_types_pb2.RunError, _Mapping]] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., iterations: _Optional[int] = ..., tool_calls: _Optional[int] = ..., duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., durations: _Optional[_Union[_types_pb2.RunDurations, _Mapping]] = ...) -> None: ...
 
 class ModelDelta(_message.Message):
     __slots__ = ("model_call", "attempt", "delta_seq", "text", "reasoning", "tool_call")

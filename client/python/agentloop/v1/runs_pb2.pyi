@@ -55,8 +55,15 @@ WAIT_KIND_STEP: WaitKind
 WAIT_KIND_SESSION: WaitKind
 
 class RunInput(_message.Message):
-    __slots__ = ("session_id", "run_id", "prompt", "input_messages", "system_prompt_override", "allowed_tools", "tool_order", "tool_policy", "loop_limits", "auto_create_session", "runtime_init_data_json", "runtime_hints_json", "agent", "model", "model_options", "retry_policy", "on_disconnect", "on_busy_session", "labels", "approval_timeout_seconds", "stepped")
+    __slots__ = ("session_id", "run_id", "prompt", "input_messages", "system_prompt_override", "allowed_tools", "tool_order", "tool_policy", "loop_limits", "auto_create_session", "runtime_init_data_json", "runtime_hints_json", "agent", "model", "model_options", "retry_policy", "on_disconnect", "on_busy_session", "labels", "approval_timeout_seconds", "stepped", "instruction_files", "environment", "context_policy", "planner", "hooks", "context_sources")
     class LabelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class EnvironmentEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -84,6 +91,12 @@ class RunInput(_message.Message):
     LABELS_FIELD_NUMBER: _ClassVar[int]
     APPROVAL_TIMEOUT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     STEPPED_FIELD_NUMBER: _ClassVar[int]
+    INSTRUCTION_FILES_FIELD_NUMBER: _ClassVar[int]
+    ENVIRONMENT_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_POLICY_FIELD_NUMBER: _ClassVar[int]
+    PLANNER_FIELD_NUMBER: _ClassVar[int]
+    HOOKS_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_SOURCES_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     run_id: str
     prompt: str
@@ -105,10 +118,16 @@ class RunInput(_message.Message):
     labels: _containers.ScalarMap[str, str]
     approval_timeout_seconds: int
     stepped: bool
-    def __init__(self, session_id: _Optional[str] = ..., run_id: _Optional[str] = ..., prompt: _Optional[str] = ..., input_messages: _Optional[_Iterable[_Union[_types_pb2.Message, _Mapping]]] = ..., system_prompt_override: _Optional[str] = ..., allowed_tools: _Optional[_Union[_types_pb2.ToolNames, _Mapping]] = ..., tool_order: _Optional[_Iterable[str]] = ..., tool_policy: _Optional[_Union[_types_pb2.ToolPolicy, _Mapping]] = ..., loop_limits: _Optional[_Union[_types_pb2.LoopLimits, _Mapping]] = ..., auto_create_session: _Optional[bool] = ..., runtime_init_data_json: _Optional[str] = ..., runtime_hints_json: _Optional[str] = ..., agent: _Optional[str] = ..., model: _Optional[str] = ..., model_options: _Optional[_Union[_types_pb2.ModelOptions, _Mapping]] = ..., retry_policy: _Optional[_Union[_types_pb2.RetryPolicy, _Mapping]] = ..., on_disconnect: _Optional[_Union[DisconnectPolicy, str]] = ..., on_busy_session: _Optional[_Union[BusySessionPolicy, str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., approval_timeout_seconds: _Optional[int] = ..., stepped: _Optional[bool] = ...) -> None: ...
+    instruction_files: _containers.RepeatedCompositeFieldContainer[_types_pb2.InstructionFile]
+    environment: _containers.ScalarMap[str, str]
+    context_policy: _types_pb2.ContextPolicy
+    planner: str
+    hooks: _types_pb2.Names
+    context_sources: _types_pb2.Names
+    def __init__(self, session_id: _Optional[str] = ..., run_id: _Optional[str] = ..., prompt: _Optional[str] = ..., input_messages: _Optional[_Iterable[_Union[_types_pb2.Message, _Mapping]]] = ..., system_prompt_override: _Optional[str] = ..., allowed_tools: _Optional[_Union[_types_pb2.ToolNames, _Mapping]] = ..., tool_order: _Optional[_Iterable[str]] = ..., tool_policy: _Optional[_Union[_types_pb2.ToolPolicy, _Mapping]] = ..., loop_limits: _Optional[_Union[_types_pb2.LoopLimits, _Mapping]] = ..., auto_create_session: _Optional[bool] = ..., runtime_init_data_json: _Optional[str] = ..., runtime_hints_json: _Optional[str] = ..., agent: _Optional[str] = ..., model: _Optional[str] = ..., model_options: _Optional[_Union[_types_pb2.ModelOptions, _Mapping]] = ..., retry_policy: _Optional[_Union[_types_pb2.RetryPolicy, _Mapping]] = ..., on_disconnect: _Optional[_Union[DisconnectPolicy, str]] = ..., on_busy_session: _Optional[_Union[BusySessionPolicy, str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., approval_timeout_seconds: _Optional[int] = ..., stepped: _Optional[bool] = ..., instruction_files: _Optional[_Iterable[_Union[_types_pb2.InstructionFile, _Mapping]]] = ..., environment: _Optional[_Mapping[str, str]] = ..., context_policy: _Optional[_Union[_types_pb2.ContextPolicy, _Mapping]] = ..., planner: _Optional[str] = ..., hooks: _Optional[_Union[_types_pb2.Names, _Mapping]] = ..., context_sources: _Optional[_Union[_types_pb2.Names, _Mapping]] = ...) -> None: ...
 
 class RunResult(_message.Message):
-    __slots__ = ("session_id", "run_id", "status", "final_assistant_message", "last_error", "usage", "pending", "last_seq")
+    __slots__ = ("session_id", "run_id", "status", "final_assistant_message", "last_error", "usage", "pending", "last_seq", "durations")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
@@ -117,6 +136,7 @@ class RunResult(_message.Message):
     USAGE_FIELD_NUMBER: _ClassVar[int]
     PENDING_FIELD_NUMBER: _ClassVar[int]
     LAST_SEQ_FIELD_NUMBER: _ClassVar[int]
+    DURATIONS_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     run_id: str
     status: _types_pb2.RunStatus
@@ -125,10 +145,11 @@ class RunResult(_message.Message):
     usage: _types_pb2.Usage
     pending: _containers.RepeatedCompositeFieldContainer[_types_pb2.HumanRequest]
     last_seq: int
-    def __init__(self, session_id: _Optional[str] = ..., run_id: _Optional[str] = ..., status: _Optional[_Union[_types_pb2.RunStatus, str]] = ..., final_assistant_message: _Optional[_Union[_types_pb2.Message, _Mapping]] = ..., last_error: _Optional[_Union[_types_pb2.RunError, _Mapping]] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., pending: _Optional[_Iterable[_Union[_types_pb2.HumanRequest, _Mapping]]] = ..., last_seq: _Optional[int] = ...) -> None: ...
+    durations: _types_pb2.RunDurations
+    def __init__(self, session_id: _Optional[str] = ..., run_id: _Optional[str] = ..., status: _Optional[_Union[_types_pb2.RunStatus, str]] = ..., final_assistant_message: _Optional[_Union[_types_pb2.Message, _Mapping]] = ..., last_error: _Optional[_Union[_types_pb2.RunError, _Mapping]] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., pending: _Optional[_Iterable[_Union[_types_pb2.HumanRequest, _Mapping]]] = ..., last_seq: _Optional[int] = ..., durations: _Optional[_Union[_types_pb2.RunDurations, _Mapping]] = ...) -> None: ...
 
 class Run(_message.Message):
-    __slots__ = ("run_id", "session_id", "status", "agent", "model", "created_at", "updated_at", "last_seq", "last_error", "usage", "iterations", "tool_calls", "labels", "final_assistant_message", "waiting_on", "pending", "tool_calls_open")
+    __slots__ = ("run_id", "session_id", "status", "agent", "model", "created_at", "updated_at", "last_seq", "last_error", "usage", "iterations", "tool_calls", "labels", "final_assistant_message", "waiting_on", "pending", "tool_calls_open", "durations", "queue_position")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -153,6 +174,8 @@ class Run(_message.Message):
     WAITING_ON_FIELD_NUMBER: _ClassVar[int]
     PENDING_FIELD_NUMBER: _ClassVar[int]
     TOOL_CALLS_OPEN_FIELD_NUMBER: _ClassVar[int]
+    DURATIONS_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_POSITION_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     session_id: str
     status: _types_pb2.RunStatus
@@ -170,7 +193,9 @@ class Run(_message.Message):
     waiting_on: WaitingOn
     pending: _containers.RepeatedCompositeFieldContainer[_types_pb2.HumanRequest]
     tool_calls_open: _containers.RepeatedCompositeFieldContainer[ToolCallView]
-    def __init__(self, run_id: _Optional[str] = ..., session_id: _Optional[str] = ..., status: _Optional[_Union[_types_pb2.RunStatus, str]] = ..., agent: _Optional[str] = ..., model: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_seq: _Optional[int] = ..., last_error: _Optional[_Union[_types_pb2.RunError, _Mapping]] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., iterations: _Optional[int] = ..., tool_calls: _Optional[int] = ..., labels: _Optional[_Mapping[str, str]] = ..., final_assistant_message: _Optional[_Union[_types_pb2.Message, _Mapping]] = ..., waiting_on: _Optional[_Union[WaitingOn, _Mapping]] = ..., pending: _Optional[_Iterable[_Union[_types_pb2.HumanRequest, _Mapping]]] = ..., tool_calls_open: _Optional[_Iterable[_Union[ToolCallView, _Mapping]]] = ...) -> None: ...
+    durations: _types_pb2.RunDurations
+    queue_position: int
+    def __init__(self, run_id: _Optional[str] = ..., session_id: _Optional[str] = ..., status: _Optional[_Union[_types_pb2.RunStatus, str]] = ..., agent: _Optional[str] = ..., model: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_seq: _Optional[int] = ..., last_error: _Optional[_Union[_types_pb2.RunError, _Mapping]] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., iterations: _Optional[int] = ..., tool_calls: _Optional[int] = ..., labels: _Optional[_Mapping[str, str]] = ..., final_assistant_message: _Optional[_Union[_types_pb2.Message, _Mapping]] = ..., waiting_on: _Optional[_Union[WaitingOn, _Mapping]] = ..., pending: _Optional[_Iterable[_Union[_types_pb2.HumanRequest, _Mapping]]] = ..., tool_calls_open: _Optional[_Iterable[_Union[ToolCallView, _Mapping]]] = ..., durations: _Optional[_Union[_types_pb2.RunDurations, _Mapping]] = ..., queue_position: _Optional[int] = ...) -> None: ...
 
 class ToolCallView(_message.Message):
     __slots__ = ("call_id", "tool", "state", "attempt", "host_id", "started_at")

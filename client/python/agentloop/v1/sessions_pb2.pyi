@@ -1,5 +1,6 @@
 import datetime
 
+from agentloop.v1 import events_pb2 as _events_pb2
 from agentloop.v1 import types_pb2 as _types_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -11,7 +12,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Session(_message.Message):
-    __slots__ = ("session_id", "title", "created_at", "updated_at", "entry_count", "live_run_id", "labels")
+    __slots__ = ("session_id", "title", "created_at", "updated_at", "entry_count", "live_run_id", "labels", "forked_from_session_id", "forked_at_entry_no")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -26,6 +27,8 @@ class Session(_message.Message):
     ENTRY_COUNT_FIELD_NUMBER: _ClassVar[int]
     LIVE_RUN_ID_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
+    FORKED_FROM_SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    FORKED_AT_ENTRY_NO_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     title: str
     created_at: _timestamp_pb2.Timestamp
@@ -33,21 +36,25 @@ class Session(_message.Message):
     entry_count: int
     live_run_id: str
     labels: _containers.ScalarMap[str, str]
-    def __init__(self, session_id: _Optional[str] = ..., title: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., entry_count: _Optional[int] = ..., live_run_id: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    forked_from_session_id: str
+    forked_at_entry_no: int
+    def __init__(self, session_id: _Optional[str] = ..., title: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., entry_count: _Optional[int] = ..., live_run_id: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., forked_from_session_id: _Optional[str] = ..., forked_at_entry_no: _Optional[int] = ...) -> None: ...
 
 class Entry(_message.Message):
-    __slots__ = ("entry_no", "run_id", "seq", "at", "message")
+    __slots__ = ("entry_no", "run_id", "seq", "at", "message", "compaction")
     ENTRY_NO_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     SEQ_FIELD_NUMBER: _ClassVar[int]
     AT_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    COMPACTION_FIELD_NUMBER: _ClassVar[int]
     entry_no: int
     run_id: str
     seq: int
     at: _timestamp_pb2.Timestamp
     message: _types_pb2.Message
-    def __init__(self, entry_no: _Optional[int] = ..., run_id: _Optional[str] = ..., seq: _Optional[int] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., message: _Optional[_Union[_types_pb2.Message, _Mapping]] = ...) -> None: ...
+    compaction: _events_pb2.ContextCompacted
+    def __init__(self, entry_no: _Optional[int] = ..., run_id: _Optional[str] = ..., seq: _Optional[int] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., message: _Optional[_Union[_types_pb2.Message, _Mapping]] = ..., compaction: _Optional[_Union[_events_pb2.ContextCompacted, _Mapping]] = ...) -> None: ...
 
 class CreateSessionRequest(_message.Message):
     __slots__ = ("session_id", "title", "labels")

@@ -1,6 +1,7 @@
 import datetime
 
 from agentloop.v1 import events_pb2 as _events_pb2
+from agentloop.v1 import runs_pb2 as _runs_pb2
 from agentloop.v1 import types_pb2 as _types_pb2
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
@@ -12,6 +13,24 @@ from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class HookPoint(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    HOOK_POINT_UNSPECIFIED: _ClassVar[HookPoint]
+    HOOK_POINT_PRE_RUN: _ClassVar[HookPoint]
+    HOOK_POINT_POST_RUN: _ClassVar[HookPoint]
+    HOOK_POINT_PRE_TOOL: _ClassVar[HookPoint]
+    HOOK_POINT_POST_TOOL: _ClassVar[HookPoint]
+
+class PlanSituation(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PLAN_SITUATION_UNSPECIFIED: _ClassVar[PlanSituation]
+    PLAN_SITUATION_PROMPTED: _ClassVar[PlanSituation]
+    PLAN_SITUATION_ANSWERED: _ClassVar[PlanSituation]
+    PLAN_SITUATION_TOOLS_WANTED: _ClassVar[PlanSituation]
+    PLAN_SITUATION_TOOLS_SETTLED: _ClassVar[PlanSituation]
+    PLAN_SITUATION_HUMAN_ANSWERED: _ClassVar[PlanSituation]
+    PLAN_SITUATION_COMPACTED: _ClassVar[PlanSituation]
 
 class RejectReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -43,6 +62,18 @@ class ResultVerdict(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     RESULT_VERDICT_RECORDED: _ClassVar[ResultVerdict]
     RESULT_VERDICT_DUPLICATE: _ClassVar[ResultVerdict]
     RESULT_VERDICT_STALE: _ClassVar[ResultVerdict]
+HOOK_POINT_UNSPECIFIED: HookPoint
+HOOK_POINT_PRE_RUN: HookPoint
+HOOK_POINT_POST_RUN: HookPoint
+HOOK_POINT_PRE_TOOL: HookPoint
+HOOK_POINT_POST_TOOL: HookPoint
+PLAN_SITUATION_UNSPECIFIED: PlanSituation
+PLAN_SITUATION_PROMPTED: PlanSituation
+PLAN_SITUATION_ANSWERED: PlanSituation
+PLAN_SITUATION_TOOLS_WANTED: PlanSituation
+PLAN_SITUATION_TOOLS_SETTLED: PlanSituation
+PLAN_SITUATION_HUMAN_ANSWERED: PlanSituation
+PLAN_SITUATION_COMPACTED: PlanSituation
 REJECT_REASON_UNSPECIFIED: RejectReason
 REJECT_REASON_BUSY: RejectReason
 REJECT_REASON_DRAINING: RejectReason
@@ -64,7 +95,7 @@ RESULT_VERDICT_DUPLICATE: ResultVerdict
 RESULT_VERDICT_STALE: ResultVerdict
 
 class ConnectRequest(_message.Message):
-    __slots__ = ("hello", "update_tools", "credit", "call_accepted", "call_rejected", "heartbeat", "progress", "output_chunk", "call_result", "call_failed", "need_input", "cancel_ack", "draining", "goodbye", "pong")
+    __slots__ = ("hello", "update_tools", "credit", "call_accepted", "call_rejected", "heartbeat", "progress", "output_chunk", "call_result", "call_failed", "need_input", "cancel_ack", "draining", "goodbye", "pong", "extension_response")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     UPDATE_TOOLS_FIELD_NUMBER: _ClassVar[int]
     CREDIT_FIELD_NUMBER: _ClassVar[int]
@@ -80,6 +111,7 @@ class ConnectRequest(_message.Message):
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     GOODBYE_FIELD_NUMBER: _ClassVar[int]
     PONG_FIELD_NUMBER: _ClassVar[int]
+    EXTENSION_RESPONSE_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     update_tools: UpdateTools
     credit: Credit
@@ -95,10 +127,11 @@ class ConnectRequest(_message.Message):
     draining: Draining
     goodbye: Goodbye
     pong: Pong
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., update_tools: _Optional[_Union[UpdateTools, _Mapping]] = ..., credit: _Optional[_Union[Credit, _Mapping]] = ..., call_accepted: _Optional[_Union[CallAccepted, _Mapping]] = ..., call_rejected: _Optional[_Union[CallRejected, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., output_chunk: _Optional[_Union[OutputChunk, _Mapping]] = ..., call_result: _Optional[_Union[CallResult, _Mapping]] = ..., call_failed: _Optional[_Union[CallFailed, _Mapping]] = ..., need_input: _Optional[_Union[NeedInput, _Mapping]] = ..., cancel_ack: _Optional[_Union[CancelAck, _Mapping]] = ..., draining: _Optional[_Union[Draining, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ...) -> None: ...
+    extension_response: ExtensionResponse
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., update_tools: _Optional[_Union[UpdateTools, _Mapping]] = ..., credit: _Optional[_Union[Credit, _Mapping]] = ..., call_accepted: _Optional[_Union[CallAccepted, _Mapping]] = ..., call_rejected: _Optional[_Union[CallRejected, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., output_chunk: _Optional[_Union[OutputChunk, _Mapping]] = ..., call_result: _Optional[_Union[CallResult, _Mapping]] = ..., call_failed: _Optional[_Union[CallFailed, _Mapping]] = ..., need_input: _Optional[_Union[NeedInput, _Mapping]] = ..., cancel_ack: _Optional[_Union[CancelAck, _Mapping]] = ..., draining: _Optional[_Union[Draining, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., extension_response: _Optional[_Union[ExtensionResponse, _Mapping]] = ...) -> None: ...
 
 class ConnectResponse(_message.Message):
-    __slots__ = ("welcome", "tools_updated", "call_request", "cancel", "result_ack", "lease_lost", "input_response", "ping", "go_away", "protocol_error")
+    __slots__ = ("welcome", "tools_updated", "call_request", "cancel", "result_ack", "lease_lost", "input_response", "ping", "go_away", "protocol_error", "extension_request", "open_runtime", "close_runtime")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     TOOLS_UPDATED_FIELD_NUMBER: _ClassVar[int]
     CALL_REQUEST_FIELD_NUMBER: _ClassVar[int]
@@ -109,6 +142,9 @@ class ConnectResponse(_message.Message):
     PING_FIELD_NUMBER: _ClassVar[int]
     GO_AWAY_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_ERROR_FIELD_NUMBER: _ClassVar[int]
+    EXTENSION_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    OPEN_RUNTIME_FIELD_NUMBER: _ClassVar[int]
+    CLOSE_RUNTIME_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     tools_updated: ToolsUpdated
     call_request: CallRequest
@@ -119,10 +155,13 @@ class ConnectResponse(_message.Message):
     ping: Ping
     go_away: GoAway
     protocol_error: ProtocolError
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., tools_updated: _Optional[_Union[ToolsUpdated, _Mapping]] = ..., call_request: _Optional[_Union[CallRequest, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., result_ack: _Optional[_Union[ResultAck, _Mapping]] = ..., lease_lost: _Optional[_Union[LeaseLost, _Mapping]] = ..., input_response: _Optional[_Union[InputResponse, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., go_away: _Optional[_Union[GoAway, _Mapping]] = ..., protocol_error: _Optional[_Union[ProtocolError, _Mapping]] = ...) -> None: ...
+    extension_request: ExtensionRequest
+    open_runtime: OpenRuntime
+    close_runtime: CloseRuntime
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., tools_updated: _Optional[_Union[ToolsUpdated, _Mapping]] = ..., call_request: _Optional[_Union[CallRequest, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., result_ack: _Optional[_Union[ResultAck, _Mapping]] = ..., lease_lost: _Optional[_Union[LeaseLost, _Mapping]] = ..., input_response: _Optional[_Union[InputResponse, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., go_away: _Optional[_Union[GoAway, _Mapping]] = ..., protocol_error: _Optional[_Union[ProtocolError, _Mapping]] = ..., extension_request: _Optional[_Union[ExtensionRequest, _Mapping]] = ..., open_runtime: _Optional[_Union[OpenRuntime, _Mapping]] = ..., close_runtime: _Optional[_Union[CloseRuntime, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol_version", "host_id", "sdk", "capabilities", "max_frame_bytes", "calls_in_hand", "initial_credit", "labels")
+    __slots__ = ("protocol_version", "host_id", "sdk", "capabilities", "max_frame_bytes", "calls_in_hand", "initial_credit", "labels", "open_runtimes")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -138,6 +177,7 @@ class Hello(_message.Message):
     CALLS_IN_HAND_FIELD_NUMBER: _ClassVar[int]
     INITIAL_CREDIT_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
+    OPEN_RUNTIMES_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     host_id: str
     sdk: str
@@ -146,13 +186,196 @@ class Hello(_message.Message):
     calls_in_hand: _containers.RepeatedCompositeFieldContainer[CallInHand]
     initial_credit: int
     labels: _containers.ScalarMap[str, str]
-    def __init__(self, protocol_version: _Optional[int] = ..., host_id: _Optional[str] = ..., sdk: _Optional[str] = ..., capabilities: _Optional[_Iterable[_Union[Capability, _Mapping]]] = ..., max_frame_bytes: _Optional[int] = ..., calls_in_hand: _Optional[_Iterable[_Union[CallInHand, _Mapping]]] = ..., initial_credit: _Optional[int] = ..., labels: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    open_runtimes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, protocol_version: _Optional[int] = ..., host_id: _Optional[str] = ..., sdk: _Optional[str] = ..., capabilities: _Optional[_Iterable[_Union[Capability, _Mapping]]] = ..., max_frame_bytes: _Optional[int] = ..., calls_in_hand: _Optional[_Iterable[_Union[CallInHand, _Mapping]]] = ..., initial_credit: _Optional[int] = ..., labels: _Optional[_Mapping[str, str]] = ..., open_runtimes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Capability(_message.Message):
-    __slots__ = ("tool",)
+    __slots__ = ("tool", "planner", "hook", "context_source")
     TOOL_FIELD_NUMBER: _ClassVar[int]
+    PLANNER_FIELD_NUMBER: _ClassVar[int]
+    HOOK_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_SOURCE_FIELD_NUMBER: _ClassVar[int]
     tool: _types_pb2.ToolDeclaration
-    def __init__(self, tool: _Optional[_Union[_types_pb2.ToolDeclaration, _Mapping]] = ...) -> None: ...
+    planner: PlannerDeclaration
+    hook: HookDeclaration
+    context_source: ContextSourceDeclaration
+    def __init__(self, tool: _Optional[_Union[_types_pb2.ToolDeclaration, _Mapping]] = ..., planner: _Optional[_Union[PlannerDeclaration, _Mapping]] = ..., hook: _Optional[_Union[HookDeclaration, _Mapping]] = ..., context_source: _Optional[_Union[ContextSourceDeclaration, _Mapping]] = ...) -> None: ...
+
+class PlannerDeclaration(_message.Message):
+    __slots__ = ("name", "description", "timeout")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    description: str
+    timeout: _duration_pb2.Duration
+    def __init__(self, name: _Optional[str] = ..., description: _Optional[str] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class HookDeclaration(_message.Message):
+    __slots__ = ("name", "description", "points", "required", "timeout")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    POINTS_FIELD_NUMBER: _ClassVar[int]
+    REQUIRED_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    description: str
+    points: _containers.RepeatedScalarFieldContainer[HookPoint]
+    required: bool
+    timeout: _duration_pb2.Duration
+    def __init__(self, name: _Optional[str] = ..., description: _Optional[str] = ..., points: _Optional[_Iterable[_Union[HookPoint, str]]] = ..., required: _Optional[bool] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class ContextSourceDeclaration(_message.Message):
+    __slots__ = ("name", "description", "timeout", "remembers")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    REMEMBERS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    description: str
+    timeout: _duration_pb2.Duration
+    remembers: bool
+    def __init__(self, name: _Optional[str] = ..., description: _Optional[str] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., remembers: _Optional[bool] = ...) -> None: ...
+
+class ExtensionRequest(_message.Message):
+    __slots__ = ("request_id", "name", "deadline", "run", "plan", "hook", "context", "remember")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    HOOK_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    REMEMBER_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    name: str
+    deadline: _timestamp_pb2.Timestamp
+    run: _runs_pb2.Run
+    plan: PlanRequest
+    hook: HookRequest
+    context: ContextRequest
+    remember: RememberRequest
+    def __init__(self, request_id: _Optional[str] = ..., name: _Optional[str] = ..., deadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., run: _Optional[_Union[_runs_pb2.Run, _Mapping]] = ..., plan: _Optional[_Union[PlanRequest, _Mapping]] = ..., hook: _Optional[_Union[HookRequest, _Mapping]] = ..., context: _Optional[_Union[ContextRequest, _Mapping]] = ..., remember: _Optional[_Union[RememberRequest, _Mapping]] = ...) -> None: ...
+
+class PlanRequest(_message.Message):
+    __slots__ = ("situation", "decision", "messages", "tool_calls", "answer")
+    SITUATION_FIELD_NUMBER: _ClassVar[int]
+    DECISION_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    TOOL_CALLS_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_FIELD_NUMBER: _ClassVar[int]
+    situation: PlanSituation
+    decision: int
+    messages: _containers.RepeatedCompositeFieldContainer[_types_pb2.Message]
+    tool_calls: _containers.RepeatedCompositeFieldContainer[_types_pb2.ToolCall]
+    answer: _types_pb2.HumanAnswer
+    def __init__(self, situation: _Optional[_Union[PlanSituation, str]] = ..., decision: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[_types_pb2.Message, _Mapping]]] = ..., tool_calls: _Optional[_Iterable[_Union[_types_pb2.ToolCall, _Mapping]]] = ..., answer: _Optional[_Union[_types_pb2.HumanAnswer, _Mapping]] = ...) -> None: ...
+
+class HookRequest(_message.Message):
+    __slots__ = ("point", "input_messages", "tool_call", "tool_result", "run_result")
+    POINT_FIELD_NUMBER: _ClassVar[int]
+    INPUT_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    TOOL_CALL_FIELD_NUMBER: _ClassVar[int]
+    TOOL_RESULT_FIELD_NUMBER: _ClassVar[int]
+    RUN_RESULT_FIELD_NUMBER: _ClassVar[int]
+    point: HookPoint
+    input_messages: _containers.RepeatedCompositeFieldContainer[_types_pb2.Message]
+    tool_call: _types_pb2.ToolCall
+    tool_result: _types_pb2.ToolResult
+    run_result: _runs_pb2.RunResult
+    def __init__(self, point: _Optional[_Union[HookPoint, str]] = ..., input_messages: _Optional[_Iterable[_Union[_types_pb2.Message, _Mapping]]] = ..., tool_call: _Optional[_Union[_types_pb2.ToolCall, _Mapping]] = ..., tool_result: _Optional[_Union[_types_pb2.ToolResult, _Mapping]] = ..., run_result: _Optional[_Union[_runs_pb2.RunResult, _Mapping]] = ...) -> None: ...
+
+class ContextRequest(_message.Message):
+    __slots__ = ("query", "max_bytes")
+    QUERY_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    query: str
+    max_bytes: int
+    def __init__(self, query: _Optional[str] = ..., max_bytes: _Optional[int] = ...) -> None: ...
+
+class RememberRequest(_message.Message):
+    __slots__ = ("messages",)
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    messages: _containers.RepeatedCompositeFieldContainer[_types_pb2.Message]
+    def __init__(self, messages: _Optional[_Iterable[_Union[_types_pb2.Message, _Mapping]]] = ...) -> None: ...
+
+class ExtensionResponse(_message.Message):
+    __slots__ = ("request_id", "instruction", "hook", "context", "remembered", "failure")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    INSTRUCTION_FIELD_NUMBER: _ClassVar[int]
+    HOOK_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    REMEMBERED_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    instruction: _types_pb2.Instruction
+    hook: HookVerdict
+    context: ContextItems
+    remembered: Remembered
+    failure: ExtensionFailure
+    def __init__(self, request_id: _Optional[str] = ..., instruction: _Optional[_Union[_types_pb2.Instruction, _Mapping]] = ..., hook: _Optional[_Union[HookVerdict, _Mapping]] = ..., context: _Optional[_Union[ContextItems, _Mapping]] = ..., remembered: _Optional[_Union[Remembered, _Mapping]] = ..., failure: _Optional[_Union[ExtensionFailure, _Mapping]] = ...) -> None: ...
+
+class HookVerdict(_message.Message):
+    __slots__ = ("annotation", "veto", "input_messages", "system_prompt_addition", "arguments_json", "output")
+    ANNOTATION_FIELD_NUMBER: _ClassVar[int]
+    VETO_FIELD_NUMBER: _ClassVar[int]
+    INPUT_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    SYSTEM_PROMPT_ADDITION_FIELD_NUMBER: _ClassVar[int]
+    ARGUMENTS_JSON_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    annotation: str
+    veto: str
+    input_messages: _containers.RepeatedCompositeFieldContainer[_types_pb2.Message]
+    system_prompt_addition: str
+    arguments_json: str
+    output: str
+    def __init__(self, annotation: _Optional[str] = ..., veto: _Optional[str] = ..., input_messages: _Optional[_Iterable[_Union[_types_pb2.Message, _Mapping]]] = ..., system_prompt_addition: _Optional[str] = ..., arguments_json: _Optional[str] = ..., output: _Optional[str] = ...) -> None: ...
+
+class ContextItems(_message.Message):
+    __slots__ = ("items",)
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    items: _containers.RepeatedCompositeFieldContainer[ContextItem]
+    def __init__(self, items: _Optional[_Iterable[_Union[ContextItem, _Mapping]]] = ...) -> None: ...
+
+class ContextItem(_message.Message):
+    __slots__ = ("text", "origin")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    ORIGIN_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    origin: str
+    def __init__(self, text: _Optional[str] = ..., origin: _Optional[str] = ...) -> None: ...
+
+class Remembered(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ExtensionFailure(_message.Message):
+    __slots__ = ("message", "retryable")
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    RETRYABLE_FIELD_NUMBER: _ClassVar[int]
+    message: str
+    retryable: bool
+    def __init__(self, message: _Optional[str] = ..., retryable: _Optional[bool] = ...) -> None: ...
+
+class OpenRuntime(_message.Message):
+    __slots__ = ("runtime_id", "run_id", "session_id", "init_data_json", "hints_json")
+    RUNTIME_ID_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    INIT_DATA_JSON_FIELD_NUMBER: _ClassVar[int]
+    HINTS_JSON_FIELD_NUMBER: _ClassVar[int]
+    runtime_id: str
+    run_id: str
+    session_id: str
+    init_data_json: str
+    hints_json: str
+    def __init__(self, runtime_id: _Optional[str] = ..., run_id: _Optional[str] = ..., session_id: _Optional[str] = ..., init_data_json: _Optional[str] = ..., hints_json: _Optional[str] = ...) -> None: ...
+
+class CloseRuntime(_message.Message):
+    __slots__ = ("runtime_id",)
+    RUNTIME_ID_FIELD_NUMBER: _ClassVar[int]
+    runtime_id: str
+    def __init__(self, runtime_id: _Optional[str] = ...) -> None: ...
 
 class CallInHand(_message.Message):
     __slots__ = ("call_id", "attempt", "lease_token", "finished")
@@ -273,20 +496,22 @@ class CallFailed(_message.Message):
     def __init__(self, call_id: _Optional[str] = ..., attempt: _Optional[int] = ..., lease_token: _Optional[str] = ..., message: _Optional[str] = ..., retryable: _Optional[bool] = ..., retry_delay: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., effect: _Optional[_Union[_events_pb2.AttemptEffect, str]] = ...) -> None: ...
 
 class NeedInput(_message.Message):
-    __slots__ = ("call_id", "attempt", "input_id", "question", "options", "multiple")
+    __slots__ = ("call_id", "attempt", "input_id", "question", "options", "multiple", "timeout")
     CALL_ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     INPUT_ID_FIELD_NUMBER: _ClassVar[int]
     QUESTION_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
     MULTIPLE_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_FIELD_NUMBER: _ClassVar[int]
     call_id: str
     attempt: int
     input_id: str
     question: str
     options: _containers.RepeatedCompositeFieldContainer[_types_pb2.SelectOption]
     multiple: bool
-    def __init__(self, call_id: _Optional[str] = ..., attempt: _Optional[int] = ..., input_id: _Optional[str] = ..., question: _Optional[str] = ..., options: _Optional[_Iterable[_Union[_types_pb2.SelectOption, _Mapping]]] = ..., multiple: _Optional[bool] = ...) -> None: ...
+    timeout: _duration_pb2.Duration
+    def __init__(self, call_id: _Optional[str] = ..., attempt: _Optional[int] = ..., input_id: _Optional[str] = ..., question: _Optional[str] = ..., options: _Optional[_Iterable[_Union[_types_pb2.SelectOption, _Mapping]]] = ..., multiple: _Optional[bool] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class CancelAck(_message.Message):
     __slots__ = ("call_id", "attempt", "outcome")
@@ -363,7 +588,7 @@ class ToolsUpdated(_message.Message):
     def __init__(self, capabilities: _Optional[_Iterable[_Union[CapabilityVerdict, _Mapping]]] = ...) -> None: ...
 
 class CallRequest(_message.Message):
-    __slots__ = ("call_id", "attempt", "lease_token", "idempotency_key", "tool", "arguments_json", "deadline", "checkpoint", "run_id", "session_id", "turn_id", "traceparent")
+    __slots__ = ("call_id", "attempt", "lease_token", "idempotency_key", "tool", "arguments_json", "deadline", "checkpoint", "run_id", "session_id", "turn_id", "traceparent", "runtime_id")
     CALL_ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     LEASE_TOKEN_FIELD_NUMBER: _ClassVar[int]
@@ -376,6 +601,7 @@ class CallRequest(_message.Message):
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     TURN_ID_FIELD_NUMBER: _ClassVar[int]
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
+    RUNTIME_ID_FIELD_NUMBER: _ClassVar[int]
     call_id: str
     attempt: int
     lease_token: str
@@ -388,7 +614,8 @@ class CallRequest(_message.Message):
     session_id: str
     turn_id: str
     traceparent: str
-    def __init__(self, call_id: _Optional[str] = ..., attempt: _Optional[int] = ..., lease_token: _Optional[str] = ..., idempotency_key: _Optional[str] = ..., tool: _Optional[str] = ..., arguments_json: _Optional[str] = ..., deadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., checkpoint: _Optional[bytes] = ..., run_id: _Optional[str] = ..., session_id: _Optional[str] = ..., turn_id: _Optional[str] = ..., traceparent: _Optional[str] = ...) -> None: ...
+    runtime_id: str
+    def __init__(self, call_id: _Optional[str] = ..., attempt: _Optional[int] = ..., lease_token: _Optional[str] = ..., idempotency_key: _Optional[str] = ..., tool: _Optional[str] = ..., arguments_json: _Optional[str] = ..., deadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., checkpoint: _Optional[bytes] = ..., run_id: _Optional[str] = ..., session_id: _Optional[str] = ..., turn_id: _Optional[str] = ..., traceparent: _Optional[str] = ..., runtime_id: _Optional[str] = ...) -> None: ...
 
 class Cancel(_message.Message):
     __slots__ = ("call_id", "attempt", "reason", "grace_period")

@@ -17,10 +17,27 @@ class HostHealth(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     HOST_HEALTH_CONNECTED: _ClassVar[HostHealth]
     HOST_HEALTH_DRAINING: _ClassVar[HostHealth]
     HOST_HEALTH_LOST: _ClassVar[HostHealth]
+
+class RuleOrigin(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    RULE_ORIGIN_UNSPECIFIED: _ClassVar[RuleOrigin]
+    RULE_ORIGIN_AGENT: _ClassVar[RuleOrigin]
+    RULE_ORIGIN_REQUEST: _ClassVar[RuleOrigin]
+    RULE_ORIGIN_RUN: _ClassVar[RuleOrigin]
+    RULE_ORIGIN_SESSION: _ClassVar[RuleOrigin]
+    RULE_ORIGIN_RULE: _ClassVar[RuleOrigin]
+    RULE_ORIGIN_CANDIDATE: _ClassVar[RuleOrigin]
 HOST_HEALTH_UNSPECIFIED: HostHealth
 HOST_HEALTH_CONNECTED: HostHealth
 HOST_HEALTH_DRAINING: HostHealth
 HOST_HEALTH_LOST: HostHealth
+RULE_ORIGIN_UNSPECIFIED: RuleOrigin
+RULE_ORIGIN_AGENT: RuleOrigin
+RULE_ORIGIN_REQUEST: RuleOrigin
+RULE_ORIGIN_RUN: RuleOrigin
+RULE_ORIGIN_SESSION: RuleOrigin
+RULE_ORIGIN_RULE: RuleOrigin
+RULE_ORIGIN_CANDIDATE: RuleOrigin
 
 class ListToolsRequest(_message.Message):
     __slots__ = ("name",)
@@ -79,3 +96,77 @@ class Host(_message.Message):
     connected_at: _timestamp_pb2.Timestamp
     last_seen_at: _timestamp_pb2.Timestamp
     def __init__(self, host_id: _Optional[str] = ..., health: _Optional[_Union[HostHealth, str]] = ..., sdk: _Optional[str] = ..., tools: _Optional[_Iterable[str]] = ..., calls_in_flight: _Optional[int] = ..., free_credit: _Optional[int] = ..., connected_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_seen_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class CheckPolicyRequest(_message.Message):
+    __slots__ = ("run_id", "agent", "session_id", "tool_policy", "tool", "arguments_json", "candidate")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    AGENT_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    TOOL_POLICY_FIELD_NUMBER: _ClassVar[int]
+    TOOL_FIELD_NUMBER: _ClassVar[int]
+    ARGUMENTS_JSON_FIELD_NUMBER: _ClassVar[int]
+    CANDIDATE_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    agent: str
+    session_id: str
+    tool_policy: _types_pb2.ToolPolicy
+    tool: str
+    arguments_json: str
+    candidate: _types_pb2.PolicyRule
+    def __init__(self, run_id: _Optional[str] = ..., agent: _Optional[str] = ..., session_id: _Optional[str] = ..., tool_policy: _Optional[_Union[_types_pb2.ToolPolicy, _Mapping]] = ..., tool: _Optional[str] = ..., arguments_json: _Optional[str] = ..., candidate: _Optional[_Union[_types_pb2.PolicyRule, _Mapping]] = ...) -> None: ...
+
+class CheckPolicyResponse(_message.Message):
+    __slots__ = ("action", "reason", "rule", "origin", "candidate_matches", "matching_request_ids")
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    RULE_FIELD_NUMBER: _ClassVar[int]
+    ORIGIN_FIELD_NUMBER: _ClassVar[int]
+    CANDIDATE_MATCHES_FIELD_NUMBER: _ClassVar[int]
+    MATCHING_REQUEST_IDS_FIELD_NUMBER: _ClassVar[int]
+    action: _types_pb2.PolicyAction
+    reason: str
+    rule: _types_pb2.PolicyRule
+    origin: RuleOrigin
+    candidate_matches: bool
+    matching_request_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, action: _Optional[_Union[_types_pb2.PolicyAction, str]] = ..., reason: _Optional[str] = ..., rule: _Optional[_Union[_types_pb2.PolicyRule, _Mapping]] = ..., origin: _Optional[_Union[RuleOrigin, str]] = ..., candidate_matches: _Optional[bool] = ..., matching_request_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ListRulesRequest(_message.Message):
+    __slots__ = ("session_id",)
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    session_id: str
+    def __init__(self, session_id: _Optional[str] = ...) -> None: ...
+
+class ListRulesResponse(_message.Message):
+    __slots__ = ("rules",)
+    RULES_FIELD_NUMBER: _ClassVar[int]
+    rules: _containers.RepeatedCompositeFieldContainer[RememberedRule]
+    def __init__(self, rules: _Optional[_Iterable[_Union[RememberedRule, _Mapping]]] = ...) -> None: ...
+
+class RememberedRule(_message.Message):
+    __slots__ = ("rule_id", "rule", "session_id", "request_id", "decided_by", "decided_at")
+    RULE_ID_FIELD_NUMBER: _ClassVar[int]
+    RULE_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    DECIDED_BY_FIELD_NUMBER: _ClassVar[int]
+    DECIDED_AT_FIELD_NUMBER: _ClassVar[int]
+    rule_id: str
+    rule: _types_pb2.PolicyRule
+    session_id: str
+    request_id: str
+    decided_by: str
+    decided_at: _timestamp_pb2.Timestamp
+    def __init__(self, rule_id: _Optional[str] = ..., rule: _Optional[_Union[_types_pb2.PolicyRule, _Mapping]] = ..., session_id: _Optional[str] = ..., request_id: _Optional[str] = ..., decided_by: _Optional[str] = ..., decided_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class DeleteRuleRequest(_message.Message):
+    __slots__ = ("rule_id",)
+    RULE_ID_FIELD_NUMBER: _ClassVar[int]
+    rule_id: str
+    def __init__(self, rule_id: _Optional[str] = ...) -> None: ...
+
+class DeleteRuleResponse(_message.Message):
+    __slots__ = ("existed",)
+    EXISTED_FIELD_NUMBER: _ClassVar[int]
+    existed: bool
+    def __init__(self, existed: _Optional[bool] = ...) -> None: ...

@@ -46,6 +46,21 @@ class ToolsStub:
                 request_serializer=agentloop_dot_v1_dot_tools__pb2.ListHostsRequest.SerializeToString,
                 response_deserializer=agentloop_dot_v1_dot_tools__pb2.ListHostsResponse.FromString,
                 _registered_method=True)
+        self.CheckPolicy = channel.unary_unary(
+                '/agentloop.v1.Tools/CheckPolicy',
+                request_serializer=agentloop_dot_v1_dot_tools__pb2.CheckPolicyRequest.SerializeToString,
+                response_deserializer=agentloop_dot_v1_dot_tools__pb2.CheckPolicyResponse.FromString,
+                _registered_method=True)
+        self.ListRules = channel.unary_unary(
+                '/agentloop.v1.Tools/ListRules',
+                request_serializer=agentloop_dot_v1_dot_tools__pb2.ListRulesRequest.SerializeToString,
+                response_deserializer=agentloop_dot_v1_dot_tools__pb2.ListRulesResponse.FromString,
+                _registered_method=True)
+        self.DeleteRule = channel.unary_unary(
+                '/agentloop.v1.Tools/DeleteRule',
+                request_serializer=agentloop_dot_v1_dot_tools__pb2.DeleteRuleRequest.SerializeToString,
+                response_deserializer=agentloop_dot_v1_dot_tools__pb2.DeleteRuleResponse.FromString,
+                _registered_method=True)
 
 
 class ToolsServicer:
@@ -71,6 +86,33 @@ class ToolsServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CheckPolicy(self, request, context):
+        """Says what would become of a tool call, and which rule decides. Runs nothing.
+
+        INVALID_ARGUMENT, NOT_FOUND (agent, session, run), UNAVAILABLE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListRules(self, request, context):
+        """Lists the rules that were remembered with decisions.
+
+        INVALID_ARGUMENT, UNAVAILABLE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteRule(self, request, context):
+        """Forgets a remembered rule, for runs that start from now on. Forgetting what is not there is confirmed.
+
+        INVALID_ARGUMENT, UNAVAILABLE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ToolsServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -83,6 +125,21 @@ def add_ToolsServicer_to_server(servicer, server):
                     servicer.ListHosts,
                     request_deserializer=agentloop_dot_v1_dot_tools__pb2.ListHostsRequest.FromString,
                     response_serializer=agentloop_dot_v1_dot_tools__pb2.ListHostsResponse.SerializeToString,
+            ),
+            'CheckPolicy': grpc.unary_unary_rpc_method_handler(
+                    servicer.CheckPolicy,
+                    request_deserializer=agentloop_dot_v1_dot_tools__pb2.CheckPolicyRequest.FromString,
+                    response_serializer=agentloop_dot_v1_dot_tools__pb2.CheckPolicyResponse.SerializeToString,
+            ),
+            'ListRules': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListRules,
+                    request_deserializer=agentloop_dot_v1_dot_tools__pb2.ListRulesRequest.FromString,
+                    response_serializer=agentloop_dot_v1_dot_tools__pb2.ListRulesResponse.SerializeToString,
+            ),
+            'DeleteRule': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteRule,
+                    request_deserializer=agentloop_dot_v1_dot_tools__pb2.DeleteRuleRequest.FromString,
+                    response_serializer=agentloop_dot_v1_dot_tools__pb2.DeleteRuleResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -141,6 +198,87 @@ class Tools:
             '/agentloop.v1.Tools/ListHosts',
             agentloop_dot_v1_dot_tools__pb2.ListHostsRequest.SerializeToString,
             agentloop_dot_v1_dot_tools__pb2.ListHostsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CheckPolicy(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agentloop.v1.Tools/CheckPolicy',
+            agentloop_dot_v1_dot_tools__pb2.CheckPolicyRequest.SerializeToString,
+            agentloop_dot_v1_dot_tools__pb2.CheckPolicyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListRules(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agentloop.v1.Tools/ListRules',
+            agentloop_dot_v1_dot_tools__pb2.ListRulesRequest.SerializeToString,
+            agentloop_dot_v1_dot_tools__pb2.ListRulesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteRule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agentloop.v1.Tools/DeleteRule',
+            agentloop_dot_v1_dot_tools__pb2.DeleteRuleRequest.SerializeToString,
+            agentloop_dot_v1_dot_tools__pb2.DeleteRuleResponse.FromString,
             options,
             channel_credentials,
             insecure,

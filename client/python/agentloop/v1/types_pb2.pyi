@@ -117,6 +117,13 @@ class RunErrorCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     RUN_ERROR_CODE_INTERNAL: _ClassVar[RunErrorCode]
     RUN_ERROR_CODE_EXTENSION_FAILED: _ClassVar[RunErrorCode]
 
+class PolicyAction(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    POLICY_ACTION_UNSPECIFIED: _ClassVar[PolicyAction]
+    POLICY_ACTION_ALLOW: _ClassVar[PolicyAction]
+    POLICY_ACTION_ASK: _ClassVar[PolicyAction]
+    POLICY_ACTION_DENY: _ClassVar[PolicyAction]
+
 class ToolChoiceMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     TOOL_CHOICE_MODE_UNSPECIFIED: _ClassVar[ToolChoiceMode]
@@ -229,6 +236,10 @@ RUN_ERROR_CODE_ABORTED_BY_DISCONNECT: RunErrorCode
 RUN_ERROR_CODE_ABORTED_BY_DENIAL: RunErrorCode
 RUN_ERROR_CODE_INTERNAL: RunErrorCode
 RUN_ERROR_CODE_EXTENSION_FAILED: RunErrorCode
+POLICY_ACTION_UNSPECIFIED: PolicyAction
+POLICY_ACTION_ALLOW: PolicyAction
+POLICY_ACTION_ASK: PolicyAction
+POLICY_ACTION_DENY: PolicyAction
 TOOL_CHOICE_MODE_UNSPECIFIED: ToolChoiceMode
 TOOL_CHOICE_MODE_AUTO: ToolChoiceMode
 TOOL_CHOICE_MODE_NONE: ToolChoiceMode
@@ -314,18 +325,30 @@ class ToolResult(_message.Message):
     def __init__(self, call_id: _Optional[str] = ..., name: _Optional[str] = ..., status: _Optional[_Union[ToolStatus, str]] = ..., output: _Optional[str] = ..., images: _Optional[_Iterable[_Union[Image, _Mapping]]] = ...) -> None: ...
 
 class Usage(_message.Message):
-    __slots__ = ("input_tokens", "output_tokens", "cached_input_tokens", "cache_write_tokens", "reasoning_tokens")
+    __slots__ = ("input_tokens", "output_tokens", "cached_input_tokens", "cache_write_tokens", "reasoning_tokens", "cost_micros")
     INPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     CACHED_INPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     CACHE_WRITE_TOKENS_FIELD_NUMBER: _ClassVar[int]
     REASONING_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    COST_MICROS_FIELD_NUMBER: _ClassVar[int]
     input_tokens: int
     output_tokens: int
     cached_input_tokens: int
     cache_write_tokens: int
     reasoning_tokens: int
-    def __init__(self, input_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., cached_input_tokens: _Optional[int] = ..., cache_write_tokens: _Optional[int] = ..., reasoning_tokens: _Optional[int] = ...) -> None: ...
+    cost_micros: int
+    def __init__(self, input_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., cached_input_tokens: _Optional[int] = ..., cache_write_tokens: _Optional[int] = ..., reasoning_tokens: _Optional[int] = ..., cost_micros: _Optional[int] = ...) -> None: ...
+
+class RunDurations(_message.Message):
+    __slots__ = ("total", "model", "tools")
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    TOOLS_FIELD_NUMBER: _ClassVar[int]
+    total: _duration_pb2.Duration
+    model: _duration_pb2.Duration
+    tools: _duration_pb2.Duration
+    def __init__(self, total: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., model: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., tools: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class RunError(_message.Message):
     __slots__ = ("code", "message", "http_status")
@@ -338,18 +361,134 @@ class RunError(_message.Message):
     def __init__(self, code: _Optional[_Union[RunErrorCode, str]] = ..., message: _Optional[str] = ..., http_status: _Optional[int] = ...) -> None: ...
 
 class ToolPolicy(_message.Message):
-    __slots__ = ("enabled", "allow_list", "max_parallel", "max_calls_per_run", "require_approval_by_default")
+    __slots__ = ("enabled", "allow_list", "max_parallel", "max_calls_per_run", "require_approval_by_default", "rules", "ask_human")
     ENABLED_FIELD_NUMBER: _ClassVar[int]
     ALLOW_LIST_FIELD_NUMBER: _ClassVar[int]
     MAX_PARALLEL_FIELD_NUMBER: _ClassVar[int]
     MAX_CALLS_PER_RUN_FIELD_NUMBER: _ClassVar[int]
     REQUIRE_APPROVAL_BY_DEFAULT_FIELD_NUMBER: _ClassVar[int]
+    RULES_FIELD_NUMBER: _ClassVar[int]
+    ASK_HUMAN_FIELD_NUMBER: _ClassVar[int]
     enabled: bool
     allow_list: ToolNames
     max_parallel: int
     max_calls_per_run: int
     require_approval_by_default: bool
-    def __init__(self, enabled: _Optional[bool] = ..., allow_list: _Optional[_Union[ToolNames, _Mapping]] = ..., max_parallel: _Optional[int] = ..., max_calls_per_run: _Optional[int] = ..., require_approval_by_default: _Optional[bool] = ...) -> None: ...
+    rules: PolicyRules
+    ask_human: bool
+    def __init__(self, enabled: _Optional[bool] = ..., allow_list: _Optional[_Union[ToolNames, _Mapping]] = ..., max_parallel: _Optional[int] = ..., max_calls_per_run: _Optional[int] = ..., require_approval_by_default: _Optional[bool] = ..., rules: _Optional[_Union[PolicyRules, _Mapping]] = ..., ask_human: _Optional[bool] = ...) -> None: ...
+
+class PolicyRules(_message.Message):
+    __slots__ = ("rules",)
+    RULES_FIELD_NUMBER: _ClassVar[int]
+    rules: _containers.RepeatedCompositeFieldContainer[PolicyRule]
+    def __init__(self, rules: _Optional[_Iterable[_Union[PolicyRule, _Mapping]]] = ...) -> None: ...
+
+class PolicyRule(_message.Message):
+    __slots__ = ("name", "action", "tool", "arguments")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    TOOL_FIELD_NUMBER: _ClassVar[int]
+    ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    action: PolicyAction
+    tool: str
+    arguments: _containers.RepeatedCompositeFieldContainer[ArgumentPattern]
+    def __init__(self, name: _Optional[str] = ..., action: _Optional[_Union[PolicyAction, str]] = ..., tool: _Optional[str] = ..., arguments: _Optional[_Iterable[_Union[ArgumentPattern, _Mapping]]] = ...) -> None: ...
+
+class ArgumentPattern(_message.Message):
+    __slots__ = ("pointer", "pattern")
+    POINTER_FIELD_NUMBER: _ClassVar[int]
+    PATTERN_FIELD_NUMBER: _ClassVar[int]
+    pointer: str
+    pattern: str
+    def __init__(self, pointer: _Optional[str] = ..., pattern: _Optional[str] = ...) -> None: ...
+
+class ContextPolicy(_message.Message):
+    __slots__ = ("max_messages", "max_tokens", "strategy", "keep_recent", "summary_model")
+    MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    MAX_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    STRATEGY_FIELD_NUMBER: _ClassVar[int]
+    KEEP_RECENT_FIELD_NUMBER: _ClassVar[int]
+    SUMMARY_MODEL_FIELD_NUMBER: _ClassVar[int]
+    max_messages: int
+    max_tokens: int
+    strategy: str
+    keep_recent: int
+    summary_model: str
+    def __init__(self, max_messages: _Optional[int] = ..., max_tokens: _Optional[int] = ..., strategy: _Optional[str] = ..., keep_recent: _Optional[int] = ..., summary_model: _Optional[str] = ...) -> None: ...
+
+class InstructionFile(_message.Message):
+    __slots__ = ("path", "content")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    content: str
+    def __init__(self, path: _Optional[str] = ..., content: _Optional[str] = ...) -> None: ...
+
+class Names(_message.Message):
+    __slots__ = ("names",)
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    names: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, names: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Instruction(_message.Message):
+    __slots__ = ("call_model", "call_tools", "request_human_approve", "request_human_prompt", "request_human_select", "compact", "finish")
+    CALL_MODEL_FIELD_NUMBER: _ClassVar[int]
+    CALL_TOOLS_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_HUMAN_APPROVE_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_HUMAN_PROMPT_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_HUMAN_SELECT_FIELD_NUMBER: _ClassVar[int]
+    COMPACT_FIELD_NUMBER: _ClassVar[int]
+    FINISH_FIELD_NUMBER: _ClassVar[int]
+    call_model: CallModelInstruction
+    call_tools: CallToolsInstruction
+    request_human_approve: RequestApprovalInstruction
+    request_human_prompt: RequestPromptInstruction
+    request_human_select: RequestSelectInstruction
+    compact: CompactInstruction
+    finish: FinishInstruction
+    def __init__(self, call_model: _Optional[_Union[CallModelInstruction, _Mapping]] = ..., call_tools: _Optional[_Union[CallToolsInstruction, _Mapping]] = ..., request_human_approve: _Optional[_Union[RequestApprovalInstruction, _Mapping]] = ..., request_human_prompt: _Optional[_Union[RequestPromptInstruction, _Mapping]] = ..., request_human_select: _Optional[_Union[RequestSelectInstruction, _Mapping]] = ..., compact: _Optional[_Union[CompactInstruction, _Mapping]] = ..., finish: _Optional[_Union[FinishInstruction, _Mapping]] = ...) -> None: ...
+
+class CallModelInstruction(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class CallToolsInstruction(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RequestApprovalInstruction(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RequestPromptInstruction(_message.Message):
+    __slots__ = ("question",)
+    QUESTION_FIELD_NUMBER: _ClassVar[int]
+    question: str
+    def __init__(self, question: _Optional[str] = ...) -> None: ...
+
+class RequestSelectInstruction(_message.Message):
+    __slots__ = ("question", "options", "multiple")
+    QUESTION_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    MULTIPLE_FIELD_NUMBER: _ClassVar[int]
+    question: str
+    options: _containers.RepeatedCompositeFieldContainer[SelectOption]
+    multiple: bool
+    def __init__(self, question: _Optional[str] = ..., options: _Optional[_Iterable[_Union[SelectOption, _Mapping]]] = ..., multiple: _Optional[bool] = ...) -> None: ...
+
+class CompactInstruction(_message.Message):
+    __slots__ = ("strategy",)
+    STRATEGY_FIELD_NUMBER: _ClassVar[int]
+    strategy: str
+    def __init__(self, strategy: _Optional[str] = ...) -> None: ...
+
+class FinishInstruction(_message.Message):
+    __slots__ = ("failure",)
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    failure: str
+    def __init__(self, failure: _Optional[str] = ...) -> None: ...
 
 class ToolNames(_message.Message):
     __slots__ = ("names",)
@@ -448,7 +587,7 @@ class ToolDeclaration(_message.Message):
     def __init__(self, name: _Optional[str] = ..., description: _Optional[str] = ..., input_schema_json: _Optional[str] = ..., effect: _Optional[_Union[EffectClass, str]] = ..., requires_approval: _Optional[bool] = ..., requires_runtime: _Optional[bool] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_concurrency: _Optional[int] = ..., streams_output: _Optional[bool] = ...) -> None: ...
 
 class HumanRequest(_message.Message):
-    __slots__ = ("request_id", "kind", "run_id", "session_id", "call_id", "tool", "arguments_json", "digest", "question", "options", "multiple", "created_at", "expires_at", "answer")
+    __slots__ = ("request_id", "kind", "run_id", "session_id", "call_id", "tool", "arguments_json", "digest", "question", "options", "multiple", "created_at", "expires_at", "answer", "suggested_rule", "input_id")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
@@ -463,6 +602,8 @@ class HumanRequest(_message.Message):
     CREATED_AT_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
     ANSWER_FIELD_NUMBER: _ClassVar[int]
+    SUGGESTED_RULE_FIELD_NUMBER: _ClassVar[int]
+    INPUT_ID_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     kind: HumanRequestKind
     run_id: str
@@ -477,7 +618,9 @@ class HumanRequest(_message.Message):
     created_at: _timestamp_pb2.Timestamp
     expires_at: _timestamp_pb2.Timestamp
     answer: HumanAnswer
-    def __init__(self, request_id: _Optional[str] = ..., kind: _Optional[_Union[HumanRequestKind, str]] = ..., run_id: _Optional[str] = ..., session_id: _Optional[str] = ..., call_id: _Optional[str] = ..., tool: _Optional[str] = ..., arguments_json: _Optional[str] = ..., digest: _Optional[str] = ..., question: _Optional[str] = ..., options: _Optional[_Iterable[_Union[SelectOption, _Mapping]]] = ..., multiple: _Optional[bool] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., answer: _Optional[_Union[HumanAnswer, _Mapping]] = ...) -> None: ...
+    suggested_rule: PolicyRule
+    input_id: str
+    def __init__(self, request_id: _Optional[str] = ..., kind: _Optional[_Union[HumanRequestKind, str]] = ..., run_id: _Optional[str] = ..., session_id: _Optional[str] = ..., call_id: _Optional[str] = ..., tool: _Optional[str] = ..., arguments_json: _Optional[str] = ..., digest: _Optional[str] = ..., question: _Optional[str] = ..., options: _Optional[_Iterable[_Union[SelectOption, _Mapping]]] = ..., multiple: _Optional[bool] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., answer: _Optional[_Union[HumanAnswer, _Mapping]] = ..., suggested_rule: _Optional[_Union[PolicyRule, _Mapping]] = ..., input_id: _Optional[str] = ...) -> None: ...
 
 class SelectOption(_message.Message):
     __slots__ = ("id", "label")
@@ -488,14 +631,32 @@ class SelectOption(_message.Message):
     def __init__(self, id: _Optional[str] = ..., label: _Optional[str] = ...) -> None: ...
 
 class HumanAnswer(_message.Message):
-    __slots__ = ("decision", "decided_by", "decided_at")
+    __slots__ = ("decision", "decided_by", "decided_at", "input", "remembered_rule")
     DECISION_FIELD_NUMBER: _ClassVar[int]
     DECIDED_BY_FIELD_NUMBER: _ClassVar[int]
     DECIDED_AT_FIELD_NUMBER: _ClassVar[int]
+    INPUT_FIELD_NUMBER: _ClassVar[int]
+    REMEMBERED_RULE_FIELD_NUMBER: _ClassVar[int]
     decision: Decision
     decided_by: str
     decided_at: _timestamp_pb2.Timestamp
-    def __init__(self, decision: _Optional[_Union[Decision, _Mapping]] = ..., decided_by: _Optional[str] = ..., decided_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    input: HumanInput
+    remembered_rule: PolicyRule
+    def __init__(self, decision: _Optional[_Union[Decision, _Mapping]] = ..., decided_by: _Optional[str] = ..., decided_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., input: _Optional[_Union[HumanInput, _Mapping]] = ..., remembered_rule: _Optional[_Union[PolicyRule, _Mapping]] = ...) -> None: ...
+
+class HumanInput(_message.Message):
+    __slots__ = ("text", "selection")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    SELECTION_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    selection: Selection
+    def __init__(self, text: _Optional[str] = ..., selection: _Optional[_Union[Selection, _Mapping]] = ...) -> None: ...
+
+class Selection(_message.Message):
+    __slots__ = ("option_ids",)
+    OPTION_IDS_FIELD_NUMBER: _ClassVar[int]
+    option_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, option_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Decision(_message.Message):
     __slots__ = ("approve", "approve_with_edits", "deny", "deny_and_stop", "answer_in_place", "expired", "withdrawn")

@@ -2,3 +2,4 @@
 
 pub mod assemble;
 pub mod build;
+pub mod prompt;

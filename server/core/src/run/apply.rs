@@ -37,7 +37,14 @@ impl State {
                 self.started_at = at;
                 self.phase = Phase::Preparing;
             }
-            Event::InputAdded { .. } => {}
+            Event::InputAdded { .. } | Event::ContextAdded { .. } => {}
+            Event::InputHeld { message } => {
+                self.held.insert(self.seq, message.clone());
+            }
+            Event::InputEntered { held, .. } => {
+                self.held.remove(held).expect("only a held message enters later");
+            }
+            Event::Compacted { usage, .. } => self.usage += *usage,
             Event::ModelCallStarted { model_call, attempt, first_counted, .. } => {
                 self.begin_model_call(ModelCall {
                     number: *model_call,
@@ -52,8 +59,9 @@ impl State {
                     self.phase = Phase::BackingOff { call: *call, until: *until };
                 }
             }
-            Event::AssistantMessage { message, finish, usage, .. } => {
+            Event::AssistantMessage { message, finish, usage, duration, .. } => {
                 self.usage += *usage;
+                self.model_time = self.model_time.plus(*duration);
                 self.last_message = Some(message.clone());
                 self.last_error = None;
                 self.phase = round_of(message)
@@ -93,7 +101,8 @@ impl State {
                     AfterAttempt::Settle => {}
                 }
             }
-            Event::CallSettled { slot, attempt, host, message, .. } => {
+            Event::CallSettled { slot, attempt, host, message, duration, .. } => {
+                self.tool_time = self.tool_time.plus(*duration);
                 let answered = if host.is_some() { *attempt } else { 0 };
                 self.settle(*slot, *attempt, answered, message);
             }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::agent::RunSpec;
+use crate::entry::{Compaction, Entry};
 use crate::id::{CallSlot, EntryNo, HostId, RequestId, Seq, SessionId};
 use crate::message::{FinishReason, SharedMessage, Usage};
 pub use crate::outcome::Ran;
@@ -51,6 +52,42 @@ pub enum Event {
         entry: EntryNo,
         /// The message.
         message: SharedMessage,
+    },
+    /// A message from the caller came before it could enter the session: the run waits for its session, gathers
+    /// context first, or is in the middle of something.
+    InputHeld {
+        /// The message.
+        message: SharedMessage,
+    },
+    /// A held message entered the session.
+    InputEntered {
+        /// Its place.
+        entry: EntryNo,
+        /// The [`Event::InputHeld`] that has it.
+        held: Seq,
+    },
+    /// A context source's text entered the session.
+    ContextAdded {
+        /// The source.
+        source: String,
+        /// Its place.
+        entry: EntryNo,
+        /// The message.
+        message: SharedMessage,
+    },
+    /// The context was made smaller.
+    Compacted {
+        /// Its place.
+        entry: EntryNo,
+        /// How.
+        compaction: Arc<Compaction>,
+        /// Tokens of the model call that wrote the summary.
+        #[serde(default)]
+        usage: Usage,
+        /// Estimated tokens before.
+        tokens_before: u64,
+        /// Estimated tokens after.
+        tokens_after: u64,
     },
     /// The model is about to be called with the session up to `last_entry`.
     ModelCallStarted {
@@ -209,6 +246,15 @@ pub enum Event {
     },
 }
 
+/// Where the content of a session's new entry is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Added {
+    /// In the event that adds it.
+    Own,
+    /// In the event of this run that held it.
+    Held(Seq),
+}
+
 /// What a run took in all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
@@ -222,6 +268,12 @@ pub struct Totals {
     pub duration: Millis,
     /// The session's last entry.
     pub last_entry: EntryNo,
+    /// In model calls, from request to end.
+    #[serde(default, skip_serializing_if = "Millis::is_zero")]
+    pub model_time: Millis,
+    /// In tool calls, from first offer to result; calls side by side count each.
+    #[serde(default, skip_serializing_if = "Millis::is_zero")]
+    pub tool_time: Millis,
 }
 
 /// What the loop does after it has looked at the model's message.
@@ -265,14 +317,45 @@ pub enum AfterAttempt {
 }
 
 impl Event {
-    /// The entry that this event adds to its session, if it does.
+    /// The place that this event gives to something in its session, if it does.
     #[must_use]
-    pub fn entry(&self) -> Option<(EntryNo, &SharedMessage)> {
+    pub fn entry(&self) -> Option<(EntryNo, Added)> {
         match self {
-            Self::InputAdded { entry, message }
-            | Self::AssistantMessage { entry, message, .. }
-            | Self::CallSettled { entry, message, .. } => Some((*entry, message)),
+            Self::InputAdded { entry, .. }
+            | Self::ContextAdded { entry, .. }
+            | Self::AssistantMessage { entry, .. }
+            | Self::CallSettled { entry, .. }
+            | Self::Compacted { entry, .. } => Some((*entry, Added::Own)),
+            Self::InputEntered { entry, held } => Some((*entry, Added::Held(*held))),
             Self::Started { .. }
+            | Self::InputHeld { .. }
+            | Self::ModelCallStarted { .. }
+            | Self::ModelCallFailed { .. }
+            | Self::CallProposed { .. }
+            | Self::CallOffered { .. }
+            | Self::CallAccepted { .. }
+            | Self::CallCheckpoint { .. }
+            | Self::CallAttemptFailed { .. }
+            | Self::HumanRequested { .. }
+            | Self::HumanResolved { .. }
+            | Self::Paused { .. }
+            | Self::Resumed { .. }
+            | Self::Finished { .. } => None,
+        }
+    }
+
+    /// What this event holds for a session: it enters with the event itself, or is held until a later one.
+    #[must_use]
+    pub fn content(&self) -> Option<Entry> {
+        match self {
+            Self::InputAdded { message, .. }
+            | Self::InputHeld { message }
+            | Self::ContextAdded { message, .. }
+            | Self::AssistantMessage { message, .. }
+            | Self::CallSettled { message, .. } => Some(Entry::Message(message.clone())),
+            Self::Compacted { compaction, .. } => Some(Entry::Compaction(compaction.clone())),
+            Self::Started { .. }
+            | Self::InputEntered { .. }
             | Self::ModelCallStarted { .. }
             | Self::ModelCallFailed { .. }
             | Self::CallProposed { .. }
@@ -300,6 +383,10 @@ impl Event {
         match self {
             Self::Started { .. } => "started",
             Self::InputAdded { .. } => "input_added",
+            Self::InputHeld { .. } => "input_held",
+            Self::InputEntered { .. } => "input_entered",
+            Self::ContextAdded { .. } => "context_added",
+            Self::Compacted { .. } => "compacted",
             Self::ModelCallStarted { .. } => "model_call_started",
             Self::ModelCallFailed { .. } => "model_call_failed",
             Self::AssistantMessage { .. } => "assistant_message",

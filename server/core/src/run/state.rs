@@ -68,6 +68,10 @@ pub struct State {
     pub tool_calls: u32,
     /// Tokens of all model calls.
     pub usage: Usage,
+    /// Time in model calls, from request to end.
+    pub model_time: Millis,
+    /// Time in tool calls, from first offer to result; calls side by side count each.
+    pub tool_time: Millis,
     /// Tool calls in a row that ended in an error.
     pub failures_in_a_row: u32,
     /// The last tool call's name and arguments, and how often it came in a row.
@@ -84,6 +88,8 @@ pub struct State {
     pub settled: BTreeMap<CallSlot, u32>,
     /// Ids of the calls of `ResumeRun` that were carried out.
     pub resumed: BTreeSet<String>,
+    /// Messages that wait to enter the session, by the event that holds each.
+    pub held: BTreeMap<Seq, SharedMessage>,
 }
 
 /// A question and its answer.
@@ -266,6 +272,8 @@ impl State {
             tool_rounds: 0,
             tool_calls: 0,
             usage: Usage::default(),
+            model_time: Millis(0),
+            tool_time: Millis(0),
             failures_in_a_row: 0,
             repetition: None,
             last_message: None,
@@ -274,6 +282,7 @@ impl State {
             questions: BTreeMap::new(),
             settled: BTreeMap::new(),
             resumed: BTreeSet::new(),
+            held: BTreeMap::new(),
         }
     }
 

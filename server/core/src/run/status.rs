@@ -123,6 +123,8 @@ pub enum RunErrorCode {
     LimitDuration,
     /// [`crate::agent::LoopLimits::max_tokens`].
     LimitTokens,
+    /// [`crate::agent::LoopLimits::max_cost_micros`].
+    LimitCost,
     /// [`crate::agent::LoopLimits::max_consecutive_failures`].
     LimitConsecutiveFailures,
     /// [`crate::agent::LoopLimits::max_repeated_calls`].
@@ -133,6 +135,8 @@ pub enum RunErrorCode {
     AbortedByDisconnect,
     /// A human denied a tool call and stopped the run.
     AbortedByDenial,
+    /// A planner, hook or context source failed or answered nonsense.
+    ExtensionFailed,
     /// A fault of ours.
     Internal,
     /// The model failed in this way.

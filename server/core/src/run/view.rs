@@ -50,12 +50,16 @@ pub enum ProcessState {
 pub fn loops(event: &Event, status: RunStatus) -> (LoopPhase, ProcessState) {
     match event {
         Event::Started { .. } => (LoopPhase::Init, ProcessState::Idle),
-        Event::InputAdded { .. } => (LoopPhase::Planning, ProcessState::Idle),
+        Event::InputAdded { .. } | Event::InputEntered { .. } | Event::ContextAdded { .. } => {
+            (LoopPhase::Planning, ProcessState::Idle)
+        }
+        Event::Compacted { .. } => (LoopPhase::Compacting, ProcessState::Success),
         Event::AssistantMessage { .. } => (LoopPhase::Observing, ProcessState::Success),
         Event::ModelCallFailed { retry_at: None, .. } => (LoopPhase::Observing, ProcessState::Error),
         Event::CallSettled { .. } => (LoopPhase::Observing, ProcessState::ToolExecuting),
         Event::ModelCallStarted { .. }
         | Event::ModelCallFailed { .. }
+        | Event::InputHeld { .. }
         | Event::CallProposed { .. }
         | Event::CallOffered { .. }
         | Event::CallAccepted { .. }

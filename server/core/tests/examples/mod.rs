@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use agentloop_core::agent::{
-    LoopLimits, ModelOptions, ModelTimeouts, ReasoningEffort, ResponseSchema, RetryPolicy, RunSpec,
-    ToolChoice, ToolPolicy,
+    BackgroundPolicy, ContextPolicy, LoopLimits, ModelOptions, ModelTimeouts, ReasoningEffort,
+    ResponseSchema, RetryPolicy, RunSpec, ToolChoice, ToolPolicy,
 };
+use agentloop_core::entry::{Compaction, Cut};
 use agentloop_core::error::ModelErrorKind;
-use agentloop_core::id::{CallId, CallSlot, EntryNo, HostId, RequestId, RunId, SessionId};
+use agentloop_core::id::{CallId, CallSlot, EntryNo, HostId, RequestId, RunId, Seq, SessionId};
 use agentloop_core::message::{
     FinishReason, Image, Message, Part, Reasoning, Role, ToolCall, ToolResult, ToolStatus, Usage,
 };
+use agentloop_core::policy::{ArgumentPattern, PolicyAction, PolicyRule};
 use agentloop_core::run::event::{AfterAttempt, Event, Observation, Outcome, Ran, Totals};
 use agentloop_core::run::human::{Answer, Decision, Question, QuestionKind};
 use agentloop_core::run::status::{RunError, RunErrorCode};
@@ -22,17 +24,51 @@ const SLOT: CallSlot = CallSlot(1, 0);
 
 /// Names of golden files and what they say.
 pub(crate) fn examples() -> Vec<(&'static str, Event)> {
-    [starts(), model_calls(), tool_calls(), questions(), answers(), ends()].concat()
+    [starts(), inputs(), compactions(), model_calls(), tool_calls(), questions(), answers(), ends()].concat()
 }
 
 fn starts() -> Vec<(&'static str, Event)> {
     vec![
         ("started", started(full_spec(), u64::MAX)),
         ("started.plain", started(RunSpec::default(), 0)),
+        ("started.extended", started(extended_spec(), 1)),
         ("input_added", Event::InputAdded { entry: EntryNo(4), message: Arc::new(prompt()) }),
         ("paused", Event::Paused { error: model_error() }),
         ("resumed", Event::Resumed { by: "ops@example.org".to_owned(), request: "resume-1".to_owned() }),
     ]
+}
+
+fn inputs() -> Vec<(&'static str, Event)> {
+    let message = Arc::new(Message::text(Role::User, "one more thing"));
+    let remembered = Arc::new(Message::text(Role::User, "The user likes short answers."));
+    vec![
+        ("input_held", Event::InputHeld { message }),
+        ("input_entered", Event::InputEntered { entry: EntryNo(9), held: Seq(7) }),
+        (
+            "context_added",
+            Event::ContextAdded { source: "memory".to_owned(), entry: EntryNo(4), message: remembered },
+        ),
+    ]
+}
+
+fn compactions() -> Vec<(&'static str, Event)> {
+    let compacted = |compaction, usage| Event::Compacted {
+        entry: EntryNo(41),
+        compaction: Arc::new(compaction),
+        usage,
+        tokens_before: 9_000,
+        tokens_after: 1_200,
+    };
+    let full = Compaction {
+        strategy: "summarize".to_owned(),
+        up_to: EntryNo(32),
+        summary: "They talked about the weather.".to_owned(),
+        keep_system: true,
+        cut: Some(Cut { up_to: EntryNo(36), output_bytes: 2_048, text_bytes: Some(65_536) }),
+    };
+    let plain = Compaction { strategy: "truncate".to_owned(), up_to: EntryNo(32), ..Compaction::default() };
+    let usage = Usage { input_tokens: 8_000, output_tokens: 90, ..Usage::default() };
+    vec![("compacted", compacted(full, usage)), ("compacted.plain", compacted(plain, Usage::default()))]
 }
 
 fn model_calls() -> Vec<(&'static str, Event)> {
@@ -154,6 +190,7 @@ fn totals() -> Totals {
         tool_calls: 1,
         duration: Millis(4_200),
         last_entry: EntryNo(7),
+        ..Totals::default()
     }
 }
 
@@ -176,6 +213,7 @@ fn full_spec() -> RunSpec {
             max_parallel: 4,
             max_calls_per_run: Some(20),
             require_approval_by_default: true,
+            ..ToolPolicy::default()
         },
         limits: LoopLimits {
             max_iterations: 12,
@@ -184,6 +222,7 @@ fn full_spec() -> RunSpec {
             max_tokens: Some(1 << 40),
             max_consecutive_failures: Some(3),
             max_repeated_calls: Some(2),
+            ..LoopLimits::default()
         },
         retry: RetryPolicy {
             max_retries: 5,
@@ -203,6 +242,37 @@ fn full_spec() -> RunSpec {
         runtime_init_data: Some(r#"{"image":"base"}"#.to_owned()),
         runtime_hints: Some("{}".to_owned()),
         labels: BTreeMap::from([("team".to_owned(), "blue".to_owned()), ("env".to_owned(), String::new())]),
+        ..RunSpec::default()
+    }
+}
+
+/// What [`full_spec`] leaves out.
+fn extended_spec() -> RunSpec {
+    let argument = ArgumentPattern { pointer: "/amount".to_owned(), pattern: "1??".to_owned() };
+    let rule = PolicyRule {
+        name: "no large sums".to_owned(),
+        action: PolicyAction::Deny,
+        tool: "charge*".to_owned(),
+        arguments: vec![argument],
+    };
+    let any =
+        PolicyRule { name: String::new(), action: PolicyAction::Ask, tool: String::new(), arguments: vec![] };
+    RunSpec {
+        tool_policy: ToolPolicy { rules: vec![any, rule], ask_human: true, ..ToolPolicy::default() },
+        limits: LoopLimits { max_cost_micros: Some(2_000_000), ..LoopLimits::default() },
+        context: ContextPolicy {
+            max_messages: Some(20),
+            max_tokens: Some(100_000),
+            strategy: "extract".to_owned(),
+            keep_recent: 4,
+            summary_model: Some("openai/small".to_owned()),
+        },
+        planner: Some("careful".to_owned()),
+        stepped: true,
+        hooks: vec!["audit".to_owned()],
+        context_sources: vec!["recall".to_owned(), "memory".to_owned()],
+        background: BackgroundPolicy { title: true, summary: true, model: Some("openai/small".to_owned()) },
+        ..RunSpec::default()
     }
 }
 
@@ -271,6 +341,7 @@ fn assistant(message: Message, finish: FinishReason, decision: Observation) -> E
             cached_input_tokens: 1_000,
             cache_write_tokens: 200,
             reasoning_tokens: 40,
+            cost_micros: 0,
         },
         first_token: Millis(310),
         duration: Millis(1_900),

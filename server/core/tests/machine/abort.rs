@@ -210,12 +210,12 @@ fn assert_paired(history: &[SharedMessage]) {
 
 /// Another run takes the session where this one left it, and its model reads all of it.
 #[track_caller]
-fn assert_next_run_starts(mut history: Vec<SharedMessage>) {
-    let entries = history.len() as u64;
+fn assert_next_run_starts(before: Vec<SharedMessage>) {
+    let entries = before.len() as u64;
     let mut next = Machine::new(run_id());
     let step = next.handle(start_after(entries, spec()), T0).expect("the session takes the next message");
-    history.extend(step.records.iter().filter_map(|record| record.event.entry()).map(|(_, m)| m.clone()));
-    assert_eq!(messages(&history), history);
+    let all = [before, history(&step.records)].concat();
+    assert_eq!(messages(&all), all);
     let reads = EntryNo(entries + 1);
     assert_eq!(step.effects, [Effect::CallModel { model_call: 1, attempt: 1, last_entry: reads }]);
 }

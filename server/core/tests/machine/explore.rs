@@ -118,6 +118,7 @@ fn random_spec(random: &mut Random) -> RunSpec {
             max_run_duration: rarely(random, 200_000).map(Millis),
             max_tokens: rarely(random, 500),
             max_consecutive_failures: few(random, 3),
+            max_cost_micros: None,
             max_repeated_calls: few(random, 2),
         },
         retry: RetryPolicy {

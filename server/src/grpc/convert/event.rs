@@ -13,7 +13,8 @@ use wire::run_event::Event as Wire;
 
 use super::human;
 use super::message::{call_id, finish_reason, message, tool_result, usage};
-use super::run::{run_error, run_status};
+use super::run::{durations, run_error, run_status};
+use super::session::compacted;
 use super::{duration, timestamp};
 use crate::engine::feed::{Progress, Shown, Transient};
 
@@ -70,11 +71,33 @@ impl Dresser {
                 model: spec.model.clone(),
                 max_iterations: spec.limits.max_iterations,
                 labels: spec.labels.clone(),
+                queued: false,
+                planner: spec.planner.clone().unwrap_or_default(),
             }),
             Event::InputAdded { entry, message: input } => Wire::InputMessage(wire::InputMessage {
                 entry_no: entry.0,
                 message: Some(message(&self.run, input)),
             }),
+            Event::InputHeld { message: input } => Wire::InputMessage(wire::InputMessage {
+                entry_no: 0,
+                message: Some(message(&self.run, input)),
+            }),
+            Event::InputEntered { entry, held } => {
+                Wire::InputEntered(wire::InputEntered { input_seq: held.0, entry_no: entry.0 })
+            }
+            Event::ContextAdded { source, entry, message: added } => Wire::ContextAdded(wire::ContextAdded {
+                source: source.clone(),
+                entry_no: entry.0,
+                message: Some(message(&self.run, added)),
+            }),
+            Event::Compacted { entry, compaction, usage: used, tokens_before, tokens_after } => {
+                Wire::ContextCompacted(wire::ContextCompacted {
+                    tokens_before: *tokens_before,
+                    tokens_after: *tokens_after,
+                    usage: Some(usage(*used)),
+                    ..compacted(*entry, compaction)
+                })
+            }
             Event::ModelCallStarted { model_call, attempt, last_entry, .. } => {
                 Wire::ModelCallStarted(wire::ModelCallStarted {
                     model_call: *model_call,
@@ -275,6 +298,10 @@ fn turn_of(event: &Event) -> Option<u32> {
         Event::HumanRequested { question } => Some(question.slot.0),
         Event::Started { .. }
         | Event::InputAdded { .. }
+        | Event::InputHeld { .. }
+        | Event::InputEntered { .. }
+        | Event::ContextAdded { .. }
+        | Event::Compacted { .. }
         | Event::Paused { .. }
         | Event::Resumed { .. }
         | Event::Finished { .. } => None,
@@ -314,6 +341,7 @@ fn finished(outcome: Outcome, error: Option<&RunError>, totals: &Totals) -> wire
         iterations: totals.iterations,
         tool_calls: totals.tool_calls,
         duration: Some(duration(totals.duration)),
+        durations: Some(durations(totals.duration, totals.model_time, totals.tool_time)),
     }
 }
 

@@ -72,6 +72,7 @@ pub(crate) fn host_frame(request: v1::ConnectRequest) -> Checked<HostFrame> {
         Frame::Draining(_) => HostFrame::Draining,
         Frame::Goodbye(_) => HostFrame::Goodbye,
         Frame::Pong(_) => HostFrame::Pong,
+        Frame::ExtensionResponse(_) => HostFrame::Unknown,
     })
 }
 
@@ -125,6 +126,11 @@ fn capability(capability: v1::Capability) -> Capability {
     let unreadable = |name: String, reason: &str| Capability::Unreadable { name, reason: reason.to_owned() };
     match capability.capability {
         None => unreadable(String::new(), "this server does not know this kind of capability"),
+        Some(
+            capability::Capability::Planner(_)
+            | capability::Capability::Hook(_)
+            | capability::Capability::ContextSource(_),
+        ) => unreadable(String::new(), "this server does not take this kind of capability"),
         Some(capability::Capability::Tool(tool)) => match tool.timeout.map(millis).transpose() {
             Ok(timeout) => Capability::Tool(Box::new(ToolDeclaration {
                 effect: effect_class(tool.effect()),

@@ -41,6 +41,8 @@ pub fn request(
         created_at: Some(timestamp(question.asked_at)),
         expires_at: question.expires_at.map(timestamp),
         answer: answered.map(answer),
+        suggested_rule: None,
+        input_id: String::new(),
     }
 }
 
@@ -51,6 +53,8 @@ pub fn answer(answer: &Answer) -> wire::HumanAnswer {
         decision: Some(wire::Decision { decision: Some(dress(&answer.decision)) }),
         decided_by: answer.by.clone(),
         decided_at: Some(timestamp(answer.at)),
+        input: None,
+        remembered_rule: None,
     }
 }
 

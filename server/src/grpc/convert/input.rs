@@ -18,6 +18,7 @@ use prost::Message as _;
 use tonic::Status;
 
 use super::message::input_message;
+use super::surroundings::surroundings;
 use super::{json_object, millis};
 use crate::engine::StartRequest;
 use crate::grpc::status::{Violations, not_implemented};
@@ -113,8 +114,8 @@ fn messages(input: &wire::RunInput, bad: &mut Violations) -> Vec<SharedMessage> 
     out.into_iter().map(Arc::new).collect()
 }
 
-fn spec(mut spec: RunSpec, input: wire::RunInput, bad: &mut Violations) -> RunSpec {
-    if let Some(model) = input.model {
+fn spec(mut spec: RunSpec, mut input: wire::RunInput, bad: &mut Violations) -> RunSpec {
+    if let Some(model) = input.model.take() {
         spec.model = model;
     }
     if spec.model.is_empty() {
@@ -122,7 +123,7 @@ fn spec(mut spec: RunSpec, input: wire::RunInput, bad: &mut Violations) -> RunSp
     } else if !spec.model.contains('/') || spec.model.len() > SHORT_TEXT_BYTES_MAX {
         bad.add("input.model", "must be provider/model");
     }
-    if let Some(prompt) = input.system_prompt_override {
+    if let Some(prompt) = input.system_prompt_override.take() {
         if prompt.len() > SYSTEM_PROMPT_BYTES_MAX {
             bad.add(
                 "input.system_prompt_override",
@@ -131,6 +132,7 @@ fn spec(mut spec: RunSpec, input: wire::RunInput, bad: &mut Violations) -> RunSp
         }
         spec.system_prompt = prompt;
     }
+    surroundings(&mut spec, &mut input, bad);
     if let Some(tools) = input.allowed_tools {
         spec.allowed_tools = Some(tool_names("input.allowed_tools.names", tools.names, bad));
     }
@@ -217,6 +219,9 @@ fn tool_policy(to: &mut ToolPolicy, policy: wire::ToolPolicy, bad: &mut Violatio
     if let Some(require) = policy.require_approval_by_default {
         to.require_approval_by_default = require;
     }
+    if let Some(ask) = policy.ask_human {
+        to.ask_human = ask;
+    }
 }
 
 fn loop_limits(to: &mut LoopLimits, limits: &wire::LoopLimits, bad: &mut Violations) {
@@ -229,6 +234,7 @@ fn loop_limits(to: &mut LoopLimits, limits: &wire::LoopLimits, bad: &mut Violati
         to.max_run_duration = bad.take(&format!("{FIELD}.max_run_duration"), millis(length));
     }
     to.max_tokens = limits.max_tokens.or(to.max_tokens);
+    to.max_cost_micros = limits.max_cost_micros.or(to.max_cost_micros);
     let failures = limits.max_consecutive_failures;
     to.max_consecutive_failures =
         positive(&format!("{FIELD}.max_consecutive_failures"), failures, bad).or(to.max_consecutive_failures);

@@ -112,6 +112,7 @@ pub fn usage(usage: Usage) -> wire::Usage {
         cached_input_tokens: usage.cached_input_tokens,
         cache_write_tokens: usage.cache_write_tokens,
         reasoning_tokens: usage.reasoning_tokens,
+        cost_micros: usage.cost_micros,
     }
 }
 

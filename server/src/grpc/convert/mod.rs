@@ -8,6 +8,7 @@ pub mod message;
 pub mod run;
 pub(crate) mod server_frame;
 pub mod session;
+mod surroundings;
 
 use agentloop_core::limits::{JSON_DEPTH_MAX, SHORT_TEXT_BYTES_MAX};
 use agentloop_core::time::{Millis, Timestamp};

@@ -5,10 +5,11 @@ use agentloop_core::id::{HostId, RunId};
 use agentloop_core::run::state::{Call, CallState, State};
 use agentloop_core::run::status::{RunError, RunErrorCode, RunStatus};
 use agentloop_core::run::view::{WaitKind, WaitingOn};
+use agentloop_core::time::Millis;
 use agentloop_proto::v1 as wire;
 
 use super::message::{call_id, message, usage};
-use super::{human, timestamp};
+use super::{duration, human, timestamp};
 use crate::engine::RunView;
 use crate::store::RunRow;
 
@@ -33,6 +34,8 @@ pub fn row(row: &RunRow) -> wire::Run {
         waiting_on: None,
         pending: Vec::new(),
         tool_calls_open: Vec::new(),
+        durations: None,
+        queue_position: 0,
     }
 }
 
@@ -48,6 +51,7 @@ pub fn view(view: &RunView) -> wire::Run {
     run.final_assistant_message = final_message(state);
     run.waiting_on = state.waiting_on().as_ref().map(waiting_on);
     run.pending = pending(view);
+    run.durations = Some(state_durations(state));
     run.tool_calls_open = state.round().iter().map(|call| open_call(&state.run, call)).collect();
     run
 }
@@ -66,6 +70,21 @@ pub fn result(view: &RunView) -> wire::RunResult {
         usage: Some(usage(state.usage)),
         pending: pending(view),
         last_seq: state.seq.0,
+        durations: Some(state_durations(state)),
+    }
+}
+
+fn state_durations(state: &State) -> wire::RunDurations {
+    durations(state.updated_at.since(state.started_at), state.model_time, state.tool_time)
+}
+
+/// Where a run's time went.
+#[must_use]
+pub fn durations(total: Millis, model: Millis, tools: Millis) -> wire::RunDurations {
+    wire::RunDurations {
+        total: Some(duration(total)),
+        model: Some(duration(model)),
+        tools: Some(duration(tools)),
     }
 }
 
@@ -176,6 +195,8 @@ fn code(code: RunErrorCode) -> wire::RunErrorCode {
         RunErrorCode::LimitToolCalls => Wire::LimitToolCalls,
         RunErrorCode::LimitDuration => Wire::LimitDuration,
         RunErrorCode::LimitTokens => Wire::LimitTokens,
+        RunErrorCode::LimitCost => Wire::LimitCost,
+        RunErrorCode::ExtensionFailed => Wire::ExtensionFailed,
         RunErrorCode::LimitConsecutiveFailures => Wire::LimitConsecutiveFailures,
         RunErrorCode::LimitRepeatedCalls => Wire::LimitRepeatedCalls,
         RunErrorCode::AbortedByCaller => Wire::AbortedByCaller,

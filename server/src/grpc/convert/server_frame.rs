@@ -87,6 +87,7 @@ fn call_request(request: CallRequest) -> v1::CallRequest {
         run_id: run.to_string(),
         session_id: request.session.to_string(),
         traceparent: String::new(),
+        runtime_id: String::new(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Sessions and their entries.
 
-use agentloop_core::id::RunId;
+use agentloop_core::entry::{Compaction, Entry};
+use agentloop_core::id::{EntryNo, RunId};
 use agentloop_proto::v1 as wire;
 
 use super::message::message;
@@ -18,17 +19,41 @@ pub fn session(row: &SessionRow) -> wire::Session {
         entry_count: row.last_entry.0,
         live_run_id: row.live_run.as_ref().map(RunId::to_string).unwrap_or_default(),
         labels: row.labels.clone(),
+        forked_from_session_id: row
+            .forked_from
+            .as_ref()
+            .map(|(from, _)| from.to_string())
+            .unwrap_or_default(),
+        forked_at_entry_no: row.forked_from.as_ref().map(|(_, at)| at.0).unwrap_or_default(),
     }
 }
 
-/// One message of a session.
+/// One entry of a session.
 #[must_use]
 pub fn entry(row: &EntryRow) -> wire::Entry {
+    let (said, compaction) = match &row.content {
+        Entry::Message(said) => (Some(message(&row.run, said)), None),
+        Entry::Compaction(compaction) => (None, Some(compacted(row.entry, compaction))),
+    };
     wire::Entry {
         entry_no: row.entry.0,
         run_id: row.run.to_string(),
         seq: row.seq.0,
         at: Some(timestamp(row.at)),
-        message: Some(message(&row.run, &row.message)),
+        message: said,
+        compaction,
+    }
+}
+
+/// A compaction, without what only its event knows.
+#[must_use]
+pub fn compacted(entry: EntryNo, compaction: &Compaction) -> wire::ContextCompacted {
+    wire::ContextCompacted {
+        strategy: compaction.strategy.clone(),
+        up_to_entry_no: compaction.up_to.0,
+        summary: compaction.summary.clone(),
+        entry_no: entry.0,
+        cut_up_to_entry_no: compaction.cut.as_ref().map_or(0, |cut| cut.up_to.0),
+        ..wire::ContextCompacted::default()
     }
 }

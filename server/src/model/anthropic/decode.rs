@@ -208,6 +208,7 @@ impl Counts {
             cached_input_tokens: self.cache_read,
             cache_write_tokens: self.cache_write,
             reasoning_tokens: 0,
+            cost_micros: 0,
         }
     }
 }

@@ -53,7 +53,8 @@ fn text_and_usage() {
             output_tokens: 15,
             cached_input_tokens: 100,
             cache_write_tokens: 20,
-            reasoning_tokens: 0
+            reasoning_tokens: 0,
+            cost_micros: 0
         }
     );
 }

@@ -129,6 +129,7 @@ fn usage(usage: &Value) -> Option<Usage> {
             .unwrap_or(0),
         cache_write_tokens: count("/prompt_tokens_details/cache_write_tokens").unwrap_or(0),
         reasoning_tokens: count("/completion_tokens_details/reasoning_tokens").unwrap_or(0),
+        cost_micros: 0,
     })
 }
 

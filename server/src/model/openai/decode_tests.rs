@@ -66,7 +66,8 @@ fn openai() {
             output_tokens: 5,
             cached_input_tokens: 4,
             cache_write_tokens: 0,
-            reasoning_tokens: 2
+            reasoning_tokens: 2,
+            cost_micros: 0
         }
     );
 }

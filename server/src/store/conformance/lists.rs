@@ -151,7 +151,7 @@ pub(crate) async fn tenants_are_apart(store: Arc<dyn Store>) {
     theirs.asks(0).await;
     for (owner, text) in [(&ours, "ours"), (&theirs, "theirs")] {
         let entries = store.entries(&owner.tenant, &owner.session, EntryNo(0), 9).await.unwrap();
-        assert_eq!(entries.iter().map(|row| row.message.plain_text()).collect::<Vec<_>>(), [text]);
+        assert_eq!(entries.iter().map(plain_text).collect::<Vec<_>>(), [text]);
         assert_eq!(store.runs(&owner.tenant, RunFilter::default(), first(9)).await.unwrap().rows.len(), 1);
     }
     assert_eq!(store.pending(&ours.tenant, RequestFilter::default(), first(9)).await.unwrap().rows, []);

@@ -46,6 +46,8 @@ fn finished(turn: &mut Turn<'_>, outcome: Outcome, error: Option<RunError>) {
         tool_calls: state.tool_calls,
         duration: turn.now.since(state.started_at),
         last_entry: state.last_entry,
+        model_time: state.model_time,
+        tool_time: state.tool_time,
     };
     turn.emit(Event::Finished { outcome, error, totals });
 }

@@ -12,7 +12,8 @@ pub(crate) fn kinds(records: &[Record]) -> String {
 
 /// What the session reads.
 pub(crate) fn history(journal: &[Record]) -> Vec<SharedMessage> {
-    journal.iter().filter_map(|record| record.event.entry()).map(|(_, message)| message.clone()).collect()
+    let content = |record: &Record| record.event.content()?.message().cloned();
+    journal.iter().filter_map(content).collect()
 }
 
 /// Every tool result, in the order of recording.

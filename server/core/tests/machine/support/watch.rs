@@ -102,8 +102,9 @@ impl Watch {
         assert_eq!(record.seq, self.shadow.seq.next(), "dense from 1");
         self.shadow.apply(record);
         assert_eq!(Some(record.status), self.shadow.status(), "a record says where the run stands after it");
-        if let Some((entry, message)) = record.event.entry() {
-            self.history.push(message.clone());
+        if let Some((entry, _)) = record.event.entry() {
+            let content = record.event.content().expect("an entry has a content");
+            self.history.extend(content.message().cloned());
             assert_eq!(entry, EntryNo(self.history.len() as u64), "entries are dense");
         }
         self.once_only(&record.event);

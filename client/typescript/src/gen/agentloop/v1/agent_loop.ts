@@ -22,7 +22,7 @@ import {
 } from "@grpc/grpc-js";
 import { RunEvent } from "./events.js";
 import { Run, RunInput, RunResult } from "./runs.js";
-import { Decision, HumanRequest, RunStatus } from "./types.js";
+import { Decision, HumanRequest, Instruction, PolicyRule, RunStatus, Selection } from "./types.js";
 
 export const protobufPackage = "agentloop.v1";
 
@@ -36,9 +36,9 @@ export enum RememberScope {
   ONCE = 1,
   /** RUN - For the rest of the run. */
   RUN = 2,
-  /** SESSION - For the rest of the session. */
+  /** SESSION - For the rest of the session, in runs that start later too. */
   SESSION = 3,
-  /** RULE - As a rule. */
+  /** RULE - As a rule for every run that starts from now on, until it is deleted: see `Tools.ListRules`. */
   RULE = 4,
 }
 
@@ -121,8 +121,13 @@ export interface SubmitApprovalRequest {
   digest: string;
   /** Who decides. An authenticated caller's name takes its place. */
   decidedBy: string;
-  /** Whether like questions are to be answered alike from now on; UNIMPLEMENTED in this version but for ONCE. */
+  /** Whether like questions are to be answered alike from now on. Only with `approve` and `deny`. */
   remember: RememberScope;
+  /**
+   * The rule to remember; it must match the call in question. Its action is that of the decision. Absent: the
+   * question's `suggested_rule`. See `Tools.CheckPolicy` for what it would match.
+   */
+  rememberRule?: PolicyRule | undefined;
 }
 
 /** The question as it stands. */
@@ -148,12 +153,6 @@ export interface SubmitInputRequest {
   answeredBy: string;
 }
 
-/** What was chosen. */
-export interface Selection {
-  /** Ids of the options. */
-  optionIds: string[];
-}
-
 /** The question as it stands. */
 export interface SubmitInputResponse {
   /** With its answer. */
@@ -175,7 +174,11 @@ export interface StepResponse {
   /** The events of the step. */
   events: RunEvent[];
   /** The run after it. */
-  run?: Run | undefined;
+  run?:
+    | Run
+    | undefined;
+  /** What was carried out. */
+  instruction?: Instruction | undefined;
 }
 
 /** Asks for one run. */
@@ -244,6 +247,29 @@ export interface ResumeRunRequest {
 export interface ResumeRunResponse {
   /** As it stands. */
   run?: Run | undefined;
+}
+
+/** Asks for a run to be folded anew. */
+export interface ReplayRunRequest {
+  /** The run. Required. */
+  runId: string;
+}
+
+/** What came of it. */
+export interface ReplayRunResponse {
+  /** Events that were folded. */
+  events: bigint;
+  /** Whether every event fitted, and the end is where the run stands. */
+  faithful: boolean;
+  /** Where it is not: the first event that does not fit, and how. */
+  difference: string;
+  /** Digest of the state at the end: equal journals give equal digests. */
+  stateDigest: string;
+  /**
+   * Entries of the session that the last model call read, and the digest of what it was sent: the same journal sends
+   * the same.
+   */
+  contextDigest: string;
 }
 
 function createBaseRunRequest(): RunRequest {
@@ -789,7 +815,7 @@ export const AbortResponse: MessageFns<AbortResponse> = {
 };
 
 function createBaseSubmitApprovalRequest(): SubmitApprovalRequest {
-  return { requestId: "", decision: undefined, digest: "", decidedBy: "", remember: 0 };
+  return { requestId: "", decision: undefined, digest: "", decidedBy: "", remember: 0, rememberRule: undefined };
 }
 
 export const SubmitApprovalRequest: MessageFns<SubmitApprovalRequest> = {
@@ -808,6 +834,9 @@ export const SubmitApprovalRequest: MessageFns<SubmitApprovalRequest> = {
     }
     if (message.remember !== 0) {
       writer.uint32(40).int32(message.remember);
+    }
+    if (message.rememberRule !== undefined) {
+      PolicyRule.encode(message.rememberRule, writer.uint32(50).fork()).join();
     }
     return writer;
   },
@@ -865,6 +894,14 @@ export const SubmitApprovalRequest: MessageFns<SubmitApprovalRequest> = {
             message.remember = reader.int32() as any;
             continue;
           }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.rememberRule = PolicyRule.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -889,6 +926,9 @@ export const SubmitApprovalRequest: MessageFns<SubmitApprovalRequest> = {
     message.digest = object.digest ?? "";
     message.decidedBy = object.decidedBy ?? "";
     message.remember = object.remember ?? 0;
+    message.rememberRule = (object.rememberRule !== undefined && object.rememberRule !== null)
+      ? PolicyRule.fromPartial(object.rememberRule)
+      : undefined;
     return message;
   },
 };
@@ -1055,61 +1095,6 @@ export const SubmitInputRequest: MessageFns<SubmitInputRequest> = {
   },
 };
 
-function createBaseSelection(): Selection {
-  return { optionIds: [] };
-}
-
-export const Selection: MessageFns<Selection> = {
-  encode(message: Selection, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
-    for (const v of message.optionIds) {
-      writer.uint32(10).string(v!);
-    }
-    return writer;
-  },
-
-  decode(input: BinaryReader | Uint8Array, length?: number): Selection {
-    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
-    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
-    if (previousRecursionDepth >= 100) {
-      throw new globalThis.Error("protobuf decode recursion limit exceeded");
-    }
-    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
-    try {
-      const end = length === undefined ? reader.len : reader.pos + length;
-      const message = createBaseSelection();
-      while (reader.pos < end) {
-        const tag = reader.uint32();
-        switch (tag >>> 3) {
-          case 1: {
-            if (tag !== 10) {
-              break;
-            }
-
-            message.optionIds.push(reader.string());
-            continue;
-          }
-        }
-        if ((tag & 7) === 4 || tag === 0) {
-          break;
-        }
-        reader.skip(tag & 7);
-      }
-      return message;
-    } finally {
-      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
-    }
-  },
-
-  create(base?: DeepPartial<Selection>): Selection {
-    return Selection.fromPartial(base ?? {});
-  },
-  fromPartial(object: DeepPartial<Selection>): Selection {
-    const message = createBaseSelection();
-    message.optionIds = object.optionIds?.map((e) => e) || [];
-    return message;
-  },
-};
-
 function createBaseSubmitInputResponse(): SubmitInputResponse {
   return { request: undefined };
 }
@@ -1247,7 +1232,7 @@ export const StepRequest: MessageFns<StepRequest> = {
 };
 
 function createBaseStepResponse(): StepResponse {
-  return { events: [], run: undefined };
+  return { events: [], run: undefined, instruction: undefined };
 }
 
 export const StepResponse: MessageFns<StepResponse> = {
@@ -1257,6 +1242,9 @@ export const StepResponse: MessageFns<StepResponse> = {
     }
     if (message.run !== undefined) {
       Run.encode(message.run, writer.uint32(18).fork()).join();
+    }
+    if (message.instruction !== undefined) {
+      Instruction.encode(message.instruction, writer.uint32(26).fork()).join();
     }
     return writer;
   },
@@ -1290,6 +1278,14 @@ export const StepResponse: MessageFns<StepResponse> = {
             message.run = Run.decode(reader, reader.uint32());
             continue;
           }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.instruction = Instruction.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1309,6 +1305,9 @@ export const StepResponse: MessageFns<StepResponse> = {
     const message = createBaseStepResponse();
     message.events = object.events?.map((e) => RunEvent.fromPartial(e)) || [];
     message.run = (object.run !== undefined && object.run !== null) ? Run.fromPartial(object.run) : undefined;
+    message.instruction = (object.instruction !== undefined && object.instruction !== null)
+      ? Instruction.fromPartial(object.instruction)
+      : undefined;
     return message;
   },
 };
@@ -1887,6 +1886,167 @@ export const ResumeRunResponse: MessageFns<ResumeRunResponse> = {
   },
 };
 
+function createBaseReplayRunRequest(): ReplayRunRequest {
+  return { runId: "" };
+}
+
+export const ReplayRunRequest: MessageFns<ReplayRunRequest> = {
+  encode(message: ReplayRunRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.runId !== "") {
+      writer.uint32(10).string(message.runId);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ReplayRunRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseReplayRunRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.runId = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ReplayRunRequest>): ReplayRunRequest {
+    return ReplayRunRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ReplayRunRequest>): ReplayRunRequest {
+    const message = createBaseReplayRunRequest();
+    message.runId = object.runId ?? "";
+    return message;
+  },
+};
+
+function createBaseReplayRunResponse(): ReplayRunResponse {
+  return { events: 0n, faithful: false, difference: "", stateDigest: "", contextDigest: "" };
+}
+
+export const ReplayRunResponse: MessageFns<ReplayRunResponse> = {
+  encode(message: ReplayRunResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.events !== 0n) {
+      if (BigInt.asUintN(64, message.events) !== message.events) {
+        throw new globalThis.Error("value provided for field message.events of type uint64 too large");
+      }
+      writer.uint32(8).uint64(message.events);
+    }
+    if (message.faithful !== false) {
+      writer.uint32(16).bool(message.faithful);
+    }
+    if (message.difference !== "") {
+      writer.uint32(26).string(message.difference);
+    }
+    if (message.stateDigest !== "") {
+      writer.uint32(34).string(message.stateDigest);
+    }
+    if (message.contextDigest !== "") {
+      writer.uint32(42).string(message.contextDigest);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ReplayRunResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseReplayRunResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.events = reader.uint64() as bigint;
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.faithful = reader.bool();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.difference = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.stateDigest = reader.string();
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.contextDigest = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ReplayRunResponse>): ReplayRunResponse {
+    return ReplayRunResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ReplayRunResponse>): ReplayRunResponse {
+    const message = createBaseReplayRunResponse();
+    message.events = (object.events !== undefined && object.events !== null) ? BigInt(object.events) : 0n;
+    message.faithful = object.faithful ?? false;
+    message.difference = object.difference ?? "";
+    message.stateDigest = object.stateDigest ?? "";
+    message.contextDigest = object.contextDigest ?? "";
+    return message;
+  },
+};
+
 /**
  * Runs the agent loop: model, tools, humans, until there is an answer.
  *
@@ -1978,9 +2138,9 @@ export const AgentLoopService = {
     responseDeserialize: (value: Buffer): SubmitApprovalResponse => SubmitApprovalResponse.decode(value),
   },
   /**
-   * Answers a question of kind PROMPT or SELECT.
+   * Answers a question of kind PROMPT or SELECT. The first answer counts; the same answer again is confirmed.
    *
-   * As `SubmitApproval`; UNIMPLEMENTED in this version.
+   * INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION (ALREADY_RESOLVED), UNAVAILABLE.
    */
   submitInput: {
     path: "/agentloop.v1.AgentLoop/SubmitInput" as const,
@@ -1992,9 +2152,11 @@ export const AgentLoopService = {
     responseDeserialize: (value: Buffer): SubmitInputResponse => SubmitInputResponse.decode(value),
   },
   /**
-   * Carries out the next instruction of a stepped run.
+   * Carries out the next instruction of a stepped run, and returns when it is carried out or waits for a human. The
+   * same `request_id` again gives the same step's events.
    *
-   * INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION; UNIMPLEMENTED in this version.
+   * INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE: the run is over, not stepped, or waits for a
+   * human), UNAVAILABLE.
    */
   step: {
     path: "/agentloop.v1.AgentLoop/Step" as const,
@@ -2062,6 +2224,21 @@ export const AgentLoopService = {
     responseSerialize: (value: ResumeRunResponse): Buffer => Buffer.from(ResumeRunResponse.encode(value).finish()),
     responseDeserialize: (value: Buffer): ResumeRunResponse => ResumeRunResponse.decode(value),
   },
+  /**
+   * Folds a run's journal anew, event by event, and says whether it leads where the run stands. Changes nothing and
+   * calls nobody.
+   *
+   * INVALID_ARGUMENT, NOT_FOUND, DATA_LOSS, UNAVAILABLE.
+   */
+  replayRun: {
+    path: "/agentloop.v1.AgentLoop/ReplayRun" as const,
+    requestStream: false as const,
+    responseStream: false as const,
+    requestSerialize: (value: ReplayRunRequest): Buffer => Buffer.from(ReplayRunRequest.encode(value).finish()),
+    requestDeserialize: (value: Buffer): ReplayRunRequest => ReplayRunRequest.decode(value),
+    responseSerialize: (value: ReplayRunResponse): Buffer => Buffer.from(ReplayRunResponse.encode(value).finish()),
+    responseDeserialize: (value: Buffer): ReplayRunResponse => ReplayRunResponse.decode(value),
+  },
 } as const;
 
 export interface AgentLoopServer extends UntypedServiceImplementation {
@@ -2104,15 +2281,17 @@ export interface AgentLoopServer extends UntypedServiceImplementation {
    */
   submitApproval: handleUnaryCall<SubmitApprovalRequest, SubmitApprovalResponse>;
   /**
-   * Answers a question of kind PROMPT or SELECT.
+   * Answers a question of kind PROMPT or SELECT. The first answer counts; the same answer again is confirmed.
    *
-   * As `SubmitApproval`; UNIMPLEMENTED in this version.
+   * INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION (ALREADY_RESOLVED), UNAVAILABLE.
    */
   submitInput: handleUnaryCall<SubmitInputRequest, SubmitInputResponse>;
   /**
-   * Carries out the next instruction of a stepped run.
+   * Carries out the next instruction of a stepped run, and returns when it is carried out or waits for a human. The
+   * same `request_id` again gives the same step's events.
    *
-   * INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION; UNIMPLEMENTED in this version.
+   * INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE: the run is over, not stepped, or waits for a
+   * human), UNAVAILABLE.
    */
   step: handleUnaryCall<StepRequest, StepResponse>;
   /**
@@ -2140,6 +2319,13 @@ export interface AgentLoopServer extends UntypedServiceImplementation {
    * INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE), UNAVAILABLE.
    */
   resumeRun: handleUnaryCall<ResumeRunRequest, ResumeRunResponse>;
+  /**
+   * Folds a run's journal anew, event by event, and says whether it leads where the run stands. Changes nothing and
+   * calls nobody.
+   *
+   * INVALID_ARGUMENT, NOT_FOUND, DATA_LOSS, UNAVAILABLE.
+   */
+  replayRun: handleUnaryCall<ReplayRunRequest, ReplayRunResponse>;
 }
 
 export interface AgentLoopClient extends Client {
@@ -2231,9 +2417,9 @@ export interface AgentLoopClient extends Client {
     callback: (error: ServiceError | null, response: SubmitApprovalResponse) => void,
   ): ClientUnaryCall;
   /**
-   * Answers a question of kind PROMPT or SELECT.
+   * Answers a question of kind PROMPT or SELECT. The first answer counts; the same answer again is confirmed.
    *
-   * As `SubmitApproval`; UNIMPLEMENTED in this version.
+   * INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION (ALREADY_RESOLVED), UNAVAILABLE.
    */
   submitInput(
     request: SubmitInputRequest,
@@ -2251,9 +2437,11 @@ export interface AgentLoopClient extends Client {
     callback: (error: ServiceError | null, response: SubmitInputResponse) => void,
   ): ClientUnaryCall;
   /**
-   * Carries out the next instruction of a stepped run.
+   * Carries out the next instruction of a stepped run, and returns when it is carried out or waits for a human. The
+   * same `request_id` again gives the same step's events.
    *
-   * INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION; UNIMPLEMENTED in this version.
+   * INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE: the run is over, not stepped, or waits for a
+   * human), UNAVAILABLE.
    */
   step(request: StepRequest, callback: (error: ServiceError | null, response: StepResponse) => void): ClientUnaryCall;
   step(
@@ -2347,6 +2535,27 @@ export interface AgentLoopClient extends Client {
     metadata: Metadata,
     options: Partial<CallOptions>,
     callback: (error: ServiceError | null, response: ResumeRunResponse) => void,
+  ): ClientUnaryCall;
+  /**
+   * Folds a run's journal anew, event by event, and says whether it leads where the run stands. Changes nothing and
+   * calls nobody.
+   *
+   * INVALID_ARGUMENT, NOT_FOUND, DATA_LOSS, UNAVAILABLE.
+   */
+  replayRun(
+    request: ReplayRunRequest,
+    callback: (error: ServiceError | null, response: ReplayRunResponse) => void,
+  ): ClientUnaryCall;
+  replayRun(
+    request: ReplayRunRequest,
+    metadata: Metadata,
+    callback: (error: ServiceError | null, response: ReplayRunResponse) => void,
+  ): ClientUnaryCall;
+  replayRun(
+    request: ReplayRunRequest,
+    metadata: Metadata,
+    options: Partial<CallOptions>,
+    callback: (error: ServiceError | null, response: ReplayRunResponse) => void,
   ): ClientUnaryCall;
 }
 

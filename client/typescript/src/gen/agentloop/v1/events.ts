@@ -13,9 +13,11 @@ import {
   FinishReason,
   HumanAnswer,
   HumanRequest,
+  Instruction,
   LoopPhase,
   Message,
   ProcessState,
+  RunDurations,
   RunError,
   RunStatus,
   ToolCallState,
@@ -49,6 +51,32 @@ export enum AttemptEffect {
   MAYBE = 2,
   /** DONE - It did what it was asked, or part of it. */
   DONE = 3,
+}
+
+/** Why the context is made smaller. */
+export enum CompactionReason {
+  /** UNSPECIFIED - Not set. */
+  UNSPECIFIED = 0,
+  /** MESSAGES - `ContextPolicy.max_messages`. */
+  MESSAGES = 1,
+  /** TOKENS - `ContextPolicy.max_tokens`. */
+  TOKENS = 2,
+  /** OVERFLOW - The provider refused the request, or cut its answer, because the context is too long. */
+  OVERFLOW = 3,
+  /** PLANNED - The planner asked for it. */
+  PLANNED = 4,
+}
+
+/** What kind of extension. */
+export enum ExtensionKind {
+  /** UNSPECIFIED - Not set. */
+  UNSPECIFIED = 0,
+  /** PLANNER - A planner. */
+  PLANNER = 1,
+  /** HOOK - A hook. */
+  HOOK = 2,
+  /** CONTEXT_SOURCE - A context source. */
+  CONTEXT_SOURCE = 3,
 }
 
 /** Which of a tool's output streams. */
@@ -143,6 +171,24 @@ export interface RunEvent {
     /** Durable. A host saved a checkpoint of a call's progress. */
     { $case: "toolCallCheckpoint"; value: ToolCallCheckpoint }
     | //
+    /** Durable. What is to be done next was decided, by a planner or a step. */
+    { $case: "instructionPlanned"; value: InstructionPlanned }
+    | //
+    /** Durable. A message that came before it could enter the session has entered it. */
+    { $case: "inputEntered"; value: InputEntered }
+    | //
+    /** Durable. A queued run's turn has come. */
+    { $case: "sessionEntered"; value: SessionEntered }
+    | //
+    /** Durable. A context source's text entered the session. */
+    { $case: "contextAdded"; value: ContextAdded }
+    | //
+    /** Durable. The context is about to be made smaller. */
+    { $case: "compactionStarted"; value: CompactionStarted }
+    | //
+    /** Durable. Making the context smaller failed; what is done in its place follows. */
+    { $case: "compactionFailed"; value: CompactionFailed }
+    | //
     /** Transient. A piece of the model's answer. */
     { $case: "modelDelta"; value: ModelDelta }
     | //
@@ -167,6 +213,10 @@ export interface RunStarted {
   maxIterations: number;
   /** The caller's labels. */
   labels: { [key: string]: string };
+  /** Whether it waits for its session to be free first. */
+  queued: boolean;
+  /** The planner, where it is not the built-in loop. */
+  planner: string;
 }
 
 export interface RunStarted_LabelsEntry {
@@ -174,9 +224,9 @@ export interface RunStarted_LabelsEntry {
   value: string;
 }
 
-/** A message from the caller entered the session. */
+/** A message from the caller. */
 export interface InputMessage {
-  /** Its place in the session. */
+  /** Its place in the session; 0 where it waits to enter it: `input_entered` follows. */
   entryNo: bigint;
   /** The message. */
   message?: Message | undefined;
@@ -346,14 +396,78 @@ export interface RunResumed {
   resumedBy: string;
 }
 
+/** A message that came before it could enter the session has entered it. */
+export interface InputEntered {
+  /** The `seq` of its `input_message`. */
+  inputSeq: bigint;
+  /** Its place in the session. */
+  entryNo: bigint;
+}
+
+/** A queued run's turn has come. */
+export interface SessionEntered {
+  /** The session's last entry before it. */
+  lastEntryNo: bigint;
+}
+
+/** What is to be done next was decided. */
+export interface InstructionPlanned {
+  /** What. */
+  instruction?:
+    | Instruction
+    | undefined;
+  /** The planner that decided; empty for the built-in loop. */
+  planner: string;
+  /** The `request_id` of the step that carries it out; empty where the run is not stepped. */
+  stepRequestId: string;
+}
+
+/** A context source's text entered the session. */
+export interface ContextAdded {
+  /** The source. */
+  source: string;
+  /** Its place in the session. */
+  entryNo: bigint;
+  /** The message. */
+  message?: Message | undefined;
+}
+
+/** The context is about to be made smaller. */
+export interface CompactionStarted {
+  /** How. */
+  strategy: string;
+  /** Why. */
+  reason: CompactionReason;
+  /** Tokens before, as the provider counted them or as estimated. */
+  tokensBefore: bigint;
+}
+
+/** Making the context smaller failed. */
+export interface CompactionFailed {
+  /** How it was tried. */
+  strategy: string;
+  /** Why it failed. */
+  error?: RunError | undefined;
+}
+
 /** The context was made smaller. */
 export interface ContextCompacted {
-  /** How: `truncate`, `summarize`, `extract`, or a strategy of one's own. */
+  /** How: `truncate`, `summarize`, `extract`, `trim` (the last resort), or a strategy of one's own. */
   strategy: string;
   /** Entries up to this one are no longer shown to the model as they are. */
   upToEntryNo: bigint;
   /** What stands in their place; empty where nothing does. */
   summary: string;
+  /** Its own place in the session. */
+  entryNo: bigint;
+  /** Of entries up to this one, longer tool outputs are shown cut; 0 means of none. */
+  cutUpToEntryNo: bigint;
+  /** Estimated tokens before. */
+  tokensBefore: bigint;
+  /** Estimated tokens after. */
+  tokensAfter: bigint;
+  /** Tokens of the model call that wrote the summary. */
+  usage?: Usage | undefined;
 }
 
 /** A hook or a context source had its say. */
@@ -364,6 +478,12 @@ export interface ExtensionApplied {
   outcome: string;
   /** Why it failed; empty where it did not. */
   error: string;
+  /** Which kind. */
+  kind: ExtensionKind;
+  /** The tool call that it was about; empty where there is none. */
+  callId: string;
+  /** How long it took. */
+  duration?: Duration | undefined;
 }
 
 /** The run is over. */
@@ -385,7 +505,11 @@ export interface RunFinished {
   /** Tool calls made. */
   toolCalls: number;
   /** From start to end. */
-  duration?: Duration | undefined;
+  duration?:
+    | Duration
+    | undefined;
+  /** Where the time went. */
+  durations?: RunDurations | undefined;
 }
 
 /** A piece of the model's answer. To be appended to what came before with the same `model_call` and `attempt`. */
@@ -555,6 +679,24 @@ export const RunEvent: MessageFns<RunEvent> = {
         break;
       case "toolCallCheckpoint":
         ToolCallCheckpoint.encode(message.event.value, writer.uint32(298).fork()).join();
+        break;
+      case "instructionPlanned":
+        InstructionPlanned.encode(message.event.value, writer.uint32(306).fork()).join();
+        break;
+      case "inputEntered":
+        InputEntered.encode(message.event.value, writer.uint32(314).fork()).join();
+        break;
+      case "sessionEntered":
+        SessionEntered.encode(message.event.value, writer.uint32(322).fork()).join();
+        break;
+      case "contextAdded":
+        ContextAdded.encode(message.event.value, writer.uint32(330).fork()).join();
+        break;
+      case "compactionStarted":
+        CompactionStarted.encode(message.event.value, writer.uint32(338).fork()).join();
+        break;
+      case "compactionFailed":
+        CompactionFailed.encode(message.event.value, writer.uint32(346).fork()).join();
         break;
       case "modelDelta":
         ModelDelta.encode(message.event.value, writer.uint32(482).fork()).join();
@@ -796,6 +938,54 @@ export const RunEvent: MessageFns<RunEvent> = {
             message.event = { $case: "toolCallCheckpoint", value: ToolCallCheckpoint.decode(reader, reader.uint32()) };
             continue;
           }
+          case 38: {
+            if (tag !== 306) {
+              break;
+            }
+
+            message.event = { $case: "instructionPlanned", value: InstructionPlanned.decode(reader, reader.uint32()) };
+            continue;
+          }
+          case 39: {
+            if (tag !== 314) {
+              break;
+            }
+
+            message.event = { $case: "inputEntered", value: InputEntered.decode(reader, reader.uint32()) };
+            continue;
+          }
+          case 40: {
+            if (tag !== 322) {
+              break;
+            }
+
+            message.event = { $case: "sessionEntered", value: SessionEntered.decode(reader, reader.uint32()) };
+            continue;
+          }
+          case 41: {
+            if (tag !== 330) {
+              break;
+            }
+
+            message.event = { $case: "contextAdded", value: ContextAdded.decode(reader, reader.uint32()) };
+            continue;
+          }
+          case 42: {
+            if (tag !== 338) {
+              break;
+            }
+
+            message.event = { $case: "compactionStarted", value: CompactionStarted.decode(reader, reader.uint32()) };
+            continue;
+          }
+          case 43: {
+            if (tag !== 346) {
+              break;
+            }
+
+            message.event = { $case: "compactionFailed", value: CompactionFailed.decode(reader, reader.uint32()) };
+            continue;
+          }
           case 60: {
             if (tag !== 482) {
               break;
@@ -965,6 +1155,42 @@ export const RunEvent: MessageFns<RunEvent> = {
         }
         break;
       }
+      case "instructionPlanned": {
+        if (object.event?.value !== undefined && object.event?.value !== null) {
+          message.event = { $case: "instructionPlanned", value: InstructionPlanned.fromPartial(object.event.value) };
+        }
+        break;
+      }
+      case "inputEntered": {
+        if (object.event?.value !== undefined && object.event?.value !== null) {
+          message.event = { $case: "inputEntered", value: InputEntered.fromPartial(object.event.value) };
+        }
+        break;
+      }
+      case "sessionEntered": {
+        if (object.event?.value !== undefined && object.event?.value !== null) {
+          message.event = { $case: "sessionEntered", value: SessionEntered.fromPartial(object.event.value) };
+        }
+        break;
+      }
+      case "contextAdded": {
+        if (object.event?.value !== undefined && object.event?.value !== null) {
+          message.event = { $case: "contextAdded", value: ContextAdded.fromPartial(object.event.value) };
+        }
+        break;
+      }
+      case "compactionStarted": {
+        if (object.event?.value !== undefined && object.event?.value !== null) {
+          message.event = { $case: "compactionStarted", value: CompactionStarted.fromPartial(object.event.value) };
+        }
+        break;
+      }
+      case "compactionFailed": {
+        if (object.event?.value !== undefined && object.event?.value !== null) {
+          message.event = { $case: "compactionFailed", value: CompactionFailed.fromPartial(object.event.value) };
+        }
+        break;
+      }
       case "modelDelta": {
         if (object.event?.value !== undefined && object.event?.value !== null) {
           message.event = { $case: "modelDelta", value: ModelDelta.fromPartial(object.event.value) };
@@ -995,7 +1221,7 @@ export const RunEvent: MessageFns<RunEvent> = {
 };
 
 function createBaseRunStarted(): RunStarted {
-  return { agent: "", model: "", maxIterations: 0, labels: {} };
+  return { agent: "", model: "", maxIterations: 0, labels: {}, queued: false, planner: "" };
 }
 
 export const RunStarted: MessageFns<RunStarted> = {
@@ -1012,6 +1238,12 @@ export const RunStarted: MessageFns<RunStarted> = {
     globalThis.Object.entries(message.labels).forEach(([key, value]: [string, string]) => {
       RunStarted_LabelsEntry.encode({ key: key as any, value }, writer.uint32(34).fork()).join();
     });
+    if (message.queued !== false) {
+      writer.uint32(40).bool(message.queued);
+    }
+    if (message.planner !== "") {
+      writer.uint32(50).string(message.planner);
+    }
     return writer;
   },
 
@@ -1063,6 +1295,22 @@ export const RunStarted: MessageFns<RunStarted> = {
             }
             continue;
           }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.queued = reader.bool();
+            continue;
+          }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.planner = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1092,6 +1340,8 @@ export const RunStarted: MessageFns<RunStarted> = {
       },
       {},
     );
+    message.queued = object.queued ?? false;
+    message.planner = object.planner ?? "";
     return message;
   },
 };
@@ -2422,8 +2672,468 @@ export const RunResumed: MessageFns<RunResumed> = {
   },
 };
 
+function createBaseInputEntered(): InputEntered {
+  return { inputSeq: 0n, entryNo: 0n };
+}
+
+export const InputEntered: MessageFns<InputEntered> = {
+  encode(message: InputEntered, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.inputSeq !== 0n) {
+      if (BigInt.asUintN(64, message.inputSeq) !== message.inputSeq) {
+        throw new globalThis.Error("value provided for field message.inputSeq of type uint64 too large");
+      }
+      writer.uint32(8).uint64(message.inputSeq);
+    }
+    if (message.entryNo !== 0n) {
+      if (BigInt.asUintN(64, message.entryNo) !== message.entryNo) {
+        throw new globalThis.Error("value provided for field message.entryNo of type uint64 too large");
+      }
+      writer.uint32(16).uint64(message.entryNo);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): InputEntered {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseInputEntered();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.inputSeq = reader.uint64() as bigint;
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.entryNo = reader.uint64() as bigint;
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<InputEntered>): InputEntered {
+    return InputEntered.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<InputEntered>): InputEntered {
+    const message = createBaseInputEntered();
+    message.inputSeq = (object.inputSeq !== undefined && object.inputSeq !== null) ? BigInt(object.inputSeq) : 0n;
+    message.entryNo = (object.entryNo !== undefined && object.entryNo !== null) ? BigInt(object.entryNo) : 0n;
+    return message;
+  },
+};
+
+function createBaseSessionEntered(): SessionEntered {
+  return { lastEntryNo: 0n };
+}
+
+export const SessionEntered: MessageFns<SessionEntered> = {
+  encode(message: SessionEntered, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.lastEntryNo !== 0n) {
+      if (BigInt.asUintN(64, message.lastEntryNo) !== message.lastEntryNo) {
+        throw new globalThis.Error("value provided for field message.lastEntryNo of type uint64 too large");
+      }
+      writer.uint32(8).uint64(message.lastEntryNo);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): SessionEntered {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseSessionEntered();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.lastEntryNo = reader.uint64() as bigint;
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<SessionEntered>): SessionEntered {
+    return SessionEntered.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<SessionEntered>): SessionEntered {
+    const message = createBaseSessionEntered();
+    message.lastEntryNo = (object.lastEntryNo !== undefined && object.lastEntryNo !== null)
+      ? BigInt(object.lastEntryNo)
+      : 0n;
+    return message;
+  },
+};
+
+function createBaseInstructionPlanned(): InstructionPlanned {
+  return { instruction: undefined, planner: "", stepRequestId: "" };
+}
+
+export const InstructionPlanned: MessageFns<InstructionPlanned> = {
+  encode(message: InstructionPlanned, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.instruction !== undefined) {
+      Instruction.encode(message.instruction, writer.uint32(10).fork()).join();
+    }
+    if (message.planner !== "") {
+      writer.uint32(18).string(message.planner);
+    }
+    if (message.stepRequestId !== "") {
+      writer.uint32(26).string(message.stepRequestId);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): InstructionPlanned {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseInstructionPlanned();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.instruction = Instruction.decode(reader, reader.uint32());
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.planner = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.stepRequestId = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<InstructionPlanned>): InstructionPlanned {
+    return InstructionPlanned.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<InstructionPlanned>): InstructionPlanned {
+    const message = createBaseInstructionPlanned();
+    message.instruction = (object.instruction !== undefined && object.instruction !== null)
+      ? Instruction.fromPartial(object.instruction)
+      : undefined;
+    message.planner = object.planner ?? "";
+    message.stepRequestId = object.stepRequestId ?? "";
+    return message;
+  },
+};
+
+function createBaseContextAdded(): ContextAdded {
+  return { source: "", entryNo: 0n, message: undefined };
+}
+
+export const ContextAdded: MessageFns<ContextAdded> = {
+  encode(message: ContextAdded, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.source !== "") {
+      writer.uint32(10).string(message.source);
+    }
+    if (message.entryNo !== 0n) {
+      if (BigInt.asUintN(64, message.entryNo) !== message.entryNo) {
+        throw new globalThis.Error("value provided for field message.entryNo of type uint64 too large");
+      }
+      writer.uint32(16).uint64(message.entryNo);
+    }
+    if (message.message !== undefined) {
+      Message.encode(message.message, writer.uint32(26).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ContextAdded {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseContextAdded();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.source = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.entryNo = reader.uint64() as bigint;
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.message = Message.decode(reader, reader.uint32());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ContextAdded>): ContextAdded {
+    return ContextAdded.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ContextAdded>): ContextAdded {
+    const message = createBaseContextAdded();
+    message.source = object.source ?? "";
+    message.entryNo = (object.entryNo !== undefined && object.entryNo !== null) ? BigInt(object.entryNo) : 0n;
+    message.message = (object.message !== undefined && object.message !== null)
+      ? Message.fromPartial(object.message)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseCompactionStarted(): CompactionStarted {
+  return { strategy: "", reason: 0, tokensBefore: 0n };
+}
+
+export const CompactionStarted: MessageFns<CompactionStarted> = {
+  encode(message: CompactionStarted, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.strategy !== "") {
+      writer.uint32(10).string(message.strategy);
+    }
+    if (message.reason !== 0) {
+      writer.uint32(16).int32(message.reason);
+    }
+    if (message.tokensBefore !== 0n) {
+      if (BigInt.asUintN(64, message.tokensBefore) !== message.tokensBefore) {
+        throw new globalThis.Error("value provided for field message.tokensBefore of type uint64 too large");
+      }
+      writer.uint32(24).uint64(message.tokensBefore);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): CompactionStarted {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseCompactionStarted();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.strategy = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.reason = reader.int32() as any;
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.tokensBefore = reader.uint64() as bigint;
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<CompactionStarted>): CompactionStarted {
+    return CompactionStarted.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<CompactionStarted>): CompactionStarted {
+    const message = createBaseCompactionStarted();
+    message.strategy = object.strategy ?? "";
+    message.reason = object.reason ?? 0;
+    message.tokensBefore = (object.tokensBefore !== undefined && object.tokensBefore !== null)
+      ? BigInt(object.tokensBefore)
+      : 0n;
+    return message;
+  },
+};
+
+function createBaseCompactionFailed(): CompactionFailed {
+  return { strategy: "", error: undefined };
+}
+
+export const CompactionFailed: MessageFns<CompactionFailed> = {
+  encode(message: CompactionFailed, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.strategy !== "") {
+      writer.uint32(10).string(message.strategy);
+    }
+    if (message.error !== undefined) {
+      RunError.encode(message.error, writer.uint32(18).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): CompactionFailed {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseCompactionFailed();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.strategy = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.error = RunError.decode(reader, reader.uint32());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<CompactionFailed>): CompactionFailed {
+    return CompactionFailed.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<CompactionFailed>): CompactionFailed {
+    const message = createBaseCompactionFailed();
+    message.strategy = object.strategy ?? "";
+    message.error = (object.error !== undefined && object.error !== null)
+      ? RunError.fromPartial(object.error)
+      : undefined;
+    return message;
+  },
+};
+
 function createBaseContextCompacted(): ContextCompacted {
-  return { strategy: "", upToEntryNo: 0n, summary: "" };
+  return {
+    strategy: "",
+    upToEntryNo: 0n,
+    summary: "",
+    entryNo: 0n,
+    cutUpToEntryNo: 0n,
+    tokensBefore: 0n,
+    tokensAfter: 0n,
+    usage: undefined,
+  };
 }
 
 export const ContextCompacted: MessageFns<ContextCompacted> = {
@@ -2439,6 +3149,33 @@ export const ContextCompacted: MessageFns<ContextCompacted> = {
     }
     if (message.summary !== "") {
       writer.uint32(26).string(message.summary);
+    }
+    if (message.entryNo !== 0n) {
+      if (BigInt.asUintN(64, message.entryNo) !== message.entryNo) {
+        throw new globalThis.Error("value provided for field message.entryNo of type uint64 too large");
+      }
+      writer.uint32(32).uint64(message.entryNo);
+    }
+    if (message.cutUpToEntryNo !== 0n) {
+      if (BigInt.asUintN(64, message.cutUpToEntryNo) !== message.cutUpToEntryNo) {
+        throw new globalThis.Error("value provided for field message.cutUpToEntryNo of type uint64 too large");
+      }
+      writer.uint32(40).uint64(message.cutUpToEntryNo);
+    }
+    if (message.tokensBefore !== 0n) {
+      if (BigInt.asUintN(64, message.tokensBefore) !== message.tokensBefore) {
+        throw new globalThis.Error("value provided for field message.tokensBefore of type uint64 too large");
+      }
+      writer.uint32(48).uint64(message.tokensBefore);
+    }
+    if (message.tokensAfter !== 0n) {
+      if (BigInt.asUintN(64, message.tokensAfter) !== message.tokensAfter) {
+        throw new globalThis.Error("value provided for field message.tokensAfter of type uint64 too large");
+      }
+      writer.uint32(56).uint64(message.tokensAfter);
+    }
+    if (message.usage !== undefined) {
+      Usage.encode(message.usage, writer.uint32(66).fork()).join();
     }
     return writer;
   },
@@ -2480,6 +3217,46 @@ export const ContextCompacted: MessageFns<ContextCompacted> = {
             message.summary = reader.string();
             continue;
           }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.entryNo = reader.uint64() as bigint;
+            continue;
+          }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.cutUpToEntryNo = reader.uint64() as bigint;
+            continue;
+          }
+          case 6: {
+            if (tag !== 48) {
+              break;
+            }
+
+            message.tokensBefore = reader.uint64() as bigint;
+            continue;
+          }
+          case 7: {
+            if (tag !== 56) {
+              break;
+            }
+
+            message.tokensAfter = reader.uint64() as bigint;
+            continue;
+          }
+          case 8: {
+            if (tag !== 66) {
+              break;
+            }
+
+            message.usage = Usage.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2502,12 +3279,23 @@ export const ContextCompacted: MessageFns<ContextCompacted> = {
       ? BigInt(object.upToEntryNo)
       : 0n;
     message.summary = object.summary ?? "";
+    message.entryNo = (object.entryNo !== undefined && object.entryNo !== null) ? BigInt(object.entryNo) : 0n;
+    message.cutUpToEntryNo = (object.cutUpToEntryNo !== undefined && object.cutUpToEntryNo !== null)
+      ? BigInt(object.cutUpToEntryNo)
+      : 0n;
+    message.tokensBefore = (object.tokensBefore !== undefined && object.tokensBefore !== null)
+      ? BigInt(object.tokensBefore)
+      : 0n;
+    message.tokensAfter = (object.tokensAfter !== undefined && object.tokensAfter !== null)
+      ? BigInt(object.tokensAfter)
+      : 0n;
+    message.usage = (object.usage !== undefined && object.usage !== null) ? Usage.fromPartial(object.usage) : undefined;
     return message;
   },
 };
 
 function createBaseExtensionApplied(): ExtensionApplied {
-  return { name: "", outcome: "", error: "" };
+  return { name: "", outcome: "", error: "", kind: 0, callId: "", duration: undefined };
 }
 
 export const ExtensionApplied: MessageFns<ExtensionApplied> = {
@@ -2520,6 +3308,15 @@ export const ExtensionApplied: MessageFns<ExtensionApplied> = {
     }
     if (message.error !== "") {
       writer.uint32(26).string(message.error);
+    }
+    if (message.kind !== 0) {
+      writer.uint32(32).int32(message.kind);
+    }
+    if (message.callId !== "") {
+      writer.uint32(42).string(message.callId);
+    }
+    if (message.duration !== undefined) {
+      Duration.encode(message.duration, writer.uint32(50).fork()).join();
     }
     return writer;
   },
@@ -2561,6 +3358,30 @@ export const ExtensionApplied: MessageFns<ExtensionApplied> = {
             message.error = reader.string();
             continue;
           }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.kind = reader.int32() as any;
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.callId = reader.string();
+            continue;
+          }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.duration = Duration.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2581,6 +3402,11 @@ export const ExtensionApplied: MessageFns<ExtensionApplied> = {
     message.name = object.name ?? "";
     message.outcome = object.outcome ?? "";
     message.error = object.error ?? "";
+    message.kind = object.kind ?? 0;
+    message.callId = object.callId ?? "";
+    message.duration = (object.duration !== undefined && object.duration !== null)
+      ? Duration.fromPartial(object.duration)
+      : undefined;
     return message;
   },
 };
@@ -2594,6 +3420,7 @@ function createBaseRunFinished(): RunFinished {
     iterations: 0,
     toolCalls: 0,
     duration: undefined,
+    durations: undefined,
   };
 }
 
@@ -2622,6 +3449,9 @@ export const RunFinished: MessageFns<RunFinished> = {
     }
     if (message.duration !== undefined) {
       Duration.encode(message.duration, writer.uint32(58).fork()).join();
+    }
+    if (message.durations !== undefined) {
+      RunDurations.encode(message.durations, writer.uint32(66).fork()).join();
     }
     return writer;
   },
@@ -2695,6 +3525,14 @@ export const RunFinished: MessageFns<RunFinished> = {
             message.duration = Duration.decode(reader, reader.uint32());
             continue;
           }
+          case 8: {
+            if (tag !== 66) {
+              break;
+            }
+
+            message.durations = RunDurations.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2724,6 +3562,9 @@ export const RunFinished: MessageFns<RunFinished> = {
     message.toolCalls = object.toolCalls ?? 0;
     message.duration = (object.duration !== undefined && object.duration !== null)
       ? Duration.fromPartial(object.duration)
+      : undefined;
+    message.durations = (object.durations !== undefined && object.durations !== null)
+      ? RunDurations.fromPartial(object.durations)
       : undefined;
     return message;
   },

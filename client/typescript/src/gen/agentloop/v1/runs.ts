@@ -8,11 +8,15 @@
 import { BinaryReader, BinaryWriter } from "@bufbuild/protobuf/wire";
 import { Timestamp } from "../../google/protobuf/timestamp.js";
 import {
+  ContextPolicy,
   HumanRequest,
+  InstructionFile,
   LoopLimits,
   Message,
   ModelOptions,
+  Names,
   RetryPolicy,
+  RunDurations,
   RunError,
   RunStatus,
   ToolCallState,
@@ -150,9 +154,38 @@ export interface RunInput {
     | undefined;
   /** Start the run without going on by itself: each `Step` carries out one instruction. */
   stepped: boolean;
+  /** Files with instructions, outermost first; the model reads them after the system prompt. At most 16. */
+  instructionFiles: InstructionFile[];
+  /**
+   * Facts about where the caller works, such as `os` and `working_directory`; the model reads them after the system
+   * prompt. At most 64.
+   */
+  environment: { [key: string]: string };
+  /** How the conversation is kept within the model's context. */
+  contextPolicy?:
+    | ContextPolicy
+    | undefined;
+  /**
+   * The planner that decides what to do next, by its registered name. Absent: the agent's; without that, the built-in
+   * loop: ask the model, run its tools, until it asks for none.
+   */
+  planner?:
+    | string
+    | undefined;
+  /** Hooks around the run and its tool calls, by their registered names, in order. Absent: the agent's. */
+  hooks?:
+    | Names
+    | undefined;
+  /** Sources of context, by their registered names; `recall` searches past sessions. Absent: the agent's. */
+  contextSources?: Names | undefined;
 }
 
 export interface RunInput_LabelsEntry {
+  key: string;
+  value: string;
+}
+
+export interface RunInput_EnvironmentEntry {
   key: string;
   value: string;
 }
@@ -181,6 +214,8 @@ export interface RunResult {
   pending: HumanRequest[];
   /** The last durable event, for `Subscribe`. */
   lastSeq: bigint;
+  /** Time spent in model calls and in tool calls; calls side by side count each. */
+  durations?: RunDurations | undefined;
 }
 
 /** A run as `GetRun` and `ListRuns` show it. */
@@ -231,6 +266,12 @@ export interface Run {
   pending: HumanRequest[];
   /** The tool calls of the current round. Only from `GetRun`. */
   toolCallsOpen: ToolCallView[];
+  /** Where its time went. Only from `GetRun`. */
+  durations?:
+    | RunDurations
+    | undefined;
+  /** Its place in its session's queue, from 1; 0 where it does not wait there. Only from `GetRun`. */
+  queuePosition: number;
 }
 
 export interface Run_LabelsEntry {
@@ -297,6 +338,12 @@ function createBaseRunInput(): RunInput {
     labels: {},
     approvalTimeoutSeconds: undefined,
     stepped: false,
+    instructionFiles: [],
+    environment: {},
+    contextPolicy: undefined,
+    planner: undefined,
+    hooks: undefined,
+    contextSources: undefined,
   };
 }
 
@@ -364,6 +411,24 @@ export const RunInput: MessageFns<RunInput> = {
     }
     if (message.stepped !== false) {
       writer.uint32(168).bool(message.stepped);
+    }
+    for (const v of message.instructionFiles) {
+      InstructionFile.encode(v!, writer.uint32(178).fork()).join();
+    }
+    globalThis.Object.entries(message.environment).forEach(([key, value]: [string, string]) => {
+      RunInput_EnvironmentEntry.encode({ key: key as any, value }, writer.uint32(186).fork()).join();
+    });
+    if (message.contextPolicy !== undefined) {
+      ContextPolicy.encode(message.contextPolicy, writer.uint32(194).fork()).join();
+    }
+    if (message.planner !== undefined) {
+      writer.uint32(202).string(message.planner);
+    }
+    if (message.hooks !== undefined) {
+      Names.encode(message.hooks, writer.uint32(210).fork()).join();
+    }
+    if (message.contextSources !== undefined) {
+      Names.encode(message.contextSources, writer.uint32(218).fork()).join();
     }
     return writer;
   },
@@ -552,6 +617,57 @@ export const RunInput: MessageFns<RunInput> = {
             message.stepped = reader.bool();
             continue;
           }
+          case 22: {
+            if (tag !== 178) {
+              break;
+            }
+
+            message.instructionFiles.push(InstructionFile.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 23: {
+            if (tag !== 186) {
+              break;
+            }
+
+            const entry23 = RunInput_EnvironmentEntry.decode(reader, reader.uint32());
+            if (entry23.value !== undefined) {
+              message.environment[entry23.key] = entry23.value;
+            }
+            continue;
+          }
+          case 24: {
+            if (tag !== 194) {
+              break;
+            }
+
+            message.contextPolicy = ContextPolicy.decode(reader, reader.uint32());
+            continue;
+          }
+          case 25: {
+            if (tag !== 202) {
+              break;
+            }
+
+            message.planner = reader.string();
+            continue;
+          }
+          case 26: {
+            if (tag !== 210) {
+              break;
+            }
+
+            message.hooks = Names.decode(reader, reader.uint32());
+            continue;
+          }
+          case 27: {
+            if (tag !== 218) {
+              break;
+            }
+
+            message.contextSources = Names.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -608,6 +724,24 @@ export const RunInput: MessageFns<RunInput> = {
     );
     message.approvalTimeoutSeconds = object.approvalTimeoutSeconds ?? undefined;
     message.stepped = object.stepped ?? false;
+    message.instructionFiles = object.instructionFiles?.map((e) => InstructionFile.fromPartial(e)) || [];
+    message.environment = (globalThis.Object.entries(object.environment ?? {}) as [string, string][]).reduce(
+      (acc: { [key: string]: string }, [key, value]: [string, string]) => {
+        if (value !== undefined) {
+          acc[key] = globalThis.String(value);
+        }
+        return acc;
+      },
+      {},
+    );
+    message.contextPolicy = (object.contextPolicy !== undefined && object.contextPolicy !== null)
+      ? ContextPolicy.fromPartial(object.contextPolicy)
+      : undefined;
+    message.planner = object.planner ?? undefined;
+    message.hooks = (object.hooks !== undefined && object.hooks !== null) ? Names.fromPartial(object.hooks) : undefined;
+    message.contextSources = (object.contextSources !== undefined && object.contextSources !== null)
+      ? Names.fromPartial(object.contextSources)
+      : undefined;
     return message;
   },
 };
@@ -679,6 +813,73 @@ export const RunInput_LabelsEntry: MessageFns<RunInput_LabelsEntry> = {
   },
 };
 
+function createBaseRunInput_EnvironmentEntry(): RunInput_EnvironmentEntry {
+  return { key: "", value: "" };
+}
+
+export const RunInput_EnvironmentEntry: MessageFns<RunInput_EnvironmentEntry> = {
+  encode(message: RunInput_EnvironmentEntry, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.key !== "") {
+      writer.uint32(10).string(message.key);
+    }
+    if (message.value !== "") {
+      writer.uint32(18).string(message.value);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): RunInput_EnvironmentEntry {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseRunInput_EnvironmentEntry();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.key = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.value = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<RunInput_EnvironmentEntry>): RunInput_EnvironmentEntry {
+    return RunInput_EnvironmentEntry.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<RunInput_EnvironmentEntry>): RunInput_EnvironmentEntry {
+    const message = createBaseRunInput_EnvironmentEntry();
+    message.key = object.key ?? "";
+    message.value = object.value ?? "";
+    return message;
+  },
+};
+
 function createBaseRunResult(): RunResult {
   return {
     sessionId: "",
@@ -689,6 +890,7 @@ function createBaseRunResult(): RunResult {
     usage: undefined,
     pending: [],
     lastSeq: 0n,
+    durations: undefined,
   };
 }
 
@@ -720,6 +922,9 @@ export const RunResult: MessageFns<RunResult> = {
         throw new globalThis.Error("value provided for field message.lastSeq of type uint64 too large");
       }
       writer.uint32(64).uint64(message.lastSeq);
+    }
+    if (message.durations !== undefined) {
+      RunDurations.encode(message.durations, writer.uint32(74).fork()).join();
     }
     return writer;
   },
@@ -801,6 +1006,14 @@ export const RunResult: MessageFns<RunResult> = {
             message.lastSeq = reader.uint64() as bigint;
             continue;
           }
+          case 9: {
+            if (tag !== 74) {
+              break;
+            }
+
+            message.durations = RunDurations.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -831,6 +1044,9 @@ export const RunResult: MessageFns<RunResult> = {
     message.usage = (object.usage !== undefined && object.usage !== null) ? Usage.fromPartial(object.usage) : undefined;
     message.pending = object.pending?.map((e) => HumanRequest.fromPartial(e)) || [];
     message.lastSeq = (object.lastSeq !== undefined && object.lastSeq !== null) ? BigInt(object.lastSeq) : 0n;
+    message.durations = (object.durations !== undefined && object.durations !== null)
+      ? RunDurations.fromPartial(object.durations)
+      : undefined;
     return message;
   },
 };
@@ -854,6 +1070,8 @@ function createBaseRun(): Run {
     waitingOn: undefined,
     pending: [],
     toolCallsOpen: [],
+    durations: undefined,
+    queuePosition: 0,
   };
 }
 
@@ -912,6 +1130,12 @@ export const Run: MessageFns<Run> = {
     }
     for (const v of message.toolCallsOpen) {
       ToolCallView.encode(v!, writer.uint32(138).fork()).join();
+    }
+    if (message.durations !== undefined) {
+      RunDurations.encode(message.durations, writer.uint32(146).fork()).join();
+    }
+    if (message.queuePosition !== 0) {
+      writer.uint32(152).uint32(message.queuePosition);
     }
     return writer;
   },
@@ -1068,6 +1292,22 @@ export const Run: MessageFns<Run> = {
             message.toolCallsOpen.push(ToolCallView.decode(reader, reader.uint32()));
             continue;
           }
+          case 18: {
+            if (tag !== 146) {
+              break;
+            }
+
+            message.durations = RunDurations.decode(reader, reader.uint32());
+            continue;
+          }
+          case 19: {
+            if (tag !== 152) {
+              break;
+            }
+
+            message.queuePosition = reader.uint32();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1117,6 +1357,10 @@ export const Run: MessageFns<Run> = {
       : undefined;
     message.pending = object.pending?.map((e) => HumanRequest.fromPartial(e)) || [];
     message.toolCallsOpen = object.toolCallsOpen?.map((e) => ToolCallView.fromPartial(e)) || [];
+    message.durations = (object.durations !== undefined && object.durations !== null)
+      ? RunDurations.fromPartial(object.durations)
+      : undefined;
+    message.queuePosition = object.queuePosition ?? 0;
     return message;
   },
 };

@@ -23,11 +23,53 @@ import {
 import { Duration } from "../../google/protobuf/duration.js";
 import { Timestamp } from "../../google/protobuf/timestamp.js";
 import { AttemptEffect, OutputStream } from "./events.js";
-import { Image, SelectOption, ToolDeclaration } from "./types.js";
+import { Run, RunResult } from "./runs.js";
+import {
+  HumanAnswer,
+  Image,
+  Instruction,
+  Message,
+  SelectOption,
+  ToolCall,
+  ToolDeclaration,
+  ToolResult,
+} from "./types.js";
 
 export const protobufPackage = "agentloop.v1";
 
 export const protobufFileName = "agentloop/v1/tool_host.proto";
+
+/** Where in a run a hook has its say. */
+export enum HookPoint {
+  /** UNSPECIFIED - Not set. */
+  UNSPECIFIED = 0,
+  /** PRE_RUN - Before the first model call: may change the caller's messages, add to the system prompt, or veto the run. */
+  PRE_RUN = 1,
+  /** POST_RUN - After the run's end, however it ended. May annotate. */
+  POST_RUN = 2,
+  /** PRE_TOOL - Before a tool call runs, and before a human is asked: may change its arguments, or veto it. */
+  PRE_TOOL = 3,
+  /** POST_TOOL - After a tool call's result, before it is recorded: may change its output. */
+  POST_TOOL = 4,
+}
+
+/** Why a planner is asked. */
+export enum PlanSituation {
+  /** UNSPECIFIED - Not set. */
+  UNSPECIFIED = 0,
+  /** PROMPTED - The caller's messages are in; nothing has been done yet. */
+  PROMPTED = 1,
+  /** ANSWERED - The model has spoken and asks for no tools. */
+  ANSWERED = 2,
+  /** TOOLS_WANTED - The model has spoken and asks for tools, which wait. */
+  TOOLS_WANTED = 3,
+  /** TOOLS_SETTLED - Every tool call has its result. */
+  TOOLS_SETTLED = 4,
+  /** HUMAN_ANSWERED - A human answered what the planner asked, or did not in time. */
+  HUMAN_ANSWERED = 5,
+  /** COMPACTED - The context was made smaller. */
+  COMPACTED = 6,
+}
 
 /** Why a host does not take a call. */
 export enum RejectReason {
@@ -118,7 +160,7 @@ export interface ConnectRequest {
     /** The call failed. */
     { $case: "callFailed"; value: CallFailed }
     | //
-    /** The call asks a human. Not served in this version. */
+    /** The call asks a human. */
     { $case: "needInput"; value: NeedInput }
     | //
     /** What became of a cancel. */
@@ -132,6 +174,9 @@ export interface ConnectRequest {
     | //
     /** Answer to a `ping`. */
     { $case: "pong"; value: Pong }
+    | //
+    /** Answer to an `extension_request`. */
+    { $case: "extensionResponse"; value: ExtensionResponse }
     | undefined;
 }
 
@@ -169,6 +214,15 @@ export interface ConnectResponse {
     | //
     /** The host broke the protocol; the stream ends after this. */
     { $case: "protocolError"; value: ProtocolError }
+    | //
+    /** Ask a planner, a hook or a context source. */
+    { $case: "extensionRequest"; value: ExtensionRequest }
+    | //
+    /** Open a runtime, before calls that need it. */
+    { $case: "openRuntime"; value: OpenRuntime }
+    | //
+    /** Close a runtime: its run is over. */
+    { $case: "closeRuntime"; value: CloseRuntime }
     | undefined;
 }
 
@@ -183,7 +237,7 @@ export interface Hello {
   hostId: string;
   /** Language and library, for people: `python/1.2`. */
   sdk: string;
-  /** What it offers besides tools comes later as further capabilities. */
+  /** What it offers. */
   capabilities: Capability[];
   /** The largest frame it takes, in bytes, at least 4096; 0 means 4 MiB. */
   maxFrameBytes: bigint;
@@ -196,6 +250,8 @@ export interface Hello {
   initialCredit: bigint;
   /** Labels of the host, for people. */
   labels: { [key: string]: string };
+  /** Runtimes that it still has open, by their ids. Those whose run is over are closed after `welcome`. */
+  openRuntimes: string[];
 }
 
 export interface Hello_LabelsEntry {
@@ -210,7 +266,237 @@ export interface Capability {
     | //
     /** A tool. */
     { $case: "tool"; value: ToolDeclaration }
+    | //
+    /** A planner. */
+    { $case: "planner"; value: PlannerDeclaration }
+    | //
+    /** A hook. */
+    { $case: "hook"; value: HookDeclaration }
+    | //
+    /** A context source. */
+    { $case: "contextSource"; value: ContextSourceDeclaration }
     | undefined;
+}
+
+/** A planner: decides what a run does next. Runs name it by `RunInput.planner` or their agent's configuration. */
+export interface PlannerDeclaration {
+  /** `[A-Za-z0-9_-]`, at most 64 bytes. Several hosts may offer the same one. */
+  name: string;
+  /** For people. */
+  description: string;
+  /** How long it may take to answer. Absent: 30 s. At most 10 min. */
+  timeout?: Duration | undefined;
+}
+
+/** A hook around runs and tool calls. Runs name it by `RunInput.hooks` or their agent's configuration. */
+export interface HookDeclaration {
+  /** `[A-Za-z0-9_-]`, at most 64 bytes. Several hosts may offer the same one. */
+  name: string;
+  /** For people. */
+  description: string;
+  /** Where it has its say. At least one. */
+  points: HookPoint[];
+  /**
+   * Whether the run fails (PRE_RUN), or the call does not run (PRE_TOOL), where the hook fails or does not answer.
+   * Otherwise its failure is an event and no more.
+   */
+  required: boolean;
+  /** How long it may take to answer. Absent: 5 s. At most 10 min. */
+  timeout?: Duration | undefined;
+}
+
+/**
+ * A source of context, such as a memory or a knowledge base. Runs name it by `RunInput.context_sources` or their
+ * agent's configuration.
+ */
+export interface ContextSourceDeclaration {
+  /** `[A-Za-z0-9_-]`, at most 64 bytes. Several hosts may offer the same one. */
+  name: string;
+  /** For people. */
+  description: string;
+  /** How long it may take to answer. Absent: 2 s. At most 1 min. */
+  timeout?:
+    | Duration
+    | undefined;
+  /** Whether it wants to remember: it is handed each finished run, in the background and until it confirms. */
+  remembers: boolean;
+}
+
+/**
+ * Asks an extension. It may be asked again, here or on another host, where no answer came: what it does must bear
+ * that.
+ */
+export interface ExtensionRequest {
+  /** To be sent back. */
+  requestId: string;
+  /** The extension's name. */
+  name: string;
+  /** No answer counts after this. */
+  deadline?:
+    | Date
+    | undefined;
+  /** The run, as it stands. */
+  run?:
+    | Run
+    | undefined;
+  /** Exactly one is set. */
+  request?:
+    | //
+    /** Decide what to do next. */
+    { $case: "plan"; value: PlanRequest }
+    | //
+    /** Have your say. */
+    { $case: "hook"; value: HookRequest }
+    | //
+    /** Give context. */
+    { $case: "context"; value: ContextRequest }
+    | //
+    /** Remember. */
+    { $case: "remember"; value: RememberRequest }
+    | undefined;
+}
+
+/** Asks a planner what to do next. */
+export interface PlanRequest {
+  /** Why it is asked. */
+  situation: PlanSituation;
+  /** Which decision of the run this is, from 1; the same again where it is asked again. */
+  decision: number;
+  /** The conversation as the model would see it: at most the last 200 messages, and 1 MiB. */
+  messages: Message[];
+  /** The tool calls that wait. */
+  toolCalls: ToolCall[];
+  /** The last answer of a human to what the planner asked. */
+  answer?: HumanAnswer | undefined;
+}
+
+/** Lets a hook have its say. */
+export interface HookRequest {
+  /** Where. */
+  point: HookPoint;
+  /** PRE_RUN: the caller's messages. */
+  inputMessages: Message[];
+  /** PRE_TOOL, POST_TOOL: the call, with the arguments that it runs with. */
+  toolCall?:
+    | ToolCall
+    | undefined;
+  /** POST_TOOL: the result. */
+  toolResult?:
+    | ToolResult
+    | undefined;
+  /** POST_RUN: how it ended. */
+  runResult?: RunResult | undefined;
+}
+
+/** Asks for context. */
+export interface ContextRequest {
+  /** What it is about: the caller's last message, at most 64 KiB. */
+  query: string;
+  /** All of the answer's texts together are at most this long. */
+  maxBytes: number;
+}
+
+/** Hands a finished run to a source that remembers. */
+export interface RememberRequest {
+  /** The messages that the run added to its session, at most 1 MiB; the oldest are left out first. */
+  messages: Message[];
+}
+
+/** An extension's answer. */
+export interface ExtensionResponse {
+  /** As in the request. */
+  requestId: string;
+  /** Exactly one is set, fitting the request. */
+  response?:
+    | //
+    /** What to do next. */
+    { $case: "instruction"; value: Instruction }
+    | //
+    /** What the hook has to say. */
+    { $case: "hook"; value: HookVerdict }
+    | //
+    /** Context; may be empty. */
+    { $case: "context"; value: ContextItems }
+    | //
+    /** It remembered. */
+    { $case: "remembered"; value: Remembered }
+    | //
+    /** It failed. */
+    { $case: "failure"; value: ExtensionFailure }
+    | undefined;
+}
+
+/** What a hook has to say. Where nothing is set, everything stays as it is. */
+export interface HookVerdict {
+  /** Kept with the run, for people. At most 4 KiB. */
+  annotation: string;
+  /**
+   * Set where it must not go on: the run fails, or the call does not run and the model reads this. PRE_RUN and
+   * PRE_TOOL alone. At most 4 KiB.
+   */
+  veto?:
+    | string
+    | undefined;
+  /** PRE_RUN: put in place of the caller's messages, where there is any. USER or SYSTEM. */
+  inputMessages: Message[];
+  /** PRE_RUN: put after the system prompt. At most 64 KiB. */
+  systemPromptAddition: string;
+  /** PRE_TOOL: put in place of the arguments; validated like the model's. */
+  argumentsJson?:
+    | string
+    | undefined;
+  /** POST_TOOL: put in place of the output. */
+  output?: string | undefined;
+}
+
+/** Context for a run. */
+export interface ContextItems {
+  /** The best first. At most 64. */
+  items: ContextItem[];
+}
+
+/** A piece of context. */
+export interface ContextItem {
+  /** What the model reads. */
+  text: string;
+  /** Where it comes from, for the model to cite; may be empty. */
+  origin: string;
+}
+
+/** It remembered. */
+export interface Remembered {
+}
+
+/** An extension failed. */
+export interface ExtensionFailure {
+  /** For people. */
+  message: string;
+  /** Whether asking again may help. */
+  retryable: boolean;
+}
+
+/**
+ * Open a runtime: what tools with `requires_runtime` run in, such as a browser or a sandbox. Sent before the first
+ * such call of a run to this host; all of the run's such calls go to this host. If it cannot be opened, fail the calls
+ * that need it.
+ */
+export interface OpenRuntime {
+  /** Names it, to be found in `CallRequest.runtime_id`. Opening one that is open changes nothing. */
+  runtimeId: string;
+  /** The run that it is for. */
+  runId: string;
+  /** Its session. */
+  sessionId: string;
+  /** A JSON object from the run's request; empty where there is none. */
+  initDataJson: string;
+  /** A JSON object of advice from the run's request; empty where there is none. */
+  hintsJson: string;
+}
+
+/** Close a runtime: its run is over, however it ended. Closing one that is not open changes nothing. */
+export interface CloseRuntime {
+  /** As opened. */
+  runtimeId: string;
 }
 
 /** A call that a reconnecting host has not seen acknowledged. */
@@ -342,7 +628,10 @@ export interface CallFailed {
   effect: AttemptEffect;
 }
 
-/** The call asks a human. */
+/**
+ * The call asks a human. The call's deadline does not run while it waits. The answer comes as `input_response`; to be
+ * asked again, with the same `input_id`, after a reconnect.
+ */
 export interface NeedInput {
   /** The call. */
   callId: string;
@@ -356,6 +645,8 @@ export interface NeedInput {
   options: SelectOption[];
   /** Whether several may be chosen. */
   multiple: boolean;
+  /** Given up after this; absent means when the run's `approval_timeout_seconds` says. */
+  timeout?: Duration | undefined;
 }
 
 /** What became of a cancel. */
@@ -468,6 +759,8 @@ export interface CallRequest {
   turnId: string;
   /** W3C trace context, `traceparent`; empty where there is none. */
   traceparent: string;
+  /** The runtime to run it in; empty where the tool needs none. */
+  runtimeId: string;
 }
 
 /** Stop this call, if you can. Answer with `cancel_ack`. */
@@ -621,6 +914,9 @@ export const ConnectRequest: MessageFns<ConnectRequest> = {
       case "pong":
         Pong.encode(message.frame.value, writer.uint32(122).fork()).join();
         break;
+      case "extensionResponse":
+        ExtensionResponse.encode(message.frame.value, writer.uint32(130).fork()).join();
+        break;
     }
     return writer;
   },
@@ -758,6 +1054,14 @@ export const ConnectRequest: MessageFns<ConnectRequest> = {
             message.frame = { $case: "pong", value: Pong.decode(reader, reader.uint32()) };
             continue;
           }
+          case 16: {
+            if (tag !== 130) {
+              break;
+            }
+
+            message.frame = { $case: "extensionResponse", value: ExtensionResponse.decode(reader, reader.uint32()) };
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -866,6 +1170,12 @@ export const ConnectRequest: MessageFns<ConnectRequest> = {
         }
         break;
       }
+      case "extensionResponse": {
+        if (object.frame?.value !== undefined && object.frame?.value !== null) {
+          message.frame = { $case: "extensionResponse", value: ExtensionResponse.fromPartial(object.frame.value) };
+        }
+        break;
+      }
     }
     return message;
   },
@@ -907,6 +1217,15 @@ export const ConnectResponse: MessageFns<ConnectResponse> = {
         break;
       case "protocolError":
         ProtocolError.encode(message.frame.value, writer.uint32(82).fork()).join();
+        break;
+      case "extensionRequest":
+        ExtensionRequest.encode(message.frame.value, writer.uint32(90).fork()).join();
+        break;
+      case "openRuntime":
+        OpenRuntime.encode(message.frame.value, writer.uint32(98).fork()).join();
+        break;
+      case "closeRuntime":
+        CloseRuntime.encode(message.frame.value, writer.uint32(106).fork()).join();
         break;
     }
     return writer;
@@ -1005,6 +1324,30 @@ export const ConnectResponse: MessageFns<ConnectResponse> = {
             message.frame = { $case: "protocolError", value: ProtocolError.decode(reader, reader.uint32()) };
             continue;
           }
+          case 11: {
+            if (tag !== 90) {
+              break;
+            }
+
+            message.frame = { $case: "extensionRequest", value: ExtensionRequest.decode(reader, reader.uint32()) };
+            continue;
+          }
+          case 12: {
+            if (tag !== 98) {
+              break;
+            }
+
+            message.frame = { $case: "openRuntime", value: OpenRuntime.decode(reader, reader.uint32()) };
+            continue;
+          }
+          case 13: {
+            if (tag !== 106) {
+              break;
+            }
+
+            message.frame = { $case: "closeRuntime", value: CloseRuntime.decode(reader, reader.uint32()) };
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1083,6 +1426,24 @@ export const ConnectResponse: MessageFns<ConnectResponse> = {
         }
         break;
       }
+      case "extensionRequest": {
+        if (object.frame?.value !== undefined && object.frame?.value !== null) {
+          message.frame = { $case: "extensionRequest", value: ExtensionRequest.fromPartial(object.frame.value) };
+        }
+        break;
+      }
+      case "openRuntime": {
+        if (object.frame?.value !== undefined && object.frame?.value !== null) {
+          message.frame = { $case: "openRuntime", value: OpenRuntime.fromPartial(object.frame.value) };
+        }
+        break;
+      }
+      case "closeRuntime": {
+        if (object.frame?.value !== undefined && object.frame?.value !== null) {
+          message.frame = { $case: "closeRuntime", value: CloseRuntime.fromPartial(object.frame.value) };
+        }
+        break;
+      }
     }
     return message;
   },
@@ -1098,6 +1459,7 @@ function createBaseHello(): Hello {
     callsInHand: [],
     initialCredit: 0n,
     labels: {},
+    openRuntimes: [],
   };
 }
 
@@ -1133,6 +1495,9 @@ export const Hello: MessageFns<Hello> = {
     globalThis.Object.entries(message.labels).forEach(([key, value]: [string, string]) => {
       Hello_LabelsEntry.encode({ key: key as any, value }, writer.uint32(66).fork()).join();
     });
+    for (const v of message.openRuntimes) {
+      writer.uint32(74).string(v!);
+    }
     return writer;
   },
 
@@ -1216,6 +1581,14 @@ export const Hello: MessageFns<Hello> = {
             }
             continue;
           }
+          case 9: {
+            if (tag !== 74) {
+              break;
+            }
+
+            message.openRuntimes.push(reader.string());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1253,6 +1626,7 @@ export const Hello: MessageFns<Hello> = {
       },
       {},
     );
+    message.openRuntimes = object.openRuntimes?.map((e) => e) || [];
     return message;
   },
 };
@@ -1334,6 +1708,15 @@ export const Capability: MessageFns<Capability> = {
       case "tool":
         ToolDeclaration.encode(message.capability.value, writer.uint32(10).fork()).join();
         break;
+      case "planner":
+        PlannerDeclaration.encode(message.capability.value, writer.uint32(18).fork()).join();
+        break;
+      case "hook":
+        HookDeclaration.encode(message.capability.value, writer.uint32(26).fork()).join();
+        break;
+      case "contextSource":
+        ContextSourceDeclaration.encode(message.capability.value, writer.uint32(34).fork()).join();
+        break;
     }
     return writer;
   },
@@ -1357,6 +1740,33 @@ export const Capability: MessageFns<Capability> = {
             }
 
             message.capability = { $case: "tool", value: ToolDeclaration.decode(reader, reader.uint32()) };
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.capability = { $case: "planner", value: PlannerDeclaration.decode(reader, reader.uint32()) };
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.capability = { $case: "hook", value: HookDeclaration.decode(reader, reader.uint32()) };
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.capability = {
+              $case: "contextSource",
+              value: ContextSourceDeclaration.decode(reader, reader.uint32()),
+            };
             continue;
           }
         }
@@ -1383,7 +1793,1476 @@ export const Capability: MessageFns<Capability> = {
         }
         break;
       }
+      case "planner": {
+        if (object.capability?.value !== undefined && object.capability?.value !== null) {
+          message.capability = { $case: "planner", value: PlannerDeclaration.fromPartial(object.capability.value) };
+        }
+        break;
+      }
+      case "hook": {
+        if (object.capability?.value !== undefined && object.capability?.value !== null) {
+          message.capability = { $case: "hook", value: HookDeclaration.fromPartial(object.capability.value) };
+        }
+        break;
+      }
+      case "contextSource": {
+        if (object.capability?.value !== undefined && object.capability?.value !== null) {
+          message.capability = {
+            $case: "contextSource",
+            value: ContextSourceDeclaration.fromPartial(object.capability.value),
+          };
+        }
+        break;
+      }
     }
+    return message;
+  },
+};
+
+function createBasePlannerDeclaration(): PlannerDeclaration {
+  return { name: "", description: "", timeout: undefined };
+}
+
+export const PlannerDeclaration: MessageFns<PlannerDeclaration> = {
+  encode(message: PlannerDeclaration, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.name !== "") {
+      writer.uint32(10).string(message.name);
+    }
+    if (message.description !== "") {
+      writer.uint32(18).string(message.description);
+    }
+    if (message.timeout !== undefined) {
+      Duration.encode(message.timeout, writer.uint32(26).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): PlannerDeclaration {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBasePlannerDeclaration();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.description = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.timeout = Duration.decode(reader, reader.uint32());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<PlannerDeclaration>): PlannerDeclaration {
+    return PlannerDeclaration.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<PlannerDeclaration>): PlannerDeclaration {
+    const message = createBasePlannerDeclaration();
+    message.name = object.name ?? "";
+    message.description = object.description ?? "";
+    message.timeout = (object.timeout !== undefined && object.timeout !== null)
+      ? Duration.fromPartial(object.timeout)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseHookDeclaration(): HookDeclaration {
+  return { name: "", description: "", points: [], required: false, timeout: undefined };
+}
+
+export const HookDeclaration: MessageFns<HookDeclaration> = {
+  encode(message: HookDeclaration, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.name !== "") {
+      writer.uint32(10).string(message.name);
+    }
+    if (message.description !== "") {
+      writer.uint32(18).string(message.description);
+    }
+    if (message.points.length !== 0) {
+      writer.uint32(26).fork();
+      for (const v of message.points) {
+        writer.int32(v);
+      }
+      writer.join();
+    }
+    if (message.required !== false) {
+      writer.uint32(32).bool(message.required);
+    }
+    if (message.timeout !== undefined) {
+      Duration.encode(message.timeout, writer.uint32(42).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): HookDeclaration {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseHookDeclaration();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.description = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag === 24) {
+              message.points.push(reader.int32() as any);
+
+              continue;
+            }
+
+            if (tag === 26) {
+              const end2 = reader.uint32() + reader.pos;
+              while (reader.pos < end2) {
+                message.points.push(reader.int32() as any);
+              }
+
+              continue;
+            }
+
+            break;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.required = reader.bool();
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.timeout = Duration.decode(reader, reader.uint32());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<HookDeclaration>): HookDeclaration {
+    return HookDeclaration.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<HookDeclaration>): HookDeclaration {
+    const message = createBaseHookDeclaration();
+    message.name = object.name ?? "";
+    message.description = object.description ?? "";
+    message.points = object.points?.map((e) => e) || [];
+    message.required = object.required ?? false;
+    message.timeout = (object.timeout !== undefined && object.timeout !== null)
+      ? Duration.fromPartial(object.timeout)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseContextSourceDeclaration(): ContextSourceDeclaration {
+  return { name: "", description: "", timeout: undefined, remembers: false };
+}
+
+export const ContextSourceDeclaration: MessageFns<ContextSourceDeclaration> = {
+  encode(message: ContextSourceDeclaration, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.name !== "") {
+      writer.uint32(10).string(message.name);
+    }
+    if (message.description !== "") {
+      writer.uint32(18).string(message.description);
+    }
+    if (message.timeout !== undefined) {
+      Duration.encode(message.timeout, writer.uint32(26).fork()).join();
+    }
+    if (message.remembers !== false) {
+      writer.uint32(32).bool(message.remembers);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ContextSourceDeclaration {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseContextSourceDeclaration();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.description = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.timeout = Duration.decode(reader, reader.uint32());
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.remembers = reader.bool();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ContextSourceDeclaration>): ContextSourceDeclaration {
+    return ContextSourceDeclaration.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ContextSourceDeclaration>): ContextSourceDeclaration {
+    const message = createBaseContextSourceDeclaration();
+    message.name = object.name ?? "";
+    message.description = object.description ?? "";
+    message.timeout = (object.timeout !== undefined && object.timeout !== null)
+      ? Duration.fromPartial(object.timeout)
+      : undefined;
+    message.remembers = object.remembers ?? false;
+    return message;
+  },
+};
+
+function createBaseExtensionRequest(): ExtensionRequest {
+  return { requestId: "", name: "", deadline: undefined, run: undefined, request: undefined };
+}
+
+export const ExtensionRequest: MessageFns<ExtensionRequest> = {
+  encode(message: ExtensionRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.requestId !== "") {
+      writer.uint32(10).string(message.requestId);
+    }
+    if (message.name !== "") {
+      writer.uint32(18).string(message.name);
+    }
+    if (message.deadline !== undefined) {
+      Timestamp.encode(toTimestamp(message.deadline), writer.uint32(26).fork()).join();
+    }
+    if (message.run !== undefined) {
+      Run.encode(message.run, writer.uint32(34).fork()).join();
+    }
+    switch (message.request?.$case) {
+      case "plan":
+        PlanRequest.encode(message.request.value, writer.uint32(82).fork()).join();
+        break;
+      case "hook":
+        HookRequest.encode(message.request.value, writer.uint32(90).fork()).join();
+        break;
+      case "context":
+        ContextRequest.encode(message.request.value, writer.uint32(98).fork()).join();
+        break;
+      case "remember":
+        RememberRequest.encode(message.request.value, writer.uint32(106).fork()).join();
+        break;
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ExtensionRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseExtensionRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.requestId = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.deadline = fromTimestamp(Timestamp.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.run = Run.decode(reader, reader.uint32());
+            continue;
+          }
+          case 10: {
+            if (tag !== 82) {
+              break;
+            }
+
+            message.request = { $case: "plan", value: PlanRequest.decode(reader, reader.uint32()) };
+            continue;
+          }
+          case 11: {
+            if (tag !== 90) {
+              break;
+            }
+
+            message.request = { $case: "hook", value: HookRequest.decode(reader, reader.uint32()) };
+            continue;
+          }
+          case 12: {
+            if (tag !== 98) {
+              break;
+            }
+
+            message.request = { $case: "context", value: ContextRequest.decode(reader, reader.uint32()) };
+            continue;
+          }
+          case 13: {
+            if (tag !== 106) {
+              break;
+            }
+
+            message.request = { $case: "remember", value: RememberRequest.decode(reader, reader.uint32()) };
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ExtensionRequest>): ExtensionRequest {
+    return ExtensionRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ExtensionRequest>): ExtensionRequest {
+    const message = createBaseExtensionRequest();
+    message.requestId = object.requestId ?? "";
+    message.name = object.name ?? "";
+    message.deadline = object.deadline ?? undefined;
+    message.run = (object.run !== undefined && object.run !== null) ? Run.fromPartial(object.run) : undefined;
+    switch (object.request?.$case) {
+      case "plan": {
+        if (object.request?.value !== undefined && object.request?.value !== null) {
+          message.request = { $case: "plan", value: PlanRequest.fromPartial(object.request.value) };
+        }
+        break;
+      }
+      case "hook": {
+        if (object.request?.value !== undefined && object.request?.value !== null) {
+          message.request = { $case: "hook", value: HookRequest.fromPartial(object.request.value) };
+        }
+        break;
+      }
+      case "context": {
+        if (object.request?.value !== undefined && object.request?.value !== null) {
+          message.request = { $case: "context", value: ContextRequest.fromPartial(object.request.value) };
+        }
+        break;
+      }
+      case "remember": {
+        if (object.request?.value !== undefined && object.request?.value !== null) {
+          message.request = { $case: "remember", value: RememberRequest.fromPartial(object.request.value) };
+        }
+        break;
+      }
+    }
+    return message;
+  },
+};
+
+function createBasePlanRequest(): PlanRequest {
+  return { situation: 0, decision: 0, messages: [], toolCalls: [], answer: undefined };
+}
+
+export const PlanRequest: MessageFns<PlanRequest> = {
+  encode(message: PlanRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.situation !== 0) {
+      writer.uint32(8).int32(message.situation);
+    }
+    if (message.decision !== 0) {
+      writer.uint32(16).uint32(message.decision);
+    }
+    for (const v of message.messages) {
+      Message.encode(v!, writer.uint32(26).fork()).join();
+    }
+    for (const v of message.toolCalls) {
+      ToolCall.encode(v!, writer.uint32(34).fork()).join();
+    }
+    if (message.answer !== undefined) {
+      HumanAnswer.encode(message.answer, writer.uint32(42).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): PlanRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBasePlanRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.situation = reader.int32() as any;
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.decision = reader.uint32();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.messages.push(Message.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.toolCalls.push(ToolCall.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.answer = HumanAnswer.decode(reader, reader.uint32());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<PlanRequest>): PlanRequest {
+    return PlanRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<PlanRequest>): PlanRequest {
+    const message = createBasePlanRequest();
+    message.situation = object.situation ?? 0;
+    message.decision = object.decision ?? 0;
+    message.messages = object.messages?.map((e) => Message.fromPartial(e)) || [];
+    message.toolCalls = object.toolCalls?.map((e) => ToolCall.fromPartial(e)) || [];
+    message.answer = (object.answer !== undefined && object.answer !== null)
+      ? HumanAnswer.fromPartial(object.answer)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseHookRequest(): HookRequest {
+  return { point: 0, inputMessages: [], toolCall: undefined, toolResult: undefined, runResult: undefined };
+}
+
+export const HookRequest: MessageFns<HookRequest> = {
+  encode(message: HookRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.point !== 0) {
+      writer.uint32(8).int32(message.point);
+    }
+    for (const v of message.inputMessages) {
+      Message.encode(v!, writer.uint32(18).fork()).join();
+    }
+    if (message.toolCall !== undefined) {
+      ToolCall.encode(message.toolCall, writer.uint32(26).fork()).join();
+    }
+    if (message.toolResult !== undefined) {
+      ToolResult.encode(message.toolResult, writer.uint32(34).fork()).join();
+    }
+    if (message.runResult !== undefined) {
+      RunResult.encode(message.runResult, writer.uint32(42).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): HookRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseHookRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.point = reader.int32() as any;
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.inputMessages.push(Message.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.toolCall = ToolCall.decode(reader, reader.uint32());
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.toolResult = ToolResult.decode(reader, reader.uint32());
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.runResult = RunResult.decode(reader, reader.uint32());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<HookRequest>): HookRequest {
+    return HookRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<HookRequest>): HookRequest {
+    const message = createBaseHookRequest();
+    message.point = object.point ?? 0;
+    message.inputMessages = object.inputMessages?.map((e) => Message.fromPartial(e)) || [];
+    message.toolCall = (object.toolCall !== undefined && object.toolCall !== null)
+      ? ToolCall.fromPartial(object.toolCall)
+      : undefined;
+    message.toolResult = (object.toolResult !== undefined && object.toolResult !== null)
+      ? ToolResult.fromPartial(object.toolResult)
+      : undefined;
+    message.runResult = (object.runResult !== undefined && object.runResult !== null)
+      ? RunResult.fromPartial(object.runResult)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseContextRequest(): ContextRequest {
+  return { query: "", maxBytes: 0 };
+}
+
+export const ContextRequest: MessageFns<ContextRequest> = {
+  encode(message: ContextRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.query !== "") {
+      writer.uint32(10).string(message.query);
+    }
+    if (message.maxBytes !== 0) {
+      writer.uint32(16).uint32(message.maxBytes);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ContextRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseContextRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.query = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.maxBytes = reader.uint32();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ContextRequest>): ContextRequest {
+    return ContextRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ContextRequest>): ContextRequest {
+    const message = createBaseContextRequest();
+    message.query = object.query ?? "";
+    message.maxBytes = object.maxBytes ?? 0;
+    return message;
+  },
+};
+
+function createBaseRememberRequest(): RememberRequest {
+  return { messages: [] };
+}
+
+export const RememberRequest: MessageFns<RememberRequest> = {
+  encode(message: RememberRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    for (const v of message.messages) {
+      Message.encode(v!, writer.uint32(10).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): RememberRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseRememberRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.messages.push(Message.decode(reader, reader.uint32()));
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<RememberRequest>): RememberRequest {
+    return RememberRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<RememberRequest>): RememberRequest {
+    const message = createBaseRememberRequest();
+    message.messages = object.messages?.map((e) => Message.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseExtensionResponse(): ExtensionResponse {
+  return { requestId: "", response: undefined };
+}
+
+export const ExtensionResponse: MessageFns<ExtensionResponse> = {
+  encode(message: ExtensionResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.requestId !== "") {
+      writer.uint32(10).string(message.requestId);
+    }
+    switch (message.response?.$case) {
+      case "instruction":
+        Instruction.encode(message.response.value, writer.uint32(82).fork()).join();
+        break;
+      case "hook":
+        HookVerdict.encode(message.response.value, writer.uint32(90).fork()).join();
+        break;
+      case "context":
+        ContextItems.encode(message.response.value, writer.uint32(98).fork()).join();
+        break;
+      case "remembered":
+        Remembered.encode(message.response.value, writer.uint32(106).fork()).join();
+        break;
+      case "failure":
+        ExtensionFailure.encode(message.response.value, writer.uint32(114).fork()).join();
+        break;
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ExtensionResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseExtensionResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.requestId = reader.string();
+            continue;
+          }
+          case 10: {
+            if (tag !== 82) {
+              break;
+            }
+
+            message.response = { $case: "instruction", value: Instruction.decode(reader, reader.uint32()) };
+            continue;
+          }
+          case 11: {
+            if (tag !== 90) {
+              break;
+            }
+
+            message.response = { $case: "hook", value: HookVerdict.decode(reader, reader.uint32()) };
+            continue;
+          }
+          case 12: {
+            if (tag !== 98) {
+              break;
+            }
+
+            message.response = { $case: "context", value: ContextItems.decode(reader, reader.uint32()) };
+            continue;
+          }
+          case 13: {
+            if (tag !== 106) {
+              break;
+            }
+
+            message.response = { $case: "remembered", value: Remembered.decode(reader, reader.uint32()) };
+            continue;
+          }
+          case 14: {
+            if (tag !== 114) {
+              break;
+            }
+
+            message.response = { $case: "failure", value: ExtensionFailure.decode(reader, reader.uint32()) };
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ExtensionResponse>): ExtensionResponse {
+    return ExtensionResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ExtensionResponse>): ExtensionResponse {
+    const message = createBaseExtensionResponse();
+    message.requestId = object.requestId ?? "";
+    switch (object.response?.$case) {
+      case "instruction": {
+        if (object.response?.value !== undefined && object.response?.value !== null) {
+          message.response = { $case: "instruction", value: Instruction.fromPartial(object.response.value) };
+        }
+        break;
+      }
+      case "hook": {
+        if (object.response?.value !== undefined && object.response?.value !== null) {
+          message.response = { $case: "hook", value: HookVerdict.fromPartial(object.response.value) };
+        }
+        break;
+      }
+      case "context": {
+        if (object.response?.value !== undefined && object.response?.value !== null) {
+          message.response = { $case: "context", value: ContextItems.fromPartial(object.response.value) };
+        }
+        break;
+      }
+      case "remembered": {
+        if (object.response?.value !== undefined && object.response?.value !== null) {
+          message.response = { $case: "remembered", value: Remembered.fromPartial(object.response.value) };
+        }
+        break;
+      }
+      case "failure": {
+        if (object.response?.value !== undefined && object.response?.value !== null) {
+          message.response = { $case: "failure", value: ExtensionFailure.fromPartial(object.response.value) };
+        }
+        break;
+      }
+    }
+    return message;
+  },
+};
+
+function createBaseHookVerdict(): HookVerdict {
+  return {
+    annotation: "",
+    veto: undefined,
+    inputMessages: [],
+    systemPromptAddition: "",
+    argumentsJson: undefined,
+    output: undefined,
+  };
+}
+
+export const HookVerdict: MessageFns<HookVerdict> = {
+  encode(message: HookVerdict, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.annotation !== "") {
+      writer.uint32(10).string(message.annotation);
+    }
+    if (message.veto !== undefined) {
+      writer.uint32(18).string(message.veto);
+    }
+    for (const v of message.inputMessages) {
+      Message.encode(v!, writer.uint32(26).fork()).join();
+    }
+    if (message.systemPromptAddition !== "") {
+      writer.uint32(34).string(message.systemPromptAddition);
+    }
+    if (message.argumentsJson !== undefined) {
+      writer.uint32(42).string(message.argumentsJson);
+    }
+    if (message.output !== undefined) {
+      writer.uint32(50).string(message.output);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): HookVerdict {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseHookVerdict();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.annotation = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.veto = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.inputMessages.push(Message.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.systemPromptAddition = reader.string();
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.argumentsJson = reader.string();
+            continue;
+          }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.output = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<HookVerdict>): HookVerdict {
+    return HookVerdict.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<HookVerdict>): HookVerdict {
+    const message = createBaseHookVerdict();
+    message.annotation = object.annotation ?? "";
+    message.veto = object.veto ?? undefined;
+    message.inputMessages = object.inputMessages?.map((e) => Message.fromPartial(e)) || [];
+    message.systemPromptAddition = object.systemPromptAddition ?? "";
+    message.argumentsJson = object.argumentsJson ?? undefined;
+    message.output = object.output ?? undefined;
+    return message;
+  },
+};
+
+function createBaseContextItems(): ContextItems {
+  return { items: [] };
+}
+
+export const ContextItems: MessageFns<ContextItems> = {
+  encode(message: ContextItems, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    for (const v of message.items) {
+      ContextItem.encode(v!, writer.uint32(10).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ContextItems {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseContextItems();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.items.push(ContextItem.decode(reader, reader.uint32()));
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ContextItems>): ContextItems {
+    return ContextItems.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ContextItems>): ContextItems {
+    const message = createBaseContextItems();
+    message.items = object.items?.map((e) => ContextItem.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseContextItem(): ContextItem {
+  return { text: "", origin: "" };
+}
+
+export const ContextItem: MessageFns<ContextItem> = {
+  encode(message: ContextItem, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.text !== "") {
+      writer.uint32(10).string(message.text);
+    }
+    if (message.origin !== "") {
+      writer.uint32(18).string(message.origin);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ContextItem {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseContextItem();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.text = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.origin = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ContextItem>): ContextItem {
+    return ContextItem.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ContextItem>): ContextItem {
+    const message = createBaseContextItem();
+    message.text = object.text ?? "";
+    message.origin = object.origin ?? "";
+    return message;
+  },
+};
+
+function createBaseRemembered(): Remembered {
+  return {};
+}
+
+export const Remembered: MessageFns<Remembered> = {
+  encode(_: Remembered, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Remembered {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseRemembered();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<Remembered>): Remembered {
+    return Remembered.fromPartial(base ?? {});
+  },
+  fromPartial(_: DeepPartial<Remembered>): Remembered {
+    const message = createBaseRemembered();
+    return message;
+  },
+};
+
+function createBaseExtensionFailure(): ExtensionFailure {
+  return { message: "", retryable: false };
+}
+
+export const ExtensionFailure: MessageFns<ExtensionFailure> = {
+  encode(message: ExtensionFailure, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.message !== "") {
+      writer.uint32(10).string(message.message);
+    }
+    if (message.retryable !== false) {
+      writer.uint32(16).bool(message.retryable);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ExtensionFailure {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseExtensionFailure();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.message = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.retryable = reader.bool();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ExtensionFailure>): ExtensionFailure {
+    return ExtensionFailure.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ExtensionFailure>): ExtensionFailure {
+    const message = createBaseExtensionFailure();
+    message.message = object.message ?? "";
+    message.retryable = object.retryable ?? false;
+    return message;
+  },
+};
+
+function createBaseOpenRuntime(): OpenRuntime {
+  return { runtimeId: "", runId: "", sessionId: "", initDataJson: "", hintsJson: "" };
+}
+
+export const OpenRuntime: MessageFns<OpenRuntime> = {
+  encode(message: OpenRuntime, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.runtimeId !== "") {
+      writer.uint32(10).string(message.runtimeId);
+    }
+    if (message.runId !== "") {
+      writer.uint32(18).string(message.runId);
+    }
+    if (message.sessionId !== "") {
+      writer.uint32(26).string(message.sessionId);
+    }
+    if (message.initDataJson !== "") {
+      writer.uint32(34).string(message.initDataJson);
+    }
+    if (message.hintsJson !== "") {
+      writer.uint32(42).string(message.hintsJson);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): OpenRuntime {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseOpenRuntime();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.runtimeId = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.runId = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.sessionId = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.initDataJson = reader.string();
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.hintsJson = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<OpenRuntime>): OpenRuntime {
+    return OpenRuntime.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<OpenRuntime>): OpenRuntime {
+    const message = createBaseOpenRuntime();
+    message.runtimeId = object.runtimeId ?? "";
+    message.runId = object.runId ?? "";
+    message.sessionId = object.sessionId ?? "";
+    message.initDataJson = object.initDataJson ?? "";
+    message.hintsJson = object.hintsJson ?? "";
+    return message;
+  },
+};
+
+function createBaseCloseRuntime(): CloseRuntime {
+  return { runtimeId: "" };
+}
+
+export const CloseRuntime: MessageFns<CloseRuntime> = {
+  encode(message: CloseRuntime, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.runtimeId !== "") {
+      writer.uint32(10).string(message.runtimeId);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): CloseRuntime {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseCloseRuntime();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.runtimeId = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<CloseRuntime>): CloseRuntime {
+    return CloseRuntime.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<CloseRuntime>): CloseRuntime {
+    const message = createBaseCloseRuntime();
+    message.runtimeId = object.runtimeId ?? "";
     return message;
   },
 };
@@ -2314,7 +4193,7 @@ export const CallFailed: MessageFns<CallFailed> = {
 };
 
 function createBaseNeedInput(): NeedInput {
-  return { callId: "", attempt: 0, inputId: "", question: "", options: [], multiple: false };
+  return { callId: "", attempt: 0, inputId: "", question: "", options: [], multiple: false, timeout: undefined };
 }
 
 export const NeedInput: MessageFns<NeedInput> = {
@@ -2336,6 +4215,9 @@ export const NeedInput: MessageFns<NeedInput> = {
     }
     if (message.multiple !== false) {
       writer.uint32(48).bool(message.multiple);
+    }
+    if (message.timeout !== undefined) {
+      Duration.encode(message.timeout, writer.uint32(58).fork()).join();
     }
     return writer;
   },
@@ -2401,6 +4283,14 @@ export const NeedInput: MessageFns<NeedInput> = {
             message.multiple = reader.bool();
             continue;
           }
+          case 7: {
+            if (tag !== 58) {
+              break;
+            }
+
+            message.timeout = Duration.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2424,6 +4314,9 @@ export const NeedInput: MessageFns<NeedInput> = {
     message.question = object.question ?? "";
     message.options = object.options?.map((e) => SelectOption.fromPartial(e)) || [];
     message.multiple = object.multiple ?? false;
+    message.timeout = (object.timeout !== undefined && object.timeout !== null)
+      ? Duration.fromPartial(object.timeout)
+      : undefined;
     return message;
   },
 };
@@ -3061,6 +4954,7 @@ function createBaseCallRequest(): CallRequest {
     sessionId: "",
     turnId: "",
     traceparent: "",
+    runtimeId: "",
   };
 }
 
@@ -3101,6 +4995,9 @@ export const CallRequest: MessageFns<CallRequest> = {
     }
     if (message.traceparent !== "") {
       writer.uint32(98).string(message.traceparent);
+    }
+    if (message.runtimeId !== "") {
+      writer.uint32(106).string(message.runtimeId);
     }
     return writer;
   },
@@ -3214,6 +5111,14 @@ export const CallRequest: MessageFns<CallRequest> = {
             message.traceparent = reader.string();
             continue;
           }
+          case 13: {
+            if (tag !== 106) {
+              break;
+            }
+
+            message.runtimeId = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -3243,6 +5148,7 @@ export const CallRequest: MessageFns<CallRequest> = {
     message.sessionId = object.sessionId ?? "";
     message.turnId = object.turnId ?? "";
     message.traceparent = object.traceparent ?? "";
+    message.runtimeId = object.runtimeId ?? "";
     return message;
   },
 };

@@ -19,7 +19,7 @@ import {
   type UntypedServiceImplementation,
 } from "@grpc/grpc-js";
 import { Timestamp } from "../../google/protobuf/timestamp.js";
-import { ToolDeclaration } from "./types.js";
+import { PolicyAction, PolicyRule, ToolDeclaration, ToolPolicy } from "./types.js";
 
 export const protobufPackage = "agentloop.v1";
 
@@ -35,6 +35,24 @@ export enum HostHealth {
   DRAINING = 2,
   /** LOST - Gone; its calls wait for it to come back. */
   LOST = 3,
+}
+
+/** Where a rule comes from. */
+export enum RuleOrigin {
+  /** UNSPECIFIED - No rule, or not set. */
+  UNSPECIFIED = 0,
+  /** AGENT - The agent's configuration. */
+  AGENT = 1,
+  /** REQUEST - The run's request. */
+  REQUEST = 2,
+  /** RUN - Remembered for the run. */
+  RUN = 3,
+  /** SESSION - Remembered for the session. */
+  SESSION = 4,
+  /** RULE - Remembered as a rule. */
+  RULE = 5,
+  /** CANDIDATE - The candidate of a dry run. */
+  CANDIDATE = 6,
 }
 
 /** Asks for tools. */
@@ -97,6 +115,89 @@ export interface Host {
     | undefined;
   /** When it was last heard from. */
   lastSeenAt?: Date | undefined;
+}
+
+/** Asks what would become of a tool call. */
+export interface CheckPolicyRequest {
+  /** By the rules of this run, as they are now. Empty: of the agent and the session. */
+  runId: string;
+  /** The configured agent; empty means `default`. */
+  agent: string;
+  /** With what is remembered for this session. */
+  sessionId: string;
+  /** Put in place of the agent's tool policy where its fields are set, as `RunInput.tool_policy`. */
+  toolPolicy?:
+    | ToolPolicy
+    | undefined;
+  /** The tool. Required. */
+  tool: string;
+  /** The arguments, a JSON object. Empty means `{}`. */
+  argumentsJson: string;
+  /**
+   * A rule that is not there yet, put after all others: what it would match. The answer names the open questions
+   * that it matches.
+   */
+  candidate?: PolicyRule | undefined;
+}
+
+/** What would become of the call. */
+export interface CheckPolicyResponse {
+  /** Its fate. */
+  action: PolicyAction;
+  /** Why, for people: the rule, the tool's declaration, or the policy's default. */
+  reason: string;
+  /** The rule that decides; absent where none does. */
+  rule?:
+    | PolicyRule
+    | undefined;
+  /** Where the rule comes from. */
+  origin: RuleOrigin;
+  /** Whether the candidate matches the call. */
+  candidateMatches: boolean;
+  /** Open questions about calls that the candidate matches. At most 100. */
+  matchingRequestIds: string[];
+}
+
+/** Asks for remembered rules. */
+export interface ListRulesRequest {
+  /** Only those of this session; empty means those of every run, which have no session. */
+  sessionId: string;
+}
+
+/** Remembered rules. */
+export interface ListRulesResponse {
+  /** The oldest first. */
+  rules: RememberedRule[];
+}
+
+/** A rule that was remembered with a decision. */
+export interface RememberedRule {
+  /** Names it. */
+  ruleId: string;
+  /** The rule. */
+  rule?:
+    | PolicyRule
+    | undefined;
+  /** Its session; empty where it is for every run. */
+  sessionId: string;
+  /** The question that it was decided with. */
+  requestId: string;
+  /** Who decided. */
+  decidedBy: string;
+  /** When. */
+  decidedAt?: Date | undefined;
+}
+
+/** Forgets a rule. */
+export interface DeleteRuleRequest {
+  /** Required. */
+  ruleId: string;
+}
+
+/** Done. */
+export interface DeleteRuleResponse {
+  /** Whether there was one. */
+  existed: boolean;
 }
 
 function createBaseListToolsRequest(): ListToolsRequest {
@@ -572,6 +673,599 @@ export const Host: MessageFns<Host> = {
   },
 };
 
+function createBaseCheckPolicyRequest(): CheckPolicyRequest {
+  return {
+    runId: "",
+    agent: "",
+    sessionId: "",
+    toolPolicy: undefined,
+    tool: "",
+    argumentsJson: "",
+    candidate: undefined,
+  };
+}
+
+export const CheckPolicyRequest: MessageFns<CheckPolicyRequest> = {
+  encode(message: CheckPolicyRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.runId !== "") {
+      writer.uint32(10).string(message.runId);
+    }
+    if (message.agent !== "") {
+      writer.uint32(18).string(message.agent);
+    }
+    if (message.sessionId !== "") {
+      writer.uint32(26).string(message.sessionId);
+    }
+    if (message.toolPolicy !== undefined) {
+      ToolPolicy.encode(message.toolPolicy, writer.uint32(34).fork()).join();
+    }
+    if (message.tool !== "") {
+      writer.uint32(42).string(message.tool);
+    }
+    if (message.argumentsJson !== "") {
+      writer.uint32(50).string(message.argumentsJson);
+    }
+    if (message.candidate !== undefined) {
+      PolicyRule.encode(message.candidate, writer.uint32(58).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): CheckPolicyRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseCheckPolicyRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.runId = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.agent = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.sessionId = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.toolPolicy = ToolPolicy.decode(reader, reader.uint32());
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.tool = reader.string();
+            continue;
+          }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.argumentsJson = reader.string();
+            continue;
+          }
+          case 7: {
+            if (tag !== 58) {
+              break;
+            }
+
+            message.candidate = PolicyRule.decode(reader, reader.uint32());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<CheckPolicyRequest>): CheckPolicyRequest {
+    return CheckPolicyRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<CheckPolicyRequest>): CheckPolicyRequest {
+    const message = createBaseCheckPolicyRequest();
+    message.runId = object.runId ?? "";
+    message.agent = object.agent ?? "";
+    message.sessionId = object.sessionId ?? "";
+    message.toolPolicy = (object.toolPolicy !== undefined && object.toolPolicy !== null)
+      ? ToolPolicy.fromPartial(object.toolPolicy)
+      : undefined;
+    message.tool = object.tool ?? "";
+    message.argumentsJson = object.argumentsJson ?? "";
+    message.candidate = (object.candidate !== undefined && object.candidate !== null)
+      ? PolicyRule.fromPartial(object.candidate)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseCheckPolicyResponse(): CheckPolicyResponse {
+  return { action: 0, reason: "", rule: undefined, origin: 0, candidateMatches: false, matchingRequestIds: [] };
+}
+
+export const CheckPolicyResponse: MessageFns<CheckPolicyResponse> = {
+  encode(message: CheckPolicyResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.action !== 0) {
+      writer.uint32(8).int32(message.action);
+    }
+    if (message.reason !== "") {
+      writer.uint32(18).string(message.reason);
+    }
+    if (message.rule !== undefined) {
+      PolicyRule.encode(message.rule, writer.uint32(26).fork()).join();
+    }
+    if (message.origin !== 0) {
+      writer.uint32(32).int32(message.origin);
+    }
+    if (message.candidateMatches !== false) {
+      writer.uint32(40).bool(message.candidateMatches);
+    }
+    for (const v of message.matchingRequestIds) {
+      writer.uint32(50).string(v!);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): CheckPolicyResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseCheckPolicyResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.action = reader.int32() as any;
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.reason = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.rule = PolicyRule.decode(reader, reader.uint32());
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.origin = reader.int32() as any;
+            continue;
+          }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.candidateMatches = reader.bool();
+            continue;
+          }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.matchingRequestIds.push(reader.string());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<CheckPolicyResponse>): CheckPolicyResponse {
+    return CheckPolicyResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<CheckPolicyResponse>): CheckPolicyResponse {
+    const message = createBaseCheckPolicyResponse();
+    message.action = object.action ?? 0;
+    message.reason = object.reason ?? "";
+    message.rule = (object.rule !== undefined && object.rule !== null)
+      ? PolicyRule.fromPartial(object.rule)
+      : undefined;
+    message.origin = object.origin ?? 0;
+    message.candidateMatches = object.candidateMatches ?? false;
+    message.matchingRequestIds = object.matchingRequestIds?.map((e) => e) || [];
+    return message;
+  },
+};
+
+function createBaseListRulesRequest(): ListRulesRequest {
+  return { sessionId: "" };
+}
+
+export const ListRulesRequest: MessageFns<ListRulesRequest> = {
+  encode(message: ListRulesRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.sessionId !== "") {
+      writer.uint32(10).string(message.sessionId);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ListRulesRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseListRulesRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.sessionId = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ListRulesRequest>): ListRulesRequest {
+    return ListRulesRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ListRulesRequest>): ListRulesRequest {
+    const message = createBaseListRulesRequest();
+    message.sessionId = object.sessionId ?? "";
+    return message;
+  },
+};
+
+function createBaseListRulesResponse(): ListRulesResponse {
+  return { rules: [] };
+}
+
+export const ListRulesResponse: MessageFns<ListRulesResponse> = {
+  encode(message: ListRulesResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    for (const v of message.rules) {
+      RememberedRule.encode(v!, writer.uint32(10).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ListRulesResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseListRulesResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.rules.push(RememberedRule.decode(reader, reader.uint32()));
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ListRulesResponse>): ListRulesResponse {
+    return ListRulesResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ListRulesResponse>): ListRulesResponse {
+    const message = createBaseListRulesResponse();
+    message.rules = object.rules?.map((e) => RememberedRule.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseRememberedRule(): RememberedRule {
+  return { ruleId: "", rule: undefined, sessionId: "", requestId: "", decidedBy: "", decidedAt: undefined };
+}
+
+export const RememberedRule: MessageFns<RememberedRule> = {
+  encode(message: RememberedRule, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.ruleId !== "") {
+      writer.uint32(10).string(message.ruleId);
+    }
+    if (message.rule !== undefined) {
+      PolicyRule.encode(message.rule, writer.uint32(18).fork()).join();
+    }
+    if (message.sessionId !== "") {
+      writer.uint32(26).string(message.sessionId);
+    }
+    if (message.requestId !== "") {
+      writer.uint32(34).string(message.requestId);
+    }
+    if (message.decidedBy !== "") {
+      writer.uint32(42).string(message.decidedBy);
+    }
+    if (message.decidedAt !== undefined) {
+      Timestamp.encode(toTimestamp(message.decidedAt), writer.uint32(50).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): RememberedRule {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseRememberedRule();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.ruleId = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.rule = PolicyRule.decode(reader, reader.uint32());
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.sessionId = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.requestId = reader.string();
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.decidedBy = reader.string();
+            continue;
+          }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.decidedAt = fromTimestamp(Timestamp.decode(reader, reader.uint32()));
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<RememberedRule>): RememberedRule {
+    return RememberedRule.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<RememberedRule>): RememberedRule {
+    const message = createBaseRememberedRule();
+    message.ruleId = object.ruleId ?? "";
+    message.rule = (object.rule !== undefined && object.rule !== null)
+      ? PolicyRule.fromPartial(object.rule)
+      : undefined;
+    message.sessionId = object.sessionId ?? "";
+    message.requestId = object.requestId ?? "";
+    message.decidedBy = object.decidedBy ?? "";
+    message.decidedAt = object.decidedAt ?? undefined;
+    return message;
+  },
+};
+
+function createBaseDeleteRuleRequest(): DeleteRuleRequest {
+  return { ruleId: "" };
+}
+
+export const DeleteRuleRequest: MessageFns<DeleteRuleRequest> = {
+  encode(message: DeleteRuleRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.ruleId !== "") {
+      writer.uint32(10).string(message.ruleId);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): DeleteRuleRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseDeleteRuleRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.ruleId = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<DeleteRuleRequest>): DeleteRuleRequest {
+    return DeleteRuleRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<DeleteRuleRequest>): DeleteRuleRequest {
+    const message = createBaseDeleteRuleRequest();
+    message.ruleId = object.ruleId ?? "";
+    return message;
+  },
+};
+
+function createBaseDeleteRuleResponse(): DeleteRuleResponse {
+  return { existed: false };
+}
+
+export const DeleteRuleResponse: MessageFns<DeleteRuleResponse> = {
+  encode(message: DeleteRuleResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.existed !== false) {
+      writer.uint32(8).bool(message.existed);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): DeleteRuleResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseDeleteRuleResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.existed = reader.bool();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<DeleteRuleResponse>): DeleteRuleResponse {
+    return DeleteRuleResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<DeleteRuleResponse>): DeleteRuleResponse {
+    const message = createBaseDeleteRuleResponse();
+    message.existed = object.existed ?? false;
+    return message;
+  },
+};
+
 /**
  * What tools there are, and who serves them.
  * buf:lint:ignore SERVICE_SUFFIX
@@ -606,6 +1300,48 @@ export const ToolsService = {
     responseSerialize: (value: ListHostsResponse): Buffer => Buffer.from(ListHostsResponse.encode(value).finish()),
     responseDeserialize: (value: Buffer): ListHostsResponse => ListHostsResponse.decode(value),
   },
+  /**
+   * Says what would become of a tool call, and which rule decides. Runs nothing.
+   *
+   * INVALID_ARGUMENT, NOT_FOUND (agent, session, run), UNAVAILABLE.
+   */
+  checkPolicy: {
+    path: "/agentloop.v1.Tools/CheckPolicy" as const,
+    requestStream: false as const,
+    responseStream: false as const,
+    requestSerialize: (value: CheckPolicyRequest): Buffer => Buffer.from(CheckPolicyRequest.encode(value).finish()),
+    requestDeserialize: (value: Buffer): CheckPolicyRequest => CheckPolicyRequest.decode(value),
+    responseSerialize: (value: CheckPolicyResponse): Buffer => Buffer.from(CheckPolicyResponse.encode(value).finish()),
+    responseDeserialize: (value: Buffer): CheckPolicyResponse => CheckPolicyResponse.decode(value),
+  },
+  /**
+   * Lists the rules that were remembered with decisions.
+   *
+   * INVALID_ARGUMENT, UNAVAILABLE.
+   */
+  listRules: {
+    path: "/agentloop.v1.Tools/ListRules" as const,
+    requestStream: false as const,
+    responseStream: false as const,
+    requestSerialize: (value: ListRulesRequest): Buffer => Buffer.from(ListRulesRequest.encode(value).finish()),
+    requestDeserialize: (value: Buffer): ListRulesRequest => ListRulesRequest.decode(value),
+    responseSerialize: (value: ListRulesResponse): Buffer => Buffer.from(ListRulesResponse.encode(value).finish()),
+    responseDeserialize: (value: Buffer): ListRulesResponse => ListRulesResponse.decode(value),
+  },
+  /**
+   * Forgets a remembered rule, for runs that start from now on. Forgetting what is not there is confirmed.
+   *
+   * INVALID_ARGUMENT, UNAVAILABLE.
+   */
+  deleteRule: {
+    path: "/agentloop.v1.Tools/DeleteRule" as const,
+    requestStream: false as const,
+    responseStream: false as const,
+    requestSerialize: (value: DeleteRuleRequest): Buffer => Buffer.from(DeleteRuleRequest.encode(value).finish()),
+    requestDeserialize: (value: Buffer): DeleteRuleRequest => DeleteRuleRequest.decode(value),
+    responseSerialize: (value: DeleteRuleResponse): Buffer => Buffer.from(DeleteRuleResponse.encode(value).finish()),
+    responseDeserialize: (value: Buffer): DeleteRuleResponse => DeleteRuleResponse.decode(value),
+  },
 } as const;
 
 export interface ToolsServer extends UntypedServiceImplementation {
@@ -621,6 +1357,24 @@ export interface ToolsServer extends UntypedServiceImplementation {
    * UNAVAILABLE.
    */
   listHosts: handleUnaryCall<ListHostsRequest, ListHostsResponse>;
+  /**
+   * Says what would become of a tool call, and which rule decides. Runs nothing.
+   *
+   * INVALID_ARGUMENT, NOT_FOUND (agent, session, run), UNAVAILABLE.
+   */
+  checkPolicy: handleUnaryCall<CheckPolicyRequest, CheckPolicyResponse>;
+  /**
+   * Lists the rules that were remembered with decisions.
+   *
+   * INVALID_ARGUMENT, UNAVAILABLE.
+   */
+  listRules: handleUnaryCall<ListRulesRequest, ListRulesResponse>;
+  /**
+   * Forgets a remembered rule, for runs that start from now on. Forgetting what is not there is confirmed.
+   *
+   * INVALID_ARGUMENT, UNAVAILABLE.
+   */
+  deleteRule: handleUnaryCall<DeleteRuleRequest, DeleteRuleResponse>;
 }
 
 export interface ToolsClient extends Client {
@@ -663,6 +1417,66 @@ export interface ToolsClient extends Client {
     metadata: Metadata,
     options: Partial<CallOptions>,
     callback: (error: ServiceError | null, response: ListHostsResponse) => void,
+  ): ClientUnaryCall;
+  /**
+   * Says what would become of a tool call, and which rule decides. Runs nothing.
+   *
+   * INVALID_ARGUMENT, NOT_FOUND (agent, session, run), UNAVAILABLE.
+   */
+  checkPolicy(
+    request: CheckPolicyRequest,
+    callback: (error: ServiceError | null, response: CheckPolicyResponse) => void,
+  ): ClientUnaryCall;
+  checkPolicy(
+    request: CheckPolicyRequest,
+    metadata: Metadata,
+    callback: (error: ServiceError | null, response: CheckPolicyResponse) => void,
+  ): ClientUnaryCall;
+  checkPolicy(
+    request: CheckPolicyRequest,
+    metadata: Metadata,
+    options: Partial<CallOptions>,
+    callback: (error: ServiceError | null, response: CheckPolicyResponse) => void,
+  ): ClientUnaryCall;
+  /**
+   * Lists the rules that were remembered with decisions.
+   *
+   * INVALID_ARGUMENT, UNAVAILABLE.
+   */
+  listRules(
+    request: ListRulesRequest,
+    callback: (error: ServiceError | null, response: ListRulesResponse) => void,
+  ): ClientUnaryCall;
+  listRules(
+    request: ListRulesRequest,
+    metadata: Metadata,
+    callback: (error: ServiceError | null, response: ListRulesResponse) => void,
+  ): ClientUnaryCall;
+  listRules(
+    request: ListRulesRequest,
+    metadata: Metadata,
+    options: Partial<CallOptions>,
+    callback: (error: ServiceError | null, response: ListRulesResponse) => void,
+  ): ClientUnaryCall;
+  /**
+   * Forgets a remembered rule, for runs that start from now on. Forgetting what is not there is confirmed.
+   *
+   * INVALID_ARGUMENT, UNAVAILABLE.
+   */
+  deleteRule(
+    request: DeleteRuleRequest,
+    callback: (error: ServiceError | null, response: DeleteRuleResponse) => void,
+  ): ClientUnaryCall;
+  deleteRule(
+    request: DeleteRuleRequest,
+    metadata: Metadata,
+    callback: (error: ServiceError | null, response: DeleteRuleResponse) => void,
+  ): ClientUnaryCall;
+  deleteRule(
+    request: DeleteRuleRequest,
+    metadata: Metadata,
+    options: Partial<CallOptions>,
+    callback: (error: ServiceError | null, response: DeleteRuleResponse) => void,
   ): ClientUnaryCall;
 }
 

@@ -209,6 +209,18 @@ export enum RunErrorCode {
   EXTENSION_FAILED = 24,
 }
 
+/** What becomes of a call. */
+export enum PolicyAction {
+  /** UNSPECIFIED - Not set; refused in requests. */
+  UNSPECIFIED = 0,
+  /** ALLOW - It runs without asking, also where its tool declares that it needs approval. */
+  ALLOW = 1,
+  /** ASK - A human is asked. */
+  ASK = 2,
+  /** DENY - It does not run; the model reads why. */
+  DENY = 3,
+}
+
 /** Whether the model may, must or must not call tools, in general. */
 export enum ToolChoiceMode {
   /** UNSPECIFIED - Not set. */
@@ -355,6 +367,22 @@ export interface Usage {
   cacheWriteTokens: bigint;
   /** Of the output: reasoning. */
   reasoningTokens: bigint;
+  /** What it cost, in millionths of the currency of the configured prices; 0 where they are not configured. */
+  costMicros: bigint;
+}
+
+/** Where a run's time went. */
+export interface RunDurations {
+  /** From start to end, or to the last event. */
+  total?:
+    | Duration
+    | undefined;
+  /** In model calls, from request to end. */
+  model?:
+    | Duration
+    | undefined;
+  /** In tool calls, from offer to result. */
+  tools?: Duration | undefined;
 }
 
 /** Why a run failed or was aborted, or what holds it up. */
@@ -386,7 +414,157 @@ export interface ToolPolicy {
     | number
     | undefined;
   /** Whether every call needs approval, whatever its tool declares. Default false. */
-  requireApprovalByDefault?: boolean | undefined;
+  requireApprovalByDefault?:
+    | boolean
+    | undefined;
+  /** Rules about which calls may run. Absent means the agent's; given, they come after the agent's. */
+  rules?:
+    | PolicyRules
+    | undefined;
+  /** Whether the model is offered the built-in tool `ask_human`, by which it asks for text or a choice. Default false. */
+  askHuman?: boolean | undefined;
+}
+
+/** A list of rules. */
+export interface PolicyRules {
+  /** In order. At most 256. */
+  rules: PolicyRule[];
+}
+
+/**
+ * Says what becomes of the calls that it matches. A matching DENY wins over everything; of the others, the last that
+ * matches counts. Where none matches, the tool's own declaration and `require_approval_by_default` do.
+ */
+export interface PolicyRule {
+  /** For people, and named where it fires. May be empty. */
+  name: string;
+  /** What becomes of a call that it matches. */
+  action: PolicyAction;
+  /** The tool's name; `*` stands for any run of characters, `?` for one. Empty means every tool. */
+  tool: string;
+  /** What the arguments must be like: all of these. Empty means any arguments. */
+  arguments: ArgumentPattern[];
+}
+
+/** What one argument must be like. */
+export interface ArgumentPattern {
+  /** Where: a JSON Pointer (RFC 6901) into the arguments. Empty means the arguments as a whole. */
+  pointer: string;
+  /**
+   * `*` stands for any run of characters, `?` for one. Matched against the value: a string as it is, anything else as
+   * compact JSON with sorted keys. A value that is not there does not match.
+   */
+  pattern: string;
+}
+
+/** How the conversation is kept within the model's context. Absent fields fall back to the agent's configuration. */
+export interface ContextPolicy {
+  /** Compact before a model call that would be shown more messages than this. Default: no bound. */
+  maxMessages?:
+    | number
+    | undefined;
+  /**
+   * Compact before a model call whose request is estimated to have more tokens than this. Default: 80 % of the
+   * model's context window, where the configuration knows it.
+   */
+  maxTokens?:
+    | bigint
+    | undefined;
+  /**
+   * How: `truncate` (leave the oldest out), `summarize` (the model sums them up), `extract` (cut tool outputs and what
+   * is stale, keep what was said), or a strategy that the server was built with. Default `summarize`.
+   */
+  strategy?:
+    | string
+    | undefined;
+  /** Messages at the end that are kept as they are. Default 8. */
+  keepRecent?:
+    | number
+    | undefined;
+  /** `provider/model` for summaries. Default: the run's model. */
+  summaryModel?: string | undefined;
+}
+
+/** A file with instructions for the agent, such as an `AGENTS.md`. */
+export interface InstructionFile {
+  /** Where it stands, for the model to read. At most 4 KiB. */
+  path: string;
+  /** The text. At most 64 KiB. */
+  content: string;
+}
+
+/** A list of names that may be empty, which an absent one is not. */
+export interface Names {
+  /** The names. */
+  names: string[];
+}
+
+/** What is to be done next. */
+export interface Instruction {
+  /** Exactly one is set. */
+  instruction?:
+    | //
+    /** Ask the model. */
+    { $case: "callModel"; value: CallModelInstruction }
+    | //
+    /** Run the tool calls that the model asked for. */
+    { $case: "callTools"; value: CallToolsInstruction }
+    | //
+    /** Ask a human whether the waiting tool calls may run, whatever the policy says. */
+    { $case: "requestHumanApprove"; value: RequestApprovalInstruction }
+    | //
+    /** Ask a human for text. */
+    { $case: "requestHumanPrompt"; value: RequestPromptInstruction }
+    | //
+    /** Ask a human to choose. */
+    { $case: "requestHumanSelect"; value: RequestSelectInstruction }
+    | //
+    /** Make the context smaller. */
+    { $case: "compact"; value: CompactInstruction }
+    | //
+    /** The run is over. */
+    { $case: "finish"; value: FinishInstruction }
+    | undefined;
+}
+
+/** Ask the model. */
+export interface CallModelInstruction {
+}
+
+/** Run the tool calls that the model asked for, asking a human first where policy says so. */
+export interface CallToolsInstruction {
+}
+
+/** Ask a human whether the waiting tool calls may run. */
+export interface RequestApprovalInstruction {
+}
+
+/** Ask a human for text. The answer enters the session as a user message. */
+export interface RequestPromptInstruction {
+  /** What the human is asked. At most 4 KiB. */
+  question: string;
+}
+
+/** Ask a human to choose. The labels of what was chosen enter the session as a user message. */
+export interface RequestSelectInstruction {
+  /** What the human is asked. At most 4 KiB. */
+  question: string;
+  /** The choices. At most 64. */
+  options: SelectOption[];
+  /** Whether several may be chosen. */
+  multiple: boolean;
+}
+
+/** Make the context smaller. */
+export interface CompactInstruction {
+  /** As `ContextPolicy.strategy`; empty means the run's. */
+  strategy: string;
+}
+
+/** The run is over: completed with the model's last message, or failed. */
+export interface FinishInstruction {
+  /** Why it failed, with EXTENSION_FAILED; empty means completed. */
+  failure: string;
 }
 
 /** A list of tool names that may be empty, which an absent one is not. */
@@ -564,7 +742,15 @@ export interface HumanRequest {
     | Date
     | undefined;
   /** The answer; absent while it waits. */
-  answer?: HumanAnswer | undefined;
+  answer?:
+    | HumanAnswer
+    | undefined;
+  /** The rule that would be remembered if an answer is to be, where none is given with it: exactly this call. */
+  suggestedRule?:
+    | PolicyRule
+    | undefined;
+  /** The host's name for the question, where a running call asks. */
+  inputId: string;
 }
 
 /** One choice. */
@@ -584,7 +770,34 @@ export interface HumanAnswer {
   /** Who decided: the authenticated caller, or what the caller said of itself. */
   decidedBy: string;
   /** When. */
-  decidedAt?: Date | undefined;
+  decidedAt?:
+    | Date
+    | undefined;
+  /** What was answered to a PROMPT or SELECT. */
+  input?:
+    | HumanInput
+    | undefined;
+  /** The rule that was remembered with it. */
+  rememberedRule?: PolicyRule | undefined;
+}
+
+/** What a human answered to a PROMPT or SELECT. */
+export interface HumanInput {
+  /** Exactly one is set. */
+  input?:
+    | //
+    /** Free text. */
+    { $case: "text"; value: string }
+    | //
+    /** What was chosen. */
+    { $case: "selection"; value: Selection }
+    | undefined;
+}
+
+/** What was chosen. */
+export interface Selection {
+  /** Ids of the options. */
+  optionIds: string[];
 }
 
 /** What a human decides about a tool call. */
@@ -1193,7 +1406,14 @@ export const ToolResult: MessageFns<ToolResult> = {
 };
 
 function createBaseUsage(): Usage {
-  return { inputTokens: 0n, outputTokens: 0n, cachedInputTokens: 0n, cacheWriteTokens: 0n, reasoningTokens: 0n };
+  return {
+    inputTokens: 0n,
+    outputTokens: 0n,
+    cachedInputTokens: 0n,
+    cacheWriteTokens: 0n,
+    reasoningTokens: 0n,
+    costMicros: 0n,
+  };
 }
 
 export const Usage: MessageFns<Usage> = {
@@ -1227,6 +1447,12 @@ export const Usage: MessageFns<Usage> = {
         throw new globalThis.Error("value provided for field message.reasoningTokens of type uint64 too large");
       }
       writer.uint32(40).uint64(message.reasoningTokens);
+    }
+    if (message.costMicros !== 0n) {
+      if (BigInt.asUintN(64, message.costMicros) !== message.costMicros) {
+        throw new globalThis.Error("value provided for field message.costMicros of type uint64 too large");
+      }
+      writer.uint32(48).uint64(message.costMicros);
     }
     return writer;
   },
@@ -1284,6 +1510,14 @@ export const Usage: MessageFns<Usage> = {
             message.reasoningTokens = reader.uint64() as bigint;
             continue;
           }
+          case 6: {
+            if (tag !== 48) {
+              break;
+            }
+
+            message.costMicros = reader.uint64() as bigint;
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1316,6 +1550,94 @@ export const Usage: MessageFns<Usage> = {
     message.reasoningTokens = (object.reasoningTokens !== undefined && object.reasoningTokens !== null)
       ? BigInt(object.reasoningTokens)
       : 0n;
+    message.costMicros = (object.costMicros !== undefined && object.costMicros !== null)
+      ? BigInt(object.costMicros)
+      : 0n;
+    return message;
+  },
+};
+
+function createBaseRunDurations(): RunDurations {
+  return { total: undefined, model: undefined, tools: undefined };
+}
+
+export const RunDurations: MessageFns<RunDurations> = {
+  encode(message: RunDurations, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.total !== undefined) {
+      Duration.encode(message.total, writer.uint32(10).fork()).join();
+    }
+    if (message.model !== undefined) {
+      Duration.encode(message.model, writer.uint32(18).fork()).join();
+    }
+    if (message.tools !== undefined) {
+      Duration.encode(message.tools, writer.uint32(26).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): RunDurations {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseRunDurations();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.total = Duration.decode(reader, reader.uint32());
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.model = Duration.decode(reader, reader.uint32());
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.tools = Duration.decode(reader, reader.uint32());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<RunDurations>): RunDurations {
+    return RunDurations.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<RunDurations>): RunDurations {
+    const message = createBaseRunDurations();
+    message.total = (object.total !== undefined && object.total !== null)
+      ? Duration.fromPartial(object.total)
+      : undefined;
+    message.model = (object.model !== undefined && object.model !== null)
+      ? Duration.fromPartial(object.model)
+      : undefined;
+    message.tools = (object.tools !== undefined && object.tools !== null)
+      ? Duration.fromPartial(object.tools)
+      : undefined;
     return message;
   },
 };
@@ -1406,6 +1728,8 @@ function createBaseToolPolicy(): ToolPolicy {
     maxParallel: undefined,
     maxCallsPerRun: undefined,
     requireApprovalByDefault: undefined,
+    rules: undefined,
+    askHuman: undefined,
   };
 }
 
@@ -1425,6 +1749,12 @@ export const ToolPolicy: MessageFns<ToolPolicy> = {
     }
     if (message.requireApprovalByDefault !== undefined) {
       writer.uint32(40).bool(message.requireApprovalByDefault);
+    }
+    if (message.rules !== undefined) {
+      PolicyRules.encode(message.rules, writer.uint32(50).fork()).join();
+    }
+    if (message.askHuman !== undefined) {
+      writer.uint32(56).bool(message.askHuman);
     }
     return writer;
   },
@@ -1482,6 +1812,22 @@ export const ToolPolicy: MessageFns<ToolPolicy> = {
             message.requireApprovalByDefault = reader.bool();
             continue;
           }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.rules = PolicyRules.decode(reader, reader.uint32());
+            continue;
+          }
+          case 7: {
+            if (tag !== 56) {
+              break;
+            }
+
+            message.askHuman = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1506,6 +1852,1022 @@ export const ToolPolicy: MessageFns<ToolPolicy> = {
     message.maxParallel = object.maxParallel ?? undefined;
     message.maxCallsPerRun = object.maxCallsPerRun ?? undefined;
     message.requireApprovalByDefault = object.requireApprovalByDefault ?? undefined;
+    message.rules = (object.rules !== undefined && object.rules !== null)
+      ? PolicyRules.fromPartial(object.rules)
+      : undefined;
+    message.askHuman = object.askHuman ?? undefined;
+    return message;
+  },
+};
+
+function createBasePolicyRules(): PolicyRules {
+  return { rules: [] };
+}
+
+export const PolicyRules: MessageFns<PolicyRules> = {
+  encode(message: PolicyRules, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    for (const v of message.rules) {
+      PolicyRule.encode(v!, writer.uint32(10).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): PolicyRules {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBasePolicyRules();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.rules.push(PolicyRule.decode(reader, reader.uint32()));
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<PolicyRules>): PolicyRules {
+    return PolicyRules.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<PolicyRules>): PolicyRules {
+    const message = createBasePolicyRules();
+    message.rules = object.rules?.map((e) => PolicyRule.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBasePolicyRule(): PolicyRule {
+  return { name: "", action: 0, tool: "", arguments: [] };
+}
+
+export const PolicyRule: MessageFns<PolicyRule> = {
+  encode(message: PolicyRule, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.name !== "") {
+      writer.uint32(10).string(message.name);
+    }
+    if (message.action !== 0) {
+      writer.uint32(16).int32(message.action);
+    }
+    if (message.tool !== "") {
+      writer.uint32(26).string(message.tool);
+    }
+    for (const v of message.arguments) {
+      ArgumentPattern.encode(v!, writer.uint32(34).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): PolicyRule {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBasePolicyRule();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.action = reader.int32() as any;
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.tool = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.arguments.push(ArgumentPattern.decode(reader, reader.uint32()));
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<PolicyRule>): PolicyRule {
+    return PolicyRule.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<PolicyRule>): PolicyRule {
+    const message = createBasePolicyRule();
+    message.name = object.name ?? "";
+    message.action = object.action ?? 0;
+    message.tool = object.tool ?? "";
+    message.arguments = object.arguments?.map((e) => ArgumentPattern.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseArgumentPattern(): ArgumentPattern {
+  return { pointer: "", pattern: "" };
+}
+
+export const ArgumentPattern: MessageFns<ArgumentPattern> = {
+  encode(message: ArgumentPattern, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.pointer !== "") {
+      writer.uint32(10).string(message.pointer);
+    }
+    if (message.pattern !== "") {
+      writer.uint32(18).string(message.pattern);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ArgumentPattern {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseArgumentPattern();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.pointer = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.pattern = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ArgumentPattern>): ArgumentPattern {
+    return ArgumentPattern.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ArgumentPattern>): ArgumentPattern {
+    const message = createBaseArgumentPattern();
+    message.pointer = object.pointer ?? "";
+    message.pattern = object.pattern ?? "";
+    return message;
+  },
+};
+
+function createBaseContextPolicy(): ContextPolicy {
+  return {
+    maxMessages: undefined,
+    maxTokens: undefined,
+    strategy: undefined,
+    keepRecent: undefined,
+    summaryModel: undefined,
+  };
+}
+
+export const ContextPolicy: MessageFns<ContextPolicy> = {
+  encode(message: ContextPolicy, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.maxMessages !== undefined) {
+      writer.uint32(8).uint32(message.maxMessages);
+    }
+    if (message.maxTokens !== undefined) {
+      if (BigInt.asUintN(64, message.maxTokens) !== message.maxTokens) {
+        throw new globalThis.Error("value provided for field message.maxTokens of type uint64 too large");
+      }
+      writer.uint32(16).uint64(message.maxTokens);
+    }
+    if (message.strategy !== undefined) {
+      writer.uint32(26).string(message.strategy);
+    }
+    if (message.keepRecent !== undefined) {
+      writer.uint32(32).uint32(message.keepRecent);
+    }
+    if (message.summaryModel !== undefined) {
+      writer.uint32(42).string(message.summaryModel);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ContextPolicy {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseContextPolicy();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.maxMessages = reader.uint32();
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.maxTokens = reader.uint64() as bigint;
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.strategy = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.keepRecent = reader.uint32();
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.summaryModel = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ContextPolicy>): ContextPolicy {
+    return ContextPolicy.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ContextPolicy>): ContextPolicy {
+    const message = createBaseContextPolicy();
+    message.maxMessages = object.maxMessages ?? undefined;
+    message.maxTokens = (object.maxTokens !== undefined && object.maxTokens !== null)
+      ? BigInt(object.maxTokens)
+      : undefined;
+    message.strategy = object.strategy ?? undefined;
+    message.keepRecent = object.keepRecent ?? undefined;
+    message.summaryModel = object.summaryModel ?? undefined;
+    return message;
+  },
+};
+
+function createBaseInstructionFile(): InstructionFile {
+  return { path: "", content: "" };
+}
+
+export const InstructionFile: MessageFns<InstructionFile> = {
+  encode(message: InstructionFile, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.path !== "") {
+      writer.uint32(10).string(message.path);
+    }
+    if (message.content !== "") {
+      writer.uint32(18).string(message.content);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): InstructionFile {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseInstructionFile();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.path = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.content = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<InstructionFile>): InstructionFile {
+    return InstructionFile.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<InstructionFile>): InstructionFile {
+    const message = createBaseInstructionFile();
+    message.path = object.path ?? "";
+    message.content = object.content ?? "";
+    return message;
+  },
+};
+
+function createBaseNames(): Names {
+  return { names: [] };
+}
+
+export const Names: MessageFns<Names> = {
+  encode(message: Names, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    for (const v of message.names) {
+      writer.uint32(10).string(v!);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Names {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseNames();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.names.push(reader.string());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<Names>): Names {
+    return Names.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Names>): Names {
+    const message = createBaseNames();
+    message.names = object.names?.map((e) => e) || [];
+    return message;
+  },
+};
+
+function createBaseInstruction(): Instruction {
+  return { instruction: undefined };
+}
+
+export const Instruction: MessageFns<Instruction> = {
+  encode(message: Instruction, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    switch (message.instruction?.$case) {
+      case "callModel":
+        CallModelInstruction.encode(message.instruction.value, writer.uint32(10).fork()).join();
+        break;
+      case "callTools":
+        CallToolsInstruction.encode(message.instruction.value, writer.uint32(18).fork()).join();
+        break;
+      case "requestHumanApprove":
+        RequestApprovalInstruction.encode(message.instruction.value, writer.uint32(26).fork()).join();
+        break;
+      case "requestHumanPrompt":
+        RequestPromptInstruction.encode(message.instruction.value, writer.uint32(34).fork()).join();
+        break;
+      case "requestHumanSelect":
+        RequestSelectInstruction.encode(message.instruction.value, writer.uint32(42).fork()).join();
+        break;
+      case "compact":
+        CompactInstruction.encode(message.instruction.value, writer.uint32(50).fork()).join();
+        break;
+      case "finish":
+        FinishInstruction.encode(message.instruction.value, writer.uint32(58).fork()).join();
+        break;
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Instruction {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseInstruction();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.instruction = { $case: "callModel", value: CallModelInstruction.decode(reader, reader.uint32()) };
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.instruction = { $case: "callTools", value: CallToolsInstruction.decode(reader, reader.uint32()) };
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.instruction = {
+              $case: "requestHumanApprove",
+              value: RequestApprovalInstruction.decode(reader, reader.uint32()),
+            };
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.instruction = {
+              $case: "requestHumanPrompt",
+              value: RequestPromptInstruction.decode(reader, reader.uint32()),
+            };
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.instruction = {
+              $case: "requestHumanSelect",
+              value: RequestSelectInstruction.decode(reader, reader.uint32()),
+            };
+            continue;
+          }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.instruction = { $case: "compact", value: CompactInstruction.decode(reader, reader.uint32()) };
+            continue;
+          }
+          case 7: {
+            if (tag !== 58) {
+              break;
+            }
+
+            message.instruction = { $case: "finish", value: FinishInstruction.decode(reader, reader.uint32()) };
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<Instruction>): Instruction {
+    return Instruction.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Instruction>): Instruction {
+    const message = createBaseInstruction();
+    switch (object.instruction?.$case) {
+      case "callModel": {
+        if (object.instruction?.value !== undefined && object.instruction?.value !== null) {
+          message.instruction = {
+            $case: "callModel",
+            value: CallModelInstruction.fromPartial(object.instruction.value),
+          };
+        }
+        break;
+      }
+      case "callTools": {
+        if (object.instruction?.value !== undefined && object.instruction?.value !== null) {
+          message.instruction = {
+            $case: "callTools",
+            value: CallToolsInstruction.fromPartial(object.instruction.value),
+          };
+        }
+        break;
+      }
+      case "requestHumanApprove": {
+        if (object.instruction?.value !== undefined && object.instruction?.value !== null) {
+          message.instruction = {
+            $case: "requestHumanApprove",
+            value: RequestApprovalInstruction.fromPartial(object.instruction.value),
+          };
+        }
+        break;
+      }
+      case "requestHumanPrompt": {
+        if (object.instruction?.value !== undefined && object.instruction?.value !== null) {
+          message.instruction = {
+            $case: "requestHumanPrompt",
+            value: RequestPromptInstruction.fromPartial(object.instruction.value),
+          };
+        }
+        break;
+      }
+      case "requestHumanSelect": {
+        if (object.instruction?.value !== undefined && object.instruction?.value !== null) {
+          message.instruction = {
+            $case: "requestHumanSelect",
+            value: RequestSelectInstruction.fromPartial(object.instruction.value),
+          };
+        }
+        break;
+      }
+      case "compact": {
+        if (object.instruction?.value !== undefined && object.instruction?.value !== null) {
+          message.instruction = { $case: "compact", value: CompactInstruction.fromPartial(object.instruction.value) };
+        }
+        break;
+      }
+      case "finish": {
+        if (object.instruction?.value !== undefined && object.instruction?.value !== null) {
+          message.instruction = { $case: "finish", value: FinishInstruction.fromPartial(object.instruction.value) };
+        }
+        break;
+      }
+    }
+    return message;
+  },
+};
+
+function createBaseCallModelInstruction(): CallModelInstruction {
+  return {};
+}
+
+export const CallModelInstruction: MessageFns<CallModelInstruction> = {
+  encode(_: CallModelInstruction, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): CallModelInstruction {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseCallModelInstruction();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<CallModelInstruction>): CallModelInstruction {
+    return CallModelInstruction.fromPartial(base ?? {});
+  },
+  fromPartial(_: DeepPartial<CallModelInstruction>): CallModelInstruction {
+    const message = createBaseCallModelInstruction();
+    return message;
+  },
+};
+
+function createBaseCallToolsInstruction(): CallToolsInstruction {
+  return {};
+}
+
+export const CallToolsInstruction: MessageFns<CallToolsInstruction> = {
+  encode(_: CallToolsInstruction, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): CallToolsInstruction {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseCallToolsInstruction();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<CallToolsInstruction>): CallToolsInstruction {
+    return CallToolsInstruction.fromPartial(base ?? {});
+  },
+  fromPartial(_: DeepPartial<CallToolsInstruction>): CallToolsInstruction {
+    const message = createBaseCallToolsInstruction();
+    return message;
+  },
+};
+
+function createBaseRequestApprovalInstruction(): RequestApprovalInstruction {
+  return {};
+}
+
+export const RequestApprovalInstruction: MessageFns<RequestApprovalInstruction> = {
+  encode(_: RequestApprovalInstruction, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): RequestApprovalInstruction {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseRequestApprovalInstruction();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<RequestApprovalInstruction>): RequestApprovalInstruction {
+    return RequestApprovalInstruction.fromPartial(base ?? {});
+  },
+  fromPartial(_: DeepPartial<RequestApprovalInstruction>): RequestApprovalInstruction {
+    const message = createBaseRequestApprovalInstruction();
+    return message;
+  },
+};
+
+function createBaseRequestPromptInstruction(): RequestPromptInstruction {
+  return { question: "" };
+}
+
+export const RequestPromptInstruction: MessageFns<RequestPromptInstruction> = {
+  encode(message: RequestPromptInstruction, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.question !== "") {
+      writer.uint32(10).string(message.question);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): RequestPromptInstruction {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseRequestPromptInstruction();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.question = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<RequestPromptInstruction>): RequestPromptInstruction {
+    return RequestPromptInstruction.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<RequestPromptInstruction>): RequestPromptInstruction {
+    const message = createBaseRequestPromptInstruction();
+    message.question = object.question ?? "";
+    return message;
+  },
+};
+
+function createBaseRequestSelectInstruction(): RequestSelectInstruction {
+  return { question: "", options: [], multiple: false };
+}
+
+export const RequestSelectInstruction: MessageFns<RequestSelectInstruction> = {
+  encode(message: RequestSelectInstruction, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.question !== "") {
+      writer.uint32(10).string(message.question);
+    }
+    for (const v of message.options) {
+      SelectOption.encode(v!, writer.uint32(18).fork()).join();
+    }
+    if (message.multiple !== false) {
+      writer.uint32(24).bool(message.multiple);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): RequestSelectInstruction {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseRequestSelectInstruction();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.question = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.options.push(SelectOption.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.multiple = reader.bool();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<RequestSelectInstruction>): RequestSelectInstruction {
+    return RequestSelectInstruction.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<RequestSelectInstruction>): RequestSelectInstruction {
+    const message = createBaseRequestSelectInstruction();
+    message.question = object.question ?? "";
+    message.options = object.options?.map((e) => SelectOption.fromPartial(e)) || [];
+    message.multiple = object.multiple ?? false;
+    return message;
+  },
+};
+
+function createBaseCompactInstruction(): CompactInstruction {
+  return { strategy: "" };
+}
+
+export const CompactInstruction: MessageFns<CompactInstruction> = {
+  encode(message: CompactInstruction, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.strategy !== "") {
+      writer.uint32(10).string(message.strategy);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): CompactInstruction {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseCompactInstruction();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.strategy = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<CompactInstruction>): CompactInstruction {
+    return CompactInstruction.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<CompactInstruction>): CompactInstruction {
+    const message = createBaseCompactInstruction();
+    message.strategy = object.strategy ?? "";
+    return message;
+  },
+};
+
+function createBaseFinishInstruction(): FinishInstruction {
+  return { failure: "" };
+}
+
+export const FinishInstruction: MessageFns<FinishInstruction> = {
+  encode(message: FinishInstruction, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.failure !== "") {
+      writer.uint32(10).string(message.failure);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): FinishInstruction {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseFinishInstruction();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.failure = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<FinishInstruction>): FinishInstruction {
+    return FinishInstruction.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<FinishInstruction>): FinishInstruction {
+    const message = createBaseFinishInstruction();
+    message.failure = object.failure ?? "";
     return message;
   },
 };
@@ -2298,6 +3660,8 @@ function createBaseHumanRequest(): HumanRequest {
     createdAt: undefined,
     expiresAt: undefined,
     answer: undefined,
+    suggestedRule: undefined,
+    inputId: "",
   };
 }
 
@@ -2344,6 +3708,12 @@ export const HumanRequest: MessageFns<HumanRequest> = {
     }
     if (message.answer !== undefined) {
       HumanAnswer.encode(message.answer, writer.uint32(114).fork()).join();
+    }
+    if (message.suggestedRule !== undefined) {
+      PolicyRule.encode(message.suggestedRule, writer.uint32(122).fork()).join();
+    }
+    if (message.inputId !== "") {
+      writer.uint32(130).string(message.inputId);
     }
     return writer;
   },
@@ -2473,6 +3843,22 @@ export const HumanRequest: MessageFns<HumanRequest> = {
             message.answer = HumanAnswer.decode(reader, reader.uint32());
             continue;
           }
+          case 15: {
+            if (tag !== 122) {
+              break;
+            }
+
+            message.suggestedRule = PolicyRule.decode(reader, reader.uint32());
+            continue;
+          }
+          case 16: {
+            if (tag !== 130) {
+              break;
+            }
+
+            message.inputId = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2506,6 +3892,10 @@ export const HumanRequest: MessageFns<HumanRequest> = {
     message.answer = (object.answer !== undefined && object.answer !== null)
       ? HumanAnswer.fromPartial(object.answer)
       : undefined;
+    message.suggestedRule = (object.suggestedRule !== undefined && object.suggestedRule !== null)
+      ? PolicyRule.fromPartial(object.suggestedRule)
+      : undefined;
+    message.inputId = object.inputId ?? "";
     return message;
   },
 };
@@ -2578,7 +3968,7 @@ export const SelectOption: MessageFns<SelectOption> = {
 };
 
 function createBaseHumanAnswer(): HumanAnswer {
-  return { decision: undefined, decidedBy: "", decidedAt: undefined };
+  return { decision: undefined, decidedBy: "", decidedAt: undefined, input: undefined, rememberedRule: undefined };
 }
 
 export const HumanAnswer: MessageFns<HumanAnswer> = {
@@ -2591,6 +3981,12 @@ export const HumanAnswer: MessageFns<HumanAnswer> = {
     }
     if (message.decidedAt !== undefined) {
       Timestamp.encode(toTimestamp(message.decidedAt), writer.uint32(26).fork()).join();
+    }
+    if (message.input !== undefined) {
+      HumanInput.encode(message.input, writer.uint32(34).fork()).join();
+    }
+    if (message.rememberedRule !== undefined) {
+      PolicyRule.encode(message.rememberedRule, writer.uint32(42).fork()).join();
     }
     return writer;
   },
@@ -2632,6 +4028,22 @@ export const HumanAnswer: MessageFns<HumanAnswer> = {
             message.decidedAt = fromTimestamp(Timestamp.decode(reader, reader.uint32()));
             continue;
           }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.input = HumanInput.decode(reader, reader.uint32());
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.rememberedRule = PolicyRule.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2654,6 +4066,148 @@ export const HumanAnswer: MessageFns<HumanAnswer> = {
       : undefined;
     message.decidedBy = object.decidedBy ?? "";
     message.decidedAt = object.decidedAt ?? undefined;
+    message.input = (object.input !== undefined && object.input !== null)
+      ? HumanInput.fromPartial(object.input)
+      : undefined;
+    message.rememberedRule = (object.rememberedRule !== undefined && object.rememberedRule !== null)
+      ? PolicyRule.fromPartial(object.rememberedRule)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseHumanInput(): HumanInput {
+  return { input: undefined };
+}
+
+export const HumanInput: MessageFns<HumanInput> = {
+  encode(message: HumanInput, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    switch (message.input?.$case) {
+      case "text":
+        writer.uint32(10).string(message.input.value);
+        break;
+      case "selection":
+        Selection.encode(message.input.value, writer.uint32(18).fork()).join();
+        break;
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): HumanInput {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseHumanInput();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.input = { $case: "text", value: reader.string() };
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.input = { $case: "selection", value: Selection.decode(reader, reader.uint32()) };
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<HumanInput>): HumanInput {
+    return HumanInput.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<HumanInput>): HumanInput {
+    const message = createBaseHumanInput();
+    switch (object.input?.$case) {
+      case "text": {
+        if (object.input?.value !== undefined && object.input?.value !== null) {
+          message.input = { $case: "text", value: object.input.value };
+        }
+        break;
+      }
+      case "selection": {
+        if (object.input?.value !== undefined && object.input?.value !== null) {
+          message.input = { $case: "selection", value: Selection.fromPartial(object.input.value) };
+        }
+        break;
+      }
+    }
+    return message;
+  },
+};
+
+function createBaseSelection(): Selection {
+  return { optionIds: [] };
+}
+
+export const Selection: MessageFns<Selection> = {
+  encode(message: Selection, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    for (const v of message.optionIds) {
+      writer.uint32(10).string(v!);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Selection {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseSelection();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.optionIds.push(reader.string());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<Selection>): Selection {
+    return Selection.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Selection>): Selection {
+    const message = createBaseSelection();
+    message.optionIds = object.optionIds?.map((e) => e) || [];
     return message;
   },
 };

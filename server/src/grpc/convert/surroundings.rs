@@ -1,0 +1,111 @@
+//! What surrounds the conversation: instruction files, environment, context policy, extensions.
+
+use std::collections::BTreeMap;
+
+use agentloop_core::agent::{ContextPolicy, RunSpec};
+use agentloop_core::context::prompt::{InstructionFile, assemble};
+use agentloop_core::limits::{SHORT_TEXT_BYTES_MAX, TOOL_NAME_BYTES_MAX};
+use agentloop_proto::v1 as wire;
+
+use crate::grpc::status::Violations;
+
+const INSTRUCTION_FILES_MAX: usize = 16;
+const INSTRUCTION_FILE_BYTES_MAX: usize = 64 * 1024;
+const ENVIRONMENT_MAX: usize = 64;
+const NAMES_MAX: usize = 32;
+
+/// What the caller's surroundings change about the run.
+pub(super) fn surroundings(spec: &mut RunSpec, input: &mut wire::RunInput, bad: &mut Violations) {
+    let files = instruction_files(std::mem::take(&mut input.instruction_files), bad);
+    let environment = environment(std::mem::take(&mut input.environment), bad);
+    spec.system_prompt = assemble(&spec.system_prompt, &environment, &files);
+    if let Some(policy) = input.context_policy.take() {
+        context_policy(&mut spec.context, policy, bad);
+    }
+    if let Some(planner) = input.planner.take() {
+        name("input.planner", &planner, bad);
+        spec.planner = Some(planner).filter(|planner| !planner.is_empty());
+    }
+    if let Some(hooks) = input.hooks.take() {
+        spec.hooks = names("input.hooks.names", hooks, bad);
+    }
+    if let Some(sources) = input.context_sources.take() {
+        spec.context_sources = names("input.context_sources.names", sources, bad);
+    }
+}
+
+fn instruction_files(files: Vec<wire::InstructionFile>, bad: &mut Violations) -> Vec<InstructionFile> {
+    const FIELD: &str = "input.instruction_files";
+    if files.len() > INSTRUCTION_FILES_MAX {
+        bad.add(FIELD, format!("must be at most {INSTRUCTION_FILES_MAX}"));
+    }
+    for (at, file) in files.iter().enumerate() {
+        if file.path.len() > SHORT_TEXT_BYTES_MAX {
+            bad.add(format!("{FIELD}[{at}].path"), format!("must be at most {SHORT_TEXT_BYTES_MAX} bytes"));
+        }
+        if file.content.len() > INSTRUCTION_FILE_BYTES_MAX {
+            let problem = format!("must be at most {INSTRUCTION_FILE_BYTES_MAX} bytes");
+            bad.add(format!("{FIELD}[{at}].content"), problem);
+        }
+    }
+    files.into_iter().map(|file| InstructionFile { path: file.path, content: file.content }).collect()
+}
+
+fn environment(facts: BTreeMap<String, String>, bad: &mut Violations) -> BTreeMap<String, String> {
+    const FIELD: &str = "input.environment";
+    if facts.len() > ENVIRONMENT_MAX {
+        bad.add(FIELD, format!("must be at most {ENVIRONMENT_MAX}"));
+    }
+    if facts.iter().any(|(name, value)| name.is_empty() || name.len() + value.len() > SHORT_TEXT_BYTES_MAX) {
+        bad.add(FIELD, format!("each must have a name and be at most {SHORT_TEXT_BYTES_MAX} bytes"));
+    }
+    facts
+}
+
+fn context_policy(to: &mut ContextPolicy, policy: wire::ContextPolicy, bad: &mut Violations) {
+    const FIELD: &str = "input.context_policy";
+    if policy.max_messages.is_some_and(|max| max < 2) {
+        bad.add(format!("{FIELD}.max_messages"), "must be at least 2");
+    }
+    to.max_messages = policy.max_messages.or(to.max_messages);
+    if policy.max_tokens == Some(0) {
+        bad.add(format!("{FIELD}.max_tokens"), "must be at least 1");
+    }
+    to.max_tokens = policy.max_tokens.or(to.max_tokens);
+    if let Some(strategy) = policy.strategy {
+        name(&format!("{FIELD}.strategy"), &strategy, bad);
+        to.strategy = strategy;
+    }
+    if let Some(keep) = policy.keep_recent {
+        if keep == 0 {
+            bad.add(format!("{FIELD}.keep_recent"), "must be at least 1");
+        }
+        to.keep_recent = keep;
+    }
+    if let Some(model) = policy.summary_model {
+        if !model.contains('/') || model.len() > SHORT_TEXT_BYTES_MAX {
+            bad.add(format!("{FIELD}.summary_model"), "must be provider/model");
+        }
+        to.summary_model = Some(model);
+    }
+}
+
+fn names(field: &str, list: wire::Names, bad: &mut Violations) -> Vec<String> {
+    if list.names.len() > NAMES_MAX {
+        bad.add(field, format!("must be at most {NAMES_MAX}"));
+    }
+    for (at, one) in list.names.iter().enumerate() {
+        if one.is_empty() {
+            bad.add(format!("{field}[{at}]"), "must not be empty");
+        }
+        name(&format!("{field}[{at}]"), one, bad);
+    }
+    list.names
+}
+
+fn name(field: &str, name: &str, bad: &mut Violations) {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+    if name.len() > TOOL_NAME_BYTES_MAX || !name.bytes().all(fits) {
+        bad.add(field, format!("must be at most {TOOL_NAME_BYTES_MAX} of [A-Za-z0-9_-]"));
+    }
+}
