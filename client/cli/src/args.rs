@@ -48,7 +48,7 @@ pub(crate) struct Global {
     /// The bearer token; better given by the environment than by the command line, which others can see
     #[arg(long, global = true, env = "AGENTLOOP_TOKEN", hide_env_values = true, value_name = "TOKEN", help_heading = GLOBAL)]
     pub(crate) token: Option<String>,
-    /// For people, or one JSON object a line for programs
+    /// For people, or for programs: one JSON object a line (`jsonl` means the same)
     #[arg(long, short, global = true, value_enum, default_value_t = Output::Text, help_heading = GLOBAL)]
     pub(crate) output: Output,
 }
@@ -59,6 +59,7 @@ pub(crate) enum Output {
     /// People.
     Text,
     /// Programs: the messages of the contract as JSON, one a line.
+    #[value(alias = "jsonl")]
     Json,
 }
 
@@ -154,9 +155,23 @@ pub(crate) struct DemoArgs {
 Examples:
   agentloop run 'Summarise the news'
   agentloop run --session trip 'Book the second one'     go on with a conversation
-  agentloop run --yes -o json 'Clean up' | jq .          for programs
+  agentloop run --yes -o jsonl 'Clean up' | jq .         for programs: an event a line
   echo 'a long prompt' | agentloop run -                 prompt from standard input
-  agentloop run --run-id nightly-7 'Report'              run again: joins the same run")]
+  agentloop run --run-id nightly-7 'Report'              run again: joins the same run
+
+Instructions:
+  The run is given every AGENTS.md from the working directory up to the top of the repository (at most 8, of at most
+  64 KiB each), and these facts: operating system, working directory, whether it is a git repository, and the date,
+  unless --run-id names the run. --no-instructions turns all of it off.
+
+Exit codes:
+  0    the run completed
+  1    the run failed, or the server refused the call
+  2    wrong usage
+  3    the run was aborted, by ctrl-C or by anybody else
+  4    the run waits on the server: for a human whom nobody here can stand in for, or for an operator
+  5    the server cannot be reached
+  130  left by a second ctrl-C; what became of the run is not known")]
 pub(crate) struct RunArgs {
     /// What to ask; `-` reads it from standard input
     pub(crate) prompt: String,
@@ -172,6 +187,8 @@ pub(crate) struct RunArgs {
     /// The run's id. The same id with the same content joins the run in place of starting another
     #[arg(long, value_name = "ID")]
     pub(crate) run_id: Option<String>,
+    #[command(flatten)]
+    pub(crate) surroundings: SurroundingsArgs,
     /// Approve every tool call. Calls with an unknown outcome are still left to a human
     #[arg(long, short)]
     pub(crate) yes: bool,
@@ -193,6 +210,16 @@ pub(crate) struct ChatArgs {
     /// `provider/model`, in place of the agent's
     #[arg(long, short, value_name = "MODEL")]
     pub(crate) model: Option<String>,
+    #[command(flatten)]
+    pub(crate) surroundings: SurroundingsArgs,
+}
+
+/// What a run is told about where it was asked for.
+#[derive(Debug, Args)]
+pub(crate) struct SurroundingsArgs {
+    /// Do not give the run the AGENTS.md files from here up to the top of the repository, nor facts about this machine
+    #[arg(long)]
+    pub(crate) no_instructions: bool,
 }
 
 /// Watch a run, from any point, while it lives or after

@@ -28,6 +28,7 @@ mod names;
 mod print;
 mod render;
 mod style;
+mod surroundings;
 
 #[cfg(test)]
 #[path = "../../tests/it/agent_loop.rs"]

@@ -91,6 +91,7 @@ async fn a_run_that_nobody_saw_start_is_started_again_under_the_same_id() {
 
     let call = Called::RunStream { run_id };
     assert_eq!(script.calls(), [call.clone(), call]);
+    assert_eq!(script.inputs()[0], script.inputs()[1]);
 }
 
 #[tokio::test]

@@ -26,6 +26,7 @@ use crate::{
     args::{ChatArgs, Global},
     exit::{Exit, Failure},
     run::user,
+    surroundings::Surroundings,
 };
 
 pub(crate) async fn chat(global: &Global, args: ChatArgs) -> Result<Exit, Failure> {
@@ -35,8 +36,12 @@ pub(crate) async fn chat(global: &Global, args: ChatArgs) -> Result<Exit, Failur
     let client = global.client()?;
     // A server that is not there, or a token that it refuses, is said before the screen is taken.
     client.list_sessions(ListSessionsRequest { page_size: 1, ..ListSessionsRequest::default() }).await?;
-    let input = RunInput { agent: args.agent, model: args.model, ..RunInput::default() };
-    let options = Options { input, who: user(), new_id: fresh_id };
+    let with_date = true;
+    let surroundings = Surroundings::of_process(!args.surroundings.no_instructions, with_date)?;
+    let mut input = RunInput { agent: args.agent, model: args.model, ..RunInput::default() };
+    surroundings.tell(&mut input);
+    let notes = surroundings.in_words();
+    let options = Options { input, notes, who: user(), new_id: fresh_id };
     let (app, first) = App::new(options, args.session);
     let (app, exit) = Box::pin(driver::drive(app, first, client)).await?;
     farewell(&app);

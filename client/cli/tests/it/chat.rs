@@ -54,6 +54,8 @@ impl Server {
         let free = TcpListener::bind("127.0.0.1:0").expect("a loopback port is free");
         let address = free.local_addr().expect("a bound socket has an address").to_string();
         drop(free);
+        // A repository of its own, so that nothing around it counts.
+        fs::create_dir(dir.path().join(".git")).expect("made");
         fs::write(dir.path().join("script.toml"), SCRIPT).expect("written");
         let config = format!(
             "[server]\nlisten = \"{address}\"\n[store]\npath = \"agentloop.db\"\n\
@@ -87,7 +89,7 @@ impl Server {
 
     /// A chat that has taken the screen: what is typed before that is a shell's.
     async fn chat(&self, args: &[&str]) -> Pty {
-        let mut chat = Pty::start(&self.url(), &[&["chat"], args].concat());
+        let mut chat = Pty::start(&self.url(), &[&["chat"], args].concat(), self.dir.path());
         chat.sees("Enter sends").await;
         chat
     }
@@ -259,6 +261,13 @@ async fn a_hostile_answer_does_not_steer_the_terminal() {
 }
 
 #[tokio::test]
+async fn instruction_files_are_named() {
+    let server = Server::start().await;
+    fs::write(server.file("AGENTS.md"), "be brief").expect("written");
+    server.chat(&[]).await.sees("instructions: ").await;
+}
+
+#[tokio::test]
 async fn a_signal_gives_the_terminal_back() {
     let server = Server::start().await;
     let mut chat = server.chat(&[]).await;
@@ -276,7 +285,7 @@ async fn a_chat_needs_a_terminal_and_a_server() {
     assert_eq!(code, 2, "{stderr}");
     assert!(stderr.contains("needs a terminal"), "{stderr}");
     drop(fake);
-    let (code, left) = Pty::start(&url, &["chat"]).ends().await;
+    let (code, left) = Pty::start(&url, &["chat"], &std::env::temp_dir()).ends().await;
     assert_eq!(code, 5, "{left}");
     assert!(left.contains("cannot reach the server"), "{left}");
 }

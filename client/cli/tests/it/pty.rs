@@ -3,6 +3,7 @@
 use std::{
     io::{Read as _, Write},
     num::NonZeroU16,
+    path::Path,
     sync::{Arc, Mutex},
 };
 
@@ -35,13 +36,14 @@ impl vt100::Callbacks for Titles {
 }
 
 impl Pty {
-    /// Starts the command with these arguments, against this server.
-    pub(crate) fn start(url: &str, args: &[&str]) -> Pty {
+    /// Starts the command with these arguments, against this server, in this directory.
+    pub(crate) fn start(url: &str, args: &[&str], directory: &Path) -> Pty {
         let size = PtySize { rows: ROWS, cols: COLUMNS, pixel_width: 0, pixel_height: 0 };
         let pair = native_pty_system().openpty(size).expect("there are pseudo-terminals");
         let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_agentloop"));
         command.args(args);
         command.args(["--server", url]);
+        command.cwd(directory);
         command.env("TERM", "xterm-256color");
         command.env("USER", "tester");
         command.env_remove("AGENTLOOP_TOKEN");

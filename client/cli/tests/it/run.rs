@@ -8,7 +8,7 @@ use agentloop_client::v1::{
 use crate::{
     agent_loop::{Called, End, Script},
     process::{Running, agentloop, ended},
-    server::Fake,
+    server::{Fake, soon},
     tool_host::Hosts,
 };
 
@@ -61,12 +61,40 @@ async fn the_answer_is_on_standard_output_and_nothing_else() {
 async fn programs_get_one_event_a_line() {
     let script = Script::default().scene(vec![started(), finished(2, RunStatus::Failed)], End::Ok);
     let fake = server(&script).await;
-    let (code, stdout, _) = ended(&fake.url(), &["run", "hi", "-o", "json"]).await;
+    let (code, stdout, _) = ended(&fake.url(), &["run", "hi", "--output", "jsonl"]).await;
     assert_eq!(code, 1);
     let lines: Vec<serde_json::Value> =
         stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert_eq!(lines.len(), 2);
     assert_eq!(lines[1]["runFinished"]["status"], "RUN_STATUS_FAILED");
+}
+
+#[tokio::test]
+async fn a_run_is_told_where_it_was_asked_for() {
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::create_dir(dir.path().join(".git")).expect("made");
+    std::fs::create_dir(dir.path().join("src")).expect("made");
+    std::fs::write(dir.path().join("AGENTS.md"), "be brief").expect("written");
+    let told = async |args: &[&str]| {
+        let script = Script::default().scene(vec![started(), finished(2, RunStatus::Completed)], End::Ok);
+        let fake = server(&script).await;
+        let mut command = agentloop(&fake.url(), args);
+        let output = soon(command.current_dir(dir.path().join("src")).output()).await.expect("it runs");
+        (script.inputs().remove(0), String::from_utf8(output.stderr).expect("text"))
+    };
+    let (input, stderr) = told(&["run", "hi"]).await;
+    assert_eq!(input.instruction_files.len(), 1);
+    assert_eq!(input.instruction_files[0].content, "be brief");
+    assert!(stderr.contains("instructions: ") && stderr.contains("AGENTS.md"), "{stderr}");
+    let facts: Vec<&str> = input.environment.keys().map(String::as_str).collect();
+    assert_eq!(facts, ["date", "git_repository", "os", "working_directory"]);
+
+    let (input, _) = told(&["run", "hi", "--run-id", "r-1"]).await;
+    assert!(!input.environment.contains_key("date"), "the same command is the same run tomorrow");
+
+    let (input, stderr) = told(&["run", "hi", "--no-instructions"]).await;
+    assert!(input.instruction_files.is_empty() && input.environment.is_empty(), "{input:?}");
+    assert!(!stderr.contains("instructions"), "{stderr}");
 }
 
 #[tokio::test]

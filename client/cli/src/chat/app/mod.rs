@@ -26,6 +26,8 @@ use crate::exit::Exit;
 pub(crate) struct Options {
     /// What every run is given besides prompt, session and id.
     pub(crate) input: RunInput,
+    /// What the human should know of that, said at the beginning.
+    pub(crate) notes: Vec<String>,
     /// Who answers questions.
     pub(crate) who: String,
     /// Makes ids of runs.
@@ -135,8 +137,15 @@ impl App {
             usage: Usage::default(),
             leaving: false,
         };
+        app.say_notes();
         let commands = session.map_or_else(Vec::new, |id| app.open(&id));
         (app, commands)
+    }
+
+    pub(super) fn say_notes(&mut self) {
+        for note in &self.options.notes {
+            self.transcript.note(Tone::Quiet, note);
+        }
     }
 
     /// Takes up what happened.

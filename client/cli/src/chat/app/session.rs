@@ -44,6 +44,7 @@ impl App {
     fn shows(&mut self, session: Current) {
         self.session = session;
         self.transcript = Transcript::default();
+        self.say_notes();
         self.live = None;
         self.cards.clear();
         self.focus = super::Focus::Editor;

@@ -14,7 +14,7 @@ use crate::chat::{
 
 fn options() -> Options {
     let input = RunInput { agent: Some("helper".into()), ..RunInput::default() };
-    Options { input, who: "me".into(), new_id: || "r".into() }
+    Options { input, notes: vec![], who: "me".into(), new_id: || "r".into() }
 }
 
 fn chat() -> App {

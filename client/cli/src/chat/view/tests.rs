@@ -17,7 +17,8 @@ use crate::chat::{
 };
 
 fn chat() -> App {
-    let options = Options { input: RunInput::default(), who: "me".into(), new_id: || "r".into() };
+    let options =
+        Options { input: RunInput::default(), notes: vec![], who: "me".into(), new_id: || "r".into() };
     App::new(options, None).0
 }
 
