@@ -7,6 +7,7 @@ mod forks;
 mod idempotency;
 mod lost_host;
 mod overload;
+mod recordings;
 mod run;
 mod runs;
 mod service;
