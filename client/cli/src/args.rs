@@ -247,7 +247,9 @@ Examples:
   agentloop approve REQUEST --deny 'wrong address'   do not; the model reads why and goes on
   agentloop approve REQUEST --stop 'not today'       do not, and end the run
   agentloop approve REQUEST --edit '{\"to\":\"x@y\"}'    run it with other arguments
-  agentloop approve REQUEST --answer 'done by hand'  do not; this is the result")]
+  agentloop approve REQUEST --answer 'done by hand'  do not; this is the result
+  agentloop approve REQUEST --text blue              the text that was asked for
+  agentloop approve REQUEST --choose a --choose b    the options that were asked for, by their ids")]
 pub(crate) struct ApproveArgs {
     /// The question
     pub(crate) request: Option<String>,
@@ -280,6 +282,12 @@ pub(crate) struct DecisionArgs {
     /// Do not run the call; its result is TEXT
     #[arg(long, value_name = "TEXT")]
     pub(crate) answer: Option<String>,
+    /// The text that was asked for
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) text: Option<String>,
+    /// An option that was asked for, by its id; may be repeated
+    #[arg(long, value_name = "ID")]
+    pub(crate) choose: Vec<String>,
 }
 
 /// End a run

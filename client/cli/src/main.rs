@@ -29,6 +29,7 @@ mod print;
 mod render;
 mod style;
 mod surroundings;
+mod text;
 
 #[cfg(test)]
 #[path = "../../tests/it/agent_loop.rs"]

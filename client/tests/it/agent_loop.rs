@@ -44,6 +44,7 @@ pub(crate) enum Called {
     GetRun,
     Abort { run_id: String },
     SubmitApproval(Box<SubmitApprovalRequest>),
+    SubmitInput(Box<SubmitInputRequest>),
 }
 
 /// The scenes to play, and the calls so far. A call without a scene is refused as UNAVAILABLE.
@@ -190,9 +191,13 @@ impl AgentLoop for Script {
 
     async fn submit_input(
         &self,
-        _: Request<SubmitInputRequest>,
+        request: Request<SubmitInputRequest>,
     ) -> Result<Response<SubmitInputResponse>, Status> {
-        Err(Status::unimplemented("not scripted"))
+        let request = request.into_inner();
+        self.note(Called::SubmitInput(Box::new(request.clone())));
+        self.decisions.add_permits(1);
+        let settled = HumanRequest { request_id: request.request_id, ..HumanRequest::default() };
+        Ok(Response::new(SubmitInputResponse { request: Some(settled) }))
     }
 
     async fn step(&self, _: Request<StepRequest>) -> Result<Response<StepResponse>, Status> {

@@ -9,8 +9,8 @@ use agentloop_client::v1::{
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use serde_json::Value;
 
-use super::{editor::Editor, text::exact};
-use crate::answer::decision;
+use super::editor::Editor;
+use crate::{answer::decision, text::exact};
 
 /// A question that waits for an answer.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::{Modifier, Style};
 use ratatui_textarea::{CursorMove, TextArea, WrapMode};
 
-use super::text::{tame, wrap};
+use crate::text::{tame, wrap};
 
 /// What a prompt may hold; the server takes no more than some mebibytes.
 const BYTES_MAX: usize = 1024 * 1024;

@@ -10,7 +10,6 @@ mod driver;
 mod editor;
 mod event;
 mod terminal;
-mod text;
 mod transcript;
 mod view;
 

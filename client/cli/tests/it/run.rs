@@ -2,7 +2,8 @@
 
 use agentloop_client::v1::{
     HumanRequest, HumanRequestKind, HumanRequested, ModelDelta, RunEvent, RunFinished, RunStarted, RunStatus,
-    decision::Decision as Kind, model_delta::Delta, run_event::Event,
+    Selection, SubmitInputRequest, decision::Decision as Kind, model_delta::Delta, run_event::Event,
+    submit_input_request::Input,
 };
 
 use crate::{
@@ -147,6 +148,26 @@ async fn a_question_is_answered_by_its_id() {
     let decision = answer.decision.clone().and_then(|decision| decision.decision);
     assert!(matches!(decision, Some(Kind::Deny(deny)) if deny.message == "not today"));
     assert_eq!(ended(&fake.url(), &["approve", "unknown"]).await.0, 1);
+}
+
+#[tokio::test]
+async fn what_is_asked_for_is_given_by_its_id() {
+    for (args, input) in [
+        (&["--text", "blue"][..], Input::Text("blue".into())),
+        (
+            &["--choose", "a", "--choose", "b"],
+            Input::Selection(Selection { option_ids: vec!["a".into(), "b".into()] }),
+        ),
+    ] {
+        let script = Script::default();
+        let fake = server(&script).await;
+        let args = [&["approve", "q", "--as", "me"], args].concat();
+        let (code, _, stderr) = ended(&fake.url(), &args).await;
+        assert_eq!(code, 0, "{stderr}");
+        let given =
+            SubmitInputRequest { request_id: "q".into(), input: Some(input), answered_by: "me".into() };
+        assert_eq!(script.calls(), [Called::SubmitInput(Box::new(given))]);
+    }
 }
 
 #[cfg(unix)]

@@ -12,10 +12,10 @@ use crate::{
     chat::{
         card::{Card, Outcome},
         event::Trouble,
-        text::tame,
         transcript::Tone,
     },
     names,
+    text::tame,
 };
 
 /// A run that has not moved for so long is looked at: what does it wait for?

@@ -4,10 +4,12 @@ use agentloop_client::v1::Session;
 use crossterm::event::{KeyCode, KeyEvent};
 
 use super::{App, Command, Current, Overlay};
-use crate::chat::{
-    event::Opened,
+use crate::{
+    chat::{
+        event::Opened,
+        transcript::{Tone, Transcript},
+    },
     text::tame,
-    transcript::{Tone, Transcript},
 };
 
 /// The list of sessions, to pick one of.

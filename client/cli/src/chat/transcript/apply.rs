@@ -1,15 +1,15 @@
 //! What a run's events change in what is shown.
 
 use agentloop_client::v1::{
-    AssistantMessage, HumanRequest, HumanRequestKind, HumanResolved, ModelCallFailed, ModelDelta,
-    PartialMessage, RunError, RunFinished, RunStatus, ToolCallAttemptFailed, ToolCallResult, ToolCallState,
-    decision::Decision as Kind, model_delta::Delta, part::Content, run_event::Event,
+    AssistantMessage, ContextCompacted, HumanRequest, HumanRequestKind, HumanResolved, ModelCallFailed,
+    ModelDelta, PartialMessage, RunError, RunFinished, RunStatus, ToolCallAttemptFailed, ToolCallResult,
+    ToolCallState, decision::Decision as Kind, model_delta::Delta, part::Content, run_event::Event,
 };
 
 use super::{Block, Moment, Said, State, Tone, Transcript};
 use crate::{
     names,
-    render::status::{decision, error},
+    render::status::{answered, error},
     style::Style,
 };
 
@@ -32,10 +32,6 @@ impl Transcript {
             Event::RunResumed(resumed) => {
                 self.note(Tone::Quiet, &format!("resumed by {}", resumed.resumed_by));
             }
-            Event::ContextCompacted(compacted) => {
-                let note = format!("the context was made smaller ({})", compacted.strategy);
-                self.note(Tone::Quiet, &note);
-            }
             Event::HumanRequested(requested) => {
                 if let Some(request) = &requested.request {
                     self.asked(request);
@@ -43,8 +39,40 @@ impl Transcript {
             }
             Event::HumanResolved(resolved) => self.resolved(resolved),
             Event::RunFinished(finished) => self.run_finished(finished),
+            other => self.beside(other, now),
+        }
+    }
+
+    /// What neither model nor human says.
+    fn beside(&mut self, event: &Event, now: Moment) {
+        match event {
+            Event::ContextAdded(added) => {
+                self.note(Tone::Quiet, &format!("{} added to the context", added.source));
+            }
+            Event::CompactionStarted(started) => {
+                self.note(Tone::Quiet, &format!("making the context smaller ({})", started.strategy));
+            }
+            Event::CompactionFailed(failed) => {
+                let why = why(failed.error.as_ref());
+                self.note(Tone::Warning, &format!("the context was not made smaller: {why}"));
+            }
+            Event::ContextCompacted(compacted) => self.compacted(compacted),
+            Event::ExtensionApplied(applied) if !applied.error.is_empty() => {
+                self.note(Tone::Warning, &format!("{} failed: {}", applied.name, applied.error));
+            }
+            Event::ExtensionApplied(applied) if !applied.outcome.is_empty() => {
+                self.note(Tone::Quiet, &format!("{}: {}", applied.name, applied.outcome));
+            }
             other => self.tool_event(other, now),
         }
+    }
+
+    pub(super) fn compacted(&mut self, compacted: &ContextCompacted) {
+        let tokens = match (compacted.tokens_before, compacted.tokens_after) {
+            (0, _) => String::new(),
+            (before, after) => format!(", about {before} tokens before, {after} after"),
+        };
+        self.note(Tone::Quiet, &format!("the context was made smaller ({}{tokens})", compacted.strategy));
     }
 
     fn tool_event(&mut self, event: &Event, now: Moment) {
@@ -136,10 +164,10 @@ impl Transcript {
 
     fn resolved(&mut self, resolved: &HumanResolved) {
         let Some(answer) = &resolved.answer else { return };
-        let decided = answer.decision.clone().unwrap_or_default();
         if !resolved.call_id.is_empty() {
             let call = self.call(&resolved.call_id);
-            if let Some(Kind::ApproveWithEdits(edits)) = &decided.decision {
+            let decided = answer.decision.as_ref().and_then(|decided| decided.decision.as_ref());
+            if let Some(Kind::ApproveWithEdits(edits)) = decided {
                 call.with_arguments(&edits.arguments_json);
             }
             if matches!(call.state, State::AwaitingHuman | State::InDoubt) {
@@ -148,7 +176,7 @@ impl Transcript {
         }
         let by =
             if answer.decided_by.is_empty() { String::new() } else { format!(" by {}", answer.decided_by) };
-        self.note(Tone::Quiet, &format!("{}{by}", decision(&decided)));
+        self.note(Tone::Quiet, &format!("{}{by}", answered(answer)));
     }
 
     fn attempt_failed(&mut self, failed: &ToolCallAttemptFailed) {

@@ -10,7 +10,7 @@ use std::{collections::VecDeque, time::Duration};
 use agentloop_client::v1::{Entry, Message, Role, part::Content};
 
 pub(crate) use self::tool::{Call, State};
-use super::text::{beginning, tame};
+use crate::text::{beginning, tame};
 
 /// Older blocks are dropped: they are in the session.
 const BLOCKS_MAX: usize = 4000;
@@ -86,6 +86,9 @@ impl Transcript {
 
     /// A message that a session holds.
     pub(crate) fn entry(&mut self, entry: &Entry) {
+        if let Some(compaction) = &entry.compaction {
+            self.compacted(compaction);
+        }
         if let Some(message) = &entry.message {
             self.message(message);
         }

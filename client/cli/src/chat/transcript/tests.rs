@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use agentloop_client::v1::{
-    ApproveWithEdits, AssistantMessage, Decision, Entry, HumanAnswer, HumanRequest, HumanRequested,
-    HumanResolved, InputMessage, Message, ModelCallFailed, ModelDelta, Part, PartialMessage, Reasoning, Role,
-    RunError, RunErrorCode, RunFinished, RunStatus, ToolCall, ToolCallAccepted, ToolCallAttemptFailed,
-    ToolCallOffered, ToolCallOutput, ToolCallProgress, ToolCallProposed, ToolCallResult, ToolCallState,
-    ToolResult, ToolStatus, decision::Decision as Kind, model_delta::Delta, part::Content,
+    ApproveWithEdits, AssistantMessage, CompactionFailed, ContextCompacted, Decision, Entry,
+    ExtensionApplied, HumanAnswer, HumanInput, HumanRequest, HumanRequested, HumanResolved, InputMessage,
+    Message, ModelCallFailed, ModelDelta, Part, PartialMessage, Reasoning, Role, RunError, RunErrorCode,
+    RunFinished, RunStatus, Selection, ToolCall, ToolCallAccepted, ToolCallAttemptFailed, ToolCallOffered,
+    ToolCallOutput, ToolCallProgress, ToolCallProposed, ToolCallResult, ToolCallState, ToolResult,
+    ToolStatus, decision::Decision as Kind, human_input, model_delta::Delta, part::Content,
 };
 
 use super::*;
@@ -210,6 +211,54 @@ fn an_approval_with_edits_shows_what_runs() {
         &[asks_for_a_tool(), requested, resolved],
         &["call add {\"a\":2} pending", "note approved as {\"a\":2} by me"],
     );
+}
+
+#[test]
+fn what_becomes_of_the_context_is_said() {
+    let compacted = ContextCompacted {
+        strategy: "summarize".into(),
+        tokens_before: 900,
+        tokens_after: 100,
+        ..ContextCompacted::default()
+    };
+    let said = "the context was made smaller (summarize, about 900 tokens before, 100 after)";
+    check(&[Event::ContextCompacted(compacted.clone())], &[&format!("note {said}")]);
+    let mut transcript = Transcript::default();
+    transcript.entry(&Entry { compaction: Some(compacted), ..Entry::default() });
+    assert_eq!(shown(&transcript), [format!("note {said}")]);
+
+    let error = RunError { code: RunErrorCode::ModelTimeout.into(), message: "late".into(), http_status: 0 };
+    let failed = CompactionFailed { strategy: "summarize".into(), error: Some(error) };
+    check(
+        &[Event::CompactionFailed(failed)],
+        &["note the context was not made smaller: late [model_timeout]"],
+    );
+}
+
+#[test]
+fn an_extension_is_heard_of_where_it_says_something() {
+    let applied = |outcome: &str, error: &str| {
+        Event::ExtensionApplied(ExtensionApplied {
+            name: "guard".into(),
+            outcome: outcome.into(),
+            error: error.into(),
+            ..ExtensionApplied::default()
+        })
+    };
+    check(&[applied("", "")], &[]);
+    check(&[applied("vetoed it", "")], &["note guard: vetoed it"]);
+    check(&[applied("", "no answer")], &["note guard failed: no answer"]);
+}
+
+#[test]
+fn an_answer_is_said() {
+    let input = |input| {
+        let answer = HumanAnswer { input: Some(HumanInput { input: Some(input) }), ..HumanAnswer::default() };
+        Event::HumanResolved(HumanResolved { answer: Some(answer), ..HumanResolved::default() })
+    };
+    let chosen = Selection { option_ids: vec!["a".into(), "b".into()] };
+    check(&[input(human_input::Input::Text("blue".into()))], &["note answered: blue"]);
+    check(&[input(human_input::Input::Selection(chosen))], &["note chosen: a, b"]);
 }
 
 #[test]

@@ -11,10 +11,10 @@ use super::{BAD, BOLD, DIM, GOOD, WARN};
 use crate::{
     chat::{
         app::App,
-        text::wrap,
         transcript::{Block, Call, State, Tone},
     },
     names,
+    text::wrap,
 };
 
 /// Lines that a result, an output or a thought takes where details are not asked for.

@@ -14,9 +14,9 @@ use crate::{
     chat::{
         app::{App, Focus},
         card::{Card, Stage},
-        text::{exact, members, tame, wrap},
     },
     names,
+    text::{exact, members, tame, wrap},
 };
 
 /// Columns and rows of the border.

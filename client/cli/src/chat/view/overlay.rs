@@ -10,11 +10,9 @@ use ratatui::{
 
 use super::{BAD, BOLD, DIM, PICKED, WARN};
 use crate::{
-    chat::{
-        app::{HELP, Overlay, Picker},
-        text::tame,
-    },
+    chat::app::{HELP, Overlay, Picker},
     names,
+    text::tame,
 };
 
 pub(super) fn draw(overlay: &Overlay, area: Rect, buf: &mut Buffer) {
