@@ -163,6 +163,7 @@ async fn ctrl_c_aborts_the_run_and_the_chat_goes_on() {
 
     chat.types("still there?\r");
     chat.sees("You said: still there?").await;
+    chat.sees("ready").await;
     chat.types("\x03");
     chat.sees("leaves").await;
     chat.types("\x03");
