@@ -6,8 +6,11 @@ mod exit;
 mod abort;
 mod approve;
 mod chat;
+mod fork;
 mod health;
 mod host;
+mod policy;
+mod replay;
 mod resume;
 mod run;
 mod runs;
@@ -70,6 +73,9 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Abort(args) => abort::abort(&global, args).await,
         Command::Resume(args) => resume::resume(&global, args).await,
         Command::Runs(args) => runs::runs(&global, args).await,
+        Command::Replay(args) => replay::replay(&global, args).await,
+        Command::Fork(args) => fork::fork(&global, args).await,
+        Command::Policy(args) => policy::policy(&global, args).await,
         Command::Sessions(args) => sessions::sessions(&global, args).await,
         Command::Tools => tools::tools(&global).await,
         Command::Host(args) => host::host(&global, args).await,

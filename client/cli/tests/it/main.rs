@@ -18,3 +18,7 @@ mod process;
 #[cfg(unix)]
 mod pty;
 mod run;
+#[cfg(unix)]
+mod served;
+#[cfg(unix)]
+mod sessions;
