@@ -3,6 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
+use agentloop_core::agent::RunSpec;
 use agentloop_core::id::{RequestId, RunId, Seq, SessionId, TenantId};
 use agentloop_core::run::input::AbortCause;
 use agentloop_core::tool::Digest;
@@ -19,7 +20,7 @@ use super::page::{page_request, smaller, tenant};
 use super::status::{Violations, agent_not_found, model_not_configured, not_implemented};
 use crate::engine::error::EngineError;
 use crate::engine::feed::Shown;
-use crate::engine::{Engine, Started};
+use crate::engine::{Engine, STRATEGIES, Started};
 use crate::model::Models;
 use crate::store::{RequestFilter, RunFilter};
 
@@ -52,11 +53,24 @@ impl AgentLoopService {
             agent_not_found(name, if names.is_empty() { "none".to_owned() } else { names.join(", ") })
         })?;
         let request = start_request(tenant.clone(), agent, input)?;
-        self.models.resolve(&request.spec.model).map_err(|error| model_not_configured(error.to_string()))?;
+        self.check(&request.spec)?;
         let started = self.engine.start(request).await?;
         let guard =
             cancel.then(|| AbortOnDrop::new(self.engine.clone(), tenant.clone(), started.run.clone()));
         Ok((started, guard))
+    }
+
+    /// What a run names must be there when it starts.
+    fn check(&self, spec: &RunSpec) -> Result<(), Status> {
+        for model in [Some(&spec.model), spec.context.summary_model.as_ref()].into_iter().flatten() {
+            self.models.resolve(model).map_err(|error| model_not_configured(error.to_string()))?;
+        }
+        let strategy = &spec.context.strategy;
+        if !self.engine.has_strategy(strategy) {
+            let problem = format!("no strategy is named {strategy:?}; there is {}", STRATEGIES.join(", "));
+            return Err(Violations::single("input.context_policy.strategy", problem));
+        }
+        Ok(())
     }
 
     /// A stream that could not begin where its caller wants must not leave a new run behind.

@@ -7,7 +7,7 @@ use agentloop_core::agent::{
     BackgroundPolicy, ContextPolicy, LoopLimits, ModelOptions, ModelTimeouts, ReasoningEffort,
     ResponseSchema, RetryPolicy, RunSpec, ToolChoice, ToolPolicy,
 };
-use agentloop_core::entry::{Compaction, Cut};
+use agentloop_core::entry::{Compaction, CompactionReason, Cut};
 use agentloop_core::error::ModelErrorKind;
 use agentloop_core::id::{CallId, CallSlot, EntryNo, HostId, RequestId, RunId, Seq, SessionId};
 use agentloop_core::message::{
@@ -68,7 +68,24 @@ fn compactions() -> Vec<(&'static str, Event)> {
     };
     let plain = Compaction { strategy: "truncate".to_owned(), up_to: EntryNo(32), ..Compaction::default() };
     let usage = Usage { input_tokens: 8_000, output_tokens: 90, ..Usage::default() };
-    vec![("compacted", compacted(full, usage)), ("compacted.plain", compacted(plain, Usage::default()))]
+    let started = |reason, level, tokens| Event::CompactionStarted {
+        number: 2,
+        strategy: "summarize".to_owned(),
+        reason,
+        level,
+        tokens,
+    };
+    let failed =
+        Event::CompactionFailed { number: 2, strategy: "summarize".to_owned(), error: model_error() };
+    vec![
+        ("compaction_started", started(CompactionReason::Tokens, 0, 9_000)),
+        ("compaction_started.messages", started(CompactionReason::Messages, 0, 0)),
+        ("compaction_started.overflow", started(CompactionReason::Overflow, 3, 0)),
+        ("compaction_started.planned", started(CompactionReason::Planned, 0, 0)),
+        ("compaction_failed", failed),
+        ("compacted", compacted(full, usage)),
+        ("compacted.plain", compacted(plain, Usage::default())),
+    ]
 }
 
 fn model_calls() -> Vec<(&'static str, Event)> {
@@ -82,6 +99,7 @@ fn model_calls() -> Vec<(&'static str, Event)> {
         ("model_call_failed", failed(Some(Timestamp(1_790_000_002_500)))),
         ("model_call_failed.last", failed(None)),
         ("assistant_message", assistant(asking(), FinishReason::ToolCalls, Observation::Continue)),
+        ("assistant_message.full", full(assistant(asking(), FinishReason::ToolCalls, Observation::Compact))),
         (
             "assistant_message.final",
             assistant(
@@ -328,6 +346,14 @@ fn asking() -> Message {
     }
 }
 
+/// The context has passed a bound with this message.
+fn full(mut event: Event) -> Event {
+    if let Event::AssistantMessage { full, .. } = &mut event {
+        *full = Some(CompactionReason::Tokens);
+    }
+    event
+}
+
 fn assistant(message: Message, finish: FinishReason, decision: Observation) -> Event {
     Event::AssistantMessage {
         model_call: 1,
@@ -346,6 +372,7 @@ fn assistant(message: Message, finish: FinishReason, decision: Observation) -> E
         first_token: Millis(310),
         duration: Millis(1_900),
         tools: Digest::of(&[b"weather"]),
+        full: None,
         decision,
     }
 }

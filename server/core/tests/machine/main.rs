@@ -2,6 +2,7 @@
 
 mod abort;
 mod approvals;
+mod compaction;
 mod doubt;
 mod explore;
 mod hosts;

@@ -234,6 +234,7 @@ pub(crate) fn assistant(entry: EntryNo, text: &str) -> Event {
         duration: Millis(2),
         tools: Digest::of(&[]),
         decision: Observation::Stop,
+        full: None,
     }
 }
 

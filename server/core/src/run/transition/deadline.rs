@@ -24,6 +24,7 @@ pub(crate) fn next(state: &State, seen: Timestamp, recovered_at: Option<Timestam
         Phase::New
         | Phase::Preparing
         | Phase::ModelRunning(_)
+        | Phase::Compacting(_)
         | Phase::Observed { .. }
         | Phase::Tools(_)
         | Phase::Paused { .. }

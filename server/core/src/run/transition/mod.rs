@@ -1,5 +1,6 @@
 //! What each input leads to: one file per kind of stimulus.
 
+pub(crate) mod compact;
 pub(crate) mod deadline;
 pub(crate) mod finish;
 pub(crate) mod human;
