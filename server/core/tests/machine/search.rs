@@ -113,8 +113,9 @@ fn take(script: &Script, step: &Move) -> Option<Script> {
 fn fingerprint(script: &Script) -> u64 {
     let state = script.state();
     let told = format!(
-        "{:?} {:?} {:?} {:?} {:?} {}",
+        "{:?} {:?} {:?} {:?} {:?} {:?} {}",
         state.phase,
+        state.held,
         state.questions,
         state.settled,
         script.now,
@@ -127,7 +128,7 @@ fn fingerprint(script: &Script) -> u64 {
 }
 
 fn moves(script: &Script) -> Vec<Move> {
-    let mut inputs = vec![abort(AbortCause::Caller)];
+    let mut inputs = vec![abort(AbortCause::Caller), steer("more", "make haste")];
     for owed in script.watch.owed() {
         inputs.extend(answers(script, owed));
     }

@@ -4,5 +4,7 @@ pub(crate) mod deadline;
 pub(crate) mod finish;
 pub(crate) mod human;
 pub(crate) mod model;
+pub(crate) mod queue;
 pub(crate) mod start;
+pub(crate) mod steer;
 pub(crate) mod tool;

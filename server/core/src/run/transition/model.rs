@@ -10,7 +10,7 @@ use crate::run::machine::Turn;
 use crate::run::plan::{Instruction, Situation, react};
 use crate::run::state::{Call, ModelCall, Phase};
 use crate::run::status::{RunError, RunErrorCode};
-use crate::run::transition::{finish, human, tool};
+use crate::run::transition::{finish, human, queue, tool};
 
 /// Asks the planner, as long as the run stands still for no outside reason.
 pub(crate) fn plan(turn: &mut Turn<'_>) {
@@ -19,6 +19,7 @@ pub(crate) fn plan(turn: &mut Turn<'_>) {
         Phase::Observed { finish } => Situation::Answered { finish, calls: 0 },
         Phase::Tools(calls) if calls.iter().all(Call::is_settled) => Situation::ToolsSettled,
         Phase::New
+        | Phase::Queued
         | Phase::ModelRunning(_)
         | Phase::BackingOff { .. }
         | Phase::Tools(_)
@@ -33,7 +34,7 @@ pub(crate) fn plan(turn: &mut Turn<'_>) {
 }
 
 /// Calls the model, unless a limit says that it is enough.
-fn next_call(turn: &mut Turn<'_>) {
+pub(crate) fn next_call(turn: &mut Turn<'_>) {
     let (state, limits) = (&*turn.state, &turn.state.spec.limits);
     let tokens = state.usage.input_tokens.saturating_add(state.usage.output_tokens);
     let reached = if state.iterations >= limits.max_iterations {
@@ -56,6 +57,7 @@ fn next_call(turn: &mut Turn<'_>) {
 }
 
 fn call(turn: &mut Turn<'_>, model_call: u32, attempt: u32, first_counted: u32) {
+    queue::let_in(turn);
     let last_entry = turn.state.last_entry;
     turn.emit(Event::ModelCallStarted { model_call, attempt, first_counted, last_entry });
 }
@@ -74,6 +76,7 @@ fn current(turn: &Turn<'_>, model_call: u32, attempt: u32) -> Result<ModelCall, 
     match &turn.state.phase {
         Phase::ModelRunning(call) if (call.number, call.attempt) == (model_call, attempt) => Ok(*call),
         Phase::New
+        | Phase::Queued
         | Phase::Preparing
         | Phase::ModelRunning(_)
         | Phase::BackingOff { .. }
@@ -91,7 +94,9 @@ pub(crate) fn finished(turn: &mut Turn<'_>, done: ModelFinished) -> Result<(), R
     assert_eq!(calls.len(), done.facts.len(), "the driver knows something of each call");
     let stopped = refused(&done.finish).or_else(|| round_limit(turn, &calls));
     let go_on = stopped.is_none()
-        && react(&Situation::Answered { finish: &done.finish, calls: calls.len() }) == Instruction::CallTools;
+        && (react(&Situation::Answered { finish: &done.finish, calls: calls.len() })
+            == Instruction::CallTools
+            || !turn.state.held.is_empty());
     turn.emit(Event::AssistantMessage {
         model_call: done.model_call,
         attempt: done.attempt,
@@ -248,7 +253,8 @@ pub(crate) fn recovered(turn: &mut Turn<'_>) -> Result<(), Refusal> {
             call_afresh(turn, call);
             Ok(())
         }
-        Phase::Preparing
+        Phase::Queued
+        | Phase::Preparing
         | Phase::BackingOff { .. }
         | Phase::Observed { .. }
         | Phase::Tools(_)

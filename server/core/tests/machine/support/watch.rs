@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use agentloop_core::context::build::messages;
-use agentloop_core::id::{CallSlot, EntryNo, RunId};
+use agentloop_core::id::{CallSlot, EntryNo, RunId, Seq};
 use agentloop_core::limits::TOOL_ATTEMPTS_MAX;
 use agentloop_core::message::SharedMessage;
 use agentloop_core::run::effect::{Effect, Offer};
-use agentloop_core::run::event::{Event, Ran, Record};
+use agentloop_core::run::event::{Added, Event, Ran, Record};
 use agentloop_core::run::human::{Decision, QuestionKind};
 use agentloop_core::run::input::Input;
 use agentloop_core::run::machine::{Machine, Step};
@@ -26,6 +26,8 @@ pub(crate) struct Watch {
     owed: BTreeMap<Owed, Effect>,
     /// What the session reads.
     history: Vec<SharedMessage>,
+    /// What came before it could enter.
+    held: BTreeMap<Seq, SharedMessage>,
     /// Calls that have their result.
     settled: BTreeSet<CallSlot>,
     /// Of calls that must not run twice: whether the next offer is allowed.
@@ -54,6 +56,7 @@ impl Watch {
             shadow: State::new(run),
             owed: BTreeMap::new(),
             history: Vec::new(),
+            held: BTreeMap::new(),
             settled: BTreeSet::new(),
             leave: BTreeMap::new(),
             reruns: BTreeMap::new(),
@@ -102,10 +105,20 @@ impl Watch {
         assert_eq!(record.seq, self.shadow.seq.next(), "dense from 1");
         self.shadow.apply(record);
         assert_eq!(Some(record.status), self.shadow.status(), "a record says where the run stands after it");
-        if let Some((entry, _)) = record.event.entry() {
-            let content = record.event.content().expect("an entry has a content");
-            self.history.extend(content.message().cloned());
-            assert_eq!(entry, EntryNo(self.history.len() as u64), "entries are dense");
+        let content = record.event.content().and_then(|content| content.message().cloned());
+        match record.event.entry() {
+            Some((entry, added)) => {
+                let message = match added {
+                    Added::Own => content,
+                    Added::Held(held) => self.held.remove(&held),
+                };
+                self.history.push(message.expect("an entry has a content"));
+                assert_eq!(entry, EntryNo(self.history.len() as u64), "entries are dense");
+            }
+            None => self.held.extend(content.map(|message| (record.seq, message))),
+        }
+        if let Event::ModelCallStarted { .. } = record.event {
+            assert!(self.held.is_empty(), "the model reads all that was said");
         }
         self.once_only(&record.event);
     }
@@ -239,7 +252,7 @@ impl Watch {
         let waits = !self.owed.is_empty()
             || machine.deadline().is_some()
             || state.open_questions().next().is_some()
-            || matches!(state.phase, Phase::Paused { .. });
+            || matches!(state.phase, Phase::Paused { .. } | Phase::Queued);
         assert!(waits, "nothing will ever move it: {:?}", state.phase);
     }
 
@@ -250,6 +263,7 @@ impl Watch {
         assert_eq!(machine.deadline(), None);
         assert_eq!(machine.state().open_questions().next(), None);
         assert_eq!(machine.state().waiting_on(), None);
+        assert!(self.held.is_empty() || self.history.is_empty(), "nothing that was said is lost");
         assert_eq!(messages(&self.history), self.history, "each call has its result right after it");
     }
 }
@@ -269,7 +283,8 @@ fn stands_well(state: &State) {
             assert!(matches!(kind, Some(WaitKind::Tool | WaitKind::ToolHost)), "{kind:?}");
         }
         Some(RunStatus::Completed | RunStatus::Failed | RunStatus::Aborted) | None => assert_eq!(kind, None),
-        Some(RunStatus::Queued | RunStatus::Preparing | RunStatus::Compacting) => {
+        Some(RunStatus::Queued) => assert_eq!(kind, Some(WaitKind::Session)),
+        Some(RunStatus::Preparing | RunStatus::Compacting) => {
             panic!("no step ends here: {:?}", state.phase)
         }
     }
@@ -301,6 +316,8 @@ fn answered(input: &Input) -> Option<Owed> {
         | Input::CallAccepted { .. }
         | Input::CallCheckpoint { .. }
         | Input::Decided { .. }
+        | Input::Enter { .. }
+        | Input::Steer { .. }
         | Input::Abort { .. }
         | Input::Resume { .. }
         | Input::DeadlinePassed
