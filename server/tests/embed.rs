@@ -134,6 +134,7 @@ fn request(prompt: &str) -> StartRequest {
         spec: Arc::new(spec),
         messages: vec![Arc::new(Message::text(Role::User, prompt))],
         digest: Digest::of(&[prompt.as_bytes()]),
+        on_busy: OnBusy::Reject,
     }
 }
 

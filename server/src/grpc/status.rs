@@ -110,6 +110,7 @@ impl From<EngineError> for Status {
                 let metadata = [("run_id", run.to_string())];
                 status(Code::FailedPrecondition, ErrorReason::SessionBusy, message, metadata)
             }
+            EngineError::QueueFull => retryable(Code::ResourceExhausted, ErrorReason::QueueFull, message),
             EngineError::TooManyRuns => retryable(Code::ResourceExhausted, ErrorReason::TooManyRuns, message),
             EngineError::SeqAhead { last } => {
                 let metadata = [("last_seq", last.0.to_string())];
@@ -145,6 +146,8 @@ fn refused(refusal: Refusal) -> Status {
         }
         Refusal::DigestMismatch => status(Code::FailedPrecondition, ErrorReason::DigestMismatch, message, []),
         Refusal::NotADecision => Violations::single("decision", message),
+        Refusal::IdReused => status(Code::AlreadyExists, ErrorReason::IdReused, message, []),
+        Refusal::TooMuchHeld => retryable(Code::ResourceExhausted, ErrorReason::QueueFull, message),
         Refusal::StaleModelCall | Refusal::DuplicateResult | Refusal::StaleAttempt => {
             status(Code::FailedPrecondition, ErrorReason::WrongState, message, [])
         }
