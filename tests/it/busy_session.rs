@@ -1,5 +1,6 @@
 //! What a run does when its session has a live one: wait, interrupt, or hand over what it has to say.
 
+mod cut;
 mod interrupt;
 mod queue;
 mod steer;

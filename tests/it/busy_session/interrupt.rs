@@ -79,14 +79,13 @@ async fn the_last_of_several_is_the_one_that_stays() {
         let last = messages.last().and_then(|message| message["content"].as_str());
         agentloop_tests::model::Answer::Says(format!("to {}", last.unwrap_or_default()))
     });
-    let (second, third) =
-        tokio::join!(server.stream(interrupting("r2", "two")), server.stream(interrupting("r3", "three")));
+    let second = server.stream(interrupting("r2", "two")).await;
+    let third = server.stream(interrupting("r3", "three")).await;
     second.rest().await;
     third.rest().await;
-    let said = said(&server).await;
-    for text in ["one", "two", "three", "to three"] {
-        assert!(said.iter().any(|one| one == text), "{text}: {said:?}");
-    }
+    // Whether the second had its answer by then is a matter of time; all that was said is there, in order.
+    let said: Vec<String> = said(&server).await.into_iter().filter(|text| text != "to two").collect();
+    assert_eq!(said, ["one", "two", "three", "to three"]);
     assert_eq!(server.get_run("r1").await.status(), RunStatus::Aborted);
 }
 
