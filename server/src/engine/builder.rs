@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::clock::{Clock, SystemClock};
+use crate::engine::compact::{Compactor, Compactors};
 use crate::engine::deps::{Deps, EngineOptions, Observer};
 use crate::engine::feed::Feeds;
 use crate::engine::history::Histories;
@@ -24,6 +25,7 @@ pub struct EngineBuilder {
     clock: Arc<dyn Clock>,
     ids: Arc<dyn Ids>,
     observers: Vec<Arc<dyn Observer>>,
+    compactors: Compactors,
     tasks: Tasks,
     options: EngineOptions,
 }
@@ -38,6 +40,7 @@ impl EngineBuilder {
             clock: Arc::new(SystemClock),
             ids: Arc::new(RandomIds),
             observers: Vec::new(),
+            compactors: Compactors::new(),
             tasks: Tasks::new(),
             options: EngineOptions::default(),
         }
@@ -61,6 +64,13 @@ impl EngineBuilder {
     #[must_use]
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observers.push(observer);
+        self
+    }
+
+    /// One more way to make a context smaller, which runs name in their context policy.
+    #[must_use]
+    pub fn compactor(mut self, name: impl Into<String>, compactor: Arc<dyn Compactor>) -> Self {
+        self.compactors.insert(name.into(), compactor);
         self
     }
 
@@ -90,6 +100,7 @@ impl EngineBuilder {
                 clock: self.clock,
                 ids: self.ids,
                 observers: self.observers,
+                compactors: self.compactors,
                 tasks: self.tasks,
                 options: self.options,
                 feeds: Feeds::default(),

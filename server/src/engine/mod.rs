@@ -3,7 +3,9 @@
 pub mod error;
 pub mod feed;
 
+mod ask;
 mod builder;
+mod compact;
 mod deps;
 mod history;
 mod log;
@@ -29,6 +31,7 @@ use agentloop_core::tool::Digest;
 use futures_util::Stream;
 
 pub use builder::EngineBuilder;
+pub use compact::{Compactor, Compactors, STRATEGIES};
 pub use deps::{EngineOptions, Observer};
 pub use log::LogObserver;
 pub use start::{OnBusy, StartRequest, Started};
@@ -70,6 +73,12 @@ impl Engine {
     #[must_use]
     pub fn now(&self) -> agentloop_core::time::Timestamp {
         self.0.deps.clock.now()
+    }
+
+    /// Whether there is a way of this name to make a context smaller.
+    #[must_use]
+    pub fn has_strategy(&self, name: &str) -> bool {
+        STRATEGIES.contains(&name) || self.deps().compactors.contains_key(name)
     }
 
     /// Live runs.

@@ -100,6 +100,8 @@ fn verdict(refusal: &Refusal) -> Verdict {
         | Refusal::AlreadyResolved(_)
         | Refusal::DigestMismatch
         | Refusal::NotADecision
+        | Refusal::BadAnswer(_)
+        | Refusal::DeniedByRule(_)
         | Refusal::IdReused
         | Refusal::TooMuchHeld => Verdict::Stale,
     }

@@ -43,7 +43,7 @@ fn it_enters_after_what_others_left_there() {
     assert_eq!(kinds(&step.records), "session_entered input_entered model_call_started");
     let Event::InputEntered { entry, held } = step.records[1].event else { panic!("the message") };
     assert_eq!((entry, held.0), (EntryNo(42), 2));
-    let call = Effect::CallModel { model_call: 1, attempt: 1, last_entry: EntryNo(42) };
+    let call = Effect::CallModel { model_call: 1, attempt: 1, last_entry: EntryNo(42), checked: true };
     assert_eq!(step.effects, [call]);
     let again = machine.handle(Input::Enter { last_entry: EntryNo(42) }, T0);
     assert_eq!(again, Err(Refusal::WrongPhase(Some(RunStatus::ModelRunning))));

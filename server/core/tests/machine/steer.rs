@@ -34,7 +34,7 @@ fn what_is_said_enters_before_the_next_model_call() {
     script.grants(B);
     let step = script.finishes(B, "cloudy");
     assert_eq!(kinds(&step.records), "call_settled input_entered input_entered model_call_started");
-    let call = Effect::CallModel { model_call: 2, attempt: 1, last_entry: EntryNo(6) };
+    let call = Effect::CallModel { model_call: 2, attempt: 1, last_entry: EntryNo(6), checked: true };
     assert_eq!(step.effects.last(), Some(&call));
     assert_eq!(roles(&script), [Role::User, Role::Assistant, Role::Tool, Role::Tool, Role::User, Role::User]);
 }
@@ -94,7 +94,7 @@ fn a_try_that_comes_later_reads_it_too() {
     script.does(steer("more", "in Ulm"));
     let step = script.wakes();
     assert_eq!(kinds(&step.records), "input_entered model_call_started");
-    let call = Effect::CallModel { model_call: 1, attempt: 2, last_entry: EntryNo(2) };
+    let call = Effect::CallModel { model_call: 1, attempt: 2, last_entry: EntryNo(2), checked: true };
     assert_eq!(step.effects, [call]);
 }
 
@@ -122,4 +122,15 @@ fn no_more_is_held_than_there_is_room_for() {
     assert_eq!(script.refuses(steer("most", "and")), Refusal::TooMuchHeld);
     script.says("go on");
     script.does(steer("most", "and"));
+}
+
+#[test]
+fn a_context_that_is_made_smaller_first_is_read_with_it() {
+    let mut script = given(spec());
+    script.does(steer("more", "in Ulm"));
+    script.model_fails(ModelErrorKind::ContextOverflow);
+    assert_eq!(script.status(), RunStatus::Compacting);
+    script.does(steer("most", "quickly"));
+    let step = script.does(compacted(1));
+    assert_eq!(kinds(&step.records), "compacted input_entered input_entered model_call_started");
 }

@@ -31,6 +31,7 @@ fn everything_set() -> Reading<Config> {
     for (file, text) in [
         ("keys/local", "secret\n"),
         ("demo.toml", ""),
+        ("calls.jsonl", ""),
         ("prompts/reviewer.md", "Be strict."),
         ("schemas/review.json", "{}"),
     ] {
@@ -50,7 +51,7 @@ fn documented() -> Vec<Documented> {
     let (mut section, mut comment) = (String::new(), String::new());
     for line in uncommented().lines() {
         if let Some(header) = line.strip_prefix('[') {
-            section = pattern(header.trim_end_matches(']'));
+            section = pattern(header.trim_matches(['[', ']']));
         } else if let Some(prose) = line.strip_prefix("# ") {
             comment = format!("{comment} {prose}");
             continue;
@@ -67,6 +68,9 @@ fn pattern(header: &str) -> String {
     let mut parts: Vec<&str> = header.split('.').collect();
     if ["agents", "providers"].contains(&parts[0]) {
         parts[1] = "*";
+    }
+    if parts.get(2) == Some(&"models") {
+        parts[3] = "*";
     }
     parts.join(".")
 }

@@ -170,9 +170,9 @@ fn providers_that_are_not_complete() {
          kind = 'scripted'\n[providers.e]\nkind = 'scripted'\nfile = '/no/such/file'\n[providers.\"f/g\"]\nkind = \
          'openai'\nbase_url = 'http://a'",
         &[
-            "agentloop.toml:1:1: providers.a.kind: expected kind = \"openai\", \"anthropic\" or \"scripted\"",
-            "agentloop.toml:3:8: providers.b.kind: expected \"openai\" or \"anthropic\" or \"scripted\", found \
-             \"opanai\"",
+            "agentloop.toml:1:1: providers.a.kind: expected kind = \"openai\", \"anthropic\", \"scripted\" or \"replay\"",
+            "agentloop.toml:3:8: providers.b.kind: expected \"openai\" or \"anthropic\" or \"scripted\" or \
+             \"replay\", found \"opanai\"",
             "agentloop.toml:6:8: providers.c.kind: expected api_key_env or api_key_file, or the base_url of a server \
              that asks for no key",
             "agentloop.toml:8:8: providers.d.kind: expected file = \"script\"",
@@ -180,6 +180,44 @@ fn providers_that_are_not_complete() {
             "agentloop.toml:12:1: providers.f/g: expected a provider's name of 1 to 64 letters, digits, '.', '_' and \
              '-'",
         ],
+    );
+}
+
+#[test]
+fn recordings_and_facts_of_models() {
+    check(
+        "[providers.a]\nkind = 'replay'\n[providers.b]\nkind = 'openai'\nbase_url = 'http://a'\n\
+         [providers.b.models.m]\ncontext_window = 0\ntemperature = 1\n\
+         prices = { input = -1, output = 0.0000001, cached = 1 }\n[providers.b.models.n.prices]\ninput = 1.5\n\
+         cache_write = 'free'",
+        &[
+            "agentloop.toml:2:8: providers.a.kind: expected file = \"recording\"",
+            "agentloop.toml:7:18: providers.b.models.m.context_window: expected a whole number, from 1 to 1000000000; \
+             found 0",
+            "agentloop.toml:8:1: providers.b.models.m.temperature: unknown key; there are context_window, \
+             max_output_tokens, prices",
+            "agentloop.toml:9:20: providers.b.models.m.prices.input: expected the price of a million tokens, from 0 to \
+             1000000, with at most 6 decimals; found -1",
+            "agentloop.toml:9:33: providers.b.models.m.prices.output: expected the price of a million tokens, from 0 to \
+             1000000, with at most 6 decimals; found 0.0000001",
+            "agentloop.toml:9:44: providers.b.models.m.prices.cached: unknown key; there are input, output, \
+             cached_input, cache_write",
+            "agentloop.toml:10:1: providers.b.models.n.prices.output: expected output = PRICE, since other prices are \
+             set",
+            "agentloop.toml:12:15: providers.b.models.n.prices.cache_write: expected a number; found \"free\"",
+        ],
+    );
+}
+
+#[test]
+fn a_recording_is_not_replayed_into_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("calls.jsonl");
+    fs::write(&file, "").unwrap();
+    let text = format!("[providers.a]\nkind = 'replay'\nfile = '{0}'\nrecord = '{0}'", file.display());
+    check(
+        &text,
+        &["agentloop.toml:4:10: providers.a.record: expected another file than the one that is replayed"],
     );
 }
 
@@ -298,4 +336,26 @@ fn a_file_that_cannot_be_read() {
     assert!(error.to_string().starts_with(&format!("cannot read the configuration {}: ", path.display())));
     fs::write(&path, "#".repeat(2 * 1024 * 1024)).unwrap();
     assert!(Config::load(Some(&path)).unwrap_err().to_string().contains("longer than"));
+}
+
+#[test]
+fn rules_that_are_none() {
+    check(
+        "[[agents.a.tool_policy.rules]]\ntool = 'x'\n\
+         [[agents.a.tool_policy.rules]]\naction = 'forbid'\n\
+         [[agents.a.tool_policy.rules]]\naction = 'deny'\narguments = { 'cmd' = 'rm *' }\ntools = 'x'",
+        &[
+            "agentloop.toml:1:1: agents.a.tool_policy.rules[0].action: expected action = \"allow\", \"ask\" or \
+             \"deny\"",
+            "agentloop.toml:4:10: agents.a.tool_policy.rules[1].action: expected \"allow\" or \"ask\" or \"deny\", \
+             found \"forbid\"",
+            "agentloop.toml:7:13: agents.a.tool_policy.rules[2].arguments: arguments[0].pointer: must be empty or a \
+             JSON Pointer, such as /path, of at most 1024 bytes",
+            "agentloop.toml:8:1: agents.a.tool_policy.rules[2].tools: unknown key; did you mean tool?",
+        ],
+    );
+    check(
+        "[agents.a.tool_policy]\nrules = 'none'",
+        &["agentloop.toml:2:9: agents.a.tool_policy.rules: expected a list of tables; found \"none\""],
+    );
 }

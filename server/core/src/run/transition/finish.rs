@@ -60,6 +60,7 @@ fn finished(turn: &mut Turn<'_>, outcome: Outcome, error: Option<RunError>) {
 /// Withdraws every question, gives every open call its result, and lets in what is held, so that nothing said is lost.
 /// What a queued run brought stays out: it has no part in the session.
 fn close(turn: &mut Turn<'_>, why: &str) {
+    human::withdraw_planned(turn);
     let open: Vec<_> = turn
         .state
         .round()
