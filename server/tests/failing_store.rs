@@ -15,12 +15,12 @@ use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::Timestamp;
 use agentloop_core::tool::Digest;
 use agentloop_server::engine::error::EngineError;
-use agentloop_server::engine::{EngineBuilder, StartRequest};
+use agentloop_server::engine::{EngineBuilder, OnBusy, StartRequest};
 use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
 use agentloop_server::store::sqlite::SqliteStore;
 use agentloop_server::store::{
-    Append, Claimed, EntryRow, Job, JobId, Page, PageRequest, RequestFilter, RequestRow, RunFilter, RunRow,
-    SessionNotes, SessionRow, Store, StoreError, ToolRow,
+    Append, Claimed, EntryRow, Interrupted, Job, JobId, Page, PageRequest, RequestFilter, RequestRow,
+    RunFilter, RunRow, SessionNotes, SessionRow, Store, StoreError, ToolRow,
 };
 use agentloop_server::tool::{CallOwner, Offered, Seek, Tools};
 use async_trait::async_trait;
@@ -93,6 +93,22 @@ impl Store for Flaky {
 
     async fn queue_heads(&self) -> Result<Vec<(TenantId, RunId)>, StoreError> {
         self.inner.queue_heads().await
+    }
+
+    async fn interrupted(&self) -> Result<Vec<Interrupted>, StoreError> {
+        self.inner.interrupted().await
+    }
+
+    async fn interrupted_in(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+    ) -> Result<Option<Interrupted>, StoreError> {
+        self.inner.interrupted_in(tenant, session).await
+    }
+
+    async fn steered(&self, tenant: &TenantId, id: &RunId) -> Result<Option<(RunId, Digest)>, StoreError> {
+        self.inner.steered(tenant, id).await
     }
 
     async fn due(
@@ -274,6 +290,7 @@ fn request(run: &str) -> StartRequest {
         spec: Arc::new(spec),
         messages: vec![Arc::new(Message::text(Role::User, "speak"))],
         digest: Digest::of(&[b"speak"]),
+        on_busy: OnBusy::Reject,
     }
 }
 

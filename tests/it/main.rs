@@ -4,6 +4,7 @@ mod abort;
 mod approvals;
 mod background;
 mod bad_input;
+mod busy_session;
 mod context;
 mod forks;
 mod idempotency;

@@ -1,5 +1,7 @@
 //! A server in the test's process, on a free port, with a database of its own.
 
+use std::path::PathBuf;
+
 use agentloop_client::v1 as wire;
 use agentloop_server::app::Server;
 use agentloop_server::config::Config;
@@ -93,6 +95,11 @@ max_backoff = "5ms"
         if let Some(server) = self.server.take() {
             soon(server.shutdown()).await;
         }
+    }
+
+    /// Its database, for a test that changes it while the server is stopped.
+    pub fn database(&self) -> PathBuf {
+        self.directory.path().join("test.db")
     }
 
     /// Where it listens.

@@ -12,6 +12,7 @@ mod history;
 mod jobs;
 mod log;
 mod perform;
+mod queue;
 mod resume;
 mod run_task;
 mod sink;
@@ -36,7 +37,7 @@ pub use compact::{Compactor, Compactors, STRATEGIES};
 pub use deps::{EngineOptions, Observer};
 pub use jobs::{JobError, JobExecutor};
 pub use log::LogObserver;
-pub use start::{StartRequest, Started};
+pub use start::{OnBusy, StartRequest, Started};
 pub use view::RunView;
 
 use crate::engine::deps::Deps;
@@ -146,7 +147,7 @@ impl Engine {
         }));
     }
 
-    /// Ends the live run of a session; `None` where it has none.
+    /// Ends the live run of a session; `None` where it has none. The first in the session's queue is next.
     ///
     /// # Errors
     /// [`EngineError::SessionNotFound`], or the store's.
@@ -239,6 +240,13 @@ impl Engine {
             let row = self.store().run(&key.0, &key.1).await?.ok_or(EngineError::RunNotFound)?;
             if row.summary.status.is_terminal() {
                 return self.ask_finished(key, input()).await;
+            }
+            if row.queue_no.is_some() {
+                match self.ask_queued(key, input()).await? {
+                    Some(answer) => return answer.map_err(EngineError::Refused),
+                    // It has entered its session meanwhile, or ended.
+                    None => continue,
+                }
             }
             self.bring_up(key).await?;
         }

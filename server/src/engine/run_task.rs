@@ -296,7 +296,7 @@ impl RunTask {
     pub(super) fn parks(&self) -> bool {
         let state = self.machine.state();
         match &state.phase {
-            Phase::Paused { .. } => true,
+            Phase::Queued | Phase::Paused { .. } => true,
             Phase::BackingOff { until, .. } => {
                 until.since(self.deps.clock.now()) > self.deps.options.park_after
             }

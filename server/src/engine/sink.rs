@@ -101,7 +101,9 @@ fn verdict(refusal: &Refusal) -> Verdict {
         | Refusal::DigestMismatch
         | Refusal::NotADecision
         | Refusal::BadAnswer(_)
-        | Refusal::DeniedByRule(_) => Verdict::Stale,
+        | Refusal::DeniedByRule(_)
+        | Refusal::IdReused
+        | Refusal::TooMuchHeld => Verdict::Stale,
     }
 }
 

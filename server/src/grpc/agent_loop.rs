@@ -52,8 +52,9 @@ impl AgentLoopService {
         let request = start_request(tenant.clone(), agent, input)?;
         self.check(&request.spec)?;
         let started = self.engine.start(request).await?;
-        let guard =
-            cancel.then(|| AbortOnDrop::new(self.engine.clone(), tenant.clone(), started.run.clone()));
+        // A run that was handed more to do goes by what its own request says.
+        let guard = (cancel && !started.steered)
+            .then(|| AbortOnDrop::new(self.engine.clone(), tenant.clone(), started.run.clone()));
         Ok((started, guard))
     }
 
@@ -78,12 +79,12 @@ impl AgentLoopService {
         after: Seq,
     ) -> Result<(), Status> {
         let Some(input) = input.filter(|_| after > Seq(0)) else { return Ok(()) };
-        let last = match input.run_id.clone().map(RunId::parse) {
-            // What is wrong with the id is said with whatever else is wrong.
-            Some(Err(_)) => return Ok(()),
-            Some(Ok(run)) => self.engine.store().run(tenant, &run).await?.map_or(Seq(0), |row| row.last_seq),
-            None => Seq(0),
-        };
+        let run = input.run_id.clone().map(RunId::parse).transpose();
+        let session = input.session_id.clone().map(SessionId::parse).transpose();
+        // What is wrong with the ids is said with whatever else is wrong.
+        let (Ok(run), Ok(session)) = (run, session) else { return Ok(()) };
+        let steered = session.filter(|_| input.on_busy_session() == wire::BusySessionPolicy::Steer);
+        let last = self.engine.last_seq(tenant, run.as_ref(), steered.as_ref()).await?;
         if after > last { Err(EngineError::SeqAhead { last }.into()) } else { Ok(()) }
     }
 

@@ -116,6 +116,7 @@ impl From<EngineError> for Status {
                 let metadata = [("run_id", run.to_string())];
                 status(Code::FailedPrecondition, ErrorReason::SessionBusy, message, metadata)
             }
+            EngineError::QueueFull => retryable(Code::ResourceExhausted, ErrorReason::QueueFull, message),
             EngineError::TooManyRuns => retryable(Code::ResourceExhausted, ErrorReason::TooManyRuns, message),
             EngineError::SeqAhead { last } => {
                 let metadata = [("last_seq", last.0.to_string())];
@@ -153,6 +154,8 @@ fn refused(refusal: Refusal) -> Status {
         Refusal::NotADecision => Violations::single("decision", message),
         Refusal::DeniedByRule(_) => Violations::single("decision.approve_with_edits.arguments_json", message),
         Refusal::BadAnswer(bad) => Violations::single(answer_field(&bad), message),
+        Refusal::IdReused => status(Code::AlreadyExists, ErrorReason::IdReused, message, []),
+        Refusal::TooMuchHeld => retryable(Code::ResourceExhausted, ErrorReason::QueueFull, message),
         Refusal::StaleModelCall | Refusal::DuplicateResult | Refusal::StaleAttempt => {
             status(Code::FailedPrecondition, ErrorReason::WrongState, message, [])
         }

@@ -111,6 +111,9 @@ pub struct CreateRun {
     pub model: String,
     /// The caller's labels.
     pub labels: BTreeMap<String, String>,
+    /// Whether, where it is queued, it comes before every run that is not so, after those that are: it interrupts what
+    /// its session is at.
+    pub interrupts: bool,
 }
 
 /// What lists show of a run, derived from its journal and stored beside it.
@@ -155,6 +158,17 @@ pub struct RunRow {
     pub queue_no: Option<u64>,
     /// The rest.
     pub summary: RunSummary,
+}
+
+/// A live run that a queued run interrupts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interrupted {
+    /// Whose.
+    pub tenant: TenantId,
+    /// The live run.
+    pub run: RunId,
+    /// The run that waits for it to end.
+    pub by: RunId,
 }
 
 /// A claimed run: nobody else writes it now.
@@ -307,11 +321,24 @@ pub trait Store: Send + Sync + 'static {
     async fn unfinished(&self) -> Result<Vec<(TenantId, RunId)>, StoreError>;
 
     /// The run that may enter this session now: the first in its queue, if it has no live run. Runs queue in the order in
-    /// which their first append was made.
+    /// which their first append was made, those that interrupt before all others.
     async fn next_queued(&self, tenant: &TenantId, session: &SessionId) -> Result<Option<RunId>, StoreError>;
 
     /// Of every session that has a queue and no live run, the first in the queue: what a start has to let in.
     async fn queue_heads(&self) -> Result<Vec<(TenantId, RunId)>, StoreError>;
+
+    /// Live runs that a queued run of their session interrupts, each with the first such: what a start has to end.
+    async fn interrupted(&self) -> Result<Vec<Interrupted>, StoreError>;
+
+    /// The live run of this session, if a queued run interrupts it.
+    async fn interrupted_in(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+    ) -> Result<Option<Interrupted>, StoreError>;
+
+    /// The run that the request of this id handed messages to, and the digest of that request.
+    async fn steered(&self, tenant: &TenantId, id: &RunId) -> Result<Option<(RunId, Digest)>, StoreError>;
 
     /// Parked runs of every tenant whose wake time is at or before `now`, at most `limit`, and the earliest wake time
     /// after that.

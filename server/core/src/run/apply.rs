@@ -29,18 +29,28 @@ impl State {
     /// One arm per kind of event.
     fn apply_event(&mut self, event: &Event, at: Timestamp) {
         match event {
-            Event::Started { session, last_entry, spec, seed } => {
+            Event::Started { session, last_entry, spec, seed, queued } => {
                 assert_eq!(self.phase, Phase::New, "a run starts once");
                 self.session = Some(session.clone());
                 self.last_entry = *last_entry;
                 self.spec = spec.clone();
                 self.seed = *seed;
                 self.started_at = at;
+                self.entered_at = at;
+                self.phase = if *queued { Phase::Queued } else { Phase::Preparing };
+            }
+            Event::SessionEntered { last_entry } => {
+                assert_eq!(self.phase, Phase::Queued, "only a queued run enters later");
+                self.last_entry = *last_entry;
+                self.entered_at = at;
                 self.phase = Phase::Preparing;
             }
             Event::InputAdded { .. } | Event::ContextAdded { .. } => {}
-            Event::InputHeld { message } => {
+            Event::InputHeld { message, steer } => {
                 self.held.insert(self.seq, message.clone());
+                if let Some(steer) = steer {
+                    self.steered.insert(steer.id.clone(), steer.digest.clone());
+                }
             }
             Event::InputEntered { held, .. } => {
                 self.held.remove(held).expect("only a held message enters later");

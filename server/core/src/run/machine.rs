@@ -122,6 +122,8 @@ impl Machine {
             Input::Decided { request, decision, digest, by } => {
                 transition::human::decided(&mut turn, &request, decision, digest.as_ref(), by)?;
             }
+            Input::Enter { last_entry } => transition::queue::enter(&mut turn, last_entry)?,
+            Input::Steer { steer, messages } => transition::steer::steer(&mut turn, steer, messages)?,
             Input::Abort { cause, reason } => transition::finish::abort(&mut turn, cause, reason)?,
             Input::Resume { request, by } => transition::model::resume(&mut turn, request, by)?,
             Input::DeadlinePassed => transition::deadline::passed(&mut turn)?,
@@ -188,6 +190,7 @@ impl Machine {
             }
             Phase::Tools(calls) => self.wanted_by_round(calls, now),
             Phase::New
+            | Phase::Queued
             | Phase::Preparing
             | Phase::BackingOff { .. }
             | Phase::Observed { .. }

@@ -2,9 +2,11 @@
 //!
 //! ```text
 //! phase        leaves by                              to
-//! New          Start                                  ModelRunning
+//! New          Start                                  ModelRunning | Queued
+//! Queued       Enter                                  ModelRunning
+//!              Abort                                  Finished(aborted), nothing of it entered the session
 //! ModelRunning ModelFinished, tools wanted            Tools
-//!              ModelFinished, nothing wanted          Finished(completed)
+//!              ModelFinished, nothing wanted          Finished(completed) | ModelRunning, where messages are held
 //!              ModelFailed, retryable                 BackingOff
 //!              ModelFailed, else or used up           Finished(failed) | Paused
 //!              Recovered                              ModelRunning (next try)
@@ -59,6 +61,8 @@ pub struct State {
     pub seed: u64,
     /// When it started.
     pub started_at: Timestamp,
+    /// When it entered its session: later than [`Self::started_at`] where it was queued.
+    pub entered_at: Timestamp,
     /// When it last moved.
     pub updated_at: Timestamp,
     /// Its last event.
@@ -101,6 +105,8 @@ pub struct State {
     pub compact_due: Option<CompactionReason>,
     /// Messages that wait to enter the session, by the event that holds each.
     pub held: BTreeMap<Seq, SharedMessage>,
+    /// Requests that handed messages to the run while it was under way, with the digest of each.
+    pub steered: BTreeMap<RunId, Digest>,
 }
 
 /// A question and its answer.
@@ -117,6 +123,8 @@ pub struct Asked {
 pub enum Phase {
     /// Nothing: it does not exist yet.
     New,
+    /// Waiting for its session to be free.
+    Queued,
     /// The caller's messages are being taken in.
     Preparing,
     /// The model is answering.
@@ -311,6 +319,7 @@ impl State {
             spec: Arc::default(),
             seed: 0,
             started_at: Timestamp(0),
+            entered_at: Timestamp(0),
             updated_at: Timestamp(0),
             seq: Seq(0),
             last_entry: EntryNo(0),
@@ -332,6 +341,7 @@ impl State {
             squeezes: 0,
             compact_due: None,
             held: BTreeMap::new(),
+            steered: BTreeMap::new(),
         }
     }
 
@@ -347,6 +357,7 @@ impl State {
     pub fn status(&self) -> Option<RunStatus> {
         match &self.phase {
             Phase::New => None,
+            Phase::Queued => Some(RunStatus::Queued),
             Phase::Preparing => Some(RunStatus::Preparing),
             Phase::ModelRunning(_) | Phase::Observed { .. } => Some(RunStatus::ModelRunning),
             Phase::BackingOff { .. } => Some(RunStatus::BackingOff),
@@ -371,6 +382,7 @@ impl State {
         match &self.phase {
             Phase::Tools(calls) => calls,
             Phase::New
+            | Phase::Queued
             | Phase::Preparing
             | Phase::ModelRunning(_)
             | Phase::BackingOff { .. }

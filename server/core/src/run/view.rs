@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::id::SessionId;
 use crate::run::event::Event;
 use crate::run::state::{Call, CallState, Phase, State};
 use crate::run::status::{RunError, RunStatus};
@@ -50,9 +51,10 @@ pub enum ProcessState {
 pub fn loops(event: &Event, status: RunStatus) -> (LoopPhase, ProcessState) {
     match event {
         Event::Started { .. } => (LoopPhase::Init, ProcessState::Idle),
-        Event::InputAdded { .. } | Event::InputEntered { .. } | Event::ContextAdded { .. } => {
-            (LoopPhase::Planning, ProcessState::Idle)
-        }
+        Event::SessionEntered { .. }
+        | Event::InputAdded { .. }
+        | Event::InputEntered { .. }
+        | Event::ContextAdded { .. } => (LoopPhase::Planning, ProcessState::Idle),
         Event::Compacted { .. } => (LoopPhase::Compacting, ProcessState::Success),
         Event::AssistantMessage { .. } => (LoopPhase::Observing, ProcessState::Success),
         Event::ModelCallFailed { retry_at: None, .. } => (LoopPhase::Observing, ProcessState::Error),
@@ -122,6 +124,8 @@ pub enum WaitKind {
     Human,
     /// An operator.
     Operator,
+    /// Its session.
+    Session,
 }
 
 impl State {
@@ -138,6 +142,10 @@ impl State {
         };
         match &self.phase {
             Phase::New | Phase::Preparing | Phase::Observed { .. } | Phase::Finished { .. } => None,
+            Phase::Queued => {
+                let session = self.session.as_ref().map(SessionId::to_string).unwrap_or_default();
+                Some(base(WaitKind::Session, self.started_at, session, 0, None))
+            }
             Phase::ModelRunning(call) => {
                 Some(base(WaitKind::Model, call.since, self.spec.model.clone(), call.attempt, None))
             }

@@ -14,7 +14,7 @@ use agentloop_core::message::{
     FinishReason, Image, Message, Part, Reasoning, Role, ToolCall, ToolResult, ToolStatus, Usage,
 };
 use agentloop_core::policy::{ArgumentPattern, PolicyAction, PolicyRule, RuleOrigin};
-use agentloop_core::run::event::{AfterAttempt, Event, Observation, Outcome, Ran, Totals};
+use agentloop_core::run::event::{AfterAttempt, Event, Observation, Outcome, Ran, Steer, Totals};
 use agentloop_core::run::human::{Answer, Ask, Decision, Question, QuestionKind, SelectOption};
 use agentloop_core::run::status::{RunError, RunErrorCode};
 use agentloop_core::time::{Millis, Timestamp};
@@ -32,6 +32,8 @@ fn starts() -> Vec<(&'static str, Event)> {
         ("started", started(full_spec(), u64::MAX)),
         ("started.plain", started(RunSpec::default(), 0)),
         ("started.extended", started(extended_spec(), 1)),
+        ("started.queued", queued()),
+        ("session_entered", Event::SessionEntered { last_entry: EntryNo(41) }),
         ("input_added", Event::InputAdded { entry: EntryNo(4), message: Arc::new(prompt()) }),
         ("paused", Event::Paused { error: model_error() }),
         ("resumed", Event::Resumed { by: "ops@example.org".to_owned(), request: "resume-1".to_owned() }),
@@ -40,9 +42,11 @@ fn starts() -> Vec<(&'static str, Event)> {
 
 fn inputs() -> Vec<(&'static str, Event)> {
     let message = Arc::new(Message::text(Role::User, "one more thing"));
+    let steer = Steer { id: RunId::parse("more").expect("an id"), digest: Digest::of(&[b"more"]) };
     let remembered = Arc::new(Message::text(Role::User, "The user likes short answers."));
     vec![
-        ("input_held", Event::InputHeld { message }),
+        ("input_held", Event::InputHeld { message: message.clone(), steer: None }),
+        ("input_held.steer", Event::InputHeld { message, steer: Some(steer) }),
         ("input_entered", Event::InputEntered { entry: EntryNo(9), held: Seq(7) }),
         (
             "context_added",
@@ -261,7 +265,12 @@ fn totals() -> Totals {
 
 fn started(spec: RunSpec, seed: u64) -> Event {
     let session = SessionId::parse("s-1").expect("an id");
-    Event::Started { session, last_entry: EntryNo(3), spec: Arc::new(spec), seed }
+    Event::Started { session, last_entry: EntryNo(3), spec: Arc::new(spec), seed, queued: false }
+}
+
+fn queued() -> Event {
+    let session = SessionId::parse("s-1").expect("an id");
+    Event::Started { session, last_entry: EntryNo(0), spec: Arc::default(), seed: 2, queued: true }
 }
 
 fn full_spec() -> RunSpec {

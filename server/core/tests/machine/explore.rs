@@ -66,7 +66,8 @@ fn the_same_seed_gives_the_same_run() {
 fn explore(seed: u64) -> Script {
     let mut random = Random::new(seed);
     let mut script = unstarted();
-    script.does(start(random_spec(&mut random)));
+    let spec = random_spec(&mut random);
+    script.does(if random.one_in(4) { start_queued(spec) } else { start(spec) });
     for _ in 0..STEPS {
         if let Phase::Finished { .. } = script.state().phase {
             break;
@@ -135,14 +136,21 @@ fn random_spec(random: &mut Random) -> RunSpec {
 
 /// Something happens, now or later; the machine takes it or not.
 fn happen(random: &mut Random, script: &mut Script) {
+    if script.state().phase == Phase::Queued && random.one_in(4) {
+        script.does(Input::Enter { last_entry: script.state().last_entry });
+    }
     match random.below(100) {
+        50..54 => {
+            let id = random.pick(&["s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8"]);
+            let _ = script.step(steer(id, random.pick(&["quick", "slow"])));
+        }
         0..50 => {
             if let Some(input) = answer_something(random, script) {
                 wait_a_little(random, script);
                 let _ = script.step(input);
             }
         }
-        50..65 => {
+        54..65 => {
             let decision = random_decision(random);
             let open: Vec<CallSlot> =
                 script.state().open_questions().filter_map(|question| question.slot).collect();

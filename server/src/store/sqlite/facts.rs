@@ -11,6 +11,9 @@ use agentloop_core::time::Timestamp;
 use crate::store::codec::{self, EncodedEvent};
 use crate::store::{Append, CreateRun, JobKind, RunSummary, StoreError};
 
+/// Places in a queue above this are those of runs that do not interrupt.
+pub(super) const ORDINARY_QUEUE_NO: u64 = 1 << 40;
+
 pub(super) type RunKey = (TenantId, RunId);
 pub(super) type SessionKey = (TenantId, SessionId);
 
@@ -223,11 +226,10 @@ impl<'a> Facts<'a> {
             session.live_run = None;
             session.changed = true;
         }
-        let queues = append.create.is_some() && append.enter.is_none() && !append.finished;
-        queues.then(|| {
-            session.last_queue_no += 1;
-            session.last_queue_no
-        })
+        let create = append.create.as_ref().filter(|_| append.enter.is_none() && !append.finished)?;
+        session.last_queue_no += 1;
+        let lane = if create.interrupts { 0 } else { ORDINARY_QUEUE_NO };
+        Some(lane + session.last_queue_no)
     }
 
     fn change_run(&mut self, append: &'a Encoded, queue_no: Option<u64>) {

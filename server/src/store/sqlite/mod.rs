@@ -25,6 +25,7 @@ use std::sync::atomic::Ordering;
 use agentloop_core::id::{EntryNo, Epoch, RequestId, RunId, Seq, SessionId, TenantId};
 use agentloop_core::run::event::Record;
 use agentloop_core::time::Timestamp;
+use agentloop_core::tool::Digest;
 use async_trait::async_trait;
 use sqlx::SqlitePool;
 use tokio::sync::{mpsc, oneshot};
@@ -39,8 +40,8 @@ use self::ops::Claim;
 use self::sessions::{NewFork, NewNotes, NewSession};
 use self::writer::{Answer, Counters, Job, Op, QUEUE_JOBS_MAX, Writer};
 use super::{
-    Append, Claimed, EntryRow, JobId, Page, PageRequest, RequestFilter, RequestRow, RunFilter, RunRow,
-    SessionNotes, SessionRow, Store, StoreError, ToolRow,
+    Append, Claimed, EntryRow, Interrupted, JobId, Page, PageRequest, RequestFilter, RequestRow, RunFilter,
+    RunRow, SessionNotes, SessionRow, Store, StoreError, ToolRow,
 };
 
 /// How a store is opened.
@@ -228,6 +229,22 @@ impl Store for SqliteStore {
 
     async fn queue_heads(&self) -> Result<Vec<(TenantId, RunId)>, StoreError> {
         read::queue_heads(&self.readers).await
+    }
+
+    async fn interrupted(&self) -> Result<Vec<Interrupted>, StoreError> {
+        read::interrupted(&self.readers).await
+    }
+
+    async fn interrupted_in(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+    ) -> Result<Option<Interrupted>, StoreError> {
+        read::interrupted_in(&self.readers, tenant, session).await
+    }
+
+    async fn steered(&self, tenant: &TenantId, id: &RunId) -> Result<Option<(RunId, Digest)>, StoreError> {
+        read::steered(&self.readers, tenant, id).await
     }
 
     async fn due(

@@ -3,6 +3,7 @@
 use agentloop_core::id::{EntryNo, IdError, RunId, Seq, SessionId, TenantId};
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::Timestamp;
+use agentloop_core::tool::Digest;
 use serde::de::DeserializeOwned;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Decode, Error, Row as _, Sqlite, Type};
@@ -67,6 +68,10 @@ fn forked_from(row: &SqliteRow) -> Result<Option<(SessionId, EntryNo)>, Error> {
     Ok(Some((source, EntryNo(number(row, "forked_at")?))))
 }
 
+pub(super) fn digest(row: &SqliteRow, column: &str) -> Result<Digest, Error> {
+    parsed(row, column, |text: &str| serde_json::from_value(serde_json::Value::from(text)))
+}
+
 /// What a JSON column holds.
 pub(super) fn json<T: DeserializeOwned>(row: &SqliteRow, column: &str) -> Result<T, Error> {
     parsed(row, column, |text: &str| serde_json::from_str(text))
@@ -77,9 +82,7 @@ pub(super) fn run(row: &SqliteRow) -> Result<RunRow, Error> {
     Ok(RunRow {
         run: run_id(row, "run_id")?,
         session: session_id(row, "session_id")?,
-        request_digest: parsed(row, "request_digest", |text: &str| {
-            serde_json::from_value(serde_json::Value::from(text))
-        })?,
+        request_digest: digest(row, "request_digest")?,
         agent: row.try_get("agent")?,
         model: row.try_get("model")?,
         labels: json(row, "labels")?,

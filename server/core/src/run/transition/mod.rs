@@ -6,5 +6,7 @@ pub(crate) mod finish;
 pub(crate) mod human;
 pub(crate) mod model;
 pub(crate) mod policy;
+pub(crate) mod queue;
 pub(crate) mod start;
+pub(crate) mod steer;
 pub(crate) mod tool;

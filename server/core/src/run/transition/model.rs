@@ -12,7 +12,7 @@ use crate::run::plan::{Instruction, Situation, react};
 use crate::run::state::{Call, ModelCall, Phase};
 use crate::run::status::{RunError, RunErrorCode};
 use crate::run::transition::policy::{self, Ruling};
-use crate::run::transition::{compact, finish, human, tool};
+use crate::run::transition::{compact, finish, human, queue, tool};
 
 /// Asks the planner, as long as the run stands still for no outside reason.
 pub(crate) fn plan(turn: &mut Turn<'_>) {
@@ -21,6 +21,7 @@ pub(crate) fn plan(turn: &mut Turn<'_>) {
         Phase::Observed { finish } => Situation::Answered { finish, calls: 0 },
         Phase::Tools(calls) if calls.iter().all(Call::is_settled) => Situation::ToolsSettled,
         Phase::New
+        | Phase::Queued
         | Phase::ModelRunning(_)
         | Phase::BackingOff { .. }
         | Phase::Compacting(_)
@@ -36,7 +37,7 @@ pub(crate) fn plan(turn: &mut Turn<'_>) {
 }
 
 /// Calls the model, unless a limit says that it is enough.
-fn next_call(turn: &mut Turn<'_>) {
+pub(crate) fn next_call(turn: &mut Turn<'_>) {
     let (state, limits) = (&*turn.state, &turn.state.spec.limits);
     let tokens = state.usage.input_tokens.saturating_add(state.usage.output_tokens);
     let reached = if state.iterations >= limits.max_iterations {
@@ -63,6 +64,7 @@ fn next_call(turn: &mut Turn<'_>) {
 }
 
 pub(crate) fn call(turn: &mut Turn<'_>, model_call: u32, attempt: u32, first_counted: u32) {
+    queue::let_in(turn);
     let last_entry = turn.state.last_entry;
     turn.emit(Event::ModelCallStarted { model_call, attempt, first_counted, last_entry });
 }
@@ -81,6 +83,7 @@ pub(crate) fn current(turn: &Turn<'_>, model_call: u32, attempt: u32) -> Result<
     match &turn.state.phase {
         Phase::ModelRunning(call) if (call.number, call.attempt) == (model_call, attempt) => Ok(*call),
         Phase::New
+        | Phase::Queued
         | Phase::Preparing
         | Phase::ModelRunning(_)
         | Phase::BackingOff { .. }
@@ -99,7 +102,8 @@ pub(crate) fn finished(turn: &mut Turn<'_>, done: ModelFinished) -> Result<(), R
     assert_eq!(calls.len(), done.facts.len(), "the driver knows something of each call");
     let stopped = refused(&done.finish).or_else(|| round_limit(turn, &calls));
     let go_on = stopped.is_none()
-        && react(&Situation::Answered { finish: &done.finish, calls: calls.len() }) != Instruction::Finish;
+        && (react(&Situation::Answered { finish: &done.finish, calls: calls.len() }) != Instruction::Finish
+            || !turn.state.held.is_empty());
     let cut = done.finish == FinishReason::ContextWindow;
     let full = done.full.or(cut.then_some(CompactionReason::Overflow)).filter(|_| go_on);
     turn.emit(Event::AssistantMessage {
@@ -274,7 +278,8 @@ pub(crate) fn recovered(turn: &mut Turn<'_>) -> Result<(), Refusal> {
             call_afresh(turn, call);
             Ok(())
         }
-        Phase::Preparing
+        Phase::Queued
+        | Phase::Preparing
         | Phase::BackingOff { .. }
         | Phase::Compacting(_)
         | Phase::Observed { .. }

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use agentloop_core::context::build::messages;
 use agentloop_core::context::view::view;
 use agentloop_core::entry::Entry;
-use agentloop_core::id::{CallSlot, EntryNo, RunId};
+use agentloop_core::id::{CallSlot, EntryNo, RunId, Seq};
 use agentloop_core::limits::TOOL_ATTEMPTS_MAX;
 use agentloop_core::message::SharedMessage;
 use agentloop_core::run::effect::{Effect, Offer};
-use agentloop_core::run::event::{Event, Ran, Record};
+use agentloop_core::run::event::{Added, Event, Ran, Record};
 use agentloop_core::run::human::{Decision, QuestionKind};
 use agentloop_core::run::input::Input;
 use agentloop_core::run::machine::{Machine, Step};
@@ -28,6 +28,8 @@ pub(crate) struct Watch {
     owed: BTreeMap<Owed, Effect>,
     /// What the session reads.
     history: Vec<Entry>,
+    /// What came before it could enter.
+    held: BTreeMap<Seq, Entry>,
     /// Calls that have their result.
     settled: BTreeSet<CallSlot>,
     /// Of calls that must not run twice: whether the next offer is allowed.
@@ -57,6 +59,7 @@ impl Watch {
             shadow: State::new(run),
             owed: BTreeMap::new(),
             history: Vec::new(),
+            held: BTreeMap::new(),
             settled: BTreeSet::new(),
             leave: BTreeMap::new(),
             reruns: BTreeMap::new(),
@@ -105,10 +108,20 @@ impl Watch {
         assert_eq!(record.seq, self.shadow.seq.next(), "dense from 1");
         self.shadow.apply(record);
         assert_eq!(Some(record.status), self.shadow.status(), "a record says where the run stands after it");
-        if let Some((entry, _)) = record.event.entry() {
-            let content = record.event.content().expect("an entry has a content");
-            self.history.push(content);
-            assert_eq!(entry, EntryNo(self.history.len() as u64), "entries are dense");
+        let content = record.event.content();
+        match record.event.entry() {
+            Some((entry, added)) => {
+                let entered = match added {
+                    Added::Own => content,
+                    Added::Held(held) => self.held.remove(&held),
+                };
+                self.history.push(entered.expect("an entry has a content"));
+                assert_eq!(entry, EntryNo(self.history.len() as u64), "entries are dense");
+            }
+            None => self.held.extend(content.map(|content| (record.seq, content))),
+        }
+        if let Event::ModelCallStarted { .. } = record.event {
+            assert!(self.held.is_empty(), "the model reads all that was said");
         }
         self.once_only(&record.event);
     }
@@ -244,7 +257,7 @@ impl Watch {
         let waits = !self.owed.is_empty()
             || machine.deadline().is_some()
             || state.open_questions().next().is_some()
-            || matches!(state.phase, Phase::Paused { .. });
+            || matches!(state.phase, Phase::Paused { .. } | Phase::Queued);
         assert!(waits, "nothing will ever move it: {:?}", state.phase);
     }
 
@@ -255,6 +268,7 @@ impl Watch {
         assert_eq!(machine.deadline(), None);
         assert_eq!(machine.state().open_questions().next(), None);
         assert_eq!(machine.state().waiting_on(), None);
+        assert!(self.held.is_empty() || self.history.is_empty(), "nothing that was said is lost");
         let said: Vec<SharedMessage> = self.history.iter().filter_map(Entry::message).cloned().collect();
         assert_eq!(messages(&said), said, "each call has its result right after it");
         let shown = view(&self.history);
@@ -277,7 +291,8 @@ fn stands_well(state: &State) {
             assert!(matches!(kind, Some(WaitKind::Tool | WaitKind::ToolHost)), "{kind:?}");
         }
         Some(RunStatus::Completed | RunStatus::Failed | RunStatus::Aborted) | None => assert_eq!(kind, None),
-        Some(RunStatus::Queued | RunStatus::Preparing) => {
+        Some(RunStatus::Queued) => assert_eq!(kind, Some(WaitKind::Session)),
+        Some(RunStatus::Preparing) => {
             panic!("no step ends here: {:?}", state.phase)
         }
     }
@@ -312,6 +327,8 @@ fn answered(input: &Input) -> Option<Owed> {
         | Input::CallAccepted { .. }
         | Input::CallCheckpoint { .. }
         | Input::Decided { .. }
+        | Input::Enter { .. }
+        | Input::Steer { .. }
         | Input::Abort { .. }
         | Input::Resume { .. }
         | Input::DeadlinePassed

@@ -47,6 +47,9 @@ async fn no_query_reads_a_whole_table() {
     check(&store, sessions::SET_NOTES, "PRIMARY KEY").await;
     check(&store, read::NEXT_QUEUED, "runs_queued").await;
     check(&store, read::QUEUE_HEADS, "runs_queued").await;
+    check(&store, read::INTERRUPTED, "runs_queued").await;
+    check(&store, read::INTERRUPTED_IN, "runs_queued").await;
+    check(&store, read::STEERED, "run_events_steers").await;
     check(&store, sessions::FIRST_QUEUED, "runs_queued").await;
     check(&store, &read::sessions_query(&tenant(), cursor(), 9).into_string(), "sessions_by_update").await;
     check(&store, read::ENTRIES, "PRIMARY KEY").await;
