@@ -11,6 +11,7 @@ mod overload;
 mod recordings;
 mod run;
 mod runs;
+mod search;
 mod service;
 mod sessions;
 mod stream;
