@@ -61,7 +61,10 @@ async fn a_title_is_made_after_the_answer_was_delivered() {
     naming.end();
     assert_eq!(titled(&server).await, "Weather in Rome");
     assert_eq!(server.entries("s1").await.len(), 2, "it is no part of the conversation");
-    assert_eq!(server.get_run("r1").await.usage.expect("usage").input_tokens, result.usage.expect("usage").input_tokens);
+    assert_eq!(
+        server.get_run("r1").await.usage.expect("usage").input_tokens,
+        result.usage.expect("usage").input_tokens
+    );
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::clock::{Clock, SystemClock};
+use crate::engine::compact::{Compactor, Compactors};
 use crate::engine::background::Notes;
 use crate::engine::deps::{Deps, EngineOptions, Observer};
 use crate::engine::feed::Feeds;
@@ -26,6 +27,7 @@ pub struct EngineBuilder {
     clock: Arc<dyn Clock>,
     ids: Arc<dyn Ids>,
     observers: Vec<Arc<dyn Observer>>,
+    compactors: Compactors,
     executors: Vec<Arc<dyn JobExecutor>>,
     tasks: Tasks,
     options: EngineOptions,
@@ -41,6 +43,7 @@ impl EngineBuilder {
             clock: Arc::new(SystemClock),
             ids: Arc::new(RandomIds),
             observers: Vec::new(),
+            compactors: Compactors::new(),
             executors: Vec::new(),
             tasks: Tasks::new(),
             options: EngineOptions::default(),
@@ -68,6 +71,10 @@ impl EngineBuilder {
         self
     }
 
+    /// One more way to make a context smaller, which runs name in their context policy.
+    #[must_use]
+    pub fn compactor(mut self, name: impl Into<String>, compactor: Arc<dyn Compactor>) -> Self {
+        self.compactors.insert(name.into(), compactor);
     /// One more executor of what follows runs, beside the built-in one of titles and summaries.
     #[must_use]
     pub fn job_executor(mut self, executor: Arc<dyn JobExecutor>) -> Self {
@@ -104,6 +111,7 @@ impl EngineBuilder {
                 clock: self.clock,
                 ids: self.ids,
                 observers: self.observers,
+                compactors: self.compactors,
                 tasks: self.tasks,
                 options: self.options,
                 feeds: Feeds::default(),

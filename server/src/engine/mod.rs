@@ -3,8 +3,10 @@
 pub mod error;
 pub mod feed;
 
+mod ask;
 mod background;
 mod builder;
+mod compact;
 mod deps;
 mod history;
 mod jobs;
@@ -30,6 +32,7 @@ use agentloop_core::tool::Digest;
 use futures_util::Stream;
 
 pub use builder::EngineBuilder;
+pub use compact::{Compactor, Compactors, STRATEGIES};
 pub use deps::{EngineOptions, Observer};
 pub use jobs::{JobError, JobExecutor};
 pub use log::LogObserver;
@@ -72,6 +75,12 @@ impl Engine {
     #[must_use]
     pub fn now(&self) -> agentloop_core::time::Timestamp {
         self.0.deps.clock.now()
+    }
+
+    /// Whether there is a way of this name to make a context smaller.
+    #[must_use]
+    pub fn has_strategy(&self, name: &str) -> bool {
+        STRATEGIES.contains(&name) || self.deps().compactors.contains_key(name)
     }
 
     /// Live runs.

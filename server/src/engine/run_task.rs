@@ -14,6 +14,7 @@ use agentloop_core::run::state::{Phase, State};
 use agentloop_core::time::{Millis, Timestamp};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::engine::compact::Compacting;
 use crate::engine::deps::Deps;
 use crate::engine::feed::Feed;
 use crate::engine::history::History;
@@ -80,7 +81,7 @@ impl RunTask {
                 Woken::Mail(None) => Ok(Some(End::Stopped)),
                 Woken::Mail(Some(mail)) => self.mail(mail).await,
                 Woken::Input(input) => {
-                    if matches!(input, Input::ModelFinished(_) | Input::ModelFailed { .. }) {
+                    if !matches!(input, Input::DeadlinePassed) {
                         self.speaking = None;
                     }
                     self.step(input, None).await
@@ -245,7 +246,7 @@ impl RunTask {
     pub(super) fn perform(&mut self, effect: Effect) {
         let tools = &self.deps.tools;
         match effect {
-            Effect::CallModel { model_call, attempt, last_entry } => {
+            Effect::CallModel { model_call, attempt, last_entry, checked } => {
                 let call = ModelCall {
                     deps: self.deps.clone(),
                     feed: self.feed.clone(),
@@ -253,10 +254,26 @@ impl RunTask {
                     spec: self.machine.state().spec.clone(),
                     model_call,
                     attempt,
+                    checked,
                 };
-                self.speaking = Some(Box::pin(call.prepare(&self.history, last_entry)));
+                self.speaking = Some(Box::pin(call.prepare(&mut self.history, last_entry)));
             }
-            Effect::StopModel { .. } => self.speaking = None,
+            Effect::Compact { number, strategy, reason, level, last_entry } => {
+                assert_eq!(self.history.last(), last_entry, "a context is all of its session");
+                let state = self.machine.state();
+                let compacting = Compacting {
+                    deps: self.deps.clone(),
+                    spec: state.spec.clone(),
+                    seed: state.seed,
+                    number,
+                    strategy,
+                    reason,
+                    level,
+                    entries: self.history.entries().to_vec(),
+                };
+                self.speaking = Some(Box::pin(compacting.run()));
+            }
+            Effect::StopModel { .. } | Effect::StopCompacting { .. } => self.speaking = None,
             Effect::SeekHost { .. } => unreachable!("hosts are sought before the step is written"),
             Effect::StopSeeking { slot } => tools.stop_seeking(self.tenant(), &self.call_id(slot)),
             Effect::OfferCall(offer) => tools.offer(&self.owner(), &self.call_id(offer.slot), offer),
@@ -287,6 +304,7 @@ impl RunTask {
             Phase::New
             | Phase::Preparing
             | Phase::ModelRunning(_)
+            | Phase::Compacting(_)
             | Phase::Observed { .. }
             | Phase::Finished { .. } => false,
         }

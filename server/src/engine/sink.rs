@@ -99,7 +99,9 @@ fn verdict(refusal: &Refusal) -> Verdict {
         | Refusal::UnknownRequest
         | Refusal::AlreadyResolved(_)
         | Refusal::DigestMismatch
-        | Refusal::NotADecision => Verdict::Stale,
+        | Refusal::NotADecision
+        | Refusal::BadAnswer(_)
+        | Refusal::DeniedByRule(_) => Verdict::Stale,
     }
 }
 

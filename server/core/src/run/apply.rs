@@ -1,10 +1,11 @@
 //! The fold: how each event changes the state. Nothing else changes it.
 
+use crate::entry::CompactionReason;
 use crate::id::CallSlot;
 use crate::message::{Part, SharedMessage, ToolCall, ToolResult};
 use crate::run::event::{AfterAttempt, Event, Record};
-use crate::run::human::{Answer, Decision, QuestionKind};
-use crate::run::state::{Asked, Call, CallState, ModelCall, Phase, State};
+use crate::run::human::{Answer, Decision, Question, QuestionKind};
+use crate::run::state::{AfterCompaction, Asked, Call, CallState, CompactionInHand, ModelCall, Phase, State};
 use crate::time::Timestamp;
 use crate::tool::{Digest, EffectClass};
 
@@ -44,7 +45,14 @@ impl State {
             Event::InputEntered { held, .. } => {
                 self.held.remove(held).expect("only a held message enters later");
             }
-            Event::Compacted { usage, .. } => self.usage += *usage,
+            Event::CompactionStarted { number, strategy, reason, level, .. } => {
+                self.begin_compaction(*number, strategy, *reason, *level, at);
+            }
+            Event::CompactionFailed { error, .. } => self.last_error = Some(error.clone()),
+            Event::Compacted { usage, .. } => {
+                self.usage += *usage;
+                self.last_error = None;
+            }
             Event::ModelCallStarted { model_call, attempt, first_counted, .. } => {
                 self.begin_model_call(ModelCall {
                     number: *model_call,
@@ -59,8 +67,10 @@ impl State {
                     self.phase = Phase::BackingOff { call: *call, until: *until };
                 }
             }
-            Event::AssistantMessage { message, finish, usage, duration, .. } => {
+            Event::AssistantMessage { message, finish, usage, duration, full, .. } => {
                 self.usage += *usage;
+                self.squeezes = 0;
+                self.compact_due = *full;
                 self.model_time = self.model_time.plus(*duration);
                 self.last_message = Some(message.clone());
                 self.last_error = None;
@@ -107,15 +117,9 @@ impl State {
                 self.settle(*slot, *attempt, answered, message);
             }
             Event::HumanRequested { question } => {
-                let call = self.open_call(question.slot);
-                call.state = match question.kind {
-                    QuestionKind::Approve => {
-                        CallState::AwaitingApproval { request: Some(question.request.clone()) }
-                    }
-                    QuestionKind::InDoubt => {
-                        CallState::InDoubt { request: Some(question.request.clone()), since: at }
-                    }
-                };
+                if let Some(slot) = question.slot {
+                    self.await_answer(slot, question, at);
+                }
                 let asked = Asked { question: question.clone(), answer: None };
                 self.questions.insert(question.request.clone(), asked);
             }
@@ -123,7 +127,9 @@ impl State {
                 let asked = self.questions.get_mut(request).expect("only what was asked is answered");
                 assert!(asked.answer.is_none(), "a question is answered once");
                 asked.answer = Some(answer.clone());
-                self.resolve(*slot, answer, at);
+                if let Some(slot) = slot {
+                    self.resolve(*slot, answer, at);
+                }
             }
             Event::Paused { error } => {
                 let Phase::ModelRunning(call) = self.phase else {
@@ -141,6 +147,34 @@ impl State {
                 self.phase = Phase::Finished { outcome: *outcome };
             }
         }
+    }
+
+    /// What follows is read off the phase that it interrupts.
+    fn begin_compaction(
+        &mut self,
+        number: u32,
+        strategy: &str,
+        reason: CompactionReason,
+        level: u32,
+        since: Timestamp,
+    ) {
+        assert_eq!(number, self.compactions + 1, "compactions are dense");
+        self.compactions = number;
+        self.squeezes += 1;
+        self.compact_due = None;
+        let then = match &self.phase {
+            Phase::Compacting(before) => before.then.clone(),
+            Phase::ModelRunning(call) => AfterCompaction::Call {
+                number: call.number,
+                attempt: call.attempt + 1,
+                first_counted: call.attempt + 1,
+            },
+            before if reason == CompactionReason::Planned => AfterCompaction::Plan(Box::new(before.clone())),
+            _ => AfterCompaction::Call { number: self.iterations + 1, attempt: 1, first_counted: 1 },
+        };
+        self.keep_settled();
+        let strategy = strategy.to_owned();
+        self.phase = Phase::Compacting(CompactionInHand { number, strategy, reason, level, since, then });
     }
 
     fn begin_model_call(&mut self, call: ModelCall) {
@@ -185,6 +219,16 @@ impl State {
         self.failures_in_a_row = if failed { self.failures_in_a_row + 1 } else { 0 };
     }
 
+    fn await_answer(&mut self, slot: CallSlot, question: &Question, at: Timestamp) {
+        let call = self.open_call(slot);
+        let request = Some(question.request.clone());
+        match question.kind {
+            QuestionKind::Approve => call.state = CallState::AwaitingApproval { request },
+            QuestionKind::InDoubt => call.state = CallState::InDoubt { request, since: at },
+            QuestionKind::Prompt | QuestionKind::Select => {}
+        }
+    }
+
     /// Leave to run makes a call ready; every other decision is followed by the event that settles it.
     fn resolve(&mut self, slot: CallSlot, answer: &Answer, at: Timestamp) {
         let call = self.open_call(slot);
@@ -197,6 +241,8 @@ impl State {
             Decision::Deny { .. }
             | Decision::DenyAndStop { .. }
             | Decision::AnswerInPlace { .. }
+            | Decision::Text { .. }
+            | Decision::Selected { .. }
             | Decision::Expired
             | Decision::Withdrawn => {}
         }

@@ -8,7 +8,10 @@
 //!              ModelFailed, retryable                 BackingOff
 //!              ModelFailed, else or used up           Finished(failed) | Paused
 //!              Recovered                              ModelRunning (next try)
+//!              ContextTooLarge | ModelFailed, overflow  Compacting
 //! BackingOff   DeadlinePassed                         ModelRunning (next try)
+//! Compacting   Compacted                              ModelRunning
+//!              CompactionFailed                       Compacting (trim) | Finished(failed)
 //! Tools        last call settled                      ModelRunning (next call) | Finished(a limit)
 //! Paused       Resume                                 ModelRunning (next try)
 //! any live     Abort | a limit | deny and stop        Finished(aborted | failed)
@@ -33,8 +36,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::agent::RunSpec;
+use crate::entry::CompactionReason;
 use crate::id::{CallId, CallSlot, EntryNo, HostId, RequestId, RunId, Seq, SessionId};
 use crate::message::{FinishReason, SharedMessage, ToolCall, Usage};
+use crate::policy::{PolicyCall, PolicyRule, deciding};
 use crate::run::event::Outcome;
 use crate::run::human::{Answer, Question};
 use crate::run::status::{RunError, RunStatus};
@@ -88,6 +93,12 @@ pub struct State {
     pub settled: BTreeMap<CallSlot, u32>,
     /// Ids of the calls of `ResumeRun` that were carried out.
     pub resumed: BTreeSet<String>,
+    /// Compactions begun.
+    pub compactions: u32,
+    /// Compactions begun since the model's last message.
+    pub squeezes: u32,
+    /// Why the context is to be made smaller before the next model call.
+    pub compact_due: Option<CompactionReason>,
     /// Messages that wait to enter the session, by the event that holds each.
     pub held: BTreeMap<Seq, SharedMessage>,
 }
@@ -117,6 +128,8 @@ pub enum Phase {
         /// When the next one is due.
         until: Timestamp,
     },
+    /// The context is being made smaller.
+    Compacting(CompactionInHand),
     /// The model has spoken and wants nothing run.
     Observed {
         /// Why it stopped.
@@ -149,6 +162,39 @@ pub struct ModelCall {
     pub first_counted: u32,
     /// Since when.
     pub since: Timestamp,
+}
+
+/// The context is being made smaller.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CompactionInHand {
+    /// Which of the run, from 1.
+    pub number: u32,
+    /// How.
+    pub strategy: String,
+    /// Why.
+    pub reason: CompactionReason,
+    /// How hard.
+    pub level: u32,
+    /// Since when.
+    pub since: Timestamp,
+    /// What follows.
+    pub then: AfterCompaction,
+}
+
+/// What follows a compaction.
+#[derive(Debug, Clone, PartialEq)]
+pub enum AfterCompaction {
+    /// This try of a model call.
+    Call {
+        /// Which model call.
+        number: u32,
+        /// Which try.
+        attempt: u32,
+        /// The first try that counts against the retries.
+        first_counted: u32,
+    },
+    /// The planner, where the run stood before.
+    Plan(Box<Phase>),
 }
 
 /// A tool call of the current round.
@@ -282,6 +328,9 @@ impl State {
             questions: BTreeMap::new(),
             settled: BTreeMap::new(),
             resumed: BTreeSet::new(),
+            compactions: 0,
+            squeezes: 0,
+            compact_due: None,
             held: BTreeMap::new(),
         }
     }
@@ -301,6 +350,7 @@ impl State {
             Phase::Preparing => Some(RunStatus::Preparing),
             Phase::ModelRunning(_) | Phase::Observed { .. } => Some(RunStatus::ModelRunning),
             Phase::BackingOff { .. } => Some(RunStatus::BackingOff),
+            Phase::Compacting(_) => Some(RunStatus::Compacting),
             Phase::Tools(calls) => Some(round_status(calls)),
             Phase::Paused { .. } => Some(RunStatus::Paused),
             Phase::Finished { outcome: Outcome::Completed } => Some(RunStatus::Completed),
@@ -324,10 +374,22 @@ impl State {
             | Phase::Preparing
             | Phase::ModelRunning(_)
             | Phase::BackingOff { .. }
+            | Phase::Compacting(_)
             | Phase::Observed { .. }
             | Phase::Paused { .. }
             | Phase::Finished { .. } => &[],
         }
+    }
+
+    /// The rules about its tool calls, in order.
+    pub fn rules(&self) -> impl Iterator<Item = &PolicyRule> {
+        self.spec.tool_policy.rules.iter()
+    }
+
+    /// The rule that decides about a call; `None` where none is about it.
+    #[must_use]
+    pub fn rule_for(&self, tool: &str, arguments: &str) -> Option<&PolicyRule> {
+        deciding(self.rules(), &PolicyCall::new(tool, arguments))
     }
 
     /// A call of the current round.

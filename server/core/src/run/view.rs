@@ -60,6 +60,8 @@ pub fn loops(event: &Event, status: RunStatus) -> (LoopPhase, ProcessState) {
         Event::ModelCallStarted { .. }
         | Event::ModelCallFailed { .. }
         | Event::InputHeld { .. }
+        | Event::CompactionStarted { .. }
+        | Event::CompactionFailed { .. }
         | Event::CallProposed { .. }
         | Event::CallOffered { .. }
         | Event::CallAccepted { .. }
@@ -142,6 +144,10 @@ impl State {
             Phase::BackingOff { call, until } => {
                 let what = self.spec.model.clone();
                 Some(base(WaitKind::Backoff, self.updated_at, what, call.attempt, Some(*until)))
+            }
+            Phase::Compacting(compaction) => {
+                let what = format!("the context is made smaller ({})", compaction.strategy);
+                Some(base(WaitKind::Model, compaction.since, what, compaction.level + 1, None))
             }
             Phase::Paused { call, since } => {
                 Some(base(WaitKind::Operator, *since, "ResumeRun".to_owned(), call.attempt, None))

@@ -144,7 +144,8 @@ fn happen(random: &mut Random, script: &mut Script) {
         }
         50..65 => {
             let decision = random_decision(random);
-            let open: Vec<CallSlot> = script.state().open_questions().map(|question| question.slot).collect();
+            let open: Vec<CallSlot> =
+                script.state().open_questions().filter_map(|question| question.slot).collect();
             if !open.is_empty() {
                 let slot = random.pick(&open);
                 let _ = script.step(script.decision(slot, decision));
@@ -196,6 +197,8 @@ fn answer_something(random: &mut Random, script: &Script) -> Option<Input> {
     }
     Some(match random.pick(&owed) {
         Owed::Model(number, attempt) => model_answers(random, number, attempt),
+        Owed::Compact(number) if random.one_in(4) => compaction_failed(number),
+        Owed::Compact(number) => compacted(number),
         Owed::Seek(slot) if random.one_in(8) => denied(slot),
         Owed::Seek(slot) => granted(slot),
         Owed::Call(slot, attempt) => match random.below(10) {
@@ -218,10 +221,17 @@ fn model_answers(random: &mut Random, number: u32, attempt: u32) -> Input {
             failure.retry_after = random.maybe(Millis::secs(3));
             Input::ModelFailed { model_call: number, attempt, failure }
         }
+        6 => Input::ModelFailed {
+            model_call: number,
+            attempt,
+            failure: failure(ModelErrorKind::ContextOverflow),
+        },
+        7 => too_large(number, attempt),
         _ => {
             let count = 1 + random.below(4);
             let tools: Vec<Tool> = (0..count).map(|_| random_tool(random)).collect();
-            model_asks(number, attempt, &tools, FinishReason::ToolCalls)
+            let asks = model_asks(number, attempt, &tools, FinishReason::ToolCalls);
+            if random.one_in(6) { full(asks) } else { asks }
         }
     }
 }
@@ -273,7 +283,9 @@ fn stray(random: &mut Random, script: &Script) -> Input {
     let (number, model_try) = script.model_call();
     let slot = CallSlot(number.saturating_sub(random.below(2) as u32), random.below(4) as u32);
     let attempt = random.below(4) as u32;
-    match random.below(9) {
+    match random.below(11) {
+        9 => compacted(random.below(3) as u32),
+        10 => compaction_failed(random.below(3) as u32),
         0 => granted(slot),
         1 => denied(slot),
         2 => accepted(slot, attempt),

@@ -2,6 +2,7 @@
 
 mod abort;
 mod approvals;
+mod compaction;
 mod doubt;
 mod explore;
 mod hosts;
@@ -10,6 +11,7 @@ mod limits;
 mod model;
 mod pairs;
 mod parallel;
+mod policy;
 mod restart;
 mod search;
 mod support;

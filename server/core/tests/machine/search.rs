@@ -158,6 +158,7 @@ fn answers(script: &Script, owed: Owed) -> Vec<Input> {
             model_asks(number, attempt, &[bad_tool("nonsense")], FinishReason::Refusal),
             Input::ModelFailed { model_call: number, attempt, failure: failure(ModelErrorKind::Timeout) },
         ],
+        Owed::Compact(number) => vec![compacted(number), compaction_failed(number)],
         Owed::Seek(slot) => vec![granted(slot), denied(slot)],
         Owed::Call(slot, attempt) => vec![
             accepted(slot, attempt),

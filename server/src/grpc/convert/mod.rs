@@ -5,6 +5,7 @@ pub(crate) mod host;
 pub mod human;
 pub mod input;
 pub mod message;
+pub(crate) mod policy;
 pub mod run;
 pub(crate) mod server_frame;
 pub mod session;

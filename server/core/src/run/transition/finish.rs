@@ -54,6 +54,7 @@ fn finished(turn: &mut Turn<'_>, outcome: Outcome, error: Option<RunError>) {
 
 /// Withdraws every question and gives every open call its result.
 fn close(turn: &mut Turn<'_>, why: &str) {
+    human::withdraw_planned(turn);
     let open: Vec<_> = turn
         .state
         .round()

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use agentloop_core::context::build::messages;
+use agentloop_core::context::view::view;
+use agentloop_core::entry::Entry;
 use agentloop_core::id::{CallSlot, EntryNo, RunId};
 use agentloop_core::limits::TOOL_ATTEMPTS_MAX;
 use agentloop_core::message::SharedMessage;
@@ -25,7 +27,7 @@ pub(crate) struct Watch {
     /// What the driver was asked for and has neither answered nor been told to stop.
     owed: BTreeMap<Owed, Effect>,
     /// What the session reads.
-    history: Vec<SharedMessage>,
+    history: Vec<Entry>,
     /// Calls that have their result.
     settled: BTreeSet<CallSlot>,
     /// Of calls that must not run twice: whether the next offer is allowed.
@@ -44,6 +46,7 @@ pub(crate) struct Watch {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Owed {
     Model(u32, u32),
+    Compact(u32),
     Call(CallSlot, u32),
     Seek(CallSlot),
 }
@@ -104,7 +107,7 @@ impl Watch {
         assert_eq!(Some(record.status), self.shadow.status(), "a record says where the run stands after it");
         if let Some((entry, _)) = record.event.entry() {
             let content = record.event.content().expect("an entry has a content");
-            self.history.extend(content.message().cloned());
+            self.history.push(content);
             assert_eq!(entry, EntryNo(self.history.len() as u64), "entries are dense");
         }
         self.once_only(&record.event);
@@ -133,9 +136,9 @@ impl Watch {
             Event::HumanResolved { request, slot, answer } => {
                 let kind = self.shadow.questions[request].question.kind;
                 let may = matches!(answer.decision, Decision::Approve | Decision::ApproveWithEdits { .. });
-                if may && kind == QuestionKind::InDoubt {
-                    self.leave.insert(*slot, true);
-                    *self.reruns.entry(*slot).or_default() += 1;
+                if let Some(slot) = slot.filter(|_| may && kind == QuestionKind::InDoubt) {
+                    self.leave.insert(slot, true);
+                    *self.reruns.entry(slot).or_default() += 1;
                 }
             }
             Event::CallSettled { slot, .. } => {
@@ -166,6 +169,8 @@ impl Watch {
                 Effect::StopModel { model_call, attempt } => {
                     stops(Owed::Model(*model_call, *attempt), &mut self.owed);
                 }
+                Effect::StopCompacting { number } => stops(Owed::Compact(*number), &mut self.owed),
+                Effect::Compact { number, .. } => self.owe(Owed::Compact(*number), effect),
                 Effect::CancelCall { slot, attempt, .. } => {
                     stops(Owed::Call(*slot, *attempt), &mut self.owed)
                 }
@@ -250,7 +255,10 @@ impl Watch {
         assert_eq!(machine.deadline(), None);
         assert_eq!(machine.state().open_questions().next(), None);
         assert_eq!(machine.state().waiting_on(), None);
-        assert_eq!(messages(&self.history), self.history, "each call has its result right after it");
+        let said: Vec<SharedMessage> = self.history.iter().filter_map(Entry::message).cloned().collect();
+        assert_eq!(messages(&said), said, "each call has its result right after it");
+        let shown = view(&self.history);
+        assert_eq!(messages(&shown), shown, "and is shown with it");
     }
 }
 
@@ -261,7 +269,7 @@ fn stands_well(state: &State) {
     assert!(in_flight <= state.spec.tool_policy.max_parallel.max(1) as usize, "too many at once");
     let kind = state.waiting_on().map(|waiting| waiting.kind);
     match state.status() {
-        Some(RunStatus::ModelRunning) => assert_eq!(kind, Some(WaitKind::Model)),
+        Some(RunStatus::ModelRunning | RunStatus::Compacting) => assert_eq!(kind, Some(WaitKind::Model)),
         Some(RunStatus::BackingOff) => assert_eq!(kind, Some(WaitKind::Backoff)),
         Some(RunStatus::Paused) => assert_eq!(kind, Some(WaitKind::Operator)),
         Some(RunStatus::AwaitingHuman) => assert_eq!(kind, Some(WaitKind::Human)),
@@ -269,12 +277,12 @@ fn stands_well(state: &State) {
             assert!(matches!(kind, Some(WaitKind::Tool | WaitKind::ToolHost)), "{kind:?}");
         }
         Some(RunStatus::Completed | RunStatus::Failed | RunStatus::Aborted) | None => assert_eq!(kind, None),
-        Some(RunStatus::Queued | RunStatus::Preparing | RunStatus::Compacting) => {
+        Some(RunStatus::Queued | RunStatus::Preparing) => {
             panic!("no step ends here: {:?}", state.phase)
         }
     }
     for call in state.round() {
-        let open = state.open_questions().filter(|question| question.slot == call.slot).count();
+        let open = state.open_questions().filter(|question| question.slot == Some(call.slot)).count();
         match &call.state {
             CallState::Proposed => panic!("every call is taken up in the step that brings it"),
             CallState::AwaitingApproval { request } | CallState::InDoubt { request, .. } => {
@@ -292,7 +300,10 @@ fn stands_well(state: &State) {
 fn answered(input: &Input) -> Option<Owed> {
     match input {
         Input::ModelFinished(done) => Some(Owed::Model(done.model_call, done.attempt)),
-        Input::ModelFailed { model_call, attempt, .. } => Some(Owed::Model(*model_call, *attempt)),
+        Input::Compacted(done) => Some(Owed::Compact(done.number)),
+        Input::CompactionFailed { number, .. } => Some(Owed::Compact(*number)),
+        Input::ModelFailed { model_call, attempt, .. }
+        | Input::ContextTooLarge { model_call, attempt, .. } => Some(Owed::Model(*model_call, *attempt)),
         Input::SlotGranted { slot, .. } | Input::SlotDenied { slot, .. } => Some(Owed::Seek(*slot)),
         Input::CallFinished { slot, attempt, .. } | Input::CallLost { slot, attempt, .. } => {
             Some(Owed::Call(*slot, *attempt))
@@ -314,7 +325,11 @@ fn key_of(effect: &Effect) -> Owed {
         Effect::CallModel { model_call, attempt, .. } => Owed::Model(*model_call, *attempt),
         Effect::OfferCall(offer) | Effect::ReclaimCall(offer) => Owed::Call(offer.slot, offer.attempt),
         Effect::SeekHost { slot, .. } => Owed::Seek(*slot),
-        Effect::StopModel { .. } | Effect::StopSeeking { .. } | Effect::CancelCall { .. } => {
+        Effect::Compact { number, .. } => Owed::Compact(*number),
+        Effect::StopModel { .. }
+        | Effect::StopCompacting { .. }
+        | Effect::StopSeeking { .. }
+        | Effect::CancelCall { .. } => {
             panic!("nothing is owed by {effect:?}")
         }
     }
