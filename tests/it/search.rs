@@ -79,10 +79,12 @@ async fn a_bad_search_is_refused_field_by_field() {
         (query(" "), "query"),
         (query(&"a ".repeat(4_000)), "query"),
         (wire::SearchEntriesRequest { session_id: "no/id".to_owned(), ..query("a") }, "session_id"),
-        (wire::SearchEntriesRequest { except_session_id: "no/id".to_owned(), ..query("a") }, "except_session_id"),
+        (
+            wire::SearchEntriesRequest { except_session_id: "no/id".to_owned(), ..query("a") },
+            "except_session_id",
+        ),
         (wire::SearchEntriesRequest { limit: 101, ..query("a") }, "limit"),
     ] {
-        let error = search(&server, request).await.expect_err("refused");
-        assert_invalid(&error, field);
+        assert_invalid(search(&server, request).await, &[field]);
     }
 }

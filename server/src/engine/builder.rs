@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::clock::{Clock, SystemClock};
-use crate::engine::compact::{Compactor, Compactors};
 use crate::engine::background::Notes;
+use crate::engine::compact::{Compactor, Compactors};
 use crate::engine::deps::{Deps, EngineOptions, Observer};
 use crate::engine::feed::Feeds;
 use crate::engine::history::Histories;
@@ -75,6 +75,9 @@ impl EngineBuilder {
     #[must_use]
     pub fn compactor(mut self, name: impl Into<String>, compactor: Arc<dyn Compactor>) -> Self {
         self.compactors.insert(name.into(), compactor);
+        self
+    }
+
     /// One more executor of what follows runs, beside the built-in one of titles and summaries.
     #[must_use]
     pub fn job_executor(mut self, executor: Arc<dyn JobExecutor>) -> Self {
