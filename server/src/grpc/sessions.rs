@@ -113,10 +113,7 @@ impl Sessions for SessionsService {
         let tenant = tenant(&request);
         let message = request.into_inner();
         let mut bad = Violations::default();
-        let query = bad.take("query", super::convert::short(message.query)).unwrap_or_default();
-        if query.trim().is_empty() {
-            bad.add("query", "must not be empty");
-        }
+        let query = bad.take("query", sought(message.query)).unwrap_or_default();
         let filter = SearchFilter {
             session: optional("session_id", message.session_id, &mut bad),
             not_session: optional("except_session_id", message.except_session_id, &mut bad),
@@ -158,6 +155,11 @@ impl Sessions for SessionsService {
         let existed = self.engine.delete_session(&tenant, &session).await?;
         Ok(Response::new(wire::DeleteSessionResponse { existed }))
     }
+}
+
+/// What to search for.
+fn sought(query: String) -> Result<String, String> {
+    if query.trim().is_empty() { Err("must not be empty".to_owned()) } else { super::convert::short(query) }
 }
 
 /// A session's id that may be left out.

@@ -3,7 +3,6 @@
 //! **Invariant:** an entry has a document in the index or none. What forks share has one document, which goes with the
 //! last of them.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use agentloop_core::id::{EntryNo, Seq};
@@ -92,26 +91,29 @@ pub(super) async fn write(
     last: u64,
 ) -> Result<Vec<Option<i64>>, Error> {
     let held = held(db, held_places(appends)).await?;
-    let (numbers, documents) = documents(appends, held, int(last));
+    let (numbers, documents) = documents(appends, &held, int(last));
     if !documents.is_empty() {
         sqlx::query(INSERT_DOCUMENTS).bind(text(&documents)).execute(db).await?;
     }
     Ok(numbers)
 }
 
+/// A document's number and its words.
+type Document<'a> = (i64, &'a str);
+
 /// The number of each entry's document, and the documents.
 fn documents<'a>(
     appends: &[&'a Encoded],
-    held: Vec<Option<String>>,
+    held: &'a [Option<String>],
     last: i64,
-) -> (Vec<Option<i64>>, Vec<(i64, Cow<'a, str>)>) {
-    let mut held = held.into_iter();
+) -> (Vec<Option<i64>>, Vec<Document<'a>>) {
+    let mut held = held.iter();
     let (mut numbers, mut documents) = (Vec::new(), Vec::new());
     for NewEntry { indexed, .. } in appends.iter().flat_map(|append| &append.entries) {
         let words = match indexed {
             Indexed::Nothing => None,
-            Indexed::Words(words) => Some(Cow::from(words)),
-            Indexed::Held(_) => held.next().flatten().map(Cow::from),
+            Indexed::Words(words) => Some(words.as_str()),
+            Indexed::Held(_) => held.next().and_then(Option::as_deref),
         };
         numbers.push(words.map(|words| {
             let number = last.saturating_add(1 + int(documents.len() as u64));
