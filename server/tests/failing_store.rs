@@ -20,7 +20,7 @@ use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownMo
 use agentloop_server::store::sqlite::SqliteStore;
 use agentloop_server::store::{
     Append, Claimed, EntryRow, Interrupted, Job, JobId, Page, PageRequest, RequestFilter, RequestRow,
-    RunFilter, RunRow, SessionNotes, SessionRow, Store, StoreError, ToolRow,
+    RunFilter, RunRow, SearchFilter, SearchHit, SessionNotes, SessionRow, Store, StoreError, ToolRow,
 };
 use agentloop_server::tool::{CallOwner, Offered, Seek, Tools};
 use async_trait::async_trait;
@@ -185,6 +185,16 @@ impl Store for Flaky {
         page: PageRequest,
     ) -> Result<Page<RequestRow>, StoreError> {
         self.inner.pending(tenant, filter, page).await
+    }
+
+    async fn search(
+        &self,
+        tenant: &TenantId,
+        query: &str,
+        filter: SearchFilter,
+        limit: u32,
+    ) -> Result<Vec<SearchHit>, StoreError> {
+        self.inner.search(tenant, query, filter, limit).await
     }
 
     async fn set_session_notes(

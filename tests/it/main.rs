@@ -14,6 +14,7 @@ mod policy;
 mod recordings;
 mod run;
 mod runs;
+mod search;
 mod service;
 mod sessions;
 mod stream;

@@ -6,6 +6,7 @@
 mod codec;
 mod job;
 mod page;
+mod search;
 pub mod sqlite;
 
 #[cfg(test)]
@@ -24,6 +25,7 @@ use agentloop_core::tool::{Digest, ToolDeclaration};
 use async_trait::async_trait;
 
 pub use self::job::{Job, JobId, JobKind, SessionNotes};
+pub use self::search::{SearchFilter, SearchHit};
 
 /// Why the store refused or failed. Nothing was written, unless it is [`StoreError::Unavailable`]: then it is unknown.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -55,6 +57,9 @@ pub enum StoreError {
         /// The session's last entry.
         last: EntryNo,
     },
+    /// What was said is not indexed.
+    #[error("the index of what was said is turned off")]
+    SearchOff,
     /// The token of a page is none that was given out.
     #[error("the page token is not one of ours")]
     BadPageToken,
@@ -401,6 +406,20 @@ pub trait Store: Send + Sync + 'static {
         after: EntryNo,
         limit: u32,
     ) -> Result<Vec<EntryRow>, StoreError>;
+
+    /// Finds what users and models said by words: the entries of user and assistant messages that have any of the words
+    /// of a free text, those that fit best first, at most `limit` and at most 100. Nothing in the text is an operator,
+    /// and no more than its beginning counts.
+    ///
+    /// # Errors
+    /// [`StoreError::SearchOff`].
+    async fn search(
+        &self,
+        tenant: &TenantId,
+        query: &str,
+        filter: SearchFilter,
+        limit: u32,
+    ) -> Result<Vec<SearchHit>, StoreError>;
 
     /// Deletes a session with its runs, events and questions; its ids are free again. `false`: there was none. What
     /// forks share of it stays theirs.

@@ -9,10 +9,12 @@ mod notes;
 mod questions;
 mod queue;
 mod runs;
+mod search;
 mod sessions;
 
 pub(crate) use self::{
-    appends::*, forks::*, jobs::*, lists::*, notes::*, questions::*, queue::*, runs::*, sessions::*,
+    appends::*, forks::*, jobs::*, lists::*, notes::*, questions::*, queue::*, runs::*, search::*,
+    sessions::*,
 };
 
 /// A test for each behaviour. `$open` gives an empty store, and what has to live as long as it.
@@ -72,6 +74,14 @@ macro_rules! conforms {
             a_title_is_made_where_none_was_given
             a_summary_only_goes_forward
             a_fork_has_notes_on_what_it_shares
+            what_was_said_is_found
+            only_what_was_said_is_found
+            a_query_is_no_language
+            scripts_without_spaces_are_searched
+            a_search_has_borders
+            what_was_held_is_found_once_it_has_entered
+            what_is_deleted_is_not_found
+            what_forks_share_is_found_once
             a_question_is_open_until_it_is_answered
             open_questions_are_filtered_and_paged
             runs_are_listed_newest_first
