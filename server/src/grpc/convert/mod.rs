@@ -1,6 +1,7 @@
 //! Wire types to the core's and back. From here on inwards no generated type exists.
 
 pub mod event;
+pub(crate) mod extension;
 pub(crate) mod host;
 pub mod human;
 pub mod input;
