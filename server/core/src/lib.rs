@@ -10,6 +10,7 @@ pub mod entry;
 pub mod error;
 pub mod extension;
 pub mod message;
+pub mod model;
 pub mod outcome;
 pub mod policy;
 pub mod tool;
