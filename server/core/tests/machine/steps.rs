@@ -139,10 +139,10 @@ fn the_question_that_a_step_answers_is_checked() {
     script.steps("ask");
     script.decides(B, deny());
     let answered = script.state().questions[&b].answer.clone().unwrap();
-    check(&script, step_by("2", b.clone()), Err(Refusal::AlreadyResolved(Box::new(answered))));
+    check(&script, step_by("2", b), Err(Refusal::AlreadyResolved(Box::new(answered))));
     script.does(step_by("2", a.clone()));
     check(&script, step_by("2", a.clone()), Ok(""));
-    check(&script, step_by("3", a.clone()), Err(Refusal::WrongPhase(Some(RunStatus::ToolRunning))));
+    check(&script, step_by("3", a), Err(Refusal::WrongPhase(Some(RunStatus::ToolRunning))));
 }
 
 #[test]
