@@ -87,6 +87,14 @@ impl Store for Flaky {
         self.inner.unfinished().await
     }
 
+    async fn next_queued(&self, tenant: &TenantId, session: &SessionId) -> Result<Option<RunId>, StoreError> {
+        self.inner.next_queued(tenant, session).await
+    }
+
+    async fn queue_heads(&self) -> Result<Vec<(TenantId, RunId)>, StoreError> {
+        self.inner.queue_heads().await
+    }
+
     async fn due(
         &self,
         now: Timestamp,
@@ -105,6 +113,18 @@ impl Store for Flaky {
     ) -> Result<SessionRow, StoreError> {
         self.works()?;
         self.inner.create_session(tenant, session, title, labels, now).await
+    }
+
+    async fn fork(
+        &self,
+        tenant: &TenantId,
+        source: &SessionId,
+        at: EntryNo,
+        session: &SessionId,
+        now: Timestamp,
+    ) -> Result<SessionRow, StoreError> {
+        self.works()?;
+        self.inner.fork(tenant, source, at, session, now).await
     }
 
     async fn session(

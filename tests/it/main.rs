@@ -3,9 +3,11 @@
 mod abort;
 mod approvals;
 mod bad_input;
+mod forks;
 mod idempotency;
 mod lost_host;
 mod overload;
+mod recordings;
 mod run;
 mod runs;
 mod service;

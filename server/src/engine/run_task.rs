@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentloop_core::error::Refusal;
-use agentloop_core::id::{CallId, CallSlot, Epoch, Seq, SessionId, TenantId};
+use agentloop_core::id::{CallId, CallSlot, EntryNo, Epoch, Seq, SessionId, TenantId};
 use agentloop_core::run::effect::Effect;
 use agentloop_core::run::event::{Outcome, Record};
 use agentloop_core::run::input::Input;
@@ -195,11 +195,15 @@ impl RunTask {
 
     /// Makes durable what was decided, then shows it.
     pub(super) async fn flush(&mut self) -> Result<(), StoreError> {
-        self.write(None).await
+        self.write(None, None).await
     }
 
-    /// As [`Self::flush`], with what the store needs to know of a new run.
-    pub(super) async fn write(&mut self, create: Option<CreateRun>) -> Result<(), StoreError> {
+    /// As [`Self::flush`], with what the store needs to know of a new run, and of one that enters its session.
+    pub(super) async fn write(
+        &mut self,
+        create: Option<CreateRun>,
+        enter: Option<EntryNo>,
+    ) -> Result<(), StoreError> {
         self.write_by = None;
         let Some(first) = self.unwritten.first() else { return Ok(()) };
         let (tenant, run) = self.place.key().clone();
@@ -216,6 +220,7 @@ impl RunTask {
                 records: records.clone(),
                 summary: summary(&self.machine, self.parks()),
                 create,
+                enter,
             })
             .await?;
         self.history.extend(&records);

@@ -123,7 +123,7 @@ impl Engine {
             unwritten: step.records,
             write_by: None,
         };
-        task.write(Some(create(request, last_entry))).await?;
+        task.write(Some(create(request)), Some(last_entry)).await?;
         task.place.occupy(mailbox);
         self.launch(task, step.effects);
         Ok(session)
@@ -150,11 +150,10 @@ impl Engine {
     }
 }
 
-fn create(request: &StartRequest, last_entry: EntryNo) -> CreateRun {
+fn create(request: &StartRequest) -> CreateRun {
     let labels: BTreeMap<String, String> = request.spec.labels.clone();
     CreateRun {
         request_digest: request.digest.clone(),
-        session_last_entry: last_entry,
         create_session: request.create_session || request.session.is_none(),
         agent: request.spec.agent.clone(),
         model: request.spec.model.clone(),

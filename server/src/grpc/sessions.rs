@@ -9,7 +9,7 @@ use super::agent_loop::required;
 use super::convert::input::labels;
 use super::convert::session;
 use super::page::{page_request, smaller, tenant};
-use super::status::{Violations, not_implemented};
+use super::status::Violations;
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::ids::Ids;
@@ -102,9 +102,21 @@ impl Sessions for SessionsService {
 
     async fn fork_session(
         &self,
-        _request: Request<wire::ForkSessionRequest>,
+        request: Request<wire::ForkSessionRequest>,
     ) -> Result<Response<wire::ForkSessionResponse>, Status> {
-        Err(not_implemented("ForkSession"))
+        let tenant = tenant(&request);
+        let message = request.into_inner();
+        let mut bad = Violations::default();
+        let source = bad.take("session_id", SessionId::parse(message.session_id));
+        let session = match message.new_session_id {
+            None => Some(self.ids.session()),
+            Some(id) => bad.take("new_session_id", SessionId::parse(id)),
+        };
+        bad.check()?;
+        let (source, session) = source.zip(session).expect("no violation, so there are ids");
+        let at = EntryNo(message.at_entry_no);
+        let row = self.engine.store().fork(&tenant, &source, at, &session, self.engine.now()).await?;
+        Ok(Response::new(wire::ForkSessionResponse { session: Some(session::session(&row)) }))
     }
 
     async fn delete_session(

@@ -164,6 +164,10 @@ fn stored(error: StoreError) -> Status {
         StoreError::SessionBusy { run } => EngineError::SessionBusy { run }.into(),
         StoreError::SessionMoved => retryable(Code::Unavailable, ErrorReason::StoreUnavailable, message),
         StoreError::NoSession => status(Code::NotFound, ErrorReason::SessionNotFound, message, []),
+        StoreError::EntryAhead { last } => {
+            let problem = format!("must be at most {}, the session's last entry", last.0);
+            Violations::single("at_entry_no", problem)
+        }
         StoreError::BadPageToken => Violations::single("page_token", "is not one that this server gave out"),
         StoreError::Corrupt { what } => {
             tracing::error!(what, "stored data cannot be read");

@@ -46,6 +46,12 @@ pub enum StoreError {
     /// There is a session of this id with other content.
     #[error("the session exists, with other content")]
     SessionExists,
+    /// The session has no such entry yet.
+    #[error("the session's last entry is {last}", last = .last.0)]
+    EntryAhead {
+        /// The session's last entry.
+        last: EntryNo,
+    },
     /// The token of a page is none that was given out.
     #[error("the page token is not one of ours")]
     BadPageToken,
@@ -82,6 +88,9 @@ pub struct Append {
     pub summary: RunSummary,
     /// With the first append of a run.
     pub create: Option<CreateRun>,
+    /// Makes the run the session's live run, which alone may add entries: the session's last entry, as read. Without it,
+    /// a new run is queued until a later append has it; it may also finish without.
+    pub enter: Option<EntryNo>,
 }
 
 /// What the store needs to know of a new run.
@@ -89,8 +98,6 @@ pub struct Append {
 pub struct CreateRun {
     /// Of everything that the caller asked for: the same digest is the same request.
     pub request_digest: Digest,
-    /// The session's last entry, as read; anything else is [`StoreError::SessionMoved`].
-    pub session_last_entry: EntryNo,
     /// Whether to create the session if it does not exist.
     pub create_session: bool,
     /// The configured agent.
@@ -139,6 +146,8 @@ pub struct RunRow {
     pub updated_at: Timestamp,
     /// Its last event.
     pub last_seq: Seq,
+    /// Its place in its session's queue, lower first, as long as it waits there.
+    pub queue_no: Option<u64>,
     /// The rest.
     pub summary: RunSummary,
 }
@@ -171,6 +180,8 @@ pub struct SessionRow {
     pub last_entry: EntryNo,
     /// Its live run.
     pub live_run: Option<RunId>,
+    /// The session that it was forked from, which may be deleted, and the last entry that both share.
+    pub forked_from: Option<(SessionId, EntryNo)>,
 }
 
 /// One entry of a session.
@@ -178,7 +189,7 @@ pub struct SessionRow {
 pub struct EntryRow {
     /// Its place.
     pub entry: EntryNo,
-    /// The run that added it.
+    /// The run that added it; of a shared entry, one of another session, which may be deleted.
     pub run: RunId,
     /// The event that holds it.
     pub seq: Seq,
@@ -253,8 +264,8 @@ pub trait Store: Send + Sync + 'static {
     /// run, questions and their answers. All or nothing. Appends of many runs share a commit.
     ///
     /// # Errors
-    /// [`StoreError::Conflict`] when epoch or sequence do not match. With `create`: `RunExists`, `SessionBusy`,
-    /// `SessionMoved`, `NoSession`.
+    /// [`StoreError::Conflict`] when epoch or sequence do not match, or a run adds entries to a session whose live run
+    /// it is not. With `create`: `RunExists`, `NoSession`. With `enter`: `SessionBusy`, `SessionMoved`.
     async fn append(&self, append: Append) -> Result<(), StoreError>;
 
     /// Takes ownership of a run, so that whoever had it before writes nothing more. `None`: no such run.
@@ -283,8 +294,15 @@ pub trait Store: Send + Sync + 'static {
         page: PageRequest,
     ) -> Result<Page<RunRow>, StoreError>;
 
-    /// Runs of every tenant that are neither over nor parked: what a start has to continue.
+    /// Runs of every tenant that are neither over nor parked nor queued: what a start has to continue.
     async fn unfinished(&self) -> Result<Vec<(TenantId, RunId)>, StoreError>;
+
+    /// The run that may enter this session now: the first in its queue, if it has no live run. Runs queue in the order in
+    /// which their first append was made.
+    async fn next_queued(&self, tenant: &TenantId, session: &SessionId) -> Result<Option<RunId>, StoreError>;
+
+    /// Of every session that has a queue and no live run, the first in the queue: what a start has to let in.
+    async fn queue_heads(&self) -> Result<Vec<(TenantId, RunId)>, StoreError>;
 
     /// Parked runs of every tenant whose wake time is at or before `now`, at most `limit`, and the earliest wake time
     /// after that.
@@ -297,13 +315,30 @@ pub trait Store: Send + Sync + 'static {
     /// Creates a session; the same content again is confirmed.
     ///
     /// # Errors
-    /// [`StoreError::SessionExists`] when it exists with another title or other labels.
+    /// [`StoreError::SessionExists`] when it exists with another title or other labels, or is a fork.
     async fn create_session(
         &self,
         tenant: &TenantId,
         session: &SessionId,
         title: &str,
         labels: &BTreeMap<String, String>,
+        now: Timestamp,
+    ) -> Result<SessionRow, StoreError>;
+
+    /// Makes a session from the entries of another up to `at`, where 0 means all that are there; with its title and its
+    /// labels. Each goes its own way from there, and neither needs the other: what both have is stored once, and stays
+    /// until both are deleted. The source may have a live run. The same source and entry again is confirmed, also when
+    /// the source is gone by then.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSession`] without a source, [`StoreError::EntryAhead`], [`StoreError::SessionExists`] when
+    /// `session` is anything else than this fork.
+    async fn fork(
+        &self,
+        tenant: &TenantId,
+        source: &SessionId,
+        at: EntryNo,
+        session: &SessionId,
         now: Timestamp,
     ) -> Result<SessionRow, StoreError>;
 
@@ -323,10 +358,11 @@ pub trait Store: Send + Sync + 'static {
         limit: u32,
     ) -> Result<Vec<EntryRow>, StoreError>;
 
-    /// Deletes a session with its runs, events and questions. `false`: there was none.
+    /// Deletes a session with its runs, events and questions; its ids are free again. `false`: there was none. What
+    /// forks share of it stays theirs.
     ///
     /// # Errors
-    /// [`StoreError::SessionBusy`].
+    /// [`StoreError::SessionBusy`] with its live run, or the first in its queue.
     async fn delete_session(&self, tenant: &TenantId, session: &SessionId) -> Result<bool, StoreError>;
 
     /// A question, answered or not.

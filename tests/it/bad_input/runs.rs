@@ -276,8 +276,6 @@ async fn what_this_version_does_not_have() {
     assert_refused(step, Code::Unimplemented, "NOT_IMPLEMENTED");
     let input = soon(server.agent_loop().submit_input(wire::SubmitInputRequest::default())).await;
     assert_refused(input, Code::Unimplemented, "NOT_IMPLEMENTED");
-    let fork = soon(server.sessions().fork_session(wire::ForkSessionRequest::default())).await;
-    assert_refused(fork, Code::Unimplemented, "NOT_IMPLEMENTED");
     assert_untouched(&server, &model).await;
 }
 

@@ -38,9 +38,13 @@ type Session struct {
 	// Its live run; empty where it has none.
 	LiveRunId string `protobuf:"bytes,6,opt,name=live_run_id,json=liveRunId,proto3" json:"live_run_id,omitempty"`
 	// The caller's labels.
-	Labels        map[string]string `protobuf:"bytes,7,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Labels map[string]string `protobuf:"bytes,7,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Of a fork, the session that it was made from, which may be deleted by now; else empty.
+	ForkedFromSessionId string `protobuf:"bytes,8,opt,name=forked_from_session_id,json=forkedFromSessionId,proto3" json:"forked_from_session_id,omitempty"`
+	// Of a fork, the last entry that both share.
+	ForkedAtEntryNo uint64 `protobuf:"varint,9,opt,name=forked_at_entry_no,json=forkedAtEntryNo,proto3" json:"forked_at_entry_no,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Session) Reset() {
@@ -122,12 +126,26 @@ func (x *Session) GetLabels() map[string]string {
 	return nil
 }
 
+func (x *Session) GetForkedFromSessionId() string {
+	if x != nil {
+		return x.ForkedFromSessionId
+	}
+	return ""
+}
+
+func (x *Session) GetForkedAtEntryNo() uint64 {
+	if x != nil {
+		return x.ForkedAtEntryNo
+	}
+	return 0
+}
+
 // One message of a session.
 type Entry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its place, from 1.
 	EntryNo uint64 `protobuf:"varint,1,opt,name=entry_no,json=entryNo,proto3" json:"entry_no,omitempty"`
-	// The run that added it.
+	// The run that added it. Of an entry that a fork shares, a run of the other session, which may be deleted by now.
 	RunId string `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	// The event of that run that added it.
 	Seq uint64 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
@@ -650,9 +668,10 @@ type ForkSessionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The session to fork. Required.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// The last entry that both share.
+	// The last entry that both share, which may be one whose tool calls have no result yet: the next run of the fork
+	// tells the model so. 0 means all entries that there are when the fork is made.
 	AtEntryNo uint64 `protobuf:"varint,2,opt,name=at_entry_no,json=atEntryNo,proto3" json:"at_entry_no,omitempty"`
-	// The new session's id. Absent: the server makes one up.
+	// The new session's id, which makes repeating the call safe. Absent: the server makes one up.
 	NewSessionId  *string `protobuf:"bytes,3,opt,name=new_session_id,json=newSessionId,proto3,oneof" json:"new_session_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -851,7 +870,7 @@ var File_agentloop_v1_sessions_proto protoreflect.FileDescriptor
 
 const file_agentloop_v1_sessions_proto_rawDesc = "" +
 	"\n" +
-	"\x1bagentloop/v1/sessions.proto\x12\fagentloop.v1\x1a\x19agentloop/v1/events.proto\x1a\x18agentloop/v1/types.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xeb\x02\n" +
+	"\x1bagentloop/v1/sessions.proto\x12\fagentloop.v1\x1a\x19agentloop/v1/events.proto\x1a\x18agentloop/v1/types.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xcd\x03\n" +
 	"\aSession\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x14\n" +
@@ -863,7 +882,9 @@ const file_agentloop_v1_sessions_proto_rawDesc = "" +
 	"\ventry_count\x18\x05 \x01(\x04R\n" +
 	"entryCount\x12\x1e\n" +
 	"\vlive_run_id\x18\x06 \x01(\tR\tliveRunId\x129\n" +
-	"\x06labels\x18\a \x03(\v2!.agentloop.v1.Session.LabelsEntryR\x06labels\x1a9\n" +
+	"\x06labels\x18\a \x03(\v2!.agentloop.v1.Session.LabelsEntryR\x06labels\x123\n" +
+	"\x16forked_from_session_id\x18\b \x01(\tR\x13forkedFromSessionId\x12+\n" +
+	"\x12forked_at_entry_no\x18\t \x01(\x04R\x0fforkedAtEntryNo\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe8\x01\n" +

@@ -51,11 +51,14 @@ type SessionsClient interface {
 	//
 	// INVALID_ARGUMENT, NOT_FOUND, UNAVAILABLE.
 	ListEntries(ctx context.Context, in *ListEntriesRequest, opts ...grpc.CallOption) (*ListEntriesResponse, error)
-	// Makes a new session that begins with another's entries up to one of them. Nothing is executed again.
+	// Makes a new session that begins with another's entries up to one of them, and has its title and labels. Nothing is
+	// executed again; what both have is stored once. Each goes its own way from there: either may be continued, forked
+	// again or deleted without the other. The other may be running. The same fork under the same id again is confirmed.
 	//
-	// INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS; UNIMPLEMENTED in this version.
+	// INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, UNAVAILABLE.
 	ForkSession(ctx context.Context, in *ForkSessionRequest, opts ...grpc.CallOption) (*ForkSessionResponse, error)
-	// Deletes a session, its runs and their events. Deleting what is not there is confirmed.
+	// Deletes a session, its runs and their events; their ids may be used again. Deleting what is not there is confirmed.
+	// Entries that forks of it share stay readable there, until the last of these forks is deleted.
 	//
 	// INVALID_ARGUMENT, FAILED_PRECONDITION (SESSION_BUSY), UNAVAILABLE.
 	DeleteSession(ctx context.Context, in *DeleteSessionRequest, opts ...grpc.CallOption) (*DeleteSessionResponse, error)
@@ -153,11 +156,14 @@ type SessionsServer interface {
 	//
 	// INVALID_ARGUMENT, NOT_FOUND, UNAVAILABLE.
 	ListEntries(context.Context, *ListEntriesRequest) (*ListEntriesResponse, error)
-	// Makes a new session that begins with another's entries up to one of them. Nothing is executed again.
+	// Makes a new session that begins with another's entries up to one of them, and has its title and labels. Nothing is
+	// executed again; what both have is stored once. Each goes its own way from there: either may be continued, forked
+	// again or deleted without the other. The other may be running. The same fork under the same id again is confirmed.
 	//
-	// INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS; UNIMPLEMENTED in this version.
+	// INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, UNAVAILABLE.
 	ForkSession(context.Context, *ForkSessionRequest) (*ForkSessionResponse, error)
-	// Deletes a session, its runs and their events. Deleting what is not there is confirmed.
+	// Deletes a session, its runs and their events; their ids may be used again. Deleting what is not there is confirmed.
+	// Entries that forks of it share stay readable there, until the last of these forks is deleted.
 	//
 	// INVALID_ARGUMENT, FAILED_PRECONDITION (SESSION_BUSY), UNAVAILABLE.
 	DeleteSession(context.Context, *DeleteSessionRequest) (*DeleteSessionResponse, error)

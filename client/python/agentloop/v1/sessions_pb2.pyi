@@ -12,7 +12,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Session(_message.Message):
-    __slots__ = ("session_id", "title", "created_at", "updated_at", "entry_count", "live_run_id", "labels")
+    __slots__ = ("session_id", "title", "created_at", "updated_at", "entry_count", "live_run_id", "labels", "forked_from_session_id", "forked_at_entry_no")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -27,6 +27,8 @@ class Session(_message.Message):
     ENTRY_COUNT_FIELD_NUMBER: _ClassVar[int]
     LIVE_RUN_ID_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
+    FORKED_FROM_SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    FORKED_AT_ENTRY_NO_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     title: str
     created_at: _timestamp_pb2.Timestamp
@@ -34,7 +36,9 @@ class Session(_message.Message):
     entry_count: int
     live_run_id: str
     labels: _containers.ScalarMap[str, str]
-    def __init__(self, session_id: _Optional[str] = ..., title: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., entry_count: _Optional[int] = ..., live_run_id: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    forked_from_session_id: str
+    forked_at_entry_no: int
+    def __init__(self, session_id: _Optional[str] = ..., title: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., entry_count: _Optional[int] = ..., live_run_id: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., forked_from_session_id: _Optional[str] = ..., forked_at_entry_no: _Optional[int] = ...) -> None: ...
 
 class Entry(_message.Message):
     __slots__ = ("entry_no", "run_id", "seq", "at", "message", "compaction")

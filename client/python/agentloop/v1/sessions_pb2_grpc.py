@@ -112,16 +112,19 @@ class SessionsServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ForkSession(self, request, context):
-        """Makes a new session that begins with another's entries up to one of them. Nothing is executed again.
+        """Makes a new session that begins with another's entries up to one of them, and has its title and labels. Nothing is
+        executed again; what both have is stored once. Each goes its own way from there: either may be continued, forked
+        again or deleted without the other. The other may be running. The same fork under the same id again is confirmed.
 
-        INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS; UNIMPLEMENTED in this version.
+        INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteSession(self, request, context):
-        """Deletes a session, its runs and their events. Deleting what is not there is confirmed.
+        """Deletes a session, its runs and their events; their ids may be used again. Deleting what is not there is confirmed.
+        Entries that forks of it share stay readable there, until the last of these forks is deleted.
 
         INVALID_ARGUMENT, FAILED_PRECONDITION (SESSION_BUSY), UNAVAILABLE.
         """

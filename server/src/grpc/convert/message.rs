@@ -96,7 +96,7 @@ pub fn finish_reason(reason: &FinishReason) -> wire::FinishReason {
     match reason {
         FinishReason::Stop => wire::FinishReason::Stop,
         FinishReason::ToolCalls => wire::FinishReason::ToolCalls,
-        FinishReason::Length => wire::FinishReason::Length,
+        FinishReason::Length | FinishReason::ContextWindow => wire::FinishReason::Length,
         FinishReason::ContentFilter => wire::FinishReason::ContentFilter,
         FinishReason::Refusal => wire::FinishReason::Refusal,
         FinishReason::Other(_) => wire::FinishReason::Other,

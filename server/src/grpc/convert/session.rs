@@ -19,6 +19,12 @@ pub fn session(row: &SessionRow) -> wire::Session {
         entry_count: row.last_entry.0,
         live_run_id: row.live_run.as_ref().map(RunId::to_string).unwrap_or_default(),
         labels: row.labels.clone(),
+        forked_from_session_id: row
+            .forked_from
+            .as_ref()
+            .map(|(from, _)| from.to_string())
+            .unwrap_or_default(),
+        forked_at_entry_no: row.forked_from.as_ref().map(|(_, at)| at.0).unwrap_or_default(),
     }
 }
 

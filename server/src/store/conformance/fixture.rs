@@ -12,7 +12,7 @@ use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::Digest;
 
-use crate::store::{Append, CreateRun, RunSummary, Store, StoreError};
+use crate::store::{Append, CreateRun, EntryRow, RunSummary, Store, StoreError};
 
 /// What the first event of every run here is dated, unless [`Owner::at`] says otherwise.
 pub(crate) const START: u64 = 1_000;
@@ -97,12 +97,42 @@ impl Owner {
         let mut append = self.append(RunStatus::Preparing, vec![started]);
         append.create = Some(CreateRun {
             request_digest: Digest::of(&[self.run.as_str().as_bytes()]),
-            session_last_entry: self.entry,
             create_session: true,
             agent: "default".to_owned(),
             model: "openai/gpt-5".to_owned(),
             labels: BTreeMap::from([("team".to_owned(), "blue".to_owned())]),
         });
+        append.enter = Some(self.entry);
+        append
+    }
+
+    /// One that has created its run, which waits for its session.
+    pub(crate) async fn queued(store: &Arc<dyn Store>, session_name: &str, run_name: &str) -> Self {
+        let mut owner = Self::new(store, session_name, run_name);
+        let append = owner.queueing();
+        owner.write(append).await.unwrap();
+        owner
+    }
+
+    /// The append that creates the run and queues it.
+    pub(crate) fn queueing(&self) -> Append {
+        let mut append = self.creation();
+        append.enter = None;
+        append.summary.status = RunStatus::Queued;
+        append.records.iter_mut().for_each(|record| record.status = RunStatus::Queued);
+        append
+    }
+
+    /// Makes its run the session's live run, if the session ends as it believes.
+    pub(crate) async fn enters(&mut self) -> Result<(), StoreError> {
+        let append = self.entering();
+        self.write(append).await
+    }
+
+    /// The append that makes its run the session's live run.
+    pub(crate) fn entering(&self) -> Append {
+        let mut append = self.append(RunStatus::Preparing, vec![plain(1)]);
+        append.enter = Some(self.entry);
         append
     }
 
@@ -124,6 +154,7 @@ impl Owner {
             records: events.into_iter().zip(1..).map(record).collect(),
             summary: summary(status, self.wake_at),
             create: None,
+            enter: None,
         }
     }
 
@@ -206,12 +237,12 @@ pub(crate) fn assistant(entry: EntryNo, text: &str) -> Event {
     }
 }
 
-/// An event that means nothing to any table but the journal.
 /// What an entry says.
-pub(crate) fn plain_text(row: &crate::store::EntryRow) -> String {
+pub(crate) fn plain_text(row: &EntryRow) -> String {
     row.content.message().expect("the entry is a message").plain_text()
 }
 
+/// An event that means nothing to any table but the journal.
 pub(crate) fn plain(model_call: u32) -> Event {
     Event::ModelCallStarted { model_call, attempt: 1, first_counted: 1, last_entry: EntryNo(1) }
 }

@@ -2,12 +2,14 @@
 
 mod appends;
 pub(crate) mod fixture;
+mod forks;
 mod lists;
 mod questions;
+mod queue;
 mod runs;
 mod sessions;
 
-pub(crate) use self::{appends::*, lists::*, questions::*, runs::*, sessions::*};
+pub(crate) use self::{appends::*, forks::*, lists::*, questions::*, queue::*, runs::*, sessions::*};
 
 /// A test for each behaviour. `$open` gives an empty store, and what has to live as long as it.
 macro_rules! conforms {
@@ -37,6 +39,25 @@ macro_rules! conforms {
             creating_a_session_twice_is_creating_it_once
             a_deleted_session_takes_everything_along
             a_busy_session_is_not_deleted
+            a_queued_run_waits_for_its_session
+            a_queued_run_may_create_its_session
+            a_queued_run_adds_no_entries
+            a_run_enters_a_session_that_is_free
+            a_session_is_handed_over_in_one_commit
+            a_queue_keeps_its_order
+            a_queued_run_may_end_without_entering
+            a_session_with_a_queue_is_not_deleted
+            the_heads_of_all_queues_are_found
+            a_fork_begins_like_its_source
+            without_an_entry_a_fork_shares_all
+            branches_go_on_by_themselves
+            what_cannot_be_forked_is_refused
+            forking_twice_is_forking_once
+            a_fork_outlives_its_source
+            a_source_outlives_its_forks
+            ids_of_a_deleted_source_are_free
+            what_was_held_before_it_entered_is_shared_too
+            forks_stay_with_their_tenant
             a_question_is_open_until_it_is_answered
             open_questions_are_filtered_and_paged
             runs_are_listed_newest_first

@@ -35,6 +35,7 @@ pub(crate) async fn a_row_says_where_its_run_stands(store: Arc<dyn Store>) {
         created_at: Timestamp(START),
         updated_at: Timestamp(START),
         last_seq: Seq(1),
+        queue_no: None,
         summary: summary(RunStatus::Preparing, None),
     };
     assert_eq!(store.run(&owner.tenant, &owner.run).await.unwrap().as_ref(), Some(&expected));

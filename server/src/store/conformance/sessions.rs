@@ -26,6 +26,7 @@ pub(crate) async fn a_session_is_created_when_that_is_asked(store: Arc<dyn Store
         updated_at: Timestamp(START),
         last_entry: EntryNo(0),
         live_run: Some(run("r")),
+        forked_from: None,
     };
     assert_eq!(store.session(&owner.tenant, &owner.session).await.unwrap(), Some(expected));
 }
@@ -113,6 +114,7 @@ pub(crate) async fn creating_a_session_twice_is_creating_it_once(store: Arc<dyn 
         updated_at: Timestamp(1_000),
         last_entry: EntryNo(0),
         live_run: None,
+        forked_from: None,
     };
     assert_eq!(row, expected);
     assert_eq!(create("A title", &labels, 2_000).await.unwrap(), expected);

@@ -35,6 +35,7 @@ pub(super) struct Encoded {
     pub(super) finished: bool,
     pub(super) summary: RunSummary,
     pub(super) create: Option<CreateRun>,
+    pub(super) enter: Option<EntryNo>,
 }
 
 impl Encoded {
@@ -62,6 +63,7 @@ impl Encoded {
             finished: false,
             summary: append.summary,
             create: append.create,
+            enter: append.enter,
         };
         let mut seq = append.after;
         for record in &append.records {
@@ -100,6 +102,7 @@ pub(super) struct RunFact<'a> {
     pub(super) epoch: Epoch,
     pub(super) last_seq: Seq,
     pub(super) session: SessionId,
+    pub(super) queue_no: Option<u64>,
     /// What is to be written of it.
     pub(super) change: Option<RunChange<'a>>,
 }
@@ -118,6 +121,7 @@ pub(super) struct RunChange<'a> {
 pub(super) struct SessionFact {
     pub(super) last_entry: EntryNo,
     pub(super) live_run: Option<RunId>,
+    pub(super) last_queue_no: u64,
     pub(super) created_at: Timestamp,
     pub(super) updated_at: Timestamp,
     /// Whether it is to be written.
@@ -138,9 +142,10 @@ impl<'a> Facts<'a> {
             Some(create) => self.may_create(append, create)?,
             None => self.may_continue(append)?,
         }
+        self.may_enter(append)?;
         self.entries_follow(append)?;
-        self.change_session(append);
-        self.change_run(append);
+        let queue_no = self.change_session(append);
+        self.change_run(append, queue_no);
         Ok(())
     }
 
@@ -151,16 +156,8 @@ impl<'a> Facts<'a> {
         if append.after != Seq(0) {
             return Err(StoreError::Conflict);
         }
-        let (last_entry, live_run) = match self.sessions.get(&append.session) {
-            Some(session) => (session.last_entry, session.live_run.clone()),
-            None if create.create_session => (EntryNo(0), None),
-            None => return Err(StoreError::NoSession),
-        };
-        match live_run {
-            Some(run) => Err(StoreError::SessionBusy { run }),
-            None if last_entry != create.session_last_entry => Err(StoreError::SessionMoved),
-            None => Ok(()),
-        }
+        let has_session = create.create_session || self.sessions.contains_key(&append.session);
+        has_session.then_some(()).ok_or(StoreError::NoSession)
     }
 
     fn may_continue(&self, append: &Encoded) -> Result<(), StoreError> {
@@ -170,8 +167,26 @@ impl<'a> Facts<'a> {
         (is_owner && in_session).then_some(()).ok_or(StoreError::Conflict)
     }
 
+    fn may_enter(&self, append: &Encoded) -> Result<(), StoreError> {
+        let Some(last) = append.enter else { return Ok(()) };
+        match self.sessions.get(&append.session) {
+            Some(SessionFact { live_run: Some(run), .. }) => {
+                Err(StoreError::SessionBusy { run: run.clone() })
+            }
+            session if session.map_or(EntryNo(0), |session| session.last_entry) != last => {
+                Err(StoreError::SessionMoved)
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
     fn entries_follow(&self, append: &Encoded) -> Result<(), StoreError> {
-        let mut last = self.sessions.get(&append.session).map_or(EntryNo(0), |session| session.last_entry);
+        let session = self.sessions.get(&append.session);
+        let lives = session.is_some_and(|session| session.live_run.as_ref() == Some(&append.run.1));
+        if !append.entries.is_empty() && append.enter.is_none() && !lives {
+            return Err(StoreError::Conflict);
+        }
+        let mut last = session.map_or(EntryNo(0), |session| session.last_entry);
         for (entry, _) in &append.entries {
             if *entry != last.next() {
                 return Err(StoreError::SessionMoved);
@@ -181,15 +196,19 @@ impl<'a> Facts<'a> {
         Ok(())
     }
 
-    fn change_session(&mut self, append: &Encoded) {
+    /// The place in the queue, where the append takes one.
+    fn change_session(&mut self, append: &Encoded) -> Option<u64> {
         let session = self.sessions.entry(append.session.clone()).or_insert_with(|| SessionFact {
             last_entry: EntryNo(0),
             live_run: None,
+            last_queue_no: 0,
             created_at: append.began_at,
             updated_at: append.began_at,
             changed: false,
         });
-        if append.create.is_some() {
+        // Also one that the append does not change may have to be created.
+        session.changed |= append.create.is_some();
+        if append.enter.is_some() {
             session.live_run = Some(append.run.1.clone());
             session.changed = true;
         }
@@ -202,17 +221,26 @@ impl<'a> Facts<'a> {
             session.live_run = None;
             session.changed = true;
         }
+        let queues = append.create.is_some() && append.enter.is_none() && !append.finished;
+        queues.then(|| {
+            session.last_queue_no += 1;
+            session.last_queue_no
+        })
     }
 
-    fn change_run(&mut self, append: &'a Encoded) {
+    fn change_run(&mut self, append: &'a Encoded, queue_no: Option<u64>) {
         let created = append.create.as_ref().map(|create| (create, append.began_at));
         let run = self.runs.entry(append.run.clone()).or_insert_with(|| RunFact {
             epoch: append.epoch,
             last_seq: Seq(0),
             session: append.session.1.clone(),
+            queue_no,
             change: None,
         });
         run.last_seq = append.last;
+        if append.enter.is_some() || append.finished {
+            run.queue_no = None;
+        }
         run.change = Some(RunChange {
             created: created.or(run.change.as_ref().and_then(|change| change.created)),
             summary: &append.summary,

@@ -9,6 +9,7 @@ mod open;
 mod ops;
 mod read;
 mod rows;
+mod sessions;
 mod write;
 mod writer;
 
@@ -33,7 +34,8 @@ pub use self::open::OpenError;
 
 use self::facts::Encoded;
 use self::open::Opened;
-use self::ops::{Claim, NewSession};
+use self::ops::Claim;
+use self::sessions::{NewFork, NewSession};
 use self::writer::{Answer, Counters, Job, Op, QUEUE_JOBS_MAX, Writer};
 use super::{
     Append, Claimed, EntryRow, Page, PageRequest, RequestFilter, RequestRow, RunFilter, RunRow, SessionRow,
@@ -147,6 +149,13 @@ impl SqliteStore {
             other => unreachable!("answered with {other:?}"),
         }
     }
+
+    async fn new_session(&self, op: Op) -> Result<SessionRow, StoreError> {
+        match self.write(op).await? {
+            Answer::Session(row) => Ok(*row),
+            other => unreachable!("a new session is answered with {other:?}"),
+        }
+    }
 }
 
 fn closed() -> StoreError {
@@ -205,6 +214,14 @@ impl Store for SqliteStore {
         read::unfinished(&self.readers).await
     }
 
+    async fn next_queued(&self, tenant: &TenantId, session: &SessionId) -> Result<Option<RunId>, StoreError> {
+        read::next_queued(&self.readers, tenant, session).await
+    }
+
+    async fn queue_heads(&self) -> Result<Vec<(TenantId, RunId)>, StoreError> {
+        read::queue_heads(&self.readers).await
+    }
+
     async fn due(
         &self,
         now: Timestamp,
@@ -228,10 +245,20 @@ impl Store for SqliteStore {
             labels: labels.clone(),
             now,
         };
-        match self.write(Op::CreateSession(new)).await? {
-            Answer::Session(row) => Ok(*row),
-            other => unreachable!("a new session is answered with {other:?}"),
-        }
+        self.new_session(Op::CreateSession(new)).await
+    }
+
+    async fn fork(
+        &self,
+        tenant: &TenantId,
+        source: &SessionId,
+        at: EntryNo,
+        session: &SessionId,
+        now: Timestamp,
+    ) -> Result<SessionRow, StoreError> {
+        let new =
+            NewFork { tenant: tenant.clone(), source: source.clone(), at, session: session.clone(), now };
+        self.new_session(Op::Fork(new)).await
     }
 
     async fn session(

@@ -13,7 +13,7 @@ use sqlx::{ConnectOptions as _, Connection as _, Error, Row as _, SqliteConnecti
 use super::lock::{self, Lock, LockError};
 use super::{SqliteOptions, ops, rows};
 
-static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
+pub(super) static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
 
 /// In the header of every file of ours: "AGLP".
 const APPLICATION_ID: i64 = 0x4147_4C50;

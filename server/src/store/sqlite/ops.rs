@@ -1,24 +1,11 @@
-//! The writes other than appends, one at a time. Each is checked before its first write.
+//! The small writes, one at a time.
 
-use std::collections::BTreeMap;
-
-use agentloop_core::id::{Epoch, RunId, SessionId, TenantId};
-use agentloop_core::time::Timestamp;
+use agentloop_core::id::{Epoch, RunId, TenantId};
 use sqlx::{Error, Row as _, SqliteConnection};
 
 use super::rows;
 use crate::store::codec::{int, text};
-use crate::store::{RunRow, SessionRow, StoreError, ToolRow};
-
-/// A session to be created.
-#[derive(Debug)]
-pub(super) struct NewSession {
-    pub(super) tenant: TenantId,
-    pub(super) session: SessionId,
-    pub(super) title: String,
-    pub(super) labels: BTreeMap<String, String>,
-    pub(super) now: Timestamp,
-}
+use crate::store::{RunRow, ToolRow};
 
 /// A claim that succeeded, without the journal.
 #[derive(Debug)]
@@ -38,54 +25,6 @@ pub(super) async fn claim(
     let query = sqlx::query(sql).bind(tenant.as_str()).bind(run.as_str()).bind(int(least.0));
     let Some(row) = query.fetch_optional(db).await? else { return Ok(None) };
     Ok(Some(Claim { epoch: Epoch(rows::number(&row, "epoch")?), row: rows::run(&row)? }))
-}
-
-/// Creates a session, or finds it the same as it is to be.
-pub(super) async fn create_session(
-    db: &mut SqliteConnection,
-    new: &NewSession,
-) -> Result<Result<SessionRow, StoreError>, Error> {
-    let sql = "INSERT INTO sessions (tenant, session_id, title, labels, created_at, updated_at)
-               VALUES (?1, ?2, ?3, ?4, ?5, ?5) ON CONFLICT (tenant, session_id) DO NOTHING";
-    sqlx::query(sql)
-        .bind(new.tenant.as_str())
-        .bind(new.session.as_str())
-        .bind(new.title.as_str())
-        .bind(text(&new.labels))
-        .bind(int(new.now.0))
-        .execute(&mut *db)
-        .await?;
-    let row = sqlx::query("SELECT * FROM sessions WHERE tenant = ?1 AND session_id = ?2")
-        .bind(new.tenant.as_str())
-        .bind(new.session.as_str())
-        .fetch_one(db)
-        .await?;
-    let row = rows::session(&row)?;
-    let same = row.title == new.title && row.labels == new.labels;
-    Ok(same.then_some(row).ok_or(StoreError::SessionExists))
-}
-
-/// Deletes a session that has no live run, and by the foreign keys everything that belongs to it.
-pub(super) async fn delete_session(
-    db: &mut SqliteConnection,
-    tenant: &TenantId,
-    session: &SessionId,
-) -> Result<Result<bool, StoreError>, Error> {
-    let found = sqlx::query("SELECT live_run FROM sessions WHERE tenant = ?1 AND session_id = ?2")
-        .bind(tenant.as_str())
-        .bind(session.as_str())
-        .fetch_optional(&mut *db)
-        .await?;
-    let Some(row) = found else { return Ok(Ok(false)) };
-    if let Some(run) = rows::live_run(&row)? {
-        return Ok(Err(StoreError::SessionBusy { run }));
-    }
-    sqlx::query("DELETE FROM sessions WHERE tenant = ?1 AND session_id = ?2")
-        .bind(tenant.as_str())
-        .bind(session.as_str())
-        .execute(db)
-        .await?;
-    Ok(Ok(true))
 }
 
 /// Remembers tools by name.

@@ -59,6 +59,14 @@ pub(super) fn live_run(row: &SqliteRow) -> Result<Option<RunId>, Error> {
     parsed::<Option<&str>, _, IdError>(row, "live_run", parse)
 }
 
+fn forked_from(row: &SqliteRow) -> Result<Option<(SessionId, EntryNo)>, Error> {
+    let parse = |text: Option<&str>| text.map(SessionId::parse).transpose();
+    let Some(source) = parsed::<Option<&str>, _, IdError>(row, "forked_from", parse)? else {
+        return Ok(None);
+    };
+    Ok(Some((source, EntryNo(number(row, "forked_at")?))))
+}
+
 /// What a JSON column holds.
 pub(super) fn json<T: DeserializeOwned>(row: &SqliteRow, column: &str) -> Result<T, Error> {
     parsed(row, column, |text: &str| serde_json::from_str(text))
@@ -78,6 +86,7 @@ pub(super) fn run(row: &SqliteRow) -> Result<RunRow, Error> {
         created_at: time(row, "created_at")?,
         updated_at: time(row, "updated_at")?,
         last_seq: seq(row, "last_seq")?,
+        queue_no: row.try_get("queue_no")?,
         summary: summary(row)?,
     })
 }
@@ -103,6 +112,7 @@ pub(super) fn session(row: &SqliteRow) -> Result<SessionRow, Error> {
         updated_at: time(row, "updated_at")?,
         last_entry: EntryNo(number(row, "last_entry")?),
         live_run: live_run(row)?,
+        forked_from: forked_from(row)?,
     })
 }
 

@@ -18,31 +18,34 @@ use crate::store::codec::{EncodedEvent, int, text};
 const EVENTS_PER_INSERT_MAX: usize = 32;
 
 pub(super) const SELECT_FACTS: &str = "
-    SELECT j.key AS place, r.epoch, r.last_seq, r.session_id,
-           s.last_entry, s.live_run, s.created_at, s.updated_at
+    SELECT j.key AS place, r.epoch, r.last_seq, r.session_id, r.queue_no,
+           s.last_entry, s.live_run, s.last_queue_no, s.created_at, s.updated_at
     FROM json_each(?1) AS j
     LEFT JOIN runs AS r ON r.tenant = j.value ->> 0 AND r.run_id = j.value ->> 1
     LEFT JOIN sessions AS s ON s.tenant = j.value ->> 0 AND s.session_id = j.value ->> 2";
 
 pub(super) const WRITE_SESSIONS: &str = "
-    INSERT INTO sessions (tenant, session_id, last_entry, live_run, created_at, updated_at)
-    SELECT j.value ->> 0, j.value ->> 1, j.value ->> 2, j.value ->> 3, j.value ->> 4, j.value ->> 5
+    INSERT INTO sessions (tenant, session_id, last_entry, live_run, last_queue_no, created_at, updated_at)
+    SELECT j.value ->> 0, j.value ->> 1, j.value ->> 2, j.value ->> 3, j.value ->> 4, j.value ->> 5,
+           j.value ->> 6
     FROM json_each(?1) AS j WHERE true
     ON CONFLICT (tenant, session_id) DO UPDATE
-    SET last_entry = excluded.last_entry, live_run = excluded.live_run, updated_at = excluded.updated_at";
+    SET last_entry = excluded.last_entry, live_run = excluded.live_run,
+        last_queue_no = excluded.last_queue_no, updated_at = excluded.updated_at";
 
 pub(super) const INSERT_RUNS: &str = "
     INSERT INTO runs (tenant, run_id, session_id, epoch, last_seq, status, wake_at, error, usage, iterations,
-                      tool_calls, request_digest, agent, model, labels, created_at, updated_at)
+                      tool_calls, request_digest, agent, model, labels, created_at, updated_at, queue_no)
     SELECT j.value ->> 0, j.value ->> 1, j.value ->> 2, j.value ->> 3, j.value ->> 4, j.value ->> 5,
            j.value ->> 6, j.value ->> 7, j.value ->> 8, j.value ->> 9, j.value ->> 10, j.value ->> 11,
-           j.value ->> 12, j.value ->> 13, j.value ->> 14, j.value ->> 15, j.value ->> 16
+           j.value ->> 12, j.value ->> 13, j.value ->> 14, j.value ->> 15, j.value ->> 16, j.value ->> 17
     FROM json_each(?1) AS j";
 
 pub(super) const UPDATE_RUNS: &str = "
     UPDATE runs
     SET last_seq = j.value ->> 2, status = j.value ->> 3, wake_at = j.value ->> 4, error = j.value ->> 5,
-        usage = j.value ->> 6, iterations = j.value ->> 7, tool_calls = j.value ->> 8, updated_at = j.value ->> 9
+        usage = j.value ->> 6, iterations = j.value ->> 7, tool_calls = j.value ->> 8, updated_at = j.value ->> 9,
+        queue_no = j.value ->> 10
     FROM json_each(?1) AS j
     WHERE runs.tenant = j.value ->> 0 AND runs.run_id = j.value ->> 1";
 
@@ -110,6 +113,7 @@ fn run_fact(row: &SqliteRow) -> Result<Option<RunFact<'static>>, sqlx::Error> {
         epoch: Epoch(epoch),
         last_seq: rows::seq(row, "last_seq")?,
         session: rows::session_id(row, "session_id")?,
+        queue_no: row.try_get("queue_no")?,
         change: None,
     }))
 }
@@ -119,6 +123,7 @@ fn session_fact(row: &SqliteRow) -> Result<Option<SessionFact>, sqlx::Error> {
     Ok(Some(SessionFact {
         last_entry: EntryNo(last_entry),
         live_run: rows::live_run(row)?,
+        last_queue_no: rows::number(row, "last_queue_no")?,
         created_at: rows::time(row, "created_at")?,
         updated_at: rows::time(row, "updated_at")?,
         changed: false,
@@ -132,7 +137,8 @@ async fn write_sessions(db: &mut SqliteConnection, facts: &Facts<'_>) -> Result<
         .filter(|(_, session)| session.changed)
         .map(|((tenant, id), session)| {
             let (created_at, updated_at) = (int(session.created_at.0), int(session.updated_at.0));
-            (tenant, id, int(session.last_entry.0), &session.live_run, created_at, updated_at)
+            let (last_entry, last_queue_no) = (int(session.last_entry.0), int(session.last_queue_no));
+            (tenant, id, last_entry, &session.live_run, last_queue_no, created_at, updated_at)
         })
         .collect();
     many(db, WRITE_SESSIONS, &sessions).await
@@ -172,6 +178,7 @@ fn new_run(tenant: &str, id: &RunId, run: &RunFact<'_>, change: &RunChange<'_>) 
         text(&create.labels),
         int(created_at.0),
         int(change.updated_at.0),
+        run.queue_no,
     ]))
 }
 
@@ -188,6 +195,7 @@ fn moved_run(tenant: &str, id: &RunId, run: &RunFact<'_>, change: &RunChange<'_>
         summary.iterations,
         summary.tool_calls,
         int(change.updated_at.0),
+        run.queue_no,
     ])
 }
 

@@ -14,7 +14,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::facts::Encoded;
 use super::lock::Lock;
-use super::ops::{self, Claim, NewSession};
+use super::ops::{self, Claim};
+use super::sessions::{self, NewFork, NewSession};
 use super::{rows, write};
 use crate::store::{SessionRow, StoreError, ToolRow};
 
@@ -31,6 +32,7 @@ pub(super) enum Op {
     Append(Box<Encoded>),
     Claim { tenant: TenantId, run: RunId },
     CreateSession(NewSession),
+    Fork(NewFork),
     DeleteSession { tenant: TenantId, session: SessionId },
     SaveTools { tenant: TenantId, tools: Vec<ToolRow> },
     Check,
@@ -43,7 +45,7 @@ pub(super) enum Answer {
     Done,
     /// To `Claim`.
     Claimed(Option<Box<Claim>>),
-    /// To `CreateSession`.
+    /// To `CreateSession` and `Fork`.
     Session(Box<SessionRow>),
     /// To `DeleteSession`.
     Deleted(bool),
@@ -198,6 +200,7 @@ impl Op {
             Self::Append(append) => Some(append),
             Self::Claim { .. }
             | Self::CreateSession(_)
+            | Self::Fork(_)
             | Self::DeleteSession { .. }
             | Self::SaveTools { .. }
             | Self::Check => None,
@@ -216,6 +219,7 @@ impl Op {
             }
             Self::Claim { tenant, run } => format!("claim of {tenant}/{run}"),
             Self::CreateSession(new) => format!("new session {}/{}", new.tenant, new.session),
+            Self::Fork(new) => format!("fork {}/{} of {}", new.tenant, new.session, new.source),
             Self::DeleteSession { tenant, session } => format!("deletion of session {tenant}/{session}"),
             Self::SaveTools { tenant, .. } => format!("tools of {tenant}"),
             Self::Check => "check".to_owned(),
@@ -258,11 +262,10 @@ async fn alone(
         Op::Claim { tenant, run } => {
             Ok(Answer::Claimed(ops::claim(db, tenant, run, epoch).await?.map(Box::new)))
         }
-        Op::CreateSession(new) => {
-            ops::create_session(db, new).await?.map(|row| Answer::Session(Box::new(row)))
-        }
+        Op::CreateSession(new) => sessions::create(db, new).await?.map(|row| Answer::Session(Box::new(row))),
+        Op::Fork(new) => sessions::fork(db, new).await?.map(|row| Answer::Session(Box::new(row))),
         Op::DeleteSession { tenant, session } => {
-            ops::delete_session(db, tenant, session).await?.map(Answer::Deleted)
+            sessions::delete(db, tenant, session).await?.map(Answer::Deleted)
         }
         Op::SaveTools { tenant, tools } => {
             ops::save_tools(db, tenant, tools).await?;

@@ -125,7 +125,11 @@ fn refused(finish: &FinishReason) -> Option<RunError> {
         FinishReason::ContentFilter => {
             Some(RunError::new(RunErrorCode::ContentFiltered, "the provider's filter cut the answer"))
         }
-        FinishReason::Stop | FinishReason::ToolCalls | FinishReason::Length | FinishReason::Other(_) => None,
+        FinishReason::Stop
+        | FinishReason::ToolCalls
+        | FinishReason::Length
+        | FinishReason::ContextWindow
+        | FinishReason::Other(_) => None,
     }
 }
 

@@ -13,7 +13,8 @@ use crate::store::{Page, PageRequest, RunFilter, RunRow, StoreError};
 
 pub(in super::super) const UNFINISHED: &str = "
     SELECT tenant, run_id FROM runs
-    WHERE status NOT IN ('completed', 'failed', 'aborted', 'awaiting_human', 'paused') AND wake_at IS NULL
+    WHERE status NOT IN ('completed', 'failed', 'aborted', 'awaiting_human', 'paused')
+      AND wake_at IS NULL AND queue_no IS NULL
     ORDER BY tenant, run_id";
 
 pub(in super::super) const DUE: &str = "
@@ -131,6 +132,6 @@ pub(in super::super) async fn due(
     Ok((waiting.into_iter().map(|(_, run)| run).collect(), next))
 }
 
-fn key(row: &SqliteRow) -> Result<(TenantId, RunId), Error> {
+pub(super) fn key(row: &SqliteRow) -> Result<(TenantId, RunId), Error> {
     Ok((rows::tenant_id(row, "tenant")?, rows::run_id(row, "run_id")?))
 }

@@ -1,6 +1,8 @@
 //! What only the embedded store does.
 
 mod commits;
+mod forks;
+mod migrations;
 mod opening;
 mod plans;
 

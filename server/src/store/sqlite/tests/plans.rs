@@ -5,7 +5,7 @@ use sqlx::{AssertSqlSafe, Row as _};
 use super::*;
 use crate::store::conformance::fixture::{run, session, tenant};
 use crate::store::page::Cursor;
-use crate::store::sqlite::{read, write};
+use crate::store::sqlite::{read, sessions, write};
 
 async fn plan(store: &SqliteStore, sql: &str) -> Vec<String> {
     let explain = AssertSqlSafe(format!("EXPLAIN QUERY PLAN {sql}"));
@@ -21,6 +21,7 @@ async fn check(store: &SqliteStore, sql: &str, index: &str) {
     for step in plan.iter().filter(|step| step.starts_with("SCAN ")) {
         let bounded = ["SCAN j VIRTUAL", "SCAN CONSTANT"].iter().any(|known| step.starts_with(known))
             || step.contains("runs_unfinished")
+            || step.contains("runs_queued")
             || step.contains("runs_due");
         assert!(bounded, "reads a whole table: {sql}\n{all}");
     }
@@ -39,8 +40,15 @@ async fn no_query_reads_a_whole_table() {
     check(&store, &runs(&of_session), "runs_by_session").await;
     check(&store, read::UNFINISHED, "runs_unfinished").await;
     check(&store, read::DUE, "runs_due").await;
+    check(&store, read::NEXT_QUEUED, "runs_queued").await;
+    check(&store, read::QUEUE_HEADS, "runs_queued").await;
+    check(&store, sessions::FIRST_QUEUED, "runs_queued").await;
     check(&store, &read::sessions_query(&tenant(), cursor(), 9).into_string(), "sessions_by_update").await;
     check(&store, read::ENTRIES, "PRIMARY KEY").await;
+    check(&store, sessions::SHARE_ENTRIES, "PRIMARY KEY").await;
+    check(&store, sessions::KEEP_EVENTS, "session_entries_lent").await;
+    check(&store, sessions::REFER_TO_KEPT, "session_entries_lent").await;
+    check(&store, sessions::DROP_KEPT, "session_entries_kept").await;
     check(&store, &pending(&RequestFilter::default()), "human_requests_open").await;
     check(&store, write::SELECT_FACTS, "PRIMARY KEY").await;
     check(&store, write::WRITE_SESSIONS, "").await;

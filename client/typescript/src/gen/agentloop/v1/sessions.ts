@@ -46,6 +46,10 @@ export interface Session {
   liveRunId: string;
   /** The caller's labels. */
   labels: { [key: string]: string };
+  /** Of a fork, the session that it was made from, which may be deleted by now; else empty. */
+  forkedFromSessionId: string;
+  /** Of a fork, the last entry that both share. */
+  forkedAtEntryNo: bigint;
 }
 
 export interface Session_LabelsEntry {
@@ -57,7 +61,7 @@ export interface Session_LabelsEntry {
 export interface Entry {
   /** Its place, from 1. */
   entryNo: bigint;
-  /** The run that added it. */
+  /** The run that added it. Of an entry that a fork shares, a run of the other session, which may be deleted by now. */
   runId: string;
   /** The event of that run that added it. */
   seq: bigint;
@@ -149,9 +153,12 @@ export interface ListEntriesResponse {
 export interface ForkSessionRequest {
   /** The session to fork. Required. */
   sessionId: string;
-  /** The last entry that both share. */
+  /**
+   * The last entry that both share, which may be one whose tool calls have no result yet: the next run of the fork
+   * tells the model so. 0 means all entries that there are when the fork is made.
+   */
   atEntryNo: bigint;
-  /** The new session's id. Absent: the server makes one up. */
+  /** The new session's id, which makes repeating the call safe. Absent: the server makes one up. */
   newSessionId?: string | undefined;
 }
 
@@ -182,6 +189,8 @@ function createBaseSession(): Session {
     entryCount: 0n,
     liveRunId: "",
     labels: {},
+    forkedFromSessionId: "",
+    forkedAtEntryNo: 0n,
   };
 }
 
@@ -211,6 +220,15 @@ export const Session: MessageFns<Session> = {
     globalThis.Object.entries(message.labels).forEach(([key, value]: [string, string]) => {
       Session_LabelsEntry.encode({ key: key as any, value }, writer.uint32(58).fork()).join();
     });
+    if (message.forkedFromSessionId !== "") {
+      writer.uint32(66).string(message.forkedFromSessionId);
+    }
+    if (message.forkedAtEntryNo !== 0n) {
+      if (BigInt.asUintN(64, message.forkedAtEntryNo) !== message.forkedAtEntryNo) {
+        throw new globalThis.Error("value provided for field message.forkedAtEntryNo of type uint64 too large");
+      }
+      writer.uint32(72).uint64(message.forkedAtEntryNo);
+    }
     return writer;
   },
 
@@ -286,6 +304,22 @@ export const Session: MessageFns<Session> = {
             }
             continue;
           }
+          case 8: {
+            if (tag !== 66) {
+              break;
+            }
+
+            message.forkedFromSessionId = reader.string();
+            continue;
+          }
+          case 9: {
+            if (tag !== 72) {
+              break;
+            }
+
+            message.forkedAtEntryNo = reader.uint64() as bigint;
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -320,6 +354,10 @@ export const Session: MessageFns<Session> = {
       },
       {},
     );
+    message.forkedFromSessionId = object.forkedFromSessionId ?? "";
+    message.forkedAtEntryNo = (object.forkedAtEntryNo !== undefined && object.forkedAtEntryNo !== null)
+      ? BigInt(object.forkedAtEntryNo)
+      : 0n;
     return message;
   },
 };
@@ -1442,9 +1480,11 @@ export const SessionsService = {
     responseDeserialize: (value: Buffer): ListEntriesResponse => ListEntriesResponse.decode(value),
   },
   /**
-   * Makes a new session that begins with another's entries up to one of them. Nothing is executed again.
+   * Makes a new session that begins with another's entries up to one of them, and has its title and labels. Nothing is
+   * executed again; what both have is stored once. Each goes its own way from there: either may be continued, forked
+   * again or deleted without the other. The other may be running. The same fork under the same id again is confirmed.
    *
-   * INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS; UNIMPLEMENTED in this version.
+   * INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, UNAVAILABLE.
    */
   forkSession: {
     path: "/agentloop.v1.Sessions/ForkSession" as const,
@@ -1456,7 +1496,8 @@ export const SessionsService = {
     responseDeserialize: (value: Buffer): ForkSessionResponse => ForkSessionResponse.decode(value),
   },
   /**
-   * Deletes a session, its runs and their events. Deleting what is not there is confirmed.
+   * Deletes a session, its runs and their events; their ids may be used again. Deleting what is not there is confirmed.
+   * Entries that forks of it share stay readable there, until the last of these forks is deleted.
    *
    * INVALID_ARGUMENT, FAILED_PRECONDITION (SESSION_BUSY), UNAVAILABLE.
    */
@@ -1498,13 +1539,16 @@ export interface SessionsServer extends UntypedServiceImplementation {
    */
   listEntries: handleUnaryCall<ListEntriesRequest, ListEntriesResponse>;
   /**
-   * Makes a new session that begins with another's entries up to one of them. Nothing is executed again.
+   * Makes a new session that begins with another's entries up to one of them, and has its title and labels. Nothing is
+   * executed again; what both have is stored once. Each goes its own way from there: either may be continued, forked
+   * again or deleted without the other. The other may be running. The same fork under the same id again is confirmed.
    *
-   * INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS; UNIMPLEMENTED in this version.
+   * INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, UNAVAILABLE.
    */
   forkSession: handleUnaryCall<ForkSessionRequest, ForkSessionResponse>;
   /**
-   * Deletes a session, its runs and their events. Deleting what is not there is confirmed.
+   * Deletes a session, its runs and their events; their ids may be used again. Deleting what is not there is confirmed.
+   * Entries that forks of it share stay readable there, until the last of these forks is deleted.
    *
    * INVALID_ARGUMENT, FAILED_PRECONDITION (SESSION_BUSY), UNAVAILABLE.
    */
@@ -1593,9 +1637,11 @@ export interface SessionsClient extends Client {
     callback: (error: ServiceError | null, response: ListEntriesResponse) => void,
   ): ClientUnaryCall;
   /**
-   * Makes a new session that begins with another's entries up to one of them. Nothing is executed again.
+   * Makes a new session that begins with another's entries up to one of them, and has its title and labels. Nothing is
+   * executed again; what both have is stored once. Each goes its own way from there: either may be continued, forked
+   * again or deleted without the other. The other may be running. The same fork under the same id again is confirmed.
    *
-   * INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS; UNIMPLEMENTED in this version.
+   * INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, UNAVAILABLE.
    */
   forkSession(
     request: ForkSessionRequest,
@@ -1613,7 +1659,8 @@ export interface SessionsClient extends Client {
     callback: (error: ServiceError | null, response: ForkSessionResponse) => void,
   ): ClientUnaryCall;
   /**
-   * Deletes a session, its runs and their events. Deleting what is not there is confirmed.
+   * Deletes a session, its runs and their events; their ids may be used again. Deleting what is not there is confirmed.
+   * Entries that forks of it share stay readable there, until the last of these forks is deleted.
    *
    * INVALID_ARGUMENT, FAILED_PRECONDITION (SESSION_BUSY), UNAVAILABLE.
    */

@@ -1,0 +1,218 @@
+use std::sync::Arc;
+
+use agentloop_core::id::{EntryNo, RunId, Seq, TenantId};
+use agentloop_core::run::status::RunStatus;
+use futures_util::future::join_all;
+
+use super::fixture::*;
+use crate::store::{PageRequest, RunFilter, Store, StoreError};
+
+async fn next(store: &Arc<dyn Store>, session_name: &str) -> Option<RunId> {
+    store.next_queued(&tenant(), &session(session_name)).await.unwrap()
+}
+
+async fn live(store: &Arc<dyn Store>, session_name: &str) -> Option<RunId> {
+    store.session(&tenant(), &session(session_name)).await.unwrap().unwrap().live_run
+}
+
+pub(crate) async fn a_queued_run_waits_for_its_session(store: Arc<dyn Store>) {
+    let mut first = Owner::started(&store, "s", "r").await;
+    Owner::queued(&store, "s", "q").await;
+    let row = store.run(&tenant(), &run("q")).await.unwrap().unwrap();
+    assert_eq!((row.summary.status, row.last_seq), (RunStatus::Queued, Seq(1)));
+    assert!(row.queue_no.is_some());
+    assert_eq!(live(&store, "s").await, Some(run("r")));
+    assert_eq!(store.unfinished().await.unwrap(), [(tenant(), run("r"))]);
+    assert_eq!(next(&store, "s").await, None, "the session is busy");
+    assert_eq!(store.queue_heads().await.unwrap(), []);
+
+    first.says("hello").await.unwrap();
+    first.ends().await.unwrap();
+    assert_eq!(live(&store, "s").await, None);
+    assert_eq!(next(&store, "s").await, Some(run("q")));
+    assert_eq!(store.queue_heads().await.unwrap(), [(tenant(), run("q"))]);
+    assert_eq!(store.unfinished().await.unwrap(), []);
+    assert_eq!(next(&store, "none").await, None);
+}
+
+pub(crate) async fn a_queued_run_may_create_its_session(store: Arc<dyn Store>) {
+    let mut owner = Owner::new(&store, "s", "q");
+    let mut without = owner.queueing();
+    without.create.as_mut().unwrap().create_session = false;
+    let answer = owner.write(without).await;
+    assert!(matches!(answer, Err(StoreError::NoSession)), "{answer:?}");
+    assert_eq!(store.run(&tenant(), &run("q")).await.unwrap(), None);
+
+    owner.write(owner.queueing()).await.unwrap();
+    let row = store.session(&tenant(), &session("s")).await.unwrap().unwrap();
+    assert_eq!((row.last_entry, row.live_run), (EntryNo(0), None));
+    assert_eq!(next(&store, "s").await, Some(run("q")));
+    let mut again = Owner::new(&store, "s", "q");
+    let answer = again.write(again.queueing()).await;
+    assert!(matches!(answer, Err(StoreError::RunExists)), "{answer:?}");
+}
+
+pub(crate) async fn a_queued_run_adds_no_entries(store: Arc<dyn Store>) {
+    let mut owner = Owner::queued(&store, "s", "q").await;
+    let answer = owner.says("out of turn").await;
+    assert!(matches!(answer, Err(StoreError::Conflict)), "{answer:?}");
+    owner.tell(RunStatus::Queued, vec![plain(1)]).await.unwrap();
+    assert_eq!(next(&store, "s").await, Some(run("q")), "what it writes does not move it");
+
+    let mut early = Owner::new(&store, "t", "p");
+    let mut queueing = early.queueing();
+    queueing.records.extend(early.append(RunStatus::Queued, vec![input(EntryNo(1), "now")]).records);
+    queueing.records[1].seq = Seq(2);
+    let answer = early.write(queueing).await;
+    assert!(matches!(answer, Err(StoreError::Conflict)), "{answer:?}");
+    assert_eq!(store.session(&tenant(), &session("t")).await.unwrap(), None);
+
+    let mut done = Owner::started(&store, "u", "o").await;
+    done.ends().await.unwrap();
+    let answer = done.says("after the end").await;
+    assert!(matches!(answer, Err(StoreError::Conflict)), "{answer:?}");
+}
+
+pub(crate) async fn a_run_enters_a_session_that_is_free(store: Arc<dyn Store>) {
+    let mut first = Owner::started(&store, "s", "r").await;
+    let mut second = Owner::queued(&store, "s", "q").await;
+    first.says("hello").await.unwrap();
+    second.entry = EntryNo(1);
+    let answer = second.enters().await;
+    assert!(matches!(&answer, Err(StoreError::SessionBusy { run: by }) if *by == run("r")), "{answer:?}");
+    first.ends().await.unwrap();
+    second.entry = EntryNo(0);
+    let answer = second.enters().await;
+    assert!(matches!(answer, Err(StoreError::SessionMoved)), "{answer:?}");
+    assert_eq!((next(&store, "s").await, live(&store, "s").await), (Some(run("q")), None));
+
+    let claimed = store.claim(&tenant(), &run("q")).await.unwrap().unwrap();
+    second = Owner { epoch: claimed.epoch, entry: EntryNo(1), ..second };
+    second.enters().await.unwrap();
+    let row = store.run(&tenant(), &run("q")).await.unwrap().unwrap();
+    assert_eq!((row.summary.status, row.queue_no), (RunStatus::Preparing, None));
+    assert_eq!((next(&store, "s").await, live(&store, "s").await), (None, Some(run("q"))));
+    assert_eq!(store.unfinished().await.unwrap(), [(tenant(), run("q"))]);
+    second.says("my turn").await.unwrap();
+    second.ends().await.unwrap();
+    assert_eq!((next(&store, "s").await, live(&store, "s").await), (None, None));
+}
+
+pub(crate) async fn a_session_is_handed_over_in_one_commit(store: Arc<dyn Store>) {
+    let first = Owner::started(&store, "s", "r").await;
+    let second = Owner { seq: Seq(1), entry: EntryNo(1), ..Owner::new(&store, "s", "q") };
+    let third = Owner::new(&store, "s", "p");
+    let mut talk = second.entering();
+    talk.records.extend(
+        Owner { seq: Seq(2), ..second.clone() }
+            .append(RunStatus::Preparing, vec![input(EntryNo(2), "second")])
+            .records,
+    );
+    let answers = join_all([
+        store.append(Owner { entry: EntryNo(0), seq: Seq(0), ..second.clone() }.queueing()),
+        store.append(third.queueing()),
+        store.append(first.append(RunStatus::Completed, vec![input(EntryNo(1), "first"), finished()])),
+        store.append(talk),
+    ])
+    .await;
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+    assert_eq!(live(&store, "s").await, Some(run("q")));
+    let entries = store.entries(&tenant(), &session("s"), EntryNo(0), 9).await.unwrap();
+    let told: Vec<_> = entries.iter().map(plain_text).collect();
+    assert_eq!(told, ["first", "second"]);
+    let queued = store.run(&tenant(), &run("p")).await.unwrap().unwrap().queue_no;
+    assert!(queued.is_some());
+    assert_eq!(store.run(&tenant(), &run("q")).await.unwrap().unwrap().queue_no, None);
+}
+
+pub(crate) async fn a_queue_keeps_its_order(store: Arc<dyn Store>) {
+    let mut first = Owner::started(&store, "s", "r").await;
+    let names = ["m", "z", "a", "k", "b"];
+    let (together, late) = names.split_at(3);
+    let appends = together.iter().map(|name| store.append(Owner::new(&store, "s", name).queueing()));
+    join_all(appends).await.into_iter().for_each(Result::unwrap);
+    for (name, at) in late.iter().zip([500, 100]) {
+        let mut owner = Owner::new(&store, "s", name).at(at);
+        owner.write(owner.queueing()).await.unwrap();
+    }
+    first.ends().await.unwrap();
+    let mut order = Vec::new();
+    while let Some(next) = next(&store, "s").await {
+        let mut owner = Owner { seq: Seq(1), ..Owner::new(&store, "s", next.as_str()) };
+        owner.enters().await.unwrap();
+        owner.ends().await.unwrap();
+        order.push(next.to_string());
+    }
+    assert_eq!(order, names);
+    let mut later = Owner::queued(&store, "s", "y").await;
+    Owner::queued(&store, "s", "x").await;
+    assert_eq!(next(&store, "s").await, Some(run("y")));
+    later.enters().await.unwrap();
+}
+
+pub(crate) async fn a_queued_run_may_end_without_entering(store: Arc<dyn Store>) {
+    let first = Owner::started(&store, "s", "r").await;
+    let mut aborted = Owner::queued(&store, "s", "q").await;
+    Owner::queued(&store, "s", "p").await;
+    aborted.tell(RunStatus::Aborted, vec![finished()]).await.unwrap();
+    let row = store.run(&tenant(), &run("q")).await.unwrap().unwrap();
+    assert_eq!((row.summary.status, row.queue_no), (RunStatus::Aborted, None));
+    assert_eq!(live(&store, "s").await, Some(first.run.clone()), "the live run is not touched");
+    Owner { ..first }.ends().await.unwrap();
+    assert_eq!(next(&store, "s").await, Some(run("p")));
+
+    let mut stillborn = Owner::new(&store, "s", "o");
+    let mut append = stillborn.queueing();
+    append.records.extend(
+        Owner { seq: Seq(1), ..stillborn.clone() }.append(RunStatus::Aborted, vec![finished()]).records,
+    );
+    append.summary.status = RunStatus::Aborted;
+    stillborn.write(append).await.unwrap();
+    assert_eq!(store.run(&tenant(), &run("o")).await.unwrap().unwrap().queue_no, None);
+}
+
+pub(crate) async fn a_session_with_a_queue_is_not_deleted(store: Arc<dyn Store>) {
+    let mut first = Owner::queued(&store, "s", "q").await;
+    let mut second = Owner::queued(&store, "s", "p").await;
+    let busy = async |by: &str| {
+        let answer = store.delete_session(&tenant(), &session("s")).await;
+        assert!(
+            matches!(&answer, Err(StoreError::SessionBusy { run: found }) if *found == run(by)),
+            "{answer:?}"
+        );
+    };
+    busy("q").await;
+    first.enters().await.unwrap();
+    busy("q").await;
+    first.ends().await.unwrap();
+    busy("p").await;
+    second.tell(RunStatus::Aborted, vec![finished()]).await.unwrap();
+    assert!(store.delete_session(&tenant(), &session("s")).await.unwrap());
+}
+
+pub(crate) async fn the_heads_of_all_queues_are_found(store: Arc<dyn Store>) {
+    let mut busy = Owner::started(&store, "busy", "b").await;
+    for (session_name, name) in [("busy", "c"), ("t", "z"), ("s", "q"), ("s", "p"), ("t", "y")] {
+        Owner::queued(&store, session_name, name).await;
+    }
+    let mut theirs = Owner::new(&store, "s", "theirs").of("other");
+    theirs.write(theirs.queueing()).await.unwrap();
+    let of_theirs = (TenantId::parse("other").unwrap(), run("theirs"));
+    let check = async |expected: &[&str]| {
+        let mut found = store.queue_heads().await.unwrap();
+        found.sort();
+        let ours = expected.iter().map(|name| (tenant(), run(name)));
+        assert_eq!(found, ours.chain([of_theirs.clone()]).collect::<Vec<_>>());
+    };
+    check(&["q", "z"]).await;
+    busy.ends().await.unwrap();
+    check(&["c", "q", "z"]).await;
+    assert_eq!(next(&store, "s").await, Some(run("q")));
+
+    let filter = RunFilter { session: Some(session("s")), statuses: vec![RunStatus::Queued] };
+    let page = PageRequest { size: 9, after: None };
+    let found = store.runs(&tenant(), filter, page).await.unwrap().rows;
+    let mut places: Vec<_> = found.into_iter().map(|row| (row.queue_no, row.run.to_string())).collect();
+    places.sort();
+    assert_eq!(places.iter().map(|(_, run)| run.as_str()).collect::<Vec<_>>(), ["q", "p"]);
+}
