@@ -90,6 +90,12 @@ pub enum Refusal {
     /// The question has another answer.
     #[error("answered before: {}", .0.decision.name())]
     AlreadyResolved(Box<Answer>),
+    /// The run goes on by itself.
+    #[error("the run is not stepped")]
+    NotStepped,
+    /// A planner's word on what is decided already.
+    #[error("not the decision that is due")]
+    StaleDecision,
     /// What was shown is not what is asked.
     #[error("the answer is about something else")]
     DigestMismatch,

@@ -4,7 +4,8 @@ use crate::id::CallSlot;
 use crate::message::{Part, SharedMessage, ToolCall, ToolResult};
 use crate::run::event::{AfterAttempt, Event, Record};
 use crate::run::human::{Answer, Decision, QuestionKind};
-use crate::run::state::{Asked, Call, CallState, ModelCall, Phase, State};
+use crate::run::plan::Instruction;
+use crate::run::state::{Asked, Call, CallState, Leave, ModelCall, Phase, State};
 use crate::time::Timestamp;
 use crate::tool::{Digest, EffectClass};
 
@@ -21,6 +22,9 @@ impl State {
         if let Some((entry, _)) = record.event.entry() {
             assert_eq!(entry, self.last_entry.next(), "entries are dense");
             self.last_entry = entry;
+        }
+        if self.beginning.as_ref().is_some_and(|instruction| begins(instruction, &record.event)) {
+            self.beginning = None;
         }
         self.apply_event(&record.event, record.at);
     }
@@ -59,7 +63,8 @@ impl State {
                     self.phase = Phase::BackingOff { call: *call, until: *until };
                 }
             }
-            Event::AssistantMessage { message, finish, usage, duration, .. } => {
+            Event::AssistantMessage { entry, message, finish, usage, duration, .. } => {
+                self.last_message_entry = *entry;
                 self.usage += *usage;
                 self.model_time = self.model_time.plus(*duration);
                 self.last_message = Some(message.clone());
@@ -73,6 +78,15 @@ impl State {
             }
             Event::CallProposed { slot, effect, timeout, needs_approval, .. } => {
                 self.propose(*slot, *effect, *timeout, *needs_approval, at);
+            }
+            Event::Planned { instruction, step, approved, .. } => {
+                self.decisions += 1;
+                self.approving.clone_from(approved);
+                if let Some(step) = step {
+                    self.steps.insert(step.clone(), self.seq);
+                }
+                let goes_on = self.release(instruction, at) && approved.is_none();
+                self.beginning = if goes_on { None } else { Some(instruction.clone()) };
             }
             Event::CallOffered { slot, attempt, host, .. } => {
                 let call = self.open_call(*slot);
@@ -123,7 +137,8 @@ impl State {
                 let asked = self.questions.get_mut(request).expect("only what was asked is answered");
                 assert!(asked.answer.is_none(), "a question is answered once");
                 asked.answer = Some(answer.clone());
-                self.resolve(*slot, answer, at);
+                let hold = self.spec.stepped && self.approving.as_ref() != Some(request);
+                self.resolve(*slot, answer, hold, at);
             }
             Event::Paused { error } => {
                 let Phase::ModelRunning(call) = self.phase else {
@@ -165,11 +180,14 @@ impl State {
         at: Timestamp,
     ) {
         self.tool_calls += 1;
+        let directed = self.spec.is_directed();
         let call = self.open_call(slot);
         assert_eq!(call.state, CallState::Proposed, "a call is taken up once");
         call.effect = effect;
         call.timeout = timeout;
-        call.state = if needs_approval {
+        call.state = if directed {
+            CallState::Held { leave: if needs_approval { Leave::Needed } else { Leave::NotNeeded } }
+        } else if needs_approval {
             CallState::AwaitingApproval { request: None }
         } else {
             CallState::Ready { since: at, not_before: None }
@@ -185,14 +203,48 @@ impl State {
         self.failures_in_a_row = if failed { self.failures_in_a_row + 1 } else { 0 };
     }
 
-    /// Leave to run makes a call ready; every other decision is followed by the event that settles it.
-    fn resolve(&mut self, slot: CallSlot, answer: &Answer, at: Timestamp) {
+    /// Held calls go on, if that was decided; whether any does.
+    fn release(&mut self, instruction: &Instruction, at: Timestamp) -> bool {
+        let ask_about_all = *instruction == Instruction::RequestApproval;
+        if !ask_about_all && *instruction != Instruction::CallTools {
+            return false;
+        }
+        let Phase::Tools(calls) = &mut self.phase else { return false };
+        let mut any = false;
+        for call in calls {
+            call.state = match call.state {
+                CallState::Held { leave: Leave::Needed } => CallState::AwaitingApproval { request: None },
+                CallState::Held { leave: Leave::NotNeeded } if ask_about_all => {
+                    CallState::AwaitingApproval { request: None }
+                }
+                CallState::Held { .. } => CallState::Ready { since: at, not_before: None },
+                CallState::Proposed
+                | CallState::AwaitingApproval { .. }
+                | CallState::Ready { .. }
+                | CallState::Offered { .. }
+                | CallState::Accepted { .. }
+                | CallState::InDoubt { .. }
+                | CallState::Settled => continue,
+            };
+            any = true;
+        }
+        any
+    }
+
+    /// Leave to run makes a call ready, unless it is held for the next step; every other decision is followed by the
+    /// event that settles it.
+    fn resolve(&mut self, slot: CallSlot, answer: &Answer, hold: bool, at: Timestamp) {
         let call = self.open_call(slot);
+        let ready = if hold {
+            CallState::Held { leave: Leave::Given }
+        } else {
+            CallState::Ready { since: at, not_before: None }
+        };
         match &answer.decision {
-            Decision::Approve => call.state = CallState::Ready { since: at, not_before: None },
+            Decision::Approve => call.state = ready,
             Decision::ApproveWithEdits { arguments } => {
                 call.arguments.clone_from(arguments);
-                call.state = CallState::Ready { since: at, not_before: None };
+                call.state = ready;
             }
             Decision::Deny { .. }
             | Decision::DenyAndStop { .. }
@@ -207,6 +259,20 @@ impl State {
         let call = calls.iter_mut().find(|call| call.slot == slot).expect("the call is of this round");
         assert!(!call.is_settled(), "a settled call does not move");
         call
+    }
+}
+
+/// Whether with this event it has begun to be done.
+fn begins(instruction: &Instruction, event: &Event) -> bool {
+    match instruction {
+        Instruction::CallTools | Instruction::RequestApproval => true,
+        Instruction::CallModel
+        | Instruction::RequestPrompt { .. }
+        | Instruction::RequestSelect { .. }
+        | Instruction::Compact { .. }
+        | Instruction::Finish { .. } => {
+            matches!(event, Event::ModelCallStarted { .. } | Event::Finished { .. })
+        }
     }
 }
 

@@ -9,5 +9,6 @@ pub mod machine;
 pub mod plan;
 pub mod state;
 pub mod status;
+pub mod steps;
 mod transition;
 pub mod view;

@@ -10,12 +10,14 @@
 //!              Recovered                              ModelRunning (next try)
 //! BackingOff   DeadlinePassed                         ModelRunning (next try)
 //! Tools        last call settled                      ModelRunning (next call) | Finished(a limit)
+//! Preparing, Observed, Tools   Planned | Step          as the instruction says (only of a run that is directed)
 //! Paused       Resume                                 ModelRunning (next try)
 //! any live     Abort | a limit | deny and stop        Finished(aborted | failed)
 //!
 //! call              leaves by                          to
-//! Proposed          in the same step                   AwaitingApproval | Ready
-//! AwaitingApproval  Decided: approve                   Ready
+//! Proposed          in the same step                   AwaitingApproval | Ready | Held (of a run that is directed)
+//! Held              Planned | Step                     AwaitingApproval | Ready | Settled
+//! AwaitingApproval  Decided: approve                   Ready | Held (of a run that is stepped)
 //!                   Decided: else | expired            Settled
 //! Ready             SlotGranted                        Offered
 //!                   SlotDenied                         Settled
@@ -24,7 +26,7 @@
 //! Offered, Accepted CallFinished                       Settled | Ready (next try)
 //!                   CallLost                           Ready (next try) | InDoubt | Settled
 //!                   its deadline                       Settled
-//! InDoubt           Decided: approve                   Ready (next try)
+//! InDoubt           Decided: approve                   Ready (next try) | Held (of a run that is stepped)
 //!                   CallFinished: has not run          Ready (next try)
 //!                   Decided: else | CallFinished | expired  Settled
 //! ```
@@ -37,6 +39,7 @@ use crate::id::{CallId, CallSlot, EntryNo, HostId, RequestId, RunId, Seq, Sessio
 use crate::message::{FinishReason, SharedMessage, ToolCall, Usage};
 use crate::run::event::Outcome;
 use crate::run::human::{Answer, Question};
+use crate::run::plan::{Instruction, Situation};
 use crate::run::status::{RunError, RunStatus};
 use crate::time::{Millis, Timestamp};
 use crate::tool::{Digest, EffectClass};
@@ -78,6 +81,8 @@ pub struct State {
     pub repetition: Option<(Digest, u32)>,
     /// The model's last message.
     pub last_message: Option<SharedMessage>,
+    /// Its entry; 0 before the first.
+    pub last_message_entry: EntryNo,
     /// What went wrong last.
     pub last_error: Option<RunError>,
     /// What it is doing.
@@ -90,6 +95,14 @@ pub struct State {
     pub resumed: BTreeSet<String>,
     /// Messages that wait to enter the session, by the event that holds each.
     pub held: BTreeMap<Seq, SharedMessage>,
+    /// Decisions recorded: by a planner, or for a step.
+    pub decisions: u32,
+    /// What was decided last, until it has begun.
+    pub beginning: Option<Instruction>,
+    /// The question that the last step answers.
+    pub approving: Option<RequestId>,
+    /// Calls of `Step` that were carried out, and where the journal has what each did.
+    pub steps: BTreeMap<String, Seq>,
 }
 
 /// A question and its answer.
@@ -188,6 +201,11 @@ pub enum CallState {
         /// The question; `None` until it is asked, in the same step.
         request: Option<RequestId>,
     },
+    /// Waits until it is decided what to do with it.
+    Held {
+        /// Whether a human has to say so too.
+        leave: Leave,
+    },
     /// Waits for its turn, and for a host with room.
     Ready {
         /// Since when.
@@ -216,6 +234,17 @@ pub enum CallState {
     Settled,
 }
 
+/// Whether a human lets a call run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Leave {
+    /// Nobody has to be asked.
+    NotNeeded,
+    /// Somebody has to be.
+    Needed,
+    /// Somebody said yes.
+    Given,
+}
+
 impl Call {
     /// Whether a host has it.
     #[must_use]
@@ -227,6 +256,19 @@ impl Call {
     #[must_use]
     pub fn awaits_human(&self) -> bool {
         matches!(self.state, CallState::AwaitingApproval { .. } | CallState::InDoubt { .. })
+    }
+
+    /// Whether it goes on by itself, or is about to.
+    #[must_use]
+    pub fn moves(&self) -> bool {
+        match &self.state {
+            CallState::Proposed
+            | CallState::Ready { .. }
+            | CallState::Offered { .. }
+            | CallState::Accepted { .. } => true,
+            CallState::AwaitingApproval { request } | CallState::InDoubt { request, .. } => request.is_none(),
+            CallState::Held { .. } | CallState::Settled => false,
+        }
     }
 
     /// Whether it has its result.
@@ -242,6 +284,7 @@ impl Call {
             CallState::Offered { at } | CallState::Accepted { at } => Some(at.after(self.timeout)),
             CallState::Proposed
             | CallState::AwaitingApproval { .. }
+            | CallState::Held { .. }
             | CallState::Ready { .. }
             | CallState::InDoubt { .. }
             | CallState::Settled => None,
@@ -277,12 +320,17 @@ impl State {
             failures_in_a_row: 0,
             repetition: None,
             last_message: None,
+            last_message_entry: EntryNo(0),
             last_error: None,
             phase: Phase::New,
             questions: BTreeMap::new(),
             settled: BTreeMap::new(),
             resumed: BTreeSet::new(),
             held: BTreeMap::new(),
+            decisions: 0,
+            beginning: None,
+            approving: None,
+            steps: BTreeMap::new(),
         }
     }
 
@@ -297,6 +345,7 @@ impl State {
     #[must_use]
     pub fn status(&self) -> Option<RunStatus> {
         match &self.phase {
+            _ if self.awaits_step() => Some(RunStatus::Paused),
             Phase::New => None,
             Phase::Preparing => Some(RunStatus::Preparing),
             Phase::ModelRunning(_) | Phase::Observed { .. } => Some(RunStatus::ModelRunning),
@@ -307,6 +356,58 @@ impl State {
             Phase::Finished { outcome: Outcome::Failed } => Some(RunStatus::Failed),
             Phase::Finished { outcome: Outcome::Aborted } => Some(RunStatus::Aborted),
         }
+    }
+
+    /// Why the run stands still, if it is to be decided what comes next.
+    #[must_use]
+    pub fn situation(&self) -> Option<Situation> {
+        if self.beginning.is_some() {
+            return None;
+        }
+        match &self.phase {
+            Phase::Preparing => Some(Situation::Prompted),
+            Phase::Observed { finish } => Some(Situation::Answered { finish: finish.clone() }),
+            Phase::Tools(calls) if calls.iter().any(Call::moves) => None,
+            Phase::Tools(calls) if calls.iter().all(Call::is_settled) => Some(Situation::ToolsSettled),
+            Phase::Tools(calls) => calls
+                .iter()
+                .any(|call| matches!(call.state, CallState::Held { .. }))
+                .then_some(Situation::CallsWaiting),
+            Phase::New
+            | Phase::ModelRunning(_)
+            | Phase::BackingOff { .. }
+            | Phase::Paused { .. }
+            | Phase::Finished { .. } => None,
+        }
+    }
+
+    /// Whether it does nothing more before someone calls `Step`.
+    #[must_use]
+    pub fn awaits_step(&self) -> bool {
+        self.spec.stepped && self.situation().is_some()
+    }
+
+    /// Whether a step that was begun has come to its end: the run awaits the next, or someone else, or is over.
+    #[must_use]
+    pub fn rests(&self) -> bool {
+        if self.beginning.is_some() {
+            return false;
+        }
+        match &self.phase {
+            Phase::Paused { .. } | Phase::Finished { .. } => true,
+            Phase::Tools(calls) => !calls.iter().any(Call::moves),
+            Phase::New
+            | Phase::Preparing
+            | Phase::ModelRunning(_)
+            | Phase::BackingOff { .. }
+            | Phase::Observed { .. } => self.situation().is_some(),
+        }
+    }
+
+    /// Whether a human has let a held call run.
+    #[must_use]
+    pub fn has_leave(&self) -> bool {
+        self.round().iter().any(|call| call.state == CallState::Held { leave: Leave::Given })
     }
 
     /// Whether it has started and is not over.

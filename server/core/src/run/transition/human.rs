@@ -8,7 +8,9 @@ use crate::run::human::{Answer, Decision, Question, QuestionKind};
 use crate::run::machine::Turn;
 use crate::run::state::CallState;
 use crate::run::status::RunErrorCode;
-use crate::run::transition::{finish, model, tool};
+use crate::run::transition::plan::plan;
+use crate::run::transition::{finish, tool};
+use crate::time::Timestamp;
 use crate::tool::Digest;
 
 /// May this call run?
@@ -23,7 +25,7 @@ pub(crate) fn ask_in_doubt(turn: &mut Turn<'_>, slot: CallSlot) {
     ask(turn, slot, QuestionKind::InDoubt, expires_at);
 }
 
-fn ask(turn: &mut Turn<'_>, slot: CallSlot, kind: QuestionKind, expires_at: Option<crate::time::Timestamp>) {
+fn ask(turn: &mut Turn<'_>, slot: CallSlot, kind: QuestionKind, expires_at: Option<Timestamp>) {
     let call = turn.state.call(slot).expect("only an open call is asked about");
     let question = Question {
         request: turn.state.call_id(slot).request(call.attempt),
@@ -60,16 +62,39 @@ pub(crate) fn decided(
             Err(Refusal::AlreadyResolved(Box::new(answer.clone())))
         };
     }
-    if let Some(at) = asked.question.expires_at.filter(|at| *at <= turn.now) {
-        // Its expiry is about to be recorded; leave that comes too late must not overtake it.
-        let expired = Answer { decision: Decision::Expired, by: String::new(), at };
+    if let Some(expired) = expired(&asked.question, turn.now) {
         return Err(Refusal::AlreadyResolved(Box::new(expired)));
     }
     let (slot, kind) = (asked.question.slot, asked.question.kind);
     resolve(turn, request.clone(), slot, decision.clone(), by);
     carry_out(turn, slot, kind, decision);
-    model::plan(turn);
+    plan(turn);
     Ok(())
+}
+
+/// The call that waits for this question's approval, or `None` where that was given before.
+pub(crate) fn approvable(turn: &Turn<'_>, request: &RequestId) -> Result<Option<CallSlot>, Refusal> {
+    let asked = turn.state.questions.get(request).ok_or(Refusal::UnknownRequest)?;
+    match &asked.answer {
+        Some(Answer { decision: Decision::Approve | Decision::ApproveWithEdits { .. }, .. }) => {
+            return Ok(None);
+        }
+        Some(answer) => return Err(Refusal::AlreadyResolved(Box::new(answer.clone()))),
+        None => {}
+    }
+    if let Some(expired) = expired(&asked.question, turn.now) {
+        return Err(Refusal::AlreadyResolved(Box::new(expired)));
+    }
+    if !turn.state.rests() {
+        return Err(Refusal::WrongPhase(turn.state.status()));
+    }
+    Ok(Some(asked.question.slot))
+}
+
+/// Its expiry, where that is about to be recorded: leave that comes too late must not overtake it.
+fn expired(question: &Question, now: Timestamp) -> Option<Answer> {
+    let at = question.expires_at.filter(|at| *at <= now)?;
+    Some(Answer { decision: Decision::Expired, by: String::new(), at })
 }
 
 /// Nobody answered in time, which denies.
@@ -93,7 +118,13 @@ pub(crate) fn withdraw(turn: &mut Turn<'_>, slot: CallSlot) {
     resolve(turn, request, slot, Decision::Withdrawn, String::new());
 }
 
-fn resolve(turn: &mut Turn<'_>, request: RequestId, slot: CallSlot, decision: Decision, by: String) {
+pub(crate) fn resolve(
+    turn: &mut Turn<'_>,
+    request: RequestId,
+    slot: CallSlot,
+    decision: Decision,
+    by: String,
+) {
     let answer = Answer { decision, by, at: turn.now };
     turn.emit(Event::HumanResolved { request, slot, answer });
 }

@@ -4,5 +4,6 @@ pub(crate) mod deadline;
 pub(crate) mod finish;
 pub(crate) mod human;
 pub(crate) mod model;
+pub(crate) mod plan;
 pub(crate) mod start;
 pub(crate) mod tool;

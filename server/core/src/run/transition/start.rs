@@ -5,7 +5,7 @@ use crate::run::event::Event;
 use crate::run::input::Start;
 use crate::run::machine::Turn;
 use crate::run::state::Phase;
-use crate::run::transition::model;
+use crate::run::transition::plan::plan;
 
 /// Takes in what the caller brought, and asks the planner what to do first.
 pub(crate) fn start(turn: &mut Turn<'_>, start: Start) -> Result<(), Refusal> {
@@ -21,6 +21,6 @@ pub(crate) fn start(turn: &mut Turn<'_>, start: Start) -> Result<(), Refusal> {
     for message in start.messages {
         turn.emit(Event::InputAdded { entry: turn.state.last_entry.next(), message });
     }
-    model::plan(turn);
+    plan(turn);
     Ok(())
 }

@@ -23,6 +23,8 @@ fn code(refusal: &Refusal) -> &'static str {
         Refusal::AlreadyResolved(_) => "!ar",
         Refusal::DigestMismatch => "!dg",
         Refusal::NotADecision => "!nd",
+        Refusal::NotStepped => "!ns",
+        Refusal::StaleDecision => "!pl",
     }
 }
 

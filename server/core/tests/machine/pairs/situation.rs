@@ -58,6 +58,7 @@ pub(super) const COLUMNS: [(Situation, &str); 13] = [
 pub(super) fn situation_of(state: &State) -> Option<Situation> {
     match &state.phase {
         Phase::New => Some(Situation::New),
+        // Only a run that is directed rests there: see the tests of steps and planners.
         Phase::Preparing | Phase::Observed { .. } => None,
         Phase::ModelRunning(_) => Some(Situation::ModelRunning),
         Phase::BackingOff { .. } => Some(Situation::BackingOff),
@@ -68,7 +69,7 @@ pub(super) fn situation_of(state: &State) -> Option<Situation> {
         Phase::Tools(calls) => {
             let mut open = calls.iter().filter(|call| !call.is_settled());
             let situation = match open.next()?.state {
-                CallState::Proposed | CallState::Settled => None,
+                CallState::Proposed | CallState::Held { .. } | CallState::Settled => None,
                 CallState::AwaitingApproval { .. } => Some(Situation::AwaitingApproval),
                 CallState::Ready { not_before: None, .. } => Some(Situation::Ready),
                 CallState::Ready { not_before: Some(_), .. } => Some(Situation::ReadyLater),
