@@ -124,8 +124,8 @@ pub enum WaitKind {
     Operator,
     /// The caller's next `Step`.
     Step,
-    /// A planner.
-    Planner,
+    /// An extension, such as the run's planner.
+    Extension,
 }
 
 impl State {
@@ -170,7 +170,7 @@ impl State {
     fn waiting_on_decision(&self) -> Option<WaitingOn> {
         let (kind, what) = match &self.spec.planner {
             _ if self.spec.stepped => (WaitKind::Step, "Step".to_owned()),
-            Some(planner) => (WaitKind::Planner, planner.clone()),
+            Some(planner) => (WaitKind::Extension, planner.clone()),
             None => return None,
         };
         let last_error = self.last_error.clone();

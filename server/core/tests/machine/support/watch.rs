@@ -267,7 +267,7 @@ fn stands_well(state: &State) {
     assert_eq!(state.beginning, None, "what is decided is begun in the same step");
     if state.situation().is_some() {
         assert!(state.spec.is_directed(), "the built-in loop does not stand still: {:?}", state.phase);
-        let wanted = if state.spec.stepped { WaitKind::Step } else { WaitKind::Planner };
+        let wanted = if state.spec.stepped { WaitKind::Step } else { WaitKind::Extension };
         assert_eq!(kind, Some(wanted));
         assert_eq!(state.status() == Some(RunStatus::Paused), state.spec.stepped);
         assert!(state.rests());
