@@ -3,7 +3,6 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use agentloop_core::context::build;
 use agentloop_core::id::TenantId;
 use agentloop_core::message::{SharedMessage, ToolCall};
 use agentloop_core::run::input::{Input, PlanFailure};
@@ -49,7 +48,7 @@ impl RunTask {
             state: Arc::new(state.clone()),
             decision,
             situation,
-            messages: last_that_fit(build::messages(&messages)),
+            messages: last_that_fit(messages),
         };
         async move {
             let result = planning.decide().await;

@@ -328,9 +328,18 @@ impl AgentLoop for AgentLoopService {
 
     async fn replay_run(
         &self,
-        _request: Request<wire::ReplayRunRequest>,
+        request: Request<wire::ReplayRunRequest>,
     ) -> Result<Response<wire::ReplayRunResponse>, Status> {
-        Err(not_implemented("ReplayRun"))
+        let tenant = tenant(&request);
+        let run = required("run_id", request.into_inner().run_id, RunId::parse)?;
+        let report = self.engine.replay(&tenant, &run).await?;
+        Ok(Response::new(wire::ReplayRunResponse {
+            events: report.events,
+            faithful: report.difference.is_none(),
+            difference: report.difference.unwrap_or_default(),
+            state_digest: report.state_digest.to_string(),
+            context_digest: report.context_digest.map(|digest| digest.to_string()).unwrap_or_default(),
+        }))
     }
 
     async fn resume_run(
