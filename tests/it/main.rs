@@ -2,12 +2,15 @@
 
 mod abort;
 mod approvals;
+mod background;
 mod bad_input;
+mod context;
 mod forks;
 mod idempotency;
 mod lost_host;
 mod overload;
 mod planner;
+mod policy;
 mod recordings;
 mod replay;
 mod run;

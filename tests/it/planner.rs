@@ -67,7 +67,10 @@ impl Planner for Scripted {
             Some(Say::Panic) => panic!("a planner's fault"),
             Some(Say::Never) => std::future::pending().await,
             None => Ok(match view.situation {
-                Situation::Prompted | Situation::ToolsSettled => Instruction::CallModel,
+                Situation::Prompted
+                | Situation::ToolsSettled
+                | Situation::HumanAnswered
+                | Situation::Compacted => Instruction::CallModel,
                 Situation::CallsWaiting => Instruction::RequestApproval,
                 Situation::Answered { .. } => Instruction::Finish { failure: None },
             }),

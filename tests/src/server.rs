@@ -89,6 +89,15 @@ max_backoff = "5ms"
         Self { server: Some(server), config, extend, directory, channel, url }
     }
 
+    /// Bytes of its database, what is not yet checkpointed included.
+    ///
+    /// # Panics
+    /// When it has none.
+    pub fn stored_bytes(&self) -> u64 {
+        let size = |name: &str| std::fs::metadata(self.directory.path().join(name)).map(|file| file.len());
+        size("test.db").expect("a database") + size("test.db-wal").unwrap_or_default()
+    }
+
     /// Stops it and starts it again over the same files, on another port.
     ///
     /// # Panics

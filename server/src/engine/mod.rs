@@ -3,9 +3,13 @@
 pub mod error;
 pub mod feed;
 
+mod ask;
+mod background;
 mod builder;
+mod compact;
 mod deps;
 mod history;
+mod jobs;
 mod log;
 mod perform;
 mod planning;
@@ -31,7 +35,9 @@ use agentloop_core::tool::Digest;
 use futures_util::Stream;
 
 pub use builder::EngineBuilder;
+pub use compact::{Compactor, Compactors, STRATEGIES};
 pub use deps::{EngineOptions, Observer};
+pub use jobs::{JobError, JobExecutor};
 pub use log::LogObserver;
 pub use replay::ReplayReport;
 pub use start::{StartRequest, Started};
@@ -74,6 +80,12 @@ impl Engine {
     #[must_use]
     pub fn now(&self) -> agentloop_core::time::Timestamp {
         self.0.deps.clock.now()
+    }
+
+    /// Whether there is a way of this name to make a context smaller.
+    #[must_use]
+    pub fn has_strategy(&self, name: &str) -> bool {
+        STRATEGIES.contains(&name) || self.deps().compactors.contains_key(name)
     }
 
     /// Live runs.

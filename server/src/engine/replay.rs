@@ -74,9 +74,7 @@ impl Engine {
         });
         let Some(EntryNo(last)) = last_read else { return Ok(None) };
         let history = History::load(&**self.store(), tenant, session, EntryNo(last)).await?;
-        let read: Vec<_> =
-            history.upto(EntryNo(last)).iter().filter_map(|entry| entry.message().cloned()).collect();
-        let sent = serde_json::to_vec(&build::messages(&read)).expect("plain data serialises");
+        let sent = serde_json::to_vec(&build::messages(history.view())).expect("plain data serialises");
         Ok(Some(Digest::of(&[state.spec.system_prompt.as_bytes(), &sent])))
     }
 }

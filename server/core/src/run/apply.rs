@@ -1,11 +1,14 @@
 //! The fold: how each event changes the state. Nothing else changes it.
 
+use crate::entry::CompactionReason;
 use crate::id::CallSlot;
 use crate::message::{Part, SharedMessage, ToolCall, ToolResult};
 use crate::run::event::{AfterAttempt, Event, Record};
-use crate::run::human::{Answer, Decision, QuestionKind};
+use crate::run::human::{Answer, Decision, Question, QuestionKind};
 use crate::run::plan::Instruction;
-use crate::run::state::{Asked, Call, CallState, Leave, ModelCall, Phase, State};
+use crate::run::state::{
+    AfterCompaction, Asked, Call, CallState, CompactionInHand, Leave, ModelCall, News, Phase, State,
+};
 use crate::time::Timestamp;
 use crate::tool::{Digest, EffectClass};
 
@@ -48,7 +51,15 @@ impl State {
             Event::InputEntered { held, .. } => {
                 self.held.remove(held).expect("only a held message enters later");
             }
-            Event::Compacted { usage, .. } => self.usage += *usage,
+            Event::CompactionStarted { number, strategy, reason, level, .. } => {
+                self.begin_compaction(*number, strategy, *reason, *level, at);
+            }
+            Event::CompactionFailed { error, .. } => self.last_error = Some(error.clone()),
+            Event::Compacted { usage, .. } => {
+                self.usage += *usage;
+                self.last_error = None;
+                self.end_compaction();
+            }
             Event::ModelCallStarted { model_call, attempt, first_counted, .. } => {
                 self.begin_model_call(ModelCall {
                     number: *model_call,
@@ -63,9 +74,11 @@ impl State {
                     self.phase = Phase::BackingOff { call: *call, until: *until };
                 }
             }
-            Event::AssistantMessage { entry, message, finish, usage, duration, .. } => {
+            Event::AssistantMessage { entry, message, finish, usage, duration, full, .. } => {
                 self.last_message_entry = *entry;
                 self.usage += *usage;
+                self.squeezes = 0;
+                self.compact_due = *full;
                 self.model_time = self.model_time.plus(*duration);
                 self.last_message = Some(message.clone());
                 self.last_error = None;
@@ -81,6 +94,7 @@ impl State {
             }
             Event::Planned { instruction, step, approved, .. } => {
                 self.decisions += 1;
+                self.news = None;
                 self.approving.clone_from(approved);
                 if let Some(step) = step {
                     self.steps.insert(step.clone(), self.seq);
@@ -121,15 +135,9 @@ impl State {
                 self.settle(*slot, *attempt, answered, message);
             }
             Event::HumanRequested { question } => {
-                let call = self.open_call(question.slot);
-                call.state = match question.kind {
-                    QuestionKind::Approve => {
-                        CallState::AwaitingApproval { request: Some(question.request.clone()) }
-                    }
-                    QuestionKind::InDoubt => {
-                        CallState::InDoubt { request: Some(question.request.clone()), since: at }
-                    }
-                };
+                if let Some(slot) = question.slot {
+                    self.await_answer(slot, question, at);
+                }
                 let asked = Asked { question: question.clone(), answer: None };
                 self.questions.insert(question.request.clone(), asked);
             }
@@ -138,7 +146,10 @@ impl State {
                 assert!(asked.answer.is_none(), "a question is answered once");
                 asked.answer = Some(answer.clone());
                 let hold = self.spec.stepped && self.approving.as_ref() != Some(request);
-                self.resolve(*slot, answer, hold, at);
+                match slot {
+                    Some(slot) => self.resolve(*slot, answer, hold, at),
+                    None => self.news = Some(News::HumanAnswered),
+                }
             }
             Event::Paused { error } => {
                 let Phase::ModelRunning(call) = self.phase else {
@@ -155,6 +166,42 @@ impl State {
                 self.last_error.clone_from(error);
                 self.phase = Phase::Finished { outcome: *outcome };
             }
+        }
+    }
+
+    /// What follows is read off the phase that it interrupts.
+    fn begin_compaction(
+        &mut self,
+        number: u32,
+        strategy: &str,
+        reason: CompactionReason,
+        level: u32,
+        since: Timestamp,
+    ) {
+        assert_eq!(number, self.compactions + 1, "compactions are dense");
+        self.compactions = number;
+        self.squeezes += 1;
+        self.compact_due = None;
+        let then = match &self.phase {
+            Phase::Compacting(before) => before.then.clone(),
+            Phase::ModelRunning(call) => AfterCompaction::Call {
+                number: call.number,
+                attempt: call.attempt + 1,
+                first_counted: call.attempt + 1,
+            },
+            before if reason == CompactionReason::Planned => AfterCompaction::Plan(Box::new(before.clone())),
+            _ => AfterCompaction::Call { number: self.iterations + 1, attempt: 1, first_counted: 1 },
+        };
+        self.keep_settled();
+        let strategy = strategy.to_owned();
+        self.phase = Phase::Compacting(CompactionInHand { number, strategy, reason, level, since, then });
+    }
+
+    /// Where the planner asked for it, the run stands where it stood.
+    fn end_compaction(&mut self) {
+        if let Phase::Compacting(CompactionInHand { then: AfterCompaction::Plan(before), .. }) = &self.phase {
+            self.phase = Phase::clone(before);
+            self.news = Some(News::Compacted);
         }
     }
 
@@ -203,6 +250,16 @@ impl State {
         self.failures_in_a_row = if failed { self.failures_in_a_row + 1 } else { 0 };
     }
 
+    fn await_answer(&mut self, slot: CallSlot, question: &Question, at: Timestamp) {
+        let call = self.open_call(slot);
+        let request = Some(question.request.clone());
+        match question.kind {
+            QuestionKind::Approve => call.state = CallState::AwaitingApproval { request },
+            QuestionKind::InDoubt => call.state = CallState::InDoubt { request, since: at },
+            QuestionKind::Prompt | QuestionKind::Select => {}
+        }
+    }
+
     /// Held calls go on, if that was decided; whether any does.
     fn release(&mut self, instruction: &Instruction, at: Timestamp) -> bool {
         let ask_about_all = *instruction == Instruction::RequestApproval;
@@ -249,13 +306,15 @@ impl State {
             Decision::Deny { .. }
             | Decision::DenyAndStop { .. }
             | Decision::AnswerInPlace { .. }
+            | Decision::Text { .. }
+            | Decision::Selected { .. }
             | Decision::Expired
             | Decision::Withdrawn => {}
         }
     }
 
     fn open_call(&mut self, slot: CallSlot) -> &mut Call {
-        let Phase::Tools(calls) = &mut self.phase else { panic!("no tool call is open") };
+        let calls = self.round_mut().expect("a tool call is open");
         let call = calls.iter_mut().find(|call| call.slot == slot).expect("the call is of this round");
         assert!(!call.is_settled(), "a settled call does not move");
         call
@@ -270,9 +329,13 @@ fn begins(instruction: &Instruction, event: &Event) -> bool {
         | Instruction::RequestPrompt { .. }
         | Instruction::RequestSelect { .. }
         | Instruction::Compact { .. }
-        | Instruction::Finish { .. } => {
-            matches!(event, Event::ModelCallStarted { .. } | Event::Finished { .. })
-        }
+        | Instruction::Finish { .. } => matches!(
+            event,
+            Event::ModelCallStarted { .. }
+                | Event::CompactionStarted { .. }
+                | Event::HumanRequested { .. }
+                | Event::Finished { .. }
+        ),
     }
 }
 

@@ -54,6 +54,7 @@ pub struct Machine {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     Model { number: u32, attempt: u32 },
+    Compact { number: u32 },
     Call { slot: CallSlot, attempt: u32 },
     Seek { slot: CallSlot, attempt: u32 },
     Plan { decision: u32 },
@@ -112,6 +113,13 @@ impl Machine {
             Input::ModelFinished(finished) => transition::model::finished(&mut turn, *finished)?,
             Input::ModelFailed { model_call, attempt, failure } => {
                 transition::model::failed(&mut turn, model_call, attempt, failure)?;
+            }
+            Input::ContextTooLarge { model_call, attempt, reason, tokens } => {
+                transition::compact::too_large(&mut turn, model_call, attempt, reason, tokens)?;
+            }
+            Input::Compacted(done) => transition::compact::compacted(&mut turn, *done)?,
+            Input::CompactionFailed { number, error } => {
+                transition::compact::failed(&mut turn, number, error)?;
             }
             Input::SlotGranted { slot, host } => transition::tool::granted(&mut turn, slot, host)?,
             Input::SlotDenied { slot, message } => transition::tool::denied(&mut turn, slot, message)?,
@@ -198,8 +206,19 @@ impl Machine {
                     model_call: call.number,
                     attempt: call.attempt,
                     last_entry: self.state.last_entry,
+                    checked: self.state.squeezes == 0,
                 };
                 BTreeMap::from([(key, effect)])
+            }
+            Phase::Compacting(compaction) => {
+                let effect = Effect::Compact {
+                    number: compaction.number,
+                    strategy: compaction.strategy.clone(),
+                    reason: compaction.reason,
+                    level: compaction.level,
+                    last_entry: self.state.last_entry,
+                };
+                BTreeMap::from([(Key::Compact { number: compaction.number }, effect)])
             }
             Phase::Tools(calls) => self.wanted_by_round(calls, now),
             Phase::New
@@ -271,6 +290,7 @@ fn led_on(key: &Key, wanted: &BTreeMap<Key, Effect>) -> bool {
 fn withdraw(key: &Key) -> Effect {
     match *key {
         Key::Model { number, attempt } => Effect::StopModel { model_call: number, attempt },
+        Key::Compact { number } => Effect::StopCompacting { number },
         Key::Call { slot, attempt } => {
             Effect::CancelCall { slot, attempt, reason: "the call is settled or given up" }
         }

@@ -2,6 +2,7 @@
 
 mod abort;
 mod approvals;
+mod compaction;
 mod doubt;
 mod explore;
 mod hosts;
@@ -11,6 +12,7 @@ mod model;
 mod pairs;
 mod parallel;
 mod planner;
+mod policy;
 mod replays;
 mod restart;
 mod search;
