@@ -7,6 +7,8 @@ pub mod lifecycle;
 pub mod secret;
 pub mod telemetry;
 
+pub mod extension;
+
 pub mod model;
 pub mod store;
 pub mod tool;

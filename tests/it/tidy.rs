@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 
 /// Modules from the top down. A module imports from rows below its own; those of the lowest row are data and
 /// services that everything may use, and may use each other.
-const LAYERS: [&[&str]; 6] = [
+const LAYERS: [&[&str]; 7] = [
     &["main"],
     &["app"],
     &["grpc"],
     &["engine"],
     &["model", "tool", "store"],
+    &["extension"],
     &["clock", "config", "ids", "lifecycle", "secret", "telemetry"],
 ];
 /// The lowest row.

@@ -1,10 +1,12 @@
 //! A server in the test's process, on a free port, with a database of its own.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use agentloop_client::v1 as wire;
 use agentloop_server::app::Server;
 use agentloop_server::config::Config;
+use agentloop_server::extension::LocalExtensions;
 use tempfile::TempDir;
 use tonic::transport::{Channel, Endpoint};
 use wire::agent_loop_client::AgentLoopClient;
@@ -19,10 +21,14 @@ use crate::soon;
 /// The largest message that a test wants to see in one piece.
 const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
+/// Adds extensions to a server that starts.
+type Extend = Arc<dyn Fn(&mut LocalExtensions) + Send + Sync>;
+
 /// A running server with its files.
 pub struct TestServer {
     server: Option<Server>,
     config: String,
+    extend: Extend,
     directory: TempDir,
     channel: Channel,
     url: String,
@@ -44,7 +50,20 @@ impl TestServer {
         Self::configured(model, "", more).await
     }
 
+    /// With extensions in the server's process.
+    pub async fn extended(
+        model: &Model,
+        more: &str,
+        extend: impl Fn(&mut LocalExtensions) + Send + Sync + 'static,
+    ) -> Self {
+        Self::embedded(model, "", more, Arc::new(extend)).await
+    }
+
     async fn configured(model: &Model, server_keys: &str, more: &str) -> Self {
+        Self::embedded(model, server_keys, more, Arc::new(|_: &mut LocalExtensions| {})).await
+    }
+
+    async fn embedded(model: &Model, server_keys: &str, more: &str, extend: Extend) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory can be made");
         let config = format!(
             r#"
@@ -67,8 +86,8 @@ max_backoff = "5ms"
 "#,
             base_url = model.base_url()
         );
-        let (server, channel, url) = start(&config, &directory).await;
-        Self { server: Some(server), config, directory, channel, url }
+        let (server, channel, url) = start(&config, &extend, &directory).await;
+        Self { server: Some(server), config, extend, directory, channel, url }
     }
 
     /// Bytes of its database, what is not yet checkpointed included.
@@ -86,7 +105,7 @@ max_backoff = "5ms"
     /// When it does not start.
     pub async fn restart(&mut self) {
         self.stop().await;
-        let (server, channel, url) = start(&self.config, &self.directory).await;
+        let (server, channel, url) = start(&self.config, &self.extend, &self.directory).await;
         (self.server, self.channel, self.url) = (Some(server), channel, url);
     }
 
@@ -188,6 +207,33 @@ max_backoff = "5ms"
         soon(self.agent_loop().abort(request)).await.expect("the call succeeds").into_inner()
     }
 
+    /// `Step`.
+    ///
+    /// # Errors
+    /// The call's.
+    pub async fn step(
+        &self,
+        run: &str,
+        request: &str,
+        approve: &str,
+    ) -> Result<wire::StepResponse, tonic::Status> {
+        let request = wire::StepRequest {
+            run_id: run.to_owned(),
+            request_id: request.to_owned(),
+            approve_request_id: approve.to_owned(),
+        };
+        soon(self.agent_loop().step(request)).await.map(tonic::Response::into_inner)
+    }
+
+    /// `ReplayRun`.
+    ///
+    /// # Panics
+    /// When the call fails.
+    pub async fn replay(&self, run: &str) -> wire::ReplayRunResponse {
+        let request = wire::ReplayRunRequest { run_id: run.to_owned() };
+        soon(self.agent_loop().replay_run(request)).await.expect("the call succeeds").into_inner()
+    }
+
     /// `SubmitApproval`.
     ///
     /// # Errors
@@ -227,10 +273,12 @@ max_backoff = "5ms"
     }
 }
 
-async fn start(config: &str, directory: &TempDir) -> (Server, Channel, String) {
+async fn start(config: &str, extend: &Extend, directory: &TempDir) -> (Server, Channel, String) {
+    let mut extensions = LocalExtensions::new();
+    extend(&mut extensions);
     let name = directory.path().join("test.toml");
     let config = Config::parse(config, &name.to_string_lossy()).expect("the configuration is right");
-    let server = soon(Server::start(config)).await.expect("the server starts");
+    let server = soon(Box::pin(Server::start_with(config, extensions))).await.expect("the server starts");
     let url = format!("http://{}", server.address());
     let endpoint = Endpoint::from_shared(url.clone()).expect("a good address").tcp_nodelay(true);
     (server, endpoint.connect_lazy(), url)

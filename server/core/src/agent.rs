@@ -70,6 +70,14 @@ pub struct RunSpec {
     pub background: BackgroundPolicy,
 }
 
+impl RunSpec {
+    /// Whether someone else than the built-in loop has a say in what comes next.
+    #[must_use]
+    pub fn is_directed(&self) -> bool {
+        self.stepped || self.planner.is_some()
+    }
+}
+
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }

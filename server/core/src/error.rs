@@ -103,6 +103,12 @@ pub enum Refusal {
     /// Too many messages wait for the run's next model call.
     #[error("too many messages wait for the run's next model call")]
     TooMuchHeld,
+    /// The run goes on by itself.
+    #[error("the run is not stepped")]
+    NotStepped,
+    /// A planner's word on what is decided already.
+    #[error("not the decision that is due")]
+    StaleDecision,
     /// What was shown is not what is asked.
     #[error("the answer is about something else")]
     DigestMismatch,

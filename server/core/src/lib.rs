@@ -8,6 +8,7 @@ pub mod agent;
 pub mod delta;
 pub mod entry;
 pub mod error;
+pub mod extension;
 pub mod message;
 pub mod model;
 pub mod outcome;

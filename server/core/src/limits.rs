@@ -62,6 +62,20 @@ pub const SHORT_TEXT_BYTES_MAX: usize = 4 * 1024;
 pub const LABELS_MAX: usize = 64;
 /// The checkpoint that a host attaches to a call's progress.
 pub const CHECKPOINT_BYTES_MAX: usize = 64 * 1024;
+/// Extensions of one kind that one tenant's hosts may offer in all, remembered ones included.
+pub const EXTENSIONS_PER_TENANT_MAX: usize = 256;
+/// What a hook may put after the system prompt.
+pub const PROMPT_ADDITION_BYTES_MAX: usize = 64 * 1024;
+/// The question that a context source is asked.
+pub const CONTEXT_QUERY_BYTES_MAX: usize = 64 * 1024;
+/// Texts of one context source in one answer.
+pub const CONTEXT_ITEMS_MAX: usize = 64;
+/// What one context source may give.
+pub const CONTEXT_BYTES_MAX: usize = 64 * 1024;
+/// What all context sources of a run may give together.
+pub const CONTEXT_TOTAL_BYTES_MAX: usize = 256 * 1024;
+/// Messages that a planner, or a source that remembers, is shown.
+pub const EXTENSION_MESSAGES_BYTES_MAX: usize = 1024 * 1024;
 
 const _: () = assert!(
     MODEL_MESSAGE_BYTES_MAX < GRPC_MESSAGE_BYTES_MAX

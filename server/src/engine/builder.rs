@@ -13,6 +13,7 @@ use crate::engine::resume::Tally;
 use crate::engine::table::Table;
 use crate::engine::wake::{self, Wake};
 use crate::engine::{Engine, Inner};
+use crate::extension::{Extensions, LocalExtensions};
 use crate::ids::{Ids, RandomIds};
 use crate::lifecycle::Tasks;
 use crate::model::Models;
@@ -24,6 +25,7 @@ pub struct EngineBuilder {
     store: Arc<dyn Store>,
     models: Arc<dyn Models>,
     tools: Arc<dyn Tools>,
+    extensions: Arc<dyn Extensions>,
     clock: Arc<dyn Clock>,
     ids: Arc<dyn Ids>,
     observers: Vec<Arc<dyn Observer>>,
@@ -40,6 +42,7 @@ impl EngineBuilder {
             store,
             models,
             tools,
+            extensions: Arc::new(LocalExtensions::new()),
             clock: Arc::new(SystemClock),
             ids: Arc::new(RandomIds),
             observers: Vec::new(),
@@ -48,6 +51,13 @@ impl EngineBuilder {
             tasks: Tasks::new(),
             options: EngineOptions::default(),
         }
+    }
+
+    /// Planners, hooks and context sources that runs may name.
+    #[must_use]
+    pub fn extensions(mut self, extensions: Arc<dyn Extensions>) -> Self {
+        self.extensions = extensions;
+        self
     }
 
     /// Another clock.
@@ -111,6 +121,7 @@ impl EngineBuilder {
                 store: self.store,
                 models: self.models,
                 tools: self.tools,
+                extensions: self.extensions,
                 clock: self.clock,
                 ids: self.ids,
                 observers: self.observers,

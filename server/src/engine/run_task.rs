@@ -55,7 +55,9 @@ pub(super) struct RunTask {
     pub(super) history: History,
     pub(super) feed: Feed,
     pub(super) mailbox: mpsc::Receiver<Mail>,
-    /// The model call under way.
+    /// Those who called for the step whose instruction the planner is asked for.
+    pub(super) steppers: Vec<oneshot::Sender<Result<(), Refusal>>>,
+    /// The model call or the planner's deliberation under way.
     pub(super) speaking: Option<Pin<Box<dyn Future<Output = Input> + Send>>>,
     /// Events decided on and not durable yet.
     pub(super) unwritten: Vec<Record>,
@@ -141,6 +143,7 @@ impl RunTask {
     ) -> Result<Option<End>, StoreError> {
         let now = self.deps.clock.now();
         let granted = granted_slot(&input);
+        let steps = matches!(input, Input::Step { .. });
         let mut step = match self.machine.handle(input, now) {
             Ok(step) => step,
             Err(refusal) => {
@@ -165,7 +168,16 @@ impl RunTask {
             return Ok(None);
         }
         self.flush().await?;
-        answer(reply, Ok(()));
+        if steps && self.machine.is_stepping() {
+            self.steppers.extend(reply);
+        } else {
+            answer(reply, Ok(()));
+        }
+        if !self.machine.is_stepping() {
+            for stepper in self.steppers.drain(..) {
+                answer(Some(stepper), Ok(()));
+            }
+        }
         for effect in step.effects {
             self.perform(effect);
         }
@@ -258,6 +270,9 @@ impl RunTask {
                 };
                 self.speaking = Some(Box::pin(call.prepare(&mut self.history, last_entry)));
             }
+            Effect::Plan { decision, situation } => {
+                self.speaking = Some(Box::pin(self.planning(decision, situation)));
+            }
             Effect::Compact { number, strategy, reason, level, last_entry } => {
                 assert_eq!(self.history.last(), last_entry, "a context is all of its session");
                 let state = self.machine.state();
@@ -273,7 +288,9 @@ impl RunTask {
                 };
                 self.speaking = Some(Box::pin(compacting.run()));
             }
-            Effect::StopModel { .. } | Effect::StopCompacting { .. } => self.speaking = None,
+            Effect::StopModel { .. } | Effect::StopPlanning { .. } | Effect::StopCompacting { .. } => {
+                self.speaking = None;
+            }
             Effect::SeekHost { .. } => unreachable!("hosts are sought before the step is written"),
             Effect::StopSeeking { slot } => tools.stop_seeking(self.tenant(), &self.call_id(slot)),
             Effect::OfferCall(offer) => tools.offer(&self.owner(), &self.call_id(offer.slot), offer),
@@ -296,17 +313,20 @@ impl RunTask {
     pub(super) fn parks(&self) -> bool {
         let state = self.machine.state();
         match &state.phase {
-            Phase::Queued | Phase::Paused { .. } => true,
+            Phase::Queued => true,
             Phase::BackingOff { until, .. } => {
                 until.since(self.deps.clock.now()) > self.deps.options.park_after
             }
-            Phase::Tools(_) => state.status().is_some_and(|status| status.is_interrupted()),
             Phase::New
             | Phase::Preparing
             | Phase::ModelRunning(_)
             | Phase::Compacting(_)
             | Phase::Observed { .. }
-            | Phase::Finished { .. } => false,
+            | Phase::Tools(_)
+            | Phase::Paused { .. }
+            | Phase::Finished { .. } => {
+                state.status().is_some_and(|status| status.is_interrupted()) && !self.machine.is_stepping()
+            }
         }
     }
 

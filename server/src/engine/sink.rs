@@ -100,6 +100,8 @@ fn verdict(refusal: &Refusal) -> Verdict {
         | Refusal::AlreadyResolved(_)
         | Refusal::DigestMismatch
         | Refusal::NotADecision
+        | Refusal::NotStepped
+        | Refusal::StaleDecision
         | Refusal::BadAnswer(_)
         | Refusal::DeniedByRule(_)
         | Refusal::IdReused
@@ -118,7 +120,7 @@ fn dispose(state: &State, call: &CallId, attempt: u32, lease: &str) -> Dispositi
             CallState::Offered { .. } | CallState::Accepted { .. } | CallState::InDoubt { .. } => {
                 Disposition::Continue
             }
-            CallState::Ready { .. } => Disposition::Continue,
+            CallState::Ready { .. } | CallState::Held { .. } => Disposition::Continue,
             CallState::Proposed | CallState::AwaitingApproval { .. } => Disposition::Stop,
         },
         None if state.settled.get(&call.slot) == Some(&attempt) => Disposition::AlreadyRecorded,

@@ -72,8 +72,9 @@ impl Engine {
     /// durable: the run, its place in the queue, or the messages that the live run was handed.
     ///
     /// # Errors
-    /// [`EngineError::IdReused`], [`EngineError::SessionNotFound`], [`EngineError::SessionBusy`],
-    /// [`EngineError::QueueFull`], [`EngineError::TooManyRuns`], [`EngineError::ShuttingDown`], or the store's.
+    /// [`EngineError::UnknownPlanner`], [`EngineError::IdReused`], [`EngineError::SessionNotFound`],
+    /// [`EngineError::SessionBusy`], [`EngineError::QueueFull`], [`EngineError::TooManyRuns`],
+    /// [`EngineError::ShuttingDown`], or the store's.
     pub async fn start(&self, request: StartRequest) -> Result<Started, EngineError> {
         self.check_running()?;
         let run = request.run.clone().unwrap_or_else(|| self.deps().ids.run());
@@ -82,6 +83,7 @@ impl Engine {
             if let Some(started) = self.known(&request).await? {
                 return Ok(started);
             }
+            self.check_planner(&request)?;
             let place = match self.0.table.find(&key).await {
                 // Someone was faster; what they started is in the store.
                 Found::Live => continue,
@@ -102,6 +104,15 @@ impl Engine {
             }
         }
         Err(EngineError::Store(StoreError::SessionMoved))
+    }
+
+    fn check_planner(&self, request: &StartRequest) -> Result<(), EngineError> {
+        match &request.spec.planner {
+            Some(name) if !self.deps().extensions.knows_planner(&request.tenant, name) => {
+                Err(EngineError::UnknownPlanner { name: name.clone() })
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// The run that a request led to before, if it did.

@@ -15,9 +15,9 @@ use tokio_util::task::TaskTracker;
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::grpc::convert::host::{self as convert, Malformed};
-use crate::grpc::convert::server_frame::{result_verdict, server_frame};
+use crate::grpc::convert::server_frame::{extension_request, result_verdict, server_frame};
 use crate::grpc::status::{Violations, retryable, status};
-use crate::tool::{FrameError, Outbound, RemoteTools, SinkUnavailable, TooManyHosts, Verdict};
+use crate::tool::{FrameError, Inbound, Outbound, RemoteTools, SinkUnavailable, TooManyHosts, Verdict};
 
 /// The service over the tools on hosts.
 #[derive(Debug, Clone)]
@@ -123,7 +123,7 @@ impl tool_host_server::ToolHost for ToolHost {
         let accepted = self.tools.accept(TenantId::local()).map_err(ToolHostError::from);
         let (connection, sending) = accepted?;
         let max = self.max_frame_bytes;
-        let frames = request.into_inner().map(move |frame| host_frame(frame, max));
+        let frames = request.into_inner().map(move |frame| inbound(frame, max));
         self.tasks.spawn(connection.run(frames));
         let responses = sending.flat_map(|outbound| stream::iter(response(outbound)));
         Ok(Response::new(Box::pin(responses)))
@@ -159,12 +159,9 @@ impl ToolHost {
     }
 }
 
-fn host_frame(
-    frame: Result<ConnectRequest, Status>,
-    max: usize,
-) -> Result<agentloop_core::host::frame::HostFrame, FrameError> {
+fn inbound(frame: Result<ConnectRequest, Status>, max: usize) -> Result<Inbound, FrameError> {
     match frame {
-        Ok(frame) => convert::host_frame(frame).map_err(FrameError::from),
+        Ok(frame) => convert::inbound(frame).map_err(FrameError::from),
         // What tonic says of a message that is larger than it may be.
         Err(status) if status.code() == Code::OutOfRange => {
             let message = format!("a frame is larger than {max} bytes");
@@ -181,6 +178,7 @@ fn host_frame(
 fn response(outbound: Outbound) -> Option<Result<ConnectResponse, Status>> {
     match outbound {
         Outbound::Frame(frame) => Some(Ok(server_frame(frame))),
+        Outbound::Ask(question) => Some(Ok(extension_request(&question))),
         Outbound::End(reason) => end(reason).map(|error| Err(error.into())),
     }
 }

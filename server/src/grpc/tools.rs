@@ -50,6 +50,11 @@ impl tools_server::Tools for Tools {
         _request: Request<v1::ListHostsRequest>,
     ) -> Result<Response<v1::ListHostsResponse>, Status> {
         let hosts = self.tools.hosts_snapshot(&TenantId::local());
+        let mut extensions = self.tools.extensions().snapshot(&TenantId::local());
+        let host = |shown: HostSnapshot| {
+            let extensions = extensions.remove(&shown.host).unwrap_or_default();
+            v1::Host { extensions, ..host(shown) }
+        };
         Ok(Response::new(v1::ListHostsResponse { hosts: hosts.into_iter().map(host).collect() }))
     }
 
@@ -122,6 +127,7 @@ fn host(host: HostSnapshot) -> v1::Host {
         free_credit: u32::try_from(host.free_credit).unwrap_or(u32::MAX),
         connected_at: Some(timestamp(host.connected_at)),
         last_seen_at: Some(timestamp(host.last_heard)),
+        extensions: Vec::new(),
     }
 }
 

@@ -9,7 +9,7 @@ use agentloop_core::host::frame::{
     ServerFrame,
 };
 use agentloop_core::host::{CloseReason, ConnectionId, Input, Joining};
-use agentloop_core::id::{CallId, TenantId};
+use agentloop_core::id::{CallId, HostId, TenantId};
 use agentloop_core::tool::ToolDeclaration;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _, stream};
@@ -20,6 +20,7 @@ use super::SinkUnavailable;
 use super::outbound::{self, Sending};
 use super::registry::{Checked, Refused, check, normalise};
 use super::remote::{Answered, RemoteTools};
+use crate::extension::remote::{Joining as Offering, Line, Offered, Reply};
 
 /// The version of the protocol that is spoken.
 const PROTOCOL_VERSION: u32 = 1;
@@ -54,14 +55,30 @@ pub enum FrameError {
     Broken,
 }
 
+/// What came from a host.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Inbound {
+    /// A frame.
+    Frame(HostFrame),
+    /// What one of its extensions answers.
+    Reply(Box<Reply>),
+}
+
+impl From<HostFrame> for Inbound {
+    fn from(frame: HostFrame) -> Self {
+        Self::Frame(frame)
+    }
+}
+
 /// One host's stream, seen from our side.
-#[derive(Debug)]
 pub struct Connection {
     tools: Arc<RemoteTools>,
     tenant: TenantId,
     id: ConnectionId,
     /// Cancelled when the host is gone, or its stream is ended from our side.
     ended: CancellationToken,
+    /// Where questions for its extensions go.
+    line: Arc<dyn Line>,
     _place: OwnedSemaphorePermit,
 }
 
@@ -72,11 +89,17 @@ impl RemoteTools {
         capabilities: Vec<Capability>,
     ) -> Vec<Result<Checked, CapabilityVerdict>> {
         let mut names = BTreeSet::new();
+        let mut extensions = BTreeSet::new();
         let refused = |name, reason| CapabilityVerdict { name, refused: Some(reason) };
         capabilities
             .into_iter()
             .map(|capability| match capability {
                 Capability::Unreadable { name, reason } => Err(refused(name, reason)),
+                Capability::Extension { name, terms } if !extensions.insert((terms.kind(), name.clone())) => {
+                    Err(refused(name, "declared twice".to_owned()))
+                }
+                // Whether it is taken is said by the registry of extensions.
+                Capability::Extension { name, .. } => Err(CapabilityVerdict { name, refused: None }),
                 Capability::Tool(tool) if !names.insert(tool.name.clone()) => {
                     Err(refused(tool.name, "declared twice".to_owned()))
                 }
@@ -103,14 +126,16 @@ impl RemoteTools {
         let place = place.map_err(|_| TooManyHosts { max: self.options().connections_max })?;
         let (sender, sending, ended) = outbound::channel();
         let id = self.next_connection();
+        let line = sender.line();
         self.open(&tenant, id, sender);
-        Ok((Connection { tools: self.clone(), tenant, id, ended, _place: place }, sending))
+        Ok((Connection { tools: self.clone(), tenant, id, ended, line, _place: place }, sending))
     }
 }
 
 impl Connection {
     /// Serves the host until its stream ends from either side, and what it answered is dealt with.
-    pub async fn run(self, frames: impl Stream<Item = Result<HostFrame, FrameError>> + Send) {
+    pub async fn run<I: Into<Inbound>>(self, frames: impl Stream<Item = Result<I, FrameError>> + Send) {
+        let frames = frames.map(|frame| frame.map(I::into));
         tokio::pin!(frames);
         if let Some(hello) = self.hello(&mut frames).await {
             let host = hello.host.clone();
@@ -124,14 +149,14 @@ impl Connection {
     /// The first frame, which is a hello in time.
     async fn hello(
         &self,
-        frames: &mut (impl Stream<Item = Result<HostFrame, FrameError>> + Unpin),
+        frames: &mut (impl Stream<Item = Result<Inbound, FrameError>> + Unpin),
     ) -> Option<Hello> {
         let first = tokio::select! {
             first = tokio::time::timeout(HELLO_TIMEOUT, frames.next()) => first,
             () = self.ended.cancelled() => return None,
         };
         match first {
-            Ok(Some(Ok(HostFrame::Hello(hello)))) => match self.fault(&hello) {
+            Ok(Some(Ok(Inbound::Frame(HostFrame::Hello(hello))))) => match self.fault(&hello) {
                 None => return Some(*hello),
                 Some((reason, message)) => self.refuse(reason, message),
             },
@@ -170,10 +195,13 @@ impl Connection {
         let Ok(claims) = claims else {
             return self.go_away(CloseReason::Unavailable, "calls in hand cannot be looked up at the moment");
         };
-        let offered = self.check(hello.capabilities).await;
+        let (host, max_frame_bytes) = (hello.host.clone(), hello.max_frame_bytes);
+        let extensions = extensions_of(&hello.capabilities);
+        let mut offered = self.check(hello.capabilities).await;
         if self.ended.is_cancelled() {
             return;
         }
+        self.offer_extensions(Some((host, max_frame_bytes)), extensions, &mut offered);
         let joining = |tools| Joining {
             connection: self.id,
             host: hello.host,
@@ -185,6 +213,34 @@ impl Connection {
             claims,
         };
         self.tools.admit(&self.tenant, self.id, offered, |tools| Input::Join(Box::new(joining(tools))));
+        // Nothing is sent before the welcome.
+        self.tools.extensions().activate(self.id);
+    }
+
+    /// Offers a host's extensions, and enters what is said of each among its verdicts.
+    fn offer_extensions(
+        &self,
+        joining: Option<(HostId, usize)>,
+        extensions: Vec<(usize, Offered)>,
+        verdicts: &mut [Result<Checked, CapabilityVerdict>],
+    ) {
+        let wanted =
+            |(at, _): &(usize, Offered)| matches!(&verdicts[*at], Err(said) if said.refused.is_none());
+        let (places, offered): (Vec<usize>, Vec<Offered>) = extensions.into_iter().filter(wanted).unzip();
+        let (tenant, connection, line) = (self.tenant.clone(), self.id, self.line.clone());
+        let registry = self.tools.extensions();
+        let said = match joining {
+            Some((host, max_frame_bytes)) => {
+                let joining = Offering { tenant, connection, host, max_frame_bytes, line };
+                registry.offer(joining, &offered)
+            }
+            None => registry.replace(connection, &offered),
+        };
+        for (at, refused) in places.into_iter().zip(said) {
+            if let Err(verdict) = &mut verdicts[at] {
+                verdict.refused = refused;
+            }
+        }
     }
 
     /// What the owners of calls in hand say about them.
@@ -213,7 +269,7 @@ impl Connection {
         })
     }
 
-    async fn serve(&self, frames: &mut (impl Stream<Item = Result<HostFrame, FrameError>> + Unpin)) {
+    async fn serve(&self, frames: &mut (impl Stream<Item = Result<Inbound, FrameError>> + Unpin)) {
         let mut answers = FuturesUnordered::new();
         let mut alive = tokio::time::interval(self.tools.options().heartbeat_interval.duration());
         loop {
@@ -223,8 +279,12 @@ impl Connection {
                 () = self.ended.cancelled() => break,
                 Some(()) = answers.next() => {}
                 frame = frames.next(), if !full => match frame {
-                    Some(Ok(frame)) => {
+                    Some(Ok(Inbound::Frame(frame))) => {
                         answers.extend(self.frame(frame).await.into_iter().map(|answer| self.record(answer)));
+                    }
+                    Some(Ok(Inbound::Reply(reply))) => {
+                        self.tools.input(&self.tenant, Input::Touch { connection: self.id });
+                        self.tools.extensions().answered(self.id, *reply);
                     }
                     Some(Err(FrameError::Malformed { message, call })) => self.violation(message, call),
                     Some(Err(FrameError::Broken)) | None => break,
@@ -243,14 +303,21 @@ impl Connection {
         let connection = self.id;
         match frame {
             HostFrame::UpdateTools { capabilities } => {
-                let offered = self.check(capabilities).await;
+                let extensions = extensions_of(&capabilities);
+                let mut offered = self.check(capabilities).await;
+                self.offer_extensions(None, extensions, &mut offered);
                 self.tools.admit(&self.tenant, connection, offered, |tools| Input::ReplaceTools {
                     connection,
                     tools,
                 });
                 Vec::new()
             }
-            frame => self.tools.input(&self.tenant, Input::Frame { connection, frame }),
+            frame => {
+                if frame == HostFrame::Draining {
+                    self.tools.extensions().drain(connection);
+                }
+                self.tools.input(&self.tenant, Input::Frame { connection, frame })
+            }
         }
     }
 
@@ -284,6 +351,23 @@ impl Connection {
     fn violation(&self, message: String, call: Option<CallId>) {
         tracing::debug!(connection.id = %self.id, message, "tool host broke the protocol");
         self.tools.input(&self.tenant, Input::Violation { connection: self.id, message, call });
+    }
+}
+
+/// The extensions among what a host offers, each with its place.
+fn extensions_of(capabilities: &[Capability]) -> Vec<(usize, Offered)> {
+    let extension = |(at, capability): (usize, &Capability)| match capability {
+        Capability::Extension { name, terms } => {
+            Some((at, Offered { name: name.clone(), terms: terms.clone() }))
+        }
+        Capability::Tool(_) | Capability::Unreadable { .. } => None,
+    };
+    capabilities.iter().enumerate().filter_map(extension).collect()
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection").field("id", &self.id).finish_non_exhaustive()
     }
 }
 

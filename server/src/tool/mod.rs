@@ -27,7 +27,7 @@ use async_trait::async_trait;
 pub use agentloop_core::host::News as CallNews;
 pub use agentloop_core::host::frame::Disposition;
 
-pub use connection::{Connection, FrameError, TooManyHosts};
+pub use connection::{Connection, FrameError, Inbound, TooManyHosts};
 pub use options::HostOptions;
 pub use outbound::{Outbound, Sending};
 pub use registry::RememberedTool;

@@ -13,6 +13,8 @@ use tokio::sync::mpsc;
 use tokio_stream::Stream;
 use tokio_util::sync::CancellationToken;
 
+use crate::extension::remote::{Ask, Line};
+
 /// Frames on their way. All the calls that a host may have room for, and as many words about them, come at once when
 /// it reconnects after a pause.
 const FRAMES_MAX: usize = 2 * CALLS_PER_HOST_MAX;
@@ -24,6 +26,8 @@ const BYTES_MAX: usize = 64 * 1024 * 1024;
 pub enum Outbound {
     /// A frame.
     Frame(ServerFrame),
+    /// A question for one of its extensions.
+    Ask(Box<Ask>),
     /// The last one: the stream ends.
     End(CloseReason),
 }
@@ -65,15 +69,15 @@ pub(super) fn channel() -> (Sender, Sending, CancellationToken) {
 
 impl Sender {
     pub(super) fn send(&self, frame: ServerFrame) -> Result<(), Full> {
-        let size = frame.size();
-        let frames = self.backlog.frames.fetch_add(1, Ordering::Relaxed);
-        let bytes = self.backlog.bytes.fetch_add(size, Ordering::Relaxed);
-        if frames >= FRAMES_MAX || bytes.saturating_add(size) > BYTES_MAX {
-            return Err(Full);
-        }
+        self.backlog.add(frame.size())?;
         // A receiver that is gone has cancelled the token, which is how the connection learns of it.
         let _ = self.frames.send(Outbound::Frame(frame));
         Ok(())
+    }
+
+    /// The way for questions, beside that for frames.
+    pub(super) fn line(&self) -> Arc<dyn Line> {
+        Arc::new(AskLine { frames: self.frames.clone(), backlog: self.backlog.clone() })
     }
 
     /// Ends the stream after what was sent.
@@ -83,14 +87,40 @@ impl Sender {
     }
 }
 
+/// Questions for a host's extensions, counted like its frames.
+struct AskLine {
+    frames: mpsc::UnboundedSender<Outbound>,
+    backlog: Arc<Backlog>,
+}
+
+impl Line for AskLine {
+    fn ask(&self, ask: Box<Ask>) -> bool {
+        self.backlog.add(ask.size()).is_ok() && self.frames.send(Outbound::Ask(ask)).is_ok()
+    }
+}
+
+impl Backlog {
+    fn add(&self, size: usize) -> Result<(), Full> {
+        let frames = self.frames.fetch_add(1, Ordering::Relaxed);
+        let bytes = self.bytes.fetch_add(size, Ordering::Relaxed);
+        if frames >= FRAMES_MAX || bytes.saturating_add(size) > BYTES_MAX { Err(Full) } else { Ok(()) }
+    }
+
+    fn take(&self, size: usize) {
+        self.frames.fetch_sub(1, Ordering::Relaxed);
+        self.bytes.fetch_sub(size, Ordering::Relaxed);
+    }
+}
+
 impl Stream for Sending {
     type Item = Outbound;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Outbound>> {
         let next = self.frames.poll_recv(context);
-        if let Poll::Ready(Some(Outbound::Frame(frame))) = &next {
-            self.backlog.frames.fetch_sub(1, Ordering::Relaxed);
-            self.backlog.bytes.fetch_sub(frame.size(), Ordering::Relaxed);
+        match &next {
+            Poll::Ready(Some(Outbound::Frame(frame))) => self.backlog.take(frame.size()),
+            Poll::Ready(Some(Outbound::Ask(ask))) => self.backlog.take(ask.size()),
+            Poll::Ready(Some(Outbound::End(_)) | None) | Poll::Pending => {}
         }
         next
     }

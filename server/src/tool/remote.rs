@@ -20,6 +20,7 @@ use super::registry::{Catalogue, Checked, RememberedTool, Tool};
 use super::snapshot::{HostSnapshot, ToolSnapshot};
 use super::state::{State, Timeline, served_tool};
 use super::{CallAnswer, CallSink, HostOptions, SinkUnavailable, Verdict, translate};
+use crate::extension::remote::RemoteExtensions;
 
 /// Tools on hosts that dialled in. Shared by the engine, the hosts' streams and [`RemoteTools::drive`].
 #[derive(Debug)]
@@ -37,6 +38,7 @@ pub struct RemoteTools {
     deliveries: Deliveries,
     undelivered: Mutex<Option<Undelivered>>,
     sink: OnceLock<Sink>,
+    extensions: Arc<RemoteExtensions>,
 }
 
 /// The engine, which is made after the tools that it needs.
@@ -79,7 +81,14 @@ impl RemoteTools {
             deliveries,
             undelivered: Mutex::new(Some(undelivered)),
             sink: OnceLock::new(),
+            extensions: RemoteExtensions::new(options.fleet.host_wait.duration()),
         })
+    }
+
+    /// What hosts offer beside tools.
+    #[must_use]
+    pub fn extensions(&self) -> &Arc<RemoteExtensions> {
+        &self.extensions
     }
 
     /// Times and bounds.
@@ -262,6 +271,7 @@ impl RemoteTools {
     pub(super) fn leave(&self, tenant: &TenantId, connection: ConnectionId) {
         self.input(tenant, Input::Leave { connection });
         self.lock().streams.remove(&connection);
+        self.extensions.leave(connection);
     }
 
     /// Sends a host something that the fleet need not know of.

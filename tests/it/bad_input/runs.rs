@@ -255,26 +255,6 @@ async fn what_a_run_names_must_be_there() {
 }
 
 #[tokio::test]
-async fn what_this_version_does_not_have() {
-    let model = Model::start().await;
-    let server = TestServer::start(&model).await;
-    let limits = wire::LoopLimits { max_cost_micros: Some(1), ..Default::default() };
-    for input in [
-        wire::RunInput { stepped: true, ..prompt("hi") },
-        wire::RunInput { loop_limits: Some(limits), ..prompt("hi") },
-    ] {
-        for status in refused(&server, Some(input)).await {
-            assert_refused(Err::<(), _>(status), Code::Unimplemented, "NOT_IMPLEMENTED");
-        }
-    }
-    let step = soon(server.agent_loop().step(wire::StepRequest::default())).await;
-    assert_refused(step, Code::Unimplemented, "NOT_IMPLEMENTED");
-    let input = soon(server.agent_loop().submit_input(wire::SubmitInputRequest::default())).await;
-    assert_refused(input, Code::Unimplemented, "NOT_IMPLEMENTED");
-    assert_untouched(&server, &model).await;
-}
-
-#[tokio::test]
 async fn a_message_over_the_limit() {
     let model = Model::start().await;
     let server = TestServer::start(&model).await;

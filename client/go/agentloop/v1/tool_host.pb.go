@@ -3597,7 +3597,7 @@ func (x *Welcome) GetCalls() []*CallVerdict {
 // Whether a capability is taken.
 type CapabilityVerdict struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The tool's name.
+	// The capability's name.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Whether it is taken.
 	Accepted bool `protobuf:"varint,2,opt,name=accepted,proto3" json:"accepted,omitempty"`

@@ -432,7 +432,9 @@ type Host struct {
 	// When it connected.
 	ConnectedAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=connected_at,json=connectedAt,proto3" json:"connected_at,omitempty"`
 	// When it was last heard from.
-	LastSeenAt    *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=last_seen_at,json=lastSeenAt,proto3" json:"last_seen_at,omitempty"`
+	LastSeenAt *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=last_seen_at,json=lastSeenAt,proto3" json:"last_seen_at,omitempty"`
+	// What it offers beside tools, such as `hook audit`. By kind, then by name.
+	Extensions    []string `protobuf:"bytes,9,rep,name=extensions,proto3" json:"extensions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -519,6 +521,13 @@ func (x *Host) GetConnectedAt() *timestamppb.Timestamp {
 func (x *Host) GetLastSeenAt() *timestamppb.Timestamp {
 	if x != nil {
 		return x.LastSeenAt
+	}
+	return nil
+}
+
+func (x *Host) GetExtensions() []string {
+	if x != nil {
+		return x.Extensions
 	}
 	return nil
 }
@@ -1009,7 +1018,7 @@ const file_agentloop_v1_tools_proto_rawDesc = "" +
 	"lastSeenAt\"\x12\n" +
 	"\x10ListHostsRequest\"=\n" +
 	"\x11ListHostsResponse\x12(\n" +
-	"\x05hosts\x18\x01 \x03(\v2\x12.agentloop.v1.HostR\x05hosts\"\xbf\x02\n" +
+	"\x05hosts\x18\x01 \x03(\v2\x12.agentloop.v1.HostR\x05hosts\"\xdf\x02\n" +
 	"\x04Host\x12\x17\n" +
 	"\ahost_id\x18\x01 \x01(\tR\x06hostId\x120\n" +
 	"\x06health\x18\x02 \x01(\x0e2\x18.agentloop.v1.HostHealthR\x06health\x12\x10\n" +
@@ -1020,7 +1029,10 @@ const file_agentloop_v1_tools_proto_rawDesc = "" +
 	"freeCredit\x12=\n" +
 	"\fconnected_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\vconnectedAt\x12<\n" +
 	"\flast_seen_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"lastSeenAt\"\x8e\x02\n" +
+	"lastSeenAt\x12\x1e\n" +
+	"\n" +
+	"extensions\x18\t \x03(\tR\n" +
+	"extensions\"\x8e\x02\n" +
 	"\x12CheckPolicyRequest\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x14\n" +
 	"\x05agent\x18\x02 \x01(\tR\x05agent\x12\x1d\n" +

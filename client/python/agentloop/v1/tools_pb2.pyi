@@ -78,7 +78,7 @@ class ListHostsResponse(_message.Message):
     def __init__(self, hosts: _Optional[_Iterable[_Union[Host, _Mapping]]] = ...) -> None: ...
 
 class Host(_message.Message):
-    __slots__ = ("host_id", "health", "sdk", "tools", "calls_in_flight", "free_credit", "connected_at", "last_seen_at")
+    __slots__ = ("host_id", "health", "sdk", "tools", "calls_in_flight", "free_credit", "connected_at", "last_seen_at", "extensions")
     HOST_ID_FIELD_NUMBER: _ClassVar[int]
     HEALTH_FIELD_NUMBER: _ClassVar[int]
     SDK_FIELD_NUMBER: _ClassVar[int]
@@ -87,6 +87,7 @@ class Host(_message.Message):
     FREE_CREDIT_FIELD_NUMBER: _ClassVar[int]
     CONNECTED_AT_FIELD_NUMBER: _ClassVar[int]
     LAST_SEEN_AT_FIELD_NUMBER: _ClassVar[int]
+    EXTENSIONS_FIELD_NUMBER: _ClassVar[int]
     host_id: str
     health: HostHealth
     sdk: str
@@ -95,7 +96,8 @@ class Host(_message.Message):
     free_credit: int
     connected_at: _timestamp_pb2.Timestamp
     last_seen_at: _timestamp_pb2.Timestamp
-    def __init__(self, host_id: _Optional[str] = ..., health: _Optional[_Union[HostHealth, str]] = ..., sdk: _Optional[str] = ..., tools: _Optional[_Iterable[str]] = ..., calls_in_flight: _Optional[int] = ..., free_credit: _Optional[int] = ..., connected_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_seen_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    extensions: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, host_id: _Optional[str] = ..., health: _Optional[_Union[HostHealth, str]] = ..., sdk: _Optional[str] = ..., tools: _Optional[_Iterable[str]] = ..., calls_in_flight: _Optional[int] = ..., free_credit: _Optional[int] = ..., connected_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_seen_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., extensions: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class CheckPolicyRequest(_message.Message):
     __slots__ = ("run_id", "agent", "session_id", "tool_policy", "tool", "arguments_json", "candidate")

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::extension::Terms;
 use crate::id::{CallId, HostId, SessionId};
 pub use crate::outcome::{CallOutcome as Outcome, Ran};
 use crate::time::{Millis, Timestamp};
@@ -121,6 +122,13 @@ pub struct Hello {
 pub enum Capability {
     /// A tool, not yet checked.
     Tool(Box<ToolDeclaration>),
+    /// A planner, a hook or a context source, not yet checked.
+    Extension {
+        /// Its name.
+        name: String,
+        /// What it declares.
+        terms: Terms,
+    },
     /// Something that cannot be taken, and why.
     Unreadable {
         /// Its name, as far as it has one.
@@ -241,7 +249,7 @@ pub struct Welcome {
 /// Whether a capability is taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CapabilityVerdict {
-    /// The tool's name.
+    /// Its name.
     pub name: String,
     /// Why not, if not.
     pub refused: Option<String>,

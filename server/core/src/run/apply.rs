@@ -5,7 +5,10 @@ use crate::id::CallSlot;
 use crate::message::{Part, SharedMessage, ToolCall, ToolResult};
 use crate::run::event::{AfterAttempt, Event, Record};
 use crate::run::human::{Answer, Decision, Question, QuestionKind};
-use crate::run::state::{AfterCompaction, Asked, Call, CallState, CompactionInHand, ModelCall, Phase, State};
+use crate::run::plan::Instruction;
+use crate::run::state::{
+    AfterCompaction, Asked, Call, CallState, CompactionInHand, Leave, ModelCall, News, Phase, State,
+};
 use crate::time::Timestamp;
 use crate::tool::{Digest, EffectClass};
 
@@ -22,6 +25,9 @@ impl State {
         if let Some((entry, _)) = record.event.entry() {
             assert_eq!(entry, self.last_entry.next(), "entries are dense");
             self.last_entry = entry;
+        }
+        if self.beginning.as_ref().is_some_and(|instruction| begins(instruction, &record.event)) {
+            self.beginning = None;
         }
         self.apply_event(&record.event, record.at);
     }
@@ -62,6 +68,7 @@ impl State {
             Event::Compacted { usage, .. } => {
                 self.usage += *usage;
                 self.last_error = None;
+                self.end_compaction();
             }
             Event::ModelCallStarted { model_call, attempt, first_counted, .. } => {
                 self.begin_model_call(ModelCall {
@@ -77,7 +84,8 @@ impl State {
                     self.phase = Phase::BackingOff { call: *call, until: *until };
                 }
             }
-            Event::AssistantMessage { message, finish, usage, duration, full, .. } => {
+            Event::AssistantMessage { entry, message, finish, usage, duration, full, .. } => {
+                self.last_message_entry = *entry;
                 self.usage += *usage;
                 self.squeezes = 0;
                 self.compact_due = *full;
@@ -93,6 +101,16 @@ impl State {
             }
             Event::CallProposed { slot, effect, timeout, needs_approval, .. } => {
                 self.propose(*slot, *effect, *timeout, *needs_approval, at);
+            }
+            Event::Planned { instruction, step, approved, .. } => {
+                self.decisions += 1;
+                self.news = None;
+                self.approving.clone_from(approved);
+                if let Some(step) = step {
+                    self.steps.insert(step.clone(), self.seq);
+                }
+                let goes_on = self.release(instruction, at) && approved.is_none();
+                self.beginning = if goes_on { None } else { Some(instruction.clone()) };
             }
             Event::CallOffered { slot, attempt, host, .. } => {
                 let call = self.open_call(*slot);
@@ -137,8 +155,10 @@ impl State {
                 let asked = self.questions.get_mut(request).expect("only what was asked is answered");
                 assert!(asked.answer.is_none(), "a question is answered once");
                 asked.answer = Some(answer.clone());
-                if let Some(slot) = slot {
-                    self.resolve(*slot, answer, at);
+                let hold = self.spec.stepped && self.approving.as_ref() != Some(request);
+                match slot {
+                    Some(slot) => self.resolve(*slot, answer, hold, at),
+                    None => self.news = Some(News::HumanAnswered),
                 }
             }
             Event::Paused { error } => {
@@ -187,6 +207,14 @@ impl State {
         self.phase = Phase::Compacting(CompactionInHand { number, strategy, reason, level, since, then });
     }
 
+    /// Where the planner asked for it, the run stands where it stood.
+    fn end_compaction(&mut self) {
+        if let Phase::Compacting(CompactionInHand { then: AfterCompaction::Plan(before), .. }) = &self.phase {
+            self.phase = Phase::clone(before);
+            self.news = Some(News::Compacted);
+        }
+    }
+
     fn begin_model_call(&mut self, call: ModelCall) {
         self.keep_settled();
         self.iterations = call.number;
@@ -209,11 +237,14 @@ impl State {
         at: Timestamp,
     ) {
         self.tool_calls += 1;
+        let directed = self.spec.is_directed();
         let call = self.open_call(slot);
         assert_eq!(call.state, CallState::Proposed, "a call is taken up once");
         call.effect = effect;
         call.timeout = timeout;
-        call.state = if needs_approval {
+        call.state = if directed {
+            CallState::Held { leave: if needs_approval { Leave::Needed } else { Leave::NotNeeded } }
+        } else if needs_approval {
             CallState::AwaitingApproval { request: None }
         } else {
             CallState::Ready { since: at, not_before: None }
@@ -239,14 +270,48 @@ impl State {
         }
     }
 
-    /// Leave to run makes a call ready; every other decision is followed by the event that settles it.
-    fn resolve(&mut self, slot: CallSlot, answer: &Answer, at: Timestamp) {
+    /// Held calls go on, if that was decided; whether any does.
+    fn release(&mut self, instruction: &Instruction, at: Timestamp) -> bool {
+        let ask_about_all = *instruction == Instruction::RequestApproval;
+        if !ask_about_all && *instruction != Instruction::CallTools {
+            return false;
+        }
+        let Phase::Tools(calls) = &mut self.phase else { return false };
+        let mut any = false;
+        for call in calls {
+            call.state = match call.state {
+                CallState::Held { leave: Leave::Needed } => CallState::AwaitingApproval { request: None },
+                CallState::Held { leave: Leave::NotNeeded } if ask_about_all => {
+                    CallState::AwaitingApproval { request: None }
+                }
+                CallState::Held { .. } => CallState::Ready { since: at, not_before: None },
+                CallState::Proposed
+                | CallState::AwaitingApproval { .. }
+                | CallState::Ready { .. }
+                | CallState::Offered { .. }
+                | CallState::Accepted { .. }
+                | CallState::InDoubt { .. }
+                | CallState::Settled => continue,
+            };
+            any = true;
+        }
+        any
+    }
+
+    /// Leave to run makes a call ready, unless it is held for the next step; every other decision is followed by the
+    /// event that settles it.
+    fn resolve(&mut self, slot: CallSlot, answer: &Answer, hold: bool, at: Timestamp) {
         let call = self.open_call(slot);
+        let ready = if hold {
+            CallState::Held { leave: Leave::Given }
+        } else {
+            CallState::Ready { since: at, not_before: None }
+        };
         match &answer.decision {
-            Decision::Approve => call.state = CallState::Ready { since: at, not_before: None },
+            Decision::Approve => call.state = ready,
             Decision::ApproveWithEdits { arguments } => {
                 call.arguments.clone_from(arguments);
-                call.state = CallState::Ready { since: at, not_before: None };
+                call.state = ready;
             }
             Decision::Deny { .. }
             | Decision::DenyAndStop { .. }
@@ -259,10 +324,28 @@ impl State {
     }
 
     fn open_call(&mut self, slot: CallSlot) -> &mut Call {
-        let Phase::Tools(calls) = &mut self.phase else { panic!("no tool call is open") };
+        let calls = self.round_mut().expect("a tool call is open");
         let call = calls.iter_mut().find(|call| call.slot == slot).expect("the call is of this round");
         assert!(!call.is_settled(), "a settled call does not move");
         call
+    }
+}
+
+/// Whether with this event it has begun to be done.
+fn begins(instruction: &Instruction, event: &Event) -> bool {
+    match instruction {
+        Instruction::CallTools | Instruction::RequestApproval => true,
+        Instruction::CallModel
+        | Instruction::RequestPrompt { .. }
+        | Instruction::RequestSelect { .. }
+        | Instruction::Compact { .. }
+        | Instruction::Finish { .. } => matches!(
+            event,
+            Event::ModelCallStarted { .. }
+                | Event::CompactionStarted { .. }
+                | Event::HumanRequested { .. }
+                | Event::Finished { .. }
+        ),
     }
 }
 

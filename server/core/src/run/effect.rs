@@ -2,6 +2,7 @@
 
 use crate::entry::CompactionReason;
 use crate::id::{CallSlot, EntryNo, HostId};
+use crate::run::plan::Situation;
 use crate::time::Timestamp;
 use crate::tool::Digest;
 
@@ -47,6 +48,18 @@ pub enum Effect {
         model_call: u32,
         /// Which try.
         attempt: u32,
+    },
+    /// Ask the run's planner what to do next. Leads to [`super::input::Input::Planned`].
+    Plan {
+        /// Which decision, from 1.
+        decision: u32,
+        /// Why the run stands still.
+        situation: Situation,
+    },
+    /// The planner need not answer any more. Leads to nothing.
+    StopPlanning {
+        /// Which decision.
+        decision: u32,
     },
     /// Find a host with room. May be carried out before the step is durable, since nothing leaves the process.
     /// Leads to [`super::input::Input::SlotGranted`] or [`super::input::Input::SlotDenied`].

@@ -11,6 +11,7 @@ use crate::id::{CallSlot, EntryNo, HostId, RequestId, RunId, Seq, SessionId};
 use crate::message::{FinishReason, SharedMessage, Usage};
 pub use crate::outcome::Ran;
 use crate::run::human::{Answer, Question};
+use crate::run::plan::Instruction;
 use crate::run::status::{RunError, RunStatus};
 use crate::time::{Millis, Timestamp};
 use crate::tool::{Digest, EffectClass};
@@ -174,6 +175,21 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         full: Option<CompactionReason>,
     },
+    /// It was decided what to do next: by a planner, or for a step. The built-in loop decides by itself and leaves no
+    /// trace.
+    Planned {
+        /// What.
+        instruction: Instruction,
+        /// Who decided; empty for the built-in loop.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        planner: String,
+        /// The call of `Step` that it is carried out for.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        step: Option<String>,
+        /// The question that the step answers: its call runs.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        approved: Option<RequestId>,
+    },
     /// A tool call was taken up.
     CallProposed {
         /// Which.
@@ -322,6 +338,9 @@ pub struct Totals {
     /// In tool calls, from first offer to result; calls side by side count each.
     #[serde(default, skip_serializing_if = "Millis::is_zero")]
     pub tool_time: Millis,
+    /// The entry of the model's last message, where that is not the session's last; 0 where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub final_entry: Option<EntryNo>,
 }
 
 /// What the loop does after it has looked at the model's message.
@@ -382,6 +401,7 @@ impl Event {
             | Self::CompactionFailed { .. }
             | Self::ModelCallStarted { .. }
             | Self::ModelCallFailed { .. }
+            | Self::Planned { .. }
             | Self::CallProposed { .. }
             | Self::CallOffered { .. }
             | Self::CallAccepted { .. }
@@ -412,6 +432,7 @@ impl Event {
             | Self::CompactionFailed { .. }
             | Self::ModelCallStarted { .. }
             | Self::ModelCallFailed { .. }
+            | Self::Planned { .. }
             | Self::CallProposed { .. }
             | Self::CallOffered { .. }
             | Self::CallAccepted { .. }
@@ -447,6 +468,7 @@ impl Event {
             Self::ModelCallStarted { .. } => "model_call_started",
             Self::ModelCallFailed { .. } => "model_call_failed",
             Self::AssistantMessage { .. } => "assistant_message",
+            Self::Planned { .. } => "planned",
             Self::CallProposed { .. } => "call_proposed",
             Self::CallOffered { .. } => "call_offered",
             Self::CallAccepted { .. } => "call_accepted",

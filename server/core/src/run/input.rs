@@ -10,6 +10,7 @@ use crate::message::{FinishReason, SharedMessage, Usage};
 pub use crate::outcome::CallOutcome;
 use crate::run::event::{Ran, Steer};
 use crate::run::human::Decision;
+use crate::run::plan::Instruction;
 use crate::run::status::RunError;
 use crate::time::Millis;
 use crate::tool::{Digest, EffectClass};
@@ -143,6 +144,22 @@ pub enum Input {
         /// Who.
         by: String,
     },
+    /// A planner decided what to do next, or failed to.
+    Planned {
+        /// Which decision, from 1.
+        decision: u32,
+        /// What it decided.
+        result: Result<Instruction, PlanFailure>,
+    },
+    /// Someone wants a stepped run's next instruction carried out.
+    Step {
+        /// Makes it idempotent.
+        request: String,
+        /// A question that waits: it is approved, and running its call is the step.
+        approve: Option<RequestId>,
+        /// Who.
+        by: String,
+    },
     /// The time that [`crate::run::machine::Machine::deadline`] named has come.
     DeadlinePassed,
     /// A new owner has replayed the journal, and takes over what was under way.
@@ -238,6 +255,13 @@ pub struct ModelFailure {
     pub status: Option<u16>,
     /// How long the provider asks us to wait.
     pub retry_after: Option<Millis>,
+}
+
+/// Why there is no instruction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlanFailure {
+    /// For people.
+    pub message: String,
 }
 
 /// Why a run is aborted.

@@ -45,6 +45,9 @@ pub struct Machine {
     seen: Timestamp,
     /// When this owner took the run over; `None` if it began here.
     recovered_at: Option<Timestamp>,
+    /// The step whose instruction a planner is asked for. It is not in the journal: whoever steps asks again after a
+    /// restart.
+    stepping: Option<String>,
 }
 
 /// What tells one piece of I/O from another. Its order is the order of effects.
@@ -54,13 +57,20 @@ enum Key {
     Compact { number: u32 },
     Call { slot: CallSlot, attempt: u32 },
     Seek { slot: CallSlot, attempt: u32 },
+    Plan { decision: u32 },
 }
 
 impl Machine {
     /// A run that does not exist yet.
     #[must_use]
     pub fn new(run: RunId) -> Self {
-        Self { state: State::new(run), asked: BTreeMap::new(), seen: Timestamp(0), recovered_at: None }
+        Self {
+            state: State::new(run),
+            asked: BTreeMap::new(),
+            seen: Timestamp(0),
+            recovered_at: None,
+            stepping: None,
+        }
     }
 
     /// A run as its journal says. To be followed by [`Input::Recovered`] before it goes on.
@@ -91,7 +101,13 @@ impl Machine {
         let now = self.seen.max(now);
         let recovered = input == Input::Recovered;
         let recovered_at = if recovered { Some(now) } else { self.recovered_at };
-        let mut turn = Turn { state: &mut self.state, now, recovered_at, records: Vec::new() };
+        let mut turn = Turn {
+            state: &mut self.state,
+            now,
+            recovered_at,
+            stepping: &mut self.stepping,
+            records: Vec::new(),
+        };
         match input {
             Input::Start(start) => transition::start::start(&mut turn, *start)?,
             Input::ModelFinished(finished) => transition::model::finished(&mut turn, *finished)?,
@@ -126,6 +142,12 @@ impl Machine {
             Input::Steer { steer, messages } => transition::steer::steer(&mut turn, steer, messages)?,
             Input::Abort { cause, reason } => transition::finish::abort(&mut turn, cause, reason)?,
             Input::Resume { request, by } => transition::model::resume(&mut turn, request, by)?,
+            Input::Planned { decision, result } => {
+                transition::plan::planned(&mut turn, decision, result)?;
+            }
+            Input::Step { request, approve, by } => {
+                transition::plan::step(&mut turn, request, approve.as_ref(), by)?;
+            }
             Input::DeadlinePassed => transition::deadline::passed(&mut turn)?,
             Input::Recovered => transition::model::recovered(&mut turn)?,
         }
@@ -135,11 +157,20 @@ impl Machine {
         if recovered {
             self.asked.clear();
         }
+        if recovered || self.state.situation().is_none() {
+            self.stepping = None;
+        }
         let mut effects = self.ask(now);
         if recovered {
             effects = effects.into_iter().map(reclaim).collect();
         }
         Ok(Step { records, effects })
+    }
+
+    /// Whether a step waits for its instruction.
+    #[must_use]
+    pub fn is_stepping(&self) -> bool {
+        self.stepping.is_some()
     }
 
     /// When [`Input::DeadlinePassed`] is due, if nothing else happens first.
@@ -167,6 +198,9 @@ impl Machine {
 
     /// The I/O that the state calls for at this time: a function of the state, so that a replay asks for the same.
     fn wanted(&self, now: Timestamp) -> BTreeMap<Key, Effect> {
+        if let Some((key, effect)) = self.wanted_of_planner() {
+            return BTreeMap::from([(key, effect)]);
+        }
         match &self.state.phase {
             Phase::ModelRunning(call) => {
                 let key = Key::Model { number: call.number, attempt: call.attempt };
@@ -197,6 +231,17 @@ impl Machine {
             | Phase::Paused { .. }
             | Phase::Finished { .. } => BTreeMap::new(),
         }
+    }
+
+    /// A planner is asked where the run stands still; in a stepped one, when a step was called for.
+    fn wanted_of_planner(&self) -> Option<(Key, Effect)> {
+        let spec = &self.state.spec;
+        if spec.planner.is_none() || (spec.stepped && self.stepping.is_none()) {
+            return None;
+        }
+        let situation = self.state.situation()?;
+        let decision = self.state.decisions + 1;
+        Some((Key::Plan { decision }, Effect::Plan { decision, situation }))
     }
 
     fn wanted_by_round(&self, calls: &[Call], now: Timestamp) -> BTreeMap<Key, Effect> {
@@ -253,6 +298,7 @@ fn withdraw(key: &Key) -> Effect {
             Effect::CancelCall { slot, attempt, reason: "the call is settled or given up" }
         }
         Key::Seek { slot, .. } => Effect::StopSeeking { slot },
+        Key::Plan { decision } => Effect::StopPlanning { decision },
     }
 }
 
@@ -261,6 +307,7 @@ pub(crate) struct Turn<'a> {
     pub(crate) state: &'a mut State,
     pub(crate) now: Timestamp,
     pub(crate) recovered_at: Option<Timestamp>,
+    pub(crate) stepping: &'a mut Option<String>,
     records: Vec<Record>,
 }
 

@@ -15,12 +15,14 @@
 //! Compacting   Compacted                              ModelRunning
 //!              CompactionFailed                       Compacting (trim) | Finished(failed)
 //! Tools        last call settled                      ModelRunning (next call) | Finished(a limit)
+//! Preparing, Observed, Tools   Planned | Step          as the instruction says (only of a run that is directed)
 //! Paused       Resume                                 ModelRunning (next try)
 //! any live     Abort | a limit | deny and stop        Finished(aborted | failed)
 //!
 //! call              leaves by                          to
-//! Proposed          in the same step                   AwaitingApproval | Ready
-//! AwaitingApproval  Decided: approve                   Ready
+//! Proposed          in the same step                   AwaitingApproval | Ready | Held (of a run that is directed)
+//! Held              Planned | Step                     AwaitingApproval | Ready | Settled
+//! AwaitingApproval  Decided: approve                   Ready | Held (of a run that is stepped)
 //!                   Decided: else | expired            Settled
 //! Ready             SlotGranted                        Offered
 //!                   SlotDenied                         Settled
@@ -29,7 +31,7 @@
 //! Offered, Accepted CallFinished                       Settled | Ready (next try)
 //!                   CallLost                           Ready (next try) | InDoubt | Settled
 //!                   its deadline                       Settled
-//! InDoubt           Decided: approve                   Ready (next try)
+//! InDoubt           Decided: approve                   Ready (next try) | Held (of a run that is stepped)
 //!                   CallFinished: has not run          Ready (next try)
 //!                   Decided: else | CallFinished | expired  Settled
 //! ```
@@ -44,6 +46,7 @@ use crate::message::{FinishReason, SharedMessage, ToolCall, Usage};
 use crate::policy::{PolicyCall, PolicyRule, deciding};
 use crate::run::event::Outcome;
 use crate::run::human::{Answer, Question};
+use crate::run::plan::{Instruction, Situation};
 use crate::run::status::{RunError, RunStatus};
 use crate::time::{Millis, Timestamp};
 use crate::tool::{Digest, EffectClass};
@@ -87,6 +90,8 @@ pub struct State {
     pub repetition: Option<(Digest, u32)>,
     /// The model's last message.
     pub last_message: Option<SharedMessage>,
+    /// Its entry; 0 before the first.
+    pub last_message_entry: EntryNo,
     /// What went wrong last.
     pub last_error: Option<RunError>,
     /// What it is doing.
@@ -107,6 +112,16 @@ pub struct State {
     pub held: BTreeMap<Seq, SharedMessage>,
     /// Requests that handed messages to the run while it was under way, with the digest of each.
     pub steered: BTreeMap<RunId, Digest>,
+    /// Decisions recorded: by a planner, or for a step.
+    pub decisions: u32,
+    /// What was decided last, until it has begun.
+    pub beginning: Option<Instruction>,
+    /// What came of what was decided last.
+    pub news: Option<News>,
+    /// The question that the last step answers.
+    pub approving: Option<RequestId>,
+    /// Calls of `Step` that were carried out, and where the journal has what each did.
+    pub steps: BTreeMap<String, Seq>,
 }
 
 /// A question and its answer.
@@ -242,6 +257,11 @@ pub enum CallState {
         /// The question; `None` until it is asked, in the same step.
         request: Option<RequestId>,
     },
+    /// Waits until it is decided what to do with it.
+    Held {
+        /// Whether a human has to say so too.
+        leave: Leave,
+    },
     /// Waits for its turn, and for a host with room.
     Ready {
         /// Since when.
@@ -270,6 +290,26 @@ pub enum CallState {
     Settled,
 }
 
+/// What came of an instruction that leaves the run where it stood.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum News {
+    /// A human answered the planner's question, or did not in time.
+    HumanAnswered,
+    /// The context is smaller.
+    Compacted,
+}
+
+/// Whether a human lets a call run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Leave {
+    /// Nobody has to be asked.
+    NotNeeded,
+    /// Somebody has to be.
+    Needed,
+    /// Somebody said yes.
+    Given,
+}
+
 impl Call {
     /// Whether a host has it.
     #[must_use]
@@ -281,6 +321,19 @@ impl Call {
     #[must_use]
     pub fn awaits_human(&self) -> bool {
         matches!(self.state, CallState::AwaitingApproval { .. } | CallState::InDoubt { .. })
+    }
+
+    /// Whether it goes on by itself, or is about to.
+    #[must_use]
+    pub fn moves(&self) -> bool {
+        match &self.state {
+            CallState::Proposed
+            | CallState::Ready { .. }
+            | CallState::Offered { .. }
+            | CallState::Accepted { .. } => true,
+            CallState::AwaitingApproval { request } | CallState::InDoubt { request, .. } => request.is_none(),
+            CallState::Held { .. } | CallState::Settled => false,
+        }
     }
 
     /// Whether it has its result.
@@ -296,6 +349,7 @@ impl Call {
             CallState::Offered { at } | CallState::Accepted { at } => Some(at.after(self.timeout)),
             CallState::Proposed
             | CallState::AwaitingApproval { .. }
+            | CallState::Held { .. }
             | CallState::Ready { .. }
             | CallState::InDoubt { .. }
             | CallState::Settled => None,
@@ -332,6 +386,7 @@ impl State {
             failures_in_a_row: 0,
             repetition: None,
             last_message: None,
+            last_message_entry: EntryNo(0),
             last_error: None,
             phase: Phase::New,
             questions: BTreeMap::new(),
@@ -342,6 +397,11 @@ impl State {
             compact_due: None,
             held: BTreeMap::new(),
             steered: BTreeMap::new(),
+            decisions: 0,
+            beginning: None,
+            news: None,
+            approving: None,
+            steps: BTreeMap::new(),
         }
     }
 
@@ -356,6 +416,8 @@ impl State {
     #[must_use]
     pub fn status(&self) -> Option<RunStatus> {
         match &self.phase {
+            _ if self.awaits_step() => Some(RunStatus::Paused),
+            _ if self.planned_question().is_some() => Some(RunStatus::AwaitingHuman),
             Phase::New => None,
             Phase::Queued => Some(RunStatus::Queued),
             Phase::Preparing => Some(RunStatus::Preparing),
@@ -370,6 +432,84 @@ impl State {
         }
     }
 
+    /// Why the run stands still, if it is to be decided what comes next.
+    #[must_use]
+    pub fn situation(&self) -> Option<Situation> {
+        if self.beginning.is_some() || self.planned_question().is_some() {
+            return None;
+        }
+        let by_phase = self.situation_of_phase()?;
+        Some(match self.news {
+            None => by_phase,
+            Some(News::HumanAnswered) => Situation::HumanAnswered,
+            Some(News::Compacted) => Situation::Compacted,
+        })
+    }
+
+    fn situation_of_phase(&self) -> Option<Situation> {
+        match &self.phase {
+            Phase::Preparing => Some(Situation::Prompted),
+            Phase::Observed { finish } => Some(Situation::Answered { finish: finish.clone() }),
+            Phase::Tools(calls) if calls.iter().any(Call::moves) => None,
+            Phase::Tools(calls) if calls.iter().all(Call::is_settled) => Some(Situation::ToolsSettled),
+            Phase::Tools(calls) => calls
+                .iter()
+                .any(|call| matches!(call.state, CallState::Held { .. }))
+                .then_some(Situation::CallsWaiting),
+            Phase::New
+            | Phase::Queued
+            | Phase::ModelRunning(_)
+            | Phase::BackingOff { .. }
+            | Phase::Compacting(_)
+            | Phase::Paused { .. }
+            | Phase::Finished { .. } => None,
+        }
+    }
+
+    /// What the planner asked a human, while that waits.
+    #[must_use]
+    pub fn planned_question(&self) -> Option<&Question> {
+        self.open_questions().find(|question| question.slot.is_none())
+    }
+
+    /// Whether tool calls wait for a decision.
+    #[must_use]
+    pub fn holds_calls(&self) -> bool {
+        self.round().iter().any(|call| matches!(call.state, CallState::Held { .. }))
+    }
+
+    /// Whether it does nothing more before someone calls `Step`.
+    #[must_use]
+    pub fn awaits_step(&self) -> bool {
+        self.spec.stepped && self.situation().is_some()
+    }
+
+    /// Whether a step that was begun has come to its end: the run awaits the next, or someone else, or is over.
+    #[must_use]
+    pub fn rests(&self) -> bool {
+        if self.beginning.is_some() {
+            return false;
+        }
+        match &self.phase {
+            Phase::Paused { .. } | Phase::Finished { .. } => true,
+            _ if self.planned_question().is_some() => true,
+            Phase::Tools(calls) => !calls.iter().any(Call::moves),
+            Phase::New
+            | Phase::Queued
+            | Phase::Preparing
+            | Phase::ModelRunning(_)
+            | Phase::BackingOff { .. }
+            | Phase::Compacting(_)
+            | Phase::Observed { .. } => self.situation().is_some(),
+        }
+    }
+
+    /// Whether a human has let a held call run.
+    #[must_use]
+    pub fn has_leave(&self) -> bool {
+        self.round().iter().any(|call| call.state == CallState::Held { leave: Leave::Given })
+    }
+
     /// Whether it has started and is not over.
     #[must_use]
     pub fn is_live(&self) -> bool {
@@ -379,7 +519,7 @@ impl State {
     /// The calls of the current round.
     #[must_use]
     pub fn round(&self) -> &[Call] {
-        match &self.phase {
+        match self.standing() {
             Phase::Tools(calls) => calls,
             Phase::New
             | Phase::Queued
@@ -402,6 +542,23 @@ impl State {
     #[must_use]
     pub fn rule_for(&self, tool: &str, arguments: &str) -> Option<&PolicyRule> {
         deciding(self.rules(), &PolicyCall::new(tool, arguments))
+    }
+
+    /// The calls of the current round, to be changed.
+    pub(crate) fn round_mut(&mut self) -> Option<&mut Vec<Call>> {
+        let phase = match &mut self.phase {
+            Phase::Compacting(CompactionInHand { then: AfterCompaction::Plan(before), .. }) => before,
+            phase => phase,
+        };
+        if let Phase::Tools(calls) = phase { Some(calls) } else { None }
+    }
+
+    /// Where it stands, or goes back to once the context that its planner wants smaller is.
+    fn standing(&self) -> &Phase {
+        match &self.phase {
+            Phase::Compacting(CompactionInHand { then: AfterCompaction::Plan(before), .. }) => before,
+            phase => phase,
+        }
     }
 
     /// A call of the current round.

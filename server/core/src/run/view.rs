@@ -54,11 +54,13 @@ pub fn loops(event: &Event, status: RunStatus) -> (LoopPhase, ProcessState) {
         Event::SessionEntered { .. }
         | Event::InputAdded { .. }
         | Event::InputEntered { .. }
-        | Event::ContextAdded { .. } => (LoopPhase::Planning, ProcessState::Idle),
+        | Event::ContextAdded { .. }
+        | Event::Planned { .. } => (LoopPhase::Planning, ProcessState::Idle),
         Event::Compacted { .. } => (LoopPhase::Compacting, ProcessState::Success),
         Event::AssistantMessage { .. } => (LoopPhase::Observing, ProcessState::Success),
         Event::ModelCallFailed { retry_at: None, .. } => (LoopPhase::Observing, ProcessState::Error),
         Event::CallSettled { .. } => (LoopPhase::Observing, ProcessState::ToolExecuting),
+        Event::Paused { .. } => (LoopPhase::Executing, ProcessState::Retrying),
         Event::ModelCallStarted { .. }
         | Event::ModelCallFailed { .. }
         | Event::InputHeld { .. }
@@ -71,7 +73,6 @@ pub fn loops(event: &Event, status: RunStatus) -> (LoopPhase, ProcessState) {
         | Event::CallAttemptFailed { .. }
         | Event::HumanRequested { .. }
         | Event::HumanResolved { .. }
-        | Event::Paused { .. }
         | Event::Resumed { .. }
         | Event::Finished { .. } => loops_of(status),
     }
@@ -85,7 +86,8 @@ fn loops_of(status: RunStatus) -> (LoopPhase, ProcessState) {
         RunStatus::ToolRunning | RunStatus::AwaitingHuman => {
             (LoopPhase::Executing, ProcessState::ToolExecuting)
         }
-        RunStatus::BackingOff | RunStatus::Paused => (LoopPhase::Executing, ProcessState::Retrying),
+        RunStatus::BackingOff => (LoopPhase::Executing, ProcessState::Retrying),
+        RunStatus::Paused => (LoopPhase::Planning, ProcessState::Idle),
         RunStatus::Compacting => (LoopPhase::Compacting, ProcessState::Idle),
         RunStatus::Completed => (LoopPhase::Completed, ProcessState::Success),
         RunStatus::Failed | RunStatus::Aborted => (LoopPhase::Failed, ProcessState::Error),
@@ -126,6 +128,10 @@ pub enum WaitKind {
     Operator,
     /// Its session.
     Session,
+    /// The caller's next `Step`.
+    Step,
+    /// An extension, such as the run's planner.
+    Extension,
 }
 
 impl State {
@@ -140,6 +146,13 @@ impl State {
             next_at,
             last_error: self.last_error.clone(),
         };
+        if self.situation().is_some() {
+            return self.waiting_on_decision();
+        }
+        if let Some(question) = self.planned_question() {
+            let (since, next_at) = (question.asked_at, question.expires_at);
+            return Some(base(WaitKind::Human, since, question.request.to_string(), 0, next_at));
+        }
         match &self.phase {
             Phase::New | Phase::Preparing | Phase::Observed { .. } | Phase::Finished { .. } => None,
             Phase::Queued => {
@@ -171,6 +184,17 @@ impl State {
         }
     }
 
+    /// Only a run that is directed stands still.
+    fn waiting_on_decision(&self) -> Option<WaitingOn> {
+        let (kind, what) = match &self.spec.planner {
+            _ if self.spec.stepped => (WaitKind::Step, "Step".to_owned()),
+            Some(planner) => (WaitKind::Extension, planner.clone()),
+            None => return None,
+        };
+        let last_error = self.last_error.clone();
+        Some(WaitingOn { kind, since: self.updated_at, what, attempt: 0, next_at: None, last_error })
+    }
+
     fn describe(&self, kind: WaitKind, call: &Call) -> (String, Option<Timestamp>) {
         let id = self.call_id(call.slot);
         let name = &call.wanted.name;
@@ -187,7 +211,7 @@ impl State {
     /// A call that waits for its turn waits for the calls before it, which are named themselves.
     fn wait_of(&self, call: &Call) -> Option<(WaitKind, Timestamp)> {
         match call.state {
-            CallState::Proposed | CallState::Settled => None,
+            CallState::Proposed | CallState::Held { .. } | CallState::Settled => None,
             CallState::AwaitingApproval { .. } | CallState::InDoubt { .. } => {
                 let asked = self.questions.get(request_of(call)?)?;
                 Some((WaitKind::Human, asked.question.asked_at))
@@ -203,6 +227,7 @@ fn not_before(call: &Call) -> Option<Timestamp> {
         CallState::Ready { not_before, .. } => not_before,
         CallState::Proposed
         | CallState::AwaitingApproval { .. }
+        | CallState::Held { .. }
         | CallState::Offered { .. }
         | CallState::Accepted { .. }
         | CallState::InDoubt { .. }
@@ -214,6 +239,7 @@ fn request_of(call: &Call) -> Option<&crate::id::RequestId> {
     match &call.state {
         CallState::AwaitingApproval { request } | CallState::InDoubt { request, .. } => request.as_ref(),
         CallState::Proposed
+        | CallState::Held { .. }
         | CallState::Ready { .. }
         | CallState::Offered { .. }
         | CallState::Accepted { .. }

@@ -16,6 +16,7 @@ use agentloop_core::message::{
 use agentloop_core::policy::{ArgumentPattern, PolicyAction, PolicyRule, RuleOrigin};
 use agentloop_core::run::event::{AfterAttempt, Event, Observation, Outcome, Ran, Steer, Totals};
 use agentloop_core::run::human::{Answer, Ask, Decision, Question, QuestionKind, SelectOption};
+use agentloop_core::run::plan::Instruction;
 use agentloop_core::run::status::{RunError, RunErrorCode};
 use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::{Digest, EffectClass};
@@ -24,7 +25,18 @@ const SLOT: CallSlot = CallSlot(1, 0);
 
 /// Names of golden files and what they say.
 pub(crate) fn examples() -> Vec<(&'static str, Event)> {
-    [starts(), inputs(), compactions(), model_calls(), tool_calls(), questions(), answers(), ends()].concat()
+    [
+        starts(),
+        inputs(),
+        compactions(),
+        model_calls(),
+        decisions(),
+        tool_calls(),
+        questions(),
+        answers(),
+        ends(),
+    ]
+    .concat()
 }
 
 fn starts() -> Vec<(&'static str, Event)> {
@@ -89,6 +101,36 @@ fn compactions() -> Vec<(&'static str, Event)> {
         ("compaction_failed", failed),
         ("compacted", compacted(full, usage)),
         ("compacted.plain", compacted(plain, Usage::default())),
+    ]
+}
+
+fn decisions() -> Vec<(&'static str, Event)> {
+    let plain = |instruction| Event::Planned {
+        instruction,
+        planner: "careful".to_owned(),
+        step: None,
+        approved: None,
+    };
+    let select = Instruction::RequestSelect {
+        question: "Which city?".to_owned(),
+        options: vec![SelectOption { id: "rome".to_owned(), label: "Rome, Italy".to_owned() }],
+        multiple: true,
+    };
+    let step = Event::Planned {
+        instruction: Instruction::CallTools,
+        planner: String::new(),
+        step: Some("step-2".to_owned()),
+        approved: Some(CallId { run: RunId::parse("run-1").expect("a good id"), slot: SLOT }.request(0)),
+    };
+    vec![
+        ("planned", plain(Instruction::CallModel)),
+        ("planned.step", step),
+        ("planned.approve", plain(Instruction::RequestApproval)),
+        ("planned.prompt", plain(Instruction::RequestPrompt { question: "When?".to_owned() })),
+        ("planned.select", plain(select)),
+        ("planned.compact", plain(Instruction::Compact { strategy: "extract".to_owned() })),
+        ("planned.finish", plain(Instruction::Finish { failure: None })),
+        ("planned.failure", plain(Instruction::Finish { failure: Some("no way on".to_owned()) })),
     ]
 }
 
@@ -241,6 +283,14 @@ fn ends() -> Vec<(&'static str, Event)> {
     let aborted = RunError::new(RunErrorCode::AbortedByCaller, "no longer needed");
     vec![
         ("finished", Event::Finished { outcome: Outcome::Completed, error: None, totals: totals() }),
+        (
+            "finished.planned",
+            Event::Finished {
+                outcome: Outcome::Completed,
+                error: None,
+                totals: Totals { final_entry: Some(EntryNo(5)), ..totals() },
+            },
+        ),
         (
             "finished.failed",
             Event::Finished { outcome: Outcome::Failed, error: Some(failed), totals: totals() },

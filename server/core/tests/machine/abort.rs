@@ -155,6 +155,7 @@ fn between_steps(machine: &Machine) -> bool {
             CallState::Ready { .. }
             | CallState::Offered { .. }
             | CallState::Accepted { .. }
+            | CallState::Held { .. }
             | CallState::Settled => false,
         }
     });

@@ -8,6 +8,7 @@ use agentloop_core::run::event::{Ran, Record};
 use agentloop_core::run::human::Decision;
 use agentloop_core::run::input::{AbortCause, CallOutcome, Input};
 use agentloop_core::run::machine::Machine;
+use agentloop_core::run::plan::Instruction;
 use agentloop_core::run::state::Phase;
 use agentloop_core::time::Millis;
 use agentloop_core::tool::{Digest, EffectClass};
@@ -49,6 +50,7 @@ fn random_runs_keep_every_promise() {
         Some("LimitConsecutiveFailures"),
         Some("LimitRepeatedCalls"),
         Some("ModelRefused"),
+        Some("ExtensionFailed"),
         Some("Model(Timeout)"),
     ] {
         assert!(ends.contains_key(&wanted.map(str::to_owned)), "never came to {wanted:?}: {ends:?}");
@@ -128,6 +130,8 @@ fn random_spec(random: &mut Random) -> RunSpec {
             jitter: random.one_in(2),
             ..RetryPolicy::default()
         },
+        stepped: random.one_in(4),
+        planner: random.one_in(4).then(|| "ada".to_owned()),
         approval_timeout: random.maybe(Millis::secs(30)),
         in_doubt_timeout: random.maybe(Millis::secs(30)),
         ..spec()
@@ -144,11 +148,19 @@ fn happen(random: &mut Random, script: &mut Script) {
             let id = random.pick(&["s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8"]);
             let _ = script.step(steer(id, random.pick(&["quick", "slow"])));
         }
+        0..50 if script.state().awaits_step() && !script.machine.is_stepping() => {
+            step_somehow(random, script);
+        }
         0..50 => {
             if let Some(input) = answer_something(random, script) {
                 wait_a_little(random, script);
                 let _ = script.step(input);
             }
+        }
+        54..65 if script.state().planned_question().is_some() => {
+            let request = script.state().planned_question().expect("it asks").request.clone();
+            let decision = Decision::Text { text: "tomorrow".to_owned() };
+            let _ = script.step(Input::Decided { request, decision, digest: None, by: "ann".to_owned() });
         }
         54..65 => {
             let decision = random_decision(random);
@@ -176,7 +188,8 @@ fn happen(random: &mut Random, script: &mut Script) {
             let input = stray(random, script);
             let _ = script.step(input);
         }
-        97..99 => {
+        97 => step_somehow(random, script),
+        98 => {
             let _ = script.step(resume(random.pick(&["r1", "r2", "r3"])));
         }
         _ => {
@@ -205,6 +218,7 @@ fn answer_something(random: &mut Random, script: &Script) -> Option<Input> {
     }
     Some(match random.pick(&owed) {
         Owed::Model(number, attempt) => model_answers(random, number, attempt),
+        Owed::Plan(decision) => planner_answers(random, decision),
         Owed::Compact(number) if random.one_in(4) => compaction_failed(number),
         Owed::Compact(number) => compacted(number),
         Owed::Seek(slot) if random.one_in(8) => denied(slot),
@@ -242,6 +256,33 @@ fn model_answers(random: &mut Random, number: u32, attempt: u32) -> Input {
             if random.one_in(6) { full(asks) } else { asks }
         }
     }
+}
+
+/// Mostly what fits, sometimes not.
+fn planner_answers(random: &mut Random, decision: u32) -> Input {
+    let instruction = match random.below(24) {
+        0 => return planner_fails(decision),
+        1 => Instruction::Finish { failure: Some("enough".to_owned()) },
+        2 | 3 => Instruction::Finish { failure: None },
+        4 => Instruction::Compact { strategy: String::new() },
+        5 => Instruction::RequestPrompt { question: "when?".to_owned() },
+        6..10 => Instruction::RequestApproval,
+        10..17 => Instruction::CallTools,
+        _ => Instruction::CallModel,
+    };
+    planned(decision, instruction)
+}
+
+/// A step, sometimes one that was called for before, sometimes by way of a question.
+fn step_somehow(random: &mut Random, script: &mut Script) {
+    let request = format!("step {}", script.state().steps.len() as u64 + random.below(2));
+    let open: Vec<_> = script.state().open_questions().map(|question| question.request.clone()).collect();
+    let input = if open.is_empty() || random.one_in(2) {
+        step_on(&request)
+    } else {
+        step_by(&request, random.pick(&open))
+    };
+    let _ = script.step(input);
 }
 
 fn random_tool(random: &mut Random) -> Tool {

@@ -10,6 +10,7 @@ use agentloop_core::message::FinishReason;
 use agentloop_core::run::event::Ran;
 use agentloop_core::run::human::Decision;
 use agentloop_core::run::input::{AbortCause, Input};
+use agentloop_core::run::plan::Instruction;
 use agentloop_core::run::state::Phase;
 use agentloop_core::time::Millis;
 use agentloop_core::tool::EffectClass;
@@ -34,6 +35,8 @@ fn every_order_of_a_few_events_keeps_every_promise() {
     let mut tally = Tally::default();
     search(round(1), &mut tally);
     search(round(2), &mut tally);
+    search(held_round(RunSpec { stepped: true, ..round_spec(2) }), &mut tally);
+    search(held_round(RunSpec { planner: Some("ada".to_owned()), ..round_spec(2) }), &mut tally);
     assert!(tally.states > 5_000, "{tally:?}");
     assert!(tally.completed > 0 && tally.aborted > 0 && tally.failed > 0, "{tally:?}");
 }
@@ -49,15 +52,34 @@ struct Tally {
 
 /// A payment that needs approval, and a search that may be repeated.
 fn round(max_parallel: u32) -> Script {
+    given_round(round_spec(max_parallel), tools())
+}
+
+/// The same, of a run that is directed: both calls are held.
+fn held_round(spec: RunSpec) -> Script {
+    let mut script = given(spec);
+    if script.state().spec.stepped {
+        script.steps("model");
+    } else {
+        script.plans(Instruction::CallModel);
+    }
+    script.asks(tools());
+    script
+}
+
+fn tools() -> [Tool; 2] {
     let pay = tool("pay").approval().within(Millis::secs(20));
     let look = tool("look").class(EffectClass::Idempotent).within(Millis::secs(10));
-    let spec = RunSpec {
+    [pay, look]
+}
+
+fn round_spec(max_parallel: u32) -> RunSpec {
+    RunSpec {
         approval_timeout: Some(Millis::secs(30)),
         in_doubt_timeout: Some(Millis::secs(15)),
         retry: agentloop_core::agent::RetryPolicy { max_retries: 1, ..spec().retry },
         ..parallel(max_parallel)
-    };
-    given_round(spec, [pay, look])
+    }
 }
 
 /// Breadth first, each state once.
@@ -148,6 +170,11 @@ fn moves(script: &Script) -> Vec<Move> {
         inputs.push(granted(slot));
         inputs.push(script.decision(slot, Decision::Approve));
     }
+    if script.state().spec.stepped {
+        inputs.push(step_on(&format!("step {}", script.state().steps.len())));
+        let open = script.state().open_questions();
+        inputs.extend(open.map(|question| step_by("by approval", question.request.clone())));
+    }
     let mut moves: Vec<Move> = inputs.into_iter().map(Move::Input).collect();
     moves.push(Move::Restart);
     if script.machine.deadline().is_some() {
@@ -163,6 +190,17 @@ fn answers(script: &Script, owed: Owed) -> Vec<Input> {
             model_asks(number, attempt, &[bad_tool("nonsense")], FinishReason::Refusal),
             Input::ModelFailed { model_call: number, attempt, failure: failure(ModelErrorKind::Timeout) },
         ],
+        Owed::Plan(decision) => {
+            let instructions = [
+                Instruction::CallModel,
+                Instruction::CallTools,
+                Instruction::RequestApproval,
+                Instruction::RequestPrompt { question: "which?".to_owned() },
+                Instruction::Compact { strategy: String::new() },
+                Instruction::Finish { failure: None },
+            ];
+            instructions.map(|instruction| planned(decision, instruction)).to_vec()
+        }
         Owed::Compact(number) => vec![compacted(number), compaction_failed(number)],
         Owed::Seek(slot) => vec![granted(slot), denied(slot)],
         Owed::Call(slot, attempt) => vec![

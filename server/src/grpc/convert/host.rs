@@ -1,6 +1,7 @@
 //! Frames of tool hosts. What a host sends is checked here for form and size; whether it makes sense is the fleet's
 //! business.
 
+use agentloop_core::extension::Terms;
 use agentloop_core::host::frame::{
     Answer, CallInHand, CallRef, Capability, Hello, HostFrame, Outcome, Ran, RejectReason,
 };
@@ -17,7 +18,8 @@ use agentloop_proto::v1::{self, capability, connect_request::Frame, image};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::tool::FrameError;
+use super::extension;
+use crate::tool::{FrameError, Inbound};
 
 /// What is wrong with a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +51,14 @@ fn at_most(field: &'static str, size: usize, max: usize) -> Checked<()> {
 /// Adds which call a fault is about.
 fn about<T>(call: &CallRef, checked: Checked<T>) -> Checked<T> {
     checked.map_err(|fault| Malformed { call: Some(call.call.clone()), ..fault })
+}
+
+/// What came from a host.
+pub(crate) fn inbound(request: v1::ConnectRequest) -> Checked<Inbound> {
+    match request.frame {
+        Some(Frame::ExtensionResponse(response)) => Ok(Inbound::Reply(Box::new(extension::reply(response)))),
+        _ => host_frame(request).map(Inbound::Frame),
+    }
 }
 
 /// A frame from a host. One of a kind that this version does not know is no fault.
@@ -126,11 +136,9 @@ fn capability(capability: v1::Capability) -> Capability {
     let unreadable = |name: String, reason: &str| Capability::Unreadable { name, reason: reason.to_owned() };
     match capability.capability {
         None => unreadable(String::new(), "this server does not know this kind of capability"),
-        Some(
-            capability::Capability::Planner(_)
-            | capability::Capability::Hook(_)
-            | capability::Capability::ContextSource(_),
-        ) => unreadable(String::new(), "this server does not take this kind of capability"),
+        Some(capability::Capability::Planner(declared)) => extended(extension::planner(declared)),
+        Some(capability::Capability::Hook(declared)) => extended(extension::hook(declared)),
+        Some(capability::Capability::ContextSource(declared)) => extended(extension::source(declared)),
         Some(capability::Capability::Tool(tool)) => match tool.timeout.map(millis).transpose() {
             Ok(timeout) => Capability::Tool(Box::new(ToolDeclaration {
                 effect: effect_class(tool.effect()),
@@ -145,6 +153,13 @@ fn capability(capability: v1::Capability) -> Capability {
             })),
             Err(problem) => unreadable(tool.name, &format!("timeout: {problem}")),
         },
+    }
+}
+
+fn extended(read: Result<(String, Terms), (String, String)>) -> Capability {
+    match read {
+        Ok((name, terms)) => Capability::Extension { name, terms },
+        Err((name, reason)) => Capability::Unreadable { name, reason },
     }
 }
 

@@ -22,7 +22,7 @@ use super::policy::rules;
 use super::surroundings::surroundings;
 use super::{json_object, millis};
 use crate::engine::{OnBusy, StartRequest};
-use crate::grpc::status::{Violations, not_implemented};
+use crate::grpc::status::Violations;
 
 /// A system prompt from outside, in bytes.
 const SYSTEM_PROMPT_BYTES_MAX: usize = 1024 * 1024;
@@ -50,7 +50,6 @@ pub fn start_request(
     input: wire::RunInput,
 ) -> Result<StartRequest, Status> {
     let digest = Digest::of(&[&input.encode_to_vec()]);
-    supported(&input)?;
     let mut bad = Violations::default();
     known_values(&input, &mut bad);
     let run = input.run_id.clone().and_then(|id| bad.take("input.run_id", RunId::parse(id)));
@@ -86,16 +85,6 @@ fn known_values(input: &wire::RunInput, bad: &mut Violations) {
     if wire::ReasoningEffort::try_from(effort).is_err() {
         bad.add("input.model_options.reasoning_effort", UNKNOWN);
     }
-}
-
-fn supported(input: &wire::RunInput) -> Result<(), Status> {
-    if input.stepped {
-        return Err(not_implemented("input.stepped"));
-    }
-    if input.loop_limits.as_ref().is_some_and(|limits| limits.max_cost_micros.is_some()) {
-        return Err(not_implemented("input.loop_limits.max_cost_micros"));
-    }
-    Ok(())
 }
 
 fn messages(input: &wire::RunInput, bad: &mut Violations) -> Vec<SharedMessage> {
@@ -167,6 +156,7 @@ fn spec(mut spec: RunSpec, mut input: wire::RunInput, bad: &mut Violations) -> R
         object("input.runtime_init_data_json", input.runtime_init_data_json, spec.runtime_init_data, bad);
     spec.runtime_hints =
         object("input.runtime_hints_json", input.runtime_hints_json, spec.runtime_hints, bad);
+    spec.stepped = input.stepped;
     spec.labels = labels("input.labels", input.labels, bad);
     spec
 }

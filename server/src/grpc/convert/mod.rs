@@ -1,9 +1,11 @@
 //! Wire types to the core's and back. From here on inwards no generated type exists.
 
 pub mod event;
+pub(crate) mod extension;
 pub(crate) mod host;
 pub mod human;
 pub mod input;
+pub mod instruction;
 pub mod message;
 pub(crate) mod policy;
 pub mod run;

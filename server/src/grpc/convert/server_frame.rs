@@ -5,7 +5,8 @@ use agentloop_core::host::frame::{
 };
 use agentloop_proto::v1::{self, connect_response::Frame};
 
-use super::{duration, timestamp};
+use super::{duration, extension, timestamp};
+use crate::extension::remote::Ask;
 
 /// A frame to a host.
 pub(crate) fn server_frame(frame: ServerFrame) -> v1::ConnectResponse {
@@ -43,6 +44,11 @@ pub(crate) fn server_frame(frame: ServerFrame) -> v1::ConnectResponse {
         }),
     };
     v1::ConnectResponse { frame: Some(frame) }
+}
+
+/// A question for one of a host's extensions.
+pub(crate) fn extension_request(question: &Ask) -> v1::ConnectResponse {
+    v1::ConnectResponse { frame: Some(Frame::ExtensionRequest(extension::ask(question))) }
 }
 
 fn welcome(welcome: Welcome) -> v1::Welcome {

@@ -207,7 +207,7 @@ impl FakeHost {
     pub(crate) async fn frame(&mut self) -> ServerFrame {
         match self.next().await {
             Outbound::Frame(frame) => frame,
-            Outbound::End(reason) => panic!("the stream ended: {reason:?}"),
+            other => panic!("no frame: {other:?}"),
         }
     }
 
@@ -228,7 +228,7 @@ impl FakeHost {
     pub(crate) async fn end(&mut self) -> CloseReason {
         match self.next().await {
             Outbound::End(reason) => reason,
-            Outbound::Frame(frame) => panic!("the stream goes on: {frame:?}"),
+            other => panic!("the stream goes on: {other:?}"),
         }
     }
 

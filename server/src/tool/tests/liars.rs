@@ -146,7 +146,7 @@ async fn a_host_that_does_not_read() {
     let mut frames = 0;
     let end = loop {
         match host.next().await {
-            crate::tool::Outbound::Frame(_) => frames += 1,
+            crate::tool::Outbound::Frame(_) | crate::tool::Outbound::Ask(_) => frames += 1,
             crate::tool::Outbound::End(reason) => break reason,
         }
     };

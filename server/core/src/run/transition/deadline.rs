@@ -5,6 +5,7 @@ use crate::run::human::Question;
 use crate::run::machine::Turn;
 use crate::run::state::{Call, CallState, Phase, State};
 use crate::run::status::{RunError, RunErrorCode};
+use crate::run::transition::plan::plan;
 use crate::run::transition::{finish, human, model, tool};
 use crate::time::{Millis, Timestamp};
 
@@ -35,6 +36,7 @@ pub(crate) fn next(state: &State, seen: Timestamp, recovered_at: Option<Timestam
         CallState::Ready { not_before, .. } => not_before.filter(|at| *at > seen),
         CallState::Proposed
         | CallState::AwaitingApproval { .. }
+        | CallState::Held { .. }
         | CallState::Offered { .. }
         | CallState::Accepted { .. }
         | CallState::InDoubt { .. }
@@ -77,7 +79,7 @@ pub(crate) fn passed(turn: &mut Turn<'_>) -> Result<(), Refusal> {
     }
     expire_questions(turn);
     time_out_calls(turn);
-    model::plan(turn);
+    plan(turn);
     Ok(())
 }
 

@@ -53,6 +53,8 @@ fn finished(turn: &mut Turn<'_>, outcome: Outcome, error: Option<RunError>) {
         last_entry: state.last_entry,
         model_time: state.model_time,
         tool_time: state.tool_time,
+        final_entry: (outcome == Outcome::Completed && state.last_message_entry != state.last_entry)
+            .then_some(state.last_message_entry),
     };
     turn.emit(Event::Finished { outcome, error, totals });
 }

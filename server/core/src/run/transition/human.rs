@@ -7,7 +7,8 @@ use crate::run::event::Event;
 use crate::run::human::{Answer, Decision, Question, QuestionKind};
 use crate::run::machine::Turn;
 use crate::run::status::RunErrorCode;
-use crate::run::transition::{finish, model, policy, tool};
+use crate::run::transition::plan::{self, plan};
+use crate::run::transition::{finish, policy, tool};
 use crate::time::Timestamp;
 use crate::tool::Digest;
 
@@ -62,9 +63,7 @@ pub(crate) fn decided(
             Err(Refusal::AlreadyResolved(Box::new(answer.clone())))
         };
     }
-    if let Some(at) = asked.question.expires_at.filter(|at| *at <= turn.now) {
-        // Its expiry is about to be recorded; leave that comes too late must not overtake it.
-        let expired = Answer { decision: Decision::Expired, by: String::new(), at };
+    if let Some(expired) = expired(&asked.question, turn.now) {
         return Err(Refusal::AlreadyResolved(Box::new(expired)));
     }
     let question = asked.question.clone();
@@ -74,9 +73,36 @@ pub(crate) fn decided(
         return Err(Refusal::DeniedByRule(Box::new(rule.clone())));
     }
     resolve(turn, &question, decision.clone(), by);
+    plan::heard(turn, &question, &decision);
     carry_out(turn, &question, decision);
-    model::plan(turn);
+    plan(turn);
     Ok(())
+}
+
+/// The question, where a call waits for its approval, or `None` where that was given before.
+pub(crate) fn approvable(turn: &Turn<'_>, request: &RequestId) -> Result<Option<Question>, Refusal> {
+    let asked = turn.state.questions.get(request).ok_or(Refusal::UnknownRequest)?;
+    asked.question.settle(Decision::Approve).map_err(Refusal::BadAnswer)?;
+    match &asked.answer {
+        Some(Answer { decision: Decision::Approve | Decision::ApproveWithEdits { .. }, .. }) => {
+            return Ok(None);
+        }
+        Some(answer) => return Err(Refusal::AlreadyResolved(Box::new(answer.clone()))),
+        None => {}
+    }
+    if let Some(expired) = expired(&asked.question, turn.now) {
+        return Err(Refusal::AlreadyResolved(Box::new(expired)));
+    }
+    if !turn.state.rests() {
+        return Err(Refusal::WrongPhase(turn.state.status()));
+    }
+    Ok(Some(asked.question.clone()))
+}
+
+/// Its expiry, where that is about to be recorded: leave that comes too late must not overtake it.
+fn expired(question: &Question, now: Timestamp) -> Option<Answer> {
+    let at = question.expires_at.filter(|at| *at <= now)?;
+    Some(Answer { decision: Decision::Expired, by: String::new(), at })
 }
 
 /// Nobody answered in time, which denies.
@@ -102,7 +128,7 @@ pub(crate) fn withdraw(turn: &mut Turn<'_>, slot: CallSlot) {
     }
 }
 
-fn resolve(turn: &mut Turn<'_>, question: &Question, decision: Decision, by: String) {
+pub(crate) fn resolve(turn: &mut Turn<'_>, question: &Question, decision: Decision, by: String) {
     let answer = Answer { decision, by, at: turn.now };
     turn.emit(Event::HumanResolved { request: question.request.clone(), slot: question.slot, answer });
 }

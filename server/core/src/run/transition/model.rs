@@ -8,33 +8,11 @@ use crate::run::apply::repeated;
 use crate::run::event::{Event, Observation};
 use crate::run::input::{CallFacts, ModelFailure, ModelFinished};
 use crate::run::machine::Turn;
-use crate::run::plan::{Instruction, Situation, react};
-use crate::run::state::{Call, ModelCall, Phase};
+use crate::run::state::{ModelCall, Phase};
 use crate::run::status::{RunError, RunErrorCode};
+use crate::run::transition::plan::plan;
 use crate::run::transition::policy::{self, Ruling};
 use crate::run::transition::{compact, finish, human, queue, tool};
-
-/// Asks the planner, as long as the run stands still for no outside reason.
-pub(crate) fn plan(turn: &mut Turn<'_>) {
-    let situation = match &turn.state.phase {
-        Phase::Preparing => Situation::Prompted,
-        Phase::Observed { finish } => Situation::Answered { finish, calls: 0 },
-        Phase::Tools(calls) if calls.iter().all(Call::is_settled) => Situation::ToolsSettled,
-        Phase::New
-        | Phase::Queued
-        | Phase::ModelRunning(_)
-        | Phase::BackingOff { .. }
-        | Phase::Compacting(_)
-        | Phase::Tools(_)
-        | Phase::Paused { .. }
-        | Phase::Finished { .. } => return,
-    };
-    match react(&situation) {
-        Instruction::CallModel => next_call(turn),
-        Instruction::Finish => finish::complete(turn),
-        Instruction::CallTools => unreachable!("tools are taken up with the message that asks for them"),
-    }
-}
 
 /// Calls the model, unless a limit says that it is enough.
 pub(crate) fn next_call(turn: &mut Turn<'_>) {
@@ -101,10 +79,10 @@ pub(crate) fn finished(turn: &mut Turn<'_>, done: ModelFinished) -> Result<(), R
     let calls: Vec<ToolCall> = done.message.tool_calls().cloned().collect();
     assert_eq!(calls.len(), done.facts.len(), "the driver knows something of each call");
     let stopped = refused(&done.finish).or_else(|| round_limit(turn, &calls));
-    let go_on = stopped.is_none()
-        && (react(&Situation::Answered { finish: &done.finish, calls: calls.len() }) != Instruction::Finish
-            || !turn.state.held.is_empty());
+    // What a planner will want nobody knows yet.
     let cut = done.finish == FinishReason::ContextWindow;
+    let go_on = stopped.is_none()
+        && (!calls.is_empty() || cut || !turn.state.held.is_empty() || turn.state.spec.planner.is_some());
     let full = done.full.or(cut.then_some(CompactionReason::Overflow)).filter(|_| go_on);
     turn.emit(Event::AssistantMessage {
         model_call: done.model_call,
@@ -153,7 +131,7 @@ fn take_up(turn: &mut Turn<'_>, call: &ToolCall, facts: CallFacts) {
                 timeout,
                 needs_approval,
             });
-            if needs_approval {
+            if needs_approval && !turn.state.spec.is_directed() {
                 human::ask_approval(turn, call.slot);
             }
         }

@@ -6,7 +6,7 @@ use crate::message::SharedMessage;
 use crate::run::event::{Event, Steer};
 use crate::run::machine::Turn;
 use crate::run::state::Phase;
-use crate::run::transition::model;
+use crate::run::transition::plan::plan;
 
 /// The session is free: what the queued run brought enters it, and the planner is asked what to do first.
 pub(crate) fn enter(turn: &mut Turn<'_>, last_entry: EntryNo) -> Result<(), Refusal> {
@@ -15,7 +15,7 @@ pub(crate) fn enter(turn: &mut Turn<'_>, last_entry: EntryNo) -> Result<(), Refu
     }
     turn.emit(Event::SessionEntered { last_entry });
     let_in(turn);
-    model::plan(turn);
+    plan(turn);
     Ok(())
 }
 

@@ -5,7 +5,8 @@ use crate::run::event::Event;
 use crate::run::input::Start;
 use crate::run::machine::Turn;
 use crate::run::state::Phase;
-use crate::run::transition::{model, queue};
+use crate::run::transition::plan::plan;
+use crate::run::transition::queue;
 
 /// Takes in what the caller brought, and asks the planner what to do first; a queued run keeps it until its turn comes.
 pub(crate) fn start(turn: &mut Turn<'_>, start: Start) -> Result<(), Refusal> {
@@ -26,6 +27,6 @@ pub(crate) fn start(turn: &mut Turn<'_>, start: Start) -> Result<(), Refusal> {
     for message in start.messages {
         turn.emit(Event::InputAdded { entry: turn.state.last_entry.next(), message });
     }
-    model::plan(turn);
+    plan(turn);
     Ok(())
 }

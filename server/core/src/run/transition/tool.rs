@@ -10,7 +10,8 @@ use crate::run::event::{AfterAttempt, Event, Ran};
 use crate::run::input::CallOutcome;
 use crate::run::machine::Turn;
 use crate::run::state::{Call, CallState};
-use crate::run::transition::{human, model};
+use crate::run::transition::human;
+use crate::run::transition::plan::plan;
 use crate::time::{Millis, Timestamp};
 use crate::tool::Digest;
 
@@ -35,7 +36,7 @@ pub(crate) fn granted(turn: &mut Turn<'_>, slot: CallSlot, host: HostId) -> Resu
 pub(crate) fn denied(turn: &mut Turn<'_>, slot: CallSlot, message: String) -> Result<(), Refusal> {
     let CallState::Ready { .. } = open(turn, slot)?.state else { return Err(Refusal::StaleAttempt) };
     settle(turn, slot, None, ToolStatus::Unavailable, message, Vec::new());
-    model::plan(turn);
+    plan(turn);
     Ok(())
 }
 
@@ -90,7 +91,7 @@ pub(crate) fn finished(
         }
         CallOutcome::Failed { message, retryable, delay, ran } => {
             let again = retryable && may_repeat(&call, ran) && call.attempt < TOOL_ATTEMPTS_MAX;
-            if again && matches!(call.state, CallState::Ready { .. }) {
+            if again && matches!(call.state, CallState::Ready { .. } | CallState::Held { .. }) {
                 // The next try is due already, and a failure that is told twice must not put it off.
                 return Ok(());
             }
@@ -106,7 +107,7 @@ pub(crate) fn finished(
             }
         }
     }
-    model::plan(turn);
+    plan(turn);
     Ok(())
 }
 
@@ -129,7 +130,7 @@ pub(crate) fn lost(
         turn.emit(Event::CallAttemptFailed { slot, attempt, message: message.clone(), ran, then });
         let output = format!("given up after {attempt} tries: {message}");
         settle(turn, slot, None, ToolStatus::Unavailable, output, Vec::new());
-        model::plan(turn);
+        plan(turn);
         return Ok(());
     }
     let then = AfterAttempt::Retry { at: (ran == Ran::No).then(|| turned_away(turn.now, attempt)) };

@@ -63,6 +63,7 @@ pub(super) fn situation_of(state: &State) -> Option<Situation> {
     match &state.phase {
         Phase::New => Some(Situation::New),
         Phase::Queued => Some(Situation::Queued),
+        // Only a run that is directed rests there: see the tests of steps and planners.
         Phase::Preparing | Phase::Observed { .. } => None,
         Phase::ModelRunning(_) => Some(Situation::ModelRunning),
         Phase::BackingOff { .. } => Some(Situation::BackingOff),
@@ -74,7 +75,7 @@ pub(super) fn situation_of(state: &State) -> Option<Situation> {
         Phase::Tools(calls) => {
             let mut open = calls.iter().filter(|call| !call.is_settled());
             let situation = match open.next()?.state {
-                CallState::Proposed | CallState::Settled => None,
+                CallState::Proposed | CallState::Held { .. } | CallState::Settled => None,
                 CallState::AwaitingApproval { .. } => Some(Situation::AwaitingApproval),
                 CallState::Ready { not_before: None, .. } => Some(Situation::Ready),
                 CallState::Ready { not_before: Some(_), .. } => Some(Situation::ReadyLater),

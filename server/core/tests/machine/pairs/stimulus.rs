@@ -7,6 +7,7 @@ use agentloop_core::message::FinishReason;
 use agentloop_core::run::event::Ran;
 use agentloop_core::run::human::Decision;
 use agentloop_core::run::input::{AbortCause, CallOutcome, Input};
+use agentloop_core::run::plan::Instruction;
 use agentloop_core::time::Millis;
 use agentloop_core::tool::Digest;
 
@@ -20,7 +21,8 @@ const HOUR: Millis = Millis::secs(3_600);
 /// `Mod`, `Off`, …: taken, with events, and it leads there. `=`: taken, and nothing is to be recorded. `!ph` wrong
 /// phase, `!mc` stale model call, `!uc` unknown call, `!du` duplicate result, `!st` stale attempt, `!rq` unknown
 /// request, `!ar` already resolved, `!dg` digest mismatch, `!nd` not a decision, `!ba` not an answer to
-/// this question, `!id` id used before, `!hd` too much held.
+/// this question, `!id` id used before, `!hd` too much held, `!ns` not stepped, `!pl` stale decision of a
+/// planner.
 macro_rules! table {
     ($($stimulus:ident $row:literal)*) => {
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,6 +125,10 @@ table! {
     AbortByFault        "!ph Fai Fai Fai Fai !ph !ph !ph Fai Fai Fai Fai Fai Fai Fai"
     Resume              "!ph !ph !ph !ph Mod !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph"
     ResumeOnceMore      "!ph !ph =   =   =   =   =   =   =   =   =   =   =   =   =  "
+    StepOn              "!ph !ns !ns !ns !ns !ph !ph !ph !ns !ns !ns !ns !ns !ns !ns"
+    StepByApproval      "!ph !ns !ns !ns !ns !ph !ph !ph !ns !ns !ns !ns !ns !ns !ns"
+    PlannerDecides      "!pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl"
+    PlannerFails        "!pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl"
     DeadlineTooEarly    "!ph =   =   =   =   !ph !ph !ph =   =   =   =   =   =   =  "
     DeadlineLongPast    "!ph =   =   Mod =   !ph !ph !ph Mod =   =   Mod Mod Mod =  "
     Recovered           "!ph =   Mod =   =   =   =   =   =   =   =   =   =   =   =  "
@@ -255,6 +261,10 @@ impl Stimulus {
             Self::AbortByFault => abort(AbortCause::Fault),
             Self::Resume => resume("new"),
             Self::ResumeOnceMore => resume("old"),
+            Self::StepOn => step_on("new"),
+            Self::StepByApproval => step_by("new", script.state().call_id(X).request(0)),
+            Self::PlannerDecides => planned(1, Instruction::CallModel),
+            Self::PlannerFails => planner_fails(1),
             Self::DeadlineTooEarly | Self::DeadlineLongPast => Input::DeadlinePassed,
             Self::Recovered => Input::Recovered,
         }
@@ -336,6 +346,10 @@ pub(super) fn rows_of(input: &Input) -> &'static [Stimulus] {
             AbortCause::Fault => &[AbortByFault],
         },
         Input::Resume { .. } => &[Resume, ResumeOnceMore],
+        Input::Step { approve: None, .. } => &[StepOn],
+        Input::Step { approve: Some(_), .. } => &[StepByApproval],
+        Input::Planned { result: Ok(_), .. } => &[PlannerDecides],
+        Input::Planned { result: Err(_), .. } => &[PlannerFails],
         Input::DeadlinePassed => &[DeadlineTooEarly, DeadlineLongPast],
         Input::Recovered => &[Recovered],
     }

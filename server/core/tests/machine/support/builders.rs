@@ -5,13 +5,14 @@ use std::sync::Arc;
 use agentloop_core::agent::{LoopLimits, RetryPolicy, RunSpec, ToolPolicy};
 use agentloop_core::entry::{Compaction, CompactionReason};
 use agentloop_core::error::ModelErrorKind;
-use agentloop_core::id::{CallSlot, EntryNo, HostId, RunId};
+use agentloop_core::id::{CallSlot, EntryNo, HostId, RequestId, RunId};
 use agentloop_core::message::{FinishReason, Message, Part, Role, SharedMessage, ToolCall, Usage};
 use agentloop_core::run::event::{Ran, Steer};
 use agentloop_core::run::human::Decision;
 use agentloop_core::run::input::{
-    AbortCause, CallFacts, CallOutcome, Compacted, Input, ModelFailure, ModelFinished, Start,
+    AbortCause, CallFacts, CallOutcome, Compacted, Input, ModelFailure, ModelFinished, PlanFailure, Start,
 };
+use agentloop_core::run::plan::Instruction;
 use agentloop_core::run::status::{RunError, RunErrorCode};
 use agentloop_core::time::Millis;
 use agentloop_core::tool::{Digest, EffectClass};
@@ -38,6 +39,16 @@ pub(crate) fn limited(limits: impl FnOnce(&mut LoopLimits)) -> RunSpec {
     let mut spec = spec();
     limits(&mut spec.limits);
     spec
+}
+
+/// [`spec`], step by step.
+pub(crate) fn stepped() -> RunSpec {
+    RunSpec { stepped: true, ..spec() }
+}
+
+/// [`spec`] with a planner.
+pub(crate) fn directed() -> RunSpec {
+    RunSpec { planner: Some("ada".to_owned()), ..spec() }
 }
 
 /// [`spec`] with so many calls at a time.
@@ -278,4 +289,22 @@ pub(crate) fn full(input: Input) -> Input {
         }
         other => other,
     }
+}
+
+// ---- what comes next
+
+pub(crate) fn step_on(request: &str) -> Input {
+    Input::Step { request: request.to_owned(), approve: None, by: "ann".to_owned() }
+}
+
+pub(crate) fn step_by(request: &str, question: RequestId) -> Input {
+    Input::Step { request: request.to_owned(), approve: Some(question), by: "ann".to_owned() }
+}
+
+pub(crate) fn planned(decision: u32, instruction: Instruction) -> Input {
+    Input::Planned { decision, result: Ok(instruction) }
+}
+
+pub(crate) fn planner_fails(decision: u32) -> Input {
+    Input::Planned { decision, result: Err(PlanFailure { message: "no answer in 10 s".to_owned() }) }
 }

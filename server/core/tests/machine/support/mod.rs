@@ -13,6 +13,7 @@ use agentloop_core::run::event::{Event, Ran, Record};
 use agentloop_core::run::human::{Decision, Question};
 use agentloop_core::run::input::{AbortCause, CallOutcome, Input, ModelFailure};
 use agentloop_core::run::machine::{Machine, Step};
+use agentloop_core::run::plan::Instruction;
 use agentloop_core::run::state::{Call, CallState, ModelCall, Phase, State};
 use agentloop_core::run::status::{RunError, RunStatus};
 use agentloop_core::time::{Millis, Timestamp};
@@ -290,6 +291,21 @@ impl Script {
     #[track_caller]
     pub(crate) fn resumes(&mut self, request: &str) -> Step {
         self.does(resume(request))
+    }
+
+    // ---- what comes next
+
+    /// The kinds of events that one more step leads to at once.
+    #[track_caller]
+    pub(crate) fn steps(&mut self, request: &str) -> String {
+        kinds(&self.does(step_on(request)).records)
+    }
+
+    /// The planner decides.
+    #[track_caller]
+    pub(crate) fn plans(&mut self, instruction: Instruction) -> String {
+        let decision = self.state().decisions + 1;
+        kinds(&self.does(planned(decision, instruction)).records)
     }
 
     // ---- time and restarts

@@ -13,7 +13,7 @@ use agentloop_core::run::event::{Added, Event, Ran, Record};
 use agentloop_core::run::human::{Decision, QuestionKind};
 use agentloop_core::run::input::Input;
 use agentloop_core::run::machine::{Machine, Step};
-use agentloop_core::run::state::{CallState, Phase, State};
+use agentloop_core::run::state::{CallState, Leave, Phase, State};
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::run::view::WaitKind;
 use agentloop_core::time::Timestamp;
@@ -26,10 +26,10 @@ pub(crate) struct Watch {
     shadow: State,
     /// What the driver was asked for and has neither answered nor been told to stop.
     owed: BTreeMap<Owed, Effect>,
+    /// What waits to enter it.
+    held: BTreeMap<Seq, Entry>,
     /// What the session reads.
     history: Vec<Entry>,
-    /// What came before it could enter.
-    held: BTreeMap<Seq, Entry>,
     /// Calls that have their result.
     settled: BTreeSet<CallSlot>,
     /// Of calls that must not run twice: whether the next offer is allowed.
@@ -51,6 +51,7 @@ pub(crate) enum Owed {
     Compact(u32),
     Call(CallSlot, u32),
     Seek(CallSlot),
+    Plan(u32),
 }
 
 impl Watch {
@@ -58,8 +59,8 @@ impl Watch {
         Self {
             shadow: State::new(run),
             owed: BTreeMap::new(),
-            history: Vec::new(),
             held: BTreeMap::new(),
+            history: Vec::new(),
             settled: BTreeSet::new(),
             leave: BTreeMap::new(),
             reruns: BTreeMap::new(),
@@ -195,6 +196,8 @@ impl Watch {
                 Effect::CallModel { model_call, attempt, .. } => {
                     self.owe(Owed::Model(*model_call, *attempt), effect);
                 }
+                Effect::StopPlanning { decision } => stops(Owed::Plan(*decision), &mut self.owed),
+                Effect::Plan { decision, .. } => self.owe(Owed::Plan(*decision), effect),
                 Effect::SeekHost { slot, .. } => self.owe(Owed::Seek(*slot), effect),
                 Effect::OfferCall(offer) => {
                     assert_ne!(*input, Input::Recovered, "a restart offers nothing: {effect:?}");
@@ -255,6 +258,7 @@ impl Watch {
             return;
         }
         let waits = !self.owed.is_empty()
+            || state.awaits_step()
             || machine.deadline().is_some()
             || state.open_questions().next().is_some()
             || matches!(state.phase, Phase::Paused { .. } | Phase::Queued);
@@ -282,6 +286,38 @@ fn stands_well(state: &State) {
     let in_flight = state.round().iter().filter(|call| call.in_flight()).count();
     assert!(in_flight <= state.spec.tool_policy.max_parallel.max(1) as usize, "too many at once");
     let kind = state.waiting_on().map(|waiting| waiting.kind);
+    assert_eq!(state.beginning, None, "what is decided is begun in the same step");
+    if state.situation().is_some() {
+        assert!(state.spec.is_directed(), "the built-in loop does not stand still: {:?}", state.phase);
+        let wanted = if state.spec.stepped { WaitKind::Step } else { WaitKind::Extension };
+        assert_eq!(kind, Some(wanted));
+        assert_eq!(state.status() == Some(RunStatus::Paused), state.spec.stepped);
+        assert!(state.rests());
+    } else {
+        waits_well(state, kind);
+    }
+    for call in state.round() {
+        let open = state.open_questions().filter(|question| question.slot == Some(call.slot)).count();
+        match &call.state {
+            CallState::Proposed => panic!("every call is taken up in the step that brings it"),
+            CallState::AwaitingApproval { request } | CallState::InDoubt { request, .. } => {
+                assert!(request.is_some() && open == 1, "{} waits for one answer", call.slot);
+            }
+            CallState::Held { leave } => {
+                assert!(state.spec.is_directed() && open == 0, "{} waits for a decision", call.slot);
+                assert!(*leave != Leave::Given || state.spec.stepped, "with leave it runs");
+            }
+            CallState::Ready { .. }
+            | CallState::Offered { .. }
+            | CallState::Accepted { .. }
+            | CallState::Settled => assert_eq!(open, 0, "{} waits for nobody", call.slot),
+        }
+    }
+}
+
+/// What a run waits for that does not stand still.
+#[track_caller]
+fn waits_well(state: &State, kind: Option<WaitKind>) {
     match state.status() {
         Some(RunStatus::ModelRunning | RunStatus::Compacting) => assert_eq!(kind, Some(WaitKind::Model)),
         Some(RunStatus::BackingOff) => assert_eq!(kind, Some(WaitKind::Backoff)),
@@ -294,19 +330,6 @@ fn stands_well(state: &State) {
         Some(RunStatus::Queued) => assert_eq!(kind, Some(WaitKind::Session)),
         Some(RunStatus::Preparing) => {
             panic!("no step ends here: {:?}", state.phase)
-        }
-    }
-    for call in state.round() {
-        let open = state.open_questions().filter(|question| question.slot == Some(call.slot)).count();
-        match &call.state {
-            CallState::Proposed => panic!("every call is taken up in the step that brings it"),
-            CallState::AwaitingApproval { request } | CallState::InDoubt { request, .. } => {
-                assert!(request.is_some() && open == 1, "{} waits for one answer", call.slot);
-            }
-            CallState::Ready { .. }
-            | CallState::Offered { .. }
-            | CallState::Accepted { .. }
-            | CallState::Settled => assert_eq!(open, 0, "{} waits for nobody", call.slot),
         }
     }
 }
@@ -323,7 +346,9 @@ fn answered(input: &Input) -> Option<Owed> {
         Input::CallFinished { slot, attempt, .. } | Input::CallLost { slot, attempt, .. } => {
             Some(Owed::Call(*slot, *attempt))
         }
+        Input::Planned { decision, .. } => Some(Owed::Plan(*decision)),
         Input::Start(_)
+        | Input::Step { .. }
         | Input::CallAccepted { .. }
         | Input::CallCheckpoint { .. }
         | Input::Decided { .. }
@@ -342,10 +367,12 @@ fn key_of(effect: &Effect) -> Owed {
         Effect::CallModel { model_call, attempt, .. } => Owed::Model(*model_call, *attempt),
         Effect::OfferCall(offer) | Effect::ReclaimCall(offer) => Owed::Call(offer.slot, offer.attempt),
         Effect::SeekHost { slot, .. } => Owed::Seek(*slot),
+        Effect::Plan { decision, .. } => Owed::Plan(*decision),
         Effect::Compact { number, .. } => Owed::Compact(*number),
         Effect::StopModel { .. }
         | Effect::StopCompacting { .. }
         | Effect::StopSeeking { .. }
+        | Effect::StopPlanning { .. }
         | Effect::CancelCall { .. } => {
             panic!("nothing is owed by {effect:?}")
         }

@@ -705,7 +705,7 @@ export interface Welcome {
 
 /** Whether a capability is taken. */
 export interface CapabilityVerdict {
-  /** The tool's name. */
+  /** The capability's name. */
   name: string;
   /** Whether it is taken. */
   accepted: boolean;

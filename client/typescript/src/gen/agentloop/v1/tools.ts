@@ -114,7 +114,11 @@ export interface Host {
     | Date
     | undefined;
   /** When it was last heard from. */
-  lastSeenAt?: Date | undefined;
+  lastSeenAt?:
+    | Date
+    | undefined;
+  /** What it offers beside tools, such as `hook audit`. By kind, then by name. */
+  extensions: string[];
 }
 
 /** Asks what would become of a tool call. */
@@ -535,6 +539,7 @@ function createBaseHost(): Host {
     freeCredit: 0,
     connectedAt: undefined,
     lastSeenAt: undefined,
+    extensions: [],
   };
 }
 
@@ -563,6 +568,9 @@ export const Host: MessageFns<Host> = {
     }
     if (message.lastSeenAt !== undefined) {
       Timestamp.encode(toTimestamp(message.lastSeenAt), writer.uint32(66).fork()).join();
+    }
+    for (const v of message.extensions) {
+      writer.uint32(74).string(v!);
     }
     return writer;
   },
@@ -644,6 +652,14 @@ export const Host: MessageFns<Host> = {
             message.lastSeenAt = fromTimestamp(Timestamp.decode(reader, reader.uint32()));
             continue;
           }
+          case 9: {
+            if (tag !== 74) {
+              break;
+            }
+
+            message.extensions.push(reader.string());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -669,6 +685,7 @@ export const Host: MessageFns<Host> = {
     message.freeCredit = object.freeCredit ?? 0;
     message.connectedAt = object.connectedAt ?? undefined;
     message.lastSeenAt = object.lastSeenAt ?? undefined;
+    message.extensions = object.extensions?.map((e) => e) || [];
     return message;
   },
 };

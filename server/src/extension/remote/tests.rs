@@ -1,0 +1,223 @@
+//! Who is asked, and what becomes of bad answers and lost hosts.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use agentloop_core::extension::{HookPoint, HookTerms, SourceTerms};
+use agentloop_core::id::RunId;
+use agentloop_core::run::state::State as RunState;
+use agentloop_core::time::{Millis, Timestamp};
+use tokio::sync::mpsc;
+
+use super::*;
+use crate::extension::{ContextItem, ContextRequest, HookRequest, HookVerdict, Occasion, RunContext};
+
+struct Wire(mpsc::UnboundedSender<Ask>);
+
+impl Line for Wire {
+    fn ask(&self, ask: Box<Ask>) -> bool {
+        self.0.send(*ask).is_ok()
+    }
+}
+
+/// A host that answers as the test says.
+struct Host {
+    extensions: Arc<RemoteExtensions>,
+    connection: ConnectionId,
+    asked: mpsc::UnboundedReceiver<Ask>,
+}
+
+impl Host {
+    fn join(extensions: &Arc<RemoteExtensions>, number: u64, offered: &[Offered]) -> Self {
+        let host = Self::greet(extensions, number, offered, usize::MAX);
+        extensions.activate(host.connection);
+        host
+    }
+
+    fn greet(
+        extensions: &Arc<RemoteExtensions>,
+        number: u64,
+        offered: &[Offered],
+        max_frame_bytes: usize,
+    ) -> Self {
+        let (line, asked) = mpsc::unbounded_channel();
+        let connection = ConnectionId(number);
+        let joining = Joining {
+            tenant: TenantId::local(),
+            connection,
+            host: HostId::parse(format!("h{number}")).unwrap(),
+            max_frame_bytes,
+            line: Arc::new(Wire(line)),
+        };
+        let refused = extensions.offer(joining, offered);
+        assert!(refused.iter().all(Option::is_none), "{refused:?}");
+        Self { extensions: extensions.clone(), connection, asked }
+    }
+
+    async fn asked(&mut self) -> Ask {
+        self.asked.recv().await.expect("the registry lives")
+    }
+
+    fn answers(&self, ask: &Ask, answer: Result<Said, ExtensionError>) {
+        self.extensions.answered(self.connection, Reply { id: ask.id.clone(), answer });
+    }
+}
+
+fn registry() -> Arc<RemoteExtensions> {
+    RemoteExtensions::new(Duration::from_secs(10))
+}
+
+fn hook(required: bool) -> Offered {
+    let points = BTreeSet::from([HookPoint::PreRun]);
+    let terms = Terms::Hook(HookTerms { points, required, timeout: Millis::secs(5) });
+    Offered { name: "audit".to_owned(), terms }
+}
+
+fn source() -> Offered {
+    let terms = SourceTerms { timeout: Millis::secs(2), remembers: false };
+    Offered { name: "memory".to_owned(), terms: Terms::ContextSource(terms) }
+}
+
+fn run() -> RunContext {
+    let state = Arc::new(RunState::new(RunId::parse("r").unwrap()));
+    RunContext { tenant: TenantId::local(), state }
+}
+
+fn request() -> HookRequest {
+    let occasion = Occasion::PreRun { messages: Vec::new() };
+    HookRequest { run: run(), deadline: Timestamp(1), occasion }
+}
+
+fn noted(text: &str) -> HookVerdict {
+    HookVerdict { annotation: text.to_owned(), ..HookVerdict::default() }
+}
+
+async fn say(extensions: &Arc<RemoteExtensions>) -> Result<HookVerdict, ExtensionError> {
+    let hook = Remote(extensions.clone()).hook(&TenantId::local(), "audit").await?;
+    hook.call(request()).await
+}
+
+#[tokio::test]
+async fn bad_answers_and_lost_hosts_lead_to_the_next_host() {
+    let extensions = registry();
+    let mut hosts = [1, 2, 3, 4].map(|number| Host::join(&extensions, number, &[hook(true)]));
+    let said = tokio::spawn({
+        let extensions = extensions.clone();
+        async move { say(&extensions).await }
+    });
+    let first = hosts[0].asked().await;
+    assert_eq!(first.name, "audit");
+    hosts[0].answers(&first, Ok(Said::Remembered));
+    let second = hosts[1].asked().await;
+    let misplaced = HookVerdict { output: Some("x".to_owned()), ..HookVerdict::default() };
+    hosts[1].answers(&second, Ok(Said::Hook(misplaced)));
+    let _third = hosts[2].asked().await;
+    extensions.leave(hosts[2].connection);
+    let fourth = hosts[3].asked().await;
+    // What the first says of a question that is not its own counts for nothing.
+    hosts[0].answers(&fourth, Ok(Said::Hook(noted("forged"))));
+    hosts[3].answers(&fourth, Ok(Said::Hook(noted("fine"))));
+    assert_eq!(said.await.unwrap(), Ok(noted("fine")));
+}
+
+#[tokio::test]
+async fn a_failure_that_stays_is_not_tried_elsewhere_and_the_last_one_is_told() {
+    let extensions = registry();
+    let mut only = Host::join(&extensions, 1, &[hook(false)]);
+    let failed = |retryable| ExtensionError::Failed { message: "no".to_owned(), retryable };
+    for retryable in [false, true] {
+        let (said, ask) = tokio::join!(say(&extensions), async {
+            let ask = only.asked().await;
+            only.answers(&ask, Err(failed(retryable)));
+            ask
+        });
+        assert_eq!(said, Err(failed(retryable)), "{}", ask.id);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_comes_late_is_waited_for() {
+    let extensions = registry();
+    let remote = Remote(extensions.clone());
+    assert!(matches!(remote.hook(&TenantId::local(), "audit").await, Err(ExtensionError::Unknown)));
+    let (said, ()) = tokio::join!(say(&extensions), async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let gone = Host::join(&extensions, 1, &[hook(true)]);
+        extensions.leave(gone.connection);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let mut back = Host::greet(&extensions, 2, &[hook(true)], usize::MAX);
+        tokio::task::yield_now().await;
+        assert!(back.asked.is_empty(), "nothing is asked before the host is in");
+        extensions.activate(back.connection);
+        let ask = back.asked().await;
+        back.answers(&ask, Ok(Said::Hook(noted("back"))));
+    });
+    assert_eq!(said, Ok(noted("back")));
+}
+
+#[tokio::test]
+async fn what_a_host_cannot_take_it_is_not_sent() {
+    let extensions = registry();
+    let small = Host::greet(&extensions, 1, &[hook(true)], 64);
+    extensions.activate(small.connection);
+    let Err(ExtensionError::Failed { message, .. }) = say(&extensions).await else { panic!("too large") };
+    assert!(message.contains("64 bytes"), "{message}");
+}
+
+#[tokio::test]
+async fn whoever_declares_it_differently_is_refused_as_long_as_it_is_offered() {
+    let extensions = registry();
+    let first = Host::join(&extensions, 1, &[hook(true), source()]);
+    let second = Host::join(&extensions, 2, &[source()]);
+    let said = extensions.replace(second.connection, &[hook(false), source()]);
+    assert_eq!(said, [Some("host h1 declares the hook differently".to_owned()), None]);
+    let shown = extensions.snapshot(&TenantId::local());
+    let of = |host: &str| shown[&HostId::parse(host).unwrap()].clone();
+    assert_eq!(of("h1"), ["hook audit", "context source memory"]);
+    assert_eq!(of("h2"), ["context source memory"]);
+    extensions.drain(first.connection);
+    assert_eq!(extensions.replace(second.connection, &[hook(false)]), [None]);
+    let hook = Remote(extensions).hook(&TenantId::local(), "audit").await.expect("it is offered");
+    assert!(!hook.terms().required);
+}
+
+#[tokio::test]
+async fn names_are_bounded_and_what_nobody_offers_gives_way() {
+    let extensions = registry();
+    let named = |index: usize| Offered { name: format!("s{index}"), ..source() };
+    let max = agentloop_core::limits::EXTENSIONS_PER_TENANT_MAX;
+    let many: Vec<Offered> = (0..max).map(named).collect();
+    let full = Host::join(&extensions, 1, &many);
+    let other = Host::join(&extensions, 2, &[]);
+    let refused = extensions.replace(other.connection, &[named(max), hook(true)]);
+    assert!(
+        refused[0].as_ref().is_some_and(|why| why.contains("256")) && refused[1].is_none(),
+        "{refused:?}"
+    );
+    extensions.leave(full.connection);
+    assert_eq!(extensions.replace(other.connection, &[named(max)]), [None]);
+}
+
+#[tokio::test]
+async fn who_gives_up_waiting_leaves_nothing_behind() {
+    let extensions = registry();
+    let mut host = Host::join(&extensions, 1, &[source()]);
+    let remote = Remote(extensions.clone());
+    let source = remote.context_source(&TenantId::local(), "memory").await.expect("it is offered");
+    let request =
+        || ContextRequest { run: run(), deadline: Timestamp(1), query: "q".to_owned(), max_bytes: 10 };
+    let late = tokio::select! {
+        biased;
+        _ = source.context(request()) => panic!("nobody answered"),
+        ask = host.asked() => ask,
+    };
+    host.answers(&late, Ok(Said::Context(Vec::new())));
+    let item = ContextItem { text: "t".to_owned(), origin: String::new() };
+    let (said, ()) = tokio::join!(source.context(request()), async {
+        let ask = host.asked().await;
+        assert_ne!(ask.id, late.id);
+        host.answers(&late, Ok(Said::Context(Vec::new())));
+        host.answers(&ask, Ok(Said::Context(vec![item.clone()])));
+    });
+    assert_eq!(said, Ok(vec![item.clone()]));
+}
