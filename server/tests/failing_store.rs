@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::delta::Delta;
-use agentloop_core::id::{CallId, EntryNo, Epoch, RequestId, RunId, Seq, SessionId, TenantId};
+use agentloop_core::id::{CallId, EntryNo, Epoch, RequestId, RuleId, RunId, Seq, SessionId, TenantId};
 use agentloop_core::message::{FinishReason, Message, Role, ToolCall};
 use agentloop_core::run::effect::Offer;
 use agentloop_core::run::event::{Event, Record};
@@ -19,8 +19,8 @@ use agentloop_server::engine::{EngineBuilder, StartRequest};
 use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
 use agentloop_server::store::sqlite::SqliteStore;
 use agentloop_server::store::{
-    Append, Claimed, EntryRow, Page, PageRequest, RequestFilter, RequestRow, RunFilter, RunRow, SessionRow,
-    Store, StoreError, ToolRow,
+    Append, Claimed, EntryRow, Page, PageRequest, RequestFilter, RequestRow, RuleRow, RunFilter, RunRow,
+    SessionRow, Store, StoreError, ToolRow,
 };
 use agentloop_server::tool::{CallOwner, Offered, Seek, Tools};
 use async_trait::async_trait;
@@ -169,6 +169,18 @@ impl Store for Flaky {
         page: PageRequest,
     ) -> Result<Page<RequestRow>, StoreError> {
         self.inner.pending(tenant, filter, page).await
+    }
+
+    async fn rules(
+        &self,
+        tenant: &TenantId,
+        session: Option<&SessionId>,
+    ) -> Result<Vec<RuleRow>, StoreError> {
+        self.inner.rules(tenant, session).await
+    }
+
+    async fn delete_rule(&self, tenant: &TenantId, rule: &RuleId) -> Result<bool, StoreError> {
+        self.inner.delete_rule(tenant, rule).await
     }
 
     async fn save_tools(&self, tenant: &TenantId, tools: &[ToolRow]) -> Result<(), StoreError> {

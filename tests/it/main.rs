@@ -8,6 +8,7 @@ mod idempotency;
 mod lost_host;
 mod overload;
 mod policy;
+mod remember;
 mod run;
 mod runs;
 mod service;

@@ -101,7 +101,8 @@ fn verdict(refusal: &Refusal) -> Verdict {
         | Refusal::DigestMismatch
         | Refusal::NotADecision
         | Refusal::BadAnswer(_)
-        | Refusal::DeniedByRule(_) => Verdict::Stale,
+        | Refusal::DeniedByRule(_)
+        | Refusal::CannotRemember(_) => Verdict::Stale,
     }
 }
 

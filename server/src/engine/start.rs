@@ -101,7 +101,7 @@ impl Engine {
             run,
             session: session.clone(),
             last_entry,
-            spec: request.spec.clone(),
+            spec: self.with_remembered(&tenant, &session, &request.spec).await?,
             seed: deps.ids.seed(),
             messages: request.messages.clone(),
         };
@@ -127,6 +127,23 @@ impl Engine {
         task.place.occupy(mailbox);
         self.launch(task, step.effects);
         Ok(session)
+    }
+
+    /// The spec with the rules that were remembered for it. In the journal they hold for the run, whatever becomes of
+    /// them meanwhile.
+    async fn with_remembered(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        spec: &Arc<RunSpec>,
+    ) -> Result<Arc<RunSpec>, EngineError> {
+        let remembered = self.remembered(tenant, Some(session)).await?;
+        if remembered.is_empty() {
+            return Ok(spec.clone());
+        }
+        let mut spec = RunSpec::clone(spec);
+        spec.tool_policy.rules.extend(remembered);
+        Ok(Arc::new(spec))
     }
 
     /// The session's last entry; refuses early what the store would refuse.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use agentloop_core::id::{RequestId, RunId, Seq, SessionId, TenantId};
 use agentloop_core::run::input::AbortCause;
-use agentloop_core::tool::Digest;
 use agentloop_proto::v1 as wire;
 use agentloop_proto::v1::agent_loop_server::AgentLoop;
 use futures_util::{Stream, StreamExt as _};
@@ -205,20 +204,10 @@ impl AgentLoop for AgentLoopService {
         request: Request<wire::SubmitApprovalRequest>,
     ) -> Result<Response<wire::SubmitApprovalResponse>, Status> {
         let tenant = tenant(&request);
-        let message = request.into_inner();
-        match wire::RememberScope::try_from(message.remember) {
-            Ok(wire::RememberScope::Unspecified | wire::RememberScope::Once) => {}
-            Ok(wire::RememberScope::Run | wire::RememberScope::Session | wire::RememberScope::Rule) => {
-                return Err(not_implemented("remember but ONCE"));
-            }
-            Err(_) => return Err(Violations::single("remember", "is not a value that this server knows")),
-        }
-        let request = required("request_id", message.request_id, RequestId::parse)?;
-        let decision = human::decision(message.decision)
-            .map_err(|(field, problem)| Violations::single(field, problem))?;
-        let by = short(message.decided_by).map_err(|problem| Violations::single("decided_by", problem))?;
-        let digest = (!message.digest.is_empty()).then(|| Digest::claimed(message.digest));
-        self.engine.decide(&tenant, &request, decision, digest, &by).await?;
+        let mut message = request.into_inner();
+        let request = required("request_id", std::mem::take(&mut message.request_id), RequestId::parse)?;
+        let resolution = human::resolution(message)?;
+        self.engine.decide(&tenant, &request, resolution).await?;
         let request = self.request(&tenant, &request).await?;
         Ok(Response::new(wire::SubmitApprovalResponse { request: Some(request) }))
     }

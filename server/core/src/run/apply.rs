@@ -117,6 +117,7 @@ impl State {
                 let asked = self.questions.get_mut(request).expect("only what was asked is answered");
                 assert!(asked.answer.is_none(), "a question is answered once");
                 asked.answer = Some(answer.clone());
+                self.remembered.extend(answer.remembered.as_ref().map(|remembered| remembered.rule.clone()));
                 if let Some(slot) = slot {
                     self.resolve(*slot, answer, at);
                 }

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::id::{CallSlot, RequestId, RunId};
+use crate::limits::POLICY_RULES_MAX;
+use crate::policy::{BadRule, PolicyAction, PolicyCall, PolicyRule, RuleOrigin};
 use crate::time::{Millis, Timestamp};
 use crate::tool::Digest;
 
@@ -296,4 +298,118 @@ pub struct Answer {
     pub by: String,
     /// When.
     pub at: Timestamp,
+    /// The rule that is remembered with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remembered: Option<Box<Remembered>>,
+    /// The rule that decided, where it was remembered with the answer to another question of the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub followed: Option<Box<PolicyRule>>,
+}
+
+impl Answer {
+    /// One that leads to no rule.
+    #[must_use]
+    pub fn new(decision: Decision, by: String, at: Timestamp) -> Self {
+        Self { decision, by, at, remembered: None, followed: None }
+    }
+}
+
+/// What a decision is remembered as.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Remembered {
+    /// How long.
+    pub scope: RememberScope,
+    /// The rule.
+    pub rule: PolicyRule,
+}
+
+/// How long a decision is remembered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RememberScope {
+    /// For the rest of the run.
+    Run,
+    /// For the rest of the session, in runs that start later too.
+    Session,
+    /// For every run that starts from then on, and the rest of this one.
+    Tenant,
+}
+
+impl RememberScope {
+    /// Where such rules come from.
+    #[must_use]
+    pub fn origin(self) -> RuleOrigin {
+        match self {
+            Self::Run => RuleOrigin::Run,
+            Self::Session => RuleOrigin::Session,
+            Self::Tenant => RuleOrigin::Remembered,
+        }
+    }
+}
+
+/// That a decision is to be remembered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remember {
+    /// How long.
+    pub scope: RememberScope,
+    /// The rule; its action and origin count for nothing. Absent: exactly this call.
+    pub rule: Option<PolicyRule>,
+}
+
+/// Why a decision cannot be remembered.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CannotRemember {
+    /// The question or the decision is of another kind.
+    #[error("only whether a call may run can be remembered, and only approve and deny")]
+    Kind,
+    /// The call's arguments are too long to be a rule.
+    #[error("the arguments are too long for the suggested rule: give one")]
+    NoSuggestion,
+    /// The rule is not about the call.
+    #[error("the rule does not match the call in question")]
+    OtherCall,
+    /// The rule is none.
+    #[error(transparent)]
+    Bad(#[from] BadRule),
+    /// There are as many as there may be.
+    #[error("there are {POLICY_RULES_MAX} remembered rules already: delete some")]
+    TooMany,
+}
+
+impl Question {
+    /// The rule that a decision on this question is remembered as.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn remembered(&self, decision: &Decision, remember: &Remember) -> Result<Remembered, CannotRemember> {
+        let action = match (self.kind, decision) {
+            (QuestionKind::Approve, Decision::Approve) => PolicyAction::Allow,
+            (QuestionKind::Approve, Decision::Deny { .. }) => PolicyAction::Deny,
+            _ => return Err(CannotRemember::Kind),
+        };
+        let (scope, origin) = (remember.scope, remember.scope.origin());
+        let rule = match &remember.rule {
+            Some(rule) => PolicyRule { action, origin, ..rule.clone() },
+            None => self.exactly(action, origin).ok_or(CannotRemember::NoSuggestion)?,
+        };
+        rule.check()?;
+        if !rule.matches(&PolicyCall::new(&self.tool, &self.arguments)) {
+            return Err(CannotRemember::OtherCall);
+        }
+        Ok(Remembered { scope, rule })
+    }
+
+    /// The rule that would be remembered where none is given: exactly this call. `None` where the question is not
+    /// whether a call may run, or the call is too long.
+    #[must_use]
+    pub fn suggested_rule(&self) -> Option<PolicyRule> {
+        match self.kind {
+            QuestionKind::Approve => self.exactly(PolicyAction::Allow, RuleOrigin::Candidate),
+            QuestionKind::InDoubt | QuestionKind::Prompt | QuestionKind::Select => None,
+        }
+    }
+
+    fn exactly(&self, action: PolicyAction, origin: RuleOrigin) -> Option<PolicyRule> {
+        PolicyRule::exactly(action, &self.tool, &self.arguments, origin)
+    }
 }

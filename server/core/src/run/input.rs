@@ -8,7 +8,7 @@ use crate::id::{CallSlot, EntryNo, HostId, RequestId, RunId, SessionId};
 use crate::message::{FinishReason, SharedMessage, Usage};
 pub use crate::outcome::CallOutcome;
 use crate::run::event::Ran;
-use crate::run::human::Decision;
+use crate::run::human::{Decision, Remember};
 use crate::time::Millis;
 use crate::tool::{Digest, EffectClass};
 
@@ -94,6 +94,8 @@ pub enum Input {
         digest: Option<Digest>,
         /// Who.
         by: String,
+        /// Whether like questions are to be answered alike.
+        remember: Option<Box<Remember>>,
     },
     /// Someone wants the run to end.
     Abort {

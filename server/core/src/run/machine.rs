@@ -111,8 +111,9 @@ impl Machine {
             Input::CallLost { slot, attempt, message, ran } => {
                 transition::tool::lost(&mut turn, slot, attempt, message, ran)?;
             }
-            Input::Decided { request, decision, digest, by } => {
-                transition::human::decided(&mut turn, &request, decision, digest.as_ref(), by)?;
+            Input::Decided { request, decision, digest, by, remember } => {
+                let said = transition::human::Said { decision, by, remember: remember.as_deref() };
+                transition::human::decided(&mut turn, &request, digest.as_ref(), said)?;
             }
             Input::Abort { cause, reason } => transition::finish::abort(&mut turn, cause, reason)?,
             Input::Resume { request, by } => transition::model::resume(&mut turn, request, by)?,

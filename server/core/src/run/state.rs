@@ -85,6 +85,8 @@ pub struct State {
     pub phase: Phase,
     /// Everything that humans were asked.
     pub questions: BTreeMap<RequestId, Asked>,
+    /// Rules that were remembered in it, in order.
+    pub remembered: Vec<PolicyRule>,
     /// Calls of earlier rounds, with the try whose answer settled each: [`Call::answered`].
     pub settled: BTreeMap<CallSlot, u32>,
     /// Ids of the calls of `ResumeRun` that were carried out.
@@ -281,6 +283,7 @@ impl State {
             last_error: None,
             phase: Phase::New,
             questions: BTreeMap::new(),
+            remembered: Vec::new(),
             settled: BTreeMap::new(),
             resumed: BTreeSet::new(),
             held: BTreeMap::new(),
@@ -331,9 +334,9 @@ impl State {
         }
     }
 
-    /// The rules about its tool calls, in order.
+    /// The rules about its tool calls, in order: those that it started with, and those remembered since.
     pub fn rules(&self) -> impl Iterator<Item = &PolicyRule> {
-        self.spec.tool_policy.rules.iter()
+        self.spec.tool_policy.rules.iter().chain(&self.remembered)
     }
 
     /// The rule that decides about a call; `None` where none is about it.

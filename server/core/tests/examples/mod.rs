@@ -15,7 +15,9 @@ use agentloop_core::message::{
 };
 use agentloop_core::policy::{ArgumentPattern, PolicyAction, PolicyRule, RuleOrigin};
 use agentloop_core::run::event::{AfterAttempt, Event, Observation, Outcome, Ran, Totals};
-use agentloop_core::run::human::{Answer, Ask, Decision, Question, QuestionKind, SelectOption};
+use agentloop_core::run::human::{
+    Answer, Ask, Decision, Question, QuestionKind, RememberScope, Remembered, SelectOption,
+};
 use agentloop_core::run::status::{RunError, RunErrorCode};
 use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::{Digest, EffectClass};
@@ -185,7 +187,7 @@ fn answers() -> Vec<(&'static str, Event)> {
     let resolved = |decision, by: &str| Event::HumanResolved {
         request: request(),
         slot: Some(SLOT),
-        answer: Answer { decision, by: by.to_owned(), at: Timestamp(1_790_000_005_000) },
+        answer: Answer::new(decision, by.to_owned(), Timestamp(1_790_000_005_000)),
     };
     let message = || "not on a Sunday".to_owned();
     vec![
@@ -199,9 +201,40 @@ fn answers() -> Vec<(&'static str, Event)> {
         ("human_resolved.answer", resolved(Decision::AnswerInPlace { output: "22".to_owned() }, "ada")),
         ("human_resolved.selected", resolved(Decision::Selected { options: vec!["c".to_owned()] }, "ada")),
         ("human_resolved.text", planned_answer()),
+        ("human_resolved.remembered", remembered()),
+        ("human_resolved.followed", followed()),
         ("human_resolved.expired", resolved(Decision::Expired, "")),
         ("human_resolved.withdrawn", resolved(Decision::Withdrawn, "")),
     ]
+}
+
+fn no_weather(origin: RuleOrigin) -> PolicyRule {
+    let argument = ArgumentPattern { pointer: "/city".to_owned(), pattern: "B*".to_owned() };
+    PolicyRule {
+        name: "no B".to_owned(),
+        action: PolicyAction::Deny,
+        tool: "weather".to_owned(),
+        arguments: vec![argument],
+        origin,
+    }
+}
+
+fn denied(answer: Answer) -> Event {
+    Event::HumanResolved { request: request(), slot: Some(SLOT), answer }
+}
+
+fn remembered() -> Event {
+    let rule = no_weather(RuleOrigin::Session);
+    let decision = Decision::Deny { message: "not on a Sunday".to_owned() };
+    let answer = Answer::new(decision, "ada".to_owned(), Timestamp(1_790_000_005_000));
+    let remembered = Some(Box::new(Remembered { scope: RememberScope::Session, rule }));
+    denied(Answer { remembered, ..answer })
+}
+
+fn followed() -> Event {
+    let decision = Decision::Deny { message: "not on a Sunday".to_owned() };
+    let answer = Answer::new(decision, "ada".to_owned(), Timestamp(1_790_000_005_000));
+    denied(Answer { followed: Some(Box::new(no_weather(RuleOrigin::Run))), ..answer })
 }
 
 /// To what the planner asked.
@@ -210,7 +243,7 @@ fn planned_answer() -> Event {
     Event::HumanResolved {
         request: RunId::parse("r-1").expect("an id").planned_question(3),
         slot: None,
-        answer: Answer { decision, by: "ada".to_owned(), at: Timestamp(1_790_000_005_000) },
+        answer: Answer::new(decision, "ada".to_owned(), Timestamp(1_790_000_005_000)),
     }
 }
 

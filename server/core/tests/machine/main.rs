@@ -11,6 +11,7 @@ mod model;
 mod pairs;
 mod parallel;
 mod policy;
+mod remember;
 mod restart;
 mod search;
 mod support;

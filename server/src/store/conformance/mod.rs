@@ -6,10 +6,13 @@ mod forks;
 mod lists;
 mod questions;
 mod queue;
+mod rules;
 mod runs;
 mod sessions;
 
-pub(crate) use self::{appends::*, forks::*, lists::*, questions::*, queue::*, runs::*, sessions::*};
+pub(crate) use self::{
+    appends::*, forks::*, lists::*, questions::*, queue::*, rules::*, runs::*, sessions::*,
+};
 
 /// A test for each behaviour. `$open` gives an empty store, and what has to live as long as it.
 macro_rules! conforms {
@@ -60,6 +63,9 @@ macro_rules! conforms {
             forks_stay_with_their_tenant
             a_question_is_open_until_it_is_answered
             open_questions_are_filtered_and_paged
+            what_is_remembered_with_an_answer_is_found
+            a_forgotten_rule_is_gone
+            rules_of_a_session_go_with_it
             runs_are_listed_newest_first
             runs_are_filtered
             sessions_are_listed_by_their_last_touch

@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 
 use agentloop_core::id::{EntryNo, Epoch, RequestId, RunId, Seq, SessionId, TenantId};
 use agentloop_core::run::event::{Added, Event};
+use agentloop_core::run::human::{Answer, RememberScope};
 use agentloop_core::time::Timestamp;
 
 use crate::store::codec::{self, EncodedEvent};
-use crate::store::{Append, CreateRun, RunSummary, StoreError};
+use crate::store::{Append, CreateRun, RuleRow, RunSummary, StoreError};
 
 pub(super) type RunKey = (TenantId, RunId);
 pub(super) type SessionKey = (TenantId, SessionId);
@@ -31,6 +32,8 @@ pub(super) struct Encoded {
     pub(super) asked: Vec<(RequestId, Timestamp, Seq)>,
     /// What a human was asked and is no more.
     pub(super) answered: Vec<(RequestId, Seq)>,
+    /// What is remembered beyond the run.
+    pub(super) remembered: Vec<RuleRow>,
     /// Whether the run is over with it.
     pub(super) finished: bool,
     pub(super) summary: RunSummary,
@@ -60,6 +63,7 @@ impl Encoded {
             entries: Vec::new(),
             asked: Vec::new(),
             answered: Vec::new(),
+            remembered: Vec::new(),
             finished: false,
             summary: append.summary,
             create: append.create,
@@ -89,8 +93,9 @@ impl Encoded {
         if let Event::HumanRequested { question } = event {
             self.asked.push((question.request.clone(), question.asked_at, seq));
         }
-        if let Event::HumanResolved { request, .. } = event {
+        if let Event::HumanResolved { request, answer, .. } = event {
             self.answered.push((request.clone(), seq));
+            self.remembered.extend(rule_row(&self.session.1, request, answer));
         }
         self.finished |= matches!(event, Event::Finished { .. });
     }
@@ -247,4 +252,22 @@ impl<'a> Facts<'a> {
             updated_at: append.ended_at,
         });
     }
+}
+
+/// What an answer leaves to runs that start later.
+fn rule_row(session: &SessionId, request: &RequestId, answer: &Answer) -> Option<RuleRow> {
+    let remembered = answer.remembered.as_deref()?;
+    let session = match remembered.scope {
+        RememberScope::Run => return None,
+        RememberScope::Session => Some(session.clone()),
+        RememberScope::Tenant => None,
+    };
+    Some(RuleRow {
+        id: request.rule(answer.at),
+        session,
+        request: request.clone(),
+        rule: remembered.rule.clone(),
+        by: answer.by.clone(),
+        at: answer.at,
+    })
 }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use agentloop_core::id::{Epoch, RunId, SessionId, TenantId};
+use agentloop_core::id::{Epoch, RuleId, RunId, SessionId, TenantId};
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _, Error, SqliteConnection};
 use tokio::sync::{mpsc, oneshot};
@@ -34,6 +34,7 @@ pub(super) enum Op {
     CreateSession(NewSession),
     Fork(NewFork),
     DeleteSession { tenant: TenantId, session: SessionId },
+    DeleteRule { tenant: TenantId, rule: RuleId },
     SaveTools { tenant: TenantId, tools: Vec<ToolRow> },
     Check,
 }
@@ -47,7 +48,7 @@ pub(super) enum Answer {
     Claimed(Option<Box<Claim>>),
     /// To `CreateSession` and `Fork`.
     Session(Box<SessionRow>),
-    /// To `DeleteSession`.
+    /// To `DeleteSession` and `DeleteRule`.
     Deleted(bool),
 }
 
@@ -202,6 +203,7 @@ impl Op {
             | Self::CreateSession(_)
             | Self::Fork(_)
             | Self::DeleteSession { .. }
+            | Self::DeleteRule { .. }
             | Self::SaveTools { .. }
             | Self::Check => None,
         }
@@ -222,6 +224,7 @@ impl Op {
             Self::Fork(new) => format!("fork {}/{} of {}", new.tenant, new.session, new.source),
             Self::DeleteSession { tenant, session } => format!("deletion of session {tenant}/{session}"),
             Self::SaveTools { tenant, .. } => format!("tools of {tenant}"),
+            Self::DeleteRule { tenant, rule } => format!("rule {tenant}/{rule}"),
             Self::Check => "check".to_owned(),
         }
     }
@@ -267,6 +270,7 @@ async fn alone(
         Op::DeleteSession { tenant, session } => {
             sessions::delete(db, tenant, session).await?.map(Answer::Deleted)
         }
+        Op::DeleteRule { tenant, rule } => Ok(Answer::Deleted(ops::delete_rule(db, tenant, rule).await?)),
         Op::SaveTools { tenant, tools } => {
             ops::save_tools(db, tenant, tools).await?;
             Ok(Answer::Done)

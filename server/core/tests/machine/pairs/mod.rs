@@ -25,6 +25,7 @@ fn code(refusal: &Refusal) -> &'static str {
         Refusal::NotADecision => "!nd",
         Refusal::BadAnswer(_) => "!ba",
         Refusal::DeniedByRule(_) => "!rl",
+        Refusal::CannotRemember(_) => "!rm",
     }
 }
 

@@ -126,8 +126,8 @@ impl Stimulus {
         let answers = |outcome| script.finished(X, x_try, outcome);
         let decides = |decision| script.decision(X, decision);
         let shown = |slot, digest| match script.decision(slot, Decision::Approve) {
-            Input::Decided { request, decision, by, .. } => {
-                Input::Decided { request, decision, by, digest: Some(digest) }
+            Input::Decided { request, decision, by, remember, .. } => {
+                Input::Decided { request, decision, by, digest: Some(digest), remember }
             }
             other => other,
         };

@@ -2,11 +2,13 @@
 
 mod queue;
 mod requests;
+mod rules;
 mod runs;
 mod sessions;
 
 pub(super) use self::queue::{next_queued, queue_heads};
 pub(super) use self::requests::{pending, request};
+pub(super) use self::rules::rules;
 pub(super) use self::runs::{due, journal, records, run, runs, unfinished};
 pub(super) use self::sessions::{entries, session, sessions};
 
@@ -14,6 +16,7 @@ pub(super) use self::sessions::{entries, session, sessions};
 pub(super) use self::{
     queue::{NEXT_QUEUED, QUEUE_HEADS},
     requests::pending_query,
+    rules::RULES,
     runs::{DUE, UNFINISHED, runs_query},
     sessions::{ENTRIES, sessions_query},
 };
