@@ -2,6 +2,7 @@
 
 mod abort;
 mod approvals;
+mod ask_human;
 mod bad_input;
 mod forks;
 mod idempotency;

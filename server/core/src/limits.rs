@@ -44,6 +44,14 @@ pub const POLICY_PATTERN_BYTES_MAX: usize = 4 * 1024;
 pub const POLICY_RULE_BYTES_MAX: usize = 8 * 1024;
 /// Where a rule's pattern looks.
 pub const POLICY_POINTER_BYTES_MAX: usize = 1024;
+/// Choices of one question.
+pub const OPTIONS_MAX: usize = 64;
+/// One choice, as people read it.
+pub const OPTION_BYTES_MAX: usize = 1024;
+/// What a human answers to a question that asks for text.
+pub const ANSWER_BYTES_MAX: usize = 256 * 1024;
+/// Questions that one try of a call may ask in all.
+pub const INPUTS_PER_CALL_MAX: usize = 64;
 /// Messages that one run may bring.
 pub const INPUT_MESSAGES_MAX: usize = 256;
 /// The text of one assistant message, reasoning and tool arguments included.

@@ -118,7 +118,9 @@ fn dispose(state: &State, call: &CallId, attempt: u32, lease: &str) -> Dispositi
                 Disposition::Continue
             }
             CallState::Ready { .. } => Disposition::Continue,
-            CallState::Proposed | CallState::AwaitingApproval { .. } => Disposition::Stop,
+            CallState::Proposed | CallState::AwaitingApproval { .. } | CallState::AwaitingInput { .. } => {
+                Disposition::Stop
+            }
         },
         None if state.settled.get(&call.slot) == Some(&attempt) => Disposition::AlreadyRecorded,
         None => Disposition::Stop,

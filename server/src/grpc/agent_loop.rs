@@ -214,9 +214,15 @@ impl AgentLoop for AgentLoopService {
 
     async fn submit_input(
         &self,
-        _request: Request<wire::SubmitInputRequest>,
+        request: Request<wire::SubmitInputRequest>,
     ) -> Result<Response<wire::SubmitInputResponse>, Status> {
-        Err(not_implemented("SubmitInput"))
+        let tenant = tenant(&request);
+        let mut message = request.into_inner();
+        let request = required("request_id", std::mem::take(&mut message.request_id), RequestId::parse)?;
+        let resolution = human::submitted(message)?;
+        self.engine.decide(&tenant, &request, resolution).await?;
+        let request = self.request(&tenant, &request).await?;
+        Ok(Response::new(wire::SubmitInputResponse { request: Some(request) }))
     }
 
     async fn step(

@@ -104,6 +104,7 @@ impl Checker<'_> {
                 (PolicyAction::Deny, format!("{} denies it", rule.title()))
             }
             (CallFacts::Rejected { message }, _) => (PolicyAction::Deny, message),
+            (CallFacts::AsksHuman, _) => (PolicyAction::Allow, "the call is a question itself".to_owned()),
             (CallFacts::Ready { .. }, Some(rule)) => (rule.action, format!("{} decides", rule.title())),
             (CallFacts::Ready { requires_approval: true, .. }, None) => {
                 (PolicyAction::Ask, "the tool declares that it requires approval".to_owned())

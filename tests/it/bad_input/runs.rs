@@ -274,8 +274,6 @@ async fn what_this_version_does_not_have() {
     }
     let step = soon(server.agent_loop().step(wire::StepRequest::default())).await;
     assert_refused(step, Code::Unimplemented, "NOT_IMPLEMENTED");
-    let input = soon(server.agent_loop().submit_input(wire::SubmitInputRequest::default())).await;
-    assert_refused(input, Code::Unimplemented, "NOT_IMPLEMENTED");
     assert_untouched(&server, &model).await;
 }
 

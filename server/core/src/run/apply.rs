@@ -71,8 +71,13 @@ impl State {
                 }
                 self.tool_rounds += u32::from(matches!(self.phase, Phase::Tools(_)));
             }
-            Event::CallProposed { slot, effect, timeout, needs_approval, .. } => {
+            Event::CallProposed { slot, effect, timeout, needs_approval, asks_human, .. } => {
                 self.propose(*slot, *effect, *timeout, *needs_approval, at);
+                if *asks_human {
+                    let call = self.open_call(*slot);
+                    call.asks_human = true;
+                    call.state = CallState::AwaitingInput { request: None };
+                }
             }
             Event::CallOffered { slot, attempt, host, .. } => {
                 let call = self.open_call(*slot);
@@ -188,7 +193,9 @@ impl State {
         match question.kind {
             QuestionKind::Approve => call.state = CallState::AwaitingApproval { request },
             QuestionKind::InDoubt => call.state = CallState::InDoubt { request, since: at },
-            QuestionKind::Prompt | QuestionKind::Select => {}
+            QuestionKind::Prompt | QuestionKind::Select => {
+                call.state = CallState::AwaitingInput { request };
+            }
         }
     }
 
@@ -245,6 +252,7 @@ fn round_of(message: &SharedMessage) -> Option<Vec<Call>> {
             wanted: wanted.clone(),
             effect: EffectClass::Unsafe,
             timeout: crate::time::Millis(0),
+            asks_human: false,
             attempt: 0,
             answered: 0,
             host: None,

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::id::{CallSlot, RequestId, RunId};
-use crate::limits::POLICY_RULES_MAX;
+use crate::limits::{ID_BYTES_MAX, OPTION_BYTES_MAX, OPTIONS_MAX, POLICY_RULES_MAX, SHORT_TEXT_BYTES_MAX};
 use crate::policy::{BadRule, PolicyAction, PolicyCall, PolicyRule, RuleOrigin};
 use crate::time::{Millis, Timestamp};
 use crate::tool::Digest;
@@ -86,7 +86,52 @@ pub struct SelectOption {
     pub label: String,
 }
 
+/// Why something cannot be asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadAsk {
+    /// There is no question, or too long a one.
+    #[error("question: must be 1 to {SHORT_TEXT_BYTES_MAX} bytes")]
+    Text,
+    /// There are too many choices.
+    #[error("options: must be at most {OPTIONS_MAX}")]
+    TooManyOptions,
+    /// This choice has no id, or one that is too long.
+    #[error("options[{0}].id: must be 1 to {ID_BYTES_MAX} bytes")]
+    OptionId(usize),
+    /// This choice has the id of an earlier one.
+    #[error("options[{0}].id: is that of an earlier option")]
+    SameId(usize),
+    /// This choice has too long a text.
+    #[error("options[{0}].label: must be at most {OPTION_BYTES_MAX} bytes")]
+    OptionLabel(usize),
+}
+
 impl Ask {
+    /// Checks a question from outside.
+    ///
+    /// # Errors
+    /// What is wrong with it; the message begins with the field.
+    pub fn check(&self) -> Result<(), BadAsk> {
+        if self.text.is_empty() || self.text.len() > SHORT_TEXT_BYTES_MAX {
+            return Err(BadAsk::Text);
+        }
+        if self.options.len() > OPTIONS_MAX {
+            return Err(BadAsk::TooManyOptions);
+        }
+        for (at, option) in self.options.iter().enumerate() {
+            if option.id.is_empty() || option.id.len() > ID_BYTES_MAX {
+                return Err(BadAsk::OptionId(at));
+            }
+            if self.options[..at].iter().any(|before| before.id == option.id) {
+                return Err(BadAsk::SameId(at));
+            }
+            if option.label.len() > OPTION_BYTES_MAX {
+                return Err(BadAsk::OptionLabel(at));
+            }
+        }
+        Ok(())
+    }
+
     /// Prompt or choice.
     #[must_use]
     pub fn kind(&self) -> QuestionKind {
@@ -246,8 +291,13 @@ impl Question {
         asked_at: Timestamp,
         timeout: Option<Millis>,
     ) -> Self {
+        Self::asking(run.planned_question(decision), ask, asked_at, timeout)
+    }
+
+    /// A question for text or a choice, of nobody in particular.
+    pub(crate) fn asking(request: RequestId, ask: Ask, asked_at: Timestamp, timeout: Option<Millis>) -> Self {
         Self {
-            request: run.planned_question(decision),
+            request,
             kind: ask.kind(),
             slot: None,
             tool: String::new(),

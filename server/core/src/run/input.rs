@@ -169,6 +169,8 @@ pub enum CallFacts {
         /// From offer to result.
         timeout: Millis,
     },
+    /// A human answers it: see [`crate::run::ask_human`].
+    AsksHuman,
     /// It cannot: unknown tool, bad arguments. The model reads why.
     Rejected {
         /// What the model reads.

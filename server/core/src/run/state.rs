@@ -14,9 +14,10 @@
 //! any live     Abort | a limit | deny and stop        Finished(aborted | failed)
 //!
 //! call              leaves by                          to
-//! Proposed          in the same step                   AwaitingApproval | Ready
+//! Proposed          in the same step                   AwaitingApproval | AwaitingInput | Ready
 //! AwaitingApproval  Decided: approve                   Ready
 //!                   Decided: else | expired            Settled
+//! AwaitingInput     Decided | expired                  Settled
 //! Ready             SlotGranted                        Offered
 //!                   SlotDenied                         Settled
 //!                   CallFinished, by the last try      Settled
@@ -167,6 +168,8 @@ pub struct Call {
     pub effect: EffectClass,
     /// From offer to result.
     pub timeout: Millis,
+    /// Whether a human's answer is its result.
+    pub asks_human: bool,
     /// The last try; 0 before the first.
     pub attempt: u32,
     /// The try whose answer settled it; 0 while it is open, and where something else settled it.
@@ -215,6 +218,11 @@ pub enum CallState {
         /// Since when.
         since: Timestamp,
     },
+    /// A human's answer is its result.
+    AwaitingInput {
+        /// The question; `None` until it is asked, in the same step.
+        request: Option<RequestId>,
+    },
     /// It has its one result.
     Settled,
 }
@@ -229,7 +237,10 @@ impl Call {
     /// Whether only a human can move it.
     #[must_use]
     pub fn awaits_human(&self) -> bool {
-        matches!(self.state, CallState::AwaitingApproval { .. } | CallState::InDoubt { .. })
+        matches!(
+            self.state,
+            CallState::AwaitingApproval { .. } | CallState::AwaitingInput { .. } | CallState::InDoubt { .. }
+        )
     }
 
     /// Whether it has its result.
@@ -247,6 +258,7 @@ impl Call {
             | CallState::AwaitingApproval { .. }
             | CallState::Ready { .. }
             | CallState::InDoubt { .. }
+            | CallState::AwaitingInput { .. }
             | CallState::Settled => None,
         }
     }

@@ -106,6 +106,7 @@ fn model_calls() -> Vec<(&'static str, Event)> {
 fn tool_calls() -> Vec<(&'static str, Event)> {
     vec![
         ("call_proposed", proposed(EffectClass::Unsafe, true)),
+        ("call_proposed.asks_human", asks_human()),
         ("call_proposed.read_only", proposed(EffectClass::ReadOnly, false)),
         (
             "call_offered",
@@ -443,6 +444,18 @@ fn proposed(effect: EffectClass, needs_approval: bool) -> Event {
         effect,
         timeout: Millis::secs(30),
         needs_approval,
+        asks_human: false,
+    }
+}
+
+fn asks_human() -> Event {
+    Event::CallProposed {
+        slot: SLOT,
+        tool: "ask_human".to_owned(),
+        effect: EffectClass::ReadOnly,
+        timeout: Millis(0),
+        needs_approval: false,
+        asks_human: true,
     }
 }
 

@@ -5,6 +5,7 @@ mod approvals;
 mod doubt;
 mod explore;
 mod hosts;
+mod inputs;
 mod late;
 mod limits;
 mod model;

@@ -1,7 +1,7 @@
 //! Questions and answers.
 
 use agentloop_core::id::{RunId, SessionId};
-use agentloop_core::limits::TOOL_RESULT_BYTES_MAX;
+use agentloop_core::limits::{ANSWER_BYTES_MAX, OPTIONS_MAX, TOOL_RESULT_BYTES_MAX};
 use agentloop_core::policy::PolicyAction;
 use agentloop_core::run::human::{
     Answer, Decision, Question, QuestionKind, Remember, RememberScope, SelectOption,
@@ -124,6 +124,27 @@ pub(crate) fn resolution(message: wire::SubmitApprovalRequest) -> Result<Resolut
     let by = short(message.decided_by).map_err(|problem| Violations::single("decided_by", problem))?;
     let digest = (!message.digest.is_empty()).then(|| Digest::claimed(message.digest));
     Ok(Resolution { decision, digest, by, remember })
+}
+
+/// What `SubmitInput` says, but for the question's id.
+///
+/// # Errors
+/// INVALID_ARGUMENT with what is wrong.
+pub(crate) fn submitted(message: wire::SubmitInputRequest) -> Result<Resolution, Status> {
+    use wire::submit_input_request::Input;
+    let by = short(message.answered_by).map_err(|problem| Violations::single("answered_by", problem))?;
+    let decision = match message.input {
+        None => return Err(Violations::single("input", "text or selection is required")),
+        Some(Input::Text(text)) if text.len() > ANSWER_BYTES_MAX => {
+            return Err(Violations::single("text", format!("must be at most {ANSWER_BYTES_MAX} bytes")));
+        }
+        Some(Input::Text(text)) => Decision::Text { text },
+        Some(Input::Selection(selection)) if selection.option_ids.len() > OPTIONS_MAX => {
+            return Err(Violations::single("selection.option_ids", format!("must be at most {OPTIONS_MAX}")));
+        }
+        Some(Input::Selection(selection)) => Decision::Selected { options: selection.option_ids },
+    };
+    Ok(Resolution { decision, digest: None, by, remember: None })
 }
 
 fn remember(scope: i32, rule: Option<wire::PolicyRule>) -> Result<Option<Remember>, Status> {

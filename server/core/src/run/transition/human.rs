@@ -5,6 +5,7 @@ use crate::id::{CallSlot, RequestId};
 use crate::limits::POLICY_RULES_MAX;
 use crate::message::ToolStatus;
 use crate::policy::PolicyRule;
+use crate::run::ask_human;
 use crate::run::event::Event;
 use crate::run::human::{Answer, CannotRemember, Decision, Question, QuestionKind, Remember};
 use crate::run::machine::Turn;
@@ -39,6 +40,22 @@ fn ask(turn: &mut Turn<'_>, slot: CallSlot, kind: QuestionKind, expires_at: Opti
         expires_at,
     };
     turn.emit(Event::HumanRequested { question });
+}
+
+/// A call whose result is a human's answer. Arguments that ask for nothing are its end.
+pub(crate) fn ask_input(turn: &mut Turn<'_>, slot: CallSlot) {
+    let call = turn.state.call(slot).expect("only an open call asks");
+    let (tool, attempt) = (call.wanted.name.clone(), call.attempt);
+    match ask_human::ask(&call.arguments) {
+        Ok(ask) => {
+            let timeout = turn.state.spec.approval_timeout;
+            let request = turn.state.call_id(slot).input(attempt, 1);
+            let question =
+                Question { slot: Some(slot), tool, ..Question::asking(request, ask, turn.now, timeout) };
+            turn.emit(Event::HumanRequested { question });
+        }
+        Err(problem) => tool::settle(turn, slot, None, ToolStatus::Rejected, problem, Vec::new()),
+    }
 }
 
 /// What a human says.
@@ -144,7 +161,7 @@ fn carry_out(turn: &mut Turn<'_>, question: &Question, decision: Decision) {
     let settled = match question.kind {
         QuestionKind::Approve => approval(decision),
         QuestionKind::InDoubt => doubt_settled(decision),
-        QuestionKind::Prompt | QuestionKind::Select => None,
+        QuestionKind::Prompt | QuestionKind::Select => input(question, &decision),
     };
     if let Some((status, output)) = settled {
         tool::settle(turn, slot, None, status, output, Vec::new());
@@ -164,6 +181,14 @@ fn approval(decision: Decision) -> Option<(ToolStatus, String)> {
         | Decision::Selected { .. }
         | Decision::Withdrawn => None,
     }
+}
+
+/// What settles a call that waited for the answer itself.
+fn input(question: &Question, decision: &Decision) -> Option<(ToolStatus, String)> {
+    if *decision == Decision::Expired {
+        return Some((ToolStatus::Denied, "nobody answered in time".to_owned()));
+    }
+    question.words(decision).map(|words| (ToolStatus::Answered, words))
 }
 
 /// What settles a call in doubt; nothing where it is to run once more.
