@@ -15,12 +15,13 @@ use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::Timestamp;
 use agentloop_core::tool::Digest;
 use agentloop_server::engine::error::EngineError;
-use agentloop_server::engine::{EngineBuilder, StartRequest};
+use agentloop_server::engine::{EngineBuilder, OnBusy, StartRequest};
 use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
 use agentloop_server::store::sqlite::SqliteStore;
 use agentloop_server::store::{
-    Append, Claimed, EntryRow, Page, PageRequest, RequestFilter, RequestRow, RuleRow, RunFilter, RunRow,
-    SessionRow, Store, StoreError, ToolRow,
+    Append, Claimed, EntryRow, Interrupted, Job, JobId, Page, PageRequest, RequestFilter, RequestRow,
+    RuleRow, RunFilter, RunRow, SearchFilter, SearchHit, SessionNotes, SessionRow, Store, StoreError,
+    ToolRow,
 };
 use agentloop_server::tool::{CallOwner, Offered, Seek, Tools};
 use async_trait::async_trait;
@@ -93,6 +94,22 @@ impl Store for Flaky {
 
     async fn queue_heads(&self) -> Result<Vec<(TenantId, RunId)>, StoreError> {
         self.inner.queue_heads().await
+    }
+
+    async fn interrupted(&self) -> Result<Vec<Interrupted>, StoreError> {
+        self.inner.interrupted().await
+    }
+
+    async fn interrupted_in(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+    ) -> Result<Option<Interrupted>, StoreError> {
+        self.inner.interrupted_in(tenant, session).await
+    }
+
+    async fn steered(&self, tenant: &TenantId, id: &RunId) -> Result<Option<(RunId, Digest)>, StoreError> {
+        self.inner.steered(tenant, id).await
     }
 
     async fn due(
@@ -183,6 +200,41 @@ impl Store for Flaky {
         self.inner.delete_rule(tenant, rule).await
     }
 
+    async fn search(
+        &self,
+        tenant: &TenantId,
+        query: &str,
+        filter: SearchFilter,
+        limit: u32,
+    ) -> Result<Vec<SearchHit>, StoreError> {
+        self.inner.search(tenant, query, filter, limit).await
+    }
+
+    async fn set_session_notes(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        notes: SessionNotes,
+    ) -> Result<bool, StoreError> {
+        self.inner.set_session_notes(tenant, session, notes).await
+    }
+
+    async fn due_jobs(
+        &self,
+        now: Timestamp,
+        limit: u32,
+    ) -> Result<(Vec<Job>, Option<Timestamp>), StoreError> {
+        self.inner.due_jobs(now, limit).await
+    }
+
+    async fn retry_job(&self, job: &JobId, due_at: Timestamp, error: &str) -> Result<(), StoreError> {
+        self.inner.retry_job(job, due_at, error).await
+    }
+
+    async fn finish_job(&self, job: &JobId) -> Result<(), StoreError> {
+        self.inner.finish_job(job).await
+    }
+
     async fn save_tools(&self, tenant: &TenantId, tools: &[ToolRow]) -> Result<(), StoreError> {
         self.works()?;
         self.inner.save_tools(tenant, tools).await
@@ -261,6 +313,7 @@ fn request(run: &str) -> StartRequest {
         spec: Arc::new(spec),
         messages: vec![Arc::new(Message::text(Role::User, "speak"))],
         digest: Digest::of(&[b"speak"]),
+        on_busy: OnBusy::Reject,
     }
 }
 

@@ -1,5 +1,7 @@
 //! A server in the test's process, on a free port, with a database of its own.
 
+use std::path::PathBuf;
+
 use agentloop_client::v1 as wire;
 use agentloop_server::app::Server;
 use agentloop_server::config::Config;
@@ -69,6 +71,15 @@ max_backoff = "5ms"
         Self { server: Some(server), config, directory, channel, url }
     }
 
+    /// Bytes of its database, what is not yet checkpointed included.
+    ///
+    /// # Panics
+    /// When it has none.
+    pub fn stored_bytes(&self) -> u64 {
+        let size = |name: &str| std::fs::metadata(self.directory.path().join(name)).map(|file| file.len());
+        size("test.db").expect("a database") + size("test.db-wal").unwrap_or_default()
+    }
+
     /// Stops it and starts it again over the same files, on another port.
     ///
     /// # Panics
@@ -84,6 +95,11 @@ max_backoff = "5ms"
         if let Some(server) = self.server.take() {
             soon(server.shutdown()).await;
         }
+    }
+
+    /// Its database, for a test that changes it while the server is stopped.
+    pub fn database(&self) -> PathBuf {
+        self.directory.path().join("test.db")
     }
 
     /// Where it listens.

@@ -100,6 +100,12 @@ pub enum Refusal {
     /// The question has another answer.
     #[error("answered before: {}", .0.decision.name())]
     AlreadyResolved(Box<Answer>),
+    /// The id was used before, with other content.
+    #[error("the id was used before, with other content")]
+    IdReused,
+    /// Too many messages wait for the run's next model call.
+    #[error("too many messages wait for the run's next model call")]
+    TooMuchHeld,
     /// What was shown is not what is asked.
     #[error("the answer is about something else")]
     DigestMismatch,

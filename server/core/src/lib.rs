@@ -9,6 +9,7 @@ pub mod delta;
 pub mod entry;
 pub mod error;
 pub mod message;
+pub mod model;
 pub mod outcome;
 pub mod policy;
 pub mod tool;

@@ -54,6 +54,10 @@ pub const ANSWER_BYTES_MAX: usize = 256 * 1024;
 pub const INPUTS_PER_CALL_MAX: usize = 64;
 /// Messages that one run may bring.
 pub const INPUT_MESSAGES_MAX: usize = 256;
+/// Messages that may wait at a time to enter a run's session.
+pub const HELD_MESSAGES_MAX: usize = 512;
+/// Runs that may wait at a time for one session.
+pub const QUEUED_RUNS_PER_SESSION_MAX: usize = 64;
 /// The text of one assistant message, reasoning and tool arguments included.
 pub const MODEL_MESSAGE_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// One message that a caller brings.
@@ -74,6 +78,10 @@ const _: () = assert!(
         && INPUT_MESSAGE_BYTES_MAX < GRPC_MESSAGE_BYTES_MAX
         && PAGE_BYTES_MAX < GRPC_MESSAGE_BYTES_MAX,
     "whatever is in a journal can be shown to a client with gRPC's usual bound"
+);
+const _: () = assert!(
+    HELD_MESSAGES_MAX >= INPUT_MESSAGES_MAX,
+    "what one request brings can be held by a run that holds nothing"
 );
 const _: () = assert!(
     TOOL_RESULT_BYTES_MAX < GRPC_MESSAGE_BYTES_MAX && TOOL_ARGUMENTS_BYTES_MAX < GRPC_MESSAGE_BYTES_MAX,

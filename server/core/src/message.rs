@@ -158,6 +158,8 @@ pub enum FinishReason {
     ToolCalls,
     /// It hit the output limit.
     Length,
+    /// The context was full before it was done. What it said until then is whole and can be kept.
+    ContextWindow,
     /// The provider's filter cut it.
     ContentFilter,
     /// It declined to answer.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::config::{HttpProvider, ProviderConfig};
+use crate::config::{Backend, HttpProvider, ProviderConfig};
 use crate::model::{
     AnthropicOptions, HttpOptions, InvalidProvider, OpenAiOptions, ProviderKind, ProviderOptions,
     ProviderRegistry, ScriptSource,
@@ -18,8 +18,13 @@ pub(super) fn registry(
 }
 
 fn options(name: String, provider: ProviderConfig) -> ProviderOptions {
-    match provider {
-        ProviderConfig::OpenAi(openai) => {
+    let ProviderConfig { backend, record, models } = provider;
+    ProviderOptions { record, models, ..of_backend(name, backend) }
+}
+
+fn of_backend(name: String, backend: Backend) -> ProviderOptions {
+    match backend {
+        Backend::OpenAi(openai) => {
             let kind = OpenAiOptions {
                 max_tokens_field: openai.max_tokens_field,
                 send_reasoning: openai.send_reasoning,
@@ -27,12 +32,13 @@ fn options(name: String, provider: ProviderConfig) -> ProviderOptions {
             };
             over_http(name, ProviderKind::OpenAi(kind), openai.http)
         }
-        ProviderConfig::Anthropic(http) => {
+        Backend::Anthropic(http) => {
             over_http(name, ProviderKind::Anthropic(AnthropicOptions::default()), http)
         }
-        ProviderConfig::Scripted { file } => {
+        Backend::Scripted { file } => {
             ProviderOptions::new(name, ProviderKind::Scripted(ScriptSource::File(file)))
         }
+        Backend::Replay { file } => ProviderOptions::new(name, ProviderKind::Replay(file)),
     }
 }
 

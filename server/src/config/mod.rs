@@ -7,6 +7,7 @@ mod agents;
 mod environment;
 mod error;
 mod hint;
+mod models;
 mod process;
 mod providers;
 mod reader;
@@ -26,7 +27,7 @@ pub use self::error::{ConfigError, Place, Problem};
 pub use self::process::{
     HostOptions, LogFormat, LogOptions, RunOptions, ServerOptions, StoreLocation, StoreOptions,
 };
-pub use self::providers::{HttpProvider, OpenAiConfig, ProviderConfig};
+pub use self::providers::{Backend, HttpProvider, OpenAiConfig, ProviderConfig};
 use self::reader::{FILE_BYTES_MAX, Reading};
 use self::section::Section;
 

@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use agentloop_core::model::ModelFacts;
+
 use super::environment::Environment;
+use super::models;
 use super::section::Section;
 use crate::secret::Secret;
 
@@ -17,7 +20,25 @@ const SECRET_HEADERS: [&str; 6] =
 
 /// One provider of models.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ProviderConfig {
+pub struct ProviderConfig {
+    /// What it is.
+    pub backend: Backend,
+    /// The file that its calls are recorded in, if they are.
+    pub record: Option<PathBuf>,
+    /// What is known of its models, by the provider's own names for them.
+    pub models: BTreeMap<String, ModelFacts>,
+}
+
+impl From<Backend> for ProviderConfig {
+    /// With nothing else.
+    fn from(backend: Backend) -> Self {
+        Self { backend, record: None, models: BTreeMap::new() }
+    }
+}
+
+/// What answers in a provider's name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Backend {
     /// OpenAI's Chat Completions, and everyone who speaks them.
     OpenAi(OpenAiConfig),
     /// Anthropic's Messages.
@@ -25,6 +46,11 @@ pub enum ProviderConfig {
     /// Answers read from a file, for demonstrations and tests.
     Scripted {
         /// The file.
+        file: PathBuf,
+    },
+    /// The answers of a provider whose calls were recorded.
+    Replay {
+        /// The recording.
         file: PathBuf,
     },
 }
@@ -68,26 +94,41 @@ enum Kind {
     OpenAi,
     Anthropic,
     Scripted,
+    Replay,
 }
 
 pub(super) fn provider(name: &str, section: &mut Section<'_, '_>) -> Option<ProviderConfig> {
     if let Err(message) = provider_name(name) {
         section.problem(&[], message);
     }
-    let kinds = [("openai", Kind::OpenAi), ("anthropic", Kind::Anthropic), ("scripted", Kind::Scripted)];
+    let kinds = [
+        ("openai", Kind::OpenAi),
+        ("anthropic", Kind::Anthropic),
+        ("scripted", Kind::Scripted),
+        ("replay", Kind::Replay),
+    ];
     let kind = section.get_choice("kind", None, &kinds);
     if kind.is_none() && !section.is_set("kind") {
-        section.problem(&["kind"], "expected kind = \"openai\", \"anthropic\" or \"scripted\"".to_owned());
+        let message = "expected kind = \"openai\", \"anthropic\", \"scripted\" or \"replay\"";
+        section.problem(&["kind"], message.to_owned());
     }
-    match kind {
-        Some(Kind::OpenAi) => Some(ProviderConfig::OpenAi(openai(section))),
-        Some(Kind::Anthropic) => Some(ProviderConfig::Anthropic(http(section))),
-        Some(Kind::Scripted) => scripted(section),
-        None => {
-            section.give_up();
-            None
-        }
+    let Some(kind) = kind else {
+        section.give_up();
+        return None;
+    };
+    // Read whatever becomes of the rest, so that none of it is unknown.
+    let record = section.get_path("record", None);
+    let models = section.each("models", |_, section| Some(models::facts(section)));
+    let backend = match kind {
+        Kind::OpenAi => Backend::OpenAi(openai(section)),
+        Kind::Anthropic => Backend::Anthropic(http(section)),
+        Kind::Scripted => Backend::Scripted { file: file(section, "file = \"script\"")? },
+        Kind::Replay => Backend::Replay { file: file(section, "file = \"recording\"")? },
+    };
+    if matches!(&backend, Backend::Replay { file } if Some(file) == record.as_ref()) {
+        section.problem(&["record"], "expected another file than the one that is replayed".to_owned());
     }
+    Some(ProviderConfig { backend, record, models })
 }
 
 /// The name is the part of `provider/model` before the first slash.
@@ -213,28 +254,28 @@ fn header(name: &str, value: &str) -> Result<(), String> {
     if is_text { Ok(()) } else { Err(format!("expected the value of {name} in printable ASCII")) }
 }
 
-fn scripted(section: &mut Section<'_, '_>) -> Option<ProviderConfig> {
+/// The file that a provider answers from.
+fn file(section: &mut Section<'_, '_>, expected: &str) -> Option<PathBuf> {
     let file = section.get_path("file", None);
     match &file {
         Some(file) if !file.is_file() => {
             section.problem(&["file"], format!("there is no file {}", file.display()));
         }
         None if !section.is_set("file") => {
-            section.problem(&["file", "kind"], "expected file = \"script\"".to_owned());
+            section.problem(&["file", "kind"], format!("expected {expected}"));
         }
         _ => {}
     }
-    file.map(|file| ProviderConfig::Scripted { file })
+    file
 }
 
 /// The providers whose keys lie in the environment under the names that their vendors use.
 pub(super) fn of_environment(root: &mut Section<'_, '_>) -> BTreeMap<String, ProviderConfig> {
-    let openai = vendor(root, ["OPENAI_API_KEY", "OPENAI_BASE_URL"])
-        .map(OpenAiConfig::new)
-        .map(ProviderConfig::OpenAi);
-    let anthropic = vendor(root, ["ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"]).map(ProviderConfig::Anthropic);
+    let openai =
+        vendor(root, ["OPENAI_API_KEY", "OPENAI_BASE_URL"]).map(OpenAiConfig::new).map(Backend::OpenAi);
+    let anthropic = vendor(root, ["ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"]).map(Backend::Anthropic);
     let named = [("openai", openai), ("anthropic", anthropic)];
-    named.into_iter().filter_map(|(name, provider)| Some((name.to_owned(), provider?))).collect()
+    named.into_iter().filter_map(|(name, backend)| Some((name.to_owned(), backend?.into()))).collect()
 }
 
 fn vendor(root: &mut Section<'_, '_>, [key, url]: [&'static str; 2]) -> Option<HttpProvider> {

@@ -3,12 +3,17 @@
 pub mod error;
 pub mod feed;
 
+mod ask;
+mod background;
 mod builder;
+mod compact;
 mod deps;
 mod history;
 mod humans;
+mod jobs;
 mod log;
 mod perform;
+mod queue;
 mod resume;
 mod run_task;
 mod sink;
@@ -27,10 +32,12 @@ use agentloop_core::run::state::State;
 use futures_util::Stream;
 
 pub use builder::EngineBuilder;
+pub use compact::{Compactor, Compactors, STRATEGIES};
 pub use deps::{EngineOptions, Observer};
 pub use humans::Resolution;
+pub use jobs::{JobError, JobExecutor};
 pub use log::LogObserver;
-pub use start::{StartRequest, Started};
+pub use start::{OnBusy, StartRequest, Started};
 pub use view::RunView;
 
 use crate::engine::deps::Deps;
@@ -69,6 +76,12 @@ impl Engine {
     #[must_use]
     pub fn now(&self) -> agentloop_core::time::Timestamp {
         self.0.deps.clock.now()
+    }
+
+    /// Whether there is a way of this name to make a context smaller.
+    #[must_use]
+    pub fn has_strategy(&self, name: &str) -> bool {
+        STRATEGIES.contains(&name) || self.deps().compactors.contains_key(name)
     }
 
     /// Live runs.
@@ -134,7 +147,7 @@ impl Engine {
         }));
     }
 
-    /// Ends the live run of a session; `None` where it has none.
+    /// Ends the live run of a session; `None` where it has none. The first in the session's queue is next.
     ///
     /// # Errors
     /// [`EngineError::SessionNotFound`], or the store's.
@@ -193,6 +206,13 @@ impl Engine {
             let row = self.store().run(&key.0, &key.1).await?.ok_or(EngineError::RunNotFound)?;
             if row.summary.status.is_terminal() {
                 return self.ask_finished(key, input()).await;
+            }
+            if row.queue_no.is_some() {
+                match self.ask_queued(key, input()).await? {
+                    Some(answer) => return answer.map_err(EngineError::Refused),
+                    // It has entered its session meanwhile, or ended.
+                    None => continue,
+                }
             }
             self.bring_up(key).await?;
         }

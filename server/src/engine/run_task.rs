@@ -14,6 +14,7 @@ use agentloop_core::run::state::{Phase, State};
 use agentloop_core::time::{Millis, Timestamp};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::engine::compact::Compacting;
 use crate::engine::deps::Deps;
 use crate::engine::feed::Feed;
 use crate::engine::history::History;
@@ -80,7 +81,7 @@ impl RunTask {
                 Woken::Mail(None) => Ok(Some(End::Stopped)),
                 Woken::Mail(Some(mail)) => self.mail(mail).await,
                 Woken::Input(input) => {
-                    if matches!(input, Input::ModelFinished(_) | Input::ModelFailed { .. }) {
+                    if !matches!(input, Input::DeadlinePassed) {
                         self.speaking = None;
                     }
                     self.step(input, None).await
@@ -209,6 +210,8 @@ impl RunTask {
         let (tenant, run) = self.place.key().clone();
         let after = Seq(first.seq.0 - 1);
         let records = std::mem::take(&mut self.unwritten);
+        let jobs = self.deps.jobs.wanted(&tenant, self.machine.state(), &records);
+        let has_jobs = !jobs.is_empty();
         self.deps
             .store
             .append(Append {
@@ -221,8 +224,12 @@ impl RunTask {
                 summary: summary(&self.machine, self.parks()),
                 create,
                 enter,
+                jobs,
             })
             .await?;
+        if has_jobs {
+            self.deps.jobs.added();
+        }
         self.history.extend(&records);
         let records: Vec<Arc<Record>> = records.into_iter().map(Arc::new).collect();
         self.feed.publish(&records);
@@ -239,7 +246,7 @@ impl RunTask {
     pub(super) fn perform(&mut self, effect: Effect) {
         let tools = &self.deps.tools;
         match effect {
-            Effect::CallModel { model_call, attempt, last_entry } => {
+            Effect::CallModel { model_call, attempt, last_entry, checked } => {
                 let call = ModelCall {
                     deps: self.deps.clone(),
                     feed: self.feed.clone(),
@@ -247,10 +254,26 @@ impl RunTask {
                     spec: self.machine.state().spec.clone(),
                     model_call,
                     attempt,
+                    checked,
                 };
-                self.speaking = Some(Box::pin(call.prepare(&self.history, last_entry)));
+                self.speaking = Some(Box::pin(call.prepare(&mut self.history, last_entry)));
             }
-            Effect::StopModel { .. } => self.speaking = None,
+            Effect::Compact { number, strategy, reason, level, last_entry } => {
+                assert_eq!(self.history.last(), last_entry, "a context is all of its session");
+                let state = self.machine.state();
+                let compacting = Compacting {
+                    deps: self.deps.clone(),
+                    spec: state.spec.clone(),
+                    seed: state.seed,
+                    number,
+                    strategy,
+                    reason,
+                    level,
+                    entries: self.history.entries().to_vec(),
+                };
+                self.speaking = Some(Box::pin(compacting.run()));
+            }
+            Effect::StopModel { .. } | Effect::StopCompacting { .. } => self.speaking = None,
             Effect::SeekHost { .. } => unreachable!("hosts are sought before the step is written"),
             Effect::StopSeeking { slot } => tools.stop_seeking(self.tenant(), &self.call_id(slot)),
             Effect::OfferCall(offer) => tools.offer(&self.owner(), &self.call_id(offer.slot), offer),
@@ -273,7 +296,7 @@ impl RunTask {
     pub(super) fn parks(&self) -> bool {
         let state = self.machine.state();
         match &state.phase {
-            Phase::Paused { .. } => true,
+            Phase::Queued | Phase::Paused { .. } => true,
             Phase::BackingOff { until, .. } => {
                 until.since(self.deps.clock.now()) > self.deps.options.park_after
             }
@@ -281,6 +304,7 @@ impl RunTask {
             Phase::New
             | Phase::Preparing
             | Phase::ModelRunning(_)
+            | Phase::Compacting(_)
             | Phase::Observed { .. }
             | Phase::Finished { .. } => false,
         }

@@ -102,7 +102,9 @@ fn verdict(refusal: &Refusal) -> Verdict {
         | Refusal::NotADecision
         | Refusal::BadAnswer(_)
         | Refusal::DeniedByRule(_)
-        | Refusal::CannotRemember(_) => Verdict::Stale,
+        | Refusal::CannotRemember(_)
+        | Refusal::IdReused
+        | Refusal::TooMuchHeld => Verdict::Stale,
     }
 }
 

@@ -3,6 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
+use agentloop_core::agent::RunSpec;
 use agentloop_core::id::{RequestId, RunId, Seq, SessionId, TenantId};
 use agentloop_core::run::input::AbortCause;
 use agentloop_proto::v1 as wire;
@@ -18,7 +19,7 @@ use super::page::{page_request, smaller, tenant};
 use super::status::{Violations, model_not_configured, no_such_agent, not_implemented};
 use crate::engine::error::EngineError;
 use crate::engine::feed::Shown;
-use crate::engine::{Engine, Started};
+use crate::engine::{Engine, STRATEGIES, Started};
 use crate::model::Models;
 use crate::store::{RequestFilter, RunFilter};
 
@@ -48,11 +49,25 @@ impl AgentLoopService {
         let name = agent_name(&input);
         let agent = self.agents.get(name).ok_or_else(|| no_such_agent(name, self.agents.keys()))?;
         let request = start_request(tenant.clone(), agent, input)?;
-        self.models.resolve(&request.spec.model).map_err(|error| model_not_configured(error.to_string()))?;
+        self.check(&request.spec)?;
         let started = self.engine.start(request).await?;
-        let guard =
-            cancel.then(|| AbortOnDrop::new(self.engine.clone(), tenant.clone(), started.run.clone()));
+        // A run that was handed more to do goes by what its own request says.
+        let guard = (cancel && !started.steered)
+            .then(|| AbortOnDrop::new(self.engine.clone(), tenant.clone(), started.run.clone()));
         Ok((started, guard))
+    }
+
+    /// What a run names must be there when it starts.
+    fn check(&self, spec: &RunSpec) -> Result<(), Status> {
+        for model in [Some(&spec.model), spec.context.summary_model.as_ref()].into_iter().flatten() {
+            self.models.resolve(model).map_err(|error| model_not_configured(error.to_string()))?;
+        }
+        let strategy = &spec.context.strategy;
+        if !self.engine.has_strategy(strategy) {
+            let problem = format!("no strategy is named {strategy:?}; there is {}", STRATEGIES.join(", "));
+            return Err(Violations::single("input.context_policy.strategy", problem));
+        }
+        Ok(())
     }
 
     /// A stream that could not begin where its caller wants must not leave a new run behind.
@@ -63,12 +78,12 @@ impl AgentLoopService {
         after: Seq,
     ) -> Result<(), Status> {
         let Some(input) = input.filter(|_| after > Seq(0)) else { return Ok(()) };
-        let last = match input.run_id.clone().map(RunId::parse) {
-            // What is wrong with the id is said with whatever else is wrong.
-            Some(Err(_)) => return Ok(()),
-            Some(Ok(run)) => self.engine.store().run(tenant, &run).await?.map_or(Seq(0), |row| row.last_seq),
-            None => Seq(0),
-        };
+        let run = input.run_id.clone().map(RunId::parse).transpose();
+        let session = input.session_id.clone().map(SessionId::parse).transpose();
+        // What is wrong with the ids is said with whatever else is wrong.
+        let (Ok(run), Ok(session)) = (run, session) else { return Ok(()) };
+        let steered = session.filter(|_| input.on_busy_session() == wire::BusySessionPolicy::Steer);
+        let last = self.engine.last_seq(tenant, run.as_ref(), steered.as_ref()).await?;
         if after > last { Err(EngineError::SeqAhead { last }.into()) } else { Ok(()) }
     }
 

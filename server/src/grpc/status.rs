@@ -116,6 +116,7 @@ impl From<EngineError> for Status {
                 let metadata = [("run_id", run.to_string())];
                 status(Code::FailedPrecondition, ErrorReason::SessionBusy, message, metadata)
             }
+            EngineError::QueueFull => retryable(Code::ResourceExhausted, ErrorReason::QueueFull, message),
             EngineError::TooManyRuns => retryable(Code::ResourceExhausted, ErrorReason::TooManyRuns, message),
             EngineError::SeqAhead { last } => {
                 let metadata = [("last_seq", last.0.to_string())];
@@ -154,6 +155,8 @@ fn refused(refusal: Refusal) -> Status {
         Refusal::DeniedByRule(_) => Violations::single("decision.approve_with_edits.arguments_json", message),
         Refusal::CannotRemember(why) => Violations::single(memory_field(&why), message),
         Refusal::BadAnswer(bad) => Violations::single(answer_field(&bad), message),
+        Refusal::IdReused => status(Code::AlreadyExists, ErrorReason::IdReused, message, []),
+        Refusal::TooMuchHeld => retryable(Code::ResourceExhausted, ErrorReason::QueueFull, message),
         Refusal::StaleModelCall | Refusal::DuplicateResult | Refusal::StaleAttempt => {
             status(Code::FailedPrecondition, ErrorReason::WrongState, message, [])
         }
@@ -193,6 +196,7 @@ fn stored(error: StoreError) -> Status {
             let problem = format!("must be at most {}, the session's last entry", last.0);
             Violations::single("at_entry_no", problem)
         }
+        StoreError::SearchOff => status(Code::FailedPrecondition, ErrorReason::SearchOff, message, []),
         StoreError::BadPageToken => Violations::single("page_token", "is not one that this server gave out"),
         StoreError::Corrupt { what } => {
             tracing::error!(what, "stored data cannot be read");

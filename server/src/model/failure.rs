@@ -6,27 +6,8 @@ use agentloop_core::limits::SHORT_TEXT_BYTES_MAX;
 use agentloop_core::time::Millis;
 use serde_json::Value;
 
+use super::overflow::{never_allowed, says_overflow};
 use super::{ModelError, ModelErrorKind};
-
-/// Codes and words by which providers say that the request is longer than the model's context.
-const OVERFLOW_MARKS: [&str; 16] = [
-    "context_length_exceeded",
-    "exceed_context_size",
-    "model_max_prompt_tokens_exceeded",
-    "context length",
-    "context window",
-    "context size",
-    "maximum context",
-    "max context",
-    "prompt is too long",
-    "prompt too long",
-    "input is too long",
-    "input length and `max_tokens` exceed",
-    "input token count",
-    "reduce the length of the messages",
-    "request_too_large",
-    "maximum number of tokens allowed",
-];
 
 /// An error that a provider reported, in an error body or inside its stream.
 #[derive(Debug, Default)]
@@ -96,15 +77,18 @@ impl ProviderFailure {
     }
 
     fn kind(&self) -> ModelErrorKind {
-        let codes = self.codes.to_ascii_lowercase();
+        let (codes, message) = (self.codes.to_ascii_lowercase(), self.message.to_ascii_lowercase());
         let has = |marks: &[&str]| marks.iter().any(|mark| codes.contains(mark));
         if has(&["insufficient_quota", "billing", "insufficient_balance"]) {
             return ModelErrorKind::Unauthorised;
         }
+        if never_allowed(self.status, &message) {
+            return ModelErrorKind::ContextOverflow;
+        }
         if self.status == Some(429) || has(&["rate_limit", "ratelimit", "too_many_requests"]) {
             return ModelErrorKind::RateLimited;
         }
-        if self.says_overflow(&codes) {
+        if says_overflow(self.status, &codes, &message) {
             return ModelErrorKind::ContextOverflow;
         }
         match self.status {
@@ -117,12 +101,6 @@ impl ProviderFailure {
             }
             None => ModelErrorKind::Unavailable,
         }
-    }
-
-    fn says_overflow(&self, codes: &str) -> bool {
-        let may = self.status.is_none_or(|status| matches!(status, 400 | 413 | 422 | 500..=599));
-        let message = self.message.to_ascii_lowercase();
-        may && OVERFLOW_MARKS.iter().any(|mark| codes.contains(mark) || message.contains(mark))
     }
 }
 
@@ -145,6 +123,11 @@ impl ModelError {
     /// The stream is not what the protocol says.
     pub(crate) fn malformed(message: impl Into<String>) -> Self {
         Self::new(ModelErrorKind::Malformed, message)
+    }
+
+    /// The context was full before the model said anything.
+    pub(crate) fn no_room() -> Self {
+        Self::new(ModelErrorKind::ContextOverflow, "the context was full before the answer began")
     }
 
     /// The request cannot be put into the provider's terms.

@@ -1,14 +1,18 @@
 //! Language models behind one trait: requests and answers in the core's own terms, vendors hidden.
 
 mod anthropic;
+mod bounded;
+pub mod estimate;
 mod failure;
 #[cfg(test)]
 mod fixtures;
 mod http;
 mod openai;
+mod overflow;
 mod registry;
 mod scripted;
 mod sse;
+mod tape;
 mod wire;
 #[cfg(test)]
 mod wire_tests;
@@ -18,6 +22,7 @@ use std::sync::Arc;
 use agentloop_core::agent::{ModelOptions, ModelTimeouts};
 use agentloop_core::delta::Delta;
 use agentloop_core::message::SharedMessage;
+use agentloop_core::model::ModelFacts;
 use agentloop_core::time::Millis;
 use agentloop_core::tool::ToolDeclaration;
 use futures_util::stream::BoxStream;
@@ -29,6 +34,7 @@ pub use self::registry::{
     InvalidProvider, ProviderError, ProviderKind, ProviderOptions, ProviderRegistry, ScriptSource,
 };
 pub use self::scripted::{Script, ScriptError, ScriptedModel};
+pub use self::tape::TapeError;
 
 /// One call of a model.
 #[derive(Debug, Clone)]
@@ -77,6 +83,12 @@ pub trait Models: Send + Sync + 'static {
     /// # Errors
     /// When no such provider is configured; the text says which are.
     fn resolve(&self, reference: &str) -> Result<(Arc<dyn Model>, String), UnknownModel>;
+
+    /// What is known of the model that a `provider/model` names; nothing, where nobody said anything about it.
+    fn facts(&self, reference: &str) -> ModelFacts {
+        let _anything = reference;
+        ModelFacts::default()
+    }
 }
 
 /// A model reference that leads nowhere.

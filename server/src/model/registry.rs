@@ -1,15 +1,18 @@
 //! Which provider a model reference means.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use agentloop_core::agent::ModelTimeouts;
+use agentloop_core::model::ModelFacts;
 
 use super::anthropic::{AnthropicModel, AnthropicOptions};
+use super::bounded::Bounded;
 use super::http::{Http, HttpOptions};
 use super::openai::{OpenAiModel, OpenAiOptions};
 use super::scripted::{Script, ScriptError, ScriptedModel};
+use super::tape::{Recorded, Replayed, TapeError, TapeWriter};
 use super::{Model, Models, UnknownModel};
 use crate::secret::Secret;
 
@@ -28,6 +31,10 @@ pub struct ProviderOptions {
     pub headers: Vec<(String, Secret)>,
     /// The bound on an answer where the request has none.
     pub max_output_tokens: Option<u32>,
+    /// What is known of its models, by the provider's own names for them.
+    pub models: BTreeMap<String, ModelFacts>,
+    /// The file that every call is recorded in.
+    pub record: Option<PathBuf>,
 }
 
 impl ProviderOptions {
@@ -41,6 +48,8 @@ impl ProviderOptions {
             api_key: None,
             headers: Vec::new(),
             max_output_tokens: None,
+            models: BTreeMap::new(),
+            record: None,
         }
     }
 }
@@ -54,6 +63,8 @@ pub enum ProviderKind {
     Anthropic(AnthropicOptions),
     /// No provider, but a script that stands in for one.
     Scripted(ScriptSource),
+    /// No provider, but a recording of one.
+    Replay(PathBuf),
 }
 
 /// Where a script is.
@@ -96,12 +107,17 @@ pub enum ProviderError {
     /// The script cannot be played.
     #[error(transparent)]
     Script(#[from] ScriptError),
+    /// The recording can be neither written nor replayed.
+    #[error(transparent)]
+    Tape(#[from] TapeError),
 }
 
 /// All configured providers. Built once and read-only after.
 #[derive(Clone, Default)]
 pub struct ProviderRegistry {
     providers: BTreeMap<String, Arc<dyn Model>>,
+    /// By `provider/model`.
+    facts: BTreeMap<String, ModelFacts>,
 }
 
 impl std::fmt::Debug for ProviderRegistry {
@@ -111,7 +127,7 @@ impl std::fmt::Debug for ProviderRegistry {
 }
 
 impl ProviderRegistry {
-    /// Builds every provider. Connects to none yet, but reads scripts.
+    /// Builds every provider. Connects to none yet, but reads scripts and recordings, and opens those to be written.
     ///
     /// # Errors
     /// When one of them cannot be used as it is configured.
@@ -119,11 +135,15 @@ impl ProviderRegistry {
         http: HttpOptions,
         providers: impl IntoIterator<Item = ProviderOptions>,
     ) -> Result<Self, InvalidProvider> {
-        let http = Http::new(http);
+        let mut builder = Builder { http: Http::new(http), tapes: BTreeMap::new() };
         let mut registry = Self::default();
         for provider in providers {
-            let added = build(&http, &provider).and_then(|model| registry.add(&provider.name, model));
-            added.map_err(|cause| InvalidProvider { name: provider.name, cause })?;
+            let added = builder.build(&provider).and_then(|model| registry.add(&provider.name, model));
+            added.map_err(|cause| InvalidProvider { name: provider.name.clone(), cause })?;
+            let ProviderOptions { name, models, .. } = provider;
+            registry
+                .facts
+                .extend(models.into_iter().map(|(model, facts)| (format!("{name}/{model}"), facts)));
         }
         Ok(registry)
     }
@@ -162,9 +182,38 @@ impl Models for ProviderRegistry {
             },
         })
     }
+
+    fn facts(&self, reference: &str) -> ModelFacts {
+        self.facts.get(reference).copied().unwrap_or_default()
+    }
 }
 
-fn build(http: &Http, provider: &ProviderOptions) -> Result<Arc<dyn Model>, ProviderError> {
+/// What providers have in common while they are built.
+struct Builder {
+    http: Http,
+    /// Those that are written, one for each file.
+    tapes: BTreeMap<PathBuf, Arc<TapeWriter>>,
+}
+
+impl Builder {
+    fn build(&mut self, provider: &ProviderOptions) -> Result<Arc<dyn Model>, ProviderError> {
+        let model = Bounded::where_needed(connect(&self.http, provider)?, &provider.models);
+        let Some(path) = &provider.record else { return Ok(model) };
+        Ok(Arc::new(Recorded::new(&provider.name, model, self.tape(path)?)))
+    }
+
+    fn tape(&mut self, path: &Path) -> Result<Arc<TapeWriter>, TapeError> {
+        if let Some(tape) = self.tapes.get(path) {
+            return Ok(Arc::clone(tape));
+        }
+        let tape = Arc::new(TapeWriter::open(path)?);
+        self.tapes.insert(path.to_owned(), Arc::clone(&tape));
+        Ok(tape)
+    }
+}
+
+/// The provider itself.
+fn connect(http: &Http, provider: &ProviderOptions) -> Result<Arc<dyn Model>, ProviderError> {
     let check_client = || {
         let client = http.client(ModelTimeouts::default().connect);
         client.map(|_| ()).map_err(|e| ProviderError::Client(e.to_string()))
@@ -182,6 +231,7 @@ fn build(http: &Http, provider: &ProviderOptions) -> Result<Arc<dyn Model>, Prov
         ProviderKind::Scripted(ScriptSource::Text(text)) => {
             Arc::new(ScriptedModel::new(Script::parse(&provider.name, text)?))
         }
+        ProviderKind::Replay(path) => Arc::new(Replayed::load(path)?),
     })
 }
 
@@ -220,6 +270,18 @@ mod tests {
             assert_eq!(unknown.reference, reference);
         }
         assert_eq!(ProviderRegistry::default().resolve("x/y").err().unwrap().configured, "none");
+    }
+
+    #[test]
+    fn facts_belong_to_one_model_of_one_provider() {
+        let facts = ModelFacts { context_window: Some(200_000), ..ModelFacts::default() };
+        let mut demo = scripted("demo");
+        demo.models.insert("org/a".to_owned(), facts);
+        let registry = registry(vec![demo, scripted("other")]).unwrap();
+        assert_eq!(registry.facts("demo/org/a"), facts);
+        for unknown in ["demo/org", "other/org/a", "org/a", "demo", ""] {
+            assert!(registry.facts(unknown).is_unknown(), "{unknown}");
+        }
     }
 
     #[test]

@@ -4,11 +4,13 @@
 //! either writes nothing. An append that returned `Ok` survives the machine's power being cut.
 
 mod codec;
+mod job;
 mod page;
+mod search;
 pub mod sqlite;
 
 #[cfg(test)]
-mod conformance;
+pub(crate) mod conformance;
 
 use std::collections::BTreeMap;
 
@@ -22,6 +24,9 @@ use agentloop_core::run::status::{RunError, RunStatus};
 use agentloop_core::time::Timestamp;
 use agentloop_core::tool::{Digest, ToolDeclaration};
 use async_trait::async_trait;
+
+pub use self::job::{Job, JobId, JobKind, SessionNotes};
+pub use self::search::{SearchFilter, SearchHit};
 
 /// Why the store refused or failed. Nothing was written, unless it is [`StoreError::Unavailable`]: then it is unknown.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -53,6 +58,9 @@ pub enum StoreError {
         /// The session's last entry.
         last: EntryNo,
     },
+    /// What was said is not indexed.
+    #[error("the index of what was said is turned off")]
+    SearchOff,
     /// The token of a page is none that was given out.
     #[error("the page token is not one of ours")]
     BadPageToken,
@@ -92,6 +100,8 @@ pub struct Append {
     /// Makes the run the session's live run, which alone may add entries: the session's last entry, as read. Without it,
     /// a new run is queued until a later append has it; it may also finish without.
     pub enter: Option<EntryNo>,
+    /// What is to be done afterwards, due at once.
+    pub jobs: Vec<JobKind>,
 }
 
 /// What the store needs to know of a new run.
@@ -107,6 +117,9 @@ pub struct CreateRun {
     pub model: String,
     /// The caller's labels.
     pub labels: BTreeMap<String, String>,
+    /// Whether, where it is queued, it comes before every run that is not so, after those that are: it interrupts what
+    /// its session is at.
+    pub interrupts: bool,
 }
 
 /// What lists show of a run, derived from its journal and stored beside it.
@@ -153,6 +166,17 @@ pub struct RunRow {
     pub summary: RunSummary,
 }
 
+/// A live run that a queued run interrupts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interrupted {
+    /// Whose.
+    pub tenant: TenantId,
+    /// The live run.
+    pub run: RunId,
+    /// The run that waits for it to end.
+    pub by: RunId,
+}
+
 /// A claimed run: nobody else writes it now.
 #[derive(Debug, Clone)]
 pub struct Claimed {
@@ -169,7 +193,7 @@ pub struct Claimed {
 pub struct SessionRow {
     /// The session.
     pub session: SessionId,
-    /// For people.
+    /// For people: as given, else as the model made it.
     pub title: String,
     /// The caller's labels.
     pub labels: BTreeMap<String, String>,
@@ -183,6 +207,10 @@ pub struct SessionRow {
     pub live_run: Option<RunId>,
     /// The session that it was forked from, which may be deleted, and the last entry that both share.
     pub forked_from: Option<(SessionId, EntryNo)>,
+    /// What it is about, if the model keeps a summary.
+    pub summary: String,
+    /// The last entry that the summary takes into account.
+    pub summary_upto: EntryNo,
 }
 
 /// One entry of a session.
@@ -316,11 +344,24 @@ pub trait Store: Send + Sync + 'static {
     async fn unfinished(&self) -> Result<Vec<(TenantId, RunId)>, StoreError>;
 
     /// The run that may enter this session now: the first in its queue, if it has no live run. Runs queue in the order in
-    /// which their first append was made.
+    /// which their first append was made, those that interrupt before all others.
     async fn next_queued(&self, tenant: &TenantId, session: &SessionId) -> Result<Option<RunId>, StoreError>;
 
     /// Of every session that has a queue and no live run, the first in the queue: what a start has to let in.
     async fn queue_heads(&self) -> Result<Vec<(TenantId, RunId)>, StoreError>;
+
+    /// Live runs that a queued run of their session interrupts, each with the first such: what a start has to end.
+    async fn interrupted(&self) -> Result<Vec<Interrupted>, StoreError>;
+
+    /// The live run of this session, if a queued run interrupts it.
+    async fn interrupted_in(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+    ) -> Result<Option<Interrupted>, StoreError>;
+
+    /// The run that the request of this id handed messages to, and the digest of that request.
+    async fn steered(&self, tenant: &TenantId, id: &RunId) -> Result<Option<(RunId, Digest)>, StoreError>;
 
     /// Parked runs of every tenant whose wake time is at or before `now`, at most `limit`, and the earliest wake time
     /// after that.
@@ -360,6 +401,14 @@ pub trait Store: Send + Sync + 'static {
         now: Timestamp,
     ) -> Result<SessionRow, StoreError>;
 
+    /// Writes a title or a summary on a session; a title only where there is none. `false`: there is no such session.
+    async fn set_session_notes(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        notes: SessionNotes,
+    ) -> Result<bool, StoreError>;
+
     /// A session's row.
     async fn session(&self, tenant: &TenantId, session: &SessionId)
     -> Result<Option<SessionRow>, StoreError>;
@@ -375,6 +424,20 @@ pub trait Store: Send + Sync + 'static {
         after: EntryNo,
         limit: u32,
     ) -> Result<Vec<EntryRow>, StoreError>;
+
+    /// Finds what users and models said by words: the entries of user and assistant messages that have any of the words
+    /// of a free text, those that fit best first, at most `limit` and at most 100. Nothing in the text is an operator,
+    /// and no more than its beginning counts.
+    ///
+    /// # Errors
+    /// [`StoreError::SearchOff`].
+    async fn search(
+        &self,
+        tenant: &TenantId,
+        query: &str,
+        filter: SearchFilter,
+        limit: u32,
+    ) -> Result<Vec<SearchHit>, StoreError>;
 
     /// Deletes a session with its runs, events and questions; its ids are free again. `false`: there was none. What
     /// forks share of it stays theirs.
@@ -401,6 +464,17 @@ pub trait Store: Send + Sync + 'static {
 
     /// Forgets a remembered rule. `false`: there was none.
     async fn delete_rule(&self, tenant: &TenantId, rule: &RuleId) -> Result<bool, StoreError>;
+
+    /// Jobs of every tenant that are due at `now`, the longest due first, at most `limit`, and when the next one is due
+    /// after those.
+    async fn due_jobs(&self, now: Timestamp, limit: u32)
+    -> Result<(Vec<Job>, Option<Timestamp>), StoreError>;
+
+    /// Notes that a try of a job failed, and when the next one is due. Of a job that is gone, it notes nothing.
+    async fn retry_job(&self, job: &JobId, due_at: Timestamp, error: &str) -> Result<(), StoreError>;
+
+    /// Removes a job that is done, or given up.
+    async fn finish_job(&self, job: &JobId) -> Result<(), StoreError>;
 
     /// Remembers tools, so that a restart knows what its hosts will bring back. By name; the last one counts.
     async fn save_tools(&self, tenant: &TenantId, tools: &[ToolRow]) -> Result<(), StoreError>;

@@ -258,14 +258,9 @@ async fn what_a_run_names_must_be_there() {
 async fn what_this_version_does_not_have() {
     let model = Model::start().await;
     let server = TestServer::start(&model).await;
-    let policy =
-        |policy: wire::BusySessionPolicy| wire::RunInput { on_busy_session: policy.into(), ..prompt("hi") };
     let limits = wire::LoopLimits { max_cost_micros: Some(1), ..Default::default() };
     for input in [
         wire::RunInput { stepped: true, ..prompt("hi") },
-        policy(wire::BusySessionPolicy::Enqueue),
-        policy(wire::BusySessionPolicy::Interrupt),
-        policy(wire::BusySessionPolicy::Steer),
         wire::RunInput { loop_limits: Some(limits), ..prompt("hi") },
     ] {
         for status in refused(&server, Some(input)).await {

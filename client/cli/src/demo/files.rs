@@ -108,7 +108,7 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use agentloop_server::{
-        config::{Config, ProviderConfig, StoreLocation},
+        config::{Backend, Config, StoreLocation},
         model::Script,
     };
     use clap::Parser as _;
@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(config.server.listen, listen);
         assert_eq!(config.store.location, StoreLocation::File(files.dir.join("agentloop.db")));
         assert_eq!(config.agents["default"].model, "demo/scripted");
-        let ProviderConfig::Scripted { file } = &config.providers["demo"] else { panic!("{config:?}") };
+        let Backend::Scripted { file } = &config.providers["demo"].backend else { panic!("{config:?}") };
         assert_eq!(file, &files.dir.join("demo-model.toml"));
     }
 

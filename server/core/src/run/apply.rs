@@ -1,10 +1,11 @@
 //! The fold: how each event changes the state. Nothing else changes it.
 
+use crate::entry::CompactionReason;
 use crate::id::CallSlot;
 use crate::message::{Part, SharedMessage, ToolCall, ToolResult};
 use crate::run::event::{AfterAttempt, Event, Record};
 use crate::run::human::{Answer, Decision, Question, QuestionKind};
-use crate::run::state::{Asked, Call, CallState, ModelCall, Phase, State};
+use crate::run::state::{AfterCompaction, Asked, Call, CallState, CompactionInHand, ModelCall, Phase, State};
 use crate::time::Timestamp;
 use crate::tool::{Digest, EffectClass};
 
@@ -28,23 +29,40 @@ impl State {
     /// One arm per kind of event.
     fn apply_event(&mut self, event: &Event, at: Timestamp) {
         match event {
-            Event::Started { session, last_entry, spec, seed } => {
+            Event::Started { session, last_entry, spec, seed, queued } => {
                 assert_eq!(self.phase, Phase::New, "a run starts once");
                 self.session = Some(session.clone());
                 self.last_entry = *last_entry;
                 self.spec = spec.clone();
                 self.seed = *seed;
                 self.started_at = at;
+                self.entered_at = at;
+                self.phase = if *queued { Phase::Queued } else { Phase::Preparing };
+            }
+            Event::SessionEntered { last_entry } => {
+                assert_eq!(self.phase, Phase::Queued, "only a queued run enters later");
+                self.last_entry = *last_entry;
+                self.entered_at = at;
                 self.phase = Phase::Preparing;
             }
             Event::InputAdded { .. } | Event::ContextAdded { .. } => {}
-            Event::InputHeld { message } => {
+            Event::InputHeld { message, steer } => {
                 self.held.insert(self.seq, message.clone());
+                if let Some(steer) = steer {
+                    self.steered.insert(steer.id.clone(), steer.digest.clone());
+                }
             }
             Event::InputEntered { held, .. } => {
                 self.held.remove(held).expect("only a held message enters later");
             }
-            Event::Compacted { usage, .. } => self.usage += *usage,
+            Event::CompactionStarted { number, strategy, reason, level, .. } => {
+                self.begin_compaction(*number, strategy, *reason, *level, at);
+            }
+            Event::CompactionFailed { error, .. } => self.last_error = Some(error.clone()),
+            Event::Compacted { usage, .. } => {
+                self.usage += *usage;
+                self.last_error = None;
+            }
             Event::ModelCallStarted { model_call, attempt, first_counted, .. } => {
                 self.begin_model_call(ModelCall {
                     number: *model_call,
@@ -59,8 +77,10 @@ impl State {
                     self.phase = Phase::BackingOff { call: *call, until: *until };
                 }
             }
-            Event::AssistantMessage { message, finish, usage, duration, .. } => {
+            Event::AssistantMessage { message, finish, usage, duration, full, .. } => {
                 self.usage += *usage;
+                self.squeezes = 0;
+                self.compact_due = *full;
                 self.model_time = self.model_time.plus(*duration);
                 self.last_message = Some(message.clone());
                 self.last_error = None;
@@ -143,6 +163,34 @@ impl State {
                 self.phase = Phase::Finished { outcome: *outcome };
             }
         }
+    }
+
+    /// What follows is read off the phase that it interrupts.
+    fn begin_compaction(
+        &mut self,
+        number: u32,
+        strategy: &str,
+        reason: CompactionReason,
+        level: u32,
+        since: Timestamp,
+    ) {
+        assert_eq!(number, self.compactions + 1, "compactions are dense");
+        self.compactions = number;
+        self.squeezes += 1;
+        self.compact_due = None;
+        let then = match &self.phase {
+            Phase::Compacting(before) => before.then.clone(),
+            Phase::ModelRunning(call) => AfterCompaction::Call {
+                number: call.number,
+                attempt: call.attempt + 1,
+                first_counted: call.attempt + 1,
+            },
+            before if reason == CompactionReason::Planned => AfterCompaction::Plan(Box::new(before.clone())),
+            _ => AfterCompaction::Call { number: self.iterations + 1, attempt: 1, first_counted: 1 },
+        };
+        self.keep_settled();
+        let strategy = strategy.to_owned();
+        self.phase = Phase::Compacting(CompactionInHand { number, strategy, reason, level, since, then });
     }
 
     fn begin_model_call(&mut self, call: ModelCall) {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::agent::RunSpec;
-use crate::entry::{Compaction, Entry};
-use crate::id::{CallSlot, EntryNo, HostId, RequestId, Seq, SessionId};
+use crate::entry::{Compaction, CompactionReason, Entry};
+use crate::id::{CallSlot, EntryNo, HostId, RequestId, RunId, Seq, SessionId};
 use crate::message::{FinishReason, SharedMessage, Usage};
 pub use crate::outcome::Ran;
 use crate::run::human::{Answer, Question};
@@ -45,6 +45,14 @@ pub enum Event {
         spec: Arc<RunSpec>,
         /// Chance, drawn once: for jitter, leases and idempotency keys.
         seed: u64,
+        /// Whether it waits for its session to be free first; then `last_entry` is 0 until it enters.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        queued: bool,
+    },
+    /// The session is free, and the run is the one that it was waiting for: from here on it may add entries.
+    SessionEntered {
+        /// The session's last entry before it.
+        last_entry: EntryNo,
     },
     /// A message from the caller entered the session.
     InputAdded {
@@ -58,6 +66,9 @@ pub enum Event {
     InputHeld {
         /// The message.
         message: SharedMessage,
+        /// Where it was handed to a run that was under way: by which request.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        steer: Option<Steer>,
     },
     /// A held message entered the session.
     InputEntered {
@@ -74,6 +85,30 @@ pub enum Event {
         entry: EntryNo,
         /// The message.
         message: SharedMessage,
+    },
+    /// The context is about to be made smaller.
+    CompactionStarted {
+        /// Which of the run, from 1.
+        number: u32,
+        /// How.
+        strategy: String,
+        /// Why.
+        reason: CompactionReason,
+        /// How hard: 0 as the policy says, then harder each time that it did not help.
+        #[serde(default, skip_serializing_if = "is_none")]
+        level: u32,
+        /// Tokens before, as far as they are known; 0 where they are not.
+        #[serde(default)]
+        tokens: u64,
+    },
+    /// Making it smaller failed. What is done in its place follows.
+    CompactionFailed {
+        /// Which.
+        number: u32,
+        /// How it was tried.
+        strategy: String,
+        /// Why it failed.
+        error: RunError,
     },
     /// The context was made smaller.
     Compacted {
@@ -135,6 +170,9 @@ pub enum Event {
         tools: Digest,
         /// What the loop does next.
         decision: Observation,
+        /// Why the context is made smaller before the next model call, if it is.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        full: Option<CompactionReason>,
     },
     /// A tool call was taken up.
     CallProposed {
@@ -250,6 +288,15 @@ pub enum Event {
     },
 }
 
+/// The request that handed messages to a run that was under way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Steer {
+    /// Its id, which makes it idempotent: the id that its run would have had on an idle session.
+    pub id: RunId,
+    /// Of everything that it asked for: the same digest is the same request.
+    pub digest: Digest,
+}
+
 /// Where the content of a session's new entry is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Added {
@@ -332,7 +379,10 @@ impl Event {
             | Self::Compacted { entry, .. } => Some((*entry, Added::Own)),
             Self::InputEntered { entry, held } => Some((*entry, Added::Held(*held))),
             Self::Started { .. }
+            | Self::SessionEntered { .. }
             | Self::InputHeld { .. }
+            | Self::CompactionStarted { .. }
+            | Self::CompactionFailed { .. }
             | Self::ModelCallStarted { .. }
             | Self::ModelCallFailed { .. }
             | Self::CallProposed { .. }
@@ -353,13 +403,16 @@ impl Event {
     pub fn content(&self) -> Option<Entry> {
         match self {
             Self::InputAdded { message, .. }
-            | Self::InputHeld { message }
+            | Self::InputHeld { message, .. }
             | Self::ContextAdded { message, .. }
             | Self::AssistantMessage { message, .. }
             | Self::CallSettled { message, .. } => Some(Entry::Message(message.clone())),
             Self::Compacted { compaction, .. } => Some(Entry::Compaction(compaction.clone())),
             Self::Started { .. }
+            | Self::SessionEntered { .. }
             | Self::InputEntered { .. }
+            | Self::CompactionStarted { .. }
+            | Self::CompactionFailed { .. }
             | Self::ModelCallStarted { .. }
             | Self::ModelCallFailed { .. }
             | Self::CallProposed { .. }
@@ -386,10 +439,13 @@ impl Event {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Started { .. } => "started",
+            Self::SessionEntered { .. } => "session_entered",
             Self::InputAdded { .. } => "input_added",
             Self::InputHeld { .. } => "input_held",
             Self::InputEntered { .. } => "input_entered",
             Self::ContextAdded { .. } => "context_added",
+            Self::CompactionStarted { .. } => "compaction_started",
+            Self::CompactionFailed { .. } => "compaction_failed",
             Self::Compacted { .. } => "compacted",
             Self::ModelCallStarted { .. } => "model_call_started",
             Self::ModelCallFailed { .. } => "model_call_failed",
@@ -416,6 +472,11 @@ fn one() -> u32 {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
 fn is_one(number: &u32) -> bool {
     *number == 1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
+fn is_none(number: &u32) -> bool {
+    *number == 0
 }
 
 /// Bytes as lower-case hex, so that a journal stays readable with any SQL shell.

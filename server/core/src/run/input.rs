@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use crate::agent::RunSpec;
+use crate::entry::{Compaction, CompactionReason};
 use crate::error::ModelErrorKind;
 use crate::id::{CallSlot, EntryNo, HostId, RequestId, RunId, SessionId};
 use crate::message::{FinishReason, SharedMessage, Usage};
 pub use crate::outcome::CallOutcome;
-use crate::run::event::Ran;
+use crate::run::event::{Ran, Steer};
 use crate::run::human::{Decision, Remember};
+use crate::run::status::RunError;
 use crate::time::Millis;
 use crate::tool::{Digest, EffectClass};
 
@@ -27,6 +29,26 @@ pub enum Input {
         attempt: u32,
         /// Why.
         failure: ModelFailure,
+    },
+    /// What the model call would send passes the run's bounds on its context; nothing was sent.
+    ContextTooLarge {
+        /// Which model call.
+        model_call: u32,
+        /// Which try.
+        attempt: u32,
+        /// Which bound.
+        reason: CompactionReason,
+        /// Estimated tokens.
+        tokens: u64,
+    },
+    /// The context is smaller.
+    Compacted(Box<Compacted>),
+    /// The context could not be made smaller that way.
+    CompactionFailed {
+        /// Which compaction.
+        number: u32,
+        /// Why.
+        error: RunError,
     },
     /// A host has room for a call.
     SlotGranted {
@@ -97,6 +119,18 @@ pub enum Input {
         /// Whether like questions are to be answered alike.
         remember: Option<Box<Remember>>,
     },
+    /// The session of a queued run is free.
+    Enter {
+        /// The session's last entry.
+        last_entry: EntryNo,
+    },
+    /// Someone has more to say while the run is under way.
+    Steer {
+        /// By which request.
+        steer: Steer,
+        /// What enters the session before the next model call.
+        messages: Vec<SharedMessage>,
+    },
     /// Someone wants the run to end.
     Abort {
         /// Why.
@@ -124,7 +158,7 @@ pub struct Start {
     pub run: RunId,
     /// Its session.
     pub session: SessionId,
-    /// The session's last entry.
+    /// The session's last entry; 0 where it waits for the session first.
     pub last_entry: EntryNo,
     /// How it is to behave.
     pub spec: Arc<RunSpec>,
@@ -132,6 +166,8 @@ pub struct Start {
     pub seed: u64,
     /// What enters the session.
     pub messages: Vec<SharedMessage>,
+    /// Whether it waits for its session to be free first.
+    pub queued: bool,
 }
 
 /// A model's finished message and what is known about it.
@@ -155,6 +191,23 @@ pub struct ModelFinished {
     pub tools: Digest,
     /// What is known about each tool call in the message, in its order.
     pub facts: Vec<CallFacts>,
+    /// The bound on the context that has been passed, if one has.
+    pub full: Option<CompactionReason>,
+}
+
+/// A smaller context.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Compacted {
+    /// Which compaction.
+    pub number: u32,
+    /// How the context is shown from here on.
+    pub compaction: Arc<Compaction>,
+    /// Tokens of the model call that wrote the summary.
+    pub usage: Usage,
+    /// Estimated tokens before.
+    pub tokens_before: u64,
+    /// Estimated tokens after.
+    pub tokens_after: u64,
 }
 
 /// What is known about a tool call before it runs.

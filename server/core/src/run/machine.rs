@@ -51,6 +51,7 @@ pub struct Machine {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     Model { number: u32, attempt: u32 },
+    Compact { number: u32 },
     Call { slot: CallSlot, attempt: u32 },
     Seek { slot: CallSlot, attempt: u32 },
 }
@@ -97,6 +98,13 @@ impl Machine {
             Input::ModelFailed { model_call, attempt, failure } => {
                 transition::model::failed(&mut turn, model_call, attempt, failure)?;
             }
+            Input::ContextTooLarge { model_call, attempt, reason, tokens } => {
+                transition::compact::too_large(&mut turn, model_call, attempt, reason, tokens)?;
+            }
+            Input::Compacted(done) => transition::compact::compacted(&mut turn, *done)?,
+            Input::CompactionFailed { number, error } => {
+                transition::compact::failed(&mut turn, number, error)?;
+            }
             Input::SlotGranted { slot, host } => transition::tool::granted(&mut turn, slot, host)?,
             Input::SlotDenied { slot, message } => transition::tool::denied(&mut turn, slot, message)?,
             Input::CallAccepted { slot, attempt, host } => {
@@ -115,6 +123,8 @@ impl Machine {
                 let said = transition::human::Said { decision, by, remember: remember.as_deref() };
                 transition::human::decided(&mut turn, &request, digest.as_ref(), said)?;
             }
+            Input::Enter { last_entry } => transition::queue::enter(&mut turn, last_entry)?,
+            Input::Steer { steer, messages } => transition::steer::steer(&mut turn, steer, messages)?,
             Input::Abort { cause, reason } => transition::finish::abort(&mut turn, cause, reason)?,
             Input::Resume { request, by } => transition::model::resume(&mut turn, request, by)?,
             Input::DeadlinePassed => transition::deadline::passed(&mut turn)?,
@@ -165,11 +175,23 @@ impl Machine {
                     model_call: call.number,
                     attempt: call.attempt,
                     last_entry: self.state.last_entry,
+                    checked: self.state.squeezes == 0,
                 };
                 BTreeMap::from([(key, effect)])
             }
+            Phase::Compacting(compaction) => {
+                let effect = Effect::Compact {
+                    number: compaction.number,
+                    strategy: compaction.strategy.clone(),
+                    reason: compaction.reason,
+                    level: compaction.level,
+                    last_entry: self.state.last_entry,
+                };
+                BTreeMap::from([(Key::Compact { number: compaction.number }, effect)])
+            }
             Phase::Tools(calls) => self.wanted_by_round(calls, now),
             Phase::New
+            | Phase::Queued
             | Phase::Preparing
             | Phase::BackingOff { .. }
             | Phase::Observed { .. }
@@ -227,6 +249,7 @@ fn led_on(key: &Key, wanted: &BTreeMap<Key, Effect>) -> bool {
 fn withdraw(key: &Key) -> Effect {
     match *key {
         Key::Model { number, attempt } => Effect::StopModel { model_call: number, attempt },
+        Key::Compact { number } => Effect::StopCompacting { number },
         Key::Call { slot, attempt } => {
             Effect::CancelCall { slot, attempt, reason: "the call is settled or given up" }
         }

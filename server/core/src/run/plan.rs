@@ -34,6 +34,8 @@ pub enum Instruction {
 pub fn react(situation: &Situation<'_>) -> Instruction {
     match situation {
         Situation::Prompted | Situation::ToolsSettled => Instruction::CallModel,
+        // An answer that the context cut short goes on in a smaller one.
+        Situation::Answered { calls: 0, finish: FinishReason::ContextWindow } => Instruction::CallModel,
         Situation::Answered { calls: 0, .. } => Instruction::Finish,
         Situation::Answered { .. } => Instruction::CallTools,
     }
@@ -50,5 +52,7 @@ mod tests {
         let answered = |calls| Situation::Answered { finish: &FinishReason::Stop, calls };
         assert_eq!(react(&answered(2)), Instruction::CallTools);
         assert_eq!(react(&answered(0)), Instruction::Finish);
+        let cut = Situation::Answered { calls: 0, finish: &FinishReason::ContextWindow };
+        assert_eq!(react(&cut), Instruction::CallModel);
     }
 }

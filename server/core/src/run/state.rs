@@ -2,13 +2,18 @@
 //!
 //! ```text
 //! phase        leaves by                              to
-//! New          Start                                  ModelRunning
+//! New          Start                                  ModelRunning | Queued
+//! Queued       Enter                                  ModelRunning
+//!              Abort                                  Finished(aborted), nothing of it entered the session
 //! ModelRunning ModelFinished, tools wanted            Tools
-//!              ModelFinished, nothing wanted          Finished(completed)
+//!              ModelFinished, nothing wanted          Finished(completed) | ModelRunning, where messages are held
 //!              ModelFailed, retryable                 BackingOff
 //!              ModelFailed, else or used up           Finished(failed) | Paused
 //!              Recovered                              ModelRunning (next try)
+//!              ContextTooLarge | ModelFailed, overflow  Compacting
 //! BackingOff   DeadlinePassed                         ModelRunning (next try)
+//! Compacting   Compacted                              ModelRunning
+//!              CompactionFailed                       Compacting (trim) | Finished(failed)
 //! Tools        last call settled                      ModelRunning (next call) | Finished(a limit)
 //! Paused       Resume                                 ModelRunning (next try)
 //! any live     Abort | a limit | deny and stop        Finished(aborted | failed)
@@ -34,6 +39,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::agent::RunSpec;
+use crate::entry::CompactionReason;
 use crate::id::{CallId, CallSlot, EntryNo, HostId, RequestId, RunId, Seq, SessionId};
 use crate::message::{FinishReason, SharedMessage, ToolCall, Usage};
 use crate::policy::{PolicyCall, PolicyRule, deciding};
@@ -56,6 +62,8 @@ pub struct State {
     pub seed: u64,
     /// When it started.
     pub started_at: Timestamp,
+    /// When it entered its session: later than [`Self::started_at`] where it was queued.
+    pub entered_at: Timestamp,
     /// When it last moved.
     pub updated_at: Timestamp,
     /// Its last event.
@@ -92,8 +100,16 @@ pub struct State {
     pub settled: BTreeMap<CallSlot, u32>,
     /// Ids of the calls of `ResumeRun` that were carried out.
     pub resumed: BTreeSet<String>,
+    /// Compactions begun.
+    pub compactions: u32,
+    /// Compactions begun since the model's last message.
+    pub squeezes: u32,
+    /// Why the context is to be made smaller before the next model call.
+    pub compact_due: Option<CompactionReason>,
     /// Messages that wait to enter the session, by the event that holds each.
     pub held: BTreeMap<Seq, SharedMessage>,
+    /// Requests that handed messages to the run while it was under way, with the digest of each.
+    pub steered: BTreeMap<RunId, Digest>,
 }
 
 /// A question and its answer.
@@ -110,6 +126,8 @@ pub struct Asked {
 pub enum Phase {
     /// Nothing: it does not exist yet.
     New,
+    /// Waiting for its session to be free.
+    Queued,
     /// The caller's messages are being taken in.
     Preparing,
     /// The model is answering.
@@ -121,6 +139,8 @@ pub enum Phase {
         /// When the next one is due.
         until: Timestamp,
     },
+    /// The context is being made smaller.
+    Compacting(CompactionInHand),
     /// The model has spoken and wants nothing run.
     Observed {
         /// Why it stopped.
@@ -153,6 +173,39 @@ pub struct ModelCall {
     pub first_counted: u32,
     /// Since when.
     pub since: Timestamp,
+}
+
+/// The context is being made smaller.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CompactionInHand {
+    /// Which of the run, from 1.
+    pub number: u32,
+    /// How.
+    pub strategy: String,
+    /// Why.
+    pub reason: CompactionReason,
+    /// How hard.
+    pub level: u32,
+    /// Since when.
+    pub since: Timestamp,
+    /// What follows.
+    pub then: AfterCompaction,
+}
+
+/// What follows a compaction.
+#[derive(Debug, Clone, PartialEq)]
+pub enum AfterCompaction {
+    /// This try of a model call.
+    Call {
+        /// Which model call.
+        number: u32,
+        /// Which try.
+        attempt: u32,
+        /// The first try that counts against the retries.
+        first_counted: u32,
+    },
+    /// The planner, where the run stood before.
+    Plan(Box<Phase>),
 }
 
 /// A tool call of the current round.
@@ -280,6 +333,7 @@ impl State {
             spec: Arc::default(),
             seed: 0,
             started_at: Timestamp(0),
+            entered_at: Timestamp(0),
             updated_at: Timestamp(0),
             seq: Seq(0),
             last_entry: EntryNo(0),
@@ -298,7 +352,11 @@ impl State {
             remembered: Vec::new(),
             settled: BTreeMap::new(),
             resumed: BTreeSet::new(),
+            compactions: 0,
+            squeezes: 0,
+            compact_due: None,
             held: BTreeMap::new(),
+            steered: BTreeMap::new(),
         }
     }
 
@@ -314,9 +372,11 @@ impl State {
     pub fn status(&self) -> Option<RunStatus> {
         match &self.phase {
             Phase::New => None,
+            Phase::Queued => Some(RunStatus::Queued),
             Phase::Preparing => Some(RunStatus::Preparing),
             Phase::ModelRunning(_) | Phase::Observed { .. } => Some(RunStatus::ModelRunning),
             Phase::BackingOff { .. } => Some(RunStatus::BackingOff),
+            Phase::Compacting(_) => Some(RunStatus::Compacting),
             Phase::Tools(calls) => Some(round_status(calls)),
             Phase::Paused { .. } => Some(RunStatus::Paused),
             Phase::Finished { outcome: Outcome::Completed } => Some(RunStatus::Completed),
@@ -337,9 +397,11 @@ impl State {
         match &self.phase {
             Phase::Tools(calls) => calls,
             Phase::New
+            | Phase::Queued
             | Phase::Preparing
             | Phase::ModelRunning(_)
             | Phase::BackingOff { .. }
+            | Phase::Compacting(_)
             | Phase::Observed { .. }
             | Phase::Paused { .. }
             | Phase::Finished { .. } => &[],

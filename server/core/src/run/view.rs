@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::id::SessionId;
 use crate::run::event::Event;
 use crate::run::state::{Call, CallState, Phase, State};
 use crate::run::status::{RunError, RunStatus};
@@ -50,9 +51,10 @@ pub enum ProcessState {
 pub fn loops(event: &Event, status: RunStatus) -> (LoopPhase, ProcessState) {
     match event {
         Event::Started { .. } => (LoopPhase::Init, ProcessState::Idle),
-        Event::InputAdded { .. } | Event::InputEntered { .. } | Event::ContextAdded { .. } => {
-            (LoopPhase::Planning, ProcessState::Idle)
-        }
+        Event::SessionEntered { .. }
+        | Event::InputAdded { .. }
+        | Event::InputEntered { .. }
+        | Event::ContextAdded { .. } => (LoopPhase::Planning, ProcessState::Idle),
         Event::Compacted { .. } => (LoopPhase::Compacting, ProcessState::Success),
         Event::AssistantMessage { .. } => (LoopPhase::Observing, ProcessState::Success),
         Event::ModelCallFailed { retry_at: None, .. } => (LoopPhase::Observing, ProcessState::Error),
@@ -60,6 +62,8 @@ pub fn loops(event: &Event, status: RunStatus) -> (LoopPhase, ProcessState) {
         Event::ModelCallStarted { .. }
         | Event::ModelCallFailed { .. }
         | Event::InputHeld { .. }
+        | Event::CompactionStarted { .. }
+        | Event::CompactionFailed { .. }
         | Event::CallProposed { .. }
         | Event::CallOffered { .. }
         | Event::CallAccepted { .. }
@@ -120,6 +124,8 @@ pub enum WaitKind {
     Human,
     /// An operator.
     Operator,
+    /// Its session.
+    Session,
 }
 
 impl State {
@@ -136,12 +142,20 @@ impl State {
         };
         match &self.phase {
             Phase::New | Phase::Preparing | Phase::Observed { .. } | Phase::Finished { .. } => None,
+            Phase::Queued => {
+                let session = self.session.as_ref().map(SessionId::to_string).unwrap_or_default();
+                Some(base(WaitKind::Session, self.started_at, session, 0, None))
+            }
             Phase::ModelRunning(call) => {
                 Some(base(WaitKind::Model, call.since, self.spec.model.clone(), call.attempt, None))
             }
             Phase::BackingOff { call, until } => {
                 let what = self.spec.model.clone();
                 Some(base(WaitKind::Backoff, self.updated_at, what, call.attempt, Some(*until)))
+            }
+            Phase::Compacting(compaction) => {
+                let what = format!("the context is made smaller ({})", compaction.strategy);
+                Some(base(WaitKind::Model, compaction.since, what, compaction.level + 1, None))
             }
             Phase::Paused { call, since } => {
                 Some(base(WaitKind::Operator, *since, "ResumeRun".to_owned(), call.attempt, None))

@@ -7,14 +7,14 @@ use agentloop_core::agent::{
     BackgroundPolicy, ContextPolicy, LoopLimits, ModelOptions, ModelTimeouts, ReasoningEffort,
     ResponseSchema, RetryPolicy, RunSpec, ToolChoice, ToolPolicy,
 };
-use agentloop_core::entry::{Compaction, Cut};
+use agentloop_core::entry::{Compaction, CompactionReason, Cut};
 use agentloop_core::error::ModelErrorKind;
 use agentloop_core::id::{CallId, CallSlot, EntryNo, HostId, RequestId, RunId, Seq, SessionId};
 use agentloop_core::message::{
     FinishReason, Image, Message, Part, Reasoning, Role, ToolCall, ToolResult, ToolStatus, Usage,
 };
 use agentloop_core::policy::{ArgumentPattern, PolicyAction, PolicyRule, RuleOrigin};
-use agentloop_core::run::event::{AfterAttempt, Event, Observation, Outcome, Ran, Totals};
+use agentloop_core::run::event::{AfterAttempt, Event, Observation, Outcome, Ran, Steer, Totals};
 use agentloop_core::run::human::{
     Answer, Ask, Decision, Question, QuestionKind, RememberScope, Remembered, SelectOption,
 };
@@ -34,6 +34,8 @@ fn starts() -> Vec<(&'static str, Event)> {
         ("started", started(full_spec(), u64::MAX)),
         ("started.plain", started(RunSpec::default(), 0)),
         ("started.extended", started(extended_spec(), 1)),
+        ("started.queued", queued()),
+        ("session_entered", Event::SessionEntered { last_entry: EntryNo(41) }),
         ("input_added", Event::InputAdded { entry: EntryNo(4), message: Arc::new(prompt()) }),
         ("paused", Event::Paused { error: model_error() }),
         ("resumed", Event::Resumed { by: "ops@example.org".to_owned(), request: "resume-1".to_owned() }),
@@ -42,9 +44,11 @@ fn starts() -> Vec<(&'static str, Event)> {
 
 fn inputs() -> Vec<(&'static str, Event)> {
     let message = Arc::new(Message::text(Role::User, "one more thing"));
+    let steer = Steer { id: RunId::parse("more").expect("an id"), digest: Digest::of(&[b"more"]) };
     let remembered = Arc::new(Message::text(Role::User, "The user likes short answers."));
     vec![
-        ("input_held", Event::InputHeld { message }),
+        ("input_held", Event::InputHeld { message: message.clone(), steer: None }),
+        ("input_held.steer", Event::InputHeld { message, steer: Some(steer) }),
         ("input_entered", Event::InputEntered { entry: EntryNo(9), held: Seq(7) }),
         (
             "context_added",
@@ -70,7 +74,24 @@ fn compactions() -> Vec<(&'static str, Event)> {
     };
     let plain = Compaction { strategy: "truncate".to_owned(), up_to: EntryNo(32), ..Compaction::default() };
     let usage = Usage { input_tokens: 8_000, output_tokens: 90, ..Usage::default() };
-    vec![("compacted", compacted(full, usage)), ("compacted.plain", compacted(plain, Usage::default()))]
+    let started = |reason, level, tokens| Event::CompactionStarted {
+        number: 2,
+        strategy: "summarize".to_owned(),
+        reason,
+        level,
+        tokens,
+    };
+    let failed =
+        Event::CompactionFailed { number: 2, strategy: "summarize".to_owned(), error: model_error() };
+    vec![
+        ("compaction_started", started(CompactionReason::Tokens, 0, 9_000)),
+        ("compaction_started.messages", started(CompactionReason::Messages, 0, 0)),
+        ("compaction_started.overflow", started(CompactionReason::Overflow, 3, 0)),
+        ("compaction_started.planned", started(CompactionReason::Planned, 0, 0)),
+        ("compaction_failed", failed),
+        ("compacted", compacted(full, usage)),
+        ("compacted.plain", compacted(plain, Usage::default())),
+    ]
 }
 
 fn model_calls() -> Vec<(&'static str, Event)> {
@@ -84,6 +105,7 @@ fn model_calls() -> Vec<(&'static str, Event)> {
         ("model_call_failed", failed(Some(Timestamp(1_790_000_002_500)))),
         ("model_call_failed.last", failed(None)),
         ("assistant_message", assistant(asking(), FinishReason::ToolCalls, Observation::Continue)),
+        ("assistant_message.full", full(assistant(asking(), FinishReason::ToolCalls, Observation::Compact))),
         (
             "assistant_message.final",
             assistant(
@@ -277,7 +299,12 @@ fn totals() -> Totals {
 
 fn started(spec: RunSpec, seed: u64) -> Event {
     let session = SessionId::parse("s-1").expect("an id");
-    Event::Started { session, last_entry: EntryNo(3), spec: Arc::new(spec), seed }
+    Event::Started { session, last_entry: EntryNo(3), spec: Arc::new(spec), seed, queued: false }
+}
+
+fn queued() -> Event {
+    let session = SessionId::parse("s-1").expect("an id");
+    Event::Started { session, last_entry: EntryNo(0), spec: Arc::default(), seed: 2, queued: true }
 }
 
 fn full_spec() -> RunSpec {
@@ -415,6 +442,14 @@ fn asking() -> Message {
     }
 }
 
+/// The context has passed a bound with this message.
+fn full(mut event: Event) -> Event {
+    if let Event::AssistantMessage { full, .. } = &mut event {
+        *full = Some(CompactionReason::Tokens);
+    }
+    event
+}
+
 fn assistant(message: Message, finish: FinishReason, decision: Observation) -> Event {
     Event::AssistantMessage {
         model_call: 1,
@@ -433,6 +468,7 @@ fn assistant(message: Message, finish: FinishReason, decision: Observation) -> E
         first_token: Millis(310),
         duration: Millis(1_900),
         tools: Digest::of(&[b"weather"]),
+        full: None,
         decision,
     }
 }

@@ -66,7 +66,8 @@ fn the_same_seed_gives_the_same_run() {
 fn explore(seed: u64) -> Script {
     let mut random = Random::new(seed);
     let mut script = unstarted();
-    script.does(start(random_spec(&mut random)));
+    let spec = random_spec(&mut random);
+    script.does(if random.one_in(4) { start_queued(spec) } else { start(spec) });
     for _ in 0..STEPS {
         if let Phase::Finished { .. } = script.state().phase {
             break;
@@ -135,14 +136,21 @@ fn random_spec(random: &mut Random) -> RunSpec {
 
 /// Something happens, now or later; the machine takes it or not.
 fn happen(random: &mut Random, script: &mut Script) {
+    if script.state().phase == Phase::Queued && random.one_in(4) {
+        script.does(Input::Enter { last_entry: script.state().last_entry });
+    }
     match random.below(100) {
+        50..54 => {
+            let id = random.pick(&["s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8"]);
+            let _ = script.step(steer(id, random.pick(&["quick", "slow"])));
+        }
         0..50 => {
             if let Some(input) = answer_something(random, script) {
                 wait_a_little(random, script);
                 let _ = script.step(input);
             }
         }
-        50..65 => {
+        54..65 => {
             let decision = random_decision(random);
             let open: Vec<CallSlot> =
                 script.state().open_questions().filter_map(|question| question.slot).collect();
@@ -197,6 +205,8 @@ fn answer_something(random: &mut Random, script: &Script) -> Option<Input> {
     }
     Some(match random.pick(&owed) {
         Owed::Model(number, attempt) => model_answers(random, number, attempt),
+        Owed::Compact(number) if random.one_in(4) => compaction_failed(number),
+        Owed::Compact(number) => compacted(number),
         Owed::Seek(slot) if random.one_in(8) => denied(slot),
         Owed::Seek(slot) => granted(slot),
         Owed::Call(slot, attempt) => match random.below(10) {
@@ -219,10 +229,17 @@ fn model_answers(random: &mut Random, number: u32, attempt: u32) -> Input {
             failure.retry_after = random.maybe(Millis::secs(3));
             Input::ModelFailed { model_call: number, attempt, failure }
         }
+        6 => Input::ModelFailed {
+            model_call: number,
+            attempt,
+            failure: failure(ModelErrorKind::ContextOverflow),
+        },
+        7 => too_large(number, attempt),
         _ => {
             let count = 1 + random.below(4);
             let tools: Vec<Tool> = (0..count).map(|_| random_tool(random)).collect();
-            model_asks(number, attempt, &tools, FinishReason::ToolCalls)
+            let asks = model_asks(number, attempt, &tools, FinishReason::ToolCalls);
+            if random.one_in(6) { full(asks) } else { asks }
         }
     }
 }
@@ -274,7 +291,9 @@ fn stray(random: &mut Random, script: &Script) -> Input {
     let (number, model_try) = script.model_call();
     let slot = CallSlot(number.saturating_sub(random.below(2) as u32), random.below(4) as u32);
     let attempt = random.below(4) as u32;
-    match random.below(9) {
+    match random.below(11) {
+        9 => compacted(random.below(3) as u32),
+        10 => compaction_failed(random.below(3) as u32),
         0 => granted(slot),
         1 => denied(slot),
         2 => accepted(slot, attempt),

@@ -2,6 +2,7 @@
 
 mod abort;
 mod approvals;
+mod compaction;
 mod doubt;
 mod explore;
 mod hosts;
@@ -12,8 +13,10 @@ mod model;
 mod pairs;
 mod parallel;
 mod policy;
+mod queue;
 mod remember;
 mod restart;
 mod search;
+mod steer;
 mod support;
 mod view;

@@ -113,8 +113,9 @@ fn take(script: &Script, step: &Move) -> Option<Script> {
 fn fingerprint(script: &Script) -> u64 {
     let state = script.state();
     let told = format!(
-        "{:?} {:?} {:?} {:?} {:?} {}",
+        "{:?} {:?} {:?} {:?} {:?} {:?} {}",
         state.phase,
+        state.held,
         state.questions,
         state.settled,
         script.now,
@@ -128,6 +129,10 @@ fn fingerprint(script: &Script) -> u64 {
 
 fn moves(script: &Script) -> Vec<Move> {
     let mut inputs = vec![abort(AbortCause::Caller)];
+    if script.state().spec.tool_policy.max_parallel == 1 {
+        // What is said meanwhile does not depend on how many calls run side by side.
+        inputs.push(steer("more", "make haste"));
+    }
     for owed in script.watch.owed() {
         inputs.extend(answers(script, owed));
     }
@@ -158,6 +163,7 @@ fn answers(script: &Script, owed: Owed) -> Vec<Input> {
             model_asks(number, attempt, &[bad_tool("nonsense")], FinishReason::Refusal),
             Input::ModelFailed { model_call: number, attempt, failure: failure(ModelErrorKind::Timeout) },
         ],
+        Owed::Compact(number) => vec![compacted(number), compaction_failed(number)],
         Owed::Seek(slot) => vec![granted(slot), denied(slot)],
         Owed::Call(slot, attempt) => vec![
             accepted(slot, attempt),

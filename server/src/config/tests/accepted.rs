@@ -4,6 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use agentloop_core::agent::{LoopLimits, ReasoningEffort, RetryPolicy, ToolChoice};
+use agentloop_core::model::{ModelFacts, Prices};
 use agentloop_core::policy::{ArgumentPattern, PolicyAction};
 use agentloop_core::time::Millis;
 
@@ -120,14 +121,14 @@ fn providers_with_keys_from_the_environment_and_from_files() {
     let expected = BTreeMap::from([
         (
             "openai".to_owned(),
-            ProviderConfig::OpenAi(OpenAiConfig::new(HttpProvider {
+            Backend::OpenAi(OpenAiConfig::new(HttpProvider {
                 api_key: Some(Secret::new("from-the-environment")),
                 ..HttpProvider::default()
             })),
         ),
         (
             "claude".to_owned(),
-            ProviderConfig::Anthropic(HttpProvider {
+            Backend::Anthropic(HttpProvider {
                 api_key: Some(Secret::new("from-a-file")),
                 max_output_tokens: Some(100),
                 headers: vec![("x-team".to_owned(), "a".to_owned())],
@@ -136,7 +137,7 @@ fn providers_with_keys_from_the_environment_and_from_files() {
         ),
         (
             "local".to_owned(),
-            ProviderConfig::OpenAi(OpenAiConfig {
+            Backend::OpenAi(OpenAiConfig {
                 http: HttpProvider {
                     base_url: Some("http://localhost:8000/v1".to_owned()),
                     ..HttpProvider::default()
@@ -146,11 +147,45 @@ fn providers_with_keys_from_the_environment_and_from_files() {
                 max_tokens_field: Some("max_tokens".to_owned()),
             }),
         ),
-        ("demo".to_owned(), ProviderConfig::Scripted { file: folder.path().join("script.json") }),
-    ]);
+        ("demo".to_owned(), Backend::Scripted { file: folder.path().join("script.json") }),
+    ])
+    .into_iter()
+    .map(|(name, backend)| (name, ProviderConfig::from(backend)))
+    .collect::<BTreeMap<_, _>>();
     assert_eq!(providers, expected);
     let shown = format!("{providers:?}");
     assert!(!shown.contains("from-a-file") && !shown.contains("from-the-environment"), "{shown}");
+}
+
+#[test]
+fn what_is_known_of_a_model() {
+    let text = "
+        [providers.local]
+        kind = 'openai'
+        base_url = 'http://localhost'
+        record = 'calls.jsonl'
+        [providers.local.models.'org/model-2.5']
+        context_window = 200_000
+        max_output_tokens = 64_000
+        prices = { input = 1.25, output = 10, cached_input = 0.125, cache_write = 1.5625 }
+        [providers.local.models.other]
+        context_window = 8192
+        [providers.local.models.free]
+        prices = { input = 0, output = 0 }";
+    let provider = &parsed(text).providers["local"];
+    assert_eq!(provider.record.as_deref(), Some(Path::new("calls.jsonl")));
+    let prices = Prices {
+        input: 1_250_000,
+        output: 10_000_000,
+        cached_input: Some(125_000),
+        cache_write: Some(1_562_500),
+    };
+    let facts =
+        ModelFacts { context_window: Some(200_000), max_output_tokens: Some(64_000), prices: Some(prices) };
+    let other = ModelFacts { context_window: Some(8_192), ..ModelFacts::default() };
+    let free = ModelFacts { prices: Some(Prices::default()), ..ModelFacts::default() };
+    let expected = [("org/model-2.5", facts), ("other", other), ("free", free)];
+    assert_eq!(provider.models, expected.map(|(name, facts)| (name.to_owned(), facts)).into());
 }
 
 #[test]
@@ -162,7 +197,7 @@ fn keys_in_the_environment_are_enough() {
     ];
     let config = parsed_with("", &variables);
     assert_eq!(config.providers.keys().collect::<Vec<_>>(), ["anthropic", "openai"]);
-    let ProviderConfig::OpenAi(openai) = &config.providers["openai"] else { panic!("{config:?}") };
+    let Backend::OpenAi(openai) = &config.providers["openai"].backend else { panic!("{config:?}") };
     assert_eq!(openai.http.base_url.as_deref(), Some("http://localhost:1/v1"));
     assert_eq!(openai.http.api_key, Some(Secret::new("one")));
     assert_eq!(

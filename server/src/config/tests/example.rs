@@ -31,6 +31,7 @@ fn everything_set() -> Reading<Config> {
     for (file, text) in [
         ("keys/local", "secret\n"),
         ("demo.toml", ""),
+        ("calls.jsonl", ""),
         ("prompts/reviewer.md", "Be strict."),
         ("schemas/review.json", "{}"),
     ] {
@@ -67,6 +68,9 @@ fn pattern(header: &str) -> String {
     let mut parts: Vec<&str> = header.split('.').collect();
     if ["agents", "providers"].contains(&parts[0]) {
         parts[1] = "*";
+    }
+    if parts.get(2) == Some(&"models") {
+        parts[3] = "*";
     }
     parts.join(".")
 }

@@ -51,7 +51,10 @@ fn columns_count_characters() {
 
 #[test]
 fn a_key_like_no_other_gets_the_whole_list() {
-    check("[store]\nurl = 'postgres://'", &["agentloop.toml:2:1: store.url: unknown key; there are path"]);
+    check(
+        "[store]\nurl = 'postgres://'",
+        &["agentloop.toml:2:1: store.url: unknown key; there are path, search"],
+    );
 }
 
 #[test]
@@ -170,9 +173,9 @@ fn providers_that_are_not_complete() {
          kind = 'scripted'\n[providers.e]\nkind = 'scripted'\nfile = '/no/such/file'\n[providers.\"f/g\"]\nkind = \
          'openai'\nbase_url = 'http://a'",
         &[
-            "agentloop.toml:1:1: providers.a.kind: expected kind = \"openai\", \"anthropic\" or \"scripted\"",
-            "agentloop.toml:3:8: providers.b.kind: expected \"openai\" or \"anthropic\" or \"scripted\", found \
-             \"opanai\"",
+            "agentloop.toml:1:1: providers.a.kind: expected kind = \"openai\", \"anthropic\", \"scripted\" or \"replay\"",
+            "agentloop.toml:3:8: providers.b.kind: expected \"openai\" or \"anthropic\" or \"scripted\" or \
+             \"replay\", found \"opanai\"",
             "agentloop.toml:6:8: providers.c.kind: expected api_key_env or api_key_file, or the base_url of a server \
              that asks for no key",
             "agentloop.toml:8:8: providers.d.kind: expected file = \"script\"",
@@ -180,6 +183,44 @@ fn providers_that_are_not_complete() {
             "agentloop.toml:12:1: providers.f/g: expected a provider's name of 1 to 64 letters, digits, '.', '_' and \
              '-'",
         ],
+    );
+}
+
+#[test]
+fn recordings_and_facts_of_models() {
+    check(
+        "[providers.a]\nkind = 'replay'\n[providers.b]\nkind = 'openai'\nbase_url = 'http://a'\n\
+         [providers.b.models.m]\ncontext_window = 0\ntemperature = 1\n\
+         prices = { input = -1, output = 0.0000001, cached = 1 }\n[providers.b.models.n.prices]\ninput = 1.5\n\
+         cache_write = 'free'",
+        &[
+            "agentloop.toml:2:8: providers.a.kind: expected file = \"recording\"",
+            "agentloop.toml:7:18: providers.b.models.m.context_window: expected a whole number, from 1 to 1000000000; \
+             found 0",
+            "agentloop.toml:8:1: providers.b.models.m.temperature: unknown key; there are context_window, \
+             max_output_tokens, prices",
+            "agentloop.toml:9:20: providers.b.models.m.prices.input: expected the price of a million tokens, from 0 to \
+             1000000, with at most 6 decimals; found -1",
+            "agentloop.toml:9:33: providers.b.models.m.prices.output: expected the price of a million tokens, from 0 to \
+             1000000, with at most 6 decimals; found 0.0000001",
+            "agentloop.toml:9:44: providers.b.models.m.prices.cached: unknown key; there are input, output, \
+             cached_input, cache_write",
+            "agentloop.toml:10:1: providers.b.models.n.prices.output: expected output = PRICE, since other prices are \
+             set",
+            "agentloop.toml:12:15: providers.b.models.n.prices.cache_write: expected a number; found \"free\"",
+        ],
+    );
+}
+
+#[test]
+fn a_recording_is_not_replayed_into_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("calls.jsonl");
+    fs::write(&file, "").unwrap();
+    let text = format!("[providers.a]\nkind = 'replay'\nfile = '{0}'\nrecord = '{0}'", file.display());
+    check(
+        &text,
+        &["agentloop.toml:4:10: providers.a.record: expected another file than the one that is replayed"],
     );
 }
 

@@ -2,6 +2,7 @@
 
 use agentloop_core::context::build::is_cut;
 use agentloop_core::delta::Delta;
+use agentloop_core::entry::CompactionReason;
 use agentloop_core::id::{CallSlot, RunId, SessionId};
 use agentloop_core::run::apply::result_of;
 use agentloop_core::run::event::{AfterAttempt, Event, Observation, Outcome, Ran, Record, Totals};
@@ -66,19 +67,22 @@ impl Dresser {
 
     fn dress(&self, record: &Record) -> Wire {
         match &record.event {
-            Event::Started { spec, .. } => Wire::RunStarted(wire::RunStarted {
+            Event::Started { spec, queued, .. } => Wire::RunStarted(wire::RunStarted {
                 agent: spec.agent.clone(),
                 model: spec.model.clone(),
                 max_iterations: spec.limits.max_iterations,
                 labels: spec.labels.clone(),
-                queued: false,
+                queued: *queued,
                 planner: spec.planner.clone().unwrap_or_default(),
             }),
+            Event::SessionEntered { last_entry } => {
+                Wire::SessionEntered(wire::SessionEntered { last_entry_no: last_entry.0 })
+            }
             Event::InputAdded { entry, message: input } => Wire::InputMessage(wire::InputMessage {
                 entry_no: entry.0,
                 message: Some(message(&self.run, input)),
             }),
-            Event::InputHeld { message: input } => Wire::InputMessage(wire::InputMessage {
+            Event::InputHeld { message: input, .. } => Wire::InputMessage(wire::InputMessage {
                 entry_no: 0,
                 message: Some(message(&self.run, input)),
             }),
@@ -90,6 +94,19 @@ impl Dresser {
                 entry_no: entry.0,
                 message: Some(message(&self.run, added)),
             }),
+            Event::CompactionStarted { strategy, reason, tokens, .. } => {
+                Wire::CompactionStarted(wire::CompactionStarted {
+                    strategy: strategy.clone(),
+                    reason: compaction_reason(*reason).into(),
+                    tokens_before: *tokens,
+                })
+            }
+            Event::CompactionFailed { strategy, error, .. } => {
+                Wire::CompactionFailed(wire::CompactionFailed {
+                    strategy: strategy.clone(),
+                    error: Some(run_error(error)),
+                })
+            }
             Event::Compacted { entry, compaction, usage: used, tokens_before, tokens_after } => {
                 Wire::ContextCompacted(wire::ContextCompacted {
                     tokens_before: *tokens_before,
@@ -193,6 +210,7 @@ impl Dresser {
             duration: took,
             tools,
             decision,
+            full: _,
         } = event
         else {
             unreachable!("only called for this kind")
@@ -298,9 +316,12 @@ fn turn_of(event: &Event) -> Option<u32> {
         Event::HumanRequested { question } => question.slot.map(|slot| slot.0),
         Event::Started { .. }
         | Event::InputAdded { .. }
+        | Event::SessionEntered { .. }
         | Event::InputHeld { .. }
         | Event::InputEntered { .. }
         | Event::ContextAdded { .. }
+        | Event::CompactionStarted { .. }
+        | Event::CompactionFailed { .. }
         | Event::Compacted { .. }
         | Event::Paused { .. }
         | Event::Resumed { .. }
@@ -342,6 +363,15 @@ fn finished(outcome: Outcome, error: Option<&RunError>, totals: &Totals) -> wire
         tool_calls: totals.tool_calls,
         duration: Some(duration(totals.duration)),
         durations: Some(durations(totals.duration, totals.model_time, totals.tool_time)),
+    }
+}
+
+fn compaction_reason(reason: CompactionReason) -> wire::CompactionReason {
+    match reason {
+        CompactionReason::Messages => wire::CompactionReason::Messages,
+        CompactionReason::Tokens => wire::CompactionReason::Tokens,
+        CompactionReason::Overflow => wire::CompactionReason::Overflow,
+        CompactionReason::Planned => wire::CompactionReason::Planned,
     }
 }
 

@@ -21,7 +21,7 @@ use super::message::input_message;
 use super::policy::rules;
 use super::surroundings::surroundings;
 use super::{json_object, millis};
-use crate::engine::StartRequest;
+use crate::engine::{OnBusy, StartRequest};
 use crate::grpc::status::{Violations, not_implemented};
 
 /// A system prompt from outside, in bytes.
@@ -56,10 +56,21 @@ pub fn start_request(
     let run = input.run_id.clone().and_then(|id| bad.take("input.run_id", RunId::parse(id)));
     let session = input.session_id.clone().and_then(|id| bad.take("input.session_id", SessionId::parse(id)));
     let messages = messages(&input, &mut bad);
+    let on_busy = on_busy(&input);
     let create_session = input.auto_create_session.unwrap_or(false);
     let spec = spec(agent.clone(), input, &mut bad);
     bad.check()?;
-    Ok(StartRequest { tenant, run, session, create_session, spec: Arc::new(spec), messages, digest })
+    let spec = Arc::new(spec);
+    Ok(StartRequest { tenant, run, session, create_session, spec, messages, digest, on_busy })
+}
+
+fn on_busy(input: &wire::RunInput) -> OnBusy {
+    match input.on_busy_session() {
+        wire::BusySessionPolicy::Unspecified | wire::BusySessionPolicy::Reject => OnBusy::Reject,
+        wire::BusySessionPolicy::Enqueue => OnBusy::Enqueue,
+        wire::BusySessionPolicy::Interrupt => OnBusy::Interrupt,
+        wire::BusySessionPolicy::Steer => OnBusy::Steer,
+    }
 }
 
 /// What a later version of the contract may mean must not be taken for the default of this one.
@@ -80,12 +91,6 @@ fn known_values(input: &wire::RunInput, bad: &mut Violations) {
 fn supported(input: &wire::RunInput) -> Result<(), Status> {
     if input.stepped {
         return Err(not_implemented("input.stepped"));
-    }
-    match input.on_busy_session() {
-        wire::BusySessionPolicy::Unspecified | wire::BusySessionPolicy::Reject => {}
-        wire::BusySessionPolicy::Enqueue
-        | wire::BusySessionPolicy::Interrupt
-        | wire::BusySessionPolicy::Steer => return Err(not_implemented("input.on_busy_session but REJECT")),
     }
     if input.loop_limits.as_ref().is_some_and(|limits| limits.max_cost_micros.is_some()) {
         return Err(not_implemented("input.loop_limits.max_cost_micros"));

@@ -19,7 +19,9 @@ pub fn message(run: &RunId, message: &Message) -> wire::Message {
     wire::Message { role: role(message.role).into(), parts }
 }
 
-fn role(role: Role) -> wire::Role {
+/// Who speaks.
+#[must_use]
+pub fn role(role: Role) -> wire::Role {
     match role {
         Role::System => wire::Role::System,
         Role::User => wire::Role::User,
@@ -96,7 +98,7 @@ pub fn finish_reason(reason: &FinishReason) -> wire::FinishReason {
     match reason {
         FinishReason::Stop => wire::FinishReason::Stop,
         FinishReason::ToolCalls => wire::FinishReason::ToolCalls,
-        FinishReason::Length => wire::FinishReason::Length,
+        FinishReason::Length | FinishReason::ContextWindow => wire::FinishReason::Length,
         FinishReason::ContentFilter => wire::FinishReason::ContentFilter,
         FinishReason::Refusal => wire::FinishReason::Refusal,
         FinishReason::Other(_) => wire::FinishReason::Other,

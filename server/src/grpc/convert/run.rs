@@ -51,6 +51,7 @@ pub fn view(view: &RunView) -> wire::Run {
     run.final_assistant_message = final_message(state);
     run.waiting_on = state.waiting_on().as_ref().map(waiting_on);
     run.pending = pending(view);
+    run.queue_position = view.queue_position;
     run.durations = Some(state_durations(state));
     run.tool_calls_open = state.round().iter().map(|call| open_call(&state.run, call)).collect();
     run
@@ -129,6 +130,7 @@ fn waiting_on(waiting: &WaitingOn) -> wire::WaitingOn {
         WaitKind::ToolHost => wire::WaitKind::ToolHost,
         WaitKind::Human => wire::WaitKind::Human,
         WaitKind::Operator => wire::WaitKind::Operator,
+        WaitKind::Session => wire::WaitKind::Session,
     };
     wire::WaitingOn {
         kind: kind.into(),

@@ -20,6 +20,8 @@ pub(super) struct MessagesDecoder {
     calls: u32,
     counts: Counts,
     finish: Option<FinishReason>,
+    /// Whether the answer has anything in it.
+    said: bool,
     done: bool,
 }
 
@@ -43,6 +45,38 @@ enum Block {
 
 impl Decoder for MessagesDecoder {
     fn event(&mut self, event: &SseEvent, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
+        let before = deltas.len();
+        self.read(event, deltas)?;
+        self.said |= deltas[before..].iter().any(|delta| !matches!(delta, Delta::Usage(_)));
+        Ok(())
+    }
+
+    fn end(&mut self, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
+        if self.open.values().any(|block| matches!(block, Block::Call { .. })) {
+            return Err(ModelError::malformed("the stream ends inside a tool call"));
+        }
+        let Some(reason) = self.finish.take() else {
+            return Err(ModelError::malformed("the stream ends before the answer does"));
+        };
+        if reason == FinishReason::ContextWindow && !self.said {
+            return Err(ModelError::no_room());
+        }
+        let reason = match reason {
+            FinishReason::Stop if self.calls > 0 => FinishReason::ToolCalls,
+            reason => reason,
+        };
+        deltas.push(Delta::Finish { reason });
+        self.done = true;
+        Ok(())
+    }
+
+    fn is_done(&self) -> bool {
+        self.done
+    }
+}
+
+impl MessagesDecoder {
+    fn read(&mut self, event: &SseEvent, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
         let data = event.data.trim();
         if data.is_empty() {
             return Ok(());
@@ -74,28 +108,6 @@ impl Decoder for MessagesDecoder {
         Ok(())
     }
 
-    fn end(&mut self, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
-        if self.open.values().any(|block| matches!(block, Block::Call { .. })) {
-            return Err(ModelError::malformed("the stream ends inside a tool call"));
-        }
-        let Some(reason) = self.finish.take() else {
-            return Err(ModelError::malformed("the stream ends before the answer does"));
-        };
-        let reason = match reason {
-            FinishReason::Stop if self.calls > 0 => FinishReason::ToolCalls,
-            reason => reason,
-        };
-        deltas.push(Delta::Finish { reason });
-        self.done = true;
-        Ok(())
-    }
-
-    fn is_done(&self) -> bool {
-        self.done
-    }
-}
-
-impl MessagesDecoder {
     fn open(&mut self, event: &Value, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
         self.blocks += 1;
         if self.blocks > PARTS_PER_MESSAGE_MAX {
@@ -217,8 +229,8 @@ fn finish_reason(reason: &str) -> FinishReason {
     match reason {
         "end_turn" | "stop_sequence" => FinishReason::Stop,
         "tool_use" => FinishReason::ToolCalls,
-        // Cut for want of room, in the answer or in the context.
-        "max_tokens" | "model_context_window_exceeded" => FinishReason::Length,
+        "max_tokens" => FinishReason::Length,
+        "model_context_window_exceeded" => FinishReason::ContextWindow,
         "refusal" => FinishReason::Refusal,
         other => FinishReason::Other(short(other)),
     }

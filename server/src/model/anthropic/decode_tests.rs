@@ -130,13 +130,21 @@ fn stop_reasons() {
         ("end_turn", FinishReason::Stop),
         ("stop_sequence", FinishReason::Stop),
         ("max_tokens", FinishReason::Length),
-        ("model_context_window_exceeded", FinishReason::Length),
+        ("model_context_window_exceeded", FinishReason::ContextWindow),
         ("refusal", FinishReason::Refusal),
         ("pause_turn", FinishReason::Other("pause_turn".to_owned())),
     ] {
         let end = format!(r#"{{"type":"message_delta","delta":{{"stop_reason":"{word}"}}}}"#);
         assert_eq!(finished(&[START, TEXT, HELLO, TEXT_END, &end, STOP]).finish_reason, reason);
     }
+}
+
+#[test]
+fn a_context_that_is_full_from_the_start_is_an_error() {
+    let full = r#"{"type":"message_delta","delta":{"stop_reason":"model_context_window_exceeded"}}"#;
+    let message = "the context was full before the answer began";
+    check_error(&[START, full, STOP], ModelErrorKind::ContextOverflow, message);
+    check_error(&[START, TEXT, TEXT_END, full, STOP], ModelErrorKind::ContextOverflow, message);
 }
 
 #[test]

@@ -37,6 +37,19 @@ struct Turn {
     blocks: Vec<Value>,
 }
 
+impl Turn {
+    /// Thoughts cannot be marked.
+    fn last_markable(&mut self) -> Option<&mut Value> {
+        let is_thought =
+            |block: &Value| matches!(block["type"].as_str(), Some("thinking" | "redacted_thinking"));
+        self.results.iter_mut().chain(&mut self.blocks).rev().find(|block| !is_thought(block))
+    }
+}
+
+fn mark(block: &mut Value) {
+    block["cache_control"] = json!({ "type": "ephemeral" });
+}
+
 impl Conversation {
     /// Reads the history of a request.
     pub(super) fn read(request: &ModelRequest, thoughts: Thoughts) -> Self {
@@ -53,13 +66,22 @@ impl Conversation {
         conversation
     }
 
-    /// Sets two of the marks up to which the provider keeps the prompt: after the system prompt, and after the last
-    /// message. The mark after the tools is set with the tools.
-    pub(super) fn mark_for_cache(&mut self) {
-        let last = self.turns.last_mut().and_then(|turn| turn.blocks.last_mut().or(turn.results.last_mut()));
-        for block in self.system.last_mut().into_iter().chain(last) {
-            if !matches!(block["type"].as_str(), Some("thinking" | "redacted_thinking")) {
-                block["cache_control"] = json!({ "type": "ephemeral" });
+    /// Sets the mark after the system prompt, up to which the provider keeps the prompt for all conversations.
+    pub(super) fn mark_system(&mut self) {
+        if let Some(block) = self.system.last_mut() {
+            mark(block);
+        }
+    }
+
+    /// Sets two marks: at the end, for the request that comes next, and where the request before this one ended, since
+    /// its prompt is kept up to there. The provider looks for what it keeps only some twenty blocks before a mark, and
+    /// a single round of parallel calls can have more.
+    pub(super) fn mark_ends(&mut self) {
+        let answer = self.turns.iter().rposition(|turn| turn.role == "assistant");
+        let (before, last) = self.turns.split_at_mut(answer.unwrap_or(0));
+        for turns in [before, last] {
+            if let Some(block) = turns.iter_mut().rev().find_map(Turn::last_markable) {
+                mark(block);
             }
         }
     }

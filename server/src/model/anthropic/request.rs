@@ -1,6 +1,6 @@
 //! A request in the terms of Messages.
 
-use agentloop_core::agent::ToolChoice;
+use agentloop_core::agent::{ModelOptions, ToolChoice};
 use serde_json::{Value, json};
 
 use super::Dialect;
@@ -20,7 +20,10 @@ pub(super) fn body(
 ) -> Result<Value, ModelError> {
     let mut conversation = Conversation::read(request, thoughts);
     if dialect.options.prompt_cache {
-        conversation.mark_for_cache();
+        conversation.mark_system();
+        if !caches_by_itself(&request.options) {
+            conversation.mark_ends();
+        }
     }
     let mut body = json!({ "model": request.model, "messages": conversation.messages(), "stream": true });
     if !conversation.system.is_empty() {
@@ -30,6 +33,14 @@ pub(super) fn body(
     options(&mut body, request, dialect, thoughts)?;
     merge_provider_options(&mut body, &request.options)?;
     Ok(body)
+}
+
+/// Whether the caller has the provider itself mark the end of the prompt, which takes one of the four marks that a
+/// request may have.
+fn caches_by_itself(options: &ModelOptions) -> bool {
+    let options =
+        options.provider_options.as_deref().and_then(|text| serde_json::from_str::<Value>(text).ok());
+    options.is_some_and(|options| options["cache_control"].is_object())
 }
 
 fn tools(body: &mut Value, request: &ModelRequest, cached: bool) -> Result<(), ModelError> {

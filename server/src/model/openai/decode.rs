@@ -47,6 +47,9 @@ impl Decoder for ChatDecoder {
         let Some(reason) = self.finish.take() else {
             return Err(ModelError::malformed("the stream ends before the answer does"));
         };
+        if reason == FinishReason::ContextWindow && !self.said {
+            return Err(ModelError::no_room());
+        }
         self.calls.end(deltas);
         let reason = match reason {
             FinishReason::Stop if self.refused => FinishReason::Refusal,
@@ -113,6 +116,8 @@ fn finish_reason(reason: &str) -> FinishReason {
         "stop" | "eos" | "end_turn" => FinishReason::Stop,
         "tool_calls" | "function_call" => FinishReason::ToolCalls,
         "length" | "max_tokens" => FinishReason::Length,
+        // Of gateways to Anthropic and of GLM; of Mistral.
+        "model_context_window_exceeded" | "model_length" => FinishReason::ContextWindow,
         "content_filter" => FinishReason::ContentFilter,
         "refusal" => FinishReason::Refusal,
         other => FinishReason::Other(short(other)),

@@ -152,10 +152,21 @@ fn refusals() {
 }
 
 #[test]
+fn a_context_that_is_full_from_the_start_is_an_error() {
+    check_error(
+        &[&chunk(r#"{"role":"assistant","content":""}"#, r#""model_context_window_exceeded""#), "[DONE]"],
+        ModelErrorKind::ContextOverflow,
+        "the context was full before the answer began",
+    );
+}
+
+#[test]
 fn finish_reasons() {
     for (word, reason) in [
         ("stop", FinishReason::Stop),
         ("length", FinishReason::Length),
+        ("model_length", FinishReason::ContextWindow),
+        ("model_context_window_exceeded", FinishReason::ContextWindow),
         ("content_filter", FinishReason::ContentFilter),
         ("eos", FinishReason::Stop),
         ("recitation", FinishReason::Other("recitation".to_owned())),

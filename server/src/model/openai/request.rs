@@ -1,6 +1,7 @@
 //! A request in the terms of Chat Completions.
 
 use agentloop_core::agent::{ModelOptions, ReasoningEffort, ToolChoice};
+use agentloop_core::tool::Digest;
 use serde_json::{Value, json};
 
 use super::Dialect;
@@ -21,10 +22,23 @@ pub(super) fn body(request: &ModelRequest, dialect: &Dialect) -> Result<Value, M
     if dialect.options.include_usage {
         body["stream_options"] = json!({ "include_usage": true });
     }
+    if dialect.official {
+        body["prompt_cache_key"] = json!(cache_key(request));
+    }
     tools(&mut body, request)?;
     options(&mut body, &request.options, dialect)?;
     merge_provider_options(&mut body, &request.options)?;
     Ok(body)
+}
+
+/// By this the provider brings requests of one conversation to where its beginning is still in memory. The same as long
+/// as the conversation begins alike, which is as long as anything of it can be in memory.
+fn cache_key(request: &ModelRequest) -> String {
+    let first = request.messages.first().map(|message| serde_json::to_vec(message).unwrap_or_default());
+    let tools: Vec<&str> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
+    let tools = tools.join(" ");
+    let pieces = [request.system_prompt.as_bytes(), tools.as_bytes(), &first.unwrap_or_default()];
+    Digest::of(&pieces).to_string()
 }
 
 /// Without tools there is nothing to choose, and OpenAI refuses the question.

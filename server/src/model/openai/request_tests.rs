@@ -244,6 +244,23 @@ fn openai_gets_ids_that_it_takes() {
 }
 
 #[test]
+fn openai_is_told_which_requests_are_of_one_conversation() {
+    let key = |messages: Vec<Message>, dialect: &Dialect| {
+        let body = body(&request(messages), dialect).unwrap();
+        body.get("prompt_cache_key").map(|key| key.as_str().unwrap().to_owned())
+    };
+    let first = key(vec![user("hi")], &official()).unwrap();
+    assert_eq!(first.len(), 32);
+    let longer = vec![user("hi"), assistant(vec![text("hello")]), user("and now?")];
+    assert_eq!(key(longer, &official()), Some(first.clone()));
+    assert_ne!(key(vec![user("hello")], &official()), Some(first));
+    assert_eq!(key(vec![user("hi")], &local()), None, "others may refuse what they do not know");
+    let mut chosen = request(vec![user("hi")]);
+    chosen.options.provider_options = Some(r#"{"prompt_cache_key":"mine"}"#.to_owned());
+    assert_eq!(body(&chosen, &official()).unwrap()["prompt_cache_key"], "mine");
+}
+
+#[test]
 fn what_is_no_json_is_refused() {
     let mut broken = request(vec![]);
     broken.tools = [tool("f", "[]")].into();

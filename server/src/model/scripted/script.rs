@@ -147,6 +147,7 @@ fn finish_reason<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Fi
         "stop" => FinishReason::Stop,
         "tool_calls" => FinishReason::ToolCalls,
         "length" => FinishReason::Length,
+        "context_window" => FinishReason::ContextWindow,
         "content_filter" => FinishReason::ContentFilter,
         "refusal" => FinishReason::Refusal,
         _ => FinishReason::Other(word),

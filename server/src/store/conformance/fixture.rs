@@ -93,6 +93,7 @@ impl Owner {
             last_entry: self.entry,
             spec: Arc::new(RunSpec { agent: "default".to_owned(), ..RunSpec::default() }),
             seed: 7,
+            queued: false,
         };
         let mut append = self.append(RunStatus::Preparing, vec![started]);
         append.create = Some(CreateRun {
@@ -101,6 +102,7 @@ impl Owner {
             agent: "default".to_owned(),
             model: "openai/gpt-5".to_owned(),
             labels: BTreeMap::from([("team".to_owned(), "blue".to_owned())]),
+            interrupts: false,
         });
         append.enter = Some(self.entry);
         append
@@ -155,6 +157,7 @@ impl Owner {
             summary: summary(status, self.wake_at),
             create: None,
             enter: None,
+            jobs: Vec::new(),
         }
     }
 
@@ -235,6 +238,7 @@ pub(crate) fn assistant(entry: EntryNo, text: &str) -> Event {
         duration: Millis(2),
         tools: Digest::of(&[]),
         decision: Observation::Stop,
+        full: None,
     }
 }
 

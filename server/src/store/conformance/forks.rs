@@ -54,6 +54,8 @@ pub(crate) async fn a_fork_begins_like_its_source(store: Arc<dyn Store>) {
         last_entry: EntryNo(3),
         live_run: None,
         forked_from: Some((session("s"), EntryNo(3))),
+        summary: String::new(),
+        summary_upto: EntryNo(0),
     };
     assert_eq!(row, expected);
     assert_eq!(store.session(&tenant(), &session("f")).await.unwrap(), Some(expected));
@@ -173,7 +175,7 @@ pub(crate) async fn ids_of_a_deleted_source_are_free(store: Arc<dyn Store>) {
 pub(crate) async fn what_was_held_before_it_entered_is_shared_too(store: Arc<dyn Store>) {
     let mut owner = Owner::queued(&store, "s", "a").await;
     let message = Arc::new(Message::text(Role::User, "held"));
-    owner.tell(RunStatus::Queued, vec![Event::InputHeld { message }]).await.unwrap();
+    owner.tell(RunStatus::Queued, vec![Event::InputHeld { message, steer: None }]).await.unwrap();
     let mut append = owner.append(
         RunStatus::Preparing,
         vec![Event::InputEntered { entry: EntryNo(1), held: Seq(2) }, assistant(EntryNo(2), "heard")],

@@ -3,15 +3,19 @@
 mod appends;
 pub(crate) mod fixture;
 mod forks;
+mod jobs;
 mod lists;
+mod notes;
 mod questions;
 mod queue;
 mod rules;
 mod runs;
+mod search;
 mod sessions;
 
 pub(crate) use self::{
-    appends::*, forks::*, lists::*, questions::*, queue::*, rules::*, runs::*, sessions::*,
+    appends::*, forks::*, jobs::*, lists::*, notes::*, questions::*, queue::*, rules::*, runs::*, search::*,
+    sessions::*,
 };
 
 /// A test for each behaviour. `$open` gives an empty store, and what has to live as long as it.
@@ -50,6 +54,8 @@ macro_rules! conforms {
             a_queue_keeps_its_order
             a_queued_run_may_end_without_entering
             a_session_with_a_queue_is_not_deleted
+            those_that_interrupt_come_first
+            who_was_steered_is_found_by_the_request
             the_heads_of_all_queues_are_found
             a_fork_begins_like_its_source
             without_an_entry_a_fork_shares_all
@@ -61,6 +67,22 @@ macro_rules! conforms {
             ids_of_a_deleted_source_are_free
             what_was_held_before_it_entered_is_shared_too
             forks_stay_with_their_tenant
+            jobs_come_with_the_end_of_their_run
+            jobs_of_a_refused_append_are_none
+            a_failed_job_comes_again_at_its_time
+            due_jobs_are_bounded
+            jobs_go_with_their_session
+            a_title_is_made_where_none_was_given
+            a_summary_only_goes_forward
+            a_fork_has_notes_on_what_it_shares
+            what_was_said_is_found
+            only_what_was_said_is_found
+            a_query_is_no_language
+            scripts_without_spaces_are_searched
+            a_search_has_borders
+            what_was_held_is_found_once_it_has_entered
+            what_is_deleted_is_not_found
+            what_forks_share_is_found_once
             a_question_is_open_until_it_is_answered
             open_questions_are_filtered_and_paged
             what_is_remembered_with_an_answer_is_found

@@ -9,8 +9,12 @@ use agentloop_core::run::event::{Added, Event};
 use agentloop_core::run::human::{Answer, RememberScope};
 use agentloop_core::time::Timestamp;
 
+use super::search::{Indexing, NewEntry};
 use crate::store::codec::{self, EncodedEvent};
-use crate::store::{Append, CreateRun, RuleRow, RunSummary, StoreError};
+use crate::store::{Append, CreateRun, JobKind, RuleRow, RunSummary, StoreError};
+
+/// Places in a queue above this are those of runs that do not interrupt.
+pub(super) const ORDINARY_QUEUE_NO: u64 = 1 << 40;
 
 pub(super) type RunKey = (TenantId, RunId);
 pub(super) type SessionKey = (TenantId, SessionId);
@@ -27,7 +31,7 @@ pub(super) struct Encoded {
     pub(super) ended_at: Timestamp,
     pub(super) events: Vec<EncodedEvent>,
     /// What enters the session, and by which event.
-    pub(super) entries: Vec<(EntryNo, Seq)>,
+    pub(super) entries: Vec<NewEntry>,
     /// What a human is asked.
     pub(super) asked: Vec<(RequestId, Timestamp, Seq)>,
     /// What a human was asked and is no more.
@@ -39,6 +43,7 @@ pub(super) struct Encoded {
     pub(super) summary: RunSummary,
     pub(super) create: Option<CreateRun>,
     pub(super) enter: Option<EntryNo>,
+    pub(super) jobs: Vec<JobKind>,
 }
 
 impl Encoded {
@@ -46,7 +51,7 @@ impl Encoded {
     ///
     /// # Panics
     /// When the records are none, or not dense from `after`: then the caller has lost count.
-    pub(super) fn new(append: Append) -> Self {
+    pub(super) fn new(append: Append, index: bool) -> Self {
         let (first, last) = match append.records.as_slice() {
             [first, .., last] | [first @ last] => (first, last),
             [] => panic!("an append has at least one record"),
@@ -68,12 +73,14 @@ impl Encoded {
             summary: append.summary,
             create: append.create,
             enter: append.enter,
+            jobs: append.jobs,
         };
+        let mut indexing = Indexing::new(index);
         let mut seq = append.after;
         for record in &append.records {
             seq = seq.next();
             assert_eq!(record.seq, seq, "records are dense");
-            encoded.note(seq, &record.event);
+            encoded.note(seq, &record.event, &mut indexing);
             encoded.events.push(codec::encode(record));
         }
         encoded
@@ -84,10 +91,11 @@ impl Encoded {
         self.events.iter().map(|event| event.payload.len()).sum()
     }
 
-    fn note(&mut self, seq: Seq, event: &Event) {
+    fn note(&mut self, seq: Seq, event: &Event, indexing: &mut Indexing) {
+        let indexed = indexing.note(seq, event);
         match event.entry() {
-            Some((entry, Added::Own)) => self.entries.push((entry, seq)),
-            Some((entry, Added::Held(held))) => self.entries.push((entry, held)),
+            Some((entry, Added::Own)) => self.entries.push(NewEntry { entry, seq, indexed }),
+            Some((entry, Added::Held(seq))) => self.entries.push(NewEntry { entry, seq, indexed }),
             None => {}
         }
         if let Event::HumanRequested { question } = event {
@@ -138,6 +146,8 @@ pub(super) struct SessionFact {
 pub(super) struct Facts<'a> {
     pub(super) runs: BTreeMap<RunKey, RunFact<'a>>,
     pub(super) sessions: BTreeMap<SessionKey, SessionFact>,
+    /// The last document of the index.
+    pub(super) last_search_no: u64,
 }
 
 impl<'a> Facts<'a> {
@@ -192,7 +202,7 @@ impl<'a> Facts<'a> {
             return Err(StoreError::Conflict);
         }
         let mut last = session.map_or(EntryNo(0), |session| session.last_entry);
-        for (entry, _) in &append.entries {
+        for NewEntry { entry, .. } in &append.entries {
             if *entry != last.next() {
                 return Err(StoreError::SessionMoved);
             }
@@ -217,7 +227,7 @@ impl<'a> Facts<'a> {
             session.live_run = Some(append.run.1.clone());
             session.changed = true;
         }
-        if let Some((entry, _)) = append.entries.last() {
+        if let Some(NewEntry { entry, .. }) = append.entries.last() {
             session.last_entry = *entry;
             session.updated_at = session.updated_at.max(append.ended_at);
             session.changed = true;
@@ -226,11 +236,10 @@ impl<'a> Facts<'a> {
             session.live_run = None;
             session.changed = true;
         }
-        let queues = append.create.is_some() && append.enter.is_none() && !append.finished;
-        queues.then(|| {
-            session.last_queue_no += 1;
-            session.last_queue_no
-        })
+        let create = append.create.as_ref().filter(|_| append.enter.is_none() && !append.finished)?;
+        session.last_queue_no += 1;
+        let lane = if create.interrupts { 0 } else { ORDINARY_QUEUE_NO };
+        Some(lane + session.last_queue_no)
     }
 
     fn change_run(&mut self, append: &'a Encoded, queue_no: Option<u64>) {

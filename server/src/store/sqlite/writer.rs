@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use agentloop_core::id::{Epoch, RuleId, RunId, SessionId, TenantId};
+use agentloop_core::time::Timestamp;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _, Error, SqliteConnection};
 use tokio::sync::{mpsc, oneshot};
@@ -15,9 +16,9 @@ use tokio_util::sync::CancellationToken;
 use super::facts::Encoded;
 use super::lock::Lock;
 use super::ops::{self, Claim};
-use super::sessions::{self, NewFork, NewSession};
-use super::{rows, write};
-use crate::store::{SessionRow, StoreError, ToolRow};
+use super::sessions::{self, NewFork, NewNotes, NewSession};
+use super::{jobs, rows, write};
+use crate::store::{JobId, SessionRow, StoreError, ToolRow};
 
 /// Writes that share one commit at most, which bounds how long the first of them waits for the others.
 const COMMIT_JOBS_MAX: usize = 256;
@@ -35,6 +36,9 @@ pub(super) enum Op {
     Fork(NewFork),
     DeleteSession { tenant: TenantId, session: SessionId },
     DeleteRule { tenant: TenantId, rule: RuleId },
+    SetNotes(NewNotes),
+    RetryJob { job: JobId, due_at: Timestamp, error: String },
+    FinishJob { job: JobId },
     SaveTools { tenant: TenantId, tools: Vec<ToolRow> },
     Check,
 }
@@ -42,14 +46,14 @@ pub(super) enum Op {
 /// What became of an [`Op`].
 #[derive(Debug)]
 pub(super) enum Answer {
-    /// To `Append`, `SaveTools` and `Check`.
+    /// To `Append`, `RetryJob`, `FinishJob`, `SaveTools` and `Check`.
     Done,
     /// To `Claim`.
     Claimed(Option<Box<Claim>>),
     /// To `CreateSession` and `Fork`.
     Session(Box<SessionRow>),
-    /// To `DeleteSession` and `DeleteRule`.
-    Deleted(bool),
+    /// To `DeleteSession`, `DeleteRule` and `SetNotes`: whether there was one.
+    Existed(bool),
 }
 
 /// An [`Op`] and who asked for it.
@@ -204,6 +208,9 @@ impl Op {
             | Self::Fork(_)
             | Self::DeleteSession { .. }
             | Self::DeleteRule { .. }
+            | Self::SetNotes(_)
+            | Self::RetryJob { .. }
+            | Self::FinishJob { .. }
             | Self::SaveTools { .. }
             | Self::Check => None,
         }
@@ -223,6 +230,8 @@ impl Op {
             Self::CreateSession(new) => format!("new session {}/{}", new.tenant, new.session),
             Self::Fork(new) => format!("fork {}/{} of {}", new.tenant, new.session, new.source),
             Self::DeleteSession { tenant, session } => format!("deletion of session {tenant}/{session}"),
+            Self::SetNotes(new) => format!("notes on session {}/{}", new.tenant, new.session),
+            Self::RetryJob { job, .. } | Self::FinishJob { job } => format!("job {}/{job}", job.tenant),
             Self::SaveTools { tenant, .. } => format!("tools of {tenant}"),
             Self::DeleteRule { tenant, rule } => format!("rule {tenant}/{rule}"),
             Self::Check => "check".to_owned(),
@@ -268,9 +277,18 @@ async fn alone(
         Op::CreateSession(new) => sessions::create(db, new).await?.map(|row| Answer::Session(Box::new(row))),
         Op::Fork(new) => sessions::fork(db, new).await?.map(|row| Answer::Session(Box::new(row))),
         Op::DeleteSession { tenant, session } => {
-            sessions::delete(db, tenant, session).await?.map(Answer::Deleted)
+            sessions::delete(db, tenant, session).await?.map(Answer::Existed)
         }
-        Op::DeleteRule { tenant, rule } => Ok(Answer::Deleted(ops::delete_rule(db, tenant, rule).await?)),
+        Op::SetNotes(new) => Ok(Answer::Existed(sessions::set_notes(db, new).await?)),
+        Op::RetryJob { job, due_at, error } => {
+            jobs::retry(db, job, *due_at, error).await?;
+            Ok(Answer::Done)
+        }
+        Op::FinishJob { job } => {
+            jobs::finish(db, job).await?;
+            Ok(Answer::Done)
+        }
+        Op::DeleteRule { tenant, rule } => Ok(Answer::Existed(ops::delete_rule(db, tenant, rule).await?)),
         Op::SaveTools { tenant, tools } => {
             ops::save_tools(db, tenant, tools).await?;
             Ok(Answer::Done)

@@ -1,5 +1,6 @@
 //! The model answers, or fails to.
 
+use crate::entry::CompactionReason;
 use crate::error::{ErrorClass, ModelErrorKind, Refusal};
 use crate::message::{FinishReason, ToolCall, ToolStatus};
 use crate::retry::{backoff, chance};
@@ -11,7 +12,7 @@ use crate::run::plan::{Instruction, Situation, react};
 use crate::run::state::{Call, ModelCall, Phase};
 use crate::run::status::{RunError, RunErrorCode};
 use crate::run::transition::policy::{self, Ruling};
-use crate::run::transition::{finish, human, tool};
+use crate::run::transition::{compact, finish, human, queue, tool};
 use crate::time::Millis;
 use crate::tool::EffectClass;
 
@@ -22,8 +23,10 @@ pub(crate) fn plan(turn: &mut Turn<'_>) {
         Phase::Observed { finish } => Situation::Answered { finish, calls: 0 },
         Phase::Tools(calls) if calls.iter().all(Call::is_settled) => Situation::ToolsSettled,
         Phase::New
+        | Phase::Queued
         | Phase::ModelRunning(_)
         | Phase::BackingOff { .. }
+        | Phase::Compacting(_)
         | Phase::Tools(_)
         | Phase::Paused { .. }
         | Phase::Finished { .. } => return,
@@ -36,7 +39,7 @@ pub(crate) fn plan(turn: &mut Turn<'_>) {
 }
 
 /// Calls the model, unless a limit says that it is enough.
-fn next_call(turn: &mut Turn<'_>) {
+pub(crate) fn next_call(turn: &mut Turn<'_>) {
     let (state, limits) = (&*turn.state, &turn.state.spec.limits);
     let tokens = state.usage.input_tokens.saturating_add(state.usage.output_tokens);
     let reached = if state.iterations >= limits.max_iterations {
@@ -46,19 +49,24 @@ fn next_call(turn: &mut Turn<'_>) {
         ))
     } else if let Some(max) = limits.max_tokens.filter(|max| tokens >= *max) {
         Some((RunErrorCode::LimitTokens, format!("used {tokens} tokens of {max}")))
+    } else if let Some(max) = limits.max_cost_micros.filter(|max| state.usage.cost_micros >= *max) {
+        let message = format!("cost {} millionths of {max}", state.usage.cost_micros);
+        Some((RunErrorCode::LimitCost, message))
     } else {
         limits
             .max_consecutive_failures
             .filter(|max| state.failures_in_a_row >= *max && *max > 0)
             .map(|max| (RunErrorCode::LimitConsecutiveFailures, format!("{max} tool calls in a row failed")))
     };
-    match reached {
-        Some((code, message)) => finish::fail(turn, RunError::new(code, message)),
-        None => call(turn, turn.state.iterations + 1, 1, 1),
+    match (reached, turn.state.compact_due) {
+        (Some((code, message)), _) => finish::fail(turn, RunError::new(code, message)),
+        (None, Some(reason)) => compact::begin(turn, None, reason, 0),
+        (None, None) => call(turn, turn.state.iterations + 1, 1, 1),
     }
 }
 
-fn call(turn: &mut Turn<'_>, model_call: u32, attempt: u32, first_counted: u32) {
+pub(crate) fn call(turn: &mut Turn<'_>, model_call: u32, attempt: u32, first_counted: u32) {
+    queue::let_in(turn);
     let last_entry = turn.state.last_entry;
     turn.emit(Event::ModelCallStarted { model_call, attempt, first_counted, last_entry });
 }
@@ -73,13 +81,15 @@ fn call_afresh(turn: &mut Turn<'_>, before: ModelCall) {
     call(turn, before.number, before.attempt + 1, before.attempt + 1);
 }
 
-fn current(turn: &Turn<'_>, model_call: u32, attempt: u32) -> Result<ModelCall, Refusal> {
+pub(crate) fn current(turn: &Turn<'_>, model_call: u32, attempt: u32) -> Result<ModelCall, Refusal> {
     match &turn.state.phase {
         Phase::ModelRunning(call) if (call.number, call.attempt) == (model_call, attempt) => Ok(*call),
         Phase::New
+        | Phase::Queued
         | Phase::Preparing
         | Phase::ModelRunning(_)
         | Phase::BackingOff { .. }
+        | Phase::Compacting(_)
         | Phase::Observed { .. }
         | Phase::Tools(_)
         | Phase::Paused { .. }
@@ -94,7 +104,10 @@ pub(crate) fn finished(turn: &mut Turn<'_>, done: ModelFinished) -> Result<(), R
     assert_eq!(calls.len(), done.facts.len(), "the driver knows something of each call");
     let stopped = refused(&done.finish).or_else(|| round_limit(turn, &calls));
     let go_on = stopped.is_none()
-        && react(&Situation::Answered { finish: &done.finish, calls: calls.len() }) == Instruction::CallTools;
+        && (react(&Situation::Answered { finish: &done.finish, calls: calls.len() }) != Instruction::Finish
+            || !turn.state.held.is_empty());
+    let cut = done.finish == FinishReason::ContextWindow;
+    let full = done.full.or(cut.then_some(CompactionReason::Overflow)).filter(|_| go_on);
     turn.emit(Event::AssistantMessage {
         model_call: done.model_call,
         attempt: done.attempt,
@@ -105,7 +118,12 @@ pub(crate) fn finished(turn: &mut Turn<'_>, done: ModelFinished) -> Result<(), R
         first_token: done.first_token,
         duration: done.duration,
         tools: done.tools,
-        decision: if go_on { Observation::Continue } else { Observation::Stop },
+        decision: match (go_on, full) {
+            (false, _) => Observation::Stop,
+            (true, None) => Observation::Continue,
+            (true, Some(_)) => Observation::Compact,
+        },
+        full,
     });
     if let Some(error) = stopped {
         finish::fail(turn, error);
@@ -172,7 +190,11 @@ fn refused(finish: &FinishReason) -> Option<RunError> {
         FinishReason::ContentFilter => {
             Some(RunError::new(RunErrorCode::ContentFiltered, "the provider's filter cut the answer"))
         }
-        FinishReason::Stop | FinishReason::ToolCalls | FinishReason::Length | FinishReason::Other(_) => None,
+        FinishReason::Stop
+        | FinishReason::ToolCalls
+        | FinishReason::Length
+        | FinishReason::ContextWindow
+        | FinishReason::Other(_) => None,
     }
 }
 
@@ -222,6 +244,7 @@ pub(crate) fn failed(
         .then(|| backoff(policy, failures, failure.retry_after, chance(turn.state.seed, model_call, attempt)))
         .flatten();
     let pauses = retryable && policy.pause_when_exhausted;
+    let overflow = failure.kind.class() == ErrorClass::Overflow && compact::may_squeeze(turn);
     let error = error_of(failure);
     turn.emit(Event::ModelCallFailed {
         model_call,
@@ -231,6 +254,7 @@ pub(crate) fn failed(
     });
     match wait {
         Some(_) => {}
+        None if overflow => compact::squeeze(turn, CompactionReason::Overflow, 0),
         None if pauses => turn.emit(Event::Paused { error }),
         None => finish::fail(turn, error),
     }
@@ -275,8 +299,10 @@ pub(crate) fn recovered(turn: &mut Turn<'_>) -> Result<(), Refusal> {
             call_afresh(turn, call);
             Ok(())
         }
-        Phase::Preparing
+        Phase::Queued
+        | Phase::Preparing
         | Phase::BackingOff { .. }
+        | Phase::Compacting(_)
         | Phase::Observed { .. }
         | Phase::Tools(_)
         | Phase::Paused { .. }

@@ -23,6 +23,8 @@ fn code(refusal: &Refusal) -> &'static str {
         Refusal::AlreadyResolved(_) => "!ar",
         Refusal::DigestMismatch => "!dg",
         Refusal::NotADecision => "!nd",
+        Refusal::IdReused => "!id",
+        Refusal::TooMuchHeld => "!hd",
         Refusal::BadAnswer(_) => "!ba",
         Refusal::DeniedByRule(_) => "!rl",
         Refusal::CannotRemember(_) => "!rm",

@@ -23,6 +23,7 @@ pub(super) const NEVER: CallSlot = CallSlot(9, 9);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Situation {
     New,
+    Queued,
     ModelRunning,
     BackingOff,
     Paused,
@@ -36,11 +37,13 @@ pub(super) enum Situation {
     Offered,
     Accepted,
     InDoubt,
+    Compacting,
 }
 
 /// The columns of the table, in order.
-pub(super) const COLUMNS: [(Situation, &str); 14] = [
+pub(super) const COLUMNS: [(Situation, &str); 16] = [
     (Situation::New, "New"),
+    (Situation::Queued, "Que"),
     (Situation::ModelRunning, "Mod"),
     (Situation::BackingOff, "Bck"),
     (Situation::Paused, "Pau"),
@@ -54,15 +57,18 @@ pub(super) const COLUMNS: [(Situation, &str); 14] = [
     (Situation::Offered, "Off"),
     (Situation::Accepted, "Acc"),
     (Situation::InDoubt, "Dbt"),
+    (Situation::Compacting, "Cmp"),
 ];
 
 /// Exhaustive, so that a new phase or call state has to find its column.
 pub(super) fn situation_of(state: &State) -> Option<Situation> {
     match &state.phase {
         Phase::New => Some(Situation::New),
+        Phase::Queued => Some(Situation::Queued),
         Phase::Preparing | Phase::Observed { .. } => None,
         Phase::ModelRunning(_) => Some(Situation::ModelRunning),
         Phase::BackingOff { .. } => Some(Situation::BackingOff),
+        Phase::Compacting(_) => Some(Situation::Compacting),
         Phase::Paused { .. } => Some(Situation::Paused),
         Phase::Finished { outcome: Outcome::Completed } => Some(Situation::Completed),
         Phase::Finished { outcome: Outcome::Failed } => Some(Situation::Failed),
@@ -99,9 +105,10 @@ fn patient() -> RunSpec {
     }
 }
 
-/// A run with a past: it was paused and resumed, a human approved K, and K was run.
+/// A run with a past: more was said, it was paused and resumed, a human approved K, and K was run.
 fn with_a_past() -> Script {
     let mut script = given(patient());
+    script.does(steer("said", "and tomorrow?"));
     script.model_fails(ModelErrorKind::Timeout);
     script.wakes();
     script.model_fails(ModelErrorKind::Timeout);
@@ -129,6 +136,11 @@ pub(super) fn in_situation(situation: Situation) -> Script {
     };
     match situation {
         Situation::New => unstarted(),
+        Situation::Queued => {
+            let mut script = unstarted();
+            script.does(start_queued(patient()));
+            script
+        }
         Situation::ModelRunning => with_a_past(),
         Situation::BackingOff => {
             let mut script = with_a_past();
@@ -139,6 +151,11 @@ pub(super) fn in_situation(situation: Situation) -> Script {
             let mut script = in_situation(Situation::BackingOff);
             script.wakes();
             script.model_fails(ModelErrorKind::Timeout);
+            script
+        }
+        Situation::Compacting => {
+            let mut script = with_a_past();
+            script.model_fails(ModelErrorKind::ContextOverflow);
             script
         }
         Situation::Completed => {

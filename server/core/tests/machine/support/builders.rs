@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use agentloop_core::agent::{LoopLimits, RetryPolicy, RunSpec, ToolPolicy};
+use agentloop_core::entry::{Compaction, CompactionReason};
 use agentloop_core::error::ModelErrorKind;
-use agentloop_core::id::{CallSlot, EntryNo, HostId};
+use agentloop_core::id::{CallSlot, EntryNo, HostId, RunId};
 use agentloop_core::message::{FinishReason, Message, Part, Role, SharedMessage, ToolCall, Usage};
-use agentloop_core::run::event::Ran;
+use agentloop_core::run::event::{Ran, Steer};
 use agentloop_core::run::human::Decision;
 use agentloop_core::run::input::{
-    AbortCause, CallFacts, CallOutcome, Input, ModelFailure, ModelFinished, Start,
+    AbortCause, CallFacts, CallOutcome, Compacted, Input, ModelFailure, ModelFinished, Start,
 };
+use agentloop_core::run::status::{RunError, RunErrorCode};
 use agentloop_core::time::Millis;
 use agentloop_core::tool::{Digest, EffectClass};
 
@@ -58,7 +60,21 @@ pub(crate) fn start_after(entries: u64, spec: RunSpec) -> Input {
         spec: Arc::new(spec),
         seed: SEED,
         messages: vec![user("what is the weather?")],
+        queued: false,
     }))
+}
+
+/// A run that waits for its session.
+pub(crate) fn start_queued(spec: RunSpec) -> Input {
+    let Input::Start(start) = start_after(0, spec) else { unreachable!("a start") };
+    Input::Start(Box::new(Start { queued: true, ..*start }))
+}
+
+/// More to say, by a request of this id.
+pub(crate) fn steer(id: &str, text: &str) -> Input {
+    let id = RunId::parse(id).expect("a good id");
+    let steer = Steer { id, digest: Digest::of(&[text.as_bytes()]) };
+    Input::Steer { steer, messages: vec![user(text)] }
 }
 
 pub(crate) fn user(text: &str) -> SharedMessage {
@@ -161,6 +177,7 @@ fn finished(
         duration: Millis(900),
         tools: Digest::of(&[b"tools"]),
         facts,
+        full: None,
     }))
 }
 
@@ -232,4 +249,39 @@ pub(crate) fn abort(cause: AbortCause) -> Input {
 
 pub(crate) fn resume(request: &str) -> Input {
     Input::Resume { request: request.to_owned(), by: "ops".to_owned() }
+}
+
+pub(crate) fn too_large(model_call: u32, attempt: u32) -> Input {
+    Input::ContextTooLarge { model_call, attempt, reason: CompactionReason::Tokens, tokens: 9_000 }
+}
+
+/// Hides the session's first entry.
+pub(crate) fn compacted(number: u32) -> Input {
+    Input::Compacted(Box::new(Compacted {
+        number,
+        compaction: Arc::new(Compaction {
+            strategy: "truncate".to_owned(),
+            up_to: EntryNo(1),
+            ..Compaction::default()
+        }),
+        usage: Usage { input_tokens: 50, output_tokens: 5, ..Usage::default() },
+        tokens_before: 9_000,
+        tokens_after: 100,
+    }))
+}
+
+pub(crate) fn compaction_failed(number: u32) -> Input {
+    let error = RunError::new(RunErrorCode::Model(ModelErrorKind::Unavailable), "no summary");
+    Input::CompactionFailed { number, error }
+}
+
+/// The model's message, when the context has passed a bound with it.
+pub(crate) fn full(input: Input) -> Input {
+    match input {
+        Input::ModelFinished(mut done) => {
+            done.full = Some(CompactionReason::Tokens);
+            Input::ModelFinished(done)
+        }
+        other => other,
+    }
 }

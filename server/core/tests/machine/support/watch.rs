@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use agentloop_core::context::build::messages;
-use agentloop_core::id::{CallSlot, EntryNo, RunId};
+use agentloop_core::context::view::view;
+use agentloop_core::entry::Entry;
+use agentloop_core::id::{CallSlot, EntryNo, RunId, Seq};
 use agentloop_core::limits::TOOL_ATTEMPTS_MAX;
 use agentloop_core::message::SharedMessage;
 use agentloop_core::run::effect::{Effect, Offer};
-use agentloop_core::run::event::{Event, Ran, Record};
+use agentloop_core::run::event::{Added, Event, Ran, Record};
 use agentloop_core::run::human::{Decision, QuestionKind};
 use agentloop_core::run::input::Input;
 use agentloop_core::run::machine::{Machine, Step};
@@ -25,7 +27,9 @@ pub(crate) struct Watch {
     /// What the driver was asked for and has neither answered nor been told to stop.
     owed: BTreeMap<Owed, Effect>,
     /// What the session reads.
-    history: Vec<SharedMessage>,
+    history: Vec<Entry>,
+    /// What came before it could enter.
+    held: BTreeMap<Seq, Entry>,
     /// Calls that have their result.
     settled: BTreeSet<CallSlot>,
     /// Of calls that must not run twice: whether the next offer is allowed.
@@ -44,6 +48,7 @@ pub(crate) struct Watch {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Owed {
     Model(u32, u32),
+    Compact(u32),
     Call(CallSlot, u32),
     Seek(CallSlot),
 }
@@ -54,6 +59,7 @@ impl Watch {
             shadow: State::new(run),
             owed: BTreeMap::new(),
             history: Vec::new(),
+            held: BTreeMap::new(),
             settled: BTreeSet::new(),
             leave: BTreeMap::new(),
             reruns: BTreeMap::new(),
@@ -102,10 +108,20 @@ impl Watch {
         assert_eq!(record.seq, self.shadow.seq.next(), "dense from 1");
         self.shadow.apply(record);
         assert_eq!(Some(record.status), self.shadow.status(), "a record says where the run stands after it");
-        if let Some((entry, _)) = record.event.entry() {
-            let content = record.event.content().expect("an entry has a content");
-            self.history.extend(content.message().cloned());
-            assert_eq!(entry, EntryNo(self.history.len() as u64), "entries are dense");
+        let content = record.event.content();
+        match record.event.entry() {
+            Some((entry, added)) => {
+                let entered = match added {
+                    Added::Own => content,
+                    Added::Held(held) => self.held.remove(&held),
+                };
+                self.history.push(entered.expect("an entry has a content"));
+                assert_eq!(entry, EntryNo(self.history.len() as u64), "entries are dense");
+            }
+            None => self.held.extend(content.map(|content| (record.seq, content))),
+        }
+        if let Event::ModelCallStarted { .. } = record.event {
+            assert!(self.held.is_empty(), "the model reads all that was said");
         }
         self.once_only(&record.event);
     }
@@ -166,6 +182,8 @@ impl Watch {
                 Effect::StopModel { model_call, attempt } => {
                     stops(Owed::Model(*model_call, *attempt), &mut self.owed);
                 }
+                Effect::StopCompacting { number } => stops(Owed::Compact(*number), &mut self.owed),
+                Effect::Compact { number, .. } => self.owe(Owed::Compact(*number), effect),
                 Effect::CancelCall { slot, attempt, .. } => {
                     stops(Owed::Call(*slot, *attempt), &mut self.owed)
                 }
@@ -239,7 +257,7 @@ impl Watch {
         let waits = !self.owed.is_empty()
             || machine.deadline().is_some()
             || state.open_questions().next().is_some()
-            || matches!(state.phase, Phase::Paused { .. });
+            || matches!(state.phase, Phase::Paused { .. } | Phase::Queued);
         assert!(waits, "nothing will ever move it: {:?}", state.phase);
     }
 
@@ -250,7 +268,11 @@ impl Watch {
         assert_eq!(machine.deadline(), None);
         assert_eq!(machine.state().open_questions().next(), None);
         assert_eq!(machine.state().waiting_on(), None);
-        assert_eq!(messages(&self.history), self.history, "each call has its result right after it");
+        assert!(self.held.is_empty() || self.history.is_empty(), "nothing that was said is lost");
+        let said: Vec<SharedMessage> = self.history.iter().filter_map(Entry::message).cloned().collect();
+        assert_eq!(messages(&said), said, "each call has its result right after it");
+        let shown = view(&self.history);
+        assert_eq!(messages(&shown), shown, "and is shown with it");
     }
 }
 
@@ -261,7 +283,7 @@ fn stands_well(state: &State) {
     assert!(in_flight <= state.spec.tool_policy.max_parallel.max(1) as usize, "too many at once");
     let kind = state.waiting_on().map(|waiting| waiting.kind);
     match state.status() {
-        Some(RunStatus::ModelRunning) => assert_eq!(kind, Some(WaitKind::Model)),
+        Some(RunStatus::ModelRunning | RunStatus::Compacting) => assert_eq!(kind, Some(WaitKind::Model)),
         Some(RunStatus::BackingOff) => assert_eq!(kind, Some(WaitKind::Backoff)),
         Some(RunStatus::Paused) => assert_eq!(kind, Some(WaitKind::Operator)),
         Some(RunStatus::AwaitingHuman) => assert_eq!(kind, Some(WaitKind::Human)),
@@ -269,7 +291,8 @@ fn stands_well(state: &State) {
             assert!(matches!(kind, Some(WaitKind::Tool | WaitKind::ToolHost)), "{kind:?}");
         }
         Some(RunStatus::Completed | RunStatus::Failed | RunStatus::Aborted) | None => assert_eq!(kind, None),
-        Some(RunStatus::Queued | RunStatus::Preparing | RunStatus::Compacting) => {
+        Some(RunStatus::Queued) => assert_eq!(kind, Some(WaitKind::Session)),
+        Some(RunStatus::Preparing) => {
             panic!("no step ends here: {:?}", state.phase)
         }
     }
@@ -294,7 +317,10 @@ fn stands_well(state: &State) {
 fn answered(input: &Input) -> Option<Owed> {
     match input {
         Input::ModelFinished(done) => Some(Owed::Model(done.model_call, done.attempt)),
-        Input::ModelFailed { model_call, attempt, .. } => Some(Owed::Model(*model_call, *attempt)),
+        Input::Compacted(done) => Some(Owed::Compact(done.number)),
+        Input::CompactionFailed { number, .. } => Some(Owed::Compact(*number)),
+        Input::ModelFailed { model_call, attempt, .. }
+        | Input::ContextTooLarge { model_call, attempt, .. } => Some(Owed::Model(*model_call, *attempt)),
         Input::SlotGranted { slot, .. } | Input::SlotDenied { slot, .. } => Some(Owed::Seek(*slot)),
         Input::CallFinished { slot, attempt, .. } | Input::CallLost { slot, attempt, .. } => {
             Some(Owed::Call(*slot, *attempt))
@@ -303,6 +329,8 @@ fn answered(input: &Input) -> Option<Owed> {
         | Input::CallAccepted { .. }
         | Input::CallCheckpoint { .. }
         | Input::Decided { .. }
+        | Input::Enter { .. }
+        | Input::Steer { .. }
         | Input::Abort { .. }
         | Input::Resume { .. }
         | Input::DeadlinePassed
@@ -316,7 +344,11 @@ fn key_of(effect: &Effect) -> Owed {
         Effect::CallModel { model_call, attempt, .. } => Owed::Model(*model_call, *attempt),
         Effect::OfferCall(offer) | Effect::ReclaimCall(offer) => Owed::Call(offer.slot, offer.attempt),
         Effect::SeekHost { slot, .. } => Owed::Seek(*slot),
-        Effect::StopModel { .. } | Effect::StopSeeking { .. } | Effect::CancelCall { .. } => {
+        Effect::Compact { number, .. } => Owed::Compact(*number),
+        Effect::StopModel { .. }
+        | Effect::StopCompacting { .. }
+        | Effect::StopSeeking { .. }
+        | Effect::CancelCall { .. } => {
             panic!("nothing is owed by {effect:?}")
         }
     }

@@ -1,0 +1,51 @@
+//! `[providers.NAME.models."MODEL"]`: how much a model reads and writes, and what it costs.
+
+use agentloop_core::model::{ModelFacts, Prices};
+
+use super::section::Section;
+
+/// Tokens that no context window passes.
+const CONTEXT_WINDOW_MAX: u64 = 1_000_000_000;
+/// The dearest million tokens that is no slip, in units of money.
+const PRICE_MAX: f64 = 1_000_000.0;
+/// Of a unit of money: the finest that a price is given in.
+const MICROS: f64 = 1_000_000.0;
+
+/// What the section says of its model.
+pub(super) fn facts(section: &mut Section<'_, '_>) -> ModelFacts {
+    ModelFacts {
+        context_window: section.get_some_within("context_window", 1..=CONTEXT_WINDOW_MAX),
+        max_output_tokens: section.get_some_within("max_output_tokens", 1..=10_000_000),
+        prices: section.section("prices", prices),
+    }
+}
+
+/// None where none is set. Input and output go together: with one of them alone every cost would be wrong.
+fn prices(section: &mut Section<'_, '_>) -> Option<Prices> {
+    let [input, output, cached_input, cache_write] =
+        ["input", "output", "cached_input", "cache_write"].map(|key| price(section, key));
+    if [input, output, cached_input, cache_write].iter().all(Option::is_none) {
+        return None;
+    }
+    for key in ["input", "output"] {
+        if !section.is_set(key) {
+            let message = format!("expected {key} = PRICE, since other prices are set");
+            section.problem(&[key], message);
+        }
+    }
+    Some(Prices { input: input?, output: output?, cached_input, cache_write })
+}
+
+/// In millionths, from a decimal number.
+fn price(section: &mut Section<'_, '_>, key: &'static str) -> Option<u64> {
+    section.get_checked(key, None, |price: f64| {
+        let micros = (price * MICROS).round();
+        let exact = (micros / MICROS - price).abs() < 1e-9;
+        if !(0.0..=PRICE_MAX).contains(&price) || !exact {
+            return Err(format!(
+                "expected the price of a million tokens, from 0 to {PRICE_MAX}, with at most 6 decimals; found {price}"
+            ));
+        }
+        format!("{micros:.0}").parse().map_err(|_| format!("expected a price; found {price}"))
+    })
+}
