@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::delta::Delta;
-use agentloop_core::id::{CallId, EntryNo, Epoch, RequestId, RunId, Seq, SessionId, TenantId};
+use agentloop_core::id::{CallId, EntryNo, Epoch, RequestId, RuleId, RunId, Seq, SessionId, TenantId};
 use agentloop_core::message::{FinishReason, Message, Role, ToolCall};
 use agentloop_core::run::effect::Offer;
 use agentloop_core::run::event::{Event, Record};
@@ -20,7 +20,8 @@ use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownMo
 use agentloop_server::store::sqlite::SqliteStore;
 use agentloop_server::store::{
     Append, Claimed, EntryRow, Interrupted, Job, JobId, Page, PageRequest, RequestFilter, RequestRow,
-    RunFilter, RunRow, SearchFilter, SearchHit, SessionNotes, SessionRow, Store, StoreError, ToolRow,
+    RuleRow, RunFilter, RunRow, SearchFilter, SearchHit, SessionNotes, SessionRow, Store, StoreError,
+    ToolRow,
 };
 use agentloop_server::tool::{CallOwner, Offered, Seek, Tools};
 use async_trait::async_trait;
@@ -185,6 +186,18 @@ impl Store for Flaky {
         page: PageRequest,
     ) -> Result<Page<RequestRow>, StoreError> {
         self.inner.pending(tenant, filter, page).await
+    }
+
+    async fn rules(
+        &self,
+        tenant: &TenantId,
+        session: Option<&SessionId>,
+    ) -> Result<Vec<RuleRow>, StoreError> {
+        self.inner.rules(tenant, session).await
+    }
+
+    async fn delete_rule(&self, tenant: &TenantId, rule: &RuleId) -> Result<bool, StoreError> {
+        self.inner.delete_rule(tenant, rule).await
     }
 
     async fn search(

@@ -2,6 +2,7 @@
 
 mod abort;
 mod approvals;
+mod ask_human;
 mod background;
 mod bad_input;
 mod busy_session;
@@ -13,6 +14,7 @@ mod overload;
 mod planner;
 mod policy;
 mod recordings;
+mod remember;
 mod replay;
 mod run;
 mod runs;

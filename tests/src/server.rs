@@ -156,7 +156,7 @@ max_backoff = "5ms"
     /// # Panics
     /// When the call fails.
     pub async fn run(&self, input: wire::RunInput) -> wire::RunResult {
-        self.try_run(input).await.expect("the call succeeds")
+        Box::pin(self.try_run(input)).await.expect("the call succeeds")
     }
 
     /// `Run`, whatever comes of it.

@@ -9,6 +9,7 @@ mod builder;
 mod compact;
 mod deps;
 mod history;
+mod humans;
 mod jobs;
 mod log;
 mod perform;
@@ -27,17 +28,16 @@ mod wake;
 use std::sync::Arc;
 
 use agentloop_core::error::Refusal;
-use agentloop_core::id::{RequestId, RunId, Seq, SessionId, TenantId};
+use agentloop_core::id::{RunId, Seq, SessionId, TenantId};
 use agentloop_core::run::event::Record;
-use agentloop_core::run::human::Decision;
 use agentloop_core::run::input::{AbortCause, Input};
 use agentloop_core::run::state::State;
-use agentloop_core::tool::Digest;
 use futures_util::Stream;
 
 pub use builder::EngineBuilder;
 pub use compact::{Compactor, Compactors, STRATEGIES};
 pub use deps::{EngineOptions, Observer};
+pub use humans::Resolution;
 pub use jobs::{JobError, JobExecutor};
 pub use log::LogObserver;
 pub use replay::ReplayReport;
@@ -166,40 +166,6 @@ impl Engine {
         let Some(run) = row.live_run else { return Ok(None) };
         self.abort(tenant, &run, AbortCause::Caller, reason).await?;
         Ok(Some(run))
-    }
-
-    /// Settles a question.
-    ///
-    /// # Errors
-    /// [`EngineError::RequestNotFound`], [`EngineError::BadArguments`] for edited arguments that do not follow the
-    /// tool's schema, [`EngineError::Refused`] for another answer or another digest, or the store's.
-    pub async fn decide(
-        &self,
-        tenant: &TenantId,
-        request: &RequestId,
-        decision: Decision,
-        digest: Option<Digest>,
-        by: &str,
-    ) -> Result<(), EngineError> {
-        let run = request.run().ok_or(EngineError::RequestNotFound)?;
-        if let Decision::ApproveWithEdits { arguments } = &decision {
-            let row = self.store().request(tenant, request).await?.ok_or(EngineError::RequestNotFound)?;
-            self.tools()
-                .validate(tenant, &row.question.tool, arguments)
-                .map_err(EngineError::BadArguments)?;
-        }
-        let input = || Input::Decided {
-            request: request.clone(),
-            decision: decision.clone(),
-            digest: digest.clone(),
-            by: by.to_owned(),
-        };
-        match self.ask(&(tenant.clone(), run), input).await {
-            Err(EngineError::RunNotFound | EngineError::Refused(Refusal::UnknownRequest)) => {
-                Err(EngineError::RequestNotFound)
-            }
-            other => other,
-        }
     }
 
     /// Lets a paused run go on.

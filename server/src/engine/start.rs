@@ -136,6 +136,7 @@ impl Engine {
     async fn begin(&self, place: Vacancy, request: &StartRequest) -> Result<Started, EngineError> {
         let (tenant, run) = place.key().clone();
         let session = request.session.clone().unwrap_or_else(|| self.deps().ids.session());
+        let request = &self.with_remembered(&tenant, &session, request).await?;
         let way = self.way_in(&tenant, &session, request).await?;
         // Only with the place in hand is it sure that nobody else is about to steer by this id.
         if request.on_busy == OnBusy::Steer
@@ -188,6 +189,22 @@ impl Engine {
         task.place.occupy(mailbox);
         self.launch(task, step.effects);
         Ok(())
+    }
+
+    /// The request with the rules that were remembered for it. In the journal they hold for the run, whatever becomes
+    /// of them meanwhile.
+    async fn with_remembered(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        request: &StartRequest,
+    ) -> Result<StartRequest, EngineError> {
+        let mut request = request.clone();
+        let remembered = self.remembered(tenant, Some(session)).await?;
+        if !remembered.is_empty() {
+            Arc::make_mut(&mut request.spec).tool_policy.rules.extend(remembered);
+        }
+        Ok(request)
     }
 
     /// Whether the session takes a run now; refuses early what the store would refuse.

@@ -7,7 +7,6 @@ use agentloop_core::agent::RunSpec;
 use agentloop_core::id::{RequestId, RunId, Seq, SessionId, TenantId};
 use agentloop_core::limits::PAGE_BYTES_MAX;
 use agentloop_core::run::input::AbortCause;
-use agentloop_core::tool::Digest;
 use agentloop_proto::v1 as wire;
 use agentloop_proto::v1::agent_loop_server::AgentLoop;
 use futures_util::{Stream, StreamExt as _};
@@ -19,7 +18,7 @@ use super::convert::input::{Agents, agent_name, start_request};
 use super::convert::{human, instruction, run, short};
 use super::disconnect::AbortOnDrop;
 use super::page::{page_request, smaller, tenant};
-use super::status::{Violations, model_not_configured, no_such_agent, not_implemented};
+use super::status::{Violations, model_not_configured, no_such_agent};
 use crate::engine::error::EngineError;
 use crate::engine::feed::Shown;
 use crate::engine::{Engine, STRATEGIES, Started};
@@ -232,29 +231,25 @@ impl AgentLoop for AgentLoopService {
         request: Request<wire::SubmitApprovalRequest>,
     ) -> Result<Response<wire::SubmitApprovalResponse>, Status> {
         let tenant = tenant(&request);
-        let message = request.into_inner();
-        match wire::RememberScope::try_from(message.remember) {
-            Ok(wire::RememberScope::Unspecified | wire::RememberScope::Once) => {}
-            Ok(wire::RememberScope::Run | wire::RememberScope::Session | wire::RememberScope::Rule) => {
-                return Err(not_implemented("remember but ONCE"));
-            }
-            Err(_) => return Err(Violations::single("remember", "is not a value that this server knows")),
-        }
-        let request = required("request_id", message.request_id, RequestId::parse)?;
-        let decision = human::decision(message.decision)
-            .map_err(|(field, problem)| Violations::single(field, problem))?;
-        let by = short(message.decided_by).map_err(|problem| Violations::single("decided_by", problem))?;
-        let digest = (!message.digest.is_empty()).then(|| Digest::claimed(message.digest));
-        self.engine.decide(&tenant, &request, decision, digest, &by).await?;
+        let mut message = request.into_inner();
+        let request = required("request_id", std::mem::take(&mut message.request_id), RequestId::parse)?;
+        let resolution = human::resolution(message)?;
+        self.engine.decide(&tenant, &request, resolution).await?;
         let request = self.request(&tenant, &request).await?;
         Ok(Response::new(wire::SubmitApprovalResponse { request: Some(request) }))
     }
 
     async fn submit_input(
         &self,
-        _request: Request<wire::SubmitInputRequest>,
+        request: Request<wire::SubmitInputRequest>,
     ) -> Result<Response<wire::SubmitInputResponse>, Status> {
-        Err(not_implemented("SubmitInput"))
+        let tenant = tenant(&request);
+        let mut message = request.into_inner();
+        let request = required("request_id", std::mem::take(&mut message.request_id), RequestId::parse)?;
+        let resolution = human::submitted(message)?;
+        self.engine.decide(&tenant, &request, resolution).await?;
+        let request = self.request(&tenant, &request).await?;
+        Ok(Response::new(wire::SubmitInputResponse { request: Some(request) }))
     }
 
     async fn step(

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use agentloop_core::error::Refusal;
-use agentloop_core::run::human::BadAnswer;
+use agentloop_core::run::human::{BadAnswer, CannotRemember};
 use agentloop_proto::v1::ErrorReason;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, FieldViolation, StatusExt as _};
@@ -154,6 +154,7 @@ fn refused(refusal: Refusal) -> Status {
         Refusal::DigestMismatch => status(Code::FailedPrecondition, ErrorReason::DigestMismatch, message, []),
         Refusal::NotADecision => Violations::single("decision", message),
         Refusal::DeniedByRule(_) => Violations::single("decision.approve_with_edits.arguments_json", message),
+        Refusal::CannotRemember(why) => Violations::single(memory_field(&why), message),
         Refusal::BadAnswer(bad) => Violations::single(answer_field(&bad), message),
         Refusal::IdReused => status(Code::AlreadyExists, ErrorReason::IdReused, message, []),
         Refusal::TooMuchHeld => retryable(Code::ResourceExhausted, ErrorReason::QueueFull, message),
@@ -171,6 +172,13 @@ fn answer_field(bad: &BadAnswer) -> &'static str {
         BadAnswer::InputWanted | BadAnswer::DecisionWanted => "request_id",
         BadAnswer::TextWanted | BadAnswer::SelectionWanted => "input",
         BadAnswer::UnknownOption(_) | BadAnswer::OneWanted => "selection.option_ids",
+    }
+}
+
+fn memory_field(why: &CannotRemember) -> &'static str {
+    match why {
+        CannotRemember::Kind | CannotRemember::TooMany => "remember",
+        CannotRemember::NoSuggestion | CannotRemember::OtherCall | CannotRemember::Bad(_) => "remember_rule",
     }
 }
 

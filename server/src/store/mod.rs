@@ -15,8 +15,9 @@ pub(crate) mod conformance;
 use std::collections::BTreeMap;
 
 use agentloop_core::entry::Entry;
-use agentloop_core::id::{EntryNo, Epoch, RequestId, RunId, Seq, SessionId, TenantId};
+use agentloop_core::id::{EntryNo, Epoch, RequestId, RuleId, RunId, Seq, SessionId, TenantId};
 use agentloop_core::message::Usage;
+use agentloop_core::policy::PolicyRule;
 use agentloop_core::run::event::Record;
 use agentloop_core::run::human::{Answer, Question};
 use agentloop_core::run::status::{RunError, RunStatus};
@@ -249,6 +250,23 @@ pub struct ToolRow {
     pub last_seen: Timestamp,
 }
 
+/// A rule that was remembered with a decision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RuleRow {
+    /// Names it.
+    pub id: RuleId,
+    /// Its session; `None` where it is for every run.
+    pub session: Option<SessionId>,
+    /// The question that it was decided with.
+    pub request: RequestId,
+    /// The rule.
+    pub rule: PolicyRule,
+    /// Who decided.
+    pub by: String,
+    /// When.
+    pub at: Timestamp,
+}
+
 /// A page of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page<T> {
@@ -289,7 +307,7 @@ pub struct RequestFilter {
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
     /// Makes events durable, with everything derived from them: the run's row, the session's entries and its live
-    /// run, questions and their answers. All or nothing. Appends of many runs share a commit.
+    /// run, questions and their answers, rules that are remembered beyond the run. All or nothing. Appends of many runs share a commit.
     ///
     /// # Errors
     /// [`StoreError::Conflict`] when epoch or sequence do not match, or a run adds entries to a session whose live run
@@ -439,6 +457,13 @@ pub trait Store: Send + Sync + 'static {
         filter: RequestFilter,
         page: PageRequest,
     ) -> Result<Page<RequestRow>, StoreError>;
+
+    /// Rules that were remembered for this session, or with `None` for every run; the oldest first.
+    async fn rules(&self, tenant: &TenantId, session: Option<&SessionId>)
+    -> Result<Vec<RuleRow>, StoreError>;
+
+    /// Forgets a remembered rule. `false`: there was none.
+    async fn delete_rule(&self, tenant: &TenantId, rule: &RuleId) -> Result<bool, StoreError>;
 
     /// Jobs of every tenant that are due at `now`, the longest due first, at most `limit`, and when the next one is due
     /// after those.

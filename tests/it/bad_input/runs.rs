@@ -391,8 +391,10 @@ async fn approvals() {
     for scope in [wire::RememberScope::Run, wire::RememberScope::Session, wire::RememberScope::Rule] {
         let request = wire::SubmitApprovalRequest { remember: scope.into(), ..good() };
         let remembered = soon(client.submit_approval(request)).await;
-        assert_refused(remembered, Code::Unimplemented, "NOT_IMPLEMENTED");
+        assert_refused(remembered, Code::NotFound, "REQUEST_NOT_FOUND");
     }
+    let ages = wire::SubmitApprovalRequest { remember: 17, ..good() };
+    assert_invalid(soon(client.submit_approval(ages)).await, &["remember"]);
 }
 
 #[tokio::test]

@@ -99,8 +99,13 @@ impl State {
                 }
                 self.tool_rounds += u32::from(matches!(self.phase, Phase::Tools(_)));
             }
-            Event::CallProposed { slot, effect, timeout, needs_approval, .. } => {
+            Event::CallProposed { slot, effect, timeout, needs_approval, asks_human, .. } => {
                 self.propose(*slot, *effect, *timeout, *needs_approval, at);
+                if *asks_human {
+                    let call = self.open_call(*slot);
+                    call.asks_human = true;
+                    call.state = CallState::AwaitingInput { request: None };
+                }
             }
             Event::Planned { instruction, step, approved, .. } => {
                 self.decisions += 1;
@@ -156,6 +161,7 @@ impl State {
                 assert!(asked.answer.is_none(), "a question is answered once");
                 asked.answer = Some(answer.clone());
                 let hold = self.spec.stepped && self.approving.as_ref() != Some(request);
+                self.remembered.extend(answer.remembered.as_ref().map(|remembered| remembered.rule.clone()));
                 match slot {
                     Some(slot) => self.resolve(*slot, answer, hold, at),
                     None => self.news = Some(News::HumanAnswered),
@@ -266,7 +272,9 @@ impl State {
         match question.kind {
             QuestionKind::Approve => call.state = CallState::AwaitingApproval { request },
             QuestionKind::InDoubt => call.state = CallState::InDoubt { request, since: at },
-            QuestionKind::Prompt | QuestionKind::Select => {}
+            QuestionKind::Prompt | QuestionKind::Select => {
+                call.state = CallState::AwaitingInput { request };
+            }
         }
     }
 
@@ -287,6 +295,7 @@ impl State {
                 CallState::Held { .. } => CallState::Ready { since: at, not_before: None },
                 CallState::Proposed
                 | CallState::AwaitingApproval { .. }
+                | CallState::AwaitingInput { .. }
                 | CallState::Ready { .. }
                 | CallState::Offered { .. }
                 | CallState::Accepted { .. }
@@ -375,6 +384,7 @@ fn round_of(message: &SharedMessage) -> Option<Vec<Call>> {
             wanted: wanted.clone(),
             effect: EffectClass::Unsafe,
             timeout: crate::time::Millis(0),
+            asks_human: false,
             attempt: 0,
             answered: 0,
             host: None,

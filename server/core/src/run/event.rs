@@ -202,6 +202,9 @@ pub enum Event {
         timeout: Millis,
         /// Whether a human is asked first.
         needs_approval: bool,
+        /// Whether a human's answer is its result: see [`crate::run::ask_human`].
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        asks_human: bool,
     },
     /// A tool call is given to a host.
     CallOffered {

@@ -9,7 +9,7 @@ use crate::id::{CallSlot, EntryNo, HostId, RequestId, RunId, SessionId};
 use crate::message::{FinishReason, SharedMessage, Usage};
 pub use crate::outcome::CallOutcome;
 use crate::run::event::{Ran, Steer};
-use crate::run::human::Decision;
+use crate::run::human::{Decision, Remember};
 use crate::run::plan::Instruction;
 use crate::run::status::RunError;
 use crate::time::Millis;
@@ -117,6 +117,8 @@ pub enum Input {
         digest: Option<Digest>,
         /// Who.
         by: String,
+        /// Whether like questions are to be answered alike.
+        remember: Option<Box<Remember>>,
     },
     /// The session of a queued run is free.
     Enter {
@@ -237,6 +239,8 @@ pub enum CallFacts {
         /// From offer to result.
         timeout: Millis,
     },
+    /// A human answers it: see [`crate::run::ask_human`].
+    AsksHuman,
     /// It cannot: unknown tool, bad arguments. The model reads why.
     Rejected {
         /// What the model reads.

@@ -20,10 +20,12 @@
 //! any live     Abort | a limit | deny and stop        Finished(aborted | failed)
 //!
 //! call              leaves by                          to
-//! Proposed          in the same step                   AwaitingApproval | Ready | Held (of a run that is directed)
+//! Proposed          in the same step                   AwaitingApproval | AwaitingInput | Ready
+//!                                                      | Held (of a run that is directed)
 //! Held              Planned | Step                     AwaitingApproval | Ready | Settled
 //! AwaitingApproval  Decided: approve                   Ready | Held (of a run that is stepped)
 //!                   Decided: else | expired            Settled
+//! AwaitingInput     Decided | expired                  Settled
 //! Ready             SlotGranted                        Offered
 //!                   SlotDenied                         Settled
 //!                   CallFinished, by the last try      Settled
@@ -98,6 +100,8 @@ pub struct State {
     pub phase: Phase,
     /// Everything that humans were asked.
     pub questions: BTreeMap<RequestId, Asked>,
+    /// Rules that were remembered in it, in order.
+    pub remembered: Vec<PolicyRule>,
     /// Calls of earlier rounds, with the try whose answer settled each: [`Call::answered`].
     pub settled: BTreeMap<CallSlot, u32>,
     /// Ids of the calls of `ResumeRun` that were carried out.
@@ -233,6 +237,8 @@ pub struct Call {
     pub effect: EffectClass,
     /// From offer to result.
     pub timeout: Millis,
+    /// Whether a human's answer is its result.
+    pub asks_human: bool,
     /// The last try; 0 before the first.
     pub attempt: u32,
     /// The try whose answer settled it; 0 while it is open, and where something else settled it.
@@ -286,6 +292,11 @@ pub enum CallState {
         /// Since when.
         since: Timestamp,
     },
+    /// A human's answer is its result.
+    AwaitingInput {
+        /// The question; `None` until it is asked, in the same step.
+        request: Option<RequestId>,
+    },
     /// It has its one result.
     Settled,
 }
@@ -320,7 +331,10 @@ impl Call {
     /// Whether only a human can move it.
     #[must_use]
     pub fn awaits_human(&self) -> bool {
-        matches!(self.state, CallState::AwaitingApproval { .. } | CallState::InDoubt { .. })
+        matches!(
+            self.state,
+            CallState::AwaitingApproval { .. } | CallState::AwaitingInput { .. } | CallState::InDoubt { .. }
+        )
     }
 
     /// Whether it goes on by itself, or is about to.
@@ -331,7 +345,9 @@ impl Call {
             | CallState::Ready { .. }
             | CallState::Offered { .. }
             | CallState::Accepted { .. } => true,
-            CallState::AwaitingApproval { request } | CallState::InDoubt { request, .. } => request.is_none(),
+            CallState::AwaitingApproval { request }
+            | CallState::AwaitingInput { request }
+            | CallState::InDoubt { request, .. } => request.is_none(),
             CallState::Held { .. } | CallState::Settled => false,
         }
     }
@@ -352,6 +368,7 @@ impl Call {
             | CallState::Held { .. }
             | CallState::Ready { .. }
             | CallState::InDoubt { .. }
+            | CallState::AwaitingInput { .. }
             | CallState::Settled => None,
         }
     }
@@ -390,6 +407,7 @@ impl State {
             last_error: None,
             phase: Phase::New,
             questions: BTreeMap::new(),
+            remembered: Vec::new(),
             settled: BTreeMap::new(),
             resumed: BTreeSet::new(),
             compactions: 0,
@@ -533,9 +551,9 @@ impl State {
         }
     }
 
-    /// The rules about its tool calls, in order.
+    /// The rules about its tool calls, in order: those that it started with, and those remembered since.
     pub fn rules(&self) -> impl Iterator<Item = &PolicyRule> {
-        self.spec.tool_policy.rules.iter()
+        self.spec.tool_policy.rules.iter().chain(&self.remembered)
     }
 
     /// The rule that decides about a call; `None` where none is about it.

@@ -212,7 +212,9 @@ impl State {
     fn wait_of(&self, call: &Call) -> Option<(WaitKind, Timestamp)> {
         match call.state {
             CallState::Proposed | CallState::Held { .. } | CallState::Settled => None,
-            CallState::AwaitingApproval { .. } | CallState::InDoubt { .. } => {
+            CallState::AwaitingApproval { .. }
+            | CallState::AwaitingInput { .. }
+            | CallState::InDoubt { .. } => {
                 let asked = self.questions.get(request_of(call)?)?;
                 Some((WaitKind::Human, asked.question.asked_at))
             }
@@ -231,13 +233,16 @@ fn not_before(call: &Call) -> Option<Timestamp> {
         | CallState::Offered { .. }
         | CallState::Accepted { .. }
         | CallState::InDoubt { .. }
+        | CallState::AwaitingInput { .. }
         | CallState::Settled => None,
     }
 }
 
 fn request_of(call: &Call) -> Option<&crate::id::RequestId> {
     match &call.state {
-        CallState::AwaitingApproval { request } | CallState::InDoubt { request, .. } => request.as_ref(),
+        CallState::AwaitingApproval { request }
+        | CallState::AwaitingInput { request }
+        | CallState::InDoubt { request, .. } => request.as_ref(),
         CallState::Proposed
         | CallState::Held { .. }
         | CallState::Ready { .. }

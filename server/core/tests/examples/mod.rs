@@ -15,7 +15,9 @@ use agentloop_core::message::{
 };
 use agentloop_core::policy::{ArgumentPattern, PolicyAction, PolicyRule, RuleOrigin};
 use agentloop_core::run::event::{AfterAttempt, Event, Observation, Outcome, Ran, Steer, Totals};
-use agentloop_core::run::human::{Answer, Ask, Decision, Question, QuestionKind, SelectOption};
+use agentloop_core::run::human::{
+    Answer, Ask, Decision, Question, QuestionKind, RememberScope, Remembered, SelectOption,
+};
 use agentloop_core::run::plan::Instruction;
 use agentloop_core::run::status::{RunError, RunErrorCode};
 use agentloop_core::time::{Millis, Timestamp};
@@ -168,6 +170,7 @@ fn model_calls() -> Vec<(&'static str, Event)> {
 fn tool_calls() -> Vec<(&'static str, Event)> {
     vec![
         ("call_proposed", proposed(EffectClass::Unsafe, true)),
+        ("call_proposed.asks_human", asks_human()),
         ("call_proposed.read_only", proposed(EffectClass::ReadOnly, false)),
         (
             "call_offered",
@@ -249,7 +252,7 @@ fn answers() -> Vec<(&'static str, Event)> {
     let resolved = |decision, by: &str| Event::HumanResolved {
         request: request(),
         slot: Some(SLOT),
-        answer: Answer { decision, by: by.to_owned(), at: Timestamp(1_790_000_005_000) },
+        answer: Answer::new(decision, by.to_owned(), Timestamp(1_790_000_005_000)),
     };
     let message = || "not on a Sunday".to_owned();
     vec![
@@ -263,9 +266,40 @@ fn answers() -> Vec<(&'static str, Event)> {
         ("human_resolved.answer", resolved(Decision::AnswerInPlace { output: "22".to_owned() }, "ada")),
         ("human_resolved.selected", resolved(Decision::Selected { options: vec!["c".to_owned()] }, "ada")),
         ("human_resolved.text", planned_answer()),
+        ("human_resolved.remembered", remembered()),
+        ("human_resolved.followed", followed()),
         ("human_resolved.expired", resolved(Decision::Expired, "")),
         ("human_resolved.withdrawn", resolved(Decision::Withdrawn, "")),
     ]
+}
+
+fn no_weather(origin: RuleOrigin) -> PolicyRule {
+    let argument = ArgumentPattern { pointer: "/city".to_owned(), pattern: "B*".to_owned() };
+    PolicyRule {
+        name: "no B".to_owned(),
+        action: PolicyAction::Deny,
+        tool: "weather".to_owned(),
+        arguments: vec![argument],
+        origin,
+    }
+}
+
+fn denied(answer: Answer) -> Event {
+    Event::HumanResolved { request: request(), slot: Some(SLOT), answer }
+}
+
+fn remembered() -> Event {
+    let rule = no_weather(RuleOrigin::Session);
+    let decision = Decision::Deny { message: "not on a Sunday".to_owned() };
+    let answer = Answer::new(decision, "ada".to_owned(), Timestamp(1_790_000_005_000));
+    let remembered = Some(Box::new(Remembered { scope: RememberScope::Session, rule }));
+    denied(Answer { remembered, ..answer })
+}
+
+fn followed() -> Event {
+    let decision = Decision::Deny { message: "not on a Sunday".to_owned() };
+    let answer = Answer::new(decision, "ada".to_owned(), Timestamp(1_790_000_005_000));
+    denied(Answer { followed: Some(Box::new(no_weather(RuleOrigin::Run))), ..answer })
 }
 
 /// To what the planner asked.
@@ -274,7 +308,7 @@ fn planned_answer() -> Event {
     Event::HumanResolved {
         request: RunId::parse("r-1").expect("an id").planned_question(3),
         slot: None,
-        answer: Answer { decision, by: "ada".to_owned(), at: Timestamp(1_790_000_005_000) },
+        answer: Answer::new(decision, "ada".to_owned(), Timestamp(1_790_000_005_000)),
     }
 }
 
@@ -496,6 +530,18 @@ fn proposed(effect: EffectClass, needs_approval: bool) -> Event {
         effect,
         timeout: Millis::secs(30),
         needs_approval,
+        asks_human: false,
+    }
+}
+
+fn asks_human() -> Event {
+    Event::CallProposed {
+        slot: SLOT,
+        tool: "ask_human".to_owned(),
+        effect: EffectClass::ReadOnly,
+        timeout: Millis(0),
+        needs_approval: false,
+        asks_human: true,
     }
 }
 

@@ -160,7 +160,13 @@ fn happen(random: &mut Random, script: &mut Script) {
         54..65 if script.state().planned_question().is_some() => {
             let request = script.state().planned_question().expect("it asks").request.clone();
             let decision = Decision::Text { text: "tomorrow".to_owned() };
-            let _ = script.step(Input::Decided { request, decision, digest: None, by: "ann".to_owned() });
+            let _ = script.step(Input::Decided {
+                request,
+                decision,
+                digest: None,
+                by: "ann".to_owned(),
+                remember: None,
+            });
         }
         54..65 => {
             let decision = random_decision(random);

@@ -106,6 +106,7 @@ fn open_call(run: &RunId, call: &Call) -> wire::ToolCallView {
     let state = match call.state {
         CallState::Proposed | CallState::Held { .. } | CallState::Ready { .. } => wire::ToolCallState::Ready,
         CallState::AwaitingApproval { .. } => wire::ToolCallState::AwaitingApproval,
+        CallState::AwaitingInput { .. } => wire::ToolCallState::AwaitingInput,
         CallState::Offered { .. } => wire::ToolCallState::Offered,
         CallState::Accepted { .. } => wire::ToolCallState::Accepted,
         CallState::InDoubt { .. } => wire::ToolCallState::InDoubt,

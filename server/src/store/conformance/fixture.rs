@@ -261,9 +261,5 @@ pub(crate) fn resolved(question: &Question) -> Event {
 }
 
 pub(crate) fn answer() -> Answer {
-    Answer {
-        decision: Decision::Deny { message: "no".to_owned() },
-        by: "ada".to_owned(),
-        at: Timestamp(5_000),
-    }
+    Answer::new(Decision::Deny { message: "no".to_owned() }, "ada".to_owned(), Timestamp(5_000))
 }

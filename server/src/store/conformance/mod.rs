@@ -8,12 +8,13 @@ mod lists;
 mod notes;
 mod questions;
 mod queue;
+mod rules;
 mod runs;
 mod search;
 mod sessions;
 
 pub(crate) use self::{
-    appends::*, forks::*, jobs::*, lists::*, notes::*, questions::*, queue::*, runs::*, search::*,
+    appends::*, forks::*, jobs::*, lists::*, notes::*, questions::*, queue::*, rules::*, runs::*, search::*,
     sessions::*,
 };
 
@@ -84,6 +85,9 @@ macro_rules! conforms {
             what_forks_share_is_found_once
             a_question_is_open_until_it_is_answered
             open_questions_are_filtered_and_paged
+            what_is_remembered_with_an_answer_is_found
+            a_forgotten_rule_is_gone
+            rules_of_a_session_go_with_it
             runs_are_listed_newest_first
             runs_are_filtered
             sessions_are_listed_by_their_last_touch

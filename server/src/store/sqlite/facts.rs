@@ -6,11 +6,12 @@ use std::collections::BTreeMap;
 
 use agentloop_core::id::{EntryNo, Epoch, RequestId, RunId, Seq, SessionId, TenantId};
 use agentloop_core::run::event::{Added, Event};
+use agentloop_core::run::human::{Answer, RememberScope};
 use agentloop_core::time::Timestamp;
 
 use super::search::{Indexing, NewEntry};
 use crate::store::codec::{self, EncodedEvent};
-use crate::store::{Append, CreateRun, JobKind, RunSummary, StoreError};
+use crate::store::{Append, CreateRun, JobKind, RuleRow, RunSummary, StoreError};
 
 /// Places in a queue above this are those of runs that do not interrupt.
 pub(super) const ORDINARY_QUEUE_NO: u64 = 1 << 40;
@@ -35,6 +36,8 @@ pub(super) struct Encoded {
     pub(super) asked: Vec<(RequestId, Timestamp, Seq)>,
     /// What a human was asked and is no more.
     pub(super) answered: Vec<(RequestId, Seq)>,
+    /// What is remembered beyond the run.
+    pub(super) remembered: Vec<RuleRow>,
     /// Whether the run is over with it.
     pub(super) finished: bool,
     pub(super) summary: RunSummary,
@@ -65,6 +68,7 @@ impl Encoded {
             entries: Vec::new(),
             asked: Vec::new(),
             answered: Vec::new(),
+            remembered: Vec::new(),
             finished: false,
             summary: append.summary,
             create: append.create,
@@ -97,8 +101,9 @@ impl Encoded {
         if let Event::HumanRequested { question } = event {
             self.asked.push((question.request.clone(), question.asked_at, seq));
         }
-        if let Event::HumanResolved { request, .. } = event {
+        if let Event::HumanResolved { request, answer, .. } = event {
             self.answered.push((request.clone(), seq));
+            self.remembered.extend(rule_row(&self.session.1, request, answer));
         }
         self.finished |= matches!(event, Event::Finished { .. });
     }
@@ -256,4 +261,22 @@ impl<'a> Facts<'a> {
             updated_at: append.ended_at,
         });
     }
+}
+
+/// What an answer leaves to runs that start later.
+fn rule_row(session: &SessionId, request: &RequestId, answer: &Answer) -> Option<RuleRow> {
+    let remembered = answer.remembered.as_deref()?;
+    let session = match remembered.scope {
+        RememberScope::Run => return None,
+        RememberScope::Session => Some(session.clone()),
+        RememberScope::Tenant => None,
+    };
+    Some(RuleRow {
+        id: request.rule(answer.at),
+        session,
+        request: request.clone(),
+        rule: remembered.rule.clone(),
+        by: answer.by.clone(),
+        at: answer.at,
+    })
 }

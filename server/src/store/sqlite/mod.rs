@@ -23,7 +23,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use agentloop_core::id::{EntryNo, Epoch, RequestId, RunId, Seq, SessionId, TenantId};
+use agentloop_core::id::{EntryNo, Epoch, RequestId, RuleId, RunId, Seq, SessionId, TenantId};
 use agentloop_core::run::event::Record;
 use agentloop_core::time::Timestamp;
 use agentloop_core::tool::Digest;
@@ -41,8 +41,8 @@ use self::ops::Claim;
 use self::sessions::{NewFork, NewNotes, NewSession};
 use self::writer::{Answer, Counters, Job, Op, QUEUE_JOBS_MAX, Writer};
 use super::{
-    Append, Claimed, EntryRow, Interrupted, JobId, Page, PageRequest, RequestFilter, RequestRow, RunFilter,
-    RunRow, SearchFilter, SearchHit, SessionNotes, SessionRow, Store, StoreError, ToolRow,
+    Append, Claimed, EntryRow, Interrupted, JobId, Page, PageRequest, RequestFilter, RequestRow, RuleRow,
+    RunFilter, RunRow, SearchFilter, SearchHit, SessionNotes, SessionRow, Store, StoreError, ToolRow,
 };
 
 /// How a store is opened.
@@ -387,6 +387,22 @@ impl Store for SqliteStore {
         page: PageRequest,
     ) -> Result<Page<RequestRow>, StoreError> {
         read::pending(&self.readers, tenant, &filter, &page).await
+    }
+
+    async fn rules(
+        &self,
+        tenant: &TenantId,
+        session: Option<&SessionId>,
+    ) -> Result<Vec<RuleRow>, StoreError> {
+        read::rules(&self.readers, tenant, session).await
+    }
+
+    async fn delete_rule(&self, tenant: &TenantId, rule: &RuleId) -> Result<bool, StoreError> {
+        let op = Op::DeleteRule { tenant: tenant.clone(), rule: rule.clone() };
+        match self.write(op).await? {
+            Answer::Existed(found) => Ok(found),
+            other => unreachable!("a deletion is answered with {other:?}"),
+        }
     }
 
     async fn save_tools(&self, tenant: &TenantId, tools: &[ToolRow]) -> Result<(), StoreError> {

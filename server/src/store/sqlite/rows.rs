@@ -55,6 +55,11 @@ pub(super) fn session_id(row: &SqliteRow, column: &str) -> Result<SessionId, Err
     parsed(row, column, |text: &str| SessionId::parse(text))
 }
 
+pub(super) fn optional_session_id(row: &SqliteRow, column: &str) -> Result<Option<SessionId>, Error> {
+    let parse = |text: Option<&str>| text.map(SessionId::parse).transpose();
+    parsed::<Option<&str>, _, IdError>(row, column, parse)
+}
+
 pub(super) fn live_run(row: &SqliteRow) -> Result<Option<RunId>, Error> {
     let parse = |text: Option<&str>| text.map(RunId::parse).transpose();
     parsed::<Option<&str>, _, IdError>(row, "live_run", parse)
@@ -154,7 +159,7 @@ pub(super) fn event(row: &SqliteRow) -> Result<StoredEvent, Error> {
     })
 }
 
-fn parsed<'r, C, T, E>(
+pub(super) fn parsed<'r, C, T, E>(
     row: &'r SqliteRow,
     column: &str,
     parse: impl FnOnce(C) -> Result<T, E>,

@@ -68,6 +68,11 @@ pub(super) const ANSWER_REQUESTS: &str = "
       AND human_requests.request_id = j.value ->> 1
       AND human_requests.run_id = j.value ->> 2";
 
+pub(super) const INSERT_RULES: &str = "
+    INSERT INTO remembered_rules (tenant, rule_id, session_id, request_id, rule, decided_by, decided_at)
+    SELECT j.value ->> 0, j.value ->> 1, j.value ->> 2, j.value ->> 3, j.value ->> 4, j.value ->> 5, j.value ->> 6
+    FROM json_each(?1) AS j";
+
 pub(super) const INSERT_JOBS: &str = "
     INSERT INTO jobs (tenant, run_id, kind, session_id, due_at)
     SELECT j.value ->> 0, j.value ->> 1, j.value ->> 2, j.value ->> 3, j.value ->> 4
@@ -95,6 +100,7 @@ pub(super) async fn append(
     write_events(db, &accepted).await?;
     write_entries(db, &accepted, facts.last_search_no).await?;
     write_requests(db, &accepted).await?;
+    write_rules(db, &accepted).await?;
     write_jobs(db, &accepted).await?;
     Ok(answers)
 }
@@ -266,6 +272,17 @@ async fn write_requests(db: &mut SqliteConnection, accepted: &[&Encoded]) -> Res
         .map(|(append, (request, seq))| (&append.run.0, request, &append.run.1, int(seq.0)))
         .collect();
     many(db, ANSWER_REQUESTS, &answered).await
+}
+
+async fn write_rules(db: &mut SqliteConnection, accepted: &[&Encoded]) -> Result<(), sqlx::Error> {
+    let rules: Vec<_> = accepted
+        .iter()
+        .flat_map(|append| append.remembered.iter().map(move |row| (&append.run.0, row)))
+        .map(|(tenant, row)| {
+            (tenant, &row.id, &row.session, &row.request, text(&row.rule), &row.by, int(row.at.0))
+        })
+        .collect();
+    many(db, INSERT_RULES, &rules).await
 }
 
 async fn write_jobs(db: &mut SqliteConnection, accepted: &[&Encoded]) -> Result<(), sqlx::Error> {

@@ -40,6 +40,7 @@ pub(crate) fn next(state: &State, seen: Timestamp, recovered_at: Option<Timestam
         | CallState::Offered { .. }
         | CallState::Accepted { .. }
         | CallState::InDoubt { .. }
+        | CallState::AwaitingInput { .. }
         | CallState::Settled => given_up(call, recovered_at),
     });
     let questions = state.open_questions().filter_map(|question| question.expires_at);

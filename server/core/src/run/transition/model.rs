@@ -13,6 +13,8 @@ use crate::run::status::{RunError, RunErrorCode};
 use crate::run::transition::plan::plan;
 use crate::run::transition::policy::{self, Ruling};
 use crate::run::transition::{compact, finish, human, queue, tool};
+use crate::time::Millis;
+use crate::tool::EffectClass;
 
 /// Calls the model, unless a limit says that it is enough.
 pub(crate) fn next_call(turn: &mut Turn<'_>) {
@@ -112,11 +114,29 @@ pub(crate) fn finished(turn: &mut Turn<'_>, done: ModelFinished) -> Result<(), R
     Ok(())
 }
 
+/// A call that a human answers. A rule may deny it; to ask whether to ask would be one question too many.
+fn ask_human(turn: &mut Turn<'_>, call: &ToolCall) {
+    if let Some(rule) = policy::denial(turn.state, &call.name, &call.arguments).cloned() {
+        policy::refuse(turn, call.slot, &rule);
+        return;
+    }
+    turn.emit(Event::CallProposed {
+        slot: call.slot,
+        tool: call.name.clone(),
+        effect: EffectClass::ReadOnly,
+        timeout: Millis(0),
+        needs_approval: false,
+        asks_human: true,
+    });
+    human::ask_input(turn, call.slot);
+}
+
 fn take_up(turn: &mut Turn<'_>, call: &ToolCall, facts: CallFacts) {
     match facts {
         CallFacts::Rejected { message } => {
             tool::settle(turn, call.slot, None, ToolStatus::Rejected, message, Vec::new());
         }
+        CallFacts::AsksHuman => ask_human(turn, call),
         CallFacts::Ready { effect, requires_approval, timeout } => {
             let ruling = policy::ruling(turn.state, &call.name, &call.arguments, requires_approval);
             if let Ruling::Deny(rule) = ruling {
@@ -130,6 +150,7 @@ fn take_up(turn: &mut Turn<'_>, call: &ToolCall, facts: CallFacts) {
                 effect,
                 timeout,
                 needs_approval,
+                asks_human: false,
             });
             if needs_approval && !turn.state.spec.is_directed() {
                 human::ask_approval(turn, call.slot);

@@ -7,7 +7,7 @@ use crate::error::Refusal;
 use crate::id::{CallSlot, RequestId};
 use crate::message::{Message, Role, ToolStatus};
 use crate::run::event::Event;
-use crate::run::human::{Ask, Decision, Question};
+use crate::run::human::{Answer, Ask, Decision, Question};
 use crate::run::input::PlanFailure;
 use crate::run::machine::Turn;
 use crate::run::plan::{Instruction, Situation, react};
@@ -107,7 +107,7 @@ fn approve_and_run(turn: &mut Turn<'_>, step: String, question: &Question, by: S
         step: Some(step),
         approved: Some(question.request.clone()),
     });
-    human::resolve(turn, question, Decision::Approve, by);
+    human::resolve(turn, question, Answer::new(Decision::Approve, by, turn.now));
     ask_for_leave(turn);
 }
 

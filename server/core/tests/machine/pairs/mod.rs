@@ -29,6 +29,7 @@ fn code(refusal: &Refusal) -> &'static str {
         Refusal::StaleDecision => "!pl",
         Refusal::BadAnswer(_) => "!ba",
         Refusal::DeniedByRule(_) => "!rl",
+        Refusal::CannotRemember(_) => "!rm",
     }
 }
 

@@ -31,6 +31,7 @@ pub(super) enum Situation {
     Failed,
     Aborted,
     AwaitingApproval,
+    AwaitingInput,
     Ready,
     ReadyLater,
     Offered,
@@ -40,7 +41,7 @@ pub(super) enum Situation {
 }
 
 /// The columns of the table, in order.
-pub(super) const COLUMNS: [(Situation, &str); 15] = [
+pub(super) const COLUMNS: [(Situation, &str); 16] = [
     (Situation::New, "New"),
     (Situation::Queued, "Que"),
     (Situation::ModelRunning, "Mod"),
@@ -50,6 +51,7 @@ pub(super) const COLUMNS: [(Situation, &str); 15] = [
     (Situation::Failed, "Fai"),
     (Situation::Aborted, "Abo"),
     (Situation::AwaitingApproval, "Awa"),
+    (Situation::AwaitingInput, "Inp"),
     (Situation::Ready, "Rdy"),
     (Situation::ReadyLater, "Lat"),
     (Situation::Offered, "Off"),
@@ -77,6 +79,7 @@ pub(super) fn situation_of(state: &State) -> Option<Situation> {
             let situation = match open.next()?.state {
                 CallState::Proposed | CallState::Held { .. } | CallState::Settled => None,
                 CallState::AwaitingApproval { .. } => Some(Situation::AwaitingApproval),
+                CallState::AwaitingInput { .. } => Some(Situation::AwaitingInput),
                 CallState::Ready { not_before: None, .. } => Some(Situation::Ready),
                 CallState::Ready { not_before: Some(_), .. } => Some(Situation::ReadyLater),
                 CallState::Offered { .. } => Some(Situation::Offered),
@@ -172,6 +175,7 @@ pub(super) fn in_situation(situation: Situation) -> Script {
             script
         }
         Situation::AwaitingApproval => in_round(x.approval()),
+        Situation::AwaitingInput => in_round(question("which?")),
         Situation::Ready => in_round(x),
         Situation::ReadyLater => {
             let mut script = offered();

@@ -113,6 +113,12 @@ pub(crate) fn tool(name: &'static str) -> Tool {
     Tool { name, arguments: "{}".to_owned(), facts }
 }
 
+/// A call that a human answers.
+pub(crate) fn question(text: &str) -> Tool {
+    let arguments = format!(r#"{{"question":"{text}"}}"#);
+    Tool { name: "ask_human", arguments, facts: CallFacts::AsksHuman }
+}
+
 /// A call that cannot run.
 pub(crate) fn bad_tool(name: &'static str) -> Tool {
     let facts = CallFacts::Rejected { message: format!("no tool named {name}") };

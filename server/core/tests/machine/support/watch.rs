@@ -300,7 +300,9 @@ fn stands_well(state: &State) {
         let open = state.open_questions().filter(|question| question.slot == Some(call.slot)).count();
         match &call.state {
             CallState::Proposed => panic!("every call is taken up in the step that brings it"),
-            CallState::AwaitingApproval { request } | CallState::InDoubt { request, .. } => {
+            CallState::AwaitingApproval { request }
+            | CallState::AwaitingInput { request }
+            | CallState::InDoubt { request, .. } => {
                 assert!(request.is_some() && open == 1, "{} waits for one answer", call.slot);
             }
             CallState::Held { leave } => {

@@ -3,6 +3,7 @@
 mod jobs;
 mod queue;
 mod requests;
+mod rules;
 mod runs;
 mod search;
 mod sessions;
@@ -10,6 +11,7 @@ mod sessions;
 pub(super) use self::jobs::due_jobs;
 pub(super) use self::queue::{interrupted, interrupted_in, next_queued, queue_heads, steered};
 pub(super) use self::requests::{pending, request};
+pub(super) use self::rules::rules;
 pub(super) use self::runs::{due, journal, records, run, runs, unfinished};
 pub(super) use self::search::search;
 pub(super) use self::sessions::{entries, session, sessions};
@@ -19,6 +21,7 @@ pub(super) use self::{
     jobs::DUE_JOBS,
     queue::{INTERRUPTED, INTERRUPTED_IN, NEXT_QUEUED, QUEUE_HEADS, STEERED},
     requests::pending_query,
+    rules::RULES,
     runs::{DUE, UNFINISHED, runs_query},
     search::SEARCH,
     sessions::{ENTRIES, sessions_query},

@@ -60,6 +60,8 @@ async fn no_query_reads_a_whole_table() {
     check(&store, sessions::REFER_TO_KEPT, "session_entries_lent").await;
     check(&store, sessions::DROP_KEPT, "session_entries_kept").await;
     check(&store, &pending(&RequestFilter::default()), "human_requests_open").await;
+    check(&store, read::RULES, "remembered_rules_by_session").await;
+    check(&store, write::INSERT_RULES, "").await;
     check(&store, search::SELECT_HELD, "PRIMARY KEY").await;
     check(&store, search::INSERT_DOCUMENTS, "").await;
     check(&store, search::DROP_DOCUMENTS, "session_entries_searched").await;
