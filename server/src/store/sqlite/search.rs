@@ -76,7 +76,7 @@ impl Indexing {
 fn words(event: &Event) -> Indexed {
     let message = match event {
         Event::InputAdded { message, .. }
-        | Event::InputHeld { message }
+        | Event::InputHeld { message, .. }
         | Event::AssistantMessage { message, .. } => message,
         _ => return Indexed::Nothing,
     };
