@@ -2,6 +2,7 @@
 
 mod abort;
 mod approvals;
+mod background;
 mod bad_input;
 mod busy_session;
 mod context;
@@ -13,6 +14,7 @@ mod policy;
 mod recordings;
 mod run;
 mod runs;
+mod search;
 mod service;
 mod sessions;
 mod stream;

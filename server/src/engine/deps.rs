@@ -10,6 +10,7 @@ use crate::clock::Clock;
 use crate::engine::compact::Compactors;
 use crate::engine::feed::Feeds;
 use crate::engine::history::Histories;
+use crate::engine::jobs::Jobs;
 use crate::engine::resume::Tally;
 use crate::ids::Ids;
 use crate::lifecycle::Tasks;
@@ -60,6 +61,7 @@ pub(super) struct Deps {
     pub(super) options: EngineOptions,
     pub(super) feeds: Feeds,
     pub(super) histories: Histories,
+    pub(super) jobs: Jobs,
     /// Panics.
     pub(super) faults: Tally,
     /// Failures of the store.

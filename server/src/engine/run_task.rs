@@ -210,6 +210,8 @@ impl RunTask {
         let (tenant, run) = self.place.key().clone();
         let after = Seq(first.seq.0 - 1);
         let records = std::mem::take(&mut self.unwritten);
+        let jobs = self.deps.jobs.wanted(&tenant, self.machine.state(), &records);
+        let has_jobs = !jobs.is_empty();
         self.deps
             .store
             .append(Append {
@@ -222,8 +224,12 @@ impl RunTask {
                 summary: summary(&self.machine, self.parks()),
                 create,
                 enter,
+                jobs,
             })
             .await?;
+        if has_jobs {
+            self.deps.jobs.added();
+        }
         self.history.extend(&records);
         let records: Vec<Arc<Record>> = records.into_iter().map(Arc::new).collect();
         self.feed.publish(&records);

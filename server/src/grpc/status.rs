@@ -188,6 +188,7 @@ fn stored(error: StoreError) -> Status {
             let problem = format!("must be at most {}, the session's last entry", last.0);
             Violations::single("at_entry_no", problem)
         }
+        StoreError::SearchOff => status(Code::FailedPrecondition, ErrorReason::SearchOff, message, []),
         StoreError::BadPageToken => Violations::single("page_token", "is not one that this server gave out"),
         StoreError::Corrupt { what } => {
             tracing::error!(what, "stored data cannot be read");

@@ -62,6 +62,7 @@ async fn queue(store: &SqliteStore, run: &str, text: &str, interrupts: bool) {
         after: Seq(0),
         records: step.records,
         summary,
+        jobs: Vec::new(),
         create: Some(create),
         enter: None,
     };

@@ -12,7 +12,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Session(_message.Message):
-    __slots__ = ("session_id", "title", "created_at", "updated_at", "entry_count", "live_run_id", "labels", "forked_from_session_id", "forked_at_entry_no")
+    __slots__ = ("session_id", "title", "created_at", "updated_at", "entry_count", "live_run_id", "labels", "forked_from_session_id", "forked_at_entry_no", "summary", "summary_up_to_entry_no")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -29,6 +29,8 @@ class Session(_message.Message):
     LABELS_FIELD_NUMBER: _ClassVar[int]
     FORKED_FROM_SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     FORKED_AT_ENTRY_NO_FIELD_NUMBER: _ClassVar[int]
+    SUMMARY_FIELD_NUMBER: _ClassVar[int]
+    SUMMARY_UP_TO_ENTRY_NO_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     title: str
     created_at: _timestamp_pb2.Timestamp
@@ -38,7 +40,9 @@ class Session(_message.Message):
     labels: _containers.ScalarMap[str, str]
     forked_from_session_id: str
     forked_at_entry_no: int
-    def __init__(self, session_id: _Optional[str] = ..., title: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., entry_count: _Optional[int] = ..., live_run_id: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., forked_from_session_id: _Optional[str] = ..., forked_at_entry_no: _Optional[int] = ...) -> None: ...
+    summary: str
+    summary_up_to_entry_no: int
+    def __init__(self, session_id: _Optional[str] = ..., title: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., entry_count: _Optional[int] = ..., live_run_id: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., forked_from_session_id: _Optional[str] = ..., forked_at_entry_no: _Optional[int] = ..., summary: _Optional[str] = ..., summary_up_to_entry_no: _Optional[int] = ...) -> None: ...
 
 class Entry(_message.Message):
     __slots__ = ("entry_no", "run_id", "seq", "at", "message", "compaction")
@@ -124,6 +128,42 @@ class ListEntriesResponse(_message.Message):
     entries: _containers.RepeatedCompositeFieldContainer[Entry]
     more: bool
     def __init__(self, entries: _Optional[_Iterable[_Union[Entry, _Mapping]]] = ..., more: _Optional[bool] = ...) -> None: ...
+
+class SearchEntriesRequest(_message.Message):
+    __slots__ = ("query", "session_id", "except_session_id", "limit")
+    QUERY_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    EXCEPT_SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    query: str
+    session_id: str
+    except_session_id: str
+    limit: int
+    def __init__(self, query: _Optional[str] = ..., session_id: _Optional[str] = ..., except_session_id: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class SearchEntriesResponse(_message.Message):
+    __slots__ = ("hits",)
+    HITS_FIELD_NUMBER: _ClassVar[int]
+    hits: _containers.RepeatedCompositeFieldContainer[EntryHit]
+    def __init__(self, hits: _Optional[_Iterable[_Union[EntryHit, _Mapping]]] = ...) -> None: ...
+
+class EntryHit(_message.Message):
+    __slots__ = ("session_id", "entry_no", "run_id", "at", "role", "snippet", "score")
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    ENTRY_NO_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    SNIPPET_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    session_id: str
+    entry_no: int
+    run_id: str
+    at: _timestamp_pb2.Timestamp
+    role: _types_pb2.Role
+    snippet: str
+    score: float
+    def __init__(self, session_id: _Optional[str] = ..., entry_no: _Optional[int] = ..., run_id: _Optional[str] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., role: _Optional[_Union[_types_pb2.Role, str]] = ..., snippet: _Optional[str] = ..., score: _Optional[float] = ...) -> None: ...
 
 class ForkSessionRequest(_message.Message):
     __slots__ = ("session_id", "at_entry_no", "new_session_id")

@@ -157,6 +157,7 @@ impl Owner {
             summary: summary(status, self.wake_at),
             create: None,
             enter: None,
+            jobs: Vec::new(),
         }
     }
 

@@ -8,8 +8,9 @@ use agentloop_core::id::{EntryNo, Epoch, RequestId, RunId, Seq, SessionId, Tenan
 use agentloop_core::run::event::{Added, Event};
 use agentloop_core::time::Timestamp;
 
+use super::search::{Indexing, NewEntry};
 use crate::store::codec::{self, EncodedEvent};
-use crate::store::{Append, CreateRun, RunSummary, StoreError};
+use crate::store::{Append, CreateRun, JobKind, RunSummary, StoreError};
 
 /// Places in a queue above this are those of runs that do not interrupt.
 pub(super) const ORDINARY_QUEUE_NO: u64 = 1 << 40;
@@ -29,7 +30,7 @@ pub(super) struct Encoded {
     pub(super) ended_at: Timestamp,
     pub(super) events: Vec<EncodedEvent>,
     /// What enters the session, and by which event.
-    pub(super) entries: Vec<(EntryNo, Seq)>,
+    pub(super) entries: Vec<NewEntry>,
     /// What a human is asked.
     pub(super) asked: Vec<(RequestId, Timestamp, Seq)>,
     /// What a human was asked and is no more.
@@ -39,6 +40,7 @@ pub(super) struct Encoded {
     pub(super) summary: RunSummary,
     pub(super) create: Option<CreateRun>,
     pub(super) enter: Option<EntryNo>,
+    pub(super) jobs: Vec<JobKind>,
 }
 
 impl Encoded {
@@ -46,7 +48,7 @@ impl Encoded {
     ///
     /// # Panics
     /// When the records are none, or not dense from `after`: then the caller has lost count.
-    pub(super) fn new(append: Append) -> Self {
+    pub(super) fn new(append: Append, index: bool) -> Self {
         let (first, last) = match append.records.as_slice() {
             [first, .., last] | [first @ last] => (first, last),
             [] => panic!("an append has at least one record"),
@@ -67,12 +69,14 @@ impl Encoded {
             summary: append.summary,
             create: append.create,
             enter: append.enter,
+            jobs: append.jobs,
         };
+        let mut indexing = Indexing::new(index);
         let mut seq = append.after;
         for record in &append.records {
             seq = seq.next();
             assert_eq!(record.seq, seq, "records are dense");
-            encoded.note(seq, &record.event);
+            encoded.note(seq, &record.event, &mut indexing);
             encoded.events.push(codec::encode(record));
         }
         encoded
@@ -83,10 +87,11 @@ impl Encoded {
         self.events.iter().map(|event| event.payload.len()).sum()
     }
 
-    fn note(&mut self, seq: Seq, event: &Event) {
+    fn note(&mut self, seq: Seq, event: &Event, indexing: &mut Indexing) {
+        let indexed = indexing.note(seq, event);
         match event.entry() {
-            Some((entry, Added::Own)) => self.entries.push((entry, seq)),
-            Some((entry, Added::Held(held))) => self.entries.push((entry, held)),
+            Some((entry, Added::Own)) => self.entries.push(NewEntry { entry, seq, indexed }),
+            Some((entry, Added::Held(seq))) => self.entries.push(NewEntry { entry, seq, indexed }),
             None => {}
         }
         if let Event::HumanRequested { question } = event {
@@ -136,6 +141,8 @@ pub(super) struct SessionFact {
 pub(super) struct Facts<'a> {
     pub(super) runs: BTreeMap<RunKey, RunFact<'a>>,
     pub(super) sessions: BTreeMap<SessionKey, SessionFact>,
+    /// The last document of the index.
+    pub(super) last_search_no: u64,
 }
 
 impl<'a> Facts<'a> {
@@ -190,7 +197,7 @@ impl<'a> Facts<'a> {
             return Err(StoreError::Conflict);
         }
         let mut last = session.map_or(EntryNo(0), |session| session.last_entry);
-        for (entry, _) in &append.entries {
+        for NewEntry { entry, .. } in &append.entries {
             if *entry != last.next() {
                 return Err(StoreError::SessionMoved);
             }
@@ -215,7 +222,7 @@ impl<'a> Facts<'a> {
             session.live_run = Some(append.run.1.clone());
             session.changed = true;
         }
-        if let Some((entry, _)) = append.entries.last() {
+        if let Some(NewEntry { entry, .. }) = append.entries.last() {
             session.last_entry = *entry;
             session.updated_at = session.updated_at.max(append.ended_at);
             session.changed = true;

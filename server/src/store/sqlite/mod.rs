@@ -4,11 +4,13 @@
 //! it to SQLite's own thread.
 
 mod facts;
+mod jobs;
 mod lock;
 mod open;
 mod ops;
 mod read;
 mod rows;
+mod search;
 mod sessions;
 mod write;
 mod writer;
@@ -36,11 +38,11 @@ pub use self::open::OpenError;
 use self::facts::Encoded;
 use self::open::Opened;
 use self::ops::Claim;
-use self::sessions::{NewFork, NewSession};
+use self::sessions::{NewFork, NewNotes, NewSession};
 use self::writer::{Answer, Counters, Job, Op, QUEUE_JOBS_MAX, Writer};
 use super::{
-    Append, Claimed, EntryRow, Interrupted, Page, PageRequest, RequestFilter, RequestRow, RunFilter, RunRow,
-    SessionRow, Store, StoreError, ToolRow,
+    Append, Claimed, EntryRow, Interrupted, JobId, Page, PageRequest, RequestFilter, RequestRow, RunFilter,
+    RunRow, SearchFilter, SearchHit, SessionNotes, SessionRow, Store, StoreError, ToolRow,
 };
 
 /// How a store is opened.
@@ -51,11 +53,13 @@ pub struct SqliteOptions {
     /// The file grows to this many bytes at most; then writes are [`StoreError::Unavailable`] until something is
     /// deleted. Absent means as large as the disk.
     pub max_bytes: Option<u64>,
+    /// Whether what is said is indexed. What was said while it was not is never found.
+    pub search: bool,
 }
 
 impl Default for SqliteOptions {
     fn default() -> Self {
-        Self { readers: 4, max_bytes: None }
+        Self { readers: 4, max_bytes: None, search: true }
     }
 }
 
@@ -78,6 +82,7 @@ pub struct SqliteStore {
     readers: SqlitePool,
     epoch: Epoch,
     counters: Arc<Counters>,
+    search: bool,
     closing: CancellationToken,
     writer: tokio::sync::Mutex<Option<JoinHandle<()>>>,
 }
@@ -88,7 +93,7 @@ impl SqliteStore {
     /// # Errors
     /// [`OpenError`]; the file is then as it was.
     pub async fn open(path: impl AsRef<Path>, options: &SqliteOptions) -> Result<Self, OpenError> {
-        Ok(Self::start(open::file(path.as_ref(), options).await?))
+        Ok(Self::start(open::file(path.as_ref(), options).await?, options))
     }
 
     /// A store that is gone when it is dropped, for tests.
@@ -96,10 +101,18 @@ impl SqliteStore {
     /// # Errors
     /// [`OpenError`].
     pub async fn in_memory() -> Result<Self, OpenError> {
-        Ok(Self::start(open::memory(&SqliteOptions::default()).await?))
+        Self::in_memory_with(&SqliteOptions::default()).await
     }
 
-    fn start(opened: Opened) -> Self {
+    /// As [`Self::in_memory`], with other options than the default ones.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub async fn in_memory_with(options: &SqliteOptions) -> Result<Self, OpenError> {
+        Ok(Self::start(open::memory(options).await?, options))
+    }
+
+    fn start(opened: Opened, options: &SqliteOptions) -> Self {
         let (jobs, queue) = mpsc::channel(QUEUE_JOBS_MAX);
         let counters = Arc::<Counters>::default();
         let closing = CancellationToken::new();
@@ -113,7 +126,15 @@ impl SqliteStore {
             lock: opened.lock,
         };
         let writer = tokio::sync::Mutex::new(Some(tokio::spawn(writer.run())));
-        Self { jobs, readers: opened.readers, epoch: opened.epoch, counters, closing, writer }
+        Self {
+            jobs,
+            readers: opened.readers,
+            epoch: opened.epoch,
+            counters,
+            search: options.search,
+            closing,
+            writer,
+        }
     }
 
     /// Writes what waits to be written, moves the write-ahead log into the file and lets go of it. Everything after is
@@ -151,6 +172,13 @@ impl SqliteStore {
         }
     }
 
+    async fn existed(&self, op: Op) -> Result<bool, StoreError> {
+        match self.write(op).await? {
+            Answer::Existed(existed) => Ok(existed),
+            other => unreachable!("answered with {other:?}"),
+        }
+    }
+
     async fn new_session(&self, op: Op) -> Result<SessionRow, StoreError> {
         match self.write(op).await? {
             Answer::Session(row) => Ok(*row),
@@ -166,7 +194,7 @@ fn closed() -> StoreError {
 #[async_trait]
 impl Store for SqliteStore {
     async fn append(&self, append: Append) -> Result<(), StoreError> {
-        self.done(Op::Append(Box::new(Encoded::new(append)))).await
+        self.done(Op::Append(Box::new(Encoded::new(append, self.search)))).await
     }
 
     async fn claim(&self, tenant: &TenantId, run: &RunId) -> Result<Option<Claimed>, StoreError> {
@@ -300,12 +328,48 @@ impl Store for SqliteStore {
         read::entries(&self.readers, tenant, session, after, limit).await
     }
 
+    async fn search(
+        &self,
+        tenant: &TenantId,
+        query: &str,
+        filter: SearchFilter,
+        limit: u32,
+    ) -> Result<Vec<SearchHit>, StoreError> {
+        if !self.search {
+            return Err(StoreError::SearchOff);
+        }
+        read::search(&self.readers, tenant, query, &filter, limit).await
+    }
+
     async fn delete_session(&self, tenant: &TenantId, session: &SessionId) -> Result<bool, StoreError> {
         let op = Op::DeleteSession { tenant: tenant.clone(), session: session.clone() };
-        match self.write(op).await? {
-            Answer::Deleted(found) => Ok(found),
-            other => unreachable!("a deletion is answered with {other:?}"),
-        }
+        self.existed(op).await
+    }
+
+    async fn set_session_notes(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        notes: SessionNotes,
+    ) -> Result<bool, StoreError> {
+        let new = NewNotes { tenant: tenant.clone(), session: session.clone(), notes };
+        self.existed(Op::SetNotes(new)).await
+    }
+
+    async fn due_jobs(
+        &self,
+        now: Timestamp,
+        limit: u32,
+    ) -> Result<(Vec<super::Job>, Option<Timestamp>), StoreError> {
+        read::due_jobs(&self.readers, now, limit).await
+    }
+
+    async fn retry_job(&self, job: &JobId, due_at: Timestamp, error: &str) -> Result<(), StoreError> {
+        self.done(Op::RetryJob { job: job.clone(), due_at, error: error.to_owned() }).await
+    }
+
+    async fn finish_job(&self, job: &JobId) -> Result<(), StoreError> {
+        self.done(Op::FinishJob { job: job.clone() }).await
     }
 
     async fn request(

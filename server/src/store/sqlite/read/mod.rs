@@ -1,20 +1,26 @@
 //! Queries. Each runs on a reading connection of its own, and sees every write that was answered before it began.
 
+mod jobs;
 mod queue;
 mod requests;
 mod runs;
+mod search;
 mod sessions;
 
+pub(super) use self::jobs::due_jobs;
 pub(super) use self::queue::{interrupted, interrupted_in, next_queued, queue_heads, steered};
 pub(super) use self::requests::{pending, request};
 pub(super) use self::runs::{due, journal, records, run, runs, unfinished};
+pub(super) use self::search::search;
 pub(super) use self::sessions::{entries, session, sessions};
 
 #[cfg(test)]
 pub(super) use self::{
+    jobs::DUE_JOBS,
     queue::{INTERRUPTED, INTERRUPTED_IN, NEXT_QUEUED, QUEUE_HEADS, STEERED},
     requests::pending_query,
     runs::{DUE, UNFINISHED, runs_query},
+    search::SEARCH,
     sessions::{ENTRIES, sessions_query},
 };
 
