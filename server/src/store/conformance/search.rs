@@ -155,7 +155,8 @@ pub(crate) async fn a_search_has_borders(store: Arc<dyn Store>) {
 }
 
 pub(crate) async fn what_was_held_is_found_once_it_has_entered(store: Arc<dyn Store>) {
-    let held = |text: &str| Event::InputHeld { message: Arc::new(Message::text(Role::User, text)), steer: None };
+    let held =
+        |text: &str| Event::InputHeld { message: Arc::new(Message::text(Role::User, text)), steer: None };
     let mut owner = Owner::started(&store, "s", "r").await;
     let entered = |entry, held| Event::InputEntered { entry: EntryNo(entry), held: Seq(held) };
     owner.tell(RunStatus::Preparing, vec![held("early bird")]).await.unwrap();
