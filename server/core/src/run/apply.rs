@@ -41,7 +41,10 @@ impl State {
                 self.started_at = at;
                 self.phase = Phase::Preparing;
             }
-            Event::InputAdded { .. } | Event::ContextAdded { .. } => {}
+            // What is put in place of messages that were held lets none of them in.
+            Event::InputAdded { .. } => self.held.clear(),
+            Event::ContextAdded { .. } => {}
+            Event::ExtensionApplied { applied, .. } => self.prompt_additions.push(&applied.system_prompt),
             Event::InputHeld { message } => {
                 self.held.insert(self.seq, message.clone());
             }
@@ -76,8 +79,13 @@ impl State {
                 }
                 self.tool_rounds += u32::from(matches!(self.phase, Phase::Tools(_)));
             }
-            Event::CallProposed { slot, effect, timeout, needs_approval, .. } => {
+            Event::CallProposed { slot, effect, timeout, needs_approval, arguments, .. } => {
                 self.propose(*slot, *effect, *timeout, *needs_approval, at);
+                if let Some(arguments) = arguments {
+                    let call = self.open_call(*slot);
+                    call.arguments.clone_from(arguments);
+                    call.changed_by_hook = true;
+                }
             }
             Event::Planned { instruction, step, approved, .. } => {
                 self.decisions += 1;
@@ -244,6 +252,7 @@ impl State {
             Decision::Approve => call.state = ready,
             Decision::ApproveWithEdits { arguments } => {
                 call.arguments.clone_from(arguments);
+                call.changed_by_hook = false;
                 call.state = ready;
             }
             Decision::Deny { .. }
@@ -299,6 +308,7 @@ fn round_of(message: &SharedMessage) -> Option<Vec<Call>> {
         .map(|wanted| Call {
             slot: wanted.slot,
             arguments: wanted.arguments.clone(),
+            changed_by_hook: false,
             wanted: wanted.clone(),
             effect: EffectClass::Unsafe,
             timeout: crate::time::Millis(0),

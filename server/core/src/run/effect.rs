@@ -25,6 +25,11 @@ pub enum Effect {
         /// Which try.
         attempt: u32,
     },
+    /// Ask the run's hooks, then its context sources, before the messages that are held enter the session.
+    /// Leads to [`super::input::Input::Prepared`].
+    Prepare,
+    /// Nobody waits for that any more. Leads to nothing.
+    StopPreparing,
     /// Ask the run's planner what to do next. Leads to [`super::input::Input::Planned`].
     Plan {
         /// Which decision, from 1.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::agent::RunSpec;
 use crate::entry::{Compaction, Entry};
+use crate::extension::Applied;
 use crate::id::{CallSlot, EntryNo, HostId, RequestId, Seq, SessionId};
 use crate::message::{FinishReason, SharedMessage, Usage};
 pub use crate::outcome::Ran;
@@ -75,6 +76,14 @@ pub enum Event {
         entry: EntryNo,
         /// The message.
         message: SharedMessage,
+    },
+    /// A hook or a context source was asked.
+    ExtensionApplied {
+        /// The tool call that it was asked about.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        slot: Option<CallSlot>,
+        /// What became of it.
+        applied: Applied,
     },
     /// The context was made smaller.
     Compacted {
@@ -164,6 +173,9 @@ pub enum Event {
         timeout: Millis,
         /// Whether a human is asked first.
         needs_approval: bool,
+        /// What it runs with, where a hook changed the model's arguments.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        arguments: Option<String>,
     },
     /// A tool call is given to a host.
     CallOffered {
@@ -350,6 +362,7 @@ impl Event {
             | Self::InputHeld { .. }
             | Self::ModelCallStarted { .. }
             | Self::ModelCallFailed { .. }
+            | Self::ExtensionApplied { .. }
             | Self::Planned { .. }
             | Self::CallProposed { .. }
             | Self::CallOffered { .. }
@@ -378,6 +391,7 @@ impl Event {
             | Self::InputEntered { .. }
             | Self::ModelCallStarted { .. }
             | Self::ModelCallFailed { .. }
+            | Self::ExtensionApplied { .. }
             | Self::Planned { .. }
             | Self::CallProposed { .. }
             | Self::CallOffered { .. }
@@ -407,6 +421,7 @@ impl Event {
             Self::InputHeld { .. } => "input_held",
             Self::InputEntered { .. } => "input_entered",
             Self::ContextAdded { .. } => "context_added",
+            Self::ExtensionApplied { .. } => "extension_applied",
             Self::Compacted { .. } => "compacted",
             Self::ModelCallStarted { .. } => "model_call_started",
             Self::ModelCallFailed { .. } => "model_call_failed",

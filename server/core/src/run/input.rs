@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::agent::RunSpec;
 use crate::error::ModelErrorKind;
+use crate::extension::Applied;
 use crate::id::{CallSlot, EntryNo, HostId, RequestId, RunId, SessionId};
 use crate::message::{FinishReason, SharedMessage, Usage};
 pub use crate::outcome::CallOutcome;
@@ -18,6 +19,8 @@ use crate::tool::{Digest, EffectClass};
 pub enum Input {
     /// A caller wants a run.
     Start(Box<Start>),
+    /// Hooks and context sources were asked before the run.
+    Prepared(Box<Prepared>),
     /// The model finished its message.
     ModelFinished(Box<ModelFinished>),
     /// The model call failed.
@@ -71,8 +74,10 @@ pub enum Input {
         lease: Digest,
         /// The host.
         host: HostId,
-        /// Its answer.
+        /// Its answer, as hooks leave it.
         outcome: CallOutcome,
+        /// What hooks were asked about it.
+        applied: Vec<Applied>,
     },
     /// A call will not be answered by the host that had it.
     CallLost {
@@ -149,6 +154,19 @@ pub struct Start {
     pub messages: Vec<SharedMessage>,
 }
 
+/// What hooks and context sources made of a run before it began.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Prepared {
+    /// What was asked, in order.
+    pub applied: Vec<Applied>,
+    /// Why the run must not go on.
+    pub failure: Option<String>,
+    /// Put in place of the caller's messages.
+    pub messages: Option<Vec<SharedMessage>>,
+    /// What enters the session before them, with the name of its source.
+    pub context: Vec<(String, SharedMessage)>,
+}
+
 /// A model's finished message and what is known about it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelFinished {
@@ -168,8 +186,19 @@ pub struct ModelFinished {
     pub duration: Millis,
     /// The tools that it was offered.
     pub tools: Digest,
-    /// What is known about each tool call in the message, in its order.
+    /// What is known about each tool call in the message, in its order: with the arguments as hooks leave them.
     pub facts: Vec<CallFacts>,
+    /// What hooks made of each tool call, in their order; empty where no hook was asked about any.
+    pub hooked: Vec<Hooked>,
+}
+
+/// What hooks made of a tool call before it runs.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Hooked {
+    /// What was asked, in order.
+    pub applied: Vec<Applied>,
+    /// Put in place of the model's arguments.
+    pub arguments: Option<String>,
 }
 
 /// What is known about a tool call before it runs.

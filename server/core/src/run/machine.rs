@@ -53,6 +53,7 @@ pub struct Machine {
 /// What tells one piece of I/O from another. Its order is the order of effects.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
+    Prepare,
     Model { number: u32, attempt: u32 },
     Call { slot: CallSlot, attempt: u32 },
     Seek { slot: CallSlot, attempt: u32 },
@@ -109,6 +110,7 @@ impl Machine {
         };
         match input {
             Input::Start(start) => transition::start::start(&mut turn, *start)?,
+            Input::Prepared(prepared) => transition::prepare::prepared(&mut turn, *prepared)?,
             Input::ModelFinished(finished) => transition::model::finished(&mut turn, *finished)?,
             Input::ModelFailed { model_call, attempt, failure } => {
                 transition::model::failed(&mut turn, model_call, attempt, failure)?;
@@ -121,8 +123,9 @@ impl Machine {
             Input::CallCheckpoint { slot, attempt, checkpoint } => {
                 transition::tool::checkpoint(&mut turn, slot, attempt, checkpoint)?;
             }
-            Input::CallFinished { slot, attempt, lease, host, outcome } => {
-                transition::tool::finished(&mut turn, slot, attempt, &lease, host, outcome)?;
+            Input::CallFinished { slot, attempt, lease, host, outcome, applied } => {
+                let answer = transition::tool::Answered { host, outcome, applied };
+                transition::tool::finished(&mut turn, slot, attempt, &lease, answer)?;
             }
             Input::CallLost { slot, attempt, message, ran } => {
                 transition::tool::lost(&mut turn, slot, attempt, message, ran)?;
@@ -192,6 +195,9 @@ impl Machine {
             return BTreeMap::from([(key, effect)]);
         }
         match &self.state.phase {
+            Phase::Preparing if self.state.is_unprepared() => {
+                BTreeMap::from([(Key::Prepare, Effect::Prepare)])
+            }
             Phase::ModelRunning(call) => {
                 let key = Key::Model { number: call.number, attempt: call.attempt };
                 let effect = Effect::CallModel {
@@ -270,6 +276,7 @@ fn led_on(key: &Key, wanted: &BTreeMap<Key, Effect>) -> bool {
 
 fn withdraw(key: &Key) -> Effect {
     match *key {
+        Key::Prepare => Effect::StopPreparing,
         Key::Model { number, attempt } => Effect::StopModel { model_call: number, attempt },
         Key::Call { slot, attempt } => {
             Effect::CancelCall { slot, attempt, reason: "the call is settled or given up" }

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! phase        leaves by                              to
-//! New          Start                                  ModelRunning
+//! New          Start                                  ModelRunning | Preparing (where hooks or sources are asked)
+//! Preparing    Prepared                               ModelRunning | Finished(failed)
 //! ModelRunning ModelFinished, tools wanted            Tools
 //!              ModelFinished, nothing wanted          Finished(completed)
 //!              ModelFailed, retryable                 BackingOff
@@ -95,6 +96,8 @@ pub struct State {
     pub resumed: BTreeSet<String>,
     /// Messages that wait to enter the session, by the event that holds each.
     pub held: BTreeMap<Seq, SharedMessage>,
+    /// What hooks put after the system prompt.
+    pub prompt_additions: PromptAdditions,
     /// Decisions recorded: by a planner, or for a step.
     pub decisions: u32,
     /// What was decided last, until it has begun.
@@ -103,6 +106,19 @@ pub struct State {
     pub approving: Option<RequestId>,
     /// Calls of `Step` that were carried out, and where the journal has what each did.
     pub steps: BTreeMap<String, Seq>,
+}
+
+/// Texts that follow the system prompt, in order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PromptAdditions(Vec<String>);
+
+impl PromptAdditions {
+    /// One more; an empty text is none.
+    pub(crate) fn push(&mut self, text: &str) {
+        if !text.is_empty() {
+            self.0.push(text.to_owned());
+        }
+    }
 }
 
 /// A question and its answer.
@@ -171,8 +187,10 @@ pub struct Call {
     pub slot: CallSlot,
     /// As the model asked.
     pub wanted: ToolCall,
-    /// What to run it with: the model's arguments, or a human's.
+    /// What to run it with: the model's arguments, a hook's, or a human's.
     pub arguments: String,
+    /// Whether a hook changed them last.
+    pub changed_by_hook: bool,
     /// What running it twice means.
     pub effect: EffectClass,
     /// From offer to result.
@@ -327,6 +345,7 @@ impl State {
             settled: BTreeMap::new(),
             resumed: BTreeSet::new(),
             held: BTreeMap::new(),
+            prompt_additions: PromptAdditions::default(),
             decisions: 0,
             beginning: None,
             approving: None,
@@ -365,6 +384,7 @@ impl State {
             return None;
         }
         match &self.phase {
+            Phase::Preparing if !self.held.is_empty() => None,
             Phase::Preparing => Some(Situation::Prompted),
             Phase::Observed { finish } => Some(Situation::Answered { finish: finish.clone() }),
             Phase::Tools(calls) if calls.iter().any(Call::moves) => None,
@@ -379,6 +399,21 @@ impl State {
             | Phase::Paused { .. }
             | Phase::Finished { .. } => None,
         }
+    }
+
+    /// Whether hooks and context sources are to be asked before anything else is done.
+    #[must_use]
+    pub fn is_unprepared(&self) -> bool {
+        self.phase == Phase::Preparing && self.spec.prepares() && !self.held.is_empty()
+    }
+
+    /// What the model reads before everything else.
+    #[must_use]
+    pub fn system_prompt(&self) -> String {
+        let own = Some(self.spec.system_prompt.as_str()).filter(|own| !own.is_empty());
+        let texts: Vec<&str> =
+            own.into_iter().chain(self.prompt_additions.0.iter().map(String::as_str)).collect();
+        texts.join("\n\n")
     }
 
     /// Whether it does nothing more before someone calls `Step`.

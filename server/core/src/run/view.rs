@@ -53,6 +53,7 @@ pub fn loops(event: &Event, status: RunStatus) -> (LoopPhase, ProcessState) {
         Event::InputAdded { .. }
         | Event::InputEntered { .. }
         | Event::ContextAdded { .. }
+        | Event::ExtensionApplied { slot: None, .. }
         | Event::Planned { .. } => (LoopPhase::Planning, ProcessState::Idle),
         Event::Compacted { .. } => (LoopPhase::Compacting, ProcessState::Success),
         Event::AssistantMessage { .. } => (LoopPhase::Observing, ProcessState::Success),
@@ -62,6 +63,7 @@ pub fn loops(event: &Event, status: RunStatus) -> (LoopPhase, ProcessState) {
         Event::ModelCallStarted { .. }
         | Event::ModelCallFailed { .. }
         | Event::InputHeld { .. }
+        | Event::ExtensionApplied { slot: Some(_), .. }
         | Event::CallProposed { .. }
         | Event::CallOffered { .. }
         | Event::CallAccepted { .. }
@@ -126,6 +128,8 @@ pub enum WaitKind {
     Step,
     /// A planner.
     Planner,
+    /// Hooks and context sources.
+    Extensions,
 }
 
 impl State {
@@ -144,6 +148,11 @@ impl State {
             return self.waiting_on_decision();
         }
         match &self.phase {
+            Phase::Preparing if self.is_unprepared() => {
+                let names = self.spec.hooks.iter().chain(&self.spec.context_sources);
+                let what = names.map(String::as_str).collect::<Vec<_>>().join(", ");
+                Some(base(WaitKind::Extensions, self.updated_at, what, 0, None))
+            }
             Phase::New | Phase::Preparing | Phase::Observed { .. } | Phase::Finished { .. } => None,
             Phase::ModelRunning(call) => {
                 Some(base(WaitKind::Model, call.since, self.spec.model.clone(), call.attempt, None))

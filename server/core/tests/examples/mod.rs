@@ -9,6 +9,7 @@ use agentloop_core::agent::{
 };
 use agentloop_core::entry::{Compaction, Cut};
 use agentloop_core::error::ModelErrorKind;
+use agentloop_core::extension::{Applied, ExtensionKind};
 use agentloop_core::id::{CallId, CallSlot, EntryNo, HostId, RequestId, RunId, Seq, SessionId};
 use agentloop_core::message::{
     FinishReason, Image, Message, Part, Reasoning, Role, ToolCall, ToolResult, ToolStatus, Usage,
@@ -28,6 +29,7 @@ pub(crate) fn examples() -> Vec<(&'static str, Event)> {
     [
         starts(),
         inputs(),
+        extensions(),
         compactions(),
         model_calls(),
         decisions(),
@@ -60,6 +62,39 @@ fn inputs() -> Vec<(&'static str, Event)> {
             "context_added",
             Event::ContextAdded { source: "memory".to_owned(), entry: EntryNo(4), message: remembered },
         ),
+    ]
+}
+
+fn extensions() -> Vec<(&'static str, Event)> {
+    let hook = Applied {
+        extension: ExtensionKind::Hook,
+        name: "audit".to_owned(),
+        outcome: "annotated: looks fine".to_owned(),
+        error: None,
+        duration: Millis(12),
+        system_prompt: "Be polite.".to_owned(),
+    };
+    let source = Applied {
+        extension: ExtensionKind::ContextSource,
+        name: "memory".to_owned(),
+        outcome: String::new(),
+        error: Some("no answer in time".to_owned()),
+        duration: Millis(2_000),
+        system_prompt: String::new(),
+    };
+    let changed = Event::CallProposed {
+        slot: SLOT,
+        tool: "weather".to_owned(),
+        effect: EffectClass::Keyed,
+        timeout: Millis::secs(30),
+        needs_approval: false,
+        arguments: Some(r#"{"city":"Bonn"}"#.to_owned()),
+    };
+    vec![
+        ("extension_applied", Event::ExtensionApplied { slot: None, applied: hook.clone() }),
+        ("extension_applied.call", Event::ExtensionApplied { slot: Some(SLOT), applied: hook }),
+        ("extension_applied.failed", Event::ExtensionApplied { slot: None, applied: source }),
+        ("call_proposed.changed", changed),
     ]
 }
 
@@ -407,6 +442,7 @@ fn proposed(effect: EffectClass, needs_approval: bool) -> Event {
         effect,
         timeout: Millis::secs(30),
         needs_approval,
+        arguments: None,
     }
 }
 

@@ -6,7 +6,7 @@ use agentloop_core::id::CallSlot;
 use agentloop_core::message::FinishReason;
 use agentloop_core::run::event::{Ran, Record};
 use agentloop_core::run::human::Decision;
-use agentloop_core::run::input::{AbortCause, CallOutcome, Input};
+use agentloop_core::run::input::{AbortCause, CallOutcome, Input, Prepared};
 use agentloop_core::run::machine::Machine;
 use agentloop_core::run::plan::Instruction;
 use agentloop_core::run::state::Phase;
@@ -130,6 +130,7 @@ fn random_spec(random: &mut Random) -> RunSpec {
             ..RetryPolicy::default()
         },
         stepped: random.one_in(4),
+        hooks: random.maybe("audit".to_owned()).into_iter().collect(),
         planner: random.one_in(4).then(|| "ada".to_owned()),
         approval_timeout: random.maybe(Millis::secs(30)),
         in_doubt_timeout: random.maybe(Millis::secs(30)),
@@ -205,6 +206,7 @@ fn answer_something(random: &mut Random, script: &Script) -> Option<Input> {
     Some(match random.pick(&owed) {
         Owed::Model(number, attempt) => model_answers(random, number, attempt),
         Owed::Plan(decision) => planner_answers(random, decision),
+        Owed::Prepare => prepared(random_preparation(random)),
         Owed::Seek(slot) if random.one_in(8) => denied(slot),
         Owed::Seek(slot) => granted(slot),
         Owed::Call(slot, attempt) => match random.below(10) {
@@ -214,6 +216,16 @@ fn answer_something(random: &mut Random, script: &Script) -> Option<Input> {
             _ => script.finished(slot, attempt, random_outcome(random)),
         },
     })
+}
+
+fn random_preparation(random: &mut Random) -> Prepared {
+    let failure = random.one_in(10).then(|| "vetoed".to_owned());
+    Prepared {
+        applied: vec![applied("noted")],
+        failure,
+        messages: random.maybe(vec![user("another question")]),
+        context: random.maybe(("memory".to_owned(), user("remember"))).into_iter().collect(),
+    }
 }
 
 fn model_answers(random: &mut Random, number: u32, attempt: u32) -> Input {
@@ -319,6 +331,7 @@ fn stray(random: &mut Random, script: &Script) -> Input {
             lease: Digest::of(&[b"forged"]),
             host: host(),
             outcome: ok("forged"),
+            applied: Vec::new(),
         },
         7 => lost(slot, attempt, random_ran(random)),
         _ => {

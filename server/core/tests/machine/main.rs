@@ -11,6 +11,7 @@ mod model;
 mod pairs;
 mod parallel;
 mod planner;
+mod prepare;
 mod restart;
 mod search;
 mod steps;

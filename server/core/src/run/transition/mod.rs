@@ -5,5 +5,6 @@ pub(crate) mod finish;
 pub(crate) mod human;
 pub(crate) mod model;
 pub(crate) mod plan;
+pub(crate) mod prepare;
 pub(crate) mod start;
 pub(crate) mod tool;

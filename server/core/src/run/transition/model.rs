@@ -5,12 +5,12 @@ use crate::message::{FinishReason, ToolCall, ToolStatus};
 use crate::retry::{backoff, chance};
 use crate::run::apply::repeated;
 use crate::run::event::{Event, Observation};
-use crate::run::input::{CallFacts, ModelFailure, ModelFinished};
+use crate::run::input::{CallFacts, Hooked, ModelFailure, ModelFinished};
 use crate::run::machine::Turn;
 use crate::run::state::{ModelCall, Phase};
 use crate::run::status::{RunError, RunErrorCode};
 use crate::run::transition::plan::plan;
-use crate::run::transition::{finish, human, tool};
+use crate::run::transition::{finish, human, prepare, tool};
 
 /// Calls the model, unless a limit says that it is enough.
 pub(crate) fn next_call(turn: &mut Turn<'_>) {
@@ -88,14 +88,16 @@ pub(crate) fn finished(turn: &mut Turn<'_>, done: ModelFinished) -> Result<(), R
         finish::fail(turn, error);
         return Ok(());
     }
-    for (call, facts) in calls.iter().zip(done.facts) {
-        take_up(turn, call, facts);
+    let hooked = done.hooked.into_iter().chain(std::iter::repeat_with(Hooked::default));
+    for ((call, facts), hooked) in calls.iter().zip(done.facts).zip(hooked) {
+        prepare::record(turn, Some(call.slot), hooked.applied);
+        take_up(turn, call, facts, hooked.arguments);
     }
     plan(turn);
     Ok(())
 }
 
-fn take_up(turn: &mut Turn<'_>, call: &ToolCall, facts: CallFacts) {
+fn take_up(turn: &mut Turn<'_>, call: &ToolCall, facts: CallFacts, arguments: Option<String>) {
     match facts {
         CallFacts::Rejected { message } => {
             tool::settle(turn, call.slot, None, ToolStatus::Rejected, message, Vec::new());
@@ -108,6 +110,7 @@ fn take_up(turn: &mut Turn<'_>, call: &ToolCall, facts: CallFacts) {
                 effect,
                 timeout,
                 needs_approval,
+                arguments,
             });
             if needs_approval && !turn.state.spec.is_directed() {
                 human::ask_approval(turn, call.slot);

@@ -18,7 +18,12 @@ pub(crate) fn start(turn: &mut Turn<'_>, start: Start) -> Result<(), Refusal> {
         spec: start.spec,
         seed: start.seed,
     });
+    let prepares = turn.state.spec.prepares();
     for message in start.messages {
+        if prepares {
+            turn.emit(Event::InputHeld { message });
+            continue;
+        }
         turn.emit(Event::InputAdded { entry: turn.state.last_entry.next(), message });
     }
     plan(turn);

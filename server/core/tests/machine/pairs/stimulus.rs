@@ -5,7 +5,7 @@ use agentloop_core::id::RunId;
 use agentloop_core::message::FinishReason;
 use agentloop_core::run::event::Ran;
 use agentloop_core::run::human::Decision;
-use agentloop_core::run::input::{AbortCause, CallOutcome, Input};
+use agentloop_core::run::input::{AbortCause, CallOutcome, Input, Prepared};
 use agentloop_core::run::plan::Instruction;
 use agentloop_core::time::Millis;
 use agentloop_core::tool::Digest;
@@ -34,6 +34,8 @@ table! {
     //                   New Mod Bck Pau Com Fai Abo Awa Rdy Lat Off Acc Dbt
     StartThisRun        "Mod !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph"
     StartOtherRun       "!ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph"
+
+    Prepared            "!ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph"
 
     ModelSays           "!mc Com !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
     ModelAsks           "!mc Rdy !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
@@ -143,6 +145,7 @@ impl Stimulus {
                 }
                 other => other,
             },
+            Self::Prepared => prepared(Prepared::default()),
             Self::ModelSays => says(number, attempt),
             Self::ModelAsks => asks(tool("weather")),
             Self::ModelAsksLeave => asks(tool("weather").approval()),
@@ -193,6 +196,7 @@ impl Stimulus {
                 lease: script.state().lease(Y, x_try),
                 host: host(),
                 outcome: ok("forged"),
+                applied: Vec::new(),
             },
             Self::FinishXNoTry => script.finished(X, 0, ok("early")),
             Self::FinishXOtherTry => script.finished(X, x_try + 1, ok("sunny")),
@@ -246,6 +250,7 @@ pub(super) fn rows_of(input: &Input) -> &'static [Stimulus] {
     use Stimulus::*;
     match input {
         Input::Start(_) => &[StartThisRun, StartOtherRun],
+        Input::Prepared(_) => &[Prepared],
         Input::ModelFinished(_) => &[
             ModelSays,
             ModelAsks,

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use agentloop_core::agent::{LoopLimits, RetryPolicy, RunSpec, ToolPolicy};
 use agentloop_core::error::ModelErrorKind;
+use agentloop_core::extension::{Applied, ExtensionKind};
 use agentloop_core::id::{CallSlot, EntryNo, HostId, RequestId};
 use agentloop_core::message::{FinishReason, Message, Part, Role, SharedMessage, ToolCall, Usage};
 use agentloop_core::run::event::Ran;
 use agentloop_core::run::human::Decision;
 use agentloop_core::run::input::{
-    AbortCause, CallFacts, CallOutcome, Input, ModelFailure, ModelFinished, PlanFailure, Start,
+    AbortCause, CallFacts, CallOutcome, Input, ModelFailure, ModelFinished, PlanFailure, Prepared, Start,
 };
 use agentloop_core::run::plan::Instruction;
 use agentloop_core::time::Millis;
@@ -78,6 +79,29 @@ pub(crate) fn user(text: &str) -> SharedMessage {
 
 pub(crate) fn host() -> HostId {
     HostId::parse("host-1").expect("a good id")
+}
+
+// ---- extensions
+
+/// [`spec`] with a hook and a context source.
+pub(crate) fn hooked() -> RunSpec {
+    RunSpec { hooks: vec!["audit".to_owned()], context_sources: vec!["memory".to_owned()], ..spec() }
+}
+
+pub(crate) fn prepared(prepared: Prepared) -> Input {
+    Input::Prepared(Box::new(prepared))
+}
+
+/// A hook had something to say.
+pub(crate) fn applied(outcome: &str) -> Applied {
+    Applied {
+        extension: ExtensionKind::Hook,
+        name: "audit".to_owned(),
+        outcome: outcome.to_owned(),
+        error: None,
+        duration: Millis(5),
+        system_prompt: String::new(),
+    }
 }
 
 // ---- the model
@@ -166,6 +190,7 @@ fn finished(
         duration: Millis(900),
         tools: Digest::of(&[b"tools"]),
         facts,
+        hooked: Vec::new(),
     }))
 }
 

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use agentloop_core::context::build::messages;
-use agentloop_core::id::{CallSlot, EntryNo, RunId};
+use agentloop_core::entry::Entry;
+use agentloop_core::id::{CallSlot, EntryNo, RunId, Seq};
 use agentloop_core::limits::TOOL_ATTEMPTS_MAX;
 use agentloop_core::message::SharedMessage;
 use agentloop_core::run::effect::{Effect, Offer};
-use agentloop_core::run::event::{Event, Ran, Record};
+use agentloop_core::run::event::{Added, Event, Ran, Record};
 use agentloop_core::run::human::{Decision, QuestionKind};
 use agentloop_core::run::input::Input;
 use agentloop_core::run::machine::{Machine, Step};
@@ -26,6 +27,8 @@ pub(crate) struct Watch {
     owed: BTreeMap<Owed, Effect>,
     /// What the session reads.
     history: Vec<SharedMessage>,
+    /// What waits to enter it.
+    held: BTreeMap<Seq, Entry>,
     /// Calls that have their result.
     settled: BTreeSet<CallSlot>,
     /// Of calls that must not run twice: whether the next offer is allowed.
@@ -43,6 +46,7 @@ pub(crate) struct Watch {
 /// What tells one piece of owed I/O from another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Owed {
+    Prepare,
     Model(u32, u32),
     Call(CallSlot, u32),
     Seek(CallSlot),
@@ -55,6 +59,7 @@ impl Watch {
             shadow: State::new(run),
             owed: BTreeMap::new(),
             history: Vec::new(),
+            held: BTreeMap::new(),
             settled: BTreeSet::new(),
             leave: BTreeMap::new(),
             reruns: BTreeMap::new(),
@@ -103,10 +108,17 @@ impl Watch {
         assert_eq!(record.seq, self.shadow.seq.next(), "dense from 1");
         self.shadow.apply(record);
         assert_eq!(Some(record.status), self.shadow.status(), "a record says where the run stands after it");
-        if let Some((entry, _)) = record.event.entry() {
-            let content = record.event.content().expect("an entry has a content");
+        if let Some((entry, added)) = record.event.entry() {
+            let content = match added {
+                Added::Own => record.event.content(),
+                Added::Held(seq) => self.held.remove(&seq),
+            };
+            let content = content.expect("an entry has a content");
             self.history.extend(content.message().cloned());
             assert_eq!(entry, EntryNo(self.history.len() as u64), "entries are dense");
+        }
+        if matches!(record.event, Event::InputHeld { .. }) {
+            self.held.extend(record.event.content().map(|content| (record.seq, content)));
         }
         self.once_only(&record.event);
     }
@@ -178,6 +190,8 @@ impl Watch {
                 Effect::CallModel { model_call, attempt, .. } => {
                     self.owe(Owed::Model(*model_call, *attempt), effect);
                 }
+                Effect::StopPreparing => stops(Owed::Prepare, &mut self.owed),
+                Effect::Prepare => self.owe(Owed::Prepare, effect),
                 Effect::StopPlanning { decision } => stops(Owed::Plan(*decision), &mut self.owed),
                 Effect::Plan { decision, .. } => self.owe(Owed::Plan(*decision), effect),
                 Effect::SeekHost { slot, .. } => self.owe(Owed::Seek(*slot), effect),
@@ -305,7 +319,8 @@ fn waits_well(state: &State, kind: Option<WaitKind>) {
             assert!(matches!(kind, Some(WaitKind::Tool | WaitKind::ToolHost)), "{kind:?}");
         }
         Some(RunStatus::Completed | RunStatus::Failed | RunStatus::Aborted) | None => assert_eq!(kind, None),
-        Some(RunStatus::Queued | RunStatus::Preparing | RunStatus::Compacting) => {
+        Some(RunStatus::Preparing) => assert_eq!(kind, Some(WaitKind::Extensions)),
+        Some(RunStatus::Queued | RunStatus::Compacting) => {
             panic!("no step ends here: {:?}", state.phase)
         }
     }
@@ -321,6 +336,7 @@ fn answered(input: &Input) -> Option<Owed> {
             Some(Owed::Call(*slot, *attempt))
         }
         Input::Planned { decision, .. } => Some(Owed::Plan(*decision)),
+        Input::Prepared(_) => Some(Owed::Prepare),
         Input::Start(_)
         | Input::Step { .. }
         | Input::CallAccepted { .. }
@@ -336,6 +352,7 @@ fn answered(input: &Input) -> Option<Owed> {
 #[track_caller]
 fn key_of(effect: &Effect) -> Owed {
     match effect {
+        Effect::Prepare => Owed::Prepare,
         Effect::CallModel { model_call, attempt, .. } => Owed::Model(*model_call, *attempt),
         Effect::OfferCall(offer) | Effect::ReclaimCall(offer) => Owed::Call(offer.slot, offer.attempt),
         Effect::SeekHost { slot, .. } => Owed::Seek(*slot),
@@ -343,6 +360,7 @@ fn key_of(effect: &Effect) -> Owed {
         Effect::StopModel { .. }
         | Effect::StopSeeking { .. }
         | Effect::StopPlanning { .. }
+        | Effect::StopPreparing
         | Effect::CancelCall { .. } => {
             panic!("nothing is owed by {effect:?}")
         }
