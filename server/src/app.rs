@@ -14,6 +14,8 @@ use tokio_util::sync::CancellationToken;
 use crate::clock::{Clock, SystemClock};
 use crate::config::{Config, StoreLocation};
 use crate::engine::{Engine, EngineBuilder, EngineOptions, LogObserver};
+use crate::extension::LocalExtensions;
+use crate::extension::remote::Remote;
 use crate::grpc::convert::input::Agents;
 use crate::ids::RandomIds;
 use crate::lifecycle::{Exit, Signals, Tasks};
@@ -59,6 +61,14 @@ impl Server {
     /// # Errors
     /// [`StartError`], with nothing left behind.
     pub async fn start(config: Config) -> Result<Self, StartError> {
+        Self::start_with(config, LocalExtensions::new()).await
+    }
+
+    /// As [`Self::start`], with extensions of whoever embeds the server. Those of hosts are found beside them.
+    ///
+    /// # Errors
+    /// [`StartError`], with nothing left behind.
+    pub async fn start_with(config: Config, mut extensions: LocalExtensions) -> Result<Self, StartError> {
         let has_providers = !config.providers.is_empty();
         let hosts = host_options(&config);
         let models: Arc<dyn Models> = Arc::new(providers::registry(config.providers)?);
@@ -70,7 +80,9 @@ impl Server {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let tools = remembered_tools(&*store, hosts, clock.now()).await?;
         let tasks = Tasks::new();
+        extensions.set_next(Arc::new(Remote(tools.extensions().clone())));
         let engine = EngineBuilder::new(store.clone(), models.clone(), tools.clone())
+            .extensions(Arc::new(extensions))
             .clock(clock)
             .observer(Arc::new(LogObserver))
             .tasks(tasks.clone())

@@ -12,6 +12,7 @@ mod run;
 mod runs;
 mod service;
 mod sessions;
+mod step;
 mod stream;
 mod tidy;
 mod tools;

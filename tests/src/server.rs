@@ -3,6 +3,7 @@
 use agentloop_client::v1 as wire;
 use agentloop_server::app::Server;
 use agentloop_server::config::Config;
+use agentloop_server::extension::LocalExtensions;
 use tempfile::TempDir;
 use tonic::transport::{Channel, Endpoint};
 use wire::agent_loop_client::AgentLoopClient;
@@ -21,6 +22,7 @@ const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 pub struct TestServer {
     server: Option<Server>,
     config: String,
+    extend: fn(&mut LocalExtensions),
     directory: TempDir,
     channel: Channel,
     url: String,
@@ -42,7 +44,21 @@ impl TestServer {
         Self::configured(model, "", more).await
     }
 
+    /// With extensions in the server's process.
+    pub async fn extended(model: &Model, more: &str, extend: fn(&mut LocalExtensions)) -> Self {
+        Self::embedded(model, "", more, extend).await
+    }
+
     async fn configured(model: &Model, server_keys: &str, more: &str) -> Self {
+        Self::embedded(model, server_keys, more, |_none| {}).await
+    }
+
+    async fn embedded(
+        model: &Model,
+        server_keys: &str,
+        more: &str,
+        extend: fn(&mut LocalExtensions),
+    ) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory can be made");
         let config = format!(
             r#"
@@ -65,8 +81,8 @@ max_backoff = "5ms"
 "#,
             base_url = model.base_url()
         );
-        let (server, channel, url) = start(&config, &directory).await;
-        Self { server: Some(server), config, directory, channel, url }
+        let (server, channel, url) = start(&config, extend, &directory).await;
+        Self { server: Some(server), config, extend, directory, channel, url }
     }
 
     /// Stops it and starts it again over the same files, on another port.
@@ -75,7 +91,7 @@ max_backoff = "5ms"
     /// When it does not start.
     pub async fn restart(&mut self) {
         self.stop().await;
-        let (server, channel, url) = start(&self.config, &self.directory).await;
+        let (server, channel, url) = start(&self.config, self.extend, &self.directory).await;
         (self.server, self.channel, self.url) = (Some(server), channel, url);
     }
 
@@ -172,6 +188,24 @@ max_backoff = "5ms"
         soon(self.agent_loop().abort(request)).await.expect("the call succeeds").into_inner()
     }
 
+    /// `Step`.
+    ///
+    /// # Errors
+    /// The call's.
+    pub async fn step(
+        &self,
+        run: &str,
+        request: &str,
+        approve: &str,
+    ) -> Result<wire::StepResponse, tonic::Status> {
+        let request = wire::StepRequest {
+            run_id: run.to_owned(),
+            request_id: request.to_owned(),
+            approve_request_id: approve.to_owned(),
+        };
+        soon(self.agent_loop().step(request)).await.map(tonic::Response::into_inner)
+    }
+
     /// `SubmitApproval`.
     ///
     /// # Errors
@@ -211,10 +245,16 @@ max_backoff = "5ms"
     }
 }
 
-async fn start(config: &str, directory: &TempDir) -> (Server, Channel, String) {
+async fn start(
+    config: &str,
+    extend: fn(&mut LocalExtensions),
+    directory: &TempDir,
+) -> (Server, Channel, String) {
+    let mut extensions = LocalExtensions::new();
+    extend(&mut extensions);
     let name = directory.path().join("test.toml");
     let config = Config::parse(config, &name.to_string_lossy()).expect("the configuration is right");
-    let server = soon(Server::start(config)).await.expect("the server starts");
+    let server = soon(Server::start_with(config, extensions)).await.expect("the server starts");
     let url = format!("http://{}", server.address());
     let endpoint = Endpoint::from_shared(url.clone()).expect("a good address").tcp_nodelay(true);
     (server, endpoint.connect_lazy(), url)

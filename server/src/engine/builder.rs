@@ -10,6 +10,7 @@ use crate::engine::resume::Tally;
 use crate::engine::table::Table;
 use crate::engine::wake::{self, Wake};
 use crate::engine::{Engine, Inner};
+use crate::extension::{Extensions, LocalExtensions};
 use crate::ids::{Ids, RandomIds};
 use crate::lifecycle::Tasks;
 use crate::model::Models;
@@ -21,6 +22,7 @@ pub struct EngineBuilder {
     store: Arc<dyn Store>,
     models: Arc<dyn Models>,
     tools: Arc<dyn Tools>,
+    extensions: Arc<dyn Extensions>,
     clock: Arc<dyn Clock>,
     ids: Arc<dyn Ids>,
     observers: Vec<Arc<dyn Observer>>,
@@ -35,12 +37,20 @@ impl EngineBuilder {
             store,
             models,
             tools,
+            extensions: Arc::new(LocalExtensions::new()),
             clock: Arc::new(SystemClock),
             ids: Arc::new(RandomIds),
             observers: Vec::new(),
             tasks: Tasks::new(),
             options: EngineOptions::default(),
         }
+    }
+
+    /// Planners, hooks and context sources that runs may name.
+    #[must_use]
+    pub fn extensions(mut self, extensions: Arc<dyn Extensions>) -> Self {
+        self.extensions = extensions;
+        self
     }
 
     /// Another clock.
@@ -87,6 +97,7 @@ impl EngineBuilder {
                 store: self.store,
                 models: self.models,
                 tools: self.tools,
+                extensions: self.extensions,
                 clock: self.clock,
                 ids: self.ids,
                 observers: self.observers,

@@ -10,6 +10,7 @@ use crate::clock::Clock;
 use crate::engine::feed::Feeds;
 use crate::engine::history::Histories;
 use crate::engine::resume::Tally;
+use crate::extension::Extensions;
 use crate::ids::Ids;
 use crate::lifecycle::Tasks;
 use crate::model::Models;
@@ -51,6 +52,7 @@ pub(super) struct Deps {
     pub(super) store: Arc<dyn Store>,
     pub(super) models: Arc<dyn Models>,
     pub(super) tools: Arc<dyn Tools>,
+    pub(super) extensions: Arc<dyn Extensions>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) ids: Arc<dyn Ids>,
     pub(super) observers: Vec<Arc<dyn Observer>>,

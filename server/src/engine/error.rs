@@ -17,6 +17,12 @@ pub enum EngineError {
     /// No such question.
     #[error("no such question")]
     RequestNotFound,
+    /// Nobody offers the planner that the run names.
+    #[error("no planner {name:?} is registered")]
+    UnknownPlanner {
+        /// Its name.
+        name: String,
+    },
     /// The id was used before, with other content.
     #[error("the id was used before, with other content")]
     IdReused,

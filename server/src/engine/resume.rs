@@ -92,6 +92,7 @@ impl Engine {
             session,
             history,
             mailbox: receiver,
+            steppers: Vec::new(),
             speaking: None,
             unwritten: Vec::new(),
             write_by: None,

@@ -54,7 +54,9 @@ pub(super) struct RunTask {
     pub(super) history: History,
     pub(super) feed: Feed,
     pub(super) mailbox: mpsc::Receiver<Mail>,
-    /// The model call under way.
+    /// Those who called for the step whose instruction the planner is asked for.
+    pub(super) steppers: Vec<oneshot::Sender<Result<(), Refusal>>>,
+    /// The model call or the planner's deliberation under way.
     pub(super) speaking: Option<Pin<Box<dyn Future<Output = Input> + Send>>>,
     /// Events decided on and not durable yet.
     pub(super) unwritten: Vec<Record>,
@@ -80,7 +82,10 @@ impl RunTask {
                 Woken::Mail(None) => Ok(Some(End::Stopped)),
                 Woken::Mail(Some(mail)) => self.mail(mail).await,
                 Woken::Input(input) => {
-                    if matches!(input, Input::ModelFinished(_) | Input::ModelFailed { .. }) {
+                    if matches!(
+                        input,
+                        Input::ModelFinished(_) | Input::ModelFailed { .. } | Input::Planned { .. }
+                    ) {
                         self.speaking = None;
                     }
                     self.step(input, None).await
@@ -140,6 +145,7 @@ impl RunTask {
     ) -> Result<Option<End>, StoreError> {
         let now = self.deps.clock.now();
         let granted = granted_slot(&input);
+        let steps = matches!(input, Input::Step { .. });
         let mut step = match self.machine.handle(input, now) {
             Ok(step) => step,
             Err(refusal) => {
@@ -164,7 +170,16 @@ impl RunTask {
             return Ok(None);
         }
         self.flush().await?;
-        answer(reply, Ok(()));
+        if steps && self.machine.is_stepping() {
+            self.steppers.extend(reply);
+        } else {
+            answer(reply, Ok(()));
+        }
+        if !self.machine.is_stepping() {
+            for stepper in self.steppers.drain(..) {
+                answer(Some(stepper), Ok(()));
+            }
+        }
         for effect in step.effects {
             self.perform(effect);
         }
@@ -250,7 +265,10 @@ impl RunTask {
                 };
                 self.speaking = Some(Box::pin(call.prepare(&self.history, last_entry)));
             }
-            Effect::StopModel { .. } => self.speaking = None,
+            Effect::Plan { decision, situation } => {
+                self.speaking = Some(Box::pin(self.planning(decision, situation)));
+            }
+            Effect::StopModel { .. } | Effect::StopPlanning { .. } => self.speaking = None,
             Effect::SeekHost { .. } => unreachable!("hosts are sought before the step is written"),
             Effect::StopSeeking { slot } => tools.stop_seeking(self.tenant(), &self.call_id(slot)),
             Effect::OfferCall(offer) => tools.offer(&self.owner(), &self.call_id(offer.slot), offer),
@@ -273,16 +291,18 @@ impl RunTask {
     pub(super) fn parks(&self) -> bool {
         let state = self.machine.state();
         match &state.phase {
-            Phase::Paused { .. } => true,
             Phase::BackingOff { until, .. } => {
                 until.since(self.deps.clock.now()) > self.deps.options.park_after
             }
-            Phase::Tools(_) => state.status().is_some_and(|status| status.is_interrupted()),
             Phase::New
             | Phase::Preparing
             | Phase::ModelRunning(_)
             | Phase::Observed { .. }
-            | Phase::Finished { .. } => false,
+            | Phase::Tools(_)
+            | Phase::Paused { .. }
+            | Phase::Finished { .. } => {
+                state.status().is_some_and(|status| status.is_interrupted()) && !self.machine.is_stepping()
+            }
         }
     }
 

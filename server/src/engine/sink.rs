@@ -99,7 +99,9 @@ fn verdict(refusal: &Refusal) -> Verdict {
         | Refusal::UnknownRequest
         | Refusal::AlreadyResolved(_)
         | Refusal::DigestMismatch
-        | Refusal::NotADecision => Verdict::Stale,
+        | Refusal::NotADecision
+        | Refusal::NotStepped
+        | Refusal::StaleDecision => Verdict::Stale,
     }
 }
 
@@ -114,7 +116,7 @@ fn dispose(state: &State, call: &CallId, attempt: u32, lease: &str) -> Dispositi
             CallState::Offered { .. } | CallState::Accepted { .. } | CallState::InDoubt { .. } => {
                 Disposition::Continue
             }
-            CallState::Ready { .. } => Disposition::Continue,
+            CallState::Ready { .. } | CallState::Held { .. } => Disposition::Continue,
             CallState::Proposed | CallState::AwaitingApproval { .. } => Disposition::Stop,
         },
         None if state.settled.get(&call.slot) == Some(&attempt) => Disposition::AlreadyRecorded,

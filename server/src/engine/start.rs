@@ -54,7 +54,7 @@ impl Engine {
     /// Starts a run, or joins the one that the same request started before. When this returns, the run is durable.
     ///
     /// # Errors
-    /// [`EngineError::IdReused`], [`EngineError::SessionNotFound`], [`EngineError::SessionBusy`],
+    /// [`EngineError::UnknownPlanner`], [`EngineError::IdReused`], [`EngineError::SessionNotFound`], [`EngineError::SessionBusy`],
     /// [`EngineError::TooManyRuns`], [`EngineError::ShuttingDown`], or the store's.
     pub async fn start(&self, request: StartRequest) -> Result<Started, EngineError> {
         self.check_running()?;
@@ -66,6 +66,7 @@ impl Engine {
             {
                 return join(row, &request);
             }
+            self.check_planner(&request)?;
             let place = match self.0.table.find(&key).await {
                 // Someone was faster; what they started is in the store.
                 Found::Live => continue,
@@ -85,6 +86,15 @@ impl Engine {
             }
         }
         Err(EngineError::Store(StoreError::SessionMoved))
+    }
+
+    fn check_planner(&self, request: &StartRequest) -> Result<(), EngineError> {
+        match &request.spec.planner {
+            Some(name) if !self.deps().extensions.knows_planner(&request.tenant, name) => {
+                Err(EngineError::UnknownPlanner { name: name.clone() })
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     async fn begin(&self, place: Vacancy, request: &StartRequest) -> Result<SessionId, EngineError> {
@@ -119,6 +129,7 @@ impl Engine {
             session: session.clone(),
             history,
             mailbox: receiver,
+            steppers: Vec::new(),
             speaking: None,
             unwritten: step.records,
             write_by: None,

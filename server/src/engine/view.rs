@@ -50,7 +50,12 @@ impl Engine {
     }
 
     /// Waits for an event after `after` that leaves the run at a stop.
-    async fn next_stop(&self, tenant: &TenantId, run: &RunId, after: Seq) -> Result<(), EngineError> {
+    pub(super) async fn next_stop(
+        &self,
+        tenant: &TenantId,
+        run: &RunId,
+        after: Seq,
+    ) -> Result<(), EngineError> {
         let subscription = self.subscribe(tenant, run, after).await?;
         let mut events = std::pin::pin!(subscription.events);
         while let Some(item) = events.next().await {

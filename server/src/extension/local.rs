@@ -6,13 +6,14 @@ use std::sync::Arc;
 use agentloop_core::id::TenantId;
 use async_trait::async_trait;
 
-use super::{ContextSource, ExtensionError, Extensions, Hook};
+use super::{ContextSource, ExtensionError, Extensions, Hook, Planner};
 
 /// Extensions in this process, by name; what is not among them is asked of the next registry.
 #[derive(Default)]
 pub struct LocalExtensions {
     hooks: BTreeMap<String, Arc<dyn Hook>>,
     sources: BTreeMap<String, Arc<dyn ContextSource>>,
+    planners: BTreeMap<String, Arc<dyn Planner>>,
     next: Option<Arc<dyn Extensions>>,
 }
 
@@ -31,6 +32,11 @@ impl LocalExtensions {
     /// Registers a context source, in place of one of the same name.
     pub fn add_context_source(&mut self, name: impl Into<String>, source: Arc<dyn ContextSource>) {
         self.sources.insert(name.into(), source);
+    }
+
+    /// Registers a planner, in place of one of the same name.
+    pub fn add_planner(&mut self, name: impl Into<String>, planner: Arc<dyn Planner>) {
+        self.planners.insert(name.into(), planner);
     }
 
     /// Where to look for what is not here.
@@ -59,5 +65,18 @@ impl Extensions for LocalExtensions {
             (None, Some(next)) => next.context_source(tenant, name).await,
             (None, None) => Err(ExtensionError::Unknown),
         }
+    }
+
+    async fn planner(&self, tenant: &TenantId, name: &str) -> Result<Arc<dyn Planner>, ExtensionError> {
+        match (self.planners.get(name), &self.next) {
+            (Some(planner), _) => Ok(planner.clone()),
+            (None, Some(next)) => next.planner(tenant, name).await,
+            (None, None) => Err(ExtensionError::Unknown),
+        }
+    }
+
+    fn knows_planner(&self, tenant: &TenantId, name: &str) -> bool {
+        self.planners.contains_key(name)
+            || self.next.as_ref().is_some_and(|next| next.knows_planner(tenant, name))
     }
 }

@@ -5,6 +5,7 @@
 
 mod hook;
 mod local;
+mod planner;
 pub mod remote;
 mod source;
 
@@ -16,6 +17,7 @@ use async_trait::async_trait;
 
 pub use hook::{Hook, HookRequest, HookVerdict, Occasion};
 pub use local::LocalExtensions;
+pub use planner::{PLANNER_TIMEOUT, PlanView, Planner};
 pub use source::{ContextItem, ContextRequest, ContextSource, RememberRequest};
 
 /// The run that an extension is asked about.
@@ -45,6 +47,15 @@ pub trait Extensions: Send + Sync + 'static {
         tenant: &TenantId,
         name: &str,
     ) -> Result<Arc<dyn ContextSource>, ExtensionError>;
+
+    /// The planner of this name. May wait a while for somebody to offer it.
+    ///
+    /// # Errors
+    /// [`ExtensionError::Unknown`] when nobody does.
+    async fn planner(&self, tenant: &TenantId, name: &str) -> Result<Arc<dyn Planner>, ExtensionError>;
+
+    /// Whether a run may name this planner: somebody offers it, or did.
+    fn knows_planner(&self, tenant: &TenantId, name: &str) -> bool;
 }
 
 /// Why an extension gave no answer that counts.

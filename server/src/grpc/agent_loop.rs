@@ -4,16 +4,18 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use agentloop_core::id::{RequestId, RunId, Seq, SessionId, TenantId};
+use agentloop_core::limits::PAGE_BYTES_MAX;
 use agentloop_core::run::input::AbortCause;
 use agentloop_core::tool::Digest;
 use agentloop_proto::v1 as wire;
 use agentloop_proto::v1::agent_loop_server::AgentLoop;
 use futures_util::{Stream, StreamExt as _};
+use prost::Message as _;
 use tonic::{Request, Response, Status};
 
 use super::convert::event::{Dresser, is_shown};
 use super::convert::input::{Agents, agent_name, start_request};
-use super::convert::{human, run, short};
+use super::convert::{human, instruction, run, short};
 use super::disconnect::AbortOnDrop;
 use super::page::{page_request, smaller, tenant};
 use super::status::{Violations, agent_not_found, model_not_configured, not_implemented};
@@ -115,6 +117,16 @@ impl AgentLoopService {
         let row = self.engine.store().request(tenant, request).await?.ok_or(EngineError::RequestNotFound)?;
         Ok(human::request(&row.run, &row.session, &row.question, row.answer.as_ref()))
     }
+}
+
+/// What one answer has room for; `Subscribe` has the rest.
+fn first_that_fit(events: impl Iterator<Item = wire::RunEvent>) -> Vec<wire::RunEvent> {
+    let mut bytes = 0;
+    let fits = |event: &wire::RunEvent| {
+        bytes += event.encoded_len();
+        bytes <= PAGE_BYTES_MAX
+    };
+    events.take_while(fits).collect()
 }
 
 /// An id that a request must have.
@@ -235,9 +247,24 @@ impl AgentLoop for AgentLoopService {
 
     async fn step(
         &self,
-        _request: Request<wire::StepRequest>,
+        request: Request<wire::StepRequest>,
     ) -> Result<Response<wire::StepResponse>, Status> {
-        Err(not_implemented("Step"))
+        let tenant = tenant(&request);
+        let message = request.into_inner();
+        let run = required("run_id", message.run_id, RunId::parse)?;
+        let request = required("request_id", message.request_id, RequestId::parse)?;
+        let approve = optional("approve_request_id", message.approve_request_id, RequestId::parse)?;
+        if approve.as_ref().is_some_and(|question| question.run().as_ref() != Some(&run)) {
+            return Err(EngineError::RequestNotFound.into());
+        }
+        let done = self.engine.step(&tenant, &run, request.as_str(), approve.as_ref()).await?;
+        let dresser = Dresser::new(run, done.view.row.session.clone());
+        let events = done.records.into_iter().map(|record| dresser.event(&Shown::Durable(record)));
+        Ok(Response::new(wire::StepResponse {
+            events: first_that_fit(events),
+            run: Some(run::view(&done.view)),
+            instruction: Some(instruction::dress(&done.instruction)),
+        }))
     }
 
     async fn get_run(

@@ -105,6 +105,7 @@ impl From<EngineError> for Status {
             EngineError::RunNotFound => status(Code::NotFound, ErrorReason::RunNotFound, message, []),
             EngineError::SessionNotFound => status(Code::NotFound, ErrorReason::SessionNotFound, message, []),
             EngineError::RequestNotFound => status(Code::NotFound, ErrorReason::RequestNotFound, message, []),
+            EngineError::UnknownPlanner { .. } => Violations::single("input.planner", message),
             EngineError::IdReused => status(Code::AlreadyExists, ErrorReason::IdReused, message, []),
             EngineError::SessionBusy { run } => {
                 let metadata = [("run_id", run.to_string())];
@@ -145,9 +146,11 @@ fn refused(refusal: Refusal) -> Status {
         }
         Refusal::DigestMismatch => status(Code::FailedPrecondition, ErrorReason::DigestMismatch, message, []),
         Refusal::NotADecision => Violations::single("decision", message),
-        Refusal::StaleModelCall | Refusal::DuplicateResult | Refusal::StaleAttempt => {
-            status(Code::FailedPrecondition, ErrorReason::WrongState, message, [])
-        }
+        Refusal::NotStepped
+        | Refusal::StaleModelCall
+        | Refusal::StaleDecision
+        | Refusal::DuplicateResult
+        | Refusal::StaleAttempt => status(Code::FailedPrecondition, ErrorReason::WrongState, message, []),
     }
 }
 

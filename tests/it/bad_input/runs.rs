@@ -262,7 +262,6 @@ async fn what_this_version_does_not_have() {
         |policy: wire::BusySessionPolicy| wire::RunInput { on_busy_session: policy.into(), ..prompt("hi") };
     let limits = wire::LoopLimits { max_cost_micros: Some(1), ..Default::default() };
     for input in [
-        wire::RunInput { stepped: true, ..prompt("hi") },
         policy(wire::BusySessionPolicy::Enqueue),
         policy(wire::BusySessionPolicy::Interrupt),
         policy(wire::BusySessionPolicy::Steer),
@@ -272,8 +271,6 @@ async fn what_this_version_does_not_have() {
             assert_refused(Err::<(), _>(status), Code::Unimplemented, "NOT_IMPLEMENTED");
         }
     }
-    let step = soon(server.agent_loop().step(wire::StepRequest::default())).await;
-    assert_refused(step, Code::Unimplemented, "NOT_IMPLEMENTED");
     let input = soon(server.agent_loop().submit_input(wire::SubmitInputRequest::default())).await;
     assert_refused(input, Code::Unimplemented, "NOT_IMPLEMENTED");
     assert_untouched(&server, &model).await;

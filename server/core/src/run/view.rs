@@ -126,10 +126,8 @@ pub enum WaitKind {
     Operator,
     /// The caller's next `Step`.
     Step,
-    /// A planner.
-    Planner,
-    /// Hooks and context sources.
-    Extensions,
+    /// An extension: the run's planner, its hooks, its context sources.
+    Extension,
 }
 
 impl State {
@@ -151,7 +149,7 @@ impl State {
             Phase::Preparing if self.is_unprepared() => {
                 let names = self.spec.hooks.iter().chain(&self.spec.context_sources);
                 let what = names.map(String::as_str).collect::<Vec<_>>().join(", ");
-                Some(base(WaitKind::Extensions, self.updated_at, what, 0, None))
+                Some(base(WaitKind::Extension, self.updated_at, what, 0, None))
             }
             Phase::New | Phase::Preparing | Phase::Observed { .. } | Phase::Finished { .. } => None,
             Phase::ModelRunning(call) => {
@@ -179,7 +177,7 @@ impl State {
     fn waiting_on_decision(&self) -> Option<WaitingOn> {
         let (kind, what) = match &self.spec.planner {
             _ if self.spec.stepped => (WaitKind::Step, "Step".to_owned()),
-            Some(planner) => (WaitKind::Planner, planner.clone()),
+            Some(planner) => (WaitKind::Extension, planner.clone()),
             None => return None,
         };
         let last_error = self.last_error.clone();

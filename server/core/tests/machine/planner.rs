@@ -43,7 +43,7 @@ fn it_is_asked_wherever_the_run_stands_still() {
     let started = script.does(start(directed()));
     assert_eq!(started.effects, plan(1, Situation::Prompted));
     let waiting = script.state().waiting_on().unwrap();
-    assert_eq!((waiting.kind, waiting.what.as_str()), (WaitKind::Planner, "ada"));
+    assert_eq!((waiting.kind, waiting.what.as_str()), (WaitKind::Extension, "ada"));
     assert_eq!(script.status(), RunStatus::Preparing);
     script.plans(Instruction::CallModel);
     let asked = script.asks([tool("pay"), tool("look")]);

@@ -26,7 +26,7 @@ fn messages_wait_until_everybody_was_asked() {
     assert_eq!(script.status(), RunStatus::Preparing);
     assert_eq!(script.state().last_entry, EntryNo(0));
     let waiting = script.state().waiting_on().expect("it waits");
-    assert_eq!((waiting.kind, waiting.what.as_str()), (WaitKind::Extensions, "audit, memory"));
+    assert_eq!((waiting.kind, waiting.what.as_str()), (WaitKind::Extension, "audit, memory"));
 
     let remembered = Arc::new(Message::text(Role::User, "they like it short"));
     let step = script.does(prepared(Prepared {

@@ -1,9 +1,10 @@
 //! What is asked of hosts, and what they answer.
 
 use agentloop_core::message::{Image, Message, Part, SharedMessage, ToolResult};
+use agentloop_core::run::plan::Instruction;
 use agentloop_core::time::Timestamp;
 
-use crate::extension::{ContextItem, ExtensionError, HookVerdict, Occasion, RunContext};
+use crate::extension::{ContextItem, ExtensionError, HookVerdict, Occasion, PlanView, RunContext};
 
 /// Room for what stands beside the texts of a question: ids, times, the run's own fields.
 const OVERHEAD_BYTES: usize = 8 * 1024;
@@ -26,6 +27,8 @@ pub struct Ask {
 /// What is asked.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Question {
+    /// Decide what to do next.
+    Plan(Box<PlanView>),
     /// Have your say.
     Hook(Occasion),
     /// Give context.
@@ -54,6 +57,8 @@ pub struct Reply {
 /// What an extension said.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Said {
+    /// A planner's decision.
+    Instruction(Instruction),
     /// A hook's say.
     Hook(HookVerdict),
     /// Context.
@@ -75,6 +80,10 @@ impl Ask {
 impl Question {
     fn size(&self) -> usize {
         match self {
+            Self::Plan(view) => {
+                let messages: usize = view.messages.iter().map(|message| message_size(message)).sum();
+                messages + view.calls.iter().map(|call| call.arguments.len()).sum::<usize>()
+            }
             Self::Hook(Occasion::PreRun { messages }) | Self::Remember { messages } => {
                 messages.iter().map(|message| message_size(message)).sum()
             }

@@ -19,11 +19,12 @@ use agentloop_core::id::{HostId, TenantId};
 use async_trait::async_trait;
 use tokio::sync::{oneshot, watch};
 
+pub(crate) use ask::message_size;
 pub use ask::{Ask, Question, Reply, Said};
 use offers::{Key, State};
-use proxy::{RemoteHook, RemoteSource};
+use proxy::{RemoteHook, RemotePlanner, RemoteSource};
 
-use super::{ContextSource, ExtensionError, Extensions, Hook};
+use super::{ContextSource, ExtensionError, Extensions, Hook, Planner};
 
 /// An extension as its host declares it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -238,6 +239,18 @@ impl Extensions for Remote {
             Terms::ContextSource(terms) => Ok(Arc::new(RemoteSource::new(self.0.clone(), key, terms))),
             Terms::Planner { .. } | Terms::Hook(_) => Err(ExtensionError::Unknown),
         }
+    }
+
+    async fn planner(&self, tenant: &TenantId, name: &str) -> Result<Arc<dyn Planner>, ExtensionError> {
+        let key = key(tenant, ExtensionKind::Planner, name);
+        match self.0.terms(&key).await? {
+            Terms::Planner { timeout } => Ok(Arc::new(RemotePlanner::new(self.0.clone(), key, timeout))),
+            Terms::Hook(_) | Terms::ContextSource(_) => Err(ExtensionError::Unknown),
+        }
+    }
+
+    fn knows_planner(&self, tenant: &TenantId, name: &str) -> bool {
+        self.0.lock().offers.contains_key(&key(tenant, ExtensionKind::Planner, name))
     }
 }
 

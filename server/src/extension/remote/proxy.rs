@@ -3,14 +3,49 @@
 use std::sync::Arc;
 
 use agentloop_core::extension::{HookTerms, SourceTerms};
+use agentloop_core::run::plan::Instruction;
+use agentloop_core::time::Millis;
 use async_trait::async_trait;
 
 use super::offers::Key;
 use super::{Ask, Question, RemoteExtensions, Said};
 use crate::extension::{
-    ContextItem, ContextRequest, ContextSource, ExtensionError, Hook, HookRequest, HookVerdict,
-    RememberRequest,
+    ContextItem, ContextRequest, ContextSource, ExtensionError, Hook, HookRequest, HookVerdict, PlanView,
+    Planner, RememberRequest,
 };
+
+/// A planner on hosts.
+pub(super) struct RemotePlanner {
+    extensions: Arc<RemoteExtensions>,
+    key: Key,
+    timeout: Millis,
+}
+
+impl RemotePlanner {
+    pub(super) fn new(extensions: Arc<RemoteExtensions>, key: Key, timeout: Millis) -> Self {
+        Self { extensions, key, timeout }
+    }
+}
+
+#[async_trait]
+impl Planner for RemotePlanner {
+    fn timeout(&self) -> Millis {
+        self.timeout
+    }
+
+    async fn plan(&self, view: PlanView) -> Result<Instruction, ExtensionError> {
+        let (deadline, run) = (view.deadline, view.run.clone());
+        let question = Question::Plan(Box::new(view));
+        let ask = Ask { id: String::new(), name: self.key.2.clone(), deadline, run, question };
+        let read = |said| match said {
+            Said::Instruction(instruction) => Ok(instruction),
+            Said::Hook(_) | Said::Context(_) | Said::Remembered => {
+                Err("a planner says what to do next".to_owned())
+            }
+        };
+        self.extensions.ask(&self.key, &ask, read).await
+    }
+}
 
 /// A hook on hosts.
 pub(super) struct RemoteHook {
@@ -38,7 +73,9 @@ impl Hook for RemoteHook {
         let ask = Ask { id: String::new(), name: self.key.2.clone(), deadline, run, question };
         let read = |said| match said {
             Said::Hook(verdict) => verdict.check(point).map(|()| verdict),
-            Said::Context(_) | Said::Remembered => Err("a hook says what it has to say".to_owned()),
+            Said::Instruction(_) | Said::Context(_) | Said::Remembered => {
+                Err("a hook says what it has to say".to_owned())
+            }
         };
         self.extensions.ask(&self.key, &ask, read).await
     }
@@ -69,7 +106,9 @@ impl ContextSource for RemoteSource {
         let ask = Ask { id: String::new(), name: self.key.2.clone(), deadline, run, question };
         let read = |said| match said {
             Said::Context(items) => Ok(items),
-            Said::Hook(_) | Said::Remembered => Err("a context source gives context".to_owned()),
+            Said::Instruction(_) | Said::Hook(_) | Said::Remembered => {
+                Err("a context source gives context".to_owned())
+            }
         };
         self.extensions.ask(&self.key, &ask, read).await
     }
@@ -80,7 +119,9 @@ impl ContextSource for RemoteSource {
         let ask = Ask { id: String::new(), name: self.key.2.clone(), deadline, run, question };
         let read = |said| match said {
             Said::Remembered => Ok(()),
-            Said::Hook(_) | Said::Context(_) => Err("it was asked to remember".to_owned()),
+            Said::Instruction(_) | Said::Hook(_) | Said::Context(_) => {
+                Err("it was asked to remember".to_owned())
+            }
         };
         self.extensions.ask(&self.key, &ask, read).await
     }

@@ -11,11 +11,11 @@ use agentloop_core::tool::EffectClass;
 use agentloop_proto::v1 as wire;
 use wire::run_event::Event as Wire;
 
-use super::human;
 use super::message::{call_id, finish_reason, message, tool_result, usage};
 use super::run::{durations, run_error, run_status};
 use super::session::compacted;
 use super::{duration, timestamp};
+use super::{human, instruction};
 use crate::engine::feed::{Progress, Shown, Transient};
 
 /// Dresses the events of one run.
@@ -114,6 +114,13 @@ impl Dresser {
                 })
             }
             Event::AssistantMessage { .. } => self.assistant(&record.event),
+            Event::Planned { instruction: what, planner, step, .. } => {
+                Wire::InstructionPlanned(wire::InstructionPlanned {
+                    instruction: Some(instruction::dress(what)),
+                    planner: planner.clone(),
+                    step_request_id: step.clone().unwrap_or_default(),
+                })
+            }
             Event::CallProposed { slot, tool, effect, needs_approval, .. } => {
                 Wire::ToolCallProposed(wire::ToolCallProposed {
                     call_id: self.call_id(*slot),
@@ -302,6 +309,7 @@ fn turn_of(event: &Event) -> Option<u32> {
         | Event::InputEntered { .. }
         | Event::ContextAdded { .. }
         | Event::Compacted { .. }
+        | Event::Planned { .. }
         | Event::Paused { .. }
         | Event::Resumed { .. }
         | Event::Finished { .. } => None,
@@ -329,7 +337,7 @@ fn model_delta((model_call, attempt): (u32, u32), delta_seq: u64, delta: &Delta)
 
 fn finished(outcome: Outcome, error: Option<&RunError>, totals: &Totals) -> wire::RunFinished {
     let (status, final_entry_no) = match outcome {
-        Outcome::Completed => (RunStatus::Completed, totals.last_entry.0),
+        Outcome::Completed => (RunStatus::Completed, totals.final_entry.unwrap_or(totals.last_entry).0),
         Outcome::Failed => (RunStatus::Failed, 0),
         Outcome::Aborted => (RunStatus::Aborted, 0),
     };

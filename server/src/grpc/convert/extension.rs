@@ -6,6 +6,7 @@ use agentloop_core::limits::{
     CONTEXT_BYTES_MAX, CONTEXT_ITEMS_MAX, SHORT_TEXT_BYTES_MAX, TOOL_NAME_BYTES_MAX,
 };
 use agentloop_core::message::{SharedMessage, ToolCall};
+use agentloop_core::run::plan::Situation;
 use agentloop_core::run::state::State;
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::Millis;
@@ -15,10 +16,10 @@ use wire::extension_request::Request;
 use wire::extension_response::Response;
 
 use super::message::{call_id, input_message, message, tool_result};
-use super::{millis, run, timestamp};
+use super::{human, instruction, millis, run, timestamp};
 use crate::engine::RunView;
 use crate::extension::remote::{Ask, Question, Reply, Said};
-use crate::extension::{ContextItem, ExtensionError, HookVerdict, Occasion, RunContext};
+use crate::extension::{ContextItem, ExtensionError, HookVerdict, Occasion, PlanView, RunContext};
 use crate::grpc::status::Violations;
 use crate::store::{RunRow, RunSummary};
 
@@ -111,6 +112,7 @@ fn wire_point(point: HookPoint) -> wire::HookPoint {
 pub(crate) fn ask(ask: &Ask) -> wire::ExtensionRequest {
     let state = &ask.run.state;
     let request = match &ask.question {
+        Question::Plan(view) => Request::Plan(plan_request(state, view)),
         Question::Hook(occasion) => Request::Hook(occasion_of(&ask.run, occasion)),
         Question::Context { query, max_bytes } => Request::Context(wire::ContextRequest {
             query: query.clone(),
@@ -126,6 +128,25 @@ pub(crate) fn ask(ask: &Ask) -> wire::ExtensionRequest {
         deadline: Some(timestamp(ask.deadline)),
         run: run_view(&ask.run).as_ref().map(run::view),
         request: Some(request),
+    }
+}
+
+fn plan_request(state: &State, view: &PlanView) -> wire::PlanRequest {
+    wire::PlanRequest {
+        situation: situation(&view.situation).into(),
+        decision: view.decision,
+        messages: messages(state, &view.messages),
+        tool_calls: view.calls.iter().map(|call| tool_call(state, call)).collect(),
+        answer: view.answer.as_ref().map(human::answer),
+    }
+}
+
+fn situation(situation: &Situation) -> wire::PlanSituation {
+    match situation {
+        Situation::Prompted => wire::PlanSituation::Prompted,
+        Situation::Answered { .. } => wire::PlanSituation::Answered,
+        Situation::CallsWaiting => wire::PlanSituation::ToolsWanted,
+        Situation::ToolsSettled => wire::PlanSituation::ToolsSettled,
     }
 }
 
@@ -167,6 +188,7 @@ fn tool_call(state: &State, call: &ToolCall) -> wire::ToolCall {
 fn run_view(context: &RunContext) -> Option<RunView> {
     let state = &context.state;
     let row = RunRow {
+        queue_no: None,
         run: state.run.clone(),
         session: state.session.clone()?,
         request_digest: Digest::of(&[]),
@@ -197,8 +219,8 @@ pub(crate) fn reply(response: wire::ExtensionResponse) -> Reply {
         Some(Response::Hook(said)) => verdict(said).map(Said::Hook).map_err(ExtensionError::Nonsense),
         Some(Response::Context(items)) => context(items).map(Said::Context).map_err(ExtensionError::Nonsense),
         Some(Response::Remembered(_)) => Ok(Said::Remembered),
-        Some(Response::Instruction(_)) => {
-            Err(ExtensionError::Nonsense("it was not asked for an instruction".to_owned()))
+        Some(Response::Instruction(said)) => {
+            instruction::read(said).map(Said::Instruction).map_err(ExtensionError::Nonsense)
         }
         None => Err(ExtensionError::Nonsense("the answer is empty".to_owned())),
     };
@@ -302,6 +324,7 @@ mod tests {
         let assistant = wire::Message { role: wire::Role::Assistant.into(), parts: Vec::new() };
         let said = wire::HookVerdict { input_messages: vec![assistant], ..Default::default() };
         assert!(nonsense(Response::Hook(said)).contains("ROLE_USER"));
+        assert!(nonsense(Response::Instruction(wire::Instruction::default())).contains("what to do"));
         let empty = reply(wire::ExtensionResponse { request_id: "x1".into(), response: None });
         assert!(matches!(empty.answer, Err(ExtensionError::Nonsense(_))));
     }

@@ -77,9 +77,6 @@ fn known_values(input: &wire::RunInput, bad: &mut Violations) {
 }
 
 fn supported(input: &wire::RunInput) -> Result<(), Status> {
-    if input.stepped {
-        return Err(not_implemented("input.stepped"));
-    }
     match input.on_busy_session() {
         wire::BusySessionPolicy::Unspecified | wire::BusySessionPolicy::Reject => {}
         wire::BusySessionPolicy::Enqueue
@@ -161,6 +158,7 @@ fn spec(mut spec: RunSpec, mut input: wire::RunInput, bad: &mut Violations) -> R
         object("input.runtime_init_data_json", input.runtime_init_data_json, spec.runtime_init_data, bad);
     spec.runtime_hints =
         object("input.runtime_hints_json", input.runtime_hints_json, spec.runtime_hints, bad);
+    spec.stepped = input.stepped;
     spec.labels = labels("input.labels", input.labels, bad);
     spec
 }

@@ -5,6 +5,7 @@ pub(crate) mod extension;
 pub(crate) mod host;
 pub mod human;
 pub mod input;
+pub mod instruction;
 pub mod message;
 pub mod run;
 pub(crate) mod server_frame;

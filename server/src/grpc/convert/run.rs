@@ -103,7 +103,7 @@ fn pending(view: &RunView) -> Vec<wire::HumanRequest> {
 
 fn open_call(run: &RunId, call: &Call) -> wire::ToolCallView {
     let state = match call.state {
-        CallState::Proposed | CallState::Ready { .. } => wire::ToolCallState::Ready,
+        CallState::Proposed | CallState::Held { .. } | CallState::Ready { .. } => wire::ToolCallState::Ready,
         CallState::AwaitingApproval { .. } => wire::ToolCallState::AwaitingApproval,
         CallState::Offered { .. } => wire::ToolCallState::Offered,
         CallState::Accepted { .. } => wire::ToolCallState::Accepted,
@@ -128,6 +128,8 @@ fn waiting_on(waiting: &WaitingOn) -> wire::WaitingOn {
         WaitKind::ToolHost => wire::WaitKind::ToolHost,
         WaitKind::Human => wire::WaitKind::Human,
         WaitKind::Operator => wire::WaitKind::Operator,
+        WaitKind::Step => wire::WaitKind::Step,
+        WaitKind::Extension => wire::WaitKind::Extension,
     };
     wire::WaitingOn {
         kind: kind.into(),

@@ -281,7 +281,7 @@ fn stands_well(state: &State) {
     assert_eq!(state.beginning, None, "what is decided is begun in the same step");
     if state.situation().is_some() {
         assert!(state.spec.is_directed(), "the built-in loop does not stand still: {:?}", state.phase);
-        let wanted = if state.spec.stepped { WaitKind::Step } else { WaitKind::Planner };
+        let wanted = if state.spec.stepped { WaitKind::Step } else { WaitKind::Extension };
         assert_eq!(kind, Some(wanted));
         assert_eq!(state.status() == Some(RunStatus::Paused), state.spec.stepped);
         assert!(state.rests());
@@ -319,7 +319,7 @@ fn waits_well(state: &State, kind: Option<WaitKind>) {
             assert!(matches!(kind, Some(WaitKind::Tool | WaitKind::ToolHost)), "{kind:?}");
         }
         Some(RunStatus::Completed | RunStatus::Failed | RunStatus::Aborted) | None => assert_eq!(kind, None),
-        Some(RunStatus::Preparing) => assert_eq!(kind, Some(WaitKind::Extensions)),
+        Some(RunStatus::Preparing) => assert_eq!(kind, Some(WaitKind::Extension)),
         Some(RunStatus::Queued | RunStatus::Compacting) => {
             panic!("no step ends here: {:?}", state.phase)
         }

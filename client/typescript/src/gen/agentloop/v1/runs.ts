@@ -73,6 +73,8 @@ export enum WaitKind {
   STEP = 7,
   /** SESSION - Its session. */
   SESSION = 8,
+  /** EXTENSION - An extension's answer: its planner's, a hook's, a context source's. */
+  EXTENSION = 9,
 }
 
 /** Everything that a run is given. Only a prompt is required: `{"input": {"prompt": "hello"}}`. */

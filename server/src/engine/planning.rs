@@ -1,0 +1,138 @@
+//! A planner is asked what to do next.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use agentloop_core::context::build;
+use agentloop_core::id::TenantId;
+use agentloop_core::message::{SharedMessage, ToolCall};
+use agentloop_core::run::input::{Input, PlanFailure};
+use agentloop_core::run::plan::{Instruction, Situation};
+use agentloop_core::run::state::{CallState, State};
+use futures_util::FutureExt as _;
+
+use crate::engine::deps::Deps;
+use crate::engine::run_task::RunTask;
+use crate::extension::remote::message_size;
+use crate::extension::{ExtensionError, PlanView, Planner, RunContext};
+
+/// Messages that a planner is shown at most.
+const MESSAGES_MAX: usize = 200;
+/// Bytes of those at most.
+const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
+/// How often a planner is asked about one decision.
+const TRIES: u32 = 2;
+
+/// One decision, ready to be asked for.
+struct Planning {
+    deps: Arc<Deps>,
+    tenant: TenantId,
+    state: Arc<State>,
+    decision: u32,
+    situation: Situation,
+    messages: Vec<SharedMessage>,
+}
+
+impl RunTask {
+    /// Asks the run's planner. What it is shown is fixed before it is first polled.
+    pub(super) fn planning(
+        &self,
+        decision: u32,
+        situation: Situation,
+    ) -> impl Future<Output = Input> + Send + 'static {
+        let state = self.machine.state();
+        let history = self.history.upto(state.last_entry);
+        let messages: Vec<_> = history.iter().filter_map(|entry| entry.message().cloned()).collect();
+        let planning = Planning {
+            deps: self.deps.clone(),
+            tenant: self.place.key().0.clone(),
+            state: Arc::new(state.clone()),
+            decision,
+            situation,
+            messages: last_that_fit(build::messages(&messages)),
+        };
+        async move {
+            let result = planning.decide().await;
+            let result = result.map_err(|error| PlanFailure { message: error.to_string() });
+            Input::Planned { decision, result }
+        }
+    }
+}
+
+impl Planning {
+    async fn decide(&self) -> Result<Instruction, ExtensionError> {
+        let name = self.state.spec.planner.as_deref().unwrap_or_default();
+        let mut tried = 0;
+        loop {
+            tried += 1;
+            let planner = self.deps.extensions.planner(&self.tenant, name).await?;
+            match self.ask(&*planner).await {
+                Err(error) if error.is_retryable() && tried < TRIES => {
+                    tracing::info!(planner = name, decision = self.decision, %error, "a planner is asked again");
+                }
+                result => return result,
+            }
+        }
+    }
+
+    async fn ask(&self, planner: &dyn Planner) -> Result<Instruction, ExtensionError> {
+        let timeout = planner.timeout();
+        let answer = AssertUnwindSafe(planner.plan(self.view(timeout))).catch_unwind();
+        match tokio::time::timeout(timeout.duration(), answer).await {
+            Err(_) => Err(ExtensionError::Timeout),
+            Ok(Err(_)) => {
+                Err(ExtensionError::Failed { message: "a fault in it".to_owned(), retryable: false })
+            }
+            Ok(Ok(result)) => result,
+        }
+    }
+
+    fn view(&self, timeout: agentloop_core::time::Millis) -> PlanView {
+        PlanView {
+            run: RunContext { tenant: self.tenant.clone(), state: self.state.clone() },
+            deadline: self.deps.clock.now().after(timeout),
+            decision: self.decision,
+            situation: self.situation.clone(),
+            messages: self.messages.clone(),
+            calls: held_calls(&self.state),
+            answer: None,
+        }
+    }
+}
+
+fn held_calls(state: &State) -> Vec<ToolCall> {
+    let held = state.round().iter().filter(|call| matches!(call.state, CallState::Held { .. }));
+    held.map(|call| call.wanted.clone()).collect()
+}
+
+/// The end of a conversation, where it is long.
+fn last_that_fit(messages: Vec<SharedMessage>) -> Vec<SharedMessage> {
+    let mut bytes = 0;
+    let fits = |message: &&SharedMessage| {
+        bytes += message_size(message);
+        bytes <= MESSAGE_BYTES_MAX
+    };
+    let last = messages.iter().rev().take(MESSAGES_MAX).take_while(fits).count();
+    messages[messages.len() - last..].to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use agentloop_core::message::{Message, Role};
+
+    use super::*;
+
+    fn said(text: &str) -> SharedMessage {
+        Arc::new(Message::text(Role::User, text))
+    }
+
+    #[test]
+    fn of_a_long_conversation_the_end_is_shown() {
+        let messages: Vec<_> = (0..300).map(|at| said(&at.to_string())).collect();
+        let shown = last_that_fit(messages.clone());
+        assert_eq!(shown, messages[100..]);
+        let long = said(&"x".repeat(MESSAGE_BYTES_MAX));
+        assert_eq!(last_that_fit(vec![said("first"), long, said("last")]), [said("last")]);
+        assert_eq!(last_that_fit(Vec::new()), []);
+    }
+}

@@ -1,0 +1,96 @@
+//! What is to be done next.
+
+use agentloop_core::run::plan::{Instruction, SelectOption};
+use agentloop_proto::v1 as wire;
+use wire::instruction::Instruction as Wire;
+
+/// As callers and planners see it.
+#[must_use]
+pub fn dress(instruction: &Instruction) -> wire::Instruction {
+    let wire = match instruction {
+        Instruction::CallModel => Wire::CallModel(wire::CallModelInstruction {}),
+        Instruction::CallTools => Wire::CallTools(wire::CallToolsInstruction {}),
+        Instruction::RequestApproval => Wire::RequestHumanApprove(wire::RequestApprovalInstruction {}),
+        Instruction::RequestPrompt { question } => {
+            Wire::RequestHumanPrompt(wire::RequestPromptInstruction { question: question.clone() })
+        }
+        Instruction::RequestSelect { question, options, multiple } => {
+            let option = |option: &SelectOption| wire::SelectOption {
+                id: option.id.clone(),
+                label: option.label.clone(),
+            };
+            Wire::RequestHumanSelect(wire::RequestSelectInstruction {
+                question: question.clone(),
+                options: options.iter().map(option).collect(),
+                multiple: *multiple,
+            })
+        }
+        Instruction::Compact { strategy } => {
+            Wire::Compact(wire::CompactInstruction { strategy: strategy.clone() })
+        }
+        Instruction::Finish { failure } => {
+            Wire::Finish(wire::FinishInstruction { failure: failure.clone().unwrap_or_default() })
+        }
+    };
+    wire::Instruction { instruction: Some(wire) }
+}
+
+/// What a planner sent.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn read(instruction: wire::Instruction) -> Result<Instruction, String> {
+    let instruction = match instruction.instruction.ok_or("an instruction says what to do")? {
+        Wire::CallModel(_) => Instruction::CallModel,
+        Wire::CallTools(_) => Instruction::CallTools,
+        Wire::RequestHumanApprove(_) => Instruction::RequestApproval,
+        Wire::RequestHumanPrompt(prompt) => Instruction::RequestPrompt { question: prompt.question },
+        Wire::RequestHumanSelect(select) => Instruction::RequestSelect {
+            question: select.question,
+            options: select
+                .options
+                .into_iter()
+                .map(|option| SelectOption { id: option.id, label: option.label })
+                .collect(),
+            multiple: select.multiple,
+        },
+        Wire::Compact(compact) => Instruction::Compact { strategy: compact.strategy },
+        Wire::Finish(finish) => {
+            Instruction::Finish { failure: Some(finish.failure).filter(|failure| !failure.is_empty()) }
+        }
+    };
+    instruction.check().map(|()| instruction)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_instruction_survives_the_round_trip() {
+        let option = SelectOption { id: "rome".to_owned(), label: "Rome".to_owned() };
+        for instruction in [
+            Instruction::CallModel,
+            Instruction::CallTools,
+            Instruction::RequestApproval,
+            Instruction::RequestPrompt { question: "When?".to_owned() },
+            Instruction::RequestSelect {
+                question: "Where?".to_owned(),
+                options: vec![option],
+                multiple: true,
+            },
+            Instruction::Compact { strategy: "extract".to_owned() },
+            Instruction::Finish { failure: None },
+            Instruction::Finish { failure: Some("no way on".to_owned()) },
+        ] {
+            assert_eq!(read(dress(&instruction)), Ok(instruction));
+        }
+    }
+
+    #[test]
+    fn nonsense_is_named() {
+        assert!(read(wire::Instruction::default()).is_err());
+        let nothing = Wire::RequestHumanPrompt(wire::RequestPromptInstruction::default());
+        assert!(read(wire::Instruction { instruction: Some(nothing) }).is_err());
+    }
+}
