@@ -3,6 +3,7 @@
 mod abort;
 mod approvals;
 mod bad_input;
+mod extensions;
 mod forks;
 mod idempotency;
 mod lost_host;

@@ -3,12 +3,16 @@
 pub mod error;
 pub mod feed;
 
+mod after;
+mod asking;
 mod builder;
 mod deps;
 mod history;
+mod hooks;
 mod log;
 mod perform;
 mod planning;
+mod prepare;
 mod resume;
 mod run_task;
 mod sink;

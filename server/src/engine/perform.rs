@@ -13,9 +13,11 @@ use agentloop_core::run::input::{Input, ModelFailure, ModelFinished};
 use agentloop_core::time::Timestamp;
 use futures_util::{FutureExt as _, StreamExt as _};
 
+use crate::engine::asking::Asking;
 use crate::engine::deps::Deps;
 use crate::engine::feed::Feed;
 use crate::engine::history::History;
+use crate::engine::hooks::before_tools;
 use crate::model::{ModelError, ModelRequest};
 
 /// One model call, ready to be made.
@@ -26,6 +28,9 @@ pub(super) struct ModelCall {
     pub(super) spec: Arc<RunSpec>,
     pub(super) model_call: u32,
     pub(super) attempt: u32,
+    pub(super) system_prompt: String,
+    /// Where hooks are to be asked about tool calls.
+    pub(super) asking: Option<Asking>,
 }
 
 impl ModelCall {
@@ -60,7 +65,7 @@ impl ModelCall {
         let offered = self.deps.tools.offered(&self.tenant, &self.spec);
         let mut deltas = model.stream(ModelRequest {
             model: name,
-            system_prompt: self.spec.system_prompt.clone(),
+            system_prompt: self.system_prompt.clone(),
             messages,
             tools: offered.tools,
             options: self.spec.options.clone(),
@@ -101,6 +106,10 @@ impl ModelCall {
         let done = assembler.finish().map_err(error_of)?;
         let calls: Vec<&ToolCall> = done.message.tool_calls().collect();
         let facts = self.deps.tools.facts(&self.tenant, &self.spec, &calls);
+        let (facts, hooked) = match &self.asking {
+            Some(asking) => before_tools(asking, &calls, facts).await,
+            None => (facts, Vec::new()),
+        };
         Ok(ModelFinished {
             model_call: self.model_call,
             attempt: self.attempt,
@@ -111,6 +120,7 @@ impl ModelCall {
             duration: ended.since(began),
             tools: offered.digest,
             facts,
+            hooked,
         })
     }
 

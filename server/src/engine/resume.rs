@@ -18,6 +18,7 @@ use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::feed::RunKey;
 use crate::engine::history::History;
+use crate::engine::hooks::Judging;
 use crate::engine::run_task::{End, RunTask};
 use crate::engine::table::{Mailbox, Vacancy};
 use crate::store::{Claimed, StoreError};
@@ -94,6 +95,7 @@ impl Engine {
             mailbox: receiver,
             steppers: Vec::new(),
             speaking: None,
+            judging: Judging::default(),
             unwritten: Vec::new(),
             write_by: None,
         };
@@ -126,6 +128,7 @@ impl Engine {
         match end {
             End::Finished => {
                 self.deps().losses.forget(&key);
+                self.after_run(task.context());
                 self.deps().histories.keep(key.0, task.session.clone(), task.history);
             }
             End::Parked | End::Stopped => {}

@@ -10,16 +10,21 @@ use agentloop_core::run::effect::Effect;
 use agentloop_core::run::event::{Outcome, Record};
 use agentloop_core::run::input::Input;
 use agentloop_core::run::machine::{Machine, Step};
-use agentloop_core::run::state::{Phase, State};
+use agentloop_core::run::state::{Call, Phase, State};
 use agentloop_core::time::{Millis, Timestamp};
+use futures_util::StreamExt as _;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::engine::asking::Asking;
 use crate::engine::deps::Deps;
 use crate::engine::feed::Feed;
 use crate::engine::history::History;
+use crate::engine::hooks::{Judged, Judging, after_tool};
 use crate::engine::perform::ModelCall;
+use crate::engine::prepare::prepare;
 use crate::engine::table::{Mail, Mailbox, Vacancy};
 use crate::engine::wake::Wake;
+use crate::extension::RunContext;
 use crate::store::{Append, CreateRun, RunSummary, StoreError};
 use crate::tool::{CallOwner, Seek};
 
@@ -58,6 +63,8 @@ pub(super) struct RunTask {
     pub(super) steppers: Vec<oneshot::Sender<Result<(), Refusal>>>,
     /// The model call or the planner's deliberation under way.
     pub(super) speaking: Option<Pin<Box<dyn Future<Output = Input> + Send>>>,
+    /// Hosts' answers that hooks have their say about.
+    pub(super) judging: Judging,
     /// Events decided on and not durable yet.
     pub(super) unwritten: Vec<Record>,
     /// When those are written at the latest.
@@ -69,6 +76,8 @@ enum Woken {
     Idle,
     Mail(Option<Mail>),
     Input(Input),
+    /// Hooks had their say about an answer.
+    Judged(Judged),
     Stop,
 }
 
@@ -81,10 +90,14 @@ impl RunTask {
                 Woken::Stop => self.flush().await.map(|()| Some(End::Stopped)),
                 Woken::Mail(None) => Ok(Some(End::Stopped)),
                 Woken::Mail(Some(mail)) => self.mail(mail).await,
+                Woken::Judged((input, reply)) => self.step(input, Some(reply)).await,
                 Woken::Input(input) => {
                     if matches!(
                         input,
-                        Input::ModelFinished(_) | Input::ModelFailed { .. } | Input::Planned { .. }
+                        Input::Prepared(_)
+                            | Input::ModelFinished(_)
+                            | Input::ModelFailed { .. }
+                            | Input::Planned { .. }
                     ) {
                         self.speaking = None;
                     }
@@ -118,6 +131,7 @@ impl RunTask {
             () = self.deps.tasks.soft().cancelled() => Woken::Stop,
             mail = self.mailbox.recv() => Woken::Mail(mail),
             input = speaking => Woken::Input(input),
+            Some(judged) = self.judging.next() => Woken::Judged(judged),
             () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => {
                 Woken::Input(Input::DeadlinePassed)
             }
@@ -128,13 +142,42 @@ impl RunTask {
     async fn mail(&mut self, mail: Mail) -> Result<Option<End>, StoreError> {
         match mail {
             Mail::Tell(input) => self.step(input, None).await,
-            Mail::Ask(input, reply) => self.step(input, Some(reply)).await,
+            Mail::Ask(input, reply) => match self.judged(&input) {
+                Some((asking, call)) => {
+                    let judge = async move { (after_tool(asking, call, input).await, reply) };
+                    self.judging.push(Box::pin(judge));
+                    Ok(None)
+                }
+                None => self.step(input, Some(reply)).await,
+            },
             Mail::Look(reply) => {
                 // Whoever stopped looking has no use for it.
                 let _gone = reply.send(Box::new(self.machine.state().clone()));
                 Ok(None)
             }
         }
+    }
+
+    /// Whom to ask about an input, and about which call: a host's answer to an open call, where there are hooks. What
+    /// the run will not take anyway is no matter for them.
+    fn judged(&self, input: &Input) -> Option<(Asking, Call)> {
+        let state = self.machine.state();
+        let Input::CallFinished { slot, attempt, lease, .. } = input else { return None };
+        if state.spec.hooks.is_empty() || state.lease(*slot, *attempt) != *lease {
+            return None;
+        }
+        let call = state.call(*slot).filter(|call| !call.is_settled() && call.attempt == *attempt)?;
+        Some((self.asking(), call.clone()))
+    }
+
+    /// Asks extensions about the run as it stands.
+    fn asking(&self) -> Asking {
+        Asking { deps: self.deps.clone(), run: self.context() }
+    }
+
+    /// The run as extensions see it.
+    pub(super) fn context(&self) -> RunContext {
+        RunContext { tenant: self.tenant().clone(), state: Arc::new(self.machine.state().clone()) }
     }
 
     /// handle → append → publish → perform.
@@ -262,13 +305,18 @@ impl RunTask {
                     spec: self.machine.state().spec.clone(),
                     model_call,
                     attempt,
+                    system_prompt: self.machine.state().system_prompt(),
+                    asking: (!self.machine.state().spec.hooks.is_empty()).then(|| self.asking()),
                 };
                 self.speaking = Some(Box::pin(call.prepare(&self.history, last_entry)));
             }
             Effect::Plan { decision, situation } => {
                 self.speaking = Some(Box::pin(self.planning(decision, situation)));
             }
-            Effect::StopModel { .. } | Effect::StopPlanning { .. } => self.speaking = None,
+            Effect::Prepare => self.speaking = Some(Box::pin(prepare(self.asking()))),
+            Effect::StopModel { .. } | Effect::StopPlanning { .. } | Effect::StopPreparing => {
+                self.speaking = None;
+            }
             Effect::SeekHost { .. } => unreachable!("hosts are sought before the step is written"),
             Effect::StopSeeking { slot } => tools.stop_seeking(self.tenant(), &self.call_id(slot)),
             Effect::OfferCall(offer) => tools.offer(&self.owner(), &self.call_id(offer.slot), offer),
@@ -289,6 +337,9 @@ impl RunTask {
 
     /// Whether nothing will happen until someone outside, or a distant time, moves the run.
     pub(super) fn parks(&self) -> bool {
+        if !self.judging.is_empty() {
+            return false;
+        }
         let state = self.machine.state();
         match &state.phase {
             Phase::BackingOff { until, .. } => {

@@ -51,6 +51,7 @@ impl CallSink for Engine {
             lease: Digest::claimed(answer.lease.clone()),
             host: answer.host.clone(),
             outcome: answer.outcome.clone(),
+            applied: Vec::new(),
         };
         match self.ask(&key, input).await {
             Ok(()) => Ok(Verdict::Recorded),

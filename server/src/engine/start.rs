@@ -13,6 +13,7 @@ use agentloop_core::tool::Digest;
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::history::History;
+use crate::engine::hooks::Judging;
 use crate::engine::run_task::RunTask;
 use crate::engine::table::{Found, Mailbox, Vacancy};
 use crate::store::{CreateRun, RunRow, StoreError};
@@ -131,6 +132,7 @@ impl Engine {
             mailbox: receiver,
             steppers: Vec::new(),
             speaking: None,
+            judging: Judging::default(),
             unwritten: step.records,
             write_by: None,
         };
