@@ -11,6 +11,7 @@ mod overload;
 mod recordings;
 mod run;
 mod runs;
+mod runtimes;
 mod service;
 mod sessions;
 mod step;

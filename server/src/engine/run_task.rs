@@ -233,13 +233,18 @@ impl RunTask {
     pub(super) fn seek(&mut self, step: &mut Step, now: Timestamp) {
         let mut at = 0;
         while at < step.effects.len() {
-            let Effect::SeekHost { slot, tool } = &step.effects[at] else {
+            let Effect::SeekHost { slot, tool, on } = &step.effects[at] else {
                 at += 1;
                 continue;
             };
-            let (slot, tool) = (*slot, tool.clone());
+            let (slot, tool, on) = (*slot, tool.clone(), on.clone());
             step.effects.remove(at);
-            let input = match self.deps.tools.seek(&self.owner(), &self.call_id(slot), &tool) {
+            let (owner, call) = (self.owner(), self.call_id(slot));
+            let sought = match &on {
+                Some(host) => self.deps.tools.seek_on(&owner, &call, &tool, host),
+                None => self.deps.tools.seek(&owner, &call, &tool),
+            };
+            let input = match sought {
                 Seek::Queued => continue,
                 Seek::Granted(host) => Input::SlotGranted { slot, host },
                 Seek::Denied(message) => Input::SlotDenied { slot, message },
@@ -318,6 +323,9 @@ impl RunTask {
                 self.speaking = None;
             }
             Effect::SeekHost { .. } => unreachable!("hosts are sought before the step is written"),
+            Effect::CloseRuntime { host, runtime } => {
+                tools.close_runtime(self.tenant(), &host, &runtime);
+            }
             Effect::StopSeeking { slot } => tools.stop_seeking(self.tenant(), &self.call_id(slot)),
             Effect::OfferCall(offer) => tools.offer(&self.owner(), &self.call_id(offer.slot), offer),
             Effect::ReclaimCall(offer) => tools.reclaim(&self.owner(), &self.call_id(offer.slot), offer),

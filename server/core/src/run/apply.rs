@@ -1,6 +1,6 @@
 //! The fold: how each event changes the state. Nothing else changes it.
 
-use crate::id::CallSlot;
+use crate::id::{CallSlot, HostId, RuntimeId};
 use crate::message::{Part, SharedMessage, ToolCall, ToolResult};
 use crate::run::event::{AfterAttempt, Event, Record};
 use crate::run::human::{Answer, Decision, QuestionKind};
@@ -79,8 +79,11 @@ impl State {
                 }
                 self.tool_rounds += u32::from(matches!(self.phase, Phase::Tools(_)));
             }
-            Event::CallProposed { slot, effect, timeout, needs_approval, arguments, .. } => {
+            Event::CallProposed {
+                slot, effect, timeout, needs_approval, arguments, needs_runtime, ..
+            } => {
                 self.propose(*slot, *effect, *timeout, *needs_approval, at);
+                self.open_call(*slot).needs_runtime = *needs_runtime;
                 if let Some(arguments) = arguments {
                     let call = self.open_call(*slot);
                     call.arguments.clone_from(arguments);
@@ -103,6 +106,9 @@ impl State {
                 call.host = Some(host.clone());
                 call.first_offered.get_or_insert(at);
                 call.state = CallState::Offered { at };
+                if call.needs_runtime {
+                    self.take_runtime(host);
+                }
             }
             Event::CallAccepted { slot, .. } => {
                 let call = self.open_call(*slot);
@@ -200,6 +206,16 @@ impl State {
         } else {
             CallState::Ready { since: at, not_before: None }
         };
+    }
+
+    /// A call that needs a runtime goes to a host: the one that has it, or one where a new one is opened.
+    fn take_runtime(&mut self, host: &HostId) {
+        let number = match &self.runtime {
+            Some((_, on)) if on == host => return,
+            Some((id, _)) => id.number + 1,
+            None => 1,
+        };
+        self.runtime = Some((RuntimeId { run: self.run.clone(), number }, host.clone()));
     }
 
     fn settle(&mut self, slot: CallSlot, attempt: u32, answered: u32, message: &SharedMessage) {
@@ -312,6 +328,7 @@ fn round_of(message: &SharedMessage) -> Option<Vec<Call>> {
             wanted: wanted.clone(),
             effect: EffectClass::Unsafe,
             timeout: crate::time::Millis(0),
+            needs_runtime: false,
             attempt: 0,
             answered: 0,
             host: None,

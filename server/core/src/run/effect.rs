@@ -1,9 +1,9 @@
 //! What the machine asks of the world. Each effect leads to one later input, or is fire-and-forget where it says so.
 
-use crate::id::{CallSlot, EntryNo, HostId};
+use crate::id::{CallSlot, EntryNo, HostId, RuntimeId};
 use crate::run::plan::Situation;
 use crate::time::Timestamp;
-use crate::tool::Digest;
+use crate::tool::{Digest, Runtime};
 
 /// I/O that the core asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +49,8 @@ pub enum Effect {
         slot: CallSlot,
         /// The tool.
         tool: String,
+        /// The host that has the runtime which it needs: no other, as long as that one is there.
+        on: Option<HostId>,
     },
     /// Seek no longer. Leads to nothing.
     StopSeeking {
@@ -60,6 +62,14 @@ pub enum Effect {
     OfferCall(Offer),
     /// After a restart: the host may have the call; wait for it to come back and say so. Leads to the same.
     ReclaimCall(Offer),
+    /// The run is over, or its runtime is elsewhere by now. Leads to nothing; a host that is away is told when it comes
+    /// back with the runtime.
+    CloseRuntime {
+        /// The host that has it.
+        host: HostId,
+        /// Which.
+        runtime: RuntimeId,
+    },
     /// Tell the host to stop. Leads to nothing.
     CancelCall {
         /// The call.
@@ -92,4 +102,6 @@ pub struct Offer {
     pub deadline: Timestamp,
     /// What the last try saved.
     pub checkpoint: Option<Vec<u8>>,
+    /// What it is to run in, where it needs that.
+    pub runtime: Option<Runtime>,
 }

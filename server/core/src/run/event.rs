@@ -176,6 +176,9 @@ pub enum Event {
         /// What it runs with, where a hook changed the model's arguments.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         arguments: Option<String>,
+        /// Whether it needs a runtime: all such calls of a run go to one host, as long as it is there.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        needs_runtime: bool,
     },
     /// A tool call is given to a host.
     CallOffered {

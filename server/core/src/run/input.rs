@@ -212,6 +212,8 @@ pub enum CallFacts {
         requires_approval: bool,
         /// From offer to result.
         timeout: Millis,
+        /// Whether it needs a runtime that was opened for the run.
+        requires_runtime: bool,
     },
     /// It cannot: unknown tool, bad arguments. The model reads why.
     Rejected {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::error::Refusal;
-use crate::id::{CallSlot, RunId};
+use crate::id::{CallSlot, HostId, RunId, RuntimeId};
 use crate::run::effect::{Effect, Offer};
 use crate::run::event::{Event, Record};
 use crate::run::input::Input;
@@ -11,6 +11,7 @@ use crate::run::state::{Call, CallState, Phase, State};
 use crate::run::status::RunStatus;
 use crate::run::transition;
 use crate::time::Timestamp;
+use crate::tool::Runtime;
 
 /// What a step decided: facts to make durable, then I/O to perform.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -101,6 +102,8 @@ impl Machine {
         let now = self.seen.max(now);
         let recovered = input == Input::Recovered;
         let recovered_at = if recovered { Some(now) } else { self.recovered_at };
+        let runtime = self.state.runtime.clone();
+        let was_live = self.state.is_live();
         let mut turn = Turn {
             state: &mut self.state,
             now,
@@ -157,7 +160,14 @@ impl Machine {
         if recovered {
             effects = effects.into_iter().map(reclaim).collect();
         }
+        effects.extend(runtime.filter(|_| was_live).and_then(|runtime| self.closed(runtime)));
         Ok(Step { records, effects })
+    }
+
+    /// The end of a runtime that nothing will use any more.
+    fn closed(&self, (runtime, host): (RuntimeId, HostId)) -> Option<Effect> {
+        let used = self.state.uses_runtime(&runtime, &host);
+        (!used).then_some(Effect::CloseRuntime { host, runtime })
     }
 
     /// Whether a step waits for its instruction.
@@ -233,9 +243,14 @@ impl Machine {
         let ready = calls.iter().filter(|call| {
             matches!(call.state, CallState::Ready { not_before, .. } if not_before.is_none_or(|at| at <= now))
         });
+        // Where each of several calls found a host of its own, the run would have several runtimes.
+        let mut first = true;
+        let ready = ready.filter(|call| !call.needs_runtime || std::mem::take(&mut first));
         let seeks = ready.take(self.state.room()).map(|call| {
             let key = Key::Seek { slot: call.slot, attempt: call.attempt + 1 };
-            (key, Effect::SeekHost { slot: call.slot, tool: call.wanted.name.clone() })
+            let runtime = self.state.runtime.as_ref().filter(|_| call.needs_runtime);
+            let on = runtime.map(|(_, host)| host.clone());
+            (key, Effect::SeekHost { slot: call.slot, tool: call.wanted.name.clone(), on })
         });
         in_flight
             .map(|call| {
@@ -244,6 +259,14 @@ impl Machine {
             })
             .chain(seeks)
             .collect()
+    }
+
+    /// What calls that need a runtime run in.
+    fn runtime(&self) -> Option<Runtime> {
+        let (id, _) = self.state.runtime.clone()?;
+        let given = |json: &Option<String>| json.clone().unwrap_or_default();
+        let spec = &self.state.spec;
+        Some(Runtime { id, init_data: given(&spec.runtime_init_data), hints: given(&spec.runtime_hints) })
     }
 
     fn offer(&self, call: &Call) -> Offer {
@@ -257,6 +280,7 @@ impl Machine {
             arguments: call.arguments.clone(),
             deadline: call.deadline().expect("a call in flight has a deadline"),
             checkpoint: call.checkpoint.clone(),
+            runtime: call.needs_runtime.then(|| self.runtime()).flatten(),
         }
     }
 }

@@ -36,7 +36,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::agent::RunSpec;
-use crate::id::{CallId, CallSlot, EntryNo, HostId, RequestId, RunId, Seq, SessionId};
+use crate::id::{CallId, CallSlot, EntryNo, HostId, RequestId, RunId, RuntimeId, Seq, SessionId};
 use crate::message::{FinishReason, SharedMessage, ToolCall, Usage};
 use crate::run::event::Outcome;
 use crate::run::human::{Answer, Question};
@@ -96,6 +96,8 @@ pub struct State {
     pub resumed: BTreeSet<String>,
     /// Messages that wait to enter the session, by the event that holds each.
     pub held: BTreeMap<Seq, SharedMessage>,
+    /// The runtime of its tools, and the host that has it; the last one, if there were several.
+    pub runtime: Option<(RuntimeId, HostId)>,
     /// What hooks put after the system prompt.
     pub prompt_additions: PromptAdditions,
     /// Decisions recorded: by a planner, or for a step.
@@ -195,6 +197,8 @@ pub struct Call {
     pub effect: EffectClass,
     /// From offer to result.
     pub timeout: Millis,
+    /// Whether it needs a runtime.
+    pub needs_runtime: bool,
     /// The last try; 0 before the first.
     pub attempt: u32,
     /// The try whose answer settled it; 0 while it is open, and where something else settled it.
@@ -345,6 +349,7 @@ impl State {
             settled: BTreeMap::new(),
             resumed: BTreeSet::new(),
             held: BTreeMap::new(),
+            runtime: None,
             prompt_additions: PromptAdditions::default(),
             decisions: 0,
             beginning: None,
@@ -475,6 +480,12 @@ impl State {
     /// The questions that wait, in a stable order.
     pub fn open_questions(&self) -> impl Iterator<Item = &Question> {
         self.questions.values().filter(|asked| asked.answer.is_none()).map(|asked| &asked.question)
+    }
+
+    /// Whether this is the runtime that the run's tools use.
+    #[must_use]
+    pub fn uses_runtime(&self, runtime: &RuntimeId, host: &HostId) -> bool {
+        self.is_live() && self.runtime.as_ref().is_some_and(|(id, on)| (id, on) == (runtime, host))
     }
 
     /// The full id of a call.

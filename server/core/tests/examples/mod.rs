@@ -89,12 +89,23 @@ fn extensions() -> Vec<(&'static str, Event)> {
         timeout: Millis::secs(30),
         needs_approval: false,
         arguments: Some(r#"{"city":"Bonn"}"#.to_owned()),
+        needs_runtime: false,
+    };
+    let in_runtime = Event::CallProposed {
+        slot: SLOT,
+        tool: "browse".to_owned(),
+        effect: EffectClass::Unsafe,
+        timeout: Millis::secs(30),
+        needs_approval: false,
+        arguments: None,
+        needs_runtime: true,
     };
     vec![
         ("extension_applied", Event::ExtensionApplied { slot: None, applied: hook.clone() }),
         ("extension_applied.call", Event::ExtensionApplied { slot: Some(SLOT), applied: hook }),
         ("extension_applied.failed", Event::ExtensionApplied { slot: None, applied: source }),
         ("call_proposed.changed", changed),
+        ("call_proposed.runtime", in_runtime),
     ]
 }
 
@@ -443,6 +454,7 @@ fn proposed(effect: EffectClass, needs_approval: bool) -> Event {
         timeout: Millis::secs(30),
         needs_approval,
         arguments: None,
+        needs_runtime: false,
     }
 }
 

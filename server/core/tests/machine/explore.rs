@@ -208,7 +208,7 @@ fn answer_something(random: &mut Random, script: &Script) -> Option<Input> {
         Owed::Plan(decision) => planner_answers(random, decision),
         Owed::Prepare => prepared(random_preparation(random)),
         Owed::Seek(slot) if random.one_in(8) => denied(slot),
-        Owed::Seek(slot) => granted(slot),
+        Owed::Seek(slot) => granted_by(slot, random.pick(&["host-1", "host-1", "host-2"])),
         Owed::Call(slot, attempt) => match random.below(10) {
             0..2 => accepted(slot, attempt),
             2 => checkpoint(slot, attempt, &[random.below(256) as u8]),
@@ -285,7 +285,8 @@ fn random_tool(random: &mut Random) -> Tool {
     ]);
     let named = tool(random.pick(&["pay", "look"])).with(random.pick(&["{}", "1", "2", "3"])).class(class);
     let timed = named.within(Millis::secs(random.pick(&[0, 5, 60])));
-    if random.one_in(3) { timed.approval() } else { timed }
+    let placed = if random.one_in(4) { timed.in_runtime() } else { timed };
+    if random.one_in(3) { placed.approval() } else { placed }
 }
 
 fn random_ran(random: &mut Random) -> Ran {

@@ -13,6 +13,7 @@ mod parallel;
 mod planner;
 mod prepare;
 mod restart;
+mod runtimes;
 mod search;
 mod steps;
 mod support;

@@ -31,7 +31,7 @@ fn messages_wait_until_everybody_was_asked() {
     let remembered = Arc::new(Message::text(Role::User, "they like it short"));
     let step = script.does(prepared(Prepared {
         applied: vec![applied("noted"), Applied { system_prompt: "Be kind.".to_owned(), ..applied("") }],
-        context: vec![("memory".to_owned(), remembered.clone())],
+        context: vec![("memory".to_owned(), remembered)],
         ..Prepared::default()
     }));
     let expected = "extension_applied extension_applied context_added input_entered model_call_started";

@@ -102,7 +102,7 @@ fn take_up(turn: &mut Turn<'_>, call: &ToolCall, facts: CallFacts, arguments: Op
         CallFacts::Rejected { message } => {
             tool::settle(turn, call.slot, None, ToolStatus::Rejected, message, Vec::new());
         }
-        CallFacts::Ready { effect, requires_approval, timeout } => {
+        CallFacts::Ready { effect, requires_approval, timeout, requires_runtime } => {
             let needs_approval = requires_approval || turn.state.spec.tool_policy.require_approval_by_default;
             turn.emit(Event::CallProposed {
                 slot: call.slot,
@@ -111,6 +111,7 @@ fn take_up(turn: &mut Turn<'_>, call: &ToolCall, facts: CallFacts, arguments: Op
                 timeout,
                 needs_approval,
                 arguments,
+                needs_runtime: requires_runtime,
             });
             if needs_approval && !turn.state.spec.is_directed() {
                 human::ask_approval(turn, call.slot);

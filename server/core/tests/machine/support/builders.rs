@@ -116,8 +116,12 @@ pub(crate) struct Tool {
 
 /// A call that can run: unsafe, without approval, a minute's time.
 pub(crate) fn tool(name: &'static str) -> Tool {
-    let facts =
-        CallFacts::Ready { effect: EffectClass::Unsafe, requires_approval: false, timeout: Millis::secs(60) };
+    let facts = CallFacts::Ready {
+        effect: EffectClass::Unsafe,
+        requires_approval: false,
+        timeout: Millis::secs(60),
+        requires_runtime: false,
+    };
     Tool { name, arguments: "{}".to_owned(), facts }
 }
 
@@ -142,6 +146,13 @@ impl Tool {
     pub(crate) fn approval(mut self) -> Self {
         if let CallFacts::Ready { requires_approval, .. } = &mut self.facts {
             *requires_approval = true;
+        }
+        self
+    }
+
+    pub(crate) fn in_runtime(mut self) -> Self {
+        if let CallFacts::Ready { requires_runtime, .. } = &mut self.facts {
+            *requires_runtime = true;
         }
         self
     }
@@ -202,6 +213,10 @@ pub(crate) fn failure(kind: ModelErrorKind) -> ModelFailure {
 
 pub(crate) fn granted(slot: CallSlot) -> Input {
     Input::SlotGranted { slot, host: host() }
+}
+
+pub(crate) fn granted_by(slot: CallSlot, host: &str) -> Input {
+    Input::SlotGranted { slot, host: HostId::parse(host).expect("a good id") }
 }
 
 pub(crate) fn denied(slot: CallSlot) -> Input {

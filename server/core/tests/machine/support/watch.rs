@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use agentloop_core::context::build::messages;
 use agentloop_core::entry::Entry;
-use agentloop_core::id::{CallSlot, EntryNo, RunId, Seq};
+use agentloop_core::id::{CallSlot, EntryNo, RunId, RuntimeId, Seq};
 use agentloop_core::limits::TOOL_ATTEMPTS_MAX;
 use agentloop_core::message::SharedMessage;
 use agentloop_core::run::effect::{Effect, Offer};
@@ -27,6 +27,8 @@ pub(crate) struct Watch {
     owed: BTreeMap<Owed, Effect>,
     /// What the session reads.
     history: Vec<SharedMessage>,
+    /// Runtimes that were closed.
+    closed: BTreeSet<RuntimeId>,
     /// What waits to enter it.
     held: BTreeMap<Seq, Entry>,
     /// Calls that have their result.
@@ -59,6 +61,7 @@ impl Watch {
             shadow: State::new(run),
             owed: BTreeMap::new(),
             history: Vec::new(),
+            closed: BTreeSet::new(),
             held: BTreeMap::new(),
             settled: BTreeSet::new(),
             leave: BTreeMap::new(),
@@ -195,6 +198,10 @@ impl Watch {
                 Effect::StopPlanning { decision } => stops(Owed::Plan(*decision), &mut self.owed),
                 Effect::Plan { decision, .. } => self.owe(Owed::Plan(*decision), effect),
                 Effect::SeekHost { slot, .. } => self.owe(Owed::Seek(*slot), effect),
+                Effect::CloseRuntime { host, runtime } => {
+                    assert!(!self.shadow.uses_runtime(runtime, host), "{runtime} is in use");
+                    assert!(self.closed.insert(runtime.clone()), "{runtime} is closed once");
+                }
                 Effect::OfferCall(offer) => {
                     assert_ne!(*input, Input::Recovered, "a restart offers nothing: {effect:?}");
                     assert_eq!(self.leases.get(offer.lease.as_str()), None, "a lease is given once");
@@ -361,6 +368,7 @@ fn key_of(effect: &Effect) -> Owed {
         | Effect::StopSeeking { .. }
         | Effect::StopPlanning { .. }
         | Effect::StopPreparing
+        | Effect::CloseRuntime { .. }
         | Effect::CancelCall { .. } => {
             panic!("nothing is owed by {effect:?}")
         }

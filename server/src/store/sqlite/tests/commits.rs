@@ -217,6 +217,7 @@ async fn the_view_shows_tool_calls() {
         timeout: Millis(1),
         needs_approval: false,
         arguments: None,
+        needs_runtime: false,
     };
     let result = ToolResult {
         slot: CallSlot(1, 1),
