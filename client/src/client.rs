@@ -3,11 +3,13 @@
 use std::{future::Future, time::Duration};
 
 use agentloop_proto::v1::{
-    AbortRequest, AbortResponse, CreateSessionRequest, DeleteSessionRequest, GetRunRequest,
-    GetSessionRequest, Host, HumanRequest, ListEntriesRequest, ListEntriesResponse, ListHostsRequest,
-    ListPendingRequest, ListPendingResponse, ListRunsRequest, ListRunsResponse, ListSessionsRequest,
-    ListSessionsResponse, ListToolsRequest, ResumeRunRequest, Run, RunInput, RunRequest, RunResult, Session,
-    SubmitApprovalRequest, Tool, abort_request, agent_loop_client::AgentLoopClient,
+    AbortRequest, AbortResponse, CheckPolicyRequest, CheckPolicyResponse, CreateSessionRequest,
+    DeleteRuleRequest, DeleteSessionRequest, ForkSessionRequest, GetRunRequest, GetSessionRequest, Host,
+    HumanRequest, ListEntriesRequest, ListEntriesResponse, ListHostsRequest, ListPendingRequest,
+    ListPendingResponse, ListRulesRequest, ListRunsRequest, ListRunsResponse, ListSessionsRequest,
+    ListSessionsResponse, ListToolsRequest, RememberedRule, ReplayRunRequest, ReplayRunResponse,
+    ResumeRunRequest, Run, RunInput, RunRequest, RunResult, Session, SubmitApprovalRequest,
+    SubmitInputRequest, Tool, abort_request, agent_loop_client::AgentLoopClient,
     sessions_client::SessionsClient, tool_host_client::ToolHostClient, tools_client::ToolsClient,
 };
 use tonic::{Response, Status};
@@ -103,6 +105,13 @@ impl Client {
         response.request.ok_or(Error::Incomplete("request"))
     }
 
+    /// Answers a question of kind PROMPT or SELECT, and returns the question with its answer.
+    pub async fn submit_input(&self, request: SubmitInputRequest) -> Result<HumanRequest, Error> {
+        let response =
+            self.unary(request, |c, r| async move { c.agent_loop().submit_input(r).await }).await?;
+        response.request.ok_or(Error::Incomplete("request"))
+    }
+
     /// Shows one run, and why it is not moving.
     pub async fn get_run(&self, run_id: impl Into<String>) -> Result<Run, Error> {
         let request = GetRunRequest { run_id: run_id.into() };
@@ -127,6 +136,12 @@ impl Client {
         }
         let response = self.unary(request, |c, r| async move { c.agent_loop().resume_run(r).await }).await?;
         response.run.ok_or(Error::Incomplete("run"))
+    }
+
+    /// Folds a run's journal anew, and says whether it leads where the run stands.
+    pub async fn replay_run(&self, run_id: impl Into<String>) -> Result<ReplayRunResponse, Error> {
+        let request = ReplayRunRequest { run_id: run_id.into() };
+        self.unary(request, |c, r| async move { c.agent_loop().replay_run(r).await }).await
     }
 
     /// Creates a session. A `session_id` is made up where there is none.
@@ -154,6 +169,13 @@ impl Client {
         self.unary(request, |c, r| async move { c.sessions().list_entries(r).await }).await
     }
 
+    /// Makes a new session that begins with another's entries. A `new_session_id` is made up where there is none.
+    pub async fn fork_session(&self, mut request: ForkSessionRequest) -> Result<Session, Error> {
+        ids::ensure(&mut request.new_session_id);
+        let response = self.unary(request, |c, r| async move { c.sessions().fork_session(r).await }).await?;
+        response.session.ok_or(Error::Incomplete("session"))
+    }
+
     /// Deletes a session, its runs and their events, and returns whether there was one. A repetition after a lost
     /// answer finds none.
     pub async fn delete_session(&self, session_id: impl Into<String>) -> Result<bool, Error> {
@@ -173,6 +195,23 @@ impl Client {
     pub async fn list_hosts(&self) -> Result<Vec<Host>, Error> {
         let request = ListHostsRequest {};
         Ok(self.unary(request, |c, r| async move { c.tools().list_hosts(r).await }).await?.hosts)
+    }
+
+    /// Says what would become of a tool call, and which rule decides. Runs nothing.
+    pub async fn check_policy(&self, request: CheckPolicyRequest) -> Result<CheckPolicyResponse, Error> {
+        self.unary(request, |c, r| async move { c.tools().check_policy(r).await }).await
+    }
+
+    /// Lists the rules that were remembered: of a session, or without one those of every run.
+    pub async fn list_rules(&self, session_id: impl Into<String>) -> Result<Vec<RememberedRule>, Error> {
+        let request = ListRulesRequest { session_id: session_id.into() };
+        Ok(self.unary(request, |c, r| async move { c.tools().list_rules(r).await }).await?.rules)
+    }
+
+    /// Forgets a remembered rule, and returns whether there was one.
+    pub async fn delete_rule(&self, rule_id: impl Into<String>) -> Result<bool, Error> {
+        let request = DeleteRuleRequest { rule_id: rule_id.into() };
+        Ok(self.unary(request, |c, r| async move { c.tools().delete_rule(r).await }).await?.existed)
     }
 
     /// Whether the server is ready: its store answers, and it is not shutting down.

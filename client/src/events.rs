@@ -35,6 +35,17 @@ pub struct EventStream {
     over: bool,
 }
 
+/// What comes next of a stream whose connection may break.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Progress {
+    /// An event.
+    Event(Box<RunEvent>),
+    /// The connection was lost; the stream is about to be taken up again.
+    Lost,
+    /// The stream was taken up again; nothing durable is missing.
+    Resumed,
+}
+
 #[derive(Debug)]
 enum Messages {
     Run(Streaming<RunStreamResponse>),
@@ -94,11 +105,29 @@ impl EventStream {
     /// # Errors
     /// When the stream cannot be taken up again; it is over then.
     pub async fn next(&mut self) -> Option<Result<RunEvent, Error>> {
+        loop {
+            match self.next_progress().await? {
+                Ok(Progress::Event(event)) => return Some(Ok(*event)),
+                Ok(Progress::Lost | Progress::Resumed) => {}
+                Err(error) => return Some(Err(error)),
+            }
+        }
+    }
+
+    /// As [`EventStream::next`], for whoever shows a person that the connection is lost and that it is back.
+    ///
+    /// # Errors
+    /// When the stream cannot be taken up again; it is over then.
+    pub async fn next_progress(&mut self) -> Option<Result<Progress, Error>> {
         while !self.over {
-            match self.advance().await {
-                Ok(Some(event)) => return Some(Ok(event)),
-                Ok(None) => {}
-                Err(error) => {
+            let was_connected = self.messages.is_some();
+            let advanced = self.advance().await;
+            match (advanced, was_connected, self.messages.is_some()) {
+                (Ok(Some(event)), ..) => return Some(Ok(Progress::Event(Box::new(event)))),
+                (Ok(None), true, false) => return Some(Ok(Progress::Lost)),
+                (Ok(None), false, true) => return Some(Ok(Progress::Resumed)),
+                (Ok(None), ..) => {}
+                (Err(error), ..) => {
                     self.over = true;
                     return Some(Err(error));
                 }

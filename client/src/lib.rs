@@ -31,6 +31,6 @@ mod retry;
 pub use client::Client;
 pub use connect::{Bearer, ClientBuilder, Service};
 pub use error::{Error, FieldViolation, Refused};
-pub use events::EventStream;
+pub use events::{EventStream, Progress};
 pub use ids::fresh as fresh_id;
 pub use retry::Backoff;

@@ -5,7 +5,7 @@
 /// Package `agentloop.v1`.
 #[expect(
     clippy::large_enum_variant,
-    reason = "frames are handled one at a time, and the shapes are the contract's"
+    reason = "generated: which messages are large follows from the contract"
 )]
 pub mod v1 {
     tonic::include_proto!("agentloop.v1");

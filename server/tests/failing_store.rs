@@ -19,8 +19,8 @@ use agentloop_server::engine::{EngineBuilder, StartRequest};
 use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
 use agentloop_server::store::sqlite::SqliteStore;
 use agentloop_server::store::{
-    Append, Claimed, EntryRow, Page, PageRequest, RequestFilter, RequestRow, RunFilter, RunRow, SessionRow,
-    Store, StoreError, ToolRow,
+    Append, Claimed, EntryRow, Job, JobId, Page, PageRequest, RequestFilter, RequestRow, RunFilter, RunRow,
+    SessionNotes, SessionRow, Store, StoreError, ToolRow,
 };
 use agentloop_server::tool::{CallOwner, Offered, Seek, Tools};
 use async_trait::async_trait;
@@ -169,6 +169,31 @@ impl Store for Flaky {
         page: PageRequest,
     ) -> Result<Page<RequestRow>, StoreError> {
         self.inner.pending(tenant, filter, page).await
+    }
+
+    async fn set_session_notes(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        notes: SessionNotes,
+    ) -> Result<bool, StoreError> {
+        self.inner.set_session_notes(tenant, session, notes).await
+    }
+
+    async fn due_jobs(
+        &self,
+        now: Timestamp,
+        limit: u32,
+    ) -> Result<(Vec<Job>, Option<Timestamp>), StoreError> {
+        self.inner.due_jobs(now, limit).await
+    }
+
+    async fn retry_job(&self, job: &JobId, due_at: Timestamp, error: &str) -> Result<(), StoreError> {
+        self.inner.retry_job(job, due_at, error).await
+    }
+
+    async fn finish_job(&self, job: &JobId) -> Result<(), StoreError> {
+        self.inner.finish_job(job).await
     }
 
     async fn save_tools(&self, tenant: &TenantId, tools: &[ToolRow]) -> Result<(), StoreError> {

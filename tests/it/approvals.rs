@@ -39,7 +39,7 @@ async fn asked(input: wire::RunInput) -> Asked {
     let server = TestServer::start(&model).await;
     let host = Host::start(&server).await;
     model.asks("mail", json!({ "to": "bob" })).says("done");
-    let waits = server.run(input).await;
+    let waits = Box::pin(server.run(input)).await;
     let [question] = &waits.pending[..] else { panic!("one question: {waits:?}") };
     Asked { model, server, host, question: question.clone() }
 }

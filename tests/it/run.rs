@@ -75,7 +75,6 @@ async fn what_trying_again_cannot_help_fails_at_once() {
         (401, RunErrorCode::ModelUnauthorized),
         (403, RunErrorCode::ModelUnauthorized),
         (404, RunErrorCode::ModelBadRequest),
-        (413, RunErrorCode::ContextOverflow),
     ] {
         let result = fails_with(vec![failing(status)], code, u32::from(status)).await;
         assert!(result.last_error.expect("an error").message.contains("the provider's words"), "{status}");

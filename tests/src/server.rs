@@ -1,5 +1,7 @@
 //! A server in the test's process, on a free port, with a database of its own.
 
+use std::sync::Arc;
+
 use agentloop_client::v1 as wire;
 use agentloop_server::app::Server;
 use agentloop_server::config::Config;
@@ -18,11 +20,14 @@ use crate::soon;
 /// The largest message that a test wants to see in one piece.
 const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
+/// Adds extensions to a server that starts.
+type Extend = Arc<dyn Fn(&mut LocalExtensions) + Send + Sync>;
+
 /// A running server with its files.
 pub struct TestServer {
     server: Option<Server>,
     config: String,
-    extend: fn(&mut LocalExtensions),
+    extend: Extend,
     directory: TempDir,
     channel: Channel,
     url: String,
@@ -45,20 +50,19 @@ impl TestServer {
     }
 
     /// With extensions in the server's process.
-    pub async fn extended(model: &Model, more: &str, extend: fn(&mut LocalExtensions)) -> Self {
-        Self::embedded(model, "", more, extend).await
+    pub async fn extended(
+        model: &Model,
+        more: &str,
+        extend: impl Fn(&mut LocalExtensions) + Send + Sync + 'static,
+    ) -> Self {
+        Self::embedded(model, "", more, Arc::new(extend)).await
     }
 
     async fn configured(model: &Model, server_keys: &str, more: &str) -> Self {
-        Self::embedded(model, server_keys, more, |_none| {}).await
+        Self::embedded(model, server_keys, more, Arc::new(|_: &mut LocalExtensions| {})).await
     }
 
-    async fn embedded(
-        model: &Model,
-        server_keys: &str,
-        more: &str,
-        extend: fn(&mut LocalExtensions),
-    ) -> Self {
+    async fn embedded(model: &Model, server_keys: &str, more: &str, extend: Extend) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory can be made");
         let config = format!(
             r#"
@@ -81,8 +85,17 @@ max_backoff = "5ms"
 "#,
             base_url = model.base_url()
         );
-        let (server, channel, url) = start(&config, extend, &directory).await;
+        let (server, channel, url) = start(&config, &extend, &directory).await;
         Self { server: Some(server), config, extend, directory, channel, url }
+    }
+
+    /// Bytes of its database, what is not yet checkpointed included.
+    ///
+    /// # Panics
+    /// When it has none.
+    pub fn stored_bytes(&self) -> u64 {
+        let size = |name: &str| std::fs::metadata(self.directory.path().join(name)).map(|file| file.len());
+        size("test.db").expect("a database") + size("test.db-wal").unwrap_or_default()
     }
 
     /// Stops it and starts it again over the same files, on another port.
@@ -91,7 +104,7 @@ max_backoff = "5ms"
     /// When it does not start.
     pub async fn restart(&mut self) {
         self.stop().await;
-        let (server, channel, url) = start(&self.config, self.extend, &self.directory).await;
+        let (server, channel, url) = start(&self.config, &self.extend, &self.directory).await;
         (self.server, self.channel, self.url) = (Some(server), channel, url);
     }
 
@@ -206,6 +219,15 @@ max_backoff = "5ms"
         soon(self.agent_loop().step(request)).await.map(tonic::Response::into_inner)
     }
 
+    /// `ReplayRun`.
+    ///
+    /// # Panics
+    /// When the call fails.
+    pub async fn replay(&self, run: &str) -> wire::ReplayRunResponse {
+        let request = wire::ReplayRunRequest { run_id: run.to_owned() };
+        soon(self.agent_loop().replay_run(request)).await.expect("the call succeeds").into_inner()
+    }
+
     /// `SubmitApproval`.
     ///
     /// # Errors
@@ -245,16 +267,12 @@ max_backoff = "5ms"
     }
 }
 
-async fn start(
-    config: &str,
-    extend: fn(&mut LocalExtensions),
-    directory: &TempDir,
-) -> (Server, Channel, String) {
+async fn start(config: &str, extend: &Extend, directory: &TempDir) -> (Server, Channel, String) {
     let mut extensions = LocalExtensions::new();
     extend(&mut extensions);
     let name = directory.path().join("test.toml");
     let config = Config::parse(config, &name.to_string_lossy()).expect("the configuration is right");
-    let server = soon(Server::start_with(config, extensions)).await.expect("the server starts");
+    let server = soon(Box::pin(Server::start_with(config, extensions))).await.expect("the server starts");
     let url = format!("http://{}", server.address());
     let endpoint = Endpoint::from_shared(url.clone()).expect("a good address").tcp_nodelay(true);
     (server, endpoint.connect_lazy(), url)

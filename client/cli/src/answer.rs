@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use agentloop_client::v1::{
     AnswerInPlace, Approve, ApproveWithEdits, Decision, Deny, DenyAndStop, HumanRequest, HumanRequestKind,
-    decision::Decision as Kind,
+    Selection, decision::Decision as Kind, submit_input_request::Input,
 };
 
 /// The questions that wait for an answer, the first of them asked.
@@ -18,14 +18,19 @@ pub(crate) struct Questions {
 /// What a line means.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Reply {
-    /// The answer to the first question.
+    /// The answer to the first question, which is about a tool call.
     Decided(Box<HumanRequest>, Kind),
+    /// The answer to the first question, which asks for text or a choice.
+    Given(Box<HumanRequest>, Input),
     /// Not yet an answer: ask this.
     Ask(&'static str),
 }
 
 const CHOICES: &str = "  [y]es, [n]o MESSAGE, [e]dit arguments, [a]nswer in its place TEXT, [s]top the run: ";
 const CHOICES_IN_DOUBT: &str = "  [y] run it once more, [n]o: its outcome stays unknown, [a] this was its outcome TEXT, [s]top the run: ";
+const TEXT: &str = "  your answer: ";
+const ONE_OPTION: &str = "  the number of your choice: ";
+const SOME_OPTIONS: &str = "  the numbers of your choice, with commas between them: ";
 const NEW_ARGUMENTS: &str = "  new arguments, a JSON object: ";
 
 impl Questions {
@@ -52,8 +57,12 @@ impl Questions {
 
     /// What the first question's choices are.
     pub(crate) fn ask(&self) -> Option<&'static str> {
-        Some(match self.first()?.kind() {
+        let first = self.first()?;
+        Some(match first.kind() {
             HumanRequestKind::InDoubt => CHOICES_IN_DOUBT,
+            HumanRequestKind::Prompt => TEXT,
+            HumanRequestKind::Select if first.multiple => SOME_OPTIONS,
+            HumanRequestKind::Select => ONE_OPTION,
             _ => CHOICES,
         })
     }
@@ -66,6 +75,18 @@ impl Questions {
             let decided = Reply::Decided(Box::new(first.clone()), kind);
             self.editing = false;
             return Some(decided);
+        }
+        match first.kind() {
+            HumanRequestKind::Prompt => {
+                return Some(Reply::Given(Box::new(first.clone()), Input::Text(line.to_owned())));
+            }
+            HumanRequestKind::Select => {
+                return match selection(first, line) {
+                    Some(chosen) => Some(Reply::Given(Box::new(first.clone()), Input::Selection(chosen))),
+                    None => self.ask().map(Reply::Ask),
+                };
+            }
+            _ => {}
         }
         let (word, rest) = line.trim().split_once(char::is_whitespace).unwrap_or((line.trim(), ""));
         let text = rest.trim().to_owned();
@@ -84,6 +105,18 @@ impl Questions {
     }
 }
 
+/// The options of these numbers, counted from 1; `None` where that is no answer.
+fn selection(request: &HumanRequest, line: &str) -> Option<Selection> {
+    let numbers: Vec<&str> = line.split(',').map(str::trim).filter(|number| !number.is_empty()).collect();
+    if !request.multiple && numbers.len() != 1 {
+        return None;
+    }
+    let option = |number: &str| request.options.get(number.parse::<usize>().ok()?.checked_sub(1)?);
+    let option_ids: Option<Vec<String>> =
+        numbers.into_iter().map(|number| Some(option(number)?.id.clone())).collect();
+    option_ids.map(|option_ids| Selection { option_ids })
+}
+
 /// A decision of the contract.
 pub(crate) fn decision(kind: Kind) -> Decision {
     Decision { decision: Some(kind) }
@@ -91,6 +124,8 @@ pub(crate) fn decision(kind: Kind) -> Decision {
 
 #[cfg(test)]
 mod tests {
+    use agentloop_client::v1::SelectOption;
+
     use super::*;
 
     fn request(request_id: &str, kind: HumanRequestKind) -> HumanRequest {
@@ -142,6 +177,50 @@ mod tests {
         let mut questions = Questions::default();
         questions.add(request("q1", HumanRequestKind::InDoubt));
         assert_eq!(questions.read("e"), Some(Reply::Ask(CHOICES_IN_DOUBT)));
+    }
+
+    #[test]
+    fn a_line_is_the_text_that_was_asked_for() {
+        let mut questions = Questions::default();
+        assert_eq!(questions.add(request("q1", HumanRequestKind::Prompt)), Some(TEXT));
+        for line in ["yes", "n", " blue "] {
+            let Some(Reply::Given(_, input)) = questions.read(line) else { panic!("{line}") };
+            assert_eq!(input, Input::Text(line.into()));
+        }
+    }
+
+    #[test]
+    fn options_are_chosen_by_number() {
+        let option = |id: &str| SelectOption { id: id.into(), label: id.to_uppercase() };
+        let asked = |multiple| {
+            let options = vec![option("x"), option("y")];
+            let mut questions = Questions::default();
+            questions.add(HumanRequest { options, multiple, ..request("q1", HumanRequestKind::Select) });
+            questions
+        };
+        let cases = [
+            (false, "2", Some(&["y"][..])),
+            (false, " 1 ", Some(&["x"])),
+            (false, "", None),
+            (false, "0", None),
+            (false, "3", None),
+            (false, "x", None),
+            (false, "1,2", None),
+            (true, "2, 1", Some(&["y", "x"])),
+            (true, "", Some(&[])),
+            (true, "1,3", None),
+        ];
+        for (multiple, line, expected) in cases {
+            let mut questions = asked(multiple);
+            let again = questions.ask().map(Reply::Ask);
+            match (questions.read(line), expected) {
+                (Some(Reply::Given(_, Input::Selection(chosen))), Some(ids)) => {
+                    assert_eq!(chosen.option_ids, ids, "{line}");
+                }
+                (reply, None) => assert_eq!(reply, again, "{line}"),
+                (reply, Some(_)) => panic!("{line}: {reply:?}"),
+            }
+        }
     }
 
     #[test]

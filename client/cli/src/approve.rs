@@ -4,7 +4,8 @@ use agentloop_client::{
     Client, Error,
     v1::{
         AnswerInPlace, Approve, ApproveWithEdits, Deny, DenyAndStop, HumanRequest, ListPendingRequest,
-        SubmitApprovalRequest, decision::Decision as Kind,
+        Selection, SubmitApprovalRequest, SubmitInputRequest, decision::Decision as Kind,
+        submit_input_request::Input,
     },
 };
 
@@ -13,7 +14,7 @@ use crate::{
     args::{ApproveArgs, DecisionArgs, Global},
     exit::{Exit, Failure},
     json, names, print,
-    render::status::{decision as in_words, question},
+    render::status::{answered as in_words, question},
     style::Style,
 };
 
@@ -75,20 +76,38 @@ async fn answer(
     decided: DecisionArgs,
     decided_by: String,
 ) -> Result<Exit, Failure> {
-    let answer = SubmitApprovalRequest {
-        request_id,
-        decision: Some(decision(kind(decided))),
-        decided_by,
-        ..SubmitApprovalRequest::default()
+    let settled = match input(&decided) {
+        Some(input) => {
+            let answer = SubmitInputRequest { request_id, input: Some(input), answered_by: decided_by };
+            client.submit_input(answer).await?
+        }
+        None => {
+            let answer = SubmitApprovalRequest {
+                request_id,
+                decision: Some(decision(kind(decided))),
+                decided_by,
+                ..SubmitApprovalRequest::default()
+            };
+            client.submit_approval(answer).await?
+        }
     };
-    let settled = client.submit_approval(answer).await?;
     if global.json() {
         print::line(&json::line("HumanRequest", &settled))?;
     } else {
-        let answer = settled.answer.and_then(|answer| answer.decision).unwrap_or_default();
-        print::line(&format!("{} {}: {}", settled.tool, settled.request_id, in_words(&answer)))?;
+        let answer = in_words(&settled.answer.unwrap_or_default());
+        let line = format!("{} {}: {answer}", settled.tool, settled.request_id);
+        print::line(&Style::of(&std::io::stdout()).harmless(line.trim_start()))?;
     }
     Ok(Exit::Completed)
+}
+
+/// The answer to a question that is not about a tool call.
+fn input(given: &DecisionArgs) -> Option<Input> {
+    if let Some(text) = &given.text {
+        return Some(Input::Text(text.clone()));
+    }
+    let option_ids = given.choose.clone();
+    (!option_ids.is_empty()).then_some(Input::Selection(Selection { option_ids }))
 }
 
 fn kind(decided: DecisionArgs) -> Kind {

@@ -6,7 +6,7 @@ use agentloop_client::{
     Backoff, Client, Error, EventStream,
     v1::{
         AbortResponse, Approve, HumanRequest, HumanRequestKind, RunEvent, RunStatus, SubmitApprovalRequest,
-        decision::Decision as Kind, run_event::Event,
+        SubmitInputRequest, decision::Decision as Kind, run_event::Event, submit_input_request::Input,
     },
 };
 use tokio::task::JoinHandle;
@@ -146,13 +146,14 @@ impl Following {
         };
         match self.questions.read(&line) {
             Some(Reply::Decided(request, kind)) => self.submit(&request, kind).await?,
+            Some(Reply::Given(request, input)) => self.submit_input(&request, input).await?,
             Some(Reply::Ask(text)) => self.follow.view.prompt(text)?,
             None => {}
         }
         Ok(None)
     }
 
-    /// Answers a question. An answer that is refused is no end: the arguments may be wrong, or somebody was faster.
+    /// Answers a question about a tool call.
     async fn submit(&mut self, request: &HumanRequest, kind: Kind) -> Result<(), Failure> {
         let answer = SubmitApprovalRequest {
             request_id: request.request_id.clone(),
@@ -161,7 +162,27 @@ impl Following {
             decided_by: self.follow.decided_by.clone(),
             ..SubmitApprovalRequest::default()
         };
-        match self.follow.client.submit_approval(answer).await {
+        let taken = self.follow.client.submit_approval(answer).await;
+        self.submitted(request, taken)
+    }
+
+    async fn submit_input(&mut self, request: &HumanRequest, input: Input) -> Result<(), Failure> {
+        let answer = SubmitInputRequest {
+            request_id: request.request_id.clone(),
+            input: Some(input),
+            answered_by: self.follow.decided_by.clone(),
+        };
+        let taken = self.follow.client.submit_input(answer).await;
+        self.submitted(request, taken)
+    }
+
+    /// An answer that is refused is no end: the arguments may be wrong, or somebody was faster.
+    fn submitted(
+        &mut self,
+        request: &HumanRequest,
+        taken: Result<HumanRequest, Error>,
+    ) -> Result<(), Failure> {
+        match taken {
             Ok(_) => self.settled(&request.request_id),
             Err(error) if error.is_unreachable() => Err(error.into()),
             Err(error) => {

@@ -5,8 +5,12 @@ mod exit;
 
 mod abort;
 mod approve;
+mod chat;
+mod fork;
 mod health;
 mod host;
+mod policy;
+mod replay;
 mod resume;
 mod run;
 mod runs;
@@ -27,6 +31,8 @@ mod names;
 mod print;
 mod render;
 mod style;
+mod surroundings;
+mod text;
 
 #[cfg(test)]
 #[path = "../../tests/it/agent_loop.rs"]
@@ -61,11 +67,15 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Serve(args) => return serve::serve(args).await,
         Command::Demo(args) => Box::pin(demo::demo(args)).await,
         Command::Run(args) => Box::pin(run::run(&global, args)).await,
+        Command::Chat(args) => Box::pin(chat::chat(&global, args)).await,
         Command::Watch(args) => watch::watch(&global, args).await,
         Command::Approve(args) => approve::approve(&global, args).await,
         Command::Abort(args) => abort::abort(&global, args).await,
         Command::Resume(args) => resume::resume(&global, args).await,
         Command::Runs(args) => runs::runs(&global, args).await,
+        Command::Replay(args) => replay::replay(&global, args).await,
+        Command::Fork(args) => fork::fork(&global, args).await,
+        Command::Policy(args) => policy::policy(&global, args).await,
         Command::Sessions(args) => sessions::sessions(&global, args).await,
         Command::Tools => tools::tools(&global).await,
         Command::Host(args) => host::host(&global, args).await,

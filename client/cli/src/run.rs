@@ -14,6 +14,7 @@ use crate::{
     interrupt::Interrupts,
     lines::Lines,
     render::View,
+    surroundings::Surroundings,
 };
 
 /// What the server takes at most; reading more of a prompt would be in vain.
@@ -25,14 +26,16 @@ pub(crate) async fn run(global: &Global, args: Box<RunArgs>) -> Result<Exit, Fai
     let mut view = View::new(global.json());
     let person = is_interactive(global, &args).then(Lines::of_stdin);
     let approve = args.yes.then_some("--yes says so");
-    let input = input(*args)?;
+    let surroundings = Surroundings::of_process(!args.surroundings.no_instructions, args.run_id.is_none())?;
+    let mut input = input(*args)?;
+    surroundings.tell(&mut input);
     let run_id = input.run_id.clone().unwrap_or_default();
 
     let opened = tokio::select! {
         opened = client.run_stream(input) => opened?,
         () = interrupts.next() => return given_up(&client, &run_id, &mut view).await,
     };
-    announce(&mut view, &opened, global)?;
+    announce(&mut view, &opened, &surroundings, global)?;
     let follow =
         Follow { client, view, approve, person, wait: false, abort: true, decided_by: user(), interrupts };
     follow.until_end(opened).await
@@ -44,7 +47,7 @@ fn is_interactive(global: &Global, args: &RunArgs) -> bool {
 }
 
 fn input(args: RunArgs) -> Result<RunInput, Failure> {
-    let RunArgs { prompt, session, agent, model, run_id, yes: _ } = args;
+    let RunArgs { prompt, session, agent, model, run_id, surroundings: _, yes: _ } = args;
     Ok(RunInput {
         prompt: if prompt == "-" { read_prompt()? } else { prompt },
         auto_create_session: session.is_some().then_some(true),
@@ -66,12 +69,20 @@ fn read_prompt() -> Result<String, Failure> {
 }
 
 /// The ids come first: with them everything else can be found again.
-fn announce(view: &mut View, stream: &EventStream, global: &Global) -> io::Result<()> {
+fn announce(
+    view: &mut View,
+    stream: &EventStream,
+    surroundings: &Surroundings,
+    global: &Global,
+) -> io::Result<()> {
     if global.json() {
         return Ok(());
     }
-    let line = view.style().dim(&format!("run {}", stream.run_id()));
-    view.note(&line)
+    let lines = std::iter::once(format!("run {}", stream.run_id())).chain(surroundings.in_words());
+    lines.into_iter().try_for_each(|line| {
+        let line = view.style().dim(&view.style().harmless(&line));
+        view.note(&line)
+    })
 }
 
 /// Ctrl-C before the server has answered. The run may have been started all the same.

@@ -2,7 +2,7 @@
 
 use agentloop_client::{
     Client, Error,
-    v1::{ListRunsRequest, Run, WaitingOn},
+    v1::{ListRunsRequest, Run, RunStatus, WaitingOn},
 };
 
 use crate::{
@@ -19,14 +19,21 @@ pub(crate) async fn runs(global: &Global, args: RunsArgs) -> Result<Exit, Failur
     let client = global.client()?;
     match args.run {
         Some(run_id) => show(global, &client.get_run(run_id).await?)?,
-        None => list(global, &all(&client, args.session.unwrap_or_default(), args.limit).await?)?,
+        None => list(global, &all(&client, filter(args.session, &args.status), args.limit).await?)?,
     }
     Ok(Exit::Completed)
 }
 
-async fn all(client: &Client, session_id: String, limit: u32) -> Result<Vec<Run>, Error> {
+fn filter(session: Option<String>, statuses: &[RunStatus]) -> ListRunsRequest {
+    ListRunsRequest {
+        session_id: session.unwrap_or_default(),
+        statuses: statuses.iter().map(|status| i32::from(*status)).collect(),
+        ..ListRunsRequest::default()
+    }
+}
+
+async fn all(client: &Client, mut request: ListRunsRequest, limit: u32) -> Result<Vec<Run>, Error> {
     let mut runs = Vec::new();
-    let mut request = ListRunsRequest { session_id, ..ListRunsRequest::default() };
     loop {
         let missing = limit as usize - runs.len();
         request.page_size = u32::try_from(missing).unwrap_or(PAGE_SIZE).min(PAGE_SIZE);
@@ -77,6 +84,9 @@ fn show(global: &Global, run: &Run) -> Result<(), Failure> {
         format!("so far   {} model calls, {} tool calls, {}", run.iterations, run.tool_calls, usage(run)),
         format!("last     event {}", run.last_seq),
     ];
+    if run.queue_position > 0 {
+        lines.push(format!("queue    place {} of its session", run.queue_position));
+    }
     lines.extend(run.waiting_on.as_ref().map(|waiting| format!("waits    {}", waiting_on(waiting))));
     lines.extend(run.tool_calls_open.iter().map(|call| {
         let state = names::plain(call.state().as_str_name(), "TOOL_CALL_STATE_");

@@ -17,7 +17,7 @@ impl Style {
         Style { terminal, colours: terminal && wanted }
     }
 
-    #[cfg(test)]
+    /// Neither colours nor protection: for text that goes elsewhere first.
     pub(crate) fn plain() -> Style {
         Style { terminal: false, colours: false }
     }
@@ -49,8 +49,15 @@ impl Style {
 }
 
 fn harmless(text: &str) -> Cow<'_, str> {
-    let steers = |c: char| c.is_control() && c != '\n' && c != '\t';
     if text.contains(steers) { Cow::Owned(text.replace(steers, "")) } else { Cow::Borrowed(text) }
+}
+
+/// Whether a character moves the cursor, changes the order in which its neighbours are shown, or is not seen at all.
+pub(crate) fn steers(c: char) -> bool {
+    let hides = matches!(c,
+        '\u{61c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+        | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}');
+    hides || (c.is_control() && c != '\n' && c != '\t')
 }
 
 #[cfg(test)]
@@ -60,6 +67,8 @@ mod tests {
     #[test]
     fn what_steers_a_terminal_is_left_out() {
         assert_eq!(harmless("a\x1b[2Jb\r\tc\n"), "a[2Jb\tc\n");
+        assert_eq!(harmless("to \u{202e}moc.live\u{202c}\u{200b}\u{e0041}"), "to moc.live");
+        assert_eq!(harmless("grüße 👩\u{200d}🚀"), "grüße 👩\u{200d}🚀");
         assert_eq!(Style::plain().harmless("a\x1b[2J"), "a\x1b[2J");
     }
 

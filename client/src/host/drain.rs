@@ -37,6 +37,11 @@ impl Drain {
         self.requested.is_cancelled()
     }
 
+    /// Whether the first stage was entered, of which the server is told.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.entered.is_some()
+    }
+
     /// Waits for the next stage. Dropping the future loses nothing.
     pub(crate) async fn next(&mut self) -> Stage {
         let Some((stage, due)) = self.entered else {

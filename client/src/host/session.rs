@@ -65,7 +65,7 @@ impl<'a> Session<'a> {
 
     /// Serves until the connection is lost or the host is done.
     pub(crate) async fn serve(mut self) -> Ended {
-        if self.runtime.drain.is_requested() {
+        if self.runtime.drain.has_begun() {
             self.push(draining());
         }
         loop {
@@ -199,9 +199,9 @@ impl<'a> Session<'a> {
         self.pending.push_back(frame);
     }
 
-    /// Nothing runs, nothing waits to be acknowledged, and nothing new is wanted.
+    /// Nothing runs, nothing waits to be acknowledged, and the server was told that nothing new is wanted.
     fn is_done(&self) -> bool {
-        self.runtime.drain.is_requested() && self.pending.is_empty() && self.runtime.calls.is_idle()
+        self.runtime.drain.has_begun() && self.pending.is_empty() && self.runtime.calls.is_idle()
     }
 
     /// Says goodbye and lets the server end the stream. Nothing depends on it: the server has all results.

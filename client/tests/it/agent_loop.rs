@@ -8,10 +8,10 @@ use std::{
 use agentloop_client::v1::{
     AbortRequest, AbortResponse, GetRunRequest, GetRunResponse, HumanAnswer, HumanRequest,
     ListPendingRequest, ListPendingResponse, ListRunsRequest, ListRunsResponse, ReplayRunRequest,
-    ReplayRunResponse, ResumeRunRequest, ResumeRunResponse, RunEvent, RunRequest, RunResponse, RunResult,
-    RunStatus, RunStreamRequest, RunStreamResponse, StepRequest, StepResponse, SubmitApprovalRequest,
-    SubmitApprovalResponse, SubmitInputRequest, SubmitInputResponse, SubscribeRequest, SubscribeResponse,
-    abort_request, agent_loop_server::AgentLoop,
+    ReplayRunResponse, ResumeRunRequest, ResumeRunResponse, RunEvent, RunInput, RunRequest, RunResponse,
+    RunResult, RunStatus, RunStreamRequest, RunStreamResponse, StepRequest, StepResponse,
+    SubmitApprovalRequest, SubmitApprovalResponse, SubmitInputRequest, SubmitInputResponse, SubscribeRequest,
+    SubscribeResponse, abort_request, agent_loop_server::AgentLoop,
 };
 use futures_util::{Stream, StreamExt as _, stream};
 use tokio::sync::Semaphore;
@@ -44,6 +44,7 @@ pub(crate) enum Called {
     GetRun,
     Abort { run_id: String },
     SubmitApproval(Box<SubmitApprovalRequest>),
+    SubmitInput(Box<SubmitInputRequest>),
 }
 
 /// The scenes to play, and the calls so far. A call without a scene is refused as UNAVAILABLE.
@@ -51,6 +52,7 @@ pub(crate) enum Called {
 pub(crate) struct Script {
     scenes: Arc<Mutex<VecDeque<Scene>>>,
     calls: Arc<Mutex<Vec<Called>>>,
+    inputs: Arc<Mutex<Vec<RunInput>>>,
     decisions: Arc<Semaphore>,
 }
 
@@ -58,7 +60,12 @@ type Events<T> = std::pin::Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>
 
 impl Default for Script {
     fn default() -> Self {
-        Script { scenes: Arc::default(), calls: Arc::default(), decisions: Arc::new(Semaphore::new(0)) }
+        Script {
+            scenes: Arc::default(),
+            calls: Arc::default(),
+            inputs: Arc::default(),
+            decisions: Arc::new(Semaphore::new(0)),
+        }
     }
 }
 
@@ -70,6 +77,11 @@ impl Script {
 
     pub(crate) fn calls(&self) -> Vec<Called> {
         self.calls.lock().expect("no test panics with it").clone()
+    }
+
+    /// What the runs that were asked for by a stream were given.
+    pub(crate) fn inputs(&self) -> Vec<RunInput> {
+        self.inputs.lock().expect("no test panics with it").clone()
     }
 
     fn note(&self, call: Called) {
@@ -129,7 +141,9 @@ impl AgentLoop for Script {
         &self,
         request: Request<RunStreamRequest>,
     ) -> Result<Response<Self::RunStreamStream>, Status> {
-        let run_id = request.into_inner().input.and_then(|input| input.run_id).unwrap_or_default();
+        let input = request.into_inner().input.unwrap_or_default();
+        self.inputs.lock().expect("no test panics with it").push(input.clone());
+        let run_id = input.run_id.unwrap_or_default();
         self.play(Called::RunStream { run_id }, |event| RunStreamResponse { event: Some(event) })
     }
 
@@ -177,9 +191,13 @@ impl AgentLoop for Script {
 
     async fn submit_input(
         &self,
-        _: Request<SubmitInputRequest>,
+        request: Request<SubmitInputRequest>,
     ) -> Result<Response<SubmitInputResponse>, Status> {
-        Err(Status::unimplemented("not scripted"))
+        let request = request.into_inner();
+        self.note(Called::SubmitInput(Box::new(request.clone())));
+        self.decisions.add_permits(1);
+        let settled = HumanRequest { request_id: request.request_id, ..HumanRequest::default() };
+        Ok(Response::new(SubmitInputResponse { request: Some(settled) }))
     }
 
     async fn step(&self, _: Request<StepRequest>) -> Result<Response<StepResponse>, Status> {

@@ -1,7 +1,7 @@
 //! Calls are repeated, and streams resumed, without the caller noticing.
 
 use agentloop_client::{
-    Client, Error, EventStream,
+    Client, Error, EventStream, Progress,
     v1::{
         ErrorReason, ModelDelta, RunEvent, RunFinished, RunInput, RunStarted, SubmitApprovalRequest,
         run_event::Event,
@@ -91,6 +91,7 @@ async fn a_run_that_nobody_saw_start_is_started_again_under_the_same_id() {
 
     let call = Called::RunStream { run_id };
     assert_eq!(script.calls(), [call.clone(), call]);
+    assert_eq!(script.inputs()[0], script.inputs()[1]);
 }
 
 #[tokio::test]
@@ -109,6 +110,28 @@ async fn a_stream_goes_on_after_its_connection_was_cut() {
     assert_eq!(seen, [2, 3]);
     assert!(error.is_none(), "{error:?}");
     assert!(matches!(script.calls()[1], Called::Subscribe { after_seq: 1, .. }));
+}
+
+#[tokio::test]
+async fn whoever_watches_is_told_of_the_connection() {
+    let script =
+        Script::default().scene(vec![durable(1)], End::Hang).scene(vec![durable(2), finished(3)], End::Ok);
+    let fake = Fake::start(script.clone(), Hosts::default()).await;
+    let proxy = Proxy::start(fake.address).await;
+
+    let mut stream = client(&proxy.url()).run_stream(input()).await.expect("started");
+    let mut seen = Vec::new();
+    while let Some(progress) = soon(stream.next_progress()).await {
+        let progress = progress.expect("no error");
+        seen.push(match &progress {
+            Progress::Event(event) => event.seq.to_string(),
+            other => format!("{other:?}"),
+        });
+        if seen.len() == 1 {
+            proxy.cut();
+        }
+    }
+    assert_eq!(seen, ["1", "Lost", "Resumed", "2", "3"]);
 }
 
 #[tokio::test]

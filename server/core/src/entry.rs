@@ -29,6 +29,20 @@ impl Entry {
     }
 }
 
+/// Why a context is made smaller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CompactionReason {
+    /// [`crate::agent::ContextPolicy::max_messages`].
+    Messages,
+    /// [`crate::agent::ContextPolicy::max_tokens`].
+    Tokens,
+    /// The provider says that the context is too long.
+    Overflow,
+    /// The planner wants it.
+    Planned,
+}
+
 /// How the entries before it are shown from here on. The last one of a session counts; those before it do not.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::run::human::Answer;
+use crate::policy::PolicyRule;
+use crate::run::human::{Answer, BadAnswer};
 use crate::run::status::RunStatus;
 
 /// What kind of failure a model call met.
@@ -87,6 +88,12 @@ pub enum Refusal {
     /// Nobody decides that: it comes with time, or with the end of the run.
     #[error("not a decision that anyone can make")]
     NotADecision,
+    /// The answer does not fit what is asked.
+    #[error(transparent)]
+    BadAnswer(BadAnswer),
+    /// The arguments that a human put in place of the model's are denied by a rule.
+    #[error("{} denies these arguments", .0.title())]
+    DeniedByRule(Box<PolicyRule>),
     /// The question has another answer.
     #[error("answered before: {}", .0.decision.name())]
     AlreadyResolved(Box<Answer>),

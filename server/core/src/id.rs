@@ -6,31 +6,34 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::ID_BYTES_MAX;
 
+/// A request id names its run, which may be as long as an id can be, and who asks there for the how manieth time.
+const REQUEST_ID_BYTES_MAX: usize = ID_BYTES_MAX + 64;
+
 /// Why a text is not an id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum IdError {
     /// The text is empty.
     #[error("must not be empty")]
     Empty,
-    /// The text is longer than [`ID_BYTES_MAX`].
-    #[error("must be at most {ID_BYTES_MAX} bytes")]
-    TooLong,
+    /// The text is longer than this many bytes.
+    #[error("must be at most {0} bytes")]
+    TooLong(usize),
     /// The text has a character outside `[A-Za-z0-9._:-]`.
     #[error("may contain only letters, digits, '.', '_', ':' and '-'")]
     BadCharacter,
 }
 
-fn check(text: &str) -> Result<(), IdError> {
+fn check(text: &str, bytes_max: usize) -> Result<(), IdError> {
     match text {
         "" => Err(IdError::Empty),
-        t if t.len() > ID_BYTES_MAX => Err(IdError::TooLong),
+        t if t.len() > bytes_max => Err(IdError::TooLong(bytes_max)),
         t if t.bytes().all(|b| b.is_ascii_alphanumeric() || b"._:-".contains(&b)) => Ok(()),
         _ => Err(IdError::BadCharacter),
     }
 }
 
 macro_rules! text_id {
-    ($($(#[$doc:meta])* $name:ident;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident: $bytes_max:expr;)*) => {$(
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(transparent)]
@@ -43,7 +46,7 @@ macro_rules! text_id {
             /// When it is empty, too long, or has characters other than `[A-Za-z0-9._:-]`.
             pub fn parse(text: impl Into<String>) -> Result<Self, IdError> {
                 let text = text.into();
-                check(&text)?;
+                check(&text, $bytes_max)?;
                 Ok(Self(text))
             }
 
@@ -64,15 +67,15 @@ macro_rules! text_id {
 
 text_id! {
     /// The owner of everything that is stored; part of every key.
-    TenantId;
+    TenantId: ID_BYTES_MAX;
     /// A conversation: a sequence of entries that outlives its runs.
-    SessionId;
+    SessionId: ID_BYTES_MAX;
     /// One prompt and everything done to answer it.
-    RunId;
+    RunId: ID_BYTES_MAX;
     /// One tool-host process, as it names itself; stable across its reconnects.
-    HostId;
+    HostId: ID_BYTES_MAX;
     /// A question put to a human. Derived from the run and the call, so that asking twice is asking once.
-    RequestId;
+    RequestId: REQUEST_ID_BYTES_MAX;
 }
 
 impl TenantId {
@@ -134,6 +137,20 @@ impl CallId {
     pub fn request(&self, attempt: u32) -> RequestId {
         RequestId(format!("{}:{}:{attempt}", self.run, self.slot))
     }
+
+    /// The id of what this call itself asks a human: its `number`th question of this attempt, from 1.
+    #[must_use]
+    pub fn input(&self, attempt: u32, number: u32) -> RequestId {
+        RequestId(format!("{}:{}:{attempt}.{number}", self.run, self.slot))
+    }
+}
+
+impl RunId {
+    /// The id of the question that the planner's `decision`th instruction asks, from 1.
+    #[must_use]
+    pub fn planned_question(&self, decision: u32) -> RequestId {
+        RequestId(format!("{self}:plan:{decision}"))
+    }
 }
 
 /// The `number`th runtime that a run had opened, from 1: one after the other, since each goes with its host.
@@ -168,7 +185,7 @@ impl RequestId {
     #[must_use]
     pub fn run(&self) -> Option<RunId> {
         let mut parts = self.0.rsplitn(3, ':');
-        let (_attempt, _slot) = (parts.next()?, parts.next()?);
+        let (_number, _asker) = (parts.next()?, parts.next()?);
         RunId::parse(parts.next()?).ok()
     }
 }
@@ -214,7 +231,7 @@ mod tests {
             assert_eq!(RunId::parse(good).map(|id| id.to_string()), Ok(good.to_owned()));
         }
         assert_eq!(RunId::parse(""), Err(IdError::Empty));
-        assert_eq!(RunId::parse("x".repeat(ID_BYTES_MAX + 1)), Err(IdError::TooLong));
+        assert_eq!(RunId::parse("x".repeat(ID_BYTES_MAX + 1)), Err(IdError::TooLong(ID_BYTES_MAX)));
         for bad in ["a b", "a/b", "ü", "a\n", "../x", "a\0"] {
             assert_eq!(RunId::parse(bad), Err(IdError::BadCharacter), "{bad:?}");
         }
@@ -234,7 +251,16 @@ mod tests {
     fn request_ids_name_their_run() {
         let id = CallId { run: RunId::parse("r:1").unwrap(), slot: CallSlot(3, 0) };
         assert_eq!(id.request(1).as_str(), "r:1:3.0:1");
-        assert_eq!(id.request(1).run(), Some(id.run));
+        assert_eq!(id.input(1, 2).as_str(), "r:1:3.0:1.2");
+        assert_eq!(id.run.planned_question(4).as_str(), "r:1:plan:4");
+        for request in [id.request(1), id.input(1, 2), id.run.planned_question(4)] {
+            assert_eq!(request.run(), Some(id.run.clone()));
+        }
+        let longest = RunId::parse("x".repeat(ID_BYTES_MAX)).unwrap();
+        let call = CallId { run: longest.clone(), slot: CallSlot(u32::MAX, u32::MAX) };
+        for request in [call.input(u32::MAX, u32::MAX), longest.planned_question(u32::MAX)] {
+            assert_eq!(RequestId::parse(request.as_str()).unwrap().run(), Some(longest.clone()));
+        }
         assert_eq!(RequestId::parse("nonsense").unwrap().run(), None);
     }
 }

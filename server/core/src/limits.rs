@@ -32,6 +32,16 @@ pub const CALLS_PER_MESSAGE_MAX: usize = 128;
 pub const TOOL_ATTEMPTS_MAX: u32 = 8;
 /// Parts of one message.
 pub const PARTS_PER_MESSAGE_MAX: usize = 1_024;
+/// Rules about tool calls from one place: an agent's configuration, a request, a run's remembered decisions.
+pub const POLICY_RULES_MAX: usize = 256;
+/// A rule's name.
+pub const POLICY_NAME_BYTES_MAX: usize = 256;
+/// Patterns of arguments in one rule.
+pub const POLICY_ARGUMENTS_MAX: usize = 16;
+/// One pattern of a rule.
+pub const POLICY_PATTERN_BYTES_MAX: usize = 4 * 1024;
+/// Where a rule's pattern looks.
+pub const POLICY_POINTER_BYTES_MAX: usize = 1024;
 /// Messages that one run may bring.
 pub const INPUT_MESSAGES_MAX: usize = 256;
 /// The text of one assistant message, reasoning and tool arguments included.

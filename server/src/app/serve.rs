@@ -67,8 +67,8 @@ pub(super) async fn serve(listener: TcpListener, services: Services, options: Se
     let older_reflection =
         reflect().build_v1alpha().expect("the descriptors were compiled with this program");
     let max = options.max_message_bytes;
-    let agent_loop = AgentLoopService::new(services.engine.clone(), services.models, services.agents);
-    let sessions = SessionsService::new(services.engine, services.ids);
+    let agent_loop = AgentLoopService::new(services.engine.clone(), services.models, services.agents.clone());
+    let sessions = SessionsService::new(services.engine.clone(), services.ids);
     let hosts = services.tools.clone();
     let stop = tasks.soft().clone();
     let stopped = async move {
@@ -89,7 +89,7 @@ pub(super) async fn serve(listener: TcpListener, services: Services, options: Se
         .add_service(AgentLoopServer::new(agent_loop).max_decoding_message_size(max))
         .add_service(SessionsServer::new(sessions).max_decoding_message_size(max))
         .add_service(ToolHost::server(services.tools.clone(), tasks.tracker().clone()))
-        .add_service(Tools::server(services.tools))
+        .add_service(Tools::server(services.tools, services.engine, services.agents))
         .serve_with_incoming_shutdown(connections(listener, options.max_connections), stopped)
         .await;
     if let Err(error) = served {

@@ -12,6 +12,7 @@ use agentloop_core::limits::{
 use agentloop_core::time::Millis;
 
 use super::hint::did_you_mean_one_of;
+use super::rules::rules;
 use super::section::Section;
 
 const PROMPT_BYTES_MAX: usize = 1024 * 1024;
@@ -130,7 +131,7 @@ fn tool_policy(section: &mut Section<'_, '_>) -> ToolPolicy {
         max_calls_per_run: section.get_some_within("max_calls_per_run", 0..=u32::MAX),
         require_approval_by_default: section
             .get_or("require_approval_by_default", default.require_approval_by_default),
-        rules: Vec::new(),
+        rules: rules(section),
         ask_human: section.get_or("ask_human", default.ask_human),
     }
 }

@@ -11,6 +11,7 @@ mod models;
 mod process;
 mod providers;
 mod reader;
+mod rules;
 mod section;
 mod value;
 

@@ -3,9 +3,12 @@
 use std::sync::Arc;
 
 use crate::clock::{Clock, SystemClock};
+use crate::engine::background::Notes;
+use crate::engine::compact::{Compactor, Compactors};
 use crate::engine::deps::{Deps, EngineOptions, Observer};
 use crate::engine::feed::Feeds;
 use crate::engine::history::Histories;
+use crate::engine::jobs::{self, JobExecutor, Jobs};
 use crate::engine::resume::Tally;
 use crate::engine::table::Table;
 use crate::engine::wake::{self, Wake};
@@ -26,6 +29,8 @@ pub struct EngineBuilder {
     clock: Arc<dyn Clock>,
     ids: Arc<dyn Ids>,
     observers: Vec<Arc<dyn Observer>>,
+    compactors: Compactors,
+    executors: Vec<Arc<dyn JobExecutor>>,
     tasks: Tasks,
     options: EngineOptions,
 }
@@ -41,6 +46,8 @@ impl EngineBuilder {
             clock: Arc::new(SystemClock),
             ids: Arc::new(RandomIds),
             observers: Vec::new(),
+            compactors: Compactors::new(),
+            executors: Vec::new(),
             tasks: Tasks::new(),
             options: EngineOptions::default(),
         }
@@ -74,6 +81,20 @@ impl EngineBuilder {
         self
     }
 
+    /// One more way to make a context smaller, which runs name in their context policy.
+    #[must_use]
+    pub fn compactor(mut self, name: impl Into<String>, compactor: Arc<dyn Compactor>) -> Self {
+        self.compactors.insert(name.into(), compactor);
+        self
+    }
+
+    /// One more executor of what follows runs, beside the built-in one of titles and summaries.
+    #[must_use]
+    pub fn job_executor(mut self, executor: Arc<dyn JobExecutor>) -> Self {
+        self.executors.push(executor);
+        self
+    }
+
     /// The tracker that the engine's tasks are started on.
     #[must_use]
     pub fn tasks(mut self, tasks: Tasks) -> Self {
@@ -88,10 +109,13 @@ impl EngineBuilder {
         self
     }
 
-    /// Starts the engine: every unfinished run goes on, and parked ones are woken when their time comes. What happens
-    /// to tool calls reaches it as a [`crate::tool::CallSink`].
+    /// Starts the engine: every unfinished run goes on, parked ones are woken when their time comes, and what follows
+    /// runs is done. What happens to tool calls reaches it as a [`crate::tool::CallSink`].
     #[must_use]
     pub fn start(self) -> Engine {
+        let notes = Notes::new(self.store.clone(), self.models.clone());
+        let mut executors = self.executors;
+        executors.push(Arc::new(notes));
         let engine = Engine(Arc::new(Inner {
             deps: Arc::new(Deps {
                 store: self.store,
@@ -101,10 +125,12 @@ impl EngineBuilder {
                 clock: self.clock,
                 ids: self.ids,
                 observers: self.observers,
+                compactors: self.compactors,
                 tasks: self.tasks,
                 options: self.options,
                 feeds: Feeds::default(),
                 histories: Histories::default(),
+                jobs: Jobs::new(executors),
                 faults: Tally::default(),
                 losses: Tally::default(),
             }),
@@ -113,6 +139,7 @@ impl EngineBuilder {
         }));
         let tasks = &engine.deps().tasks;
         tasks.spawn("wake", wake::watch(engine.clone()));
+        tasks.spawn("jobs", jobs::watch(engine.clone()));
         tasks.spawn("recover", engine.clone().recover());
         engine
     }

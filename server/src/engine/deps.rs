@@ -7,8 +7,10 @@ use agentloop_core::run::event::Record;
 use agentloop_core::time::Millis;
 
 use crate::clock::Clock;
+use crate::engine::compact::Compactors;
 use crate::engine::feed::Feeds;
 use crate::engine::history::Histories;
+use crate::engine::jobs::Jobs;
 use crate::engine::resume::Tally;
 use crate::extension::Extensions;
 use crate::ids::Ids;
@@ -56,10 +58,12 @@ pub(super) struct Deps {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) ids: Arc<dyn Ids>,
     pub(super) observers: Vec<Arc<dyn Observer>>,
+    pub(super) compactors: Compactors,
     pub(super) tasks: Tasks,
     pub(super) options: EngineOptions,
     pub(super) feeds: Feeds,
     pub(super) histories: Histories,
+    pub(super) jobs: Jobs,
     /// Panics.
     pub(super) faults: Tally,
     /// Failures of the store.

@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
 
 use agentloop_core::context::build::shown;
+use agentloop_core::context::view::view;
 use agentloop_core::entry::Entry;
 use agentloop_core::id::{EntryNo, Seq, SessionId, TenantId};
 use agentloop_core::message::SharedMessage;
-use agentloop_core::run::event::{Added, Record};
+use agentloop_core::run::event::{Added, Event, Record};
 
+use crate::model::estimate;
 use crate::store::{Store, StoreError};
 
 /// Histories kept for runs to come.
@@ -20,6 +22,12 @@ const PAGE: u32 = 500;
 #[derive(Debug, Clone, Default)]
 pub(super) struct History {
     entries: Vec<Entry>,
+    /// What the model is shown of them.
+    view: Vec<SharedMessage>,
+    /// Tokens of the first messages of the view, as a provider counted them with everything else that it was sent.
+    counted: Option<(usize, u64)>,
+    /// The same as estimated, without anything else.
+    estimated: (usize, u64),
     /// Messages of the live run that wait to enter.
     held: BTreeMap<Seq, Entry>,
 }
@@ -42,6 +50,7 @@ impl History {
             let missing = usize::try_from(upto.0 - history.last().0).unwrap_or(usize::MAX);
             history.entries.extend(page.into_iter().take(missing).map(|row| kept(row.content)));
         }
+        history.view = view(&history.entries);
         Ok(history)
     }
 
@@ -67,14 +76,54 @@ impl History {
                     continue;
                 }
             };
-            self.entries.push(content.expect("what enters a session is there or was held"));
+            self.push(content.expect("what enters a session is there or was held"));
+            if let Event::AssistantMessage { usage, .. } = &record.event {
+                let tokens = usage.input_tokens.saturating_add(usage.output_tokens);
+                self.counted = (tokens > 0).then_some((self.view.len(), tokens));
+            }
         }
     }
 
-    /// The entries up to one.
-    pub(super) fn upto(&self, entry: EntryNo) -> &[Entry] {
-        let end = usize::try_from(entry.0).unwrap_or(usize::MAX).min(self.entries.len());
-        &self.entries[..end]
+    fn push(&mut self, entry: Entry) {
+        match &entry {
+            Entry::Message(message) => {
+                self.view.push(message.clone());
+                self.entries.push(entry);
+            }
+            Entry::Compaction(_) => {
+                self.entries.push(entry);
+                self.view = view(&self.entries);
+                self.counted = None;
+                self.estimated = (0, 0);
+            }
+        }
+    }
+
+    /// Every entry.
+    pub(super) fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// What the model is shown.
+    pub(super) fn view(&self) -> &[SharedMessage] {
+        &self.view
+    }
+
+    /// Tokens of what the model is shown: as the provider counted them, as far as it did, and `beside`, which stands
+    /// for everything else that is sent, where it did not.
+    pub(super) fn tokens(&mut self, beside: impl FnOnce() -> u64) -> u64 {
+        let estimate = |messages: &[SharedMessage]| -> u64 {
+            messages.iter().map(|message| u64::from(estimate::message_tokens(message))).sum()
+        };
+        match self.counted {
+            Some((messages, tokens)) => tokens.saturating_add(estimate(&self.view[messages..])),
+            None => {
+                let (messages, tokens) = self.estimated;
+                let all = tokens.saturating_add(estimate(&self.view[messages..]));
+                self.estimated = (self.view.len(), all);
+                all.saturating_add(beside())
+            }
+        }
     }
 }
 

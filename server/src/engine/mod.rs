@@ -4,15 +4,20 @@ pub mod error;
 pub mod feed;
 
 mod after;
+mod ask;
 mod asking;
+mod background;
 mod builder;
+mod compact;
 mod deps;
 mod history;
 mod hooks;
+mod jobs;
 mod log;
 mod perform;
 mod planning;
 mod prepare;
+mod replay;
 mod resume;
 mod run_task;
 mod sink;
@@ -34,8 +39,11 @@ use agentloop_core::tool::Digest;
 use futures_util::Stream;
 
 pub use builder::EngineBuilder;
+pub use compact::{Compactor, Compactors, STRATEGIES};
 pub use deps::{EngineOptions, Observer};
+pub use jobs::{JobError, JobExecutor};
 pub use log::LogObserver;
+pub use replay::ReplayReport;
 pub use start::{StartRequest, Started};
 pub use step::StepDone;
 pub use view::RunView;
@@ -76,6 +84,12 @@ impl Engine {
     #[must_use]
     pub fn now(&self) -> agentloop_core::time::Timestamp {
         self.0.deps.clock.now()
+    }
+
+    /// Whether there is a way of this name to make a context smaller.
+    #[must_use]
+    pub fn has_strategy(&self, name: &str) -> bool {
+        STRATEGIES.contains(&name) || self.deps().compactors.contains_key(name)
     }
 
     /// Live runs.

@@ -6,19 +6,22 @@ use agentloop_core::agent::RunSpec;
 use agentloop_core::context::assemble::AssembleError;
 use agentloop_core::context::build;
 use agentloop_core::delta::Delta;
+use agentloop_core::entry::CompactionReason;
 use agentloop_core::error::ModelErrorKind;
 use agentloop_core::id::{EntryNo, TenantId};
-use agentloop_core::message::ToolCall;
+use agentloop_core::message::{ToolCall, Usage};
 use agentloop_core::run::input::{Input, ModelFailure, ModelFinished};
 use agentloop_core::time::Timestamp;
 use futures_util::{FutureExt as _, StreamExt as _};
 
 use crate::engine::asking::Asking;
+use crate::engine::compact;
 use crate::engine::deps::Deps;
 use crate::engine::feed::Feed;
 use crate::engine::history::History;
 use crate::engine::hooks::before_tools;
-use crate::model::{ModelError, ModelRequest};
+use crate::model::{ModelError, ModelRequest, Models, estimate};
+use crate::tool::Offered;
 
 /// One model call, ready to be made.
 pub(super) struct ModelCall {
@@ -31,30 +34,47 @@ pub(super) struct ModelCall {
     pub(super) system_prompt: String,
     /// Where hooks are to be asked about tool calls.
     pub(super) asking: Option<Asking>,
+    /// Whether it is held against the run's bounds on its context first.
+    pub(super) checked: bool,
 }
 
 impl ModelCall {
     /// What it sends: fixed before the call is first polled.
     pub(super) fn prepare(
         self,
-        history: &History,
+        history: &mut History,
         last_entry: EntryNo,
     ) -> impl Future<Output = Input> + Send + 'static {
-        let history: Vec<_> =
-            history.upto(last_entry).iter().filter_map(|entry| entry.message().cloned()).collect();
-        let messages = build::messages(&history);
+        assert_eq!(history.last(), last_entry, "a model reads all of its session");
+        let offered = self.deps.tools.offered(&self.tenant, &self.spec);
+        let too_large = if self.checked { self.too_large(history, &offered) } else { None };
+        let messages = build::messages(history.view());
         async move {
             let (model_call, attempt) = (self.model_call, self.attempt);
-            match self.call(messages).await {
+            if let Some((reason, tokens)) = too_large {
+                return Input::ContextTooLarge { model_call, attempt, reason, tokens };
+            }
+            match self.call(messages, offered).await {
                 Ok(finished) => Input::ModelFinished(Box::new(finished)),
                 Err(error) => Input::ModelFailed { model_call, attempt, failure: failure_of(error) },
             }
         }
     }
 
+    fn too_large(&self, history: &mut History, offered: &Offered) -> Option<(CompactionReason, u64)> {
+        let tools = offered.tools.iter().map(|tool| &**tool);
+        let beside = || estimate::tokens(&[], &self.spec.system_prompt, tools);
+        // Counting takes time, and is of no use to a run without bounds.
+        let tokens =
+            if compact::is_bounded(&self.deps, &self.spec) { history.tokens(beside) } else { return None };
+        let reason = compact::too_large(&self.deps, &self.spec, history.view().len(), tokens)?;
+        Some((reason, tokens))
+    }
+
     async fn call(
         &self,
         messages: Vec<agentloop_core::message::SharedMessage>,
+        offered: Offered,
     ) -> Result<ModelFinished, ModelError> {
         let (model, name) = self.deps.models.resolve(&self.spec.model).map_err(|error| ModelError {
             kind: ModelErrorKind::BadRequest,
@@ -62,7 +82,7 @@ impl ModelCall {
             status: None,
             retry_after: None,
         })?;
-        let offered = self.deps.tools.offered(&self.tenant, &self.spec);
+        let count = messages.len();
         let mut deltas = model.stream(ModelRequest {
             model: name,
             system_prompt: self.system_prompt.clone(),
@@ -110,17 +130,23 @@ impl ModelCall {
             Some(asking) => before_tools(asking, &calls, facts).await,
             None => (facts, Vec::new()),
         };
+        let cost_micros = cost(&*self.deps.models, &self.spec.model, &done.usage);
+        let usage = Usage { cost_micros, ..done.usage };
+        let tokens = usage.input_tokens.saturating_add(usage.output_tokens);
+        // The results of its calls follow the message.
+        let full = compact::too_large(&self.deps, &self.spec, count + 1 + calls.len(), tokens);
         Ok(ModelFinished {
             model_call: self.model_call,
             attempt: self.attempt,
             message: Arc::new(done.message),
             finish: done.finish_reason,
-            usage: done.usage,
+            usage,
             first_token: first.unwrap_or(ended).since(began),
             duration: ended.since(began),
             tools: offered.digest,
             facts,
             hooked,
+            full,
         })
     }
 
@@ -148,6 +174,11 @@ fn join(before: Delta, next: Result<Delta, ModelError>) -> (Option<Delta>, Resul
         ) if index == same => (None, Ok(Delta::ToolCallArguments { index, fragment: fragment + &more })),
         (before, next) => (Some(before), next),
     }
+}
+
+/// What a usage costs, in millionths; 0 where no prices are configured.
+pub(super) fn cost(models: &dyn Models, reference: &str, usage: &Usage) -> u64 {
+    models.facts(reference).prices.map_or(0, |prices| prices.cost_micros(usage))
 }
 
 fn error_of(error: AssembleError) -> ModelError {

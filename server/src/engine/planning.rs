@@ -3,9 +3,9 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use agentloop_core::context::build;
 use agentloop_core::id::TenantId;
 use agentloop_core::message::{SharedMessage, ToolCall};
+use agentloop_core::run::human::Answer;
 use agentloop_core::run::input::{Input, PlanFailure};
 use agentloop_core::run::plan::{Instruction, Situation};
 use agentloop_core::run::state::{CallState, State};
@@ -41,15 +41,13 @@ impl RunTask {
         situation: Situation,
     ) -> impl Future<Output = Input> + Send + 'static {
         let state = self.machine.state();
-        let history = self.history.upto(state.last_entry);
-        let messages: Vec<_> = history.iter().filter_map(|entry| entry.message().cloned()).collect();
         let planning = Planning {
             deps: self.deps.clone(),
             tenant: self.place.key().0.clone(),
             state: Arc::new(state.clone()),
             decision,
             situation,
-            messages: last_that_fit(build::messages(&messages)),
+            messages: last_that_fit(self.history.view()),
         };
         async move {
             let result = planning.decide().await;
@@ -95,9 +93,15 @@ impl Planning {
             situation: self.situation.clone(),
             messages: self.messages.clone(),
             calls: held_calls(&self.state),
-            answer: None,
+            answer: last_answer(&self.state),
         }
     }
+}
+
+/// What a human answered to what the planner asked last.
+fn last_answer(state: &State) -> Option<Answer> {
+    let planned = state.questions.values().filter(|asked| asked.question.slot.is_none());
+    planned.max_by_key(|asked| asked.question.asked_at).and_then(|asked| asked.answer.clone())
 }
 
 fn held_calls(state: &State) -> Vec<ToolCall> {
@@ -106,7 +110,7 @@ fn held_calls(state: &State) -> Vec<ToolCall> {
 }
 
 /// The end of a conversation, where it is long.
-fn last_that_fit(messages: Vec<SharedMessage>) -> Vec<SharedMessage> {
+fn last_that_fit(messages: &[SharedMessage]) -> Vec<SharedMessage> {
     let mut bytes = 0;
     let fits = |message: &&SharedMessage| {
         bytes += message_size(message);
@@ -129,10 +133,10 @@ mod tests {
     #[test]
     fn of_a_long_conversation_the_end_is_shown() {
         let messages: Vec<_> = (0..300).map(|at| said(&at.to_string())).collect();
-        let shown = last_that_fit(messages.clone());
+        let shown = last_that_fit(&messages);
         assert_eq!(shown, messages[100..]);
         let long = said(&"x".repeat(MESSAGE_BYTES_MAX));
-        assert_eq!(last_that_fit(vec![said("first"), long, said("last")]), [said("last")]);
-        assert_eq!(last_that_fit(Vec::new()), []);
+        assert_eq!(last_that_fit(&[said("first"), long, said("last")]), [said("last")]);
+        assert_eq!(last_that_fit(&[]), []);
     }
 }

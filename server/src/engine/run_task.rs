@@ -16,6 +16,7 @@ use futures_util::StreamExt as _;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::engine::asking::Asking;
+use crate::engine::compact::Compacting;
 use crate::engine::deps::Deps;
 use crate::engine::feed::Feed;
 use crate::engine::history::History;
@@ -92,13 +93,7 @@ impl RunTask {
                 Woken::Mail(Some(mail)) => self.mail(mail).await,
                 Woken::Judged((input, reply)) => self.step(input, Some(reply)).await,
                 Woken::Input(input) => {
-                    if matches!(
-                        input,
-                        Input::Prepared(_)
-                            | Input::ModelFinished(_)
-                            | Input::ModelFailed { .. }
-                            | Input::Planned { .. }
-                    ) {
+                    if !matches!(input, Input::DeadlinePassed) {
                         self.speaking = None;
                     }
                     self.step(input, None).await
@@ -272,6 +267,8 @@ impl RunTask {
         let (tenant, run) = self.place.key().clone();
         let after = Seq(first.seq.0 - 1);
         let records = std::mem::take(&mut self.unwritten);
+        let jobs = self.deps.jobs.wanted(&tenant, self.machine.state(), &records);
+        let has_jobs = !jobs.is_empty();
         self.deps
             .store
             .append(Append {
@@ -284,8 +281,12 @@ impl RunTask {
                 summary: summary(&self.machine, self.parks()),
                 create,
                 enter,
+                jobs,
             })
             .await?;
+        if has_jobs {
+            self.deps.jobs.added();
+        }
         self.history.extend(&records);
         let records: Vec<Arc<Record>> = records.into_iter().map(Arc::new).collect();
         self.feed.publish(&records);
@@ -302,7 +303,7 @@ impl RunTask {
     pub(super) fn perform(&mut self, effect: Effect) {
         let tools = &self.deps.tools;
         match effect {
-            Effect::CallModel { model_call, attempt, last_entry } => {
+            Effect::CallModel { model_call, attempt, last_entry, checked } => {
                 let call = ModelCall {
                     deps: self.deps.clone(),
                     feed: self.feed.clone(),
@@ -312,14 +313,33 @@ impl RunTask {
                     attempt,
                     system_prompt: self.machine.state().system_prompt(),
                     asking: (!self.machine.state().spec.hooks.is_empty()).then(|| self.asking()),
+                    checked,
                 };
-                self.speaking = Some(Box::pin(call.prepare(&self.history, last_entry)));
+                self.speaking = Some(Box::pin(call.prepare(&mut self.history, last_entry)));
             }
             Effect::Plan { decision, situation } => {
                 self.speaking = Some(Box::pin(self.planning(decision, situation)));
             }
             Effect::Prepare => self.speaking = Some(Box::pin(prepare(self.asking()))),
-            Effect::StopModel { .. } | Effect::StopPlanning { .. } | Effect::StopPreparing => {
+            Effect::Compact { number, strategy, reason, level, last_entry } => {
+                assert_eq!(self.history.last(), last_entry, "a context is all of its session");
+                let state = self.machine.state();
+                let compacting = Compacting {
+                    deps: self.deps.clone(),
+                    spec: state.spec.clone(),
+                    seed: state.seed,
+                    number,
+                    strategy,
+                    reason,
+                    level,
+                    entries: self.history.entries().to_vec(),
+                };
+                self.speaking = Some(Box::pin(compacting.run()));
+            }
+            Effect::StopModel { .. }
+            | Effect::StopPlanning { .. }
+            | Effect::StopPreparing
+            | Effect::StopCompacting { .. } => {
                 self.speaking = None;
             }
             Effect::SeekHost { .. } => unreachable!("hosts are sought before the step is written"),
@@ -356,6 +376,7 @@ impl RunTask {
             Phase::New
             | Phase::Preparing
             | Phase::ModelRunning(_)
+            | Phase::Compacting(_)
             | Phase::Observed { .. }
             | Phase::Tools(_)
             | Phase::Paused { .. }

@@ -119,7 +119,9 @@ fn verdict(refusal: &Refusal) -> Verdict {
         | Refusal::DigestMismatch
         | Refusal::NotADecision
         | Refusal::NotStepped
-        | Refusal::StaleDecision => Verdict::Stale,
+        | Refusal::StaleDecision
+        | Refusal::BadAnswer(_)
+        | Refusal::DeniedByRule(_) => Verdict::Stale,
     }
 }
 

@@ -3,6 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
+use agentloop_core::agent::RunSpec;
 use agentloop_core::id::{RequestId, RunId, Seq, SessionId, TenantId};
 use agentloop_core::limits::PAGE_BYTES_MAX;
 use agentloop_core::run::input::AbortCause;
@@ -18,10 +19,10 @@ use super::convert::input::{Agents, agent_name, start_request};
 use super::convert::{human, instruction, run, short};
 use super::disconnect::AbortOnDrop;
 use super::page::{page_request, smaller, tenant};
-use super::status::{Violations, agent_not_found, model_not_configured, not_implemented};
+use super::status::{Violations, model_not_configured, no_such_agent, not_implemented};
 use crate::engine::error::EngineError;
 use crate::engine::feed::Shown;
-use crate::engine::{Engine, Started};
+use crate::engine::{Engine, STRATEGIES, Started};
 use crate::model::Models;
 use crate::store::{RequestFilter, RunFilter};
 
@@ -49,16 +50,26 @@ impl AgentLoopService {
         let input = input.ok_or_else(|| Violations::single("input", "is required"))?;
         let cancel = input.on_disconnect() == wire::DisconnectPolicy::Cancel;
         let name = agent_name(&input);
-        let agent = self.agents.get(name).ok_or_else(|| {
-            let names: Vec<&str> = self.agents.keys().map(String::as_str).collect();
-            agent_not_found(name, if names.is_empty() { "none".to_owned() } else { names.join(", ") })
-        })?;
+        let agent = self.agents.get(name).ok_or_else(|| no_such_agent(name, self.agents.keys()))?;
         let request = start_request(tenant.clone(), agent, input)?;
-        self.models.resolve(&request.spec.model).map_err(|error| model_not_configured(error.to_string()))?;
+        self.check(&request.spec)?;
         let started = self.engine.start(request).await?;
         let guard =
             cancel.then(|| AbortOnDrop::new(self.engine.clone(), tenant.clone(), started.run.clone()));
         Ok((started, guard))
+    }
+
+    /// What a run names must be there when it starts.
+    fn check(&self, spec: &RunSpec) -> Result<(), Status> {
+        for model in [Some(&spec.model), spec.context.summary_model.as_ref()].into_iter().flatten() {
+            self.models.resolve(model).map_err(|error| model_not_configured(error.to_string()))?;
+        }
+        let strategy = &spec.context.strategy;
+        if !self.engine.has_strategy(strategy) {
+            let problem = format!("no strategy is named {strategy:?}; there is {}", STRATEGIES.join(", "));
+            return Err(Violations::single("input.context_policy.strategy", problem));
+        }
+        Ok(())
     }
 
     /// A stream that could not begin where its caller wants must not leave a new run behind.
@@ -328,9 +339,18 @@ impl AgentLoop for AgentLoopService {
 
     async fn replay_run(
         &self,
-        _request: Request<wire::ReplayRunRequest>,
+        request: Request<wire::ReplayRunRequest>,
     ) -> Result<Response<wire::ReplayRunResponse>, Status> {
-        Err(not_implemented("ReplayRun"))
+        let tenant = tenant(&request);
+        let run = required("run_id", request.into_inner().run_id, RunId::parse)?;
+        let report = self.engine.replay(&tenant, &run).await?;
+        Ok(Response::new(wire::ReplayRunResponse {
+            events: report.events,
+            faithful: report.difference.is_none(),
+            difference: report.difference.unwrap_or_default(),
+            state_digest: report.state_digest.to_string(),
+            context_digest: report.context_digest.map(|digest| digest.to_string()).unwrap_or_default(),
+        }))
     }
 
     async fn resume_run(

@@ -11,6 +11,7 @@ pub mod tools;
 
 mod disconnect;
 mod page;
+mod policy;
 
 #[cfg(test)]
 mod tests;

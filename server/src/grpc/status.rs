@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use agentloop_core::error::Refusal;
+use agentloop_core::run::human::BadAnswer;
 use agentloop_proto::v1::ErrorReason;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, FieldViolation, StatusExt as _};
@@ -49,11 +50,16 @@ pub fn not_implemented(what: &str) -> Status {
     status(Code::Unimplemented, ErrorReason::NotImplemented, message, [])
 }
 
-/// There is no agent of this name.
-#[must_use]
-pub fn agent_not_found(name: &str, configured: String) -> Status {
+fn agent_not_found(name: &str, configured: String) -> Status {
     let message = format!("no agent {name:?} is configured; there are: {configured}");
     status(Code::NotFound, ErrorReason::AgentNotFound, message, [("agent", name.to_owned())])
+}
+
+/// There is no agent of this name, but those.
+#[must_use]
+pub fn no_such_agent<'a>(name: &str, configured: impl Iterator<Item = &'a String>) -> Status {
+    let names: Vec<&str> = configured.map(String::as_str).collect();
+    agent_not_found(name, if names.is_empty() { "none".to_owned() } else { names.join(", ") })
 }
 
 /// No provider serves a model.
@@ -146,11 +152,22 @@ fn refused(refusal: Refusal) -> Status {
         }
         Refusal::DigestMismatch => status(Code::FailedPrecondition, ErrorReason::DigestMismatch, message, []),
         Refusal::NotADecision => Violations::single("decision", message),
+        Refusal::DeniedByRule(_) => Violations::single("decision.approve_with_edits.arguments_json", message),
+        Refusal::BadAnswer(bad) => Violations::single(answer_field(&bad), message),
         Refusal::NotStepped
         | Refusal::StaleModelCall
         | Refusal::StaleDecision
         | Refusal::DuplicateResult
         | Refusal::StaleAttempt => status(Code::FailedPrecondition, ErrorReason::WrongState, message, []),
+    }
+}
+
+/// The field of `SubmitApproval` or `SubmitInput` that does not fit the question.
+fn answer_field(bad: &BadAnswer) -> &'static str {
+    match bad {
+        BadAnswer::InputWanted | BadAnswer::DecisionWanted => "request_id",
+        BadAnswer::TextWanted | BadAnswer::SelectionWanted => "input",
+        BadAnswer::UnknownOption(_) | BadAnswer::OneWanted => "selection.option_ids",
     }
 }
 

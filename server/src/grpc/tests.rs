@@ -19,8 +19,11 @@ use tonic::transport::{Channel, Server};
 use tonic::{Code, Status, Streaming};
 use tonic_types::StatusExt as _;
 
+use crate::engine::{Engine, EngineBuilder};
 use crate::grpc::tool_host::ToolHost;
 use crate::grpc::tools::Tools;
+use crate::model::ProviderRegistry;
+use crate::store::sqlite::SqliteStore;
 use crate::tool::tests::bench::{FakeEngine, Heard, NOW, call_id, lease, offer, owner, tenant};
 use crate::tool::{CallNews, Disposition, HostOptions, RemoteTools, Seek, Tools as _, Verdict};
 
@@ -30,6 +33,13 @@ struct Bench {
     tools: Arc<RemoteTools>,
     engine: Arc<FakeEngine>,
     channel: Channel,
+}
+
+/// An engine that is asked for nothing.
+async fn idle_engine(tools: Arc<RemoteTools>) -> Engine {
+    let store = Arc::new(SqliteStore::in_memory().await.unwrap());
+    let models = Arc::new(ProviderRegistry::default());
+    EngineBuilder::new(store, models, tools).start()
 }
 
 impl Bench {
@@ -45,7 +55,7 @@ impl Bench {
         let address = listener.local_addr().unwrap();
         let server = Server::builder()
             .add_service(ToolHost::server(tools.clone(), TaskTracker::new()))
-            .add_service(Tools::server(tools.clone()))
+            .add_service(Tools::server(tools.clone(), idle_engine(tools.clone()).await, Arc::default()))
             .serve_with_incoming(TcpListenerStream::new(listener));
         tokio::spawn(server);
         let channel = Channel::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();

@@ -9,21 +9,27 @@ use agentloop_proto::v1;
 use agentloop_proto::v1::tools_server::{self, ToolsServer};
 use tonic::{Request, Response, Status};
 
+use crate::engine::Engine;
+use crate::grpc::convert::input::Agents;
 use crate::grpc::convert::{duration, timestamp};
+use crate::grpc::page::tenant;
+use crate::grpc::policy::Checker;
 use crate::grpc::status::not_implemented;
 use crate::tool::{HostSnapshot, RemoteTools, ToolSnapshot};
 
-/// The service over the tools on hosts.
+/// The service over the tools on hosts, and over the rules about their calls.
 #[derive(Debug, Clone)]
 pub struct Tools {
     tools: Arc<RemoteTools>,
+    engine: Engine,
+    agents: Arc<Agents>,
 }
 
 impl Tools {
     /// The service, ready to be served.
     #[must_use]
-    pub fn server(tools: Arc<RemoteTools>) -> ToolsServer<Self> {
-        ToolsServer::new(Self { tools })
+    pub fn server(tools: Arc<RemoteTools>, engine: Engine, agents: Arc<Agents>) -> ToolsServer<Self> {
+        ToolsServer::new(Self { tools, engine, agents })
     }
 }
 
@@ -54,9 +60,10 @@ impl tools_server::Tools for Tools {
 
     async fn check_policy(
         &self,
-        _request: Request<v1::CheckPolicyRequest>,
+        request: Request<v1::CheckPolicyRequest>,
     ) -> Result<Response<v1::CheckPolicyResponse>, Status> {
-        Err(not_implemented("CheckPolicy"))
+        let checker = Checker { engine: &self.engine, agents: &self.agents, tenant: tenant(&request) };
+        Ok(Response::new(checker.check(request.into_inner()).await?))
     }
 
     async fn list_rules(

@@ -4,11 +4,12 @@
 //! either writes nothing. An append that returned `Ok` survives the machine's power being cut.
 
 mod codec;
+mod job;
 mod page;
 pub mod sqlite;
 
 #[cfg(test)]
-mod conformance;
+pub(crate) mod conformance;
 
 use std::collections::BTreeMap;
 
@@ -21,6 +22,8 @@ use agentloop_core::run::status::{RunError, RunStatus};
 use agentloop_core::time::Timestamp;
 use agentloop_core::tool::{Digest, ToolDeclaration};
 use async_trait::async_trait;
+
+pub use self::job::{Job, JobId, JobKind, SessionNotes};
 
 /// Why the store refused or failed. Nothing was written, unless it is [`StoreError::Unavailable`]: then it is unknown.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -91,6 +94,8 @@ pub struct Append {
     /// Makes the run the session's live run, which alone may add entries: the session's last entry, as read. Without it,
     /// a new run is queued until a later append has it; it may also finish without.
     pub enter: Option<EntryNo>,
+    /// What is to be done afterwards, due at once.
+    pub jobs: Vec<JobKind>,
 }
 
 /// What the store needs to know of a new run.
@@ -168,7 +173,7 @@ pub struct Claimed {
 pub struct SessionRow {
     /// The session.
     pub session: SessionId,
-    /// For people.
+    /// For people: as given, else as the model made it.
     pub title: String,
     /// The caller's labels.
     pub labels: BTreeMap<String, String>,
@@ -182,6 +187,10 @@ pub struct SessionRow {
     pub live_run: Option<RunId>,
     /// The session that it was forked from, which may be deleted, and the last entry that both share.
     pub forked_from: Option<(SessionId, EntryNo)>,
+    /// What it is about, if the model keeps a summary.
+    pub summary: String,
+    /// The last entry that the summary takes into account.
+    pub summary_upto: EntryNo,
 }
 
 /// One entry of a session.
@@ -342,6 +351,14 @@ pub trait Store: Send + Sync + 'static {
         now: Timestamp,
     ) -> Result<SessionRow, StoreError>;
 
+    /// Writes a title or a summary on a session; a title only where there is none. `false`: there is no such session.
+    async fn set_session_notes(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        notes: SessionNotes,
+    ) -> Result<bool, StoreError>;
+
     /// A session's row.
     async fn session(&self, tenant: &TenantId, session: &SessionId)
     -> Result<Option<SessionRow>, StoreError>;
@@ -376,6 +393,17 @@ pub trait Store: Send + Sync + 'static {
         filter: RequestFilter,
         page: PageRequest,
     ) -> Result<Page<RequestRow>, StoreError>;
+
+    /// Jobs of every tenant that are due at `now`, the longest due first, at most `limit`, and when the next one is due
+    /// after those.
+    async fn due_jobs(&self, now: Timestamp, limit: u32)
+    -> Result<(Vec<Job>, Option<Timestamp>), StoreError>;
+
+    /// Notes that a try of a job failed, and when the next one is due. Of a job that is gone, it notes nothing.
+    async fn retry_job(&self, job: &JobId, due_at: Timestamp, error: &str) -> Result<(), StoreError>;
+
+    /// Removes a job that is done, or given up.
+    async fn finish_job(&self, job: &JobId) -> Result<(), StoreError>;
 
     /// Remembers tools, so that a restart knows what its hosts will bring back. By name; the last one counts.
     async fn save_tools(&self, tenant: &TenantId, tools: &[ToolRow]) -> Result<(), StoreError>;

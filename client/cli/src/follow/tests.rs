@@ -137,6 +137,30 @@ async fn a_person_is_asked_until_the_answer_is_clear() {
 }
 
 #[tokio::test]
+async fn a_person_gives_what_is_asked_for() {
+    let script = Script::default().scene(
+        vec![started(), asked(2, HumanRequestKind::Prompt)],
+        End::AfterDecision(vec![resolved(3, 2), finished(4, RunStatus::Completed)]),
+    );
+    let exit = followed(&script, |follow| follow.person = Some(Lines::given(&["yes, blue"])));
+    assert_eq!(exit.await.expect("followed"), Exit::Completed);
+    let given = SubmitInputRequest {
+        request_id: "q2".into(),
+        input: Some(Input::Text("yes, blue".into())),
+        answered_by: "tester".into(),
+    };
+    assert_eq!(script.calls()[1], Called::SubmitInput(Box::new(given)));
+}
+
+#[tokio::test]
+async fn told_to_approve_it_makes_up_no_text() {
+    let script = Script::default().scene(vec![started(), asked(2, HumanRequestKind::Prompt)], End::Hang);
+    let exit = followed(&script, |follow| follow.approve = Some("told to")).await;
+    assert_eq!(exit.expect("followed"), Exit::Awaiting);
+    assert_eq!(script.calls().len(), 1);
+}
+
+#[tokio::test]
 async fn two_questions_are_answered_in_turn() {
     let first = vec![resolved(4, 2)];
     let script = Script::default()

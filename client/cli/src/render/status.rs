@@ -3,17 +3,18 @@
 use std::collections::HashMap;
 
 use agentloop_client::v1::{
-    AssistantMessage, ContextCompacted, Decision, HumanRequest, HumanRequestKind, HumanResolved,
+    AssistantMessage, ContextCompacted, Decision, HumanAnswer, HumanRequest, HumanRequestKind, HumanResolved,
     ModelCallFailed, RunError, RunFinished, RunStarted, RunStatus, ToolCallAccepted, ToolCallAttemptFailed,
     ToolCallOutput, ToolCallProgress, ToolCallProposed, ToolCallResult, ToolCallState, ToolStatus,
-    decision::Decision as Kind, part::Content, run_event::Event,
+    decision::Decision as Kind, human_input::Input, part::Content, run_event::Event,
 };
 
-use crate::{names, style::Style};
+use crate::{names, style::Style, text::exact};
 
 /// Characters of arguments and results that a line has room for; the whole is in the session.
 const ARGUMENTS_CHARS: usize = 200;
 const RESULT_CHARS: usize = 300;
+const OPTION_CHARS: usize = 200;
 
 /// What lines refer to by id.
 #[derive(Debug, Default)]
@@ -136,14 +137,30 @@ pub(crate) fn question(style: Style, request: &HumanRequest) -> String {
         HumanRequestKind::Approve => "may this run?",
         _ => request.question.as_str(),
     };
-    let arguments = style.harmless(&request.arguments_json);
-    format!("? {asked}  {} {arguments}\n  question {}", request.tool, request.request_id)
+    let asked = format!("? {}  {} {}", style.harmless(asked), request.tool, exact(&request.arguments_json));
+    let mut lines = vec![asked.trim_end().to_owned()];
+    lines.extend((1..).zip(&request.options).map(|(n, option)| {
+        let label = if option.label.is_empty() { &option.id } else { &option.label };
+        format!("  {n} {}", names::brief(&style.harmless(label), OPTION_CHARS))
+    }));
+    lines.push(format!("  question {}", request.request_id));
+    lines.join("\n")
 }
 
 fn human_resolved(style: Style, resolved: &HumanResolved) -> Option<String> {
     let answer = resolved.answer.as_ref()?;
     let by = if answer.decided_by.is_empty() { String::new() } else { format!(" by {}", answer.decided_by) };
-    Some(format!("  {}{by}", style.harmless(&decision(answer.decision.as_ref()?))))
+    Some(format!("  {}{by}", style.harmless(&answered(answer))))
+}
+
+/// An answer in words.
+pub(crate) fn answered(answer: &HumanAnswer) -> String {
+    match (&answer.decision, answer.input.as_ref().and_then(|input| input.input.as_ref())) {
+        (_, Some(Input::Text(text))) => format!("answered: {text}"),
+        (_, Some(Input::Selection(chosen))) => format!("chosen: {}", chosen.option_ids.join(", ")),
+        (Some(decided), None) => decision(decided),
+        (None, None) => "decided".to_owned(),
+    }
 }
 
 /// A decision in words.

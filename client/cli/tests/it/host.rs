@@ -47,7 +47,8 @@ async fn the_example_tools_work_and_the_host_leaves_cleanly() {
     );
 
     running.signal("TERM").await;
-    assert!(matches!(connection.reply().await, Frame::Draining(_)));
+    let draining = connection.reply().await;
+    assert!(matches!(draining, Frame::Draining(_)), "{draining:?}");
     assert!(matches!(connection.reply().await, Frame::Goodbye(_)));
     drop(connection);
     assert_eq!(running.code().await, 0);

@@ -10,7 +10,15 @@ mod server;
 #[expect(dead_code, reason = "shared with the tests of the client")]
 mod tool_host;
 
+#[cfg(unix)]
+mod chat;
 mod demo;
 mod host;
 mod process;
+#[cfg(unix)]
+mod pty;
 mod run;
+#[cfg(unix)]
+mod served;
+#[cfg(unix)]
+mod sessions;

@@ -76,4 +76,9 @@ impl Running {
     pub(crate) async fn code(mut self) -> i32 {
         soon(self.child.wait()).await.expect("it ran").code().expect("no signal ended it")
     }
+
+    /// Waits until it is gone, however it went.
+    pub(crate) async fn gone(mut self) {
+        soon(self.child.wait()).await.expect("it ran");
+    }
 }

@@ -2,13 +2,14 @@
 
 use agentloop_client::v1::{
     HumanRequest, HumanRequestKind, HumanRequested, ModelDelta, RunEvent, RunFinished, RunStarted, RunStatus,
-    decision::Decision as Kind, model_delta::Delta, run_event::Event,
+    Selection, SubmitInputRequest, decision::Decision as Kind, model_delta::Delta, run_event::Event,
+    submit_input_request::Input,
 };
 
 use crate::{
     agent_loop::{Called, End, Script},
     process::{Running, agentloop, ended},
-    server::Fake,
+    server::{Fake, soon},
     tool_host::Hosts,
 };
 
@@ -61,12 +62,40 @@ async fn the_answer_is_on_standard_output_and_nothing_else() {
 async fn programs_get_one_event_a_line() {
     let script = Script::default().scene(vec![started(), finished(2, RunStatus::Failed)], End::Ok);
     let fake = server(&script).await;
-    let (code, stdout, _) = ended(&fake.url(), &["run", "hi", "-o", "json"]).await;
+    let (code, stdout, _) = ended(&fake.url(), &["run", "hi", "--output", "jsonl"]).await;
     assert_eq!(code, 1);
     let lines: Vec<serde_json::Value> =
         stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert_eq!(lines.len(), 2);
     assert_eq!(lines[1]["runFinished"]["status"], "RUN_STATUS_FAILED");
+}
+
+#[tokio::test]
+async fn a_run_is_told_where_it_was_asked_for() {
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::create_dir(dir.path().join(".git")).expect("made");
+    std::fs::create_dir(dir.path().join("src")).expect("made");
+    std::fs::write(dir.path().join("AGENTS.md"), "be brief").expect("written");
+    let told = async |args: &[&str]| {
+        let script = Script::default().scene(vec![started(), finished(2, RunStatus::Completed)], End::Ok);
+        let fake = server(&script).await;
+        let mut command = agentloop(&fake.url(), args);
+        let output = soon(command.current_dir(dir.path().join("src")).output()).await.expect("it runs");
+        (script.inputs().remove(0), String::from_utf8(output.stderr).expect("text"))
+    };
+    let (input, stderr) = told(&["run", "hi"]).await;
+    assert_eq!(input.instruction_files.len(), 1);
+    assert_eq!(input.instruction_files[0].content, "be brief");
+    assert!(stderr.contains("instructions: ") && stderr.contains("AGENTS.md"), "{stderr}");
+    let facts: Vec<&str> = input.environment.keys().map(String::as_str).collect();
+    assert_eq!(facts, ["date", "git_repository", "os", "working_directory"]);
+
+    let (input, _) = told(&["run", "hi", "--run-id", "r-1"]).await;
+    assert!(!input.environment.contains_key("date"), "the same command is the same run tomorrow");
+
+    let (input, stderr) = told(&["run", "hi", "--no-instructions"]).await;
+    assert!(input.instruction_files.is_empty() && input.environment.is_empty(), "{input:?}");
+    assert!(!stderr.contains("instructions"), "{stderr}");
 }
 
 #[tokio::test]
@@ -119,6 +148,26 @@ async fn a_question_is_answered_by_its_id() {
     let decision = answer.decision.clone().and_then(|decision| decision.decision);
     assert!(matches!(decision, Some(Kind::Deny(deny)) if deny.message == "not today"));
     assert_eq!(ended(&fake.url(), &["approve", "unknown"]).await.0, 1);
+}
+
+#[tokio::test]
+async fn what_is_asked_for_is_given_by_its_id() {
+    for (args, input) in [
+        (&["--text", "blue"][..], Input::Text("blue".into())),
+        (
+            &["--choose", "a", "--choose", "b"],
+            Input::Selection(Selection { option_ids: vec!["a".into(), "b".into()] }),
+        ),
+    ] {
+        let script = Script::default();
+        let fake = server(&script).await;
+        let args = [&["approve", "q", "--as", "me"], args].concat();
+        let (code, _, stderr) = ended(&fake.url(), &args).await;
+        assert_eq!(code, 0, "{stderr}");
+        let given =
+            SubmitInputRequest { request_id: "q".into(), input: Some(input), answered_by: "me".into() };
+        assert_eq!(script.calls(), [Called::SubmitInput(Box::new(given))]);
+    }
 }
 
 #[cfg(unix)]

@@ -27,7 +27,7 @@ type Session struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The session.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// For people; may be empty.
+	// For people: as given, or as the model made it where none was given and the agent asks for that; may be empty.
 	Title string `protobuf:"bytes,2,opt,name=title,proto3" json:"title,omitempty"`
 	// When it was created.
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
@@ -43,8 +43,12 @@ type Session struct {
 	ForkedFromSessionId string `protobuf:"bytes,8,opt,name=forked_from_session_id,json=forkedFromSessionId,proto3" json:"forked_from_session_id,omitempty"`
 	// Of a fork, the last entry that both share.
 	ForkedAtEntryNo uint64 `protobuf:"varint,9,opt,name=forked_at_entry_no,json=forkedAtEntryNo,proto3" json:"forked_at_entry_no,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// What it is about, in the model's words, where the agent asks for that; may be empty, and behind the entries.
+	Summary string `protobuf:"bytes,10,opt,name=summary,proto3" json:"summary,omitempty"`
+	// The last entry that the summary takes into account.
+	SummaryUpToEntryNo uint64 `protobuf:"varint,11,opt,name=summary_up_to_entry_no,json=summaryUpToEntryNo,proto3" json:"summary_up_to_entry_no,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *Session) Reset() {
@@ -136,6 +140,20 @@ func (x *Session) GetForkedFromSessionId() string {
 func (x *Session) GetForkedAtEntryNo() uint64 {
 	if x != nil {
 		return x.ForkedAtEntryNo
+	}
+	return 0
+}
+
+func (x *Session) GetSummary() string {
+	if x != nil {
+		return x.Summary
+	}
+	return ""
+}
+
+func (x *Session) GetSummaryUpToEntryNo() uint64 {
+	if x != nil {
+		return x.SummaryUpToEntryNo
 	}
 	return 0
 }
@@ -870,7 +888,7 @@ var File_agentloop_v1_sessions_proto protoreflect.FileDescriptor
 
 const file_agentloop_v1_sessions_proto_rawDesc = "" +
 	"\n" +
-	"\x1bagentloop/v1/sessions.proto\x12\fagentloop.v1\x1a\x19agentloop/v1/events.proto\x1a\x18agentloop/v1/types.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xcd\x03\n" +
+	"\x1bagentloop/v1/sessions.proto\x12\fagentloop.v1\x1a\x19agentloop/v1/events.proto\x1a\x18agentloop/v1/types.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9b\x04\n" +
 	"\aSession\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x14\n" +
@@ -884,7 +902,10 @@ const file_agentloop_v1_sessions_proto_rawDesc = "" +
 	"\vlive_run_id\x18\x06 \x01(\tR\tliveRunId\x129\n" +
 	"\x06labels\x18\a \x03(\v2!.agentloop.v1.Session.LabelsEntryR\x06labels\x123\n" +
 	"\x16forked_from_session_id\x18\b \x01(\tR\x13forkedFromSessionId\x12+\n" +
-	"\x12forked_at_entry_no\x18\t \x01(\x04R\x0fforkedAtEntryNo\x1a9\n" +
+	"\x12forked_at_entry_no\x18\t \x01(\x04R\x0fforkedAtEntryNo\x12\x18\n" +
+	"\asummary\x18\n" +
+	" \x01(\tR\asummary\x122\n" +
+	"\x16summary_up_to_entry_no\x18\v \x01(\x04R\x12summaryUpToEntryNo\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe8\x01\n" +

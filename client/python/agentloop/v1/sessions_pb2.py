@@ -27,7 +27,7 @@ from agentloop.v1 import types_pb2 as agentloop_dot_v1_dot_types__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x61gentloop/v1/sessions.proto\x12\x0c\x61gentloop.v1\x1a\x19\x61gentloop/v1/events.proto\x1a\x18\x61gentloop/v1/types.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd4\x02\n\x07Session\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\r\n\x05title\x18\x02 \x01(\t\x12.\n\ncreated_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nupdated_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0b\x65ntry_count\x18\x05 \x01(\x04\x12\x13\n\x0blive_run_id\x18\x06 \x01(\t\x12\x31\n\x06labels\x18\x07 \x03(\x0b\x32!.agentloop.v1.Session.LabelsEntry\x12\x1e\n\x16\x66orked_from_session_id\x18\x08 \x01(\t\x12\x1a\n\x12\x66orked_at_entry_no\x18\t \x01(\x04\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xba\x01\n\x05\x45ntry\x12\x10\n\x08\x65ntry_no\x18\x01 \x01(\x04\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x0b\n\x03seq\x18\x03 \x01(\x04\x12&\n\x02\x61t\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12&\n\x07message\x18\x05 \x01(\x0b\x32\x15.agentloop.v1.Message\x12\x32\n\ncompaction\x18\x06 \x01(\x0b\x32\x1e.agentloop.v1.ContextCompacted\"\xbc\x01\n\x14\x43reateSessionRequest\x12\x17\n\nsession_id\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\r\n\x05title\x18\x02 \x01(\t\x12>\n\x06labels\x18\x03 \x03(\x0b\x32..agentloop.v1.CreateSessionRequest.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\r\n\x0b_session_id\"?\n\x15\x43reateSessionResponse\x12&\n\x07session\x18\x01 \x01(\x0b\x32\x15.agentloop.v1.Session\"\'\n\x11GetSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"<\n\x12GetSessionResponse\x12&\n\x07session\x18\x01 \x01(\x0b\x32\x15.agentloop.v1.Session\"<\n\x13ListSessionsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"X\n\x14ListSessionsResponse\x12\'\n\x08sessions\x18\x01 \x03(\x0b\x32\x15.agentloop.v1.Session\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"S\n\x12ListEntriesRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x16\n\x0e\x61\x66ter_entry_no\x18\x02 \x01(\x04\x12\x11\n\tpage_size\x18\x03 \x01(\r\"I\n\x13ListEntriesResponse\x12$\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x13.agentloop.v1.Entry\x12\x0c\n\x04more\x18\x02 \x01(\x08\"m\n\x12\x46orkSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x13\n\x0b\x61t_entry_no\x18\x02 \x01(\x04\x12\x1b\n\x0enew_session_id\x18\x03 \x01(\tH\x00\x88\x01\x01\x42\x11\n\x0f_new_session_id\"=\n\x13\x46orkSessionResponse\x12&\n\x07session\x18\x01 \x01(\x0b\x32\x15.agentloop.v1.Session\"*\n\x14\x44\x65leteSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"(\n\x15\x44\x65leteSessionResponse\x12\x0f\n\x07\x65xisted\x18\x01 \x01(\x08\x32\x8e\x04\n\x08Sessions\x12X\n\rCreateSession\x12\".agentloop.v1.CreateSessionRequest\x1a#.agentloop.v1.CreateSessionResponse\x12O\n\nGetSession\x12\x1f.agentloop.v1.GetSessionRequest\x1a .agentloop.v1.GetSessionResponse\x12U\n\x0cListSessions\x12!.agentloop.v1.ListSessionsRequest\x1a\".agentloop.v1.ListSessionsResponse\x12R\n\x0bListEntries\x12 .agentloop.v1.ListEntriesRequest\x1a!.agentloop.v1.ListEntriesResponse\x12R\n\x0b\x46orkSession\x12 .agentloop.v1.ForkSessionRequest\x1a!.agentloop.v1.ForkSessionResponse\x12X\n\rDeleteSession\x12\".agentloop.v1.DeleteSessionRequest\x1a#.agentloop.v1.DeleteSessionResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x61gentloop/v1/sessions.proto\x12\x0c\x61gentloop.v1\x1a\x19\x61gentloop/v1/events.proto\x1a\x18\x61gentloop/v1/types.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x85\x03\n\x07Session\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\r\n\x05title\x18\x02 \x01(\t\x12.\n\ncreated_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nupdated_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0b\x65ntry_count\x18\x05 \x01(\x04\x12\x13\n\x0blive_run_id\x18\x06 \x01(\t\x12\x31\n\x06labels\x18\x07 \x03(\x0b\x32!.agentloop.v1.Session.LabelsEntry\x12\x1e\n\x16\x66orked_from_session_id\x18\x08 \x01(\t\x12\x1a\n\x12\x66orked_at_entry_no\x18\t \x01(\x04\x12\x0f\n\x07summary\x18\n \x01(\t\x12\x1e\n\x16summary_up_to_entry_no\x18\x0b \x01(\x04\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xba\x01\n\x05\x45ntry\x12\x10\n\x08\x65ntry_no\x18\x01 \x01(\x04\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x0b\n\x03seq\x18\x03 \x01(\x04\x12&\n\x02\x61t\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12&\n\x07message\x18\x05 \x01(\x0b\x32\x15.agentloop.v1.Message\x12\x32\n\ncompaction\x18\x06 \x01(\x0b\x32\x1e.agentloop.v1.ContextCompacted\"\xbc\x01\n\x14\x43reateSessionRequest\x12\x17\n\nsession_id\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\r\n\x05title\x18\x02 \x01(\t\x12>\n\x06labels\x18\x03 \x03(\x0b\x32..agentloop.v1.CreateSessionRequest.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\r\n\x0b_session_id\"?\n\x15\x43reateSessionResponse\x12&\n\x07session\x18\x01 \x01(\x0b\x32\x15.agentloop.v1.Session\"\'\n\x11GetSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"<\n\x12GetSessionResponse\x12&\n\x07session\x18\x01 \x01(\x0b\x32\x15.agentloop.v1.Session\"<\n\x13ListSessionsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"X\n\x14ListSessionsResponse\x12\'\n\x08sessions\x18\x01 \x03(\x0b\x32\x15.agentloop.v1.Session\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"S\n\x12ListEntriesRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x16\n\x0e\x61\x66ter_entry_no\x18\x02 \x01(\x04\x12\x11\n\tpage_size\x18\x03 \x01(\r\"I\n\x13ListEntriesResponse\x12$\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x13.agentloop.v1.Entry\x12\x0c\n\x04more\x18\x02 \x01(\x08\"m\n\x12\x46orkSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x13\n\x0b\x61t_entry_no\x18\x02 \x01(\x04\x12\x1b\n\x0enew_session_id\x18\x03 \x01(\tH\x00\x88\x01\x01\x42\x11\n\x0f_new_session_id\"=\n\x13\x46orkSessionResponse\x12&\n\x07session\x18\x01 \x01(\x0b\x32\x15.agentloop.v1.Session\"*\n\x14\x44\x65leteSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"(\n\x15\x44\x65leteSessionResponse\x12\x0f\n\x07\x65xisted\x18\x01 \x01(\x08\x32\x8e\x04\n\x08Sessions\x12X\n\rCreateSession\x12\".agentloop.v1.CreateSessionRequest\x1a#.agentloop.v1.CreateSessionResponse\x12O\n\nGetSession\x12\x1f.agentloop.v1.GetSessionRequest\x1a .agentloop.v1.GetSessionResponse\x12U\n\x0cListSessions\x12!.agentloop.v1.ListSessionsRequest\x1a\".agentloop.v1.ListSessionsResponse\x12R\n\x0bListEntries\x12 .agentloop.v1.ListEntriesRequest\x1a!.agentloop.v1.ListEntriesResponse\x12R\n\x0b\x46orkSession\x12 .agentloop.v1.ForkSessionRequest\x1a!.agentloop.v1.ForkSessionResponse\x12X\n\rDeleteSession\x12\".agentloop.v1.DeleteSessionRequest\x1a#.agentloop.v1.DeleteSessionResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,37 +39,37 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CREATESESSIONREQUEST_LABELSENTRY']._loaded_options = None
   _globals['_CREATESESSIONREQUEST_LABELSENTRY']._serialized_options = b'8\001'
   _globals['_SESSION']._serialized_start=132
-  _globals['_SESSION']._serialized_end=472
-  _globals['_SESSION_LABELSENTRY']._serialized_start=427
-  _globals['_SESSION_LABELSENTRY']._serialized_end=472
-  _globals['_ENTRY']._serialized_start=475
-  _globals['_ENTRY']._serialized_end=661
-  _globals['_CREATESESSIONREQUEST']._serialized_start=664
-  _globals['_CREATESESSIONREQUEST']._serialized_end=852
-  _globals['_CREATESESSIONREQUEST_LABELSENTRY']._serialized_start=427
-  _globals['_CREATESESSIONREQUEST_LABELSENTRY']._serialized_end=472
-  _globals['_CREATESESSIONRESPONSE']._serialized_start=854
-  _globals['_CREATESESSIONRESPONSE']._serialized_end=917
-  _globals['_GETSESSIONREQUEST']._serialized_start=919
-  _globals['_GETSESSIONREQUEST']._serialized_end=958
-  _globals['_GETSESSIONRESPONSE']._serialized_start=960
-  _globals['_GETSESSIONRESPONSE']._serialized_end=1020
-  _globals['_LISTSESSIONSREQUEST']._serialized_start=1022
-  _globals['_LISTSESSIONSREQUEST']._serialized_end=1082
-  _globals['_LISTSESSIONSRESPONSE']._serialized_start=1084
-  _globals['_LISTSESSIONSRESPONSE']._serialized_end=1172
-  _globals['_LISTENTRIESREQUEST']._serialized_start=1174
-  _globals['_LISTENTRIESREQUEST']._serialized_end=1257
-  _globals['_LISTENTRIESRESPONSE']._serialized_start=1259
-  _globals['_LISTENTRIESRESPONSE']._serialized_end=1332
-  _globals['_FORKSESSIONREQUEST']._serialized_start=1334
-  _globals['_FORKSESSIONREQUEST']._serialized_end=1443
-  _globals['_FORKSESSIONRESPONSE']._serialized_start=1445
-  _globals['_FORKSESSIONRESPONSE']._serialized_end=1506
-  _globals['_DELETESESSIONREQUEST']._serialized_start=1508
-  _globals['_DELETESESSIONREQUEST']._serialized_end=1550
-  _globals['_DELETESESSIONRESPONSE']._serialized_start=1552
-  _globals['_DELETESESSIONRESPONSE']._serialized_end=1592
-  _globals['_SESSIONS']._serialized_start=1595
-  _globals['_SESSIONS']._serialized_end=2121
+  _globals['_SESSION']._serialized_end=521
+  _globals['_SESSION_LABELSENTRY']._serialized_start=476
+  _globals['_SESSION_LABELSENTRY']._serialized_end=521
+  _globals['_ENTRY']._serialized_start=524
+  _globals['_ENTRY']._serialized_end=710
+  _globals['_CREATESESSIONREQUEST']._serialized_start=713
+  _globals['_CREATESESSIONREQUEST']._serialized_end=901
+  _globals['_CREATESESSIONREQUEST_LABELSENTRY']._serialized_start=476
+  _globals['_CREATESESSIONREQUEST_LABELSENTRY']._serialized_end=521
+  _globals['_CREATESESSIONRESPONSE']._serialized_start=903
+  _globals['_CREATESESSIONRESPONSE']._serialized_end=966
+  _globals['_GETSESSIONREQUEST']._serialized_start=968
+  _globals['_GETSESSIONREQUEST']._serialized_end=1007
+  _globals['_GETSESSIONRESPONSE']._serialized_start=1009
+  _globals['_GETSESSIONRESPONSE']._serialized_end=1069
+  _globals['_LISTSESSIONSREQUEST']._serialized_start=1071
+  _globals['_LISTSESSIONSREQUEST']._serialized_end=1131
+  _globals['_LISTSESSIONSRESPONSE']._serialized_start=1133
+  _globals['_LISTSESSIONSRESPONSE']._serialized_end=1221
+  _globals['_LISTENTRIESREQUEST']._serialized_start=1223
+  _globals['_LISTENTRIESREQUEST']._serialized_end=1306
+  _globals['_LISTENTRIESRESPONSE']._serialized_start=1308
+  _globals['_LISTENTRIESRESPONSE']._serialized_end=1381
+  _globals['_FORKSESSIONREQUEST']._serialized_start=1383
+  _globals['_FORKSESSIONREQUEST']._serialized_end=1492
+  _globals['_FORKSESSIONRESPONSE']._serialized_start=1494
+  _globals['_FORKSESSIONRESPONSE']._serialized_end=1555
+  _globals['_DELETESESSIONREQUEST']._serialized_start=1557
+  _globals['_DELETESESSIONREQUEST']._serialized_end=1599
+  _globals['_DELETESESSIONRESPONSE']._serialized_start=1601
+  _globals['_DELETESESSIONRESPONSE']._serialized_end=1641
+  _globals['_SESSIONS']._serialized_start=1644
+  _globals['_SESSIONS']._serialized_end=2170
 # @@protoc_insertion_point(module_scope)

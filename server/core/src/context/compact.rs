@@ -28,24 +28,28 @@ pub struct Goal {
 /// Leaves the oldest messages out.
 #[must_use]
 pub fn truncate(entries: &[Entry], keep_recent: u32) -> Compaction {
+    let strategy = "truncate".to_owned();
+    let before = last_compaction(entries).cloned().unwrap_or_default();
     let up_to = boundary(entries, keep_recent);
-    Compaction {
-        strategy: "truncate".to_owned(),
-        up_to,
-        summary: notice(entries, up_to),
-        keep_system: true,
-        cut: None,
+    if up_to == before.up_to {
+        return Compaction { strategy, ..before };
     }
+    Compaction { strategy, up_to, summary: notice(entries, up_to), keep_system: true, cut: before.cut }
 }
 
 /// Cuts older tool outputs and what is stale; everything that was said stays.
 #[must_use]
 pub fn extract(entries: &[Entry], keep_recent: u32) -> Compaction {
     let before = last_compaction(entries).cloned().unwrap_or_default();
-    let cut = Cut {
-        up_to: boundary(entries, keep_recent).max(before.up_to),
-        output_bytes: EXTRACTED_OUTPUT_BYTES,
-        text_bytes: None,
+    let up_to = boundary(entries, keep_recent).max(before.up_to);
+    let cut = match &before.cut {
+        // What was cut stays cut.
+        Some(cut) => Cut {
+            up_to: up_to.max(cut.up_to),
+            output_bytes: cut.output_bytes.min(EXTRACTED_OUTPUT_BYTES),
+            text_bytes: cut.text_bytes,
+        },
+        None => Cut { up_to, output_bytes: EXTRACTED_OUTPUT_BYTES, text_bytes: None },
     };
     Compaction { strategy: "extract".to_owned(), cut: Some(cut), ..before }
 }
@@ -65,13 +69,13 @@ pub fn to_summarize(entries: &[Entry], keep_recent: u32) -> Option<(EntryNo, Vec
 
 /// A summary in place of the entries that it stands for.
 #[must_use]
-pub fn summarized(up_to: EntryNo, summary: &str) -> Compaction {
+pub fn summarized(entries: &[Entry], up_to: EntryNo, summary: &str) -> Compaction {
     Compaction {
         strategy: "summarize".to_owned(),
         up_to,
         summary: format!("[Summary of the conversation so far]\n{}", summary.trim()),
         keep_system: true,
-        cut: None,
+        cut: last_compaction(entries).and_then(|before| before.cut.clone()),
     }
 }
 

@@ -2,4 +2,6 @@
 
 pub mod assemble;
 pub mod build;
+pub mod compact;
 pub mod prompt;
+pub mod view;

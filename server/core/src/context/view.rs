@@ -45,7 +45,8 @@ pub fn compacted(entries: &[Entry], compaction: &Compaction) -> Vec<SharedMessag
         Some(cut) => {
             let whole = index_after(entries, cut.up_to).saturating_sub(hidden.len()).min(shown.len());
             let (old, recent) = shown.split_at(whole);
-            let stale = stale_results(shown);
+            // What comes later must not change how the past reads.
+            let stale = stale_results(old);
             out.extend(old.iter().enumerate().filter_map(|(at, entry)| {
                 let message = shortened(entry.message()?, cut, |part| stale.contains(&(at, part)));
                 // A message of nothing but old thoughts says nothing.

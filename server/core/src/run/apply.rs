@@ -1,11 +1,14 @@
 //! The fold: how each event changes the state. Nothing else changes it.
 
+use crate::entry::CompactionReason;
 use crate::id::{CallSlot, HostId, RuntimeId};
 use crate::message::{Part, SharedMessage, ToolCall, ToolResult};
 use crate::run::event::{AfterAttempt, Event, Record};
-use crate::run::human::{Answer, Decision, QuestionKind};
+use crate::run::human::{Answer, Decision, Question, QuestionKind};
 use crate::run::plan::Instruction;
-use crate::run::state::{Asked, Call, CallState, Leave, ModelCall, Phase, State};
+use crate::run::state::{
+    AfterCompaction, Asked, Call, CallState, CompactionInHand, Leave, ModelCall, News, Phase, State,
+};
 use crate::time::Timestamp;
 use crate::tool::{Digest, EffectClass};
 
@@ -51,7 +54,15 @@ impl State {
             Event::InputEntered { held, .. } => {
                 self.held.remove(held).expect("only a held message enters later");
             }
-            Event::Compacted { usage, .. } => self.usage += *usage,
+            Event::CompactionStarted { number, strategy, reason, level, .. } => {
+                self.begin_compaction(*number, strategy, *reason, *level, at);
+            }
+            Event::CompactionFailed { error, .. } => self.last_error = Some(error.clone()),
+            Event::Compacted { usage, .. } => {
+                self.usage += *usage;
+                self.last_error = None;
+                self.end_compaction();
+            }
             Event::ModelCallStarted { model_call, attempt, first_counted, .. } => {
                 self.begin_model_call(ModelCall {
                     number: *model_call,
@@ -66,9 +77,11 @@ impl State {
                     self.phase = Phase::BackingOff { call: *call, until: *until };
                 }
             }
-            Event::AssistantMessage { entry, message, finish, usage, duration, .. } => {
+            Event::AssistantMessage { entry, message, finish, usage, duration, full, .. } => {
                 self.last_message_entry = *entry;
                 self.usage += *usage;
+                self.squeezes = 0;
+                self.compact_due = *full;
                 self.model_time = self.model_time.plus(*duration);
                 self.last_message = Some(message.clone());
                 self.last_error = None;
@@ -92,6 +105,7 @@ impl State {
             }
             Event::Planned { instruction, step, approved, .. } => {
                 self.decisions += 1;
+                self.news = None;
                 self.approving.clone_from(approved);
                 if let Some(step) = step {
                     self.steps.insert(step.clone(), self.seq);
@@ -107,7 +121,8 @@ impl State {
                 call.first_offered.get_or_insert(at);
                 call.state = CallState::Offered { at };
                 if call.needs_runtime {
-                    self.take_runtime(host);
+                    let runtime = self.take_runtime(host);
+                    self.open_call(*slot).runtime = Some(runtime);
                 }
             }
             Event::CallAccepted { slot, .. } => {
@@ -135,15 +150,9 @@ impl State {
                 self.settle(*slot, *attempt, answered, message);
             }
             Event::HumanRequested { question } => {
-                let call = self.open_call(question.slot);
-                call.state = match question.kind {
-                    QuestionKind::Approve => {
-                        CallState::AwaitingApproval { request: Some(question.request.clone()) }
-                    }
-                    QuestionKind::InDoubt => {
-                        CallState::InDoubt { request: Some(question.request.clone()), since: at }
-                    }
-                };
+                if let Some(slot) = question.slot {
+                    self.await_answer(slot, question, at);
+                }
                 let asked = Asked { question: question.clone(), answer: None };
                 self.questions.insert(question.request.clone(), asked);
             }
@@ -152,7 +161,10 @@ impl State {
                 assert!(asked.answer.is_none(), "a question is answered once");
                 asked.answer = Some(answer.clone());
                 let hold = self.spec.stepped && self.approving.as_ref() != Some(request);
-                self.resolve(*slot, answer, hold, at);
+                match slot {
+                    Some(slot) => self.resolve(*slot, answer, hold, at),
+                    None => self.news = Some(News::HumanAnswered),
+                }
             }
             Event::Paused { error } => {
                 let Phase::ModelRunning(call) = self.phase else {
@@ -169,6 +181,42 @@ impl State {
                 self.last_error.clone_from(error);
                 self.phase = Phase::Finished { outcome: *outcome };
             }
+        }
+    }
+
+    /// What follows is read off the phase that it interrupts.
+    fn begin_compaction(
+        &mut self,
+        number: u32,
+        strategy: &str,
+        reason: CompactionReason,
+        level: u32,
+        since: Timestamp,
+    ) {
+        assert_eq!(number, self.compactions + 1, "compactions are dense");
+        self.compactions = number;
+        self.squeezes += 1;
+        self.compact_due = None;
+        let then = match &self.phase {
+            Phase::Compacting(before) => before.then.clone(),
+            Phase::ModelRunning(call) => AfterCompaction::Call {
+                number: call.number,
+                attempt: call.attempt + 1,
+                first_counted: call.attempt + 1,
+            },
+            before if reason == CompactionReason::Planned => AfterCompaction::Plan(Box::new(before.clone())),
+            _ => AfterCompaction::Call { number: self.iterations + 1, attempt: 1, first_counted: 1 },
+        };
+        self.keep_settled();
+        let strategy = strategy.to_owned();
+        self.phase = Phase::Compacting(CompactionInHand { number, strategy, reason, level, since, then });
+    }
+
+    /// Where the planner asked for it, the run stands where it stood.
+    fn end_compaction(&mut self) {
+        if let Phase::Compacting(CompactionInHand { then: AfterCompaction::Plan(before), .. }) = &self.phase {
+            self.phase = Phase::clone(before);
+            self.news = Some(News::Compacted);
         }
     }
 
@@ -209,13 +257,15 @@ impl State {
     }
 
     /// A call that needs a runtime goes to a host: the one that has it, or one where a new one is opened.
-    fn take_runtime(&mut self, host: &HostId) {
+    fn take_runtime(&mut self, host: &HostId) -> RuntimeId {
         let number = match &self.runtime {
-            Some((_, on)) if on == host => return,
+            Some((id, on)) if on == host => return id.clone(),
             Some((id, _)) => id.number + 1,
             None => 1,
         };
-        self.runtime = Some((RuntimeId { run: self.run.clone(), number }, host.clone()));
+        let id = RuntimeId { run: self.run.clone(), number };
+        self.runtime = Some((id.clone(), host.clone()));
+        id
     }
 
     fn settle(&mut self, slot: CallSlot, attempt: u32, answered: u32, message: &SharedMessage) {
@@ -225,6 +275,16 @@ impl State {
         call.answered = answered;
         let failed = result_of(message).is_some_and(|result| result.status.is_error());
         self.failures_in_a_row = if failed { self.failures_in_a_row + 1 } else { 0 };
+    }
+
+    fn await_answer(&mut self, slot: CallSlot, question: &Question, at: Timestamp) {
+        let call = self.open_call(slot);
+        let request = Some(question.request.clone());
+        match question.kind {
+            QuestionKind::Approve => call.state = CallState::AwaitingApproval { request },
+            QuestionKind::InDoubt => call.state = CallState::InDoubt { request, since: at },
+            QuestionKind::Prompt | QuestionKind::Select => {}
+        }
     }
 
     /// Held calls go on, if that was decided; whether any does.
@@ -274,13 +334,15 @@ impl State {
             Decision::Deny { .. }
             | Decision::DenyAndStop { .. }
             | Decision::AnswerInPlace { .. }
+            | Decision::Text { .. }
+            | Decision::Selected { .. }
             | Decision::Expired
             | Decision::Withdrawn => {}
         }
     }
 
     fn open_call(&mut self, slot: CallSlot) -> &mut Call {
-        let Phase::Tools(calls) = &mut self.phase else { panic!("no tool call is open") };
+        let calls = self.round_mut().expect("a tool call is open");
         let call = calls.iter_mut().find(|call| call.slot == slot).expect("the call is of this round");
         assert!(!call.is_settled(), "a settled call does not move");
         call
@@ -295,9 +357,13 @@ fn begins(instruction: &Instruction, event: &Event) -> bool {
         | Instruction::RequestPrompt { .. }
         | Instruction::RequestSelect { .. }
         | Instruction::Compact { .. }
-        | Instruction::Finish { .. } => {
-            matches!(event, Event::ModelCallStarted { .. } | Event::Finished { .. })
-        }
+        | Instruction::Finish { .. } => matches!(
+            event,
+            Event::ModelCallStarted { .. }
+                | Event::CompactionStarted { .. }
+                | Event::HumanRequested { .. }
+                | Event::Finished { .. }
+        ),
     }
 }
 
@@ -329,6 +395,7 @@ fn round_of(message: &SharedMessage) -> Option<Vec<Call>> {
             effect: EffectClass::Unsafe,
             timeout: crate::time::Millis(0),
             needs_runtime: false,
+            runtime: None,
             attempt: 0,
             answered: 0,
             host: None,

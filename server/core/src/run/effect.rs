@@ -1,5 +1,6 @@
 //! What the machine asks of the world. Each effect leads to one later input, or is fire-and-forget where it says so.
 
+use crate::entry::CompactionReason;
 use crate::id::{CallSlot, EntryNo, HostId, RuntimeId};
 use crate::run::plan::Situation;
 use crate::time::Timestamp;
@@ -17,6 +18,29 @@ pub enum Effect {
         attempt: u32,
         /// What it reads.
         last_entry: EntryNo,
+        /// Whether it is held against the run's bounds on its context first, which leads to
+        /// [`super::input::Input::ContextTooLarge`] where it passes them. Once is enough: what a compaction cannot
+        /// make small enough is sent as it is.
+        checked: bool,
+    },
+    /// Make the context smaller.
+    /// Leads to [`super::input::Input::Compacted`] or [`super::input::Input::CompactionFailed`].
+    Compact {
+        /// Which of the run, from 1.
+        number: u32,
+        /// How.
+        strategy: String,
+        /// Why.
+        reason: CompactionReason,
+        /// How hard.
+        level: u32,
+        /// Entries up to this one are the context.
+        last_entry: EntryNo,
+    },
+    /// The smaller context is not wanted any more. Leads to nothing.
+    StopCompacting {
+        /// Which.
+        number: u32,
     },
     /// Hang up on the model. Leads to nothing.
     StopModel {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::agent::RunSpec;
-use crate::entry::{Compaction, Entry};
+use crate::entry::{Compaction, CompactionReason, Entry};
 use crate::extension::Applied;
 use crate::id::{CallSlot, EntryNo, HostId, RequestId, Seq, SessionId};
 use crate::message::{FinishReason, SharedMessage, Usage};
@@ -85,6 +85,30 @@ pub enum Event {
         /// What became of it.
         applied: Applied,
     },
+    /// The context is about to be made smaller.
+    CompactionStarted {
+        /// Which of the run, from 1.
+        number: u32,
+        /// How.
+        strategy: String,
+        /// Why.
+        reason: CompactionReason,
+        /// How hard: 0 as the policy says, then harder each time that it did not help.
+        #[serde(default, skip_serializing_if = "is_none")]
+        level: u32,
+        /// Tokens before, as far as they are known; 0 where they are not.
+        #[serde(default)]
+        tokens: u64,
+    },
+    /// Making it smaller failed. What is done in its place follows.
+    CompactionFailed {
+        /// Which.
+        number: u32,
+        /// How it was tried.
+        strategy: String,
+        /// Why it failed.
+        error: RunError,
+    },
     /// The context was made smaller.
     Compacted {
         /// Its place.
@@ -145,6 +169,9 @@ pub enum Event {
         tools: Digest,
         /// What the loop does next.
         decision: Observation,
+        /// Why the context is made smaller before the next model call, if it is.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        full: Option<CompactionReason>,
     },
     /// It was decided what to do next: by a planner, or for a step. The built-in loop decides by itself and leaves no
     /// trace.
@@ -248,8 +275,9 @@ pub enum Event {
     HumanResolved {
         /// Which.
         request: RequestId,
-        /// The call that it was about.
-        slot: CallSlot,
+        /// The call that it was about, or that asked; absent where the planner asked.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        slot: Option<CallSlot>,
         /// How.
         answer: Answer,
     },
@@ -363,6 +391,8 @@ impl Event {
             Self::InputEntered { entry, held } => Some((*entry, Added::Held(*held))),
             Self::Started { .. }
             | Self::InputHeld { .. }
+            | Self::CompactionStarted { .. }
+            | Self::CompactionFailed { .. }
             | Self::ModelCallStarted { .. }
             | Self::ModelCallFailed { .. }
             | Self::ExtensionApplied { .. }
@@ -392,6 +422,8 @@ impl Event {
             Self::Compacted { compaction, .. } => Some(Entry::Compaction(compaction.clone())),
             Self::Started { .. }
             | Self::InputEntered { .. }
+            | Self::CompactionStarted { .. }
+            | Self::CompactionFailed { .. }
             | Self::ModelCallStarted { .. }
             | Self::ModelCallFailed { .. }
             | Self::ExtensionApplied { .. }
@@ -425,6 +457,8 @@ impl Event {
             Self::InputEntered { .. } => "input_entered",
             Self::ContextAdded { .. } => "context_added",
             Self::ExtensionApplied { .. } => "extension_applied",
+            Self::CompactionStarted { .. } => "compaction_started",
+            Self::CompactionFailed { .. } => "compaction_failed",
             Self::Compacted { .. } => "compacted",
             Self::ModelCallStarted { .. } => "model_call_started",
             Self::ModelCallFailed { .. } => "model_call_failed",
@@ -452,6 +486,11 @@ fn one() -> u32 {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
 fn is_one(number: &u32) -> bool {
     *number == 1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
+fn is_none(number: &u32) -> bool {
+    *number == 0
 }
 
 /// Bytes as lower-case hex, so that a journal stays readable with any SQL shell.

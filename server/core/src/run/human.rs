@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{CallSlot, RequestId};
-use crate::time::Timestamp;
+use crate::id::{CallSlot, RequestId, RunId};
+use crate::time::{Millis, Timestamp};
 use crate::tool::Digest;
 
 /// What kind of answer is asked.
@@ -14,23 +14,44 @@ pub enum QuestionKind {
     Approve,
     /// This call's host was lost: what became of it?
     InDoubt,
+    /// Free text.
+    Prompt,
+    /// One or several of a list.
+    Select,
 }
 
-/// A question to a human about a tool call.
+impl QuestionKind {
+    /// Whether it is about a tool call, which the answer lets run or not.
+    #[must_use]
+    pub fn is_about_a_call(self) -> bool {
+        match self {
+            Self::Approve | Self::InDoubt => true,
+            Self::Prompt | Self::Select => false,
+        }
+    }
+}
+
+/// A question to a human: about a tool call, by one, or by the planner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Question {
-    /// Derived from the run, the call and the attempt.
+    /// Derived from the run, the call and the attempt; or from the run and the planner's decision.
     pub request: RequestId,
     /// What kind of answer is asked.
     pub kind: QuestionKind,
-    /// The call.
-    pub slot: CallSlot,
-    /// Its tool.
+    /// The call that it is about, or that asks; absent where the planner asks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slot: Option<CallSlot>,
+    /// The call's tool; empty where the planner asks.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub tool: String,
-    /// Its arguments, JSON text.
+    /// The call's arguments, JSON text; empty unless they are what is approved.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub arguments: String,
-    /// Of tool and arguments: what is approved.
+    /// Of tool and arguments: what is approved. Of a prompt or a choice: of what is shown.
     pub digest: Digest,
+    /// What is asked, of a prompt or a choice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ask: Option<Box<Ask>>,
     /// When it was asked.
     pub asked_at: Timestamp,
     /// When it is denied by itself.
@@ -38,7 +59,115 @@ pub struct Question {
     pub expires_at: Option<Timestamp>,
 }
 
-/// What a human decides about a tool call.
+/// What a human is asked for: text, or a choice where there are options.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ask {
+    /// The question, for people.
+    pub text: String,
+    /// The choices; none means free text.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<SelectOption>,
+    /// Whether several, or none, may be chosen.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub multiple: bool,
+    /// The host's name for the question, where a running call asks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<String>,
+}
+
+/// One choice.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SelectOption {
+    /// What the answer names.
+    pub id: String,
+    /// What people read.
+    pub label: String,
+}
+
+impl Ask {
+    /// Prompt or choice.
+    #[must_use]
+    pub fn kind(&self) -> QuestionKind {
+        if self.options.is_empty() { QuestionKind::Prompt } else { QuestionKind::Select }
+    }
+
+    /// Of what is shown.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        let multiple = [u8::from(self.multiple)];
+        let mut shown = vec![self.text.as_bytes(), &multiple];
+        for option in &self.options {
+            shown.extend([option.id.as_bytes(), option.label.as_bytes()]);
+        }
+        Digest::of(&shown)
+    }
+
+    /// The answer in the order of the options, so that the same choice is the same answer.
+    ///
+    /// # Errors
+    /// What is wrong with it: another kind than is asked for, an option that is not there, more than one of those
+    /// that exclude each other.
+    pub fn settle(&self, decision: Decision) -> Result<Decision, BadAnswer> {
+        match decision {
+            Decision::Text { .. } if self.options.is_empty() => Ok(decision),
+            Decision::Selected { options } if !self.options.is_empty() => self.select(&options),
+            Decision::Text { .. } => Err(BadAnswer::SelectionWanted),
+            Decision::Selected { .. } => Err(BadAnswer::TextWanted),
+            Decision::Approve
+            | Decision::ApproveWithEdits { .. }
+            | Decision::Deny { .. }
+            | Decision::DenyAndStop { .. }
+            | Decision::AnswerInPlace { .. }
+            | Decision::Expired
+            | Decision::Withdrawn => Err(BadAnswer::InputWanted),
+        }
+    }
+
+    fn select(&self, chosen: &[String]) -> Result<Decision, BadAnswer> {
+        if let Some(unknown) = chosen.iter().find(|id| !self.options.iter().any(|option| option.id == **id)) {
+            return Err(BadAnswer::UnknownOption(unknown.clone()));
+        }
+        let options: Vec<String> =
+            self.options.iter().map(|option| option.id.clone()).filter(|id| chosen.contains(id)).collect();
+        match options.len() {
+            1 => Ok(Decision::Selected { options }),
+            _ if self.multiple => Ok(Decision::Selected { options }),
+            _ => Err(BadAnswer::OneWanted),
+        }
+    }
+
+    /// What was chosen, as people and models read it.
+    #[must_use]
+    pub fn labels(&self, chosen: &[String]) -> Vec<&str> {
+        let chosen = self.options.iter().filter(|option| chosen.contains(&option.id));
+        chosen.map(|option| option.label.as_str()).collect()
+    }
+}
+
+/// Why an answer does not fit its question.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadAnswer {
+    /// The question is whether a call may run.
+    #[error("the question is about a tool call: it takes a decision by SubmitApproval")]
+    DecisionWanted,
+    /// The question asks for text or a choice.
+    #[error("the question asks for text or a choice: it takes an answer by SubmitInput")]
+    InputWanted,
+    /// The question asks for text.
+    #[error("the question asks for text")]
+    TextWanted,
+    /// The question asks for a choice.
+    #[error("the question asks for a choice of its options")]
+    SelectionWanted,
+    /// There is no such option.
+    #[error("there is no option {0:?}")]
+    UnknownOption(String),
+    /// Exactly one is to be chosen.
+    #[error("exactly one option is to be chosen")]
+    OneWanted,
+}
+
+/// What a human decides about a tool call, or answers to a prompt or a choice.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "decision", rename_all = "snake_case")]
 pub enum Decision {
@@ -64,6 +193,16 @@ pub enum Decision {
         /// What the model reads.
         output: String,
     },
+    /// What was asked for: text.
+    Text {
+        /// The answer.
+        text: String,
+    },
+    /// What was asked for: a choice.
+    Selected {
+        /// Ids of the options, in their order.
+        options: Vec<String>,
+    },
     /// Nobody answered in time.
     Expired,
     /// The call or the run ended first.
@@ -71,6 +210,12 @@ pub enum Decision {
 }
 
 impl Decision {
+    /// Whether it answers a prompt or a choice.
+    #[must_use]
+    pub fn is_input(&self) -> bool {
+        matches!(self, Self::Text { .. } | Self::Selected { .. })
+    }
+
     /// In a word, as errors and logs name it.
     #[must_use]
     pub fn name(&self) -> &'static str {
@@ -80,8 +225,64 @@ impl Decision {
             Self::Deny { .. } => "deny",
             Self::DenyAndStop { .. } => "deny_and_stop",
             Self::AnswerInPlace { .. } => "answer_in_place",
+            Self::Text { .. } => "text",
+            Self::Selected { .. } => "selected",
             Self::Expired => "expired",
             Self::Withdrawn => "withdrawn",
+        }
+    }
+}
+
+impl Question {
+    /// What the planner's `decision`th instruction, from 1, asks for. To be emitted as it is; its answer moves no tool
+    /// call, and [`Question::words`] says what the model is to read of it.
+    #[must_use]
+    pub fn planned(
+        run: &RunId,
+        decision: u32,
+        ask: Ask,
+        asked_at: Timestamp,
+        timeout: Option<Millis>,
+    ) -> Self {
+        Self {
+            request: run.planned_question(decision),
+            kind: ask.kind(),
+            slot: None,
+            tool: String::new(),
+            arguments: String::new(),
+            digest: ask.digest(),
+            ask: Some(Box::new(ask)),
+            asked_at,
+            expires_at: timeout.map(|timeout| asked_at.after(timeout)),
+        }
+    }
+
+    /// Takes a decision in its canonical form.
+    ///
+    /// # Errors
+    /// Why it does not fit the question.
+    pub fn settle(&self, decision: Decision) -> Result<Decision, BadAnswer> {
+        match &self.ask {
+            Some(ask) => ask.settle(decision),
+            None if decision.is_input() => Err(BadAnswer::DecisionWanted),
+            None => Ok(decision),
+        }
+    }
+
+    /// What was answered to a prompt or a choice, as the model reads it: the text, or the labels of what was chosen,
+    /// one a line.
+    #[must_use]
+    pub fn words(&self, decision: &Decision) -> Option<String> {
+        match decision {
+            Decision::Text { text } => Some(text.clone()),
+            Decision::Selected { options } => Some(self.ask.as_ref()?.labels(options).join("\n")),
+            Decision::Approve
+            | Decision::ApproveWithEdits { .. }
+            | Decision::Deny { .. }
+            | Decision::DenyAndStop { .. }
+            | Decision::AnswerInPlace { .. }
+            | Decision::Expired
+            | Decision::Withdrawn => None,
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::agent::RunSpec;
+use crate::entry::{Compaction, CompactionReason};
 use crate::error::ModelErrorKind;
 use crate::extension::Applied;
 use crate::id::{CallSlot, EntryNo, HostId, RequestId, RunId, SessionId};
@@ -11,6 +12,7 @@ pub use crate::outcome::CallOutcome;
 use crate::run::event::Ran;
 use crate::run::human::Decision;
 use crate::run::plan::Instruction;
+use crate::run::status::RunError;
 use crate::time::Millis;
 use crate::tool::{Digest, EffectClass};
 
@@ -31,6 +33,26 @@ pub enum Input {
         attempt: u32,
         /// Why.
         failure: ModelFailure,
+    },
+    /// What the model call would send passes the run's bounds on its context; nothing was sent.
+    ContextTooLarge {
+        /// Which model call.
+        model_call: u32,
+        /// Which try.
+        attempt: u32,
+        /// Which bound.
+        reason: CompactionReason,
+        /// Estimated tokens.
+        tokens: u64,
+    },
+    /// The context is smaller.
+    Compacted(Box<Compacted>),
+    /// The context could not be made smaller that way.
+    CompactionFailed {
+        /// Which compaction.
+        number: u32,
+        /// Why.
+        error: RunError,
     },
     /// A host has room for a call.
     SlotGranted {
@@ -190,6 +212,8 @@ pub struct ModelFinished {
     pub facts: Vec<CallFacts>,
     /// What hooks made of each tool call, in their order; empty where no hook was asked about any.
     pub hooked: Vec<Hooked>,
+    /// The bound on the context that has been passed, if one has.
+    pub full: Option<CompactionReason>,
 }
 
 /// What hooks made of a tool call before it runs.
@@ -199,6 +223,21 @@ pub struct Hooked {
     pub applied: Vec<Applied>,
     /// Put in place of the model's arguments.
     pub arguments: Option<String>,
+}
+
+/// A smaller context.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Compacted {
+    /// Which compaction.
+    pub number: u32,
+    /// How the context is shown from here on.
+    pub compaction: Arc<Compaction>,
+    /// Tokens of the model call that wrote the summary.
+    pub usage: Usage,
+    /// Estimated tokens before.
+    pub tokens_before: u64,
+    /// Estimated tokens after.
+    pub tokens_after: u64,
 }
 
 /// What is known about a tool call before it runs.

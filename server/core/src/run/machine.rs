@@ -56,6 +56,7 @@ pub struct Machine {
 enum Key {
     Prepare,
     Model { number: u32, attempt: u32 },
+    Compact { number: u32 },
     Call { slot: CallSlot, attempt: u32 },
     Seek { slot: CallSlot, attempt: u32 },
     Plan { decision: u32 },
@@ -117,6 +118,13 @@ impl Machine {
             Input::ModelFinished(finished) => transition::model::finished(&mut turn, *finished)?,
             Input::ModelFailed { model_call, attempt, failure } => {
                 transition::model::failed(&mut turn, model_call, attempt, failure)?;
+            }
+            Input::ContextTooLarge { model_call, attempt, reason, tokens } => {
+                transition::compact::too_large(&mut turn, model_call, attempt, reason, tokens)?;
+            }
+            Input::Compacted(done) => transition::compact::compacted(&mut turn, *done)?,
+            Input::CompactionFailed { number, error } => {
+                transition::compact::failed(&mut turn, number, error)?;
             }
             Input::SlotGranted { slot, host } => transition::tool::granted(&mut turn, slot, host)?,
             Input::SlotDenied { slot, message } => transition::tool::denied(&mut turn, slot, message)?,
@@ -214,8 +222,19 @@ impl Machine {
                     model_call: call.number,
                     attempt: call.attempt,
                     last_entry: self.state.last_entry,
+                    checked: self.state.squeezes == 0,
                 };
                 BTreeMap::from([(key, effect)])
+            }
+            Phase::Compacting(compaction) => {
+                let effect = Effect::Compact {
+                    number: compaction.number,
+                    strategy: compaction.strategy.clone(),
+                    reason: compaction.reason,
+                    level: compaction.level,
+                    last_entry: self.state.last_entry,
+                };
+                BTreeMap::from([(Key::Compact { number: compaction.number }, effect)])
             }
             Phase::Tools(calls) => self.wanted_by_round(calls, now),
             Phase::New
@@ -262,11 +281,10 @@ impl Machine {
     }
 
     /// What calls that need a runtime run in.
-    fn runtime(&self) -> Option<Runtime> {
-        let (id, _) = self.state.runtime.clone()?;
+    fn runtime(&self, id: RuntimeId) -> Runtime {
         let given = |json: &Option<String>| json.clone().unwrap_or_default();
         let spec = &self.state.spec;
-        Some(Runtime { id, init_data: given(&spec.runtime_init_data), hints: given(&spec.runtime_hints) })
+        Runtime { id, init_data: given(&spec.runtime_init_data), hints: given(&spec.runtime_hints) }
     }
 
     fn offer(&self, call: &Call) -> Offer {
@@ -280,7 +298,7 @@ impl Machine {
             arguments: call.arguments.clone(),
             deadline: call.deadline().expect("a call in flight has a deadline"),
             checkpoint: call.checkpoint.clone(),
-            runtime: call.needs_runtime.then(|| self.runtime()).flatten(),
+            runtime: call.runtime.clone().map(|id| self.runtime(id)),
         }
     }
 }
@@ -302,6 +320,7 @@ fn withdraw(key: &Key) -> Effect {
     match *key {
         Key::Prepare => Effect::StopPreparing,
         Key::Model { number, attempt } => Effect::StopModel { model_call: number, attempt },
+        Key::Compact { number } => Effect::StopCompacting { number },
         Key::Call { slot, attempt } => {
             Effect::CancelCall { slot, attempt, reason: "the call is settled or given up" }
         }

@@ -7,6 +7,7 @@ pub mod human;
 pub mod input;
 pub mod machine;
 pub mod plan;
+pub mod replay;
 pub mod state;
 pub mod status;
 pub mod steps;

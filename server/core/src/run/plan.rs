@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::SHORT_TEXT_BYTES_MAX;
 use crate::message::FinishReason;
+pub use crate::run::human::SelectOption;
 
 /// Choices in a question.
 pub const OPTIONS_MAX: usize = 64;
@@ -23,6 +24,10 @@ pub enum Situation {
     CallsWaiting,
     /// Every tool call of the round has its result.
     ToolsSettled,
+    /// A human answered what the planner asked, or did not in time. Tool calls may wait.
+    HumanAnswered,
+    /// The context was made smaller. Tool calls may wait.
+    Compacted,
 }
 
 /// What is to be done next. **This is journal format**: variants and fields are only ever added.
@@ -62,15 +67,6 @@ pub enum Instruction {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         failure: Option<String>,
     },
-}
-
-/// One choice.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SelectOption {
-    /// What the answer names.
-    pub id: String,
-    /// What people read.
-    pub label: String,
 }
 
 impl Instruction {
@@ -139,6 +135,9 @@ fn check_length(what: &str, text: &str) -> Result<(), String> {
 pub fn react(situation: &Situation) -> Instruction {
     match situation {
         Situation::Prompted | Situation::ToolsSettled => Instruction::CallModel,
+        Situation::HumanAnswered | Situation::Compacted => Instruction::CallModel,
+        // An answer that the context cut short goes on in a smaller one.
+        Situation::Answered { finish: FinishReason::ContextWindow } => Instruction::CallModel,
         Situation::Answered { .. } => Instruction::Finish { failure: None },
         Situation::CallsWaiting => Instruction::CallTools,
     }
@@ -155,6 +154,8 @@ mod tests {
         assert_eq!(react(&Situation::ToolsSettled), Instruction::CallModel);
         let answered = Situation::Answered { finish: FinishReason::Stop };
         assert_eq!(react(&answered), Instruction::Finish { failure: None });
+        let cut = Situation::Answered { finish: FinishReason::ContextWindow };
+        assert_eq!(react(&cut), Instruction::CallModel);
     }
 
     #[test]

@@ -9,7 +9,10 @@
 //!              ModelFailed, retryable                 BackingOff
 //!              ModelFailed, else or used up           Finished(failed) | Paused
 //!              Recovered                              ModelRunning (next try)
+//!              ContextTooLarge | ModelFailed, overflow  Compacting
 //! BackingOff   DeadlinePassed                         ModelRunning (next try)
+//! Compacting   Compacted                              ModelRunning
+//!              CompactionFailed                       Compacting (trim) | Finished(failed)
 //! Tools        last call settled                      ModelRunning (next call) | Finished(a limit)
 //! Preparing, Observed, Tools   Planned | Step          as the instruction says (only of a run that is directed)
 //! Paused       Resume                                 ModelRunning (next try)
@@ -36,8 +39,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::agent::RunSpec;
+use crate::entry::CompactionReason;
 use crate::id::{CallId, CallSlot, EntryNo, HostId, RequestId, RunId, RuntimeId, Seq, SessionId};
 use crate::message::{FinishReason, SharedMessage, ToolCall, Usage};
+use crate::policy::{PolicyCall, PolicyRule, deciding};
 use crate::run::event::Outcome;
 use crate::run::human::{Answer, Question};
 use crate::run::plan::{Instruction, Situation};
@@ -94,6 +99,12 @@ pub struct State {
     pub settled: BTreeMap<CallSlot, u32>,
     /// Ids of the calls of `ResumeRun` that were carried out.
     pub resumed: BTreeSet<String>,
+    /// Compactions begun.
+    pub compactions: u32,
+    /// Compactions begun since the model's last message.
+    pub squeezes: u32,
+    /// Why the context is to be made smaller before the next model call.
+    pub compact_due: Option<CompactionReason>,
     /// Messages that wait to enter the session, by the event that holds each.
     pub held: BTreeMap<Seq, SharedMessage>,
     /// The runtime of its tools, and the host that has it; the last one, if there were several.
@@ -104,6 +115,8 @@ pub struct State {
     pub decisions: u32,
     /// What was decided last, until it has begun.
     pub beginning: Option<Instruction>,
+    /// What came of what was decided last.
+    pub news: Option<News>,
     /// The question that the last step answers.
     pub approving: Option<RequestId>,
     /// Calls of `Step` that were carried out, and where the journal has what each did.
@@ -148,6 +161,8 @@ pub enum Phase {
         /// When the next one is due.
         until: Timestamp,
     },
+    /// The context is being made smaller.
+    Compacting(CompactionInHand),
     /// The model has spoken and wants nothing run.
     Observed {
         /// Why it stopped.
@@ -182,6 +197,39 @@ pub struct ModelCall {
     pub since: Timestamp,
 }
 
+/// The context is being made smaller.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CompactionInHand {
+    /// Which of the run, from 1.
+    pub number: u32,
+    /// How.
+    pub strategy: String,
+    /// Why.
+    pub reason: CompactionReason,
+    /// How hard.
+    pub level: u32,
+    /// Since when.
+    pub since: Timestamp,
+    /// What follows.
+    pub then: AfterCompaction,
+}
+
+/// What follows a compaction.
+#[derive(Debug, Clone, PartialEq)]
+pub enum AfterCompaction {
+    /// This try of a model call.
+    Call {
+        /// Which model call.
+        number: u32,
+        /// Which try.
+        attempt: u32,
+        /// The first try that counts against the retries.
+        first_counted: u32,
+    },
+    /// The planner, where the run stood before.
+    Plan(Box<Phase>),
+}
+
 /// A tool call of the current round.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Call {
@@ -199,6 +247,8 @@ pub struct Call {
     pub timeout: Millis,
     /// Whether it needs a runtime.
     pub needs_runtime: bool,
+    /// The runtime of the last try.
+    pub runtime: Option<RuntimeId>,
     /// The last try; 0 before the first.
     pub attempt: u32,
     /// The try whose answer settled it; 0 while it is open, and where something else settled it.
@@ -254,6 +304,15 @@ pub enum CallState {
     },
     /// It has its one result.
     Settled,
+}
+
+/// What came of an instruction that leaves the run where it stood.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum News {
+    /// A human answered the planner's question, or did not in time.
+    HumanAnswered,
+    /// The context is smaller.
+    Compacted,
 }
 
 /// Whether a human lets a call run.
@@ -348,11 +407,15 @@ impl State {
             questions: BTreeMap::new(),
             settled: BTreeMap::new(),
             resumed: BTreeSet::new(),
+            compactions: 0,
+            squeezes: 0,
+            compact_due: None,
             held: BTreeMap::new(),
             runtime: None,
             prompt_additions: PromptAdditions::default(),
             decisions: 0,
             beginning: None,
+            news: None,
             approving: None,
             steps: BTreeMap::new(),
         }
@@ -370,10 +433,12 @@ impl State {
     pub fn status(&self) -> Option<RunStatus> {
         match &self.phase {
             _ if self.awaits_step() => Some(RunStatus::Paused),
+            _ if self.planned_question().is_some() => Some(RunStatus::AwaitingHuman),
             Phase::New => None,
             Phase::Preparing => Some(RunStatus::Preparing),
             Phase::ModelRunning(_) | Phase::Observed { .. } => Some(RunStatus::ModelRunning),
             Phase::BackingOff { .. } => Some(RunStatus::BackingOff),
+            Phase::Compacting(_) => Some(RunStatus::Compacting),
             Phase::Tools(calls) => Some(round_status(calls)),
             Phase::Paused { .. } => Some(RunStatus::Paused),
             Phase::Finished { outcome: Outcome::Completed } => Some(RunStatus::Completed),
@@ -385,9 +450,18 @@ impl State {
     /// Why the run stands still, if it is to be decided what comes next.
     #[must_use]
     pub fn situation(&self) -> Option<Situation> {
-        if self.beginning.is_some() {
+        if self.beginning.is_some() || self.planned_question().is_some() {
             return None;
         }
+        let by_phase = self.situation_of_phase()?;
+        Some(match self.news {
+            None => by_phase,
+            Some(News::HumanAnswered) => Situation::HumanAnswered,
+            Some(News::Compacted) => Situation::Compacted,
+        })
+    }
+
+    fn situation_of_phase(&self) -> Option<Situation> {
         match &self.phase {
             Phase::Preparing if !self.held.is_empty() => None,
             Phase::Preparing => Some(Situation::Prompted),
@@ -401,6 +475,7 @@ impl State {
             Phase::New
             | Phase::ModelRunning(_)
             | Phase::BackingOff { .. }
+            | Phase::Compacting(_)
             | Phase::Paused { .. }
             | Phase::Finished { .. } => None,
         }
@@ -421,6 +496,18 @@ impl State {
         texts.join("\n\n")
     }
 
+    /// What the planner asked a human, while that waits.
+    #[must_use]
+    pub fn planned_question(&self) -> Option<&Question> {
+        self.open_questions().find(|question| question.slot.is_none())
+    }
+
+    /// Whether tool calls wait for a decision.
+    #[must_use]
+    pub fn holds_calls(&self) -> bool {
+        self.round().iter().any(|call| matches!(call.state, CallState::Held { .. }))
+    }
+
     /// Whether it does nothing more before someone calls `Step`.
     #[must_use]
     pub fn awaits_step(&self) -> bool {
@@ -435,11 +522,13 @@ impl State {
         }
         match &self.phase {
             Phase::Paused { .. } | Phase::Finished { .. } => true,
+            _ if self.planned_question().is_some() => true,
             Phase::Tools(calls) => !calls.iter().any(Call::moves),
             Phase::New
             | Phase::Preparing
             | Phase::ModelRunning(_)
             | Phase::BackingOff { .. }
+            | Phase::Compacting(_)
             | Phase::Observed { .. } => self.situation().is_some(),
         }
     }
@@ -459,15 +548,44 @@ impl State {
     /// The calls of the current round.
     #[must_use]
     pub fn round(&self) -> &[Call] {
-        match &self.phase {
+        match self.standing() {
             Phase::Tools(calls) => calls,
             Phase::New
             | Phase::Preparing
             | Phase::ModelRunning(_)
             | Phase::BackingOff { .. }
+            | Phase::Compacting(_)
             | Phase::Observed { .. }
             | Phase::Paused { .. }
             | Phase::Finished { .. } => &[],
+        }
+    }
+
+    /// The rules about its tool calls, in order.
+    pub fn rules(&self) -> impl Iterator<Item = &PolicyRule> {
+        self.spec.tool_policy.rules.iter()
+    }
+
+    /// The rule that decides about a call; `None` where none is about it.
+    #[must_use]
+    pub fn rule_for(&self, tool: &str, arguments: &str) -> Option<&PolicyRule> {
+        deciding(self.rules(), &PolicyCall::new(tool, arguments))
+    }
+
+    /// The calls of the current round, to be changed.
+    pub(crate) fn round_mut(&mut self) -> Option<&mut Vec<Call>> {
+        let phase = match &mut self.phase {
+            Phase::Compacting(CompactionInHand { then: AfterCompaction::Plan(before), .. }) => before,
+            phase => phase,
+        };
+        if let Phase::Tools(calls) = phase { Some(calls) } else { None }
+    }
+
+    /// Where it stands, or goes back to once the context that its planner wants smaller is.
+    fn standing(&self) -> &Phase {
+        match &self.phase {
+            Phase::Compacting(CompactionInHand { then: AfterCompaction::Plan(before), .. }) => before,
+            phase => phase,
         }
     }
 

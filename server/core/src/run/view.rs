@@ -64,6 +64,8 @@ pub fn loops(event: &Event, status: RunStatus) -> (LoopPhase, ProcessState) {
         | Event::ModelCallFailed { .. }
         | Event::InputHeld { .. }
         | Event::ExtensionApplied { slot: Some(_), .. }
+        | Event::CompactionStarted { .. }
+        | Event::CompactionFailed { .. }
         | Event::CallProposed { .. }
         | Event::CallOffered { .. }
         | Event::CallAccepted { .. }
@@ -145,6 +147,10 @@ impl State {
         if self.situation().is_some() {
             return self.waiting_on_decision();
         }
+        if let Some(question) = self.planned_question() {
+            let (since, next_at) = (question.asked_at, question.expires_at);
+            return Some(base(WaitKind::Human, since, question.request.to_string(), 0, next_at));
+        }
         match &self.phase {
             Phase::Preparing if self.is_unprepared() => {
                 let names = self.spec.hooks.iter().chain(&self.spec.context_sources);
@@ -158,6 +164,10 @@ impl State {
             Phase::BackingOff { call, until } => {
                 let what = self.spec.model.clone();
                 Some(base(WaitKind::Backoff, self.updated_at, what, call.attempt, Some(*until)))
+            }
+            Phase::Compacting(compaction) => {
+                let what = format!("the context is made smaller ({})", compaction.strategy);
+                Some(base(WaitKind::Model, compaction.since, what, compaction.level + 1, None))
             }
             Phase::Paused { call, since } => {
                 Some(base(WaitKind::Operator, *since, "ResumeRun".to_owned(), call.attempt, None))

@@ -7,17 +7,17 @@ use agentloop_core::agent::{
     BackgroundPolicy, ContextPolicy, LoopLimits, ModelOptions, ModelTimeouts, ReasoningEffort,
     ResponseSchema, RetryPolicy, RunSpec, ToolChoice, ToolPolicy,
 };
-use agentloop_core::entry::{Compaction, Cut};
+use agentloop_core::entry::{Compaction, CompactionReason, Cut};
 use agentloop_core::error::ModelErrorKind;
 use agentloop_core::extension::{Applied, ExtensionKind};
 use agentloop_core::id::{CallId, CallSlot, EntryNo, HostId, RequestId, RunId, Seq, SessionId};
 use agentloop_core::message::{
     FinishReason, Image, Message, Part, Reasoning, Role, ToolCall, ToolResult, ToolStatus, Usage,
 };
-use agentloop_core::policy::{ArgumentPattern, PolicyAction, PolicyRule};
+use agentloop_core::policy::{ArgumentPattern, PolicyAction, PolicyRule, RuleOrigin};
 use agentloop_core::run::event::{AfterAttempt, Event, Observation, Outcome, Ran, Totals};
-use agentloop_core::run::human::{Answer, Decision, Question, QuestionKind};
-use agentloop_core::run::plan::{Instruction, SelectOption};
+use agentloop_core::run::human::{Answer, Ask, Decision, Question, QuestionKind, SelectOption};
+use agentloop_core::run::plan::Instruction;
 use agentloop_core::run::status::{RunError, RunErrorCode};
 use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::{Digest, EffectClass};
@@ -126,7 +126,24 @@ fn compactions() -> Vec<(&'static str, Event)> {
     };
     let plain = Compaction { strategy: "truncate".to_owned(), up_to: EntryNo(32), ..Compaction::default() };
     let usage = Usage { input_tokens: 8_000, output_tokens: 90, ..Usage::default() };
-    vec![("compacted", compacted(full, usage)), ("compacted.plain", compacted(plain, Usage::default()))]
+    let started = |reason, level, tokens| Event::CompactionStarted {
+        number: 2,
+        strategy: "summarize".to_owned(),
+        reason,
+        level,
+        tokens,
+    };
+    let failed =
+        Event::CompactionFailed { number: 2, strategy: "summarize".to_owned(), error: model_error() };
+    vec![
+        ("compaction_started", started(CompactionReason::Tokens, 0, 9_000)),
+        ("compaction_started.messages", started(CompactionReason::Messages, 0, 0)),
+        ("compaction_started.overflow", started(CompactionReason::Overflow, 3, 0)),
+        ("compaction_started.planned", started(CompactionReason::Planned, 0, 0)),
+        ("compaction_failed", failed),
+        ("compacted", compacted(full, usage)),
+        ("compacted.plain", compacted(plain, Usage::default())),
+    ]
 }
 
 fn decisions() -> Vec<(&'static str, Event)> {
@@ -170,6 +187,7 @@ fn model_calls() -> Vec<(&'static str, Event)> {
         ("model_call_failed", failed(Some(Timestamp(1_790_000_002_500)))),
         ("model_call_failed.last", failed(None)),
         ("assistant_message", assistant(asking(), FinishReason::ToolCalls, Observation::Continue)),
+        ("assistant_message.full", full(assistant(asking(), FinishReason::ToolCalls, Observation::Compact))),
         (
             "assistant_message.final",
             assistant(
@@ -220,8 +238,9 @@ fn questions() -> Vec<(&'static str, Event)> {
         question: Question {
             request: request(),
             kind,
-            slot: SLOT,
+            slot: Some(SLOT),
             tool: "weather".to_owned(),
+            ask: None,
             arguments: r#"{"city": "Köln"}"#.to_owned(),
             digest: Digest::of(&[b"weather", b"{}"]),
             asked_at: Timestamp(1_790_000_003_000),
@@ -231,13 +250,47 @@ fn questions() -> Vec<(&'static str, Event)> {
     vec![
         ("human_requested", question(QuestionKind::Approve, Some(Timestamp(1_790_000_600_000)))),
         ("human_requested.in_doubt", question(QuestionKind::InDoubt, None)),
+        ("human_requested.prompt", prompted()),
+        ("human_requested.select", selected()),
     ]
+}
+
+/// By the planner.
+fn prompted() -> Event {
+    let run = RunId::parse("r-1").expect("an id");
+    let ask = Ask { text: "Which city?".to_owned(), ..Ask::default() };
+    Event::HumanRequested { question: Question::planned(&run, 3, ask, Timestamp(1_790_000_003_000), None) }
+}
+
+/// By a call that a host has.
+fn selected() -> Event {
+    let option = |id: &str, label: &str| SelectOption { id: id.to_owned(), label: label.to_owned() };
+    let ask = Ask {
+        text: "Which unit?".to_owned(),
+        options: vec![option("c", "Celsius"), option("f", "Fahrenheit")],
+        multiple: true,
+        input: Some("unit".to_owned()),
+    };
+    let call = CallId { run: RunId::parse("r-1").expect("an id"), slot: SLOT };
+    Event::HumanRequested {
+        question: Question {
+            request: call.input(1, 2),
+            kind: ask.kind(),
+            slot: Some(SLOT),
+            tool: "weather".to_owned(),
+            arguments: String::new(),
+            digest: ask.digest(),
+            ask: Some(Box::new(ask)),
+            asked_at: Timestamp(1_790_000_003_000),
+            expires_at: Some(Timestamp(1_790_000_600_000)),
+        },
+    }
 }
 
 fn answers() -> Vec<(&'static str, Event)> {
     let resolved = |decision, by: &str| Event::HumanResolved {
         request: request(),
-        slot: SLOT,
+        slot: Some(SLOT),
         answer: Answer { decision, by: by.to_owned(), at: Timestamp(1_790_000_005_000) },
     };
     let message = || "not on a Sunday".to_owned();
@@ -250,9 +303,21 @@ fn answers() -> Vec<(&'static str, Event)> {
         ("human_resolved.deny", resolved(Decision::Deny { message: message() }, "ada")),
         ("human_resolved.stop", resolved(Decision::DenyAndStop { message: message() }, "ada")),
         ("human_resolved.answer", resolved(Decision::AnswerInPlace { output: "22".to_owned() }, "ada")),
+        ("human_resolved.selected", resolved(Decision::Selected { options: vec!["c".to_owned()] }, "ada")),
+        ("human_resolved.text", planned_answer()),
         ("human_resolved.expired", resolved(Decision::Expired, "")),
         ("human_resolved.withdrawn", resolved(Decision::Withdrawn, "")),
     ]
+}
+
+/// To what the planner asked.
+fn planned_answer() -> Event {
+    let decision = Decision::Text { text: "Köln".to_owned() };
+    Event::HumanResolved {
+        request: RunId::parse("r-1").expect("an id").planned_question(3),
+        slot: None,
+        answer: Answer { decision, by: "ada".to_owned(), at: Timestamp(1_790_000_005_000) },
+    }
 }
 
 fn ends() -> Vec<(&'static str, Event)> {
@@ -350,9 +415,15 @@ fn extended_spec() -> RunSpec {
         action: PolicyAction::Deny,
         tool: "charge*".to_owned(),
         arguments: vec![argument],
+        origin: RuleOrigin::Agent,
     };
-    let any =
-        PolicyRule { name: String::new(), action: PolicyAction::Ask, tool: String::new(), arguments: vec![] };
+    let any = PolicyRule {
+        name: String::new(),
+        action: PolicyAction::Ask,
+        tool: String::new(),
+        arguments: vec![],
+        origin: RuleOrigin::Agent,
+    };
     RunSpec {
         tool_policy: ToolPolicy { rules: vec![any, rule], ask_human: true, ..ToolPolicy::default() },
         limits: LoopLimits { max_cost_micros: Some(2_000_000), ..LoopLimits::default() },
@@ -424,6 +495,14 @@ fn asking() -> Message {
     }
 }
 
+/// The context has passed a bound with this message.
+fn full(mut event: Event) -> Event {
+    if let Event::AssistantMessage { full, .. } = &mut event {
+        *full = Some(CompactionReason::Tokens);
+    }
+    event
+}
+
 fn assistant(message: Message, finish: FinishReason, decision: Observation) -> Event {
     Event::AssistantMessage {
         model_call: 1,
@@ -442,6 +521,7 @@ fn assistant(message: Message, finish: FinishReason, decision: Observation) -> E
         first_token: Millis(310),
         duration: Millis(1_900),
         tools: Digest::of(&[b"weather"]),
+        full: None,
         decision,
     }
 }

@@ -218,7 +218,10 @@ fn assert_next_run_starts(before: Vec<SharedMessage>) {
     let all = [before, history(&step.records)].concat();
     assert_eq!(messages(&all), all);
     let reads = EntryNo(entries + 1);
-    assert_eq!(step.effects, [Effect::CallModel { model_call: 1, attempt: 1, last_entry: reads }]);
+    assert_eq!(
+        step.effects,
+        [Effect::CallModel { model_call: 1, attempt: 1, last_entry: reads, checked: true }]
+    );
 }
 
 #[test]

@@ -130,7 +130,7 @@ fn random_spec(random: &mut Random) -> RunSpec {
             ..RetryPolicy::default()
         },
         stepped: random.one_in(4),
-        hooks: random.maybe("audit".to_owned()).into_iter().collect(),
+        hooks: random.one_in(6).then(|| "audit".to_owned()).into_iter().collect(),
         planner: random.one_in(4).then(|| "ada".to_owned()),
         approval_timeout: random.maybe(Millis::secs(30)),
         in_doubt_timeout: random.maybe(Millis::secs(30)),
@@ -150,9 +150,15 @@ fn happen(random: &mut Random, script: &mut Script) {
                 let _ = script.step(input);
             }
         }
+        50..65 if script.state().planned_question().is_some() => {
+            let request = script.state().planned_question().expect("it asks").request.clone();
+            let decision = Decision::Text { text: "tomorrow".to_owned() };
+            let _ = script.step(Input::Decided { request, decision, digest: None, by: "ann".to_owned() });
+        }
         50..65 => {
             let decision = random_decision(random);
-            let open: Vec<CallSlot> = script.state().open_questions().map(|question| question.slot).collect();
+            let open: Vec<CallSlot> =
+                script.state().open_questions().filter_map(|question| question.slot).collect();
             if !open.is_empty() {
                 let slot = random.pick(&open);
                 let _ = script.step(script.decision(slot, decision));
@@ -207,6 +213,8 @@ fn answer_something(random: &mut Random, script: &Script) -> Option<Input> {
         Owed::Model(number, attempt) => model_answers(random, number, attempt),
         Owed::Plan(decision) => planner_answers(random, decision),
         Owed::Prepare => prepared(random_preparation(random)),
+        Owed::Compact(number) if random.one_in(4) => compaction_failed(number),
+        Owed::Compact(number) => compacted(number),
         Owed::Seek(slot) if random.one_in(8) => denied(slot),
         Owed::Seek(slot) => granted_by(slot, random.pick(&["host-1", "host-1", "host-2"])),
         Owed::Call(slot, attempt) => match random.below(10) {
@@ -239,10 +247,17 @@ fn model_answers(random: &mut Random, number: u32, attempt: u32) -> Input {
             failure.retry_after = random.maybe(Millis::secs(3));
             Input::ModelFailed { model_call: number, attempt, failure }
         }
+        6 => Input::ModelFailed {
+            model_call: number,
+            attempt,
+            failure: failure(ModelErrorKind::ContextOverflow),
+        },
+        7 => too_large(number, attempt),
         _ => {
             let count = 1 + random.below(4);
             let tools: Vec<Tool> = (0..count).map(|_| random_tool(random)).collect();
-            model_asks(number, attempt, &tools, FinishReason::ToolCalls)
+            let asks = model_asks(number, attempt, &tools, FinishReason::ToolCalls);
+            if random.one_in(6) { full(asks) } else { asks }
         }
     }
 }
@@ -253,7 +268,9 @@ fn planner_answers(random: &mut Random, decision: u32) -> Input {
         0 => return planner_fails(decision),
         1 => Instruction::Finish { failure: Some("enough".to_owned()) },
         2 | 3 => Instruction::Finish { failure: None },
-        4..10 => Instruction::RequestApproval,
+        4 => Instruction::Compact { strategy: String::new() },
+        5 => Instruction::RequestPrompt { question: "when?".to_owned() },
+        6..10 => Instruction::RequestApproval,
         10..17 => Instruction::CallTools,
         _ => Instruction::CallModel,
     };
@@ -320,7 +337,9 @@ fn stray(random: &mut Random, script: &Script) -> Input {
     let (number, model_try) = script.model_call();
     let slot = CallSlot(number.saturating_sub(random.below(2) as u32), random.below(4) as u32);
     let attempt = random.below(4) as u32;
-    match random.below(9) {
+    match random.below(11) {
+        9 => compacted(random.below(3) as u32),
+        10 => compaction_failed(random.below(3) as u32),
         0 => granted(slot),
         1 => denied(slot),
         2 => accepted(slot, attempt),

@@ -2,6 +2,7 @@
 
 mod abort;
 mod approvals;
+mod compaction;
 mod doubt;
 mod explore;
 mod hosts;
@@ -11,7 +12,9 @@ mod model;
 mod pairs;
 mod parallel;
 mod planner;
+mod policy;
 mod prepare;
+mod replays;
 mod restart;
 mod runtimes;
 mod search;

@@ -47,7 +47,10 @@ fn a_start_takes_the_messages_in_and_calls_the_model() {
     let step = script.does(start(spec()));
     assert_eq!(kinds(&step.records), "started input_added model_call_started");
     let reads = EntryNo(1);
-    assert_eq!(step.effects, [Effect::CallModel { model_call: 1, attempt: 1, last_entry: reads }]);
+    assert_eq!(
+        step.effects,
+        [Effect::CallModel { model_call: 1, attempt: 1, last_entry: reads, checked: true }]
+    );
     let statuses: Vec<RunStatus> = step.records.iter().map(|record| record.status).collect();
     assert_eq!(statuses, [RunStatus::Preparing, RunStatus::Preparing, RunStatus::ModelRunning]);
     assert_eq!(script.state().started_at, T0);
@@ -61,7 +64,12 @@ fn the_next_call_reads_the_results() {
     let step = script.runs(B, "2");
     assert_eq!(kinds(&step.records), "call_settled model_call_started");
     // The question, the model's message, and two results.
-    assert!(step.effects.contains(&Effect::CallModel { model_call: 2, attempt: 1, last_entry: EntryNo(4) }));
+    assert!(step.effects.contains(&Effect::CallModel {
+        model_call: 2,
+        attempt: 1,
+        last_entry: EntryNo(4),
+        checked: true
+    }));
 }
 
 #[test]
@@ -135,7 +143,8 @@ fn waits_double_and_then_the_run_fails() {
         assert_eq!(wait(&script), Some(Millis::secs(seconds)));
         let again = script.wakes();
         assert_eq!(kinds(&again.records), "model_call_started");
-        let next = Effect::CallModel { model_call: 1, attempt: attempt + 1, last_entry: EntryNo(1) };
+        let next =
+            Effect::CallModel { model_call: 1, attempt: attempt + 1, last_entry: EntryNo(1), checked: true };
         assert_eq!(again.effects, [next]);
     }
     let step = script.model_fails(ModelErrorKind::Unavailable);
@@ -161,8 +170,11 @@ fn only_passing_failures_are_tried_again() {
     ] {
         let mut script = given(pausing(3));
         script.model_fails(kind);
-        let expected =
-            if kind.class() == ErrorClass::Retryable { RunStatus::BackingOff } else { RunStatus::Failed };
+        let expected = match kind.class() {
+            ErrorClass::Retryable => RunStatus::BackingOff,
+            ErrorClass::Overflow => RunStatus::Compacting,
+            ErrorClass::Fatal => RunStatus::Failed,
+        };
         assert_eq!(script.status(), expected, "{kind:?}");
     }
 }

@@ -1,14 +1,16 @@
 //! A planner decides what comes next; what does not fit is told, and leaves nothing open.
 
 use agentloop_core::agent::RunSpec;
+use agentloop_core::entry::CompactionReason;
 use agentloop_core::error::{ModelErrorKind, Refusal};
 use agentloop_core::id::EntryNo;
 use agentloop_core::limits::SHORT_TEXT_BYTES_MAX;
 use agentloop_core::message::{FinishReason, ToolStatus};
 use agentloop_core::run::effect::Effect;
 use agentloop_core::run::event::{Event, Observation, Totals};
-use agentloop_core::run::human::Decision;
-use agentloop_core::run::plan::{Instruction, Situation};
+use agentloop_core::run::human::{BadAnswer, Decision, QuestionKind};
+use agentloop_core::run::input::Input;
+use agentloop_core::run::plan::{Instruction, SelectOption, Situation};
 use agentloop_core::run::status::{RunErrorCode, RunStatus};
 use agentloop_core::run::view::WaitKind;
 use agentloop_core::time::Millis;
@@ -201,4 +203,175 @@ fn a_model_call_is_retried_without_it() {
     script.wakes();
     script.says("done");
     assert_eq!(script.state().decisions, 1);
+}
+
+// ---- questions of its own
+
+fn prompt() -> Instruction {
+    Instruction::RequestPrompt { question: "when?".to_owned() }
+}
+
+fn select(multiple: bool) -> Instruction {
+    let option = |id: &str, label: &str| SelectOption { id: id.to_owned(), label: label.to_owned() };
+    Instruction::RequestSelect {
+        question: "where?".to_owned(),
+        options: vec![option("r", "Rome"), option("o", "Oslo")],
+        multiple,
+    }
+}
+
+/// An answer to what the planner asks.
+fn says(script: &Script, decision: Decision) -> Input {
+    let request = script.state().planned_question().expect("it asks").request.clone();
+    Input::Decided { request, decision, digest: None, by: "ann".to_owned() }
+}
+
+fn text(text: &str) -> Decision {
+    Decision::Text { text: text.to_owned() }
+}
+
+fn selected(options: &[&str]) -> Decision {
+    Decision::Selected { options: options.iter().map(|id| (*id).to_owned()).collect() }
+}
+
+#[track_caller]
+fn last_words(script: &Script) -> String {
+    history(&script.journal).last().expect("a message").plain_text()
+}
+
+#[test]
+fn a_human_answers_its_question_and_the_session_has_it() {
+    let mut script = given(directed());
+    assert_eq!(script.plans(prompt()), "planned human_requested");
+    assert_eq!(script.status(), RunStatus::AwaitingHuman);
+    let question = script.state().planned_question().expect("it asks").clone();
+    assert_eq!((question.kind, question.request.as_str()), (QuestionKind::Prompt, "run-1:plan:1"));
+    let waiting = script.state().waiting_on().unwrap();
+    assert_eq!((waiting.kind, waiting.what.as_str()), (WaitKind::Human, "run-1:plan:1"));
+    check(&script, planned(2, Instruction::CallModel), Err(Refusal::StaleDecision));
+    script.restarts();
+    let answered = script.does(says(&script, text("tomorrow")));
+    assert_eq!(kinds(&answered.records), "human_resolved input_added");
+    assert_eq!(answered.effects, [Effect::Plan { decision: 2, situation: Situation::HumanAnswered }]);
+    assert_eq!(last_words(&script), "tomorrow");
+    assert_eq!(script.plans(Instruction::CallModel), "planned model_call_started");
+    assert_eq!(script.state().news, None);
+}
+
+#[test]
+fn what_was_chosen_is_said_by_its_labels() {
+    let mut script = given(directed());
+    script.plans(select(true));
+    script.does(says(&script, selected(&["o", "r"])));
+    assert_eq!(last_words(&script), "Rome\nOslo");
+    let mut script = given(directed());
+    script.plans(select(false));
+    check(&script, says(&script, selected(&["r", "o"])), Err(Refusal::BadAnswer(BadAnswer::OneWanted)));
+    check(&script, says(&script, Decision::Approve), Err(Refusal::BadAnswer(BadAnswer::InputWanted)));
+    check(&script, says(&script, selected(&["r"])), Ok("human_resolved input_added"));
+}
+
+#[test]
+fn nobody_answers_its_question_in_time() {
+    let mut script = given(RunSpec { approval_timeout: Some(Millis::secs(5)), ..directed() });
+    script.plans(prompt());
+    let expired = script.wakes();
+    assert_eq!(kinds(&expired.records), "human_resolved");
+    assert_eq!(expired.effects, [Effect::Plan { decision: 2, situation: Situation::HumanAnswered }]);
+    assert_eq!(script.plans(finish()), "planned finished");
+}
+
+#[test]
+fn an_answer_waits_until_no_call_is_open() {
+    let mut script = asked([tool("pay")]);
+    assert_eq!(script.plans(prompt()), "planned human_requested");
+    assert_eq!(kinds(&script.does(says(&script, text("go ahead"))).records), "human_resolved input_held");
+    assert_eq!(script.plans(Instruction::CallTools), "planned");
+    script.runs(A, "paid");
+    assert_eq!(script.plans(Instruction::CallModel), "planned input_entered model_call_started");
+    assert_eq!(last_words(&script), "go ahead");
+    let mut script = asked([tool("pay")]);
+    script.plans(prompt());
+    script.does(says(&script, text("never")));
+    assert_eq!(script.plans(Instruction::CallModel), "planned call_settled input_entered model_call_started");
+    let mut script = asked([tool("pay")]);
+    script.plans(prompt());
+    script.does(says(&script, text("never")));
+    assert_eq!(kinds(&script.aborts().records), "call_settled input_entered finished");
+}
+
+#[test]
+fn a_question_goes_with_the_run() {
+    let mut script = asked([tool("pay")]);
+    script.plans(prompt());
+    assert_eq!(kinds(&script.aborts().records), "human_resolved call_settled finished");
+}
+
+#[test]
+fn a_stepped_run_asks_and_rests() {
+    let mut script = given(RunSpec { stepped: true, ..directed() });
+    script.does(step_on("1"));
+    script.plans(prompt());
+    check(&script, step_on("2"), Err(Refusal::WrongPhase(Some(RunStatus::AwaitingHuman))));
+    let question = script.state().planned_question().expect("it asks").request.clone();
+    check(&script, step_by("2", question), Err(Refusal::BadAnswer(BadAnswer::InputWanted)));
+    script.does(says(&script, text("tomorrow")));
+    assert_eq!((script.status(), script.watch.owed()), (RunStatus::Paused, vec![]));
+    script.does(step_on("2"));
+    assert_eq!(script.watch.owed(), [Owed::Plan(2)]);
+}
+
+// ---- a smaller context
+
+fn compact() -> Instruction {
+    Instruction::Compact { strategy: "extract".to_owned() }
+}
+
+#[test]
+fn it_may_want_a_smaller_context_and_stands_where_it_stood() {
+    let mut script = asked([tool("pay")]);
+    assert_eq!(script.plans(compact()), "planned compaction_started");
+    let Event::CompactionStarted { strategy, reason, .. } = &script.journal.last().unwrap().event else {
+        panic!("it begins")
+    };
+    assert_eq!((strategy.as_str(), *reason), ("extract", CompactionReason::Planned));
+    let done = script.does(compacted(1));
+    assert_eq!(done.effects.last(), Some(&Effect::Plan { decision: 3, situation: Situation::Compacted }));
+    assert_eq!(script.plans(Instruction::CallTools), "planned");
+    script.runs(A, "paid");
+    assert_eq!(script.watch.owed(), [Owed::Plan(4)]);
+}
+
+#[test]
+fn a_compaction_that_fails_is_trimmed_and_one_after_the_other_is_nonsense() {
+    let mut script = given(directed());
+    script.plans(compact());
+    assert_eq!(kinds(&script.does(compaction_failed(1)).records), "compaction_failed compaction_started");
+    script.does(compacted(2));
+    assert_eq!(script.plans(compact()), "planned finished");
+    assert_eq!(script.end().unwrap().code, RunErrorCode::ExtensionFailed);
+}
+
+#[test]
+fn aborted_while_the_context_is_made_smaller_no_call_is_left_open() {
+    let mut script = asked([tool("pay"), tool("look")]);
+    script.plans(compact());
+    assert_eq!(kinds(&script.aborts().records), "call_settled call_settled finished");
+}
+
+#[test]
+fn a_context_that_is_full_is_made_smaller_as_part_of_the_step() {
+    let mut script = given(stepped());
+    script.steps("1");
+    let (number, attempt) = script.model_call();
+    script.does(full(model_asks(number, attempt, &[bad_tool("x")], FinishReason::ToolCalls)));
+    assert_eq!(script.steps("2"), "planned compaction_started");
+    check(&script, step_on("3"), Err(Refusal::WrongPhase(Some(RunStatus::Compacting))));
+    script.does(compacted(1));
+    script.says("done");
+    let step = agentloop_core::run::steps::step_of(&run_id(), &script.journal, "2").expect("a step");
+    assert_eq!(
+        kinds(step.records),
+        "planned compaction_started compacted model_call_started assistant_message"
+    );
 }

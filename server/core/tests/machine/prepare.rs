@@ -36,7 +36,7 @@ fn messages_wait_until_everybody_was_asked() {
     }));
     let expected = "extension_applied extension_applied context_added input_entered model_call_started";
     assert_eq!(kinds(&step.records), expected);
-    let call = Effect::CallModel { model_call: 1, attempt: 1, last_entry: EntryNo(2) };
+    let call = Effect::CallModel { model_call: 1, attempt: 1, last_entry: EntryNo(2), checked: true };
     assert_eq!(step.effects.last(), Some(&call));
     assert_eq!(script.state().system_prompt(), "Be kind.");
     assert_eq!(

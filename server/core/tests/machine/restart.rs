@@ -31,7 +31,10 @@ fn a_model_call_that_was_cut_is_issued_again() {
     let mut script = given(spec());
     let step = script.restarts();
     assert_eq!(kinds(&step.records), "model_call_failed model_call_started");
-    assert_eq!(step.effects, [Effect::CallModel { model_call: 1, attempt: 2, last_entry: EntryNo(1) }]);
+    assert_eq!(
+        step.effects,
+        [Effect::CallModel { model_call: 1, attempt: 2, last_entry: EntryNo(1), checked: true }]
+    );
     let statuses: Vec<RunStatus> = step.records.iter().map(|record| record.status).collect();
     assert_eq!(statuses, [RunStatus::BackingOff, RunStatus::ModelRunning]);
     let Event::ModelCallFailed { retry_at, .. } = step.records[0].event else { panic!("the cut try") };

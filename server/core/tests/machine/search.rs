@@ -191,10 +191,13 @@ fn answers(script: &Script, owed: Owed) -> Vec<Input> {
                 Instruction::CallModel,
                 Instruction::CallTools,
                 Instruction::RequestApproval,
+                Instruction::RequestPrompt { question: "which?".to_owned() },
+                Instruction::Compact { strategy: String::new() },
                 Instruction::Finish { failure: None },
             ];
             instructions.map(|instruction| planned(decision, instruction)).to_vec()
         }
+        Owed::Compact(number) => vec![compacted(number), compaction_failed(number)],
         Owed::Seek(slot) => vec![granted(slot), denied(slot)],
         Owed::Call(slot, attempt) => vec![
             accepted(slot, attempt),

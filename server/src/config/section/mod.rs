@@ -122,6 +122,39 @@ impl<'r, 't> Section<'r, 't> {
         read
     }
 
+    /// The tables of the list of this name. Those that `body` can make nothing of are left out.
+    pub(super) fn every<T>(
+        &mut self,
+        key: &'static str,
+        count_max: usize,
+        mut body: impl FnMut(&mut Section<'_, 't>) -> Option<T>,
+    ) -> Vec<T> {
+        let Some(value) = self.table_value(key) else { return Vec::new() };
+        let place = self.reader.at(value.span());
+        self.set.insert(key, place.clone());
+        let Some(items) = value.get_ref().as_array() else {
+            self.mismatch(key, place, "a list of tables", Raw::Toml(value.get_ref()));
+            return Vec::new();
+        };
+        if items.len() > count_max {
+            self.report(key, place, format!("expected at most {count_max}; found {}", items.len()));
+            return Vec::new();
+        }
+        let mut read = Vec::new();
+        for (at, item) in items.iter().enumerate() {
+            let path = format!("{}[{at}]", join(&self.path, key));
+            let Some(table) = item.get_ref().as_table() else {
+                let place = self.reader.at(item.span());
+                self.reader.report(place, path, format!("expected a table; found {}", found_in(item)));
+                continue;
+            };
+            let pattern = join(&self.pattern, key);
+            let child = Section::new(self.reader, Some(table), item.span());
+            read.extend(Section { path, pattern, ..child }.finish_after(&mut body));
+        }
+        read
+    }
+
     fn table_value(&mut self, key: &'static str) -> Option<&'t Spanned<DeValue<'t>>> {
         self.known.push(key);
         self.table?.get(key)

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use agentloop_core::agent::{LoopLimits, ReasoningEffort, RetryPolicy, ToolChoice};
 use agentloop_core::model::{ModelFacts, Prices};
+use agentloop_core::policy::{ArgumentPattern, PolicyAction};
 use agentloop_core::time::Millis;
 
 use super::*;
@@ -300,4 +301,24 @@ fn a_file_is_loaded_with_the_files_that_it_names() {
     let path = folder.path().join("agentloop.toml");
     fs::write(&path, "[agents.a]\nsystem_prompt_file = 'prompt.md'").unwrap();
     assert_eq!(Config::load(Some(&path)).unwrap().agents["a"].system_prompt, "Be kind.\n");
+}
+
+#[test]
+fn rules_are_read_in_their_order() {
+    let text = "[agents.a]\nmodel = 'p/m'\n[providers.p]\nkind = 'openai'\nbase_url = 'http://localhost'\n\
+                [[agents.a.tool_policy.rules]]\naction = 'ask'\n\
+                [[agents.a.tool_policy.rules]]\nname = 'no rm'\naction = 'deny'\ntool = 'shell'\n\
+                arguments = { '/cmd' = 'rm *', '' = '*x*' }";
+    let rules = &parsed(text).agents["a"].tool_policy.rules;
+    let [any, named] = &rules[..] else { panic!("two rules: {rules:?}") };
+    assert_eq!((any.action, any.tool.as_str(), any.arguments.len()), (PolicyAction::Ask, "", 0));
+    assert_eq!(
+        (named.action, named.tool.as_str(), named.name.as_str()),
+        (PolicyAction::Deny, "shell", "no rm")
+    );
+    let pattern = |pointer: &str, pattern: &str| ArgumentPattern {
+        pointer: pointer.to_owned(),
+        pattern: pattern.to_owned(),
+    };
+    assert_eq!(named.arguments, [pattern("", "*x*"), pattern("/cmd", "rm *")]);
 }

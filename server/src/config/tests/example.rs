@@ -51,7 +51,7 @@ fn documented() -> Vec<Documented> {
     let (mut section, mut comment) = (String::new(), String::new());
     for line in uncommented().lines() {
         if let Some(header) = line.strip_prefix('[') {
-            section = pattern(header.trim_end_matches(']'));
+            section = pattern(header.trim_matches(['[', ']']));
         } else if let Some(prose) = line.strip_prefix("# ") {
             comment = format!("{comment} {prose}");
             continue;

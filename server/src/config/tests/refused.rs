@@ -337,3 +337,25 @@ fn a_file_that_cannot_be_read() {
     fs::write(&path, "#".repeat(2 * 1024 * 1024)).unwrap();
     assert!(Config::load(Some(&path)).unwrap_err().to_string().contains("longer than"));
 }
+
+#[test]
+fn rules_that_are_none() {
+    check(
+        "[[agents.a.tool_policy.rules]]\ntool = 'x'\n\
+         [[agents.a.tool_policy.rules]]\naction = 'forbid'\n\
+         [[agents.a.tool_policy.rules]]\naction = 'deny'\narguments = { 'cmd' = 'rm *' }\ntools = 'x'",
+        &[
+            "agentloop.toml:1:1: agents.a.tool_policy.rules[0].action: expected action = \"allow\", \"ask\" or \
+             \"deny\"",
+            "agentloop.toml:4:10: agents.a.tool_policy.rules[1].action: expected \"allow\" or \"ask\" or \"deny\", \
+             found \"forbid\"",
+            "agentloop.toml:7:13: agents.a.tool_policy.rules[2].arguments: arguments[0].pointer: must be empty or a \
+             JSON Pointer, such as /path, of at most 1024 bytes",
+            "agentloop.toml:8:1: agents.a.tool_policy.rules[2].tools: unknown key; did you mean tool?",
+        ],
+    );
+    check(
+        "[agents.a.tool_policy]\nrules = 'none'",
+        &["agentloop.toml:2:9: agents.a.tool_policy.rules: expected a list of tables; found \"none\""],
+    );
+}

@@ -2,6 +2,7 @@
 
 use agentloop_core::context::build::is_cut;
 use agentloop_core::delta::Delta;
+use agentloop_core::entry::CompactionReason;
 use agentloop_core::id::{CallSlot, RunId, SessionId};
 use agentloop_core::run::apply::result_of;
 use agentloop_core::run::event::{AfterAttempt, Event, Observation, Outcome, Ran, Record, Totals};
@@ -98,6 +99,19 @@ impl Dresser {
                 call_id: slot.map(|slot| self.call_id(slot)).unwrap_or_default(),
                 duration: Some(duration(applied.duration)),
             }),
+            Event::CompactionStarted { strategy, reason, tokens, .. } => {
+                Wire::CompactionStarted(wire::CompactionStarted {
+                    strategy: strategy.clone(),
+                    reason: compaction_reason(*reason).into(),
+                    tokens_before: *tokens,
+                })
+            }
+            Event::CompactionFailed { strategy, error, .. } => {
+                Wire::CompactionFailed(wire::CompactionFailed {
+                    strategy: strategy.clone(),
+                    error: Some(run_error(error)),
+                })
+            }
             Event::Compacted { entry, compaction, usage: used, tokens_before, tokens_after } => {
                 Wire::ContextCompacted(wire::ContextCompacted {
                     tokens_before: *tokens_before,
@@ -185,7 +199,7 @@ impl Dresser {
             }),
             Event::HumanResolved { request, slot, answer } => Wire::HumanResolved(wire::HumanResolved {
                 request_id: request.to_string(),
-                call_id: self.call_id(*slot),
+                call_id: slot.map(|slot| self.call_id(slot)).unwrap_or_default(),
                 answer: Some(human::answer(answer)),
             }),
             Event::Paused { error } => Wire::RunPaused(wire::RunPaused { error: Some(run_error(error)) }),
@@ -208,6 +222,7 @@ impl Dresser {
             duration: took,
             tools,
             decision,
+            full: _,
         } = event
         else {
             unreachable!("only called for this kind")
@@ -308,15 +323,16 @@ fn turn_of(event: &Event) -> Option<u32> {
         | Event::CallAccepted { slot, .. }
         | Event::CallCheckpoint { slot, .. }
         | Event::CallAttemptFailed { slot, .. }
-        | Event::CallSettled { slot, .. }
-        | Event::HumanResolved { slot, .. } => Some(slot.0),
-        Event::ExtensionApplied { slot, .. } => slot.map(|slot| slot.0),
-        Event::HumanRequested { question } => Some(question.slot.0),
+        | Event::CallSettled { slot, .. } => Some(slot.0),
+        Event::ExtensionApplied { slot, .. } | Event::HumanResolved { slot, .. } => slot.map(|slot| slot.0),
+        Event::HumanRequested { question } => question.slot.map(|slot| slot.0),
         Event::Started { .. }
         | Event::InputAdded { .. }
         | Event::InputHeld { .. }
         | Event::InputEntered { .. }
         | Event::ContextAdded { .. }
+        | Event::CompactionStarted { .. }
+        | Event::CompactionFailed { .. }
         | Event::Compacted { .. }
         | Event::Planned { .. }
         | Event::Paused { .. }
@@ -359,6 +375,15 @@ fn finished(outcome: Outcome, error: Option<&RunError>, totals: &Totals) -> wire
         tool_calls: totals.tool_calls,
         duration: Some(duration(totals.duration)),
         durations: Some(durations(totals.duration, totals.model_time, totals.tool_time)),
+    }
+}
+
+fn compaction_reason(reason: CompactionReason) -> wire::CompactionReason {
+    match reason {
+        CompactionReason::Messages => wire::CompactionReason::Messages,
+        CompactionReason::Tokens => wire::CompactionReason::Tokens,
+        CompactionReason::Overflow => wire::CompactionReason::Overflow,
+        CompactionReason::Planned => wire::CompactionReason::Planned,
     }
 }
 

@@ -156,6 +156,8 @@ fn situation(situation: &Situation) -> wire::PlanSituation {
         Situation::Answered { .. } => wire::PlanSituation::Answered,
         Situation::CallsWaiting => wire::PlanSituation::ToolsWanted,
         Situation::ToolsSettled => wire::PlanSituation::ToolsSettled,
+        Situation::HumanAnswered => wire::PlanSituation::HumanAnswered,
+        Situation::Compacted => wire::PlanSituation::Compacted,
     }
 }
 

@@ -18,6 +18,7 @@ use prost::Message as _;
 use tonic::Status;
 
 use super::message::input_message;
+use super::policy::rules;
 use super::surroundings::surroundings;
 use super::{json_object, millis};
 use crate::engine::StartRequest;
@@ -137,7 +138,7 @@ fn spec(mut spec: RunSpec, mut input: wire::RunInput, bad: &mut Violations) -> R
         spec.tool_order = tool_names("input.tool_order", input.tool_order, bad);
     }
     if let Some(policy) = input.tool_policy {
-        tool_policy(&mut spec.tool_policy, policy, bad);
+        tool_policy("input.tool_policy", &mut spec.tool_policy, policy, bad);
     }
     if let Some(limits) = input.loop_limits {
         loop_limits(&mut spec.limits, &limits, bad);
@@ -201,14 +202,20 @@ fn tool_names(field: &str, names: Vec<String>, bad: &mut Violations) -> Vec<Stri
     names
 }
 
-fn tool_policy(to: &mut ToolPolicy, policy: wire::ToolPolicy, bad: &mut Violations) {
+/// Puts what a request says of tools in place of what `to` does; `field` is where the request says it.
+pub(in crate::grpc) fn tool_policy(
+    field: &str,
+    to: &mut ToolPolicy,
+    policy: wire::ToolPolicy,
+    bad: &mut Violations,
+) {
     if let Some(enabled) = policy.enabled {
         to.enabled = enabled;
     }
     if let Some(list) = policy.allow_list {
-        to.allow_list = Some(tool_names("input.tool_policy.allow_list.names", list.names, bad));
+        to.allow_list = Some(tool_names(&format!("{field}.allow_list.names"), list.names, bad));
     }
-    if let Some(max) = positive("input.tool_policy.max_parallel", policy.max_parallel, bad) {
+    if let Some(max) = positive(&format!("{field}.max_parallel"), policy.max_parallel, bad) {
         to.max_parallel = max;
     }
     if policy.max_calls_per_run.is_some() {
@@ -219,6 +226,9 @@ fn tool_policy(to: &mut ToolPolicy, policy: wire::ToolPolicy, bad: &mut Violatio
     }
     if let Some(ask) = policy.ask_human {
         to.ask_human = ask;
+    }
+    if let Some(given) = policy.rules {
+        to.rules.extend(rules(&format!("{field}.rules.rules"), given, bad));
     }
 }
 

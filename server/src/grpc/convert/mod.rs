@@ -7,6 +7,7 @@ pub mod human;
 pub mod input;
 pub mod instruction;
 pub mod message;
+pub(crate) mod policy;
 pub mod run;
 pub(crate) mod server_frame;
 pub mod session;

@@ -25,6 +25,8 @@ pub fn session(row: &SessionRow) -> wire::Session {
             .map(|(from, _)| from.to_string())
             .unwrap_or_default(),
         forked_at_entry_no: row.forked_from.as_ref().map(|(_, at)| at.0).unwrap_or_default(),
+        summary: row.summary.clone(),
+        summary_up_to_entry_no: row.summary_upto.0,
     }
 }
 

@@ -155,6 +155,7 @@ impl Owner {
             summary: summary(status, self.wake_at),
             create: None,
             enter: None,
+            jobs: Vec::new(),
         }
     }
 
@@ -194,8 +195,9 @@ impl Owner {
         Question {
             request: CallId { run: self.run.clone(), slot }.request(1),
             kind: QuestionKind::Approve,
-            slot,
+            slot: Some(slot),
             tool: "weather".to_owned(),
+            ask: None,
             arguments: "{}".to_owned(),
             digest: Digest::of(&[b"weather", b"{}"]),
             asked_at: self.now,
@@ -234,6 +236,7 @@ pub(crate) fn assistant(entry: EntryNo, text: &str) -> Event {
         duration: Millis(2),
         tools: Digest::of(&[]),
         decision: Observation::Stop,
+        full: None,
     }
 }
 

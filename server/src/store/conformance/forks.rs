@@ -54,6 +54,8 @@ pub(crate) async fn a_fork_begins_like_its_source(store: Arc<dyn Store>) {
         last_entry: EntryNo(3),
         live_run: None,
         forked_from: Some((session("s"), EntryNo(3))),
+        summary: String::new(),
+        summary_upto: EntryNo(0),
     };
     assert_eq!(row, expected);
     assert_eq!(store.session(&tenant(), &session("f")).await.unwrap(), Some(expected));

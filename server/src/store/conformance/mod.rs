@@ -3,13 +3,17 @@
 mod appends;
 pub(crate) mod fixture;
 mod forks;
+mod jobs;
 mod lists;
+mod notes;
 mod questions;
 mod queue;
 mod runs;
 mod sessions;
 
-pub(crate) use self::{appends::*, forks::*, lists::*, questions::*, queue::*, runs::*, sessions::*};
+pub(crate) use self::{
+    appends::*, forks::*, jobs::*, lists::*, notes::*, questions::*, queue::*, runs::*, sessions::*,
+};
 
 /// A test for each behaviour. `$open` gives an empty store, and what has to live as long as it.
 macro_rules! conforms {
@@ -58,6 +62,14 @@ macro_rules! conforms {
             ids_of_a_deleted_source_are_free
             what_was_held_before_it_entered_is_shared_too
             forks_stay_with_their_tenant
+            jobs_come_with_the_end_of_their_run
+            jobs_of_a_refused_append_are_none
+            a_failed_job_comes_again_at_its_time
+            due_jobs_are_bounded
+            jobs_go_with_their_session
+            a_title_is_made_where_none_was_given
+            a_summary_only_goes_forward
+            a_fork_has_notes_on_what_it_shares
             a_question_is_open_until_it_is_answered
             open_questions_are_filtered_and_paged
             runs_are_listed_newest_first

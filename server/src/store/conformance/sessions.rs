@@ -27,6 +27,8 @@ pub(crate) async fn a_session_is_created_when_that_is_asked(store: Arc<dyn Store
         last_entry: EntryNo(0),
         live_run: Some(run("r")),
         forked_from: None,
+        summary: String::new(),
+        summary_upto: EntryNo(0),
     };
     assert_eq!(store.session(&owner.tenant, &owner.session).await.unwrap(), Some(expected));
 }
@@ -115,6 +117,8 @@ pub(crate) async fn creating_a_session_twice_is_creating_it_once(store: Arc<dyn 
         last_entry: EntryNo(0),
         live_run: None,
         forked_from: None,
+        summary: String::new(),
+        summary_upto: EntryNo(0),
     };
     assert_eq!(row, expected);
     assert_eq!(create("A title", &labels, 2_000).await.unwrap(), expected);

@@ -9,7 +9,7 @@ use agentloop_core::run::event::{Added, Event};
 use agentloop_core::time::Timestamp;
 
 use crate::store::codec::{self, EncodedEvent};
-use crate::store::{Append, CreateRun, RunSummary, StoreError};
+use crate::store::{Append, CreateRun, JobKind, RunSummary, StoreError};
 
 pub(super) type RunKey = (TenantId, RunId);
 pub(super) type SessionKey = (TenantId, SessionId);
@@ -36,6 +36,7 @@ pub(super) struct Encoded {
     pub(super) summary: RunSummary,
     pub(super) create: Option<CreateRun>,
     pub(super) enter: Option<EntryNo>,
+    pub(super) jobs: Vec<JobKind>,
 }
 
 impl Encoded {
@@ -64,6 +65,7 @@ impl Encoded {
             summary: append.summary,
             create: append.create,
             enter: append.enter,
+            jobs: append.jobs,
         };
         let mut seq = append.after;
         for record in &append.records {

@@ -4,6 +4,7 @@
 //! it to SQLite's own thread.
 
 mod facts;
+mod jobs;
 mod lock;
 mod open;
 mod ops;
@@ -35,11 +36,11 @@ pub use self::open::OpenError;
 use self::facts::Encoded;
 use self::open::Opened;
 use self::ops::Claim;
-use self::sessions::{NewFork, NewSession};
+use self::sessions::{NewFork, NewNotes, NewSession};
 use self::writer::{Answer, Counters, Job, Op, QUEUE_JOBS_MAX, Writer};
 use super::{
-    Append, Claimed, EntryRow, Page, PageRequest, RequestFilter, RequestRow, RunFilter, RunRow, SessionRow,
-    Store, StoreError, ToolRow,
+    Append, Claimed, EntryRow, JobId, Page, PageRequest, RequestFilter, RequestRow, RunFilter, RunRow,
+    SessionNotes, SessionRow, Store, StoreError, ToolRow,
 };
 
 /// How a store is opened.
@@ -146,6 +147,13 @@ impl SqliteStore {
     async fn done(&self, op: Op) -> Result<(), StoreError> {
         match self.write(op).await? {
             Answer::Done => Ok(()),
+            other => unreachable!("answered with {other:?}"),
+        }
+    }
+
+    async fn existed(&self, op: Op) -> Result<bool, StoreError> {
+        match self.write(op).await? {
+            Answer::Existed(existed) => Ok(existed),
             other => unreachable!("answered with {other:?}"),
         }
     }
@@ -285,10 +293,33 @@ impl Store for SqliteStore {
 
     async fn delete_session(&self, tenant: &TenantId, session: &SessionId) -> Result<bool, StoreError> {
         let op = Op::DeleteSession { tenant: tenant.clone(), session: session.clone() };
-        match self.write(op).await? {
-            Answer::Deleted(found) => Ok(found),
-            other => unreachable!("a deletion is answered with {other:?}"),
-        }
+        self.existed(op).await
+    }
+
+    async fn set_session_notes(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        notes: SessionNotes,
+    ) -> Result<bool, StoreError> {
+        let new = NewNotes { tenant: tenant.clone(), session: session.clone(), notes };
+        self.existed(Op::SetNotes(new)).await
+    }
+
+    async fn due_jobs(
+        &self,
+        now: Timestamp,
+        limit: u32,
+    ) -> Result<(Vec<super::Job>, Option<Timestamp>), StoreError> {
+        read::due_jobs(&self.readers, now, limit).await
+    }
+
+    async fn retry_job(&self, job: &JobId, due_at: Timestamp, error: &str) -> Result<(), StoreError> {
+        self.done(Op::RetryJob { job: job.clone(), due_at, error: error.to_owned() }).await
+    }
+
+    async fn finish_job(&self, job: &JobId) -> Result<(), StoreError> {
+        self.done(Op::FinishJob { job: job.clone() }).await
     }
 
     async fn request(

@@ -8,7 +8,7 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{Decode, Error, Row as _, Sqlite, Type};
 
 use crate::store::codec::StoredEvent;
-use crate::store::{RunRow, RunSummary, SessionRow, StoreError};
+use crate::store::{Job, JobId, JobKind, RunRow, RunSummary, SessionRow, StoreError};
 
 /// `SQLITE_CONSTRAINT`. Appends are checked before they are written, so this means that the tables disagree.
 pub(super) const CONSTRAINT: i32 = 19;
@@ -106,13 +106,36 @@ fn summary(row: &SqliteRow) -> Result<RunSummary, Error> {
 pub(super) fn session(row: &SqliteRow) -> Result<SessionRow, Error> {
     Ok(SessionRow {
         session: session_id(row, "session_id")?,
-        title: row.try_get("title")?,
+        title: title(row)?,
         labels: json(row, "labels")?,
         created_at: time(row, "created_at")?,
         updated_at: time(row, "updated_at")?,
         last_entry: EntryNo(number(row, "last_entry")?),
         live_run: live_run(row)?,
         forked_from: forked_from(row)?,
+        summary: row.try_get("summary")?,
+        summary_upto: EntryNo(number(row, "summary_upto")?),
+    })
+}
+
+fn title(row: &SqliteRow) -> Result<String, Error> {
+    let given: String = row.try_get("title")?;
+    if given.is_empty() { row.try_get("made_title") } else { Ok(given) }
+}
+
+/// From the columns of `jobs`.
+pub(super) fn job(row: &SqliteRow) -> Result<Job, Error> {
+    let kind = |text: &str| JobKind::parse(text).ok_or("no such kind of job");
+    Ok(Job {
+        id: JobId {
+            tenant: tenant_id(row, "tenant")?,
+            run: run_id(row, "run_id")?,
+            kind: parsed(row, "kind", kind)?,
+        },
+        session: session_id(row, "session_id")?,
+        due_at: time(row, "due_at")?,
+        attempts: row.try_get("attempts")?,
+        error: row.try_get("error")?,
     })
 }
 

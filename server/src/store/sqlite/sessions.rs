@@ -13,7 +13,7 @@ use sqlx::{Error, Row as _, Sqlite, SqliteConnection};
 
 use super::rows;
 use crate::store::codec::{int, text};
-use crate::store::{SessionRow, StoreError};
+use crate::store::{SessionNotes, SessionRow, StoreError};
 
 /// A session to be created.
 #[derive(Debug)]
@@ -36,10 +36,26 @@ pub(super) struct NewFork {
     pub(super) now: Timestamp,
 }
 
+/// What is to be written on a session.
+#[derive(Debug)]
+pub(super) struct NewNotes {
+    pub(super) tenant: TenantId,
+    pub(super) session: SessionId,
+    pub(super) notes: SessionNotes,
+}
+
+pub(super) const SET_NOTES: &str = "
+    UPDATE sessions
+    SET made_title = iif(title = '' AND made_title = '', coalesce(?3, ''), made_title),
+        summary = iif(?5 > summary_upto, ?4, summary),
+        summary_upto = max(?5, summary_upto)
+    WHERE tenant = ?1 AND session_id = ?2";
+
 const INSERT_FORK: &str = "
-    INSERT INTO sessions (tenant, session_id, title, labels, created_at, updated_at, last_entry,
-                          forked_from, forked_at, forked_asked)
-    SELECT tenant, ?3, title, labels, ?4, ?4, ?5, session_id, ?5, ?6
+    INSERT INTO sessions (tenant, session_id, title, made_title, labels, created_at, updated_at, last_entry,
+                          forked_from, forked_at, forked_asked, summary, summary_upto)
+    SELECT tenant, ?3, title, made_title, labels, ?4, ?4, ?5, session_id, ?5, ?6,
+           iif(summary_upto <= ?5, summary, ''), iif(summary_upto <= ?5, summary_upto, 0)
     FROM sessions WHERE tenant = ?1 AND session_id = ?2";
 
 pub(super) const SHARE_ENTRIES: &str = "
@@ -90,8 +106,28 @@ pub(super) async fn create(
         .execute(&mut *db)
         .await?;
     let row = found(db, &new.tenant, &new.session).await?.ok_or(Error::RowNotFound)?;
-    let same = row.title == new.title && row.labels == new.labels && row.forked_from.is_none();
+    let same = row.labels == new.labels && row.forked_from.is_none() && is_titled(db, new).await?;
     Ok(same.then_some(row).ok_or(StoreError::SessionExists))
+}
+
+/// Whether the session was given this title, whatever the model made of it since.
+async fn is_titled(db: &mut SqliteConnection, new: &NewSession) -> Result<bool, Error> {
+    let sql = "SELECT title = ?3 AS same FROM sessions WHERE tenant = ?1 AND session_id = ?2";
+    let query = keyed(sql, &new.tenant, &new.session).bind(new.title.as_str());
+    query.fetch_one(db).await?.try_get("same")
+}
+
+/// Writes a title where there is none, and a summary that is further than the one that is there. `false`: no session.
+pub(super) async fn set_notes(db: &mut SqliteConnection, new: &NewNotes) -> Result<bool, Error> {
+    let (summary, upto) = match &new.notes.summary {
+        Some((summary, upto)) => (summary.as_str(), *upto),
+        None => ("", EntryNo(0)),
+    };
+    let query = keyed(SET_NOTES, &new.tenant, &new.session)
+        .bind(new.notes.title.as_deref())
+        .bind(summary)
+        .bind(int(upto.0));
+    Ok(query.execute(db).await?.rows_affected() > 0)
 }
 
 /// Makes a session from another, or finds it made so before.

@@ -67,6 +67,12 @@ pub(super) const ANSWER_REQUESTS: &str = "
       AND human_requests.request_id = j.value ->> 1
       AND human_requests.run_id = j.value ->> 2";
 
+pub(super) const INSERT_JOBS: &str = "
+    INSERT INTO jobs (tenant, run_id, kind, session_id, due_at)
+    SELECT j.value ->> 0, j.value ->> 1, j.value ->> 2, j.value ->> 3, j.value ->> 4
+    FROM json_each(?1) AS j WHERE true
+    ON CONFLICT (tenant, run_id, kind) DO NOTHING";
+
 /// Makes those appends that are right part of the open transaction. One answer for each, in order.
 ///
 /// # Errors
@@ -88,6 +94,7 @@ pub(super) async fn append(
     write_events(db, &accepted).await?;
     write_entries(db, &accepted).await?;
     write_requests(db, &accepted).await?;
+    write_jobs(db, &accepted).await?;
     Ok(answers)
 }
 
@@ -249,6 +256,17 @@ async fn write_requests(db: &mut SqliteConnection, accepted: &[&Encoded]) -> Res
         .map(|(append, (request, seq))| (&append.run.0, request, &append.run.1, int(seq.0)))
         .collect();
     many(db, ANSWER_REQUESTS, &answered).await
+}
+
+async fn write_jobs(db: &mut SqliteConnection, accepted: &[&Encoded]) -> Result<(), sqlx::Error> {
+    let jobs: Vec<_> = accepted
+        .iter()
+        .flat_map(|append| append.jobs.iter().map(move |kind| (append, kind)))
+        .map(|(append, kind)| {
+            (&append.run.0, &append.run.1, kind.to_string(), &append.session.1, int(append.ended_at.0))
+        })
+        .collect();
+    many(db, INSERT_JOBS, &jobs).await
 }
 
 /// One statement for all these rows; none for none.

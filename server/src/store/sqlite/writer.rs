@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use agentloop_core::id::{Epoch, RunId, SessionId, TenantId};
+use agentloop_core::time::Timestamp;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _, Error, SqliteConnection};
 use tokio::sync::{mpsc, oneshot};
@@ -15,9 +16,9 @@ use tokio_util::sync::CancellationToken;
 use super::facts::Encoded;
 use super::lock::Lock;
 use super::ops::{self, Claim};
-use super::sessions::{self, NewFork, NewSession};
-use super::{rows, write};
-use crate::store::{SessionRow, StoreError, ToolRow};
+use super::sessions::{self, NewFork, NewNotes, NewSession};
+use super::{jobs, rows, write};
+use crate::store::{JobId, SessionRow, StoreError, ToolRow};
 
 /// Writes that share one commit at most, which bounds how long the first of them waits for the others.
 const COMMIT_JOBS_MAX: usize = 256;
@@ -34,6 +35,9 @@ pub(super) enum Op {
     CreateSession(NewSession),
     Fork(NewFork),
     DeleteSession { tenant: TenantId, session: SessionId },
+    SetNotes(NewNotes),
+    RetryJob { job: JobId, due_at: Timestamp, error: String },
+    FinishJob { job: JobId },
     SaveTools { tenant: TenantId, tools: Vec<ToolRow> },
     Check,
 }
@@ -41,14 +45,14 @@ pub(super) enum Op {
 /// What became of an [`Op`].
 #[derive(Debug)]
 pub(super) enum Answer {
-    /// To `Append`, `SaveTools` and `Check`.
+    /// To `Append`, `RetryJob`, `FinishJob`, `SaveTools` and `Check`.
     Done,
     /// To `Claim`.
     Claimed(Option<Box<Claim>>),
     /// To `CreateSession` and `Fork`.
     Session(Box<SessionRow>),
-    /// To `DeleteSession`.
-    Deleted(bool),
+    /// To `DeleteSession` and `SetNotes`: whether there was one.
+    Existed(bool),
 }
 
 /// An [`Op`] and who asked for it.
@@ -202,6 +206,9 @@ impl Op {
             | Self::CreateSession(_)
             | Self::Fork(_)
             | Self::DeleteSession { .. }
+            | Self::SetNotes(_)
+            | Self::RetryJob { .. }
+            | Self::FinishJob { .. }
             | Self::SaveTools { .. }
             | Self::Check => None,
         }
@@ -221,6 +228,8 @@ impl Op {
             Self::CreateSession(new) => format!("new session {}/{}", new.tenant, new.session),
             Self::Fork(new) => format!("fork {}/{} of {}", new.tenant, new.session, new.source),
             Self::DeleteSession { tenant, session } => format!("deletion of session {tenant}/{session}"),
+            Self::SetNotes(new) => format!("notes on session {}/{}", new.tenant, new.session),
+            Self::RetryJob { job, .. } | Self::FinishJob { job } => format!("job {}/{job}", job.tenant),
             Self::SaveTools { tenant, .. } => format!("tools of {tenant}"),
             Self::Check => "check".to_owned(),
         }
@@ -265,7 +274,16 @@ async fn alone(
         Op::CreateSession(new) => sessions::create(db, new).await?.map(|row| Answer::Session(Box::new(row))),
         Op::Fork(new) => sessions::fork(db, new).await?.map(|row| Answer::Session(Box::new(row))),
         Op::DeleteSession { tenant, session } => {
-            sessions::delete(db, tenant, session).await?.map(Answer::Deleted)
+            sessions::delete(db, tenant, session).await?.map(Answer::Existed)
+        }
+        Op::SetNotes(new) => Ok(Answer::Existed(sessions::set_notes(db, new).await?)),
+        Op::RetryJob { job, due_at, error } => {
+            jobs::retry(db, job, *due_at, error).await?;
+            Ok(Answer::Done)
+        }
+        Op::FinishJob { job } => {
+            jobs::finish(db, job).await?;
+            Ok(Answer::Done)
         }
         Op::SaveTools { tenant, tools } => {
             ops::save_tools(db, tenant, tools).await?;

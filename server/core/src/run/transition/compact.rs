@@ -8,6 +8,7 @@ use crate::run::input::Compacted;
 use crate::run::machine::Turn;
 use crate::run::state::{AfterCompaction, CompactionInHand, Phase};
 use crate::run::status::{RunError, RunErrorCode};
+use crate::run::transition::plan::plan;
 use crate::run::transition::{finish, model};
 
 /// The strategy that needs no model and cannot fail.
@@ -63,7 +64,7 @@ pub(crate) fn compacted(turn: &mut Turn<'_>, done: Compacted) -> Result<(), Refu
         AfterCompaction::Call { number, attempt, first_counted } => {
             model::call(turn, number, attempt, first_counted);
         }
-        AfterCompaction::Plan(_) => model::plan(turn),
+        AfterCompaction::Plan(_) => plan(turn),
     }
     Ok(())
 }

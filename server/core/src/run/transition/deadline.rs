@@ -25,6 +25,7 @@ pub(crate) fn next(state: &State, seen: Timestamp, recovered_at: Option<Timestam
         Phase::New
         | Phase::Preparing
         | Phase::ModelRunning(_)
+        | Phase::Compacting(_)
         | Phase::Observed { .. }
         | Phase::Tools(_)
         | Phase::Paused { .. }
@@ -82,7 +83,7 @@ fn expire_questions(turn: &mut Turn<'_>) {
     let due = |question: &&Question| question.expires_at.is_some_and(|at| at <= turn.now);
     let expired: Vec<Question> = turn.state.open_questions().filter(due).cloned().collect();
     for question in expired {
-        human::expire(turn, question.request, question.slot, question.kind);
+        human::expire(turn, &question);
     }
 }
 

@@ -6,7 +6,7 @@ use crate::run::event::{Event, Outcome, Totals};
 use crate::run::input::AbortCause;
 use crate::run::machine::Turn;
 use crate::run::status::{RunError, RunErrorCode};
-use crate::run::transition::{human, tool};
+use crate::run::transition::{human, plan, tool};
 
 /// The model's last message is the answer.
 pub(crate) fn complete(turn: &mut Turn<'_>) {
@@ -56,6 +56,7 @@ fn finished(turn: &mut Turn<'_>, outcome: Outcome, error: Option<RunError>) {
 
 /// Withdraws every question and gives every open call its result.
 fn close(turn: &mut Turn<'_>, why: &str) {
+    human::withdraw_planned(turn);
     let open: Vec<_> = turn
         .state
         .round()
@@ -67,5 +68,9 @@ fn close(turn: &mut Turn<'_>, why: &str) {
         human::withdraw(turn, slot);
         let output = format!("not completed: {why}{doubt}");
         tool::settle(turn, slot, None, ToolStatus::Aborted, output, Vec::new());
+    }
+    if !turn.state.is_unprepared() {
+        // What hooks have not let pass does not enter.
+        plan::let_in(turn);
     }
 }

@@ -1,5 +1,6 @@
 //! The model answers, or fails to.
 
+use crate::entry::CompactionReason;
 use crate::error::{ErrorClass, ModelErrorKind, Refusal};
 use crate::message::{FinishReason, ToolCall, ToolStatus};
 use crate::retry::{backoff, chance};
@@ -10,7 +11,8 @@ use crate::run::machine::Turn;
 use crate::run::state::{ModelCall, Phase};
 use crate::run::status::{RunError, RunErrorCode};
 use crate::run::transition::plan::plan;
-use crate::run::transition::{finish, human, prepare, tool};
+use crate::run::transition::policy::{self, Ruling};
+use crate::run::transition::{compact, finish, human, prepare, tool};
 
 /// Calls the model, unless a limit says that it is enough.
 pub(crate) fn next_call(turn: &mut Turn<'_>) {
@@ -23,19 +25,23 @@ pub(crate) fn next_call(turn: &mut Turn<'_>) {
         ))
     } else if let Some(max) = limits.max_tokens.filter(|max| tokens >= *max) {
         Some((RunErrorCode::LimitTokens, format!("used {tokens} tokens of {max}")))
+    } else if let Some(max) = limits.max_cost_micros.filter(|max| state.usage.cost_micros >= *max) {
+        let message = format!("cost {} millionths of {max}", state.usage.cost_micros);
+        Some((RunErrorCode::LimitCost, message))
     } else {
         limits
             .max_consecutive_failures
             .filter(|max| state.failures_in_a_row >= *max && *max > 0)
             .map(|max| (RunErrorCode::LimitConsecutiveFailures, format!("{max} tool calls in a row failed")))
     };
-    match reached {
-        Some((code, message)) => finish::fail(turn, RunError::new(code, message)),
-        None => call(turn, turn.state.iterations + 1, 1, 1),
+    match (reached, turn.state.compact_due) {
+        (Some((code, message)), _) => finish::fail(turn, RunError::new(code, message)),
+        (None, Some(reason)) => compact::begin(turn, None, reason, 0),
+        (None, None) => call(turn, turn.state.iterations + 1, 1, 1),
     }
 }
 
-fn call(turn: &mut Turn<'_>, model_call: u32, attempt: u32, first_counted: u32) {
+pub(crate) fn call(turn: &mut Turn<'_>, model_call: u32, attempt: u32, first_counted: u32) {
     let last_entry = turn.state.last_entry;
     turn.emit(Event::ModelCallStarted { model_call, attempt, first_counted, last_entry });
 }
@@ -50,13 +56,14 @@ fn call_afresh(turn: &mut Turn<'_>, before: ModelCall) {
     call(turn, before.number, before.attempt + 1, before.attempt + 1);
 }
 
-fn current(turn: &Turn<'_>, model_call: u32, attempt: u32) -> Result<ModelCall, Refusal> {
+pub(crate) fn current(turn: &Turn<'_>, model_call: u32, attempt: u32) -> Result<ModelCall, Refusal> {
     match &turn.state.phase {
         Phase::ModelRunning(call) if (call.number, call.attempt) == (model_call, attempt) => Ok(*call),
         Phase::New
         | Phase::Preparing
         | Phase::ModelRunning(_)
         | Phase::BackingOff { .. }
+        | Phase::Compacting(_)
         | Phase::Observed { .. }
         | Phase::Tools(_)
         | Phase::Paused { .. }
@@ -71,7 +78,9 @@ pub(crate) fn finished(turn: &mut Turn<'_>, done: ModelFinished) -> Result<(), R
     assert_eq!(calls.len(), done.facts.len(), "the driver knows something of each call");
     let stopped = refused(&done.finish).or_else(|| round_limit(turn, &calls));
     // What a planner will want nobody knows yet.
-    let go_on = stopped.is_none() && (!calls.is_empty() || turn.state.spec.planner.is_some());
+    let cut = done.finish == FinishReason::ContextWindow;
+    let go_on = stopped.is_none() && (!calls.is_empty() || cut || turn.state.spec.planner.is_some());
+    let full = done.full.or(cut.then_some(CompactionReason::Overflow)).filter(|_| go_on);
     turn.emit(Event::AssistantMessage {
         model_call: done.model_call,
         attempt: done.attempt,
@@ -82,7 +91,12 @@ pub(crate) fn finished(turn: &mut Turn<'_>, done: ModelFinished) -> Result<(), R
         first_token: done.first_token,
         duration: done.duration,
         tools: done.tools,
-        decision: if go_on { Observation::Continue } else { Observation::Stop },
+        decision: match (go_on, full) {
+            (false, _) => Observation::Stop,
+            (true, None) => Observation::Continue,
+            (true, Some(_)) => Observation::Compact,
+        },
+        full,
     });
     if let Some(error) = stopped {
         finish::fail(turn, error);
@@ -103,7 +117,13 @@ fn take_up(turn: &mut Turn<'_>, call: &ToolCall, facts: CallFacts, arguments: Op
             tool::settle(turn, call.slot, None, ToolStatus::Rejected, message, Vec::new());
         }
         CallFacts::Ready { effect, requires_approval, timeout, requires_runtime } => {
-            let needs_approval = requires_approval || turn.state.spec.tool_policy.require_approval_by_default;
+            let runs_with = arguments.as_deref().unwrap_or(&call.arguments);
+            let ruling = policy::ruling(turn.state, &call.name, runs_with, requires_approval);
+            if let Ruling::Deny(rule) = ruling {
+                policy::refuse(turn, call.slot, &rule);
+                return;
+            }
+            let needs_approval = ruling == Ruling::Ask;
             turn.emit(Event::CallProposed {
                 slot: call.slot,
                 tool: call.name.clone(),
@@ -183,6 +203,7 @@ pub(crate) fn failed(
         .then(|| backoff(policy, failures, failure.retry_after, chance(turn.state.seed, model_call, attempt)))
         .flatten();
     let pauses = retryable && policy.pause_when_exhausted;
+    let overflow = failure.kind.class() == ErrorClass::Overflow && compact::may_squeeze(turn);
     let error = error_of(failure);
     turn.emit(Event::ModelCallFailed {
         model_call,
@@ -192,6 +213,7 @@ pub(crate) fn failed(
     });
     match wait {
         Some(_) => {}
+        None if overflow => compact::squeeze(turn, CompactionReason::Overflow, 0),
         None if pauses => turn.emit(Event::Paused { error }),
         None => finish::fail(turn, error),
     }
@@ -238,6 +260,7 @@ pub(crate) fn recovered(turn: &mut Turn<'_>) -> Result<(), Refusal> {
         }
         Phase::Preparing
         | Phase::BackingOff { .. }
+        | Phase::Compacting(_)
         | Phase::Observed { .. }
         | Phase::Tools(_)
         | Phase::Paused { .. }

@@ -1,16 +1,19 @@
 //! What to do next is decided, and done.
 
+use std::sync::Arc;
+
+use crate::entry::CompactionReason;
 use crate::error::Refusal;
-use crate::id::{CallSlot, RequestId};
-use crate::message::ToolStatus;
+use crate::id::{CallSlot, RequestId, Seq};
+use crate::message::{Message, Role, ToolStatus};
 use crate::run::event::Event;
-use crate::run::human::Decision;
+use crate::run::human::{Ask, Decision, Question};
 use crate::run::input::PlanFailure;
 use crate::run::machine::Turn;
 use crate::run::plan::{Instruction, Situation, react};
-use crate::run::state::CallState;
+use crate::run::state::{Call, CallState};
 use crate::run::status::{RunError, RunErrorCode};
-use crate::run::transition::{finish, human, model, tool};
+use crate::run::transition::{compact, finish, human, model, tool};
 
 /// Asks the built-in loop, as long as the run stands still for no outside reason. A run with a planner, or one that
 /// is stepped, rests there.
@@ -21,6 +24,27 @@ pub(crate) fn plan(turn: &mut Turn<'_>) {
     if let Some(situation) = turn.state.situation() {
         let instruction = react(&situation);
         carry_out(turn, &situation, instruction);
+    }
+}
+
+/// A human answered what the planner asked: the session has it, once no tool call is open.
+pub(crate) fn heard(turn: &mut Turn<'_>, question: &Question, decision: &Decision) {
+    let words = if question.slot.is_none() { question.words(decision) } else { None };
+    let Some(words) = words else { return };
+    let message = Arc::new(Message::text(Role::User, words));
+    if turn.state.round().iter().all(Call::is_settled) {
+        turn.emit(Event::InputAdded { entry: turn.state.last_entry.next(), message });
+    } else {
+        turn.emit(Event::InputHeld { message });
+    }
+}
+
+/// Everything that is held enters the session, in the order in which it came. No tool call may be open: a result that
+/// followed would be parted from its call.
+pub(crate) fn let_in(turn: &mut Turn<'_>) {
+    let held: Vec<Seq> = turn.state.held.keys().copied().collect();
+    for held in held {
+        turn.emit(Event::InputEntered { entry: turn.state.last_entry.next(), held });
     }
 }
 
@@ -68,9 +92,9 @@ pub(crate) fn step(
         return Err(Refusal::NotStepped);
     }
     if let Some(question) = approve
-        && let Some(slot) = human::approvable(turn, question)?
+        && let Some(question) = human::approvable(turn, question)?
     {
-        approve_and_run(turn, request, question.clone(), slot, by);
+        approve_and_run(turn, request, &question, by);
         return Ok(());
     }
     let Some(situation) = turn.state.situation() else {
@@ -85,14 +109,14 @@ pub(crate) fn step(
 }
 
 /// The question is answered, and its call runs: that is the step.
-fn approve_and_run(turn: &mut Turn<'_>, step: String, question: RequestId, slot: CallSlot, by: String) {
+fn approve_and_run(turn: &mut Turn<'_>, step: String, question: &Question, by: String) {
     turn.emit(Event::Planned {
         instruction: Instruction::CallTools,
         planner: String::new(),
         step: Some(step),
-        approved: Some(question.clone()),
+        approved: Some(question.request.clone()),
     });
-    human::resolve(turn, question, slot, Decision::Approve, by);
+    human::resolve(turn, question, Decision::Approve, by);
     ask_for_leave(turn);
 }
 
@@ -104,21 +128,30 @@ fn decide(turn: &mut Turn<'_>, situation: &Situation, instruction: Instruction, 
 }
 
 fn carry_out(turn: &mut Turn<'_>, situation: &Situation, instruction: Instruction) {
-    let waiting = *situation == Situation::CallsWaiting;
     match instruction {
         Instruction::CallModel => {
             leave_out(turn);
             model::next_call(turn);
         }
-        Instruction::CallTools | Instruction::RequestApproval if waiting => ask_for_leave(turn),
-        Instruction::CallTools | Instruction::RequestApproval => {
-            let problem = format!("{} where no tool call waits", instruction.name());
-            fail(turn, problem);
+        // Whether a call waited, its fold has seen to.
+        Instruction::CallTools | Instruction::RequestApproval if turn.state.beginning.is_none() => {
+            ask_for_leave(turn);
         }
-        Instruction::RequestPrompt { .. }
-        | Instruction::RequestSelect { .. }
-        | Instruction::Compact { .. } => {
-            fail(turn, format!("{} is not available", instruction.name()));
+        Instruction::CallTools | Instruction::RequestApproval => {
+            fail(turn, format!("{} where no tool call waits", instruction.name()));
+        }
+        Instruction::RequestPrompt { question } => {
+            ask(turn, Ask { text: question, ..Ask::default() });
+        }
+        Instruction::RequestSelect { question, options, multiple } => {
+            ask(turn, Ask { text: question, options, multiple, ..Ask::default() });
+        }
+        Instruction::Compact { .. } if *situation == Situation::Compacted => {
+            fail(turn, "compact where nothing came since the last time".to_owned());
+        }
+        Instruction::Compact { strategy } => {
+            let strategy = Some(strategy).filter(|strategy| !strategy.is_empty());
+            compact::begin(turn, strategy, CompactionReason::Planned, 0);
         }
         Instruction::Finish { failure: None } => {
             leave_out(turn);
@@ -126,6 +159,13 @@ fn carry_out(turn: &mut Turn<'_>, situation: &Situation, instruction: Instructio
         }
         Instruction::Finish { failure: Some(failure) } => fail(turn, failure),
     }
+}
+
+/// Asks a human for text or a choice.
+fn ask(turn: &mut Turn<'_>, ask: Ask) {
+    let (state, now) = (&*turn.state, turn.now);
+    let question = Question::planned(&state.run, state.decisions, ask, now, state.spec.approval_timeout);
+    turn.emit(Event::HumanRequested { question });
 }
 
 /// Whoever decides asked for what cannot be done, or gave up.
@@ -152,4 +192,5 @@ fn leave_out(turn: &mut Turn<'_>) {
         let output = "not run: it was decided to go on without it".to_owned();
         tool::settle(turn, slot, None, ToolStatus::Rejected, output, Vec::new());
     }
+    let_in(turn);
 }

@@ -2,13 +2,13 @@
 
 use crate::error::Refusal;
 use crate::extension::Applied;
-use crate::id::{CallSlot, Seq};
+use crate::id::CallSlot;
 use crate::run::event::Event;
 use crate::run::input::Prepared;
 use crate::run::machine::Turn;
 use crate::run::status::{RunError, RunErrorCode};
 use crate::run::transition::finish;
-use crate::run::transition::plan::plan;
+use crate::run::transition::plan::{let_in, plan};
 
 /// Everybody was asked: context and messages enter the session, and the run goes on. Where a hook is against it, the
 /// run fails, and what the caller brought does not enter: nobody who goes on with the session is to read it.
@@ -34,13 +34,6 @@ pub(crate) fn prepared(turn: &mut Turn<'_>, prepared: Prepared) -> Result<(), Re
     }
     plan(turn);
     Ok(())
-}
-
-fn let_in(turn: &mut Turn<'_>) {
-    let held: Vec<Seq> = turn.state.held.keys().copied().collect();
-    for held in held {
-        turn.emit(Event::InputEntered { entry: turn.state.last_entry.next(), held });
-    }
 }
 
 /// Tells what extensions were asked.

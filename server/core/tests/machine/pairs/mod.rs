@@ -25,6 +25,8 @@ fn code(refusal: &Refusal) -> &'static str {
         Refusal::NotADecision => "!nd",
         Refusal::NotStepped => "!ns",
         Refusal::StaleDecision => "!pl",
+        Refusal::BadAnswer(_) => "!ba",
+        Refusal::DeniedByRule(_) => "!rl",
     }
 }
 

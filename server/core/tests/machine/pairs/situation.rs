@@ -35,10 +35,11 @@ pub(super) enum Situation {
     Offered,
     Accepted,
     InDoubt,
+    Compacting,
 }
 
 /// The columns of the table, in order.
-pub(super) const COLUMNS: [(Situation, &str); 13] = [
+pub(super) const COLUMNS: [(Situation, &str); 14] = [
     (Situation::New, "New"),
     (Situation::ModelRunning, "Mod"),
     (Situation::BackingOff, "Bck"),
@@ -52,6 +53,7 @@ pub(super) const COLUMNS: [(Situation, &str); 13] = [
     (Situation::Offered, "Off"),
     (Situation::Accepted, "Acc"),
     (Situation::InDoubt, "Dbt"),
+    (Situation::Compacting, "Cmp"),
 ];
 
 /// Exhaustive, so that a new phase or call state has to find its column.
@@ -62,6 +64,7 @@ pub(super) fn situation_of(state: &State) -> Option<Situation> {
         Phase::Preparing | Phase::Observed { .. } => None,
         Phase::ModelRunning(_) => Some(Situation::ModelRunning),
         Phase::BackingOff { .. } => Some(Situation::BackingOff),
+        Phase::Compacting(_) => Some(Situation::Compacting),
         Phase::Paused { .. } => Some(Situation::Paused),
         Phase::Finished { outcome: Outcome::Completed } => Some(Situation::Completed),
         Phase::Finished { outcome: Outcome::Failed } => Some(Situation::Failed),
@@ -137,6 +140,11 @@ pub(super) fn in_situation(situation: Situation) -> Script {
             let mut script = in_situation(Situation::BackingOff);
             script.wakes();
             script.model_fails(ModelErrorKind::Timeout);
+            script
+        }
+        Situation::Compacting => {
+            let mut script = with_a_past();
+            script.model_fails(ModelErrorKind::ContextOverflow);
             script
         }
         Situation::Completed => {

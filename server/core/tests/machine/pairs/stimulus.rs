@@ -19,8 +19,8 @@ const HOUR: Millis = Millis::secs(3_600);
 ///
 /// `Mod`, `Off`, …: taken, with events, and it leads there. `=`: taken, and nothing is to be recorded. `!ph` wrong
 /// phase, `!mc` stale model call, `!uc` unknown call, `!du` duplicate result, `!st` stale attempt, `!rq` unknown
-/// request, `!ar` already resolved, `!dg` digest mismatch, `!nd` not a decision, `!ns` not
-/// stepped, `!pl` stale decision of a planner.
+/// request, `!ar` already resolved, `!dg` digest mismatch, `!nd` not a decision, `!ba` not an answer to
+/// this question, `!ns` not stepped, `!pl` stale decision of a planner.
 macro_rules! table {
     ($($stimulus:ident $row:literal)*) => {
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,93 +31,101 @@ macro_rules! table {
 }
 
 table! {
-    //                   New Mod Bck Pau Com Fai Abo Awa Rdy Lat Off Acc Dbt
-    StartThisRun        "Mod !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph"
-    StartOtherRun       "!ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph"
+    //                   New Mod Bck Pau Com Fai Abo Awa Rdy Lat Off Acc Dbt Cmp
+    StartThisRun        "Mod !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph"
+    StartOtherRun       "!ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph"
 
-    Prepared            "!ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph"
+    Prepared            "!ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph"
 
-    ModelSays           "!mc Com !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
-    ModelAsks           "!mc Rdy !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
-    ModelAsksLeave      "!mc Awa !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
-    ModelAsksNonsense   "!mc Mod !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
-    ModelDeclines       "!mc Fai !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
-    OtherTrySays        "!mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
-    OtherCallSays       "!mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
-    ModelFailsPassing   "!mc Bck !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
-    ModelFailsOverflow  "!mc Fai !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
-    ModelFailsFatal     "!mc Fai !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
-    OtherTryFails       "!mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
-    OtherCallFails      "!mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
+    ModelSays           "!mc Com !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
+    ModelAsks           "!mc Rdy !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
+    ModelAsksLeave      "!mc Awa !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
+    ModelAsksNonsense   "!mc Mod !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
+    ModelDeclines       "!mc Fai !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
+    OtherTrySays        "!mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
+    OtherCallSays       "!mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
+    ModelFailsPassing   "!mc Bck !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
+    ModelFailsOverflow  "!mc Cmp !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
+    ModelFailsFatal     "!mc Fai !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
+    OtherTryFails       "!mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
+    OtherCallFails      "!mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
+    ContextTooLarge     "!mc Cmp !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
+    OtherTryTooLarge    "!mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
+    Compacts            "!mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc Mod"
+    OtherCompacts       "!mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
+    CompactionFails     "!mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc Cmp"
+    OtherCompactFails   "!mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
 
-    GrantX              "!uc !uc !uc !uc !uc !uc !st !st Off !st !st !st !st"
-    GrantY              "!uc !uc !uc !uc !uc !uc !st !st !st !st !st !st !st"
-    GrantK              "!uc !st !st !st !st !st !st !st !st !st !st !st !st"
-    GrantNever          "!uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc"
-    DenyX               "!uc !uc !uc !uc !uc !uc !st !st Mod Mod !st !st !st"
-    DenyY               "!uc !uc !uc !uc !uc !uc !st !st !st !st !st !st !st"
-    DenyK               "!uc !st !st !st !st !st !st !st !st !st !st !st !st"
-    DenyNever           "!uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc"
+    GrantX              "!uc !uc !uc !uc !uc !uc !st !st Off !st !st !st !st !uc"
+    GrantY              "!uc !uc !uc !uc !uc !uc !st !st !st !st !st !st !st !uc"
+    GrantK              "!uc !st !st !st !st !st !st !st !st !st !st !st !st !st"
+    GrantNever          "!uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc"
+    DenyX               "!uc !uc !uc !uc !uc !uc !st !st Mod Mod !st !st !st !uc"
+    DenyY               "!uc !uc !uc !uc !uc !uc !st !st !st !st !st !st !st !uc"
+    DenyK               "!uc !st !st !st !st !st !st !st !st !st !st !st !st !st"
+    DenyNever           "!uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc"
 
-    AcceptX             "!uc !uc !uc !uc !uc !uc !st !st !st !st Acc =   !st"
-    AcceptXOtherTry     "!uc !uc !uc !uc !uc !uc !st !st !st !st !st !st !st"
-    AcceptY             "!uc !uc !uc !uc !uc !uc !st !st !st !st !st !st !st"
-    AcceptK             "!uc !st !st !st !st !st !st !st !st !st !st !st !st"
-    AcceptNever         "!uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc"
-    SaveX               "!uc !uc !uc !uc !uc !uc !st !st !st !st Off Acc !st"
-    SaveXOtherTry       "!uc !uc !uc !uc !uc !uc !st !st !st !st !st !st !st"
-    SaveY               "!uc !uc !uc !uc !uc !uc !st !st !st !st !st !st !st"
-    SaveK               "!uc !st !st !st !st !st !st !st !st !st !st !st !st"
-    SaveNever           "!uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc"
+    AcceptX             "!uc !uc !uc !uc !uc !uc !st !st !st !st Acc =   !st !uc"
+    AcceptXOtherTry     "!uc !uc !uc !uc !uc !uc !st !st !st !st !st !st !st !uc"
+    AcceptY             "!uc !uc !uc !uc !uc !uc !st !st !st !st !st !st !st !uc"
+    AcceptK             "!uc !st !st !st !st !st !st !st !st !st !st !st !st !st"
+    AcceptNever         "!uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc"
+    SaveX               "!uc !uc !uc !uc !uc !uc !st !st !st !st Off Acc !st !uc"
+    SaveXOtherTry       "!uc !uc !uc !uc !uc !uc !st !st !st !st !st !st !st !uc"
+    SaveY               "!uc !uc !uc !uc !uc !uc !st !st !st !st !st !st !st !uc"
+    SaveK               "!uc !st !st !st !st !st !st !st !st !st !st !st !st !st"
+    SaveNever           "!uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc"
 
-    FinishX             "!uc !uc !uc !uc !uc !uc !st !st !st Mod Mod Mod Mod"
-    RejectX             "!uc !uc !uc !uc !uc !uc !st !st !st Mod Mod Mod Mod"
-    FailX               "!uc !uc !uc !uc !uc !uc !st !st !st Mod Mod Mod Mod"
-    FailXMayHaveRun     "!uc !uc !uc !uc !uc !uc !st !st !st Mod Mod Mod Mod"
-    FailXAgain          "!uc !uc !uc !uc !uc !uc !st !st !st =   Rdy Rdy Rdy"
-    FailXAgainLater     "!uc !uc !uc !uc !uc !uc !st !st !st =   Lat Lat Lat"
-    FinishXOtherLease   "!uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc"
-    FinishXNoTry        "!uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc"
-    FinishXOtherTry     "!uc !uc !uc !uc !uc !uc !st !st !st !st !st !st !st"
-    FinishYAgain        "!uc !uc !uc !uc !uc !uc !du !du !du !du !du !du !du"
-    FinishYOtherTry     "!uc !uc !uc !uc !uc !uc !st !st !st !st !st !st !st"
-    FinishKAgain        "!uc !du !du !du !du !du !du !du !du !du !du !du !du"
-    FinishKOtherTry     "!uc !st !st !st !st !st !st !st !st !st !st !st !st"
-    FinishNever         "!uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc"
-    LoseXNotRun         "!uc !uc !uc !uc !uc !uc !st !st !st !st Lat Lat !st"
-    LoseXMaybeRun       "!uc !uc !uc !uc !uc !uc !st !st !st !st Dbt Dbt !st"
-    LoseXRun            "!uc !uc !uc !uc !uc !uc !st !st !st !st Dbt Dbt !st"
-    LoseXOtherTry       "!uc !uc !uc !uc !uc !uc !st !st !st !st !st !st !st"
-    LoseY               "!uc !uc !uc !uc !uc !uc !st !st !st !st !st !st !st"
-    LoseK               "!uc !st !st !st !st !st !st !st !st !st !st !st !st"
-    LoseNever           "!uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc"
+    FinishX             "!uc !uc !uc !uc !uc !uc !st !st !st Mod Mod Mod Mod !uc"
+    RejectX             "!uc !uc !uc !uc !uc !uc !st !st !st Mod Mod Mod Mod !uc"
+    FailX               "!uc !uc !uc !uc !uc !uc !st !st !st Mod Mod Mod Mod !uc"
+    FailXMayHaveRun     "!uc !uc !uc !uc !uc !uc !st !st !st Mod Mod Mod Mod !uc"
+    FailXAgain          "!uc !uc !uc !uc !uc !uc !st !st !st =   Rdy Rdy Rdy !uc"
+    FailXAgainLater     "!uc !uc !uc !uc !uc !uc !st !st !st =   Lat Lat Lat !uc"
+    FinishXOtherLease   "!uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc"
+    FinishXNoTry        "!uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc"
+    FinishXOtherTry     "!uc !uc !uc !uc !uc !uc !st !st !st !st !st !st !st !uc"
+    FinishYAgain        "!uc !uc !uc !uc !uc !uc !du !du !du !du !du !du !du !uc"
+    FinishYOtherTry     "!uc !uc !uc !uc !uc !uc !st !st !st !st !st !st !st !uc"
+    FinishKAgain        "!uc !du !du !du !du !du !du !du !du !du !du !du !du !du"
+    FinishKOtherTry     "!uc !st !st !st !st !st !st !st !st !st !st !st !st !st"
+    FinishNever         "!uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc"
+    LoseXNotRun         "!uc !uc !uc !uc !uc !uc !st !st !st !st Lat Lat !st !uc"
+    LoseXMaybeRun       "!uc !uc !uc !uc !uc !uc !st !st !st !st Dbt Dbt !st !uc"
+    LoseXRun            "!uc !uc !uc !uc !uc !uc !st !st !st !st Dbt Dbt !st !uc"
+    LoseXOtherTry       "!uc !uc !uc !uc !uc !uc !st !st !st !st !st !st !st !uc"
+    LoseY               "!uc !uc !uc !uc !uc !uc !st !st !st !st !st !st !st !uc"
+    LoseK               "!uc !st !st !st !st !st !st !st !st !st !st !st !st !st"
+    LoseNever           "!uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc"
 
-    ApproveX            "!rq !rq !rq !rq !rq !rq !rq Rdy !rq !rq !rq !rq Rdy"
-    ApproveXEdited      "!rq !rq !rq !rq !rq !rq !rq Rdy !rq !rq !rq !rq Rdy"
-    RefuseX             "!rq !rq !rq !rq !rq !rq !rq Mod !rq !rq !rq !rq Mod"
-    RefuseXAndStop      "!rq !rq !rq !rq !rq !rq !rq Abo !rq !rq !rq !rq Abo"
-    AnswerX             "!rq !rq !rq !rq !rq !rq !rq Mod !rq !rq !rq !rq Mod"
-    ExpireX             "!nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd"
-    WithdrawX           "!nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd"
-    ApproveXAsShown     "!rq !rq !rq !rq !rq !rq !rq Rdy !rq !rq !rq !rq Rdy"
-    ApproveXOtherDigest "!rq !rq !rq !rq !rq !rq !rq !dg !rq !rq !rq !rq !dg"
-    ApproveKAgain       "!rq =   =   =   =   =   =   =   =   =   =   =   =  "
-    RefuseK             "!rq !ar !ar !ar !ar !ar !ar !ar !ar !ar !ar !ar !ar"
-    ApproveKOtherDigest "!rq !dg !dg !dg !dg !dg !dg !dg !dg !dg !dg !dg !dg"
-    ApproveNever        "!rq !rq !rq !rq !rq !rq !rq !rq !rq !rq !rq !rq !rq"
+    ApproveX            "!rq !rq !rq !rq !rq !rq !rq Rdy !rq !rq !rq !rq Rdy !rq"
+    ApproveXEdited      "!rq !rq !rq !rq !rq !rq !rq Rdy !rq !rq !rq !rq Rdy !rq"
+    RefuseX             "!rq !rq !rq !rq !rq !rq !rq Mod !rq !rq !rq !rq Mod !rq"
+    RefuseXAndStop      "!rq !rq !rq !rq !rq !rq !rq Abo !rq !rq !rq !rq Abo !rq"
+    AnswerX             "!rq !rq !rq !rq !rq !rq !rq Mod !rq !rq !rq !rq Mod !rq"
+    TextX               "!rq !rq !rq !rq !rq !rq !rq !ba !rq !rq !rq !rq !ba !rq"
+    SelectX             "!rq !rq !rq !rq !rq !rq !rq !ba !rq !rq !rq !rq !ba !rq"
+    ExpireX             "!nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd"
+    WithdrawX           "!nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd"
+    ApproveXAsShown     "!rq !rq !rq !rq !rq !rq !rq Rdy !rq !rq !rq !rq Rdy !rq"
+    ApproveXOtherDigest "!rq !rq !rq !rq !rq !rq !rq !dg !rq !rq !rq !rq !dg !rq"
+    ApproveKAgain       "!rq =   =   =   =   =   =   =   =   =   =   =   =   =  "
+    RefuseK             "!rq !ar !ar !ar !ar !ar !ar !ar !ar !ar !ar !ar !ar !ar"
+    ApproveKOtherDigest "!rq !dg !dg !dg !dg !dg !dg !dg !dg !dg !dg !dg !dg !dg"
+    ApproveNever        "!rq !rq !rq !rq !rq !rq !rq !rq !rq !rq !rq !rq !rq !rq"
 
-    AbortByCaller       "!ph Abo Abo Abo !ph !ph !ph Abo Abo Abo Abo Abo Abo"
-    AbortByDisconnect   "!ph Abo Abo Abo !ph !ph !ph Abo Abo Abo Abo Abo Abo"
-    AbortByFault        "!ph Fai Fai Fai !ph !ph !ph Fai Fai Fai Fai Fai Fai"
-    Resume              "!ph !ph !ph Mod !ph !ph !ph !ph !ph !ph !ph !ph !ph"
-    ResumeOnceMore      "!ph =   =   =   =   =   =   =   =   =   =   =   =  "
-    StepOn              "!ph !ns !ns !ns !ph !ph !ph !ns !ns !ns !ns !ns !ns"
-    StepByApproval      "!ph !ns !ns !ns !ph !ph !ph !ns !ns !ns !ns !ns !ns"
-    PlannerDecides      "!pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl"
-    PlannerFails        "!pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl"
-    DeadlineTooEarly    "!ph =   =   =   !ph !ph !ph =   =   =   =   =   =  "
-    DeadlineLongPast    "!ph =   Mod =   !ph !ph !ph Mod =   =   Mod Mod Mod"
-    Recovered           "!ph Mod =   =   =   =   =   =   =   =   =   =   =  "
+    AbortByCaller       "!ph Abo Abo Abo !ph !ph !ph Abo Abo Abo Abo Abo Abo Abo"
+    AbortByDisconnect   "!ph Abo Abo Abo !ph !ph !ph Abo Abo Abo Abo Abo Abo Abo"
+    AbortByFault        "!ph Fai Fai Fai !ph !ph !ph Fai Fai Fai Fai Fai Fai Fai"
+    Resume              "!ph !ph !ph Mod !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph"
+    ResumeOnceMore      "!ph =   =   =   =   =   =   =   =   =   =   =   =   =  "
+    StepOn              "!ph !ns !ns !ns !ph !ph !ph !ns !ns !ns !ns !ns !ns !ns"
+    StepByApproval      "!ph !ns !ns !ns !ph !ph !ph !ns !ns !ns !ns !ns !ns !ns"
+    PlannerDecides      "!pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl"
+    PlannerFails        "!pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl"
+    DeadlineTooEarly    "!ph =   =   =   !ph !ph !ph =   =   =   =   =   =   =  "
+    DeadlineLongPast    "!ph =   Mod =   !ph !ph !ph Mod =   =   Mod Mod Mod =  "
+    Recovered           "!ph Mod =   =   =   =   =   =   =   =   =   =   =   =  "
 }
 
 impl Stimulus {
@@ -166,6 +174,12 @@ impl Stimulus {
                 attempt,
                 failure: failure(ModelErrorKind::Timeout),
             },
+            Self::ContextTooLarge => too_large(number, attempt),
+            Self::OtherTryTooLarge => too_large(number, attempt + 1),
+            Self::Compacts => compacted(script.state().compactions),
+            Self::OtherCompacts => compacted(script.state().compactions + 1),
+            Self::CompactionFails => compaction_failed(script.state().compactions),
+            Self::OtherCompactFails => compaction_failed(script.state().compactions + 1),
             Self::GrantX => granted(X),
             Self::GrantY => granted(Y),
             Self::GrantK => granted(K),
@@ -217,6 +231,8 @@ impl Stimulus {
             Self::RefuseX => decides(deny()),
             Self::RefuseXAndStop => decides(deny_and_stop()),
             Self::AnswerX => decides(answer()),
+            Self::TextX => decides(Decision::Text { text: "Ulm".to_owned() }),
+            Self::SelectX => decides(Decision::Selected { options: vec!["ulm".to_owned()] }),
             Self::ExpireX => decides(Decision::Expired),
             Self::WithdrawX => decides(Decision::Withdrawn),
             Self::ApproveXAsShown => shown(X, Digest::of(&[b"weather", b"{}"])),
@@ -263,6 +279,9 @@ pub(super) fn rows_of(input: &Input) -> &'static [Stimulus] {
         Input::ModelFailed { .. } => {
             &[ModelFailsPassing, ModelFailsOverflow, ModelFailsFatal, OtherTryFails, OtherCallFails]
         }
+        Input::ContextTooLarge { .. } => &[ContextTooLarge, OtherTryTooLarge],
+        Input::Compacted(_) => &[Compacts, OtherCompacts],
+        Input::CompactionFailed { .. } => &[CompactionFails, OtherCompactFails],
         Input::SlotGranted { .. } => &[GrantX, GrantY, GrantK, GrantNever],
         Input::SlotDenied { .. } => &[DenyX, DenyY, DenyK, DenyNever],
         Input::CallAccepted { .. } => &[AcceptX, AcceptXOtherTry, AcceptY, AcceptK, AcceptNever],
@@ -300,6 +319,8 @@ pub(super) fn rows_of(input: &Input) -> &'static [Stimulus] {
             Decision::Deny { .. } => &[RefuseX, RefuseK],
             Decision::DenyAndStop { .. } => &[RefuseXAndStop],
             Decision::AnswerInPlace { .. } => &[AnswerX],
+            Decision::Text { .. } => &[TextX],
+            Decision::Selected { .. } => &[SelectX],
             Decision::Expired => &[ExpireX],
             Decision::Withdrawn => &[WithdrawX],
         },

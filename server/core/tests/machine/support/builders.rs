@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use agentloop_core::agent::{LoopLimits, RetryPolicy, RunSpec, ToolPolicy};
+use agentloop_core::entry::{Compaction, CompactionReason};
 use agentloop_core::error::ModelErrorKind;
 use agentloop_core::extension::{Applied, ExtensionKind};
 use agentloop_core::id::{CallSlot, EntryNo, HostId, RequestId};
@@ -10,9 +11,11 @@ use agentloop_core::message::{FinishReason, Message, Part, Role, SharedMessage, 
 use agentloop_core::run::event::Ran;
 use agentloop_core::run::human::Decision;
 use agentloop_core::run::input::{
-    AbortCause, CallFacts, CallOutcome, Input, ModelFailure, ModelFinished, PlanFailure, Prepared, Start,
+    AbortCause, CallFacts, CallOutcome, Compacted, Input, ModelFailure, ModelFinished, PlanFailure, Prepared,
+    Start,
 };
 use agentloop_core::run::plan::Instruction;
+use agentloop_core::run::status::{RunError, RunErrorCode};
 use agentloop_core::time::Millis;
 use agentloop_core::tool::{Digest, EffectClass};
 
@@ -202,6 +205,7 @@ fn finished(
         tools: Digest::of(&[b"tools"]),
         facts,
         hooked: Vec::new(),
+        full: None,
     }))
 }
 
@@ -277,6 +281,41 @@ pub(crate) fn abort(cause: AbortCause) -> Input {
 
 pub(crate) fn resume(request: &str) -> Input {
     Input::Resume { request: request.to_owned(), by: "ops".to_owned() }
+}
+
+pub(crate) fn too_large(model_call: u32, attempt: u32) -> Input {
+    Input::ContextTooLarge { model_call, attempt, reason: CompactionReason::Tokens, tokens: 9_000 }
+}
+
+/// Hides the session's first entry.
+pub(crate) fn compacted(number: u32) -> Input {
+    Input::Compacted(Box::new(Compacted {
+        number,
+        compaction: Arc::new(Compaction {
+            strategy: "truncate".to_owned(),
+            up_to: EntryNo(1),
+            ..Compaction::default()
+        }),
+        usage: Usage { input_tokens: 50, output_tokens: 5, ..Usage::default() },
+        tokens_before: 9_000,
+        tokens_after: 100,
+    }))
+}
+
+pub(crate) fn compaction_failed(number: u32) -> Input {
+    let error = RunError::new(RunErrorCode::Model(ModelErrorKind::Unavailable), "no summary");
+    Input::CompactionFailed { number, error }
+}
+
+/// The model's message, when the context has passed a bound with it.
+pub(crate) fn full(input: Input) -> Input {
+    match input {
+        Input::ModelFinished(mut done) => {
+            done.full = Some(CompactionReason::Tokens);
+            Input::ModelFinished(done)
+        }
+        other => other,
+    }
 }
 
 // ---- what comes next

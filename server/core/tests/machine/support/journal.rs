@@ -3,7 +3,7 @@
 use agentloop_core::id::CallSlot;
 use agentloop_core::message::{SharedMessage, ToolResult, ToolStatus};
 use agentloop_core::run::apply::result_of;
-use agentloop_core::run::event::{Event, Record};
+use agentloop_core::run::event::{Added, Event, Record};
 
 /// The kinds of events, in order, in one line.
 pub(crate) fn kinds(records: &[Record]) -> String {
@@ -13,7 +13,11 @@ pub(crate) fn kinds(records: &[Record]) -> String {
 /// What the session reads.
 pub(crate) fn history(journal: &[Record]) -> Vec<SharedMessage> {
     let content = |record: &Record| record.event.content()?.message().cloned();
-    journal.iter().filter_map(content).collect()
+    let entered = |record: &Record| match record.event.entry()?.1 {
+        Added::Own => content(record),
+        Added::Held(held) => content(journal.iter().find(|other| other.seq == held)?),
+    };
+    journal.iter().filter_map(entered).collect()
 }
 
 /// Every tool result, in the order of recording.

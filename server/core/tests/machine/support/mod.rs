@@ -175,7 +175,7 @@ impl Script {
 
     /// The question that waits about a call.
     pub(crate) fn question(&self, slot: CallSlot) -> Option<Question> {
-        self.state().open_questions().find(|question| question.slot == slot).cloned()
+        self.state().open_questions().find(|question| question.slot == Some(slot)).cloned()
     }
 
     /// Why it ended.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use agentloop_core::context::build::messages;
+use agentloop_core::context::view::view;
 use agentloop_core::entry::Entry;
 use agentloop_core::id::{CallSlot, EntryNo, RunId, RuntimeId, Seq};
 use agentloop_core::limits::TOOL_ATTEMPTS_MAX;
@@ -25,12 +26,12 @@ pub(crate) struct Watch {
     shadow: State,
     /// What the driver was asked for and has neither answered nor been told to stop.
     owed: BTreeMap<Owed, Effect>,
-    /// What the session reads.
-    history: Vec<SharedMessage>,
-    /// Runtimes that were closed.
-    closed: BTreeSet<RuntimeId>,
     /// What waits to enter it.
     held: BTreeMap<Seq, Entry>,
+    /// What the session reads.
+    history: Vec<Entry>,
+    /// Runtimes that were closed.
+    closed: BTreeSet<RuntimeId>,
     /// Calls that have their result.
     settled: BTreeSet<CallSlot>,
     /// Of calls that must not run twice: whether the next offer is allowed.
@@ -50,6 +51,7 @@ pub(crate) struct Watch {
 pub(crate) enum Owed {
     Prepare,
     Model(u32, u32),
+    Compact(u32),
     Call(CallSlot, u32),
     Seek(CallSlot),
     Plan(u32),
@@ -60,9 +62,9 @@ impl Watch {
         Self {
             shadow: State::new(run),
             owed: BTreeMap::new(),
+            held: BTreeMap::new(),
             history: Vec::new(),
             closed: BTreeSet::new(),
-            held: BTreeMap::new(),
             settled: BTreeSet::new(),
             leave: BTreeMap::new(),
             reruns: BTreeMap::new(),
@@ -111,17 +113,24 @@ impl Watch {
         assert_eq!(record.seq, self.shadow.seq.next(), "dense from 1");
         self.shadow.apply(record);
         assert_eq!(Some(record.status), self.shadow.status(), "a record says where the run stands after it");
-        if let Some((entry, added)) = record.event.entry() {
-            let content = match added {
-                Added::Own => record.event.content(),
-                Added::Held(seq) => self.held.remove(&seq),
-            };
-            let content = content.expect("an entry has a content");
-            self.history.extend(content.message().cloned());
-            assert_eq!(entry, EntryNo(self.history.len() as u64), "entries are dense");
+        let content = record.event.content();
+        match record.event.entry() {
+            Some((entry, added)) => {
+                let entered = match added {
+                    Added::Own => content,
+                    Added::Held(held) => self.held.remove(&held),
+                };
+                self.history.push(entered.expect("an entry has a content"));
+                assert_eq!(entry, EntryNo(self.history.len() as u64), "entries are dense");
+            }
+            None => self.held.extend(content.map(|content| (record.seq, content))),
         }
-        if matches!(record.event, Event::InputHeld { .. }) {
-            self.held.extend(record.event.content().map(|content| (record.seq, content)));
+        if let Event::InputAdded { .. } = record.event {
+            // It stands in the place of what was held.
+            self.held.clear();
+        }
+        if let Event::ModelCallStarted { .. } = record.event {
+            assert!(self.held.is_empty(), "the model reads all that was said");
         }
         self.once_only(&record.event);
     }
@@ -149,9 +158,9 @@ impl Watch {
             Event::HumanResolved { request, slot, answer } => {
                 let kind = self.shadow.questions[request].question.kind;
                 let may = matches!(answer.decision, Decision::Approve | Decision::ApproveWithEdits { .. });
-                if may && kind == QuestionKind::InDoubt {
-                    self.leave.insert(*slot, true);
-                    *self.reruns.entry(*slot).or_default() += 1;
+                if let Some(slot) = slot.filter(|_| may && kind == QuestionKind::InDoubt) {
+                    self.leave.insert(slot, true);
+                    *self.reruns.entry(slot).or_default() += 1;
                 }
             }
             Event::CallSettled { slot, .. } => {
@@ -182,6 +191,8 @@ impl Watch {
                 Effect::StopModel { model_call, attempt } => {
                     stops(Owed::Model(*model_call, *attempt), &mut self.owed);
                 }
+                Effect::StopCompacting { number } => stops(Owed::Compact(*number), &mut self.owed),
+                Effect::Compact { number, .. } => self.owe(Owed::Compact(*number), effect),
                 Effect::CancelCall { slot, attempt, .. } => {
                     stops(Owed::Call(*slot, *attempt), &mut self.owed)
                 }
@@ -272,10 +283,15 @@ impl Watch {
     #[track_caller]
     fn over(&self, machine: &Machine) {
         assert!(self.owed.is_empty(), "nothing is owed at the end: {:?}", self.owed);
+        let barred = machine.state().spec.prepares() && self.history.is_empty();
+        assert!(self.held.is_empty() || barred, "nothing that was said is lost");
         assert_eq!(machine.deadline(), None);
         assert_eq!(machine.state().open_questions().next(), None);
         assert_eq!(machine.state().waiting_on(), None);
-        assert_eq!(messages(&self.history), self.history, "each call has its result right after it");
+        let said: Vec<SharedMessage> = self.history.iter().filter_map(Entry::message).cloned().collect();
+        assert_eq!(messages(&said), said, "each call has its result right after it");
+        let shown = view(&self.history);
+        assert_eq!(messages(&shown), shown, "and is shown with it");
     }
 }
 
@@ -296,7 +312,7 @@ fn stands_well(state: &State) {
         waits_well(state, kind);
     }
     for call in state.round() {
-        let open = state.open_questions().filter(|question| question.slot == call.slot).count();
+        let open = state.open_questions().filter(|question| question.slot == Some(call.slot)).count();
         match &call.state {
             CallState::Proposed => panic!("every call is taken up in the step that brings it"),
             CallState::AwaitingApproval { request } | CallState::InDoubt { request, .. } => {
@@ -318,7 +334,7 @@ fn stands_well(state: &State) {
 #[track_caller]
 fn waits_well(state: &State, kind: Option<WaitKind>) {
     match state.status() {
-        Some(RunStatus::ModelRunning) => assert_eq!(kind, Some(WaitKind::Model)),
+        Some(RunStatus::ModelRunning | RunStatus::Compacting) => assert_eq!(kind, Some(WaitKind::Model)),
         Some(RunStatus::BackingOff) => assert_eq!(kind, Some(WaitKind::Backoff)),
         Some(RunStatus::Paused) => assert_eq!(kind, Some(WaitKind::Operator)),
         Some(RunStatus::AwaitingHuman) => assert_eq!(kind, Some(WaitKind::Human)),
@@ -327,7 +343,7 @@ fn waits_well(state: &State, kind: Option<WaitKind>) {
         }
         Some(RunStatus::Completed | RunStatus::Failed | RunStatus::Aborted) | None => assert_eq!(kind, None),
         Some(RunStatus::Preparing) => assert_eq!(kind, Some(WaitKind::Extension)),
-        Some(RunStatus::Queued | RunStatus::Compacting) => {
+        Some(RunStatus::Queued) => {
             panic!("no step ends here: {:?}", state.phase)
         }
     }
@@ -337,7 +353,10 @@ fn waits_well(state: &State, kind: Option<WaitKind>) {
 fn answered(input: &Input) -> Option<Owed> {
     match input {
         Input::ModelFinished(done) => Some(Owed::Model(done.model_call, done.attempt)),
-        Input::ModelFailed { model_call, attempt, .. } => Some(Owed::Model(*model_call, *attempt)),
+        Input::Compacted(done) => Some(Owed::Compact(done.number)),
+        Input::CompactionFailed { number, .. } => Some(Owed::Compact(*number)),
+        Input::ModelFailed { model_call, attempt, .. }
+        | Input::ContextTooLarge { model_call, attempt, .. } => Some(Owed::Model(*model_call, *attempt)),
         Input::SlotGranted { slot, .. } | Input::SlotDenied { slot, .. } => Some(Owed::Seek(*slot)),
         Input::CallFinished { slot, attempt, .. } | Input::CallLost { slot, attempt, .. } => {
             Some(Owed::Call(*slot, *attempt))
@@ -364,7 +383,9 @@ fn key_of(effect: &Effect) -> Owed {
         Effect::OfferCall(offer) | Effect::ReclaimCall(offer) => Owed::Call(offer.slot, offer.attempt),
         Effect::SeekHost { slot, .. } => Owed::Seek(*slot),
         Effect::Plan { decision, .. } => Owed::Plan(*decision),
+        Effect::Compact { number, .. } => Owed::Compact(*number),
         Effect::StopModel { .. }
+        | Effect::StopCompacting { .. }
         | Effect::StopSeeking { .. }
         | Effect::StopPlanning { .. }
         | Effect::StopPreparing

@@ -1,10 +1,12 @@
 //! Queries. Each runs on a reading connection of its own, and sees every write that was answered before it began.
 
+mod jobs;
 mod queue;
 mod requests;
 mod runs;
 mod sessions;
 
+pub(super) use self::jobs::due_jobs;
 pub(super) use self::queue::{next_queued, queue_heads};
 pub(super) use self::requests::{pending, request};
 pub(super) use self::runs::{due, journal, records, run, runs, unfinished};
@@ -12,6 +14,7 @@ pub(super) use self::sessions::{entries, session, sessions};
 
 #[cfg(test)]
 pub(super) use self::{
+    jobs::DUE_JOBS,
     queue::{NEXT_QUEUED, QUEUE_HEADS},
     requests::pending_query,
     runs::{DUE, UNFINISHED, runs_query},

@@ -5,7 +5,7 @@ use sqlx::{AssertSqlSafe, Row as _};
 use super::*;
 use crate::store::conformance::fixture::{run, session, tenant};
 use crate::store::page::Cursor;
-use crate::store::sqlite::{read, sessions, write};
+use crate::store::sqlite::{jobs, read, sessions, write};
 
 async fn plan(store: &SqliteStore, sql: &str) -> Vec<String> {
     let explain = AssertSqlSafe(format!("EXPLAIN QUERY PLAN {sql}"));
@@ -22,7 +22,8 @@ async fn check(store: &SqliteStore, sql: &str, index: &str) {
         let bounded = ["SCAN j VIRTUAL", "SCAN CONSTANT"].iter().any(|known| step.starts_with(known))
             || step.contains("runs_unfinished")
             || step.contains("runs_queued")
-            || step.contains("runs_due");
+            || step.contains("runs_due")
+            || step.contains("jobs_due");
         assert!(bounded, "reads a whole table: {sql}\n{all}");
     }
 }
@@ -40,6 +41,10 @@ async fn no_query_reads_a_whole_table() {
     check(&store, &runs(&of_session), "runs_by_session").await;
     check(&store, read::UNFINISHED, "runs_unfinished").await;
     check(&store, read::DUE, "runs_due").await;
+    check(&store, read::DUE_JOBS, "jobs_due").await;
+    check(&store, jobs::RETRY, "PRIMARY KEY").await;
+    check(&store, jobs::FINISH, "PRIMARY KEY").await;
+    check(&store, sessions::SET_NOTES, "PRIMARY KEY").await;
     check(&store, read::NEXT_QUEUED, "runs_queued").await;
     check(&store, read::QUEUE_HEADS, "runs_queued").await;
     check(&store, sessions::FIRST_QUEUED, "runs_queued").await;
@@ -55,6 +60,7 @@ async fn no_query_reads_a_whole_table() {
     check(&store, write::INSERT_RUNS, "").await;
     check(&store, write::INSERT_ENTRIES, "").await;
     check(&store, write::INSERT_REQUESTS, "").await;
+    check(&store, write::INSERT_JOBS, "").await;
     check(&store, write::UPDATE_RUNS, "PRIMARY KEY").await;
     check(&store, write::ANSWER_REQUESTS, "human_requests_by_run").await;
 

@@ -30,7 +30,7 @@ export const protobufFileName = "agentloop/v1/sessions.proto";
 export interface Session {
   /** The session. */
   sessionId: string;
-  /** For people; may be empty. */
+  /** For people: as given, or as the model made it where none was given and the agent asks for that; may be empty. */
   title: string;
   /** When it was created. */
   createdAt?:
@@ -50,6 +50,10 @@ export interface Session {
   forkedFromSessionId: string;
   /** Of a fork, the last entry that both share. */
   forkedAtEntryNo: bigint;
+  /** What it is about, in the model's words, where the agent asks for that; may be empty, and behind the entries. */
+  summary: string;
+  /** The last entry that the summary takes into account. */
+  summaryUpToEntryNo: bigint;
 }
 
 export interface Session_LabelsEntry {
@@ -191,6 +195,8 @@ function createBaseSession(): Session {
     labels: {},
     forkedFromSessionId: "",
     forkedAtEntryNo: 0n,
+    summary: "",
+    summaryUpToEntryNo: 0n,
   };
 }
 
@@ -228,6 +234,15 @@ export const Session: MessageFns<Session> = {
         throw new globalThis.Error("value provided for field message.forkedAtEntryNo of type uint64 too large");
       }
       writer.uint32(72).uint64(message.forkedAtEntryNo);
+    }
+    if (message.summary !== "") {
+      writer.uint32(82).string(message.summary);
+    }
+    if (message.summaryUpToEntryNo !== 0n) {
+      if (BigInt.asUintN(64, message.summaryUpToEntryNo) !== message.summaryUpToEntryNo) {
+        throw new globalThis.Error("value provided for field message.summaryUpToEntryNo of type uint64 too large");
+      }
+      writer.uint32(88).uint64(message.summaryUpToEntryNo);
     }
     return writer;
   },
@@ -320,6 +335,22 @@ export const Session: MessageFns<Session> = {
             message.forkedAtEntryNo = reader.uint64() as bigint;
             continue;
           }
+          case 10: {
+            if (tag !== 82) {
+              break;
+            }
+
+            message.summary = reader.string();
+            continue;
+          }
+          case 11: {
+            if (tag !== 88) {
+              break;
+            }
+
+            message.summaryUpToEntryNo = reader.uint64() as bigint;
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -357,6 +388,10 @@ export const Session: MessageFns<Session> = {
     message.forkedFromSessionId = object.forkedFromSessionId ?? "";
     message.forkedAtEntryNo = (object.forkedAtEntryNo !== undefined && object.forkedAtEntryNo !== null)
       ? BigInt(object.forkedAtEntryNo)
+      : 0n;
+    message.summary = object.summary ?? "";
+    message.summaryUpToEntryNo = (object.summaryUpToEntryNo !== undefined && object.summaryUpToEntryNo !== null)
+      ? BigInt(object.summaryUpToEntryNo)
       : 0n;
     return message;
   },

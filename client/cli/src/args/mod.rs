@@ -1,9 +1,17 @@
 //! The command line.
 
+mod policy;
+mod talk;
+
 use std::{path::PathBuf, time::Duration};
 
-use agentloop_client::{Backoff, Client, Error};
+use agentloop_client::{Backoff, Client, Error, v1::RunStatus};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub(crate) use self::{
+    policy::{PolicyArgs, PolicyCheckArgs, PolicyCommand},
+    talk::{ApproveArgs, ChatArgs, DecisionArgs, RunArgs, WatchArgs},
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -11,6 +19,7 @@ Examples:
   agentloop serve --config agentloop.toml           run the server
   agentloop run 'What is the weather in Beijing?'   ask, and watch the answer come
   agentloop run --session trip 'And in Bergen?'     go on with a conversation
+  agentloop chat                                    the same as a conversation on the whole screen
   agentloop watch RUN                               join a run that is under way
   agentloop approve                                 see what waits for a human
 
@@ -47,7 +56,7 @@ pub(crate) struct Global {
     /// The bearer token; better given by the environment than by the command line, which others can see
     #[arg(long, global = true, env = "AGENTLOOP_TOKEN", hide_env_values = true, value_name = "TOKEN", help_heading = GLOBAL)]
     pub(crate) token: Option<String>,
-    /// For people, or one JSON object a line for programs
+    /// For people, or for programs: one JSON object a line (`jsonl` means the same)
     #[arg(long, short, global = true, value_enum, default_value_t = Output::Text, help_heading = GLOBAL)]
     pub(crate) output: Output,
 }
@@ -58,6 +67,7 @@ pub(crate) enum Output {
     /// People.
     Text,
     /// Programs: the messages of the contract as JSON, one a line.
+    #[value(alias = "jsonl")]
     Json,
 }
 
@@ -88,12 +98,16 @@ pub(crate) enum Command {
     Serve(ServeArgs),
     Demo(DemoArgs),
     Run(Box<RunArgs>),
+    Chat(ChatArgs),
     Watch(WatchArgs),
     Approve(ApproveArgs),
     Abort(AbortArgs),
     Resume(ResumeArgs),
     Runs(RunsArgs),
+    Replay(ReplayArgs),
     Sessions(SessionsArgs),
+    Fork(ForkArgs),
+    Policy(PolicyArgs),
     /// List the registered tools and the hosts that serve them
     Tools,
     Host(HostArgs),
@@ -142,99 +156,6 @@ pub(crate) struct DemoArgs {
     pub(crate) prompt: String,
 }
 
-/// Start a run and watch it to its end
-///
-/// Starts a run and watches it. The answer goes to standard output as it comes; tool calls, reasoning and questions go
-/// to standard error. A tool call that needs approval is asked about in the terminal; where there is none, the run
-/// goes on waiting on the server and the exit code is 4. Ctrl-C aborts the run, a second one leaves at once.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  agentloop run 'Summarise the news'
-  agentloop run --session trip 'Book the second one'     go on with a conversation
-  agentloop run --yes -o json 'Clean up' | jq .          for programs
-  echo 'a long prompt' | agentloop run -                 prompt from standard input
-  agentloop run --run-id nightly-7 'Report'              run again: joins the same run")]
-pub(crate) struct RunArgs {
-    /// What to ask; `-` reads it from standard input
-    pub(crate) prompt: String,
-    /// The conversation to go on with; created where it does not exist
-    #[arg(long, short, value_name = "ID")]
-    pub(crate) session: Option<String>,
-    /// The configured agent
-    #[arg(long, short, value_name = "NAME")]
-    pub(crate) agent: Option<String>,
-    /// `provider/model`, in place of the agent's
-    #[arg(long, short, value_name = "MODEL")]
-    pub(crate) model: Option<String>,
-    /// The run's id. The same id with the same content joins the run in place of starting another
-    #[arg(long, value_name = "ID")]
-    pub(crate) run_id: Option<String>,
-    /// Approve every tool call. Calls with an unknown outcome are still left to a human
-    #[arg(long, short)]
-    pub(crate) yes: bool,
-}
-
-/// Watch a run, from any point, while it lives or after
-///
-/// Shows a run's events from the beginning, or after the given one, and follows it to its end. Ctrl-C stops the
-/// watching, not the run. The exit code is the run's.
-#[derive(Debug, Args)]
-pub(crate) struct WatchArgs {
-    /// The run
-    pub(crate) run: String,
-    /// Only what came after this event
-    #[arg(long, value_name = "SEQ", default_value_t = 0)]
-    pub(crate) after: u64,
-}
-
-/// List the questions that wait for a human, or answer one
-///
-/// Without an id, lists the questions that wait for a human. With one, answers it: runs the call as it is, unless an
-/// option says otherwise.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  agentloop approve                                  what waits?
-  agentloop approve REQUEST                          run the call
-  agentloop approve REQUEST --deny 'wrong address'   do not; the model reads why and goes on
-  agentloop approve REQUEST --stop 'not today'       do not, and end the run
-  agentloop approve REQUEST --edit '{\"to\":\"x@y\"}'    run it with other arguments
-  agentloop approve REQUEST --answer 'done by hand'  do not; this is the result")]
-pub(crate) struct ApproveArgs {
-    /// The question
-    pub(crate) request: Option<String>,
-    #[command(flatten)]
-    pub(crate) decision: DecisionArgs,
-    /// Only questions of this session
-    #[arg(long, value_name = "ID", conflicts_with = "request")]
-    pub(crate) session: Option<String>,
-    /// Only questions of this run
-    #[arg(long, value_name = "ID", conflicts_with = "request")]
-    pub(crate) run: Option<String>,
-    /// Who decides
-    #[arg(long = "as", value_name = "NAME", env = "USER", hide_env = true, default_value = "cli")]
-    pub(crate) decided_by: String,
-}
-
-/// At most one of these.
-#[derive(Debug, Args)]
-#[group(multiple = false, requires = "request")]
-pub(crate) struct DecisionArgs {
-    /// Do not run the call; the model reads MESSAGE and goes on
-    #[arg(long, value_name = "MESSAGE", num_args = 0..=1, default_missing_value = "")]
-    pub(crate) deny: Option<String>,
-    /// Do not run the call, and end the run
-    #[arg(long, value_name = "MESSAGE", num_args = 0..=1, default_missing_value = "")]
-    pub(crate) stop: Option<String>,
-    /// Run the call with these arguments, a JSON object
-    #[arg(long, value_name = "JSON")]
-    pub(crate) edit: Option<String>,
-    /// Do not run the call; its result is TEXT
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) answer: Option<String>,
-}
-
 /// End a run
 ///
 /// Ends a run: the model is hung up on, tools are told to stop, and the session takes the next message.
@@ -275,9 +196,51 @@ pub(crate) struct RunsArgs {
     /// Only runs of this session
     #[arg(long, value_name = "ID", conflicts_with = "run")]
     pub(crate) session: Option<String>,
+    /// Only runs that stand there, such as `queued` or `awaiting_human`; may be repeated
+    #[arg(long, value_name = "STATUS", conflicts_with = "run", value_parser = status)]
+    pub(crate) status: Vec<RunStatus>,
     /// At most this many
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) limit: u32,
+}
+
+/// A status by the name that the lists show.
+fn status(name: &str) -> Result<RunStatus, String> {
+    let full = format!("RUN_STATUS_{}", name.to_ascii_uppercase());
+    match RunStatus::from_str_name(&full) {
+        Some(RunStatus::Unspecified) | None => Err("no such status".to_owned()),
+        Some(status) => Ok(status),
+    }
+}
+
+/// Check that a run's journal leads where the run stands
+///
+/// Has the server fold a run's events anew, one by one. Nothing is changed and nobody is called. The exit code is 1
+/// where the journal does not fit.
+#[derive(Debug, Args)]
+pub(crate) struct ReplayArgs {
+    /// The run
+    pub(crate) run: String,
+}
+
+/// Make a new session that begins as another did
+///
+/// Makes a session that shares the other's entries up to one of them, and goes its own way from there. Prints its id.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  agentloop sessions trip                            the messages, with their numbers
+  agentloop fork trip --at 4 --id other-trip         the same up to number 4
+  agentloop chat --session other-trip                go on there")]
+pub(crate) struct ForkArgs {
+    /// The session to begin with
+    pub(crate) session: String,
+    /// The last entry that both share. Default: the last one that there is
+    #[arg(long, value_name = "ENTRY", default_value_t = 0, hide_default_value = true)]
+    pub(crate) at: u64,
+    /// The new session's id. Default: made up
+    #[arg(long, value_name = "ID")]
+    pub(crate) id: Option<String>,
 }
 
 /// List sessions, or show the messages of one

@@ -1,0 +1,148 @@
+//! The arguments of what one does with runs while they live: start, watch, answer.
+
+use clap::Args;
+
+/// Start a run and watch it to its end
+///
+/// Starts a run and watches it. The answer goes to standard output as it comes; tool calls, reasoning and questions go
+/// to standard error. A tool call that needs approval is asked about in the terminal; where there is none, the run
+/// goes on waiting on the server and the exit code is 4. Ctrl-C aborts the run, a second one leaves at once.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  agentloop run 'Summarise the news'
+  agentloop run --session trip 'Book the second one'     go on with a conversation
+  agentloop run --yes -o jsonl 'Clean up' | jq .         for programs: an event a line
+  echo 'a long prompt' | agentloop run -                 prompt from standard input
+  agentloop run --run-id nightly-7 'Report'              run again: joins the same run
+
+Instructions:
+  The run is given every AGENTS.md from the working directory up to the top of the repository (at most 8, of at most
+  64 KiB each), and these facts: operating system, working directory, whether it is a git repository, and the date,
+  unless --run-id names the run. --no-instructions turns all of it off.
+
+Exit codes:
+  0    the run completed
+  1    the run failed, or the server refused the call
+  2    wrong usage
+  3    the run was aborted, by ctrl-C or by anybody else
+  4    the run waits on the server: for a human whom nobody here can stand in for, or for an operator
+  5    the server cannot be reached
+  130  left by a second ctrl-C; what became of the run is not known")]
+pub(crate) struct RunArgs {
+    /// What to ask; `-` reads it from standard input
+    pub(crate) prompt: String,
+    /// The conversation to go on with; created where it does not exist
+    #[arg(long, short, value_name = "ID")]
+    pub(crate) session: Option<String>,
+    /// The configured agent
+    #[arg(long, short, value_name = "NAME")]
+    pub(crate) agent: Option<String>,
+    /// `provider/model`, in place of the agent's
+    #[arg(long, short, value_name = "MODEL")]
+    pub(crate) model: Option<String>,
+    /// The run's id. The same id with the same content joins the run in place of starting another
+    #[arg(long, value_name = "ID")]
+    pub(crate) run_id: Option<String>,
+    #[command(flatten)]
+    pub(crate) surroundings: SurroundingsArgs,
+    /// Approve every tool call. Calls with an unknown outcome are still left to a human
+    #[arg(long, short)]
+    pub(crate) yes: bool,
+}
+
+/// Talk with an agent in the terminal
+///
+/// A conversation on the whole screen: the answer as it comes, tool calls with what becomes of them, questions to answer,
+/// earlier messages to scroll through, other sessions to switch to. F1 shows the keys. Ctrl-C aborts the run under
+/// way; ctrl-D leaves, and the run goes on without you. A server that restarts is waited for.
+#[derive(Debug, Args)]
+pub(crate) struct ChatArgs {
+    /// The conversation to go on with; created where it does not exist. Default: a new one
+    #[arg(long, short, value_name = "ID")]
+    pub(crate) session: Option<String>,
+    /// The configured agent
+    #[arg(long, short, value_name = "NAME")]
+    pub(crate) agent: Option<String>,
+    /// `provider/model`, in place of the agent's
+    #[arg(long, short, value_name = "MODEL")]
+    pub(crate) model: Option<String>,
+    #[command(flatten)]
+    pub(crate) surroundings: SurroundingsArgs,
+}
+
+/// What a run is told about where it was asked for.
+#[derive(Debug, Args)]
+pub(crate) struct SurroundingsArgs {
+    /// Do not give the run the AGENTS.md files from here up to the top of the repository, nor facts about this machine
+    #[arg(long)]
+    pub(crate) no_instructions: bool,
+}
+
+/// Watch a run, from any point, while it lives or after
+///
+/// Shows a run's events from the beginning, or after the given one, and follows it to its end. Ctrl-C stops the
+/// watching, not the run. The exit code is the run's.
+#[derive(Debug, Args)]
+pub(crate) struct WatchArgs {
+    /// The run
+    pub(crate) run: String,
+    /// Only what came after this event
+    #[arg(long, value_name = "SEQ", default_value_t = 0)]
+    pub(crate) after: u64,
+}
+
+/// List the questions that wait for a human, or answer one
+///
+/// Without an id, lists the questions that wait for a human. With one, answers it: runs the call as it is, unless an
+/// option says otherwise.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  agentloop approve                                  what waits?
+  agentloop approve REQUEST                          run the call
+  agentloop approve REQUEST --deny 'wrong address'   do not; the model reads why and goes on
+  agentloop approve REQUEST --stop 'not today'       do not, and end the run
+  agentloop approve REQUEST --edit '{\"to\":\"x@y\"}'    run it with other arguments
+  agentloop approve REQUEST --answer 'done by hand'  do not; this is the result
+  agentloop approve REQUEST --text blue              the text that was asked for
+  agentloop approve REQUEST --choose a --choose b    the options that were asked for, by their ids")]
+pub(crate) struct ApproveArgs {
+    /// The question
+    pub(crate) request: Option<String>,
+    #[command(flatten)]
+    pub(crate) decision: DecisionArgs,
+    /// Only questions of this session
+    #[arg(long, value_name = "ID", conflicts_with = "request")]
+    pub(crate) session: Option<String>,
+    /// Only questions of this run
+    #[arg(long, value_name = "ID", conflicts_with = "request")]
+    pub(crate) run: Option<String>,
+    /// Who decides
+    #[arg(long = "as", value_name = "NAME", env = "USER", hide_env = true, default_value = "cli")]
+    pub(crate) decided_by: String,
+}
+
+/// At most one of these.
+#[derive(Debug, Args)]
+#[group(multiple = false, requires = "request")]
+pub(crate) struct DecisionArgs {
+    /// Do not run the call; the model reads MESSAGE and goes on
+    #[arg(long, value_name = "MESSAGE", num_args = 0..=1, default_missing_value = "")]
+    pub(crate) deny: Option<String>,
+    /// Do not run the call, and end the run
+    #[arg(long, value_name = "MESSAGE", num_args = 0..=1, default_missing_value = "")]
+    pub(crate) stop: Option<String>,
+    /// Run the call with these arguments, a JSON object
+    #[arg(long, value_name = "JSON")]
+    pub(crate) edit: Option<String>,
+    /// Do not run the call; its result is TEXT
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) answer: Option<String>,
+    /// The text that was asked for
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) text: Option<String>,
+    /// An option that was asked for, by its id; may be repeated
+    #[arg(long, value_name = "ID")]
+    pub(crate) choose: Vec<String>,
+}

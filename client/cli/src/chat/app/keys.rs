@@ -1,0 +1,139 @@
+//! What keys do.
+
+use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+
+use super::{App, Command, Focus, Overlay};
+use crate::exit::Exit;
+
+/// Keys and what they do, for the help.
+pub(crate) const HELP: [(&str, &str); 14] = [
+    ("Enter", "send"),
+    ("Alt-Enter, ctrl-J", "begin a new line"),
+    ("Up, Down", "earlier and later prompts"),
+    ("PageUp, PageDown", "scroll"),
+    ("ctrl-Home, ctrl-End", "first and last message"),
+    ("Tab", "turn to the question that waits"),
+    ("Esc", "put the question aside, close a window"),
+    ("ctrl-T", "results and reasoning whole, or brief"),
+    ("ctrl-O", "sessions"),
+    ("ctrl-N", "new session"),
+    ("ctrl-G", "let a paused run go on"),
+    ("ctrl-C", "abort the run; twice: leave"),
+    ("ctrl-D", "leave; a run goes on without you"),
+    ("F1", "this help"),
+];
+
+impl App {
+    pub(super) fn key(&mut self, key: KeyEvent) -> Vec<Command> {
+        if key.kind == KeyEventKind::Release {
+            return Vec::new();
+        }
+        self.hint = None;
+        let ctrl = key.modifiers.contains(KeyModifiers::CONTROL);
+        if ctrl && key.code == KeyCode::Char('c') {
+            return self.interrupted();
+        }
+        self.leaving = false;
+        match (&self.overlay, key.code) {
+            (_, KeyCode::Char('d')) if ctrl && self.editor.is_empty() => {
+                vec![Command::Leave(Exit::Completed)]
+            }
+            (Some(Overlay::Sessions(_)), _) => self.picker_key(key),
+            (Some(Overlay::Help), _) => {
+                self.overlay = None;
+                Vec::new()
+            }
+            (None, _) => self.global_key(key),
+        }
+    }
+
+    pub(super) fn paste(&mut self, text: &str) {
+        match (&self.overlay, self.focus, self.cards.front_mut()) {
+            (Some(_), ..) => {}
+            (None, Focus::Card, Some(card)) => card.paste(text),
+            (None, ..) => self.editor.paste(text),
+        }
+    }
+
+    /// Ctrl-C: out of a window, else an end of the run, else the text, else leave. Twice always leaves.
+    fn interrupted(&mut self) -> Vec<Command> {
+        if std::mem::replace(&mut self.leaving, true) {
+            let exit = if self.live.is_some() { Exit::Interrupted } else { Exit::Completed };
+            return vec![Command::Leave(exit)];
+        }
+        self.overlay = None;
+        if self.live.as_ref().is_some_and(|live| !live.aborting) {
+            self.hint = Some("aborting the run; ctrl-C again leaves at once".into());
+            return self.abort();
+        }
+        if !self.editor.is_empty() {
+            self.editor.set("");
+        }
+        self.hint = Some("ctrl-C again, or ctrl-D, leaves".into());
+        Vec::new()
+    }
+
+    /// Keys that mean the same wherever they are pressed.
+    fn global_key(&mut self, key: KeyEvent) -> Vec<Command> {
+        let ctrl = key.modifiers.contains(KeyModifiers::CONTROL);
+        match key.code {
+            KeyCode::F(1) => self.overlay = Some(Overlay::Help),
+            KeyCode::PageUp => self.scroll_pages(-1),
+            KeyCode::PageDown => self.scroll_pages(1),
+            KeyCode::Up if key.modifiers.contains(KeyModifiers::SHIFT) => self.scroll_lines(-1),
+            KeyCode::Down if key.modifiers.contains(KeyModifiers::SHIFT) => self.scroll_lines(1),
+            KeyCode::Home if ctrl => self.scroll_to_start(),
+            KeyCode::End if ctrl => self.scroll_to_end(),
+            KeyCode::Char('t') if ctrl => self.details = !self.details,
+            KeyCode::Char('o') if ctrl => return self.pick_session(),
+            KeyCode::Char('n') if ctrl => return self.new_session(),
+            KeyCode::Char('g') if ctrl => return self.resume(),
+            _ => return self.focused_key(key),
+        }
+        Vec::new()
+    }
+
+    fn focused_key(&mut self, key: KeyEvent) -> Vec<Command> {
+        if self.focus == Focus::Card
+            && let Some(card) = self.cards.front_mut()
+        {
+            let outcome = card.key(key, &self.options.who);
+            return self.card_says(outcome);
+        }
+        self.editor_key(key)
+    }
+
+    fn editor_key(&mut self, key: KeyEvent) -> Vec<Command> {
+        match key.code {
+            KeyCode::Enter if key.modifiers == KeyModifiers::NONE => return self.send(),
+            KeyCode::Tab => {
+                if !self.cards.is_empty() {
+                    self.focus = Focus::Card;
+                }
+            }
+            KeyCode::Up if self.editor.is_on_first_line() && self.can_recall() => self.recall(true),
+            KeyCode::Down if self.editor.is_on_last_line() && self.recalled.is_some() => self.recall(false),
+            KeyCode::Esc => {}
+            _ => {
+                self.recalled = None;
+                self.editor.key(key);
+            }
+        }
+        Vec::new()
+    }
+
+    /// A text of one's own is not replaced by an earlier prompt.
+    fn can_recall(&self) -> bool {
+        !self.prompts.is_empty() && (self.editor.is_empty() || self.recalled.is_some())
+    }
+
+    fn recall(&mut self, earlier: bool) {
+        let at = match (self.recalled, earlier) {
+            (None, _) => Some(self.prompts.len() - 1),
+            (Some(at), true) => Some(at.saturating_sub(1)),
+            (Some(at), false) => (at + 1 < self.prompts.len()).then_some(at + 1),
+        };
+        self.recalled = at;
+        self.editor.set(at.map_or("", |at| self.prompts[at].as_str()));
+    }
+}

@@ -1,0 +1,478 @@
+//! What happens, and what is to be done about it.
+
+use agentloop_client::v1::{
+    Entry, ErrorReason, HumanRequest, HumanRequestKind, HumanRequested, HumanResolved, InputMessage, Message,
+    Part, Role, Run, RunEvent, RunFinished, RunStarted, Session, part::Content, run_event,
+};
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+use super::*;
+use crate::chat::{
+    event::{Opened, Trouble},
+    transcript::Block,
+};
+
+fn options() -> Options {
+    let input = RunInput { agent: Some("helper".into()), ..RunInput::default() };
+    Options { input, notes: vec![], who: "me".into(), new_id: || "r".into() }
+}
+
+fn chat() -> App {
+    App::new(options(), None).0
+}
+
+fn press(app: &mut App, code: KeyCode) -> Vec<Command> {
+    app.handle(Event::Key(KeyEvent::new(code, KeyModifiers::NONE)))
+}
+
+fn ctrl(app: &mut App, letter: char) -> Vec<Command> {
+    app.handle(Event::Key(KeyEvent::new(KeyCode::Char(letter), KeyModifiers::CONTROL)))
+}
+
+fn write(app: &mut App, text: &str) {
+    text.chars().for_each(|c| assert_eq!(press(app, KeyCode::Char(c)), []));
+}
+
+fn send(app: &mut App, text: &str) -> Vec<Command> {
+    write(app, text);
+    press(app, KeyCode::Enter)
+}
+
+/// A chat whose run has begun.
+fn running() -> App {
+    let mut app = chat();
+    send(&mut app, "hi");
+    happens(&mut app, RunStatus::Preparing, run_event::Event::RunStarted(RunStarted::default()));
+    app
+}
+
+fn happens(app: &mut App, status: RunStatus, event: run_event::Event) -> Vec<Command> {
+    let event = RunEvent {
+        run_id: "r".into(),
+        session_id: "s".into(),
+        status: status.into(),
+        event: Some(event),
+        ..RunEvent::default()
+    };
+    app.handle(Event::Run(Box::new(event)))
+}
+
+fn said(text: &str) -> Message {
+    let part = Part { content: Some(Content::Text(text.into())) };
+    Message { role: Role::User.into(), parts: vec![part] }
+}
+
+fn asks(app: &mut App, request_id: &str) {
+    let request = HumanRequest {
+        request_id: request_id.into(),
+        kind: HumanRequestKind::Approve.into(),
+        ..HumanRequest::default()
+    };
+    let requested = HumanRequested { request: Some(request) };
+    happens(app, RunStatus::AwaitingHuman, run_event::Event::HumanRequested(requested));
+}
+
+fn ends(app: &mut App) {
+    let finished = RunFinished { status: RunStatus::Completed.into(), ..RunFinished::default() };
+    happens(app, RunStatus::Completed, run_event::Event::RunFinished(finished));
+}
+
+fn users(app: &App) -> Vec<String> {
+    let text = |block: &Block| match block {
+        Block::User(text) => Some(text.clone()),
+        _ => None,
+    };
+    app.transcript.blocks().filter_map(|(_, block)| text(block)).collect()
+}
+
+fn notes(app: &App) -> Vec<String> {
+    let text = |block: &Block| match block {
+        Block::Note(_, text) => Some(text.clone()),
+        _ => None,
+    };
+    app.transcript.blocks().filter_map(|(_, block)| text(block)).collect()
+}
+
+fn trouble(message: &str) -> Trouble {
+    Trouble { message: message.into(), reason: None, busy_run: None, unreachable: false }
+}
+
+fn session(id: &str, live_run_id: &str) -> Session {
+    Session { session_id: id.into(), live_run_id: live_run_id.into(), ..Session::default() }
+}
+
+#[test]
+fn a_prompt_starts_a_run() {
+    let mut app = chat();
+    let input = RunInput {
+        prompt: "hi".into(),
+        run_id: Some("r".into()),
+        agent: Some("helper".into()),
+        ..RunInput::default()
+    };
+    assert_eq!(send(&mut app, "hi"), [Command::Start(Box::new(input))]);
+    assert!(app.editor.is_empty());
+    assert_eq!(users(&app), ["hi"]);
+}
+
+#[test]
+fn a_second_prompt_goes_to_the_same_session() {
+    let mut app = running();
+    ends(&mut app);
+    let sent = send(&mut app, "and now?");
+    let [Command::Start(input)] = &sent[..] else { panic!("{sent:?}") };
+    assert_eq!((input.session_id.as_deref(), input.auto_create_session), (Some("s"), Some(true)));
+}
+
+#[test]
+fn nothing_is_sent_while_a_run_is_under_way_or_without_words() {
+    let mut app = chat();
+    assert_eq!(send(&mut app, "  "), []);
+    let mut app = running();
+    assert_eq!(send(&mut app, "more"), []);
+    assert_eq!(app.editor.text(), "more", "what was typed is kept");
+    assert!(app.hint.is_some());
+    ends(&mut app);
+    assert!(matches!(press(&mut app, KeyCode::Enter)[..], [Command::Start(_)]));
+}
+
+#[test]
+fn a_line_can_be_begun() {
+    let mut app = chat();
+    write(&mut app, "one");
+    app.handle(Event::Key(KeyEvent::new(KeyCode::Enter, KeyModifiers::ALT)));
+    ctrl(&mut app, 'j');
+    write(&mut app, "two");
+    assert_eq!(app.editor.text(), "one\n\ntwo");
+}
+
+#[test]
+fn what_was_typed_is_shown_once() {
+    let mut app = running();
+    let input =
+        |text| run_event::Event::InputMessage(InputMessage { message: Some(said(text)), entry_no: 1 });
+    happens(&mut app, RunStatus::Preparing, input("hi"));
+    assert_eq!(users(&app), ["hi"]);
+    happens(&mut app, RunStatus::Preparing, input("from elsewhere"));
+    assert_eq!(users(&app), ["hi", "from elsewhere"]);
+}
+
+#[test]
+fn events_of_another_run_are_not_ours() {
+    let mut app = running();
+    let finished = run_event::Event::RunFinished(RunFinished::default());
+    let event = RunEvent { run_id: "other".into(), event: Some(finished), ..RunEvent::default() };
+    app.handle(Event::Run(Box::new(event)));
+    app.handle(Event::Connection { run_id: "other".into(), up: false });
+    app.handle(Event::Lost { run_id: "other".into(), trouble: trouble("gone") });
+    assert!(app.live.as_ref().is_some_and(|live| live.connected), "{:?}", app.live);
+    assert_eq!(notes(&app), [""; 0]);
+}
+
+#[test]
+fn ctrl_c_aborts_once_and_then_leaves() {
+    let mut app = running();
+    assert_eq!(ctrl(&mut app, 'c'), [Command::Abort("r".into())]);
+    assert_eq!(ctrl(&mut app, 'c'), [Command::Leave(Exit::Interrupted)]);
+}
+
+#[test]
+fn an_abort_that_is_taken_leaves_the_chat_open() {
+    let mut app = running();
+    ctrl(&mut app, 'c');
+    let finished = RunFinished { status: RunStatus::Aborted.into(), ..RunFinished::default() };
+    happens(&mut app, RunStatus::Aborted, run_event::Event::RunFinished(finished));
+    assert_eq!((&app.live, &app.hint), (&None, &None));
+    assert_eq!(ctrl(&mut app, 'c'), [], "the abort's ctrl-C does not count");
+    assert_eq!(ctrl(&mut app, 'c'), [Command::Leave(Exit::Completed)]);
+}
+
+#[test]
+fn an_abort_that_is_not_taken_can_be_tried_again() {
+    let mut app = running();
+    ctrl(&mut app, 'c');
+    app.handle(Event::Failed("the abort was not taken".into()));
+    press(&mut app, KeyCode::F(12));
+    assert_eq!(ctrl(&mut app, 'c'), [Command::Abort("r".into())]);
+}
+
+#[test]
+fn ctrl_c_takes_the_text_before_it_leaves() {
+    let mut app = chat();
+    write(&mut app, "text");
+    assert_eq!(ctrl(&mut app, 'c'), []);
+    assert!(app.editor.is_empty());
+    write(&mut app, "x");
+    assert_eq!(ctrl(&mut app, 'c'), [], "another key came between");
+}
+
+#[test]
+fn ctrl_d_leaves_without_an_abort() {
+    let mut app = running();
+    assert_eq!(ctrl(&mut app, 'd'), [Command::Leave(Exit::Completed)]);
+    let mut app = chat();
+    write(&mut app, "x");
+    assert_eq!(ctrl(&mut app, 'd'), []);
+}
+
+#[test]
+fn a_signal_leaves() {
+    assert_eq!(chat().handle(Event::Terminated), [Command::Leave(Exit::Interrupted)]);
+}
+
+#[test]
+fn a_question_takes_the_keys_and_gives_them_back() {
+    let mut app = running();
+    asks(&mut app, "q");
+    assert_eq!(app.focus, Focus::Card);
+    press(&mut app, KeyCode::Char('y'));
+    let decided = press(&mut app, KeyCode::Enter);
+    let [Command::Decide(answer)] = &decided[..] else { panic!("{decided:?}") };
+    assert_eq!((answer.request_id.as_str(), answer.decided_by.as_str()), ("q", "me"));
+    app.handle(Event::Taken(Box::new(HumanRequest { request_id: "q".into(), ..HumanRequest::default() })));
+    assert_eq!((app.cards.len(), app.focus), (0, Focus::Editor));
+}
+
+#[test]
+fn a_question_does_not_interrupt_whoever_writes() {
+    let mut app = running();
+    write(&mut app, "half a senten");
+    asks(&mut app, "q");
+    assert_eq!(send(&mut app, "y"), []);
+    assert_eq!(app.editor.text(), "half a senteny");
+    press(&mut app, KeyCode::Tab);
+    assert_eq!(app.focus, Focus::Card);
+    press(&mut app, KeyCode::Esc);
+    assert_eq!(app.focus, Focus::Editor);
+}
+
+#[test]
+fn questions_are_answered_one_after_the_other() {
+    let mut app = running();
+    asks(&mut app, "q1");
+    asks(&mut app, "q2");
+    let resolved = |request_id: &str| {
+        run_event::Event::HumanResolved(HumanResolved {
+            request_id: request_id.into(),
+            ..HumanResolved::default()
+        })
+    };
+    happens(&mut app, RunStatus::AwaitingHuman, resolved("q1"));
+    assert_eq!(app.cards.front().map(|card| card.request.request_id.as_str()), Some("q2"));
+    assert_eq!(app.focus, Focus::Card);
+    happens(&mut app, RunStatus::ToolRunning, resolved("q2"));
+    assert_eq!((app.cards.len(), app.focus), (0, Focus::Editor));
+}
+
+#[test]
+fn an_answer_that_is_refused_can_be_given_anew() {
+    let mut app = running();
+    asks(&mut app, "q");
+    press(&mut app, KeyCode::Char('y'));
+    press(&mut app, KeyCode::Enter);
+    let not_taken = |trouble| Event::NotTaken { request_id: "q".into(), trouble };
+    app.handle(not_taken(trouble("the arguments are wrong")));
+    assert_eq!(app.cards[0].error.as_deref(), Some("the arguments are wrong"));
+    assert!(matches!(press(&mut app, KeyCode::Enter)[..], [Command::Decide(_)]));
+
+    let late = Trouble { reason: Some(ErrorReason::AlreadyResolved), ..trouble("somebody was faster") };
+    app.handle(not_taken(late));
+    assert_eq!(app.cards.len(), 0);
+    assert_eq!(notes(&app), ["somebody was faster"]);
+}
+
+#[test]
+fn the_end_of_a_run_takes_its_questions_along() {
+    let mut app = running();
+    asks(&mut app, "q");
+    ends(&mut app);
+    assert_eq!((app.cards.len(), app.focus, app.live), (0, Focus::Editor, None));
+}
+
+#[test]
+fn a_prompt_that_did_not_arrive_is_given_back() {
+    let mut app = chat();
+    send(&mut app, "hi");
+    app.handle(Event::Lost { run_id: "r".into(), trouble: trouble("no such agent") });
+    assert_eq!((users(&app), app.editor.text().as_str()), (vec![], "hi"));
+    assert_eq!(notes(&app), ["no such agent"]);
+    assert_eq!(app.unsent, None, "it was refused: next time it is another run");
+}
+
+#[test]
+fn a_prompt_that_may_have_arrived_is_sent_again_as_the_same_run() {
+    let ids = {
+        static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        || NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed).to_string()
+    };
+    let run_id = |sent: &[Command]| match sent {
+        [Command::Start(input)] => input.run_id.clone().expect("there is one"),
+        other => panic!("{other:?}"),
+    };
+    let mut app = App::new(Options { new_id: ids, ..options() }, None).0;
+    let first = run_id(&send(&mut app, "hi"));
+    let away = Trouble { unreachable: true, ..trouble("nobody there") };
+    app.handle(Event::Lost { run_id: first.clone(), trouble: away.clone() });
+    assert_eq!(run_id(&press(&mut app, KeyCode::Enter)), first);
+    app.handle(Event::Lost { run_id: first.clone(), trouble: away });
+    assert_ne!(run_id(&send(&mut app, "!")), first, "another text is another run");
+}
+
+#[test]
+fn a_run_that_is_lost_on_the_way_keeps_what_was_said() {
+    let mut app = running();
+    app.handle(Event::Lost { run_id: "r".into(), trouble: trouble("no such run") });
+    assert_eq!((users(&app), app.editor.is_empty(), app.live.is_none()), (vec!["hi".into()], true, true));
+}
+
+#[test]
+fn a_busy_session_shows_what_keeps_it_busy() {
+    let mut app = chat();
+    send(&mut app, "hi");
+    let busy = Trouble { busy_run: Some("other".into()), ..trouble("busy") };
+    let done = app.handle(Event::Lost { run_id: "r".into(), trouble: busy });
+    assert_eq!(done, [Command::Follow("other".into())]);
+    assert_eq!(app.editor.text(), "hi");
+}
+
+#[test]
+fn a_session_is_opened_with_what_was_said() {
+    let (mut app, first) = App::new(options(), Some("s".into()));
+    assert_eq!(first, [Command::Unfollow, Command::Open("s".into())]);
+    assert_eq!(send(&mut app, "too early"), []);
+    let entry = |run_id: &str, text: &str| Entry {
+        entry_no: 1,
+        run_id: run_id.into(),
+        message: Some(said(text)),
+        ..Entry::default()
+    };
+    let entries = vec![entry("old", "before"), entry("live", "now")];
+    let opened = Opened { session: session("s", "live"), entries };
+    assert_eq!(app.handle(Event::Opened(Box::new(opened))), [Command::Follow("live".into())]);
+    assert_eq!(users(&app), ["before"], "the live run's words come with its events");
+    assert!(!app.session.opening);
+}
+
+#[test]
+fn a_part_of_a_session_says_so() {
+    let mut app = App::new(options(), Some("s".into())).0;
+    let entries = vec![Entry { entry_no: 8, message: Some(said("late")), ..Entry::default() }];
+    app.handle(Event::Opened(Box::new(Opened { session: session("s", ""), entries })));
+    assert_eq!(notes(&app), ["… earlier messages are not shown"]);
+}
+
+#[test]
+fn a_session_that_nobody_waits_for_is_not_shown() {
+    let mut app = App::new(options(), Some("s".into())).0;
+    app.handle(Event::Opened(Box::new(Opened { session: session("other", "live"), ..Opened::default() })));
+    assert!(app.session.opening && app.live.is_none());
+    app.handle(Event::NotOpened("no".into()));
+    assert_eq!((app.session.clone(), notes(&app)), (Current::default(), vec!["no".into()]));
+}
+
+#[test]
+fn one_switches_between_sessions() {
+    let mut app = running();
+    assert_eq!(ctrl(&mut app, 'o'), [Command::ListSessions]);
+    assert!(app.live.is_some(), "looking is not switching");
+    app.handle(Event::Sessions(Ok(vec![session("s-1", ""), session("s-2", "")])));
+    press(&mut app, KeyCode::Down);
+    press(&mut app, KeyCode::Down);
+    assert_eq!(press(&mut app, KeyCode::Enter), [Command::Unfollow, Command::Open("s-2".into())]);
+    assert!(app.live.is_none() && app.transcript.is_empty() && app.overlay.is_none());
+
+    ctrl(&mut app, 'o');
+    assert_eq!(press(&mut app, KeyCode::Enter), [Command::Unfollow], "the first line is a new one");
+    assert_eq!(app.session.id, None);
+}
+
+#[test]
+fn the_list_of_sessions_goes_round_and_closes() {
+    for (keys, at) in [
+        (&[KeyCode::Up][..], 2),
+        (&[KeyCode::Down, KeyCode::Down, KeyCode::Down], 0),
+        (&[KeyCode::End], 2),
+        (&[KeyCode::PageDown], 2),
+        (&[KeyCode::End, KeyCode::Home], 0),
+        (&[KeyCode::End, KeyCode::PageUp], 0),
+    ] {
+        let mut app = chat();
+        ctrl(&mut app, 'o');
+        app.handle(Event::Sessions(Ok(vec![session("s-1", ""), session("s-2", "")])));
+        keys.iter().for_each(|key| assert_eq!(press(&mut app, *key), []));
+        let Some(Overlay::Sessions(picker)) = &app.overlay else { panic!("{:?}", app.overlay) };
+        assert_eq!(picker.at, at, "{keys:?}");
+        press(&mut app, KeyCode::Esc);
+        assert!(app.overlay.is_none());
+    }
+}
+
+#[test]
+fn a_new_session_leaves_the_old_run_alone() {
+    let mut app = running();
+    assert_eq!(ctrl(&mut app, 'n'), [Command::Unfollow]);
+    assert_eq!((app.session.id.clone(), app.live.is_none(), app.transcript.is_empty()), (None, true, true));
+}
+
+#[test]
+fn a_run_that_does_not_move_is_looked_at() {
+    let mut app = running();
+    assert_eq!(app.handle(Event::Tick(Duration::from_secs(1))), []);
+    let look = [Command::Look("r".into())];
+    assert_eq!(app.handle(Event::Tick(Duration::from_secs(2))), look);
+    assert_eq!(app.handle(Event::Tick(Duration::from_secs(3))), []);
+    app.handle(Event::Looked(Box::new(Run { run_id: "r".into(), ..Run::default() })));
+    assert_eq!(app.handle(Event::Tick(Duration::from_secs(4))), []);
+    assert_eq!(app.handle(Event::Tick(Duration::from_secs(5))), look);
+    app.handle(Event::Connection { run_id: "r".into(), up: false });
+    assert_eq!(app.handle(Event::Tick(Duration::from_secs(60))), [], "there is nobody to ask");
+    assert_eq!(chat().handle(Event::Tick(Duration::from_secs(60))), []);
+}
+
+#[test]
+fn a_paused_run_is_let_go_on() {
+    let mut app = running();
+    assert_eq!(ctrl(&mut app, 'g'), []);
+    happens(&mut app, RunStatus::Paused, run_event::Event::RunPaused(Default::default()));
+    assert_eq!(ctrl(&mut app, 'g'), [Command::Resume("r".into())]);
+}
+
+#[test]
+fn earlier_prompts_come_back() {
+    let mut app = chat();
+    for text in ["one", "two"] {
+        send(&mut app, text);
+        ends(&mut app);
+    }
+    for (key, text) in [
+        (KeyCode::Up, "two"),
+        (KeyCode::Up, "one"),
+        (KeyCode::Up, "one"),
+        (KeyCode::Down, "two"),
+        (KeyCode::Down, ""),
+    ] {
+        press(&mut app, key);
+        assert_eq!(app.editor.text(), text, "{key}");
+    }
+    write(&mut app, "mine");
+    press(&mut app, KeyCode::Up);
+    assert_eq!(app.editor.text(), "mine", "what is being written is not replaced");
+}
+
+#[test]
+fn help_closes_with_any_key_and_takes_it() {
+    let mut app = chat();
+    press(&mut app, KeyCode::F(1));
+    assert!(matches!(app.overlay, Some(Overlay::Help)));
+    press(&mut app, KeyCode::Char('x'));
+    assert!(app.overlay.is_none() && app.editor.is_empty());
+}
+
+#[test]
+fn keys_that_are_let_go_mean_nothing() {
+    let mut app = chat();
+    let mut key = KeyEvent::new(KeyCode::Char('x'), KeyModifiers::NONE);
+    key.kind = crossterm::event::KeyEventKind::Release;
+    app.handle(Event::Key(key));
+    assert!(app.editor.is_empty());
+}

@@ -1,0 +1,195 @@
+//! What the chat wants done, done: each call of the server becomes an event.
+
+use agentloop_client::{
+    Backoff, Client, Error, EventStream, Progress,
+    v1::{ListEntriesRequest, ListSessionsRequest, ResumeRunRequest, RunInput, Session},
+};
+use tokio::{
+    sync::mpsc,
+    task::{AbortHandle, JoinSet},
+};
+
+use super::event::{Command, Event, Opened, Trouble};
+use crate::exit::Failure;
+
+/// A server may be away for as long as somebody sits here and waits.
+const FOR_EVER: Backoff = Backoff {
+    max_retries: u32::MAX,
+    initial: std::time::Duration::from_millis(100),
+    max: std::time::Duration::from_secs(2),
+};
+const PAGE_SIZE: u32 = 500;
+/// How much of a session is read when it is opened.
+const ENTRIES_MAX: u64 = 1000;
+/// Sessions that are offered; older ones are opened by their id.
+const SESSIONS_MAX: u32 = 200;
+
+/// Does what the chat wants.
+pub(super) struct Calls {
+    client: Client,
+    who: String,
+    events: mpsc::Sender<Event>,
+    tasks: JoinSet<()>,
+    following: Option<AbortHandle>,
+}
+
+impl Calls {
+    pub(super) fn new(client: Client, who: String, events: mpsc::Sender<Event>) -> Calls {
+        Calls { client, who, events, tasks: JoinSet::new(), following: None }
+    }
+
+    /// Begins to do it. Leaving is not for here.
+    pub(super) fn perform(&mut self, command: Command) {
+        let client = self.client.clone();
+        let events = self.events.clone();
+        match command {
+            Command::Start(input) => self.follow(start(client, input, events)),
+            Command::Follow(run_id) => self.follow(subscribe(client, run_id, events)),
+            Command::Unfollow => self.unfollow(),
+            Command::Leave(_) => {}
+            other => {
+                let who = self.who.clone();
+                self.tasks.spawn(async move {
+                    if let Some(event) = Box::pin(answer(&client, other, who)).await {
+                        // Nobody listens any more: the chat has ended.
+                        let _ = events.send(event).await;
+                    }
+                });
+            }
+        }
+    }
+
+    /// Waits until something that was begun is done, so that its panic is not lost. Never returns while nothing is
+    /// under way.
+    pub(super) async fn finished(&mut self) -> Result<(), Failure> {
+        match self.tasks.join_next().await {
+            Some(Err(error)) if error.is_panic() => Err(Failure::Other("a fault in the chat".into())),
+            Some(_) => Ok(()),
+            None => std::future::pending().await,
+        }
+    }
+
+    fn follow(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        self.unfollow();
+        self.following = Some(self.tasks.spawn(task));
+    }
+
+    fn unfollow(&mut self) {
+        if let Some(following) = self.following.take() {
+            following.abort();
+        }
+    }
+}
+
+async fn start(client: Client, input: Box<RunInput>, events: mpsc::Sender<Event>) {
+    let run_id = input.run_id.clone().unwrap_or_default();
+    follow(run_id, Box::pin(client.run_stream(*input)).await, events).await;
+}
+
+async fn subscribe(client: Client, run_id: String, events: mpsc::Sender<Event>) {
+    let stream = client.subscribe(run_id.clone(), 0).await;
+    follow(run_id, stream, events).await;
+}
+
+/// Passes on what a run does, as fast as the chat takes it.
+async fn follow(run_id: String, stream: Result<EventStream, Error>, events: mpsc::Sender<Event>) {
+    let lost = |error: &Error| Event::Lost { run_id: run_id.clone(), trouble: Trouble::from(error) };
+    let mut stream = match stream {
+        Ok(stream) => stream.with_backoff(FOR_EVER),
+        Err(error) => {
+            let _ = events.send(lost(&error)).await;
+            return;
+        }
+    };
+    while let Some(progress) = stream.next_progress().await {
+        let event = match progress {
+            Ok(Progress::Event(event)) => Event::Run(event),
+            Ok(Progress::Lost) => Event::Connection { run_id: run_id.clone(), up: false },
+            Ok(Progress::Resumed) => Event::Connection { run_id: run_id.clone(), up: true },
+            Err(error) => lost(&error),
+        };
+        if events.send(event).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Calls that have one answer.
+async fn answer(client: &Client, command: Command, who: String) -> Option<Event> {
+    let event = match command {
+        Command::Open(session_id) => match open(client, session_id).await {
+            Ok(opened) => Event::Opened(Box::new(opened)),
+            Err(error) => Event::NotOpened(error.to_string()),
+        },
+        Command::ListSessions => {
+            let request = ListSessionsRequest { page_size: SESSIONS_MAX, ..ListSessionsRequest::default() };
+            let listed = client.list_sessions(request).await;
+            Event::Sessions(listed.map(|page| page.sessions).map_err(|error| error.to_string()))
+        }
+        Command::Decide(request) => {
+            let request_id = request.request_id.clone();
+            taken(request_id, client.submit_approval(*request).await)
+        }
+        Command::Answer(request) => {
+            let request_id = request.request_id.clone();
+            taken(request_id, client.submit_input(*request).await)
+        }
+        // The run's own events say what came of these.
+        Command::Abort(run_id) => failed("the abort", client.abort_run(run_id, "ctrl-C").await)?,
+        Command::Resume(run_id) => {
+            let request = ResumeRunRequest { run_id, resumed_by: who, ..ResumeRunRequest::default() };
+            failed("that", client.resume_run(request).await)?
+        }
+        // Where it cannot be seen why a run is not moving, nothing is said about it.
+        Command::Look(run_id) => Event::Looked(Box::new(client.get_run(run_id).await.ok()?)),
+        Command::Start(_) | Command::Follow(_) | Command::Unfollow | Command::Leave(_) => return None,
+    };
+    Some(event)
+}
+
+fn taken(request_id: String, answer: Result<agentloop_client::v1::HumanRequest, Error>) -> Event {
+    match answer {
+        Ok(request) => Event::Taken(Box::new(request)),
+        Err(error) => Event::NotTaken { request_id, trouble: Trouble::from(&error) },
+    }
+}
+
+fn failed<T>(what: &str, answer: Result<T, Error>) -> Option<Event> {
+    answer.err().map(|error| Event::Failed(format!("{what} was not taken: {error}")))
+}
+
+/// A session's last entries. One that does not exist is empty.
+async fn open(client: &Client, session_id: String) -> Result<Opened, Error> {
+    let session = match client.get_session(session_id.clone()).await {
+        Ok(session) => session,
+        Err(error) if error.code() == Some(tonic::Code::NotFound) => {
+            return Ok(Opened { session: Session { session_id, ..Session::default() }, entries: Vec::new() });
+        }
+        Err(error) => return Err(error),
+    };
+    let after_entry_no = session.entry_count.saturating_sub(ENTRIES_MAX);
+    let mut request = ListEntriesRequest { session_id, after_entry_no, page_size: PAGE_SIZE };
+    let mut entries = Vec::new();
+    loop {
+        let page = client.list_entries(request.clone()).await?;
+        entries.extend(page.entries);
+        match entries.last() {
+            Some(last) if page.more => request.after_entry_no = last.entry_no,
+            _ => return Ok(Opened { session, entries }),
+        }
+    }
+}
+
+impl From<&Error> for Trouble {
+    fn from(error: &Error) -> Self {
+        let busy_run = error.refused().and_then(|refused| refused.metadata.get("run_id")).cloned();
+        let reason = error.reason();
+        let is_busy = reason == Some(agentloop_client::v1::ErrorReason::SessionBusy);
+        Trouble {
+            message: error.to_string(),
+            reason,
+            busy_run: busy_run.filter(|_| is_busy),
+            unreachable: error.is_unreachable(),
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Which keys lead to which answers.
+
+use agentloop_client::v1::SelectOption;
+
+use super::*;
+
+fn request(kind: HumanRequestKind) -> HumanRequest {
+    let option = |id: &str| SelectOption { id: id.into(), label: format!("option {id}") };
+    HumanRequest {
+        request_id: "q".into(),
+        kind: kind.into(),
+        digest: "d".into(),
+        arguments_json: r#"{"a":1}"#.into(),
+        options: vec![option("x"), option("y"), option("z")],
+        ..HumanRequest::default()
+    }
+}
+
+fn card(kind: HumanRequestKind) -> Card {
+    Card::new(request(kind))
+}
+
+/// Presses keys: a character each, `⏎`, `⎋`, `↓`, `↑` and `⌫` for those that have none.
+fn press(card: &mut Card, keys: &str) -> Outcome {
+    let mut outcome = Outcome::None;
+    for key in keys.chars() {
+        let code = match key {
+            '⏎' => KeyCode::Enter,
+            '⎋' => KeyCode::Esc,
+            '↓' => KeyCode::Down,
+            '↑' => KeyCode::Up,
+            '⌫' => KeyCode::Backspace,
+            c => KeyCode::Char(c),
+        };
+        outcome = card.key(KeyEvent::new(code, KeyModifiers::NONE), "me");
+    }
+    outcome
+}
+
+#[track_caller]
+fn decides(kind: HumanRequestKind, keys: &str, expected: Kind) {
+    let outcome = press(&mut card(kind), keys);
+    let expected = SubmitApprovalRequest {
+        request_id: "q".into(),
+        decision: Some(decision(expected)),
+        digest: "d".into(),
+        decided_by: "me".into(),
+        ..SubmitApprovalRequest::default()
+    };
+    assert_eq!(outcome, Outcome::Decided(Box::new(expected)), "{keys}");
+}
+
+#[track_caller]
+fn answers(card: &mut Card, keys: &str, expected: Input) {
+    let expected =
+        SubmitInputRequest { request_id: "q".into(), input: Some(expected), answered_by: "me".into() };
+    assert_eq!(press(card, keys), Outcome::Answered(Box::new(expected)), "{keys}");
+}
+
+fn selection(ids: &[&str]) -> Input {
+    Input::Selection(Selection { option_ids: ids.iter().map(|id| (*id).to_owned()).collect() })
+}
+
+#[test]
+fn a_tool_call_can_be_decided_in_five_ways() {
+    use HumanRequestKind::Approve as Kind1;
+    let edited =
+        |arguments: &str| Kind::ApproveWithEdits(ApproveWithEdits { arguments_json: arguments.into() });
+    let cases = [
+        ("y⏎", Kind::Approve(Approve {})),
+        ("Y⏎", Kind::Approve(Approve {})),
+        ("↓⏎", Kind::Approve(Approve {})),
+        ("↓↓↑⏎", Kind::Approve(Approve {})),
+        ("n⏎⏎", Kind::Deny(Deny { message: String::new() })),
+        ("n⏎not now⏎", Kind::Deny(Deny { message: "not now".into() })),
+        ("↑⏎no⏎", Kind::DenyAndStop(DenyAndStop { message: "no".into() })),
+        ("s⏎⏎", Kind::DenyAndStop(DenyAndStop { message: String::new() })),
+        ("a⏎by hand⏎", Kind::AnswerInPlace(AnswerInPlace { output: "by hand".into() })),
+        ("e⏎⏎", edited(r#"{"a":1}"#)),
+        ("e⏎⌫⌫2}⏎", edited(r#"{"a":2}"#)),
+        ("no⌫y⏎", Kind::Approve(Approve {})),
+        ("n⏎not⎋⌫y⏎", Kind::Approve(Approve {})),
+    ];
+    for (keys, expected) in cases {
+        decides(Kind1, keys, expected);
+    }
+}
+
+#[test]
+fn a_call_in_doubt_cannot_be_edited() {
+    let kind = HumanRequestKind::InDoubt;
+    assert!(!card(kind).choices().contains(&Choice::Edit));
+    assert_eq!(press(&mut card(kind), "e⏎"), Outcome::None);
+    decides(kind, "y⏎", Kind::Approve(Approve {}));
+    decides(kind, "a⏎sent⏎", Kind::AnswerInPlace(AnswerInPlace { output: "sent".into() }));
+}
+
+#[test]
+fn nothing_is_decided_by_accident() {
+    for keys in ["⏎", "⏎⏎⏎", "y", "hello⏎", "yes⏎", "okay⏎", "any⏎", "x⏎"] {
+        let mut card = card(HumanRequestKind::Approve);
+        let outcome = press(&mut card, keys);
+        assert_eq!(outcome, Outcome::None, "{keys}");
+        assert!(!card.sent, "{keys}");
+    }
+}
+
+#[test]
+fn arguments_must_be_a_json_object() {
+    for (keys, why) in [("e⏎⌫⏎", "no JSON"), ("e⏎⌫⌫⌫⌫⌫⌫⌫[]⏎", "must be a JSON object")]
+    {
+        let mut card = card(HumanRequestKind::Approve);
+        assert_eq!(press(&mut card, keys), Outcome::None);
+        assert!(card.error.as_ref().is_some_and(|error| error.contains(why)), "{:?}", card.error);
+        assert!(!card.sent);
+    }
+}
+
+#[test]
+fn arguments_keep_large_numbers() {
+    assert_eq!(
+        json_object(" {\"n\": 12345678901234567890123} "),
+        Ok("{\"n\": 12345678901234567890123}".into())
+    );
+}
+
+#[test]
+fn a_prompt_is_answered_by_a_text() {
+    answers(&mut card(HumanRequestKind::Prompt), "blue y⏎", Input::Text("blue y".into()));
+}
+
+#[test]
+fn one_option_is_selected() {
+    for (keys, id) in [("⏎", "x"), ("↓⏎", "y"), ("↑⏎", "z"), ("↓↓↓⏎", "x"), (" ⏎", "x")] {
+        answers(&mut card(HumanRequestKind::Select), keys, selection(&[id]));
+    }
+}
+
+#[test]
+fn several_options_are_selected() {
+    for (keys, ids) in [("⏎", &[][..]), (" ↓↓ ⏎", &["x", "z"]), (" ↓ ↑ ⏎", &["y"])] {
+        let mut card = Card::new(HumanRequest { multiple: true, ..request(HumanRequestKind::Select) });
+        answers(&mut card, keys, selection(ids));
+    }
+}
+
+#[test]
+fn a_selection_of_nothing_is_no_panic() {
+    let mut card = Card::new(HumanRequest { options: vec![], ..request(HumanRequestKind::Select) });
+    assert_eq!(press(&mut card, "↓↑ ⏎"), Outcome::None);
+}
+
+#[test]
+fn an_answer_on_its_way_stays_as_it_is() {
+    let mut card = card(HumanRequestKind::Approve);
+    press(&mut card, "y⏎");
+    assert_eq!(press(&mut card, "n⏎⏎"), Outcome::None);
+    card.refused("the arguments are wrong");
+    assert_eq!(card.error.as_deref(), Some("the arguments are wrong"));
+    assert!(matches!(press(&mut card, "n⏎⏎"), Outcome::Decided(_)));
+}
+
+#[test]
+fn esc_puts_a_question_aside() {
+    for kind in [HumanRequestKind::Approve, HumanRequestKind::Prompt, HumanRequestKind::Select] {
+        assert_eq!(press(&mut card(kind), "⎋"), Outcome::PutAside, "{kind:?}");
+    }
+}
+
+#[test]
+fn what_is_pasted_is_written() {
+    let mut card = card(HumanRequestKind::Prompt);
+    card.paste("red\x1b[2J");
+    answers(&mut card, "⏎", Input::Text("red".into()));
+}

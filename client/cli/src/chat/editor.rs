@@ -1,0 +1,161 @@
+//! A field that text is written in.
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::style::{Modifier, Style};
+use ratatui_textarea::{CursorMove, TextArea, WrapMode};
+
+use crate::text::{tame, wrap};
+
+/// What a prompt may hold; the server takes no more than some mebibytes.
+const BYTES_MAX: usize = 1024 * 1024;
+
+/// A field of one or more lines.
+#[derive(Debug)]
+pub(crate) struct Editor {
+    area: TextArea<'static>,
+}
+
+impl Editor {
+    pub(crate) fn new(hint: &str) -> Editor {
+        Editor::holding("", hint)
+    }
+
+    /// With a text to begin with; the cursor stands at its end.
+    pub(crate) fn holding(text: &str, hint: &str) -> Editor {
+        let mut area = TextArea::from(text.split('\n'));
+        area.set_cursor_line_style(Style::default());
+        area.set_placeholder_text(hint);
+        area.set_placeholder_style(Style::default().add_modifier(Modifier::DIM));
+        area.set_wrap_mode(WrapMode::WordOrGlyph);
+        area.move_cursor(CursorMove::Bottom);
+        area.move_cursor(CursorMove::End);
+        Editor { area }
+    }
+
+    pub(crate) fn text(&self) -> String {
+        self.area.lines().join("\n")
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.area.is_empty()
+    }
+
+    /// Replaces the text; the hint stays.
+    pub(crate) fn set(&mut self, text: &str) {
+        *self = Editor::holding(text, self.area.placeholder_text());
+    }
+
+    /// Takes the text out.
+    pub(crate) fn take(&mut self) -> String {
+        let text = self.text();
+        self.set("");
+        text
+    }
+
+    /// A key. Enter with Alt or Shift, and ctrl-J, begin a new line; Enter alone is not for here.
+    pub(crate) fn key(&mut self, key: KeyEvent) {
+        let ctrl = key.modifiers.contains(KeyModifiers::CONTROL);
+        match key.code {
+            KeyCode::Enter => self.area.insert_newline(),
+            KeyCode::Char('j') if ctrl => self.area.insert_newline(),
+            // What ends a line in every shell.
+            KeyCode::Char('u') if ctrl => {
+                self.area.delete_line_by_head();
+            }
+            KeyCode::Char(c) if !ctrl && crate::style::steers(c) => {}
+            _ if self.text_bytes() >= BYTES_MAX && matches!(key.code, KeyCode::Char(_)) => {}
+            _ => {
+                self.area.input(key);
+            }
+        }
+    }
+
+    /// A text from elsewhere, at the cursor.
+    pub(crate) fn paste(&mut self, text: &str) {
+        let room = BYTES_MAX.saturating_sub(self.text_bytes());
+        let text = tame(&text.replace("\r\n", "\n").replace('\r', "\n"));
+        self.area.insert_str(&text[..text.floor_char_boundary(room)]);
+    }
+
+    /// Whether the cursor stands in the first line.
+    pub(crate) fn is_on_first_line(&self) -> bool {
+        self.area.cursor().0 == 0
+    }
+
+    /// Whether the cursor stands in the last line.
+    pub(crate) fn is_on_last_line(&self) -> bool {
+        self.area.cursor().0 + 1 == self.area.lines().len()
+    }
+
+    /// How many rows the text takes at a width, the cursor behind it included.
+    pub(crate) fn rows(&self, width: u16) -> usize {
+        let width = usize::from(width.max(2)) - 1;
+        self.area.lines().iter().map(|line| wrap(line, width).len()).sum()
+    }
+
+    /// To be drawn.
+    pub(crate) fn widget(&self) -> &TextArea<'static> {
+        &self.area
+    }
+
+    fn text_bytes(&self) -> usize {
+        self.area.lines().iter().map(|line| line.len() + 1).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn press(editor: &mut Editor, code: KeyCode, modifiers: KeyModifiers) {
+        editor.key(KeyEvent::new(code, modifiers));
+    }
+
+    fn write(editor: &mut Editor, text: &str) {
+        text.chars().for_each(|c| press(editor, KeyCode::Char(c), KeyModifiers::NONE));
+    }
+
+    #[test]
+    fn text_is_written_and_taken_out() {
+        let mut editor = Editor::new("hint");
+        write(&mut editor, "one");
+        press(&mut editor, KeyCode::Char('j'), KeyModifiers::CONTROL);
+        write(&mut editor, "two");
+        assert_eq!(editor.text(), "one\ntwo");
+        assert_eq!((editor.is_on_first_line(), editor.is_on_last_line()), (false, true));
+        assert_eq!(editor.take(), "one\ntwo");
+        assert!(editor.is_empty());
+        assert_eq!(editor.widget().placeholder_text(), "hint");
+    }
+
+    #[test]
+    fn editing_begins_at_the_end() {
+        let mut editor = Editor::holding("a\nbc", "");
+        write(&mut editor, "d");
+        press(&mut editor, KeyCode::Backspace, KeyModifiers::NONE);
+        press(&mut editor, KeyCode::Backspace, KeyModifiers::NONE);
+        assert_eq!(editor.text(), "a\nb");
+    }
+
+    #[test]
+    fn what_is_pasted_is_tamed() {
+        let mut editor = Editor::new("");
+        editor.paste("a\r\nb\x1b[2J\rc\u{202e}");
+        assert_eq!(editor.text(), "a\nb\nc");
+    }
+
+    #[test]
+    fn a_text_has_a_bound() {
+        let mut editor = Editor::new("");
+        editor.paste(&"ä".repeat(BYTES_MAX));
+        write(&mut editor, "x");
+        assert!(editor.text().len() <= BYTES_MAX, "{}", editor.text().len());
+    }
+
+    #[test]
+    fn rows_are_counted_as_they_are_wrapped() {
+        assert_eq!(Editor::holding("", "").rows(10), 1);
+        assert_eq!(Editor::holding("aaaa bbbb", "").rows(6), 2);
+        assert_eq!(Editor::holding("a\nb\n", "").rows(6), 3);
+    }
+}

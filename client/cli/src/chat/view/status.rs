@@ -1,0 +1,68 @@
+//! The last line: session, run, what it waits for, tokens.
+
+use agentloop_client::v1::RunStatus;
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    text::{Line, Span},
+    widgets::Widget,
+};
+
+use super::{BOLD, DIM, WARN};
+use crate::{
+    chat::app::{App, Live, Scroll},
+    names,
+};
+
+const SESSION_CHARS: usize = 40;
+
+pub(super) fn draw(app: &App, area: Rect, buf: &mut Buffer) {
+    line(app).render(area, buf);
+}
+
+fn line(app: &App) -> Line<'static> {
+    if let Some(hint) = &app.hint {
+        return Line::styled(hint.clone(), WARN);
+    }
+    let mut spans = Vec::new();
+    if let Some(live) = &app.live {
+        spans.extend(run(live));
+    } else {
+        spans.push(Span::styled("ready", BOLD));
+    }
+    if app.scroll != Scroll::Follow {
+        spans.push(Span::styled("  ↓ ctrl-End: the end", WARN));
+    }
+    let usage = &app.usage;
+    spans.push(Span::styled(format!("  {} tokens in, {} out", usage.input_tokens, usage.output_tokens), DIM));
+    spans.push(Span::styled(format!("  {}", session(app)), DIM));
+    Line::from(spans)
+}
+
+fn run(live: &Live) -> Vec<Span<'static>> {
+    if !live.connected {
+        return vec![Span::styled("reconnecting…", WARN)];
+    }
+    let status = match live.status {
+        _ if live.aborting => "aborting…".to_owned(),
+        RunStatus::Unspecified => "sending…".to_owned(),
+        status => names::status(status).replace('_', " "),
+    };
+    let needs_somebody = matches!(live.status, RunStatus::AwaitingHuman | RunStatus::Paused);
+    let mut spans = vec![Span::styled(status, if needs_somebody { WARN } else { BOLD })];
+    if live.status == RunStatus::Paused {
+        spans.push(Span::styled(" (ctrl-G lets it go on)", DIM));
+    }
+    if !live.waiting_on.is_empty() {
+        spans.push(Span::styled(format!("  waits for {}", live.waiting_on), DIM));
+    }
+    spans
+}
+
+fn session(app: &App) -> String {
+    match (&app.session.id, app.session.title.as_str()) {
+        (None, _) => "new session".to_owned(),
+        (Some(id), "") => format!("session {}", names::brief(id, SESSION_CHARS)),
+        (Some(_), title) => format!("session {}", names::brief(title, SESSION_CHARS)),
+    }
+}

@@ -1,0 +1,324 @@
+//! What is on the screen.
+
+use std::time::Duration;
+
+use agentloop_client::v1::{
+    AssistantMessage, HumanRequest, HumanRequestKind, HumanRequested, Message, ModelDelta, Part, Role, Run,
+    RunEvent, RunInput, RunStatus, SelectOption, Session, ToolCall, ToolCallAccepted, Usage, WaitKind,
+    WaitingOn, model_delta::Delta, part::Content, run_event,
+};
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::{Terminal, backend::TestBackend};
+
+use super::*;
+use crate::chat::{
+    app::Options,
+    event::{Command, Event},
+};
+
+fn chat() -> App {
+    let options =
+        Options { input: RunInput::default(), notes: vec![], who: "me".into(), new_id: || "r".into() };
+    App::new(options, None).0
+}
+
+/// A chat in which a run was started.
+fn running() -> App {
+    let mut app = chat();
+    app.handle(Event::Paste("What is 1 + 2?".into()));
+    let sent = press(&mut app, KeyCode::Enter);
+    assert!(matches!(sent[..], [Command::Start(_)]), "{sent:?}");
+    app
+}
+
+fn press(app: &mut App, code: KeyCode) -> Vec<Command> {
+    app.handle(Event::Key(KeyEvent::new(code, KeyModifiers::NONE)))
+}
+
+fn ctrl(app: &mut App, letter: char) -> Vec<Command> {
+    app.handle(Event::Key(KeyEvent::new(KeyCode::Char(letter), KeyModifiers::CONTROL)))
+}
+
+fn happens(app: &mut App, status: RunStatus, event: run_event::Event) {
+    let event = RunEvent {
+        run_id: "r".into(),
+        session_id: "s".into(),
+        status: status.into(),
+        event: Some(event),
+        ..RunEvent::default()
+    };
+    app.handle(Event::Run(Box::new(event)));
+}
+
+fn says(app: &mut App, delta: Delta) {
+    let delta = ModelDelta { model_call: 1, attempt: 1, delta_seq: 1, delta: Some(delta) };
+    happens(app, RunStatus::ModelRunning, run_event::Event::ModelDelta(delta));
+}
+
+fn asks(app: &mut App, request: HumanRequest) {
+    let request = HumanRequest { request_id: "q".into(), ..request };
+    let requested = HumanRequested { request: Some(request) };
+    happens(app, RunStatus::AwaitingHuman, run_event::Event::HumanRequested(requested));
+}
+
+fn approval(arguments: &str) -> HumanRequest {
+    HumanRequest {
+        kind: HumanRequestKind::Approve.into(),
+        call_id: "c".into(),
+        tool: "send_email".into(),
+        arguments_json: arguments.into(),
+        ..HumanRequest::default()
+    }
+}
+
+/// The screen as rows of text.
+fn screen(app: &mut App, width: u16, height: u16) -> Vec<String> {
+    app.handle(Event::Resize(width, height));
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("memory is no terminal to fail");
+    terminal.draw(|frame| draw(app, frame.area(), frame.buffer_mut())).expect("drawn");
+    let buffer = terminal.backend().buffer();
+    buffer
+        .content()
+        .chunks(usize::from(width.max(1)))
+        .map(|row| row.iter().map(|cell| cell.symbol()).collect::<String>().trim_end().to_owned())
+        .collect()
+}
+
+#[track_caller]
+fn sees(app: &mut App, expected: &[&str]) {
+    let rows = screen(app, 80, 24).join("\n");
+    for line in expected {
+        assert!(rows.contains(line), "{line:?} is not on the screen:\n{rows}");
+    }
+}
+
+#[test]
+fn a_new_chat_says_what_to_do() {
+    sees(&mut chat(), &["a new session: ask something", "Enter sends", "ready", "new session"]);
+}
+
+#[test]
+fn the_answer_comes_piece_by_piece() {
+    let mut app = running();
+    sees(&mut app, &["> What is 1 + 2?", "sending…"]);
+    says(&mut app, Delta::Reasoning("A sum.".into()));
+    says(&mut app, Delta::Text("It is ".into()));
+    sees(&mut app, &["A sum.", "It is", "model running", "session s"]);
+    says(&mut app, Delta::Text("3.".into()));
+    sees(&mut app, &["It is 3."]);
+}
+
+#[test]
+fn reasoning_is_dimmed() {
+    let mut app = running();
+    says(&mut app, Delta::Reasoning("hm".into()));
+    says(&mut app, Delta::Text("yes".into()));
+    let area = Rect::new(0, 0, 20, 10);
+    let mut buffer = Buffer::empty(area);
+    draw(&app, area, &mut buffer);
+    let style_of = |text: &str| {
+        let at = (0..10).find(|row| buffer[(0, *row)].symbol() == &text[..1]).expect("it is shown");
+        buffer[(0, at)].modifier
+    };
+    assert!(style_of("hm").contains(Modifier::DIM));
+    assert!(!style_of("yes").contains(Modifier::DIM));
+}
+
+#[test]
+fn a_tool_call_shows_how_long_it_runs() {
+    let mut app = running();
+    let call = ToolCall { call_id: "c".into(), name: "add".into(), arguments_json: r#"{"a":1}"#.into() };
+    let parts = vec![Part { content: Some(Content::ToolCall(call)) }];
+    let message = AssistantMessage {
+        message: Some(Message { role: Role::Assistant.into(), parts }),
+        usage: Some(Usage { input_tokens: 12, output_tokens: 5, ..Usage::default() }),
+        ..AssistantMessage::default()
+    };
+    happens(&mut app, RunStatus::ToolRunning, run_event::Event::AssistantMessage(message));
+    sees(&mut app, &["○ add {\"a\":1}", "pending", "12 tokens in, 5 out"]);
+    let accepted = ToolCallAccepted { call_id: "c".into(), attempt: 1, host_id: "h-1".into() };
+    happens(&mut app, RunStatus::ToolRunning, run_event::Event::ToolCallAccepted(accepted));
+    app.handle(Event::Tick(Duration::from_secs(7)));
+    sees(&mut app, &["◐ add", "running on h-1 7s", "tool running"]);
+}
+
+#[test]
+fn an_approval_shows_every_argument() {
+    let mut app = running();
+    asks(&mut app, approval(r#"{"to":"a@b","n":12345678901234567890123,"x":"a\u202eb"}"#));
+    sees(
+        &mut app,
+        &[
+            "may this run?",
+            "send_email",
+            "\"to\": \"a@b\"",
+            "\"n\": 12345678901234567890123",
+            "a\\u202eb",
+            "y  yes, run it",
+            "e  run it with edited arguments",
+            "awaiting human",
+        ],
+    );
+    press(&mut app, KeyCode::Char('e'));
+    press(&mut app, KeyCode::Enter);
+    sees(&mut app, &["run it with edited arguments", "{\"to\":\"a@b\"", "Enter answers, Esc goes back"]);
+    press(&mut app, KeyCode::Enter);
+    sees(&mut app, &["sending the answer …"]);
+}
+
+#[test]
+fn what_hides_in_arguments_is_seen() {
+    let mut app = running();
+    asks(&mut app, approval("{\"to\":\"\u{202e}moc.live\u{200b}\"}"));
+    sees(&mut app, &["\\u{202e}moc.live\\u{200b}"]);
+}
+
+#[test]
+fn how_to_answer_is_seen_however_long_the_arguments_are() {
+    let mut app = running();
+    asks(&mut app, approval(&format!("{{\"body\":\"{}\"}}", "word ".repeat(10_000))));
+    sees(&mut app, &["… more than fits", "y  yes, run it", "s  stop the run", "> What is 1 + 2?"]);
+}
+
+#[test]
+fn questions_of_every_kind_are_shown() {
+    let option = |id: &str, label: &str| SelectOption { id: id.into(), label: label.into() };
+    let select = HumanRequest {
+        kind: HumanRequestKind::Select.into(),
+        question: "Which colour?".into(),
+        options: vec![option("r", "red"), option("g", "green"), option("b", "")],
+        ..HumanRequest::default()
+    };
+    let mut app = running();
+    asks(&mut app, select.clone());
+    sees(&mut app, &["a question", "Which colour?", "→  red", "green", "    b", "Enter answers"]);
+
+    let mut app = running();
+    asks(&mut app, HumanRequest { multiple: true, ..select });
+    press(&mut app, KeyCode::Char(' '));
+    sees(&mut app, &["[x] red", "[ ] green", "Space marks"]);
+
+    let mut app = running();
+    let prompt = HumanRequest {
+        kind: HumanRequestKind::Prompt.into(),
+        question: "Your name?".into(),
+        ..HumanRequest::default()
+    };
+    asks(&mut app, prompt);
+    sees(&mut app, &["Your name?", "your answer:", "Enter answers"]);
+
+    let mut app = running();
+    asks(&mut app, HumanRequest { kind: HumanRequestKind::InDoubt.into(), ..approval("{}") });
+    sees(&mut app, &["did this take effect? Its host was lost", "y  run it once more"]);
+}
+
+#[test]
+fn a_question_put_aside_says_how_to_come_back() {
+    let mut app = running();
+    asks(&mut app, approval("{}"));
+    press(&mut app, KeyCode::Esc);
+    sees(&mut app, &["may this run? · Tab: answer"]);
+}
+
+#[test]
+fn the_status_says_why_nothing_moves() {
+    let mut app = running();
+    says(&mut app, Delta::Text("x".into()));
+    let waiting =
+        WaitingOn { kind: WaitKind::ToolHost.into(), what: "add".into(), attempt: 2, ..WaitingOn::default() };
+    let run = Run { run_id: "r".into(), waiting_on: Some(waiting), ..Run::default() };
+    app.handle(Event::Looked(Box::new(run)));
+    sees(&mut app, &["waits for tool host add, try 2"]);
+    app.handle(Event::Connection { run_id: "r".into(), up: false });
+    sees(&mut app, &["reconnecting…"]);
+    app.handle(Event::Connection { run_id: "r".into(), up: true });
+    ctrl(&mut app, 'c');
+    press(&mut app, KeyCode::F(12));
+    sees(&mut app, &["aborting…"]);
+}
+
+#[test]
+fn windows_lie_over_everything() {
+    let mut app = chat();
+    press(&mut app, KeyCode::F(1));
+    sees(&mut app, &[" keys ", "abort the run; twice: leave"]);
+    press(&mut app, KeyCode::Esc);
+    ctrl(&mut app, 'o');
+    sees(&mut app, &["sessions", "a new session", "asking the server …"]);
+    let session = Session {
+        session_id: "s-1".into(),
+        title: "Trip\x1b[2J".into(),
+        entry_count: 7,
+        live_run_id: "x".into(),
+        ..Session::default()
+    };
+    app.handle(Event::Sessions(Ok(vec![session])));
+    sees(&mut app, &["◐", "7  Trip"]);
+}
+
+#[test]
+fn long_results_are_brief_until_asked_for() {
+    let mut app = chat();
+    let text: String = (1..=20).map(|n| format!("line {n}\n")).collect();
+    let result = agentloop_client::v1::ToolResult {
+        call_id: "c".into(),
+        name: "list".into(),
+        status: agentloop_client::v1::ToolStatus::Succeeded.into(),
+        output: text,
+        images: vec![],
+    };
+    let parts = vec![Part { content: Some(Content::ToolResult(result)) }];
+    let entry = agentloop_client::v1::Entry {
+        message: Some(Message { role: Role::Tool.into(), parts }),
+        ..agentloop_client::v1::Entry::default()
+    };
+    app.transcript.entry(&entry);
+    sees(&mut app, &["● list", "completed", "⎿ line 1", "… 16 more lines (ctrl-T)"]);
+    ctrl(&mut app, 't');
+    sees(&mut app, &["line 20"]);
+}
+
+#[test]
+fn no_size_is_too_small() {
+    let mut app = running();
+    says(&mut app, Delta::Text("天气 ".repeat(50)));
+    asks(&mut app, approval(r#"{"to":"a@b"}"#));
+    for overlay in [false, true] {
+        for (width, height) in [(1, 1), (2, 2), (3, 8), (10, 3), (80, 1), (1, 40), (200, 60)] {
+            assert_eq!(screen(&mut app, width, height).len(), usize::from(height), "{width}x{height}");
+            press(&mut app, KeyCode::PageUp);
+            press(&mut app, KeyCode::PageDown);
+        }
+        if !overlay {
+            ctrl(&mut app, 'o');
+        }
+    }
+}
+
+#[test]
+fn one_scrolls_through_what_was_said() {
+    let mut app = chat();
+    for n in 1..=100 {
+        app.transcript.user(&format!("message {n}."));
+    }
+    sees(&mut app, &["message 100."]);
+    press(&mut app, KeyCode::PageUp);
+    let up = screen(&mut app, 80, 24);
+    assert!(!up.join("\n").contains("message 100."), "{up:?}");
+    assert!(up.join("\n").contains("ctrl-End: the end"), "{up:?}");
+
+    app.transcript.user("one more");
+    assert_eq!(screen(&mut app, 80, 24), up, "what comes later moves nothing");
+
+    press(&mut app, KeyCode::PageDown);
+    press(&mut app, KeyCode::PageDown);
+    sees(&mut app, &["one more"]);
+    assert_eq!(app.scroll, Scroll::Follow);
+
+    app.handle(Event::Key(KeyEvent::new(KeyCode::Home, KeyModifiers::CONTROL)));
+    assert!(screen(&mut app, 80, 24)[0].contains("message 1."));
+    press(&mut app, KeyCode::PageUp);
+    assert!(screen(&mut app, 80, 24)[0].contains("message 1."));
+    app.handle(Event::Key(KeyEvent::new(KeyCode::End, KeyModifiers::CONTROL)));
+    sees(&mut app, &["one more"]);
+}

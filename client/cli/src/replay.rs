@@ -1,0 +1,47 @@
+//! `agentloop replay`.
+
+use agentloop_client::v1::ReplayRunResponse;
+
+use crate::{
+    args::{Global, ReplayArgs},
+    exit::{Exit, Failure},
+    json, print,
+};
+
+pub(crate) async fn replay(global: &Global, args: ReplayArgs) -> Result<Exit, Failure> {
+    let replayed = global.client()?.replay_run(args.run).await?;
+    if global.json() {
+        print::line(&json::line("ReplayRunResponse", &replayed))?;
+    } else {
+        print::line(&in_words(&replayed))?;
+    }
+    Ok(if replayed.faithful { Exit::Completed } else { Exit::Failed })
+}
+
+fn in_words(replayed: &ReplayRunResponse) -> String {
+    let ReplayRunResponse { events, state_digest, context_digest, .. } = replayed;
+    if replayed.faithful {
+        format!("faithful: {events} events\n  state   {state_digest}\n  context {context_digest}")
+    } else {
+        format!("not faithful after {events} events: {}", replayed.difference)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_outcome_reads_well() {
+        let good = ReplayRunResponse {
+            events: 7,
+            faithful: true,
+            state_digest: "s".into(),
+            context_digest: "c".into(),
+            ..ReplayRunResponse::default()
+        };
+        assert_eq!(in_words(&good), "faithful: 7 events\n  state   s\n  context c");
+        let bad = ReplayRunResponse { faithful: false, difference: "event 8".into(), ..good };
+        assert_eq!(in_words(&bad), "not faithful after 7 events: event 8");
+    }
+}

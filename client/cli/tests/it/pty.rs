@@ -1,0 +1,143 @@
+//! The command in a terminal of its own, whose screen can be read.
+
+use std::{
+    io::{Read as _, Write},
+    num::NonZeroU16,
+    path::Path,
+    sync::{Arc, Mutex},
+};
+
+use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, native_pty_system};
+use tokio::sync::watch;
+
+use crate::server::PATIENCE;
+
+const ROWS: u16 = 30;
+const COLUMNS: u16 = 100;
+
+/// A terminal with the command in it. It ends with this.
+pub(crate) struct Pty {
+    child: Option<Box<dyn Child + Send + Sync>>,
+    input: Box<dyn Write + Send>,
+    screen: Arc<Mutex<vt100::Parser<Titles>>>,
+    drawn: watch::Receiver<u64>,
+    /// Kept open: the terminal is there as long as this is.
+    _master: Box<dyn MasterPty + Send>,
+}
+
+/// Every title that was set.
+#[derive(Default)]
+pub(crate) struct Titles(pub(crate) Vec<String>);
+
+impl vt100::Callbacks for Titles {
+    fn set_window_title(&mut self, _: &mut vt100::Screen, title: &[u8]) {
+        self.0.push(String::from_utf8_lossy(title).into_owned());
+    }
+}
+
+impl Pty {
+    /// Starts the command with these arguments, against this server, in this directory.
+    pub(crate) fn start(url: &str, args: &[&str], directory: &Path) -> Pty {
+        let size = PtySize { rows: ROWS, cols: COLUMNS, pixel_width: 0, pixel_height: 0 };
+        let pair = native_pty_system().openpty(size).expect("there are pseudo-terminals");
+        let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_agentloop"));
+        command.args(args);
+        command.args(["--server", url]);
+        command.cwd(directory);
+        command.env("TERM", "xterm-256color");
+        command.env("USER", "tester");
+        command.env_remove("AGENTLOOP_TOKEN");
+        let child = pair.slave.spawn_command(command).expect("the command was built");
+        drop(pair.slave);
+
+        let mut output = pair.master.try_clone_reader().expect("a reader");
+        let size = |n| NonZeroU16::new(n).expect("not zero");
+        let parser = vt100::Parser::new_with_callbacks(size(ROWS), size(COLUMNS), 0, Titles::default());
+        let screen = Arc::new(Mutex::new(parser));
+        let (drawing, drawn) = watch::channel(0);
+        let shared = Arc::clone(&screen);
+        std::thread::spawn(move || {
+            let mut bytes = [0; 8192];
+            while let Ok(count @ 1..) = output.read(&mut bytes) {
+                shared.lock().expect("no test panics with it").process(&bytes[..count]);
+                drawing.send_modify(|n| *n += 1);
+            }
+        });
+        let input = pair.master.take_writer().expect("a writer");
+        Pty { child: Some(child), input, screen, drawn, _master: pair.master }
+    }
+
+    /// Types. Control characters are keys: `\r` is Enter, `\x03` ctrl-C.
+    pub(crate) fn types(&mut self, keys: &str) {
+        self.input
+            .write_all(keys.as_bytes())
+            .and_then(|()| self.input.flush())
+            .expect("the terminal is there");
+    }
+
+    /// What is on the screen.
+    pub(crate) fn text(&self) -> String {
+        self.screen.lock().expect("no test panics with it").screen().contents()
+    }
+
+    /// The titles that the terminal was given.
+    pub(crate) fn titles(&self) -> Vec<String> {
+        self.screen.lock().expect("no test panics with it").callbacks().0.clone()
+    }
+
+    /// Whether the whole screen is taken.
+    pub(crate) fn is_taken(&self) -> bool {
+        self.screen.lock().expect("no test panics with it").screen().alternate_screen()
+    }
+
+    /// Waits until the screen shows this.
+    pub(crate) async fn sees(&mut self, expected: &str) {
+        self.until(&format!("{expected:?} to be seen"), |text| text.contains(expected)).await;
+    }
+
+    /// Waits until the screen shows this no more.
+    pub(crate) async fn sees_no(&mut self, gone: &str) {
+        self.until(&format!("{gone:?} to be gone"), |text| !text.contains(gone)).await;
+    }
+
+    async fn until(&mut self, what: &str, is: impl Fn(&str) -> bool) {
+        let waiting = async {
+            while !is(&self.text()) {
+                // An end of the output is no reason to wait on.
+                if self.drawn.changed().await.is_err() {
+                    break;
+                }
+            }
+        };
+        let in_time = tokio::time::timeout(PATIENCE, waiting).await.is_ok();
+        let text = self.text();
+        assert!(in_time && is(&text), "waited for {what}; the screen shows:\n{text}");
+    }
+
+    /// Sends a signal, such as `TERM`.
+    pub(crate) async fn signal(&self, signal: &str) {
+        let pid = self.child.as_ref().and_then(|child| child.process_id()).expect("it runs").to_string();
+        let sent = tokio::process::Command::new("kill").args([&format!("-{signal}"), &pid]).status().await;
+        assert!(sent.expect("there is a kill").success());
+    }
+
+    /// Waits for the end of the command, and returns its exit code and what is left on the screen.
+    pub(crate) async fn ends(mut self) -> (u32, String) {
+        let mut child = self.child.take().expect("it was not waited for yet");
+        let waiting = tokio::task::spawn_blocking(move || child.wait());
+        let status = tokio::time::timeout(PATIENCE, waiting).await.expect("it ends").expect("no panic");
+        // Everything that it drew is read once the output ends.
+        while self.drawn.changed().await.is_ok() {}
+        assert!(!self.is_taken(), "the terminal was not given back:\n{}", self.text());
+        (status.expect("it ran").exit_code(), self.text())
+    }
+}
+
+impl Drop for Pty {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            // It may have ended by itself.
+            let _ = child.kill();
+        }
+    }
+}

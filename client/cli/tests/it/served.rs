@@ -1,0 +1,91 @@
+//! A real server as a process, with a scripted model.
+
+use std::{fs, net::TcpListener, path::PathBuf};
+
+use tempfile::TempDir;
+
+use crate::process::{Running, agentloop};
+
+const SCRIPT: &str = r#"
+[[reply]]
+when = { user_contains = "mail", step = 0 }
+reasoning = "Mails need leave."
+text = "I will send it."
+tool_calls = [{ name = "send_email", arguments = { to = "wrong@example.com", subject = "Hello", body = "b" } }]
+
+[[reply]]
+when = { user_contains = "mail", step = 1 }
+text = "Done, it says: {{result}}"
+
+[[reply]]
+when = { user_contains = "count" }
+text = "one two three four five six seven eight nine ten eleven twelve and out"
+delay_ms = 100
+
+[[reply]]
+when = { user_contains = "endless" }
+text = "begun and then nothing"
+delay_ms = 20000
+
+[[reply]]
+when = { user_contains = "hostile" }
+text = "before \u001b]0;evil\u0007\u001b[?1049l\u001b[2J\u001b[H\u202eafter"
+
+[[reply]]
+text = "You said: {{user}}"
+"#;
+
+/// A server as a process, which can be killed and started again where it was.
+pub(crate) struct Server {
+    dir: TempDir,
+    address: String,
+    running: Option<Running>,
+}
+
+impl Server {
+    pub(crate) async fn start() -> Server {
+        let dir = tempfile::tempdir().expect("a directory");
+        let free = TcpListener::bind("127.0.0.1:0").expect("a loopback port is free");
+        let address = free.local_addr().expect("a bound socket has an address").to_string();
+        drop(free);
+        // A repository of its own, so that nothing around it counts.
+        fs::create_dir(dir.path().join(".git")).expect("made");
+        fs::write(dir.path().join("script.toml"), SCRIPT).expect("written");
+        let config = format!(
+            "[server]\nlisten = \"{address}\"\n[store]\npath = \"agentloop.db\"\n\
+             [providers.demo]\nkind = \"scripted\"\nfile = \"script.toml\"\n\
+             [agents.default]\nmodel = \"demo/scripted\"\n"
+        );
+        fs::write(dir.path().join("agentloop.toml"), config).expect("written");
+        let mut server = Server { dir, address, running: None };
+        server.start_again().await;
+        server
+    }
+
+    pub(crate) async fn start_again(&mut self) {
+        let config = self.file("agentloop.toml");
+        let serve = agentloop("unused", &["serve", "--config", config.to_str().expect("text")]);
+        self.running = Some(Running::start_and_hear(serve, "listens on").await);
+    }
+
+    pub(crate) async fn kill(&mut self) {
+        let running = self.running.take().expect("it runs");
+        running.signal("KILL").await;
+        running.gone().await;
+    }
+
+    /// A tool host with `send_email`.
+    pub(crate) async fn host(&self) -> Running {
+        let outbox = self.file("outbox");
+        let host = ["host", "--host-id", "h-1", "--outbox", outbox.to_str().expect("text")];
+        Running::start_and_hear(agentloop(&self.url(), &host), "connected").await
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+}

@@ -1,0 +1,108 @@
+use super::*;
+
+fn rule(action: PolicyAction, tool: &str, arguments: &[(&str, &str)]) -> PolicyRule {
+    let pattern = |(pointer, pattern): &(&str, &str)| ArgumentPattern {
+        pointer: (*pointer).to_owned(),
+        pattern: (*pattern).to_owned(),
+    };
+    PolicyRule {
+        name: String::new(),
+        action,
+        tool: tool.to_owned(),
+        arguments: arguments.iter().map(pattern).collect(),
+        origin: RuleOrigin::Agent,
+    }
+}
+
+#[track_caller]
+fn check(arguments: &[(&str, &str)], yes: &[&str], no: &[&str]) {
+    let rule = rule(PolicyAction::Ask, "shell", arguments);
+    for call in yes {
+        assert!(rule.matches(&PolicyCall::new("shell", call)), "{arguments:?} matches {call}");
+    }
+    for call in no {
+        assert!(!rule.matches(&PolicyCall::new("shell", call)), "{arguments:?} does not match {call}");
+    }
+}
+
+#[test]
+fn arguments_are_found_by_pointer() {
+    check(&[("/cmd", "rm *")], &[r#"{"cmd":"rm -rf /"}"#], &["{}", r#"{"cmd":["rm x"]}"#, r#"{"cmd":"ls"}"#]);
+    check(&[("/a~1b/0", "x")], &[r#"{"a/b":["x"]}"#], &[r#"{"a/b":[1,"x"]}"#]);
+    check(&[("/n", "1*")], &[r#"{"n":17}"#, r#"{"n":"1"}"#], &[r#"{"n":7}"#, r#"{"n":null}"#]);
+    check(&[("/n", "null")], &[r#"{"n":null}"#], &["{}"]);
+    check(
+        &[("/on", "true"), ("/to", "*@example.org")],
+        &[r#"{"to":"a@example.org","on":true}"#],
+        &[r#"{"on":true}"#],
+    );
+    check(&[("/x", r#"{"a":[1,{"b":2,"c":3}]}"#)], &[r#"{"x": {"a": [1, {"c": 3, "b": 2}]}}"#], &[]);
+    check(&[("", r#"{"a":1,"b":"x"}"#)], &[r#"{ "b": "\u0078", "a": 1 }"#], &[r#"{"a":1}"#]);
+    check(&[], &["{}", r#"{"a":1}"#, "no JSON"], &[]);
+}
+
+#[test]
+fn the_tool_is_a_pattern_too() {
+    let matches = |pattern, tool| rule(PolicyAction::Ask, pattern, &[]).matches(&PolicyCall::new(tool, "{}"));
+    assert!(matches("", "any") && matches("file_*", "file_read") && matches("?s", "ls"));
+    assert!(!matches("file_*", "profile_read") && !matches("ls", "lsof"));
+}
+
+#[test]
+fn a_deny_wins_and_else_the_last_match() {
+    let call = PolicyCall::new("shell", r#"{"cmd":"ls"}"#);
+    let allow = rule(PolicyAction::Allow, "shell", &[]);
+    let ask = rule(PolicyAction::Ask, "*", &[]);
+    let deny = rule(PolicyAction::Deny, "", &[("/cmd", "ls*")]);
+    let other = rule(PolicyAction::Deny, "mail", &[]);
+    let decides = |rules: &[&PolicyRule]| deciding(rules.iter().copied(), &call).cloned();
+    assert_eq!(decides(&[]), None);
+    assert_eq!(decides(&[&other]), None);
+    assert_eq!(decides(&[&ask, &allow, &other]), Some(allow.clone()));
+    assert_eq!(decides(&[&allow, &ask]), Some(ask.clone()));
+    assert_eq!(decides(&[&allow, &deny, &ask, &allow]), Some(deny));
+}
+
+#[test]
+fn the_rule_for_exactly_one_call_matches_no_other() {
+    let arguments = r#"{ "b": [1, 2.0], "a": "rm *\\?" }"#;
+    let rule = PolicyRule::exactly(PolicyAction::Allow, "shell", arguments, RuleOrigin::Run).unwrap();
+    assert_eq!(rule.check(), Ok(()));
+    assert!(rule.matches(&PolicyCall::new("shell", arguments)));
+    assert!(rule.matches(&PolicyCall::new("shell", r#"{"a":"rm *\\?","b":[1,2.0]}"#)));
+    for other in [r#"{"a":"rm *\\?","b":[1,3]}"#, r#"{"a":"rm x\\?","b":[1,2.0]}"#, "{}"] {
+        assert!(!rule.matches(&PolicyCall::new("shell", other)), "{other}");
+    }
+    assert!(!rule.matches(&PolicyCall::new("shell2", arguments)));
+    let long = format!("{{\"a\":\"{}\"}}", "x".repeat(POLICY_PATTERN_BYTES_MAX));
+    assert_eq!(PolicyRule::exactly(PolicyAction::Allow, "shell", &long, RuleOrigin::Run), None);
+}
+
+#[test]
+fn rules_from_outside_are_checked() {
+    let with = |pointer: &str, pattern: &str| rule(PolicyAction::Ask, "x", &[(pointer, pattern)]).check();
+    assert_eq!(with("", ""), Ok(()));
+    assert_eq!(with("/a~0b/~1", "*"), Ok(()));
+    for bad in ["a", "/a~", "/a~2", "#/a"] {
+        assert_eq!(with(bad, "*"), Err(BadRule::NotAPointer(0)), "{bad}");
+    }
+    assert_eq!(with("/a", &"x".repeat(POLICY_PATTERN_BYTES_MAX + 1)), Err(BadRule::PatternTooLong(0)));
+    let long =
+        PolicyRule { tool: "x".repeat(POLICY_PATTERN_BYTES_MAX + 1), ..rule(PolicyAction::Ask, "", &[]) };
+    assert_eq!(long.check(), Err(BadRule::ToolTooLong));
+    let named =
+        PolicyRule { name: "x".repeat(POLICY_NAME_BYTES_MAX + 1), ..rule(PolicyAction::Ask, "", &[]) };
+    assert_eq!(named.check(), Err(BadRule::NameTooLong));
+    let many = rule(PolicyAction::Ask, "", &vec![("/a", "b"); POLICY_ARGUMENTS_MAX + 1]);
+    assert_eq!(many.check(), Err(BadRule::TooManyArguments));
+}
+
+#[test]
+fn a_title_says_which_rule_it_is() {
+    let mut rule = rule(PolicyAction::Deny, "", &[]);
+    assert_eq!(rule.title(), "a rule for every tool");
+    rule.tool = "shell".to_owned();
+    assert_eq!(rule.title(), "a rule for shell");
+    rule.name = "no shell".to_owned();
+    assert_eq!(rule.title(), "the rule \"no shell\"");
+}

@@ -1,0 +1,198 @@
+//! The context is made smaller: why, how often, and what follows.
+
+use agentloop_core::agent::{ContextPolicy, LoopLimits, RunSpec};
+use agentloop_core::context::compact::TRIM_LEVELS;
+use agentloop_core::entry::CompactionReason;
+use agentloop_core::error::{ModelErrorKind, Refusal};
+use agentloop_core::id::EntryNo;
+use agentloop_core::message::FinishReason;
+use agentloop_core::run::effect::Effect;
+use agentloop_core::run::event::{Event, Observation};
+use agentloop_core::run::input::Input;
+use agentloop_core::run::state::Phase;
+use agentloop_core::run::status::{RunErrorCode, RunStatus};
+
+use crate::support::*;
+
+fn with_strategy(strategy: &str) -> RunSpec {
+    RunSpec { context: ContextPolicy { strategy: strategy.to_owned(), ..ContextPolicy::default() }, ..spec() }
+}
+
+fn compact(number: u32, strategy: &str, reason: CompactionReason, level: u32, last: u64) -> Effect {
+    Effect::Compact { number, strategy: strategy.to_owned(), reason, level, last_entry: EntryNo(last) }
+}
+
+#[test]
+fn an_overflow_is_compacted_and_the_call_made_again() {
+    let mut script = given(with_strategy("summarize"));
+    let step = script.model_fails(ModelErrorKind::ContextOverflow);
+    assert_eq!(kinds(&step.records), "model_call_failed compaction_started");
+    assert_eq!(script.state().status(), Some(RunStatus::Compacting));
+    assert_eq!(step.effects.last(), Some(&compact(1, "summarize", CompactionReason::Overflow, 0, 1)));
+    let step = script.does(compacted(1));
+    assert_eq!(kinds(&step.records), "compacted model_call_started");
+    let call = Effect::CallModel { model_call: 1, attempt: 2, last_entry: EntryNo(2), checked: false };
+    assert_eq!(step.effects.last(), Some(&call));
+    script.says("it fits");
+    assert_eq!(script.state().status(), Some(RunStatus::Completed));
+}
+
+#[test]
+fn the_runs_own_bound_is_compacted_without_a_failure() {
+    let mut script = given(with_strategy("truncate"));
+    let step = script.does(too_large(1, 1));
+    assert_eq!(kinds(&step.records), "compaction_started");
+    let effects = [
+        Effect::StopModel { model_call: 1, attempt: 1 },
+        compact(1, "truncate", CompactionReason::Tokens, 0, 1),
+    ];
+    assert_eq!(step.effects, effects);
+    script.does(compacted(1));
+    assert_eq!(script.model_call(), (1, 2));
+}
+
+#[test]
+fn a_full_context_is_compacted_after_the_tools_and_before_the_next_call() {
+    let mut script = given(with_strategy("extract"));
+    let step = script.does(full(model_asks(1, 1, &[tool("weather")], FinishReason::ToolCalls)));
+    let decision = step.records.iter().find_map(|record| match record.event {
+        Event::AssistantMessage { decision, full, .. } => Some((decision, full)),
+        _ => None,
+    });
+    assert_eq!(decision, Some((Observation::Compact, Some(CompactionReason::Tokens))));
+    let step = script.runs(A, "sunny");
+    assert_eq!(kinds(&step.records), "call_settled compaction_started");
+    assert_eq!(step.effects.last(), Some(&compact(1, "extract", CompactionReason::Tokens, 0, 3)));
+    let step = script.does(compacted(1));
+    let call = Effect::CallModel { model_call: 2, attempt: 1, last_entry: EntryNo(4), checked: false };
+    assert_eq!(step.effects.last(), Some(&call));
+    // Once the model has answered, the next call is held against the bounds again.
+    script.asks([tool("weather")]);
+    let step = script.runs(agentloop_core::id::CallSlot(2, 0), "sunny");
+    let checked = Effect::CallModel { model_call: 3, attempt: 1, last_entry: EntryNo(6), checked: true };
+    assert!(step.effects.contains(&checked), "{:?}", step.effects);
+}
+
+#[test]
+fn an_answer_that_ends_the_run_is_not_compacted_after() {
+    let mut script = given(with_strategy("truncate"));
+    let step = script.does(full(model_says(1, 1, "all of it")));
+    assert_eq!(kinds(&step.records), "assistant_message finished");
+    let stopped = |event: &Event| {
+        matches!(event, Event::AssistantMessage { decision: Observation::Stop, full: None, .. })
+    };
+    assert!(stopped(&step.records[0].event));
+}
+
+#[test]
+fn a_failed_strategy_is_followed_by_trimming() {
+    let mut script = given(with_strategy("summarize"));
+    script.model_fails(ModelErrorKind::ContextOverflow);
+    let step = script.does(compaction_failed(1));
+    assert_eq!(kinds(&step.records), "compaction_failed compaction_started");
+    assert_eq!(step.effects.last(), Some(&compact(2, "trim", CompactionReason::Overflow, 1, 1)));
+    assert_eq!(script.state().last_error.as_ref().map(|error| error.message.as_str()), Some("no summary"));
+    let step = script.does(compacted(2));
+    let call = Effect::CallModel { model_call: 1, attempt: 2, last_entry: EntryNo(2), checked: false };
+    assert_eq!(step.effects.last(), Some(&call));
+    assert_eq!(script.state().last_error, None);
+}
+
+#[test]
+fn what_cannot_be_trimmed_fails_the_run_and_says_so() {
+    let mut script = given(with_strategy("trim"));
+    script.model_fails(ModelErrorKind::ContextOverflow);
+    let step = script.does(compaction_failed(1));
+    assert_eq!(kinds(&step.records), "compaction_failed finished");
+    let code = script.end().map(|error| error.code);
+    assert_eq!(code, Some(RunErrorCode::Model(ModelErrorKind::ContextOverflow)));
+}
+
+#[test]
+fn each_overflow_is_trimmed_harder_and_there_is_an_end_to_it() {
+    let mut script = given(with_strategy("summarize"));
+    let mut levels = Vec::new();
+    while script.state().is_live() {
+        script.model_fails(ModelErrorKind::ContextOverflow);
+        if let Phase::Compacting(compaction) = &script.state().phase {
+            levels.push(compaction.level);
+            let number = compaction.number;
+            script.does(compacted(number));
+        }
+    }
+    assert_eq!(levels, (0..=TRIM_LEVELS).collect::<Vec<_>>());
+    let code = script.end().map(|error| error.code);
+    assert_eq!(code, Some(RunErrorCode::Model(ModelErrorKind::ContextOverflow)));
+}
+
+#[test]
+fn an_overflow_leaves_the_retries_as_they_were() {
+    let mut script = given(with_strategy("truncate"));
+    script.model_fails(ModelErrorKind::Timeout);
+    script.wakes();
+    script.model_fails(ModelErrorKind::ContextOverflow);
+    script.does(compacted(1));
+    for _ in 0..3 {
+        script.model_fails(ModelErrorKind::Timeout);
+        assert_eq!(script.state().status(), Some(RunStatus::BackingOff));
+        script.wakes();
+    }
+    script.model_fails(ModelErrorKind::Timeout);
+    assert_eq!(script.state().status(), Some(RunStatus::Failed));
+}
+
+#[test]
+fn a_restart_asks_for_the_compaction_again() {
+    let mut script = given(with_strategy("summarize"));
+    script.model_fails(ModelErrorKind::ContextOverflow);
+    let step = script.restarts();
+    assert_eq!(step.records, []);
+    assert_eq!(step.effects, [compact(1, "summarize", CompactionReason::Overflow, 0, 1)]);
+    script.does(compacted(1));
+    assert_eq!(script.model_call(), (1, 2));
+}
+
+#[test]
+fn an_abort_stops_the_compaction() {
+    let mut script = given(with_strategy("summarize"));
+    script.model_fails(ModelErrorKind::ContextOverflow);
+    let step = script.aborts();
+    assert_eq!(step.effects, [Effect::StopCompacting { number: 1 }]);
+    assert_eq!(script.step(compacted(1)), Err(Refusal::StaleModelCall));
+}
+
+#[test]
+fn the_tokens_of_a_summary_count() {
+    let mut script = given(with_strategy("summarize"));
+    script.model_fails(ModelErrorKind::ContextOverflow);
+    script.does(compacted(1));
+    assert_eq!((script.state().usage.input_tokens, script.state().usage.output_tokens), (50, 5));
+}
+
+#[test]
+fn the_cost_limit_ends_the_run_between_calls() {
+    let limits = LoopLimits { max_cost_micros: Some(10), ..spec().limits };
+    let mut script = given(RunSpec { limits, ..spec() });
+    let mut asks = model_asks(1, 1, &[tool("weather")], FinishReason::ToolCalls);
+    if let Input::ModelFinished(done) = &mut asks {
+        done.usage.cost_micros = 10;
+    }
+    script.does(asks);
+    script.runs(A, "sunny");
+    assert_eq!(script.end().map(|error| error.code), Some(RunErrorCode::LimitCost));
+}
+
+#[test]
+fn an_answer_that_the_context_cut_goes_on_in_a_smaller_one() {
+    let mut script = given(with_strategy("truncate"));
+    let mut says = model_says(1, 1, "first half");
+    if let Input::ModelFinished(done) = &mut says {
+        done.finish = FinishReason::ContextWindow;
+    }
+    let step = script.does(says);
+    assert_eq!(kinds(&step.records), "assistant_message compaction_started");
+    script.does(compacted(1));
+    assert_eq!(script.model_call(), (2, 1));
+    script.says("second half");
+    assert_eq!(script.state().status(), Some(RunStatus::Completed));
+}

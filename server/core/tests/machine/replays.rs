@@ -1,0 +1,90 @@
+//! A journal is folded anew: what is in it may be anything.
+
+use agentloop_core::id::{EntryNo, Seq};
+use agentloop_core::run::event::{Event, Record};
+use agentloop_core::run::human::Decision;
+use agentloop_core::run::replay::{Replayed, replay};
+use agentloop_core::run::status::RunStatus;
+
+use crate::support::*;
+
+/// A run with everything in it.
+fn journal() -> Vec<Record> {
+    let mut script = given_round(spec(), [tool("pay").approval(), tool("look")]);
+    script.runs(B, "seen");
+    script.decides(A, Decision::Approve);
+    script.restarts();
+    script.runs(A, "paid");
+    script.says("done");
+    script.journal
+}
+
+fn fold(journal: &[Record]) -> Replayed {
+    replay(&run_id(), journal, |_| Ok(()))
+}
+
+#[test]
+fn what_a_machine_wrote_folds_to_where_it_stands() {
+    let journal = journal();
+    let folded = fold(&journal);
+    assert_eq!((folded.events, folded.difference.as_deref()), (journal.len() as u64, None));
+    assert_eq!(folded.state.status(), Some(RunStatus::Completed));
+    assert_eq!(folded.state.digest(), fold(&journal).state.digest(), "equal journals, equal digests");
+    assert_ne!(folded.state.digest(), fold(&journal[..3]).state.digest());
+    let empty = fold(&[]);
+    assert_eq!((empty.events, empty.difference), (0, None));
+}
+
+#[test]
+fn what_does_not_fit_is_named_and_nothing_panics() {
+    let whole = journal();
+    let last = whole.len() - 1;
+    for at in 0..whole.len() {
+        let seq = at as u64 + 1;
+        let mut missing = whole.clone();
+        missing.remove(at);
+        let folded = fold(&missing);
+        assert_eq!(folded.events, seq - 1);
+        let difference = folded.difference.unwrap_or_default();
+        assert!(at == last || difference.starts_with(&format!("event {} (", seq + 1)), "{difference}");
+
+        let mut twice = whole.clone();
+        twice.insert(at, whole[at].clone());
+        let difference = fold(&twice).difference.expect("an event cannot come twice");
+        assert!(difference.contains("dense"), "{difference}");
+
+        let mut status = whole.clone();
+        status[at].status = RunStatus::Queued;
+        let difference = fold(&status).difference.expect("a run was never queued");
+        assert!(difference.contains("it says queued"), "{difference}");
+    }
+}
+
+#[test]
+fn an_event_of_another_place_is_named() {
+    let whole = journal();
+    let find = |kind: &str| whole.iter().position(|record| record.event.kind() == kind).expect("it is there");
+    for (kind, event) in [
+        ("call_settled", whole[find("human_resolved")].event.clone()),
+        ("call_accepted", whole[find("call_settled")].event.clone()),
+        ("input_added", Event::InputAdded { entry: EntryNo(9), message: user("forged") }),
+        ("model_call_started", Event::InputEntered { entry: EntryNo(2), held: Seq(1) }),
+        ("finished", whole[0].event.clone()),
+    ] {
+        let mut forged = whole.clone();
+        let at = find(kind);
+        forged[at].event = event;
+        let folded = fold(&forged);
+        assert!(folded.difference.is_some() && folded.events >= at as u64, "{kind}: {folded:?}");
+    }
+}
+
+#[test]
+fn whoever_watches_may_object() {
+    let whole = journal();
+    let folded = replay(&run_id(), &whole, |state| {
+        if state.seq == Seq(4) { Err("its row says otherwise".to_owned()) } else { Ok(()) }
+    });
+    assert_eq!(folded.events, 3);
+    assert!(folded.difference.is_some_and(|difference| difference.ends_with("its row says otherwise")));
+}

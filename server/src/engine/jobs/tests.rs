@@ -1,0 +1,124 @@
+//! Jobs of any kind, done by a double.
+
+use agentloop_core::run::status::RunStatus;
+use tokio::sync::mpsc;
+
+use super::*;
+use crate::engine::EngineBuilder;
+use crate::lifecycle::Tasks;
+use crate::model::{HttpOptions, ProviderRegistry};
+use crate::store::Store;
+use crate::store::conformance::fixture::{Owner, finished};
+use crate::store::sqlite::SqliteStore;
+use crate::tool::{HostOptions, RemoteTools};
+
+/// How long anything here may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Does jobs of hooks, by their names.
+struct Double {
+    tried: mpsc::UnboundedSender<u32>,
+}
+
+#[async_trait]
+impl JobExecutor for Double {
+    fn wanted(&self, _tenant: &TenantId, _ended: &State) -> Vec<JobKind> {
+        Vec::new()
+    }
+
+    fn takes(&self, kind: &JobKind) -> bool {
+        matches!(kind, JobKind::PostRun { .. })
+    }
+
+    async fn execute(&self, job: &Job, _spec: &RunSpec) -> Result<(), JobError> {
+        self.tried.send(job.attempts).unwrap();
+        let JobKind::PostRun { hook } = &job.id.kind else { panic!("only hooks") };
+        let why = "because".to_owned();
+        match (hook.as_str(), job.attempts) {
+            ("stumbles", 0) => Err(JobError::Retryable { why, after: None }),
+            ("stumbles", 1) => panic!("a fault in an executor"),
+            ("never", _) => Err(JobError::Retryable { why, after: None }),
+            ("hopeless", _) => Err(JobError::Fatal { why }),
+            ("stays", _) => std::future::pending().await,
+            _ => Ok(()),
+        }
+    }
+}
+
+/// An engine over this store, and the tries that its double makes.
+fn engine(store: &Arc<dyn Store>) -> (Tasks, mpsc::UnboundedReceiver<u32>) {
+    let (tried, tries) = mpsc::unbounded_channel();
+    let models = Arc::new(ProviderRegistry::new(HttpOptions::default(), []).unwrap());
+    let tools = RemoteTools::new(HostOptions::default(), Timestamp(0), Vec::new());
+    let tasks = Tasks::new();
+    drop(
+        EngineBuilder::new(store.clone(), models, tools)
+            .job_executor(Arc::new(Double { tried }))
+            .tasks(tasks.clone())
+            .start(),
+    );
+    (tasks, tries)
+}
+
+/// A store with a run that ended and left this to do.
+async fn left(hook: &str) -> Arc<dyn Store> {
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::in_memory().await.unwrap());
+    let mut owner = Owner::new(&store, "s", "r");
+    let mut append = owner.creation();
+    let Event::Started { spec, .. } = &mut append.records[0].event else { panic!("a run starts") };
+    Arc::make_mut(spec).retry.initial_backoff = Millis(1);
+    owner.write(append).await.unwrap();
+    let mut append = owner.append(RunStatus::Completed, vec![finished()]);
+    append.jobs = vec![JobKind::PostRun { hook: hook.to_owned() }];
+    owner.write(append).await.unwrap();
+    store
+}
+
+async fn jobs(store: &Arc<dyn Store>) -> Vec<Job> {
+    store.due_jobs(Timestamp(u64::MAX), 9).await.unwrap().0
+}
+
+/// All tries of the one job there is, until it is gone.
+async fn tries(hook: &str) -> Vec<u32> {
+    let store = left(hook).await;
+    let (tasks, mut tries) = engine(&store);
+    let gone = async {
+        while !jobs(&store).await.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, gone).await.unwrap();
+    tasks.shut_down(PATIENCE).await;
+    let mut all = Vec::new();
+    while let Ok(attempts) = tries.try_recv() {
+        all.push(attempts);
+    }
+    all
+}
+
+#[tokio::test]
+async fn a_job_is_tried_until_it_is_done() {
+    assert_eq!(tries("works").await, [0]);
+    assert_eq!(tries("stumbles").await, [0, 1, 2]);
+}
+
+#[tokio::test]
+async fn a_job_that_is_hopeless_is_given_up_at_once() {
+    assert_eq!(tries("hopeless").await, [0]);
+}
+
+#[tokio::test]
+async fn a_job_that_keeps_failing_is_given_up() {
+    assert_eq!(tries("never").await, (0..=JOB_RETRIES_MAX).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_stop_leaves_a_job_for_the_next_start() {
+    let store = left("stays").await;
+    for _ in 0..2 {
+        let (tasks, mut tries) = engine(&store);
+        assert_eq!(tokio::time::timeout(PATIENCE, tries.recv()).await.unwrap(), Some(0));
+        assert_eq!(tasks.shut_down(PATIENCE).await, crate::lifecycle::Exit::Clean);
+        assert_eq!(jobs(&store).await.len(), 1);
+    }
+}

@@ -1,0 +1,100 @@
+//! Rules about tool calls.
+
+use agentloop_core::limits::POLICY_RULES_MAX;
+use agentloop_core::policy::{ArgumentPattern, PolicyAction, PolicyRule, RuleOrigin};
+use agentloop_proto::v1 as wire;
+
+use crate::grpc::status::Violations;
+
+/// A rule as callers see it.
+#[must_use]
+pub(crate) fn rule(rule: &PolicyRule) -> wire::PolicyRule {
+    let pattern = |argument: &ArgumentPattern| wire::ArgumentPattern {
+        pointer: argument.pointer.clone(),
+        pattern: argument.pattern.clone(),
+    };
+    wire::PolicyRule {
+        name: rule.name.clone(),
+        action: action(rule.action).into(),
+        tool: rule.tool.clone(),
+        arguments: rule.arguments.iter().map(pattern).collect(),
+    }
+}
+
+/// What becomes of a call.
+#[must_use]
+pub(crate) fn action(action: PolicyAction) -> wire::PolicyAction {
+    match action {
+        PolicyAction::Allow => wire::PolicyAction::Allow,
+        PolicyAction::Ask => wire::PolicyAction::Ask,
+        PolicyAction::Deny => wire::PolicyAction::Deny,
+    }
+}
+
+/// Where a rule comes from.
+#[must_use]
+pub(crate) fn origin(origin: RuleOrigin) -> wire::RuleOrigin {
+    match origin {
+        RuleOrigin::Agent => wire::RuleOrigin::Agent,
+        RuleOrigin::Request => wire::RuleOrigin::Request,
+        RuleOrigin::Run => wire::RuleOrigin::Run,
+        RuleOrigin::Session => wire::RuleOrigin::Session,
+        RuleOrigin::Remembered => wire::RuleOrigin::Rule,
+        RuleOrigin::Candidate => wire::RuleOrigin::Candidate,
+    }
+}
+
+/// The rules of a request.
+pub(crate) fn rules(field: &str, rules: wire::PolicyRules, bad: &mut Violations) -> Vec<PolicyRule> {
+    if rules.rules.len() > POLICY_RULES_MAX {
+        bad.add(field, format!("must be at most {POLICY_RULES_MAX}"));
+        return Vec::new();
+    }
+    let rules = rules.rules.into_iter().enumerate();
+    rules
+        .filter_map(|(at, rule)| rule_from(&format!("{field}[{at}]"), rule, RuleOrigin::Request, bad))
+        .collect()
+}
+
+/// A rule from outside.
+pub(crate) fn rule_from(
+    field: &str,
+    rule: wire::PolicyRule,
+    origin: RuleOrigin,
+    bad: &mut Violations,
+) -> Option<PolicyRule> {
+    let Some(action) = action_from(rule.action()) else {
+        bad.add(format!("{field}.action"), "must be ALLOW, ASK or DENY");
+        return None;
+    };
+    let rule = with_action(rule, action, origin);
+    match rule.check() {
+        Ok(()) => Some(rule),
+        Err(problem) => {
+            let problem = problem.to_string();
+            let (part, problem) = problem.split_once(": ").unwrap_or(("", &problem));
+            bad.add(format!("{field}.{part}"), problem);
+            None
+        }
+    }
+}
+
+/// A rule from outside whose action is known otherwise; not checked.
+#[must_use]
+pub(crate) fn with_action(rule: wire::PolicyRule, action: PolicyAction, origin: RuleOrigin) -> PolicyRule {
+    let pattern = |argument: wire::ArgumentPattern| ArgumentPattern {
+        pointer: argument.pointer,
+        pattern: argument.pattern,
+    };
+    let arguments = rule.arguments.into_iter().map(pattern).collect();
+    PolicyRule { name: rule.name, action, tool: rule.tool, arguments, origin }
+}
+
+fn action_from(action: wire::PolicyAction) -> Option<PolicyAction> {
+    match action {
+        wire::PolicyAction::Allow => Some(PolicyAction::Allow),
+        wire::PolicyAction::Ask => Some(PolicyAction::Ask),
+        wire::PolicyAction::Deny => Some(PolicyAction::Deny),
+        wire::PolicyAction::Unspecified => None,
+    }
+}

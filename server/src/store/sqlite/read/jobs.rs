@@ -1,0 +1,25 @@
+//! Jobs by their time.
+
+use agentloop_core::time::Timestamp;
+use sqlx::SqlitePool;
+
+use super::{all, rows};
+use crate::store::{Job, StoreError};
+
+pub(in super::super) const DUE_JOBS: &str = "
+    SELECT tenant, run_id, kind, session_id, due_at, attempts, error FROM jobs
+    ORDER BY due_at, tenant, run_id, kind LIMIT ?1";
+
+/// What is due, and when what is left becomes due.
+pub(in super::super) async fn due_jobs(
+    db: &SqlitePool,
+    now: Timestamp,
+    limit: u32,
+) -> Result<(Vec<Job>, Option<Timestamp>), StoreError> {
+    let query = sqlx::query(DUE_JOBS).bind(i64::from(limit) + 1);
+    let mut waiting = all(db, query, rows::job).await.map_err(|error| rows::failure("due jobs", &error))?;
+    let due = waiting.iter().take_while(|job| job.due_at <= now).count().min(limit as usize);
+    let next = waiting.get(due).map(|job| job.due_at);
+    waiting.truncate(due);
+    Ok((waiting, next))
+}

@@ -1,0 +1,226 @@
+//! Rules say which tool calls run, which are asked about, and which do not run.
+
+use agentloop_client::v1 as wire;
+use agentloop_tests::errors::{assert_invalid, assert_refused};
+use agentloop_tests::events::results;
+use agentloop_tests::host::Host;
+use agentloop_tests::input::{named, prompt};
+use agentloop_tests::model::Model;
+use agentloop_tests::server::TestServer;
+use agentloop_tests::soon;
+use serde_json::json;
+use tonic::Code;
+use wire::decision::Decision;
+use wire::{PolicyAction, RuleOrigin, RunStatus, ToolStatus};
+
+/// Rules of the agent: nobody writes to eve, and writing to bob needs no leave.
+const RULES: &str = r#"
+[[agents.default.tool_policy.rules]]
+name = "not to eve"
+action = "deny"
+tool = "mail"
+arguments = { "/to" = "eve*" }
+[[agents.default.tool_policy.rules]]
+action = "allow"
+tool = "m?il"
+arguments = { "/to" = "bob" }
+"#;
+
+fn rule(action: PolicyAction, tool: &str, arguments: &[(&str, &str)]) -> wire::PolicyRule {
+    let pattern = |(pointer, pattern): &(&str, &str)| wire::ArgumentPattern {
+        pointer: (*pointer).to_owned(),
+        pattern: (*pattern).to_owned(),
+    };
+    wire::PolicyRule {
+        name: String::new(),
+        action: action.into(),
+        tool: tool.to_owned(),
+        arguments: arguments.iter().map(pattern).collect(),
+    }
+}
+
+fn ruled(rules: Vec<wire::PolicyRule>) -> Option<wire::ToolPolicy> {
+    let rules = Some(wire::PolicyRules { rules });
+    Some(wire::ToolPolicy { rules, max_parallel: Some(4), ..Default::default() })
+}
+
+async fn check(server: &TestServer, request: wire::CheckPolicyRequest) -> wire::CheckPolicyResponse {
+    soon(server.tools().check_policy(request)).await.expect("checked").into_inner()
+}
+
+fn mail(to: &str) -> wire::CheckPolicyRequest {
+    wire::CheckPolicyRequest {
+        tool: "mail".to_owned(),
+        arguments_json: json!({ "to": to }).to_string(),
+        ..Default::default()
+    }
+}
+
+#[tokio::test]
+async fn the_agents_rules_decide() {
+    let model = Model::start().await;
+    let server = TestServer::with(&model, RULES).await;
+    let host = Host::start(&server).await;
+    model
+        .asks_all(&[("mail", json!({ "to": "eve" })), ("mail", json!({ "to": "bob" }))])
+        .asks("mail", json!({ "to": "zoe" }));
+    let waits = server.run(named("r1", "write")).await;
+    assert_eq!(waits.status(), RunStatus::AwaitingHuman, "of what no rule is about, the tool's word counts");
+    assert_eq!(host.gate.calls(), [("mail".to_owned(), json!({ "to": "bob" }))]);
+    let request = model.last_request();
+    let read = request["messages"].as_array().expect("messages").iter();
+    let read: Vec<&str> = read
+        .filter(|message| message["role"] == "tool")
+        .filter_map(|message| message["content"].as_str())
+        .collect();
+    assert!(read[0].contains("\"not to eve\""), "{read:?}");
+    assert_eq!(read[1], "sent to bob");
+    let mut events = server.subscribe("r1", 0).await;
+    let both =
+        [events.wait_for_name("tool_call_result").await, events.wait_for_name("tool_call_result").await];
+    let statuses: Vec<ToolStatus> = results(&both).iter().map(wire::ToolResult::status).collect();
+    assert_eq!(statuses, [ToolStatus::Rejected, ToolStatus::Succeeded]);
+}
+
+#[tokio::test]
+async fn edited_arguments_pass_the_deny_rules_again() {
+    let model = Model::start().await;
+    let server = TestServer::with(&model, RULES).await;
+    let host = Host::start(&server).await;
+    model.asks("mail", json!({ "to": "zoe" })).says("done");
+    let waits = server.run(named("r1", "write")).await;
+    let edits = |to: &str| {
+        let arguments_json = json!({ "to": to }).to_string();
+        Decision::ApproveWithEdits(wire::ApproveWithEdits { arguments_json })
+    };
+    let request = &waits.pending[0].request_id;
+    let refused = server.decide(request, edits("eve@example.org")).await;
+    assert!(refused.as_ref().is_err_and(|status| status.message().contains("\"not to eve\"")), "{refused:?}");
+    assert_invalid(refused, &["decision.approve_with_edits.arguments_json"]);
+    assert_eq!(server.pending().await, waits.pending, "nothing has changed");
+    server.decide(request, edits("ann")).await.expect("decided");
+    assert_eq!(server.run(named("r1", "write")).await.status(), RunStatus::Completed);
+    assert_eq!(host.gate.calls(), [("mail".to_owned(), json!({ "to": "ann" }))]);
+}
+
+#[tokio::test]
+async fn the_requests_rules_come_after_the_agents() {
+    let model = Model::start().await;
+    let server = TestServer::with(&model, RULES).await;
+    let host = Host::start(&server).await;
+    model.asks_all(&[
+        ("mail", json!({ "to": "eve" })),
+        ("mail", json!({ "to": "bob" })),
+        ("weather", json!({ "city": "Rome" })),
+    ]);
+    let rules = vec![rule(PolicyAction::Allow, "mail", &[]), rule(PolicyAction::Ask, "*", &[("/to", "bob")])];
+    let waits = server.run(wire::RunInput { tool_policy: ruled(rules), ..prompt("write") }).await;
+    let [question] = &waits.pending[..] else { panic!("one question: {waits:?}") };
+    assert!(question.arguments_json.contains("bob"), "the last rule that matches counts");
+    assert_eq!(host.gate.count("mail"), 0, "a deny wins over every later rule");
+    assert_eq!(host.gate.count("weather"), 1);
+}
+
+#[tokio::test]
+async fn rules_that_are_none_are_refused() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let rules = vec![
+        rule(PolicyAction::Unspecified, "mail", &[]),
+        rule(PolicyAction::Deny, "mail", &[("to", "*")]),
+        rule(PolicyAction::Deny, &"x".repeat(5_000), &[]),
+        wire::PolicyRule { action: 17, ..Default::default() },
+    ];
+    let refused = server.try_run(wire::RunInput { tool_policy: ruled(rules), ..prompt("write") }).await;
+    const FIELD: &str = "input.tool_policy.rules.rules";
+    assert_invalid(
+        refused,
+        &[
+            &format!("{FIELD}[0].action"),
+            &format!("{FIELD}[1].arguments[0].pointer"),
+            &format!("{FIELD}[2].tool"),
+            &format!("{FIELD}[3].action"),
+        ],
+    );
+    let many = vec![rule(PolicyAction::Ask, "", &[]); 257];
+    let refused = server.try_run(wire::RunInput { tool_policy: ruled(many), ..prompt("write") }).await;
+    assert_invalid(refused, &[FIELD]);
+}
+
+#[tokio::test]
+async fn a_dry_run_says_what_would_become_of_a_call() {
+    let model = Model::start().await;
+    let server = TestServer::with(&model, RULES).await;
+    let host = Host::start(&server).await;
+    let denied = check(&server, mail("eve")).await;
+    assert_eq!((denied.action(), denied.origin()), (PolicyAction::Deny, RuleOrigin::Agent));
+    assert_eq!(denied.rule.map(|rule| rule.name), Some("not to eve".to_owned()));
+    assert!(denied.reason.contains("\"not to eve\""), "{}", denied.reason);
+    assert_eq!(check(&server, mail("bob")).await.action(), PolicyAction::Allow);
+    let asked = check(&server, mail("zoe")).await;
+    assert_eq!((asked.action(), asked.rule), (PolicyAction::Ask, None));
+    assert!(asked.reason.contains("declares"), "{}", asked.reason);
+    let weather = |arguments: &str| wire::CheckPolicyRequest {
+        tool: "weather".to_owned(),
+        arguments_json: arguments.to_owned(),
+        ..Default::default()
+    };
+    assert_eq!(check(&server, weather(r#"{"city":"Rome"}"#)).await.action(), PolicyAction::Allow);
+    assert_eq!(check(&server, weather("{}")).await.action(), PolicyAction::Deny, "a city is missing");
+    let policy = wire::ToolPolicy { require_approval_by_default: Some(true), ..Default::default() };
+    let strict = wire::CheckPolicyRequest { tool_policy: Some(policy), ..weather(r#"{"city":"Rome"}"#) };
+    assert_eq!(check(&server, strict).await.action(), PolicyAction::Ask);
+    let unknown = wire::CheckPolicyRequest { tool: "wether".to_owned(), ..Default::default() };
+    let unknown = check(&server, unknown).await;
+    assert_eq!(unknown.action(), PolicyAction::Deny);
+    assert!(unknown.reason.contains("`weather`"), "{}", unknown.reason);
+    assert_eq!(host.gate.calls(), [], "nothing was run");
+}
+
+#[tokio::test]
+async fn a_candidate_is_tried_before_it_counts() {
+    let model = Model::start().await;
+    let server = TestServer::with(&model, RULES).await;
+    let _host = Host::start(&server).await;
+    let mut asked = Vec::new();
+    for (run, to) in [("r1", "zoe"), ("r2", "ann"), ("r3", "zoe 2")] {
+        model.asks("mail", json!({ "to": to }));
+        asked.push(server.run(named(run, "write")).await.pending[0].request_id.clone());
+    }
+    let with = |action, request| wire::CheckPolicyRequest {
+        candidate: Some(rule(action, "mail", &[("/to", "zoe*")])),
+        ..request
+    };
+    let allowed = check(&server, with(PolicyAction::Allow, mail("zoe"))).await;
+    assert_eq!((allowed.action(), allowed.origin()), (PolicyAction::Allow, RuleOrigin::Candidate));
+    assert!(allowed.candidate_matches);
+    assert_eq!(allowed.matching_request_ids, [asked[0].clone(), asked[2].clone()]);
+    let other = check(&server, with(PolicyAction::Allow, mail("eve"))).await;
+    assert_eq!((other.action(), other.candidate_matches), (PolicyAction::Deny, false));
+    let of_run = wire::CheckPolicyRequest { run_id: "r3".to_owned(), ..mail("zoe") };
+    let of_run = check(&server, with(PolicyAction::Deny, of_run)).await;
+    assert_eq!((of_run.action(), of_run.matching_request_ids), (PolicyAction::Deny, vec![asked[2].clone()]));
+    assert_eq!(server.pending().await.len(), 3, "nothing has changed");
+}
+
+#[tokio::test]
+async fn a_dry_run_of_nonsense_is_refused() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let try_check = |request| {
+        let mut tools = server.tools();
+        async move { soon(tools.check_policy(request)).await }
+    };
+    let bad = wire::CheckPolicyRequest {
+        arguments_json: "[".to_owned(),
+        candidate: Some(wire::PolicyRule::default()),
+        ..Default::default()
+    };
+    assert_invalid(try_check(bad).await, &["tool", "arguments_json", "candidate.action"]);
+    let agent = wire::CheckPolicyRequest { agent: "nobody".to_owned(), ..mail("bob") };
+    assert_refused(try_check(agent).await, Code::NotFound, "AGENT_NOT_FOUND");
+    let run = wire::CheckPolicyRequest { run_id: "never".to_owned(), ..mail("bob") };
+    assert_refused(try_check(run).await, Code::NotFound, "RUN_NOT_FOUND");
+    let session = wire::CheckPolicyRequest { session_id: "never".to_owned(), ..mail("bob") };
+    assert_refused(try_check(session).await, Code::NotFound, "SESSION_NOT_FOUND");
+}
