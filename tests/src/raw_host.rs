@@ -182,6 +182,15 @@ pub fn source(name: &str, millis: i32) -> Offer {
     })
 }
 
+/// A context source that is handed finished runs.
+pub fn memory(name: &str) -> Offer {
+    Offer::ContextSource(wire::ContextSourceDeclaration {
+        name: name.to_owned(),
+        remembers: true,
+        ..Default::default()
+    })
+}
+
 /// Pieces of context.
 pub fn context(items: &[(&str, &str)]) -> Response {
     let item = |(text, origin): &(&str, &str)| wire::ContextItem {

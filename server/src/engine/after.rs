@@ -1,93 +1,118 @@
 //! What follows a run's end: hooks are told how it ended, and sources that remember are handed what it added to its
-//! session. Nobody waits for it, and nothing of it changes the run.
+//! session. Each is a job of its own, done until it succeeds; nothing of it changes the run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentloop_core::id::Seq;
+use agentloop_core::agent::RunSpec;
+use agentloop_core::id::{Seq, TenantId};
 use agentloop_core::limits::EXTENSION_MESSAGES_BYTES_MAX;
 use agentloop_core::message::SharedMessage;
 use agentloop_core::run::event::{Event, Record};
+use agentloop_core::run::state::State;
+use async_trait::async_trait;
 
-use crate::engine::Engine;
+use crate::clock::Clock;
 use crate::engine::asking::{Asking, within};
-use crate::engine::feed::RunKey;
+use crate::engine::error::EngineError;
+use crate::engine::jobs::{JobError, JobExecutor};
+use crate::engine::resume::fold;
 use crate::extension::remote::message_size;
-use crate::extension::{ContextSource, ExtensionError, Occasion, RememberRequest, RunContext};
+use crate::extension::{ExtensionError, Extensions, Occasion, RememberRequest, RunContext};
+use crate::store::{Job, JobKind, Store, StoreError};
+use crate::tool::Tools;
 
-/// Before a source that failed to remember is asked again.
-const REMEMBER_WAITS: [Duration; 3] =
-    [Duration::from_secs(1), Duration::from_secs(10), Duration::from_secs(60)];
+/// How long a job waits for an extension that nobody offers: it is tried again later, and others wait for its place.
+const UNKNOWN_WAIT: Duration = Duration::from_secs(2);
 
-impl Engine {
-    /// Starts what follows a run's end, if anything does.
-    pub(super) fn after_run(&self, run: RunContext) {
-        if !run.state.spec.prepares() {
-            return;
-        }
-        let engine = self.clone();
-        let asking = Asking { deps: self.deps().clone(), run };
-        drop(self.deps().tasks.spawn("after a run", async move {
-            let stop = engine.deps().tasks.soft().clone();
-            // What is cut short by a shutdown is not made up for.
-            let _cut = stop.run_until_cancelled(engine.follow_up(asking)).await;
-        }));
+/// Asks extensions about runs that are over.
+pub(super) struct FollowUps {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) extensions: Arc<dyn Extensions>,
+    pub(super) tools: Arc<dyn Tools>,
+    pub(super) clock: Arc<dyn Clock>,
+}
+
+#[async_trait]
+impl JobExecutor for FollowUps {
+    /// Which hooks have a say then, and which sources remember, is known when they are asked.
+    fn wanted(&self, _tenant: &TenantId, ended: &State) -> Vec<JobKind> {
+        let hooks = ended.spec.hooks.iter().map(|hook| JobKind::PostRun { hook: hook.clone() });
+        let sources = ended.spec.context_sources.iter();
+        hooks.chain(sources.map(|source| JobKind::Memory { source: source.clone() })).collect()
     }
 
-    async fn follow_up(&self, asking: Asking) {
-        for name in asking.hooks() {
-            let Some(said) = asking.hook(&name, Occasion::PostRun).await else { continue };
-            let run = &asking.run.state.run;
-            match said.applied.error {
-                Some(error) => {
-                    tracing::warn!(run.id = %run, hook = name, error, "a hook failed after the run")
-                }
-                None => {
-                    tracing::debug!(run.id = %run, hook = name, said = said.applied.outcome, "after the run")
-                }
-            }
-        }
-        for name in asking.sources() {
-            if let Err(error) = self.have_remembered(&asking, &name).await {
-                tracing::warn!(run.id = %asking.run.state.run, source = name, %error, "a source did not remember a run");
-            }
-        }
+    fn takes(&self, kind: &JobKind) -> bool {
+        matches!(kind, JobKind::PostRun { .. } | JobKind::Memory { .. })
     }
 
-    async fn have_remembered(&self, asking: &Asking, name: &str) -> Result<(), ExtensionError> {
-        let source = asking.deps.extensions.context_source(&asking.run.tenant, name).await?;
-        if !source.terms().remembers {
-            return Ok(());
-        }
-        let key: RunKey = (asking.run.tenant.clone(), asking.run.state.run.clone());
-        let journal = self
-            .journal(&key)
-            .await
-            .map_err(|error| ExtensionError::Failed { message: error.to_string(), retryable: false })?;
-        let messages = said_in(&journal);
-        let mut waits = REMEMBER_WAITS.into_iter();
-        loop {
-            match remember(asking, &source, messages.clone()).await {
-                Err(error) => match waits.next() {
-                    Some(wait) => tokio::time::sleep(wait).await,
-                    None => return Err(error),
-                },
-                Ok(()) => return Ok(()),
+    async fn execute(&self, job: &Job, _spec: &RunSpec) -> Result<(), JobError> {
+        let records = self.store.records(&job.id.tenant, &job.id.run, Seq(0), u32::MAX).await?;
+        let asking = self.asking(job, &records)?;
+        match &job.id.kind {
+            JobKind::PostRun { hook } => tell(&asking, hook).await,
+            JobKind::Memory { source } => {
+                let done = have_remembered(&asking, source, &records).await;
+                done.map_err(|error| failed(&error))
             }
+            JobKind::Title | JobKind::Summary => Ok(()),
         }
     }
 }
 
-async fn remember(
-    asking: &Asking,
-    source: &Arc<dyn ContextSource>,
-    messages: Vec<SharedMessage>,
-) -> Result<(), ExtensionError> {
-    let timeout = source.terms().timeout;
-    let deadline = asking.now().after(timeout);
+impl FollowUps {
+    fn asking(&self, job: &Job, records: &[Record]) -> Result<Asking, JobError> {
+        let machine = fold(&job.id.run, records).map_err(|error| match error {
+            EngineError::Store(error @ StoreError::Unavailable { .. }) => JobError::from(error),
+            error => JobError::Fatal { why: error.to_string() },
+        })?;
+        let run = RunContext { tenant: job.id.tenant.clone(), state: Arc::new(machine.state().clone()) };
+        let (extensions, tools) = (self.extensions.clone(), self.tools.clone());
+        Ok(Asking { extensions, tools, clock: self.clock.clone(), run })
+    }
+}
+
+async fn tell(asking: &Asking, hook: &str) -> Result<(), JobError> {
+    let known = tokio::time::timeout(UNKNOWN_WAIT, asking.extensions.hook(&asking.run.tenant, hook)).await;
+    if !matches!(known, Ok(Ok(_))) {
+        return Err(failed(&ExtensionError::Unknown));
+    }
+    let Some(said) = asking.hook(hook, Occasion::PostRun).await else { return Ok(()) };
+    match said.applied.error {
+        Some(why) if said.again => Err(JobError::Retryable { why, after: None }),
+        Some(why) => Err(JobError::Fatal { why }),
+        None => {
+            tracing::debug!(run.id = %asking.run.state.run, hook, said = said.applied.outcome, "after the run");
+            Ok(())
+        }
+    }
+}
+
+async fn have_remembered(asking: &Asking, name: &str, records: &[Record]) -> Result<(), ExtensionError> {
+    let found = asking.extensions.context_source(&asking.run.tenant, name);
+    let found = tokio::time::timeout(UNKNOWN_WAIT, found).await;
+    let source = found.map_err(|_late| ExtensionError::Unknown)??;
+    let terms = source.terms();
+    let messages = said_in(records);
+    if !terms.remembers || messages.is_empty() {
+        return Ok(());
+    }
+    let deadline = asking.now().after(terms.timeout);
     let request = RememberRequest { run: asking.run.clone(), deadline, messages };
-    within(timeout, source.remember(request)).await
+    within(terms.timeout, source.remember(request)).await
+}
+
+fn failed(error: &ExtensionError) -> JobError {
+    let why = error.to_string();
+    match error {
+        ExtensionError::Failed { retryable: false, .. } => JobError::Fatal { why },
+        ExtensionError::Unknown
+        | ExtensionError::Timeout
+        | ExtensionError::Lost
+        | ExtensionError::Nonsense(_)
+        | ExtensionError::Failed { retryable: true, .. } => JobError::Retryable { why, after: None },
+    }
 }
 
 /// What was said in a run, without what its sources had it read: the end of it, where it is long.

@@ -9,10 +9,12 @@ use agentloop_core::extension::{Applied, ExtensionKind, HookPoint};
 use agentloop_core::time::{Millis, Timestamp};
 use futures_util::FutureExt as _;
 
-use crate::engine::deps::Deps;
+use crate::clock::Clock;
 use crate::extension::{
-    ContextItem, ContextRequest, ExtensionError, Hook, HookRequest, HookVerdict, Occasion, RunContext,
+    ContextItem, ContextRequest, ExtensionError, Extensions, Hook, HookRequest, HookVerdict, Occasion,
+    RunContext,
 };
+use crate::tool::Tools;
 
 /// How long a source that nobody ever offered is waited for.
 const UNKNOWN_SOURCE_WAIT: Duration = Duration::from_secs(2);
@@ -20,7 +22,9 @@ const UNKNOWN_SOURCE_WAIT: Duration = Duration::from_secs(2);
 /// Asks on behalf of one run.
 #[derive(Clone)]
 pub(super) struct Asking {
-    pub(super) deps: Arc<Deps>,
+    pub(super) extensions: Arc<dyn Extensions>,
+    pub(super) tools: Arc<dyn Tools>,
+    pub(super) clock: Arc<dyn Clock>,
     pub(super) run: RunContext,
 }
 
@@ -31,6 +35,8 @@ pub(super) struct HookSaid {
     pub(super) verdict: Option<HookVerdict>,
     /// Why the run or the call must not go on.
     pub(super) against: Option<String>,
+    /// Whether another try may help where it failed.
+    pub(super) again: bool,
 }
 
 /// What a source gave, and what is to be told of it.
@@ -54,7 +60,7 @@ impl Asking {
     /// it counts as required.
     pub(super) async fn hook(&self, name: &str, occasion: Occasion) -> Option<HookSaid> {
         let (began, point) = (self.now(), occasion.point());
-        let found = self.deps.extensions.hook(&self.run.tenant, name).await;
+        let found = self.extensions.hook(&self.run.tenant, name).await;
         let (required, said) = match found {
             Ok(hook) => {
                 let terms = hook.terms();
@@ -71,6 +77,7 @@ impl Asking {
                 applied: Applied { outcome: outcome(point, &verdict), ..applied },
                 against: verdict.veto.as_ref().map(|veto| format!("vetoed by the hook {name}: {veto}")),
                 verdict: Some(verdict),
+                again: false,
             },
             Err(error) => HookSaid {
                 applied: Applied {
@@ -80,6 +87,7 @@ impl Asking {
                 },
                 against: required.then(|| format!("the hook {name} was not heard: {error}")),
                 verdict: None,
+                again: !matches!(error, ExtensionError::Failed { retryable: false, .. }),
             },
         })
     }
@@ -127,7 +135,7 @@ impl Asking {
         query: String,
         max_bytes: usize,
     ) -> Result<Vec<ContextItem>, ExtensionError> {
-        let found = self.deps.extensions.context_source(&self.run.tenant, name);
+        let found = self.extensions.context_source(&self.run.tenant, name);
         let found = tokio::time::timeout(UNKNOWN_SOURCE_WAIT, found).await;
         let source = found.map_err(|_late| ExtensionError::Unknown)??;
         let timeout = source.terms().timeout;
@@ -149,7 +157,7 @@ impl Asking {
     }
 
     pub(super) fn now(&self) -> Timestamp {
-        self.deps.clock.now()
+        self.clock.now()
     }
 }
 

@@ -35,7 +35,7 @@ async fn before_tool(asking: &Asking, call: &ToolCall, facts: CallFacts) -> (Cal
     let (mut call, mut facts) = (call.clone(), facts);
     for name in asking.hooks() {
         let Some(said) = asking.hook(&name, Occasion::PreTool { call: call.clone() }).await else { continue };
-        let HookSaid { mut applied, verdict, mut against } = said;
+        let HookSaid { mut applied, verdict, mut against, .. } = said;
         if let Some(arguments) = verdict.and_then(|verdict| verdict.arguments).filter(|_| against.is_none()) {
             let changed = ToolCall { arguments, ..call.clone() };
             match known_of(asking, &changed) {
@@ -59,7 +59,7 @@ async fn before_tool(asking: &Asking, call: &ToolCall, facts: CallFacts) -> (Cal
 }
 
 fn known_of(asking: &Asking, call: &ToolCall) -> CallFacts {
-    let facts = asking.deps.tools.facts(&asking.run.tenant, &asking.run.state.spec, &[call]);
+    let facts = asking.tools.facts(&asking.run.tenant, &asking.run.state.spec, &[call]);
     let missing = || CallFacts::Rejected { message: "nothing is known of it".to_owned() };
     facts.into_iter().next().unwrap_or_else(missing)
 }

@@ -128,7 +128,6 @@ impl Engine {
         match end {
             End::Finished => {
                 self.deps().losses.forget(&key);
-                self.after_run(task.context());
                 self.deps().histories.keep(key.0, task.session.clone(), task.history);
             }
             End::Parked | End::Stopped => {}

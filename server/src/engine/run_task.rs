@@ -167,12 +167,10 @@ impl RunTask {
 
     /// Asks extensions about the run as it stands.
     fn asking(&self) -> Asking {
-        Asking { deps: self.deps.clone(), run: self.context() }
-    }
-
-    /// The run as extensions see it.
-    pub(super) fn context(&self) -> RunContext {
-        RunContext { tenant: self.tenant().clone(), state: Arc::new(self.machine.state().clone()) }
+        let run = RunContext { tenant: self.tenant().clone(), state: Arc::new(self.machine.state().clone()) };
+        let deps = &self.deps;
+        let (extensions, tools, clock) = (deps.extensions.clone(), deps.tools.clone(), deps.clock.clone());
+        Asking { extensions, tools, clock, run }
     }
 
     /// handle → append → publish → perform.

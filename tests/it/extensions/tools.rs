@@ -2,7 +2,7 @@
 
 use agentloop_tests::events::{name, results};
 use agentloop_tests::host::Host;
-use agentloop_tests::raw_host::failure;
+use agentloop_tests::raw_host::{context, failure, memory};
 use serde_json::json;
 use wire::HookPoint::{PostRun, PostTool, PreTool};
 use wire::extension_request::Request;
@@ -158,4 +158,28 @@ async fn after_the_run_a_hook_is_told_how_it_ended() {
     assert_eq!((told.status(), told.usage), (RunStatus::Completed, result.usage));
     assert_eq!(told.final_assistant_message, result.final_assistant_message);
     extending.answers(&question, noted("filed"));
+}
+
+#[tokio::test]
+async fn a_source_that_remembers_is_handed_the_run_until_it_confirms() {
+    let model = Model::start().await;
+    let mut server = TestServer::start(&model).await;
+    let mut host = RawHost::extending(&server, "x", vec![memory("diary")]).await;
+    model.says("Ulm");
+    let events = server.stream(extended(&[], &["diary"])).await;
+    let asked = host.asked().await;
+    host.answers(&asked, context(&[("They live in Ulm.", "")]));
+    all(events).await;
+    let said = |asked: &wire::ExtensionRequest| match &asked.request {
+        Some(Request::Remember(remember)) => remember.messages.iter().map(text).collect::<Vec<_>>(),
+        other => panic!("{other:?}"),
+    };
+    // What it gave itself is not among what it is to remember.
+    assert_eq!(said(&host.asked().await), ["which city?", "Ulm"]);
+    drop(host);
+    server.restart().await;
+    let mut host = RawHost::extending(&server, "x", vec![memory("diary")]).await;
+    let asked = host.asked().await;
+    assert_eq!(said(&asked), ["which city?", "Ulm"]);
+    host.answers(&asked, Response::Remembered(wire::Remembered {}));
 }
