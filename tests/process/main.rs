@@ -7,6 +7,7 @@ mod abort;
 mod callers;
 mod conversation;
 mod every_event;
+mod extensions;
 mod grpcurl;
 mod host_lost;
 mod hosts;
