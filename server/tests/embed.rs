@@ -75,6 +75,7 @@ impl Tools for LocalTools {
             effect: EffectClass::ReadOnly,
             requires_approval: false,
             timeout: Millis::secs(60),
+            requires_runtime: false,
         };
         vec![ready; calls.len()]
     }

@@ -8,6 +8,7 @@ mod busy_session;
 mod callers;
 mod conversation;
 mod every_event;
+mod extensions;
 mod grpcurl;
 mod host_lost;
 mod hosts;

@@ -6,6 +6,9 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Status, Streaming};
 use wire::connect_request::Frame;
 use wire::connect_response::Frame as ServerFrame;
+use wire::extension_response::Response;
+
+pub use wire::capability::Capability as Offer;
 
 use crate::server::TestServer;
 use crate::soon;
@@ -37,6 +40,40 @@ impl RawHost {
         host.send(Frame::Hello(hello(id, tools)));
         host.wait_for(|frame| matches!(frame, ServerFrame::Welcome(_))).await;
         host
+    }
+
+    /// Opens the stream and offers these extensions.
+    ///
+    /// # Panics
+    /// When the server does not take them all.
+    pub async fn extending(server: &TestServer, id: &str, offered: Vec<Offer>) -> Self {
+        let mut host = Self::open(server).await;
+        let capability = |offer| wire::Capability { capability: Some(offer) };
+        let capabilities = offered.into_iter().map(capability).collect();
+        host.send(Frame::Hello(wire::Hello { capabilities, ..hello(id, Vec::new()) }));
+        let welcome = host.wait_for(|frame| matches!(frame, ServerFrame::Welcome(_))).await;
+        let ServerFrame::Welcome(welcome) = welcome else { unreachable!("it was waited for") };
+        assert!(welcome.capabilities.iter().all(|verdict| verdict.accepted), "{welcome:?}");
+        host
+    }
+
+    /// The next question for an extension.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub async fn asked(&mut self) -> wire::ExtensionRequest {
+        match self.wait_for(|frame| matches!(frame, ServerFrame::ExtensionRequest(_))).await {
+            ServerFrame::ExtensionRequest(request) => request,
+            _ => unreachable!("it was waited for"),
+        }
+    }
+
+    /// Answers a question.
+    pub fn answers(&self, asked: &wire::ExtensionRequest, response: Response) {
+        self.send(Frame::ExtensionResponse(wire::ExtensionResponse {
+            request_id: asked.request_id.clone(),
+            response: Some(response),
+        }));
     }
 
     /// Sends a frame.
@@ -122,6 +159,50 @@ pub fn hello(id: &str, tools: Vec<wire::ToolDeclaration>) -> wire::Hello {
         initial_credit: 100,
         ..Default::default()
     }
+}
+
+/// A hook at these points, with five seconds to answer.
+pub fn hook(name: &str, points: &[wire::HookPoint], required: bool) -> Offer {
+    Offer::Hook(wire::HookDeclaration {
+        name: name.to_owned(),
+        description: format!("The hook {name}"),
+        points: points.iter().map(|point| i32::from(*point)).collect(),
+        required,
+        timeout: None,
+    })
+}
+
+/// A context source with this many milliseconds to answer.
+pub fn source(name: &str, millis: i32) -> Offer {
+    Offer::ContextSource(wire::ContextSourceDeclaration {
+        name: name.to_owned(),
+        description: format!("The source {name}"),
+        timeout: Some(prost_types::Duration { seconds: 0, nanos: millis * 1_000_000 }),
+        remembers: false,
+    })
+}
+
+/// A context source that is handed finished runs.
+pub fn memory(name: &str) -> Offer {
+    Offer::ContextSource(wire::ContextSourceDeclaration {
+        name: name.to_owned(),
+        remembers: true,
+        ..Default::default()
+    })
+}
+
+/// Pieces of context.
+pub fn context(items: &[(&str, &str)]) -> Response {
+    let item = |(text, origin): &(&str, &str)| wire::ContextItem {
+        text: (*text).to_owned(),
+        origin: (*origin).to_owned(),
+    };
+    Response::Context(wire::ContextItems { items: items.iter().map(item).collect() })
+}
+
+/// A failure.
+pub fn failure(message: &str, retryable: bool) -> Response {
+    Response::Failure(wire::ExtensionFailure { message: message.to_owned(), retryable })
 }
 
 /// A tool without arguments.

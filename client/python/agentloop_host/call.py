@@ -50,6 +50,7 @@ class Call:
         self.session_id: str = request.session_id
         self.turn_id: str = request.turn_id
         self.traceparent: str = request.traceparent
+        self.runtime: Any = None  # what the host opened for the run, where the tool needs it
         self._host = host
         self._chunks = 0
 

@@ -119,6 +119,12 @@ class Connection:
                 self.host.forget(frame.result_ack)
             case "lease_lost":
                 self.host.forget(frame.lease_lost)
+            case "extension_request":
+                self.host.on_extension_request(frame.extension_request)
+            case "open_runtime":
+                self.host.on_open_runtime(frame.open_runtime)
+            case "close_runtime":
+                self.host.on_close_runtime(frame.close_runtime)
             case "ping":
                 self.host.send(pong=pb.Pong(nonce=frame.ping.nonce))
             case "go_away":

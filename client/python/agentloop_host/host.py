@@ -15,10 +15,12 @@ from typing import Any
 import grpc
 
 from agentloop.v1 import tool_host_pb2 as pb
+from agentloop.v1.events_pb2 import ATTEMPT_EFFECT_NONE
 from agentloop.v1.types_pb2 import ToolDeclaration
 
-from .call import Call, InHand, outcome_of, ref
+from .call import Call, InHand, ToolFailed, outcome_of, ref
 from .connection import CLOSE_TIMEOUT, MAX_QUEUED_FRAMES, Connection, describe, seconds
+from .extensions import Extensions, Runtimes
 
 log = logging.getLogger(__package__)
 
@@ -59,6 +61,8 @@ class Host:
         self.credentials = credentials
         self.on_ready = on_ready
         self._tools: dict[str, _Tool] = {}
+        self._extensions = Extensions()
+        self._runtimes = Runtimes()
         self._in_hand: dict[tuple[str, int], InHand] = {}
         self._running = 0  # tools at work, also for calls that nobody waits for any more
         self._background: set[asyncio.Task] = set()
@@ -87,6 +91,56 @@ class Host:
 
         return register
 
+    def hook(self, *points, name: str | None = None, **declaration):
+        """Declares the decorated `async def name(request, run)` as a hook at these points: PRE_RUN and the like.
+
+        It gets a HookRequest and the run, and returns a HookVerdict, or None to let everything be. Further keyword
+        arguments are fields of HookDeclaration.
+        """
+
+        def register(function):
+            declared = pb.HookDeclaration(name=name or function.__name__, points=points, **declaration)
+            self._extensions.add("hook", declared, function)
+            return function
+
+        return register
+
+    def context_source(self, *, name: str | None = None, remember=None, **declaration):
+        """Declares the decorated `async def name(request, run)` as a source of context.
+
+        It gets a ContextRequest and the run, and returns texts or ContextItems, the best first. `remember`, an
+        `async def (request, run)`, is handed each finished run as a RememberRequest until it succeeds.
+        """
+
+        def register(function):
+            declared = pb.ContextSourceDeclaration(
+                name=name or function.__name__, remembers=remember is not None, **declaration
+            )
+            self._extensions.add("context_source", declared, function, remember)
+            return function
+
+        return register
+
+    def planner(self, *, name: str | None = None, **declaration):
+        """Declares the decorated `async def name(request, run)` as a planner.
+
+        It gets a PlanRequest and the run, and returns an Instruction.
+        """
+
+        def register(function):
+            declared = pb.PlannerDeclaration(name=name or function.__name__, **declaration)
+            self._extensions.add("planner", declared, function)
+            return function
+
+        return register
+
+    def runtime(self, *, open: Callable[[dict, dict], Awaitable[Any]], close: Callable[[Any], Awaitable[None]]):
+        """How to open what tools with `requires_runtime` run in, from a run's init data and hints, and to close it.
+
+        What `open` returns is `call.runtime`; where it fails, the calls that need it fail.
+        """
+        self._runtimes.declare(open, close)
+
     async def run(self) -> bool:
         """Serves until `drain`, SIGTERM or SIGINT. True: every call in hand was finished and acknowledged."""
         loop = asyncio.get_running_loop()
@@ -100,6 +154,7 @@ class Host:
             except TimeoutError:
                 log.error("leaving with %d calls in hand", len(self._in_hand))
             await self._leave(serving)
+        await self._runtimes.close_all()
         return self._idle.is_set()
 
     def drain(self) -> None:
@@ -142,7 +197,11 @@ class Host:
             protocol_version=1,
             host_id=self.host_id,
             sdk=f"python/{grpc.__version__}",
-            capabilities=[pb.Capability(tool=tool.declaration) for tool in self._tools.values()],
+            capabilities=[
+                *(pb.Capability(tool=tool.declaration) for tool in self._tools.values()),
+                *self._extensions.capabilities(),
+            ],
+            open_runtimes=self._runtimes.ids(),
             calls_in_hand=[
                 pb.CallInHand(**ref(held.call), lease_token=held.lease_token, finished=held.outcome is not None)
                 for held in self._in_hand.values()
@@ -154,7 +213,7 @@ class Host:
     def on_welcome(self, welcome: pb.Welcome) -> None:
         for verdict in welcome.capabilities:
             if not verdict.accepted:
-                log.warning("tool %s was refused: %s", verdict.name, verdict.reason)
+                log.warning("%s was refused: %s", verdict.name, verdict.reason)
         for verdict in welcome.calls:
             if verdict.disposition in (pb.CALL_DISPOSITION_STOP, pb.CALL_DISPOSITION_ALREADY_RECORDED):
                 self.forget(verdict)
@@ -204,10 +263,40 @@ class Host:
 
     def _start(self, request: pb.CallRequest, tool: _Tool, arguments: dict) -> None:
         call = Call(self, request)
-        task = asyncio.create_task(tool.function(call, **arguments))
+        work = tool.function(call, **arguments)
+        task = asyncio.create_task(self._inside(request.runtime_id, call, work) if request.runtime_id else work)
         held = self._in_hand[request.call_id, request.attempt] = InHand(call, request.lease_token, task)
         self._running += 1
         self._spawn(self._finish(held))
+
+    async def _inside(self, runtime_id: str, call: Call, work: Awaitable[Any]) -> Any:
+        """Runs a call as soon as its runtime is open."""
+        try:
+            opened = self._runtimes.opened(runtime_id)
+            if opened is None:
+                raise RuntimeError("it was never opened")
+            call.runtime = await asyncio.shield(opened)
+        except BaseException as error:
+            work.close()
+            if not isinstance(error, Exception):
+                raise
+            raise ToolFailed(f"the runtime cannot be opened: {error}", effect=ATTEMPT_EFFECT_NONE) from error
+        return await work
+
+    def on_extension_request(self, request: pb.ExtensionRequest) -> None:
+        self._spawn(self._respond(request, self.connection))
+
+    async def _respond(self, request: pb.ExtensionRequest, connection: Connection | None) -> None:
+        response = await self._extensions.respond(request)
+        # What was asked on an earlier stream is not answered on a later.
+        if connection is self.connection:
+            self.send(extension_response=response)
+
+    def on_open_runtime(self, request: pb.OpenRuntime) -> None:
+        self._runtimes.open(request)
+
+    def on_close_runtime(self, closed: pb.CloseRuntime) -> None:
+        self._spawn(self._runtimes.close(closed.runtime_id))
 
     async def _finish(self, held: InHand) -> None:
         outcome = await outcome_of(held)

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, future::Future, sync::Arc, time::Duration};
 
-use super::{HostError, Tool, runtime::Runtime};
+use super::{Extension, HostError, Runtimes, Tool, extension::Kind, runtime::Runtime};
 use crate::{Backoff, ClientBuilder, ids};
 
 const CONCURRENCY: usize = 16;
@@ -15,6 +15,8 @@ pub struct ToolHost {
     pub(crate) client: ClientBuilder,
     pub(crate) host_id: String,
     pub(crate) tools: BTreeMap<String, Tool>,
+    pub(crate) extensions: BTreeMap<(Kind, String), Extension>,
+    pub(crate) runtimes: Option<Runtimes>,
     pub(crate) concurrency: usize,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) drain_timeout: Duration,
@@ -59,6 +61,8 @@ impl ToolHost {
                 client: ClientBuilder::new(endpoint),
                 host_id: format!("rust-{}", ids::fresh()),
                 tools: BTreeMap::new(),
+                extensions: BTreeMap::new(),
+                runtimes: None,
                 concurrency: CONCURRENCY,
                 labels: BTreeMap::new(),
                 drain_timeout: DRAIN_TIMEOUT,
@@ -116,6 +120,20 @@ impl ToolHostBuilder {
         self
     }
 
+    /// Offers a planner, a hook or a context source.
+    pub fn extension(mut self, extension: Extension) -> Self {
+        if let Some(replaced) = self.host.extensions.insert(extension.key(), extension) {
+            self.duplicate = Some(replaced.key().1);
+        }
+        self
+    }
+
+    /// How to open and close what tools with [`super::ToolBuilder::requires_runtime`] run in.
+    pub fn runtimes(mut self, runtimes: Runtimes) -> Self {
+        self.host.runtimes = Some(runtimes);
+        self
+    }
+
     /// Calls that run at a time, at least 1. The server is never granted more. Default 16.
     pub fn concurrency(mut self, calls: usize) -> Self {
         self.host.concurrency = calls.max(1);
@@ -155,13 +173,13 @@ impl ToolHostBuilder {
     /// Completes the host.
     ///
     /// # Errors
-    /// When it has no tools, two of one name, or a tool or an id that a server would refuse.
+    /// When it has nothing to offer, two of one name, or a tool or an id that a server would refuse.
     pub fn build(self) -> Result<ToolHost, HostError> {
         let host = self.host;
         if let Some(tool) = self.duplicate {
             return Err(HostError::InvalidTool { tool, problem: "is given twice".into() });
         }
-        if host.tools.is_empty() {
+        if host.tools.is_empty() && host.extensions.is_empty() {
             return Err(HostError::NoTools);
         }
         host.tools.values().try_for_each(Tool::check)?;

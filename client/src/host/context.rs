@@ -1,6 +1,10 @@
 //! What a handler knows of its call, and what it can tell while it runs.
 
-use std::{sync::Arc, time::SystemTime};
+use std::{
+    any::Any,
+    sync::{Arc, OnceLock},
+    time::SystemTime,
+};
 
 use agentloop_proto::v1::{CallRequest, OutputStream, Progress};
 use tokio::sync::mpsc;
@@ -28,6 +32,7 @@ struct Call {
     request: CallRequest,
     stop: Stop,
     events: mpsc::Sender<TaskEvent>,
+    runtime: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
 
 impl CallContext {
@@ -39,7 +44,7 @@ impl CallContext {
     ) -> Self {
         // They were read into the handler's type; a second copy would only take up room.
         request.arguments_json.clear();
-        CallContext { call: Arc::new(Call { key, request, stop, events }) }
+        CallContext { call: Arc::new(Call { key, request, stop, events, runtime: OnceLock::new() }) }
     }
 
     /// The call. The same through all tries, reconnects and restarts.
@@ -85,6 +90,17 @@ impl CallContext {
     /// W3C trace context of the call; empty where there is none.
     pub fn traceparent(&self) -> &str {
         &self.call.request.traceparent
+    }
+
+    /// What [`super::Runtimes`] opened for the call's run; `None` where the tool needs no runtime, or it is of another
+    /// type.
+    pub fn runtime<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
+        self.call.runtime.get().cloned()?.downcast().ok()
+    }
+
+    /// The runtime is open.
+    pub(crate) fn set_runtime(&self, runtime: Arc<dyn Any + Send + Sync>) {
+        self.call.runtime.get_or_init(|| runtime);
     }
 
     /// Fires when the call is to stop: its run was aborted, its time is up, or the host shuts down. A handler that

@@ -65,7 +65,7 @@ pub enum HostError {
     #[error("`{0}` is no host id: 1 to 128 of A-Z a-z 0-9 . _ : -")]
     InvalidHostId(String),
     /// There is nothing to offer.
-    #[error("the host has no tools")]
+    #[error("the host has neither tools nor extensions")]
     NoTools,
     /// The server turned the host away for a reason that stays.
     #[error("the server turned the host away: {0}")]

@@ -11,7 +11,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
 
 use super::{
-    HostError, HostEvent, ToolHost,
+    Extension, HostError, HostEvent, ToolHost,
     runtime::{Ended, Runtime},
 };
 use crate::Error;
@@ -56,18 +56,17 @@ async fn greet(runtime: &Runtime, free: usize) -> Result<Connection, Ended> {
 fn hello(runtime: &Runtime, free: usize) -> Hello {
     let host = &runtime.host;
     let tools = host.tools.values().map(|tool| tool.declaration.clone());
+    let tools = tools.map(|tool| Capability { capability: Some(capability::Capability::Tool(tool)) });
     Hello {
         protocol_version: PROTOCOL_VERSION,
         host_id: host.host_id.clone(),
         sdk: SDK.to_owned(),
-        capabilities: tools
-            .map(|tool| Capability { capability: Some(capability::Capability::Tool(tool)) })
-            .collect(),
+        capabilities: tools.chain(host.extensions.values().map(Extension::capability)).collect(),
         max_frame_bytes: 0,
         calls_in_hand: runtime.calls.in_hand(),
         initial_credit: free as u64,
         labels: host.labels.clone().into_iter().collect(),
-        open_runtimes: Vec::new(),
+        open_runtimes: runtime.open.ids(),
     }
 }
 

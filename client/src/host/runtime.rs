@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use agentloop_proto::v1::{CallRejected, CallRequest, RejectReason, Welcome, connect_request::Frame};
+use agentloop_proto::v1::{
+    CallRejected, CallRequest, ExtensionRequest, OpenRuntime, RejectReason, Welcome, connect_request::Frame,
+};
 use tokio::{
     sync::mpsc,
     task::JoinSet,
@@ -11,12 +13,15 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    CallContext, HostError, HostEvent, ToolHost,
+    CallContext, HostError, HostEvent, ToolError, ToolHost,
     calls::{CallKey, Calls, Intake},
     drain::{Drain, Stage},
+    extension::{self, Kind},
     handshake,
+    runtimes::{Open, Slot},
     session::Session,
     task::{self, Stop, TaskEvent},
+    tool::Running,
 };
 use crate::Client;
 
@@ -34,6 +39,10 @@ pub(crate) struct Runtime {
     pub(crate) calls: Calls,
     pub(crate) events: mpsc::Receiver<TaskEvent>,
     pub(crate) drain: Drain,
+    /// Runtimes that are open.
+    pub(crate) open: Open,
+    /// Which connection this is: what was asked on an earlier one is not answered on a later.
+    connection: u64,
     sender: mpsc::Sender<TaskEvent>,
     tasks: JoinSet<()>,
 }
@@ -59,6 +68,8 @@ impl Runtime {
             calls: Calls::new(host.concurrency),
             events,
             drain: Drain::new(host.drain_timeout),
+            open: Open::default(),
+            connection: 0,
             sender,
             tasks: JoinSet::new(),
             host,
@@ -70,8 +81,19 @@ impl Runtime {
         self.drain.requested.clone()
     }
 
-    /// Connects again and again until the host is done.
+    /// Connects again and again until the host is done; closes what it has open in the end.
     pub(crate) async fn run(&mut self) -> Result<(), HostError> {
+        let result = self.serve().await;
+        for id in self.open.ids() {
+            if let Some(closing) = self.open.close(self.host.runtimes.as_ref(), &id) {
+                // Whoever shuts down does not wait for a runtime that does not close.
+                tokio::time::timeout(STOP_GRACE, closing).await.ok();
+            }
+        }
+        result
+    }
+
+    async fn serve(&mut self) -> Result<(), HostError> {
         let mut failures = 0;
         loop {
             let since = Instant::now();
@@ -96,6 +118,7 @@ impl Runtime {
     }
 
     async fn connection(&mut self) -> Ended {
+        self.connection += 1;
         let connecting = tokio::select! {
             connecting = handshake::connect(self) => connecting,
             () = self.drain.requested.cancelled(), if self.calls.is_idle() => return Ended::Drained,
@@ -120,7 +143,7 @@ impl Runtime {
         for (tool, reason) in &refused {
             tracing::warn!(host_id = %self.host.host_id, %tool, %reason, "tool refused");
         }
-        if refused.len() == self.host.tools.len() {
+        if refused.len() == self.host.tools.len() + self.host.extensions.len() {
             let reasons = refused.into_iter().map(|(tool, reason)| format!("{tool}: {reason}"));
             return Err(HostError::ToolsRefused(reasons.collect()));
         }
@@ -183,9 +206,13 @@ impl Runtime {
         let key = CallKey::new(&request.call_id, request.attempt);
         let stop = Stop::default();
         let context = CallContext::new(key.clone(), request.clone(), stop.clone(), self.sender.clone());
-        let call = match tool.handler.prepare(&request.arguments_json, context) {
+        let call = match tool.handler.prepare(&request.arguments_json, context.clone()) {
             Ok(call) => call,
             Err(problem) => return reject(&request, RejectReason::BadArguments, problem),
+        };
+        let call = match request.runtime_id.as_str() {
+            "" => call,
+            id => inside(self.open.slot(id), context, call),
         };
         // Tasks that ended are of no interest: each has reported itself.
         while self.tasks.try_join_next().is_some() {}
@@ -193,14 +220,61 @@ impl Runtime {
         self.calls.start(&request, stop)
     }
 
+    /// The server asks an extension.
+    pub(crate) fn asked(&mut self, question: ExtensionRequest) {
+        let key = question.request.as_ref().map(|request| (Kind::of(request), question.name.clone()));
+        let extension = key.and_then(|key| self.host.extensions.get(&key).cloned());
+        let (connection, sender) = (self.connection, self.sender.clone());
+        while self.tasks.try_join_next().is_some() {}
+        self.tasks.spawn(async move {
+            let answer = extension::respond(extension, question).await;
+            sender.send(TaskEvent::Answered(connection, answer)).await.ok();
+        });
+    }
+
+    /// The server wants a runtime opened.
+    pub(crate) fn open_runtime(&mut self, request: OpenRuntime) {
+        if let Some(opening) = self.open.open(self.host.runtimes.as_ref(), request) {
+            self.tasks.spawn(opening);
+        }
+    }
+
+    /// The server wants a runtime closed.
+    pub(crate) fn close_runtime(&mut self, id: &str) {
+        if let Some(closing) = self.open.close(self.host.runtimes.as_ref(), id) {
+            self.tasks.spawn(closing);
+        }
+    }
+
     /// A running call tells something.
     pub(crate) fn happened(&mut self, event: TaskEvent) -> Vec<Frame> {
         match event {
             TaskEvent::Finished(key, outcome) => self.calls.finish(&key, outcome),
+            TaskEvent::Answered(connection, answer) if connection == self.connection => {
+                vec![Frame::ExtensionResponse(answer)]
+            }
+            TaskEvent::Answered(..) => Vec::new(),
             TaskEvent::Progress(progress) => self.calls.progress(progress).into_iter().collect(),
             TaskEvent::Output(key, stream, bytes) => self.calls.output(&key, stream, &bytes),
         }
     }
+}
+
+/// A call that runs as soon as its runtime is open.
+fn inside(slot: Option<Slot>, context: CallContext, call: Running) -> Running {
+    Box::pin(async move {
+        let opened = match slot {
+            Some(slot) => slot.ready().await,
+            None => Err("it was never opened".to_owned()),
+        };
+        match opened {
+            Ok(runtime) => context.set_runtime(runtime),
+            Err(why) => {
+                return Err(ToolError::failed(format!("the runtime cannot be opened: {why}")).did_nothing());
+            }
+        }
+        call.await
+    })
 }
 
 fn reject(request: &CallRequest, reason: RejectReason, message: String) -> Frame {

@@ -135,13 +135,11 @@ impl<'a> Session<'a> {
             ServerFrame::Ping(ping) => self.push(Frame::Pong(Pong { nonce: ping.nonce })),
             ServerFrame::GoAway(go_away) => self.go_away(&go_away),
             ServerFrame::ProtocolError(error) => return Some(self.protocol_error(&error)),
+            ServerFrame::ExtensionRequest(question) => self.runtime.asked(question),
+            ServerFrame::OpenRuntime(request) => self.runtime.open_runtime(request),
+            ServerFrame::CloseRuntime(closed) => self.runtime.close_runtime(&closed.runtime_id),
             // A second welcome and answers to what this runtime never asks mean nothing to it.
-            ServerFrame::Welcome(_)
-            | ServerFrame::ToolsUpdated(_)
-            | ServerFrame::InputResponse(_)
-            | ServerFrame::ExtensionRequest(_)
-            | ServerFrame::OpenRuntime(_)
-            | ServerFrame::CloseRuntime(_) => {}
+            ServerFrame::Welcome(_) | ServerFrame::ToolsUpdated(_) | ServerFrame::InputResponse(_) => {}
         }
         None
     }

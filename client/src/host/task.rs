@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use agentloop_proto::v1::{OutputStream, Progress};
+use agentloop_proto::v1::{ExtensionResponse, OutputStream, Progress};
 use futures_util::FutureExt as _;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -20,6 +20,8 @@ pub(crate) enum TaskEvent {
     Finished(CallKey, Outcome),
     /// How far it is.
     Progress(Progress),
+    /// An extension answered a question of this connection.
+    Answered(u64, ExtensionResponse),
     /// It wrote something.
     Output(CallKey, OutputStream, Vec<u8>),
 }

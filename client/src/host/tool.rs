@@ -117,6 +117,12 @@ impl ToolBuilder {
         self
     }
 
+    /// Each call needs a runtime that the host opened for its run: see [`super::Runtimes`].
+    pub fn requires_runtime(mut self) -> Self {
+        self.declaration.requires_runtime = true;
+        self
+    }
+
     /// How long a call may take; the server cancels it then. Default: the server's.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.declaration.timeout = prost_types::Duration::try_from(timeout).ok();

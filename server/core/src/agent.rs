@@ -76,6 +76,12 @@ impl RunSpec {
     pub fn is_directed(&self) -> bool {
         self.stepped || self.planner.is_some()
     }
+
+    /// Whether hooks and context sources are asked before the caller's messages enter the session.
+    #[must_use]
+    pub fn prepares(&self) -> bool {
+        !self.hooks.is_empty() || !self.context_sources.is_empty()
+    }
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {

@@ -156,6 +156,33 @@ impl RunId {
     }
 }
 
+/// The `number`th runtime that a run had opened, from 1: one after the other, since each goes with its host.
+///
+/// As text: `<run>/rt<number>`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RuntimeId {
+    /// The run that it is for.
+    pub run: RunId,
+    /// Which of them.
+    pub number: u32,
+}
+
+impl fmt::Display for RuntimeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/rt{}", self.run, self.number)
+    }
+}
+
+impl RuntimeId {
+    /// Reads the textual form back. `None` for anything that this server cannot have issued.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (run, number) = text.rsplit_once("/rt")?;
+        let id = Self { run: RunId::parse(run).ok()?, number: number.parse().ok()? };
+        (id.to_string() == text).then_some(id)
+    }
+}
+
 impl RequestId {
     /// The id of the rule that is remembered with an answer at this time. Ids of runs are free again once their session
     /// is deleted, and rules may outlive it: the time tells them apart.

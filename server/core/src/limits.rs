@@ -72,6 +72,8 @@ pub const SHORT_TEXT_BYTES_MAX: usize = 4 * 1024;
 pub const LABELS_MAX: usize = 64;
 /// The checkpoint that a host attaches to a call's progress.
 pub const CHECKPOINT_BYTES_MAX: usize = 64 * 1024;
+/// Runtimes that a host may say it has open.
+pub const RUNTIMES_PER_HOST_MAX: usize = 1_024;
 /// Extensions of one kind that one tenant's hosts may offer in all, remembered ones included.
 pub const EXTENSIONS_PER_TENANT_MAX: usize = 256;
 /// What a hook may put after the system prompt.

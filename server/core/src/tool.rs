@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use crate::id::RuntimeId;
 use crate::time::Millis;
 
 /// What it means to run a call of this tool twice. Decides what happens when a host is lost with a call in flight.
@@ -65,6 +66,26 @@ impl ToolDeclaration {
     #[must_use]
     pub fn digest(&self) -> Digest {
         Digest::of(&[&serde_json::to_vec(self).expect("plain data serialises")])
+    }
+}
+
+/// What a tool with [`ToolDeclaration::requires_runtime`] runs in, such as a browser or a sandbox: one per run and
+/// host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Runtime {
+    /// Names it.
+    pub id: RuntimeId,
+    /// From the run's request: a JSON object, or empty.
+    pub init_data: String,
+    /// Advice from the run's request: a JSON object, or empty.
+    pub hints: String,
+}
+
+impl Runtime {
+    /// Roughly its bytes on the wire.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.init_data.len() + self.hints.len()
     }
 }
 

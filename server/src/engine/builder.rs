@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::clock::{Clock, SystemClock};
+use crate::engine::after::FollowUps;
 use crate::engine::background::Notes;
 use crate::engine::compact::{Compactor, Compactors};
 use crate::engine::deps::{Deps, EngineOptions, Observer};
@@ -116,6 +117,12 @@ impl EngineBuilder {
         let notes = Notes::new(self.store.clone(), self.models.clone());
         let mut executors = self.executors;
         executors.push(Arc::new(notes));
+        executors.push(Arc::new(FollowUps {
+            store: self.store.clone(),
+            extensions: self.extensions.clone(),
+            tools: self.tools.clone(),
+            clock: self.clock.clone(),
+        }));
         let engine = Engine(Arc::new(Inner {
             deps: Arc::new(Deps {
                 store: self.store,

@@ -3,17 +3,21 @@
 pub mod error;
 pub mod feed;
 
+mod after;
 mod ask;
+mod asking;
 mod background;
 mod builder;
 mod compact;
 mod deps;
 mod history;
+mod hooks;
 mod humans;
 mod jobs;
 mod log;
 mod perform;
 mod planning;
+mod prepare;
 mod queue;
 mod replay;
 mod resume;

@@ -14,10 +14,12 @@ use agentloop_core::run::input::{Input, ModelFailure, ModelFinished};
 use agentloop_core::time::Timestamp;
 use futures_util::{FutureExt as _, StreamExt as _};
 
+use crate::engine::asking::Asking;
 use crate::engine::compact;
 use crate::engine::deps::Deps;
 use crate::engine::feed::Feed;
 use crate::engine::history::History;
+use crate::engine::hooks::before_tools;
 use crate::model::{ModelError, ModelRequest, Models, estimate};
 use crate::tool::Offered;
 
@@ -29,6 +31,9 @@ pub(super) struct ModelCall {
     pub(super) spec: Arc<RunSpec>,
     pub(super) model_call: u32,
     pub(super) attempt: u32,
+    pub(super) system_prompt: String,
+    /// Where hooks are to be asked about tool calls.
+    pub(super) asking: Option<Asking>,
     /// Whether it is held against the run's bounds on its context first.
     pub(super) checked: bool,
 }
@@ -80,7 +85,7 @@ impl ModelCall {
         let count = messages.len();
         let mut deltas = model.stream(ModelRequest {
             model: name,
-            system_prompt: self.spec.system_prompt.clone(),
+            system_prompt: self.system_prompt.clone(),
             messages,
             tools: offered.tools,
             options: self.spec.options.clone(),
@@ -121,6 +126,10 @@ impl ModelCall {
         let done = assembler.finish().map_err(error_of)?;
         let calls: Vec<&ToolCall> = done.message.tool_calls().collect();
         let facts = self.deps.tools.facts(&self.tenant, &self.spec, &calls);
+        let (facts, hooked) = match &self.asking {
+            Some(asking) => before_tools(asking, &calls, facts).await,
+            None => (facts, Vec::new()),
+        };
         let cost_micros = cost(&*self.deps.models, &self.spec.model, &done.usage);
         let usage = Usage { cost_micros, ..done.usage };
         let tokens = usage.input_tokens.saturating_add(usage.output_tokens);
@@ -136,6 +145,7 @@ impl ModelCall {
             duration: ended.since(began),
             tools: offered.digest,
             facts,
+            hooked,
             full,
         })
     }

@@ -19,6 +19,7 @@ use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::feed::RunKey;
 use crate::engine::history::History;
+use crate::engine::hooks::Judging;
 use crate::engine::run_task::{End, RunTask};
 use crate::engine::table::{Mailbox, Vacancy};
 use crate::store::{Claimed, Interrupted, StoreError};
@@ -128,6 +129,7 @@ impl Engine {
             mailbox: receiver,
             steppers: Vec::new(),
             speaking: None,
+            judging: Judging::default(),
             unwritten: Vec::new(),
             write_by: None,
         };

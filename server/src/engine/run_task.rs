@@ -10,17 +10,22 @@ use agentloop_core::run::effect::Effect;
 use agentloop_core::run::event::{Outcome, Record};
 use agentloop_core::run::input::Input;
 use agentloop_core::run::machine::{Machine, Step};
-use agentloop_core::run::state::{Phase, State};
+use agentloop_core::run::state::{Call, Phase, State};
 use agentloop_core::time::{Millis, Timestamp};
+use futures_util::StreamExt as _;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::engine::asking::Asking;
 use crate::engine::compact::Compacting;
 use crate::engine::deps::Deps;
 use crate::engine::feed::Feed;
 use crate::engine::history::History;
+use crate::engine::hooks::{Judged, Judging, after_tool};
 use crate::engine::perform::ModelCall;
+use crate::engine::prepare::prepare;
 use crate::engine::table::{Mail, Mailbox, Vacancy};
 use crate::engine::wake::Wake;
+use crate::extension::RunContext;
 use crate::store::{Append, CreateRun, RunSummary, StoreError};
 use crate::tool::{CallOwner, Seek};
 
@@ -59,6 +64,8 @@ pub(super) struct RunTask {
     pub(super) steppers: Vec<oneshot::Sender<Result<(), Refusal>>>,
     /// The model call or the planner's deliberation under way.
     pub(super) speaking: Option<Pin<Box<dyn Future<Output = Input> + Send>>>,
+    /// Hosts' answers that hooks have their say about.
+    pub(super) judging: Judging,
     /// Events decided on and not durable yet.
     pub(super) unwritten: Vec<Record>,
     /// When those are written at the latest.
@@ -70,6 +77,8 @@ enum Woken {
     Idle,
     Mail(Option<Mail>),
     Input(Input),
+    /// Hooks had their say about an answer.
+    Judged(Judged),
     Stop,
 }
 
@@ -82,6 +91,7 @@ impl RunTask {
                 Woken::Stop => self.flush().await.map(|()| Some(End::Stopped)),
                 Woken::Mail(None) => Ok(Some(End::Stopped)),
                 Woken::Mail(Some(mail)) => self.mail(mail).await,
+                Woken::Judged((input, reply)) => self.step(input, Some(reply)).await,
                 Woken::Input(input) => {
                     if !matches!(input, Input::DeadlinePassed) {
                         self.speaking = None;
@@ -116,6 +126,7 @@ impl RunTask {
             () = self.deps.tasks.soft().cancelled() => Woken::Stop,
             mail = self.mailbox.recv() => Woken::Mail(mail),
             input = speaking => Woken::Input(input),
+            Some(judged) = self.judging.next() => Woken::Judged(judged),
             () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => {
                 Woken::Input(Input::DeadlinePassed)
             }
@@ -126,13 +137,40 @@ impl RunTask {
     async fn mail(&mut self, mail: Mail) -> Result<Option<End>, StoreError> {
         match mail {
             Mail::Tell(input) => self.step(input, None).await,
-            Mail::Ask(input, reply) => self.step(input, Some(reply)).await,
+            Mail::Ask(input, reply) => match self.judged(&input) {
+                Some((asking, call)) => {
+                    let judge = async move { (after_tool(asking, call, input).await, reply) };
+                    self.judging.push(Box::pin(judge));
+                    Ok(None)
+                }
+                None => self.step(input, Some(reply)).await,
+            },
             Mail::Look(reply) => {
                 // Whoever stopped looking has no use for it.
                 let _gone = reply.send(Box::new(self.machine.state().clone()));
                 Ok(None)
             }
         }
+    }
+
+    /// Whom to ask about an input, and about which call: a host's answer to an open call, where there are hooks. What
+    /// the run will not take anyway is no matter for them.
+    fn judged(&self, input: &Input) -> Option<(Asking, Call)> {
+        let state = self.machine.state();
+        let Input::CallFinished { slot, attempt, lease, .. } = input else { return None };
+        if state.spec.hooks.is_empty() || state.lease(*slot, *attempt) != *lease {
+            return None;
+        }
+        let call = state.call(*slot).filter(|call| !call.is_settled() && call.attempt == *attempt)?;
+        Some((self.asking(), call.clone()))
+    }
+
+    /// Asks extensions about the run as it stands.
+    fn asking(&self) -> Asking {
+        let run = RunContext { tenant: self.tenant().clone(), state: Arc::new(self.machine.state().clone()) };
+        let deps = &self.deps;
+        let (extensions, tools, clock) = (deps.extensions.clone(), deps.tools.clone(), deps.clock.clone());
+        Asking { extensions, tools, clock, run }
     }
 
     /// handle → append → publish → perform.
@@ -188,13 +226,18 @@ impl RunTask {
     pub(super) fn seek(&mut self, step: &mut Step, now: Timestamp) {
         let mut at = 0;
         while at < step.effects.len() {
-            let Effect::SeekHost { slot, tool } = &step.effects[at] else {
+            let Effect::SeekHost { slot, tool, on } = &step.effects[at] else {
                 at += 1;
                 continue;
             };
-            let (slot, tool) = (*slot, tool.clone());
+            let (slot, tool, on) = (*slot, tool.clone(), on.clone());
             step.effects.remove(at);
-            let input = match self.deps.tools.seek(&self.owner(), &self.call_id(slot), &tool) {
+            let (owner, call) = (self.owner(), self.call_id(slot));
+            let sought = match &on {
+                Some(host) => self.deps.tools.seek_on(&owner, &call, &tool, host),
+                None => self.deps.tools.seek(&owner, &call, &tool),
+            };
+            let input = match sought {
                 Seek::Queued => continue,
                 Seek::Granted(host) => Input::SlotGranted { slot, host },
                 Seek::Denied(message) => Input::SlotDenied { slot, message },
@@ -266,6 +309,8 @@ impl RunTask {
                     spec: self.machine.state().spec.clone(),
                     model_call,
                     attempt,
+                    system_prompt: self.machine.state().system_prompt(),
+                    asking: (!self.machine.state().spec.hooks.is_empty()).then(|| self.asking()),
                     checked,
                 };
                 self.speaking = Some(Box::pin(call.prepare(&mut self.history, last_entry)));
@@ -273,6 +318,7 @@ impl RunTask {
             Effect::Plan { decision, situation } => {
                 self.speaking = Some(Box::pin(self.planning(decision, situation)));
             }
+            Effect::Prepare => self.speaking = Some(Box::pin(prepare(self.asking()))),
             Effect::Compact { number, strategy, reason, level, last_entry } => {
                 assert_eq!(self.history.last(), last_entry, "a context is all of its session");
                 let state = self.machine.state();
@@ -288,10 +334,16 @@ impl RunTask {
                 };
                 self.speaking = Some(Box::pin(compacting.run()));
             }
-            Effect::StopModel { .. } | Effect::StopPlanning { .. } | Effect::StopCompacting { .. } => {
+            Effect::StopModel { .. }
+            | Effect::StopPlanning { .. }
+            | Effect::StopPreparing
+            | Effect::StopCompacting { .. } => {
                 self.speaking = None;
             }
             Effect::SeekHost { .. } => unreachable!("hosts are sought before the step is written"),
+            Effect::CloseRuntime { host, runtime } => {
+                tools.close_runtime(self.tenant(), &host, &runtime);
+            }
             Effect::StopSeeking { slot } => tools.stop_seeking(self.tenant(), &self.call_id(slot)),
             Effect::OfferCall(offer) => tools.offer(&self.owner(), &self.call_id(offer.slot), offer),
             Effect::ReclaimCall(offer) => tools.reclaim(&self.owner(), &self.call_id(offer.slot), offer),
@@ -311,6 +363,9 @@ impl RunTask {
 
     /// Whether nothing will happen until someone outside, or a distant time, moves the run.
     pub(super) fn parks(&self) -> bool {
+        if !self.judging.is_empty() {
+            return false;
+        }
         let state = self.machine.state();
         match &state.phase {
             Phase::Queued => true,

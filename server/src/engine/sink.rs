@@ -1,7 +1,7 @@
 //! News of calls, on their way to their runs.
 
 use agentloop_core::error::Refusal;
-use agentloop_core::id::{CallId, TenantId};
+use agentloop_core::id::{CallId, HostId, RuntimeId, TenantId};
 use agentloop_core::run::input::Input;
 use agentloop_core::run::state::{CallState, State};
 use agentloop_core::tool::Digest;
@@ -51,6 +51,7 @@ impl CallSink for Engine {
             lease: Digest::claimed(answer.lease.clone()),
             host: answer.host.clone(),
             outcome: answer.outcome.clone(),
+            applied: Vec::new(),
         };
         match self.ask(&key, input).await {
             Ok(()) => Ok(Verdict::Recorded),
@@ -58,6 +59,23 @@ impl CallSink for Engine {
             Err(EngineError::Refused(refusal)) => Ok(verdict(&refusal)),
             Err(error) => {
                 tracing::warn!(call.id = %call, %error, "a result cannot be recorded now");
+                Err(SinkUnavailable)
+            }
+        }
+    }
+
+    async fn uses_runtime(
+        &self,
+        tenant: &TenantId,
+        runtime: &RuntimeId,
+        host: &HostId,
+    ) -> Result<bool, SinkUnavailable> {
+        let key = (tenant.clone(), runtime.run.clone());
+        match self.look(&key).await {
+            Ok(state) => Ok(state.uses_runtime(runtime, host)),
+            Err(EngineError::RunNotFound) => Ok(false),
+            Err(error) => {
+                tracing::warn!(runtime.id = %runtime, %error, "cannot say whether a runtime is used");
                 Err(SinkUnavailable)
             }
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use agentloop_core::agent::RunSpec;
 use agentloop_core::host::frame::CallRef;
 use agentloop_core::host::{Input, News, Output};
-use agentloop_core::id::{CallId, RunId, TenantId};
+use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, TenantId};
 use agentloop_core::message::ToolCall;
 use agentloop_core::run::ask_human::{self, ASK_HUMAN};
 use agentloop_core::run::effect::Offer;
@@ -37,18 +37,15 @@ impl Tools for RemoteTools {
     }
 
     fn seek(&self, owner: &CallOwner, call: &CallId, tool: &str) -> Seek {
-        let mut state = self.lock();
-        let now = self.now();
-        let input = Input::Seek { call: call.clone(), tool: tool.to_owned() };
-        let mut out = state.fleet.handle(&owner.tenant, input, now);
-        let answer = out.iter().position(|output| is_news_of(output, call));
-        let seek = match answer.map(|at| out.remove(at)) {
-            Some(Output::News { news: News::Granted { host }, .. }) => Seek::Granted(host),
-            Some(Output::News { news: News::Denied { message }, .. }) => Seek::Denied(message),
-            Some(_) | None => Seek::Queued,
-        };
-        self.route(&mut state, out, now);
-        seek
+        self.seek_room(owner, call, tool, None)
+    }
+
+    fn seek_on(&self, owner: &CallOwner, call: &CallId, tool: &str, host: &HostId) -> Seek {
+        self.seek_room(owner, call, tool, Some(host.clone()))
+    }
+
+    fn close_runtime(&self, tenant: &TenantId, host: &HostId, runtime: &RuntimeId) {
+        self.input(tenant, Input::CloseRuntime { host: host.clone(), runtime: runtime.to_string() });
     }
 
     fn stop_seeking(&self, tenant: &TenantId, call: &CallId) {
@@ -78,6 +75,22 @@ fn is_news_of(output: &Output, sought: &CallId) -> bool {
 }
 
 impl RemoteTools {
+    /// Seeks room on any host, or on one alone.
+    fn seek_room(&self, owner: &CallOwner, call: &CallId, tool: &str, on: Option<HostId>) -> Seek {
+        let mut state = self.lock();
+        let now = self.now();
+        let input = Input::Seek { call: call.clone(), tool: tool.to_owned(), on };
+        let mut out = state.fleet.handle(&owner.tenant, input, now);
+        let answer = out.iter().position(|output| is_news_of(output, call));
+        let seek = match answer.map(|at| out.remove(at)) {
+            Some(Output::News { news: News::Granted { host }, .. }) => Seek::Granted(host),
+            Some(Output::News { news: News::Denied { message }, .. }) => Seek::Denied(message),
+            Some(_) | None => Seek::Queued,
+        };
+        self.route(&mut state, out, now);
+        seek
+    }
+
     fn facts_of(&self, tenant: &TenantId, spec: &RunSpec, call: &ToolCall) -> CallFacts {
         if call.name == ASK_HUMAN && asks_human(spec) {
             return match ask_human::ask(&call.arguments) {
@@ -102,6 +115,7 @@ impl RemoteTools {
             effect: declared.effect,
             requires_approval: declared.requires_approval,
             timeout: declared.timeout.unwrap_or(self.options().call_timeout),
+            requires_runtime: declared.requires_runtime,
         }
     }
 

@@ -9,7 +9,7 @@ use agentloop_core::host::frame::{
     ServerFrame,
 };
 use agentloop_core::host::{CloseReason, ConnectionId, Input, Joining};
-use agentloop_core::id::{CallId, HostId, TenantId};
+use agentloop_core::id::{CallId, HostId, RuntimeId, TenantId};
 use agentloop_core::tool::ToolDeclaration;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _, stream};
@@ -202,6 +202,7 @@ impl Connection {
             return;
         }
         self.offer_extensions(Some((host, max_frame_bytes)), extensions, &mut offered);
+        let (id, open_runtimes) = (hello.host.clone(), hello.open_runtimes.clone());
         let joining = |tools| Joining {
             connection: self.id,
             host: hello.host,
@@ -210,11 +211,32 @@ impl Connection {
             tools,
             credit: hello.initial_credit,
             max_frame_bytes: hello.max_frame_bytes,
+            runtimes: hello.open_runtimes,
             claims,
         };
         self.tools.admit(&self.tenant, self.id, offered, |tools| Input::Join(Box::new(joining(tools))));
         // Nothing is sent before the welcome.
         self.tools.extensions().activate(self.id);
+        self.close_unused(&id, open_runtimes).await;
+    }
+
+    /// Has the host close what no run uses any more. Whatever ends from here on is told by its run.
+    async fn close_unused(&self, host: &HostId, open_runtimes: Vec<String>) {
+        let look_up = |runtime: String| async move {
+            let sink = self.tools.sink().ok_or(SinkUnavailable)?;
+            let used = match RuntimeId::parse(&runtime) {
+                Some(id) => sink.uses_runtime(&self.tenant, &id, host).await?,
+                None => false,
+            };
+            Ok((!used).then_some(runtime))
+        };
+        let looked_up = stream::iter(open_runtimes).map(look_up).buffered(CLAIMS_AT_ONCE_MAX);
+        // What cannot be looked up now is closed when the host comes again.
+        let unused: Vec<Result<Option<String>, SinkUnavailable>> = looked_up.collect().await;
+        for runtime in unused.into_iter().flatten().flatten() {
+            let host = host.clone();
+            self.tools.input(&self.tenant, Input::CloseRuntime { host, runtime });
+        }
     }
 
     /// Offers a host's extensions, and enters what is said of each among its verdicts.

@@ -17,7 +17,7 @@ mod translate;
 use std::sync::Arc;
 
 use agentloop_core::agent::RunSpec;
-use agentloop_core::id::{CallId, HostId, RunId, SessionId, TenantId};
+use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, SessionId, TenantId};
 use agentloop_core::message::ToolCall;
 use agentloop_core::run::effect::Offer;
 use agentloop_core::run::input::{CallFacts, CallOutcome};
@@ -80,6 +80,14 @@ pub trait Tools: Send + Sync + 'static {
 
     /// Seeks a host for a call. Seeking twice is seeking once.
     fn seek(&self, owner: &CallOwner, call: &CallId, tool: &str) -> Seek;
+
+    /// Like [`Tools::seek`], on the host that has the run's runtime; elsewhere only if that host is gone.
+    fn seek_on(&self, owner: &CallOwner, call: &CallId, tool: &str, _host: &HostId) -> Seek {
+        self.seek(owner, call, tool)
+    }
+
+    /// A runtime is used no longer: tells its host to close it, if it is connected.
+    fn close_runtime(&self, _tenant: &TenantId, _host: &HostId, _runtime: &RuntimeId) {}
 
     /// Gives up the place in the queue, or the room that was granted.
     fn stop_seeking(&self, tenant: &TenantId, call: &CallId);
@@ -148,6 +156,19 @@ pub trait CallSink: Send + Sync + 'static {
         call: &CallId,
         answer: CallAnswer,
     ) -> Result<Verdict, SinkUnavailable>;
+
+    /// Whether a run still uses a runtime that a host says it has open, also when the run is not in memory.
+    ///
+    /// # Errors
+    /// When the store cannot say.
+    async fn uses_runtime(
+        &self,
+        _tenant: &TenantId,
+        _runtime: &RuntimeId,
+        _host: &HostId,
+    ) -> Result<bool, SinkUnavailable> {
+        Ok(true)
+    }
 
     /// What a reconnecting host is to do with a call, also when the run is not in memory.
     ///

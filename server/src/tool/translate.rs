@@ -17,6 +17,7 @@ pub(super) fn request(owner: &CallOwner, call: &CallId, offer: Offer) -> Box<Cal
         arguments: or_empty_object(&offer.arguments).to_owned(),
         deadline: offer.deadline,
         checkpoint: offer.checkpoint,
+        runtime: offer.runtime,
         session: owner.session.clone(),
     })
 }

@@ -34,6 +34,13 @@ impl Host {
         Some(Host::run(server, &format!("{language}-1"), command).await)
     }
 
+    /// Starts the Python example of extensions, connected; `None` where it was not set up and needs not be.
+    pub(crate) async fn extensions(server: &Server, id: &str) -> Option<Host> {
+        let mut command = Command::new(example_of("python")?.join("run-extensions"));
+        command.args(["--server", &server.address()]);
+        Some(Host::run(server, id, command).await)
+    }
+
     async fn run(server: &Server, id: &str, mut command: Command) -> Host {
         let journal = server.file(&format!("{id}.journal"));
         command.args(["--host-id", id, "--journal"]).arg(&journal);

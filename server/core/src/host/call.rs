@@ -19,11 +19,17 @@ pub(super) struct Call {
 ///            └───────────room─────────▲                    ▲                  └──unsettled──▶ Held, adrift
 ///                                      (none) ──claimed by a host, or reclaimed by its run──┘
 /// ```
+/// Pinned is like Waiting, for one host; it becomes Waiting where that host does not take the call any more.
 /// Every state goes to none when the call is lost, denied, or given up by its run.
 #[derive(Debug, Clone)]
 pub(super) enum State {
     /// In the queue of its tool.
     Waiting,
+    /// Waits for room on one host, which has what the call needs; or for that host to come back.
+    Pinned {
+        /// The host.
+        host: HostId,
+    },
     /// This connection keeps room for it. The connection may be gone by now.
     Reserved {
         /// The host.

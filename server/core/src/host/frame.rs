@@ -6,7 +6,7 @@ use crate::extension::Terms;
 use crate::id::{CallId, HostId, SessionId};
 pub use crate::outcome::{CallOutcome as Outcome, Ran};
 use crate::time::{Millis, Timestamp};
-use crate::tool::{Digest, ToolDeclaration};
+use crate::tool::{Digest, Runtime, ToolDeclaration};
 
 /// A frame from a host.
 #[derive(Debug, Clone, PartialEq)]
@@ -115,6 +115,8 @@ pub struct Hello {
     pub calls_in_hand: Vec<CallInHand>,
     /// Calls that it takes at the start.
     pub initial_credit: u64,
+    /// Runtimes that it has open.
+    pub open_runtimes: Vec<String>,
 }
 
 /// Something that a host offers.
@@ -184,6 +186,18 @@ pub enum ServerFrame {
     ToolsUpdated(Vec<CapabilityVerdict>),
     /// Run this.
     CallRequest(Box<CallRequest>),
+    /// Open a runtime, before the calls that need it.
+    OpenRuntime {
+        /// The runtime.
+        runtime: Box<Runtime>,
+        /// The session of its run.
+        session: SessionId,
+    },
+    /// Close a runtime. As text, since a host may name one that no server gave out.
+    CloseRuntime {
+        /// Which.
+        runtime: String,
+    },
     /// Stop this.
     Cancel {
         /// Which.
@@ -298,6 +312,8 @@ pub struct CallRequest {
     pub checkpoint: Option<Vec<u8>>,
     /// The session that asks.
     pub session: SessionId,
+    /// What it is to run in, where it needs that.
+    pub runtime: Option<Runtime>,
 }
 
 /// Room for a frame's small fields beside its texts: ids, keys, times and the encoding itself.
@@ -318,12 +334,14 @@ impl ServerFrame {
     pub fn size(&self) -> usize {
         match self {
             Self::CallRequest(request) => request.size(),
+            Self::OpenRuntime { runtime, .. } => FRAME_OVERHEAD_BYTES + runtime.size(),
             Self::Welcome(welcome) => {
                 let verdicts: usize = welcome.capabilities.iter().map(CapabilityVerdict::size).sum();
                 FRAME_OVERHEAD_BYTES + verdicts + welcome.calls.len() * 2 * crate::limits::ID_BYTES_MAX
             }
             Self::ToolsUpdated(verdicts) => verdicts.iter().map(CapabilityVerdict::size).sum(),
-            Self::Cancel { .. }
+            Self::CloseRuntime { .. }
+            | Self::Cancel { .. }
             | Self::ResultAck { .. }
             | Self::LeaseLost(_)
             | Self::InputRefused { .. }

@@ -48,6 +48,8 @@ pub struct Joining {
     pub credit: u64,
     /// The largest frame it takes, in bytes.
     pub max_frame_bytes: usize,
+    /// Runtimes that it has open.
+    pub runtimes: Vec<String>,
     /// What it has in hand, and what the owners of those calls say about it.
     pub claims: Vec<(CallInHand, Disposition)>,
 }
@@ -71,6 +73,8 @@ pub enum Input {
         call: CallId,
         /// Its tool.
         tool: String,
+        /// No other host than this, as long as it is there or may come back.
+        on: Option<HostId>,
     },
     /// It does not any more.
     StopSeeking {
@@ -87,6 +91,13 @@ pub enum Input {
         call: CallRef,
         /// For people.
         reason: String,
+    },
+    /// A runtime is used no longer.
+    CloseRuntime {
+        /// The host that has it, if it is connected.
+        host: HostId,
+        /// Which.
+        runtime: String,
     },
     /// Nobody looks after the calls of this run any more.
     Release {

@@ -61,6 +61,8 @@ pub(super) struct Connection {
     pub(super) max_frame_bytes: usize,
     /// Calls that it was told to stop and that still take up room.
     pub(super) stopping: BTreeMap<CallRef, Option<String>>,
+    /// Runtimes that it has open.
+    pub(super) runtimes: BTreeSet<String>,
     /// The tool whose queue it served last.
     pub(super) last_tool: String,
     /// Calls per tool that take up room.
@@ -85,9 +87,15 @@ impl Connection {
             busy_until: None,
             max_frame_bytes: joining.max_frame_bytes,
             stopping: BTreeMap::new(),
+            runtimes: joining.runtimes.iter().cloned().collect(),
             last_tool: String::new(),
             running: BTreeMap::new(),
         }
+    }
+
+    /// Whether it takes calls of this tool at all.
+    pub(super) fn serves(&self, tool: &str) -> bool {
+        !self.draining && self.tools.contains_key(tool)
     }
 
     fn has_room(&self, tool: &str, now: Timestamp) -> bool {

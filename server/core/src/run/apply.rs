@@ -1,7 +1,7 @@
 //! The fold: how each event changes the state. Nothing else changes it.
 
 use crate::entry::CompactionReason;
-use crate::id::CallSlot;
+use crate::id::{CallSlot, HostId, RuntimeId};
 use crate::message::{Part, SharedMessage, ToolCall, ToolResult};
 use crate::run::event::{AfterAttempt, Event, Record};
 use crate::run::human::{Answer, Decision, Question, QuestionKind};
@@ -51,8 +51,19 @@ impl State {
                 self.entered_at = at;
                 self.phase = Phase::Preparing;
             }
-            Event::InputAdded { .. } | Event::ContextAdded { .. } => {}
+            Event::InputAdded { .. } => {
+                if self.phase == Phase::Preparing {
+                    // What is put in place of messages that were brought lets none of them in.
+                    let brought = std::mem::take(&mut self.brought);
+                    self.held.retain(|seq, _| !brought.contains(seq));
+                }
+            }
+            Event::ContextAdded { .. } => {}
+            Event::ExtensionApplied { applied, .. } => self.prompt_additions.push(&applied.system_prompt),
             Event::InputHeld { message, steer } => {
+                if steer.is_none() && matches!(self.phase, Phase::Queued | Phase::Preparing) {
+                    self.brought.insert(self.seq);
+                }
                 self.held.insert(self.seq, message.clone());
                 if let Some(steer) = steer {
                     self.steered.insert(steer.id.clone(), steer.digest.clone());
@@ -60,6 +71,7 @@ impl State {
             }
             Event::InputEntered { held, .. } => {
                 self.held.remove(held).expect("only a held message enters later");
+                self.brought.remove(held);
             }
             Event::CompactionStarted { number, strategy, reason, level, .. } => {
                 self.begin_compaction(*number, strategy, *reason, *level, at);
@@ -99,12 +111,26 @@ impl State {
                 }
                 self.tool_rounds += u32::from(matches!(self.phase, Phase::Tools(_)));
             }
-            Event::CallProposed { slot, effect, timeout, needs_approval, asks_human, .. } => {
+            Event::CallProposed {
+                slot,
+                effect,
+                timeout,
+                needs_approval,
+                asks_human,
+                arguments,
+                needs_runtime,
+                ..
+            } => {
                 self.propose(*slot, *effect, *timeout, *needs_approval, at);
+                let call = self.open_call(*slot);
+                call.needs_runtime = *needs_runtime;
                 if *asks_human {
-                    let call = self.open_call(*slot);
                     call.asks_human = true;
                     call.state = CallState::AwaitingInput { request: None };
+                }
+                if let Some(arguments) = arguments {
+                    call.arguments.clone_from(arguments);
+                    call.changed_by_hook = true;
                 }
             }
             Event::Planned { instruction, step, approved, .. } => {
@@ -124,6 +150,10 @@ impl State {
                 call.host = Some(host.clone());
                 call.first_offered.get_or_insert(at);
                 call.state = CallState::Offered { at };
+                if call.needs_runtime {
+                    let runtime = self.take_runtime(host);
+                    self.open_call(*slot).runtime = Some(runtime);
+                }
             }
             Event::CallAccepted { slot, .. } => {
                 let call = self.open_call(*slot);
@@ -257,6 +287,18 @@ impl State {
         };
     }
 
+    /// A call that needs a runtime goes to a host: the one that has it, or one where a new one is opened.
+    fn take_runtime(&mut self, host: &HostId) -> RuntimeId {
+        let number = match &self.runtime {
+            Some((id, on)) if on == host => return id.clone(),
+            Some((id, _)) => id.number + 1,
+            None => 1,
+        };
+        let id = RuntimeId { run: self.run.clone(), number };
+        self.runtime = Some((id.clone(), host.clone()));
+        id
+    }
+
     fn settle(&mut self, slot: CallSlot, attempt: u32, answered: u32, message: &SharedMessage) {
         let call = self.open_call(slot);
         assert_eq!(attempt, call.attempt, "the last try settles a call");
@@ -320,6 +362,7 @@ impl State {
             Decision::Approve => call.state = ready,
             Decision::ApproveWithEdits { arguments } => {
                 call.arguments.clone_from(arguments);
+                call.changed_by_hook = false;
                 call.state = ready;
             }
             Decision::Deny { .. }
@@ -381,10 +424,13 @@ fn round_of(message: &SharedMessage) -> Option<Vec<Call>> {
         .map(|wanted| Call {
             slot: wanted.slot,
             arguments: wanted.arguments.clone(),
+            changed_by_hook: false,
             wanted: wanted.clone(),
             effect: EffectClass::Unsafe,
             timeout: crate::time::Millis(0),
             asks_human: false,
+            needs_runtime: false,
+            runtime: None,
             attempt: 0,
             answered: 0,
             host: None,

@@ -1,10 +1,10 @@
 //! What the machine asks of the world. Each effect leads to one later input, or is fire-and-forget where it says so.
 
 use crate::entry::CompactionReason;
-use crate::id::{CallSlot, EntryNo, HostId};
+use crate::id::{CallSlot, EntryNo, HostId, RuntimeId};
 use crate::run::plan::Situation;
 use crate::time::Timestamp;
-use crate::tool::Digest;
+use crate::tool::{Digest, Runtime};
 
 /// I/O that the core asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +49,11 @@ pub enum Effect {
         /// Which try.
         attempt: u32,
     },
+    /// Ask the run's hooks, then its context sources, before the messages that are held enter the session.
+    /// Leads to [`super::input::Input::Prepared`].
+    Prepare,
+    /// Nobody waits for that any more. Leads to nothing.
+    StopPreparing,
     /// Ask the run's planner what to do next. Leads to [`super::input::Input::Planned`].
     Plan {
         /// Which decision, from 1.
@@ -68,6 +73,8 @@ pub enum Effect {
         slot: CallSlot,
         /// The tool.
         tool: String,
+        /// The host that has the runtime which it needs: no other, as long as that one is there.
+        on: Option<HostId>,
     },
     /// Seek no longer. Leads to nothing.
     StopSeeking {
@@ -79,6 +86,14 @@ pub enum Effect {
     OfferCall(Offer),
     /// After a restart: the host may have the call; wait for it to come back and say so. Leads to the same.
     ReclaimCall(Offer),
+    /// The run is over, or its runtime is elsewhere by now. Leads to nothing; a host that is away is told when it comes
+    /// back with the runtime.
+    CloseRuntime {
+        /// The host that has it.
+        host: HostId,
+        /// Which.
+        runtime: RuntimeId,
+    },
     /// Tell the host to stop. Leads to nothing.
     CancelCall {
         /// The call.
@@ -111,4 +126,6 @@ pub struct Offer {
     pub deadline: Timestamp,
     /// What the last try saved.
     pub checkpoint: Option<Vec<u8>>,
+    /// What it is to run in, where it needs that.
+    pub runtime: Option<Runtime>,
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::agent::RunSpec;
 use crate::entry::{Compaction, CompactionReason, Entry};
+use crate::extension::Applied;
 use crate::id::{CallSlot, EntryNo, HostId, RequestId, RunId, Seq, SessionId};
 use crate::message::{FinishReason, SharedMessage, Usage};
 pub use crate::outcome::Ran;
@@ -86,6 +87,14 @@ pub enum Event {
         entry: EntryNo,
         /// The message.
         message: SharedMessage,
+    },
+    /// A hook or a context source was asked.
+    ExtensionApplied {
+        /// The tool call that it was asked about.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        slot: Option<CallSlot>,
+        /// What became of it.
+        applied: Applied,
     },
     /// The context is about to be made smaller.
     CompactionStarted {
@@ -205,6 +214,12 @@ pub enum Event {
         /// Whether a human's answer is its result: see [`crate::run::ask_human`].
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         asks_human: bool,
+        /// What it runs with, where a hook changed the model's arguments.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        arguments: Option<String>,
+        /// Whether it needs a runtime: all such calls of a run go to one host, as long as it is there.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        needs_runtime: bool,
     },
     /// A tool call is given to a host.
     CallOffered {
@@ -404,6 +419,7 @@ impl Event {
             | Self::CompactionFailed { .. }
             | Self::ModelCallStarted { .. }
             | Self::ModelCallFailed { .. }
+            | Self::ExtensionApplied { .. }
             | Self::Planned { .. }
             | Self::CallProposed { .. }
             | Self::CallOffered { .. }
@@ -435,6 +451,7 @@ impl Event {
             | Self::CompactionFailed { .. }
             | Self::ModelCallStarted { .. }
             | Self::ModelCallFailed { .. }
+            | Self::ExtensionApplied { .. }
             | Self::Planned { .. }
             | Self::CallProposed { .. }
             | Self::CallOffered { .. }
@@ -465,6 +482,7 @@ impl Event {
             Self::InputHeld { .. } => "input_held",
             Self::InputEntered { .. } => "input_entered",
             Self::ContextAdded { .. } => "context_added",
+            Self::ExtensionApplied { .. } => "extension_applied",
             Self::CompactionStarted { .. } => "compaction_started",
             Self::CompactionFailed { .. } => "compaction_failed",
             Self::Compacted { .. } => "compacted",

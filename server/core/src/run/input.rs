@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::agent::RunSpec;
 use crate::entry::{Compaction, CompactionReason};
 use crate::error::ModelErrorKind;
+use crate::extension::Applied;
 use crate::id::{CallSlot, EntryNo, HostId, RequestId, RunId, SessionId};
 use crate::message::{FinishReason, SharedMessage, Usage};
 pub use crate::outcome::CallOutcome;
@@ -20,6 +21,8 @@ use crate::tool::{Digest, EffectClass};
 pub enum Input {
     /// A caller wants a run.
     Start(Box<Start>),
+    /// Hooks and context sources were asked before the run.
+    Prepared(Box<Prepared>),
     /// The model finished its message.
     ModelFinished(Box<ModelFinished>),
     /// The model call failed.
@@ -93,8 +96,10 @@ pub enum Input {
         lease: Digest,
         /// The host.
         host: HostId,
-        /// Its answer.
+        /// Its answer, as hooks leave it.
         outcome: CallOutcome,
+        /// What hooks were asked about it.
+        applied: Vec<Applied>,
     },
     /// A call will not be answered by the host that had it.
     CallLost {
@@ -187,6 +192,19 @@ pub struct Start {
     pub queued: bool,
 }
 
+/// What hooks and context sources made of a run before it began.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Prepared {
+    /// What was asked, in order.
+    pub applied: Vec<Applied>,
+    /// Why the run must not go on.
+    pub failure: Option<String>,
+    /// Put in place of the caller's messages.
+    pub messages: Option<Vec<SharedMessage>>,
+    /// What enters the session before them, with the name of its source.
+    pub context: Vec<(String, SharedMessage)>,
+}
+
 /// A model's finished message and what is known about it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelFinished {
@@ -206,10 +224,21 @@ pub struct ModelFinished {
     pub duration: Millis,
     /// The tools that it was offered.
     pub tools: Digest,
-    /// What is known about each tool call in the message, in its order.
+    /// What is known about each tool call in the message, in its order: with the arguments as hooks leave them.
     pub facts: Vec<CallFacts>,
+    /// What hooks made of each tool call, in their order; empty where no hook was asked about any.
+    pub hooked: Vec<Hooked>,
     /// The bound on the context that has been passed, if one has.
     pub full: Option<CompactionReason>,
+}
+
+/// What hooks made of a tool call before it runs.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Hooked {
+    /// What was asked, in order.
+    pub applied: Vec<Applied>,
+    /// Put in place of the model's arguments.
+    pub arguments: Option<String>,
 }
 
 /// A smaller context.
@@ -238,6 +267,8 @@ pub enum CallFacts {
         requires_approval: bool,
         /// From offer to result.
         timeout: Millis,
+        /// Whether it needs a runtime that was opened for the run.
+        requires_runtime: bool,
     },
     /// A human answers it: see [`crate::run::ask_human`].
     AsksHuman,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::error::Refusal;
-use crate::id::{CallSlot, RunId};
+use crate::id::{CallSlot, HostId, RunId, RuntimeId};
 use crate::run::effect::{Effect, Offer};
 use crate::run::event::{Event, Record};
 use crate::run::input::Input;
@@ -11,6 +11,7 @@ use crate::run::state::{Call, CallState, Phase, State};
 use crate::run::status::RunStatus;
 use crate::run::transition;
 use crate::time::Timestamp;
+use crate::tool::Runtime;
 
 /// What a step decided: facts to make durable, then I/O to perform.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -53,6 +54,7 @@ pub struct Machine {
 /// What tells one piece of I/O from another. Its order is the order of effects.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
+    Prepare,
     Model { number: u32, attempt: u32 },
     Compact { number: u32 },
     Call { slot: CallSlot, attempt: u32 },
@@ -101,6 +103,8 @@ impl Machine {
         let now = self.seen.max(now);
         let recovered = input == Input::Recovered;
         let recovered_at = if recovered { Some(now) } else { self.recovered_at };
+        let runtime = self.state.runtime.clone();
+        let was_live = self.state.is_live();
         let mut turn = Turn {
             state: &mut self.state,
             now,
@@ -110,6 +114,7 @@ impl Machine {
         };
         match input {
             Input::Start(start) => transition::start::start(&mut turn, *start)?,
+            Input::Prepared(prepared) => transition::prepare::prepared(&mut turn, *prepared)?,
             Input::ModelFinished(finished) => transition::model::finished(&mut turn, *finished)?,
             Input::ModelFailed { model_call, attempt, failure } => {
                 transition::model::failed(&mut turn, model_call, attempt, failure)?;
@@ -129,8 +134,9 @@ impl Machine {
             Input::CallCheckpoint { slot, attempt, checkpoint } => {
                 transition::tool::checkpoint(&mut turn, slot, attempt, checkpoint)?;
             }
-            Input::CallFinished { slot, attempt, lease, host, outcome } => {
-                transition::tool::finished(&mut turn, slot, attempt, &lease, host, outcome)?;
+            Input::CallFinished { slot, attempt, lease, host, outcome, applied } => {
+                let answer = transition::tool::Answered { host, outcome, applied };
+                transition::tool::finished(&mut turn, slot, attempt, &lease, answer)?;
             }
             Input::CallLost { slot, attempt, message, ran } => {
                 transition::tool::lost(&mut turn, slot, attempt, message, ran)?;
@@ -165,7 +171,14 @@ impl Machine {
         if recovered {
             effects = effects.into_iter().map(reclaim).collect();
         }
+        effects.extend(runtime.filter(|_| was_live).and_then(|runtime| self.closed(runtime)));
         Ok(Step { records, effects })
+    }
+
+    /// The end of a runtime that nothing will use any more.
+    fn closed(&self, (runtime, host): (RuntimeId, HostId)) -> Option<Effect> {
+        let used = self.state.uses_runtime(&runtime, &host);
+        (!used).then_some(Effect::CloseRuntime { host, runtime })
     }
 
     /// Whether a step waits for its instruction.
@@ -203,6 +216,9 @@ impl Machine {
             return BTreeMap::from([(key, effect)]);
         }
         match &self.state.phase {
+            Phase::Preparing if self.state.is_unprepared() => {
+                BTreeMap::from([(Key::Prepare, Effect::Prepare)])
+            }
             Phase::ModelRunning(call) => {
                 let key = Key::Model { number: call.number, attempt: call.attempt };
                 let effect = Effect::CallModel {
@@ -250,9 +266,14 @@ impl Machine {
         let ready = calls.iter().filter(|call| {
             matches!(call.state, CallState::Ready { not_before, .. } if not_before.is_none_or(|at| at <= now))
         });
+        // Where each of several calls found a host of its own, the run would have several runtimes.
+        let mut first = true;
+        let ready = ready.filter(|call| !call.needs_runtime || std::mem::take(&mut first));
         let seeks = ready.take(self.state.room()).map(|call| {
             let key = Key::Seek { slot: call.slot, attempt: call.attempt + 1 };
-            (key, Effect::SeekHost { slot: call.slot, tool: call.wanted.name.clone() })
+            let runtime = self.state.runtime.as_ref().filter(|_| call.needs_runtime);
+            let on = runtime.map(|(_, host)| host.clone());
+            (key, Effect::SeekHost { slot: call.slot, tool: call.wanted.name.clone(), on })
         });
         in_flight
             .map(|call| {
@@ -261,6 +282,13 @@ impl Machine {
             })
             .chain(seeks)
             .collect()
+    }
+
+    /// What calls that need a runtime run in.
+    fn runtime(&self, id: RuntimeId) -> Runtime {
+        let given = |json: &Option<String>| json.clone().unwrap_or_default();
+        let spec = &self.state.spec;
+        Runtime { id, init_data: given(&spec.runtime_init_data), hints: given(&spec.runtime_hints) }
     }
 
     fn offer(&self, call: &Call) -> Offer {
@@ -274,6 +302,7 @@ impl Machine {
             arguments: call.arguments.clone(),
             deadline: call.deadline().expect("a call in flight has a deadline"),
             checkpoint: call.checkpoint.clone(),
+            runtime: call.runtime.clone().map(|id| self.runtime(id)),
         }
     }
 }
@@ -293,6 +322,7 @@ fn led_on(key: &Key, wanted: &BTreeMap<Key, Effect>) -> bool {
 
 fn withdraw(key: &Key) -> Effect {
     match *key {
+        Key::Prepare => Effect::StopPreparing,
         Key::Model { number, attempt } => Effect::StopModel { model_call: number, attempt },
         Key::Compact { number } => Effect::StopCompacting { number },
         Key::Call { slot, attempt } => {

@@ -2,9 +2,11 @@
 //!
 //! ```text
 //! phase        leaves by                              to
-//! New          Start                                  ModelRunning | Queued
-//! Queued       Enter                                  ModelRunning
+//! New          Start                                  ModelRunning | Queued | Preparing (where hooks or sources are
+//!                                                     asked)
+//! Queued       Enter                                  ModelRunning | Preparing
 //!              Abort                                  Finished(aborted), nothing of it entered the session
+//! Preparing    Prepared                               ModelRunning | Finished(failed)
 //! ModelRunning ModelFinished, tools wanted            Tools
 //!              ModelFinished, nothing wanted          Finished(completed) | ModelRunning, where messages are held
 //!              ModelFailed, retryable                 BackingOff
@@ -43,7 +45,7 @@ use std::sync::Arc;
 
 use crate::agent::RunSpec;
 use crate::entry::CompactionReason;
-use crate::id::{CallId, CallSlot, EntryNo, HostId, RequestId, RunId, Seq, SessionId};
+use crate::id::{CallId, CallSlot, EntryNo, HostId, RequestId, RunId, RuntimeId, Seq, SessionId};
 use crate::message::{FinishReason, SharedMessage, ToolCall, Usage};
 use crate::policy::{PolicyCall, PolicyRule, deciding};
 use crate::run::event::Outcome;
@@ -114,8 +116,14 @@ pub struct State {
     pub compact_due: Option<CompactionReason>,
     /// Messages that wait to enter the session, by the event that holds each.
     pub held: BTreeMap<Seq, SharedMessage>,
+    /// Those of them that the run was started with.
+    pub brought: BTreeSet<Seq>,
     /// Requests that handed messages to the run while it was under way, with the digest of each.
     pub steered: BTreeMap<RunId, Digest>,
+    /// The runtime of its tools, and the host that has it; the last one, if there were several.
+    pub runtime: Option<(RuntimeId, HostId)>,
+    /// What hooks put after the system prompt.
+    pub prompt_additions: PromptAdditions,
     /// Decisions recorded: by a planner, or for a step.
     pub decisions: u32,
     /// What was decided last, until it has begun.
@@ -126,6 +134,19 @@ pub struct State {
     pub approving: Option<RequestId>,
     /// Calls of `Step` that were carried out, and where the journal has what each did.
     pub steps: BTreeMap<String, Seq>,
+}
+
+/// Texts that follow the system prompt, in order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PromptAdditions(Vec<String>);
+
+impl PromptAdditions {
+    /// One more; an empty text is none.
+    pub(crate) fn push(&mut self, text: &str) {
+        if !text.is_empty() {
+            self.0.push(text.to_owned());
+        }
+    }
 }
 
 /// A question and its answer.
@@ -231,14 +252,20 @@ pub struct Call {
     pub slot: CallSlot,
     /// As the model asked.
     pub wanted: ToolCall,
-    /// What to run it with: the model's arguments, or a human's.
+    /// What to run it with: the model's arguments, a hook's, or a human's.
     pub arguments: String,
+    /// Whether a hook changed them last.
+    pub changed_by_hook: bool,
     /// What running it twice means.
     pub effect: EffectClass,
     /// From offer to result.
     pub timeout: Millis,
     /// Whether a human's answer is its result.
     pub asks_human: bool,
+    /// Whether it needs a runtime.
+    pub needs_runtime: bool,
+    /// The runtime of the last try.
+    pub runtime: Option<RuntimeId>,
     /// The last try; 0 before the first.
     pub attempt: u32,
     /// The try whose answer settled it; 0 while it is open, and where something else settled it.
@@ -414,7 +441,10 @@ impl State {
             squeezes: 0,
             compact_due: None,
             held: BTreeMap::new(),
+            brought: BTreeSet::new(),
             steered: BTreeMap::new(),
+            runtime: None,
+            prompt_additions: PromptAdditions::default(),
             decisions: 0,
             beginning: None,
             news: None,
@@ -466,6 +496,7 @@ impl State {
 
     fn situation_of_phase(&self) -> Option<Situation> {
         match &self.phase {
+            Phase::Preparing if self.is_unprepared() => None,
             Phase::Preparing => Some(Situation::Prompted),
             Phase::Observed { finish } => Some(Situation::Answered { finish: finish.clone() }),
             Phase::Tools(calls) if calls.iter().any(Call::moves) => None,
@@ -482,6 +513,26 @@ impl State {
             | Phase::Paused { .. }
             | Phase::Finished { .. } => None,
         }
+    }
+
+    /// Whether hooks and context sources are to be asked before anything else is done.
+    #[must_use]
+    pub fn is_unprepared(&self) -> bool {
+        self.phase == Phase::Preparing && self.spec.prepares() && !self.brought.is_empty()
+    }
+
+    /// What the run was started with, as long as it waits to enter the session.
+    pub fn brought(&self) -> impl DoubleEndedIterator<Item = &SharedMessage> {
+        self.brought.iter().filter_map(|seq| self.held.get(seq))
+    }
+
+    /// What the model reads before everything else.
+    #[must_use]
+    pub fn system_prompt(&self) -> String {
+        let own = Some(self.spec.system_prompt.as_str()).filter(|own| !own.is_empty());
+        let texts: Vec<&str> =
+            own.into_iter().chain(self.prompt_additions.0.iter().map(String::as_str)).collect();
+        texts.join("\n\n")
     }
 
     /// What the planner asked a human, while that waits.
@@ -588,6 +639,12 @@ impl State {
     /// The questions that wait, in a stable order.
     pub fn open_questions(&self) -> impl Iterator<Item = &Question> {
         self.questions.values().filter(|asked| asked.answer.is_none()).map(|asked| &asked.question)
+    }
+
+    /// Whether this is the runtime that the run's tools use.
+    #[must_use]
+    pub fn uses_runtime(&self, runtime: &RuntimeId, host: &HostId) -> bool {
+        self.is_live() && self.runtime.as_ref().is_some_and(|(id, on)| (id, on) == (runtime, host))
     }
 
     /// The full id of a call.

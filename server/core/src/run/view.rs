@@ -55,6 +55,7 @@ pub fn loops(event: &Event, status: RunStatus) -> (LoopPhase, ProcessState) {
         | Event::InputAdded { .. }
         | Event::InputEntered { .. }
         | Event::ContextAdded { .. }
+        | Event::ExtensionApplied { slot: None, .. }
         | Event::Planned { .. } => (LoopPhase::Planning, ProcessState::Idle),
         Event::Compacted { .. } => (LoopPhase::Compacting, ProcessState::Success),
         Event::AssistantMessage { .. } => (LoopPhase::Observing, ProcessState::Success),
@@ -64,6 +65,7 @@ pub fn loops(event: &Event, status: RunStatus) -> (LoopPhase, ProcessState) {
         Event::ModelCallStarted { .. }
         | Event::ModelCallFailed { .. }
         | Event::InputHeld { .. }
+        | Event::ExtensionApplied { slot: Some(_), .. }
         | Event::CompactionStarted { .. }
         | Event::CompactionFailed { .. }
         | Event::CallProposed { .. }
@@ -130,7 +132,7 @@ pub enum WaitKind {
     Session,
     /// The caller's next `Step`.
     Step,
-    /// An extension, such as the run's planner.
+    /// An extension: the run's planner, its hooks, its context sources.
     Extension,
 }
 
@@ -154,6 +156,11 @@ impl State {
             return Some(base(WaitKind::Human, since, question.request.to_string(), 0, next_at));
         }
         match &self.phase {
+            Phase::Preparing if self.is_unprepared() => {
+                let names = self.spec.hooks.iter().chain(&self.spec.context_sources);
+                let what = names.map(String::as_str).collect::<Vec<_>>().join(", ");
+                Some(base(WaitKind::Extension, self.updated_at, what, 0, None))
+            }
             Phase::New | Phase::Preparing | Phase::Observed { .. } | Phase::Finished { .. } => None,
             Phase::Queued => {
                 let session = self.session.as_ref().map(SessionId::to_string).unwrap_or_default();

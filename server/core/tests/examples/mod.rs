@@ -9,6 +9,7 @@ use agentloop_core::agent::{
 };
 use agentloop_core::entry::{Compaction, CompactionReason, Cut};
 use agentloop_core::error::ModelErrorKind;
+use agentloop_core::extension::{Applied, ExtensionKind};
 use agentloop_core::id::{CallId, CallSlot, EntryNo, HostId, RequestId, RunId, Seq, SessionId};
 use agentloop_core::message::{
     FinishReason, Image, Message, Part, Reasoning, Role, ToolCall, ToolResult, ToolStatus, Usage,
@@ -30,6 +31,7 @@ pub(crate) fn examples() -> Vec<(&'static str, Event)> {
     [
         starts(),
         inputs(),
+        extensions(),
         compactions(),
         model_calls(),
         decisions(),
@@ -66,6 +68,52 @@ fn inputs() -> Vec<(&'static str, Event)> {
             "context_added",
             Event::ContextAdded { source: "memory".to_owned(), entry: EntryNo(4), message: remembered },
         ),
+    ]
+}
+
+fn extensions() -> Vec<(&'static str, Event)> {
+    let hook = Applied {
+        extension: ExtensionKind::Hook,
+        name: "audit".to_owned(),
+        outcome: "annotated: looks fine".to_owned(),
+        error: None,
+        duration: Millis(12),
+        system_prompt: "Be polite.".to_owned(),
+    };
+    let source = Applied {
+        extension: ExtensionKind::ContextSource,
+        name: "memory".to_owned(),
+        outcome: String::new(),
+        error: Some("no answer in time".to_owned()),
+        duration: Millis(2_000),
+        system_prompt: String::new(),
+    };
+    let changed = Event::CallProposed {
+        asks_human: false,
+        slot: SLOT,
+        tool: "weather".to_owned(),
+        effect: EffectClass::Keyed,
+        timeout: Millis::secs(30),
+        needs_approval: false,
+        arguments: Some(r#"{"city":"Bonn"}"#.to_owned()),
+        needs_runtime: false,
+    };
+    let in_runtime = Event::CallProposed {
+        asks_human: false,
+        slot: SLOT,
+        tool: "browse".to_owned(),
+        effect: EffectClass::Unsafe,
+        timeout: Millis::secs(30),
+        needs_approval: false,
+        arguments: None,
+        needs_runtime: true,
+    };
+    vec![
+        ("extension_applied", Event::ExtensionApplied { slot: None, applied: hook.clone() }),
+        ("extension_applied.call", Event::ExtensionApplied { slot: Some(SLOT), applied: hook }),
+        ("extension_applied.failed", Event::ExtensionApplied { slot: None, applied: source }),
+        ("call_proposed.changed", changed),
+        ("call_proposed.runtime", in_runtime),
     ]
 }
 
@@ -531,6 +579,8 @@ fn proposed(effect: EffectClass, needs_approval: bool) -> Event {
         timeout: Millis::secs(30),
         needs_approval,
         asks_human: false,
+        arguments: None,
+        needs_runtime: false,
     }
 }
 
@@ -542,6 +592,8 @@ fn asks_human() -> Event {
         timeout: Millis(0),
         needs_approval: false,
         asks_human: true,
+        arguments: None,
+        needs_runtime: false,
     }
 }
 

@@ -99,7 +99,7 @@ fn each_decision_leads_where_it_says() {
 fn leave_seeks_a_host() {
     let mut script = asked();
     let step = script.decides(A, Decision::Approve);
-    assert_eq!(step.effects, [Effect::SeekHost { slot: A, tool: "pay".to_owned() }]);
+    assert_eq!(step.effects, [Effect::SeekHost { slot: A, tool: "pay".to_owned(), on: None }]);
     assert_eq!(script.status(), RunStatus::ToolRunning);
     script.runs(A, "paid");
     assert_eq!(script.result(A), (ToolStatus::Succeeded, "paid".to_owned()));

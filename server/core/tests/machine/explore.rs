@@ -6,7 +6,7 @@ use agentloop_core::id::CallSlot;
 use agentloop_core::message::FinishReason;
 use agentloop_core::run::event::{Ran, Record};
 use agentloop_core::run::human::Decision;
-use agentloop_core::run::input::{AbortCause, CallOutcome, Input};
+use agentloop_core::run::input::{AbortCause, CallOutcome, Input, Prepared};
 use agentloop_core::run::machine::Machine;
 use agentloop_core::run::plan::Instruction;
 use agentloop_core::run::state::Phase;
@@ -15,7 +15,7 @@ use agentloop_core::tool::{Digest, EffectClass};
 
 use crate::support::*;
 
-const RUNS: u64 = 600;
+const RUNS: u64 = 1_200;
 const STEPS: usize = 120;
 
 /// Names the seed when its run breaks something.
@@ -131,6 +131,7 @@ fn random_spec(random: &mut Random) -> RunSpec {
             ..RetryPolicy::default()
         },
         stepped: random.one_in(4),
+        hooks: random.one_in(6).then(|| "audit".to_owned()).into_iter().collect(),
         planner: random.one_in(4).then(|| "ada".to_owned()),
         approval_timeout: random.maybe(Millis::secs(30)),
         in_doubt_timeout: random.maybe(Millis::secs(30)),
@@ -225,10 +226,11 @@ fn answer_something(random: &mut Random, script: &Script) -> Option<Input> {
     Some(match random.pick(&owed) {
         Owed::Model(number, attempt) => model_answers(random, number, attempt),
         Owed::Plan(decision) => planner_answers(random, decision),
+        Owed::Prepare => prepared(random_preparation(random)),
         Owed::Compact(number) if random.one_in(4) => compaction_failed(number),
         Owed::Compact(number) => compacted(number),
         Owed::Seek(slot) if random.one_in(8) => denied(slot),
-        Owed::Seek(slot) => granted(slot),
+        Owed::Seek(slot) => granted_by(slot, random.pick(&["host-1", "host-1", "host-2"])),
         Owed::Call(slot, attempt) => match random.below(10) {
             0..2 => accepted(slot, attempt),
             2 => checkpoint(slot, attempt, &[random.below(256) as u8]),
@@ -236,6 +238,16 @@ fn answer_something(random: &mut Random, script: &Script) -> Option<Input> {
             _ => script.finished(slot, attempt, random_outcome(random)),
         },
     })
+}
+
+fn random_preparation(random: &mut Random) -> Prepared {
+    let failure = random.one_in(10).then(|| "vetoed".to_owned());
+    Prepared {
+        applied: vec![applied("noted")],
+        failure,
+        messages: random.maybe(vec![user("another question")]),
+        context: random.maybe(("memory".to_owned(), user("remember"))).into_iter().collect(),
+    }
 }
 
 fn model_answers(random: &mut Random, number: u32, attempt: u32) -> Input {
@@ -304,7 +316,8 @@ fn random_tool(random: &mut Random) -> Tool {
     ]);
     let named = tool(random.pick(&["pay", "look"])).with(random.pick(&["{}", "1", "2", "3"])).class(class);
     let timed = named.within(Millis::secs(random.pick(&[0, 5, 60])));
-    if random.one_in(3) { timed.approval() } else { timed }
+    let placed = if random.one_in(4) { timed.in_runtime() } else { timed };
+    if random.one_in(3) { placed.approval() } else { placed }
 }
 
 fn random_ran(random: &mut Random) -> Ran {
@@ -352,6 +365,7 @@ fn stray(random: &mut Random, script: &Script) -> Input {
             lease: Digest::of(&[b"forged"]),
             host: host(),
             outcome: ok("forged"),
+            applied: Vec::new(),
         },
         7 => lost(slot, attempt, random_ran(random)),
         _ => {

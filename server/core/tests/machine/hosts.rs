@@ -43,7 +43,7 @@ fn what_follows_a_loss_depends_on_the_class_and_on_what_is_known() {
             } else {
                 assert_eq!(after(&script), Some(AfterAttempt::Retry { at: None }), "{case}: at once");
                 assert!(
-                    step.effects.contains(&Effect::SeekHost { slot: A, tool: "pay".to_owned() }),
+                    step.effects.contains(&Effect::SeekHost { slot: A, tool: "pay".to_owned(), on: None }),
                     "{case}"
                 );
             }
@@ -89,7 +89,7 @@ fn being_turned_away_is_tried_again_later_and_later() {
         assert_eq!(script.refuses(granted(A)), Refusal::StaleAttempt, "not yet");
         waits.push(at.since(script.now).0);
         let step = script.wakes();
-        assert_eq!(step.effects, [Effect::SeekHost { slot: A, tool: "pay".to_owned() }]);
+        assert_eq!(step.effects, [Effect::SeekHost { slot: A, tool: "pay".to_owned(), on: None }]);
     }
     assert_eq!(waits, [100, 200, 400, 800, 1_600, 3_200, 5_000]);
     script.grants(A);
@@ -143,7 +143,7 @@ fn a_host_may_ask_for_time_before_the_next_try() {
     let step = script.answers(A, passing(Ran::Yes, Millis::secs(7)));
     assert!(!step.effects.iter().any(|effect| matches!(effect, Effect::SeekHost { .. })));
     assert_eq!(script.machine.deadline(), Some(T0.after(Millis::secs(7))));
-    assert_eq!(script.wakes().effects, [Effect::SeekHost { slot: A, tool: "pay".to_owned() }]);
+    assert_eq!(script.wakes().effects, [Effect::SeekHost { slot: A, tool: "pay".to_owned(), on: None }]);
 }
 
 #[test]

@@ -20,6 +20,7 @@ fn a_result_needs_the_lease_of_its_try() {
         lease,
         host: host(),
         outcome: ok("found"),
+        applied: Vec::new(),
     };
     let state = script.state().clone();
     for (lease, attempt) in [

@@ -106,7 +106,11 @@ fn calls_with_a_host_are_reclaimed_and_others_sought_again() {
     assert_eq!((a.slot, a.attempt, a.lease.clone()), (A, 1, script.state().lease(A, 1)));
     assert_eq!((b.slot, b.checkpoint.as_deref()), (B, Some(&b"half"[..])));
     let sought = script.wakes().effects;
-    assert_eq!(sought, [Effect::SeekHost { slot: e, tool: "e".to_owned() }], "when its wait is over");
+    assert_eq!(
+        sought,
+        [Effect::SeekHost { slot: e, tool: "e".to_owned(), on: None }],
+        "when its wait is over"
+    );
 }
 
 #[test]

@@ -9,7 +9,7 @@ use agentloop_core::error::ModelErrorKind;
 use agentloop_core::message::FinishReason;
 use agentloop_core::run::event::Ran;
 use agentloop_core::run::human::Decision;
-use agentloop_core::run::input::{AbortCause, Input};
+use agentloop_core::run::input::{AbortCause, Input, Prepared};
 use agentloop_core::run::plan::Instruction;
 use agentloop_core::run::state::Phase;
 use agentloop_core::time::Millis;
@@ -190,6 +190,7 @@ fn answers(script: &Script, owed: Owed) -> Vec<Input> {
             model_asks(number, attempt, &[bad_tool("nonsense")], FinishReason::Refusal),
             Input::ModelFailed { model_call: number, attempt, failure: failure(ModelErrorKind::Timeout) },
         ],
+        Owed::Prepare => vec![prepared(Prepared::default())],
         Owed::Plan(decision) => {
             let instructions = [
                 Instruction::CallModel,

@@ -68,7 +68,7 @@ impl RemoteExtensions {
     /// Without hosts.
     #[must_use]
     pub fn new(wait: Duration) -> Arc<Self> {
-        Arc::new(Self { wait, state: Mutex::default(), changed: watch::Sender::default() })
+        Arc::new(Self { wait, state: Mutex::new(State::new()), changed: watch::Sender::default() })
     }
 
     /// Takes in what a new host offers: why each is refused, if it is. It is asked nothing before
@@ -180,14 +180,15 @@ impl RemoteExtensions {
 
     async fn ask_one(&self, connection: ConnectionId, mut ask: Ask) -> Result<Said, ExtensionError> {
         let (sender, answer) = oneshot::channel();
-        let (id, line) = self.lock().begin(connection, sender).ok_or(ExtensionError::Lost)?;
-        let _forget = Forget { extensions: self, id };
-        ask.id = offers::id_text(id);
-        if ask.size() > line.1 {
-            let message = format!("the question is larger than the {} bytes that its host takes", line.1);
+        let begun = self.lock().begin(connection, sender).ok_or(ExtensionError::Lost)?;
+        let _forget = Forget { extensions: self, id: begun.id };
+        ask.id = begun.text;
+        let max = begun.max_frame_bytes;
+        if ask.size() > max {
+            let message = format!("the question is larger than the {max} bytes that its host takes");
             return Err(ExtensionError::Failed { message, retryable: true });
         }
-        if !line.0.ask(Box::new(ask)) {
+        if !begun.line.ask(Box::new(ask)) {
             return Err(ExtensionError::Lost);
         }
         answer.await.unwrap_or(Err(ExtensionError::Lost))

@@ -1,6 +1,7 @@
 //! Who offers what, and who was asked what.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
 
 use agentloop_core::extension::{ExtensionKind, Terms};
@@ -17,8 +18,9 @@ pub(super) type Key = (TenantId, ExtensionKind, String);
 /// Who waits for an answer.
 pub(super) type Waiting = oneshot::Sender<Result<Said, ExtensionError>>;
 
-#[derive(Default)]
 pub(super) struct State {
+    /// Tells this process's questions from those of the one before it, whose answers may come late.
+    process: u64,
     pub(super) offers: BTreeMap<Key, Offer>,
     pub(super) connections: HashMap<ConnectionId, Connection>,
     asked: HashMap<u64, (ConnectionId, Waiting)>,
@@ -29,6 +31,14 @@ pub(super) struct State {
 pub(super) struct Offer {
     pub(super) terms: Terms,
     connections: BTreeSet<ConnectionId>,
+}
+
+/// A question that is about to be asked.
+pub(super) struct Begun {
+    pub(super) id: u64,
+    pub(super) text: String,
+    pub(super) line: Arc<dyn Line>,
+    pub(super) max_frame_bytes: usize,
 }
 
 /// A host's stream.
@@ -43,12 +53,23 @@ pub(super) struct Connection {
     asked: BTreeSet<u64>,
 }
 
-/// A question's id on the wire.
-pub(super) fn id_text(id: u64) -> String {
-    format!("x{id}")
-}
-
 impl State {
+    /// Without hosts.
+    pub(super) fn new() -> Self {
+        Self {
+            process: RandomState::new().build_hasher().finish(),
+            offers: BTreeMap::new(),
+            connections: HashMap::new(),
+            asked: HashMap::new(),
+            last_id: 0,
+        }
+    }
+
+    /// A question's id on the wire.
+    pub(super) fn id_text(&self, id: u64) -> String {
+        format!("{:016x}-{id}", self.process)
+    }
+
     /// A stream begins.
     pub(super) fn join(&mut self, joining: Joining) {
         self.connections.insert(joining.connection, Connection::new(joining));
@@ -129,21 +150,19 @@ impl State {
     }
 
     /// A question is about to be asked; `None` when the stream is gone.
-    pub(super) fn begin(
-        &mut self,
-        connection: ConnectionId,
-        waiting: Waiting,
-    ) -> Option<(u64, (Arc<dyn Line>, usize))> {
+    pub(super) fn begin(&mut self, connection: ConnectionId, waiting: Waiting) -> Option<Begun> {
         let stream = self.connections.get_mut(&connection)?;
         self.last_id += 1;
         stream.asked.insert(self.last_id);
         self.asked.insert(self.last_id, (connection, waiting));
-        Some((self.last_id, (stream.line.clone(), stream.max_frame_bytes)))
+        let (line, max_frame_bytes) = (stream.line.clone(), stream.max_frame_bytes);
+        Some(Begun { id: self.last_id, text: self.id_text(self.last_id), line, max_frame_bytes })
     }
 
     /// Who waits for this answer of this stream.
     pub(super) fn take_asked(&mut self, connection: ConnectionId, id: &str) -> Option<Waiting> {
-        let id = id.strip_prefix('x')?.parse().ok()?;
+        let (_, number) = id.split_once('-')?;
+        let id = number.parse().ok().filter(|number| self.id_text(*number) == id)?;
         if self.asked.get(&id)?.0 != connection {
             return None;
         }

@@ -16,7 +16,7 @@ use super::message::{call_id, finish_reason, message, tool_result, usage};
 use super::run::{durations, run_error, run_status};
 use super::session::compacted;
 use super::{duration, timestamp};
-use super::{human, instruction};
+use super::{extension, human, instruction};
 use crate::engine::feed::{Progress, Shown, Transient};
 
 /// Dresses the events of one run.
@@ -93,6 +93,14 @@ impl Dresser {
                 source: source.clone(),
                 entry_no: entry.0,
                 message: Some(message(&self.run, added)),
+            }),
+            Event::ExtensionApplied { slot, applied } => Wire::ExtensionApplied(wire::ExtensionApplied {
+                name: applied.name.clone(),
+                outcome: applied.outcome.clone(),
+                error: applied.error.clone().unwrap_or_default(),
+                kind: extension::kind(applied.extension).into(),
+                call_id: slot.map(|slot| self.call_id(slot)).unwrap_or_default(),
+                duration: Some(duration(applied.duration)),
             }),
             Event::CompactionStarted { strategy, reason, tokens, .. } => {
                 Wire::CompactionStarted(wire::CompactionStarted {
@@ -319,7 +327,7 @@ fn turn_of(event: &Event) -> Option<u32> {
         | Event::CallCheckpoint { slot, .. }
         | Event::CallAttemptFailed { slot, .. }
         | Event::CallSettled { slot, .. } => Some(slot.0),
-        Event::HumanResolved { slot, .. } => slot.map(|slot| slot.0),
+        Event::ExtensionApplied { slot, .. } | Event::HumanResolved { slot, .. } => slot.map(|slot| slot.0),
         Event::HumanRequested { question } => question.slot.map(|slot| slot.0),
         Event::Started { .. }
         | Event::InputAdded { .. }

@@ -1,7 +1,7 @@
 //! What extensions on hosts are asked, and what they answer. What is wrong with an answer is no fault of the stream:
 //! it counts as nonsense, and somebody else is asked.
 
-use agentloop_core::extension::{HookPoint, HookTerms, SourceTerms, Terms};
+use agentloop_core::extension::{ExtensionKind, HookPoint, HookTerms, SourceTerms, Terms};
 use agentloop_core::limits::{
     CONTEXT_BYTES_MAX, CONTEXT_ITEMS_MAX, SHORT_TEXT_BYTES_MAX, TOOL_NAME_BYTES_MAX,
 };
@@ -105,6 +105,15 @@ fn wire_point(point: HookPoint) -> wire::HookPoint {
         HookPoint::PostRun => wire::HookPoint::PostRun,
         HookPoint::PreTool => wire::HookPoint::PreTool,
         HookPoint::PostTool => wire::HookPoint::PostTool,
+    }
+}
+
+/// What kind of extension.
+pub(super) fn kind(kind: ExtensionKind) -> wire::ExtensionKind {
+    match kind {
+        ExtensionKind::Planner => wire::ExtensionKind::Planner,
+        ExtensionKind::Hook => wire::ExtensionKind::Hook,
+        ExtensionKind::ContextSource => wire::ExtensionKind::ContextSource,
     }
 }
 

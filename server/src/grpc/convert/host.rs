@@ -8,8 +8,8 @@ use agentloop_core::host::frame::{
 use agentloop_core::id::{CallId, HostId, IdError};
 use agentloop_core::limits::{
     CALLS_PER_HOST_MAX, CHECKPOINT_BYTES_MAX, GRPC_MESSAGE_BYTES_MAX, ID_BYTES_MAX, LABELS_MAX,
-    OUTPUT_CHUNK_BYTES_MAX, PARTS_PER_MESSAGE_MAX, SHORT_TEXT_BYTES_MAX, TOOL_RESULT_BYTES_MAX,
-    TOOLS_PER_HOST_MAX,
+    OUTPUT_CHUNK_BYTES_MAX, PARTS_PER_MESSAGE_MAX, RUNTIMES_PER_HOST_MAX, SHORT_TEXT_BYTES_MAX,
+    TOOL_RESULT_BYTES_MAX, TOOLS_PER_HOST_MAX,
 };
 use agentloop_core::message::Image;
 use agentloop_core::time::Millis;
@@ -99,6 +99,12 @@ fn hello(frame: v1::Hello) -> Checked<Hello> {
     if frame.calls_in_hand.len() > CALLS_PER_HOST_MAX {
         return malformed("hello.calls_in_hand", format!("must be at most {CALLS_PER_HOST_MAX}"));
     }
+    if frame.open_runtimes.len() > RUNTIMES_PER_HOST_MAX {
+        return malformed("hello.open_runtimes", format!("must be at most {RUNTIMES_PER_HOST_MAX}"));
+    }
+    for runtime in &frame.open_runtimes {
+        at_most("hello.open_runtimes", runtime.len(), SHORT_TEXT_BYTES_MAX)?;
+    }
     let max_frame_bytes = match usize::try_from(frame.max_frame_bytes) {
         Ok(0) => GRPC_MESSAGE_BYTES_MAX,
         Ok(max) => max,
@@ -113,6 +119,7 @@ fn hello(frame: v1::Hello) -> Checked<Hello> {
         max_frame_bytes,
         calls_in_hand: frame.calls_in_hand.into_iter().map(call_in_hand).collect::<Checked<_>>()?,
         initial_credit: frame.initial_credit,
+        open_runtimes: frame.open_runtimes,
     })
 }
 
@@ -367,6 +374,13 @@ mod tests {
             (Frame::Hello(v1::Hello { host_id: "a b".into(), ..hello_frame() }), "hello.host_id"),
             (Frame::Hello(v1::Hello { sdk: "x".repeat(5_000), ..hello_frame() }), "hello.sdk"),
             (Frame::Hello(v1::Hello { labels, ..hello_frame() }), "hello.labels"),
+            (
+                Frame::Hello(v1::Hello {
+                    open_runtimes: vec![String::new(); RUNTIMES_PER_HOST_MAX + 1],
+                    ..hello_frame()
+                }),
+                "hello.open_runtimes",
+            ),
             (
                 Frame::Hello(v1::Hello {
                     capabilities: vec![v1::Capability::default(); TOOLS_PER_HOST_MAX + 1],

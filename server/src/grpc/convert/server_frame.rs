@@ -16,6 +16,16 @@ pub(crate) fn server_frame(frame: ServerFrame) -> v1::ConnectResponse {
             Frame::ToolsUpdated(v1::ToolsUpdated { capabilities: capability_verdicts(verdicts) })
         }
         ServerFrame::CallRequest(request) => Frame::CallRequest(call_request(*request)),
+        ServerFrame::OpenRuntime { runtime, session } => Frame::OpenRuntime(v1::OpenRuntime {
+            runtime_id: runtime.id.to_string(),
+            run_id: runtime.id.run.to_string(),
+            session_id: session.to_string(),
+            init_data_json: runtime.init_data,
+            hints_json: runtime.hints,
+        }),
+        ServerFrame::CloseRuntime { runtime } => {
+            Frame::CloseRuntime(v1::CloseRuntime { runtime_id: runtime })
+        }
         ServerFrame::Cancel { call, reason, grace } => Frame::Cancel(v1::Cancel {
             call_id: call.call.to_string(),
             attempt: call.attempt,
@@ -93,7 +103,7 @@ fn call_request(request: CallRequest) -> v1::CallRequest {
         run_id: run.to_string(),
         session_id: request.session.to_string(),
         traceparent: String::new(),
-        runtime_id: String::new(),
+        runtime_id: request.runtime.map(|runtime| runtime.id.to_string()).unwrap_or_default(),
     }
 }
 

@@ -59,9 +59,6 @@ fn check_parts(declaration: &ToolDeclaration) -> Result<Schema, String> {
     if declaration.description.len() > TOOL_DESCRIPTION_BYTES_MAX {
         return Err(format!("the description is larger than {TOOL_DESCRIPTION_BYTES_MAX} bytes"));
     }
-    if declaration.requires_runtime {
-        return Err("tools that need a runtime are not served in this version".to_owned());
-    }
     match declaration.timeout {
         Some(Millis(0)) => return Err("the timeout is zero".to_owned()),
         Some(timeout) if timeout > TIMEOUT_MAX => {

@@ -46,7 +46,7 @@ fn spec(change: impl FnOnce(&mut RunSpec)) -> RunSpec {
 #[test]
 fn declarations_that_cannot_be_taken() {
     type Change = fn(&mut ToolDeclaration);
-    let table: [(Change, &str); 9] = [
+    let table: [(Change, &str); 8] = [
         (|d| d.name.clear(), "name"),
         (|d| d.name = "a b".into(), "name"),
         (|d| d.name = "ä".into(), "name"),
@@ -55,7 +55,6 @@ fn declarations_that_cannot_be_taken() {
         (|d| d.input_schema = "{}".into(), "schema"),
         (|d| d.timeout = Some(Millis(0)), "timeout"),
         (|d| d.max_concurrency = Some(0), "max_concurrency"),
-        (|d| d.requires_runtime = true, "runtime"),
     ];
     for (change, part) in table {
         let mut bad = declaration("t");

@@ -286,6 +286,7 @@ pub(crate) fn offer(call: &str, attempt: u32, host: &HostId, tool: &str) -> Offe
         arguments: r#"{"city":"Ulm"}"#.to_owned(),
         deadline: Timestamp(NOW.0 + 60_000),
         checkpoint: None,
+        runtime: None,
     }
 }
 
@@ -317,6 +318,7 @@ pub(crate) fn hello(name: &str, tools: &[&str]) -> Box<Hello> {
         max_frame_bytes: 4 * 1024 * 1024,
         calls_in_hand: Vec::new(),
         initial_credit: 8,
+        open_runtimes: Vec::new(),
     })
 }
 

@@ -43,7 +43,12 @@ async fn a_good_call_is_ready() {
     let (bench, _host) = bench().await;
     let (quick, slow) = (call("get_weather", r#"{"city":"Ulm"}"#), call("slow", ""));
     let facts = bench.tools.facts(&tenant(), &RunSpec::default(), &[&quick, &slow]);
-    let ready = |effect, requires_approval, timeout| CallFacts::Ready { effect, requires_approval, timeout };
+    let ready = |effect, requires_approval, timeout| CallFacts::Ready {
+        effect,
+        requires_approval,
+        timeout,
+        requires_runtime: false,
+    };
     assert_eq!(
         facts,
         [

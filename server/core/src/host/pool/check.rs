@@ -14,6 +14,7 @@ impl Pool {
         self.check_holders();
         self.check_room();
         self.check_queues();
+        self.check_pinned();
         if !self.closing {
             self.check_timers();
         }
@@ -63,7 +64,7 @@ impl Pool {
                         *connection == stream.id
                     }
                     State::Held(held) => held.connection == Some(stream.id),
-                    State::Waiting | State::Answering(_) => false,
+                    State::Waiting | State::Pinned { .. } | State::Answering(_) => false,
                 };
                 if let Some(tool) = call.tool.as_deref().filter(|_| here) {
                     *running.entry(tool).or_default() += 1;
@@ -102,12 +103,34 @@ impl Pool {
         assert_eq!(waiting, queued);
     }
 
+    /// Who waits for one host waits only while it is away or has no room.
+    fn check_pinned(&self) {
+        let pinned = self.calls.iter().filter_map(|(id, call)| match &call.state {
+            State::Pinned { host } => Some((host.clone(), id.clone(), call.tool.clone()?)),
+            State::Waiting | State::Reserved { .. } | State::Held(_) | State::Answering(_) => None,
+        });
+        let mut listed = 0;
+        for (host, id, tool) in pinned {
+            listed += 1;
+            assert!(self.pinned[&host].contains(&id), "{id} waits for {host}");
+            if let Some(host) =
+                self.hosts.get(&host).filter(|host| host.connection.is_some() && !self.closing)
+            {
+                assert!(!host.has_room(&tool, self.now), "{id} waits for nothing");
+                assert!(host.connection.as_ref().is_some_and(|stream| stream.serves(&tool)), "{id}");
+            }
+        }
+        assert_eq!(self.pinned.values().map(std::collections::VecDeque::len).sum::<usize>(), listed);
+        assert!(self.pinned.values().all(|calls| !calls.is_empty()));
+    }
+
     /// Whatever cannot stay as it is for ever has a timer, and nothing else has.
     fn check_timers(&self) {
         let mut expected = self.connections.len();
         for (id, call) in &self.calls {
             let timed = match &call.state {
                 State::Waiting => self.tools[call.tool.as_ref().expect("it has a tool")].hosts.is_empty(),
+                State::Pinned { host } => !self.is_connected(host),
                 State::Held(held) => held.connection.is_none() || !held.accepted,
                 State::Reserved { .. } | State::Answering(_) => false,
             };

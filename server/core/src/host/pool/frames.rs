@@ -92,7 +92,9 @@ impl Pool {
     fn knows_end_of(&mut self, connection: ConnectionId, host: &HostId, call: &CallRef) -> bool {
         let answering = match self.calls.get(&call.call).map(|call| &call.state) {
             Some(State::Answering(held)) => held.is(call) && held.host == *host,
-            Some(State::Held(_) | State::Waiting | State::Reserved { .. }) | None => false,
+            Some(State::Held(_) | State::Waiting | State::Pinned { .. } | State::Reserved { .. }) | None => {
+                false
+            }
         };
         answering || self.stream(host, connection).is_some_and(|stream| stream.stopping.contains_key(call))
     }

@@ -29,7 +29,8 @@ impl Pool {
                 self.disown(&id, &held);
                 self.lose(&request.call, Ran::No, "the call was offered without room for it");
             }
-            Some(State::Waiting | State::Reserved { .. } | State::Answering(_)) | None => {
+            Some(State::Waiting | State::Pinned { .. } | State::Reserved { .. } | State::Answering(_))
+            | None => {
                 self.lose(&request.call, Ran::No, "the call was offered without room for it");
             }
         }
@@ -51,6 +52,7 @@ impl Pool {
         };
         self.hold(&id, held);
         self.timers.set(Timer::Call(id), self.now.after(self.options.accept_timeout));
+        self.open_runtime(connection, &request);
         self.send(connection, ServerFrame::CallRequest(Box::new(request)));
     }
 
@@ -87,7 +89,7 @@ impl Pool {
             }
             Some(State::Answering(held)) if held.is(&request.call) => return,
             Some(State::Held(held)) => self.disown(id, &held),
-            Some(State::Waiting | State::Reserved { .. } | State::Answering(_)) => {
+            Some(State::Waiting | State::Pinned { .. } | State::Reserved { .. } | State::Answering(_)) => {
                 self.remove(id);
             }
             None => {}
@@ -130,7 +132,14 @@ impl Pool {
             Some(State::Answering(held)) if held.is(call) => {
                 self.remove(&call.call);
             }
-            Some(State::Held(_) | State::Answering(_) | State::Waiting | State::Reserved { .. }) | None => {}
+            Some(
+                State::Held(_)
+                | State::Answering(_)
+                | State::Waiting
+                | State::Pinned { .. }
+                | State::Reserved { .. },
+            )
+            | None => {}
         }
     }
 
@@ -152,7 +161,9 @@ impl Pool {
             .calls
             .range(first_of(run)..)
             .take_while(|(id, _)| id.run == *run)
-            .filter(|(_, call)| matches!(call.state, State::Waiting | State::Reserved { .. }))
+            .filter(|(_, call)| {
+                matches!(call.state, State::Waiting | State::Pinned { .. } | State::Reserved { .. })
+            })
             .map(|(id, _)| id.clone())
             .collect();
         for id in sought {
@@ -175,7 +186,11 @@ impl Pool {
     fn answering(&self, call: &CallRef) -> Option<&Held> {
         match &self.calls.get(&call.call)?.state {
             State::Answering(held) if held.is(call) => Some(held),
-            State::Answering(_) | State::Waiting | State::Reserved { .. } | State::Held(_) => None,
+            State::Answering(_)
+            | State::Waiting
+            | State::Pinned { .. }
+            | State::Reserved { .. }
+            | State::Held(_) => None,
         }
     }
 

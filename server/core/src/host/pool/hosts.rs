@@ -22,6 +22,7 @@ impl Pool {
         let tools = self.take_tools(joining.connection, &joining.tools);
         let calls = self.take_claims(&joining);
         self.drop_unclaimed(&joining);
+        self.await_no_longer(&joining.host);
         self.out.insert(0, Output::Joined { connection: joining.connection, tools, calls });
         self.freed.insert(joining.host);
     }
@@ -114,7 +115,11 @@ impl Pool {
                     call.tool.clone()
                 }
                 State::Answering(held) if held.is(&claim.call) => return Disposition::Continue,
-                State::Held(_) | State::Answering(_) | State::Waiting | State::Reserved { .. } => {
+                State::Held(_)
+                | State::Answering(_)
+                | State::Waiting
+                | State::Pinned { .. }
+                | State::Reserved { .. } => {
                     return Disposition::Stop;
                 }
             },
@@ -154,7 +159,11 @@ impl Pool {
             .iter()
             .filter_map(|id| match &self.calls.get(id)?.state {
                 State::Held(held) if held.connection != Some(joining.connection) => Some(held.call_ref(id)),
-                State::Held(_) | State::Answering(_) | State::Waiting | State::Reserved { .. } => None,
+                State::Held(_)
+                | State::Answering(_)
+                | State::Waiting
+                | State::Pinned { .. }
+                | State::Reserved { .. } => None,
             })
             .collect();
         for call in lost {
@@ -187,6 +196,7 @@ impl Pool {
         for tool in tools {
             self.unserve(&tool, &id);
         }
+        self.freed.insert(id);
     }
 
     /// The host says that it has no calls any more, and will not come back. What it had may have run all the same.
@@ -224,6 +234,7 @@ impl Pool {
             self.unserve(tool, &id);
         }
         self.set_adrift(&id);
+        self.await_return(&id);
     }
 
     fn set_adrift(&mut self, id: &HostId) {

@@ -5,11 +5,12 @@ mod check;
 mod frames;
 mod hand_over;
 mod hosts;
+mod pinned;
 mod places;
 mod time;
 mod views;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::host::call::{Call, Held, State};
 use crate::host::frame::{CallRef, Ran, ServerFrame};
@@ -34,6 +35,8 @@ pub(super) struct Pool {
     hosts: BTreeMap<HostId, Host>,
     connections: BTreeMap<ConnectionId, HostId>,
     tools: BTreeMap<String, Tool>,
+    /// Calls that wait for one host each, in order.
+    pinned: BTreeMap<HostId, VecDeque<CallId>>,
     /// Those of `tools` for which calls wait.
     waiting: BTreeSet<String>,
     /// Hosts that may have got room by the input at hand.
@@ -72,6 +75,7 @@ impl Pool {
             hosts: BTreeMap::new(),
             connections: BTreeMap::new(),
             tools: BTreeMap::new(),
+            pinned: BTreeMap::new(),
             waiting: BTreeSet::new(),
             freed: BTreeSet::new(),
             timers: Timers::default(),
@@ -84,11 +88,12 @@ impl Pool {
         match input {
             Input::Remember { tools } => self.remember(tools),
             Input::Forget { tool } => self.forget(&tool),
-            Input::Seek { call, tool } => self.seek(call, tool),
+            Input::Seek { call, tool, on } => self.seek(call, tool, on),
             Input::StopSeeking { call } => self.stop_seeking(&call),
             Input::Offer(request) => self.offer(*request),
             Input::Reclaim(request) => self.reclaim(&request),
             Input::Cancel { call, reason } => self.cancel(&call, reason),
+            Input::CloseRuntime { host, runtime } => self.close_runtime(&host, runtime),
             Input::Release { run } => self.release(&run),
             Input::Settled { call } => self.settled(&call),
             Input::Unsettled { call } => self.unsettled(&call),
@@ -150,7 +155,11 @@ impl Pool {
     fn held(&mut self, call: &CallRef) -> Option<&mut Held> {
         match &mut self.calls.get_mut(&call.call)?.state {
             State::Held(held) if held.is(call) => Some(held),
-            State::Held(_) | State::Waiting | State::Reserved { .. } | State::Answering(_) => None,
+            State::Held(_)
+            | State::Waiting
+            | State::Pinned { .. }
+            | State::Reserved { .. }
+            | State::Answering(_) => None,
         }
     }
 
@@ -160,6 +169,7 @@ impl Pool {
         self.timers.clear(&Timer::Call(id.clone()));
         match &call.state {
             State::Waiting => self.unqueue(id, call.tool.as_deref()),
+            State::Pinned { host } => self.unpin(id, host),
             State::Reserved { host, connection } => {
                 if let Some(stream) = self.stream(host, *connection) {
                     stream.credit.give_back();

@@ -22,9 +22,9 @@ impl Pool {
         }
     }
 
-    pub(super) fn seek(&mut self, id: CallId, tool: String) {
+    pub(super) fn seek(&mut self, id: CallId, tool: String, on: Option<HostId>) {
         match self.calls.get(&id).map(|call| call.state.clone()) {
-            Some(State::Waiting) => return,
+            Some(State::Waiting | State::Pinned { .. }) => return,
             Some(State::Reserved { host, connection }) if self.stream(&host, connection).is_some() => {
                 return self.news(&id, News::Granted { host });
             }
@@ -34,11 +34,16 @@ impl Pool {
             }
             None => {}
         }
-        self.place(id, tool);
+        match on {
+            Some(host) => self.place_on(id, tool, host),
+            None => self.place(id, tool),
+        }
     }
 
     pub(super) fn stop_seeking(&mut self, id: &CallId) {
-        if let Some(State::Waiting | State::Reserved { .. }) = self.calls.get(id).map(|call| &call.state) {
+        if let Some(State::Waiting | State::Pinned { .. } | State::Reserved { .. }) =
+            self.calls.get(id).map(|call| &call.state)
+        {
             self.remove(id);
         }
     }
@@ -51,7 +56,7 @@ impl Pool {
         }
     }
 
-    fn place(&mut self, id: CallId, tool: String) {
+    pub(super) fn place(&mut self, id: CallId, tool: String) {
         let Some(known) = self.tools.get(&tool) else {
             return self.deny(&id, format!("no tool host serves `{tool}`"));
         };
@@ -63,7 +68,7 @@ impl Pool {
         }
     }
 
-    fn deny(&mut self, id: &CallId, message: String) {
+    pub(super) fn deny(&mut self, id: &CallId, message: String) {
         self.news(id, News::Denied { message });
     }
 
@@ -79,7 +84,7 @@ impl Pool {
             .and_then(|(id, host)| Some((id.clone(), host.connection.as_ref()?.id)))
     }
 
-    fn grant(&mut self, id: CallId, tool: String, host: HostId, connection: ConnectionId) {
+    pub(super) fn grant(&mut self, id: CallId, tool: String, host: HostId, connection: ConnectionId) {
         let stream = self.stream(&host, connection).expect("a host with room is connected");
         stream.credit.keep();
         stream.occupy(Some(&tool));
@@ -109,6 +114,7 @@ impl Pool {
 
     /// Gives what room a host has to calls that wait; its tools take turns.
     pub(super) fn fill(&mut self, host: &HostId) {
+        self.fill_pinned(host);
         while let Some((tool, connection)) = self.next_for(host) {
             let known = self.tools.get_mut(&tool).expect("a call waits for a known tool");
             let id = known.queue.pop().expect("a tool that is waited for has a queue");

@@ -27,6 +27,8 @@ impl Pool {
         }
         match self.calls.get(id).map(|call| call.state.clone()) {
             Some(State::Waiting) => self.waited_in_vain(id),
+            // The host did not come back, and with it goes what the call needed of it.
+            Some(State::Pinned { .. }) => self.place_anywhere(id),
             Some(State::Held(held)) => {
                 let call = held.call_ref(id);
                 let message = if held.connection.is_some() {

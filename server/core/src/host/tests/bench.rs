@@ -51,6 +51,7 @@ pub(super) fn request(text: &str, host_name: &str, tool: &str) -> Box<CallReques
         arguments: "{}".into(),
         deadline: Timestamp(1_000_000),
         checkpoint: None,
+        runtime: None,
         session: SessionId::parse("s").unwrap(),
         call,
     })
@@ -71,6 +72,7 @@ pub(super) fn joining(connection: u64, name: &str, credit: u64, tools: &[&str]) 
         tools: tools.iter().map(|text| tool(text)).collect(),
         credit,
         max_frame_bytes: 4096,
+        runtimes: Vec::new(),
         claims: Vec::new(),
     }
 }
@@ -137,7 +139,12 @@ impl Bench {
     }
 
     pub(super) fn seek(&mut self, text: &str, tool: &str) -> Vec<String> {
-        self.input(Input::Seek { call: call(text), tool: tool.into() })
+        self.input(Input::Seek { call: call(text), tool: tool.into(), on: None })
+    }
+
+    /// Seeks room on one host alone.
+    pub(super) fn seek_on(&mut self, text: &str, tool: &str, name: &str) -> Vec<String> {
+        self.input(Input::Seek { call: call(text), tool: tool.into(), on: Some(host(name)) })
     }
 
     pub(super) fn offer(&mut self, text: &str, host: &str, tool: &str) -> Vec<String> {
@@ -253,6 +260,8 @@ fn show_frame(frame: &ServerFrame) -> String {
     match frame {
         ServerFrame::CallRequest(request) => format!("call {}", show_ref(&request.call)),
         ServerFrame::Cancel { call, .. } => format!("cancel {}", show_ref(call)),
+        ServerFrame::OpenRuntime { runtime, .. } => format!("open {}", runtime.id),
+        ServerFrame::CloseRuntime { runtime } => format!("close {runtime}"),
         ServerFrame::LeaseLost(call) => format!("lease lost {}", show_ref(call)),
         ServerFrame::InputRefused { input, .. } => format!("input refused {input}"),
         ServerFrame::GoAway { .. } => "go away".to_owned(),

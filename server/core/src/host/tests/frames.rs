@@ -161,6 +161,7 @@ fn a_second_hello_is_a_violation() {
         capabilities: Vec::new(),
         max_frame_bytes: 0,
         calls_in_hand: Vec::new(),
+        open_runtimes: Vec::new(),
         initial_credit: 0,
     };
     assert_eq!(

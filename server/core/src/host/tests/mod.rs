@@ -4,5 +4,6 @@ mod bench;
 mod calls;
 mod connections;
 mod frames;
+mod pinned;
 mod places;
 mod random;

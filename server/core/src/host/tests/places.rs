@@ -166,7 +166,7 @@ fn tenants_share_nothing() {
     bench.running(1, "h", "a/1.0", "t");
     let other = crate::id::TenantId::parse("other").unwrap();
     let mut there = |input| bench.fleet.handle(&other, input, bench.now);
-    let denied = there(Input::Seek { call: call("a/1.0"), tool: "t".into() });
+    let denied = there(Input::Seek { call: call("a/1.0"), tool: "t".into(), on: None });
     assert_eq!(denied.iter().map(super::bench::show).collect::<Vec<_>>(), ["a/1.0: denied serves"]);
     assert_eq!(there(Input::Cancel { call: super::bench::call_ref("a/1.0"), reason: String::new() }), []);
     assert_eq!(there(Input::Release { run: call("a/1.0").run }), []);

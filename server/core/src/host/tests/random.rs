@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::bench::{Bench, call, call_ref, claim, joining};
+use super::bench::{Bench, call, call_ref, claim, host, joining};
 use crate::host::frame::{Disposition, HostFrame, RejectReason};
 use crate::host::{ConnectionId, FleetOptions, Input, Joining};
 use crate::time::Millis;
@@ -179,7 +179,8 @@ impl World {
         }
         self.hopes.entry(id.clone()).or_insert(Hope::Seeking);
         let tool = tool_of(&id);
-        self.input(Input::Seek { call: call(&id), tool: tool.into() })
+        let on = (self.dice.roll(3) == 0).then(|| host(self.dice.pick(&HOSTS)));
+        self.input(Input::Seek { call: call(&id), tool: tool.into(), on })
     }
 
     fn offer(&mut self) -> Vec<String> {

@@ -75,7 +75,8 @@ fn close(turn: &mut Turn<'_>, why: &str) {
         let output = format!("not completed: {why}{doubt}");
         tool::settle(turn, slot, None, ToolStatus::Aborted, output, Vec::new());
     }
-    if turn.state.phase != Phase::Queued {
+    // What hooks have not let pass does not enter.
+    if turn.state.phase != Phase::Queued && !turn.state.is_unprepared() {
         queue::let_in(turn);
     }
 }

@@ -6,13 +6,13 @@ use crate::message::{FinishReason, ToolCall, ToolStatus};
 use crate::retry::{backoff, chance};
 use crate::run::apply::repeated;
 use crate::run::event::{Event, Observation};
-use crate::run::input::{CallFacts, ModelFailure, ModelFinished};
+use crate::run::input::{CallFacts, Hooked, ModelFailure, ModelFinished};
 use crate::run::machine::Turn;
 use crate::run::state::{ModelCall, Phase};
 use crate::run::status::{RunError, RunErrorCode};
 use crate::run::transition::plan::plan;
 use crate::run::transition::policy::{self, Ruling};
-use crate::run::transition::{compact, finish, human, queue, tool};
+use crate::run::transition::{compact, finish, human, prepare, queue, tool};
 use crate::time::Millis;
 use crate::tool::EffectClass;
 
@@ -107,16 +107,19 @@ pub(crate) fn finished(turn: &mut Turn<'_>, done: ModelFinished) -> Result<(), R
         finish::fail(turn, error);
         return Ok(());
     }
-    for (call, facts) in calls.iter().zip(done.facts) {
-        take_up(turn, call, facts);
+    let hooked = done.hooked.into_iter().chain(std::iter::repeat_with(Hooked::default));
+    for ((call, facts), hooked) in calls.iter().zip(done.facts).zip(hooked) {
+        prepare::record(turn, Some(call.slot), hooked.applied);
+        take_up(turn, call, facts, hooked.arguments);
     }
     plan(turn);
     Ok(())
 }
 
 /// A call that a human answers. A rule may deny it; to ask whether to ask would be one question too many.
-fn ask_human(turn: &mut Turn<'_>, call: &ToolCall) {
-    if let Some(rule) = policy::denial(turn.state, &call.name, &call.arguments).cloned() {
+fn ask_human(turn: &mut Turn<'_>, call: &ToolCall, arguments: Option<String>) {
+    let asks_with = arguments.as_deref().unwrap_or(&call.arguments);
+    if let Some(rule) = policy::denial(turn.state, &call.name, asks_with).cloned() {
         policy::refuse(turn, call.slot, &rule);
         return;
     }
@@ -127,18 +130,21 @@ fn ask_human(turn: &mut Turn<'_>, call: &ToolCall) {
         timeout: Millis(0),
         needs_approval: false,
         asks_human: true,
+        arguments,
+        needs_runtime: false,
     });
     human::ask_input(turn, call.slot);
 }
 
-fn take_up(turn: &mut Turn<'_>, call: &ToolCall, facts: CallFacts) {
+fn take_up(turn: &mut Turn<'_>, call: &ToolCall, facts: CallFacts, arguments: Option<String>) {
     match facts {
         CallFacts::Rejected { message } => {
             tool::settle(turn, call.slot, None, ToolStatus::Rejected, message, Vec::new());
         }
-        CallFacts::AsksHuman => ask_human(turn, call),
-        CallFacts::Ready { effect, requires_approval, timeout } => {
-            let ruling = policy::ruling(turn.state, &call.name, &call.arguments, requires_approval);
+        CallFacts::AsksHuman => ask_human(turn, call, arguments),
+        CallFacts::Ready { effect, requires_approval, timeout, requires_runtime } => {
+            let runs_with = arguments.as_deref().unwrap_or(&call.arguments);
+            let ruling = policy::ruling(turn.state, &call.name, runs_with, requires_approval);
             if let Ruling::Deny(rule) = ruling {
                 policy::refuse(turn, call.slot, &rule);
                 return;
@@ -151,6 +157,8 @@ fn take_up(turn: &mut Turn<'_>, call: &ToolCall, facts: CallFacts) {
                 timeout,
                 needs_approval,
                 asks_human: false,
+                arguments,
+                needs_runtime: requires_runtime,
             });
             if needs_approval && !turn.state.spec.is_directed() {
                 human::ask_approval(turn, call.slot);

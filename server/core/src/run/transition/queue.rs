@@ -14,8 +14,10 @@ pub(crate) fn enter(turn: &mut Turn<'_>, last_entry: EntryNo) -> Result<(), Refu
         return Err(Refusal::WrongPhase(turn.state.status()));
     }
     turn.emit(Event::SessionEntered { last_entry });
-    let_in(turn);
-    plan(turn);
+    if !turn.state.is_unprepared() {
+        let_in(turn);
+        plan(turn);
+    }
     Ok(())
 }
 

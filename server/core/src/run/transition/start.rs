@@ -24,7 +24,12 @@ pub(crate) fn start(turn: &mut Turn<'_>, start: Start) -> Result<(), Refusal> {
         queue::hold(turn, start.messages, None);
         return Ok(());
     }
+    let prepares = turn.state.spec.prepares();
     for message in start.messages {
+        if prepares {
+            turn.emit(Event::InputHeld { message, steer: None });
+            continue;
+        }
         turn.emit(Event::InputAdded { entry: turn.state.last_entry.next(), message });
     }
     plan(turn);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::Refusal;
+use crate::extension::Applied;
 use crate::id::{CallSlot, HostId};
 use crate::limits::TOOL_ATTEMPTS_MAX;
 use crate::message::{Image, Message, Part, Role, ToolResult, ToolStatus};
@@ -10,8 +11,8 @@ use crate::run::event::{AfterAttempt, Event, Ran};
 use crate::run::input::CallOutcome;
 use crate::run::machine::Turn;
 use crate::run::state::{Call, CallState};
-use crate::run::transition::human;
 use crate::run::transition::plan::plan;
+use crate::run::transition::{human, prepare};
 use crate::time::{Millis, Timestamp};
 use crate::tool::Digest;
 
@@ -67,14 +68,20 @@ pub(crate) fn checkpoint(
     Ok(())
 }
 
+/// What a host answers, and what hooks were asked about it.
+pub(crate) struct Answered {
+    pub(crate) host: HostId,
+    pub(crate) outcome: CallOutcome,
+    pub(crate) applied: Vec<Applied>,
+}
+
 /// A host answers. The first answer to a call's last try is the recorded one.
 pub(crate) fn finished(
     turn: &mut Turn<'_>,
     slot: CallSlot,
     attempt: u32,
     lease: &Digest,
-    host: HostId,
-    outcome: CallOutcome,
+    Answered { host, outcome, applied }: Answered,
 ) -> Result<(), Refusal> {
     if attempt == 0 || *lease != turn.state.lease(slot, attempt) {
         return Err(Refusal::UnknownCall);
@@ -82,10 +89,12 @@ pub(crate) fn finished(
     let call = answerable(turn, slot, attempt)?.clone();
     match outcome {
         CallOutcome::Succeeded { output, images } => {
+            prepare::record(turn, Some(slot), applied);
             human::withdraw(turn, slot);
             settle(turn, slot, Some(host), ToolStatus::Succeeded, output, images);
         }
         CallOutcome::Rejected { message } => {
+            prepare::record(turn, Some(slot), applied);
             human::withdraw(turn, slot);
             settle(turn, slot, Some(host), ToolStatus::Rejected, message, Vec::new());
         }
@@ -95,6 +104,7 @@ pub(crate) fn finished(
                 // The next try is due already, and a failure that is told twice must not put it off.
                 return Ok(());
             }
+            prepare::record(turn, Some(slot), applied);
             human::withdraw(turn, slot);
             let then = if again {
                 AfterAttempt::Retry { at: (delay.0 > 0).then(|| turn.now.after(delay)) }
@@ -164,7 +174,8 @@ pub(crate) fn settle(
     let output = if call.arguments == call.wanted.arguments {
         output
     } else {
-        format!("[a human changed the arguments to {}]\n{output}", call.arguments)
+        let who = if call.changed_by_hook { "hook" } else { "human" };
+        format!("[a {who} changed the arguments to {}]\n{output}", call.arguments)
     };
     let result = ToolResult {
         slot,

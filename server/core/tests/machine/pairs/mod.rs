@@ -69,6 +69,28 @@ fn every_pair_is_taken_or_refused_as_the_table_says() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
+/// Not a column of its own: a run that is being prepared has no past, and takes next to nothing.
+#[test]
+fn a_run_that_is_being_prepared_takes_what_any_live_one_takes() {
+    let given = given(hooked());
+    for (stimulus, _) in ROWS {
+        let mut script = given.clone();
+        script.later(stimulus.wait());
+        let got = script.step(stimulus.input(&script));
+        let taken = match stimulus {
+            Stimulus::Prepared => Some("input_entered model_call_started"),
+            Stimulus::SayMore | Stimulus::SayMoreAgain | Stimulus::SayOtherByTheSameId => Some("input_held"),
+            Stimulus::AbortByCaller | Stimulus::AbortByDisconnect | Stimulus::AbortByFault => {
+                Some("finished")
+            }
+            Stimulus::DeadlineTooEarly | Stimulus::DeadlineLongPast | Stimulus::Recovered => Some(""),
+            _ => None,
+        };
+        let got = got.ok().map(|step| kinds(&step.records));
+        assert_eq!(got.as_deref(), taken, "{stimulus:?}");
+    }
+}
+
 #[test]
 fn the_situations_are_what_they_are_called() {
     for (situation, name) in COLUMNS {

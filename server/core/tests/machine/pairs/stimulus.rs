@@ -6,7 +6,7 @@ use agentloop_core::limits::HELD_MESSAGES_MAX;
 use agentloop_core::message::FinishReason;
 use agentloop_core::run::event::Ran;
 use agentloop_core::run::human::Decision;
-use agentloop_core::run::input::{AbortCause, CallOutcome, Input};
+use agentloop_core::run::input::{AbortCause, CallOutcome, Input, Prepared};
 use agentloop_core::run::plan::Instruction;
 use agentloop_core::time::Millis;
 use agentloop_core::tool::Digest;
@@ -36,6 +36,7 @@ table! {
     //                   New Que Mod Bck Pau Com Fai Abo Awa Inp Rdy Lat Off Acc Dbt Cmp
     StartThisRun        "Mod !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph"
     StartOtherRun       "!ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph"
+    Prepared            "!ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph"
 
     Enter               "!ph Mod !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph"
     SayMore             "!ph !ph Mod Bck Pau !ph !ph !ph Awa Inp Rdy Lat Off Acc Dbt Cmp"
@@ -171,6 +172,7 @@ impl Stimulus {
                 }
                 other => other,
             },
+            Self::Prepared => prepared(Prepared::default()),
             Self::ModelSays => says(number, attempt),
             Self::ModelAsks => asks(tool("weather")),
             Self::ModelAsksLeave => asks(tool("weather").approval()),
@@ -228,6 +230,7 @@ impl Stimulus {
                 lease: script.state().lease(Y, x_try),
                 host: host(),
                 outcome: ok("forged"),
+                applied: Vec::new(),
             },
             Self::FinishXNoTry => script.finished(X, 0, ok("early")),
             Self::FinishXOtherTry => script.finished(X, x_try + 1, ok("sunny")),
@@ -285,6 +288,7 @@ pub(super) fn rows_of(input: &Input) -> &'static [Stimulus] {
         Input::Start(_) => &[StartThisRun, StartOtherRun],
         Input::Enter { .. } => &[Enter],
         Input::Steer { .. } => &[SayMore, SayMoreAgain, SayOtherByTheSameId, SayTooMuch],
+        Input::Prepared(_) => &[Prepared],
         Input::ModelFinished(_) => &[
             ModelSays,
             ModelAsks,

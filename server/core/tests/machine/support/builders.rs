@@ -5,12 +5,14 @@ use std::sync::Arc;
 use agentloop_core::agent::{LoopLimits, RetryPolicy, RunSpec, ToolPolicy};
 use agentloop_core::entry::{Compaction, CompactionReason};
 use agentloop_core::error::ModelErrorKind;
+use agentloop_core::extension::{Applied, ExtensionKind};
 use agentloop_core::id::{CallSlot, EntryNo, HostId, RequestId, RunId};
 use agentloop_core::message::{FinishReason, Message, Part, Role, SharedMessage, ToolCall, Usage};
 use agentloop_core::run::event::{Ran, Steer};
 use agentloop_core::run::human::Decision;
 use agentloop_core::run::input::{
-    AbortCause, CallFacts, CallOutcome, Compacted, Input, ModelFailure, ModelFinished, PlanFailure, Start,
+    AbortCause, CallFacts, CallOutcome, Compacted, Input, ModelFailure, ModelFinished, PlanFailure, Prepared,
+    Start,
 };
 use agentloop_core::run::plan::Instruction;
 use agentloop_core::run::status::{RunError, RunErrorCode};
@@ -96,6 +98,29 @@ pub(crate) fn host() -> HostId {
     HostId::parse("host-1").expect("a good id")
 }
 
+// ---- extensions
+
+/// [`spec`] with a hook and a context source.
+pub(crate) fn hooked() -> RunSpec {
+    RunSpec { hooks: vec!["audit".to_owned()], context_sources: vec!["memory".to_owned()], ..spec() }
+}
+
+pub(crate) fn prepared(prepared: Prepared) -> Input {
+    Input::Prepared(Box::new(prepared))
+}
+
+/// A hook had something to say.
+pub(crate) fn applied(outcome: &str) -> Applied {
+    Applied {
+        extension: ExtensionKind::Hook,
+        name: "audit".to_owned(),
+        outcome: outcome.to_owned(),
+        error: None,
+        duration: Millis(5),
+        system_prompt: String::new(),
+    }
+}
+
 // ---- the model
 
 /// A tool call as the model writes it, and what is known about it.
@@ -108,8 +133,12 @@ pub(crate) struct Tool {
 
 /// A call that can run: unsafe, without approval, a minute's time.
 pub(crate) fn tool(name: &'static str) -> Tool {
-    let facts =
-        CallFacts::Ready { effect: EffectClass::Unsafe, requires_approval: false, timeout: Millis::secs(60) };
+    let facts = CallFacts::Ready {
+        effect: EffectClass::Unsafe,
+        requires_approval: false,
+        timeout: Millis::secs(60),
+        requires_runtime: false,
+    };
     Tool { name, arguments: "{}".to_owned(), facts }
 }
 
@@ -140,6 +169,13 @@ impl Tool {
     pub(crate) fn approval(mut self) -> Self {
         if let CallFacts::Ready { requires_approval, .. } = &mut self.facts {
             *requires_approval = true;
+        }
+        self
+    }
+
+    pub(crate) fn in_runtime(mut self) -> Self {
+        if let CallFacts::Ready { requires_runtime, .. } = &mut self.facts {
+            *requires_runtime = true;
         }
         self
     }
@@ -188,6 +224,7 @@ fn finished(
         duration: Millis(900),
         tools: Digest::of(&[b"tools"]),
         facts,
+        hooked: Vec::new(),
         full: None,
     }))
 }
@@ -200,6 +237,10 @@ pub(crate) fn failure(kind: ModelErrorKind) -> ModelFailure {
 
 pub(crate) fn granted(slot: CallSlot) -> Input {
     Input::SlotGranted { slot, host: host() }
+}
+
+pub(crate) fn granted_by(slot: CallSlot, host: &str) -> Input {
+    Input::SlotGranted { slot, host: HostId::parse(host).expect("a good id") }
 }
 
 pub(crate) fn denied(slot: CallSlot) -> Input {

@@ -265,7 +265,7 @@ impl Script {
     /// An answer with the lease that this try was given.
     pub(crate) fn finished(&self, slot: CallSlot, attempt: u32, outcome: CallOutcome) -> Input {
         let lease = self.state().lease(slot, attempt);
-        Input::CallFinished { slot, attempt, lease, host: host(), outcome }
+        Input::CallFinished { slot, attempt, lease, host: host(), outcome, applied: Vec::new() }
     }
 
     // ---- people

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use agentloop_core::context::build::messages;
 use agentloop_core::context::view::view;
 use agentloop_core::entry::Entry;
-use agentloop_core::id::{CallSlot, EntryNo, RunId, Seq};
+use agentloop_core::id::{CallSlot, EntryNo, RunId, RuntimeId, Seq};
 use agentloop_core::limits::TOOL_ATTEMPTS_MAX;
 use agentloop_core::message::SharedMessage;
 use agentloop_core::run::effect::{Effect, Offer};
@@ -30,6 +30,8 @@ pub(crate) struct Watch {
     held: BTreeMap<Seq, Entry>,
     /// What the session reads.
     history: Vec<Entry>,
+    /// Runtimes that were closed.
+    closed: BTreeSet<RuntimeId>,
     /// Calls that have their result.
     settled: BTreeSet<CallSlot>,
     /// Of calls that must not run twice: whether the next offer is allowed.
@@ -47,6 +49,7 @@ pub(crate) struct Watch {
 /// What tells one piece of owed I/O from another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Owed {
+    Prepare,
     Model(u32, u32),
     Compact(u32),
     Call(CallSlot, u32),
@@ -61,6 +64,7 @@ impl Watch {
             owed: BTreeMap::new(),
             held: BTreeMap::new(),
             history: Vec::new(),
+            closed: BTreeSet::new(),
             settled: BTreeSet::new(),
             leave: BTreeMap::new(),
             reruns: BTreeMap::new(),
@@ -120,6 +124,11 @@ impl Watch {
                 assert_eq!(entry, EntryNo(self.history.len() as u64), "entries are dense");
             }
             None => self.held.extend(content.map(|content| (record.seq, content))),
+        }
+        if let Event::InputAdded { .. } = record.event {
+            // It may stand in the place of what the run brought.
+            let shadow = &self.shadow;
+            self.held.retain(|seq, _| shadow.held.contains_key(seq));
         }
         if let Event::ModelCallStarted { .. } = record.event {
             assert!(self.held.is_empty(), "the model reads all that was said");
@@ -196,9 +205,15 @@ impl Watch {
                 Effect::CallModel { model_call, attempt, .. } => {
                     self.owe(Owed::Model(*model_call, *attempt), effect);
                 }
+                Effect::StopPreparing => stops(Owed::Prepare, &mut self.owed),
+                Effect::Prepare => self.owe(Owed::Prepare, effect),
                 Effect::StopPlanning { decision } => stops(Owed::Plan(*decision), &mut self.owed),
                 Effect::Plan { decision, .. } => self.owe(Owed::Plan(*decision), effect),
                 Effect::SeekHost { slot, .. } => self.owe(Owed::Seek(*slot), effect),
+                Effect::CloseRuntime { host, runtime } => {
+                    assert!(!self.shadow.uses_runtime(runtime, host), "{runtime} is in use");
+                    assert!(self.closed.insert(runtime.clone()), "{runtime} is closed once");
+                }
                 Effect::OfferCall(offer) => {
                     assert_ne!(*input, Input::Recovered, "a restart offers nothing: {effect:?}");
                     assert_eq!(self.leases.get(offer.lease.as_str()), None, "a lease is given once");
@@ -330,9 +345,7 @@ fn waits_well(state: &State, kind: Option<WaitKind>) {
         }
         Some(RunStatus::Completed | RunStatus::Failed | RunStatus::Aborted) | None => assert_eq!(kind, None),
         Some(RunStatus::Queued) => assert_eq!(kind, Some(WaitKind::Session)),
-        Some(RunStatus::Preparing) => {
-            panic!("no step ends here: {:?}", state.phase)
-        }
+        Some(RunStatus::Preparing) => assert_eq!(kind, Some(WaitKind::Extension)),
     }
 }
 
@@ -349,6 +362,7 @@ fn answered(input: &Input) -> Option<Owed> {
             Some(Owed::Call(*slot, *attempt))
         }
         Input::Planned { decision, .. } => Some(Owed::Plan(*decision)),
+        Input::Prepared(_) => Some(Owed::Prepare),
         Input::Start(_)
         | Input::Step { .. }
         | Input::CallAccepted { .. }
@@ -366,6 +380,7 @@ fn answered(input: &Input) -> Option<Owed> {
 #[track_caller]
 fn key_of(effect: &Effect) -> Owed {
     match effect {
+        Effect::Prepare => Owed::Prepare,
         Effect::CallModel { model_call, attempt, .. } => Owed::Model(*model_call, *attempt),
         Effect::OfferCall(offer) | Effect::ReclaimCall(offer) => Owed::Call(offer.slot, offer.attempt),
         Effect::SeekHost { slot, .. } => Owed::Seek(*slot),
@@ -375,6 +390,8 @@ fn key_of(effect: &Effect) -> Owed {
         | Effect::StopCompacting { .. }
         | Effect::StopSeeking { .. }
         | Effect::StopPlanning { .. }
+        | Effect::StopPreparing
+        | Effect::CloseRuntime { .. }
         | Effect::CancelCall { .. } => {
             panic!("nothing is owed by {effect:?}")
         }

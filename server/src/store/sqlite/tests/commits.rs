@@ -217,6 +217,8 @@ async fn the_view_shows_tool_calls() {
         timeout: Millis(1),
         needs_approval: false,
         asks_human: false,
+        arguments: None,
+        needs_runtime: false,
     };
     let result = ToolResult {
         slot: CallSlot(1, 1),

@@ -1,0 +1,124 @@
+"""What a host offers beside tools: planners, hooks, context sources, and the runtimes that its tools run in."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from agentloop.v1 import tool_host_pb2 as pb
+from agentloop.v1.types_pb2 import Instruction
+
+log = logging.getLogger(__package__)
+
+
+class ExtensionFailed(Exception):
+    """Raised by an extension that knows how it failed. `retryable`: asking again, or elsewhere, may help."""
+
+    def __init__(self, message: str, *, retryable=False):
+        super().__init__(message)
+        self.retryable = retryable
+
+
+@dataclass
+class Extension:
+    """A planner, a hook or a context source, and the functions behind it."""
+
+    capability: pb.Capability
+    answer: Callable[[Any, Any], Awaitable[Any]]
+    remember: Callable[[Any, Any], Awaitable[None]] | None = None
+
+
+class Extensions:
+    """The extensions of a host, by kind and name."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[tuple[str, str], Extension] = {}
+
+    def add(self, kind: str, declared, answer, remember=None) -> None:
+        self._by_key[kind, declared.name] = Extension(pb.Capability(**{kind: declared}), answer, remember)
+
+    def capabilities(self) -> list[pb.Capability]:
+        return [extension.capability for extension in self._by_key.values()]
+
+    async def respond(self, request: pb.ExtensionRequest) -> pb.ExtensionResponse:
+        """Answers a question; what goes wrong is an answer too."""
+        try:
+            return pb.ExtensionResponse(request_id=request.request_id, **await self._answer(request))
+        except ExtensionFailed as failure:
+            failed = pb.ExtensionFailure(message=str(failure), retryable=failure.retryable)
+        except Exception as error:
+            log.exception("the extension %s failed", request.name)
+            failed = pb.ExtensionFailure(message=f"{type(error).__name__}: {error}")
+        return pb.ExtensionResponse(request_id=request.request_id, failure=failed)
+
+    async def _answer(self, request: pb.ExtensionRequest) -> dict:
+        match request.WhichOneof("request"):
+            case "plan":
+                said = await self._find("planner", request).answer(request.plan, request.run)
+                return {"instruction": said if said is not None else Instruction()}
+            case "hook":
+                said = await self._find("hook", request).answer(request.hook, request.run)
+                return {"hook": said if said is not None else pb.HookVerdict()}
+            case "context":
+                said = await self._find("context_source", request).answer(request.context, request.run)
+                return {"context": pb.ContextItems(items=[_item(item) for item in said or []])}
+            case "remember":
+                source = self._find("context_source", request)
+                if source.remember:
+                    await source.remember(request.remember, request.run)
+                return {"remembered": pb.Remembered()}
+        raise ExtensionFailed("the host does not know this kind of question", retryable=True)
+
+    def _find(self, kind: str, request: pb.ExtensionRequest) -> Extension:
+        try:
+            return self._by_key[kind, request.name]
+        except KeyError:
+            raise ExtensionFailed(f"this host has no {kind} {request.name!r}", retryable=True) from None
+
+
+def _item(item) -> pb.ContextItem:
+    return pb.ContextItem(text=item) if isinstance(item, str) else item
+
+
+class Runtimes:
+    """The runtimes that a host has open. Each is opened once, and closed when its run is over."""
+
+    def __init__(self) -> None:
+        self._open: Callable[[dict, dict], Awaitable[Any]] | None = None
+        self._close: Callable[[Any], Awaitable[None]] | None = None
+        self._opened: dict[str, asyncio.Future] = {}
+
+    def declare(self, open, close) -> None:
+        self._open, self._close = open, close
+
+    def ids(self) -> list[str]:
+        return list(self._opened)
+
+    def opened(self, runtime_id: str) -> asyncio.Future | None:
+        """The runtime, as soon as it is open; an error where it could not be opened."""
+        return self._opened.get(runtime_id)
+
+    def open(self, request: pb.OpenRuntime) -> None:
+        if request.runtime_id not in self._opened:
+            self._opened[request.runtime_id] = asyncio.ensure_future(self._do_open(request))
+
+    async def _do_open(self, request: pb.OpenRuntime) -> Any:
+        if self._open is None:
+            raise RuntimeError("this host opens no runtimes")
+        return await self._open(json.loads(request.init_data_json or "{}"), json.loads(request.hints_json or "{}"))
+
+    async def close(self, runtime_id: str) -> None:
+        opened = self._opened.pop(runtime_id, None)
+        if opened is None:
+            return
+        try:
+            runtime = await opened
+            if self._close:
+                await self._close(runtime)
+        except Exception:
+            log.exception("the runtime %s did not close well", runtime_id)
+
+    async def close_all(self) -> None:
+        await asyncio.gather(*(self.close(runtime_id) for runtime_id in self.ids()))

@@ -1,0 +1,125 @@
+"""An example of what a host can offer beside tools: a planner, hooks, a memory, and tools that need a runtime."""
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import sys
+
+from agentloop.v1 import tool_host_pb2 as pb
+from agentloop.v1.types_pb2 import (
+    CallModelInstruction,
+    CallToolsInstruction,
+    FinishInstruction,
+    RequestApprovalInstruction,
+)
+from agentloop_host import (
+    POST_RUN,
+    POST_TOOL,
+    PRE_RUN,
+    PRE_TOOL,
+    READ_ONLY,
+    Call,
+    ContextItem,
+    HookVerdict,
+    Host,
+    Instruction,
+)
+
+
+def declare_planner(host: Host) -> None:
+    """The usual loop, but a human sees every tool call."""
+
+    @host.planner(description="Asks a human about every tool call.")
+    async def careful(request: pb.PlanRequest, run) -> Instruction:
+        match request.situation:
+            case pb.PLAN_SITUATION_TOOLS_WANTED:
+                return Instruction(request_human_approve=RequestApprovalInstruction())
+            case pb.PLAN_SITUATION_ANSWERED:
+                return Instruction(finish=FinishInstruction())
+            case pb.PLAN_SITUATION_PROMPTED | pb.PLAN_SITUATION_TOOLS_SETTLED | pb.PLAN_SITUATION_COMPACTED:
+                return Instruction(call_model=CallModelInstruction())
+        return Instruction(call_tools=CallToolsInstruction())
+
+
+def declare_hook(host: Host, journal) -> None:
+    """Keeps secrets out of tools and out of the session, and files every run."""
+
+    @host.hook(PRE_RUN, PRE_TOOL, POST_TOOL, POST_RUN, required=True, description="Keeps secrets out.")
+    async def guard(request: pb.HookRequest, run) -> HookVerdict | None:
+        match request.point:
+            case pb.HOOK_POINT_PRE_RUN:
+                return HookVerdict(system_prompt_addition="Never repeat a password.")
+            case pb.HOOK_POINT_PRE_TOOL:
+                arguments = json.loads(request.tool_call.arguments_json)
+                if "password" in arguments.get("page", ""):
+                    return HookVerdict(veto="pages with passwords are not opened")
+            case pb.HOOK_POINT_POST_TOOL:
+                if "hunter2" in request.tool_result.output:
+                    output = request.tool_result.output.replace("hunter2", "[hidden]")
+                    return HookVerdict(output=output, annotation="a password was hidden")
+            case pb.HOOK_POINT_POST_RUN:
+                journal(f"filed {run.run_id}")
+        return None
+
+
+def declare_memory(host: Host, journal) -> None:
+    """Remembers what was said, and recalls it in later runs."""
+    said: list[ContextItem] = []
+
+    async def remember(request: pb.RememberRequest, run) -> None:
+        for message in request.messages:
+            text = "".join(part.text for part in message.parts)
+            if text and all(item.text != text for item in said):
+                said.append(ContextItem(text=text, origin=run.session_id))
+        journal(f"remembered {run.run_id}")
+
+    @host.context_source(description="What was said before.", remember=remember)
+    async def diary(request: pb.ContextRequest, run) -> list[ContextItem]:
+        return said[-10:]
+
+
+def declare_runtime(host: Host, journal) -> None:
+    """A browser for each run, opened before its first page and closed after its last."""
+
+    async def open_browser(init_data: dict, hints: dict) -> dict:
+        journal(f"opened {init_data.get('profile', 'default')}")
+        return {"profile": init_data.get("profile", "default"), "pages": 0}
+
+    async def close_browser(browser: dict) -> None:
+        journal(f"closed {browser['profile']} after {browser['pages']}")
+
+    host.runtime(open=open_browser, close=close_browser)
+
+    schema = {"type": "object", "properties": {"page": {"type": "string"}}, "required": ["page"]}
+
+    @host.tool(description="Opens a page.", schema=schema, effect=READ_ONLY, requires_runtime=True)
+    async def browse(call: Call, page: str):
+        call.runtime["pages"] += 1
+        return f"page {call.runtime['pages']} in {call.runtime['profile']}: {page}, signed in with hunter2"
+
+
+async def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    env = os.environ.get
+    parser.add_argument("--server", default=env("AGENTLOOP_SERVER", "127.0.0.1:50051"))
+    parser.add_argument("--host-id", default=env("AGENTLOOP_HOST_ID"))
+    parser.add_argument("--journal", default=env("AGENTLOOP_JOURNAL", os.devnull), help="a file to note effects in")
+    options = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
+
+    def journal(line: str) -> None:
+        with open(options.journal, "a") as file:
+            file.write(line + "\n")
+
+    host = Host(options.server, options.host_id, on_ready=lambda: print("ready", flush=True))
+    declare_planner(host)
+    declare_hook(host, journal)
+    declare_memory(host, journal)
+    declare_runtime(host, journal)
+    return 0 if await host.run() else 1
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main()))

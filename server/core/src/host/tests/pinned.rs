@@ -1,0 +1,104 @@
+//! Calls that need what one host has, and the runtimes that they need.
+
+use super::bench::{Bench, call, host, joining, request};
+use crate::host::{FleetOptions, Input, Joining};
+use crate::id::RuntimeId;
+use crate::time::Millis;
+use crate::tool::Runtime;
+
+fn two_hosts() -> Bench {
+    let mut bench = Bench::new();
+    bench.join(1, "a", 1, &["t"]);
+    bench.join(2, "b", 9, &["t"]);
+    bench
+}
+
+#[test]
+fn a_call_that_needs_one_host_gets_that_one_or_waits_for_its_room() {
+    let mut bench = two_hosts();
+    assert_eq!(bench.seek_on("r/1.0", "t", "a"), ["r/1.0: granted a"]);
+    assert_eq!(bench.seek_on("r/1.1", "t", "a"), [""; 0], "b has room, but not what it needs");
+    assert_eq!(bench.seek_on("r/1.1", "t", "a"), [""; 0], "seeking twice is seeking once");
+    assert_eq!(bench.seek("s/1.0", "t"), ["s/1.0: granted b"]);
+    assert_eq!(bench.input(Input::StopSeeking { call: call("r/1.0") }), ["r/1.1: granted a"]);
+}
+
+#[test]
+fn it_comes_before_those_that_any_host_will_do_for() {
+    let mut bench = Bench::new();
+    bench.join(1, "a", 1, &["t"]);
+    bench.running(1, "a", "s/1.0", "t");
+    bench.seek("s/1.1", "t");
+    bench.seek_on("r/1.0", "t", "a");
+    assert_eq!(bench.credit(1, 2), ["r/1.0: granted a"]);
+    assert_eq!(bench.credit(1, 3), ["s/1.1: granted a"]);
+}
+
+#[test]
+fn a_host_that_is_away_has_the_grace_period_to_come_back() {
+    let mut bench = two_hosts();
+    bench.leave(1);
+    assert_eq!(bench.seek_on("r/1.0", "t", "a"), [""; 0]);
+    assert_eq!(bench.seek_on("r/1.1", "t", "a"), [""; 0]);
+    assert_eq!(bench.join(3, "a", 1, &["t"]), ["c3 joined [ok]", "r/1.0: granted a"]);
+    assert_eq!(bench.leave(3), [""; 0]);
+    assert_eq!(bench.pass(Millis::secs(9)), [""; 0]);
+    assert_eq!(bench.pass(Millis::secs(2)), ["r/1.1: granted b"], "what it needed is lost");
+}
+
+#[test]
+fn a_host_that_does_not_take_such_calls_any_more_is_not_waited_for() {
+    let mut bench = Bench::new();
+    bench.join(1, "a", 1, &["t"]);
+    bench.running(1, "a", "r/1.0", "t");
+    bench.join(2, "b", 9, &["t"]);
+    bench.seek_on("r/1.1", "t", "a");
+    let tools = joining(1, "a", 1, &["u"]).tools;
+    let replaced = bench.input(Input::ReplaceTools { connection: crate::host::ConnectionId(1), tools });
+    assert_eq!(replaced, ["c1 tools [ok]", "served u", "r/1.1: granted b"]);
+    assert_eq!(bench.seek_on("r/1.2", "t", "a"), ["r/1.2: granted b"]);
+}
+
+#[test]
+fn those_that_wait_for_one_host_are_bounded() {
+    let mut bench = Bench::with(FleetOptions { queue_per_tool_max: 1, ..FleetOptions::default() });
+    bench.join(1, "a", 0, &["t"]);
+    assert_eq!(bench.seek_on("r/1.0", "t", "a"), [""; 0]);
+    assert_eq!(bench.seek_on("r/1.1", "t", "a"), ["r/1.1: denied too many"]);
+    assert_eq!(bench.seek_on("r/1.2", "t", "nobody"), [""; 0]);
+    assert_eq!(bench.seek_on("r/1.3", "t", "nobody"), ["r/1.3: denied too many"]);
+    bench.pass(Millis::secs(60));
+}
+
+fn needing(text: &str, on: &str, number: u32) -> Input {
+    let mut request = request(text, on, "t");
+    let id = RuntimeId { run: request.call.call.run.clone(), number };
+    request.runtime = Some(Runtime { id, init_data: String::new(), hints: String::new() });
+    Input::Offer(request)
+}
+
+#[test]
+fn a_runtime_is_opened_once_before_its_first_call_and_closed_in_the_end() {
+    let mut bench = Bench::new();
+    bench.join(1, "a", 9, &["t"]);
+    bench.seek("r/1.0", "t");
+    assert_eq!(bench.input(needing("r/1.0#1", "a", 1)), ["c1 <- open r/rt1", "c1 <- call r/1.0#1"]);
+    bench.seek("r/1.1", "t");
+    assert_eq!(bench.input(needing("r/1.1#1", "a", 1)), ["c1 <- call r/1.1#1"]);
+    let close = |name| Input::CloseRuntime { host: host(name), runtime: "r/rt1".to_owned() };
+    assert_eq!(bench.input(close("a")), ["c1 <- close r/rt1"]);
+    assert_eq!(bench.input(close("nobody")), [""; 0]);
+    bench.seek("r/1.2", "t");
+    assert_eq!(bench.input(needing("r/1.2#1", "a", 1)), ["c1 <- open r/rt1", "c1 <- call r/1.2#1"]);
+}
+
+#[test]
+fn a_host_that_comes_back_with_its_runtime_is_not_asked_to_open_it_again() {
+    let mut bench = Bench::new();
+    let runtimes = vec!["r/rt1".to_owned()];
+    bench.input(Input::Join(Box::new(Joining { runtimes, ..joining(1, "a", 9, &["t"]) })));
+    bench.seek_on("r/1.0", "t", "a");
+    assert_eq!(bench.input(needing("r/1.0#1", "a", 1)), ["c1 <- call r/1.0#1"]);
+    bench.seek_on("r/1.1", "t", "a");
+    assert_eq!(bench.input(needing("r/1.1#1", "a", 2)), ["c1 <- open r/rt2", "c1 <- call r/1.1#1"]);
+}
