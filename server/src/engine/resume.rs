@@ -16,6 +16,7 @@ use tracing::Instrument as _;
 
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
+use crate::engine::executing::Executing;
 use crate::engine::feed::RunKey;
 use crate::engine::history::History;
 use crate::engine::run_task::{End, RunTask};
@@ -93,6 +94,7 @@ impl Engine {
             history,
             mailbox: receiver,
             steppers: Vec::new(),
+            executing: Executing::default(),
             speaking: None,
             unwritten: Vec::new(),
             write_by: None,
@@ -193,6 +195,7 @@ impl RunTask {
         self.seek(&mut step, self.deps.clock.now());
         self.unwritten.extend(step.records);
         self.flush().await?;
+        self.ask_executor_anew();
         Ok(step.effects)
     }
 }

@@ -16,6 +16,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::engine::compact::Compacting;
 use crate::engine::deps::Deps;
+use crate::engine::executing::Executing;
+use crate::engine::executor::in_process;
 use crate::engine::feed::Feed;
 use crate::engine::history::History;
 use crate::engine::perform::ModelCall;
@@ -57,6 +59,8 @@ pub(super) struct RunTask {
     pub(super) mailbox: mpsc::Receiver<Mail>,
     /// Those who called for the step whose instruction the planner is asked for.
     pub(super) steppers: Vec<oneshot::Sender<Result<(), Refusal>>>,
+    /// What executors of this process do for it.
+    pub(super) executing: Executing,
     /// The model call or the planner's deliberation under way.
     pub(super) speaking: Option<Pin<Box<dyn Future<Output = Input> + Send>>>,
     /// Events decided on and not durable yet.
@@ -70,6 +74,10 @@ enum Woken {
     Idle,
     Mail(Option<Mail>),
     Input(Input),
+    /// An executor of this process is done.
+    Executed(Input),
+    /// An executor had nothing to say.
+    Nothing,
     Stop,
 }
 
@@ -80,6 +88,8 @@ impl RunTask {
             let end = match self.next().await {
                 Woken::Idle => Ok(Some(End::Parked)),
                 Woken::Stop => self.flush().await.map(|()| Some(End::Stopped)),
+                Woken::Executed(input) => self.step(input, None).await,
+                Woken::Nothing => Ok(self.end()),
                 Woken::Mail(None) => Ok(Some(End::Stopped)),
                 Woken::Mail(Some(mail)) => self.mail(mail).await,
                 Woken::Input(input) => {
@@ -112,10 +122,12 @@ impl RunTask {
                 None => std::future::pending().await,
             }
         };
+        let executing = &mut self.executing;
         tokio::select! { biased;
             () = self.deps.tasks.soft().cancelled() => Woken::Stop,
             mail = self.mailbox.recv() => Woken::Mail(mail),
             input = speaking => Woken::Input(input),
+            input = executing.next() => input.map_or(Woken::Nothing, Woken::Executed),
             () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => {
                 Woken::Input(Input::DeadlinePassed)
             }
@@ -194,7 +206,12 @@ impl RunTask {
             };
             let (slot, tool) = (*slot, tool.clone());
             step.effects.remove(at);
-            let input = match self.deps.tools.seek(&self.owner(), &self.call_id(slot), &tool) {
+            let sought = if self.tool_executor(&tool).is_some() {
+                Seek::Granted(in_process())
+            } else {
+                self.deps.tools.seek(&self.owner(), &self.call_id(slot), &tool)
+            };
+            let input = match sought {
                 Seek::Queued => continue,
                 Seek::Granted(host) => Input::SlotGranted { slot, host },
                 Seek::Denied(message) => Input::SlotDenied { slot, message },
@@ -245,6 +262,7 @@ impl RunTask {
         self.history.extend(&records);
         let records: Vec<Arc<Record>> = records.into_iter().map(Arc::new).collect();
         self.feed.publish(&records);
+        self.executors_see(&records);
         let (tenant, run) = self.place.key();
         for observer in &self.deps.observers {
             for record in &records {
@@ -256,7 +274,7 @@ impl RunTask {
 
     /// One call each. What leads to an input comes back through the mailbox or as the model's answer.
     pub(super) fn perform(&mut self, effect: Effect) {
-        let tools = &self.deps.tools;
+        let tools = self.deps.tools.clone();
         match effect {
             Effect::CallModel { model_call, attempt, last_entry, checked } => {
                 let call = ModelCall {
@@ -293,9 +311,12 @@ impl RunTask {
             }
             Effect::SeekHost { .. } => unreachable!("hosts are sought before the step is written"),
             Effect::StopSeeking { slot } => tools.stop_seeking(self.tenant(), &self.call_id(slot)),
+            Effect::OfferCall(offer) if self.executes(&offer) => {}
+            Effect::ReclaimCall(offer) if self.abandons(&offer) => {}
             Effect::OfferCall(offer) => tools.offer(&self.owner(), &self.call_id(offer.slot), offer),
             Effect::ReclaimCall(offer) => tools.reclaim(&self.owner(), &self.call_id(offer.slot), offer),
             Effect::CancelCall { slot, attempt, reason } => {
+                self.stop_executing(slot);
                 tools.cancel(self.tenant(), &self.call_id(slot), attempt, reason);
             }
         }
@@ -324,7 +345,9 @@ impl RunTask {
             | Phase::Tools(_)
             | Phase::Paused { .. }
             | Phase::Finished { .. } => {
-                state.status().is_some_and(|status| status.is_interrupted()) && !self.machine.is_stepping()
+                state.status().is_some_and(|status| status.is_interrupted())
+                    && !self.machine.is_stepping()
+                    && self.executing.is_empty()
             }
         }
     }

@@ -12,6 +12,7 @@ use agentloop_core::tool::Digest;
 
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
+use crate::engine::executing::Executing;
 use crate::engine::history::History;
 use crate::engine::run_task::RunTask;
 use crate::engine::table::{Found, Mailbox, Vacancy};
@@ -130,6 +131,7 @@ impl Engine {
             history,
             mailbox: receiver,
             steppers: Vec::new(),
+            executing: Executing::default(),
             speaking: None,
             unwritten: step.records,
             write_by: None,
