@@ -15,7 +15,7 @@ use agentloop_core::time::Millis;
 use agentloop_core::tool::{Digest, EffectClass};
 use agentloop_server::engine::feed::Shown;
 use agentloop_server::engine::{
-    Engine, EngineBuilder, Executors, FinishExecutor, HumanExecutor, StartRequest, ToolExecution,
+    Engine, EngineBuilder, Executors, FinishExecutor, HumanExecutor, OnBusy, StartRequest, ToolExecution,
     ToolExecutor,
 };
 use agentloop_server::extension::RunContext;
@@ -159,6 +159,7 @@ fn request(agent: &str, careful: bool) -> StartRequest {
         run: None,
         session: None,
         create_session: false,
+        on_busy: OnBusy::Reject,
         spec: Arc::new(spec),
         messages: vec![Arc::new(Message::text(Role::User, "pay"))],
         digest: Digest::of(&[agent.as_bytes()]),

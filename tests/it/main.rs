@@ -2,8 +2,10 @@
 
 mod abort;
 mod approvals;
+mod ask_human;
 mod background;
 mod bad_input;
+mod busy_session;
 mod context;
 mod forks;
 mod idempotency;
@@ -12,9 +14,11 @@ mod overload;
 mod planner;
 mod policy;
 mod recordings;
+mod remember;
 mod replay;
 mod run;
 mod runs;
+mod search;
 mod service;
 mod sessions;
 mod step;

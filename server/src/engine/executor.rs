@@ -134,5 +134,11 @@ pub(super) async fn answer(
     question: Question,
 ) -> Option<Input> {
     let decision = AssertUnwindSafe(executor.answer(run, &question)).catch_unwind().await.ok()??;
-    Some(Input::Decided { request: question.request, decision, digest: None, by: "executor".to_owned() })
+    Some(Input::Decided {
+        request: question.request,
+        decision,
+        digest: None,
+        by: "executor".to_owned(),
+        remember: None,
+    })
 }

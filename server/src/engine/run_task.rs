@@ -334,6 +334,7 @@ impl RunTask {
     pub(super) fn parks(&self) -> bool {
         let state = self.machine.state();
         match &state.phase {
+            Phase::Queued => true,
             Phase::BackingOff { until, .. } => {
                 until.since(self.deps.clock.now()) > self.deps.options.park_after
             }

@@ -35,18 +35,28 @@ impl State {
     /// One arm per kind of event.
     fn apply_event(&mut self, event: &Event, at: Timestamp) {
         match event {
-            Event::Started { session, last_entry, spec, seed } => {
+            Event::Started { session, last_entry, spec, seed, queued } => {
                 assert_eq!(self.phase, Phase::New, "a run starts once");
                 self.session = Some(session.clone());
                 self.last_entry = *last_entry;
                 self.spec = spec.clone();
                 self.seed = *seed;
                 self.started_at = at;
+                self.entered_at = at;
+                self.phase = if *queued { Phase::Queued } else { Phase::Preparing };
+            }
+            Event::SessionEntered { last_entry } => {
+                assert_eq!(self.phase, Phase::Queued, "only a queued run enters later");
+                self.last_entry = *last_entry;
+                self.entered_at = at;
                 self.phase = Phase::Preparing;
             }
             Event::InputAdded { .. } | Event::ContextAdded { .. } => {}
-            Event::InputHeld { message } => {
+            Event::InputHeld { message, steer } => {
                 self.held.insert(self.seq, message.clone());
+                if let Some(steer) = steer {
+                    self.steered.insert(steer.id.clone(), steer.digest.clone());
+                }
             }
             Event::InputEntered { held, .. } => {
                 self.held.remove(held).expect("only a held message enters later");
@@ -89,8 +99,13 @@ impl State {
                 }
                 self.tool_rounds += u32::from(matches!(self.phase, Phase::Tools(_)));
             }
-            Event::CallProposed { slot, effect, timeout, needs_approval, .. } => {
+            Event::CallProposed { slot, effect, timeout, needs_approval, asks_human, .. } => {
                 self.propose(*slot, *effect, *timeout, *needs_approval, at);
+                if *asks_human {
+                    let call = self.open_call(*slot);
+                    call.asks_human = true;
+                    call.state = CallState::AwaitingInput { request: None };
+                }
             }
             Event::Planned { instruction, step, approved, .. } => {
                 self.decisions += 1;
@@ -146,6 +161,7 @@ impl State {
                 assert!(asked.answer.is_none(), "a question is answered once");
                 asked.answer = Some(answer.clone());
                 let hold = self.spec.stepped && self.approving.as_ref() != Some(request);
+                self.remembered.extend(answer.remembered.as_ref().map(|remembered| remembered.rule.clone()));
                 match slot {
                     Some(slot) => self.resolve(*slot, answer, hold, at),
                     None => self.news = Some(News::HumanAnswered),
@@ -256,7 +272,9 @@ impl State {
         match question.kind {
             QuestionKind::Approve => call.state = CallState::AwaitingApproval { request },
             QuestionKind::InDoubt => call.state = CallState::InDoubt { request, since: at },
-            QuestionKind::Prompt | QuestionKind::Select => {}
+            QuestionKind::Prompt | QuestionKind::Select => {
+                call.state = CallState::AwaitingInput { request };
+            }
         }
     }
 
@@ -277,6 +295,7 @@ impl State {
                 CallState::Held { .. } => CallState::Ready { since: at, not_before: None },
                 CallState::Proposed
                 | CallState::AwaitingApproval { .. }
+                | CallState::AwaitingInput { .. }
                 | CallState::Ready { .. }
                 | CallState::Offered { .. }
                 | CallState::Accepted { .. }
@@ -365,6 +384,7 @@ fn round_of(message: &SharedMessage) -> Option<Vec<Call>> {
             wanted: wanted.clone(),
             effect: EffectClass::Unsafe,
             timeout: crate::time::Millis(0),
+            asks_human: false,
             attempt: 0,
             answered: 0,
             host: None,

@@ -2,9 +2,11 @@
 //!
 //! ```text
 //! phase        leaves by                              to
-//! New          Start                                  ModelRunning
+//! New          Start                                  ModelRunning | Queued
+//! Queued       Enter                                  ModelRunning
+//!              Abort                                  Finished(aborted), nothing of it entered the session
 //! ModelRunning ModelFinished, tools wanted            Tools
-//!              ModelFinished, nothing wanted          Finished(completed)
+//!              ModelFinished, nothing wanted          Finished(completed) | ModelRunning, where messages are held
 //!              ModelFailed, retryable                 BackingOff
 //!              ModelFailed, else or used up           Finished(failed) | Paused
 //!              Recovered                              ModelRunning (next try)
@@ -18,10 +20,12 @@
 //! any live     Abort | a limit | deny and stop        Finished(aborted | failed)
 //!
 //! call              leaves by                          to
-//! Proposed          in the same step                   AwaitingApproval | Ready | Held (of a run that is directed)
+//! Proposed          in the same step                   AwaitingApproval | AwaitingInput | Ready
+//!                                                      | Held (of a run that is directed)
 //! Held              Planned | Step                     AwaitingApproval | Ready | Settled
 //! AwaitingApproval  Decided: approve                   Ready | Held (of a run that is stepped)
 //!                   Decided: else | expired            Settled
+//! AwaitingInput     Decided | expired                  Settled
 //! Ready             SlotGranted                        Offered
 //!                   SlotDenied                         Settled
 //!                   CallFinished, by the last try      Settled
@@ -62,6 +66,8 @@ pub struct State {
     pub seed: u64,
     /// When it started.
     pub started_at: Timestamp,
+    /// When it entered its session: later than [`Self::started_at`] where it was queued.
+    pub entered_at: Timestamp,
     /// When it last moved.
     pub updated_at: Timestamp,
     /// Its last event.
@@ -94,6 +100,8 @@ pub struct State {
     pub phase: Phase,
     /// Everything that humans were asked.
     pub questions: BTreeMap<RequestId, Asked>,
+    /// Rules that were remembered in it, in order.
+    pub remembered: Vec<PolicyRule>,
     /// Calls of earlier rounds, with the try whose answer settled each: [`Call::answered`].
     pub settled: BTreeMap<CallSlot, u32>,
     /// Ids of the calls of `ResumeRun` that were carried out.
@@ -106,6 +114,8 @@ pub struct State {
     pub compact_due: Option<CompactionReason>,
     /// Messages that wait to enter the session, by the event that holds each.
     pub held: BTreeMap<Seq, SharedMessage>,
+    /// Requests that handed messages to the run while it was under way, with the digest of each.
+    pub steered: BTreeMap<RunId, Digest>,
     /// Decisions recorded: by a planner, or for a step.
     pub decisions: u32,
     /// What was decided last, until it has begun.
@@ -132,6 +142,8 @@ pub struct Asked {
 pub enum Phase {
     /// Nothing: it does not exist yet.
     New,
+    /// Waiting for its session to be free.
+    Queued,
     /// The caller's messages are being taken in.
     Preparing,
     /// The model is answering.
@@ -225,6 +237,8 @@ pub struct Call {
     pub effect: EffectClass,
     /// From offer to result.
     pub timeout: Millis,
+    /// Whether a human's answer is its result.
+    pub asks_human: bool,
     /// The last try; 0 before the first.
     pub attempt: u32,
     /// The try whose answer settled it; 0 while it is open, and where something else settled it.
@@ -278,6 +292,11 @@ pub enum CallState {
         /// Since when.
         since: Timestamp,
     },
+    /// A human's answer is its result.
+    AwaitingInput {
+        /// The question; `None` until it is asked, in the same step.
+        request: Option<RequestId>,
+    },
     /// It has its one result.
     Settled,
 }
@@ -312,7 +331,10 @@ impl Call {
     /// Whether only a human can move it.
     #[must_use]
     pub fn awaits_human(&self) -> bool {
-        matches!(self.state, CallState::AwaitingApproval { .. } | CallState::InDoubt { .. })
+        matches!(
+            self.state,
+            CallState::AwaitingApproval { .. } | CallState::AwaitingInput { .. } | CallState::InDoubt { .. }
+        )
     }
 
     /// Whether it goes on by itself, or is about to.
@@ -323,7 +345,9 @@ impl Call {
             | CallState::Ready { .. }
             | CallState::Offered { .. }
             | CallState::Accepted { .. } => true,
-            CallState::AwaitingApproval { request } | CallState::InDoubt { request, .. } => request.is_none(),
+            CallState::AwaitingApproval { request }
+            | CallState::AwaitingInput { request }
+            | CallState::InDoubt { request, .. } => request.is_none(),
             CallState::Held { .. } | CallState::Settled => false,
         }
     }
@@ -344,6 +368,7 @@ impl Call {
             | CallState::Held { .. }
             | CallState::Ready { .. }
             | CallState::InDoubt { .. }
+            | CallState::AwaitingInput { .. }
             | CallState::Settled => None,
         }
     }
@@ -365,6 +390,7 @@ impl State {
             spec: Arc::default(),
             seed: 0,
             started_at: Timestamp(0),
+            entered_at: Timestamp(0),
             updated_at: Timestamp(0),
             seq: Seq(0),
             last_entry: EntryNo(0),
@@ -381,12 +407,14 @@ impl State {
             last_error: None,
             phase: Phase::New,
             questions: BTreeMap::new(),
+            remembered: Vec::new(),
             settled: BTreeMap::new(),
             resumed: BTreeSet::new(),
             compactions: 0,
             squeezes: 0,
             compact_due: None,
             held: BTreeMap::new(),
+            steered: BTreeMap::new(),
             decisions: 0,
             beginning: None,
             news: None,
@@ -409,6 +437,7 @@ impl State {
             _ if self.awaits_step() => Some(RunStatus::Paused),
             _ if self.planned_question().is_some() => Some(RunStatus::AwaitingHuman),
             Phase::New => None,
+            Phase::Queued => Some(RunStatus::Queued),
             Phase::Preparing => Some(RunStatus::Preparing),
             Phase::ModelRunning(_) | Phase::Observed { .. } => Some(RunStatus::ModelRunning),
             Phase::BackingOff { .. } => Some(RunStatus::BackingOff),
@@ -446,6 +475,7 @@ impl State {
                 .any(|call| matches!(call.state, CallState::Held { .. }))
                 .then_some(Situation::CallsWaiting),
             Phase::New
+            | Phase::Queued
             | Phase::ModelRunning(_)
             | Phase::BackingOff { .. }
             | Phase::Compacting(_)
@@ -483,6 +513,7 @@ impl State {
             _ if self.planned_question().is_some() => true,
             Phase::Tools(calls) => !calls.iter().any(Call::moves),
             Phase::New
+            | Phase::Queued
             | Phase::Preparing
             | Phase::ModelRunning(_)
             | Phase::BackingOff { .. }
@@ -509,6 +540,7 @@ impl State {
         match self.standing() {
             Phase::Tools(calls) => calls,
             Phase::New
+            | Phase::Queued
             | Phase::Preparing
             | Phase::ModelRunning(_)
             | Phase::BackingOff { .. }
@@ -519,9 +551,9 @@ impl State {
         }
     }
 
-    /// The rules about its tool calls, in order.
+    /// The rules about its tool calls, in order: those that it started with, and those remembered since.
     pub fn rules(&self) -> impl Iterator<Item = &PolicyRule> {
-        self.spec.tool_policy.rules.iter()
+        self.spec.tool_policy.rules.iter().chain(&self.remembered)
     }
 
     /// The rule that decides about a call; `None` where none is about it.

@@ -7,5 +7,7 @@ pub(crate) mod human;
 pub(crate) mod model;
 pub(crate) mod plan;
 pub(crate) mod policy;
+pub(crate) mod queue;
 pub(crate) mod start;
+pub(crate) mod steer;
 pub(crate) mod tool;

@@ -23,10 +23,13 @@ fn code(refusal: &Refusal) -> &'static str {
         Refusal::AlreadyResolved(_) => "!ar",
         Refusal::DigestMismatch => "!dg",
         Refusal::NotADecision => "!nd",
+        Refusal::IdReused => "!id",
+        Refusal::TooMuchHeld => "!hd",
         Refusal::NotStepped => "!ns",
         Refusal::StaleDecision => "!pl",
         Refusal::BadAnswer(_) => "!ba",
         Refusal::DeniedByRule(_) => "!rl",
+        Refusal::CannotRemember(_) => "!rm",
     }
 }
 

@@ -261,7 +261,7 @@ impl Watch {
             || state.awaits_step()
             || machine.deadline().is_some()
             || state.open_questions().next().is_some()
-            || matches!(state.phase, Phase::Paused { .. });
+            || matches!(state.phase, Phase::Paused { .. } | Phase::Queued);
         assert!(waits, "nothing will ever move it: {:?}", state.phase);
     }
 
@@ -269,10 +269,10 @@ impl Watch {
     #[track_caller]
     fn over(&self, machine: &Machine) {
         assert!(self.owed.is_empty(), "nothing is owed at the end: {:?}", self.owed);
-        assert!(self.held.is_empty(), "nothing that was said is lost");
         assert_eq!(machine.deadline(), None);
         assert_eq!(machine.state().open_questions().next(), None);
         assert_eq!(machine.state().waiting_on(), None);
+        assert!(self.held.is_empty() || self.history.is_empty(), "nothing that was said is lost");
         let said: Vec<SharedMessage> = self.history.iter().filter_map(Entry::message).cloned().collect();
         assert_eq!(messages(&said), said, "each call has its result right after it");
         let shown = view(&self.history);
@@ -300,7 +300,9 @@ fn stands_well(state: &State) {
         let open = state.open_questions().filter(|question| question.slot == Some(call.slot)).count();
         match &call.state {
             CallState::Proposed => panic!("every call is taken up in the step that brings it"),
-            CallState::AwaitingApproval { request } | CallState::InDoubt { request, .. } => {
+            CallState::AwaitingApproval { request }
+            | CallState::AwaitingInput { request }
+            | CallState::InDoubt { request, .. } => {
                 assert!(request.is_some() && open == 1, "{} waits for one answer", call.slot);
             }
             CallState::Held { leave } => {
@@ -327,7 +329,8 @@ fn waits_well(state: &State, kind: Option<WaitKind>) {
             assert!(matches!(kind, Some(WaitKind::Tool | WaitKind::ToolHost)), "{kind:?}");
         }
         Some(RunStatus::Completed | RunStatus::Failed | RunStatus::Aborted) | None => assert_eq!(kind, None),
-        Some(RunStatus::Queued | RunStatus::Preparing) => {
+        Some(RunStatus::Queued) => assert_eq!(kind, Some(WaitKind::Session)),
+        Some(RunStatus::Preparing) => {
             panic!("no step ends here: {:?}", state.phase)
         }
     }
@@ -351,6 +354,8 @@ fn answered(input: &Input) -> Option<Owed> {
         | Input::CallAccepted { .. }
         | Input::CallCheckpoint { .. }
         | Input::Decided { .. }
+        | Input::Enter { .. }
+        | Input::Steer { .. }
         | Input::Abort { .. }
         | Input::Resume { .. }
         | Input::DeadlinePassed

@@ -216,6 +216,7 @@ async fn the_view_shows_tool_calls() {
         effect: EffectClass::Keyed,
         timeout: Millis(1),
         needs_approval: false,
+        asks_human: false,
     };
     let result = ToolResult {
         slot: CallSlot(1, 1),

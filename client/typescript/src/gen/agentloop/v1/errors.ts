@@ -74,4 +74,6 @@ export enum ErrorReason {
   PROTOCOL_VIOLATION = 27,
   /** TOO_MANY_HOSTS - RESOURCE_EXHAUSTED: too many tool hosts are connected. */
   TOO_MANY_HOSTS = 28,
+  /** SEARCH_OFF - FAILED_PRECONDITION: what is said is not indexed; see `search` in the server's configuration. */
+  SEARCH_OFF = 36,
 }
