@@ -7,6 +7,7 @@ use crate::engine::after::FollowUps;
 use crate::engine::background::Notes;
 use crate::engine::compact::{Compactor, Compactors};
 use crate::engine::deps::{Deps, EngineOptions, Observer};
+use crate::engine::executor::{ExecutorTable, Executors};
 use crate::engine::feed::Feeds;
 use crate::engine::history::Histories;
 use crate::engine::jobs::{self, JobExecutor, Jobs};
@@ -27,6 +28,7 @@ pub struct EngineBuilder {
     models: Arc<dyn Models>,
     tools: Arc<dyn Tools>,
     extensions: Arc<dyn Extensions>,
+    instructions: ExecutorTable,
     clock: Arc<dyn Clock>,
     ids: Arc<dyn Ids>,
     observers: Vec<Arc<dyn Observer>>,
@@ -44,6 +46,7 @@ impl EngineBuilder {
             models,
             tools,
             extensions: Arc::new(LocalExtensions::new()),
+            instructions: ExecutorTable::default(),
             clock: Arc::new(SystemClock),
             ids: Arc::new(RandomIds),
             observers: Vec::new(),
@@ -58,6 +61,20 @@ impl EngineBuilder {
     #[must_use]
     pub fn extensions(mut self, extensions: Arc<dyn Extensions>) -> Self {
         self.extensions = extensions;
+        self
+    }
+
+    /// Executors of instructions in place of the built-in ones, for every agent that has none of its own.
+    #[must_use]
+    pub fn executors(mut self, executors: Executors) -> Self {
+        self.instructions.engine = executors;
+        self
+    }
+
+    /// Executors of the instructions of one agent's runs.
+    #[must_use]
+    pub fn agent_executors(mut self, agent: impl Into<String>, executors: Executors) -> Self {
+        self.instructions.agents.insert(agent.into(), executors);
         self
     }
 
@@ -129,6 +146,7 @@ impl EngineBuilder {
                 models: self.models,
                 tools: self.tools,
                 extensions: self.extensions,
+                instructions: self.instructions,
                 clock: self.clock,
                 ids: self.ids,
                 observers: self.observers,

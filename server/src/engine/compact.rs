@@ -111,23 +111,30 @@ impl Compacting {
     async fn compaction(&self, before: u64) -> Result<(Compaction, Usage), RunError> {
         let goal = self.goal(before);
         let keep = goal.keep_recent;
-        let (first, usage) = match self.strategy.as_str() {
-            "truncate" => (truncate(&self.entries, keep), Usage::default()),
-            "extract" => (extract(&self.entries, keep), Usage::default()),
-            "summarize" => self.summary(keep).await?,
-            "trim" => return Ok((trim(&self.entries, goal, count), Usage::default())),
-            own => {
-                let compactor = self.deps.compactors.get(own).ok_or_else(|| {
-                    internal(format!("no strategy is named {own}; there is {}", STRATEGIES.join(", ")))
-                })?;
+        let strategy = self.strategy.as_str();
+        let (first, usage) = match (strategy, self.compactor()) {
+            ("trim", _) => return Ok((trim(&self.entries, goal, count), Usage::default())),
+            (own, Some(compactor)) => {
                 let compaction = compactor.compact(&self.entries, goal).await.map_err(internal)?;
-                (
-                    Compaction { strategy: own.to_owned(), ..within(compaction, &self.entries) },
-                    Usage::default(),
-                )
+                let strategy = own.to_owned();
+                (Compaction { strategy, ..within(compaction, &self.entries) }, Usage::default())
+            }
+            ("truncate", None) => (truncate(&self.entries, keep), Usage::default()),
+            ("extract", None) => (extract(&self.entries, keep), Usage::default()),
+            ("summarize", None) => self.summary(keep).await?,
+            (unknown, None) => {
+                let known = STRATEGIES.join(", ");
+                return Err(internal(format!("no strategy is named {unknown}; there is {known}")));
             }
         };
         Ok((fit(&self.entries, first, goal, count), usage))
+    }
+
+    /// An embedder's: in place of every strategy, or the one of this name.
+    fn compactor(&self) -> Option<&Arc<dyn Compactor>> {
+        let executor = self.deps.instructions.of(&self.spec.agent, |executors| executors.compactor.as_ref());
+        let built_in = STRATEGIES.contains(&self.strategy.as_str());
+        executor.or_else(|| self.deps.compactors.get(&self.strategy).filter(|_| !built_in))
     }
 
     /// What is to be achieved. Well below the bound, lest the next call passes it again; harder with each level.

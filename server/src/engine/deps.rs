@@ -8,6 +8,7 @@ use agentloop_core::time::Millis;
 
 use crate::clock::Clock;
 use crate::engine::compact::Compactors;
+use crate::engine::executor::ExecutorTable;
 use crate::engine::feed::Feeds;
 use crate::engine::history::Histories;
 use crate::engine::jobs::Jobs;
@@ -55,6 +56,7 @@ pub(super) struct Deps {
     pub(super) models: Arc<dyn Models>,
     pub(super) tools: Arc<dyn Tools>,
     pub(super) extensions: Arc<dyn Extensions>,
+    pub(super) instructions: ExecutorTable,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) ids: Arc<dyn Ids>,
     pub(super) observers: Vec<Arc<dyn Observer>>,

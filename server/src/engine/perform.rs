@@ -20,7 +20,7 @@ use crate::engine::deps::Deps;
 use crate::engine::feed::Feed;
 use crate::engine::history::History;
 use crate::engine::hooks::before_tools;
-use crate::model::{ModelError, ModelRequest, Models, estimate};
+use crate::model::{Model, ModelError, ModelRequest, Models, estimate};
 use crate::tool::Offered;
 
 /// One model call, ready to be made.
@@ -76,12 +76,7 @@ impl ModelCall {
         messages: Vec<agentloop_core::message::SharedMessage>,
         offered: Offered,
     ) -> Result<ModelFinished, ModelError> {
-        let (model, name) = self.deps.models.resolve(&self.spec.model).map_err(|error| ModelError {
-            kind: ModelErrorKind::BadRequest,
-            message: error.to_string(),
-            status: None,
-            retry_after: None,
-        })?;
+        let (model, name) = self.model()?;
         let count = messages.len();
         let mut deltas = model.stream(ModelRequest {
             model: name,
@@ -147,6 +142,20 @@ impl ModelCall {
             facts,
             hooked,
             full,
+        })
+    }
+
+    /// Who is asked, and for which model.
+    fn model(&self) -> Result<(Arc<dyn Model>, String), ModelError> {
+        let executor = self.deps.instructions.of(&self.spec.agent, |executors| executors.model.as_ref());
+        if let Some(model) = executor {
+            return Ok((model.clone(), self.spec.model.clone()));
+        }
+        self.deps.models.resolve(&self.spec.model).map_err(|error| ModelError {
+            kind: ModelErrorKind::BadRequest,
+            message: error.to_string(),
+            status: None,
+            retry_after: None,
         })
     }
 

@@ -17,6 +17,7 @@ use tracing::Instrument as _;
 
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
+use crate::engine::executing::Executing;
 use crate::engine::feed::RunKey;
 use crate::engine::history::History;
 use crate::engine::hooks::Judging;
@@ -128,6 +129,7 @@ impl Engine {
             history,
             mailbox: receiver,
             steppers: Vec::new(),
+            executing: Executing::default(),
             speaking: None,
             judging: Judging::default(),
             unwritten: Vec::new(),
@@ -233,6 +235,7 @@ impl RunTask {
         self.seek(&mut step, self.deps.clock.now());
         self.unwritten.extend(step.records);
         self.flush().await?;
+        self.ask_executor_anew();
         Ok(step.effects)
     }
 }

@@ -18,6 +18,8 @@ use tokio::sync::{mpsc, oneshot};
 use crate::engine::asking::Asking;
 use crate::engine::compact::Compacting;
 use crate::engine::deps::Deps;
+use crate::engine::executing::Executing;
+use crate::engine::executor::in_process;
 use crate::engine::feed::Feed;
 use crate::engine::history::History;
 use crate::engine::hooks::{Judged, Judging, after_tool};
@@ -62,6 +64,8 @@ pub(super) struct RunTask {
     pub(super) mailbox: mpsc::Receiver<Mail>,
     /// Those who called for the step whose instruction the planner is asked for.
     pub(super) steppers: Vec<oneshot::Sender<Result<(), Refusal>>>,
+    /// What executors of this process do for it.
+    pub(super) executing: Executing,
     /// The model call or the planner's deliberation under way.
     pub(super) speaking: Option<Pin<Box<dyn Future<Output = Input> + Send>>>,
     /// Hosts' answers that hooks have their say about.
@@ -79,6 +83,10 @@ enum Woken {
     Input(Input),
     /// Hooks had their say about an answer.
     Judged(Judged),
+    /// An executor of this process is done.
+    Executed(Input),
+    /// An executor had nothing to say.
+    Nothing,
     Stop,
 }
 
@@ -89,6 +97,8 @@ impl RunTask {
             let end = match self.next().await {
                 Woken::Idle => Ok(Some(End::Parked)),
                 Woken::Stop => self.flush().await.map(|()| Some(End::Stopped)),
+                Woken::Executed(input) => self.step(input, None).await,
+                Woken::Nothing => Ok(self.end()),
                 Woken::Mail(None) => Ok(Some(End::Stopped)),
                 Woken::Mail(Some(mail)) => self.mail(mail).await,
                 Woken::Judged((input, reply)) => self.step(input, Some(reply)).await,
@@ -122,11 +132,13 @@ impl RunTask {
                 None => std::future::pending().await,
             }
         };
+        let executing = &mut self.executing;
         tokio::select! { biased;
             () = self.deps.tasks.soft().cancelled() => Woken::Stop,
             mail = self.mailbox.recv() => Woken::Mail(mail),
             input = speaking => Woken::Input(input),
             Some(judged) = self.judging.next() => Woken::Judged(judged),
+            input = executing.next() => input.map_or(Woken::Nothing, Woken::Executed),
             () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => {
                 Woken::Input(Input::DeadlinePassed)
             }
@@ -234,6 +246,7 @@ impl RunTask {
             step.effects.remove(at);
             let (owner, call) = (self.owner(), self.call_id(slot));
             let sought = match &on {
+                _ if self.tool_executor(&tool).is_some() => Seek::Granted(in_process()),
                 Some(host) => self.deps.tools.seek_on(&owner, &call, &tool, host),
                 None => self.deps.tools.seek(&owner, &call, &tool),
             };
@@ -288,6 +301,7 @@ impl RunTask {
         self.history.extend(&records);
         let records: Vec<Arc<Record>> = records.into_iter().map(Arc::new).collect();
         self.feed.publish(&records);
+        self.executors_see(&records);
         let (tenant, run) = self.place.key();
         for observer in &self.deps.observers {
             for record in &records {
@@ -299,7 +313,7 @@ impl RunTask {
 
     /// One call each. What leads to an input comes back through the mailbox or as the model's answer.
     pub(super) fn perform(&mut self, effect: Effect) {
-        let tools = &self.deps.tools;
+        let tools = self.deps.tools.clone();
         match effect {
             Effect::CallModel { model_call, attempt, last_entry, checked } => {
                 let call = ModelCall {
@@ -345,9 +359,12 @@ impl RunTask {
                 tools.close_runtime(self.tenant(), &host, &runtime);
             }
             Effect::StopSeeking { slot } => tools.stop_seeking(self.tenant(), &self.call_id(slot)),
+            Effect::OfferCall(offer) if self.executes(&offer) => {}
+            Effect::ReclaimCall(offer) if self.abandons(&offer) => {}
             Effect::OfferCall(offer) => tools.offer(&self.owner(), &self.call_id(offer.slot), offer),
             Effect::ReclaimCall(offer) => tools.reclaim(&self.owner(), &self.call_id(offer.slot), offer),
             Effect::CancelCall { slot, attempt, reason } => {
+                self.stop_executing(slot);
                 tools.cancel(self.tenant(), &self.call_id(slot), attempt, reason);
             }
         }
@@ -380,7 +397,9 @@ impl RunTask {
             | Phase::Tools(_)
             | Phase::Paused { .. }
             | Phase::Finished { .. } => {
-                state.status().is_some_and(|status| status.is_interrupted()) && !self.machine.is_stepping()
+                state.status().is_some_and(|status| status.is_interrupted())
+                    && !self.machine.is_stepping()
+                    && self.executing.is_empty()
             }
         }
     }
