@@ -66,7 +66,15 @@ impl Tools for NoHosts {
 
     fn facts(&self, _tenant: &TenantId, spec: &RunSpec, calls: &[&ToolCall]) -> Vec<CallFacts> {
         let requires_approval = spec.labels.contains_key("careful");
-        vec![CallFacts::Ready { effect: self.0, requires_approval, timeout: Millis::secs(60) }; calls.len()]
+        vec![
+            CallFacts::Ready {
+                effect: self.0,
+                requires_approval,
+                timeout: Millis::secs(60),
+                requires_runtime: false
+            };
+            calls.len()
+        ]
     }
 
     fn validate(&self, _tenant: &TenantId, _tool: &str, arguments: &str) -> Result<(), String> {
