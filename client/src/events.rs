@@ -84,7 +84,8 @@ impl EventStream {
         Ok(stream)
     }
 
-    /// The run, also when its id was made up here.
+    /// The run, also when its id was made up here. Where the input steered a live run, it is that one from the first
+    /// event on.
     pub fn run_id(&self) -> &str {
         &self.run_id
     }
@@ -171,7 +172,10 @@ impl EventStream {
             return self.lost(Error::Unreachable(gap));
         }
         self.last_seq = event.seq;
-        self.start = None;
+        if self.start.take().is_some() {
+            // What was said to a live run is shown as that run.
+            self.run_id.clone_from(&event.run_id);
+        }
         self.retries.reset();
         self.over = matches!(event.event, Some(Event::RunFinished(_)));
         Ok(Some(event))

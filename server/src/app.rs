@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::{Clock, SystemClock};
-use crate::config::{Config, StoreLocation};
+use crate::config::{Config, StoreLocation, StoreOptions};
 use crate::engine::{Engine, EngineBuilder, EngineOptions, LogObserver};
 use crate::extension::LocalExtensions;
 use crate::extension::remote::Remote;
@@ -72,7 +72,7 @@ impl Server {
         let has_providers = !config.providers.is_empty();
         let hosts = host_options(&config);
         let models: Arc<dyn Models> = Arc::new(providers::registry(config.providers)?);
-        let store = Arc::new(open(&config.store.location).await?);
+        let store = Arc::new(open(&config.store).await?);
         let listener = listen(config.server.listen).await?;
         let address = listener
             .local_addr()
@@ -163,10 +163,11 @@ async fn until(stop: CancellationToken, work: impl Future<Output = ()>) {
     let _cut = stop.run_until_cancelled(work).await;
 }
 
-async fn open(location: &StoreLocation) -> Result<SqliteStore, OpenError> {
-    match location {
-        StoreLocation::Memory => SqliteStore::in_memory().await,
-        StoreLocation::File(path) => SqliteStore::open(path, &SqliteOptions::default()).await,
+async fn open(store: &StoreOptions) -> Result<SqliteStore, OpenError> {
+    let options = SqliteOptions { search: store.search, ..SqliteOptions::default() };
+    match &store.location {
+        StoreLocation::Memory => SqliteStore::in_memory_with(&options).await,
+        StoreLocation::File(path) => SqliteStore::open(path, &options).await,
     }
 }
 

@@ -13,7 +13,7 @@ use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::{Digest, EffectClass, ToolDeclaration};
 use agentloop_server::clock::TestClock;
-use agentloop_server::engine::{Engine, EngineBuilder, Observer, StartRequest};
+use agentloop_server::engine::{Engine, EngineBuilder, Observer, OnBusy, StartRequest};
 use agentloop_server::ids::CountingIds;
 use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
 use agentloop_server::store::sqlite::SqliteStore;
@@ -135,6 +135,7 @@ fn request(prompt: &str) -> StartRequest {
         spec: Arc::new(spec),
         messages: vec![Arc::new(Message::text(Role::User, prompt))],
         digest: Digest::of(&[prompt.as_bytes()]),
+        on_busy: OnBusy::Reject,
     }
 }
 

@@ -2,8 +2,10 @@
 
 mod abort;
 mod approvals;
+mod ask_human;
 mod background;
 mod bad_input;
+mod busy_session;
 mod context;
 mod extensions;
 mod forks;
@@ -13,10 +15,12 @@ mod overload;
 mod planner;
 mod policy;
 mod recordings;
+mod remember;
 mod replay;
 mod run;
 mod runs;
 mod runtimes;
+mod search;
 mod service;
 mod sessions;
 mod step;

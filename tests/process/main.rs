@@ -4,6 +4,7 @@
 //! Whatever a process says is part of its test's output.
 
 mod abort;
+mod busy_session;
 mod callers;
 mod conversation;
 mod every_event;

@@ -1,5 +1,6 @@
 //! A server in the test's process, on a free port, with a database of its own.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use agentloop_client::v1 as wire;
@@ -115,6 +116,11 @@ max_backoff = "5ms"
         }
     }
 
+    /// Its database, for a test that changes it while the server is stopped.
+    pub fn database(&self) -> PathBuf {
+        self.directory.path().join("test.db")
+    }
+
     /// Where it listens.
     pub fn url(&self) -> &str {
         &self.url
@@ -150,7 +156,7 @@ max_backoff = "5ms"
     /// # Panics
     /// When the call fails.
     pub async fn run(&self, input: wire::RunInput) -> wire::RunResult {
-        self.try_run(input).await.expect("the call succeeds")
+        Box::pin(self.try_run(input)).await.expect("the call succeeds")
     }
 
     /// `Run`, whatever comes of it.

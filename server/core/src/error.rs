@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::policy::PolicyRule;
-use crate::run::human::{Answer, BadAnswer};
+use crate::run::human::{Answer, BadAnswer, CannotRemember};
 use crate::run::status::RunStatus;
 
 /// What kind of failure a model call met.
@@ -94,9 +94,18 @@ pub enum Refusal {
     /// The arguments that a human put in place of the model's are denied by a rule.
     #[error("{} denies these arguments", .0.title())]
     DeniedByRule(Box<PolicyRule>),
+    /// The decision cannot be remembered as was asked.
+    #[error(transparent)]
+    CannotRemember(CannotRemember),
     /// The question has another answer.
     #[error("answered before: {}", .0.decision.name())]
     AlreadyResolved(Box<Answer>),
+    /// The id was used before, with other content.
+    #[error("the id was used before, with other content")]
+    IdReused,
+    /// Too many messages wait for the run's next model call.
+    #[error("too many messages wait for the run's next model call")]
+    TooMuchHeld,
     /// The run goes on by itself.
     #[error("the run is not stepped")]
     NotStepped,

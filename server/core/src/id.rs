@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::ID_BYTES_MAX;
+use crate::time::Timestamp;
 
 /// A request id names its run, which may be as long as an id can be, and who asks there for the how manieth time.
 const REQUEST_ID_BYTES_MAX: usize = ID_BYTES_MAX + 64;
@@ -76,6 +77,8 @@ text_id! {
     HostId: ID_BYTES_MAX;
     /// A question put to a human. Derived from the run and the call, so that asking twice is asking once.
     RequestId: REQUEST_ID_BYTES_MAX;
+    /// A rule that was remembered with a decision. Derived from the question and the time of its answer.
+    RuleId: REQUEST_ID_BYTES_MAX + 32;
 }
 
 impl TenantId {
@@ -181,6 +184,13 @@ impl RuntimeId {
 }
 
 impl RequestId {
+    /// The id of the rule that is remembered with an answer at this time. Ids of runs are free again once their session
+    /// is deleted, and rules may outlive it: the time tells them apart.
+    #[must_use]
+    pub fn rule(&self, at: Timestamp) -> RuleId {
+        RuleId(format!("{self}:{}", at.0))
+    }
+
     /// The run that a derived request id names. `None` for anything that this server cannot have issued.
     #[must_use]
     pub fn run(&self) -> Option<RunId> {
@@ -260,6 +270,7 @@ mod tests {
         let call = CallId { run: longest.clone(), slot: CallSlot(u32::MAX, u32::MAX) };
         for request in [call.input(u32::MAX, u32::MAX), longest.planned_question(u32::MAX)] {
             assert_eq!(RequestId::parse(request.as_str()).unwrap().run(), Some(longest.clone()));
+            assert!(RuleId::parse(request.rule(Timestamp(u64::MAX)).as_str()).is_ok());
         }
         assert_eq!(RequestId::parse("nonsense").unwrap().run(), None);
     }

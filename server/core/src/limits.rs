@@ -40,10 +40,24 @@ pub const POLICY_NAME_BYTES_MAX: usize = 256;
 pub const POLICY_ARGUMENTS_MAX: usize = 16;
 /// One pattern of a rule.
 pub const POLICY_PATTERN_BYTES_MAX: usize = 4 * 1024;
+/// All patterns of a rule together, and where they look.
+pub const POLICY_RULE_BYTES_MAX: usize = 8 * 1024;
 /// Where a rule's pattern looks.
 pub const POLICY_POINTER_BYTES_MAX: usize = 1024;
+/// Choices of one question.
+pub const OPTIONS_MAX: usize = 64;
+/// One choice, as people read it.
+pub const OPTION_BYTES_MAX: usize = 1024;
+/// What a human answers to a question that asks for text.
+pub const ANSWER_BYTES_MAX: usize = 256 * 1024;
+/// Questions that one try of a call may ask in all.
+pub const INPUTS_PER_CALL_MAX: usize = 64;
 /// Messages that one run may bring.
 pub const INPUT_MESSAGES_MAX: usize = 256;
+/// Messages that may wait at a time to enter a run's session.
+pub const HELD_MESSAGES_MAX: usize = 512;
+/// Runs that may wait at a time for one session.
+pub const QUEUED_RUNS_PER_SESSION_MAX: usize = 64;
 /// The text of one assistant message, reasoning and tool arguments included.
 pub const MODEL_MESSAGE_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// One message that a caller brings.
@@ -82,10 +96,19 @@ const _: () = assert!(
     "whatever is in a journal can be shown to a client with gRPC's usual bound"
 );
 const _: () = assert!(
+    HELD_MESSAGES_MAX >= INPUT_MESSAGES_MAX,
+    "what one request brings can be held by a run that holds nothing"
+);
+const _: () = assert!(
     TOOL_RESULT_BYTES_MAX < GRPC_MESSAGE_BYTES_MAX && TOOL_ARGUMENTS_BYTES_MAX < GRPC_MESSAGE_BYTES_MAX,
     "a call and its result each fit into one frame"
 );
 const _: () = assert!(
     TOOL_RESULT_SHOWN_BYTES_MAX < TOOL_RESULT_BYTES_MAX,
     "cutting a result is what makes the larger bound affordable"
+);
+const _: () = assert!(
+    POLICY_RULES_MAX * (POLICY_RULE_BYTES_MAX + POLICY_PATTERN_BYTES_MAX + POLICY_NAME_BYTES_MAX)
+        < GRPC_MESSAGE_BYTES_MAX,
+    "a list of all remembered rules fits into one message"
 );

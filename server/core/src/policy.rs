@@ -10,6 +10,7 @@ use glob::literal;
 
 use crate::limits::{
     POLICY_ARGUMENTS_MAX, POLICY_NAME_BYTES_MAX, POLICY_PATTERN_BYTES_MAX, POLICY_POINTER_BYTES_MAX,
+    POLICY_RULE_BYTES_MAX,
 };
 
 /// Says what becomes of the calls that it matches. A matching deny wins over everything; of the others, the last that
@@ -103,6 +104,9 @@ pub enum BadRule {
     /// It has too many patterns.
     #[error("arguments: must be at most {POLICY_ARGUMENTS_MAX}")]
     TooManyArguments,
+    /// All its texts together are too long.
+    #[error("arguments: must be at most {POLICY_RULE_BYTES_MAX} bytes together")]
+    TooLong,
     /// This one's pattern is too long.
     #[error("arguments[{0}].pattern: must be at most {POLICY_PATTERN_BYTES_MAX} bytes")]
     PatternTooLong(usize),
@@ -136,7 +140,9 @@ impl PolicyRule {
                 return Err(BadRule::NotAPointer(at));
             }
         }
-        Ok(())
+        let bytes: usize =
+            self.arguments.iter().map(|argument| argument.pointer.len() + argument.pattern.len()).sum();
+        if bytes > POLICY_RULE_BYTES_MAX { Err(BadRule::TooLong) } else { Ok(()) }
     }
 
     /// The rule for calls of exactly this tool with exactly these arguments; `None` where they are too long for one.

@@ -37,6 +37,8 @@ pub struct ServerOptions {
 pub struct StoreOptions {
     /// The database.
     pub location: StoreLocation,
+    /// Whether what is said is indexed.
+    pub search: bool,
 }
 
 /// Where a database is.
@@ -133,7 +135,10 @@ pub(super) fn store(section: &mut Section<'_, '_>) -> StoreOptions {
     let default = PathBuf::from("agentloop.db");
     let path = section.get_path("path", Some(&default)).unwrap_or(default);
     let memory = path.file_name().is_some_and(|name| name == ":memory:");
-    StoreOptions { location: if memory { StoreLocation::Memory } else { StoreLocation::File(path) } }
+    StoreOptions {
+        location: if memory { StoreLocation::Memory } else { StoreLocation::File(path) },
+        search: section.get_or("search", true),
+    }
 }
 
 pub(super) fn log(section: &mut Section<'_, '_>) -> LogOptions {

@@ -121,7 +121,7 @@ fn said_in(journal: &[Record]) -> Vec<SharedMessage> {
     let mut said = Vec::new();
     for record in journal {
         match &record.event {
-            Event::InputHeld { message } => drop(held.insert(record.seq, message)),
+            Event::InputHeld { message, .. } => drop(held.insert(record.seq, message)),
             Event::InputEntered { held: seq, .. } => said.extend(held.remove(seq).cloned()),
             Event::InputAdded { message, .. }
             | Event::AssistantMessage { message, .. }
@@ -158,8 +158,8 @@ mod tests {
         let text = |text: &str| Arc::new(Message::text(Role::User, text));
         let added = |text| Event::InputAdded { entry: EntryNo(1), message: text };
         let events = vec![
-            Event::InputHeld { message: text("held") },
-            Event::InputHeld { message: text("never let in") },
+            Event::InputHeld { message: text("held"), steer: None },
+            Event::InputHeld { message: text("never let in"), steer: None },
             Event::ContextAdded { source: "m".to_owned(), entry: EntryNo(1), message: text("known") },
             Event::InputEntered { entry: EntryNo(2), held: Seq(1) },
             added(text("more")),

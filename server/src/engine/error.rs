@@ -32,6 +32,9 @@ pub enum EngineError {
         /// That run.
         run: RunId,
     },
+    /// As many runs wait for the session as may.
+    #[error("as many runs wait for the session as may")]
+    QueueFull,
     /// The server has as many live runs as it takes.
     #[error("there are as many live runs as this server takes")]
     TooManyRuns,

@@ -44,7 +44,7 @@ async fn before_tool(asking: &Asking, call: &ToolCall, facts: CallFacts) -> (Cal
                     against = Some(format!("the hook {name} changed the arguments to wrong ones: {message}"));
                     applied.error.clone_from(&against);
                 }
-                ready @ CallFacts::Ready { .. } => {
+                ready @ (CallFacts::Ready { .. } | CallFacts::AsksHuman) => {
                     hooked.arguments = Some(changed.arguments.clone());
                     (call, facts) = (changed, ready);
                 }

@@ -12,8 +12,8 @@ pub struct LogObserver;
 impl Observer for LogObserver {
     fn event(&self, tenant: &TenantId, run: &RunId, session: &SessionId, record: &Record) {
         match &record.event {
-            Event::Started { spec, .. } => tracing::info!(
-                run.id = %run, session.id = %session, %tenant, agent = spec.agent, model = spec.model,
+            Event::Started { spec, queued, .. } => tracing::info!(
+                run.id = %run, session.id = %session, %tenant, agent = spec.agent, model = spec.model, queued,
                 "run started"
             ),
             Event::ModelCallFailed { attempt, error, retry_at, .. } => tracing::info!(

@@ -12,11 +12,13 @@ mod compact;
 mod deps;
 mod history;
 mod hooks;
+mod humans;
 mod jobs;
 mod log;
 mod perform;
 mod planning;
 mod prepare;
+mod queue;
 mod replay;
 mod resume;
 mod run_task;
@@ -30,21 +32,20 @@ mod wake;
 use std::sync::Arc;
 
 use agentloop_core::error::Refusal;
-use agentloop_core::id::{RequestId, RunId, Seq, SessionId, TenantId};
+use agentloop_core::id::{RunId, Seq, SessionId, TenantId};
 use agentloop_core::run::event::Record;
-use agentloop_core::run::human::Decision;
 use agentloop_core::run::input::{AbortCause, Input};
 use agentloop_core::run::state::State;
-use agentloop_core::tool::Digest;
 use futures_util::Stream;
 
 pub use builder::EngineBuilder;
 pub use compact::{Compactor, Compactors, STRATEGIES};
 pub use deps::{EngineOptions, Observer};
+pub use humans::Resolution;
 pub use jobs::{JobError, JobExecutor};
 pub use log::LogObserver;
 pub use replay::ReplayReport;
-pub use start::{StartRequest, Started};
+pub use start::{OnBusy, StartRequest, Started};
 pub use step::StepDone;
 pub use view::RunView;
 
@@ -155,7 +156,7 @@ impl Engine {
         }));
     }
 
-    /// Ends the live run of a session; `None` where it has none.
+    /// Ends the live run of a session; `None` where it has none. The first in the session's queue is next.
     ///
     /// # Errors
     /// [`EngineError::SessionNotFound`], or the store's.
@@ -169,40 +170,6 @@ impl Engine {
         let Some(run) = row.live_run else { return Ok(None) };
         self.abort(tenant, &run, AbortCause::Caller, reason).await?;
         Ok(Some(run))
-    }
-
-    /// Settles a question.
-    ///
-    /// # Errors
-    /// [`EngineError::RequestNotFound`], [`EngineError::BadArguments`] for edited arguments that do not follow the
-    /// tool's schema, [`EngineError::Refused`] for another answer or another digest, or the store's.
-    pub async fn decide(
-        &self,
-        tenant: &TenantId,
-        request: &RequestId,
-        decision: Decision,
-        digest: Option<Digest>,
-        by: &str,
-    ) -> Result<(), EngineError> {
-        let run = request.run().ok_or(EngineError::RequestNotFound)?;
-        if let Decision::ApproveWithEdits { arguments } = &decision {
-            let row = self.store().request(tenant, request).await?.ok_or(EngineError::RequestNotFound)?;
-            self.tools()
-                .validate(tenant, &row.question.tool, arguments)
-                .map_err(EngineError::BadArguments)?;
-        }
-        let input = || Input::Decided {
-            request: request.clone(),
-            decision: decision.clone(),
-            digest: digest.clone(),
-            by: by.to_owned(),
-        };
-        match self.ask(&(tenant.clone(), run), input).await {
-            Err(EngineError::RunNotFound | EngineError::Refused(Refusal::UnknownRequest)) => {
-                Err(EngineError::RequestNotFound)
-            }
-            other => other,
-        }
     }
 
     /// Lets a paused run go on.
@@ -248,6 +215,13 @@ impl Engine {
             let row = self.store().run(&key.0, &key.1).await?.ok_or(EngineError::RunNotFound)?;
             if row.summary.status.is_terminal() {
                 return self.ask_finished(key, input()).await;
+            }
+            if row.queue_no.is_some() {
+                match self.ask_queued(key, input()).await? {
+                    Some(answer) => return answer.map_err(EngineError::Refused),
+                    // It has entered its session meanwhile, or ended.
+                    None => continue,
+                }
             }
             self.bring_up(key).await?;
         }

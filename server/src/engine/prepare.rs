@@ -14,7 +14,7 @@ use crate::extension::{ContextItem, Occasion};
 
 /// Asks everybody; becomes [`Input::Prepared`].
 pub(super) async fn prepare(asking: Asking) -> Input {
-    let held = asking.run.state.held.values().cloned().collect();
+    let held = asking.run.state.brought().cloned().collect();
     let mut prepared = have_say(&asking, held).await;
     if prepared.failure.is_none() {
         gather(&asking, &mut prepared).await;
@@ -47,7 +47,7 @@ async fn gather(asking: &Asking, prepared: &mut Prepared) {
     let max_bytes = CONTEXT_BYTES_MAX.min(CONTEXT_TOTAL_BYTES_MAX / sources.len().max(1));
     let query = match &prepared.messages {
         Some(messages) => query_of(messages.iter()),
-        None => query_of(asking.run.state.held.values()),
+        None => query_of(asking.run.state.brought()),
     };
     let given = join_all(sources.iter().map(|name| asking.source(name, query.clone(), max_bytes))).await;
     for (name, SourceSaid { applied, items }) in sources.into_iter().zip(given) {

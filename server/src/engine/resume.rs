@@ -5,11 +5,12 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use agentloop_core::id::{EntryNo, RunId};
+use agentloop_core::id::{EntryNo, Epoch, RunId, SessionId};
 use agentloop_core::run::effect::Effect;
 use agentloop_core::run::event::Record;
 use agentloop_core::run::input::{AbortCause, Input};
 use agentloop_core::run::machine::Machine;
+use agentloop_core::run::state::Phase;
 use futures_util::FutureExt as _;
 use futures_util::StreamExt as _;
 use tracing::Instrument as _;
@@ -21,21 +22,22 @@ use crate::engine::history::History;
 use crate::engine::hooks::Judging;
 use crate::engine::run_task::{End, RunTask};
 use crate::engine::table::{Mailbox, Vacancy};
-use crate::store::{Claimed, StoreError};
+use crate::store::{Claimed, Interrupted, StoreError};
 
 /// Runs brought up at a time after a restart.
 const RECOVER_TOGETHER: usize = 32;
 /// Before a run whose store failed is brought up again; doubled each time, since each time may call the model anew.
-const REVIVE_WAIT: Duration = Duration::from_secs(1);
+pub(super) const REVIVE_WAIT: Duration = Duration::from_secs(1);
 /// No such wait is longer.
 const REVIVE_WAIT_MAX: Duration = Duration::from_secs(300);
 
 impl Engine {
-    /// Every run that was under way goes on.
+    /// Every run that was under way goes on, those that interrupts were written for end, and sessions that are free let
+    /// the first in their queues in.
     pub(super) async fn recover(self) {
-        let keys = loop {
-            match self.store().unfinished().await {
-                Ok(keys) => break keys,
+        let (keys, interrupted) = loop {
+            match self.owed().await {
+                Ok(owed) => break owed,
                 Err(error) => {
                     tracing::error!(%error, "cannot read which runs are unfinished; trying again");
                     tokio::time::sleep(REVIVE_WAIT).await;
@@ -53,6 +55,20 @@ impl Engine {
                 }
             })
             .await;
+        futures_util::stream::iter(interrupted)
+            .for_each_concurrent(RECOVER_TOGETHER, |found| async move {
+                if let Err(error) = engine.interrupt(&found).await {
+                    tracing::error!(run.id = %found.run, %error, "cannot interrupt a run");
+                }
+            })
+            .await;
+    }
+
+    /// Runs that are to be brought up, and live ones that are to end for a queued one.
+    async fn owed(&self) -> Result<(Vec<RunKey>, Vec<Interrupted>), StoreError> {
+        let mut keys = self.store().unfinished().await?;
+        keys.extend(self.store().queue_heads().await?);
+        Ok((keys, self.store().interrupted().await?))
     }
 
     /// Claims a run and starts its task. A journal that cannot be folded fails the run.
@@ -61,9 +77,14 @@ impl Engine {
         let (tenant, run) = place.key().clone();
         let claimed = self.store().claim(&tenant, &run).await?.ok_or(EngineError::RunNotFound)?;
         if claimed.row.summary.status.is_terminal() {
+            // Whoever saw it end may not have seen that it did.
+            self.attend_later(&tenant, &claimed.row.session);
             return Ok(());
         }
         let machine = fold(&run, &claimed.records)?;
+        if machine.state().phase == Phase::Queued {
+            return self.enter(place, &machine, &claimed).await;
+        }
         let (mut task, mailbox) = self.task(place, machine, &claimed).await?;
         let effects = task.take_over().await?;
         task.place.occupy(mailbox);
@@ -71,7 +92,7 @@ impl Engine {
         Ok(())
     }
 
-    async fn task(
+    pub(super) async fn task(
         &self,
         place: Vacancy,
         machine: Machine,
@@ -82,6 +103,19 @@ impl Engine {
         let EntryNo(last) = machine.state().last_entry;
         let mut history = History::load(&*deps.store, &place.key().0, &session, EntryNo(last)).await?;
         history.hold(&machine.state().held);
+        Ok(self.assemble(place, machine, claimed.epoch, session, history))
+    }
+
+    /// A task of this machine, which does nothing yet.
+    pub(super) fn assemble(
+        &self,
+        place: Vacancy,
+        machine: Machine,
+        epoch: Epoch,
+        session: SessionId,
+        history: History,
+    ) -> (RunTask, Mailbox) {
+        let deps = self.deps();
         let (mailbox, receiver) = Mailbox::new();
         let task = RunTask {
             feed: deps.feeds.of(place.key(), deps.options.subscriber_buffer),
@@ -89,7 +123,7 @@ impl Engine {
             wake: self.wake().clone(),
             place,
             machine,
-            epoch: claimed.epoch,
+            epoch,
             session,
             history,
             mailbox: receiver,
@@ -99,7 +133,7 @@ impl Engine {
             unwritten: Vec::new(),
             write_by: None,
         };
-        Ok((task, mailbox))
+        (task, mailbox)
     }
 
     /// Starts a task, and sees to what it leaves behind.
@@ -128,7 +162,10 @@ impl Engine {
         match end {
             End::Finished => {
                 self.deps().losses.forget(&key);
-                self.deps().histories.keep(key.0, task.session.clone(), task.history);
+                let (tenant, session) = (key.0, task.session);
+                self.deps().histories.keep(tenant.clone(), session.clone(), task.history);
+                drop(task.place);
+                self.follow(&tenant, &session).await;
             }
             End::Parked | End::Stopped => {}
             End::Lost(StoreError::Conflict) => tracing::warn!("the run is owned elsewhere by now"),
@@ -181,6 +218,7 @@ impl Engine {
         let (mut task, _mailbox) = self.task(place, machine, &claimed).await?;
         let reason = "a fault of the server; its log has the details".to_owned();
         task.step(Input::Abort { cause: AbortCause::Fault, reason }, None).await?;
+        self.attend_later(&key.0, &claimed.row.session);
         Ok(())
     }
 }

@@ -368,6 +368,7 @@ impl RunTask {
         }
         let state = self.machine.state();
         match &state.phase {
+            Phase::Queued => true,
             Phase::BackingOff { until, .. } => {
                 until.since(self.deps.clock.now()) > self.deps.options.park_after
             }

@@ -121,7 +121,10 @@ fn verdict(refusal: &Refusal) -> Verdict {
         | Refusal::NotStepped
         | Refusal::StaleDecision
         | Refusal::BadAnswer(_)
-        | Refusal::DeniedByRule(_) => Verdict::Stale,
+        | Refusal::DeniedByRule(_)
+        | Refusal::CannotRemember(_)
+        | Refusal::IdReused
+        | Refusal::TooMuchHeld => Verdict::Stale,
     }
 }
 
@@ -137,7 +140,9 @@ fn dispose(state: &State, call: &CallId, attempt: u32, lease: &str) -> Dispositi
                 Disposition::Continue
             }
             CallState::Ready { .. } | CallState::Held { .. } => Disposition::Continue,
-            CallState::Proposed | CallState::AwaitingApproval { .. } => Disposition::Stop,
+            CallState::Proposed | CallState::AwaitingApproval { .. } | CallState::AwaitingInput { .. } => {
+                Disposition::Stop
+            }
         },
         None if state.settled.get(&call.slot) == Some(&attempt) => Disposition::AlreadyRecorded,
         None => Disposition::Stop,

@@ -13,13 +13,11 @@ use agentloop_core::tool::Digest;
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::history::History;
-use crate::engine::hooks::Judging;
-use crate::engine::run_task::RunTask;
-use crate::engine::table::{Found, Mailbox, Vacancy};
+use crate::engine::table::{Found, Vacancy};
 use crate::store::{CreateRun, RunRow, StoreError};
 
 /// How often a start is tried again because its session moved meanwhile.
-const START_TRIES: u32 = 8;
+pub(super) const START_TRIES: u32 = 8;
 
 /// What a caller wants to run.
 #[derive(Debug, Clone)]
@@ -38,6 +36,22 @@ pub struct StartRequest {
     pub messages: Vec<SharedMessage>,
     /// Of everything that was asked for.
     pub digest: Digest,
+    /// What to do where the session has a live run or a queue.
+    pub on_busy: OnBusy,
+}
+
+/// What to do where a session has a live run or a queue.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum OnBusy {
+    /// Refuse.
+    #[default]
+    Reject,
+    /// Wait until all that came before is over.
+    Enqueue,
+    /// End the live run, and come before those that wait.
+    Interrupt,
+    /// Hand the messages to the live run.
+    Steer,
 }
 
 /// The run that there is now.
@@ -49,23 +63,25 @@ pub struct Started {
     pub session: SessionId,
     /// Whether it existed before.
     pub joined: bool,
+    /// Whether it is another request's run, which was handed this one's messages.
+    pub steered: bool,
 }
 
 impl Engine {
-    /// Starts a run, or joins the one that the same request started before. When this returns, the run is durable.
+    /// Starts a run, or joins the one that the same request started before. When this returns, what was asked for is
+    /// durable: the run, its place in the queue, or the messages that the live run was handed.
     ///
     /// # Errors
-    /// [`EngineError::UnknownPlanner`], [`EngineError::IdReused`], [`EngineError::SessionNotFound`], [`EngineError::SessionBusy`],
-    /// [`EngineError::TooManyRuns`], [`EngineError::ShuttingDown`], or the store's.
+    /// [`EngineError::UnknownPlanner`], [`EngineError::IdReused`], [`EngineError::SessionNotFound`],
+    /// [`EngineError::SessionBusy`], [`EngineError::QueueFull`], [`EngineError::TooManyRuns`],
+    /// [`EngineError::ShuttingDown`], or the store's.
     pub async fn start(&self, request: StartRequest) -> Result<Started, EngineError> {
         self.check_running()?;
         let run = request.run.clone().unwrap_or_else(|| self.deps().ids.run());
         let key = (request.tenant.clone(), run.clone());
         for _ in 0..START_TRIES {
-            if request.run.is_some()
-                && let Some(row) = self.store().run(&request.tenant, &run).await?
-            {
-                return join(row, &request);
+            if let Some(started) = self.known(&request).await? {
+                return Ok(started);
             }
             self.check_planner(&request)?;
             let place = match self.0.table.find(&key).await {
@@ -79,11 +95,12 @@ impl Engine {
             match self.begin(place, &request).await {
                 Err(EngineError::Store(StoreError::SessionMoved | StoreError::RunExists)) => {}
                 Err(EngineError::Store(StoreError::SessionBusy { run })) => {
-                    return Err(EngineError::SessionBusy { run });
+                    if request.on_busy == OnBusy::Reject {
+                        return Err(EngineError::SessionBusy { run });
+                    }
                 }
                 Err(EngineError::Store(StoreError::NoSession)) => return Err(EngineError::SessionNotFound),
-                Err(error) => return Err(error),
-                Ok(session) => return Ok(Started { run, session, joined: false }),
+                other => return other,
             }
         }
         Err(EngineError::Store(StoreError::SessionMoved))
@@ -98,72 +115,151 @@ impl Engine {
         }
     }
 
-    async fn begin(&self, place: Vacancy, request: &StartRequest) -> Result<SessionId, EngineError> {
+    /// The run that a request led to before, if it did.
+    async fn known(&self, request: &StartRequest) -> Result<Option<Started>, EngineError> {
+        let Some(id) = &request.run else { return Ok(None) };
+        if let Some(row) = self.store().run(&request.tenant, id).await? {
+            let started = join(row, request)?;
+            if request.on_busy == OnBusy::Interrupt {
+                self.attend_later(&request.tenant, &started.session);
+            }
+            return Ok(Some(started));
+        }
+        let Some((run, digest)) = self.store().steered(&request.tenant, id).await? else { return Ok(None) };
+        if digest != request.digest {
+            return Err(EngineError::IdReused);
+        }
+        let row = self.store().run(&request.tenant, &run).await?.ok_or(EngineError::RunNotFound)?;
+        Ok(Some(Started { run, session: row.session, joined: true, steered: true }))
+    }
+
+    async fn begin(&self, place: Vacancy, request: &StartRequest) -> Result<Started, EngineError> {
+        let (tenant, run) = place.key().clone();
+        let session = request.session.clone().unwrap_or_else(|| self.deps().ids.session());
+        let request = &self.with_remembered(&tenant, &session, request).await?;
+        let way = self.way_in(&tenant, &session, request).await?;
+        // Only with the place in hand is it sure that nobody else is about to steer by this id.
+        if request.on_busy == OnBusy::Steer
+            && let Some(started) = self.known(request).await?
+        {
+            return Ok(started);
+        }
+        match (way, request.on_busy) {
+            (WayIn::Free(last_entry), _) => self.enter_new(place, &session, last_entry, request).await?,
+            (WayIn::Busy(by) | WayIn::Queue(by), OnBusy::Reject) => {
+                return Err(EngineError::SessionBusy { run: by });
+            }
+            (WayIn::Busy(_) | WayIn::Queue(_), OnBusy::Enqueue | OnBusy::Interrupt) => {
+                self.enqueue(place, &session, request).await?;
+            }
+            (WayIn::Busy(live), OnBusy::Steer) => {
+                self.steer(&live, &run, request).await?;
+                return Ok(Started { run: live, session, joined: true, steered: true });
+            }
+            (WayIn::Queue(next), OnBusy::Steer) => {
+                // It is about to be the live run.
+                self.bring_up(&(tenant, next)).await?;
+                return Err(EngineError::Store(StoreError::SessionMoved));
+            }
+        }
+        Ok(Started { run, session, joined: false, steered: false })
+    }
+
+    /// Creates a run in a session that is free.
+    async fn enter_new(
+        &self,
+        place: Vacancy,
+        session: &SessionId,
+        last_entry: EntryNo,
+        request: &StartRequest,
+    ) -> Result<(), EngineError> {
         let deps = self.deps();
         let (tenant, run) = place.key().clone();
-        let session = request.session.clone().unwrap_or_else(|| deps.ids.session());
-        let last_entry = self.session_end(&tenant, &session, request).await?;
         let history = match last_entry {
             EntryNo(0) => History::default(),
-            last => deps.histories.take(&*deps.store, &tenant, &session, last).await?,
+            last => deps.histories.take(&*deps.store, &tenant, session, last).await?,
         };
         let mut machine = Machine::new(run.clone());
-        let start = Start {
-            run,
-            session: session.clone(),
-            last_entry,
-            spec: request.spec.clone(),
-            seed: deps.ids.seed(),
-            messages: request.messages.clone(),
-        };
-        let step = machine
-            .handle(Input::Start(Box::new(start)), deps.clock.now())
-            .expect("a new run takes its start");
-        let (mailbox, receiver) = Mailbox::new();
-        let mut task = RunTask {
-            feed: deps.feeds.of(place.key(), deps.options.subscriber_buffer),
-            deps: deps.clone(),
-            wake: self.wake().clone(),
-            place,
-            machine,
-            epoch: deps.store.epoch(),
-            session: session.clone(),
-            history,
-            mailbox: receiver,
-            steppers: Vec::new(),
-            speaking: None,
-            judging: Judging::default(),
-            unwritten: step.records,
-            write_by: None,
-        };
+        let start = start_input(run, session, Some(last_entry), deps.ids.seed(), request);
+        let step = machine.handle(start, deps.clock.now()).expect("a new run takes its start");
+        let epoch = deps.store.epoch();
+        let (mut task, mailbox) = self.assemble(place, machine, epoch, session.clone(), history);
+        task.unwritten = step.records;
         task.write(Some(create(request)), Some(last_entry)).await?;
         task.place.occupy(mailbox);
         self.launch(task, step.effects);
-        Ok(session)
+        Ok(())
     }
 
-    /// The session's last entry; refuses early what the store would refuse.
-    async fn session_end(
+    /// The request with the rules that were remembered for it. In the journal they hold for the run, whatever becomes
+    /// of them meanwhile.
+    async fn with_remembered(
         &self,
         tenant: &TenantId,
         session: &SessionId,
         request: &StartRequest,
-    ) -> Result<EntryNo, EngineError> {
+    ) -> Result<StartRequest, EngineError> {
+        let mut request = request.clone();
+        let remembered = self.remembered(tenant, Some(session)).await?;
+        if !remembered.is_empty() {
+            Arc::make_mut(&mut request.spec).tool_policy.rules.extend(remembered);
+        }
+        Ok(request)
+    }
+
+    /// Whether the session takes a run now; refuses early what the store would refuse.
+    async fn way_in(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        request: &StartRequest,
+    ) -> Result<WayIn, EngineError> {
         if request.session.is_none() {
-            return Ok(EntryNo(0));
+            return Ok(WayIn::Free(EntryNo(0)));
         }
-        match self.store().session(tenant, session).await? {
-            Some(row) => match row.live_run {
-                Some(run) => Err(EngineError::SessionBusy { run }),
-                None => Ok(row.last_entry),
-            },
-            None if request.create_session => Ok(EntryNo(0)),
-            None => Err(EngineError::SessionNotFound),
+        let row = match self.store().session(tenant, session).await? {
+            Some(row) => row,
+            None if request.create_session => return Ok(WayIn::Free(EntryNo(0))),
+            None => return Err(EngineError::SessionNotFound),
+        };
+        if let Some(run) = row.live_run {
+            return Ok(WayIn::Busy(run));
         }
+        let next = self.store().next_queued(tenant, session).await?;
+        Ok(next.map_or(WayIn::Free(row.last_entry), WayIn::Queue))
     }
 }
 
-fn create(request: &StartRequest) -> CreateRun {
+/// How a session stands towards a new run.
+enum WayIn {
+    /// It is free; its last entry.
+    Free(EntryNo),
+    /// This is its live run.
+    Busy(RunId),
+    /// It has no live run, but this one is about to be it.
+    Queue(RunId),
+}
+
+/// What the machine is told of a new run; without a last entry, it waits for its session.
+pub(super) fn start_input(
+    run: RunId,
+    session: &SessionId,
+    last_entry: Option<EntryNo>,
+    seed: u64,
+    request: &StartRequest,
+) -> Input {
+    Input::Start(Box::new(Start {
+        run,
+        session: session.clone(),
+        last_entry: last_entry.unwrap_or(EntryNo(0)),
+        spec: request.spec.clone(),
+        seed,
+        messages: request.messages.clone(),
+        queued: last_entry.is_none(),
+    }))
+}
+
+pub(super) fn create(request: &StartRequest) -> CreateRun {
     let labels: BTreeMap<String, String> = request.spec.labels.clone();
     CreateRun {
         request_digest: request.digest.clone(),
@@ -171,12 +267,13 @@ fn create(request: &StartRequest) -> CreateRun {
         agent: request.spec.agent.clone(),
         model: request.spec.model.clone(),
         labels,
+        interrupts: request.on_busy == OnBusy::Interrupt,
     }
 }
 
 fn join(row: RunRow, request: &StartRequest) -> Result<Started, EngineError> {
     if row.request_digest == request.digest {
-        Ok(Started { run: row.run, session: row.session, joined: true })
+        Ok(Started { run: row.run, session: row.session, joined: true, steered: false })
     } else {
         Err(EngineError::IdReused)
     }

@@ -16,6 +16,8 @@ pub struct RunView {
     pub row: RunRow,
     /// As folded.
     pub state: Box<State>,
+    /// Its place in its session's queue, from 1; 0 where it does not wait there.
+    pub queue_position: u32,
 }
 
 impl Engine {
@@ -27,7 +29,11 @@ impl Engine {
         let key = (tenant.clone(), run.clone());
         let state = self.look(&key).await?;
         let row = self.store().run(tenant, run).await?.ok_or(EngineError::RunNotFound)?;
-        Ok(RunView { row, state })
+        let queue_position = match row.queue_no {
+            Some(mine) => self.queue_position(tenant, &row.session, mine).await?,
+            None => 0,
+        };
+        Ok(RunView { row, state, queue_position })
     }
 
     /// Waits until a run is over, or waits for a human or an operator.

@@ -7,7 +7,6 @@ use agentloop_core::agent::RunSpec;
 use agentloop_core::id::{RequestId, RunId, Seq, SessionId, TenantId};
 use agentloop_core::limits::PAGE_BYTES_MAX;
 use agentloop_core::run::input::AbortCause;
-use agentloop_core::tool::Digest;
 use agentloop_proto::v1 as wire;
 use agentloop_proto::v1::agent_loop_server::AgentLoop;
 use futures_util::{Stream, StreamExt as _};
@@ -19,7 +18,7 @@ use super::convert::input::{Agents, agent_name, start_request};
 use super::convert::{human, instruction, run, short};
 use super::disconnect::AbortOnDrop;
 use super::page::{page_request, smaller, tenant};
-use super::status::{Violations, model_not_configured, no_such_agent, not_implemented};
+use super::status::{Violations, model_not_configured, no_such_agent};
 use crate::engine::error::EngineError;
 use crate::engine::feed::Shown;
 use crate::engine::{Engine, STRATEGIES, Started};
@@ -54,8 +53,9 @@ impl AgentLoopService {
         let request = start_request(tenant.clone(), agent, input)?;
         self.check(&request.spec)?;
         let started = self.engine.start(request).await?;
-        let guard =
-            cancel.then(|| AbortOnDrop::new(self.engine.clone(), tenant.clone(), started.run.clone()));
+        // A run that was handed more to do goes by what its own request says.
+        let guard = (cancel && !started.steered)
+            .then(|| AbortOnDrop::new(self.engine.clone(), tenant.clone(), started.run.clone()));
         Ok((started, guard))
     }
 
@@ -80,12 +80,12 @@ impl AgentLoopService {
         after: Seq,
     ) -> Result<(), Status> {
         let Some(input) = input.filter(|_| after > Seq(0)) else { return Ok(()) };
-        let last = match input.run_id.clone().map(RunId::parse) {
-            // What is wrong with the id is said with whatever else is wrong.
-            Some(Err(_)) => return Ok(()),
-            Some(Ok(run)) => self.engine.store().run(tenant, &run).await?.map_or(Seq(0), |row| row.last_seq),
-            None => Seq(0),
-        };
+        let run = input.run_id.clone().map(RunId::parse).transpose();
+        let session = input.session_id.clone().map(SessionId::parse).transpose();
+        // What is wrong with the ids is said with whatever else is wrong.
+        let (Ok(run), Ok(session)) = (run, session) else { return Ok(()) };
+        let steered = session.filter(|_| input.on_busy_session() == wire::BusySessionPolicy::Steer);
+        let last = self.engine.last_seq(tenant, run.as_ref(), steered.as_ref()).await?;
         if after > last { Err(EngineError::SeqAhead { last }.into()) } else { Ok(()) }
     }
 
@@ -231,29 +231,25 @@ impl AgentLoop for AgentLoopService {
         request: Request<wire::SubmitApprovalRequest>,
     ) -> Result<Response<wire::SubmitApprovalResponse>, Status> {
         let tenant = tenant(&request);
-        let message = request.into_inner();
-        match wire::RememberScope::try_from(message.remember) {
-            Ok(wire::RememberScope::Unspecified | wire::RememberScope::Once) => {}
-            Ok(wire::RememberScope::Run | wire::RememberScope::Session | wire::RememberScope::Rule) => {
-                return Err(not_implemented("remember but ONCE"));
-            }
-            Err(_) => return Err(Violations::single("remember", "is not a value that this server knows")),
-        }
-        let request = required("request_id", message.request_id, RequestId::parse)?;
-        let decision = human::decision(message.decision)
-            .map_err(|(field, problem)| Violations::single(field, problem))?;
-        let by = short(message.decided_by).map_err(|problem| Violations::single("decided_by", problem))?;
-        let digest = (!message.digest.is_empty()).then(|| Digest::claimed(message.digest));
-        self.engine.decide(&tenant, &request, decision, digest, &by).await?;
+        let mut message = request.into_inner();
+        let request = required("request_id", std::mem::take(&mut message.request_id), RequestId::parse)?;
+        let resolution = human::resolution(message)?;
+        self.engine.decide(&tenant, &request, resolution).await?;
         let request = self.request(&tenant, &request).await?;
         Ok(Response::new(wire::SubmitApprovalResponse { request: Some(request) }))
     }
 
     async fn submit_input(
         &self,
-        _request: Request<wire::SubmitInputRequest>,
+        request: Request<wire::SubmitInputRequest>,
     ) -> Result<Response<wire::SubmitInputResponse>, Status> {
-        Err(not_implemented("SubmitInput"))
+        let tenant = tenant(&request);
+        let mut message = request.into_inner();
+        let request = required("request_id", std::mem::take(&mut message.request_id), RequestId::parse)?;
+        let resolution = human::submitted(message)?;
+        self.engine.decide(&tenant, &request, resolution).await?;
+        let request = self.request(&tenant, &request).await?;
+        Ok(Response::new(wire::SubmitInputResponse { request: Some(request) }))
     }
 
     async fn step(

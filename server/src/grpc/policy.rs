@@ -14,11 +14,11 @@ use tonic::Status;
 
 use super::agent_loop::optional;
 use super::convert::input::{Agents, tool_policy};
-use super::convert::{json_object, policy};
+use super::convert::{json_object, policy, timestamp};
 use super::status::{Violations, no_such_agent};
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
-use crate::store::{PageRequest, RequestFilter};
+use crate::store::{PageRequest, RequestFilter, RuleRow};
 
 /// Open questions that an answer names.
 const MATCHES_MAX: usize = 100;
@@ -92,6 +92,7 @@ impl Checker<'_> {
             let row = self.engine.store().session(&self.tenant, session).await?;
             row.ok_or(EngineError::SessionNotFound)?;
         }
+        spec.tool_policy.rules.extend(self.engine.remembered(&self.tenant, session).await?);
         Ok(spec)
     }
 
@@ -103,6 +104,7 @@ impl Checker<'_> {
                 (PolicyAction::Deny, format!("{} denies it", rule.title()))
             }
             (CallFacts::Rejected { message }, _) => (PolicyAction::Deny, message),
+            (CallFacts::AsksHuman, _) => (PolicyAction::Allow, "the call is a question itself".to_owned()),
             (CallFacts::Ready { .. }, Some(rule)) => (rule.action, format!("{} decides", rule.title())),
             (CallFacts::Ready { requires_approval: true, .. }, None) => {
                 (PolicyAction::Ask, "the tool declares that it requires approval".to_owned())
@@ -179,4 +181,16 @@ fn checked(request: wire::CheckPolicyRequest) -> Result<Check, Status> {
         .and_then(|rule| policy::rule_from("candidate", rule, RuleOrigin::Candidate, &mut bad));
     bad.check()?;
     Ok(Check { run, session, tool: request.tool, arguments, candidate })
+}
+
+/// A remembered rule as callers see it.
+pub(super) fn remembered(row: &RuleRow) -> wire::RememberedRule {
+    wire::RememberedRule {
+        rule_id: row.id.to_string(),
+        rule: Some(policy::rule(&row.rule)),
+        session_id: row.session.as_ref().map(ToString::to_string).unwrap_or_default(),
+        request_id: row.request.to_string(),
+        decided_by: row.by.clone(),
+        decided_at: Some(timestamp(row.at)),
+    }
 }

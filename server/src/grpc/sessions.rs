@@ -13,6 +13,12 @@ use super::status::Violations;
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::ids::Ids;
+use crate::store::SearchFilter;
+
+/// Hits of a search when the caller does not say.
+const HITS_DEFAULT: u32 = 20;
+/// Hits of a search at most.
+const HITS_MAX: u32 = 100;
 
 /// The service.
 pub struct SessionsService {
@@ -100,6 +106,27 @@ impl Sessions for SessionsService {
         }
     }
 
+    async fn search_entries(
+        &self,
+        request: Request<wire::SearchEntriesRequest>,
+    ) -> Result<Response<wire::SearchEntriesResponse>, Status> {
+        let tenant = tenant(&request);
+        let message = request.into_inner();
+        let mut bad = Violations::default();
+        let query = bad.take("query", sought(message.query)).unwrap_or_default();
+        let filter = SearchFilter {
+            session: optional("session_id", message.session_id, &mut bad),
+            not_session: optional("except_session_id", message.except_session_id, &mut bad),
+        };
+        if message.limit > HITS_MAX {
+            bad.add("limit", format!("must be at most {HITS_MAX}"));
+        }
+        bad.check()?;
+        let limit = if message.limit == 0 { HITS_DEFAULT } else { message.limit };
+        let hits = self.engine.store().search(&tenant, &query, filter, limit).await?;
+        Ok(Response::new(wire::SearchEntriesResponse { hits: hits.iter().map(session::hit).collect() }))
+    }
+
     async fn fork_session(
         &self,
         request: Request<wire::ForkSessionRequest>,
@@ -128,4 +155,14 @@ impl Sessions for SessionsService {
         let existed = self.engine.delete_session(&tenant, &session).await?;
         Ok(Response::new(wire::DeleteSessionResponse { existed }))
     }
+}
+
+/// What to search for.
+fn sought(query: String) -> Result<String, String> {
+    if query.trim().is_empty() { Err("must not be empty".to_owned()) } else { super::convert::short(query) }
+}
+
+/// A session's id that may be left out.
+fn optional(field: &str, id: String, bad: &mut Violations) -> Option<SessionId> {
+    if id.is_empty() { None } else { bad.take(field, SessionId::parse(id)) }
 }

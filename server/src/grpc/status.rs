@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use agentloop_core::error::Refusal;
-use agentloop_core::run::human::BadAnswer;
+use agentloop_core::run::human::{BadAnswer, CannotRemember};
 use agentloop_proto::v1::ErrorReason;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, FieldViolation, StatusExt as _};
@@ -117,6 +117,7 @@ impl From<EngineError> for Status {
                 let metadata = [("run_id", run.to_string())];
                 status(Code::FailedPrecondition, ErrorReason::SessionBusy, message, metadata)
             }
+            EngineError::QueueFull => retryable(Code::ResourceExhausted, ErrorReason::QueueFull, message),
             EngineError::TooManyRuns => retryable(Code::ResourceExhausted, ErrorReason::TooManyRuns, message),
             EngineError::SeqAhead { last } => {
                 let metadata = [("last_seq", last.0.to_string())];
@@ -153,7 +154,10 @@ fn refused(refusal: Refusal) -> Status {
         Refusal::DigestMismatch => status(Code::FailedPrecondition, ErrorReason::DigestMismatch, message, []),
         Refusal::NotADecision => Violations::single("decision", message),
         Refusal::DeniedByRule(_) => Violations::single("decision.approve_with_edits.arguments_json", message),
+        Refusal::CannotRemember(why) => Violations::single(memory_field(&why), message),
         Refusal::BadAnswer(bad) => Violations::single(answer_field(&bad), message),
+        Refusal::IdReused => status(Code::AlreadyExists, ErrorReason::IdReused, message, []),
+        Refusal::TooMuchHeld => retryable(Code::ResourceExhausted, ErrorReason::QueueFull, message),
         Refusal::NotStepped
         | Refusal::StaleModelCall
         | Refusal::StaleDecision
@@ -168,6 +172,13 @@ fn answer_field(bad: &BadAnswer) -> &'static str {
         BadAnswer::InputWanted | BadAnswer::DecisionWanted => "request_id",
         BadAnswer::TextWanted | BadAnswer::SelectionWanted => "input",
         BadAnswer::UnknownOption(_) | BadAnswer::OneWanted => "selection.option_ids",
+    }
+}
+
+fn memory_field(why: &CannotRemember) -> &'static str {
+    match why {
+        CannotRemember::Kind | CannotRemember::TooMany => "remember",
+        CannotRemember::NoSuggestion | CannotRemember::OtherCall | CannotRemember::Bad(_) => "remember_rule",
     }
 }
 
@@ -188,6 +199,7 @@ fn stored(error: StoreError) -> Status {
             let problem = format!("must be at most {}, the session's last entry", last.0);
             Violations::single("at_entry_no", problem)
         }
+        StoreError::SearchOff => status(Code::FailedPrecondition, ErrorReason::SearchOff, message, []),
         StoreError::BadPageToken => Violations::single("page_token", "is not one that this server gave out"),
         StoreError::Corrupt { what } => {
             tracing::error!(what, "stored data cannot be read");

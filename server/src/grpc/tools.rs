@@ -3,18 +3,18 @@
 use std::sync::Arc;
 
 use agentloop_core::host::HostHealth;
-use agentloop_core::id::TenantId;
+use agentloop_core::id::{RuleId, SessionId, TenantId};
 use agentloop_core::tool::{EffectClass, ToolDeclaration};
 use agentloop_proto::v1;
 use agentloop_proto::v1::tools_server::{self, ToolsServer};
 use tonic::{Request, Response, Status};
 
 use crate::engine::Engine;
+use crate::grpc::agent_loop::{optional, required};
 use crate::grpc::convert::input::Agents;
 use crate::grpc::convert::{duration, timestamp};
 use crate::grpc::page::tenant;
-use crate::grpc::policy::Checker;
-use crate::grpc::status::not_implemented;
+use crate::grpc::policy::{Checker, remembered};
 use crate::tool::{HostSnapshot, RemoteTools, ToolSnapshot};
 
 /// The service over the tools on hosts, and over the rules about their calls.
@@ -68,16 +68,22 @@ impl tools_server::Tools for Tools {
 
     async fn list_rules(
         &self,
-        _request: Request<v1::ListRulesRequest>,
+        request: Request<v1::ListRulesRequest>,
     ) -> Result<Response<v1::ListRulesResponse>, Status> {
-        Err(not_implemented("ListRules"))
+        let tenant = tenant(&request);
+        let session = optional("session_id", request.into_inner().session_id, SessionId::parse)?;
+        let rows = self.engine.store().rules(&tenant, session.as_ref()).await?;
+        Ok(Response::new(v1::ListRulesResponse { rules: rows.iter().map(remembered).collect() }))
     }
 
     async fn delete_rule(
         &self,
-        _request: Request<v1::DeleteRuleRequest>,
+        request: Request<v1::DeleteRuleRequest>,
     ) -> Result<Response<v1::DeleteRuleResponse>, Status> {
-        Err(not_implemented("DeleteRule"))
+        let tenant = tenant(&request);
+        let rule = required("rule_id", request.into_inner().rule_id, RuleId::parse)?;
+        let existed = self.engine.store().delete_rule(&tenant, &rule).await?;
+        Ok(Response::new(v1::DeleteRuleResponse { existed }))
     }
 }
 

@@ -6,6 +6,7 @@
 mod codec;
 mod job;
 mod page;
+mod search;
 pub mod sqlite;
 
 #[cfg(test)]
@@ -14,8 +15,9 @@ pub(crate) mod conformance;
 use std::collections::BTreeMap;
 
 use agentloop_core::entry::Entry;
-use agentloop_core::id::{EntryNo, Epoch, RequestId, RunId, Seq, SessionId, TenantId};
+use agentloop_core::id::{EntryNo, Epoch, RequestId, RuleId, RunId, Seq, SessionId, TenantId};
 use agentloop_core::message::Usage;
+use agentloop_core::policy::PolicyRule;
 use agentloop_core::run::event::Record;
 use agentloop_core::run::human::{Answer, Question};
 use agentloop_core::run::status::{RunError, RunStatus};
@@ -24,6 +26,7 @@ use agentloop_core::tool::{Digest, ToolDeclaration};
 use async_trait::async_trait;
 
 pub use self::job::{Job, JobId, JobKind, SessionNotes};
+pub use self::search::{SearchFilter, SearchHit};
 
 /// Why the store refused or failed. Nothing was written, unless it is [`StoreError::Unavailable`]: then it is unknown.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -55,6 +58,9 @@ pub enum StoreError {
         /// The session's last entry.
         last: EntryNo,
     },
+    /// What was said is not indexed.
+    #[error("the index of what was said is turned off")]
+    SearchOff,
     /// The token of a page is none that was given out.
     #[error("the page token is not one of ours")]
     BadPageToken,
@@ -111,6 +117,9 @@ pub struct CreateRun {
     pub model: String,
     /// The caller's labels.
     pub labels: BTreeMap<String, String>,
+    /// Whether, where it is queued, it comes before every run that is not so, after those that are: it interrupts what
+    /// its session is at.
+    pub interrupts: bool,
 }
 
 /// What lists show of a run, derived from its journal and stored beside it.
@@ -155,6 +164,17 @@ pub struct RunRow {
     pub queue_no: Option<u64>,
     /// The rest.
     pub summary: RunSummary,
+}
+
+/// A live run that a queued run interrupts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interrupted {
+    /// Whose.
+    pub tenant: TenantId,
+    /// The live run.
+    pub run: RunId,
+    /// The run that waits for it to end.
+    pub by: RunId,
 }
 
 /// A claimed run: nobody else writes it now.
@@ -230,6 +250,23 @@ pub struct ToolRow {
     pub last_seen: Timestamp,
 }
 
+/// A rule that was remembered with a decision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RuleRow {
+    /// Names it.
+    pub id: RuleId,
+    /// Its session; `None` where it is for every run.
+    pub session: Option<SessionId>,
+    /// The question that it was decided with.
+    pub request: RequestId,
+    /// The rule.
+    pub rule: PolicyRule,
+    /// Who decided.
+    pub by: String,
+    /// When.
+    pub at: Timestamp,
+}
+
 /// A page of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page<T> {
@@ -270,7 +307,7 @@ pub struct RequestFilter {
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
     /// Makes events durable, with everything derived from them: the run's row, the session's entries and its live
-    /// run, questions and their answers. All or nothing. Appends of many runs share a commit.
+    /// run, questions and their answers, rules that are remembered beyond the run. All or nothing. Appends of many runs share a commit.
     ///
     /// # Errors
     /// [`StoreError::Conflict`] when epoch or sequence do not match, or a run adds entries to a session whose live run
@@ -307,11 +344,24 @@ pub trait Store: Send + Sync + 'static {
     async fn unfinished(&self) -> Result<Vec<(TenantId, RunId)>, StoreError>;
 
     /// The run that may enter this session now: the first in its queue, if it has no live run. Runs queue in the order in
-    /// which their first append was made.
+    /// which their first append was made, those that interrupt before all others.
     async fn next_queued(&self, tenant: &TenantId, session: &SessionId) -> Result<Option<RunId>, StoreError>;
 
     /// Of every session that has a queue and no live run, the first in the queue: what a start has to let in.
     async fn queue_heads(&self) -> Result<Vec<(TenantId, RunId)>, StoreError>;
+
+    /// Live runs that a queued run of their session interrupts, each with the first such: what a start has to end.
+    async fn interrupted(&self) -> Result<Vec<Interrupted>, StoreError>;
+
+    /// The live run of this session, if a queued run interrupts it.
+    async fn interrupted_in(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+    ) -> Result<Option<Interrupted>, StoreError>;
+
+    /// The run that the request of this id handed messages to, and the digest of that request.
+    async fn steered(&self, tenant: &TenantId, id: &RunId) -> Result<Option<(RunId, Digest)>, StoreError>;
 
     /// Parked runs of every tenant whose wake time is at or before `now`, at most `limit`, and the earliest wake time
     /// after that.
@@ -375,6 +425,20 @@ pub trait Store: Send + Sync + 'static {
         limit: u32,
     ) -> Result<Vec<EntryRow>, StoreError>;
 
+    /// Finds what users and models said by words: the entries of user and assistant messages that have any of the words
+    /// of a free text, those that fit best first, at most `limit` and at most 100. Nothing in the text is an operator,
+    /// and no more than its beginning counts.
+    ///
+    /// # Errors
+    /// [`StoreError::SearchOff`].
+    async fn search(
+        &self,
+        tenant: &TenantId,
+        query: &str,
+        filter: SearchFilter,
+        limit: u32,
+    ) -> Result<Vec<SearchHit>, StoreError>;
+
     /// Deletes a session with its runs, events and questions; its ids are free again. `false`: there was none. What
     /// forks share of it stays theirs.
     ///
@@ -393,6 +457,13 @@ pub trait Store: Send + Sync + 'static {
         filter: RequestFilter,
         page: PageRequest,
     ) -> Result<Page<RequestRow>, StoreError>;
+
+    /// Rules that were remembered for this session, or with `None` for every run; the oldest first.
+    async fn rules(&self, tenant: &TenantId, session: Option<&SessionId>)
+    -> Result<Vec<RuleRow>, StoreError>;
+
+    /// Forgets a remembered rule. `false`: there was none.
+    async fn delete_rule(&self, tenant: &TenantId, rule: &RuleId) -> Result<bool, StoreError>;
 
     /// Jobs of every tenant that are due at `now`, the longest due first, at most `limit`, and when the next one is due
     /// after those.

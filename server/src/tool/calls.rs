@@ -7,10 +7,11 @@ use agentloop_core::host::frame::CallRef;
 use agentloop_core::host::{Input, News, Output};
 use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, TenantId};
 use agentloop_core::message::ToolCall;
+use agentloop_core::run::ask_human::{self, ASK_HUMAN};
 use agentloop_core::run::effect::Offer;
 use agentloop_core::run::input::CallFacts;
 
-use super::registry::{Tool, is_allowed};
+use super::registry::{Tool, asks_human, is_allowed};
 use super::remote::RemoteTools;
 use super::translate;
 use super::{CallOwner, Offered, Seek, Tools};
@@ -91,6 +92,12 @@ impl RemoteTools {
     }
 
     fn facts_of(&self, tenant: &TenantId, spec: &RunSpec, call: &ToolCall) -> CallFacts {
+        if call.name == ASK_HUMAN && asks_human(spec) {
+            return match ask_human::ask(&call.arguments) {
+                Ok(_) => CallFacts::AsksHuman,
+                Err(message) => CallFacts::Rejected { message },
+            };
+        }
         let known = self.lock().catalogue.tool(tenant, &call.name).cloned();
         let Some(tool) = known.filter(|_| is_allowed(spec, &call.name)) else {
             return CallFacts::Rejected { message: self.unknown(tenant, spec, &call.name) };

@@ -255,28 +255,6 @@ async fn what_a_run_names_must_be_there() {
 }
 
 #[tokio::test]
-async fn what_this_version_does_not_have() {
-    let model = Model::start().await;
-    let server = TestServer::start(&model).await;
-    let policy =
-        |policy: wire::BusySessionPolicy| wire::RunInput { on_busy_session: policy.into(), ..prompt("hi") };
-    let limits = wire::LoopLimits { max_cost_micros: Some(1), ..Default::default() };
-    for input in [
-        policy(wire::BusySessionPolicy::Enqueue),
-        policy(wire::BusySessionPolicy::Interrupt),
-        policy(wire::BusySessionPolicy::Steer),
-        wire::RunInput { loop_limits: Some(limits), ..prompt("hi") },
-    ] {
-        for status in refused(&server, Some(input)).await {
-            assert_refused(Err::<(), _>(status), Code::Unimplemented, "NOT_IMPLEMENTED");
-        }
-    }
-    let input = soon(server.agent_loop().submit_input(wire::SubmitInputRequest::default())).await;
-    assert_refused(input, Code::Unimplemented, "NOT_IMPLEMENTED");
-    assert_untouched(&server, &model).await;
-}
-
-#[tokio::test]
 async fn a_message_over_the_limit() {
     let model = Model::start().await;
     let server = TestServer::start(&model).await;
@@ -413,8 +391,10 @@ async fn approvals() {
     for scope in [wire::RememberScope::Run, wire::RememberScope::Session, wire::RememberScope::Rule] {
         let request = wire::SubmitApprovalRequest { remember: scope.into(), ..good() };
         let remembered = soon(client.submit_approval(request)).await;
-        assert_refused(remembered, Code::Unimplemented, "NOT_IMPLEMENTED");
+        assert_refused(remembered, Code::NotFound, "REQUEST_NOT_FOUND");
     }
+    let ages = wire::SubmitApprovalRequest { remember: 17, ..good() };
+    assert_invalid(soon(client.submit_approval(ages)).await, &["remember"]);
 }
 
 #[tokio::test]

@@ -473,7 +473,7 @@ type AbortRequest_RunId struct {
 }
 
 type AbortRequest_SessionId struct {
-	// The live run of this session; none is fine.
+	// The live run of this session; none is fine. The first in its queue is next.
 	SessionId string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3,oneof"`
 }
 

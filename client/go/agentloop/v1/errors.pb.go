@@ -79,12 +79,14 @@ const (
 	ErrorReason_ERROR_REASON_UNAUTHENTICATED ErrorReason = 24
 	// PERMISSION_DENIED: the caller's role does not allow this.
 	ErrorReason_ERROR_REASON_PERMISSION_DENIED ErrorReason = 25
-	// RESOURCE_EXHAUSTED: a tool's queue is full.
+	// RESOURCE_EXHAUSTED: a tool's or a session's queue is full, or too much was said to a run since its last model call.
 	ErrorReason_ERROR_REASON_QUEUE_FULL ErrorReason = 26
 	// FAILED_PRECONDITION or INVALID_ARGUMENT inside a tool host's stream: it broke the protocol; see `ProtocolError`.
 	ErrorReason_ERROR_REASON_PROTOCOL_VIOLATION ErrorReason = 27
 	// RESOURCE_EXHAUSTED: too many tool hosts are connected.
 	ErrorReason_ERROR_REASON_TOO_MANY_HOSTS ErrorReason = 28
+	// FAILED_PRECONDITION: what is said is not indexed; see `search` in the server's configuration.
+	ErrorReason_ERROR_REASON_SEARCH_OFF ErrorReason = 36
 )
 
 // Enum value maps for ErrorReason.
@@ -119,6 +121,7 @@ var (
 		26: "ERROR_REASON_QUEUE_FULL",
 		27: "ERROR_REASON_PROTOCOL_VIOLATION",
 		28: "ERROR_REASON_TOO_MANY_HOSTS",
+		36: "ERROR_REASON_SEARCH_OFF",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":          0,
@@ -150,6 +153,7 @@ var (
 		"ERROR_REASON_QUEUE_FULL":           26,
 		"ERROR_REASON_PROTOCOL_VIOLATION":   27,
 		"ERROR_REASON_TOO_MANY_HOSTS":       28,
+		"ERROR_REASON_SEARCH_OFF":           36,
 	}
 )
 
@@ -184,7 +188,7 @@ var File_agentloop_v1_errors_proto protoreflect.FileDescriptor
 
 const file_agentloop_v1_errors_proto_rawDesc = "" +
 	"\n" +
-	"\x19agentloop/v1/errors.proto\x12\fagentloop.v1*\xcf\a\n" +
+	"\x19agentloop/v1/errors.proto\x12\fagentloop.v1*\xec\a\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aERROR_REASON_INVALID_FIELD\x10\x01\x12\x1a\n" +
@@ -215,7 +219,8 @@ const file_agentloop_v1_errors_proto_rawDesc = "" +
 	"\x1eERROR_REASON_PERMISSION_DENIED\x10\x19\x12\x1b\n" +
 	"\x17ERROR_REASON_QUEUE_FULL\x10\x1a\x12#\n" +
 	"\x1fERROR_REASON_PROTOCOL_VIOLATION\x10\x1b\x12\x1f\n" +
-	"\x1bERROR_REASON_TOO_MANY_HOSTS\x10\x1cb\x06proto3"
+	"\x1bERROR_REASON_TOO_MANY_HOSTS\x10\x1c\x12\x1b\n" +
+	"\x17ERROR_REASON_SEARCH_OFF\x10$b\x06proto3"
 
 var (
 	file_agentloop_v1_errors_proto_rawDescOnce sync.Once

@@ -75,19 +75,22 @@ func (DisconnectPolicy) EnumDescriptor() ([]byte, []int) {
 	return file_agentloop_v1_runs_proto_rawDescGZIP(), []int{0}
 }
 
-// What to do when a session has a live run.
+// What to do when a session has a live run, or runs that wait for it. On a session at rest they are all the same.
 type BusySessionPolicy int32
 
 const (
 	// Taken as REJECT.
 	BusySessionPolicy_BUSY_SESSION_POLICY_UNSPECIFIED BusySessionPolicy = 0
-	// Refuse the new run with FAILED_PRECONDITION.
+	// Refuse the new run with FAILED_PRECONDITION (SESSION_BUSY).
 	BusySessionPolicy_BUSY_SESSION_POLICY_REJECT BusySessionPolicy = 1
-	// Start the new run when the live one has ended.
+	// Start the new run when all that came before it has ended, however it ended. Until then it is QUEUED, and `Abort`
+	// ends it without a trace in the session. At most 64 wait for a session (QUEUE_FULL).
 	BusySessionPolicy_BUSY_SESSION_POLICY_ENQUEUE BusySessionPolicy = 2
-	// Abort the live run, then start the new one.
+	// Abort the live run, then start the new one, before those that are queued.
 	BusySessionPolicy_BUSY_SESSION_POLICY_INTERRUPT BusySessionPolicy = 3
-	// Hand the new messages to the live run at its next model call.
+	// Hand the new messages to the live run: they enter the session before its next model call, and a run about to
+	// finish calls the model again. What is answered and streamed is that run, under its own `run_id`; the `run_id` given
+	// makes the handing over idempotent. Nothing else of the input counts, `on_disconnect` included.
 	BusySessionPolicy_BUSY_SESSION_POLICY_STEER BusySessionPolicy = 4
 )
 
@@ -256,7 +259,7 @@ type RunInput struct {
 	RetryPolicy *RetryPolicy `protobuf:"bytes,16,opt,name=retry_policy,json=retryPolicy,proto3" json:"retry_policy,omitempty"`
 	// What becomes of the run when the caller of `Run` or `RunStream` goes away.
 	OnDisconnect DisconnectPolicy `protobuf:"varint,17,opt,name=on_disconnect,json=onDisconnect,proto3,enum=agentloop.v1.DisconnectPolicy" json:"on_disconnect,omitempty"`
-	// What to do when the session has a live run.
+	// What to do when the session has a live run, or runs that wait for it.
 	OnBusySession BusySessionPolicy `protobuf:"varint,18,opt,name=on_busy_session,json=onBusySession,proto3,enum=agentloop.v1.BusySessionPolicy" json:"on_busy_session,omitempty"`
 	// The caller's labels, for `ListRuns` and its own bookkeeping. At most 64.
 	Labels map[string]string `protobuf:"bytes,19,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`

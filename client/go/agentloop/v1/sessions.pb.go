@@ -681,6 +681,226 @@ func (x *ListEntriesResponse) GetMore() bool {
 	return false
 }
 
+// Searches entries.
+type SearchEntriesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Words, in any form and case; nothing in it is an operator. An entry with more of them, and with rarer ones, fits
+	// better. At most 4 KiB, of which the first 32 different words count. Required.
+	Query string `protobuf:"bytes,1,opt,name=query,proto3" json:"query,omitempty"`
+	// Only in this session; empty for all.
+	SessionId string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// Nothing that this session has; empty leaves nothing out.
+	ExceptSessionId string `protobuf:"bytes,3,opt,name=except_session_id,json=exceptSessionId,proto3" json:"except_session_id,omitempty"`
+	// At most this many hits, 1 to 100; 0 means 20.
+	Limit         uint32 `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SearchEntriesRequest) Reset() {
+	*x = SearchEntriesRequest{}
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SearchEntriesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SearchEntriesRequest) ProtoMessage() {}
+
+func (x *SearchEntriesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SearchEntriesRequest.ProtoReflect.Descriptor instead.
+func (*SearchEntriesRequest) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *SearchEntriesRequest) GetQuery() string {
+	if x != nil {
+		return x.Query
+	}
+	return ""
+}
+
+func (x *SearchEntriesRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *SearchEntriesRequest) GetExceptSessionId() string {
+	if x != nil {
+		return x.ExceptSessionId
+	}
+	return ""
+}
+
+func (x *SearchEntriesRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+// What was found.
+type SearchEntriesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The best first.
+	Hits          []*EntryHit `protobuf:"bytes,1,rep,name=hits,proto3" json:"hits,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SearchEntriesResponse) Reset() {
+	*x = SearchEntriesResponse{}
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SearchEntriesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SearchEntriesResponse) ProtoMessage() {}
+
+func (x *SearchEntriesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SearchEntriesResponse.ProtoReflect.Descriptor instead.
+func (*SearchEntriesResponse) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *SearchEntriesResponse) GetHits() []*EntryHit {
+	if x != nil {
+		return x.Hits
+	}
+	return nil
+}
+
+// An entry that was found.
+type EntryHit struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its session. Of an entry that forks share, the session that it came from, as long as that is there.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// Its place there.
+	EntryNo uint64 `protobuf:"varint,2,opt,name=entry_no,json=entryNo,proto3" json:"entry_no,omitempty"`
+	// The run that added it, which may be deleted where forks share the entry.
+	RunId string `protobuf:"bytes,3,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	// When.
+	At *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=at,proto3" json:"at,omitempty"`
+	// Who said it: ROLE_USER or ROLE_ASSISTANT.
+	Role Role `protobuf:"varint,5,opt,name=role,proto3,enum=agentloop.v1.Role" json:"role,omitempty"`
+	// A part of its text, around the first word that was found; at most about 240 characters.
+	Snippet string `protobuf:"bytes,6,opt,name=snippet,proto3" json:"snippet,omitempty"`
+	// How well it fits: higher is better. Comparable within one answer alone.
+	Score         float64 `protobuf:"fixed64,7,opt,name=score,proto3" json:"score,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EntryHit) Reset() {
+	*x = EntryHit{}
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EntryHit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EntryHit) ProtoMessage() {}
+
+func (x *EntryHit) ProtoReflect() protoreflect.Message {
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EntryHit.ProtoReflect.Descriptor instead.
+func (*EntryHit) Descriptor() ([]byte, []int) {
+	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *EntryHit) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *EntryHit) GetEntryNo() uint64 {
+	if x != nil {
+		return x.EntryNo
+	}
+	return 0
+}
+
+func (x *EntryHit) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
+}
+
+func (x *EntryHit) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *EntryHit) GetRole() Role {
+	if x != nil {
+		return x.Role
+	}
+	return Role_ROLE_UNSPECIFIED
+}
+
+func (x *EntryHit) GetSnippet() string {
+	if x != nil {
+		return x.Snippet
+	}
+	return ""
+}
+
+func (x *EntryHit) GetScore() float64 {
+	if x != nil {
+		return x.Score
+	}
+	return 0
+}
+
 // Forks a session.
 type ForkSessionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -697,7 +917,7 @@ type ForkSessionRequest struct {
 
 func (x *ForkSessionRequest) Reset() {
 	*x = ForkSessionRequest{}
-	mi := &file_agentloop_v1_sessions_proto_msgTypes[10]
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -709,7 +929,7 @@ func (x *ForkSessionRequest) String() string {
 func (*ForkSessionRequest) ProtoMessage() {}
 
 func (x *ForkSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_sessions_proto_msgTypes[10]
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -722,7 +942,7 @@ func (x *ForkSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForkSessionRequest.ProtoReflect.Descriptor instead.
 func (*ForkSessionRequest) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{10}
+	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ForkSessionRequest) GetSessionId() string {
@@ -757,7 +977,7 @@ type ForkSessionResponse struct {
 
 func (x *ForkSessionResponse) Reset() {
 	*x = ForkSessionResponse{}
-	mi := &file_agentloop_v1_sessions_proto_msgTypes[11]
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -769,7 +989,7 @@ func (x *ForkSessionResponse) String() string {
 func (*ForkSessionResponse) ProtoMessage() {}
 
 func (x *ForkSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_sessions_proto_msgTypes[11]
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -782,7 +1002,7 @@ func (x *ForkSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForkSessionResponse.ProtoReflect.Descriptor instead.
 func (*ForkSessionResponse) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{11}
+	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ForkSessionResponse) GetSession() *Session {
@@ -803,7 +1023,7 @@ type DeleteSessionRequest struct {
 
 func (x *DeleteSessionRequest) Reset() {
 	*x = DeleteSessionRequest{}
-	mi := &file_agentloop_v1_sessions_proto_msgTypes[12]
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -815,7 +1035,7 @@ func (x *DeleteSessionRequest) String() string {
 func (*DeleteSessionRequest) ProtoMessage() {}
 
 func (x *DeleteSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_sessions_proto_msgTypes[12]
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -828,7 +1048,7 @@ func (x *DeleteSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSessionRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSessionRequest) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{12}
+	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *DeleteSessionRequest) GetSessionId() string {
@@ -849,7 +1069,7 @@ type DeleteSessionResponse struct {
 
 func (x *DeleteSessionResponse) Reset() {
 	*x = DeleteSessionResponse{}
-	mi := &file_agentloop_v1_sessions_proto_msgTypes[13]
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -861,7 +1081,7 @@ func (x *DeleteSessionResponse) String() string {
 func (*DeleteSessionResponse) ProtoMessage() {}
 
 func (x *DeleteSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentloop_v1_sessions_proto_msgTypes[13]
+	mi := &file_agentloop_v1_sessions_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -874,7 +1094,7 @@ func (x *DeleteSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSessionResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSessionResponse) Descriptor() ([]byte, []int) {
-	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{13}
+	return file_agentloop_v1_sessions_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DeleteSessionResponse) GetExisted() bool {
@@ -948,7 +1168,24 @@ const file_agentloop_v1_sessions_proto_rawDesc = "" +
 	"\tpage_size\x18\x03 \x01(\rR\bpageSize\"X\n" +
 	"\x13ListEntriesResponse\x12-\n" +
 	"\aentries\x18\x01 \x03(\v2\x13.agentloop.v1.EntryR\aentries\x12\x12\n" +
-	"\x04more\x18\x02 \x01(\bR\x04more\"\x91\x01\n" +
+	"\x04more\x18\x02 \x01(\bR\x04more\"\x8d\x01\n" +
+	"\x14SearchEntriesRequest\x12\x14\n" +
+	"\x05query\x18\x01 \x01(\tR\x05query\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x02 \x01(\tR\tsessionId\x12*\n" +
+	"\x11except_session_id\x18\x03 \x01(\tR\x0fexceptSessionId\x12\x14\n" +
+	"\x05limit\x18\x04 \x01(\rR\x05limit\"C\n" +
+	"\x15SearchEntriesResponse\x12*\n" +
+	"\x04hits\x18\x01 \x03(\v2\x16.agentloop.v1.EntryHitR\x04hits\"\xdf\x01\n" +
+	"\bEntryHit\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x19\n" +
+	"\bentry_no\x18\x02 \x01(\x04R\aentryNo\x12\x15\n" +
+	"\x06run_id\x18\x03 \x01(\tR\x05runId\x12*\n" +
+	"\x02at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12&\n" +
+	"\x04role\x18\x05 \x01(\x0e2\x12.agentloop.v1.RoleR\x04role\x12\x18\n" +
+	"\asnippet\x18\x06 \x01(\tR\asnippet\x12\x14\n" +
+	"\x05score\x18\a \x01(\x01R\x05score\"\x91\x01\n" +
 	"\x12ForkSessionRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1e\n" +
@@ -961,13 +1198,14 @@ const file_agentloop_v1_sessions_proto_rawDesc = "" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\"1\n" +
 	"\x15DeleteSessionResponse\x12\x18\n" +
-	"\aexisted\x18\x01 \x01(\bR\aexisted2\x8e\x04\n" +
+	"\aexisted\x18\x01 \x01(\bR\aexisted2\xe8\x04\n" +
 	"\bSessions\x12X\n" +
 	"\rCreateSession\x12\".agentloop.v1.CreateSessionRequest\x1a#.agentloop.v1.CreateSessionResponse\x12O\n" +
 	"\n" +
 	"GetSession\x12\x1f.agentloop.v1.GetSessionRequest\x1a .agentloop.v1.GetSessionResponse\x12U\n" +
 	"\fListSessions\x12!.agentloop.v1.ListSessionsRequest\x1a\".agentloop.v1.ListSessionsResponse\x12R\n" +
-	"\vListEntries\x12 .agentloop.v1.ListEntriesRequest\x1a!.agentloop.v1.ListEntriesResponse\x12R\n" +
+	"\vListEntries\x12 .agentloop.v1.ListEntriesRequest\x1a!.agentloop.v1.ListEntriesResponse\x12X\n" +
+	"\rSearchEntries\x12\".agentloop.v1.SearchEntriesRequest\x1a#.agentloop.v1.SearchEntriesResponse\x12R\n" +
 	"\vForkSession\x12 .agentloop.v1.ForkSessionRequest\x1a!.agentloop.v1.ForkSessionResponse\x12X\n" +
 	"\rDeleteSession\x12\".agentloop.v1.DeleteSessionRequest\x1a#.agentloop.v1.DeleteSessionResponseb\x06proto3"
 
@@ -983,7 +1221,7 @@ func file_agentloop_v1_sessions_proto_rawDescGZIP() []byte {
 	return file_agentloop_v1_sessions_proto_rawDescData
 }
 
-var file_agentloop_v1_sessions_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_agentloop_v1_sessions_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_agentloop_v1_sessions_proto_goTypes = []any{
 	(*Session)(nil),               // 0: agentloop.v1.Session
 	(*Entry)(nil),                 // 1: agentloop.v1.Entry
@@ -995,46 +1233,55 @@ var file_agentloop_v1_sessions_proto_goTypes = []any{
 	(*ListSessionsResponse)(nil),  // 7: agentloop.v1.ListSessionsResponse
 	(*ListEntriesRequest)(nil),    // 8: agentloop.v1.ListEntriesRequest
 	(*ListEntriesResponse)(nil),   // 9: agentloop.v1.ListEntriesResponse
-	(*ForkSessionRequest)(nil),    // 10: agentloop.v1.ForkSessionRequest
-	(*ForkSessionResponse)(nil),   // 11: agentloop.v1.ForkSessionResponse
-	(*DeleteSessionRequest)(nil),  // 12: agentloop.v1.DeleteSessionRequest
-	(*DeleteSessionResponse)(nil), // 13: agentloop.v1.DeleteSessionResponse
-	nil,                           // 14: agentloop.v1.Session.LabelsEntry
-	nil,                           // 15: agentloop.v1.CreateSessionRequest.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 16: google.protobuf.Timestamp
-	(*Message)(nil),               // 17: agentloop.v1.Message
-	(*ContextCompacted)(nil),      // 18: agentloop.v1.ContextCompacted
+	(*SearchEntriesRequest)(nil),  // 10: agentloop.v1.SearchEntriesRequest
+	(*SearchEntriesResponse)(nil), // 11: agentloop.v1.SearchEntriesResponse
+	(*EntryHit)(nil),              // 12: agentloop.v1.EntryHit
+	(*ForkSessionRequest)(nil),    // 13: agentloop.v1.ForkSessionRequest
+	(*ForkSessionResponse)(nil),   // 14: agentloop.v1.ForkSessionResponse
+	(*DeleteSessionRequest)(nil),  // 15: agentloop.v1.DeleteSessionRequest
+	(*DeleteSessionResponse)(nil), // 16: agentloop.v1.DeleteSessionResponse
+	nil,                           // 17: agentloop.v1.Session.LabelsEntry
+	nil,                           // 18: agentloop.v1.CreateSessionRequest.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 19: google.protobuf.Timestamp
+	(*Message)(nil),               // 20: agentloop.v1.Message
+	(*ContextCompacted)(nil),      // 21: agentloop.v1.ContextCompacted
+	(Role)(0),                     // 22: agentloop.v1.Role
 }
 var file_agentloop_v1_sessions_proto_depIdxs = []int32{
-	16, // 0: agentloop.v1.Session.created_at:type_name -> google.protobuf.Timestamp
-	16, // 1: agentloop.v1.Session.updated_at:type_name -> google.protobuf.Timestamp
-	14, // 2: agentloop.v1.Session.labels:type_name -> agentloop.v1.Session.LabelsEntry
-	16, // 3: agentloop.v1.Entry.at:type_name -> google.protobuf.Timestamp
-	17, // 4: agentloop.v1.Entry.message:type_name -> agentloop.v1.Message
-	18, // 5: agentloop.v1.Entry.compaction:type_name -> agentloop.v1.ContextCompacted
-	15, // 6: agentloop.v1.CreateSessionRequest.labels:type_name -> agentloop.v1.CreateSessionRequest.LabelsEntry
+	19, // 0: agentloop.v1.Session.created_at:type_name -> google.protobuf.Timestamp
+	19, // 1: agentloop.v1.Session.updated_at:type_name -> google.protobuf.Timestamp
+	17, // 2: agentloop.v1.Session.labels:type_name -> agentloop.v1.Session.LabelsEntry
+	19, // 3: agentloop.v1.Entry.at:type_name -> google.protobuf.Timestamp
+	20, // 4: agentloop.v1.Entry.message:type_name -> agentloop.v1.Message
+	21, // 5: agentloop.v1.Entry.compaction:type_name -> agentloop.v1.ContextCompacted
+	18, // 6: agentloop.v1.CreateSessionRequest.labels:type_name -> agentloop.v1.CreateSessionRequest.LabelsEntry
 	0,  // 7: agentloop.v1.CreateSessionResponse.session:type_name -> agentloop.v1.Session
 	0,  // 8: agentloop.v1.GetSessionResponse.session:type_name -> agentloop.v1.Session
 	0,  // 9: agentloop.v1.ListSessionsResponse.sessions:type_name -> agentloop.v1.Session
 	1,  // 10: agentloop.v1.ListEntriesResponse.entries:type_name -> agentloop.v1.Entry
-	0,  // 11: agentloop.v1.ForkSessionResponse.session:type_name -> agentloop.v1.Session
-	2,  // 12: agentloop.v1.Sessions.CreateSession:input_type -> agentloop.v1.CreateSessionRequest
-	4,  // 13: agentloop.v1.Sessions.GetSession:input_type -> agentloop.v1.GetSessionRequest
-	6,  // 14: agentloop.v1.Sessions.ListSessions:input_type -> agentloop.v1.ListSessionsRequest
-	8,  // 15: agentloop.v1.Sessions.ListEntries:input_type -> agentloop.v1.ListEntriesRequest
-	10, // 16: agentloop.v1.Sessions.ForkSession:input_type -> agentloop.v1.ForkSessionRequest
-	12, // 17: agentloop.v1.Sessions.DeleteSession:input_type -> agentloop.v1.DeleteSessionRequest
-	3,  // 18: agentloop.v1.Sessions.CreateSession:output_type -> agentloop.v1.CreateSessionResponse
-	5,  // 19: agentloop.v1.Sessions.GetSession:output_type -> agentloop.v1.GetSessionResponse
-	7,  // 20: agentloop.v1.Sessions.ListSessions:output_type -> agentloop.v1.ListSessionsResponse
-	9,  // 21: agentloop.v1.Sessions.ListEntries:output_type -> agentloop.v1.ListEntriesResponse
-	11, // 22: agentloop.v1.Sessions.ForkSession:output_type -> agentloop.v1.ForkSessionResponse
-	13, // 23: agentloop.v1.Sessions.DeleteSession:output_type -> agentloop.v1.DeleteSessionResponse
-	18, // [18:24] is the sub-list for method output_type
-	12, // [12:18] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	12, // 11: agentloop.v1.SearchEntriesResponse.hits:type_name -> agentloop.v1.EntryHit
+	19, // 12: agentloop.v1.EntryHit.at:type_name -> google.protobuf.Timestamp
+	22, // 13: agentloop.v1.EntryHit.role:type_name -> agentloop.v1.Role
+	0,  // 14: agentloop.v1.ForkSessionResponse.session:type_name -> agentloop.v1.Session
+	2,  // 15: agentloop.v1.Sessions.CreateSession:input_type -> agentloop.v1.CreateSessionRequest
+	4,  // 16: agentloop.v1.Sessions.GetSession:input_type -> agentloop.v1.GetSessionRequest
+	6,  // 17: agentloop.v1.Sessions.ListSessions:input_type -> agentloop.v1.ListSessionsRequest
+	8,  // 18: agentloop.v1.Sessions.ListEntries:input_type -> agentloop.v1.ListEntriesRequest
+	10, // 19: agentloop.v1.Sessions.SearchEntries:input_type -> agentloop.v1.SearchEntriesRequest
+	13, // 20: agentloop.v1.Sessions.ForkSession:input_type -> agentloop.v1.ForkSessionRequest
+	15, // 21: agentloop.v1.Sessions.DeleteSession:input_type -> agentloop.v1.DeleteSessionRequest
+	3,  // 22: agentloop.v1.Sessions.CreateSession:output_type -> agentloop.v1.CreateSessionResponse
+	5,  // 23: agentloop.v1.Sessions.GetSession:output_type -> agentloop.v1.GetSessionResponse
+	7,  // 24: agentloop.v1.Sessions.ListSessions:output_type -> agentloop.v1.ListSessionsResponse
+	9,  // 25: agentloop.v1.Sessions.ListEntries:output_type -> agentloop.v1.ListEntriesResponse
+	11, // 26: agentloop.v1.Sessions.SearchEntries:output_type -> agentloop.v1.SearchEntriesResponse
+	14, // 27: agentloop.v1.Sessions.ForkSession:output_type -> agentloop.v1.ForkSessionResponse
+	16, // 28: agentloop.v1.Sessions.DeleteSession:output_type -> agentloop.v1.DeleteSessionResponse
+	22, // [22:29] is the sub-list for method output_type
+	15, // [15:22] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_agentloop_v1_sessions_proto_init() }
@@ -1045,14 +1292,14 @@ func file_agentloop_v1_sessions_proto_init() {
 	file_agentloop_v1_events_proto_init()
 	file_agentloop_v1_types_proto_init()
 	file_agentloop_v1_sessions_proto_msgTypes[2].OneofWrappers = []any{}
-	file_agentloop_v1_sessions_proto_msgTypes[10].OneofWrappers = []any{}
+	file_agentloop_v1_sessions_proto_msgTypes[13].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agentloop_v1_sessions_proto_rawDesc), len(file_agentloop_v1_sessions_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   16,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

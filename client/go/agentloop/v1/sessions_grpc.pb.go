@@ -23,6 +23,7 @@ const (
 	Sessions_GetSession_FullMethodName    = "/agentloop.v1.Sessions/GetSession"
 	Sessions_ListSessions_FullMethodName  = "/agentloop.v1.Sessions/ListSessions"
 	Sessions_ListEntries_FullMethodName   = "/agentloop.v1.Sessions/ListEntries"
+	Sessions_SearchEntries_FullMethodName = "/agentloop.v1.Sessions/SearchEntries"
 	Sessions_ForkSession_FullMethodName   = "/agentloop.v1.Sessions/ForkSession"
 	Sessions_DeleteSession_FullMethodName = "/agentloop.v1.Sessions/DeleteSession"
 )
@@ -51,6 +52,11 @@ type SessionsClient interface {
 	//
 	// INVALID_ARGUMENT, NOT_FOUND, UNAVAILABLE.
 	ListEntries(ctx context.Context, in *ListEntriesRequest, opts ...grpc.CallOption) (*ListEntriesResponse, error)
+	// Finds what users and models said by its words, in all sessions or in one: entries of user and assistant messages
+	// that have any of the words, those that fit best first.
+	//
+	// INVALID_ARGUMENT, FAILED_PRECONDITION (SEARCH_OFF), UNAVAILABLE.
+	SearchEntries(ctx context.Context, in *SearchEntriesRequest, opts ...grpc.CallOption) (*SearchEntriesResponse, error)
 	// Makes a new session that begins with another's entries up to one of them, and has its title and labels. Nothing is
 	// executed again; what both have is stored once. Each goes its own way from there: either may be continued, forked
 	// again or deleted without the other. The other may be running. The same fork under the same id again is confirmed.
@@ -112,6 +118,16 @@ func (c *sessionsClient) ListEntries(ctx context.Context, in *ListEntriesRequest
 	return out, nil
 }
 
+func (c *sessionsClient) SearchEntries(ctx context.Context, in *SearchEntriesRequest, opts ...grpc.CallOption) (*SearchEntriesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SearchEntriesResponse)
+	err := c.cc.Invoke(ctx, Sessions_SearchEntries_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *sessionsClient) ForkSession(ctx context.Context, in *ForkSessionRequest, opts ...grpc.CallOption) (*ForkSessionResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ForkSessionResponse)
@@ -156,6 +172,11 @@ type SessionsServer interface {
 	//
 	// INVALID_ARGUMENT, NOT_FOUND, UNAVAILABLE.
 	ListEntries(context.Context, *ListEntriesRequest) (*ListEntriesResponse, error)
+	// Finds what users and models said by its words, in all sessions or in one: entries of user and assistant messages
+	// that have any of the words, those that fit best first.
+	//
+	// INVALID_ARGUMENT, FAILED_PRECONDITION (SEARCH_OFF), UNAVAILABLE.
+	SearchEntries(context.Context, *SearchEntriesRequest) (*SearchEntriesResponse, error)
 	// Makes a new session that begins with another's entries up to one of them, and has its title and labels. Nothing is
 	// executed again; what both have is stored once. Each goes its own way from there: either may be continued, forked
 	// again or deleted without the other. The other may be running. The same fork under the same id again is confirmed.
@@ -188,6 +209,9 @@ func (UnimplementedSessionsServer) ListSessions(context.Context, *ListSessionsRe
 }
 func (UnimplementedSessionsServer) ListEntries(context.Context, *ListEntriesRequest) (*ListEntriesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListEntries not implemented")
+}
+func (UnimplementedSessionsServer) SearchEntries(context.Context, *SearchEntriesRequest) (*SearchEntriesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SearchEntries not implemented")
 }
 func (UnimplementedSessionsServer) ForkSession(context.Context, *ForkSessionRequest) (*ForkSessionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ForkSession not implemented")
@@ -288,6 +312,24 @@ func _Sessions_ListEntries_Handler(srv interface{}, ctx context.Context, dec fun
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Sessions_SearchEntries_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SearchEntriesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SessionsServer).SearchEntries(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Sessions_SearchEntries_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SessionsServer).SearchEntries(ctx, req.(*SearchEntriesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Sessions_ForkSession_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ForkSessionRequest)
 	if err := dec(in); err != nil {
@@ -346,6 +388,10 @@ var Sessions_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListEntries",
 			Handler:    _Sessions_ListEntries_Handler,
+		},
+		{
+			MethodName: "SearchEntries",
+			Handler:    _Sessions_SearchEntries_Handler,
 		},
 		{
 			MethodName: "ForkSession",

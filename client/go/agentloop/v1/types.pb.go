@@ -183,6 +183,8 @@ const (
 	ToolCallState_TOOL_CALL_STATE_IN_DOUBT ToolCallState = 5
 	// Terminal: it has its one recorded result.
 	ToolCallState_TOOL_CALL_STATE_SETTLED ToolCallState = 6
+	// Waits for a human's answer to what it asks.
+	ToolCallState_TOOL_CALL_STATE_AWAITING_INPUT ToolCallState = 7
 )
 
 // Enum value maps for ToolCallState.
@@ -195,6 +197,7 @@ var (
 		4: "TOOL_CALL_STATE_ACCEPTED",
 		5: "TOOL_CALL_STATE_IN_DOUBT",
 		6: "TOOL_CALL_STATE_SETTLED",
+		7: "TOOL_CALL_STATE_AWAITING_INPUT",
 	}
 	ToolCallState_value = map[string]int32{
 		"TOOL_CALL_STATE_UNSPECIFIED":       0,
@@ -204,6 +207,7 @@ var (
 		"TOOL_CALL_STATE_ACCEPTED":          4,
 		"TOOL_CALL_STATE_IN_DOUBT":          5,
 		"TOOL_CALL_STATE_SETTLED":           6,
+		"TOOL_CALL_STATE_AWAITING_INPUT":    7,
 	}
 )
 
@@ -1911,8 +1915,9 @@ type ArgumentPattern struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Where: a JSON Pointer (RFC 6901) into the arguments. Empty means the arguments as a whole.
 	Pointer string `protobuf:"bytes,1,opt,name=pointer,proto3" json:"pointer,omitempty"`
-	// `*` stands for any run of characters, `?` for one. Matched against the value: a string as it is, anything else as
-	// compact JSON with sorted keys. A value that is not there does not match.
+	// `*` stands for any run of characters, `?` for one; after `\`, these two and `\` stand for themselves. Matched
+	// against the whole value: a string as it is, anything else as compact JSON with sorted keys. A value that is not
+	// there does not match.
 	Pattern       string `protobuf:"bytes,2,opt,name=pattern,proto3" json:"pattern,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3481,8 +3486,10 @@ type HumanAnswer struct {
 	Input *HumanInput `protobuf:"bytes,4,opt,name=input,proto3" json:"input,omitempty"`
 	// The rule that was remembered with it.
 	RememberedRule *PolicyRule `protobuf:"bytes,5,opt,name=remembered_rule,json=rememberedRule,proto3" json:"remembered_rule,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The rule that decided, where it was remembered with the answer to another question of the run.
+	AppliedRule   *PolicyRule `protobuf:"bytes,6,opt,name=applied_rule,json=appliedRule,proto3" json:"applied_rule,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HumanAnswer) Reset() {
@@ -3546,6 +3553,13 @@ func (x *HumanAnswer) GetInput() *HumanInput {
 func (x *HumanAnswer) GetRememberedRule() *PolicyRule {
 	if x != nil {
 		return x.RememberedRule
+	}
+	return nil
+}
+
+func (x *HumanAnswer) GetAppliedRule() *PolicyRule {
+	if x != nil {
+		return x.AppliedRule
 	}
 	return nil
 }
@@ -4360,7 +4374,7 @@ const file_agentloop_v1_types_proto_rawDesc = "" +
 	"\binput_id\x18\x10 \x01(\tR\ainputId\"4\n" +
 	"\fSelectOption\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
-	"\x05label\x18\x02 \x01(\tR\x05label\"\x8e\x02\n" +
+	"\x05label\x18\x02 \x01(\tR\x05label\"\xcb\x02\n" +
 	"\vHumanAnswer\x122\n" +
 	"\bdecision\x18\x01 \x01(\v2\x16.agentloop.v1.DecisionR\bdecision\x12\x1d\n" +
 	"\n" +
@@ -4368,7 +4382,8 @@ const file_agentloop_v1_types_proto_rawDesc = "" +
 	"\n" +
 	"decided_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\tdecidedAt\x12.\n" +
 	"\x05input\x18\x04 \x01(\v2\x18.agentloop.v1.HumanInputR\x05input\x12A\n" +
-	"\x0fremembered_rule\x18\x05 \x01(\v2\x18.agentloop.v1.PolicyRuleR\x0erememberedRule\"d\n" +
+	"\x0fremembered_rule\x18\x05 \x01(\v2\x18.agentloop.v1.PolicyRuleR\x0erememberedRule\x12;\n" +
+	"\fapplied_rule\x18\x06 \x01(\v2\x18.agentloop.v1.PolicyRuleR\vappliedRule\"d\n" +
 	"\n" +
 	"HumanInput\x12\x14\n" +
 	"\x04text\x18\x01 \x01(\tH\x00R\x04text\x127\n" +
@@ -4415,7 +4430,7 @@ const file_agentloop_v1_types_proto_rawDesc = "" +
 	"\x13TOOL_STATUS_ABORTED\x10\x06\x12\x19\n" +
 	"\x15TOOL_STATUS_TIMED_OUT\x10\a\x12\x1b\n" +
 	"\x17TOOL_STATUS_UNAVAILABLE\x10\b\x12\x1f\n" +
-	"\x1bTOOL_STATUS_OUTCOME_UNKNOWN\x10\t*\xe8\x01\n" +
+	"\x1bTOOL_STATUS_OUTCOME_UNKNOWN\x10\t*\x8c\x02\n" +
 	"\rToolCallState\x12\x1f\n" +
 	"\x1bTOOL_CALL_STATE_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15TOOL_CALL_STATE_READY\x10\x01\x12%\n" +
@@ -4423,7 +4438,8 @@ const file_agentloop_v1_types_proto_rawDesc = "" +
 	"\x17TOOL_CALL_STATE_OFFERED\x10\x03\x12\x1c\n" +
 	"\x18TOOL_CALL_STATE_ACCEPTED\x10\x04\x12\x1c\n" +
 	"\x18TOOL_CALL_STATE_IN_DOUBT\x10\x05\x12\x1b\n" +
-	"\x17TOOL_CALL_STATE_SETTLED\x10\x06*\xd3\x01\n" +
+	"\x17TOOL_CALL_STATE_SETTLED\x10\x06\x12\"\n" +
+	"\x1eTOOL_CALL_STATE_AWAITING_INPUT\x10\a*\xd3\x01\n" +
 	"\fFinishReason\x12\x1d\n" +
 	"\x19FINISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12FINISH_REASON_STOP\x10\x01\x12\x1c\n" +
@@ -4640,19 +4656,20 @@ var file_agentloop_v1_types_proto_depIdxs = []int32{
 	58, // 41: agentloop.v1.HumanAnswer.decided_at:type_name -> google.protobuf.Timestamp
 	47, // 42: agentloop.v1.HumanAnswer.input:type_name -> agentloop.v1.HumanInput
 	24, // 43: agentloop.v1.HumanAnswer.remembered_rule:type_name -> agentloop.v1.PolicyRule
-	48, // 44: agentloop.v1.HumanInput.selection:type_name -> agentloop.v1.Selection
-	50, // 45: agentloop.v1.Decision.approve:type_name -> agentloop.v1.Approve
-	51, // 46: agentloop.v1.Decision.approve_with_edits:type_name -> agentloop.v1.ApproveWithEdits
-	52, // 47: agentloop.v1.Decision.deny:type_name -> agentloop.v1.Deny
-	53, // 48: agentloop.v1.Decision.deny_and_stop:type_name -> agentloop.v1.DenyAndStop
-	54, // 49: agentloop.v1.Decision.answer_in_place:type_name -> agentloop.v1.AnswerInPlace
-	55, // 50: agentloop.v1.Decision.expired:type_name -> agentloop.v1.Expired
-	56, // 51: agentloop.v1.Decision.withdrawn:type_name -> agentloop.v1.Withdrawn
-	52, // [52:52] is the sub-list for method output_type
-	52, // [52:52] is the sub-list for method input_type
-	52, // [52:52] is the sub-list for extension type_name
-	52, // [52:52] is the sub-list for extension extendee
-	0,  // [0:52] is the sub-list for field type_name
+	24, // 44: agentloop.v1.HumanAnswer.applied_rule:type_name -> agentloop.v1.PolicyRule
+	48, // 45: agentloop.v1.HumanInput.selection:type_name -> agentloop.v1.Selection
+	50, // 46: agentloop.v1.Decision.approve:type_name -> agentloop.v1.Approve
+	51, // 47: agentloop.v1.Decision.approve_with_edits:type_name -> agentloop.v1.ApproveWithEdits
+	52, // 48: agentloop.v1.Decision.deny:type_name -> agentloop.v1.Deny
+	53, // 49: agentloop.v1.Decision.deny_and_stop:type_name -> agentloop.v1.DenyAndStop
+	54, // 50: agentloop.v1.Decision.answer_in_place:type_name -> agentloop.v1.AnswerInPlace
+	55, // 51: agentloop.v1.Decision.expired:type_name -> agentloop.v1.Expired
+	56, // 52: agentloop.v1.Decision.withdrawn:type_name -> agentloop.v1.Withdrawn
+	53, // [53:53] is the sub-list for method output_type
+	53, // [53:53] is the sub-list for method input_type
+	53, // [53:53] is the sub-list for extension type_name
+	53, // [53:53] is the sub-list for extension extendee
+	0,  // [0:53] is the sub-list for field type_name
 }
 
 func init() { file_agentloop_v1_types_proto_init() }

@@ -35,6 +35,7 @@ class ErrorReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_REASON_QUEUE_FULL: _ClassVar[ErrorReason]
     ERROR_REASON_PROTOCOL_VIOLATION: _ClassVar[ErrorReason]
     ERROR_REASON_TOO_MANY_HOSTS: _ClassVar[ErrorReason]
+    ERROR_REASON_SEARCH_OFF: _ClassVar[ErrorReason]
 ERROR_REASON_UNSPECIFIED: ErrorReason
 ERROR_REASON_INVALID_FIELD: ErrorReason
 ERROR_REASON_ID_REUSED: ErrorReason
@@ -64,3 +65,4 @@ ERROR_REASON_PERMISSION_DENIED: ErrorReason
 ERROR_REASON_QUEUE_FULL: ErrorReason
 ERROR_REASON_PROTOCOL_VIOLATION: ErrorReason
 ERROR_REASON_TOO_MANY_HOSTS: ErrorReason
+ERROR_REASON_SEARCH_OFF: ErrorReason

@@ -129,6 +129,42 @@ class ListEntriesResponse(_message.Message):
     more: bool
     def __init__(self, entries: _Optional[_Iterable[_Union[Entry, _Mapping]]] = ..., more: _Optional[bool] = ...) -> None: ...
 
+class SearchEntriesRequest(_message.Message):
+    __slots__ = ("query", "session_id", "except_session_id", "limit")
+    QUERY_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    EXCEPT_SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    query: str
+    session_id: str
+    except_session_id: str
+    limit: int
+    def __init__(self, query: _Optional[str] = ..., session_id: _Optional[str] = ..., except_session_id: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class SearchEntriesResponse(_message.Message):
+    __slots__ = ("hits",)
+    HITS_FIELD_NUMBER: _ClassVar[int]
+    hits: _containers.RepeatedCompositeFieldContainer[EntryHit]
+    def __init__(self, hits: _Optional[_Iterable[_Union[EntryHit, _Mapping]]] = ...) -> None: ...
+
+class EntryHit(_message.Message):
+    __slots__ = ("session_id", "entry_no", "run_id", "at", "role", "snippet", "score")
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    ENTRY_NO_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    SNIPPET_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    session_id: str
+    entry_no: int
+    run_id: str
+    at: _timestamp_pb2.Timestamp
+    role: _types_pb2.Role
+    snippet: str
+    score: float
+    def __init__(self, session_id: _Optional[str] = ..., entry_no: _Optional[int] = ..., run_id: _Optional[str] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., role: _Optional[_Union[_types_pb2.Role, str]] = ..., snippet: _Optional[str] = ..., score: _Optional[float] = ...) -> None: ...
+
 class ForkSessionRequest(_message.Message):
     __slots__ = ("session_id", "at_entry_no", "new_session_id")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]

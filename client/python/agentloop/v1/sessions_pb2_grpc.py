@@ -57,6 +57,11 @@ class SessionsStub:
                 request_serializer=agentloop_dot_v1_dot_sessions__pb2.ListEntriesRequest.SerializeToString,
                 response_deserializer=agentloop_dot_v1_dot_sessions__pb2.ListEntriesResponse.FromString,
                 _registered_method=True)
+        self.SearchEntries = channel.unary_unary(
+                '/agentloop.v1.Sessions/SearchEntries',
+                request_serializer=agentloop_dot_v1_dot_sessions__pb2.SearchEntriesRequest.SerializeToString,
+                response_deserializer=agentloop_dot_v1_dot_sessions__pb2.SearchEntriesResponse.FromString,
+                _registered_method=True)
         self.ForkSession = channel.unary_unary(
                 '/agentloop.v1.Sessions/ForkSession',
                 request_serializer=agentloop_dot_v1_dot_sessions__pb2.ForkSessionRequest.SerializeToString,
@@ -111,6 +116,16 @@ class SessionsServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SearchEntries(self, request, context):
+        """Finds what users and models said by its words, in all sessions or in one: entries of user and assistant messages
+        that have any of the words, those that fit best first.
+
+        INVALID_ARGUMENT, FAILED_PRECONDITION (SEARCH_OFF), UNAVAILABLE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ForkSession(self, request, context):
         """Makes a new session that begins with another's entries up to one of them, and has its title and labels. Nothing is
         executed again; what both have is stored once. Each goes its own way from there: either may be continued, forked
@@ -154,6 +169,11 @@ def add_SessionsServicer_to_server(servicer, server):
                     servicer.ListEntries,
                     request_deserializer=agentloop_dot_v1_dot_sessions__pb2.ListEntriesRequest.FromString,
                     response_serializer=agentloop_dot_v1_dot_sessions__pb2.ListEntriesResponse.SerializeToString,
+            ),
+            'SearchEntries': grpc.unary_unary_rpc_method_handler(
+                    servicer.SearchEntries,
+                    request_deserializer=agentloop_dot_v1_dot_sessions__pb2.SearchEntriesRequest.FromString,
+                    response_serializer=agentloop_dot_v1_dot_sessions__pb2.SearchEntriesResponse.SerializeToString,
             ),
             'ForkSession': grpc.unary_unary_rpc_method_handler(
                     servicer.ForkSession,
@@ -277,6 +297,33 @@ class Sessions:
             '/agentloop.v1.Sessions/ListEntries',
             agentloop_dot_v1_dot_sessions__pb2.ListEntriesRequest.SerializeToString,
             agentloop_dot_v1_dot_sessions__pb2.ListEntriesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SearchEntries(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agentloop.v1.Sessions/SearchEntries',
+            agentloop_dot_v1_dot_sessions__pb2.SearchEntriesRequest.SerializeToString,
+            agentloop_dot_v1_dot_sessions__pb2.SearchEntriesResponse.FromString,
             options,
             channel_credentials,
             insecure,

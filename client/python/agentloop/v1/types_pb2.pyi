@@ -41,6 +41,7 @@ class ToolCallState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     TOOL_CALL_STATE_ACCEPTED: _ClassVar[ToolCallState]
     TOOL_CALL_STATE_IN_DOUBT: _ClassVar[ToolCallState]
     TOOL_CALL_STATE_SETTLED: _ClassVar[ToolCallState]
+    TOOL_CALL_STATE_AWAITING_INPUT: _ClassVar[ToolCallState]
 
 class FinishReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -176,6 +177,7 @@ TOOL_CALL_STATE_OFFERED: ToolCallState
 TOOL_CALL_STATE_ACCEPTED: ToolCallState
 TOOL_CALL_STATE_IN_DOUBT: ToolCallState
 TOOL_CALL_STATE_SETTLED: ToolCallState
+TOOL_CALL_STATE_AWAITING_INPUT: ToolCallState
 FINISH_REASON_UNSPECIFIED: FinishReason
 FINISH_REASON_STOP: FinishReason
 FINISH_REASON_TOOL_CALLS: FinishReason
@@ -631,18 +633,20 @@ class SelectOption(_message.Message):
     def __init__(self, id: _Optional[str] = ..., label: _Optional[str] = ...) -> None: ...
 
 class HumanAnswer(_message.Message):
-    __slots__ = ("decision", "decided_by", "decided_at", "input", "remembered_rule")
+    __slots__ = ("decision", "decided_by", "decided_at", "input", "remembered_rule", "applied_rule")
     DECISION_FIELD_NUMBER: _ClassVar[int]
     DECIDED_BY_FIELD_NUMBER: _ClassVar[int]
     DECIDED_AT_FIELD_NUMBER: _ClassVar[int]
     INPUT_FIELD_NUMBER: _ClassVar[int]
     REMEMBERED_RULE_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_RULE_FIELD_NUMBER: _ClassVar[int]
     decision: Decision
     decided_by: str
     decided_at: _timestamp_pb2.Timestamp
     input: HumanInput
     remembered_rule: PolicyRule
-    def __init__(self, decision: _Optional[_Union[Decision, _Mapping]] = ..., decided_by: _Optional[str] = ..., decided_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., input: _Optional[_Union[HumanInput, _Mapping]] = ..., remembered_rule: _Optional[_Union[PolicyRule, _Mapping]] = ...) -> None: ...
+    applied_rule: PolicyRule
+    def __init__(self, decision: _Optional[_Union[Decision, _Mapping]] = ..., decided_by: _Optional[str] = ..., decided_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., input: _Optional[_Union[HumanInput, _Mapping]] = ..., remembered_rule: _Optional[_Union[PolicyRule, _Mapping]] = ..., applied_rule: _Optional[_Union[PolicyRule, _Mapping]] = ...) -> None: ...
 
 class HumanInput(_message.Message):
     __slots__ = ("text", "selection")

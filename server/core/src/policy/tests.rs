@@ -93,6 +93,9 @@ fn rules_from_outside_are_checked() {
     let named =
         PolicyRule { name: "x".repeat(POLICY_NAME_BYTES_MAX + 1), ..rule(PolicyAction::Ask, "", &[]) };
     assert_eq!(named.check(), Err(BadRule::NameTooLong));
+    let pattern = "x".repeat(POLICY_PATTERN_BYTES_MAX);
+    let large = rule(PolicyAction::Ask, "", &[("/a", pattern.as_str()); 5]);
+    assert_eq!(large.check(), Err(BadRule::TooLong));
     let many = rule(PolicyAction::Ask, "", &vec![("/a", "b"); POLICY_ARGUMENTS_MAX + 1]);
     assert_eq!(many.check(), Err(BadRule::TooManyArguments));
 }

@@ -35,24 +35,39 @@ impl State {
     /// One arm per kind of event.
     fn apply_event(&mut self, event: &Event, at: Timestamp) {
         match event {
-            Event::Started { session, last_entry, spec, seed } => {
+            Event::Started { session, last_entry, spec, seed, queued } => {
                 assert_eq!(self.phase, Phase::New, "a run starts once");
                 self.session = Some(session.clone());
                 self.last_entry = *last_entry;
                 self.spec = spec.clone();
                 self.seed = *seed;
                 self.started_at = at;
+                self.entered_at = at;
+                self.phase = if *queued { Phase::Queued } else { Phase::Preparing };
+            }
+            Event::SessionEntered { last_entry } => {
+                assert_eq!(self.phase, Phase::Queued, "only a queued run enters later");
+                self.last_entry = *last_entry;
+                self.entered_at = at;
                 self.phase = Phase::Preparing;
             }
-            // What is put in place of messages that were held lets none of them in.
-            Event::InputAdded { .. } => self.held.clear(),
+            // What is put in place of the caller's messages lets none of them in.
+            Event::InputAdded { .. } => {
+                let later = &self.said_later;
+                self.held.retain(|seq, _| later.contains(seq));
+            }
             Event::ContextAdded { .. } => {}
             Event::ExtensionApplied { applied, .. } => self.prompt_additions.push(&applied.system_prompt),
-            Event::InputHeld { message } => {
+            Event::InputHeld { message, steer } => {
                 self.held.insert(self.seq, message.clone());
+                if let Some(steer) = steer {
+                    self.steered.insert(steer.id.clone(), steer.digest.clone());
+                    self.said_later.insert(self.seq);
+                }
             }
             Event::InputEntered { held, .. } => {
                 self.held.remove(held).expect("only a held message enters later");
+                self.said_later.remove(held);
             }
             Event::CompactionStarted { number, strategy, reason, level, .. } => {
                 self.begin_compaction(*number, strategy, *reason, *level, at);
@@ -93,14 +108,25 @@ impl State {
                 self.tool_rounds += u32::from(matches!(self.phase, Phase::Tools(_)));
             }
             Event::CallProposed {
-                slot, effect, timeout, needs_approval, arguments, needs_runtime, ..
+                slot,
+                effect,
+                timeout,
+                needs_approval,
+                arguments,
+                needs_runtime,
+                asks_human,
+                ..
             } => {
                 self.propose(*slot, *effect, *timeout, *needs_approval, at);
-                self.open_call(*slot).needs_runtime = *needs_runtime;
+                let call = self.open_call(*slot);
+                call.needs_runtime = *needs_runtime;
                 if let Some(arguments) = arguments {
-                    let call = self.open_call(*slot);
                     call.arguments.clone_from(arguments);
                     call.changed_by_hook = true;
+                }
+                if *asks_human {
+                    call.asks_human = true;
+                    call.state = CallState::AwaitingInput { request: None };
                 }
             }
             Event::Planned { instruction, step, approved, .. } => {
@@ -161,6 +187,7 @@ impl State {
                 assert!(asked.answer.is_none(), "a question is answered once");
                 asked.answer = Some(answer.clone());
                 let hold = self.spec.stepped && self.approving.as_ref() != Some(request);
+                self.remembered.extend(answer.remembered.as_ref().map(|remembered| remembered.rule.clone()));
                 match slot {
                     Some(slot) => self.resolve(*slot, answer, hold, at),
                     None => self.news = Some(News::HumanAnswered),
@@ -283,7 +310,9 @@ impl State {
         match question.kind {
             QuestionKind::Approve => call.state = CallState::AwaitingApproval { request },
             QuestionKind::InDoubt => call.state = CallState::InDoubt { request, since: at },
-            QuestionKind::Prompt | QuestionKind::Select => {}
+            QuestionKind::Prompt | QuestionKind::Select => {
+                call.state = CallState::AwaitingInput { request };
+            }
         }
     }
 
@@ -304,6 +333,7 @@ impl State {
                 CallState::Held { .. } => CallState::Ready { since: at, not_before: None },
                 CallState::Proposed
                 | CallState::AwaitingApproval { .. }
+                | CallState::AwaitingInput { .. }
                 | CallState::Ready { .. }
                 | CallState::Offered { .. }
                 | CallState::Accepted { .. }
@@ -396,6 +426,7 @@ fn round_of(message: &SharedMessage) -> Option<Vec<Call>> {
             timeout: crate::time::Millis(0),
             needs_runtime: false,
             runtime: None,
+            asks_human: false,
             attempt: 0,
             answered: 0,
             host: None,

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::agent::RunSpec;
 use crate::entry::{Compaction, CompactionReason, Entry};
 use crate::extension::Applied;
-use crate::id::{CallSlot, EntryNo, HostId, RequestId, Seq, SessionId};
+use crate::id::{CallSlot, EntryNo, HostId, RequestId, RunId, Seq, SessionId};
 use crate::message::{FinishReason, SharedMessage, Usage};
 pub use crate::outcome::Ran;
 use crate::run::human::{Answer, Question};
@@ -47,6 +47,14 @@ pub enum Event {
         spec: Arc<RunSpec>,
         /// Chance, drawn once: for jitter, leases and idempotency keys.
         seed: u64,
+        /// Whether it waits for its session to be free first; then `last_entry` is 0 until it enters.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        queued: bool,
+    },
+    /// The session is free, and the run is the one that it was waiting for: from here on it may add entries.
+    SessionEntered {
+        /// The session's last entry before it.
+        last_entry: EntryNo,
     },
     /// A message from the caller entered the session.
     InputAdded {
@@ -60,6 +68,9 @@ pub enum Event {
     InputHeld {
         /// The message.
         message: SharedMessage,
+        /// Where it was handed to a run that was under way: by which request.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        steer: Option<Steer>,
     },
     /// A held message entered the session.
     InputEntered {
@@ -206,6 +217,9 @@ pub enum Event {
         /// Whether it needs a runtime: all such calls of a run go to one host, as long as it is there.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         needs_runtime: bool,
+        /// Whether a human's answer is its result: see [`crate::run::ask_human`].
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        asks_human: bool,
     },
     /// A tool call is given to a host.
     CallOffered {
@@ -305,6 +319,15 @@ pub enum Event {
     },
 }
 
+/// The request that handed messages to a run that was under way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Steer {
+    /// Its id, which makes it idempotent: the id that its run would have had on an idle session.
+    pub id: RunId,
+    /// Of everything that it asked for: the same digest is the same request.
+    pub digest: Digest,
+}
+
 /// Where the content of a session's new entry is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Added {
@@ -390,6 +413,7 @@ impl Event {
             | Self::Compacted { entry, .. } => Some((*entry, Added::Own)),
             Self::InputEntered { entry, held } => Some((*entry, Added::Held(*held))),
             Self::Started { .. }
+            | Self::SessionEntered { .. }
             | Self::InputHeld { .. }
             | Self::CompactionStarted { .. }
             | Self::CompactionFailed { .. }
@@ -415,12 +439,13 @@ impl Event {
     pub fn content(&self) -> Option<Entry> {
         match self {
             Self::InputAdded { message, .. }
-            | Self::InputHeld { message }
+            | Self::InputHeld { message, .. }
             | Self::ContextAdded { message, .. }
             | Self::AssistantMessage { message, .. }
             | Self::CallSettled { message, .. } => Some(Entry::Message(message.clone())),
             Self::Compacted { compaction, .. } => Some(Entry::Compaction(compaction.clone())),
             Self::Started { .. }
+            | Self::SessionEntered { .. }
             | Self::InputEntered { .. }
             | Self::CompactionStarted { .. }
             | Self::CompactionFailed { .. }
@@ -452,6 +477,7 @@ impl Event {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Started { .. } => "started",
+            Self::SessionEntered { .. } => "session_entered",
             Self::InputAdded { .. } => "input_added",
             Self::InputHeld { .. } => "input_held",
             Self::InputEntered { .. } => "input_entered",

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::id::{CallSlot, RequestId, RunId};
+use crate::limits::{ID_BYTES_MAX, OPTION_BYTES_MAX, OPTIONS_MAX, POLICY_RULES_MAX, SHORT_TEXT_BYTES_MAX};
+use crate::policy::{BadRule, PolicyAction, PolicyCall, PolicyRule, RuleOrigin};
 use crate::time::{Millis, Timestamp};
 use crate::tool::Digest;
 
@@ -84,7 +86,52 @@ pub struct SelectOption {
     pub label: String,
 }
 
+/// Why something cannot be asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadAsk {
+    /// There is no question, or too long a one.
+    #[error("question: must be 1 to {SHORT_TEXT_BYTES_MAX} bytes")]
+    Text,
+    /// There are too many choices.
+    #[error("options: must be at most {OPTIONS_MAX}")]
+    TooManyOptions,
+    /// This choice has no id, or one that is too long.
+    #[error("options[{0}].id: must be 1 to {ID_BYTES_MAX} bytes")]
+    OptionId(usize),
+    /// This choice has the id of an earlier one.
+    #[error("options[{0}].id: is that of an earlier option")]
+    SameId(usize),
+    /// This choice has too long a text.
+    #[error("options[{0}].label: must be at most {OPTION_BYTES_MAX} bytes")]
+    OptionLabel(usize),
+}
+
 impl Ask {
+    /// Checks a question from outside.
+    ///
+    /// # Errors
+    /// What is wrong with it; the message begins with the field.
+    pub fn check(&self) -> Result<(), BadAsk> {
+        if self.text.is_empty() || self.text.len() > SHORT_TEXT_BYTES_MAX {
+            return Err(BadAsk::Text);
+        }
+        if self.options.len() > OPTIONS_MAX {
+            return Err(BadAsk::TooManyOptions);
+        }
+        for (at, option) in self.options.iter().enumerate() {
+            if option.id.is_empty() || option.id.len() > ID_BYTES_MAX {
+                return Err(BadAsk::OptionId(at));
+            }
+            if self.options[..at].iter().any(|before| before.id == option.id) {
+                return Err(BadAsk::SameId(at));
+            }
+            if option.label.len() > OPTION_BYTES_MAX {
+                return Err(BadAsk::OptionLabel(at));
+            }
+        }
+        Ok(())
+    }
+
     /// Prompt or choice.
     #[must_use]
     pub fn kind(&self) -> QuestionKind {
@@ -244,8 +291,13 @@ impl Question {
         asked_at: Timestamp,
         timeout: Option<Millis>,
     ) -> Self {
+        Self::asking(run.planned_question(decision), ask, asked_at, timeout)
+    }
+
+    /// A question for text or a choice, of nobody in particular.
+    pub(crate) fn asking(request: RequestId, ask: Ask, asked_at: Timestamp, timeout: Option<Millis>) -> Self {
         Self {
-            request: run.planned_question(decision),
+            request,
             kind: ask.kind(),
             slot: None,
             tool: String::new(),
@@ -296,4 +348,118 @@ pub struct Answer {
     pub by: String,
     /// When.
     pub at: Timestamp,
+    /// The rule that is remembered with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remembered: Option<Box<Remembered>>,
+    /// The rule that decided, where it was remembered with the answer to another question of the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub followed: Option<Box<PolicyRule>>,
+}
+
+impl Answer {
+    /// One that leads to no rule.
+    #[must_use]
+    pub fn new(decision: Decision, by: String, at: Timestamp) -> Self {
+        Self { decision, by, at, remembered: None, followed: None }
+    }
+}
+
+/// What a decision is remembered as.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Remembered {
+    /// How long.
+    pub scope: RememberScope,
+    /// The rule.
+    pub rule: PolicyRule,
+}
+
+/// How long a decision is remembered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RememberScope {
+    /// For the rest of the run.
+    Run,
+    /// For the rest of the session, in runs that start later too.
+    Session,
+    /// For every run that starts from then on, and the rest of this one.
+    Tenant,
+}
+
+impl RememberScope {
+    /// Where such rules come from.
+    #[must_use]
+    pub fn origin(self) -> RuleOrigin {
+        match self {
+            Self::Run => RuleOrigin::Run,
+            Self::Session => RuleOrigin::Session,
+            Self::Tenant => RuleOrigin::Remembered,
+        }
+    }
+}
+
+/// That a decision is to be remembered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remember {
+    /// How long.
+    pub scope: RememberScope,
+    /// The rule; its action and origin count for nothing. Absent: exactly this call.
+    pub rule: Option<PolicyRule>,
+}
+
+/// Why a decision cannot be remembered.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CannotRemember {
+    /// The question or the decision is of another kind.
+    #[error("only whether a call may run can be remembered, and only approve and deny")]
+    Kind,
+    /// The call's arguments are too long to be a rule.
+    #[error("the arguments are too long for the suggested rule: give one")]
+    NoSuggestion,
+    /// The rule is not about the call.
+    #[error("the rule does not match the call in question")]
+    OtherCall,
+    /// The rule is none.
+    #[error(transparent)]
+    Bad(#[from] BadRule),
+    /// There are as many as there may be.
+    #[error("there are {POLICY_RULES_MAX} remembered rules already: delete some")]
+    TooMany,
+}
+
+impl Question {
+    /// The rule that a decision on this question is remembered as.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn remembered(&self, decision: &Decision, remember: &Remember) -> Result<Remembered, CannotRemember> {
+        let action = match (self.kind, decision) {
+            (QuestionKind::Approve, Decision::Approve) => PolicyAction::Allow,
+            (QuestionKind::Approve, Decision::Deny { .. }) => PolicyAction::Deny,
+            _ => return Err(CannotRemember::Kind),
+        };
+        let (scope, origin) = (remember.scope, remember.scope.origin());
+        let rule = match &remember.rule {
+            Some(rule) => PolicyRule { action, origin, ..rule.clone() },
+            None => self.exactly(action, origin).ok_or(CannotRemember::NoSuggestion)?,
+        };
+        rule.check()?;
+        if !rule.matches(&PolicyCall::new(&self.tool, &self.arguments)) {
+            return Err(CannotRemember::OtherCall);
+        }
+        Ok(Remembered { scope, rule })
+    }
+
+    /// The rule that would be remembered where none is given: exactly this call. `None` where the question is not
+    /// whether a call may run, or the call is too long.
+    #[must_use]
+    pub fn suggested_rule(&self) -> Option<PolicyRule> {
+        match self.kind {
+            QuestionKind::Approve => self.exactly(PolicyAction::Allow, RuleOrigin::Candidate),
+            QuestionKind::InDoubt | QuestionKind::Prompt | QuestionKind::Select => None,
+        }
+    }
+
+    fn exactly(&self, action: PolicyAction, origin: RuleOrigin) -> Option<PolicyRule> {
+        PolicyRule::exactly(action, &self.tool, &self.arguments, origin)
+    }
 }

@@ -9,8 +9,8 @@ use crate::extension::Applied;
 use crate::id::{CallSlot, EntryNo, HostId, RequestId, RunId, SessionId};
 use crate::message::{FinishReason, SharedMessage, Usage};
 pub use crate::outcome::CallOutcome;
-use crate::run::event::Ran;
-use crate::run::human::Decision;
+use crate::run::event::{Ran, Steer};
+use crate::run::human::{Decision, Remember};
 use crate::run::plan::Instruction;
 use crate::run::status::RunError;
 use crate::time::Millis;
@@ -122,6 +122,20 @@ pub enum Input {
         digest: Option<Digest>,
         /// Who.
         by: String,
+        /// Whether like questions are to be answered alike.
+        remember: Option<Box<Remember>>,
+    },
+    /// The session of a queued run is free.
+    Enter {
+        /// The session's last entry.
+        last_entry: EntryNo,
+    },
+    /// Someone has more to say while the run is under way.
+    Steer {
+        /// By which request.
+        steer: Steer,
+        /// What enters the session before the next model call.
+        messages: Vec<SharedMessage>,
     },
     /// Someone wants the run to end.
     Abort {
@@ -166,7 +180,7 @@ pub struct Start {
     pub run: RunId,
     /// Its session.
     pub session: SessionId,
-    /// The session's last entry.
+    /// The session's last entry; 0 where it waits for the session first.
     pub last_entry: EntryNo,
     /// How it is to behave.
     pub spec: Arc<RunSpec>,
@@ -174,6 +188,8 @@ pub struct Start {
     pub seed: u64,
     /// What enters the session.
     pub messages: Vec<SharedMessage>,
+    /// Whether it waits for its session to be free first.
+    pub queued: bool,
 }
 
 /// What hooks and context sources made of a run before it began.
@@ -254,6 +270,8 @@ pub enum CallFacts {
         /// Whether it needs a runtime that was opened for the run.
         requires_runtime: bool,
     },
+    /// A human answers it: see [`crate::run::ask_human`].
+    AsksHuman,
     /// It cannot: unknown tool, bad arguments. The model reads why.
     Rejected {
         /// What the model reads.

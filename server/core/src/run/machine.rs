@@ -141,9 +141,12 @@ impl Machine {
             Input::CallLost { slot, attempt, message, ran } => {
                 transition::tool::lost(&mut turn, slot, attempt, message, ran)?;
             }
-            Input::Decided { request, decision, digest, by } => {
-                transition::human::decided(&mut turn, &request, decision, digest.as_ref(), by)?;
+            Input::Decided { request, decision, digest, by, remember } => {
+                let said = transition::human::Said { decision, by, remember: remember.as_deref() };
+                transition::human::decided(&mut turn, &request, digest.as_ref(), said)?;
             }
+            Input::Enter { last_entry } => transition::queue::enter(&mut turn, last_entry)?,
+            Input::Steer { steer, messages } => transition::steer::steer(&mut turn, steer, messages)?,
             Input::Abort { cause, reason } => transition::finish::abort(&mut turn, cause, reason)?,
             Input::Resume { request, by } => transition::model::resume(&mut turn, request, by)?,
             Input::Planned { decision, result } => {
@@ -238,6 +241,7 @@ impl Machine {
             }
             Phase::Tools(calls) => self.wanted_by_round(calls, now),
             Phase::New
+            | Phase::Queued
             | Phase::Preparing
             | Phase::BackingOff { .. }
             | Phase::Observed { .. }

@@ -1,6 +1,7 @@
 //! What a run is: its status, its journal, what happens to it and what it asks for.
 
 pub mod apply;
+pub mod ask_human;
 pub mod effect;
 pub mod event;
 pub mod human;

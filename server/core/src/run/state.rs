@@ -4,8 +4,11 @@
 //! phase        leaves by                              to
 //! New          Start                                  ModelRunning | Preparing (where hooks or sources are asked)
 //! Preparing    Prepared                               ModelRunning | Finished(failed)
+//! New          Start                                  ModelRunning | Queued
+//! Queued       Enter                                  ModelRunning
+//!              Abort                                  Finished(aborted), nothing of it entered the session
 //! ModelRunning ModelFinished, tools wanted            Tools
-//!              ModelFinished, nothing wanted          Finished(completed)
+//!              ModelFinished, nothing wanted          Finished(completed) | ModelRunning, where messages are held
 //!              ModelFailed, retryable                 BackingOff
 //!              ModelFailed, else or used up           Finished(failed) | Paused
 //!              Recovered                              ModelRunning (next try)
@@ -19,10 +22,12 @@
 //! any live     Abort | a limit | deny and stop        Finished(aborted | failed)
 //!
 //! call              leaves by                          to
-//! Proposed          in the same step                   AwaitingApproval | Ready | Held (of a run that is directed)
+//! Proposed          in the same step                   AwaitingApproval | AwaitingInput | Ready
+//!                                                      | Held (of a run that is directed)
 //! Held              Planned | Step                     AwaitingApproval | Ready | Settled
 //! AwaitingApproval  Decided: approve                   Ready | Held (of a run that is stepped)
 //!                   Decided: else | expired            Settled
+//! AwaitingInput     Decided | expired                  Settled
 //! Ready             SlotGranted                        Offered
 //!                   SlotDenied                         Settled
 //!                   CallFinished, by the last try      Settled
@@ -63,6 +68,8 @@ pub struct State {
     pub seed: u64,
     /// When it started.
     pub started_at: Timestamp,
+    /// When it entered its session: later than [`Self::started_at`] where it was queued.
+    pub entered_at: Timestamp,
     /// When it last moved.
     pub updated_at: Timestamp,
     /// Its last event.
@@ -95,6 +102,8 @@ pub struct State {
     pub phase: Phase,
     /// Everything that humans were asked.
     pub questions: BTreeMap<RequestId, Asked>,
+    /// Rules that were remembered in it, in order.
+    pub remembered: Vec<PolicyRule>,
     /// Calls of earlier rounds, with the try whose answer settled each: [`Call::answered`].
     pub settled: BTreeMap<CallSlot, u32>,
     /// Ids of the calls of `ResumeRun` that were carried out.
@@ -107,10 +116,14 @@ pub struct State {
     pub compact_due: Option<CompactionReason>,
     /// Messages that wait to enter the session, by the event that holds each.
     pub held: BTreeMap<Seq, SharedMessage>,
+    /// Those of them that came while the run was under way.
+    pub said_later: BTreeSet<Seq>,
     /// The runtime of its tools, and the host that has it; the last one, if there were several.
     pub runtime: Option<(RuntimeId, HostId)>,
     /// What hooks put after the system prompt.
     pub prompt_additions: PromptAdditions,
+    /// Requests that handed messages to the run while it was under way, with the digest of each.
+    pub steered: BTreeMap<RunId, Digest>,
     /// Decisions recorded: by a planner, or for a step.
     pub decisions: u32,
     /// What was decided last, until it has begun.
@@ -150,6 +163,8 @@ pub struct Asked {
 pub enum Phase {
     /// Nothing: it does not exist yet.
     New,
+    /// Waiting for its session to be free.
+    Queued,
     /// The caller's messages are being taken in.
     Preparing,
     /// The model is answering.
@@ -249,6 +264,8 @@ pub struct Call {
     pub needs_runtime: bool,
     /// The runtime of the last try.
     pub runtime: Option<RuntimeId>,
+    /// Whether a human's answer is its result.
+    pub asks_human: bool,
     /// The last try; 0 before the first.
     pub attempt: u32,
     /// The try whose answer settled it; 0 while it is open, and where something else settled it.
@@ -302,6 +319,11 @@ pub enum CallState {
         /// Since when.
         since: Timestamp,
     },
+    /// A human's answer is its result.
+    AwaitingInput {
+        /// The question; `None` until it is asked, in the same step.
+        request: Option<RequestId>,
+    },
     /// It has its one result.
     Settled,
 }
@@ -336,7 +358,10 @@ impl Call {
     /// Whether only a human can move it.
     #[must_use]
     pub fn awaits_human(&self) -> bool {
-        matches!(self.state, CallState::AwaitingApproval { .. } | CallState::InDoubt { .. })
+        matches!(
+            self.state,
+            CallState::AwaitingApproval { .. } | CallState::AwaitingInput { .. } | CallState::InDoubt { .. }
+        )
     }
 
     /// Whether it goes on by itself, or is about to.
@@ -347,7 +372,9 @@ impl Call {
             | CallState::Ready { .. }
             | CallState::Offered { .. }
             | CallState::Accepted { .. } => true,
-            CallState::AwaitingApproval { request } | CallState::InDoubt { request, .. } => request.is_none(),
+            CallState::AwaitingApproval { request }
+            | CallState::AwaitingInput { request }
+            | CallState::InDoubt { request, .. } => request.is_none(),
             CallState::Held { .. } | CallState::Settled => false,
         }
     }
@@ -368,6 +395,7 @@ impl Call {
             | CallState::Held { .. }
             | CallState::Ready { .. }
             | CallState::InDoubt { .. }
+            | CallState::AwaitingInput { .. }
             | CallState::Settled => None,
         }
     }
@@ -389,6 +417,7 @@ impl State {
             spec: Arc::default(),
             seed: 0,
             started_at: Timestamp(0),
+            entered_at: Timestamp(0),
             updated_at: Timestamp(0),
             seq: Seq(0),
             last_entry: EntryNo(0),
@@ -405,14 +434,17 @@ impl State {
             last_error: None,
             phase: Phase::New,
             questions: BTreeMap::new(),
+            remembered: Vec::new(),
             settled: BTreeMap::new(),
             resumed: BTreeSet::new(),
             compactions: 0,
             squeezes: 0,
             compact_due: None,
             held: BTreeMap::new(),
+            said_later: BTreeSet::new(),
             runtime: None,
             prompt_additions: PromptAdditions::default(),
+            steered: BTreeMap::new(),
             decisions: 0,
             beginning: None,
             news: None,
@@ -435,6 +467,7 @@ impl State {
             _ if self.awaits_step() => Some(RunStatus::Paused),
             _ if self.planned_question().is_some() => Some(RunStatus::AwaitingHuman),
             Phase::New => None,
+            Phase::Queued => Some(RunStatus::Queued),
             Phase::Preparing => Some(RunStatus::Preparing),
             Phase::ModelRunning(_) | Phase::Observed { .. } => Some(RunStatus::ModelRunning),
             Phase::BackingOff { .. } => Some(RunStatus::BackingOff),
@@ -463,7 +496,7 @@ impl State {
 
     fn situation_of_phase(&self) -> Option<Situation> {
         match &self.phase {
-            Phase::Preparing if !self.held.is_empty() => None,
+            Phase::Preparing if self.is_unprepared() => None,
             Phase::Preparing => Some(Situation::Prompted),
             Phase::Observed { finish } => Some(Situation::Answered { finish: finish.clone() }),
             Phase::Tools(calls) if calls.iter().any(Call::moves) => None,
@@ -473,6 +506,7 @@ impl State {
                 .any(|call| matches!(call.state, CallState::Held { .. }))
                 .then_some(Situation::CallsWaiting),
             Phase::New
+            | Phase::Queued
             | Phase::ModelRunning(_)
             | Phase::BackingOff { .. }
             | Phase::Compacting(_)
@@ -484,7 +518,13 @@ impl State {
     /// Whether hooks and context sources are to be asked before anything else is done.
     #[must_use]
     pub fn is_unprepared(&self) -> bool {
-        self.phase == Phase::Preparing && self.spec.prepares() && !self.held.is_empty()
+        self.phase == Phase::Preparing && self.spec.prepares() && self.brought().next().is_some()
+    }
+
+    /// What the caller brought, as long as it waits to enter the session.
+    pub fn brought(&self) -> impl DoubleEndedIterator<Item = &SharedMessage> {
+        let first = self.held.iter().filter(|(seq, _)| !self.said_later.contains(seq));
+        first.map(|(_, message)| message)
     }
 
     /// What the model reads before everything else.
@@ -525,6 +565,7 @@ impl State {
             _ if self.planned_question().is_some() => true,
             Phase::Tools(calls) => !calls.iter().any(Call::moves),
             Phase::New
+            | Phase::Queued
             | Phase::Preparing
             | Phase::ModelRunning(_)
             | Phase::BackingOff { .. }
@@ -551,6 +592,7 @@ impl State {
         match self.standing() {
             Phase::Tools(calls) => calls,
             Phase::New
+            | Phase::Queued
             | Phase::Preparing
             | Phase::ModelRunning(_)
             | Phase::BackingOff { .. }
@@ -561,9 +603,9 @@ impl State {
         }
     }
 
-    /// The rules about its tool calls, in order.
+    /// The rules about its tool calls, in order: those that it started with, and those remembered since.
     pub fn rules(&self) -> impl Iterator<Item = &PolicyRule> {
-        self.spec.tool_policy.rules.iter()
+        self.spec.tool_policy.rules.iter().chain(&self.remembered)
     }
 
     /// The rule that decides about a call; `None` where none is about it.

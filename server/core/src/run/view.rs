@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::id::SessionId;
 use crate::run::event::Event;
 use crate::run::state::{Call, CallState, Phase, State};
 use crate::run::status::{RunError, RunStatus};
@@ -50,7 +51,8 @@ pub enum ProcessState {
 pub fn loops(event: &Event, status: RunStatus) -> (LoopPhase, ProcessState) {
     match event {
         Event::Started { .. } => (LoopPhase::Init, ProcessState::Idle),
-        Event::InputAdded { .. }
+        Event::SessionEntered { .. }
+        | Event::InputAdded { .. }
         | Event::InputEntered { .. }
         | Event::ContextAdded { .. }
         | Event::ExtensionApplied { slot: None, .. }
@@ -126,6 +128,8 @@ pub enum WaitKind {
     Human,
     /// An operator.
     Operator,
+    /// Its session.
+    Session,
     /// The caller's next `Step`.
     Step,
     /// An extension: the run's planner, its hooks, its context sources.
@@ -158,6 +162,10 @@ impl State {
                 Some(base(WaitKind::Extension, self.updated_at, what, 0, None))
             }
             Phase::New | Phase::Preparing | Phase::Observed { .. } | Phase::Finished { .. } => None,
+            Phase::Queued => {
+                let session = self.session.as_ref().map(SessionId::to_string).unwrap_or_default();
+                Some(base(WaitKind::Session, self.started_at, session, 0, None))
+            }
             Phase::ModelRunning(call) => {
                 Some(base(WaitKind::Model, call.since, self.spec.model.clone(), call.attempt, None))
             }
@@ -211,7 +219,9 @@ impl State {
     fn wait_of(&self, call: &Call) -> Option<(WaitKind, Timestamp)> {
         match call.state {
             CallState::Proposed | CallState::Held { .. } | CallState::Settled => None,
-            CallState::AwaitingApproval { .. } | CallState::InDoubt { .. } => {
+            CallState::AwaitingApproval { .. }
+            | CallState::AwaitingInput { .. }
+            | CallState::InDoubt { .. } => {
                 let asked = self.questions.get(request_of(call)?)?;
                 Some((WaitKind::Human, asked.question.asked_at))
             }
@@ -230,13 +240,16 @@ fn not_before(call: &Call) -> Option<Timestamp> {
         | CallState::Offered { .. }
         | CallState::Accepted { .. }
         | CallState::InDoubt { .. }
+        | CallState::AwaitingInput { .. }
         | CallState::Settled => None,
     }
 }
 
 fn request_of(call: &Call) -> Option<&crate::id::RequestId> {
     match &call.state {
-        CallState::AwaitingApproval { request } | CallState::InDoubt { request, .. } => request.as_ref(),
+        CallState::AwaitingApproval { request }
+        | CallState::AwaitingInput { request }
+        | CallState::InDoubt { request, .. } => request.as_ref(),
         CallState::Proposed
         | CallState::Held { .. }
         | CallState::Ready { .. }

@@ -15,8 +15,10 @@ use agentloop_core::message::{
     FinishReason, Image, Message, Part, Reasoning, Role, ToolCall, ToolResult, ToolStatus, Usage,
 };
 use agentloop_core::policy::{ArgumentPattern, PolicyAction, PolicyRule, RuleOrigin};
-use agentloop_core::run::event::{AfterAttempt, Event, Observation, Outcome, Ran, Totals};
-use agentloop_core::run::human::{Answer, Ask, Decision, Question, QuestionKind, SelectOption};
+use agentloop_core::run::event::{AfterAttempt, Event, Observation, Outcome, Ran, Steer, Totals};
+use agentloop_core::run::human::{
+    Answer, Ask, Decision, Question, QuestionKind, RememberScope, Remembered, SelectOption,
+};
 use agentloop_core::run::plan::Instruction;
 use agentloop_core::run::status::{RunError, RunErrorCode};
 use agentloop_core::time::{Millis, Timestamp};
@@ -46,6 +48,8 @@ fn starts() -> Vec<(&'static str, Event)> {
         ("started", started(full_spec(), u64::MAX)),
         ("started.plain", started(RunSpec::default(), 0)),
         ("started.extended", started(extended_spec(), 1)),
+        ("started.queued", queued()),
+        ("session_entered", Event::SessionEntered { last_entry: EntryNo(41) }),
         ("input_added", Event::InputAdded { entry: EntryNo(4), message: Arc::new(prompt()) }),
         ("paused", Event::Paused { error: model_error() }),
         ("resumed", Event::Resumed { by: "ops@example.org".to_owned(), request: "resume-1".to_owned() }),
@@ -54,9 +58,11 @@ fn starts() -> Vec<(&'static str, Event)> {
 
 fn inputs() -> Vec<(&'static str, Event)> {
     let message = Arc::new(Message::text(Role::User, "one more thing"));
+    let steer = Steer { id: RunId::parse("more").expect("an id"), digest: Digest::of(&[b"more"]) };
     let remembered = Arc::new(Message::text(Role::User, "The user likes short answers."));
     vec![
-        ("input_held", Event::InputHeld { message }),
+        ("input_held", Event::InputHeld { message: message.clone(), steer: None }),
+        ("input_held.steer", Event::InputHeld { message, steer: Some(steer) }),
         ("input_entered", Event::InputEntered { entry: EntryNo(9), held: Seq(7) }),
         (
             "context_added",
@@ -90,6 +96,7 @@ fn extensions() -> Vec<(&'static str, Event)> {
         needs_approval: false,
         arguments: Some(r#"{"city":"Bonn"}"#.to_owned()),
         needs_runtime: false,
+        asks_human: false,
     };
     let in_runtime = Event::CallProposed {
         slot: SLOT,
@@ -99,6 +106,7 @@ fn extensions() -> Vec<(&'static str, Event)> {
         needs_approval: false,
         arguments: None,
         needs_runtime: true,
+        asks_human: false,
     };
     vec![
         ("extension_applied", Event::ExtensionApplied { slot: None, applied: hook.clone() }),
@@ -210,6 +218,7 @@ fn model_calls() -> Vec<(&'static str, Event)> {
 fn tool_calls() -> Vec<(&'static str, Event)> {
     vec![
         ("call_proposed", proposed(EffectClass::Unsafe, true)),
+        ("call_proposed.asks_human", asks_human()),
         ("call_proposed.read_only", proposed(EffectClass::ReadOnly, false)),
         (
             "call_offered",
@@ -291,7 +300,7 @@ fn answers() -> Vec<(&'static str, Event)> {
     let resolved = |decision, by: &str| Event::HumanResolved {
         request: request(),
         slot: Some(SLOT),
-        answer: Answer { decision, by: by.to_owned(), at: Timestamp(1_790_000_005_000) },
+        answer: Answer::new(decision, by.to_owned(), Timestamp(1_790_000_005_000)),
     };
     let message = || "not on a Sunday".to_owned();
     vec![
@@ -305,9 +314,40 @@ fn answers() -> Vec<(&'static str, Event)> {
         ("human_resolved.answer", resolved(Decision::AnswerInPlace { output: "22".to_owned() }, "ada")),
         ("human_resolved.selected", resolved(Decision::Selected { options: vec!["c".to_owned()] }, "ada")),
         ("human_resolved.text", planned_answer()),
+        ("human_resolved.remembered", remembered()),
+        ("human_resolved.followed", followed()),
         ("human_resolved.expired", resolved(Decision::Expired, "")),
         ("human_resolved.withdrawn", resolved(Decision::Withdrawn, "")),
     ]
+}
+
+fn no_weather(origin: RuleOrigin) -> PolicyRule {
+    let argument = ArgumentPattern { pointer: "/city".to_owned(), pattern: "B*".to_owned() };
+    PolicyRule {
+        name: "no B".to_owned(),
+        action: PolicyAction::Deny,
+        tool: "weather".to_owned(),
+        arguments: vec![argument],
+        origin,
+    }
+}
+
+fn denied(answer: Answer) -> Event {
+    Event::HumanResolved { request: request(), slot: Some(SLOT), answer }
+}
+
+fn remembered() -> Event {
+    let rule = no_weather(RuleOrigin::Session);
+    let decision = Decision::Deny { message: "not on a Sunday".to_owned() };
+    let answer = Answer::new(decision, "ada".to_owned(), Timestamp(1_790_000_005_000));
+    let remembered = Some(Box::new(Remembered { scope: RememberScope::Session, rule }));
+    denied(Answer { remembered, ..answer })
+}
+
+fn followed() -> Event {
+    let decision = Decision::Deny { message: "not on a Sunday".to_owned() };
+    let answer = Answer::new(decision, "ada".to_owned(), Timestamp(1_790_000_005_000));
+    denied(Answer { followed: Some(Box::new(no_weather(RuleOrigin::Run))), ..answer })
 }
 
 /// To what the planner asked.
@@ -316,7 +356,7 @@ fn planned_answer() -> Event {
     Event::HumanResolved {
         request: RunId::parse("r-1").expect("an id").planned_question(3),
         slot: None,
-        answer: Answer { decision, by: "ada".to_owned(), at: Timestamp(1_790_000_005_000) },
+        answer: Answer::new(decision, "ada".to_owned(), Timestamp(1_790_000_005_000)),
     }
 }
 
@@ -357,7 +397,12 @@ fn totals() -> Totals {
 
 fn started(spec: RunSpec, seed: u64) -> Event {
     let session = SessionId::parse("s-1").expect("an id");
-    Event::Started { session, last_entry: EntryNo(3), spec: Arc::new(spec), seed }
+    Event::Started { session, last_entry: EntryNo(3), spec: Arc::new(spec), seed, queued: false }
+}
+
+fn queued() -> Event {
+    let session = SessionId::parse("s-1").expect("an id");
+    Event::Started { session, last_entry: EntryNo(0), spec: Arc::default(), seed: 2, queued: true }
 }
 
 fn full_spec() -> RunSpec {
@@ -535,6 +580,20 @@ fn proposed(effect: EffectClass, needs_approval: bool) -> Event {
         needs_approval,
         arguments: None,
         needs_runtime: false,
+        asks_human: false,
+    }
+}
+
+fn asks_human() -> Event {
+    Event::CallProposed {
+        slot: SLOT,
+        tool: "ask_human".to_owned(),
+        effect: EffectClass::ReadOnly,
+        timeout: Millis(0),
+        needs_approval: false,
+        arguments: None,
+        needs_runtime: false,
+        asks_human: true,
     }
 }
 

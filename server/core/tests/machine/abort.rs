@@ -149,8 +149,10 @@ fn between_steps(machine: &Machine) -> bool {
         match &call.state {
             CallState::Proposed
             | CallState::AwaitingApproval { request: None }
+            | CallState::AwaitingInput { request: None }
             | CallState::InDoubt { request: None, .. } => true,
             CallState::AwaitingApproval { request: Some(request) }
+            | CallState::AwaitingInput { request: Some(request) }
             | CallState::InDoubt { request: Some(request), .. } => state.questions[request].answer.is_some(),
             CallState::Ready { .. }
             | CallState::Offered { .. }

@@ -160,6 +160,7 @@ fn an_answer_holds_for_what_was_shown() {
         decision: Decision::Approve,
         digest,
         by: "ann".to_owned(),
+        remember: None,
     };
     let other = Some(Digest::of(&[b"pay", br#"{"amount":1000}"#]));
     assert_eq!(script.refuses(with(other.clone())), Refusal::DigestMismatch);

@@ -55,8 +55,13 @@ fn a_call_that_was_approved_once_asks_again_when_in_doubt() {
     script.loses(A, Ran::Maybe);
     assert_eq!(script.state().open_questions().count(), 1);
     let first = script.state().call_id(A).request(0);
-    let again =
-        Input::Decided { request: first, decision: Decision::Approve, digest: None, by: "ann".into() };
+    let again = Input::Decided {
+        request: first,
+        decision: Decision::Approve,
+        digest: None,
+        by: "ann".into(),
+        remember: None,
+    };
     check(&script, again, Ok(""));
     assert_eq!(script.status(), RunStatus::AwaitingHuman, "the first leave is not leave to run it again");
 }
@@ -118,7 +123,13 @@ fn a_late_result_settles_a_doubt_and_withdraws_the_question() {
         let refusal = script.refuses(script.decision(A, deny()));
         assert_eq!(refusal, Refusal::UnknownRequest, "that one was never asked");
         let request = script.state().call_id(A).request(1);
-        let late = Input::Decided { request, decision: Decision::Approve, digest: None, by: "ann".into() };
+        let late = Input::Decided {
+            request,
+            decision: Decision::Approve,
+            digest: None,
+            by: "ann".into(),
+            remember: None,
+        };
         let refusal = script.refuses(late);
         assert!(
             matches!(refusal, Refusal::AlreadyResolved(answer) if answer.decision == Decision::Withdrawn)

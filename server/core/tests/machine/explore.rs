@@ -15,7 +15,7 @@ use agentloop_core::tool::{Digest, EffectClass};
 
 use crate::support::*;
 
-const RUNS: u64 = 600;
+const RUNS: u64 = 900;
 const STEPS: usize = 120;
 
 /// Names the seed when its run breaks something.
@@ -68,7 +68,8 @@ fn the_same_seed_gives_the_same_run() {
 fn explore(seed: u64) -> Script {
     let mut random = Random::new(seed);
     let mut script = unstarted();
-    script.does(start(random_spec(&mut random)));
+    let spec = random_spec(&mut random);
+    script.does(if random.one_in(4) { start_queued(spec) } else { start(spec) });
     for _ in 0..STEPS {
         if let Phase::Finished { .. } = script.state().phase {
             break;
@@ -140,7 +141,14 @@ fn random_spec(random: &mut Random) -> RunSpec {
 
 /// Something happens, now or later; the machine takes it or not.
 fn happen(random: &mut Random, script: &mut Script) {
+    if script.state().phase == Phase::Queued && random.one_in(4) {
+        script.does(Input::Enter { last_entry: script.state().last_entry });
+    }
     match random.below(100) {
+        50..54 => {
+            let id = random.pick(&["s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8"]);
+            let _ = script.step(steer(id, random.pick(&["quick", "slow"])));
+        }
         0..50 if script.state().awaits_step() && !script.machine.is_stepping() => {
             step_somehow(random, script);
         }
@@ -150,12 +158,18 @@ fn happen(random: &mut Random, script: &mut Script) {
                 let _ = script.step(input);
             }
         }
-        50..65 if script.state().planned_question().is_some() => {
+        54..65 if script.state().planned_question().is_some() => {
             let request = script.state().planned_question().expect("it asks").request.clone();
             let decision = Decision::Text { text: "tomorrow".to_owned() };
-            let _ = script.step(Input::Decided { request, decision, digest: None, by: "ann".to_owned() });
+            let _ = script.step(Input::Decided {
+                request,
+                decision,
+                digest: None,
+                by: "ann".to_owned(),
+                remember: None,
+            });
         }
-        50..65 => {
+        54..65 => {
             let decision = random_decision(random);
             let open: Vec<CallSlot> =
                 script.state().open_questions().filter_map(|question| question.slot).collect();

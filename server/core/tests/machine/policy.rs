@@ -82,8 +82,13 @@ fn the_same_edits_again_are_confirmed() {
     let mut script = given_round(ruled([rule(PolicyAction::Deny, "pay", "gold")]), [pay("1").approval()]);
     let request = script.question(A).expect("it is asked").request;
     script.decides(A, edits("{}"));
-    let again =
-        |decision| Input::Decided { request: request.clone(), decision, digest: None, by: "bea".to_owned() };
+    let again = |decision| Input::Decided {
+        request: request.clone(),
+        decision,
+        digest: None,
+        by: "bea".to_owned(),
+        remember: None,
+    };
     assert!(script.does(again(edits("{}"))).records.is_empty());
     let refusal = script.refuses(again(edits(r#"{"amount":"gold"}"#)));
     assert!(matches!(refusal, Refusal::AlreadyResolved(_)), "what was decided comes before what may be");

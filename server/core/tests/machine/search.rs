@@ -135,8 +135,9 @@ fn take(script: &Script, step: &Move) -> Option<Script> {
 fn fingerprint(script: &Script) -> u64 {
     let state = script.state();
     let told = format!(
-        "{:?} {:?} {:?} {:?} {:?} {}",
+        "{:?} {:?} {:?} {:?} {:?} {:?} {}",
         state.phase,
+        state.held,
         state.questions,
         state.settled,
         script.now,
@@ -150,6 +151,10 @@ fn fingerprint(script: &Script) -> u64 {
 
 fn moves(script: &Script) -> Vec<Move> {
     let mut inputs = vec![abort(AbortCause::Caller)];
+    if script.state().spec.tool_policy.max_parallel == 1 {
+        // What is said meanwhile does not depend on how many calls run side by side.
+        inputs.push(steer("more", "make haste"));
+    }
     for owed in script.watch.owed() {
         inputs.extend(answers(script, owed));
     }

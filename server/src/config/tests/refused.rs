@@ -51,7 +51,10 @@ fn columns_count_characters() {
 
 #[test]
 fn a_key_like_no_other_gets_the_whole_list() {
-    check("[store]\nurl = 'postgres://'", &["agentloop.toml:2:1: store.url: unknown key; there are path"]);
+    check(
+        "[store]\nurl = 'postgres://'",
+        &["agentloop.toml:2:1: store.url: unknown key; there are path, search"],
+    );
 }
 
 #[test]

@@ -67,19 +67,22 @@ impl Dresser {
 
     fn dress(&self, record: &Record) -> Wire {
         match &record.event {
-            Event::Started { spec, .. } => Wire::RunStarted(wire::RunStarted {
+            Event::Started { spec, queued, .. } => Wire::RunStarted(wire::RunStarted {
                 agent: spec.agent.clone(),
                 model: spec.model.clone(),
                 max_iterations: spec.limits.max_iterations,
                 labels: spec.labels.clone(),
-                queued: false,
+                queued: *queued,
                 planner: spec.planner.clone().unwrap_or_default(),
             }),
+            Event::SessionEntered { last_entry } => {
+                Wire::SessionEntered(wire::SessionEntered { last_entry_no: last_entry.0 })
+            }
             Event::InputAdded { entry, message: input } => Wire::InputMessage(wire::InputMessage {
                 entry_no: entry.0,
                 message: Some(message(&self.run, input)),
             }),
-            Event::InputHeld { message: input } => Wire::InputMessage(wire::InputMessage {
+            Event::InputHeld { message: input, .. } => Wire::InputMessage(wire::InputMessage {
                 entry_no: 0,
                 message: Some(message(&self.run, input)),
             }),
@@ -328,6 +331,7 @@ fn turn_of(event: &Event) -> Option<u32> {
         Event::HumanRequested { question } => question.slot.map(|slot| slot.0),
         Event::Started { .. }
         | Event::InputAdded { .. }
+        | Event::SessionEntered { .. }
         | Event::InputHeld { .. }
         | Event::InputEntered { .. }
         | Event::ContextAdded { .. }

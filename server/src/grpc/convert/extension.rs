@@ -218,7 +218,7 @@ fn run_view(context: &RunContext) -> Option<RunView> {
             tool_calls: state.tool_calls,
         },
     };
-    Some(RunView { row, state: Box::new(State::clone(state)) })
+    Some(RunView { row, state: Box::new(State::clone(state)), queue_position: 0 })
 }
 
 /// An answer of a host.

@@ -1,14 +1,21 @@
 //! Questions and answers.
 
 use agentloop_core::id::{RunId, SessionId};
-use agentloop_core::limits::TOOL_RESULT_BYTES_MAX;
-use agentloop_core::run::human::{Answer, Decision, Question, QuestionKind, SelectOption};
+use agentloop_core::limits::{ANSWER_BYTES_MAX, OPTIONS_MAX, TOOL_RESULT_BYTES_MAX};
+use agentloop_core::policy::PolicyAction;
+use agentloop_core::run::human::{
+    Answer, Decision, Question, QuestionKind, Remember, RememberScope, SelectOption,
+};
+use agentloop_core::tool::Digest;
 use agentloop_proto::v1 as wire;
+use tonic::Status;
 use wire::decision::Decision as Wire;
 use wire::human_input::Input;
 
 use super::message::call_id;
-use super::{json_object, short, timestamp};
+use super::{json_object, policy, short, timestamp};
+use crate::engine::Resolution;
+use crate::grpc::status::Violations;
 
 /// A question as callers see it.
 #[must_use]
@@ -34,7 +41,7 @@ pub fn request(
         created_at: Some(timestamp(question.asked_at)),
         expires_at: question.expires_at.map(timestamp),
         answer: answered.map(answer),
-        suggested_rule: None,
+        suggested_rule: question.suggested_rule().as_ref().map(policy::rule),
         input_id: ask.and_then(|ask| ask.input.clone()).unwrap_or_default(),
     }
 }
@@ -72,7 +79,8 @@ pub fn answer(answer: &Answer) -> wire::HumanAnswer {
         decided_by: answer.by.clone(),
         decided_at: Some(timestamp(answer.at)),
         input: input(&answer.decision).map(|input| wire::HumanInput { input: Some(input) }),
-        remembered_rule: None,
+        remembered_rule: answer.remembered.as_ref().map(|remembered| policy::rule(&remembered.rule)),
+        applied_rule: answer.followed.as_deref().map(policy::rule),
     }
 }
 
@@ -103,6 +111,59 @@ fn dress(decision: &Decision) -> Option<Wire> {
         Decision::Withdrawn => Wire::Withdrawn(wire::Withdrawn {}),
         Decision::Text { .. } | Decision::Selected { .. } => return None,
     })
+}
+
+/// What `SubmitApproval` says, but for the question's id.
+///
+/// # Errors
+/// INVALID_ARGUMENT with what is wrong.
+pub(crate) fn resolution(message: wire::SubmitApprovalRequest) -> Result<Resolution, Status> {
+    let remember = remember(message.remember, message.remember_rule)?;
+    let decision =
+        decision(message.decision).map_err(|(field, problem)| Violations::single(field, problem))?;
+    let by = short(message.decided_by).map_err(|problem| Violations::single("decided_by", problem))?;
+    let digest = (!message.digest.is_empty()).then(|| Digest::claimed(message.digest));
+    Ok(Resolution { decision, digest, by, remember })
+}
+
+/// What `SubmitInput` says, but for the question's id.
+///
+/// # Errors
+/// INVALID_ARGUMENT with what is wrong.
+pub(crate) fn submitted(message: wire::SubmitInputRequest) -> Result<Resolution, Status> {
+    use wire::submit_input_request::Input;
+    let by = short(message.answered_by).map_err(|problem| Violations::single("answered_by", problem))?;
+    let decision = match message.input {
+        None => return Err(Violations::single("input", "text or selection is required")),
+        Some(Input::Text(text)) if text.len() > ANSWER_BYTES_MAX => {
+            return Err(Violations::single("text", format!("must be at most {ANSWER_BYTES_MAX} bytes")));
+        }
+        Some(Input::Text(text)) => Decision::Text { text },
+        Some(Input::Selection(selection)) if selection.option_ids.len() > OPTIONS_MAX => {
+            return Err(Violations::single("selection.option_ids", format!("must be at most {OPTIONS_MAX}")));
+        }
+        Some(Input::Selection(selection)) => Decision::Selected { options: selection.option_ids },
+    };
+    Ok(Resolution { decision, digest: None, by, remember: None })
+}
+
+fn remember(scope: i32, rule: Option<wire::PolicyRule>) -> Result<Option<Remember>, Status> {
+    let scope = match wire::RememberScope::try_from(scope) {
+        Ok(wire::RememberScope::Unspecified | wire::RememberScope::Once) => None,
+        Ok(wire::RememberScope::Run) => Some(RememberScope::Run),
+        Ok(wire::RememberScope::Session) => Some(RememberScope::Session),
+        Ok(wire::RememberScope::Rule) => Some(RememberScope::Tenant),
+        Err(_) => return Err(Violations::single("remember", "is not a value that this server knows")),
+    };
+    match (scope, rule) {
+        (None, None) => Ok(None),
+        (None, Some(_)) => Err(Violations::single("remember_rule", "needs remember beside it")),
+        (Some(scope), rule) => {
+            // Its action follows from the decision, and is set where that is known.
+            let rule = rule.map(|rule| policy::with_action(rule, PolicyAction::Ask, scope.origin()));
+            Ok(Some(Remember { scope, rule }))
+        }
+    }
 }
 
 /// A decision from outside.

@@ -21,8 +21,8 @@ use super::message::input_message;
 use super::policy::rules;
 use super::surroundings::surroundings;
 use super::{json_object, millis};
-use crate::engine::StartRequest;
-use crate::grpc::status::{Violations, not_implemented};
+use crate::engine::{OnBusy, StartRequest};
+use crate::grpc::status::Violations;
 
 /// A system prompt from outside, in bytes.
 const SYSTEM_PROMPT_BYTES_MAX: usize = 1024 * 1024;
@@ -50,16 +50,26 @@ pub fn start_request(
     input: wire::RunInput,
 ) -> Result<StartRequest, Status> {
     let digest = Digest::of(&[&input.encode_to_vec()]);
-    supported(&input)?;
     let mut bad = Violations::default();
     known_values(&input, &mut bad);
     let run = input.run_id.clone().and_then(|id| bad.take("input.run_id", RunId::parse(id)));
     let session = input.session_id.clone().and_then(|id| bad.take("input.session_id", SessionId::parse(id)));
     let messages = messages(&input, &mut bad);
+    let on_busy = on_busy(&input);
     let create_session = input.auto_create_session.unwrap_or(false);
     let spec = spec(agent.clone(), input, &mut bad);
     bad.check()?;
-    Ok(StartRequest { tenant, run, session, create_session, spec: Arc::new(spec), messages, digest })
+    let spec = Arc::new(spec);
+    Ok(StartRequest { tenant, run, session, create_session, spec, messages, digest, on_busy })
+}
+
+fn on_busy(input: &wire::RunInput) -> OnBusy {
+    match input.on_busy_session() {
+        wire::BusySessionPolicy::Unspecified | wire::BusySessionPolicy::Reject => OnBusy::Reject,
+        wire::BusySessionPolicy::Enqueue => OnBusy::Enqueue,
+        wire::BusySessionPolicy::Interrupt => OnBusy::Interrupt,
+        wire::BusySessionPolicy::Steer => OnBusy::Steer,
+    }
 }
 
 /// What a later version of the contract may mean must not be taken for the default of this one.
@@ -75,19 +85,6 @@ fn known_values(input: &wire::RunInput, bad: &mut Violations) {
     if wire::ReasoningEffort::try_from(effort).is_err() {
         bad.add("input.model_options.reasoning_effort", UNKNOWN);
     }
-}
-
-fn supported(input: &wire::RunInput) -> Result<(), Status> {
-    match input.on_busy_session() {
-        wire::BusySessionPolicy::Unspecified | wire::BusySessionPolicy::Reject => {}
-        wire::BusySessionPolicy::Enqueue
-        | wire::BusySessionPolicy::Interrupt
-        | wire::BusySessionPolicy::Steer => return Err(not_implemented("input.on_busy_session but REJECT")),
-    }
-    if input.loop_limits.as_ref().is_some_and(|limits| limits.max_cost_micros.is_some()) {
-        return Err(not_implemented("input.loop_limits.max_cost_micros"));
-    }
-    Ok(())
 }
 
 fn messages(input: &wire::RunInput, bad: &mut Violations) -> Vec<SharedMessage> {

@@ -19,7 +19,9 @@ pub fn message(run: &RunId, message: &Message) -> wire::Message {
     wire::Message { role: role(message.role).into(), parts }
 }
 
-fn role(role: Role) -> wire::Role {
+/// Who speaks.
+#[must_use]
+pub fn role(role: Role) -> wire::Role {
     match role {
         Role::System => wire::Role::System,
         Role::User => wire::Role::User,

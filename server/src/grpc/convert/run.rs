@@ -51,6 +51,7 @@ pub fn view(view: &RunView) -> wire::Run {
     run.final_assistant_message = final_message(state);
     run.waiting_on = state.waiting_on().as_ref().map(waiting_on);
     run.pending = pending(view);
+    run.queue_position = view.queue_position;
     run.durations = Some(state_durations(state));
     run.tool_calls_open = state.round().iter().map(|call| open_call(&state.run, call)).collect();
     run
@@ -105,6 +106,7 @@ fn open_call(run: &RunId, call: &Call) -> wire::ToolCallView {
     let state = match call.state {
         CallState::Proposed | CallState::Held { .. } | CallState::Ready { .. } => wire::ToolCallState::Ready,
         CallState::AwaitingApproval { .. } => wire::ToolCallState::AwaitingApproval,
+        CallState::AwaitingInput { .. } => wire::ToolCallState::AwaitingInput,
         CallState::Offered { .. } => wire::ToolCallState::Offered,
         CallState::Accepted { .. } => wire::ToolCallState::Accepted,
         CallState::InDoubt { .. } => wire::ToolCallState::InDoubt,
@@ -128,6 +130,7 @@ fn waiting_on(waiting: &WaitingOn) -> wire::WaitingOn {
         WaitKind::ToolHost => wire::WaitKind::ToolHost,
         WaitKind::Human => wire::WaitKind::Human,
         WaitKind::Operator => wire::WaitKind::Operator,
+        WaitKind::Session => wire::WaitKind::Session,
         WaitKind::Step => wire::WaitKind::Step,
         WaitKind::Extension => wire::WaitKind::Extension,
     };

@@ -4,9 +4,9 @@ use agentloop_core::entry::{Compaction, Entry};
 use agentloop_core::id::{EntryNo, RunId};
 use agentloop_proto::v1 as wire;
 
-use super::message::message;
+use super::message::{message, role};
 use super::timestamp;
-use crate::store::{EntryRow, SessionRow};
+use crate::store::{EntryRow, SearchHit, SessionRow};
 
 /// A session.
 #[must_use]
@@ -44,6 +44,20 @@ pub fn entry(row: &EntryRow) -> wire::Entry {
         at: Some(timestamp(row.at)),
         message: said,
         compaction,
+    }
+}
+
+/// An entry that was found.
+#[must_use]
+pub fn hit(hit: &SearchHit) -> wire::EntryHit {
+    wire::EntryHit {
+        session_id: hit.session.to_string(),
+        entry_no: hit.entry.0,
+        run_id: hit.run.to_string(),
+        at: Some(timestamp(hit.at)),
+        role: role(hit.role).into(),
+        snippet: hit.snippet.clone(),
+        score: hit.score,
     }
 }
 

@@ -93,6 +93,7 @@ impl Owner {
             last_entry: self.entry,
             spec: Arc::new(RunSpec { agent: "default".to_owned(), ..RunSpec::default() }),
             seed: 7,
+            queued: false,
         };
         let mut append = self.append(RunStatus::Preparing, vec![started]);
         append.create = Some(CreateRun {
@@ -101,6 +102,7 @@ impl Owner {
             agent: "default".to_owned(),
             model: "openai/gpt-5".to_owned(),
             labels: BTreeMap::from([("team".to_owned(), "blue".to_owned())]),
+            interrupts: false,
         });
         append.enter = Some(self.entry);
         append
@@ -259,9 +261,5 @@ pub(crate) fn resolved(question: &Question) -> Event {
 }
 
 pub(crate) fn answer() -> Answer {
-    Answer {
-        decision: Decision::Deny { message: "no".to_owned() },
-        by: "ada".to_owned(),
-        at: Timestamp(5_000),
-    }
+    Answer::new(Decision::Deny { message: "no".to_owned() }, "ada".to_owned(), Timestamp(5_000))
 }

@@ -8,11 +8,14 @@ mod lists;
 mod notes;
 mod questions;
 mod queue;
+mod rules;
 mod runs;
+mod search;
 mod sessions;
 
 pub(crate) use self::{
-    appends::*, forks::*, jobs::*, lists::*, notes::*, questions::*, queue::*, runs::*, sessions::*,
+    appends::*, forks::*, jobs::*, lists::*, notes::*, questions::*, queue::*, rules::*, runs::*, search::*,
+    sessions::*,
 };
 
 /// A test for each behaviour. `$open` gives an empty store, and what has to live as long as it.
@@ -51,6 +54,8 @@ macro_rules! conforms {
             a_queue_keeps_its_order
             a_queued_run_may_end_without_entering
             a_session_with_a_queue_is_not_deleted
+            those_that_interrupt_come_first
+            who_was_steered_is_found_by_the_request
             the_heads_of_all_queues_are_found
             a_fork_begins_like_its_source
             without_an_entry_a_fork_shares_all
@@ -70,8 +75,19 @@ macro_rules! conforms {
             a_title_is_made_where_none_was_given
             a_summary_only_goes_forward
             a_fork_has_notes_on_what_it_shares
+            what_was_said_is_found
+            only_what_was_said_is_found
+            a_query_is_no_language
+            scripts_without_spaces_are_searched
+            a_search_has_borders
+            what_was_held_is_found_once_it_has_entered
+            what_is_deleted_is_not_found
+            what_forks_share_is_found_once
             a_question_is_open_until_it_is_answered
             open_questions_are_filtered_and_paged
+            what_is_remembered_with_an_answer_is_found
+            a_forgotten_rule_is_gone
+            rules_of_a_session_go_with_it
             runs_are_listed_newest_first
             runs_are_filtered
             sessions_are_listed_by_their_last_touch

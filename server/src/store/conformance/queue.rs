@@ -1,11 +1,14 @@
 use std::sync::Arc;
 
 use agentloop_core::id::{EntryNo, RunId, Seq, TenantId};
+use agentloop_core::message::{Message, Role};
+use agentloop_core::run::event::{Event, Steer};
 use agentloop_core::run::status::RunStatus;
+use agentloop_core::tool::Digest;
 use futures_util::future::join_all;
 
 use super::fixture::*;
-use crate::store::{PageRequest, RunFilter, Store, StoreError};
+use crate::store::{Interrupted, PageRequest, RunFilter, Store, StoreError};
 
 async fn next(store: &Arc<dyn Store>, session_name: &str) -> Option<RunId> {
     store.next_queued(&tenant(), &session(session_name)).await.unwrap()
@@ -188,6 +191,62 @@ pub(crate) async fn a_session_with_a_queue_is_not_deleted(store: Arc<dyn Store>)
     busy("p").await;
     second.tell(RunStatus::Aborted, vec![finished()]).await.unwrap();
     assert!(store.delete_session(&tenant(), &session("s")).await.unwrap());
+}
+
+pub(crate) async fn those_that_interrupt_come_first(store: Arc<dyn Store>) {
+    let interrupting = |session_name: &str, name: &str| {
+        let owner = Owner::new(&store, session_name, name);
+        let mut append = owner.queueing();
+        append.create.as_mut().unwrap().interrupts = true;
+        append
+    };
+    let mut first = Owner::started(&store, "s", "r").await;
+    Owner::queued(&store, "s", "q").await;
+    assert_eq!(store.interrupted_in(&tenant(), &session("s")).await.unwrap(), None);
+    for name in ["y", "x"] {
+        store.append(interrupting("s", name)).await.unwrap();
+    }
+    Owner::queued(&store, "s", "p").await;
+    let found = Interrupted { tenant: tenant(), run: run("r"), by: run("y") };
+    assert_eq!(store.interrupted_in(&tenant(), &session("s")).await.unwrap(), Some(found.clone()));
+    assert_eq!(store.interrupted().await.unwrap(), [found]);
+
+    first.ends().await.unwrap();
+    assert_eq!(store.interrupted().await.unwrap(), [], "there is nothing to interrupt");
+    let mut order = Vec::new();
+    while let Some(next) = next(&store, "s").await {
+        let mut owner = Owner { seq: Seq(1), ..Owner::new(&store, "s", next.as_str()) };
+        owner.enters().await.unwrap();
+        let by = store.interrupted_in(&tenant(), &session("s")).await.unwrap().map(|found| found.by);
+        assert_eq!(by, (next == run("y")).then(|| run("x")));
+        owner.ends().await.unwrap();
+        order.push(next.to_string());
+    }
+    assert_eq!(order, ["y", "x", "q", "p"]);
+}
+
+pub(crate) async fn who_was_steered_is_found_by_the_request(store: Arc<dyn Store>) {
+    let mut owner = Owner::started(&store, "s", "r").await;
+    let digest = |text: &str| Digest::of(&[text.as_bytes()]);
+    let held = |id: &str| Event::InputHeld {
+        message: Arc::new(Message::text(Role::User, "more")),
+        steer: Some(Steer { id: run(id), digest: digest(id) }),
+    };
+    let unasked = Event::InputHeld { message: Arc::new(Message::text(Role::User, "mine")), steer: None };
+    owner.tell(RunStatus::ModelRunning, vec![held("a"), unasked, held("b"), held("b")]).await.unwrap();
+    for id in ["a", "b"] {
+        let found = store.steered(&tenant(), &run(id)).await.unwrap();
+        assert_eq!(found, Some((run("r"), digest(id))));
+    }
+    for id in ["r", "c"] {
+        assert_eq!(store.steered(&tenant(), &run(id)).await.unwrap(), None);
+    }
+    let other = TenantId::parse("other").unwrap();
+    assert_eq!(store.steered(&other, &run("a")).await.unwrap(), None);
+    owner.ends().await.unwrap();
+    assert!(store.steered(&tenant(), &run("a")).await.unwrap().is_some(), "also when it is over");
+    assert!(store.delete_session(&tenant(), &session("s")).await.unwrap());
+    assert_eq!(store.steered(&tenant(), &run("a")).await.unwrap(), None);
 }
 
 pub(crate) async fn the_heads_of_all_queues_are_found(store: Arc<dyn Store>) {

@@ -6,10 +6,15 @@ use std::collections::BTreeMap;
 
 use agentloop_core::id::{EntryNo, Epoch, RequestId, RunId, Seq, SessionId, TenantId};
 use agentloop_core::run::event::{Added, Event};
+use agentloop_core::run::human::{Answer, RememberScope};
 use agentloop_core::time::Timestamp;
 
+use super::search::{Indexing, NewEntry};
 use crate::store::codec::{self, EncodedEvent};
-use crate::store::{Append, CreateRun, JobKind, RunSummary, StoreError};
+use crate::store::{Append, CreateRun, JobKind, RuleRow, RunSummary, StoreError};
+
+/// Places in a queue above this are those of runs that do not interrupt.
+pub(super) const ORDINARY_QUEUE_NO: u64 = 1 << 40;
 
 pub(super) type RunKey = (TenantId, RunId);
 pub(super) type SessionKey = (TenantId, SessionId);
@@ -26,11 +31,13 @@ pub(super) struct Encoded {
     pub(super) ended_at: Timestamp,
     pub(super) events: Vec<EncodedEvent>,
     /// What enters the session, and by which event.
-    pub(super) entries: Vec<(EntryNo, Seq)>,
+    pub(super) entries: Vec<NewEntry>,
     /// What a human is asked.
     pub(super) asked: Vec<(RequestId, Timestamp, Seq)>,
     /// What a human was asked and is no more.
     pub(super) answered: Vec<(RequestId, Seq)>,
+    /// What is remembered beyond the run.
+    pub(super) remembered: Vec<RuleRow>,
     /// Whether the run is over with it.
     pub(super) finished: bool,
     pub(super) summary: RunSummary,
@@ -44,7 +51,7 @@ impl Encoded {
     ///
     /// # Panics
     /// When the records are none, or not dense from `after`: then the caller has lost count.
-    pub(super) fn new(append: Append) -> Self {
+    pub(super) fn new(append: Append, index: bool) -> Self {
         let (first, last) = match append.records.as_slice() {
             [first, .., last] | [first @ last] => (first, last),
             [] => panic!("an append has at least one record"),
@@ -61,17 +68,19 @@ impl Encoded {
             entries: Vec::new(),
             asked: Vec::new(),
             answered: Vec::new(),
+            remembered: Vec::new(),
             finished: false,
             summary: append.summary,
             create: append.create,
             enter: append.enter,
             jobs: append.jobs,
         };
+        let mut indexing = Indexing::new(index);
         let mut seq = append.after;
         for record in &append.records {
             seq = seq.next();
             assert_eq!(record.seq, seq, "records are dense");
-            encoded.note(seq, &record.event);
+            encoded.note(seq, &record.event, &mut indexing);
             encoded.events.push(codec::encode(record));
         }
         encoded
@@ -82,17 +91,19 @@ impl Encoded {
         self.events.iter().map(|event| event.payload.len()).sum()
     }
 
-    fn note(&mut self, seq: Seq, event: &Event) {
+    fn note(&mut self, seq: Seq, event: &Event, indexing: &mut Indexing) {
+        let indexed = indexing.note(seq, event);
         match event.entry() {
-            Some((entry, Added::Own)) => self.entries.push((entry, seq)),
-            Some((entry, Added::Held(held))) => self.entries.push((entry, held)),
+            Some((entry, Added::Own)) => self.entries.push(NewEntry { entry, seq, indexed }),
+            Some((entry, Added::Held(seq))) => self.entries.push(NewEntry { entry, seq, indexed }),
             None => {}
         }
         if let Event::HumanRequested { question } = event {
             self.asked.push((question.request.clone(), question.asked_at, seq));
         }
-        if let Event::HumanResolved { request, .. } = event {
+        if let Event::HumanResolved { request, answer, .. } = event {
             self.answered.push((request.clone(), seq));
+            self.remembered.extend(rule_row(&self.session.1, request, answer));
         }
         self.finished |= matches!(event, Event::Finished { .. });
     }
@@ -135,6 +146,8 @@ pub(super) struct SessionFact {
 pub(super) struct Facts<'a> {
     pub(super) runs: BTreeMap<RunKey, RunFact<'a>>,
     pub(super) sessions: BTreeMap<SessionKey, SessionFact>,
+    /// The last document of the index.
+    pub(super) last_search_no: u64,
 }
 
 impl<'a> Facts<'a> {
@@ -189,7 +202,7 @@ impl<'a> Facts<'a> {
             return Err(StoreError::Conflict);
         }
         let mut last = session.map_or(EntryNo(0), |session| session.last_entry);
-        for (entry, _) in &append.entries {
+        for NewEntry { entry, .. } in &append.entries {
             if *entry != last.next() {
                 return Err(StoreError::SessionMoved);
             }
@@ -214,7 +227,7 @@ impl<'a> Facts<'a> {
             session.live_run = Some(append.run.1.clone());
             session.changed = true;
         }
-        if let Some((entry, _)) = append.entries.last() {
+        if let Some(NewEntry { entry, .. }) = append.entries.last() {
             session.last_entry = *entry;
             session.updated_at = session.updated_at.max(append.ended_at);
             session.changed = true;
@@ -223,11 +236,10 @@ impl<'a> Facts<'a> {
             session.live_run = None;
             session.changed = true;
         }
-        let queues = append.create.is_some() && append.enter.is_none() && !append.finished;
-        queues.then(|| {
-            session.last_queue_no += 1;
-            session.last_queue_no
-        })
+        let create = append.create.as_ref().filter(|_| append.enter.is_none() && !append.finished)?;
+        session.last_queue_no += 1;
+        let lane = if create.interrupts { 0 } else { ORDINARY_QUEUE_NO };
+        Some(lane + session.last_queue_no)
     }
 
     fn change_run(&mut self, append: &'a Encoded, queue_no: Option<u64>) {
@@ -249,4 +261,22 @@ impl<'a> Facts<'a> {
             updated_at: append.ended_at,
         });
     }
+}
+
+/// What an answer leaves to runs that start later.
+fn rule_row(session: &SessionId, request: &RequestId, answer: &Answer) -> Option<RuleRow> {
+    let remembered = answer.remembered.as_deref()?;
+    let session = match remembered.scope {
+        RememberScope::Run => return None,
+        RememberScope::Session => Some(session.clone()),
+        RememberScope::Tenant => None,
+    };
+    Some(RuleRow {
+        id: request.rule(answer.at),
+        session,
+        request: request.clone(),
+        rule: remembered.rule.clone(),
+        by: answer.by.clone(),
+        at: answer.at,
+    })
 }

@@ -10,6 +10,7 @@ mod open;
 mod ops;
 mod read;
 mod rows;
+mod search;
 mod sessions;
 mod write;
 mod writer;
@@ -22,9 +23,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use agentloop_core::id::{EntryNo, Epoch, RequestId, RunId, Seq, SessionId, TenantId};
+use agentloop_core::id::{EntryNo, Epoch, RequestId, RuleId, RunId, Seq, SessionId, TenantId};
 use agentloop_core::run::event::Record;
 use agentloop_core::time::Timestamp;
+use agentloop_core::tool::Digest;
 use async_trait::async_trait;
 use sqlx::SqlitePool;
 use tokio::sync::{mpsc, oneshot};
@@ -39,8 +41,8 @@ use self::ops::Claim;
 use self::sessions::{NewFork, NewNotes, NewSession};
 use self::writer::{Answer, Counters, Job, Op, QUEUE_JOBS_MAX, Writer};
 use super::{
-    Append, Claimed, EntryRow, JobId, Page, PageRequest, RequestFilter, RequestRow, RunFilter, RunRow,
-    SessionNotes, SessionRow, Store, StoreError, ToolRow,
+    Append, Claimed, EntryRow, Interrupted, JobId, Page, PageRequest, RequestFilter, RequestRow, RuleRow,
+    RunFilter, RunRow, SearchFilter, SearchHit, SessionNotes, SessionRow, Store, StoreError, ToolRow,
 };
 
 /// How a store is opened.
@@ -51,11 +53,13 @@ pub struct SqliteOptions {
     /// The file grows to this many bytes at most; then writes are [`StoreError::Unavailable`] until something is
     /// deleted. Absent means as large as the disk.
     pub max_bytes: Option<u64>,
+    /// Whether what is said is indexed. What was said while it was not is never found.
+    pub search: bool,
 }
 
 impl Default for SqliteOptions {
     fn default() -> Self {
-        Self { readers: 4, max_bytes: None }
+        Self { readers: 4, max_bytes: None, search: true }
     }
 }
 
@@ -78,6 +82,7 @@ pub struct SqliteStore {
     readers: SqlitePool,
     epoch: Epoch,
     counters: Arc<Counters>,
+    search: bool,
     closing: CancellationToken,
     writer: tokio::sync::Mutex<Option<JoinHandle<()>>>,
 }
@@ -88,7 +93,7 @@ impl SqliteStore {
     /// # Errors
     /// [`OpenError`]; the file is then as it was.
     pub async fn open(path: impl AsRef<Path>, options: &SqliteOptions) -> Result<Self, OpenError> {
-        Ok(Self::start(open::file(path.as_ref(), options).await?))
+        Ok(Self::start(open::file(path.as_ref(), options).await?, options))
     }
 
     /// A store that is gone when it is dropped, for tests.
@@ -96,10 +101,18 @@ impl SqliteStore {
     /// # Errors
     /// [`OpenError`].
     pub async fn in_memory() -> Result<Self, OpenError> {
-        Ok(Self::start(open::memory(&SqliteOptions::default()).await?))
+        Self::in_memory_with(&SqliteOptions::default()).await
     }
 
-    fn start(opened: Opened) -> Self {
+    /// As [`Self::in_memory`], with other options than the default ones.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub async fn in_memory_with(options: &SqliteOptions) -> Result<Self, OpenError> {
+        Ok(Self::start(open::memory(options).await?, options))
+    }
+
+    fn start(opened: Opened, options: &SqliteOptions) -> Self {
         let (jobs, queue) = mpsc::channel(QUEUE_JOBS_MAX);
         let counters = Arc::<Counters>::default();
         let closing = CancellationToken::new();
@@ -113,7 +126,15 @@ impl SqliteStore {
             lock: opened.lock,
         };
         let writer = tokio::sync::Mutex::new(Some(tokio::spawn(writer.run())));
-        Self { jobs, readers: opened.readers, epoch: opened.epoch, counters, closing, writer }
+        Self {
+            jobs,
+            readers: opened.readers,
+            epoch: opened.epoch,
+            counters,
+            search: options.search,
+            closing,
+            writer,
+        }
     }
 
     /// Writes what waits to be written, moves the write-ahead log into the file and lets go of it. Everything after is
@@ -173,7 +194,7 @@ fn closed() -> StoreError {
 #[async_trait]
 impl Store for SqliteStore {
     async fn append(&self, append: Append) -> Result<(), StoreError> {
-        self.done(Op::Append(Box::new(Encoded::new(append)))).await
+        self.done(Op::Append(Box::new(Encoded::new(append, self.search)))).await
     }
 
     async fn claim(&self, tenant: &TenantId, run: &RunId) -> Result<Option<Claimed>, StoreError> {
@@ -228,6 +249,22 @@ impl Store for SqliteStore {
 
     async fn queue_heads(&self) -> Result<Vec<(TenantId, RunId)>, StoreError> {
         read::queue_heads(&self.readers).await
+    }
+
+    async fn interrupted(&self) -> Result<Vec<Interrupted>, StoreError> {
+        read::interrupted(&self.readers).await
+    }
+
+    async fn interrupted_in(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+    ) -> Result<Option<Interrupted>, StoreError> {
+        read::interrupted_in(&self.readers, tenant, session).await
+    }
+
+    async fn steered(&self, tenant: &TenantId, id: &RunId) -> Result<Option<(RunId, Digest)>, StoreError> {
+        read::steered(&self.readers, tenant, id).await
     }
 
     async fn due(
@@ -291,6 +328,19 @@ impl Store for SqliteStore {
         read::entries(&self.readers, tenant, session, after, limit).await
     }
 
+    async fn search(
+        &self,
+        tenant: &TenantId,
+        query: &str,
+        filter: SearchFilter,
+        limit: u32,
+    ) -> Result<Vec<SearchHit>, StoreError> {
+        if !self.search {
+            return Err(StoreError::SearchOff);
+        }
+        read::search(&self.readers, tenant, query, &filter, limit).await
+    }
+
     async fn delete_session(&self, tenant: &TenantId, session: &SessionId) -> Result<bool, StoreError> {
         let op = Op::DeleteSession { tenant: tenant.clone(), session: session.clone() };
         self.existed(op).await
@@ -337,6 +387,22 @@ impl Store for SqliteStore {
         page: PageRequest,
     ) -> Result<Page<RequestRow>, StoreError> {
         read::pending(&self.readers, tenant, &filter, &page).await
+    }
+
+    async fn rules(
+        &self,
+        tenant: &TenantId,
+        session: Option<&SessionId>,
+    ) -> Result<Vec<RuleRow>, StoreError> {
+        read::rules(&self.readers, tenant, session).await
+    }
+
+    async fn delete_rule(&self, tenant: &TenantId, rule: &RuleId) -> Result<bool, StoreError> {
+        let op = Op::DeleteRule { tenant: tenant.clone(), rule: rule.clone() };
+        match self.write(op).await? {
+            Answer::Existed(found) => Ok(found),
+            other => unreachable!("a deletion is answered with {other:?}"),
+        }
     }
 
     async fn save_tools(&self, tenant: &TenantId, tools: &[ToolRow]) -> Result<(), StoreError> {

@@ -1,6 +1,6 @@
 //! The small writes, one at a time.
 
-use agentloop_core::id::{Epoch, RunId, TenantId};
+use agentloop_core::id::{Epoch, RuleId, RunId, TenantId};
 use sqlx::{Error, Row as _, SqliteConnection};
 
 use super::rows;
@@ -43,6 +43,17 @@ pub(super) async fn save_tools(
         .collect();
     sqlx::query(sql).bind(tenant.as_str()).bind(text(&rows)).execute(db).await?;
     Ok(())
+}
+
+/// Forgets a remembered rule, if there is one.
+pub(super) async fn delete_rule(
+    db: &mut SqliteConnection,
+    tenant: &TenantId,
+    rule: &RuleId,
+) -> Result<bool, Error> {
+    let sql = "DELETE FROM remembered_rules WHERE tenant = ?1 AND rule_id = ?2";
+    let done = sqlx::query(sql).bind(tenant.as_str()).bind(rule.as_str()).execute(db).await?;
+    Ok(done.rows_affected() > 0)
 }
 
 /// Writes something, since only a write tells whether one can be made.

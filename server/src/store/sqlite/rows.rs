@@ -3,6 +3,7 @@
 use agentloop_core::id::{EntryNo, IdError, RunId, Seq, SessionId, TenantId};
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::Timestamp;
+use agentloop_core::tool::Digest;
 use serde::de::DeserializeOwned;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Decode, Error, Row as _, Sqlite, Type};
@@ -54,6 +55,11 @@ pub(super) fn session_id(row: &SqliteRow, column: &str) -> Result<SessionId, Err
     parsed(row, column, |text: &str| SessionId::parse(text))
 }
 
+pub(super) fn optional_session_id(row: &SqliteRow, column: &str) -> Result<Option<SessionId>, Error> {
+    let parse = |text: Option<&str>| text.map(SessionId::parse).transpose();
+    parsed::<Option<&str>, _, IdError>(row, column, parse)
+}
+
 pub(super) fn live_run(row: &SqliteRow) -> Result<Option<RunId>, Error> {
     let parse = |text: Option<&str>| text.map(RunId::parse).transpose();
     parsed::<Option<&str>, _, IdError>(row, "live_run", parse)
@@ -67,6 +73,10 @@ fn forked_from(row: &SqliteRow) -> Result<Option<(SessionId, EntryNo)>, Error> {
     Ok(Some((source, EntryNo(number(row, "forked_at")?))))
 }
 
+pub(super) fn digest(row: &SqliteRow, column: &str) -> Result<Digest, Error> {
+    parsed(row, column, |text: &str| serde_json::from_value(serde_json::Value::from(text)))
+}
+
 /// What a JSON column holds.
 pub(super) fn json<T: DeserializeOwned>(row: &SqliteRow, column: &str) -> Result<T, Error> {
     parsed(row, column, |text: &str| serde_json::from_str(text))
@@ -77,9 +87,7 @@ pub(super) fn run(row: &SqliteRow) -> Result<RunRow, Error> {
     Ok(RunRow {
         run: run_id(row, "run_id")?,
         session: session_id(row, "session_id")?,
-        request_digest: parsed(row, "request_digest", |text: &str| {
-            serde_json::from_value(serde_json::Value::from(text))
-        })?,
+        request_digest: digest(row, "request_digest")?,
         agent: row.try_get("agent")?,
         model: row.try_get("model")?,
         labels: json(row, "labels")?,
@@ -151,7 +159,7 @@ pub(super) fn event(row: &SqliteRow) -> Result<StoredEvent, Error> {
     })
 }
 
-fn parsed<'r, C, T, E>(
+pub(super) fn parsed<'r, C, T, E>(
     row: &'r SqliteRow,
     column: &str,
     parse: impl FnOnce(C) -> Result<T, E>,

@@ -11,7 +11,7 @@ use sqlx::query::Query;
 use sqlx::sqlite::SqliteArguments;
 use sqlx::{Error, Row as _, Sqlite, SqliteConnection};
 
-use super::rows;
+use super::{rows, search};
 use crate::store::codec::{int, text};
 use crate::store::{SessionNotes, SessionRow, StoreError};
 
@@ -59,8 +59,8 @@ const INSERT_FORK: &str = "
     FROM sessions WHERE tenant = ?1 AND session_id = ?2";
 
 pub(super) const SHARE_ENTRIES: &str = "
-    INSERT INTO session_entries (tenant, session_id, entry_no, run_id, seq, owner, keep)
-    SELECT tenant, ?3, entry_no, run_id, seq, iif(keep IS NULL, coalesce(owner, session_id), NULL), keep
+    INSERT INTO session_entries (tenant, session_id, entry_no, run_id, seq, owner, keep, search_no)
+    SELECT tenant, ?3, entry_no, run_id, seq, iif(keep IS NULL, coalesce(owner, session_id), NULL), keep, search_no
     FROM session_entries WHERE tenant = ?1 AND session_id = ?2 AND entry_no <= ?4";
 
 pub(super) const FIRST_QUEUED: &str = "
@@ -183,6 +183,7 @@ pub(super) async fn delete(
     }
     keep_what_is_shared(db, tenant, session).await?;
     keyed(DROP_KEPT, tenant, session).execute(&mut *db).await?;
+    keyed(search::DROP_DOCUMENTS, tenant, session).execute(&mut *db).await?;
     keyed("DELETE FROM sessions WHERE tenant = ?1 AND session_id = ?2", tenant, session).execute(db).await?;
     Ok(Ok(true))
 }

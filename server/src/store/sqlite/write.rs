@@ -10,7 +10,7 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{QueryBuilder, Row as _, Sqlite, SqliteConnection};
 
 use super::facts::{Encoded, Facts, RunChange, RunFact, SessionFact};
-use super::rows;
+use super::{rows, search};
 use crate::store::StoreError;
 use crate::store::codec::{EncodedEvent, int, text};
 
@@ -19,7 +19,8 @@ const EVENTS_PER_INSERT_MAX: usize = 32;
 
 pub(super) const SELECT_FACTS: &str = "
     SELECT j.key AS place, r.epoch, r.last_seq, r.session_id, r.queue_no,
-           s.last_entry, s.live_run, s.last_queue_no, s.created_at, s.updated_at
+           s.last_entry, s.live_run, s.last_queue_no, s.created_at, s.updated_at,
+           (SELECT max(search_no) FROM session_entries WHERE search_no IS NOT NULL) AS last_search_no
     FROM json_each(?1) AS j
     LEFT JOIN runs AS r ON r.tenant = j.value ->> 0 AND r.run_id = j.value ->> 1
     LEFT JOIN sessions AS s ON s.tenant = j.value ->> 0 AND s.session_id = j.value ->> 2";
@@ -50,8 +51,8 @@ pub(super) const UPDATE_RUNS: &str = "
     WHERE runs.tenant = j.value ->> 0 AND runs.run_id = j.value ->> 1";
 
 pub(super) const INSERT_ENTRIES: &str = "
-    INSERT INTO session_entries (tenant, session_id, entry_no, run_id, seq)
-    SELECT j.value ->> 0, j.value ->> 1, j.value ->> 2, j.value ->> 3, j.value ->> 4
+    INSERT INTO session_entries (tenant, session_id, entry_no, run_id, seq, search_no)
+    SELECT j.value ->> 0, j.value ->> 1, j.value ->> 2, j.value ->> 3, j.value ->> 4, j.value ->> 5
     FROM json_each(?1) AS j";
 
 pub(super) const INSERT_REQUESTS: &str = "
@@ -66,6 +67,11 @@ pub(super) const ANSWER_REQUESTS: &str = "
     WHERE human_requests.tenant = j.value ->> 0
       AND human_requests.request_id = j.value ->> 1
       AND human_requests.run_id = j.value ->> 2";
+
+pub(super) const INSERT_RULES: &str = "
+    INSERT INTO remembered_rules (tenant, rule_id, session_id, request_id, rule, decided_by, decided_at)
+    SELECT j.value ->> 0, j.value ->> 1, j.value ->> 2, j.value ->> 3, j.value ->> 4, j.value ->> 5, j.value ->> 6
+    FROM json_each(?1) AS j";
 
 pub(super) const INSERT_JOBS: &str = "
     INSERT INTO jobs (tenant, run_id, kind, session_id, due_at)
@@ -92,8 +98,9 @@ pub(super) async fn append(
     write_sessions(db, &facts).await?;
     write_runs(db, &facts).await?;
     write_events(db, &accepted).await?;
-    write_entries(db, &accepted).await?;
+    write_entries(db, &accepted, facts.last_search_no).await?;
     write_requests(db, &accepted).await?;
+    write_rules(db, &accepted).await?;
     write_jobs(db, &accepted).await?;
     Ok(answers)
 }
@@ -104,6 +111,7 @@ async fn facts<'a>(db: &mut SqliteConnection, appends: &[&'a Encoded]) -> Result
     let mut facts = Facts::default();
     for row in sqlx::query(SELECT_FACTS).bind(text(&keys)).fetch_all(db).await? {
         let append = appends[row.try_get::<u32, _>("place")? as usize];
+        facts.last_search_no = row.try_get::<Option<u64>, _>("last_search_no")?.unwrap_or(0);
         if let Some(run) = run_fact(&row)? {
             facts.runs.insert(append.run.clone(), run);
         }
@@ -232,11 +240,19 @@ fn insert_events(events: &[(&Encoded, &EncodedEvent)]) -> QueryBuilder<Sqlite> {
     query
 }
 
-async fn write_entries(db: &mut SqliteConnection, accepted: &[&Encoded]) -> Result<(), sqlx::Error> {
+async fn write_entries(
+    db: &mut SqliteConnection,
+    accepted: &[&Encoded],
+    last_search_no: u64,
+) -> Result<(), sqlx::Error> {
+    let numbers = search::write(db, accepted, last_search_no).await?;
     let entries: Vec<_> = accepted
         .iter()
-        .flat_map(|append| append.entries.iter().map(move |(entry, seq)| (append, int(entry.0), int(seq.0))))
-        .map(|(append, entry, seq)| (&append.session.0, &append.session.1, entry, &append.run.1, seq))
+        .flat_map(|append| append.entries.iter().map(move |new| (append, int(new.entry.0), int(new.seq.0))))
+        .zip(numbers)
+        .map(|((append, entry, seq), number)| {
+            (&append.session.0, &append.session.1, entry, &append.run.1, seq, number)
+        })
         .collect();
     many(db, INSERT_ENTRIES, &entries).await
 }
@@ -256,6 +272,17 @@ async fn write_requests(db: &mut SqliteConnection, accepted: &[&Encoded]) -> Res
         .map(|(append, (request, seq))| (&append.run.0, request, &append.run.1, int(seq.0)))
         .collect();
     many(db, ANSWER_REQUESTS, &answered).await
+}
+
+async fn write_rules(db: &mut SqliteConnection, accepted: &[&Encoded]) -> Result<(), sqlx::Error> {
+    let rules: Vec<_> = accepted
+        .iter()
+        .flat_map(|append| append.remembered.iter().map(move |row| (&append.run.0, row)))
+        .map(|(tenant, row)| {
+            (tenant, &row.id, &row.session, &row.request, text(&row.rule), &row.by, int(row.at.0))
+        })
+        .collect();
+    many(db, INSERT_RULES, &rules).await
 }
 
 async fn write_jobs(db: &mut SqliteConnection, accepted: &[&Encoded]) -> Result<(), sqlx::Error> {

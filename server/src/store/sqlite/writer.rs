@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use agentloop_core::id::{Epoch, RunId, SessionId, TenantId};
+use agentloop_core::id::{Epoch, RuleId, RunId, SessionId, TenantId};
 use agentloop_core::time::Timestamp;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _, Error, SqliteConnection};
@@ -35,6 +35,7 @@ pub(super) enum Op {
     CreateSession(NewSession),
     Fork(NewFork),
     DeleteSession { tenant: TenantId, session: SessionId },
+    DeleteRule { tenant: TenantId, rule: RuleId },
     SetNotes(NewNotes),
     RetryJob { job: JobId, due_at: Timestamp, error: String },
     FinishJob { job: JobId },
@@ -51,7 +52,7 @@ pub(super) enum Answer {
     Claimed(Option<Box<Claim>>),
     /// To `CreateSession` and `Fork`.
     Session(Box<SessionRow>),
-    /// To `DeleteSession` and `SetNotes`: whether there was one.
+    /// To `DeleteSession`, `DeleteRule` and `SetNotes`: whether there was one.
     Existed(bool),
 }
 
@@ -206,6 +207,7 @@ impl Op {
             | Self::CreateSession(_)
             | Self::Fork(_)
             | Self::DeleteSession { .. }
+            | Self::DeleteRule { .. }
             | Self::SetNotes(_)
             | Self::RetryJob { .. }
             | Self::FinishJob { .. }
@@ -231,6 +233,7 @@ impl Op {
             Self::SetNotes(new) => format!("notes on session {}/{}", new.tenant, new.session),
             Self::RetryJob { job, .. } | Self::FinishJob { job } => format!("job {}/{job}", job.tenant),
             Self::SaveTools { tenant, .. } => format!("tools of {tenant}"),
+            Self::DeleteRule { tenant, rule } => format!("rule {tenant}/{rule}"),
             Self::Check => "check".to_owned(),
         }
     }
@@ -285,6 +288,7 @@ async fn alone(
             jobs::finish(db, job).await?;
             Ok(Answer::Done)
         }
+        Op::DeleteRule { tenant, rule } => Ok(Answer::Existed(ops::delete_rule(db, tenant, rule).await?)),
         Op::SaveTools { tenant, tools } => {
             ops::save_tools(db, tenant, tools).await?;
             Ok(Answer::Done)

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use agentloop_core::limits::{TOOL_DESCRIPTION_BYTES_MAX, TOOL_NAME_BYTES_MAX};
+use agentloop_core::run::ask_human::ASK_HUMAN;
 use agentloop_core::time::Millis;
 use agentloop_core::tool::{Digest, ToolDeclaration};
 
@@ -52,6 +53,9 @@ pub(in crate::tool) fn check(declaration: ToolDeclaration) -> Result<Checked, Re
 
 fn check_parts(declaration: &ToolDeclaration) -> Result<Schema, String> {
     check_name(&declaration.name)?;
+    if declaration.name == ASK_HUMAN {
+        return Err(format!("the server has a tool {ASK_HUMAN} of its own"));
+    }
     if declaration.description.len() > TOOL_DESCRIPTION_BYTES_MAX {
         return Err(format!("the description is larger than {TOOL_DESCRIPTION_BYTES_MAX} bytes"));
     }

@@ -56,6 +56,14 @@ pub(super) struct Tool {
 }
 
 impl Tool {
+    /// A tool that the server has itself, and always serves.
+    fn built_in(declaration: ToolDeclaration, now: Timestamp) -> Self {
+        let digest = declaration.digest();
+        let schema = Schema::compile(&declaration.input_schema).expect("our own schema is right");
+        let (declaration, schema) = (Arc::new(declaration), Arc::new(schema));
+        Self { declaration, digest, schema, served: true, last_seen: now }
+    }
+
     /// When a host that serves it was last seen.
     pub(super) fn last_seen(&self, now: Timestamp) -> Timestamp {
         if self.served { now } else { self.last_seen }
@@ -189,6 +197,11 @@ impl Catalogue {
         let shelf = self.shelves.entry(tenant.clone()).or_default();
         shelf.offers.get(spec, &shelf.tools, now, retention)
     }
+}
+
+/// Whether a run's model is offered the built-in tool `ask_human`, which no list names: it has a switch of its own.
+pub(super) fn asks_human(spec: &RunSpec) -> bool {
+    spec.tool_policy.enabled && spec.tool_policy.ask_human
 }
 
 /// Whether a run may use a tool of this name.

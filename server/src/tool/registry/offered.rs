@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use agentloop_core::agent::RunSpec;
+use agentloop_core::run::ask_human::{self, ASK_HUMAN};
 use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::{Digest, ToolDeclaration};
 
-use super::{Tool, is_allowed};
+use super::{Tool, asks_human, is_allowed};
 use crate::tool::Offered;
 
 /// Kinds of runs that are remembered at a time. There are about as many as configured agents.
@@ -26,6 +27,7 @@ struct Kind {
     allow_list: Option<Vec<String>>,
     allowed_tools: Option<Vec<String>>,
     tool_order: Vec<String>,
+    ask_human: bool,
 }
 
 #[derive(Debug)]
@@ -53,6 +55,7 @@ impl Offers {
             allow_list: spec.tool_policy.allow_list.clone(),
             allowed_tools: spec.allowed_tools.clone(),
             tool_order: spec.tool_order.clone(),
+            ask_human: asks_human(spec),
         };
         if let Some(made) = self.by_kind.get(&kind).filter(|made| made.until.is_none_or(|until| now < until))
         {
@@ -70,11 +73,13 @@ impl Offers {
 
 fn make(spec: &RunSpec, tools: &BTreeMap<String, Tool>, now: Timestamp, retention: Millis) -> Made {
     let gone_at = |tool: &Tool| tool.last_seen.after(retention);
-    let shown: BTreeMap<&str, &Tool> = tools
+    let own = asks_human(spec).then(|| Tool::built_in(ask_human::declaration(), now));
+    let mut shown: BTreeMap<&str, &Tool> = tools
         .iter()
         .map(|(name, tool)| (name.as_str(), tool))
         .filter(|(name, tool)| is_allowed(spec, name) && (tool.served || now < gone_at(tool)))
         .collect();
+    shown.extend(own.as_ref().map(|own| (ASK_HUMAN, own)));
     let until = shown.values().filter(|tool| !tool.served).map(|tool| gone_at(tool)).min();
     let ordered = in_order(spec, &shown);
     let digests: Vec<&[u8]> = ordered.iter().map(|tool| tool.digest.as_str().as_bytes()).collect();

@@ -197,3 +197,24 @@ fn a_tool_that_was_compiled_once_is_found_again() {
     assert!(catalogue.known(&tenant(), "a", &declaration("b").digest()).is_none());
     assert!(catalogue.known(&TenantId::parse("other").unwrap(), "a", &digest).is_none());
 }
+
+#[test]
+fn the_tool_that_asks_humans_is_the_servers_own() {
+    let refused = check(declaration("ask_human")).expect_err("the name is taken");
+    assert!(refused.reason.contains("the server has a tool ask_human"), "{}", refused.reason);
+    let mut catalogue = catalogue(&["weather", "air"]);
+    let asks = |spec: &mut RunSpec| spec.tool_policy.ask_human = true;
+    let mut offered = |spec: &RunSpec| names(&catalogue.offered(&tenant(), spec, Timestamp(1))).join(" ");
+    assert_eq!(offered(&spec(asks)), "air ask_human weather");
+    let none = |spec: &mut RunSpec| {
+        asks(spec);
+        spec.allowed_tools = Some(Vec::new());
+    };
+    assert_eq!(offered(&spec(none)), "ask_human", "it has a switch of its own");
+    let off = |spec: &mut RunSpec| {
+        asks(spec);
+        spec.tool_policy.enabled = false;
+    };
+    assert_eq!(offered(&spec(off)), "");
+    assert_eq!(offered(&RunSpec::default()), "air weather");
+}

@@ -34,7 +34,7 @@ async fn bench() -> (Bench, FakeHost) {
 fn message(bench: &Bench, spec: &RunSpec, call: &ToolCall) -> String {
     match bench.tools.facts(&tenant(), spec, &[call]).remove(0) {
         CallFacts::Rejected { message } => message,
-        ready @ CallFacts::Ready { .. } => panic!("{ready:?}"),
+        other @ (CallFacts::Ready { .. } | CallFacts::AsksHuman) => panic!("{other:?}"),
     }
 }
 

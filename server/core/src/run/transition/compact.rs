@@ -87,6 +87,7 @@ fn in_hand<'a>(turn: &'a Turn<'_>, number: u32) -> Result<&'a CompactionInHand, 
     match &turn.state.phase {
         Phase::Compacting(compaction) if compaction.number == number => Ok(compaction),
         Phase::New
+        | Phase::Queued
         | Phase::Preparing
         | Phase::ModelRunning(_)
         | Phase::BackingOff { .. }

@@ -16,13 +16,14 @@ pub(crate) const RECLAIM_GRACE: Millis = Millis::secs(30);
 /// The earliest time at which something falls due. The end of a call's wait that has been `seen` to pass is no
 /// longer due: the call waits for room.
 pub(crate) fn next(state: &State, seen: Timestamp, recovered_at: Option<Timestamp>) -> Option<Timestamp> {
-    if !state.is_live() {
+    if !state.is_live() || state.phase == Phase::Queued {
         return None;
     }
-    let run = state.spec.limits.max_run_duration.map(|length| state.started_at.after(length));
+    let run = state.spec.limits.max_run_duration.map(|length| state.entered_at.after(length));
     let backoff = match &state.phase {
         Phase::BackingOff { until, .. } => Some(*until),
         Phase::New
+        | Phase::Queued
         | Phase::Preparing
         | Phase::ModelRunning(_)
         | Phase::Compacting(_)
@@ -39,6 +40,7 @@ pub(crate) fn next(state: &State, seen: Timestamp, recovered_at: Option<Timestam
         | CallState::Offered { .. }
         | CallState::Accepted { .. }
         | CallState::InDoubt { .. }
+        | CallState::AwaitingInput { .. }
         | CallState::Settled => given_up(call, recovered_at),
     });
     let questions = state.open_questions().filter_map(|question| question.expires_at);
@@ -61,8 +63,11 @@ pub(crate) fn passed(turn: &mut Turn<'_>) -> Result<(), Refusal> {
     if !turn.state.is_live() {
         return Err(Refusal::WrongPhase(turn.state.status()));
     }
+    if turn.state.phase == Phase::Queued {
+        return Ok(());
+    }
     let limit = turn.state.spec.limits.max_run_duration;
-    if let Some(limit) = limit.filter(|limit| turn.state.started_at.after(*limit) <= turn.now) {
+    if let Some(limit) = limit.filter(|limit| turn.state.entered_at.after(*limit) <= turn.now) {
         let message = format!("ran for longer than {} s", limit.0.div_ceil(1_000));
         finish::fail(turn, RunError::new(RunErrorCode::LimitDuration, message));
         return Ok(());

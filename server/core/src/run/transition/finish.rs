@@ -5,12 +5,17 @@ use crate::message::ToolStatus;
 use crate::run::event::{Event, Outcome, Totals};
 use crate::run::input::AbortCause;
 use crate::run::machine::Turn;
+use crate::run::state::Phase;
 use crate::run::status::{RunError, RunErrorCode};
-use crate::run::transition::{human, plan, tool};
+use crate::run::transition::{human, model, queue, tool};
 
-/// The model's last message is the answer.
+/// The model's last message is the answer, unless something was said since: then it is asked again.
 pub(crate) fn complete(turn: &mut Turn<'_>) {
-    finished(turn, Outcome::Completed, None);
+    if turn.state.held.is_empty() {
+        finished(turn, Outcome::Completed, None);
+    } else {
+        model::next_call(turn);
+    }
 }
 
 /// It went wrong, or reached a limit.
@@ -54,7 +59,8 @@ fn finished(turn: &mut Turn<'_>, outcome: Outcome, error: Option<RunError>) {
     turn.emit(Event::Finished { outcome, error, totals });
 }
 
-/// Withdraws every question and gives every open call its result.
+/// Withdraws every question, gives every open call its result, and lets in what is held, so that nothing said is lost.
+/// What a queued run brought stays out: it has no part in the session.
 fn close(turn: &mut Turn<'_>, why: &str) {
     human::withdraw_planned(turn);
     let open: Vec<_> = turn
@@ -69,8 +75,8 @@ fn close(turn: &mut Turn<'_>, why: &str) {
         let output = format!("not completed: {why}{doubt}");
         tool::settle(turn, slot, None, ToolStatus::Aborted, output, Vec::new());
     }
-    if !turn.state.is_unprepared() {
+    if turn.state.phase != Phase::Queued && !turn.state.is_unprepared() {
         // What hooks have not let pass does not enter.
-        plan::let_in(turn);
+        queue::let_in(turn);
     }
 }

@@ -2,9 +2,12 @@
 
 use crate::error::Refusal;
 use crate::id::{CallSlot, RequestId};
+use crate::limits::POLICY_RULES_MAX;
 use crate::message::ToolStatus;
+use crate::policy::PolicyRule;
+use crate::run::ask_human;
 use crate::run::event::Event;
-use crate::run::human::{Answer, Decision, Question, QuestionKind};
+use crate::run::human::{Answer, CannotRemember, Decision, Question, QuestionKind, Remember};
 use crate::run::machine::Turn;
 use crate::run::status::RunErrorCode;
 use crate::run::transition::plan::{self, plan};
@@ -40,28 +43,50 @@ fn ask(turn: &mut Turn<'_>, slot: CallSlot, kind: QuestionKind, expires_at: Opti
     turn.emit(Event::HumanRequested { question });
 }
 
+/// A call whose result is a human's answer. Arguments that ask for nothing are its end.
+pub(crate) fn ask_input(turn: &mut Turn<'_>, slot: CallSlot) {
+    let call = turn.state.call(slot).expect("only an open call asks");
+    let (tool, attempt) = (call.wanted.name.clone(), call.attempt);
+    match ask_human::ask(&call.arguments) {
+        Ok(ask) => {
+            let timeout = turn.state.spec.approval_timeout;
+            let request = turn.state.call_id(slot).input(attempt, 1);
+            let question =
+                Question { slot: Some(slot), tool, ..Question::asking(request, ask, turn.now, timeout) };
+            turn.emit(Event::HumanRequested { question });
+        }
+        Err(problem) => tool::settle(turn, slot, None, ToolStatus::Rejected, problem, Vec::new()),
+    }
+}
+
+/// What a human says.
+#[derive(Debug)]
+pub(crate) struct Said<'a> {
+    pub(crate) decision: Decision,
+    pub(crate) by: String,
+    pub(crate) remember: Option<&'a Remember>,
+}
+
 /// A human decided: the first answer counts, the same one again is confirmed.
 pub(crate) fn decided(
     turn: &mut Turn<'_>,
     request: &RequestId,
-    decision: Decision,
     digest: Option<&Digest>,
-    by: String,
+    said: Said<'_>,
 ) -> Result<(), Refusal> {
-    if matches!(decision, Decision::Expired | Decision::Withdrawn) {
+    if matches!(said.decision, Decision::Expired | Decision::Withdrawn) {
         return Err(Refusal::NotADecision);
     }
     let asked = turn.state.questions.get(request).ok_or(Refusal::UnknownRequest)?;
-    let decision = asked.question.settle(decision).map_err(Refusal::BadAnswer)?;
+    let decision = asked.question.settle(said.decision).map_err(Refusal::BadAnswer)?;
     if digest.is_some_and(|digest| *digest != asked.question.digest) {
         return Err(Refusal::DigestMismatch);
     }
+    let remembered = said.remember.map(|remember| asked.question.remembered(&decision, remember));
+    let remembered = remembered.transpose().map_err(Refusal::CannotRemember)?.map(Box::new);
     if let Some(answer) = &asked.answer {
-        return if answer.decision == decision {
-            Ok(())
-        } else {
-            Err(Refusal::AlreadyResolved(Box::new(answer.clone())))
-        };
+        let same = answer.decision == decision && (remembered.is_none() || answer.remembered == remembered);
+        return if same { Ok(()) } else { Err(Refusal::AlreadyResolved(Box::new(answer.clone()))) };
     }
     if let Some(expired) = expired(&asked.question, turn.now) {
         return Err(Refusal::AlreadyResolved(Box::new(expired)));
@@ -72,11 +97,29 @@ pub(crate) fn decided(
     {
         return Err(Refusal::DeniedByRule(Box::new(rule.clone())));
     }
-    resolve(turn, &question, decision.clone(), by);
-    plan::heard(turn, &question, &decision);
-    carry_out(turn, &question, decision);
+    if remembered.is_some() && turn.state.remembered.len() >= POLICY_RULES_MAX {
+        return Err(Refusal::CannotRemember(CannotRemember::TooMany));
+    }
+    let answer = Answer { remembered: remembered.clone(), ..Answer::new(decision, said.by, turn.now) };
+    resolve(turn, &question, answer.clone());
+    if let Some(remembered) = remembered {
+        follow(turn, &remembered.rule, &answer);
+    }
     plan(turn);
     Ok(())
+}
+
+/// Answers what waits in this run and the new rule decides: whoever remembered the decision made it for those too.
+fn follow(turn: &mut Turn<'_>, rule: &PolicyRule, first: &Answer) {
+    let open = turn.state.open_questions().filter(|question| {
+        question.kind == QuestionKind::Approve
+            && question.expires_at.is_none_or(|at| at > turn.now)
+            && turn.state.rule_for(&question.tool, &question.arguments) == Some(rule)
+    });
+    let answer = Answer { remembered: None, followed: Some(Box::new(rule.clone())), ..first.clone() };
+    for question in open.cloned().collect::<Vec<_>>() {
+        resolve(turn, &question, answer.clone());
+    }
 }
 
 /// The question, where a call waits for its approval, or `None` where that was given before.
@@ -102,35 +145,37 @@ pub(crate) fn approvable(turn: &Turn<'_>, request: &RequestId) -> Result<Option<
 /// Its expiry, where that is about to be recorded: leave that comes too late must not overtake it.
 fn expired(question: &Question, now: Timestamp) -> Option<Answer> {
     let at = question.expires_at.filter(|at| *at <= now)?;
-    Some(Answer { decision: Decision::Expired, by: String::new(), at })
+    Some(Answer::new(Decision::Expired, String::new(), at))
 }
 
 /// Nobody answered in time, which denies.
 pub(crate) fn expire(turn: &mut Turn<'_>, question: &Question) {
-    resolve(turn, question, Decision::Expired, String::new());
-    carry_out(turn, question, Decision::Expired);
+    resolve(turn, question, Answer::new(Decision::Expired, String::new(), turn.now));
 }
 
-/// The run ends: what still waits is moot, but for what its calls wait for, which goes with them.
+/// The run ends: what its planner asked is moot.
 pub(crate) fn withdraw_planned(turn: &mut Turn<'_>) {
-    let open: Vec<_> =
-        turn.state.open_questions().filter(|question| question.slot.is_none()).cloned().collect();
-    for question in open {
-        resolve(turn, &question, Decision::Withdrawn, String::new());
-    }
+    withdraw_asked_by(turn, None);
 }
 
-/// The call is being settled otherwise: its question, if one still waits, is moot.
+/// The call is being settled otherwise: its questions, if any still wait, are moot.
 pub(crate) fn withdraw(turn: &mut Turn<'_>, slot: CallSlot) {
-    let open = turn.state.open_questions().filter(|question| question.slot == Some(slot));
+    withdraw_asked_by(turn, Some(slot));
+}
+
+fn withdraw_asked_by(turn: &mut Turn<'_>, slot: Option<CallSlot>) {
+    let open = turn.state.open_questions().filter(|question| question.slot == slot);
     for question in open.cloned().collect::<Vec<_>>() {
-        resolve(turn, &question, Decision::Withdrawn, String::new());
+        resolve(turn, &question, Answer::new(Decision::Withdrawn, String::new(), turn.now));
     }
 }
 
-pub(crate) fn resolve(turn: &mut Turn<'_>, question: &Question, decision: Decision, by: String) {
-    let answer = Answer { decision, by, at: turn.now };
+/// Records an answer and does what it says.
+pub(crate) fn resolve(turn: &mut Turn<'_>, question: &Question, answer: Answer) {
+    let decision = answer.decision.clone();
     turn.emit(Event::HumanResolved { request: question.request.clone(), slot: question.slot, answer });
+    plan::heard(turn, question, &decision);
+    carry_out(turn, question, decision);
 }
 
 fn carry_out(turn: &mut Turn<'_>, question: &Question, decision: Decision) {
@@ -142,7 +187,7 @@ fn carry_out(turn: &mut Turn<'_>, question: &Question, decision: Decision) {
     let settled = match question.kind {
         QuestionKind::Approve => approval(decision),
         QuestionKind::InDoubt => doubt_settled(decision),
-        QuestionKind::Prompt | QuestionKind::Select => None,
+        QuestionKind::Prompt | QuestionKind::Select => input(question, &decision),
     };
     if let Some((status, output)) = settled {
         tool::settle(turn, slot, None, status, output, Vec::new());
@@ -162,6 +207,14 @@ fn approval(decision: Decision) -> Option<(ToolStatus, String)> {
         | Decision::Selected { .. }
         | Decision::Withdrawn => None,
     }
+}
+
+/// What settles a call that waited for the answer itself.
+fn input(question: &Question, decision: &Decision) -> Option<(ToolStatus, String)> {
+    if *decision == Decision::Expired {
+        return Some((ToolStatus::Denied, "nobody answered in time".to_owned()));
+    }
+    question.words(decision).map(|words| (ToolStatus::Answered, words))
 }
 
 /// What settles a call in doubt; nothing where it is to run once more.

@@ -8,5 +8,7 @@ pub(crate) mod model;
 pub(crate) mod plan;
 pub(crate) mod policy;
 pub(crate) mod prepare;
+pub(crate) mod queue;
 pub(crate) mod start;
+pub(crate) mod steer;
 pub(crate) mod tool;

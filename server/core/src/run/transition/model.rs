@@ -12,7 +12,9 @@ use crate::run::state::{ModelCall, Phase};
 use crate::run::status::{RunError, RunErrorCode};
 use crate::run::transition::plan::plan;
 use crate::run::transition::policy::{self, Ruling};
-use crate::run::transition::{compact, finish, human, prepare, tool};
+use crate::run::transition::{compact, finish, human, prepare, queue, tool};
+use crate::time::Millis;
+use crate::tool::EffectClass;
 
 /// Calls the model, unless a limit says that it is enough.
 pub(crate) fn next_call(turn: &mut Turn<'_>) {
@@ -42,6 +44,7 @@ pub(crate) fn next_call(turn: &mut Turn<'_>) {
 }
 
 pub(crate) fn call(turn: &mut Turn<'_>, model_call: u32, attempt: u32, first_counted: u32) {
+    queue::let_in(turn);
     let last_entry = turn.state.last_entry;
     turn.emit(Event::ModelCallStarted { model_call, attempt, first_counted, last_entry });
 }
@@ -60,6 +63,7 @@ pub(crate) fn current(turn: &Turn<'_>, model_call: u32, attempt: u32) -> Result<
     match &turn.state.phase {
         Phase::ModelRunning(call) if (call.number, call.attempt) == (model_call, attempt) => Ok(*call),
         Phase::New
+        | Phase::Queued
         | Phase::Preparing
         | Phase::ModelRunning(_)
         | Phase::BackingOff { .. }
@@ -79,7 +83,8 @@ pub(crate) fn finished(turn: &mut Turn<'_>, done: ModelFinished) -> Result<(), R
     let stopped = refused(&done.finish).or_else(|| round_limit(turn, &calls));
     // What a planner will want nobody knows yet.
     let cut = done.finish == FinishReason::ContextWindow;
-    let go_on = stopped.is_none() && (!calls.is_empty() || cut || turn.state.spec.planner.is_some());
+    let go_on = stopped.is_none()
+        && (!calls.is_empty() || cut || !turn.state.held.is_empty() || turn.state.spec.planner.is_some());
     let full = done.full.or(cut.then_some(CompactionReason::Overflow)).filter(|_| go_on);
     turn.emit(Event::AssistantMessage {
         model_call: done.model_call,
@@ -111,11 +116,32 @@ pub(crate) fn finished(turn: &mut Turn<'_>, done: ModelFinished) -> Result<(), R
     Ok(())
 }
 
+/// A call that a human answers. A rule may deny it; to ask whether to ask would be one question too many.
+fn ask_human(turn: &mut Turn<'_>, call: &ToolCall, arguments: Option<String>) {
+    let asks_with = arguments.as_deref().unwrap_or(&call.arguments);
+    if let Some(rule) = policy::denial(turn.state, &call.name, asks_with).cloned() {
+        policy::refuse(turn, call.slot, &rule);
+        return;
+    }
+    turn.emit(Event::CallProposed {
+        slot: call.slot,
+        tool: call.name.clone(),
+        effect: EffectClass::ReadOnly,
+        timeout: Millis(0),
+        needs_approval: false,
+        arguments,
+        needs_runtime: false,
+        asks_human: true,
+    });
+    human::ask_input(turn, call.slot);
+}
+
 fn take_up(turn: &mut Turn<'_>, call: &ToolCall, facts: CallFacts, arguments: Option<String>) {
     match facts {
         CallFacts::Rejected { message } => {
             tool::settle(turn, call.slot, None, ToolStatus::Rejected, message, Vec::new());
         }
+        CallFacts::AsksHuman => ask_human(turn, call, arguments),
         CallFacts::Ready { effect, requires_approval, timeout, requires_runtime } => {
             let runs_with = arguments.as_deref().unwrap_or(&call.arguments);
             let ruling = policy::ruling(turn.state, &call.name, runs_with, requires_approval);
@@ -132,6 +158,7 @@ fn take_up(turn: &mut Turn<'_>, call: &ToolCall, facts: CallFacts, arguments: Op
                 needs_approval,
                 arguments,
                 needs_runtime: requires_runtime,
+                asks_human: false,
             });
             if needs_approval && !turn.state.spec.is_directed() {
                 human::ask_approval(turn, call.slot);
@@ -258,7 +285,8 @@ pub(crate) fn recovered(turn: &mut Turn<'_>) -> Result<(), Refusal> {
             call_afresh(turn, call);
             Ok(())
         }
-        Phase::Preparing
+        Phase::Queued
+        | Phase::Preparing
         | Phase::BackingOff { .. }
         | Phase::Compacting(_)
         | Phase::Observed { .. }

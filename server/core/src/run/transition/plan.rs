@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use crate::entry::CompactionReason;
 use crate::error::Refusal;
-use crate::id::{CallSlot, RequestId, Seq};
+use crate::id::{CallSlot, RequestId};
 use crate::message::{Message, Role, ToolStatus};
 use crate::run::event::Event;
-use crate::run::human::{Ask, Decision, Question};
+use crate::run::human::{Answer, Ask, Decision, Question};
 use crate::run::input::PlanFailure;
 use crate::run::machine::Turn;
 use crate::run::plan::{Instruction, Situation, react};
 use crate::run::state::{Call, CallState};
 use crate::run::status::{RunError, RunErrorCode};
-use crate::run::transition::{compact, finish, human, model, tool};
+use crate::run::transition::{compact, finish, human, model, queue, tool};
 
 /// Asks the built-in loop, as long as the run stands still for no outside reason. A run with a planner, or one that
 /// is stepped, rests there.
@@ -35,16 +35,7 @@ pub(crate) fn heard(turn: &mut Turn<'_>, question: &Question, decision: &Decisio
     if turn.state.round().iter().all(Call::is_settled) {
         turn.emit(Event::InputAdded { entry: turn.state.last_entry.next(), message });
     } else {
-        turn.emit(Event::InputHeld { message });
-    }
-}
-
-/// Everything that is held enters the session, in the order in which it came. No tool call may be open: a result that
-/// followed would be parted from its call.
-pub(crate) fn let_in(turn: &mut Turn<'_>) {
-    let held: Vec<Seq> = turn.state.held.keys().copied().collect();
-    for held in held {
-        turn.emit(Event::InputEntered { entry: turn.state.last_entry.next(), held });
+        turn.emit(Event::InputHeld { message, steer: None });
     }
 }
 
@@ -116,7 +107,7 @@ fn approve_and_run(turn: &mut Turn<'_>, step: String, question: &Question, by: S
         step: Some(step),
         approved: Some(question.request.clone()),
     });
-    human::resolve(turn, question, Decision::Approve, by);
+    human::resolve(turn, question, Answer::new(Decision::Approve, by, turn.now));
     ask_for_leave(turn);
 }
 
@@ -192,5 +183,8 @@ fn leave_out(turn: &mut Turn<'_>) {
         let output = "not run: it was decided to go on without it".to_owned();
         tool::settle(turn, slot, None, ToolStatus::Rejected, output, Vec::new());
     }
-    let_in(turn);
+    if turn.state.spec.is_directed() {
+        // The built-in loop answers what was said meanwhile; a planner has decided without.
+        queue::let_in(turn);
+    }
 }

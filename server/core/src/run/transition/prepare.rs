@@ -8,7 +8,8 @@ use crate::run::input::Prepared;
 use crate::run::machine::Turn;
 use crate::run::status::{RunError, RunErrorCode};
 use crate::run::transition::finish;
-use crate::run::transition::plan::{let_in, plan};
+use crate::run::transition::plan::plan;
+use crate::run::transition::queue::let_in;
 
 /// Everybody was asked: context and messages enter the session, and the run goes on. Where a hook is against it, the
 /// run fails, and what the caller brought does not enter: nobody who goes on with the session is to read it.

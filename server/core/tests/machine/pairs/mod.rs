@@ -23,10 +23,13 @@ fn code(refusal: &Refusal) -> &'static str {
         Refusal::AlreadyResolved(_) => "!ar",
         Refusal::DigestMismatch => "!dg",
         Refusal::NotADecision => "!nd",
+        Refusal::IdReused => "!id",
+        Refusal::TooMuchHeld => "!hd",
         Refusal::NotStepped => "!ns",
         Refusal::StaleDecision => "!pl",
         Refusal::BadAnswer(_) => "!ba",
         Refusal::DeniedByRule(_) => "!rl",
+        Refusal::CannotRemember(_) => "!rm",
     }
 }
 
@@ -79,6 +82,7 @@ fn a_run_that_is_being_prepared_takes_what_any_live_one_takes() {
             Stimulus::AbortByCaller | Stimulus::AbortByDisconnect | Stimulus::AbortByFault => {
                 Some("finished")
             }
+            Stimulus::SayMore | Stimulus::SayMoreAgain | Stimulus::SayOtherByTheSameId => Some("input_held"),
             Stimulus::DeadlineTooEarly | Stimulus::DeadlineLongPast | Stimulus::Recovered => Some(""),
             _ => None,
         };

@@ -23,6 +23,7 @@ pub(super) const NEVER: CallSlot = CallSlot(9, 9);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Situation {
     New,
+    Queued,
     ModelRunning,
     BackingOff,
     Paused,
@@ -30,6 +31,7 @@ pub(super) enum Situation {
     Failed,
     Aborted,
     AwaitingApproval,
+    AwaitingInput,
     Ready,
     ReadyLater,
     Offered,
@@ -39,8 +41,9 @@ pub(super) enum Situation {
 }
 
 /// The columns of the table, in order.
-pub(super) const COLUMNS: [(Situation, &str); 14] = [
+pub(super) const COLUMNS: [(Situation, &str); 16] = [
     (Situation::New, "New"),
+    (Situation::Queued, "Que"),
     (Situation::ModelRunning, "Mod"),
     (Situation::BackingOff, "Bck"),
     (Situation::Paused, "Pau"),
@@ -48,6 +51,7 @@ pub(super) const COLUMNS: [(Situation, &str); 14] = [
     (Situation::Failed, "Fai"),
     (Situation::Aborted, "Abo"),
     (Situation::AwaitingApproval, "Awa"),
+    (Situation::AwaitingInput, "Inp"),
     (Situation::Ready, "Rdy"),
     (Situation::ReadyLater, "Lat"),
     (Situation::Offered, "Off"),
@@ -60,6 +64,7 @@ pub(super) const COLUMNS: [(Situation, &str); 14] = [
 pub(super) fn situation_of(state: &State) -> Option<Situation> {
     match &state.phase {
         Phase::New => Some(Situation::New),
+        Phase::Queued => Some(Situation::Queued),
         // Only a run that is directed rests there: see the tests of steps and planners.
         Phase::Preparing | Phase::Observed { .. } => None,
         Phase::ModelRunning(_) => Some(Situation::ModelRunning),
@@ -74,6 +79,7 @@ pub(super) fn situation_of(state: &State) -> Option<Situation> {
             let situation = match open.next()?.state {
                 CallState::Proposed | CallState::Held { .. } | CallState::Settled => None,
                 CallState::AwaitingApproval { .. } => Some(Situation::AwaitingApproval),
+                CallState::AwaitingInput { .. } => Some(Situation::AwaitingInput),
                 CallState::Ready { not_before: None, .. } => Some(Situation::Ready),
                 CallState::Ready { not_before: Some(_), .. } => Some(Situation::ReadyLater),
                 CallState::Offered { .. } => Some(Situation::Offered),
@@ -100,9 +106,10 @@ fn patient() -> RunSpec {
     }
 }
 
-/// A run with a past: it was paused and resumed, a human approved K, and K was run.
+/// A run with a past: more was said, it was paused and resumed, a human approved K, and K was run.
 fn with_a_past() -> Script {
     let mut script = given(patient());
+    script.does(steer("said", "and tomorrow?"));
     script.model_fails(ModelErrorKind::Timeout);
     script.wakes();
     script.model_fails(ModelErrorKind::Timeout);
@@ -130,6 +137,11 @@ pub(super) fn in_situation(situation: Situation) -> Script {
     };
     match situation {
         Situation::New => unstarted(),
+        Situation::Queued => {
+            let mut script = unstarted();
+            script.does(start_queued(patient()));
+            script
+        }
         Situation::ModelRunning => with_a_past(),
         Situation::BackingOff => {
             let mut script = with_a_past();
@@ -163,6 +175,7 @@ pub(super) fn in_situation(situation: Situation) -> Script {
             script
         }
         Situation::AwaitingApproval => in_round(x.approval()),
+        Situation::AwaitingInput => in_round(question("which?")),
         Situation::Ready => in_round(x),
         Situation::ReadyLater => {
             let mut script = offered();

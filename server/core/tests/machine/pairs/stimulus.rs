@@ -2,6 +2,7 @@
 
 use agentloop_core::error::ModelErrorKind;
 use agentloop_core::id::RunId;
+use agentloop_core::limits::HELD_MESSAGES_MAX;
 use agentloop_core::message::FinishReason;
 use agentloop_core::run::event::Ran;
 use agentloop_core::run::human::Decision;
@@ -20,7 +21,8 @@ const HOUR: Millis = Millis::secs(3_600);
 /// `Mod`, `Off`, …: taken, with events, and it leads there. `=`: taken, and nothing is to be recorded. `!ph` wrong
 /// phase, `!mc` stale model call, `!uc` unknown call, `!du` duplicate result, `!st` stale attempt, `!rq` unknown
 /// request, `!ar` already resolved, `!dg` digest mismatch, `!nd` not a decision, `!ba` not an answer to
-/// this question, `!ns` not stepped, `!pl` stale decision of a planner.
+/// this question, `!id` id used before, `!hd` too much held, `!ns` not stepped, `!pl` stale decision of a
+/// planner.
 macro_rules! table {
     ($($stimulus:ident $row:literal)*) => {
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,101 +33,107 @@ macro_rules! table {
 }
 
 table! {
-    //                   New Mod Bck Pau Com Fai Abo Awa Rdy Lat Off Acc Dbt Cmp
-    StartThisRun        "Mod !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph"
-    StartOtherRun       "!ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph"
+    //                   New Que Mod Bck Pau Com Fai Abo Awa Inp Rdy Lat Off Acc Dbt Cmp
+    StartThisRun        "Mod !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph"
+    StartOtherRun       "!ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph"
 
-    Prepared            "!ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph"
+    Enter               "!ph Mod !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph"
+    SayMore             "!ph !ph Mod Bck Pau !ph !ph !ph Awa Inp Rdy Lat Off Acc Dbt Cmp"
+    SayMoreAgain        "!ph !ph =   =   =   =   =   =   =   =   =   =   =   =   =   =  "
+    SayOtherByTheSameId "!ph !ph !id !id !id !id !id !id !id !id !id !id !id !id !id !id"
+    SayTooMuch          "!ph !ph !hd !hd !hd !ph !ph !ph !hd !hd !hd !hd !hd !hd !hd !hd"
+    Prepared            "!ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph"
 
-    ModelSays           "!mc Com !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
-    ModelAsks           "!mc Rdy !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
-    ModelAsksLeave      "!mc Awa !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
-    ModelAsksNonsense   "!mc Mod !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
-    ModelDeclines       "!mc Fai !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
-    OtherTrySays        "!mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
-    OtherCallSays       "!mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
-    ModelFailsPassing   "!mc Bck !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
-    ModelFailsOverflow  "!mc Cmp !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
-    ModelFailsFatal     "!mc Fai !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
-    OtherTryFails       "!mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
-    OtherCallFails      "!mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
-    ContextTooLarge     "!mc Cmp !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
-    OtherTryTooLarge    "!mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
-    Compacts            "!mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc Mod"
-    OtherCompacts       "!mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
-    CompactionFails     "!mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc Cmp"
-    OtherCompactFails   "!mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
+    ModelSays           "!mc !mc Com !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
+    ModelAsks           "!mc !mc Rdy !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
+    ModelAsksLeave      "!mc !mc Awa !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
+    ModelAsksAHuman     "!mc !mc Inp !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
+    ModelAsksNonsense   "!mc !mc Mod !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
+    ModelDeclines       "!mc !mc Fai !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
+    OtherTrySays        "!mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
+    OtherCallSays       "!mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
+    ModelFailsPassing   "!mc !mc Bck !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
+    ModelFailsOverflow  "!mc !mc Cmp !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
+    ModelFailsFatal     "!mc !mc Fai !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
+    OtherTryFails       "!mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
+    OtherCallFails      "!mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
+    ContextTooLarge     "!mc !mc Cmp !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
+    OtherTryTooLarge    "!mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
+    Compacts            "!mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc Mod"
+    OtherCompacts       "!mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
+    CompactionFails     "!mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc Cmp"
+    OtherCompactFails   "!mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc !mc"
 
-    GrantX              "!uc !uc !uc !uc !uc !uc !st !st Off !st !st !st !st !uc"
-    GrantY              "!uc !uc !uc !uc !uc !uc !st !st !st !st !st !st !st !uc"
-    GrantK              "!uc !st !st !st !st !st !st !st !st !st !st !st !st !st"
-    GrantNever          "!uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc"
-    DenyX               "!uc !uc !uc !uc !uc !uc !st !st Mod Mod !st !st !st !uc"
-    DenyY               "!uc !uc !uc !uc !uc !uc !st !st !st !st !st !st !st !uc"
-    DenyK               "!uc !st !st !st !st !st !st !st !st !st !st !st !st !st"
-    DenyNever           "!uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc"
+    GrantX              "!uc !uc !uc !uc !uc !uc !uc !st !st !st Off !st !st !st !st !uc"
+    GrantY              "!uc !uc !uc !uc !uc !uc !uc !st !st !st !st !st !st !st !st !uc"
+    GrantK              "!uc !uc !st !st !st !st !st !st !st !st !st !st !st !st !st !st"
+    GrantNever          "!uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc"
+    DenyX               "!uc !uc !uc !uc !uc !uc !uc !st !st !st Mod Mod !st !st !st !uc"
+    DenyY               "!uc !uc !uc !uc !uc !uc !uc !st !st !st !st !st !st !st !st !uc"
+    DenyK               "!uc !uc !st !st !st !st !st !st !st !st !st !st !st !st !st !st"
+    DenyNever           "!uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc"
 
-    AcceptX             "!uc !uc !uc !uc !uc !uc !st !st !st !st Acc =   !st !uc"
-    AcceptXOtherTry     "!uc !uc !uc !uc !uc !uc !st !st !st !st !st !st !st !uc"
-    AcceptY             "!uc !uc !uc !uc !uc !uc !st !st !st !st !st !st !st !uc"
-    AcceptK             "!uc !st !st !st !st !st !st !st !st !st !st !st !st !st"
-    AcceptNever         "!uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc"
-    SaveX               "!uc !uc !uc !uc !uc !uc !st !st !st !st Off Acc !st !uc"
-    SaveXOtherTry       "!uc !uc !uc !uc !uc !uc !st !st !st !st !st !st !st !uc"
-    SaveY               "!uc !uc !uc !uc !uc !uc !st !st !st !st !st !st !st !uc"
-    SaveK               "!uc !st !st !st !st !st !st !st !st !st !st !st !st !st"
-    SaveNever           "!uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc"
+    AcceptX             "!uc !uc !uc !uc !uc !uc !uc !st !st !st !st !st Acc =   !st !uc"
+    AcceptXOtherTry     "!uc !uc !uc !uc !uc !uc !uc !st !st !st !st !st !st !st !st !uc"
+    AcceptY             "!uc !uc !uc !uc !uc !uc !uc !st !st !st !st !st !st !st !st !uc"
+    AcceptK             "!uc !uc !st !st !st !st !st !st !st !st !st !st !st !st !st !st"
+    AcceptNever         "!uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc"
+    SaveX               "!uc !uc !uc !uc !uc !uc !uc !st !st !st !st !st Off Acc !st !uc"
+    SaveXOtherTry       "!uc !uc !uc !uc !uc !uc !uc !st !st !st !st !st !st !st !st !uc"
+    SaveY               "!uc !uc !uc !uc !uc !uc !uc !st !st !st !st !st !st !st !st !uc"
+    SaveK               "!uc !uc !st !st !st !st !st !st !st !st !st !st !st !st !st !st"
+    SaveNever           "!uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc"
 
-    FinishX             "!uc !uc !uc !uc !uc !uc !st !st !st Mod Mod Mod Mod !uc"
-    RejectX             "!uc !uc !uc !uc !uc !uc !st !st !st Mod Mod Mod Mod !uc"
-    FailX               "!uc !uc !uc !uc !uc !uc !st !st !st Mod Mod Mod Mod !uc"
-    FailXMayHaveRun     "!uc !uc !uc !uc !uc !uc !st !st !st Mod Mod Mod Mod !uc"
-    FailXAgain          "!uc !uc !uc !uc !uc !uc !st !st !st =   Rdy Rdy Rdy !uc"
-    FailXAgainLater     "!uc !uc !uc !uc !uc !uc !st !st !st =   Lat Lat Lat !uc"
-    FinishXOtherLease   "!uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc"
-    FinishXNoTry        "!uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc"
-    FinishXOtherTry     "!uc !uc !uc !uc !uc !uc !st !st !st !st !st !st !st !uc"
-    FinishYAgain        "!uc !uc !uc !uc !uc !uc !du !du !du !du !du !du !du !uc"
-    FinishYOtherTry     "!uc !uc !uc !uc !uc !uc !st !st !st !st !st !st !st !uc"
-    FinishKAgain        "!uc !du !du !du !du !du !du !du !du !du !du !du !du !du"
-    FinishKOtherTry     "!uc !st !st !st !st !st !st !st !st !st !st !st !st !st"
-    FinishNever         "!uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc"
-    LoseXNotRun         "!uc !uc !uc !uc !uc !uc !st !st !st !st Lat Lat !st !uc"
-    LoseXMaybeRun       "!uc !uc !uc !uc !uc !uc !st !st !st !st Dbt Dbt !st !uc"
-    LoseXRun            "!uc !uc !uc !uc !uc !uc !st !st !st !st Dbt Dbt !st !uc"
-    LoseXOtherTry       "!uc !uc !uc !uc !uc !uc !st !st !st !st !st !st !st !uc"
-    LoseY               "!uc !uc !uc !uc !uc !uc !st !st !st !st !st !st !st !uc"
-    LoseK               "!uc !st !st !st !st !st !st !st !st !st !st !st !st !st"
-    LoseNever           "!uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc"
+    FinishX             "!uc !uc !uc !uc !uc !uc !uc !st !st !st !st Mod Mod Mod Mod !uc"
+    RejectX             "!uc !uc !uc !uc !uc !uc !uc !st !st !st !st Mod Mod Mod Mod !uc"
+    FailX               "!uc !uc !uc !uc !uc !uc !uc !st !st !st !st Mod Mod Mod Mod !uc"
+    FailXMayHaveRun     "!uc !uc !uc !uc !uc !uc !uc !st !st !st !st Mod Mod Mod Mod !uc"
+    FailXAgain          "!uc !uc !uc !uc !uc !uc !uc !st !st !st !st =   Rdy Rdy Rdy !uc"
+    FailXAgainLater     "!uc !uc !uc !uc !uc !uc !uc !st !st !st !st =   Lat Lat Lat !uc"
+    FinishXOtherLease   "!uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc"
+    FinishXNoTry        "!uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc"
+    FinishXOtherTry     "!uc !uc !uc !uc !uc !uc !uc !st !st !st !st !st !st !st !st !uc"
+    FinishYAgain        "!uc !uc !uc !uc !uc !uc !uc !du !du !du !du !du !du !du !du !uc"
+    FinishYOtherTry     "!uc !uc !uc !uc !uc !uc !uc !st !st !st !st !st !st !st !st !uc"
+    FinishKAgain        "!uc !uc !du !du !du !du !du !du !du !du !du !du !du !du !du !du"
+    FinishKOtherTry     "!uc !uc !st !st !st !st !st !st !st !st !st !st !st !st !st !st"
+    FinishNever         "!uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc"
+    LoseXNotRun         "!uc !uc !uc !uc !uc !uc !uc !st !st !st !st !st Lat Lat !st !uc"
+    LoseXMaybeRun       "!uc !uc !uc !uc !uc !uc !uc !st !st !st !st !st Dbt Dbt !st !uc"
+    LoseXRun            "!uc !uc !uc !uc !uc !uc !uc !st !st !st !st !st Dbt Dbt !st !uc"
+    LoseXOtherTry       "!uc !uc !uc !uc !uc !uc !uc !st !st !st !st !st !st !st !st !uc"
+    LoseY               "!uc !uc !uc !uc !uc !uc !uc !st !st !st !st !st !st !st !st !uc"
+    LoseK               "!uc !uc !st !st !st !st !st !st !st !st !st !st !st !st !st !st"
+    LoseNever           "!uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc !uc"
 
-    ApproveX            "!rq !rq !rq !rq !rq !rq !rq Rdy !rq !rq !rq !rq Rdy !rq"
-    ApproveXEdited      "!rq !rq !rq !rq !rq !rq !rq Rdy !rq !rq !rq !rq Rdy !rq"
-    RefuseX             "!rq !rq !rq !rq !rq !rq !rq Mod !rq !rq !rq !rq Mod !rq"
-    RefuseXAndStop      "!rq !rq !rq !rq !rq !rq !rq Abo !rq !rq !rq !rq Abo !rq"
-    AnswerX             "!rq !rq !rq !rq !rq !rq !rq Mod !rq !rq !rq !rq Mod !rq"
-    TextX               "!rq !rq !rq !rq !rq !rq !rq !ba !rq !rq !rq !rq !ba !rq"
-    SelectX             "!rq !rq !rq !rq !rq !rq !rq !ba !rq !rq !rq !rq !ba !rq"
-    ExpireX             "!nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd"
-    WithdrawX           "!nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd"
-    ApproveXAsShown     "!rq !rq !rq !rq !rq !rq !rq Rdy !rq !rq !rq !rq Rdy !rq"
-    ApproveXOtherDigest "!rq !rq !rq !rq !rq !rq !rq !dg !rq !rq !rq !rq !dg !rq"
-    ApproveKAgain       "!rq =   =   =   =   =   =   =   =   =   =   =   =   =  "
-    RefuseK             "!rq !ar !ar !ar !ar !ar !ar !ar !ar !ar !ar !ar !ar !ar"
-    ApproveKOtherDigest "!rq !dg !dg !dg !dg !dg !dg !dg !dg !dg !dg !dg !dg !dg"
-    ApproveNever        "!rq !rq !rq !rq !rq !rq !rq !rq !rq !rq !rq !rq !rq !rq"
+    ApproveX            "!rq !rq !rq !rq !rq !rq !rq !rq Rdy !ba !rq !rq !rq !rq Rdy !rq"
+    ApproveXEdited      "!rq !rq !rq !rq !rq !rq !rq !rq Rdy !ba !rq !rq !rq !rq Rdy !rq"
+    RefuseX             "!rq !rq !rq !rq !rq !rq !rq !rq Mod !ba !rq !rq !rq !rq Mod !rq"
+    RefuseXAndStop      "!rq !rq !rq !rq !rq !rq !rq !rq Abo !ba !rq !rq !rq !rq Abo !rq"
+    AnswerX             "!rq !rq !rq !rq !rq !rq !rq !rq Mod !ba !rq !rq !rq !rq Mod !rq"
+    TextX               "!rq !rq !rq !rq !rq !rq !rq !rq !ba Mod !rq !rq !rq !rq !ba !rq"
+    SelectX             "!rq !rq !rq !rq !rq !rq !rq !rq !ba !ba !rq !rq !rq !rq !ba !rq"
+    ExpireX             "!nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd"
+    WithdrawX           "!nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd !nd"
+    ApproveXAsShown     "!rq !rq !rq !rq !rq !rq !rq !rq Rdy !ba !rq !rq !rq !rq Rdy !rq"
+    ApproveXOtherDigest "!rq !rq !rq !rq !rq !rq !rq !rq !dg !ba !rq !rq !rq !rq !dg !rq"
+    ApproveKAgain       "!rq !rq =   =   =   =   =   =   =   =   =   =   =   =   =   =  "
+    RefuseK             "!rq !rq !ar !ar !ar !ar !ar !ar !ar !ar !ar !ar !ar !ar !ar !ar"
+    ApproveKOtherDigest "!rq !rq !dg !dg !dg !dg !dg !dg !dg !dg !dg !dg !dg !dg !dg !dg"
+    ApproveNever        "!rq !rq !rq !rq !rq !rq !rq !rq !rq !rq !rq !rq !rq !rq !rq !rq"
 
-    AbortByCaller       "!ph Abo Abo Abo !ph !ph !ph Abo Abo Abo Abo Abo Abo Abo"
-    AbortByDisconnect   "!ph Abo Abo Abo !ph !ph !ph Abo Abo Abo Abo Abo Abo Abo"
-    AbortByFault        "!ph Fai Fai Fai !ph !ph !ph Fai Fai Fai Fai Fai Fai Fai"
-    Resume              "!ph !ph !ph Mod !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph"
-    ResumeOnceMore      "!ph =   =   =   =   =   =   =   =   =   =   =   =   =  "
-    StepOn              "!ph !ns !ns !ns !ph !ph !ph !ns !ns !ns !ns !ns !ns !ns"
-    StepByApproval      "!ph !ns !ns !ns !ph !ph !ph !ns !ns !ns !ns !ns !ns !ns"
-    PlannerDecides      "!pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl"
-    PlannerFails        "!pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl"
-    DeadlineTooEarly    "!ph =   =   =   !ph !ph !ph =   =   =   =   =   =   =  "
-    DeadlineLongPast    "!ph =   Mod =   !ph !ph !ph Mod =   =   Mod Mod Mod =  "
-    Recovered           "!ph Mod =   =   =   =   =   =   =   =   =   =   =   =  "
+    AbortByCaller       "!ph Abo Abo Abo Abo !ph !ph !ph Abo Abo Abo Abo Abo Abo Abo Abo"
+    AbortByDisconnect   "!ph Abo Abo Abo Abo !ph !ph !ph Abo Abo Abo Abo Abo Abo Abo Abo"
+    AbortByFault        "!ph Fai Fai Fai Fai !ph !ph !ph Fai Fai Fai Fai Fai Fai Fai Fai"
+    Resume              "!ph !ph !ph !ph Mod !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph !ph"
+    ResumeOnceMore      "!ph !ph =   =   =   =   =   =   =   =   =   =   =   =   =   =  "
+    StepOn              "!ph !ns !ns !ns !ns !ph !ph !ph !ns !ns !ns !ns !ns !ns !ns !ns"
+    StepByApproval      "!ph !ns !ns !ns !ns !ph !ph !ph !ns !ns !ns !ns !ns !ns !ns !ns"
+    PlannerDecides      "!pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl"
+    PlannerFails        "!pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl !pl"
+    DeadlineTooEarly    "!ph =   =   =   =   !ph !ph !ph =   =   =   =   =   =   =   =  "
+    DeadlineLongPast    "!ph =   =   Mod =   !ph !ph !ph Mod Mod =   =   Mod Mod Mod =  "
+    Recovered           "!ph =   Mod =   =   =   =   =   =   =   =   =   =   =   =   =  "
 }
 
 impl Stimulus {
@@ -139,8 +147,8 @@ impl Stimulus {
         let answers = |outcome| script.finished(X, x_try, outcome);
         let decides = |decision| script.decision(X, decision);
         let shown = |slot, digest| match script.decision(slot, Decision::Approve) {
-            Input::Decided { request, decision, by, .. } => {
-                Input::Decided { request, decision, by, digest: Some(digest) }
+            Input::Decided { request, decision, by, remember, .. } => {
+                Input::Decided { request, decision, by, digest: Some(digest), remember }
             }
             other => other,
         };
@@ -154,9 +162,21 @@ impl Stimulus {
                 other => other,
             },
             Self::Prepared => prepared(Prepared::default()),
+            Self::Enter => Input::Enter { last_entry: script.state().last_entry },
+            Self::SayMore => steer("more", "and in Ulm?"),
+            Self::SayMoreAgain => steer("said", "and tomorrow?"),
+            Self::SayOtherByTheSameId => steer("said", "and yesterday?"),
+            Self::SayTooMuch => match steer("more", "and in Ulm?") {
+                Input::Steer { steer, messages } => {
+                    let messages = messages.iter().cycle().take(HELD_MESSAGES_MAX + 1).cloned().collect();
+                    Input::Steer { steer, messages }
+                }
+                other => other,
+            },
             Self::ModelSays => says(number, attempt),
             Self::ModelAsks => asks(tool("weather")),
             Self::ModelAsksLeave => asks(tool("weather").approval()),
+            Self::ModelAsksAHuman => asks(question("which?")),
             Self::ModelAsksNonsense => asks(bad_tool("wether")),
             Self::ModelDeclines => model_asks(number, attempt, &[tool("weather")], FinishReason::Refusal),
             Self::OtherTrySays => says(number, attempt + 1),
@@ -267,10 +287,13 @@ pub(super) fn rows_of(input: &Input) -> &'static [Stimulus] {
     match input {
         Input::Start(_) => &[StartThisRun, StartOtherRun],
         Input::Prepared(_) => &[Prepared],
+        Input::Enter { .. } => &[Enter],
+        Input::Steer { .. } => &[SayMore, SayMoreAgain, SayOtherByTheSameId, SayTooMuch],
         Input::ModelFinished(_) => &[
             ModelSays,
             ModelAsks,
             ModelAsksLeave,
+            ModelAsksAHuman,
             ModelAsksNonsense,
             ModelDeclines,
             OtherTrySays,

@@ -6,9 +6,9 @@ use agentloop_core::agent::{LoopLimits, RetryPolicy, RunSpec, ToolPolicy};
 use agentloop_core::entry::{Compaction, CompactionReason};
 use agentloop_core::error::ModelErrorKind;
 use agentloop_core::extension::{Applied, ExtensionKind};
-use agentloop_core::id::{CallSlot, EntryNo, HostId, RequestId};
+use agentloop_core::id::{CallSlot, EntryNo, HostId, RequestId, RunId};
 use agentloop_core::message::{FinishReason, Message, Part, Role, SharedMessage, ToolCall, Usage};
-use agentloop_core::run::event::Ran;
+use agentloop_core::run::event::{Ran, Steer};
 use agentloop_core::run::human::Decision;
 use agentloop_core::run::input::{
     AbortCause, CallFacts, CallOutcome, Compacted, Input, ModelFailure, ModelFinished, PlanFailure, Prepared,
@@ -73,7 +73,21 @@ pub(crate) fn start_after(entries: u64, spec: RunSpec) -> Input {
         spec: Arc::new(spec),
         seed: SEED,
         messages: vec![user("what is the weather?")],
+        queued: false,
     }))
+}
+
+/// A run that waits for its session.
+pub(crate) fn start_queued(spec: RunSpec) -> Input {
+    let Input::Start(start) = start_after(0, spec) else { unreachable!("a start") };
+    Input::Start(Box::new(Start { queued: true, ..*start }))
+}
+
+/// More to say, by a request of this id.
+pub(crate) fn steer(id: &str, text: &str) -> Input {
+    let id = RunId::parse(id).expect("a good id");
+    let steer = Steer { id, digest: Digest::of(&[text.as_bytes()]) };
+    Input::Steer { steer, messages: vec![user(text)] }
 }
 
 pub(crate) fn user(text: &str) -> SharedMessage {
@@ -126,6 +140,12 @@ pub(crate) fn tool(name: &'static str) -> Tool {
         requires_runtime: false,
     };
     Tool { name, arguments: "{}".to_owned(), facts }
+}
+
+/// A call that a human answers.
+pub(crate) fn question(text: &str) -> Tool {
+    let arguments = format!(r#"{{"question":"{text}"}}"#);
+    Tool { name: "ask_human", arguments, facts: CallFacts::AsksHuman }
 }
 
 /// A call that cannot run.

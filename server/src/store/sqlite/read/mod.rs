@@ -3,21 +3,27 @@
 mod jobs;
 mod queue;
 mod requests;
+mod rules;
 mod runs;
+mod search;
 mod sessions;
 
 pub(super) use self::jobs::due_jobs;
-pub(super) use self::queue::{next_queued, queue_heads};
+pub(super) use self::queue::{interrupted, interrupted_in, next_queued, queue_heads, steered};
 pub(super) use self::requests::{pending, request};
+pub(super) use self::rules::rules;
 pub(super) use self::runs::{due, journal, records, run, runs, unfinished};
+pub(super) use self::search::search;
 pub(super) use self::sessions::{entries, session, sessions};
 
 #[cfg(test)]
 pub(super) use self::{
     jobs::DUE_JOBS,
-    queue::{NEXT_QUEUED, QUEUE_HEADS},
+    queue::{INTERRUPTED, INTERRUPTED_IN, NEXT_QUEUED, QUEUE_HEADS, STEERED},
     requests::pending_query,
+    rules::RULES,
     runs::{DUE, UNFINISHED, runs_query},
+    search::SEARCH,
     sessions::{ENTRIES, sessions_query},
 };
 

@@ -1,10 +1,13 @@
 //! Runs that wait for their session.
 
 use agentloop_core::id::{RunId, SessionId, TenantId};
+use agentloop_core::tool::Digest;
 use sqlx::SqlitePool;
+use sqlx::sqlite::SqliteRow;
 
 use super::{all, one, rows, runs};
-use crate::store::StoreError;
+use crate::store::sqlite::facts::ORDINARY_QUEUE_NO;
+use crate::store::{Interrupted, StoreError};
 
 pub(in super::super) const NEXT_QUEUED: &str = "
     SELECT r.run_id FROM runs AS r
@@ -22,6 +25,32 @@ pub(in super::super) const QUEUE_HEADS: &str = "
             AND before.queue_no IS NOT NULL AND before.queue_no < r.queue_no)
     ORDER BY r.tenant, r.session_id";
 
+/// The number is [`ORDINARY_QUEUE_NO`]: statements are constants.
+pub(in super::super) const INTERRUPTED: &str = "
+    SELECT r.tenant, s.live_run, r.run_id FROM runs AS r
+    JOIN sessions AS s ON s.tenant = r.tenant AND s.session_id = r.session_id
+    WHERE r.queue_no IS NOT NULL AND r.queue_no < 1099511627776 AND s.live_run IS NOT NULL
+      AND NOT EXISTS (
+          SELECT 1 FROM runs AS before
+          WHERE before.tenant = r.tenant AND before.session_id = r.session_id
+            AND before.queue_no IS NOT NULL AND before.queue_no < r.queue_no)";
+
+pub(in super::super) const INTERRUPTED_IN: &str = "
+    SELECT r.tenant, s.live_run, r.run_id FROM runs AS r
+    JOIN sessions AS s ON s.tenant = r.tenant AND s.session_id = r.session_id
+    WHERE r.tenant = ?1 AND r.session_id = ?2 AND r.queue_no IS NOT NULL AND r.queue_no < 1099511627776
+      AND s.live_run IS NOT NULL
+    ORDER BY r.queue_no LIMIT 1";
+
+const _: () = assert!(ORDINARY_QUEUE_NO == 1_099_511_627_776, "the number in the statements");
+
+/// The conditions are those of the index, word for word; without statistics it would not be taken by itself.
+pub(in super::super) const STEERED: &str = "
+    SELECT run_id, payload ->> '$.steer.digest' AS digest FROM run_events INDEXED BY run_events_steers
+    WHERE tenant = ?1 AND payload ->> '$.steer.id' = ?2
+      AND kind = 'input_held' AND payload ->> '$.steer.id' IS NOT NULL
+    LIMIT 1";
+
 /// Who may enter a session now.
 pub(in super::super) async fn next_queued(
     db: &SqlitePool,
@@ -38,4 +67,42 @@ pub(in super::super) async fn next_queued(
 pub(in super::super) async fn queue_heads(db: &SqlitePool) -> Result<Vec<(TenantId, RunId)>, StoreError> {
     let found = all(db, sqlx::query(QUEUE_HEADS), runs::key).await;
     found.map_err(|error| rows::failure("queues", &error))
+}
+
+/// Every live run that is interrupted.
+pub(in super::super) async fn interrupted(db: &SqlitePool) -> Result<Vec<Interrupted>, StoreError> {
+    let found = all(db, sqlx::query(INTERRUPTED), row).await;
+    found.map_err(|error| rows::failure("interrupted runs", &error))
+}
+
+/// The live run of one session, if it is interrupted.
+pub(in super::super) async fn interrupted_in(
+    db: &SqlitePool,
+    tenant: &TenantId,
+    session: &SessionId,
+) -> Result<Option<Interrupted>, StoreError> {
+    let query = sqlx::query(INTERRUPTED_IN).bind(tenant.as_str()).bind(session.as_str());
+    one(db, query, row)
+        .await
+        .map_err(|error| rows::failure(format_args!("queue of {tenant}/{session}"), &error))
+}
+
+fn row(row: &SqliteRow) -> Result<Interrupted, sqlx::Error> {
+    Ok(Interrupted {
+        tenant: rows::tenant_id(row, "tenant")?,
+        run: rows::run_id(row, "live_run")?,
+        by: rows::run_id(row, "run_id")?,
+    })
+}
+
+/// Whom a request handed its messages to.
+pub(in super::super) async fn steered(
+    db: &SqlitePool,
+    tenant: &TenantId,
+    id: &RunId,
+) -> Result<Option<(RunId, Digest)>, StoreError> {
+    let query = sqlx::query(STEERED).bind(tenant.as_str()).bind(id.as_str());
+    one(db, query, |row| Ok((rows::run_id(row, "run_id")?, rows::digest(row, "digest")?)))
+        .await
+        .map_err(|error| rows::failure(format_args!("request {tenant}/{id}"), &error))
 }

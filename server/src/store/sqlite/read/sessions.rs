@@ -81,18 +81,18 @@ pub(in super::super) async fn entries(
 }
 
 /// Where an entry stands, and the event that is there.
-struct Place {
+pub(super) struct Place {
     entry: EntryNo,
     run: RunId,
     event: StoredEvent,
 }
 
-fn place(row: &SqliteRow) -> Result<Place, Error> {
+pub(super) fn place(row: &SqliteRow) -> Result<Place, Error> {
     let entry = EntryNo(rows::number(row, "entry_no")?);
     Ok(Place { entry, run: rows::run_id(row, "run_id")?, event: rows::event(row)? })
 }
 
-fn entry(tenant: &TenantId, place: Place) -> Result<EntryRow, StoreError> {
+pub(super) fn entry(tenant: &TenantId, place: Place) -> Result<EntryRow, StoreError> {
     let Place { entry, run, event } = place;
     let record = codec::decode(tenant, &run, &event)?;
     let is_another = record.event.entry().is_some_and(|(own, _)| own != entry);

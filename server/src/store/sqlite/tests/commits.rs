@@ -218,6 +218,7 @@ async fn the_view_shows_tool_calls() {
         needs_approval: false,
         arguments: None,
         needs_runtime: false,
+        asks_human: false,
     };
     let result = ToolResult {
         slot: CallSlot(1, 1),

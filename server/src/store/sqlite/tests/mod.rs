@@ -5,6 +5,7 @@ mod forks;
 mod migrations;
 mod opening;
 mod plans;
+mod search;
 
 use std::sync::Arc;
 

@@ -94,7 +94,7 @@ export interface AbortRequest {
     /** This run. */
     { $case: "runId"; value: string }
     | //
-    /** The live run of this session; none is fine. */
+    /** The live run of this session; none is fine. The first in its queue is next. */
     { $case: "sessionId"; value: string }
     | undefined;
   /** Kept with the run, for people. At most 4 KiB. */

@@ -68,10 +68,12 @@ export enum ErrorReason {
   UNAUTHENTICATED = 24,
   /** PERMISSION_DENIED - PERMISSION_DENIED: the caller's role does not allow this. */
   PERMISSION_DENIED = 25,
-  /** QUEUE_FULL - RESOURCE_EXHAUSTED: a tool's queue is full. */
+  /** QUEUE_FULL - RESOURCE_EXHAUSTED: a tool's or a session's queue is full, or too much was said to a run since its last model call. */
   QUEUE_FULL = 26,
   /** PROTOCOL_VIOLATION - FAILED_PRECONDITION or INVALID_ARGUMENT inside a tool host's stream: it broke the protocol; see `ProtocolError`. */
   PROTOCOL_VIOLATION = 27,
   /** TOO_MANY_HOSTS - RESOURCE_EXHAUSTED: too many tool hosts are connected. */
   TOO_MANY_HOSTS = 28,
+  /** SEARCH_OFF - FAILED_PRECONDITION: what is said is not indexed; see `search` in the server's configuration. */
+  SEARCH_OFF = 36,
 }

@@ -39,17 +39,24 @@ export enum DisconnectPolicy {
   CANCEL = 2,
 }
 
-/** What to do when a session has a live run. */
+/** What to do when a session has a live run, or runs that wait for it. On a session at rest they are all the same. */
 export enum BusySessionPolicy {
   /** UNSPECIFIED - Taken as REJECT. */
   UNSPECIFIED = 0,
-  /** REJECT - Refuse the new run with FAILED_PRECONDITION. */
+  /** REJECT - Refuse the new run with FAILED_PRECONDITION (SESSION_BUSY). */
   REJECT = 1,
-  /** ENQUEUE - Start the new run when the live one has ended. */
+  /**
+   * ENQUEUE - Start the new run when all that came before it has ended, however it ended. Until then it is QUEUED, and `Abort`
+   * ends it without a trace in the session. At most 64 wait for a session (QUEUE_FULL).
+   */
   ENQUEUE = 2,
-  /** INTERRUPT - Abort the live run, then start the new one. */
+  /** INTERRUPT - Abort the live run, then start the new one, before those that are queued. */
   INTERRUPT = 3,
-  /** STEER - Hand the new messages to the live run at its next model call. */
+  /**
+   * STEER - Hand the new messages to the live run: they enter the session before its next model call, and a run about to
+   * finish calls the model again. What is answered and streamed is that run, under its own `run_id`; the `run_id` given
+   * makes the handing over idempotent. Nothing else of the input counts, `on_disconnect` included.
+   */
   STEER = 4,
 }
 
@@ -143,7 +150,7 @@ export interface RunInput {
     | undefined;
   /** What becomes of the run when the caller of `Run` or `RunStream` goes away. */
   onDisconnect: DisconnectPolicy;
-  /** What to do when the session has a live run. */
+  /** What to do when the session has a live run, or runs that wait for it. */
   onBusySession: BusySessionPolicy;
   /** The caller's labels, for `ListRuns` and its own bookkeeping. At most 64. */
   labels: { [key: string]: string };

@@ -20,7 +20,7 @@ import {
 } from "@grpc/grpc-js";
 import { Timestamp } from "../../google/protobuf/timestamp.js";
 import { ContextCompacted } from "./events.js";
-import { Message } from "./types.js";
+import { Message, Role } from "./types.js";
 
 export const protobufPackage = "agentloop.v1";
 
@@ -151,6 +151,47 @@ export interface ListEntriesResponse {
   entries: Entry[];
   /** Whether there are more; ask again after the last one. */
   more: boolean;
+}
+
+/** Searches entries. */
+export interface SearchEntriesRequest {
+  /**
+   * Words, in any form and case; nothing in it is an operator. An entry with more of them, and with rarer ones, fits
+   * better. At most 4 KiB, of which the first 32 different words count. Required.
+   */
+  query: string;
+  /** Only in this session; empty for all. */
+  sessionId: string;
+  /** Nothing that this session has; empty leaves nothing out. */
+  exceptSessionId: string;
+  /** At most this many hits, 1 to 100; 0 means 20. */
+  limit: number;
+}
+
+/** What was found. */
+export interface SearchEntriesResponse {
+  /** The best first. */
+  hits: EntryHit[];
+}
+
+/** An entry that was found. */
+export interface EntryHit {
+  /** Its session. Of an entry that forks share, the session that it came from, as long as that is there. */
+  sessionId: string;
+  /** Its place there. */
+  entryNo: bigint;
+  /** The run that added it, which may be deleted where forks share the entry. */
+  runId: string;
+  /** When. */
+  at?:
+    | Date
+    | undefined;
+  /** Who said it: ROLE_USER or ROLE_ASSISTANT. */
+  role: Role;
+  /** A part of its text, around the first word that was found; at most about 240 characters. */
+  snippet: string;
+  /** How well it fits: higher is better. Comparable within one answer alone. */
+  score: number;
 }
 
 /** Forks a session. */
@@ -1200,6 +1241,282 @@ export const ListEntriesResponse: MessageFns<ListEntriesResponse> = {
   },
 };
 
+function createBaseSearchEntriesRequest(): SearchEntriesRequest {
+  return { query: "", sessionId: "", exceptSessionId: "", limit: 0 };
+}
+
+export const SearchEntriesRequest: MessageFns<SearchEntriesRequest> = {
+  encode(message: SearchEntriesRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.query !== "") {
+      writer.uint32(10).string(message.query);
+    }
+    if (message.sessionId !== "") {
+      writer.uint32(18).string(message.sessionId);
+    }
+    if (message.exceptSessionId !== "") {
+      writer.uint32(26).string(message.exceptSessionId);
+    }
+    if (message.limit !== 0) {
+      writer.uint32(32).uint32(message.limit);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): SearchEntriesRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseSearchEntriesRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.query = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.sessionId = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.exceptSessionId = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.limit = reader.uint32();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<SearchEntriesRequest>): SearchEntriesRequest {
+    return SearchEntriesRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<SearchEntriesRequest>): SearchEntriesRequest {
+    const message = createBaseSearchEntriesRequest();
+    message.query = object.query ?? "";
+    message.sessionId = object.sessionId ?? "";
+    message.exceptSessionId = object.exceptSessionId ?? "";
+    message.limit = object.limit ?? 0;
+    return message;
+  },
+};
+
+function createBaseSearchEntriesResponse(): SearchEntriesResponse {
+  return { hits: [] };
+}
+
+export const SearchEntriesResponse: MessageFns<SearchEntriesResponse> = {
+  encode(message: SearchEntriesResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    for (const v of message.hits) {
+      EntryHit.encode(v!, writer.uint32(10).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): SearchEntriesResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseSearchEntriesResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.hits.push(EntryHit.decode(reader, reader.uint32()));
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<SearchEntriesResponse>): SearchEntriesResponse {
+    return SearchEntriesResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<SearchEntriesResponse>): SearchEntriesResponse {
+    const message = createBaseSearchEntriesResponse();
+    message.hits = object.hits?.map((e) => EntryHit.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseEntryHit(): EntryHit {
+  return { sessionId: "", entryNo: 0n, runId: "", at: undefined, role: 0, snippet: "", score: 0 };
+}
+
+export const EntryHit: MessageFns<EntryHit> = {
+  encode(message: EntryHit, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.sessionId !== "") {
+      writer.uint32(10).string(message.sessionId);
+    }
+    if (message.entryNo !== 0n) {
+      if (BigInt.asUintN(64, message.entryNo) !== message.entryNo) {
+        throw new globalThis.Error("value provided for field message.entryNo of type uint64 too large");
+      }
+      writer.uint32(16).uint64(message.entryNo);
+    }
+    if (message.runId !== "") {
+      writer.uint32(26).string(message.runId);
+    }
+    if (message.at !== undefined) {
+      Timestamp.encode(toTimestamp(message.at), writer.uint32(34).fork()).join();
+    }
+    if (message.role !== 0) {
+      writer.uint32(40).int32(message.role);
+    }
+    if (message.snippet !== "") {
+      writer.uint32(50).string(message.snippet);
+    }
+    if (message.score !== 0) {
+      writer.uint32(57).double(message.score);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): EntryHit {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseEntryHit();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.sessionId = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.entryNo = reader.uint64() as bigint;
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.runId = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.at = fromTimestamp(Timestamp.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.role = reader.int32() as any;
+            continue;
+          }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.snippet = reader.string();
+            continue;
+          }
+          case 7: {
+            if (tag !== 57) {
+              break;
+            }
+
+            message.score = reader.double();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<EntryHit>): EntryHit {
+    return EntryHit.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<EntryHit>): EntryHit {
+    const message = createBaseEntryHit();
+    message.sessionId = object.sessionId ?? "";
+    message.entryNo = (object.entryNo !== undefined && object.entryNo !== null) ? BigInt(object.entryNo) : 0n;
+    message.runId = object.runId ?? "";
+    message.at = object.at ?? undefined;
+    message.role = object.role ?? 0;
+    message.snippet = object.snippet ?? "";
+    message.score = object.score ?? 0;
+    return message;
+  },
+};
+
 function createBaseForkSessionRequest(): ForkSessionRequest {
   return { sessionId: "", atEntryNo: 0n, newSessionId: undefined };
 }
@@ -1515,6 +1832,22 @@ export const SessionsService = {
     responseDeserialize: (value: Buffer): ListEntriesResponse => ListEntriesResponse.decode(value),
   },
   /**
+   * Finds what users and models said by its words, in all sessions or in one: entries of user and assistant messages
+   * that have any of the words, those that fit best first.
+   *
+   * INVALID_ARGUMENT, FAILED_PRECONDITION (SEARCH_OFF), UNAVAILABLE.
+   */
+  searchEntries: {
+    path: "/agentloop.v1.Sessions/SearchEntries" as const,
+    requestStream: false as const,
+    responseStream: false as const,
+    requestSerialize: (value: SearchEntriesRequest): Buffer => Buffer.from(SearchEntriesRequest.encode(value).finish()),
+    requestDeserialize: (value: Buffer): SearchEntriesRequest => SearchEntriesRequest.decode(value),
+    responseSerialize: (value: SearchEntriesResponse): Buffer =>
+      Buffer.from(SearchEntriesResponse.encode(value).finish()),
+    responseDeserialize: (value: Buffer): SearchEntriesResponse => SearchEntriesResponse.decode(value),
+  },
+  /**
    * Makes a new session that begins with another's entries up to one of them, and has its title and labels. Nothing is
    * executed again; what both have is stored once. Each goes its own way from there: either may be continued, forked
    * again or deleted without the other. The other may be running. The same fork under the same id again is confirmed.
@@ -1573,6 +1906,13 @@ export interface SessionsServer extends UntypedServiceImplementation {
    * INVALID_ARGUMENT, NOT_FOUND, UNAVAILABLE.
    */
   listEntries: handleUnaryCall<ListEntriesRequest, ListEntriesResponse>;
+  /**
+   * Finds what users and models said by its words, in all sessions or in one: entries of user and assistant messages
+   * that have any of the words, those that fit best first.
+   *
+   * INVALID_ARGUMENT, FAILED_PRECONDITION (SEARCH_OFF), UNAVAILABLE.
+   */
+  searchEntries: handleUnaryCall<SearchEntriesRequest, SearchEntriesResponse>;
   /**
    * Makes a new session that begins with another's entries up to one of them, and has its title and labels. Nothing is
    * executed again; what both have is stored once. Each goes its own way from there: either may be continued, forked
@@ -1670,6 +2010,27 @@ export interface SessionsClient extends Client {
     metadata: Metadata,
     options: Partial<CallOptions>,
     callback: (error: ServiceError | null, response: ListEntriesResponse) => void,
+  ): ClientUnaryCall;
+  /**
+   * Finds what users and models said by its words, in all sessions or in one: entries of user and assistant messages
+   * that have any of the words, those that fit best first.
+   *
+   * INVALID_ARGUMENT, FAILED_PRECONDITION (SEARCH_OFF), UNAVAILABLE.
+   */
+  searchEntries(
+    request: SearchEntriesRequest,
+    callback: (error: ServiceError | null, response: SearchEntriesResponse) => void,
+  ): ClientUnaryCall;
+  searchEntries(
+    request: SearchEntriesRequest,
+    metadata: Metadata,
+    callback: (error: ServiceError | null, response: SearchEntriesResponse) => void,
+  ): ClientUnaryCall;
+  searchEntries(
+    request: SearchEntriesRequest,
+    metadata: Metadata,
+    options: Partial<CallOptions>,
+    callback: (error: ServiceError | null, response: SearchEntriesResponse) => void,
   ): ClientUnaryCall;
   /**
    * Makes a new session that begins with another's entries up to one of them, and has its title and labels. Nothing is

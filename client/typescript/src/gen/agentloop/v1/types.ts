@@ -67,6 +67,8 @@ export enum ToolCallState {
   IN_DOUBT = 5,
   /** SETTLED - Terminal: it has its one recorded result. */
   SETTLED = 6,
+  /** AWAITING_INPUT - Waits for a human's answer to what it asks. */
+  AWAITING_INPUT = 7,
 }
 
 /** Why a model stopped. */
@@ -451,8 +453,9 @@ export interface ArgumentPattern {
   /** Where: a JSON Pointer (RFC 6901) into the arguments. Empty means the arguments as a whole. */
   pointer: string;
   /**
-   * `*` stands for any run of characters, `?` for one. Matched against the value: a string as it is, anything else as
-   * compact JSON with sorted keys. A value that is not there does not match.
+   * `*` stands for any run of characters, `?` for one; after `\`, these two and `\` stand for themselves. Matched
+   * against the whole value: a string as it is, anything else as compact JSON with sorted keys. A value that is not
+   * there does not match.
    */
   pattern: string;
 }
@@ -778,7 +781,11 @@ export interface HumanAnswer {
     | HumanInput
     | undefined;
   /** The rule that was remembered with it. */
-  rememberedRule?: PolicyRule | undefined;
+  rememberedRule?:
+    | PolicyRule
+    | undefined;
+  /** The rule that decided, where it was remembered with the answer to another question of the run. */
+  appliedRule?: PolicyRule | undefined;
 }
 
 /** What a human answered to a PROMPT or SELECT. */
@@ -3968,7 +3975,14 @@ export const SelectOption: MessageFns<SelectOption> = {
 };
 
 function createBaseHumanAnswer(): HumanAnswer {
-  return { decision: undefined, decidedBy: "", decidedAt: undefined, input: undefined, rememberedRule: undefined };
+  return {
+    decision: undefined,
+    decidedBy: "",
+    decidedAt: undefined,
+    input: undefined,
+    rememberedRule: undefined,
+    appliedRule: undefined,
+  };
 }
 
 export const HumanAnswer: MessageFns<HumanAnswer> = {
@@ -3987,6 +4001,9 @@ export const HumanAnswer: MessageFns<HumanAnswer> = {
     }
     if (message.rememberedRule !== undefined) {
       PolicyRule.encode(message.rememberedRule, writer.uint32(42).fork()).join();
+    }
+    if (message.appliedRule !== undefined) {
+      PolicyRule.encode(message.appliedRule, writer.uint32(50).fork()).join();
     }
     return writer;
   },
@@ -4044,6 +4061,14 @@ export const HumanAnswer: MessageFns<HumanAnswer> = {
             message.rememberedRule = PolicyRule.decode(reader, reader.uint32());
             continue;
           }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.appliedRule = PolicyRule.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -4071,6 +4096,9 @@ export const HumanAnswer: MessageFns<HumanAnswer> = {
       : undefined;
     message.rememberedRule = (object.rememberedRule !== undefined && object.rememberedRule !== null)
       ? PolicyRule.fromPartial(object.rememberedRule)
+      : undefined;
+    message.appliedRule = (object.appliedRule !== undefined && object.appliedRule !== null)
+      ? PolicyRule.fromPartial(object.appliedRule)
       : undefined;
     return message;
   },

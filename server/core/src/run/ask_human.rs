@@ -1,0 +1,102 @@
+//! The built-in tool by which the model asks a human for text or a choice. No host runs it: the answer is its result.
+
+use serde::Deserialize;
+
+use crate::limits::{OPTION_BYTES_MAX, OPTIONS_MAX, SHORT_TEXT_BYTES_MAX};
+use crate::run::human::{Ask, SelectOption};
+use crate::tool::{EffectClass, ToolDeclaration};
+
+/// Its name, which no host's tool can have.
+pub const ASK_HUMAN: &str = "ask_human";
+
+/// What the model is shown.
+#[must_use]
+pub fn declaration() -> ToolDeclaration {
+    ToolDeclaration {
+        name: ASK_HUMAN.to_owned(),
+        description:
+            "Asks the person you work for a question and waits for the answer: text, or a choice where you \
+                      give options. Use it only for what you cannot find out or decide yourself."
+                .to_owned(),
+        input_schema: schema(),
+        effect: EffectClass::ReadOnly,
+        requires_approval: false,
+        requires_runtime: false,
+        timeout: None,
+        max_concurrency: None,
+        streams_output: false,
+    }
+}
+
+fn schema() -> String {
+    let text = |description: &str, length_max: usize| {
+        format!(r#"{{"type":"string","description":"{description}","minLength":1,"maxLength":{length_max}}}"#)
+    };
+    let question = text("What the person is asked.", SHORT_TEXT_BYTES_MAX);
+    let option = text("A choice, as the person reads it.", OPTION_BYTES_MAX);
+    format!(
+        r#"{{"type":"object","properties":{{"question":{question},"options":{{"type":"array","description":"The choices; leave them out to ask for text.","items":{option},"maxItems":{OPTIONS_MAX}}},"multiple":{{"type":"boolean","description":"Whether several of the choices may be chosen."}}}},"required":["question"],"additionalProperties":false}}"#
+    )
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    question: String,
+    #[serde(default)]
+    options: Vec<String>,
+    #[serde(default)]
+    multiple: bool,
+}
+
+/// What the model asks by these arguments. The options are numbered from 1.
+///
+/// # Errors
+/// What is wrong with the arguments, for the model.
+pub fn ask(arguments: &str) -> Result<Ask, String> {
+    let Arguments { question, options, multiple } =
+        serde_json::from_str(arguments).map_err(|error| format!("the arguments are wrong: {error}"))?;
+    let options =
+        (1..).zip(options).map(|(number, label): (u32, _)| SelectOption { id: number.to_string(), label });
+    let ask = Ask { text: question, options: options.collect(), multiple, input: None };
+    ask.check().map_err(|problem| problem.to_string())?;
+    Ok(ask)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::human::{Decision, QuestionKind};
+
+    #[test]
+    fn a_question_without_options_is_a_prompt() {
+        let ask = ask(r#"{"question":"Which city?"}"#).unwrap();
+        assert_eq!((ask.text.as_str(), ask.kind()), ("Which city?", QuestionKind::Prompt));
+    }
+
+    #[test]
+    fn options_are_numbered() {
+        let ask = ask(r#"{"question":"Which?","options":["red","blue"],"multiple":true}"#).unwrap();
+        assert_eq!(ask.kind(), QuestionKind::Select);
+        let chosen = Decision::Selected { options: vec!["2".to_owned(), "1".to_owned()] };
+        let settled = Decision::Selected { options: vec!["1".to_owned(), "2".to_owned()] };
+        assert_eq!(ask.settle(chosen), Ok(settled), "in the order of the options");
+        assert_eq!(ask.labels(&["2".to_owned()]), ["blue"]);
+    }
+
+    #[test]
+    fn what_is_no_question_is_refused() {
+        let long = format!(r#"{{"question":"{}"}}"#, "x".repeat(SHORT_TEXT_BYTES_MAX + 1));
+        let many = format!(r#"{{"question":"x","options":{:?}}}"#, vec!["y"; OPTIONS_MAX + 1]);
+        for bad in ["", "{}", r#"{"question":""}"#, r#"{"question":"x","option":[]}"#, &long, &many] {
+            assert!(ask(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_schema_is_json() {
+        let schema: serde_json::Value = serde_json::from_str(&declaration().input_schema).unwrap();
+        assert_eq!(schema["type"], "object");
+        assert_eq!(schema["properties"]["options"]["items"]["maxLength"], OPTION_BYTES_MAX);
+    }
+}

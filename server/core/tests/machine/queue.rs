@@ -1,0 +1,97 @@
+//! Runs that wait for their session.
+
+use agentloop_core::error::Refusal;
+use agentloop_core::id::EntryNo;
+use agentloop_core::run::effect::Effect;
+use agentloop_core::run::event::Event;
+use agentloop_core::run::input::{AbortCause, Input};
+use agentloop_core::run::machine::Step;
+use agentloop_core::run::status::RunStatus;
+use agentloop_core::run::view::WaitKind;
+use agentloop_core::time::Millis;
+
+use crate::support::*;
+
+fn queued(spec: agentloop_core::agent::RunSpec) -> Script {
+    let mut script = unstarted();
+    script.does(start_queued(spec));
+    script
+}
+
+fn enter(script: &Script) -> Input {
+    Input::Enter { last_entry: script.state().last_entry }
+}
+
+#[test]
+fn a_queued_run_asks_for_nothing_and_waits_for_its_session() {
+    let mut script = unstarted();
+    let step = script.does(start_queued(spec()));
+    assert_eq!(kinds(&step.records), "started input_held");
+    assert_eq!(step.effects, []);
+    assert_eq!((script.status(), script.machine.deadline()), (RunStatus::Queued, None));
+    let waiting = script.state().waiting_on().expect("it waits");
+    assert_eq!((waiting.kind, waiting.since, waiting.what), (WaitKind::Session, T0, "session-1".to_owned()));
+    assert_eq!(history(&script.journal), [], "nothing of it is in the session");
+    assert_eq!(script.restarts(), Step::default());
+}
+
+/// The entries that others added meanwhile are not known to this journal, so the watch is left out.
+#[test]
+fn it_enters_after_what_others_left_there() {
+    let mut machine = queued(spec()).machine;
+    let step = machine.handle(Input::Enter { last_entry: EntryNo(41) }, T0).expect("taken");
+    assert_eq!(kinds(&step.records), "session_entered input_entered model_call_started");
+    let Event::InputEntered { entry, held } = step.records[1].event else { panic!("the message") };
+    assert_eq!((entry, held.0), (EntryNo(42), 2));
+    let call = Effect::CallModel { model_call: 1, attempt: 1, last_entry: EntryNo(42), checked: true };
+    assert_eq!(step.effects, [call]);
+    let again = machine.handle(Input::Enter { last_entry: EntryNo(42) }, T0);
+    assert_eq!(again, Err(Refusal::WrongPhase(Some(RunStatus::ModelRunning))));
+}
+
+#[test]
+fn once_it_has_entered_it_is_a_run_like_any_other() {
+    let mut script = queued(spec());
+    script.does(enter(&script));
+    script.asks([tool("weather")]);
+    script.runs(A, "sunny");
+    script.restarts();
+    script.says("it is sunny");
+    assert_eq!(script.status(), RunStatus::Completed);
+    assert_eq!(history(&script.journal).len(), 4);
+}
+
+#[test]
+fn its_time_counts_from_when_it_entered() {
+    let mut script = queued(limited(|limits| limits.max_run_duration = Some(Millis::secs(10))));
+    script.passes(Millis::secs(3_600));
+    assert_eq!(script.status(), RunStatus::Queued);
+    script.does(enter(&script));
+    assert_eq!(script.machine.deadline(), Some(script.now.after(Millis::secs(10))));
+    script.wakes();
+    assert_eq!(script.status(), RunStatus::Failed);
+}
+
+#[test]
+fn aborted_it_leaves_nothing_in_the_session() {
+    for (cause, status) in [(AbortCause::Caller, RunStatus::Aborted), (AbortCause::Fault, RunStatus::Failed)]
+    {
+        let mut script = queued(spec());
+        let step = script.does(abort(cause));
+        assert_eq!(kinds(&step.records), "finished");
+        assert_eq!(script.status(), status);
+        assert_eq!(history(&script.journal), []);
+        script.refuses(enter(&script));
+    }
+}
+
+#[test]
+#[should_panic(expected = "only a queued run enters later")]
+fn a_journal_that_enters_twice_is_not_read() {
+    let mut script = queued(spec());
+    script.does(enter(&script));
+    let mut again = script.journal[2].clone();
+    again.seq = script.state().seq.next();
+    script.journal.push(again);
+    let _ = agentloop_core::run::machine::Machine::replay(run_id(), &script.journal);
+}

@@ -1,0 +1,85 @@
+use std::sync::Arc;
+
+use agentloop_core::id::{RuleId, TenantId};
+use agentloop_core::policy::{PolicyAction, PolicyRule, RuleOrigin};
+use agentloop_core::run::event::Event;
+use agentloop_core::run::human::{Answer, RememberScope, Remembered};
+use agentloop_core::run::status::RunStatus;
+use agentloop_core::time::Timestamp;
+
+use super::fixture::*;
+use crate::store::{RuleRow, Store};
+
+fn rule(name: &str, scope: RememberScope) -> PolicyRule {
+    PolicyRule {
+        name: name.to_owned(),
+        action: PolicyAction::Deny,
+        tool: "weather".to_owned(),
+        arguments: Vec::new(),
+        origin: scope.origin(),
+    }
+}
+
+/// A question that was answered at this time, and what was remembered with it.
+async fn remembers(owner: &mut Owner, index: u32, at: u64, name: &str, scope: RememberScope) -> RuleRow {
+    let question = owner.question(index);
+    let rule = rule(name, scope);
+    let remembered = Some(Box::new(Remembered { scope, rule: rule.clone() }));
+    let answer = Answer { remembered, at: Timestamp(at), ..answer() };
+    let row = RuleRow {
+        id: question.request.rule(answer.at),
+        session: (scope == RememberScope::Session).then(|| owner.session.clone()),
+        request: question.request.clone(),
+        rule,
+        by: answer.by.clone(),
+        at: answer.at,
+    };
+    let resolved = Event::HumanResolved { request: question.request.clone(), slot: question.slot, answer };
+    let events = vec![Event::HumanRequested { question }, resolved];
+    owner.tell(RunStatus::ToolRunning, events).await.unwrap();
+    row
+}
+
+async fn rules(store: &Arc<dyn Store>, of: Option<&str>) -> Vec<RuleRow> {
+    store.rules(&tenant(), of.map(session).as_ref()).await.unwrap()
+}
+
+pub(crate) async fn what_is_remembered_with_an_answer_is_found(store: Arc<dyn Store>) {
+    let mut owner = Owner::started(&store, "s", "r").await;
+    remembers(&mut owner, 0, 1_000, "run", RememberScope::Run).await;
+    let later = remembers(&mut owner, 1, 3_000, "later", RememberScope::Session).await;
+    let first = remembers(&mut owner, 2, 2_000, "first", RememberScope::Session).await;
+    let always = remembers(&mut owner, 3, 2_500, "always", RememberScope::Tenant).await;
+    assert_eq!(always.rule.origin, RuleOrigin::Remembered);
+    assert_eq!(rules(&store, Some("s")).await, [first, later]);
+    assert_eq!(rules(&store, None).await, [always]);
+    assert_eq!(rules(&store, Some("q")).await, []);
+    let elsewhere = TenantId::parse("elsewhere").unwrap();
+    assert_eq!(store.rules(&elsewhere, None).await.unwrap(), []);
+}
+
+pub(crate) async fn a_forgotten_rule_is_gone(store: Arc<dyn Store>) {
+    let mut owner = Owner::started(&store, "s", "r").await;
+    let one = remembers(&mut owner, 0, 1_000, "one", RememberScope::Tenant).await;
+    let two = remembers(&mut owner, 1, 2_000, "two", RememberScope::Tenant).await;
+    let elsewhere = TenantId::parse("elsewhere").unwrap();
+    assert!(!store.delete_rule(&elsewhere, &one.id).await.unwrap(), "it is another tenant's");
+    assert!(store.delete_rule(&tenant(), &one.id).await.unwrap());
+    assert!(!store.delete_rule(&tenant(), &one.id).await.unwrap());
+    assert!(!store.delete_rule(&tenant(), &RuleId::parse("never").unwrap()).await.unwrap());
+    assert_eq!(rules(&store, None).await, [two]);
+}
+
+pub(crate) async fn rules_of_a_session_go_with_it(store: Arc<dyn Store>) {
+    let mut owner = Owner::started(&store, "s", "r").await;
+    remembers(&mut owner, 0, 1_000, "session", RememberScope::Session).await;
+    let always = remembers(&mut owner, 1, 2_000, "always", RememberScope::Tenant).await;
+    owner.ends().await.unwrap();
+    assert!(store.delete_session(&tenant(), &session("s")).await.unwrap());
+    assert_eq!(rules(&store, Some("s")).await, []);
+    assert_eq!(rules(&store, None).await, std::slice::from_ref(&always));
+    // The ids of a deleted session are free again, and what outlived it is not in the way.
+    let mut again = Owner::started(&store, "s", "r").await;
+    let anew = remembers(&mut again, 1, 3_000, "anew", RememberScope::Tenant).await;
+    assert_eq!(rules(&store, None).await, [always, anew]);
+}

@@ -1,0 +1,32 @@
+//! Remembered rules.
+
+use agentloop_core::id::{RequestId, RuleId, SessionId, TenantId};
+use sqlx::sqlite::SqliteRow;
+use sqlx::{Error, Row as _, SqlitePool};
+
+use super::{all, rows};
+use crate::store::{RuleRow, StoreError};
+
+pub(in crate::store::sqlite) const RULES: &str = "
+    SELECT * FROM remembered_rules WHERE tenant = ?1 AND session_id IS ?2 ORDER BY decided_at, rule_id";
+
+/// Those of a session, or with `None` of every run.
+pub(in crate::store::sqlite) async fn rules(
+    db: &SqlitePool,
+    tenant: &TenantId,
+    session: Option<&SessionId>,
+) -> Result<Vec<RuleRow>, StoreError> {
+    let query = sqlx::query(RULES).bind(tenant.as_str()).bind(session.map(SessionId::as_str));
+    all(db, query, rule).await.map_err(|error| rows::failure("remembered rules", &error))
+}
+
+fn rule(row: &SqliteRow) -> Result<RuleRow, Error> {
+    Ok(RuleRow {
+        id: rows::parsed(row, "rule_id", |text: &str| RuleId::parse(text))?,
+        session: rows::optional_session_id(row, "session_id")?,
+        request: rows::parsed(row, "request_id", |text: &str| RequestId::parse(text))?,
+        rule: rows::json(row, "rule")?,
+        by: row.try_get("decided_by")?,
+        at: rows::time(row, "decided_at")?,
+    })
+}

@@ -1,0 +1,157 @@
+//! The index of what was said, written with the entries that it is about.
+//!
+//! **Invariant:** an entry has a document in the index or none. What forks share has one document, which goes with the
+//! last of them.
+
+use std::collections::BTreeMap;
+
+use agentloop_core::id::{EntryNo, Seq};
+use agentloop_core::run::event::{Added, Event};
+use sqlx::{Error, Row as _, SqliteConnection};
+
+use super::facts::{Encoded, RunKey};
+use super::rows;
+use crate::store::codec::{int, text};
+use crate::store::search;
+
+/// A message that was held before it entered the session.
+pub(super) const SELECT_HELD: &str = "
+    SELECT j.key AS place, e.payload FROM json_each(?1) AS j
+    JOIN run_events AS e ON e.tenant = j.value ->> '$[0][0]' AND e.run_id = j.value ->> '$[0][1]' AND e.seq = j.value ->> 1";
+
+pub(super) const INSERT_DOCUMENTS: &str = "
+    INSERT INTO search_index (rowid, text) SELECT j.value ->> 0, j.value ->> 1 FROM json_each(?1) AS j";
+
+/// What this session has and no other. SQLite believes that a tenant has few entries, and must be told which index to
+/// take.
+pub(super) const DROP_DOCUMENTS: &str = "
+    DELETE FROM search_index
+    WHERE rowid IN (
+        SELECT i.search_no FROM session_entries AS i
+        WHERE i.tenant = ?1 AND i.session_id = ?2 AND i.search_no IS NOT NULL
+          AND NOT EXISTS (
+              SELECT 1 FROM session_entries AS o INDEXED BY session_entries_searched
+              WHERE o.search_no = i.search_no AND (o.tenant, o.session_id) <> (i.tenant, i.session_id)))";
+
+/// What is indexed of an entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Indexed {
+    Nothing,
+    /// These words.
+    Words(String),
+    /// The words of a message that an earlier append held.
+    Held(Seq),
+}
+
+/// Finds what is indexed in the events of one append.
+#[derive(Debug, Default)]
+pub(super) struct Indexing {
+    enabled: bool,
+    held: BTreeMap<Seq, Indexed>,
+}
+
+impl Indexing {
+    pub(super) fn new(enabled: bool) -> Self {
+        Self { enabled, held: BTreeMap::new() }
+    }
+
+    /// What is indexed of the entry that this event adds, if it adds one.
+    pub(super) fn note(&mut self, seq: Seq, event: &Event) -> Indexed {
+        if !self.enabled {
+            return Indexed::Nothing;
+        }
+        match (event, event.entry()) {
+            (Event::InputHeld { .. }, _) => {
+                self.held.insert(seq, words(event));
+                Indexed::Nothing
+            }
+            (_, Some((_, Added::Held(held)))) => self.held.remove(&held).unwrap_or(Indexed::Held(held)),
+            (_, Some((_, Added::Own))) => words(event),
+            (_, None) => Indexed::Nothing,
+        }
+    }
+}
+
+/// What of an event's message is indexed. What a context source said was said elsewhere before.
+fn words(event: &Event) -> Indexed {
+    let message = match event {
+        Event::InputAdded { message, .. }
+        | Event::InputHeld { message, .. }
+        | Event::AssistantMessage { message, .. } => message,
+        _ => return Indexed::Nothing,
+    };
+    search::indexed(message).map_or(Indexed::Nothing, Indexed::Words)
+}
+
+/// Gives the entries of these appends documents, numbered from the one after `last`, and writes them. The numbers are
+/// in the order of the entries.
+pub(super) async fn write(
+    db: &mut SqliteConnection,
+    appends: &[&Encoded],
+    last: u64,
+) -> Result<Vec<Option<i64>>, Error> {
+    let held = held(db, held_places(appends)).await?;
+    let (numbers, documents) = documents(appends, &held, int(last));
+    if !documents.is_empty() {
+        sqlx::query(INSERT_DOCUMENTS).bind(text(&documents)).execute(db).await?;
+    }
+    Ok(numbers)
+}
+
+/// A document's number and its words.
+type Document<'a> = (i64, &'a str);
+
+/// The number of each entry's document, and the documents.
+fn documents<'a>(
+    appends: &[&'a Encoded],
+    held: &'a [Option<String>],
+    last: i64,
+) -> (Vec<Option<i64>>, Vec<Document<'a>>) {
+    let mut held = held.iter();
+    let (mut numbers, mut documents) = (Vec::new(), Vec::new());
+    for NewEntry { indexed, .. } in appends.iter().flat_map(|append| &append.entries) {
+        let words = match indexed {
+            Indexed::Nothing => None,
+            Indexed::Words(words) => Some(words.as_str()),
+            Indexed::Held(_) => held.next().and_then(Option::as_deref),
+        };
+        numbers.push(words.map(|words| {
+            let number = last.saturating_add(1 + int(documents.len() as u64));
+            documents.push((number, words));
+            number
+        }));
+    }
+    (numbers, documents)
+}
+
+/// Where those messages are that earlier appends held. Few entries are such.
+fn held_places(appends: &[&Encoded]) -> Vec<(RunKey, i64)> {
+    let held = |append: &Encoded, new: &NewEntry| match new.indexed {
+        Indexed::Held(seq) => Some((append.run.clone(), int(seq.0))),
+        Indexed::Nothing | Indexed::Words(_) => None,
+    };
+    appends.iter().flat_map(|append| append.entries.iter().filter_map(|new| held(append, new))).collect()
+}
+
+/// What is indexed of the messages in these places.
+async fn held(db: &mut SqliteConnection, places: Vec<(RunKey, i64)>) -> Result<Vec<Option<String>>, Error> {
+    let mut found = vec![None; places.len()];
+    if places.is_empty() {
+        return Ok(found);
+    }
+    for row in sqlx::query(SELECT_HELD).bind(text(&places)).fetch_all(db).await? {
+        if let Indexed::Words(words) = words(&rows::json(&row, "payload")?) {
+            found[row.try_get::<u32, _>("place")? as usize] = Some(words);
+        }
+    }
+    Ok(found)
+}
+
+/// An entry to be written.
+#[derive(Debug)]
+pub(super) struct NewEntry {
+    pub(super) entry: EntryNo,
+    /// The event that has it.
+    pub(super) seq: Seq,
+    pub(super) indexed: Indexed,
+}

@@ -1,0 +1,60 @@
+//! What the index takes up, and what it does when it is turned off.
+
+use sqlx::Row as _;
+
+use super::*;
+use crate::store::conformance::fixture::{Owner, session, tenant};
+
+/// The store in this directory, with or without an index.
+async fn opened(directory: &TempDir, search: bool) -> Arc<SqliteStore> {
+    let options = SqliteOptions { search, ..SqliteOptions::default() };
+    Arc::new(SqliteStore::open(directory.path().join("a.db"), &options).await.unwrap())
+}
+
+/// Says this in a run of its own.
+async fn says(store: &Arc<SqliteStore>, run: &str, text: &str) {
+    let shared: Arc<dyn Store> = store.clone();
+    let mut owner = Owner::started(&shared, "s", run).await;
+    owner.says(text).await.unwrap();
+    owner.ends().await.unwrap();
+}
+
+async fn found(store: &Arc<SqliteStore>, query: &str) -> Result<usize, StoreError> {
+    Ok(store.search(&tenant(), query, SearchFilter::default(), 9).await?.len())
+}
+
+async fn documents(directory: &TempDir) -> i64 {
+    let sql = "SELECT count(*) AS documents FROM search_index_docsize";
+    sqlx::query(sql).fetch_one(&mut shell(directory).await).await.unwrap().get("documents")
+}
+
+#[tokio::test]
+async fn what_is_said_while_it_is_off_is_not_indexed() {
+    let directory = tempfile::tempdir().unwrap();
+    let off = opened(&directory, false).await;
+    says(&off, "r", "before").await;
+    assert!(matches!(found(&off, "before").await, Err(StoreError::SearchOff)));
+    assert_eq!(documents(&directory).await, 0);
+    off.close().await;
+
+    let on = opened(&directory, true).await;
+    says(&on, "q", "after").await;
+    assert_eq!((found(&on, "before").await.unwrap(), found(&on, "after").await.unwrap()), (0, 1));
+    on.close().await;
+
+    let off = opened(&directory, false).await;
+    assert!(off.delete_session(&tenant(), &session("s")).await.unwrap());
+    assert_eq!(documents(&directory).await, 0, "what is deleted leaves the index all the same");
+}
+
+#[tokio::test]
+async fn a_text_is_stored_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = reopened(&directory).await;
+    says(&store, "r", "once-and-only-once").await;
+    assert_eq!(found(&store, "only").await.unwrap(), 1);
+    store.close().await;
+    let file = std::fs::read(directory.path().join("a.db")).unwrap();
+    assert_eq!(file.windows(18).filter(|window| window == b"once-and-only-once").count(), 1);
+    assert_eq!(file.windows(18).filter(|window| window == b"once and only once").count(), 0);
+}

@@ -1,0 +1,214 @@
+//! What a human decided once is not asked again, for as long as the human said.
+
+use agentloop_client::v1 as wire;
+use agentloop_tests::errors::{assert_invalid, assert_refused};
+use agentloop_tests::host::Host;
+use agentloop_tests::input::{in_session, named};
+use agentloop_tests::model::Model;
+use agentloop_tests::server::TestServer;
+use agentloop_tests::soon;
+use serde_json::json;
+use tonic::{Code, Status};
+use wire::decision::Decision;
+use wire::run_event::Event;
+use wire::{PolicyAction, RememberScope, RuleOrigin, RunStatus};
+
+fn approve() -> Decision {
+    Decision::Approve(wire::Approve {})
+}
+
+fn deny() -> Decision {
+    Decision::Deny(wire::Deny { message: "no".to_owned() })
+}
+
+/// Mail to whoever is called like this.
+fn to(pattern: &str) -> Option<wire::PolicyRule> {
+    let pattern = wire::ArgumentPattern { pointer: "/to".to_owned(), pattern: pattern.to_owned() };
+    Some(wire::PolicyRule {
+        name: "like that".to_owned(),
+        tool: "mail".to_owned(),
+        arguments: vec![pattern],
+        ..Default::default()
+    })
+}
+
+struct Bench {
+    model: Model,
+    server: TestServer,
+    host: Host,
+}
+
+impl Bench {
+    async fn new() -> Self {
+        let model = Model::start().await;
+        let server = TestServer::start(&model).await;
+        let host = Host::start(&server).await;
+        Self { model, server, host }
+    }
+
+    /// A run that writes to these, one after the other; as far as it comes by itself.
+    async fn writes(&self, input: wire::RunInput, names: &[&str]) -> wire::RunResult {
+        for name in names {
+            self.model.asks("mail", json!({ "to": name }));
+        }
+        self.model.says("done");
+        self.server.run(input).await
+    }
+
+    async fn remember(
+        &self,
+        question: &wire::HumanRequest,
+        decision: Decision,
+        scope: RememberScope,
+        rule: Option<wire::PolicyRule>,
+    ) -> Result<wire::HumanRequest, Status> {
+        let request = wire::SubmitApprovalRequest {
+            request_id: question.request_id.clone(),
+            decision: Some(wire::Decision { decision: Some(decision) }),
+            decided_by: "ada".to_owned(),
+            remember: scope.into(),
+            remember_rule: rule,
+            ..Default::default()
+        };
+        let response = soon(self.server.agent_loop().submit_approval(request)).await?;
+        Ok(response.into_inner().request.expect("the question"))
+    }
+
+    async fn rules(&self, session: &str) -> Vec<wire::RememberedRule> {
+        let request = wire::ListRulesRequest { session_id: session.to_owned() };
+        soon(self.server.tools().list_rules(request)).await.expect("listed").into_inner().rules
+    }
+
+    async fn forget(&self, rule: &str) -> bool {
+        let request = wire::DeleteRuleRequest { rule_id: rule.to_owned() };
+        soon(self.server.tools().delete_rule(request)).await.expect("forgotten").into_inner().existed
+    }
+
+    fn written(&self) -> Vec<String> {
+        let calls = self.host.gate.calls();
+        calls.iter().map(|(_, arguments)| arguments["to"].as_str().unwrap_or_default().to_owned()).collect()
+    }
+}
+
+#[tokio::test]
+async fn for_the_run_exactly_this_call() {
+    let bench = Bench::new().await;
+    let waits = bench.writes(named("r1", "go"), &["bob", "bob", "eve"]).await;
+    let question = &waits.pending[0];
+    let suggested = question.suggested_rule.clone().expect("a rule is suggested");
+    assert_eq!((suggested.tool.as_str(), suggested.action()), ("mail", PolicyAction::Allow));
+    let answered = bench.remember(question, approve(), RememberScope::Run, None).await.expect("decided");
+    assert_eq!(answered.answer.and_then(|answer| answer.remembered_rule), Some(suggested));
+    let waits = bench.server.run(named("r1", "go")).await;
+    let [question] = &waits.pending[..] else { panic!("one question: {waits:?}") };
+    assert!(question.arguments_json.contains("eve"), "bob was not asked about again");
+    assert_eq!(bench.written(), ["bob", "bob"]);
+    let check = wire::CheckPolicyRequest {
+        run_id: "r1".to_owned(),
+        tool: "mail".to_owned(),
+        arguments_json: json!({ "to": "bob" }).to_string(),
+        ..Default::default()
+    };
+    let checked = soon(bench.server.tools().check_policy(check)).await.expect("checked").into_inner();
+    assert_eq!((checked.action(), checked.origin()), (PolicyAction::Allow, RuleOrigin::Run));
+    assert_eq!(bench.rules("").await, [], "no other run knows of it");
+}
+
+#[tokio::test]
+async fn for_the_session_also_after_a_restart() {
+    let mut bench = Bench::new().await;
+    let waits = bench.writes(in_session("s1", "r1", "go"), &["bob", "bea"]).await;
+    let rule = to("b*");
+    let question = waits.pending[0].clone();
+    bench.remember(&question, approve(), RememberScope::Session, rule.clone()).await.expect("decided");
+    let done = bench.server.run(in_session("s1", "r1", "go")).await;
+    assert_eq!(done.status(), RunStatus::Completed, "the run itself knows it too");
+    bench.server.restart().await;
+    bench.host = Host::start(&bench.server).await;
+    let rules = bench.rules("s1").await;
+    let [kept] = &rules[..] else { panic!("one rule: {rules:?}") };
+    let wanted = wire::PolicyRule { action: PolicyAction::Allow.into(), ..rule.expect("a rule") };
+    assert_eq!(kept.rule.as_ref(), Some(&wanted));
+    assert_eq!((kept.session_id.as_str(), kept.decided_by.as_str()), ("s1", "ada"));
+    assert_eq!(kept.request_id, question.request_id);
+    assert_eq!(bench.writes(in_session("s1", "r2", "go"), &["ben"]).await.status(), RunStatus::Completed);
+    assert_eq!(bench.written(), ["ben"]);
+    let elsewhere = bench.writes(in_session("s2", "r3", "go"), &["ben"]).await;
+    assert_eq!(elsewhere.status(), RunStatus::AwaitingHuman, "another session asks");
+}
+
+#[tokio::test]
+async fn as_a_rule_until_it_is_forgotten() {
+    let bench = Bench::new().await;
+    let waits = bench.writes(named("r1", "go"), &["bob"]).await;
+    bench.remember(&waits.pending[0], deny(), RememberScope::Rule, to("b*")).await.expect("decided");
+    let check = wire::CheckPolicyRequest {
+        tool: "mail".to_owned(),
+        arguments_json: json!({ "to": "ben" }).to_string(),
+        ..Default::default()
+    };
+    let checked = soon(bench.server.tools().check_policy(check.clone())).await.expect("checked").into_inner();
+    assert_eq!((checked.action(), checked.origin()), (PolicyAction::Deny, RuleOrigin::Rule));
+    assert_eq!(bench.writes(named("r2", "go"), &["ben"]).await.status(), RunStatus::Completed);
+    let events = bench.server.subscribe("r2", 0).await.rest().await;
+    let results = agentloop_tests::events::results(&events);
+    assert_eq!(results[0].status(), wire::ToolStatus::Denied);
+    assert!(results[0].output.contains("\"like that\""), "{}", results[0].output);
+    let rules = bench.rules("").await;
+    assert_eq!((rules.len(), rules[0].session_id.as_str()), (1, ""));
+    assert!(bench.forget(&rules[0].rule_id).await);
+    assert!(!bench.forget(&rules[0].rule_id).await, "forgetting again is confirmed");
+    assert_eq!(bench.rules("").await, []);
+    let asked = bench.writes(named("r3", "go"), &["ben"]).await;
+    assert_eq!(asked.status(), RunStatus::AwaitingHuman);
+    assert_eq!(bench.written(), [] as [&str; 0]);
+}
+
+#[tokio::test]
+async fn what_else_waits_in_the_run_is_answered_with_it() {
+    let bench = Bench::new().await;
+    let calls = ["bob", "bea", "eve"].map(|name| ("mail", json!({ "to": name })));
+    bench.model.asks_all(&calls).says("done");
+    let policy = wire::ToolPolicy { max_parallel: Some(4), ..Default::default() };
+    let input = wire::RunInput { tool_policy: Some(policy), ..named("r1", "go") };
+    let waits = bench.server.run(input.clone()).await;
+    assert_eq!(waits.pending.len(), 3);
+    let other = bench.writes(named("r2", "go"), &["bea"]).await;
+    bench.remember(&waits.pending[0], approve(), RememberScope::Run, to("b*")).await.expect("decided");
+    let waits = bench.server.run(input).await;
+    let [question] = &waits.pending[..] else { panic!("one question: {waits:?}") };
+    assert!(question.arguments_json.contains("eve"));
+    let events = bench.server.subscribe("r1", 0).await;
+    let mut events = events;
+    events.wait_for_name("human_resolved").await;
+    let followed = events.wait_for_name("human_resolved").await;
+    let Some(Event::HumanResolved(resolved)) = followed.event else { unreachable!("it was waited for") };
+    let answer = resolved.answer.expect("an answer");
+    assert_eq!((answer.decided_by.as_str(), answer.remembered_rule), ("ada", None));
+    assert_eq!(answer.applied_rule.map(|rule| rule.name), Some("like that".to_owned()));
+    assert_eq!(bench.server.get_run("r2").await.pending, other.pending, "another run still asks");
+}
+
+#[tokio::test]
+async fn what_cannot_be_remembered_changes_nothing() {
+    let bench = Bench::new().await;
+    let waits = bench.writes(named("r1", "go"), &["bob"]).await;
+    let question = &waits.pending[0];
+    let other = bench.remember(question, approve(), RememberScope::Run, to("eve")).await;
+    assert_invalid(other, &["remember_rule"]);
+    let answer = Decision::AnswerInPlace(wire::AnswerInPlace { output: "x".to_owned() });
+    let kind = bench.remember(question, answer, RememberScope::Run, None).await;
+    assert_invalid(kind, &["remember"]);
+    let once = bench.remember(question, approve(), RememberScope::Once, to("bob")).await;
+    assert_invalid(once, &["remember_rule"]);
+    let mut bad = to("bob");
+    bad.as_mut().expect("a rule").arguments[0].pointer = "to".to_owned();
+    assert_invalid(bench.remember(question, approve(), RememberScope::Run, bad).await, &["remember_rule"]);
+    assert_eq!(bench.server.pending().await, waits.pending);
+    bench.remember(question, approve(), RememberScope::Rule, None).await.expect("decided");
+    bench.remember(question, approve(), RememberScope::Rule, None).await.expect("confirmed");
+    bench.remember(question, approve(), RememberScope::Once, None).await.expect("confirmed");
+    let other = bench.remember(question, approve(), RememberScope::Run, None).await;
+    assert_refused(other, Code::FailedPrecondition, "ALREADY_RESOLVED");
+    assert_eq!(bench.rules("").await.len(), 1, "once is once");
+}
