@@ -1,5 +1,6 @@
 //! Extensions on hosts: who is taken, what runs ask of them, and what becomes of those that fail.
 
+mod library;
 mod prepare;
 mod tools;
 

@@ -2,6 +2,7 @@
 
 use agentloop_client::v1 as wire;
 use agentloop_client::v1::decision::Decision;
+use agentloop_client::v1::run_event::Event;
 use serde_json::json;
 
 use crate::support::follow::{Follower, outcome};
@@ -51,5 +52,9 @@ async fn all_of_them_in_one_run_and_the_next_remembers_it() {
     assert_eq!(status, wire::ToolStatus::Rejected);
     assert!(output.contains("pages with passwords are not opened"), "{output}");
     model.call().await.say("I cannot say.").await;
-    assert_eq!(next.answer().await, "I cannot say.");
+    let ended = |event: &Event| match event {
+        Event::RunFinished(end) => Some(end.status()),
+        _ => None,
+    };
+    assert_eq!(next.until("the end", ended).await, wire::RunStatus::Completed);
 }

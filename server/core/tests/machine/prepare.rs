@@ -155,3 +155,28 @@ fn what_a_hook_said_of_a_result_is_told_before_it() {
     assert_eq!(kinds(&step.records), "extension_applied call_settled model_call_started");
     assert_eq!(script.refuses(finished), Refusal::DuplicateResult);
 }
+
+#[test]
+fn a_queued_run_is_prepared_when_its_turn_comes() {
+    let mut script = unstarted();
+    script.does(start_queued(hooked()));
+    assert_eq!(script.status(), RunStatus::Queued);
+    let step = script.does(Input::Enter { last_entry: EntryNo(0) });
+    assert_eq!(
+        (kinds(&step.records).as_str(), &step.effects[..]),
+        ("session_entered", &[Effect::Prepare][..])
+    );
+    let step = script.does(prepared(Prepared::default()));
+    assert_eq!(kinds(&step.records), "input_entered model_call_started");
+}
+
+#[test]
+fn what_is_said_meanwhile_follows_what_a_hook_put_in_place() {
+    let mut script = given(hooked());
+    script.does(steer("more", "and in Ulm?"));
+    let brought: Vec<_> = script.state().brought().map(|message| message.plain_text()).collect();
+    assert_eq!(brought, ["what is the weather?"], "hooks judge what the run was started with");
+    let other = Arc::new(Message::text(Role::User, "the weather, please"));
+    let step = script.does(prepared(Prepared { messages: Some(vec![other]), ..Prepared::default() }));
+    assert_eq!(kinds(&step.records), "input_added input_entered model_call_started");
+}
