@@ -172,7 +172,7 @@ impl EventStream {
             return self.lost(Error::Unreachable(gap));
         }
         self.last_seq = event.seq;
-        if self.start.take().is_some() {
+        if self.start.take().is_some() && !event.run_id.is_empty() {
             // What was said to a live run is shown as that run.
             self.run_id.clone_from(&event.run_id);
         }
