@@ -167,6 +167,7 @@ export class Host {
         capability: { $case: "tool", value: declaration },
       })),
       maxFrameBytes: 0n,
+      openRuntimes: [],
       callsInHand: [...this.#inHand.values()].map(({ call, leaseToken, outcome }) => ({
         ...call.ref,
         leaseToken,
