@@ -1,5 +1,7 @@
 //! The composition root: every adapter is chosen here, and nowhere else.
 
+mod builder;
+mod hosts;
 mod providers;
 mod serve;
 
@@ -7,22 +9,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentloop_core::time::Timestamp;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::clock::{Clock, SystemClock};
+pub use self::builder::ServerBuilder;
 use crate::config::{Config, StoreLocation, StoreOptions};
-use crate::engine::{Engine, EngineBuilder, EngineOptions, LogObserver};
+use crate::engine::Engine;
 use crate::extension::LocalExtensions;
-use crate::extension::remote::Remote;
-use crate::grpc::convert::input::Agents;
-use crate::ids::RandomIds;
 use crate::lifecycle::{Exit, Signals, Tasks};
-use crate::model::Models;
+use crate::store::StoreError;
 use crate::store::sqlite::{OpenError, SqliteOptions, SqliteStore};
-use crate::store::{Store, StoreError, ToolRow};
-use crate::tool::{HostOptions, RememberedTool, RemoteTools};
 
 /// Why the server does not start.
 #[derive(Debug, thiserror::Error)]
@@ -51,7 +47,8 @@ pub struct Server {
     address: SocketAddr,
     engine: Engine,
     tasks: Tasks,
-    store: Arc<SqliteStore>,
+    /// To be closed; absent where it is the embedder's.
+    store: Option<Arc<SqliteStore>>,
     grace: Duration,
 }
 
@@ -61,65 +58,21 @@ impl Server {
     /// # Errors
     /// [`StartError`], with nothing left behind.
     pub async fn start(config: Config) -> Result<Self, StartError> {
-        Self::start_with(config, LocalExtensions::new()).await
+        Self::builder(config).start().await
     }
 
     /// As [`Self::start`], with extensions of whoever embeds the server. Those of hosts are found beside them.
     ///
     /// # Errors
     /// [`StartError`], with nothing left behind.
-    pub async fn start_with(config: Config, mut extensions: LocalExtensions) -> Result<Self, StartError> {
-        let has_providers = !config.providers.is_empty();
-        let hosts = host_options(&config);
-        let models: Arc<dyn Models> = Arc::new(providers::registry(config.providers)?);
-        let store = Arc::new(open(&config.store).await?);
-        let listener = listen(config.server.listen).await?;
-        let address = listener
-            .local_addr()
-            .map_err(|cause| StartError::Listen { address: config.server.listen, cause })?;
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let tools = remembered_tools(&*store, hosts, clock.now()).await?;
-        let tasks = Tasks::new();
-        extensions.set_next(Arc::new(Remote(tools.extensions().clone())));
-        let engine = EngineBuilder::new(store.clone(), models.clone(), tools.clone())
-            .extensions(Arc::new(extensions))
-            .clock(clock)
-            .observer(Arc::new(LogObserver))
-            .tasks(tasks.clone())
-            .options(EngineOptions {
-                max_live_runs: config.server.max_live_runs,
-                park_after: config.runs.park_after,
-                subscriber_stall: config.runs.subscriber_stall,
-                subscriber_buffer: config.runs.subscriber_buffer,
-            })
-            .start();
-        let soft = tasks.soft().clone();
-        let driving = tools.clone().drive(Arc::new(engine.clone()));
-        tasks.spawn("tools", until(soft.clone(), driving));
-        tasks.spawn("remember tools", remember_tools(tools.clone(), store.clone(), soft));
-        let agents: Agents = config
-            .agents
-            .into_iter()
-            .map(|(name, mut spec)| {
-                spec.in_doubt_timeout = config.runs.in_doubt_timeout;
-                (name, spec)
-            })
-            .collect();
-        let services = serve::Services {
-            engine: engine.clone(),
-            models,
-            agents: Arc::new(agents),
-            tools,
-            ids: Arc::new(RandomIds),
-            store: store.clone(),
-        };
-        tasks.spawn("grpc", serve::serve(listener, services, config.server.clone(), tasks.clone()));
-        tracing::info!(%address, "listening");
-        if !has_providers {
-            tracing::warn!("no provider of models is configured: every run will be refused");
-        }
-        let grace = config.server.shutdown_grace.duration();
-        Ok(Self { address, engine, tasks, store, grace })
+    pub async fn start_with(config: Config, extensions: LocalExtensions) -> Result<Self, StartError> {
+        Self::builder(config).extensions(extensions).start().await
+    }
+
+    /// A server of one's own parts.
+    #[must_use]
+    pub fn builder(config: Config) -> ServerBuilder {
+        ServerBuilder::new(config)
     }
 
     /// Where it listens; the port that was found, where none was asked for.
@@ -151,7 +104,9 @@ impl Server {
 
     async fn stopped(self) -> Exit {
         let exit = self.tasks.shut_down(self.grace).await;
-        self.store.close().await;
+        if let Some(store) = self.store {
+            store.close().await;
+        }
         tracing::info!(?exit, "stopped");
         exit
     }
@@ -171,60 +126,9 @@ async fn open(store: &StoreOptions) -> Result<SqliteStore, OpenError> {
     }
 }
 
-async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
-    TcpListener::bind(address).await.map_err(|cause| StartError::Listen { address, cause })
-}
-
-fn host_options(config: &Config) -> HostOptions {
-    let (hosts, runs) = (&config.hosts, &config.runs);
-    let default = HostOptions::default();
-    HostOptions {
-        fleet: agentloop_core::host::FleetOptions {
-            lease_timeout: hosts.lease_timeout,
-            grace_period: hosts.grace_period,
-            host_wait: hosts.host_wait,
-            accept_timeout: hosts.accept_timeout,
-            queue_per_tool_max: hosts.queue_per_tool,
-            ..default.fleet
-        },
-        heartbeat_interval: hosts.heartbeat_interval,
-        call_timeout: runs.tool_timeout,
-        tool_retention: hosts.tool_retention,
-        connections_max: hosts.max_hosts,
-        max_frame_bytes: config.server.max_message_bytes,
-        ..default
-    }
-}
-
-/// The fleet, with the tools that hosts brought before the restart.
-async fn remembered_tools(
-    store: &dyn Store,
-    options: HostOptions,
-    now: Timestamp,
-) -> Result<Arc<RemoteTools>, StoreError> {
-    let rows = store.tools().await?;
-    let remembered = rows.into_iter().map(|(tenant, row)| RememberedTool {
-        tenant,
-        declaration: row.declaration,
-        last_seen: row.last_seen,
-    });
-    Ok(RemoteTools::new(options, now, remembered.collect()))
-}
-
-/// Keeps the store's list of tools up to date.
-async fn remember_tools(tools: Arc<RemoteTools>, store: Arc<dyn Store>, stop: CancellationToken) {
-    while let Some(unsaved) = stop.run_until_cancelled(tools.unsaved()).await {
-        let mut failed = Vec::new();
-        for tool in unsaved {
-            let row = ToolRow { declaration: tool.declaration.clone(), last_seen: tool.last_seen };
-            if store.save_tools(&tool.tenant, &[row]).await.is_err() {
-                failed.push(tool);
-            }
-        }
-        if !failed.is_empty() {
-            tracing::warn!(tools = failed.len(), "cannot save tools; trying again");
-            tools.not_saved(failed);
-            tokio::time::sleep(Duration::from_secs(1)).await;
-        }
-    }
+async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
+    let failed = |cause| StartError::Listen { address, cause };
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let found = listener.local_addr().map_err(failed)?;
+    Ok((listener, found))
 }

@@ -14,6 +14,7 @@ mod lost_host;
 mod overload;
 mod planner;
 mod policy;
+mod recall;
 mod recordings;
 mod remember;
 mod replay;

@@ -21,6 +21,7 @@ mod perform;
 mod planning;
 mod prepare;
 mod queue;
+mod recall;
 mod replay;
 mod resume;
 mod run_task;
@@ -47,6 +48,7 @@ pub use executor::{Executors, FinishExecutor, HumanExecutor, ToolExecution, Tool
 pub use humans::Resolution;
 pub use jobs::{JobError, JobExecutor};
 pub use log::LogObserver;
+pub use recall::Recall;
 pub use replay::ReplayReport;
 pub use start::{OnBusy, StartRequest, Started};
 pub use step::StepDone;

@@ -1,0 +1,131 @@
+//! A server of one's own parts in one process: a scripted model, a hook, a planner, a way to make contexts smaller, and
+//! an observer that prints what happens. It listens too, so hosts and callers may join; here one run is asked for
+//! through the engine.
+
+use std::collections::BTreeSet;
+use std::error::Error;
+use std::sync::Arc;
+
+use agentloop_core::agent::RunSpec;
+use agentloop_core::context::compact::{Goal, truncate};
+use agentloop_core::entry::{Compaction, Entry};
+use agentloop_core::extension::{HookPoint, HookTerms};
+use agentloop_core::id::{RunId, SessionId, TenantId};
+use agentloop_core::message::{Message, Role};
+use agentloop_core::run::event::Record;
+use agentloop_core::run::plan::{Instruction, Situation};
+use agentloop_core::time::Millis;
+use agentloop_core::tool::Digest;
+use agentloop_server::app::Server;
+use agentloop_server::config::Config;
+use agentloop_server::engine::{Compactor, Observer, OnBusy, StartRequest};
+use agentloop_server::extension::{ExtensionError, Hook, HookRequest, HookVerdict, PlanView, Planner};
+use agentloop_server::model::{ProviderRegistry, Script, ScriptedModel};
+use async_trait::async_trait;
+
+const CONFIG: &str = r#"
+[server]
+listen = "127.0.0.1:0"
+[store]
+path = ":memory:"
+[agents.default]
+hooks = ["manners"]
+planner = "careful"
+"#;
+
+const SCRIPT: &str = r#"
+[[reply]]
+text = "You said: {{user}}"
+"#;
+
+/// Adds to the system prompt of every run that names it.
+struct Manners;
+
+#[async_trait]
+impl Hook for Manners {
+    fn terms(&self) -> HookTerms {
+        let points = BTreeSet::from([HookPoint::PreRun]);
+        HookTerms { points, required: true, timeout: Millis::secs(1) }
+    }
+
+    async fn call(&self, _request: HookRequest) -> Result<HookVerdict, ExtensionError> {
+        Ok(HookVerdict { system_prompt_addition: "Be polite.".to_owned(), ..HookVerdict::default() })
+    }
+}
+
+/// Goes as the built-in loop does, but lets no tool run without a human's word.
+struct Careful;
+
+#[async_trait]
+impl Planner for Careful {
+    async fn plan(&self, view: PlanView) -> Result<Instruction, ExtensionError> {
+        Ok(match view.situation {
+            Situation::CallsWaiting => Instruction::RequestApproval,
+            Situation::Answered { .. } => Instruction::Finish { failure: None },
+            Situation::Prompted
+            | Situation::ToolsSettled
+            | Situation::HumanAnswered
+            | Situation::Compacted => Instruction::CallModel,
+        })
+    }
+}
+
+/// Keeps the last words alone, for agents with `context.strategy = "forget"`.
+struct Forget;
+
+#[async_trait]
+impl Compactor for Forget {
+    async fn compact(&self, entries: &[Entry], _goal: Goal) -> Result<Compaction, String> {
+        Ok(Compaction { strategy: "forget".to_owned(), ..truncate(entries, 1) })
+    }
+}
+
+struct Print;
+
+impl Observer for Print {
+    fn event(&self, _tenant: &TenantId, run: &RunId, _session: &SessionId, record: &Record) {
+        println!("{run} {} {}", record.seq.0, record.event.kind());
+    }
+}
+
+fn request(spec: RunSpec, prompt: &str) -> StartRequest {
+    StartRequest {
+        tenant: TenantId::local(),
+        run: None,
+        session: None,
+        create_session: false,
+        on_busy: OnBusy::Reject,
+        spec: Arc::new(spec),
+        messages: vec![Arc::new(Message::text(Role::User, prompt))],
+        digest: Digest::of(&[prompt.as_bytes()]),
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let mut config = Config::parse(CONFIG, "embed.toml")?;
+    // The configuration knows only of providers of its own.
+    let agent = config.agents.get_mut("default").ok_or("the agent is configured")?;
+    "mine/any".clone_into(&mut agent.model);
+    let spec = agent.clone();
+    let mut models = ProviderRegistry::default();
+    models.add("mine", Arc::new(ScriptedModel::new(Script::parse("embed", SCRIPT)?)))?;
+
+    let builder = Server::builder(config)
+        .models(Arc::new(models))
+        .hook("manners", Arc::new(Manners))
+        .planner("careful", Arc::new(Careful))
+        .compactor("forget", Arc::new(Forget))
+        .observer(Arc::new(Print));
+    let server = Box::pin(builder.start()).await?;
+
+    let started = server.engine().start(request(spec, "Good morning")).await?;
+    let view = server.engine().wait(&TenantId::local(), &started.run).await?;
+    println!(
+        "{:?}: {}",
+        view.state.status(),
+        view.state.last_message.map_or_else(String::new, |m| m.plain_text())
+    );
+    server.shutdown().await;
+    Ok(())
+}

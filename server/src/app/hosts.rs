@@ -1,0 +1,70 @@
+//! Tool hosts: how they are treated, and which tools they brought before a restart.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentloop_core::host::FleetOptions;
+use agentloop_core::time::Timestamp;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::Config;
+use crate::store::{Store, StoreError, ToolRow};
+use crate::tool::{HostOptions, RememberedTool, RemoteTools};
+
+/// The store is told again after this long where it could not be told.
+const SAVE_AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// As configured.
+pub(super) fn host_options(config: &Config) -> HostOptions {
+    let (hosts, runs) = (&config.hosts, &config.runs);
+    let default = HostOptions::default();
+    HostOptions {
+        fleet: FleetOptions {
+            lease_timeout: hosts.lease_timeout,
+            grace_period: hosts.grace_period,
+            host_wait: hosts.host_wait,
+            accept_timeout: hosts.accept_timeout,
+            queue_per_tool_max: hosts.queue_per_tool,
+            ..default.fleet
+        },
+        heartbeat_interval: hosts.heartbeat_interval,
+        call_timeout: runs.tool_timeout,
+        tool_retention: hosts.tool_retention,
+        connections_max: hosts.max_hosts,
+        max_frame_bytes: config.server.max_message_bytes,
+        ..default
+    }
+}
+
+/// The fleet, with the tools that hosts brought before the restart.
+pub(super) async fn remembered_tools(
+    store: &dyn Store,
+    options: HostOptions,
+    now: Timestamp,
+) -> Result<Arc<RemoteTools>, StoreError> {
+    let rows = store.tools().await?;
+    let remembered = rows.into_iter().map(|(tenant, row)| RememberedTool {
+        tenant,
+        declaration: row.declaration,
+        last_seen: row.last_seen,
+    });
+    Ok(RemoteTools::new(options, now, remembered.collect()))
+}
+
+/// Keeps the store's list of tools up to date.
+pub(super) async fn remember_tools(tools: Arc<RemoteTools>, store: Arc<dyn Store>, stop: CancellationToken) {
+    while let Some(unsaved) = stop.run_until_cancelled(tools.unsaved()).await {
+        let mut failed = Vec::new();
+        for tool in unsaved {
+            let row = ToolRow { declaration: tool.declaration.clone(), last_seen: tool.last_seen };
+            if store.save_tools(&tool.tenant, &[row]).await.is_err() {
+                failed.push(tool);
+            }
+        }
+        if !failed.is_empty() {
+            tracing::warn!(tools = failed.len(), "cannot save tools; trying again");
+            tools.not_saved(failed);
+            tokio::time::sleep(SAVE_AGAIN_AFTER).await;
+        }
+    }
+}
