@@ -487,7 +487,7 @@ impl State {
             Phase::ModelRunning(_) | Phase::Observed { .. } => Some(RunStatus::ModelRunning),
             Phase::BackingOff { .. } => Some(RunStatus::BackingOff),
             Phase::Compacting(_) => Some(RunStatus::Compacting),
-            Phase::Tools(calls) => Some(round_status(calls)),
+            Phase::Tools(calls) => Some(round_status(calls, self.room())),
             Phase::Paused { .. } => Some(RunStatus::Paused),
             Phase::Finished { outcome: Outcome::Completed } => Some(RunStatus::Completed),
             Phase::Finished { outcome: Outcome::Failed } => Some(RunStatus::Failed),
@@ -578,7 +578,8 @@ impl State {
             Phase::Paused { .. } | Phase::Finished { .. } => true,
             _ if self.planned_question().is_some() => true,
             Phase::Tools(calls) => {
-                !calls.iter().any(Call::moves) || round_status(calls) == RunStatus::AwaitingHuman
+                let room = self.room();
+                !calls.iter().any(|call| call.moves() && !waits_for_answer(call, calls, room))
             }
             Phase::New
             | Phase::Queued
@@ -702,12 +703,19 @@ impl State {
     }
 }
 
+/// Whether it waits for what a human answers to a running call: it asks, or has no room beside those that do.
+fn waits_for_answer(call: &Call, calls: &[Call], room: usize) -> bool {
+    let no_room = matches!(call.state, CallState::Ready { .. }) && room == 0;
+    call.asks() || (no_room && calls.iter().all(|call| call.asks() || !call.in_flight()))
+}
+
 /// A round waits for a human only when nothing in it can go on without one.
-fn round_status(calls: &[Call]) -> RunStatus {
+fn round_status(calls: &[Call], room: usize) -> RunStatus {
+    let asks = calls.iter().any(Call::asks);
+    let waits = |call: &Call| match call.state {
+        CallState::Held { .. } => asks,
+        _ => call.awaits_human() || waits_for_answer(call, calls, room),
+    };
     let mut open = calls.iter().filter(|call| !call.is_settled()).peekable();
-    if open.peek().is_some() && open.all(Call::awaits_human) {
-        RunStatus::AwaitingHuman
-    } else {
-        RunStatus::ToolRunning
-    }
+    if open.peek().is_some() && open.all(waits) { RunStatus::AwaitingHuman } else { RunStatus::ToolRunning }
 }
