@@ -11,6 +11,7 @@ mod extensions;
 mod forks;
 mod idempotency;
 mod lost_host;
+mod need_input;
 mod overload;
 mod planner;
 mod policy;

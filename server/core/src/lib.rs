@@ -5,6 +5,7 @@ pub mod limits;
 pub mod time;
 
 pub mod agent;
+pub mod ask;
 pub mod delta;
 pub mod entry;
 pub mod error;

@@ -51,7 +51,9 @@ pub const OPTION_BYTES_MAX: usize = 1024;
 /// What a human answers to a question that asks for text.
 pub const ANSWER_BYTES_MAX: usize = 256 * 1024;
 /// Questions that one try of a call may ask in all.
-pub const INPUTS_PER_CALL_MAX: usize = 64;
+pub const INPUTS_PER_CALL_MAX: usize = 16;
+/// Questions that a host may send about one try of a call on one connection, repeated ones included.
+pub const INPUT_FRAMES_PER_CALL_MAX: u32 = 64;
 /// Messages that one run may bring.
 pub const INPUT_MESSAGES_MAX: usize = 256;
 /// Messages that may wait at a time to enter a run's session.

@@ -363,6 +363,9 @@ impl RunTask {
             Effect::ReclaimCall(offer) if self.abandons(&offer) => {}
             Effect::OfferCall(offer) => tools.offer(&self.owner(), &self.call_id(offer.slot), offer),
             Effect::ReclaimCall(offer) => tools.reclaim(&self.owner(), &self.call_id(offer.slot), offer),
+            Effect::AnswerInput { slot, attempt, input, answer } => {
+                tools.answer_input(self.tenant(), &self.call_id(slot), attempt, &input, answer);
+            }
             Effect::CancelCall { slot, attempt, reason } => {
                 self.stop_executing(slot);
                 tools.cancel(self.tenant(), &self.call_id(slot), attempt, reason);
@@ -400,6 +403,7 @@ impl RunTask {
                 state.status().is_some_and(|status| status.is_interrupted())
                     && !self.machine.is_stepping()
                     && self.executing.is_empty()
+                    && !state.is_at_hosts()
             }
         }
     }
@@ -459,6 +463,7 @@ fn summary(machine: &Machine, parks: bool) -> RunSummary {
     RunSummary {
         status: state.status().expect("a run that is written has started"),
         wake_at: if parks { machine.deadline() } else { None },
+        at_hosts: state.is_at_hosts(),
         error: if completed { None } else { state.last_error.clone() },
         usage: state.usage,
         iterations: state.iterations,

@@ -1,15 +1,17 @@
 //! News of calls, on their way to their runs.
 
+use agentloop_core::ask::Ask;
 use agentloop_core::error::Refusal;
 use agentloop_core::id::{CallId, HostId, RuntimeId, TenantId};
 use agentloop_core::run::input::Input;
 use agentloop_core::run::state::{CallState, State};
+use agentloop_core::time::Millis;
 use agentloop_core::tool::Digest;
 use async_trait::async_trait;
 
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
-use crate::engine::feed::Progress;
+use crate::engine::feed::{Progress, RunKey};
 use crate::tool::{CallAnswer, CallNews, CallSink, Disposition, SinkUnavailable, Verdict};
 
 #[async_trait]
@@ -23,6 +25,9 @@ impl CallSink for Engine {
             CallNews::Accepted { attempt, host } => Input::CallAccepted { slot, attempt, host },
             CallNews::Checkpoint { attempt, checkpoint } => {
                 Input::CallCheckpoint { slot, attempt, checkpoint }
+            }
+            CallNews::InputNeeded { attempt, ask, timeout } => {
+                return self.input_needed(&key, call, attempt, *ask, timeout).await;
             }
             CallNews::Lost { attempt, message, ran } => Input::CallLost { slot, attempt, message, ran },
             CallNews::Progress { attempt, message, fraction } => {
@@ -101,7 +106,24 @@ impl CallSink for Engine {
 }
 
 impl Engine {
-    fn show(&self, key: &crate::engine::feed::RunKey, what: Progress) {
+    /// A host that came back asks before its run is up: the run is brought up for it, since nobody asks again unbidden.
+    async fn input_needed(
+        &self,
+        key: &RunKey,
+        call: &CallId,
+        attempt: u32,
+        ask: Ask,
+        timeout: Option<Millis>,
+    ) {
+        let input = || Input::InputNeeded { slot: call.slot, attempt, ask: ask.clone(), timeout };
+        match self.ask(key, input).await {
+            // Of a call that is over by now its host hears otherwise.
+            Ok(()) | Err(EngineError::Refused(_) | EngineError::RunNotFound) => {}
+            Err(error) => tracing::warn!(call.id = %call, %error, "a call's question cannot be recorded now"),
+        }
+    }
+
+    fn show(&self, key: &RunKey, what: Progress) {
         let deps = self.deps();
         deps.feeds.of(key, deps.options.subscriber_buffer).show(deps.clock.now(), what);
     }

@@ -129,6 +129,8 @@ pub struct RunSummary {
     pub status: RunStatus,
     /// When it wants to be woken, if it is parked until a time.
     pub wake_at: Option<Timestamp>,
+    /// Whether hosts have calls of it: then it goes on by itself, whatever its status.
+    pub at_hosts: bool,
     /// Why it failed, was aborted or is paused.
     pub error: Option<RunError>,
     /// All model calls.

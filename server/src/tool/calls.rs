@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use agentloop_core::agent::RunSpec;
+use agentloop_core::ask::InputAnswer;
 use agentloop_core::host::frame::CallRef;
 use agentloop_core::host::{Input, News, Output};
 use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, TenantId};
@@ -63,6 +64,11 @@ impl Tools for RemoteTools {
     fn cancel(&self, tenant: &TenantId, call: &CallId, attempt: u32, reason: &str) {
         let call = CallRef { call: call.clone(), attempt };
         self.input(tenant, Input::Cancel { call, reason: reason.to_owned() });
+    }
+
+    fn answer_input(&self, tenant: &TenantId, call: &CallId, attempt: u32, input: &str, answer: InputAnswer) {
+        let call = CallRef { call: call.clone(), attempt };
+        self.input(tenant, Input::AnswerInput { call, input: input.to_owned(), answer });
     }
 
     fn release(&self, tenant: &TenantId, run: &RunId) {

@@ -98,7 +98,11 @@ fn droppable_size(news: &News) -> usize {
         News::Output { data, .. } => ITEM_BYTES + data.len(),
         News::Progress { message, .. } => ITEM_BYTES + message.len(),
         News::Checkpoint { checkpoint, .. } => ITEM_BYTES + checkpoint.len(),
-        News::Granted { .. } | News::Denied { .. } | News::Accepted { .. } | News::Lost { .. } => 0,
+        News::Granted { .. }
+        | News::Denied { .. }
+        | News::Accepted { .. }
+        | News::InputNeeded { .. }
+        | News::Lost { .. } => 0,
     }
 }
 

@@ -17,6 +17,7 @@ mod translate;
 use std::sync::Arc;
 
 use agentloop_core::agent::RunSpec;
+use agentloop_core::ask::InputAnswer;
 use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, SessionId, TenantId};
 use agentloop_core::message::ToolCall;
 use agentloop_core::run::effect::Offer;
@@ -102,6 +103,17 @@ pub trait Tools: Send + Sync + 'static {
     /// This try is over, or the call is settled otherwise: tells the host to stop, at once. A try whose answer is being
     /// recorded is only forgotten; a later try that is being sought is left alone.
     fn cancel(&self, tenant: &TenantId, call: &CallId, attempt: u32, reason: &str);
+
+    /// Tells a running call's host what became of its question, if it is there.
+    fn answer_input(
+        &self,
+        _tenant: &TenantId,
+        _call: &CallId,
+        _attempt: u32,
+        _input: &str,
+        _answer: InputAnswer,
+    ) {
+    }
 
     /// Forgets every call of a run, whatever its state: its task ended. Hosts keep working; what they send later goes
     /// through [`CallSink::finished`] as news of an unknown call.

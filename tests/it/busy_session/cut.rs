@@ -49,6 +49,7 @@ async fn queue(store: &SqliteStore, run: &str, text: &str, interrupts: bool) {
     let summary = RunSummary {
         status: Status::Queued,
         wake_at: None,
+        at_hosts: false,
         error: None,
         usage: Usage::default(),
         iterations: 0,

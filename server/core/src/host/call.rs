@@ -59,6 +59,8 @@ pub(super) struct Held {
     pub(super) missed: u8,
     /// The last chunk of output.
     pub(super) last_chunk: u64,
+    /// Questions that it sent on this stream.
+    pub(super) asked: u32,
 }
 
 impl Held {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+pub use crate::ask::{Ask, InputAnswer, SelectOption};
 use crate::extension::Terms;
 use crate::id::{CallId, HostId, SessionId};
 pub use crate::outcome::{CallOutcome as Outcome, Ran};
@@ -67,8 +68,10 @@ pub enum HostFrame {
     NeedInput {
         /// Which.
         call: CallRef,
-        /// The host's name for the question.
-        input: String,
+        /// What it asks, with the host's name for the question; not yet checked.
+        ask: Box<Ask>,
+        /// Given up after this.
+        timeout: Option<Millis>,
     },
     /// What became of a cancel.
     CancelAck {
@@ -216,14 +219,14 @@ pub enum ServerFrame {
     },
     /// The call is not this host's any more.
     LeaseLost(CallRef),
-    /// There is no answer to a question.
-    InputRefused {
+    /// What became of a call's question.
+    InputResponse {
         /// Which.
         call: CallRef,
         /// The host's name for the question.
         input: String,
-        /// Why.
-        reason: String,
+        /// What the call hears.
+        answer: InputAnswer,
     },
     /// Connect again, then let this stream end.
     GoAway {
@@ -340,11 +343,11 @@ impl ServerFrame {
                 FRAME_OVERHEAD_BYTES + verdicts + welcome.calls.len() * 2 * crate::limits::ID_BYTES_MAX
             }
             Self::ToolsUpdated(verdicts) => verdicts.iter().map(CapabilityVerdict::size).sum(),
+            Self::InputResponse { answer, .. } => FRAME_OVERHEAD_BYTES + answer.size(),
             Self::CloseRuntime { .. }
             | Self::Cancel { .. }
             | Self::ResultAck { .. }
             | Self::LeaseLost(_)
-            | Self::InputRefused { .. }
             | Self::GoAway { .. }
             | Self::ProtocolError { .. } => FRAME_OVERHEAD_BYTES,
         }

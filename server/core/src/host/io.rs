@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::host::frame::{
-    Answer, CallInHand, CallRef, CallRequest, Disposition, HostFrame, Ran, ServerFrame,
+    Answer, Ask, CallInHand, CallRef, CallRequest, Disposition, HostFrame, InputAnswer, Ran, ServerFrame,
 };
 use crate::id::{CallId, HostId, RunId, TenantId};
-use crate::time::Timestamp;
+use crate::time::{Millis, Timestamp};
 use crate::tool::Digest;
 
 /// One stream of one host, numbered by whoever accepts it. Never used twice in a process.
@@ -91,6 +91,15 @@ pub enum Input {
         call: CallRef,
         /// For people.
         reason: String,
+    },
+    /// A call's question is settled.
+    AnswerInput {
+        /// Which call.
+        call: CallRef,
+        /// The host's name for the question.
+        input: String,
+        /// What the call hears.
+        answer: InputAnswer,
     },
     /// A runtime is used no longer.
     CloseRuntime {
@@ -260,6 +269,15 @@ pub enum News {
         attempt: u32,
         /// Opaque.
         checkpoint: Vec<u8>,
+    },
+    /// It asks a human.
+    InputNeeded {
+        /// Which try.
+        attempt: u32,
+        /// What, with the host's name for the question.
+        ask: Box<Ask>,
+        /// Given up after this.
+        timeout: Option<Millis>,
     },
     /// The host that had it will not answer.
     Lost {

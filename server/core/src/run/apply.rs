@@ -190,9 +190,11 @@ impl State {
                 let asked = self.questions.get_mut(request).expect("only what was asked is answered");
                 assert!(asked.answer.is_none(), "a question is answered once");
                 asked.answer = Some(answer.clone());
+                let of_running = asked.question.input().is_some();
                 let hold = self.spec.stepped && self.approving.as_ref() != Some(request);
                 self.remembered.extend(answer.remembered.as_ref().map(|remembered| remembered.rule.clone()));
                 match slot {
+                    Some(slot) if of_running => self.open_call(*slot).heard(at),
                     Some(slot) => self.resolve(*slot, answer, hold, at),
                     None => self.news = Some(News::HumanAnswered),
                 }
@@ -312,6 +314,7 @@ impl State {
         let call = self.open_call(slot);
         let request = Some(question.request.clone());
         match question.kind {
+            _ if question.input().is_some() => call.asking += 1,
             QuestionKind::Approve => call.state = CallState::AwaitingApproval { request },
             QuestionKind::InDoubt => call.state = CallState::InDoubt { request, since: at },
             QuestionKind::Prompt | QuestionKind::Select => {
@@ -383,6 +386,16 @@ impl State {
     }
 }
 
+impl Call {
+    /// A question that it asked while it ran is settled: its time starts anew.
+    fn heard(&mut self, now: Timestamp) {
+        self.asking = self.asking.checked_sub(1).expect("only what was asked is answered");
+        if let CallState::Offered { at } | CallState::Accepted { at } = &mut self.state {
+            *at = now;
+        }
+    }
+}
+
 /// Whether with this event it has begun to be done.
 fn begins(instruction: &Instruction, event: &Event) -> bool {
     match instruction {
@@ -436,6 +449,7 @@ fn round_of(message: &SharedMessage) -> Option<Vec<Call>> {
             host: None,
             first_offered: None,
             checkpoint: None,
+            asking: 0,
             state: CallState::Proposed,
         })
         .collect();

@@ -1,5 +1,6 @@
 //! What the machine asks of the world. Each effect leads to one later input, or is fire-and-forget where it says so.
 
+use crate::ask::InputAnswer;
 use crate::entry::CompactionReason;
 use crate::id::{CallSlot, EntryNo, HostId, RuntimeId};
 use crate::run::plan::Situation;
@@ -93,6 +94,17 @@ pub enum Effect {
         host: HostId,
         /// Which.
         runtime: RuntimeId,
+    },
+    /// Tell the host what a human answered to its call's question. Leads to nothing; a host that is away asks again.
+    AnswerInput {
+        /// The call.
+        slot: CallSlot,
+        /// Which try.
+        attempt: u32,
+        /// The host's name for the question.
+        input: String,
+        /// What it hears.
+        answer: InputAnswer,
     },
     /// Tell the host to stop. Leads to nothing.
     CancelCall {

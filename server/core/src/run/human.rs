@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::ask::{Ask, BadAsk, SelectOption};
 use crate::id::{CallSlot, RequestId, RunId};
-use crate::limits::{ID_BYTES_MAX, OPTION_BYTES_MAX, OPTIONS_MAX, POLICY_RULES_MAX, SHORT_TEXT_BYTES_MAX};
+use crate::limits::POLICY_RULES_MAX;
 use crate::policy::{BadRule, PolicyAction, PolicyCall, PolicyRule, RuleOrigin};
 use crate::time::{Millis, Timestamp};
 use crate::tool::Digest;
@@ -61,77 +62,7 @@ pub struct Question {
     pub expires_at: Option<Timestamp>,
 }
 
-/// What a human is asked for: text, or a choice where there are options.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ask {
-    /// The question, for people.
-    pub text: String,
-    /// The choices; none means free text.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub options: Vec<SelectOption>,
-    /// Whether several, or none, may be chosen.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub multiple: bool,
-    /// The host's name for the question, where a running call asks.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub input: Option<String>,
-}
-
-/// One choice.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SelectOption {
-    /// What the answer names.
-    pub id: String,
-    /// What people read.
-    pub label: String,
-}
-
-/// Why something cannot be asked.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BadAsk {
-    /// There is no question, or too long a one.
-    #[error("question: must be 1 to {SHORT_TEXT_BYTES_MAX} bytes")]
-    Text,
-    /// There are too many choices.
-    #[error("options: must be at most {OPTIONS_MAX}")]
-    TooManyOptions,
-    /// This choice has no id, or one that is too long.
-    #[error("options[{0}].id: must be 1 to {ID_BYTES_MAX} bytes")]
-    OptionId(usize),
-    /// This choice has the id of an earlier one.
-    #[error("options[{0}].id: is that of an earlier option")]
-    SameId(usize),
-    /// This choice has too long a text.
-    #[error("options[{0}].label: must be at most {OPTION_BYTES_MAX} bytes")]
-    OptionLabel(usize),
-}
-
 impl Ask {
-    /// Checks a question from outside.
-    ///
-    /// # Errors
-    /// What is wrong with it; the message begins with the field.
-    pub fn check(&self) -> Result<(), BadAsk> {
-        if self.text.is_empty() || self.text.len() > SHORT_TEXT_BYTES_MAX {
-            return Err(BadAsk::Text);
-        }
-        if self.options.len() > OPTIONS_MAX {
-            return Err(BadAsk::TooManyOptions);
-        }
-        for (at, option) in self.options.iter().enumerate() {
-            if option.id.is_empty() || option.id.len() > ID_BYTES_MAX {
-                return Err(BadAsk::OptionId(at));
-            }
-            if self.options[..at].iter().any(|before| before.id == option.id) {
-                return Err(BadAsk::SameId(at));
-            }
-            if option.label.len() > OPTION_BYTES_MAX {
-                return Err(BadAsk::OptionLabel(at));
-            }
-        }
-        Ok(())
-    }
-
     /// Prompt or choice.
     #[must_use]
     pub fn kind(&self) -> QuestionKind {
@@ -307,6 +238,12 @@ impl Question {
             asked_at,
             expires_at: timeout.map(|timeout| asked_at.after(timeout)),
         }
+    }
+
+    /// The host's name for it, where a running call asks: its answer goes to the host and does not move the call.
+    #[must_use]
+    pub fn input(&self) -> Option<&str> {
+        self.ask.as_ref()?.input.as_deref()
     }
 
     /// Takes a decision in its canonical form.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::agent::RunSpec;
+use crate::ask::Ask;
 use crate::entry::{Compaction, CompactionReason};
 use crate::error::ModelErrorKind;
 use crate::extension::Applied;
@@ -85,6 +86,17 @@ pub enum Input {
         attempt: u32,
         /// Opaque.
         checkpoint: Vec<u8>,
+    },
+    /// A running call asks a human, for the first time or again.
+    InputNeeded {
+        /// The call.
+        slot: CallSlot,
+        /// Which try.
+        attempt: u32,
+        /// What it asks, with the host's name for the question. It was found good.
+        ask: Ask,
+        /// Given up after this; absent means as long as for every question of the run.
+        timeout: Option<Millis>,
     },
     /// A host answers a call.
     CallFinished {

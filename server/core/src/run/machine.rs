@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::ask::InputAnswer;
 use crate::error::Refusal;
 use crate::id::{CallSlot, HostId, RunId, RuntimeId};
 use crate::run::effect::{Effect, Offer};
@@ -111,6 +112,7 @@ impl Machine {
             recovered_at,
             stepping: &mut self.stepping,
             records: Vec::new(),
+            answers: Vec::new(),
         };
         match input {
             Input::Start(start) => transition::start::start(&mut turn, *start)?,
@@ -133,6 +135,9 @@ impl Machine {
             }
             Input::CallCheckpoint { slot, attempt, checkpoint } => {
                 transition::tool::checkpoint(&mut turn, slot, attempt, checkpoint)?;
+            }
+            Input::InputNeeded { slot, attempt, ask, timeout } => {
+                transition::need_input::needed(&mut turn, slot, attempt, ask, timeout)?;
             }
             Input::CallFinished { slot, attempt, lease, host, outcome, applied } => {
                 let answer = transition::tool::Answered { host, outcome, applied };
@@ -158,7 +163,7 @@ impl Machine {
             Input::DeadlinePassed => transition::deadline::passed(&mut turn)?,
             Input::Recovered => transition::model::recovered(&mut turn)?,
         }
-        let records = turn.records;
+        let (records, answers) = (turn.records, turn.answers);
         self.seen = now;
         self.recovered_at = recovered_at;
         if recovered {
@@ -171,6 +176,7 @@ impl Machine {
         if recovered {
             effects = effects.into_iter().map(reclaim).collect();
         }
+        effects.extend(answers);
         effects.extend(runtime.filter(|_| was_live).and_then(|runtime| self.closed(runtime)));
         Ok(Step { records, effects })
     }
@@ -300,7 +306,7 @@ impl Machine {
             idempotency_key: self.state.idempotency_key(call.slot),
             tool: call.wanted.name.clone(),
             arguments: call.arguments.clone(),
-            deadline: call.deadline().expect("a call in flight has a deadline"),
+            deadline: call.time_is_up().expect("a call in flight has a deadline"),
             checkpoint: call.checkpoint.clone(),
             runtime: call.runtime.clone().map(|id| self.runtime(id)),
         }
@@ -340,9 +346,16 @@ pub(crate) struct Turn<'a> {
     pub(crate) recovered_at: Option<Timestamp>,
     pub(crate) stepping: &'a mut Option<String>,
     records: Vec<Record>,
+    /// What running calls are to hear of their questions.
+    answers: Vec<Effect>,
 }
 
 impl Turn<'_> {
+    /// Has a host told what became of its call's question.
+    pub(crate) fn answer(&mut self, slot: CallSlot, attempt: u32, input: String, answer: InputAnswer) {
+        self.answers.push(Effect::AnswerInput { slot, attempt, input, answer });
+    }
+
     /// Decides on an event: it is applied at once, so that what follows sees it.
     pub(crate) fn emit(&mut self, event: Event) {
         let mut record =

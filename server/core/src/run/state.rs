@@ -32,7 +32,8 @@
 //!                   SlotDenied                         Settled
 //!                   CallFinished, by the last try      Settled
 //! Offered           CallAccepted                       Accepted
-//! Offered, Accepted CallFinished                       Settled | Ready (next try)
+//! Offered, Accepted InputNeeded, Decided, expired      the same: its deadline stands still in between
+//!                   CallFinished                       Settled | Ready (next try)
 //!                   CallLost                           Ready (next try) | InDoubt | Settled
 //!                   its deadline                       Settled
 //! InDoubt           Decided: approve                   Ready (next try) | Held (of a run that is stepped)
@@ -276,6 +277,8 @@ pub struct Call {
     pub first_offered: Option<Timestamp>,
     /// What the last try saved.
     pub checkpoint: Option<Vec<u8>>,
+    /// Questions of the last try that wait for a human.
+    pub asking: u32,
     /// Where it stands.
     pub state: CallState,
 }
@@ -304,12 +307,12 @@ pub enum CallState {
     },
     /// Given to a host.
     Offered {
-        /// When.
+        /// When; or when the last question that it asked was settled.
         at: Timestamp,
     },
     /// The host works on it.
     Accepted {
-        /// When it was offered.
+        /// When it was offered, or when the last question that it asked was settled.
         at: Timestamp,
     },
     /// It may or may not have run.
@@ -355,13 +358,19 @@ impl Call {
         matches!(self.state, CallState::Offered { .. } | CallState::Accepted { .. })
     }
 
-    /// Whether only a human can move it.
+    /// Whether a host has it and waits for a human's word.
+    #[must_use]
+    pub fn asks(&self) -> bool {
+        self.in_flight() && self.asking > 0
+    }
+
+    /// Whether a human is to move it.
     #[must_use]
     pub fn awaits_human(&self) -> bool {
         matches!(
             self.state,
             CallState::AwaitingApproval { .. } | CallState::AwaitingInput { .. } | CallState::InDoubt { .. }
-        )
+        ) || self.asks()
     }
 
     /// Whether it goes on by itself, or is about to.
@@ -385,9 +394,15 @@ impl Call {
         self.state == CallState::Settled
     }
 
-    /// When the current try is given up.
+    /// When the current try is given up. Not while it waits for a human.
     #[must_use]
     pub fn deadline(&self) -> Option<Timestamp> {
+        if self.asks() { None } else { self.time_is_up() }
+    }
+
+    /// When the current try would be given up if it did not wait for anybody.
+    #[must_use]
+    pub fn time_is_up(&self) -> Option<Timestamp> {
         match self.state {
             CallState::Offered { at } | CallState::Accepted { at } => Some(at.after(self.timeout)),
             CallState::Proposed
@@ -472,7 +487,7 @@ impl State {
             Phase::ModelRunning(_) | Phase::Observed { .. } => Some(RunStatus::ModelRunning),
             Phase::BackingOff { .. } => Some(RunStatus::BackingOff),
             Phase::Compacting(_) => Some(RunStatus::Compacting),
-            Phase::Tools(calls) => Some(round_status(calls)),
+            Phase::Tools(calls) => Some(round_status(calls, self.room())),
             Phase::Paused { .. } => Some(RunStatus::Paused),
             Phase::Finished { outcome: Outcome::Completed } => Some(RunStatus::Completed),
             Phase::Finished { outcome: Outcome::Failed } => Some(RunStatus::Failed),
@@ -562,7 +577,10 @@ impl State {
         match &self.phase {
             Phase::Paused { .. } | Phase::Finished { .. } => true,
             _ if self.planned_question().is_some() => true,
-            Phase::Tools(calls) => !calls.iter().any(Call::moves),
+            Phase::Tools(calls) => {
+                let room = self.room();
+                !calls.iter().any(|call| call.moves() && !waits_for_answer(call, calls, room))
+            }
             Phase::New
             | Phase::Queued
             | Phase::Preparing
@@ -641,6 +659,19 @@ impl State {
         self.questions.values().filter(|asked| asked.answer.is_none()).map(|asked| &asked.question)
     }
 
+    /// What a running call asks, the first question that still waits.
+    #[must_use]
+    pub fn question_of(&self, call: &Call) -> Option<&Question> {
+        let mut open = self.open_questions().filter(|_| call.asks());
+        open.find(|question| question.slot == Some(call.slot) && question.input().is_some())
+    }
+
+    /// Whether a host has one of its calls, or may have.
+    #[must_use]
+    pub fn is_at_hosts(&self) -> bool {
+        self.round().iter().any(Call::in_flight)
+    }
+
     /// Whether this is the runtime that the run's tools use.
     #[must_use]
     pub fn uses_runtime(&self, runtime: &RuntimeId, host: &HostId) -> bool {
@@ -672,12 +703,19 @@ impl State {
     }
 }
 
+/// Whether it waits for what a human answers to a running call: it asks, or has no room beside those that do.
+fn waits_for_answer(call: &Call, calls: &[Call], room: usize) -> bool {
+    let no_room = matches!(call.state, CallState::Ready { .. }) && room == 0;
+    call.asks() || (no_room && calls.iter().all(|call| call.asks() || !call.in_flight()))
+}
+
 /// A round waits for a human only when nothing in it can go on without one.
-fn round_status(calls: &[Call]) -> RunStatus {
+fn round_status(calls: &[Call], room: usize) -> RunStatus {
+    let asks = calls.iter().any(Call::asks);
+    let waits = |call: &Call| match call.state {
+        CallState::Held { .. } => asks,
+        _ => call.awaits_human() || waits_for_answer(call, calls, room),
+    };
     let mut open = calls.iter().filter(|call| !call.is_settled()).peekable();
-    if open.peek().is_some() && open.all(Call::awaits_human) {
-        RunStatus::AwaitingHuman
-    } else {
-        RunStatus::ToolRunning
-    }
+    if open.peek().is_some() && open.all(waits) { RunStatus::AwaitingHuman } else { RunStatus::ToolRunning }
 }

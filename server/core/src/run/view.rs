@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::SessionId;
 use crate::run::event::Event;
+use crate::run::human::Question;
 use crate::run::state::{Call, CallState, Phase, State};
 use crate::run::status::{RunError, RunStatus};
 use crate::time::Timestamp;
@@ -205,9 +206,8 @@ impl State {
     fn describe(&self, kind: WaitKind, call: &Call) -> (String, Option<Timestamp>) {
         let id = self.call_id(call.slot);
         let name = &call.wanted.name;
-        if let Some(request) = request_of(call).filter(|_| kind == WaitKind::Human) {
-            let expires = self.questions.get(request).and_then(|asked| asked.question.expires_at);
-            return (format!("{request} ({name})"), expires);
+        if let Some(question) = self.asked_about(call).filter(|_| kind == WaitKind::Human) {
+            return (format!("{} ({name})", question.request), question.expires_at);
         }
         match (&call.host, kind) {
             (Some(host), WaitKind::Tool) => (format!("{id} ({name}) on {host}"), call.deadline()),
@@ -221,13 +221,19 @@ impl State {
             CallState::Proposed | CallState::Held { .. } | CallState::Settled => None,
             CallState::AwaitingApproval { .. }
             | CallState::AwaitingInput { .. }
-            | CallState::InDoubt { .. } => {
-                let asked = self.questions.get(request_of(call)?)?;
-                Some((WaitKind::Human, asked.question.asked_at))
-            }
+            | CallState::InDoubt { .. } => Some((WaitKind::Human, self.asked_about(call)?.asked_at)),
             CallState::Ready { since, .. } => (self.room() > 0).then_some((WaitKind::ToolHost, since)),
-            CallState::Offered { at } | CallState::Accepted { at } => Some((WaitKind::Tool, at)),
+            CallState::Offered { at } | CallState::Accepted { at } => {
+                let asked = self.question_of(call).map(|question| (WaitKind::Human, question.asked_at));
+                Some(asked.unwrap_or((WaitKind::Tool, at)))
+            }
         }
+    }
+
+    /// What a call waits for a human's answer to.
+    fn asked_about(&self, call: &Call) -> Option<&Question> {
+        let asked = request_of(call).and_then(|request| self.questions.get(request));
+        asked.map(|asked| &asked.question).or_else(|| self.question_of(call))
     }
 }
 

@@ -10,6 +10,7 @@ mod inputs;
 mod late;
 mod limits;
 mod model;
+mod need_input;
 mod pairs;
 mod parallel;
 mod planner;

@@ -160,7 +160,8 @@ fn moves(script: &Script) -> Vec<Move> {
     }
     for slot in [A, B] {
         if script.question(slot).is_some() {
-            let decisions = [Decision::Approve, edits("2"), deny(), deny_and_stop(), answer()];
+            let text = Decision::Text { text: "that".to_owned() };
+            let decisions = [Decision::Approve, edits("2"), deny(), deny_and_stop(), answer(), text];
             inputs.extend(decisions.map(|decision| script.decision(slot, decision)));
         }
         for attempt in [1, 2] {
@@ -206,6 +207,7 @@ fn answers(script: &Script, owed: Owed) -> Vec<Input> {
         Owed::Seek(slot) => vec![granted(slot), denied(slot)],
         Owed::Call(slot, attempt) => vec![
             accepted(slot, attempt),
+            needs(slot, attempt, "q"),
             script.finished(slot, attempt, ok("done")),
             script.finished(slot, attempt, passing(Ran::Maybe, Millis(0))),
             script.finished(slot, attempt, passing(Ran::No, Millis::secs(1))),

@@ -212,6 +212,7 @@ fn run_view(context: &RunContext) -> Option<RunView> {
         summary: RunSummary {
             status: state.status().unwrap_or(RunStatus::Preparing),
             wake_at: None,
+            at_hosts: state.is_at_hosts(),
             error: state.last_error.clone(),
             usage: state.usage,
             iterations: state.iterations,

@@ -3,7 +3,7 @@
 
 use agentloop_core::extension::Terms;
 use agentloop_core::host::frame::{
-    Answer, CallInHand, CallRef, Capability, Hello, HostFrame, Outcome, Ran, RejectReason,
+    Answer, Ask, CallInHand, CallRef, Capability, Hello, HostFrame, Outcome, Ran, RejectReason, SelectOption,
 };
 use agentloop_core::id::{CallId, HostId, IdError};
 use agentloop_core::limits::{
@@ -295,7 +295,19 @@ pub(crate) fn failed(frame: v1::CallFailed) -> Checked<Answer> {
 fn need_input(frame: v1::NeedInput) -> Checked<HostFrame> {
     let call = call_ref(&frame.call_id, frame.attempt)?;
     about(&call, at_most("need_input.input_id", frame.input_id.len(), ID_BYTES_MAX))?;
-    Ok(HostFrame::NeedInput { call, input: frame.input_id })
+    if frame.input_id.is_empty() {
+        return about(&call, malformed("need_input.input_id", "is required"));
+    }
+    let timeout = frame.timeout.map(millis).transpose();
+    let timeout = about(&call, timeout.or_else(|problem| malformed("need_input.timeout", problem)))?;
+    let option = |option: v1::SelectOption| SelectOption { id: option.id, label: option.label };
+    let ask = Ask {
+        text: frame.question,
+        options: frame.options.into_iter().map(option).collect(),
+        multiple: frame.multiple,
+        input: Some(frame.input_id),
+    };
+    Ok(HostFrame::NeedInput { call, ask: Box::new(ask), timeout })
 }
 
 fn cancel_ack(frame: &v1::CancelAck) -> Checked<HostFrame> {
@@ -331,6 +343,10 @@ mod tests {
 
     fn hello_frame() -> v1::Hello {
         v1::Hello { protocol_version: 1, host_id: "h".into(), ..v1::Hello::default() }
+    }
+
+    fn asks() -> v1::NeedInput {
+        v1::NeedInput { call_id: CALL.into(), attempt: 1, input_id: "q".into(), ..v1::NeedInput::default() }
     }
 
     fn result_frame() -> v1::CallResult {
@@ -442,6 +458,8 @@ mod tests {
                 }),
                 "need_input.input_id",
             ),
+            (Frame::NeedInput(v1::NeedInput { input_id: String::new(), ..asks() }), "need_input.input_id"),
+            (Frame::NeedInput(v1::NeedInput { timeout: seconds(-1, 0), ..asks() }), "need_input.timeout"),
         ];
         for (frame, field) in table {
             let fault = read(frame).expect_err(field);

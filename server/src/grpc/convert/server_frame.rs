@@ -1,9 +1,9 @@
 //! Frames to tool hosts.
 
 use agentloop_core::host::frame::{
-    CallRequest, CapabilityVerdict, Disposition, ResultVerdict, ServerFrame, Welcome,
+    CallRequest, CapabilityVerdict, Disposition, InputAnswer, ResultVerdict, ServerFrame, Welcome,
 };
-use agentloop_proto::v1::{self, connect_response::Frame};
+use agentloop_proto::v1::{self, connect_response::Frame, input_response};
 
 use super::{duration, extension, timestamp};
 use crate::extension::remote::Ask;
@@ -40,10 +40,10 @@ pub(crate) fn server_frame(frame: ServerFrame) -> v1::ConnectResponse {
         ServerFrame::LeaseLost(call) => {
             Frame::LeaseLost(v1::LeaseLost { call_id: call.call.to_string(), attempt: call.attempt })
         }
-        ServerFrame::InputRefused { call, input, reason } => Frame::InputResponse(v1::InputResponse {
+        ServerFrame::InputResponse { call, input, answer } => Frame::InputResponse(v1::InputResponse {
             call_id: call.call.to_string(),
             input_id: input,
-            response: Some(v1::input_response::Response::Refused(reason)),
+            response: Some(input_answer(answer)),
         }),
         ServerFrame::GoAway { reconnect_after, reason } => {
             Frame::GoAway(v1::GoAway { reconnect_after: Some(duration(reconnect_after)), reason })
@@ -59,6 +59,16 @@ pub(crate) fn server_frame(frame: ServerFrame) -> v1::ConnectResponse {
 /// A question for one of a host's extensions.
 pub(crate) fn extension_request(question: &Ask) -> v1::ConnectResponse {
     v1::ConnectResponse { frame: Some(Frame::ExtensionRequest(extension::ask(question))) }
+}
+
+fn input_answer(answer: InputAnswer) -> input_response::Response {
+    match answer {
+        InputAnswer::Text(text) => input_response::Response::Text(text),
+        InputAnswer::Selected(option_ids) => {
+            input_response::Response::Selection(v1::InputSelection { option_ids })
+        }
+        InputAnswer::Refused(reason) => input_response::Response::Refused(reason),
+    }
 }
 
 fn welcome(welcome: Welcome) -> v1::Welcome {

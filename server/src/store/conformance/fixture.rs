@@ -219,7 +219,7 @@ impl Owner {
 
 pub(crate) fn summary(status: RunStatus, wake_at: Option<Timestamp>) -> RunSummary {
     let usage = Usage { input_tokens: 10, ..Usage::default() };
-    RunSummary { status, wake_at, error: None, usage, iterations: 1, tool_calls: 0 }
+    RunSummary { status, wake_at, at_hosts: false, error: None, usage, iterations: 1, tool_calls: 0 }
 }
 
 pub(crate) fn input(entry: EntryNo, text: &str) -> Event {

@@ -44,6 +44,7 @@ pub(crate) async fn a_row_says_where_its_run_stands(store: Arc<dyn Store>) {
     append.summary = RunSummary {
         status: RunStatus::Paused,
         wake_at: Some(Timestamp(9_000)),
+        at_hosts: true,
         error: Some(RunError::new(RunErrorCode::LimitTokens, "it's \"over\"")),
         usage: Usage { input_tokens: u64::MAX, output_tokens: 2, ..Usage::default() },
         iterations: 3,

@@ -103,6 +103,7 @@ fn summary(row: &SqliteRow) -> Result<RunSummary, Error> {
     Ok(RunSummary {
         status: parsed(row, "status", |text: &str| RunStatus::parse(text).ok_or("no such status"))?,
         wake_at: row.try_get::<Option<u64>, _>("wake_at")?.map(Timestamp),
+        at_hosts: row.try_get("at_hosts")?,
         error: parsed(row, "error", |text: Option<&str>| text.map(serde_json::from_str).transpose())?,
         usage: json(row, "usage")?,
         iterations: row.try_get("iterations")?,

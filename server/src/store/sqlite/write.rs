@@ -36,17 +36,18 @@ pub(super) const WRITE_SESSIONS: &str = "
 
 pub(super) const INSERT_RUNS: &str = "
     INSERT INTO runs (tenant, run_id, session_id, epoch, last_seq, status, wake_at, error, usage, iterations,
-                      tool_calls, request_digest, agent, model, labels, created_at, updated_at, queue_no)
+                      tool_calls, request_digest, agent, model, labels, created_at, updated_at, queue_no, at_hosts)
     SELECT j.value ->> 0, j.value ->> 1, j.value ->> 2, j.value ->> 3, j.value ->> 4, j.value ->> 5,
            j.value ->> 6, j.value ->> 7, j.value ->> 8, j.value ->> 9, j.value ->> 10, j.value ->> 11,
-           j.value ->> 12, j.value ->> 13, j.value ->> 14, j.value ->> 15, j.value ->> 16, j.value ->> 17
+           j.value ->> 12, j.value ->> 13, j.value ->> 14, j.value ->> 15, j.value ->> 16, j.value ->> 17,
+           j.value ->> 18
     FROM json_each(?1) AS j";
 
 pub(super) const UPDATE_RUNS: &str = "
     UPDATE runs
     SET last_seq = j.value ->> 2, status = j.value ->> 3, wake_at = j.value ->> 4, error = j.value ->> 5,
         usage = j.value ->> 6, iterations = j.value ->> 7, tool_calls = j.value ->> 8, updated_at = j.value ->> 9,
-        queue_no = j.value ->> 10
+        queue_no = j.value ->> 10, at_hosts = j.value ->> 11
     FROM json_each(?1) AS j
     WHERE runs.tenant = j.value ->> 0 AND runs.run_id = j.value ->> 1";
 
@@ -194,6 +195,7 @@ fn new_run(tenant: &str, id: &RunId, run: &RunFact<'_>, change: &RunChange<'_>) 
         int(created_at.0),
         int(change.updated_at.0),
         run.queue_no,
+        i32::from(summary.at_hosts),
     ]))
 }
 
@@ -211,6 +213,7 @@ fn moved_run(tenant: &str, id: &RunId, run: &RunFact<'_>, change: &RunChange<'_>
         summary.tool_calls,
         int(change.updated_at.0),
         run.queue_no,
+        i32::from(summary.at_hosts),
     ])
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use agentloop_core::host::CloseReason;
-use agentloop_core::host::frame::{HostFrame, ServerFrame};
+use agentloop_core::host::frame::{Ask, HostFrame, ServerFrame};
 
 use super::bench::*;
 use crate::tool::{CallNews, FrameError, Verdict};
@@ -139,7 +139,8 @@ async fn a_host_that_does_not_read() {
     let mut host = bench.host("h", &["a"]).await;
     for index in 0..30_000 {
         let call = call_ref("x/1.0", 1);
-        host.say(HostFrame::NeedInput { call, input: format!("q{index}") });
+        let ask = Ask { input: Some(format!("q{index}")), ..Ask::default() };
+        host.say(HostFrame::NeedInput { call, ask: Box::new(ask), timeout: None });
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(bench.tools.hosts_snapshot(&tenant()), [], "it is dropped");

@@ -34,9 +34,8 @@ impl Pool {
                 self.output(connection, &host, &call, chunk_seq, stderr, data);
             }
             HostFrame::Answer(answer) => self.answer(connection, host, answer),
-            HostFrame::NeedInput { call, input } => {
-                let reason = "questions from inside a call are not served in this version".to_owned();
-                self.send(connection, ServerFrame::InputRefused { call, input, reason });
+            HostFrame::NeedInput { call, ask, timeout } => {
+                self.need_input(connection, &host, &call, ask, timeout);
             }
             HostFrame::CancelAck { call, runs_on } => self.cancel_ack(connection, &host, &call, runs_on),
             HostFrame::Draining => self.drain(connection),
@@ -77,7 +76,7 @@ impl Pool {
     }
 
     /// Whether this stream has the call as this try. A host that goes on with a call that is not its own is told.
-    fn owns(&mut self, connection: ConnectionId, host: &HostId, call: &CallRef) -> bool {
+    pub(super) fn owns(&mut self, connection: ConnectionId, host: &HostId, call: &CallRef) -> bool {
         if self.held(call).is_some_and(|held| held.connection == Some(connection)) {
             return true;
         }
@@ -106,7 +105,7 @@ impl Pool {
     }
 
     /// Its host works on a call: it said so, or what it said means it.
-    fn accept(&mut self, host: &HostId, call: &CallRef) {
+    pub(super) fn accept(&mut self, host: &HostId, call: &CallRef) {
         let Some(held) = self.held(call).filter(|held| !held.accepted) else { return };
         held.accepted = true;
         self.timers.clear(&Timer::Call(call.call.clone()));

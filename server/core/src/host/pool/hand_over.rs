@@ -49,6 +49,7 @@ impl Pool {
             finished: false,
             missed: 0,
             last_chunk: 0,
+            asked: 0,
         };
         self.hold(&id, held);
         self.timers.set(Timer::Call(id), self.now.after(self.options.accept_timeout));
@@ -119,8 +120,11 @@ impl Pool {
 
     /// A host may have this call, and is to come back with it.
     fn adrift(&mut self, id: &CallId, host: HostId, attempt: u32, lease: String) {
-        let (connection, accepted, finished, missed, last_chunk) = (None, true, false, 0, 0);
-        self.hold(id, Held { host, attempt, lease, connection, accepted, finished, missed, last_chunk });
+        let (connection, accepted, finished, missed, last_chunk, asked) = (None, true, false, 0, 0, 0);
+        self.hold(
+            id,
+            Held { host, attempt, lease, connection, accepted, finished, missed, last_chunk, asked },
+        );
         self.timers.set(Timer::Call(id.clone()), self.now.after(self.options.grace_period));
     }
 

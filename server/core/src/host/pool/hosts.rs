@@ -133,6 +133,7 @@ impl Pool {
             finished: claim.finished,
             missed: 0,
             last_chunk: 0,
+            asked: 0,
         };
         self.hold(id, held);
         self.timers.clear(&Timer::Call(id.clone()));

@@ -5,6 +5,7 @@ mod check;
 mod frames;
 mod hand_over;
 mod hosts;
+mod inputs;
 mod pinned;
 mod places;
 mod time;
@@ -93,6 +94,7 @@ impl Pool {
             Input::Offer(request) => self.offer(*request),
             Input::Reclaim(request) => self.reclaim(&request),
             Input::Cancel { call, reason } => self.cancel(&call, reason),
+            Input::AnswerInput { call, input, answer } => self.answer_input(call, input, answer),
             Input::CloseRuntime { host, runtime } => self.close_runtime(&host, runtime),
             Input::Release { run } => self.release(&run),
             Input::Settled { call } => self.settled(&call),

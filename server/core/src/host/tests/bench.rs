@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::host::frame::{
-    Answer, CallInHand, CallRef, CallRequest, Disposition, HostFrame, Outcome, RejectReason, ServerFrame,
+    Answer, CallInHand, CallRef, CallRequest, Disposition, HostFrame, InputAnswer, Outcome, RejectReason,
+    ServerFrame,
 };
 use crate::host::{ConnectionId, Fleet, FleetOptions, Input, Joining, News, Output, ServedTool};
 use crate::id::{CallId, HostId, RunId, SessionId, TenantId};
@@ -200,6 +201,11 @@ impl Bench {
         self.frame(connection, HostFrame::Answer(Box::new(answer)))
     }
 
+    /// What became of the question `q` of a call.
+    pub(super) fn hear(&mut self, text: &str, answer: InputAnswer) -> Vec<String> {
+        self.input(Input::AnswerInput { call: call_ref(text), input: "q".into(), answer })
+    }
+
     pub(super) fn settled(&mut self, text: &str) -> Vec<String> {
         self.input(Input::Settled { call: call_ref(text) })
     }
@@ -263,7 +269,7 @@ fn show_frame(frame: &ServerFrame) -> String {
         ServerFrame::OpenRuntime { runtime, .. } => format!("open {}", runtime.id),
         ServerFrame::CloseRuntime { runtime } => format!("close {runtime}"),
         ServerFrame::LeaseLost(call) => format!("lease lost {}", show_ref(call)),
-        ServerFrame::InputRefused { input, .. } => format!("input refused {input}"),
+        ServerFrame::InputResponse { input, answer, .. } => format!("input {input} {answer:?}"),
         ServerFrame::GoAway { .. } => "go away".to_owned(),
         ServerFrame::ProtocolError { .. } => "protocol error".to_owned(),
         ServerFrame::Welcome(_) | ServerFrame::ToolsUpdated(_) | ServerFrame::ResultAck { .. } => {
@@ -281,6 +287,9 @@ fn show_news(news: &News) -> String {
         }
         News::Accepted { attempt, host } => format!("accepted #{attempt} {host}"),
         News::Checkpoint { attempt, checkpoint } => format!("checkpoint #{attempt} {}", checkpoint.len()),
+        News::InputNeeded { attempt, ask, .. } => {
+            format!("input needed #{attempt} {} {}", ask.input.as_deref().unwrap_or_default(), ask.text)
+        }
         News::Lost { attempt, ran, .. } => format!("lost #{attempt} ran {ran:?}"),
         News::Progress { attempt, message, .. } => format!("progress #{attempt} {message}"),
         News::Output { attempt, chunk_seq, .. } => format!("output #{attempt} {chunk_seq}"),

@@ -1,7 +1,8 @@
 //! What hosts send, sense and nonsense.
 
 use super::bench::{Bench, call_ref};
-use crate::host::frame::{Hello, HostFrame};
+use crate::host::frame::{Ask, Hello, HostFrame, InputAnswer};
+use crate::limits::INPUT_FRAMES_PER_CALL_MAX;
 use crate::time::Millis;
 
 fn bench() -> Bench {
@@ -172,9 +173,44 @@ fn a_second_hello_is_a_violation() {
 }
 
 #[test]
-fn questions_from_calls_are_refused() {
+fn questions_from_calls_go_to_their_run_and_the_answers_back() {
     let mut bench = bench();
     bench.running(1, "h", "a/1.0", "t");
-    let question = HostFrame::NeedInput { call: call_ref("a/1.0"), input: "q".into() };
-    assert_eq!(bench.frame(1, question), ["c1 <- input refused q"]);
+    let question = need_input("a/1.0", "Which?");
+    assert_eq!(bench.frame(1, question.clone()), ["a/1.0: input needed #1 q Which?"]);
+    let text = InputAnswer::Text("Ulm".into());
+    assert_eq!(bench.hear("a/1.0", text.clone()), [r#"c1 <- input q Text("Ulm")"#]);
+    assert_eq!(bench.hear("a/1.0#2", text.clone()), [""; 0], "another try has not asked");
+    let long = bench.hear("a/1.0", InputAnswer::Text("x".repeat(4_096)));
+    assert!(long[0].contains("too large for the tool host"), "{long:?}");
+    bench.leave(1);
+    assert_eq!(bench.hear("a/1.0", text), [""; 0], "the host is away");
+}
+
+#[test]
+fn a_question_means_that_the_call_is_accepted() {
+    let mut bench = bench();
+    bench.seek("a/1.0", "t");
+    bench.offer("a/1.0", "h", "t");
+    let lines = bench.frame(1, need_input("a/1.0", "Which?"));
+    assert_eq!(lines, ["a/1.0: accepted #1 h", "a/1.0: input needed #1 q Which?"]);
+}
+
+#[test]
+fn what_nobody_can_be_asked_is_refused() {
+    let mut bench = bench();
+    bench.running(1, "h", "a/1.0", "t");
+    let empty = bench.frame(1, need_input("a/1.0", ""));
+    assert!(empty[0].starts_with("c1 <- input q Refused(\"question: must be"), "{empty:?}");
+    assert_eq!(bench.frame(1, need_input("x/1.0", "Which?")), ["c1 <- lease lost x/1.0#1"]);
+    for _ in 1..INPUT_FRAMES_PER_CALL_MAX {
+        assert_eq!(bench.frame(1, need_input("a/1.0", "Which?")).len(), 1);
+    }
+    let more = bench.frame(1, need_input("a/1.0", "Which?"));
+    assert_eq!(more, [r#"c1 <- input q Refused("asked too often")"#]);
+}
+
+fn need_input(call: &str, text: &str) -> HostFrame {
+    let ask = Ask { text: text.into(), input: Some("q".into()), ..Ask::default() };
+    HostFrame::NeedInput { call: call_ref(call), ask: Box::new(ask), timeout: None }
 }

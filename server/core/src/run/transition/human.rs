@@ -11,7 +11,7 @@ use crate::run::human::{Answer, CannotRemember, Decision, Question, QuestionKind
 use crate::run::machine::Turn;
 use crate::run::status::RunErrorCode;
 use crate::run::transition::plan::{self, plan};
-use crate::run::transition::{finish, policy, tool};
+use crate::run::transition::{finish, need_input, policy, tool};
 use crate::time::Timestamp;
 use crate::tool::Digest;
 
@@ -180,6 +180,9 @@ pub(crate) fn resolve(turn: &mut Turn<'_>, question: &Question, answer: Answer) 
 
 fn carry_out(turn: &mut Turn<'_>, question: &Question, decision: Decision) {
     let Some(slot) = question.slot else { return };
+    if let Some(input) = question.input() {
+        return need_input::settled(turn, slot, input, &decision);
+    }
     if let Decision::DenyAndStop { message } = decision {
         finish::stop(turn, RunErrorCode::AbortedByDenial, message);
         return;

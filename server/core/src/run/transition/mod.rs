@@ -5,6 +5,7 @@ pub(crate) mod deadline;
 pub(crate) mod finish;
 pub(crate) mod human;
 pub(crate) mod model;
+pub(crate) mod need_input;
 pub(crate) mod plan;
 pub(crate) mod policy;
 pub(crate) mod prepare;

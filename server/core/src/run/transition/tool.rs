@@ -130,6 +130,7 @@ pub(crate) fn lost(
     ran: Ran,
 ) -> Result<(), Refusal> {
     let call = in_flight(turn, slot, attempt)?.clone();
+    human::withdraw(turn, slot);
     if !may_repeat(&call, ran) {
         turn.emit(Event::CallAttemptFailed { slot, attempt, message, ran, then: AfterAttempt::InDoubt });
         human::ask_in_doubt(turn, slot);
@@ -216,7 +217,7 @@ fn open<'a>(turn: &'a Turn<'_>, slot: CallSlot) -> Result<&'a Call, Refusal> {
 }
 
 /// A call whose last try is this one, and with a host.
-fn in_flight<'a>(turn: &'a Turn<'_>, slot: CallSlot, attempt: u32) -> Result<&'a Call, Refusal> {
+pub(crate) fn in_flight<'a>(turn: &'a Turn<'_>, slot: CallSlot, attempt: u32) -> Result<&'a Call, Refusal> {
     let call = open(turn, slot)?;
     if call.attempt == attempt && call.in_flight() { Ok(call) } else { Err(Refusal::StaleAttempt) }
 }

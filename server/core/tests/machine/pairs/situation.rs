@@ -38,10 +38,11 @@ pub(super) enum Situation {
     Accepted,
     InDoubt,
     Compacting,
+    Asking,
 }
 
 /// The columns of the table, in order.
-pub(super) const COLUMNS: [(Situation, &str); 16] = [
+pub(super) const COLUMNS: [(Situation, &str); 17] = [
     (Situation::New, "New"),
     (Situation::Queued, "Que"),
     (Situation::ModelRunning, "Mod"),
@@ -58,6 +59,7 @@ pub(super) const COLUMNS: [(Situation, &str); 16] = [
     (Situation::Accepted, "Acc"),
     (Situation::InDoubt, "Dbt"),
     (Situation::Compacting, "Cmp"),
+    (Situation::Asking, "Ask"),
 ];
 
 /// Exhaustive, so that a new phase or call state has to find its column.
@@ -76,7 +78,11 @@ pub(super) fn situation_of(state: &State) -> Option<Situation> {
         Phase::Finished { outcome: Outcome::Aborted } => Some(Situation::Aborted),
         Phase::Tools(calls) => {
             let mut open = calls.iter().filter(|call| !call.is_settled());
-            let situation = match open.next()?.state {
+            let call = open.next()?;
+            let situation = match call.state {
+                CallState::Offered { .. } | CallState::Accepted { .. } if call.asking > 0 => {
+                    Some(Situation::Asking)
+                }
                 CallState::Proposed | CallState::Held { .. } | CallState::Settled => None,
                 CallState::AwaitingApproval { .. } => Some(Situation::AwaitingApproval),
                 CallState::AwaitingInput { .. } => Some(Situation::AwaitingInput),
@@ -186,6 +192,11 @@ pub(super) fn in_situation(situation: Situation) -> Script {
         Situation::Accepted => {
             let mut script = offered();
             script.accepts(X);
+            script
+        }
+        Situation::Asking => {
+            let mut script = in_situation(Situation::Accepted);
+            script.does(needs(X, 1, "q"));
             script
         }
         Situation::InDoubt => {

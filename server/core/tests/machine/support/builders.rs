@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use agentloop_core::agent::{LoopLimits, RetryPolicy, RunSpec, ToolPolicy};
+use agentloop_core::ask::Ask;
 use agentloop_core::entry::{Compaction, CompactionReason};
 use agentloop_core::error::ModelErrorKind;
 use agentloop_core::extension::{Applied, ExtensionKind};
@@ -253,6 +254,12 @@ pub(crate) fn accepted(slot: CallSlot, attempt: u32) -> Input {
 
 pub(crate) fn checkpoint(slot: CallSlot, attempt: u32, checkpoint: &[u8]) -> Input {
     Input::CallCheckpoint { slot, attempt, checkpoint: checkpoint.to_vec() }
+}
+
+/// A running call asks for text, by this name of the question.
+pub(crate) fn needs(slot: CallSlot, attempt: u32, input: &str) -> Input {
+    let ask = Ask { text: "which?".to_owned(), input: Some(input.to_owned()), ..Ask::default() };
+    Input::InputNeeded { slot, attempt, ask, timeout: None }
 }
 
 pub(crate) fn lost(slot: CallSlot, attempt: u32, ran: Ran) -> Input {

@@ -210,6 +210,9 @@ impl Watch {
                 Effect::StopPlanning { decision } => stops(Owed::Plan(*decision), &mut self.owed),
                 Effect::Plan { decision, .. } => self.owe(Owed::Plan(*decision), effect),
                 Effect::SeekHost { slot, .. } => self.owe(Owed::Seek(*slot), effect),
+                Effect::AnswerInput { slot, attempt, .. } => {
+                    assert!(self.owed.contains_key(&Owed::Call(*slot, *attempt)), "nobody hears {effect:?}");
+                }
                 Effect::CloseRuntime { host, runtime } => {
                     assert!(!self.shadow.uses_runtime(runtime, host), "{runtime} is in use");
                     assert!(self.closed.insert(runtime.clone()), "{runtime} is closed once");
@@ -260,8 +263,10 @@ impl Watch {
                 assert_eq!(Some(effect), self.owed.get(&key_of(effect)));
                 continue;
             };
-            // A checkpoint may have come since; everything else stands.
-            assert_eq!(Offer { checkpoint: owed.checkpoint.clone(), ..fresh.clone() }, *owed);
+            // A checkpoint may have come since, and its time started anew; everything else stands.
+            let (checkpoint, deadline) = (owed.checkpoint.clone(), owed.deadline);
+            assert!(fresh.deadline >= deadline, "a deadline does not go back");
+            assert_eq!(Offer { checkpoint, deadline, ..fresh.clone() }, *owed);
         }
     }
 
@@ -324,10 +329,13 @@ fn stands_well(state: &State) {
                 assert!(state.spec.is_directed() && open == 0, "{} waits for a decision", call.slot);
                 assert!(*leave != Leave::Given || state.spec.stepped, "with leave it runs");
             }
-            CallState::Ready { .. }
-            | CallState::Offered { .. }
-            | CallState::Accepted { .. }
-            | CallState::Settled => assert_eq!(open, 0, "{} waits for nobody", call.slot),
+            CallState::Offered { .. } | CallState::Accepted { .. } => {
+                assert_eq!(open, call.asking as usize, "{} waits for what it asked", call.slot);
+                assert_eq!(call.deadline().is_none(), open > 0, "its time stands still meanwhile");
+            }
+            CallState::Ready { .. } | CallState::Settled => {
+                assert_eq!(open, 0, "{} waits for nobody", call.slot)
+            }
         }
     }
 }
@@ -367,6 +375,7 @@ fn answered(input: &Input) -> Option<Owed> {
         | Input::Step { .. }
         | Input::CallAccepted { .. }
         | Input::CallCheckpoint { .. }
+        | Input::InputNeeded { .. }
         | Input::Decided { .. }
         | Input::Enter { .. }
         | Input::Steer { .. }
@@ -392,6 +401,7 @@ fn key_of(effect: &Effect) -> Owed {
         | Effect::StopPlanning { .. }
         | Effect::StopPreparing
         | Effect::CloseRuntime { .. }
+        | Effect::AnswerInput { .. }
         | Effect::CancelCall { .. } => {
             panic!("nothing is owed by {effect:?}")
         }

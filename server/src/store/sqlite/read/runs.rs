@@ -13,7 +13,7 @@ use crate::store::{Page, PageRequest, RunFilter, RunRow, StoreError};
 
 pub(in super::super) const UNFINISHED: &str = "
     SELECT tenant, run_id FROM runs
-    WHERE status NOT IN ('completed', 'failed', 'aborted', 'awaiting_human', 'paused')
+    WHERE (at_hosts = 1 OR status NOT IN ('completed', 'failed', 'aborted', 'awaiting_human', 'paused'))
       AND wake_at IS NULL AND queue_no IS NULL
     ORDER BY tenant, run_id";
 

@@ -1,0 +1,163 @@
+//! A running call asks a human.
+
+use agentloop_core::ask::InputAnswer;
+use agentloop_core::error::Refusal;
+use agentloop_core::limits::INPUTS_PER_CALL_MAX;
+use agentloop_core::message::ToolStatus;
+use agentloop_core::run::effect::Effect;
+use agentloop_core::run::event::Ran;
+use agentloop_core::run::human::Decision;
+use agentloop_core::run::machine::Step;
+use agentloop_core::run::status::RunStatus;
+use agentloop_core::run::view::WaitKind;
+use agentloop_core::time::Millis;
+use agentloop_core::tool::EffectClass;
+
+use crate::support::*;
+
+/// What the host hears in this step: of which question, and what.
+fn heard(step: &Step) -> Vec<(&str, InputAnswer)> {
+    let heard = |effect| match effect {
+        &Effect::AnswerInput { ref input, ref answer, .. } => Some((input.as_str(), answer.clone())),
+        _ => None,
+    };
+    step.effects.iter().filter_map(heard).collect()
+}
+
+fn text(text: &str) -> Decision {
+    Decision::Text { text: text.to_owned() }
+}
+
+fn said(text: &str) -> InputAnswer {
+    InputAnswer::Text(text.to_owned())
+}
+
+/// Its call runs, and has a minute.
+fn running() -> Script {
+    given_to_host(EffectClass::Unsafe)
+}
+
+fn asking() -> Script {
+    let mut script = running();
+    assert_eq!(kinds(&script.does(needs(A, 1, "q")).records), "human_requested");
+    script
+}
+
+#[test]
+fn the_answer_goes_to_the_host_and_the_call_goes_on() {
+    let mut script = asking();
+    assert_eq!(script.status(), RunStatus::AwaitingHuman);
+    assert_eq!(script.state().waiting_on().map(|on| on.kind), Some(WaitKind::Human));
+    let question = script.question(A).expect("it waits");
+    assert_eq!(question.request.run(), Some(run_id()));
+    let step = script.decides(A, text("that"));
+    assert_eq!((kinds(&step.records).as_str(), heard(&step)), ("human_resolved", vec![("q", said("that"))]));
+    assert_eq!(script.status(), RunStatus::ToolRunning);
+    script.finishes(A, "done");
+    assert_eq!(script.result(A), (ToolStatus::Succeeded, "done".to_owned()));
+}
+
+#[test]
+fn what_was_asked_is_not_asked_again() {
+    let mut script = asking();
+    let again = script.does(needs(A, 1, "q"));
+    assert_eq!((again.records.len(), heard(&again)), (0, vec![]));
+    script.decides(A, text("that"));
+    script.restarts();
+    let again = script.does(needs(A, 1, "q"));
+    assert_eq!((again.records.len(), heard(&again)), (0, vec![("q", said("that"))]));
+    let other = script.does(needs(A, 1, "p"));
+    assert_eq!(kinds(&other.records), "human_requested");
+}
+
+#[test]
+fn the_time_of_a_call_stands_still_while_it_asks() {
+    let mut script = asking();
+    script.passes(Millis::secs(3_600));
+    assert_eq!(script.machine.deadline(), None);
+    script.decides(A, text("that"));
+    let answered = script.now;
+    assert_eq!(script.machine.deadline(), Some(answered.after(Millis::secs(60))));
+    script.wakes();
+    assert_eq!(script.result(A).0, ToolStatus::TimedOut);
+}
+
+#[test]
+fn nobody_answers_in_time() {
+    let mut script = running();
+    let needed = match needs(A, 1, "q") {
+        agentloop_core::run::input::Input::InputNeeded { slot, attempt, ask, .. } => {
+            agentloop_core::run::input::Input::InputNeeded {
+                slot,
+                attempt,
+                ask,
+                timeout: Some(Millis::secs(5)),
+            }
+        }
+        other => other,
+    };
+    script.does(needed);
+    let step = script.wakes();
+    assert_eq!(heard(&step), [("q", InputAnswer::Refused("nobody answered in time".to_owned()))]);
+    assert_eq!(script.status(), RunStatus::ToolRunning);
+}
+
+#[test]
+fn a_question_goes_with_its_call() {
+    let mut finished = asking();
+    let step = finished.finishes(A, "done");
+    assert_eq!(kinds(&step.records), "human_resolved call_settled model_call_started");
+    assert_eq!(heard(&step), [], "nobody waits for it");
+    let mut lost = asking();
+    let step = lost.loses(A, Ran::Maybe);
+    assert_eq!(kinds(&step.records), "human_resolved call_attempt_failed human_requested");
+    let mut aborted = asking();
+    let step = aborted.aborts();
+    assert_eq!(kinds(&step.records), "human_resolved call_settled finished");
+}
+
+#[test]
+fn what_a_human_said_to_an_earlier_try_counts() {
+    let mut script = given_to_host(EffectClass::Idempotent);
+    script.does(needs(A, 1, "q"));
+    script.decides(A, text("that"));
+    script.loses(A, Ran::Maybe);
+    script.grants(A);
+    let step = script.does(needs(A, 2, "q"));
+    assert_eq!((step.records.len(), heard(&step)), (0, vec![("q", said("that"))]));
+    assert_eq!(script.refuses(needs(A, 1, "q")), Refusal::StaleAttempt);
+}
+
+#[test]
+fn questions_are_bounded() {
+    let mut script = running();
+    for number in 0..INPUTS_PER_CALL_MAX {
+        script.does(needs(A, 1, &format!("q{number}")));
+    }
+    let step = script.does(needs(A, 1, "more"));
+    assert!(matches!(&heard(&step)[..], [("more", InputAnswer::Refused(_))]), "{step:?}");
+    assert_eq!(script.state().open_questions().count(), INPUTS_PER_CALL_MAX);
+}
+
+#[test]
+fn a_call_without_room_waits_with_the_one_that_asks() {
+    let mut script = given_round(parallel(1), [tool("book"), tool("look")]);
+    script.grants(A);
+    assert_eq!(script.status(), RunStatus::ToolRunning);
+    script.does(needs(A, 1, "q"));
+    assert_eq!(script.status(), RunStatus::AwaitingHuman);
+    let mut side_by_side = given_round(parallel(2), [tool("book"), tool("look")]);
+    side_by_side.grants(A);
+    side_by_side.does(needs(A, 1, "q"));
+    assert_eq!(side_by_side.status(), RunStatus::ToolRunning);
+}
+
+#[test]
+fn a_restart_reclaims_a_call_that_asks() {
+    let mut script = asking();
+    let step = script.restarts();
+    assert!(matches!(&step.effects[..], [Effect::ReclaimCall(offer)] if offer.slot == A), "{step:?}");
+    assert_eq!(script.status(), RunStatus::AwaitingHuman);
+    let step = script.decides(A, text("that"));
+    assert_eq!(heard(&step), [("q", said("that"))]);
+}

@@ -1,0 +1,242 @@
+//! A tool asks a human from inside a running call.
+
+use agentloop_client::v1 as wire;
+use agentloop_tests::events::{names, results};
+use agentloop_tests::input::named;
+use agentloop_tests::model::Model;
+use agentloop_tests::raw_host::{RawHost, declared, hello, result_of};
+use agentloop_tests::server::TestServer;
+use agentloop_tests::soon;
+use serde_json::json;
+use wire::connect_request::Frame;
+use wire::connect_response::Frame as ServerFrame;
+use wire::input_response::Response;
+use wire::submit_input_request::Input;
+use wire::{EffectClass, HumanRequestKind, RunStatus, ToolStatus, WaitKind};
+
+fn tools() -> Vec<wire::ToolDeclaration> {
+    vec![declared("book", EffectClass::Unsafe)]
+}
+
+fn question(call: &wire::CallRequest, input: &str) -> wire::NeedInput {
+    wire::NeedInput {
+        call_id: call.call_id.clone(),
+        attempt: call.attempt,
+        input_id: input.to_owned(),
+        question: "Which seat?".to_owned(),
+        ..Default::default()
+    }
+}
+
+fn choice(call: &wire::CallRequest, input: &str) -> wire::NeedInput {
+    let option = |id: &str, label: &str| wire::SelectOption { id: id.to_owned(), label: label.to_owned() };
+    wire::NeedInput { options: vec![option("a", "aisle"), option("w", "window")], ..question(call, input) }
+}
+
+fn text(text: &str) -> Input {
+    Input::Text(text.to_owned())
+}
+
+async fn submit(server: &TestServer, request: &str, input: Input) {
+    let request = wire::SubmitInputRequest {
+        request_id: request.to_owned(),
+        input: Some(input),
+        answered_by: "ada".to_owned(),
+    };
+    soon(server.agent_loop().submit_input(request)).await.expect("answered");
+}
+
+/// What the host hears of a question.
+async fn heard(host: &mut RawHost, input: &str) -> Response {
+    let frame = host.wait_for(|frame| matches!(frame, ServerFrame::InputResponse(_))).await;
+    let ServerFrame::InputResponse(heard) = frame else { unreachable!("it was waited for") };
+    assert_eq!(heard.input_id, input);
+    heard.response.expect("a response")
+}
+
+/// Comes back with the call.
+async fn comes_back(server: &TestServer, call: &wire::CallRequest) -> RawHost {
+    let mut host = RawHost::open(server).await;
+    let in_hand = wire::CallInHand {
+        call_id: call.call_id.clone(),
+        attempt: call.attempt,
+        lease_token: call.lease_token.clone(),
+        finished: false,
+    };
+    host.send(Frame::Hello(wire::Hello { calls_in_hand: vec![in_hand], ..hello("h1", tools()) }));
+    let ServerFrame::Welcome(welcome) = host.wait_for(|_| true).await else { panic!("welcome comes first") };
+    assert_eq!(welcome.calls[0].disposition(), wire::CallDisposition::Continue);
+    host
+}
+
+/// Waits with one question.
+async fn pending(server: &TestServer) -> wire::HumanRequest {
+    let waits = Box::pin(server.run(named("r1", "go"))).await;
+    assert_eq!(waits.status(), RunStatus::AwaitingHuman);
+    let [question] = &waits.pending[..] else { panic!("one question: {waits:?}") };
+    assert_eq!(server.pending().await, std::slice::from_ref(question));
+    question.clone()
+}
+
+#[tokio::test]
+async fn a_running_call_asks_and_goes_on_with_the_answer() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let mut host = RawHost::welcomed(&server, "h1", tools()).await;
+    model.asks("book", json!({})).says("done");
+    let mut events = server.stream(named("r1", "go")).await;
+    let call = host.take_call().await;
+    host.send(Frame::NeedInput(question(&call, "seat")));
+    events.wait_for_name("human_requested").await;
+    let asked = pending(&server).await;
+    assert_eq!((asked.kind(), asked.question.as_str()), (HumanRequestKind::Prompt, "Which seat?"));
+    assert_eq!((asked.tool.as_str(), asked.call_id.as_str()), ("book", "r1/1.0"));
+    let run = server.get_run("r1").await;
+    assert_eq!(run.waiting_on.map(|on| on.kind()), Some(WaitKind::Human));
+    submit(&server, &asked.request_id, text("12A")).await;
+    assert_eq!(heard(&mut host, "seat").await, Response::Text("12A".to_owned()));
+    assert_eq!(server.get_run("r1").await.status(), RunStatus::ToolRunning);
+
+    host.send(Frame::NeedInput(choice(&call, "side")));
+    events.wait_for_name("human_requested").await;
+    let second = pending(&server).await;
+    assert_eq!((second.kind(), second.options.len()), (HumanRequestKind::Select, 2));
+    assert_ne!(second.request_id, asked.request_id);
+    submit(&server, &second.request_id, Input::Selection(wire::Selection { option_ids: vec!["w".into()] }))
+        .await;
+    let chosen = wire::InputSelection { option_ids: vec!["w".to_owned()] };
+    assert_eq!(heard(&mut host, "side").await, Response::Selection(chosen));
+    host.send(Frame::CallResult(result_of(&call, "booked")));
+    let events = events.rest().await;
+    assert_eq!(results(&events)[0].output, "booked");
+    assert_eq!(events.last().map(wire::RunEvent::status), Some(RunStatus::Completed));
+}
+
+#[tokio::test]
+async fn nobody_answers_in_time() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let mut host = RawHost::welcomed(&server, "h1", tools()).await;
+    model.asks("book", json!({})).says("done");
+    let events = server.stream(named("r1", "go")).await;
+    let call = host.take_call().await;
+    let timeout = Some(prost_types::Duration { seconds: 0, nanos: 20_000_000 });
+    host.send(Frame::NeedInput(wire::NeedInput { timeout, ..question(&call, "seat") }));
+    let refused = Response::Refused("nobody answered in time".to_owned());
+    assert_eq!(heard(&mut host, "seat").await, refused);
+    host.send(Frame::NeedInput(question(&call, "seat")));
+    assert_eq!(heard(&mut host, "seat").await, refused, "it is not asked anew");
+    host.send(Frame::CallResult(result_of(&call, "any seat")));
+    assert_eq!(results(&events.rest().await)[0].status(), ToolStatus::Succeeded);
+}
+
+#[tokio::test]
+async fn what_cannot_be_asked_is_refused_and_the_call_goes_on() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let mut host = RawHost::welcomed(&server, "h1", tools()).await;
+    model.asks("book", json!({})).says("done");
+    let events = server.stream(named("r1", "go")).await;
+    let call = host.take_call().await;
+    let long = "x".repeat(4_097);
+    host.send(Frame::NeedInput(wire::NeedInput { question: long, ..question(&call, "long") }));
+    let Response::Refused(reason) = heard(&mut host, "long").await else { panic!("it is refused") };
+    assert!(reason.contains("4096 bytes"), "{reason}");
+    for number in 0..16 {
+        host.send(Frame::NeedInput(question(&call, &format!("q{number}"))));
+    }
+    host.send(Frame::NeedInput(question(&call, "q16")));
+    let Response::Refused(reason) = heard(&mut host, "q16").await else { panic!("it is refused") };
+    assert!(reason.contains("16 questions"), "{reason}");
+    assert_eq!(server.pending().await.len(), 16);
+    host.send(Frame::CallResult(result_of(&call, "booked")));
+    assert_eq!(results(&events.rest().await)[0].output, "booked");
+    assert_eq!(server.pending().await, [], "questions of a call go with it");
+}
+
+#[tokio::test]
+async fn an_abort_withdraws_the_question() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let mut host = RawHost::welcomed(&server, "h1", tools()).await;
+    model.asks("book", json!({}));
+    let mut events = server.stream(named("r1", "go")).await;
+    let call = host.take_call().await;
+    host.send(Frame::NeedInput(question(&call, "seat")));
+    events.wait_for_name("human_requested").await;
+    server.abort("r1").await;
+    host.wait_for(|frame| matches!(frame, ServerFrame::Cancel(_))).await;
+    let events = events.rest().await;
+    assert!(names(&events).contains(&"human_resolved"), "{:?}", names(&events));
+    assert_eq!(results(&events)[0].status(), ToolStatus::Aborted);
+    assert_eq!(server.pending().await, []);
+}
+
+#[tokio::test]
+async fn a_host_that_comes_back_asks_again_and_hears_the_answer() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let mut host = RawHost::welcomed(&server, "h1", tools()).await;
+    model.asks("book", json!({})).says("done");
+    let mut events = server.stream(named("r1", "go")).await;
+    let call = host.take_call().await;
+    host.send(Frame::NeedInput(question(&call, "seat")));
+    events.wait_for_name("human_requested").await;
+    drop(host);
+    let asked = pending(&server).await;
+    let mut host = comes_back(&server, &call).await;
+    host.send(Frame::NeedInput(question(&call, "seat")));
+    submit(&server, &asked.request_id, text("12A")).await;
+    assert_eq!(heard(&mut host, "seat").await, Response::Text("12A".to_owned()));
+    drop(host);
+    let mut host = comes_back(&server, &call).await;
+    host.send(Frame::NeedInput(question(&call, "seat")));
+    assert_eq!(heard(&mut host, "seat").await, Response::Text("12A".to_owned()));
+    host.send(Frame::CallResult(result_of(&call, "booked")));
+    let events = events.rest().await;
+    let asked = names(&events).into_iter().filter(|name| *name == "human_requested").count();
+    assert_eq!((asked, results(&events)[0].output.as_str()), (1, "booked"));
+}
+
+#[tokio::test]
+async fn a_question_outlives_the_server() {
+    let model = Model::start().await;
+    let mut server = TestServer::start(&model).await;
+    let mut host = RawHost::welcomed(&server, "h1", tools()).await;
+    model.asks("book", json!({})).says("done");
+    let mut events = server.stream(named("r1", "go")).await;
+    let call = host.take_call().await;
+    host.send(Frame::NeedInput(question(&call, "seat")));
+    events.wait_for_name("human_requested").await;
+    drop(host);
+    server.restart().await;
+    let mut host = comes_back(&server, &call).await;
+    host.send(Frame::NeedInput(question(&call, "seat")));
+    let asked = pending(&server).await;
+    submit(&server, &asked.request_id, text("12A")).await;
+    assert_eq!(heard(&mut host, "seat").await, Response::Text("12A".to_owned()));
+    host.send(Frame::CallResult(result_of(&call, "booked")));
+    let events = server.subscribe("r1", 0).await.rest().await;
+    let asked = names(&events).into_iter().filter(|name| *name == "human_requested").count();
+    assert_eq!((asked, results(&events)[0].output.as_str()), (1, "booked"));
+}
+
+/// Only a run that a start goes on with notices that the host is gone.
+#[tokio::test]
+async fn a_run_that_waits_goes_on_after_a_restart_by_itself() {
+    let model = Model::start().await;
+    let mut server = TestServer::with(&model, "[hosts]\ngrace_period = \"50ms\"").await;
+    let mut host = RawHost::welcomed(&server, "h1", tools()).await;
+    model.asks("book", json!({}));
+    let mut events = server.stream(named("r1", "go")).await;
+    let call = host.take_call().await;
+    host.send(Frame::NeedInput(question(&call, "seat")));
+    events.wait_for_name("human_requested").await;
+    server.stop().await;
+    drop(host);
+    server.restart().await;
+    let mut events = server.subscribe("r1", 0).await;
+    events.wait_for_name("tool_call_attempt_failed").await;
+    let asked = pending(&server).await;
+    assert_eq!(asked.kind(), HumanRequestKind::InDoubt, "the call's own question is withdrawn");
+}
