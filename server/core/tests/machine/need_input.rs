@@ -7,6 +7,7 @@ use agentloop_core::message::ToolStatus;
 use agentloop_core::run::effect::Effect;
 use agentloop_core::run::event::Ran;
 use agentloop_core::run::human::Decision;
+use agentloop_core::run::input::Input;
 use agentloop_core::run::machine::Step;
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::run::view::WaitKind;
@@ -16,9 +17,9 @@ use agentloop_core::tool::EffectClass;
 use crate::support::*;
 
 /// What the host hears in this step: of which question, and what.
-fn heard(step: &Step) -> Vec<(&str, InputAnswer)> {
-    let heard = |effect| match effect {
-        &Effect::AnswerInput { ref input, ref answer, .. } => Some((input.as_str(), answer.clone())),
+fn heard<'a>(step: &'a Step) -> Vec<(&'a str, InputAnswer)> {
+    let heard = |effect: &'a Effect| match effect {
+        Effect::AnswerInput { input, answer, .. } => Some((input.as_str(), answer.clone())),
         _ => None,
     };
     step.effects.iter().filter_map(heard).collect()
@@ -86,13 +87,8 @@ fn the_time_of_a_call_stands_still_while_it_asks() {
 fn nobody_answers_in_time() {
     let mut script = running();
     let needed = match needs(A, 1, "q") {
-        agentloop_core::run::input::Input::InputNeeded { slot, attempt, ask, .. } => {
-            agentloop_core::run::input::Input::InputNeeded {
-                slot,
-                attempt,
-                ask,
-                timeout: Some(Millis::secs(5)),
-            }
+        Input::InputNeeded { slot, attempt, ask, .. } => {
+            Input::InputNeeded { slot, attempt, ask, timeout: Some(Millis::secs(5)) }
         }
         other => other,
     };

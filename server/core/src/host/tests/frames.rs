@@ -177,7 +177,7 @@ fn questions_from_calls_go_to_their_run_and_the_answers_back() {
     let mut bench = bench();
     bench.running(1, "h", "a/1.0", "t");
     let question = need_input("a/1.0", "Which?");
-    assert_eq!(bench.frame(1, question.clone()), ["a/1.0: input needed #1 q Which?"]);
+    assert_eq!(bench.frame(1, question), ["a/1.0: input needed #1 q Which?"]);
     let text = InputAnswer::Text("Ulm".into());
     assert_eq!(bench.hear("a/1.0", text.clone()), [r#"c1 <- input q Text("Ulm")"#]);
     assert_eq!(bench.hear("a/1.0#2", text.clone()), [""; 0], "another try has not asked");
