@@ -2,8 +2,10 @@
 
 use std::sync::{Arc, Mutex, OnceLock};
 
-use agentloop_core::agent::RunSpec;
+use agentloop_core::agent::{ContextPolicy, RunSpec};
+use agentloop_core::context::compact::{Goal, truncate};
 use agentloop_core::delta::Delta;
+use agentloop_core::entry::{Compaction, Entry};
 use agentloop_core::id::{CallId, HostId, RunId, Seq, SessionId, TenantId};
 use agentloop_core::message::{FinishReason, Message, Role, ToolCall};
 use agentloop_core::run::effect::Offer;
@@ -12,10 +14,13 @@ use agentloop_core::run::input::{CallFacts, CallOutcome};
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::{Digest, EffectClass, ToolDeclaration};
+use agentloop_server::app::Server;
 use agentloop_server::clock::TestClock;
-use agentloop_server::engine::{Engine, EngineBuilder, Observer, OnBusy, StartRequest};
+use agentloop_server::config::Config;
+use agentloop_server::engine::{Compactor, Engine, EngineBuilder, Observer, OnBusy, StartRequest};
 use agentloop_server::ids::CountingIds;
 use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
+use agentloop_server::store::Store as _;
 use agentloop_server::store::sqlite::SqliteStore;
 use agentloop_server::tool::{CallAnswer, CallOwner, CallSink as _, Offered, Seek, Tools, Verdict};
 use futures_util::stream::{self, BoxStream, StreamExt as _};
@@ -189,4 +194,50 @@ async fn a_result_that_comes_twice_is_recorded_once() {
         tokio::task::yield_now().await;
     }
     assert_eq!(*tools.verdicts.lock().expect("not poisoned"), [Verdict::Recorded, Verdict::Duplicate]);
+}
+
+/// Keeps the last message alone, and counts how often.
+#[derive(Default)]
+struct Forget(Mutex<u32>);
+
+#[async_trait::async_trait]
+impl Compactor for Forget {
+    async fn compact(&self, entries: &[Entry], _goal: Goal) -> Result<Compaction, String> {
+        *self.0.lock().expect("not poisoned") += 1;
+        Ok(Compaction { strategy: "forget".to_owned(), ..truncate(entries, 1) })
+    }
+}
+
+#[tokio::test]
+async fn a_server_is_made_of_ones_own_parts() {
+    let store = Arc::new(SqliteStore::in_memory().await.expect("a store"));
+    let (tools, seen) = (Arc::new(LocalTools::default()), Arc::new(Seen::default()));
+    let (own, forget) = (tools.clone(), Arc::new(Forget::default()));
+    let config = Config::parse("[server]\nlisten = \"127.0.0.1:0\"", "embed.toml").expect("a configuration");
+    let builder = Server::builder(config)
+        .store(store.clone())
+        .models(Arc::new(Parrot))
+        .tools(move |_hosts| own)
+        .clock(Arc::new(TestClock::at(Timestamp(1_000))))
+        .ids(Arc::new(CountingIds::default()))
+        .compactor("forget", forget.clone())
+        .observer(seen.clone());
+    let server = Box::pin(builder.start()).await.expect("a server");
+    assert!(tools.engine.set(server.engine().clone()).is_ok());
+
+    let context = ContextPolicy { max_messages: Some(2), strategy: "forget".into(), ..Default::default() };
+    let plain = request("say it");
+    let spec = Arc::new(RunSpec { context, ..RunSpec::clone(&plain.spec) });
+    let started = server.engine().start(StartRequest { spec, ..plain }).await.expect("a run");
+    let view = server.engine().wait(&TenantId::local(), &started.run).await.expect("an end");
+
+    assert_eq!((started.run.as_str(), view.row.created_at), ("run-1", Timestamp(1_000)));
+    assert_eq!(view.state.status(), Some(RunStatus::Completed));
+    assert_eq!(*forget.0.lock().expect("not poisoned"), 1, "three messages are one more than the bound");
+    let kinds: Vec<_> = seen.0.lock().expect("not poisoned").iter().map(|(_, kind)| *kind).collect();
+    assert!(kinds.contains(&"compacted") && kinds.ends_with(&["finished"]), "{kinds:?}");
+
+    server.shutdown().await;
+    let kept = store.run(&TenantId::local(), &started.run).await.expect("the embedder's store stays open");
+    assert!(kept.is_some());
 }

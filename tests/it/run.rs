@@ -2,9 +2,9 @@
 
 use agentloop_client::v1 as wire;
 use agentloop_tests::errors::assert_refused;
-use agentloop_tests::events::text;
+use agentloop_tests::events::{name, text};
 use agentloop_tests::host::Host;
-use agentloop_tests::input::{named, prompt};
+use agentloop_tests::input::{in_session, named, prompt};
 use agentloop_tests::model::{Answer, Model};
 use agentloop_tests::server::TestServer;
 use agentloop_tests::soon;
@@ -220,4 +220,35 @@ async fn a_run_that_takes_too_long_ends_wherever_it_is() {
     };
     assert_limit(&server.run(limited(limits)).await, RunErrorCode::LimitDuration);
     speech.hung_up().await;
+}
+
+#[tokio::test]
+async fn a_request_may_name_another_model() {
+    let (model, other) = (Model::start().await, Model::start().await);
+    let more = format!("[providers.other]\nkind = \"openai\"\nbase_url = \"{}\"\n", other.base_url());
+    let server = TestServer::with(&model, &more).await;
+    other.says("from elsewhere");
+    model.says("from here");
+    let named = wire::RunInput { model: Some("other/o".to_owned()), ..in_session("s", "r1", "hi") };
+    server.run(named).await;
+    assert_eq!(other.last_request()["model"], "o");
+    server.run(in_session("s", "r2", "hi")).await;
+    assert_eq!(model.last_request()["model"], "m", "the next run has the agent's model again");
+    assert_eq!(other.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn events_name_the_turn_that_they_belong_to() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    model.asks("nothing", json!({})).says("well");
+    let mut events = server.stream(named("r1", "hi")).await;
+    events.wait_for_name("run_finished").await;
+    let turn = |wanted: &str| -> Vec<String> {
+        let fitting = events.seen.iter().filter(|event| name(event) == wanted);
+        fitting.map(|event| event.turn_id.clone()).collect()
+    };
+    assert_eq!(turn("run_started"), [""]);
+    assert_eq!(turn("assistant_message"), ["r1.1", "r1.2"]);
+    assert_eq!(turn("tool_call_result"), ["r1.1"], "a call belongs to the turn that asked for it");
 }

@@ -204,3 +204,25 @@ fn reads_imports_as_they_are_written() {
     let heads: Vec<&str> = path_heads("let x: tonic::Status = a::b::c(crate::d::e)").collect();
     assert_eq!(heads, ["tonic", "a", "crate"]);
 }
+
+/// Every link of the table of behaviours leads somewhere, and every test that it names is there.
+#[test]
+fn behaviours_are_proved_by_tests_that_exist() {
+    let table = top().join("server/docs/behaviour.md");
+    let text = fs::read_to_string(&table).expect("the table can be read");
+    let mut named = 0;
+    for line in text.lines().filter(|line| line.starts_with("| ")) {
+        for (at, _) in line.match_indices("](") {
+            let target = line[at + 2..].split(')').next().expect("a split has a first part");
+            let file = table.with_file_name(target);
+            assert!(file.is_file(), "{target} leads nowhere: {line}");
+            let begin = line[..at].rfind('[').expect("a link has a text");
+            let Some((path, test)) = line[begin + 1..at].trim_matches('`').split_once("::") else { continue };
+            assert!(target.ends_with(path), "{target} is not {path}");
+            let code = fs::read_to_string(&file).expect("a source file is text");
+            assert!(code.contains(&format!("fn {test}(")), "{path} has no {test}");
+            named += 1;
+        }
+    }
+    assert!(named > 50, "{named} tests are named");
+}
