@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	pb "agentloop/client/go/agentloop/v1"
@@ -44,13 +45,16 @@ type Call struct {
 	SessionID      string
 	TurnID         string
 	Traceparent    string
+	Runtime        any // what the host opened for the run, where the tool needs it
 
-	host   *Host
-	mu     sync.Mutex
-	chunks uint64
+	host      *Host
+	stopped   <-chan struct{}
+	questions atomic.Uint32 // that it has asked
+	mu        sync.Mutex
+	chunks    uint64
 }
 
-func newCall(h *Host, request *pb.CallRequest) *Call {
+func newCall(ctx context.Context, h *Host, request *pb.CallRequest) *Call {
 	return &Call{
 		CallID:         request.CallId,
 		Attempt:        request.Attempt,
@@ -62,6 +66,7 @@ func newCall(h *Host, request *pb.CallRequest) *Call {
 		TurnID:         request.TurnId,
 		Traceparent:    request.Traceparent,
 		host:           h,
+		stopped:        ctx.Done(),
 	}
 }
 
@@ -124,6 +129,7 @@ type inHand struct {
 	stop       context.CancelFunc
 	ended      chan struct{} // closed when the tool has returned
 	outcome    *outcome      // nil while the tool runs
+	asked      map[string]*asked
 	cancelling bool
 }
 
@@ -156,7 +162,7 @@ func newOutcome(value any, err error) *outcome {
 // toText is what the model reads: a string as it is, anything else as JSON.
 func toText(value any) (string, error) {
 	if text, ok := value.(string); ok {
-		return strings.ToValidUTF8(text, "\uFFFD"), nil
+		return valid(text), nil
 	}
 	var text strings.Builder
 	encoder := json.NewEncoder(&text)
@@ -176,7 +182,7 @@ func (held *inHand) frame() *pb.ConnectRequest {
 	}
 	failed := &pb.CallFailed{
 		CallId: callID, Attempt: attempt, LeaseToken: held.leaseToken,
-		Message:   strings.ToValidUTF8(failure.Message, "\uFFFD"),
+		Message:   valid(failure.Message),
 		Retryable: failure.Retryable,
 		Effect:    failure.Effect,
 	}

@@ -27,14 +27,17 @@ from agentloop.v1.types_pb2 import EFFECT_CLASS_READ_ONLY as READ_ONLY
 from agentloop.v1.types_pb2 import EFFECT_CLASS_UNSAFE as UNSAFE
 from agentloop.v1.types_pb2 import Instruction
 
-from .call import Call, ToolFailed
+from .ask import NoAnswer
+from .call import Call
 from .extensions import ExtensionFailed
+from .failure import ToolFailed
 from .host import Host
 
 __all__ = [
     "Call",
     "Host",
     "ToolFailed",
+    "NoAnswer",
     "ExtensionFailed",
     # What extensions answer.
     "ContextItem",

@@ -17,20 +17,20 @@ const QUESTION_BYTES_MAX: usize = 128 * 1024;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question {
     text: String,
-    id: Option<String>,
+    name: Option<String>,
     timeout: Option<Duration>,
 }
 
 impl Question {
     /// A question of at most 4 KiB.
     pub fn new(text: impl Into<String>) -> Self {
-        Question { text: text.into(), id: None, timeout: None }
+        Question { text: text.into(), name: None, timeout: None }
     }
 
     /// Names it within its call, in 1 to 128 bytes. A later try of the call that asks the same under the same name is
     /// given the answer of the earlier one. Unless told, questions are numbered in the order in which they are asked.
-    pub fn id(mut self, id: impl Into<String>) -> Self {
-        self.id = Some(id.into());
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
         self
     }
 
@@ -52,7 +52,7 @@ impl Question {
         let frame = NeedInput {
             call_id: call.call_id.clone(),
             attempt: call.attempt,
-            input_id: self.id.unwrap_or_else(|| format!("question-{number}")),
+            input_id: self.name.unwrap_or_else(|| format!("question-{number}")),
             question: self.text,
             options: choice.options,
             multiple: choice.multiple,
@@ -63,7 +63,7 @@ impl Question {
             return refused(format!("a call may ask {QUESTIONS_MAX} questions at most"));
         }
         if frame.input_id.is_empty() || frame.input_id.len() > ID_BYTES_MAX {
-            return refused(format!("the id of a question has 1 to {ID_BYTES_MAX} bytes"));
+            return refused(format!("the name of a question has 1 to {ID_BYTES_MAX} bytes"));
         }
         if nothing_to_choose {
             return refused("there is nothing to choose from".to_owned());

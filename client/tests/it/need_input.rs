@@ -20,7 +20,7 @@ use crate::{
 
 async fn book(_: NoArguments, ctx: CallContext) -> Result<String, ToolError> {
     let minute = Duration::from_secs(60);
-    let seat = ctx.ask(Question::new("Which seat?").id("seat").timeout(minute)).await?;
+    let seat = ctx.ask(Question::new("Which seat?").name("seat").timeout(minute)).await?;
     let side = ctx.choose("Which side?", [("a", "aisle"), ("w", "window")]).await?;
     let meals = ctx.choose_several("Which meals?", [("1", "lunch"), ("2", "dinner")]).await?;
     Ok(format!("{seat} {side} {}", meals.join("+")))
@@ -31,8 +31,8 @@ async fn curious(_: NoArguments, ctx: CallContext) -> Result<String, ToolError> 
     let none: [(&str, &str); 0] = [];
     let mut whys = Vec::new();
     for bad in [
-        ctx.ask(Question::new("?").id("")).await,
-        ctx.ask(Question::new("?").id("x".repeat(129))).await,
+        ctx.ask(Question::new("?").name("")).await,
+        ctx.ask(Question::new("?").name("x".repeat(129))).await,
         ctx.ask("x".repeat(128 * 1024 + 1)).await,
         ctx.choose("?", none).await,
     ] {

@@ -1,7 +1,9 @@
 // One call: what its tool sees of it, and what the host keeps of it.
 
 import { AttemptEffect, OutputStream } from "../gen/agentloop/v1/events.js";
-import type { CallRequest, ConnectRequest } from "../gen/agentloop/v1/tool_host.js";
+import type { CallRequest, ConnectRequest, NeedInput } from "../gen/agentloop/v1/tool_host.js";
+import { type Option, Questions, type QuestionOptions } from "./ask.js";
+import { ToolFailed } from "./failure.js";
 
 // What the contract allows.
 const MAX_RESULT_BYTES = 3 << 20;
@@ -22,20 +24,6 @@ export interface Audience {
   room(): Promise<void>;
 }
 
-/** Thrown by a tool that knows how it failed. */
-export class ToolFailed extends Error {
-  readonly retryable: boolean;
-  readonly retryDelayMs: number;
-  readonly effect: AttemptEffect;
-
-  constructor(message: string, how: { retryable?: boolean; retryDelayMs?: number; effect?: AttemptEffect } = {}) {
-    super(message);
-    this.retryable = how.retryable ?? false;
-    this.retryDelayMs = how.retryDelayMs ?? 0;
-    this.effect = how.effect ?? AttemptEffect.MAYBE;
-  }
-}
-
 /** One call, as its tool sees it. When `signal` aborts, the tool cleans up and throws. */
 export class Call {
   readonly callId: string;
@@ -48,6 +36,10 @@ export class Call {
   readonly turnId: string;
   readonly traceparent: string;
   readonly signal: AbortSignal;
+  /** What the host opened for the run, where the tool needs it. */
+  runtime: unknown;
+  /** The host's own. */
+  readonly questions: Questions;
   readonly #audience: Audience;
   #chunks = 0n;
 
@@ -63,6 +55,8 @@ export class Call {
     this.traceparent = request.traceparent;
     this.signal = signal;
     this.#audience = audience;
+    const send = (question: NeedInput) => audience.send({ $case: "needInput", value: question });
+    this.questions = new Questions(this.ref, signal, send);
   }
 
   get ref(): Ref {
@@ -94,6 +88,26 @@ export class Call {
       const value = { ...this.ref, chunkSeq: this.#chunks, stream, data: chunk };
       this.#audience.send({ $case: "outputChunk", value });
     }
+  }
+
+  /**
+   * Asks a human for text, and waits for as long as that takes, through reconnects and restarts of the server. The
+   * call's deadline does not run meanwhile; after the answer the call has all of its time again. A call may ask 16
+   * questions. Errors: NoAnswer; when `signal` aborts, its reason.
+   */
+  ask(text: string, options: QuestionOptions = {}): Promise<string> {
+    return this.questions.text(text, options);
+  }
+
+  /** Asks a human to choose one of at most 64 options, and resolves to its id; else as `ask`. */
+  async choose(text: string, from: readonly Option[], options: QuestionOptions = {}): Promise<string> {
+    const [chosen] = await this.questions.choice(text, from, false, options);
+    return chosen!;
+  }
+
+  /** Asks a human to choose several options, or none, and resolves to their ids; else as `ask`. */
+  chooseSeveral(text: string, from: readonly Option[], options: QuestionOptions = {}): Promise<string[]> {
+    return this.questions.choice(text, from, true, options);
   }
 }
 

@@ -11,18 +11,31 @@ import {
   type Cancel,
   CancelOutcome,
   type ConnectResponse,
+  type ExtensionRequest,
   type Hello,
+  type InputResponse,
   RejectReason,
   type Welcome,
 } from "../gen/agentloop/v1/tool_host.js";
 import { ToolDeclaration } from "../gen/agentloop/v1/types.js";
 import { Call, type Frame, type InHand, type Outcome, outcomeFrame, outcomeOf, type Ref } from "./call.js";
 import { CLOSE_TIMEOUT_MS, Connection, milliseconds } from "./connection.js";
+import {
+  type ContextSource,
+  type ContextSourceOptions,
+  Extensions,
+  type Hook,
+  type HookOptions,
+  type Planner,
+  type PlannerOptions,
+} from "./extensions.js";
+import { type RuntimeOptions, Runtimes } from "./runtimes.js";
 
 const FIRST_BACKOFF_MS = 100;
 const MAX_BACKOFF_MS = 5_000;
 const STABLE_AFTER_MS = 1_000; // a connection that held this long was a good one: the backoff starts anew
 const MIN_CANCEL_GRACE_MS = 1_000;
+const RUNTIMES_TIMEOUT_MS = 5_000;
 
 const { version } = createRequire(import.meta.url)("@grpc/grpc-js/package.json") as { version: string };
 
@@ -57,6 +70,8 @@ export class Host {
   readonly #options: HostOptions;
   readonly #concurrency: number;
   readonly #tools = new Map<string, { declaration: ToolDeclaration; run: Run }>();
+  readonly #extensions = new Extensions();
+  readonly #runtimes = new Runtimes();
   readonly #inHand = new Map<string, InHand>();
   #running = 0; // tools at work, also for calls that nobody waits for any more
   #connection?: Connection;
@@ -82,6 +97,29 @@ export class Host {
     this.#tools.set(declaration.name, { declaration, run });
   }
 
+  /** Declares a hook, which has its say at `points`. */
+  hook(options: HookOptions, hook: Hook): void {
+    this.#extensions.addHook(options, hook);
+  }
+
+  /** Declares a source of context; with `remember`, one that is handed each finished run. */
+  contextSource(options: ContextSourceOptions, source: ContextSource): void {
+    this.#extensions.addContextSource(options, source);
+  }
+
+  /** Declares a planner. */
+  planner(options: PlannerOptions, planner: Planner): void {
+    this.#extensions.addPlanner(options, planner);
+  }
+
+  /**
+   * How to open what tools with `requiresRuntime` run in, and to close it when the run is over. What `open` resolves
+   * to is `call.runtime`; where it fails, the calls that need it fail.
+   */
+  runtime<Runtime>(how: RuntimeOptions<Runtime>): void {
+    this.#runtimes.declare(how as RuntimeOptions<unknown>);
+  }
+
   /** Serves until `drain`, SIGTERM or SIGINT. True: every call in hand was finished and acknowledged. */
   async run(): Promise<boolean> {
     for (const signal of ["SIGTERM", "SIGINT"]) {
@@ -94,6 +132,8 @@ export class Host {
     if (!delivered) console.error(`leaving with ${this.#inHand.size} calls in hand`);
     this.#leave(delivered);
     await Promise.race([serving, sleep(2 * CLOSE_TIMEOUT_MS, undefined, { ref: false })]);
+    // Whoever shuts down does not wait for a runtime that does not close.
+    await Promise.race([this.#runtimes.closeAll(), sleep(RUNTIMES_TIMEOUT_MS, undefined, { ref: false })]);
     return delivered;
   }
 
@@ -148,6 +188,14 @@ export class Host {
       case "resultAck":
       case "leaseLost":
         return this.#forget(frame.value);
+      case "inputResponse":
+        return this.#onInputResponse(frame.value);
+      case "extensionRequest":
+        return void this.#onExtensionRequest(frame.value, this.#connection);
+      case "openRuntime":
+        return this.#runtimes.open(frame.value);
+      case "closeRuntime":
+        return void this.#runtimes.close(frame.value.runtimeId);
       case "ping":
         return this.#send({ $case: "pong", value: { nonce: frame.value.nonce } });
       case "goAway":
@@ -163,11 +211,14 @@ export class Host {
       protocolVersion: 1,
       hostId: this.hostId,
       sdk: `typescript/${version}`,
-      capabilities: [...this.#tools.values()].map(({ declaration }) => ({
-        capability: { $case: "tool", value: declaration },
-      })),
+      capabilities: [
+        ...[...this.#tools.values()].map(({ declaration }) => ({
+          capability: { $case: "tool" as const, value: declaration },
+        })),
+        ...this.#extensions.capabilities(),
+      ],
       maxFrameBytes: 0n,
-      openRuntimes: [],
+      openRuntimes: this.#runtimes.ids(),
       callsInHand: [...this.#inHand.values()].map(({ call, leaseToken, outcome }) => ({
         ...call.ref,
         leaseToken,
@@ -180,13 +231,16 @@ export class Host {
 
   #onWelcome(welcome: Welcome): void {
     for (const { name, accepted, reason } of welcome.capabilities) {
-      if (!accepted) console.error(`tool ${name} was refused: ${reason}`);
+      if (!accepted) console.error(`${name} was refused: ${reason}`);
     }
     for (const verdict of welcome.calls) {
       const { STOP, ALREADY_RECORDED } = CallDisposition;
       if (verdict.disposition === STOP || verdict.disposition === ALREADY_RECORDED) this.#forget(verdict);
     }
-    for (const held of this.#inHand.values()) this.#offerOutcome(held);
+    for (const held of this.#inHand.values()) {
+      this.#offerOutcome(held);
+      for (const question of held.call.questions.open()) this.#send({ $case: "needInput", value: question });
+    }
     this.#sendCredit();
     if (this.#draining) this.#sendDraining();
     this.#options.onReady?.();
@@ -227,7 +281,12 @@ export class Host {
     }
     try {
       const args = parseObject(request.argumentsJson);
-      return { run: async (call) => tool.run(call, args as never) };
+      return {
+        run: async (call) => {
+          if (request.runtimeId) call.runtime = await this.#runtimes.opened(request.runtimeId);
+          return tool.run(call, args as never);
+        },
+      };
     } catch (error) {
       return { reason: RejectReason.BAD_ARGUMENTS, message: String(error) };
     }
@@ -266,6 +325,18 @@ export class Host {
 
   #offerOutcome(held: InHand): void {
     if (held.outcome) this.#send(outcomeFrame(held, held.outcome));
+  }
+
+  #onInputResponse(response: InputResponse): void {
+    for (const { call } of this.#inHand.values()) {
+      if (call.callId === response.callId) call.questions.onResponse(response);
+    }
+  }
+
+  async #onExtensionRequest(request: ExtensionRequest, connection: Connection | undefined): Promise<void> {
+    const response = await this.#extensions.respond(request);
+    // What was asked on an earlier stream is not answered on a later.
+    connection?.send({ $case: "extensionResponse", value: response });
   }
 
   #onCancel(cancel: Cancel): void {
