@@ -40,24 +40,28 @@ fn chosen(ids: &[&str]) -> Input {
 async fn in_rust() {
     asks_while_the_server_is_killed("rust").await;
     gives_up_when_nobody_answers("rust").await;
+    finishes_before_it_leaves("rust").await;
 }
 
 #[tokio::test]
 async fn in_python() {
     asks_while_the_server_is_killed("python").await;
     gives_up_when_nobody_answers("python").await;
+    finishes_before_it_leaves("python").await;
 }
 
 #[tokio::test]
 async fn in_typescript() {
     asks_while_the_server_is_killed("typescript").await;
     gives_up_when_nobody_answers("typescript").await;
+    finishes_before_it_leaves("typescript").await;
 }
 
 #[tokio::test]
 async fn in_go() {
     asks_while_the_server_is_killed("go").await;
     gives_up_when_nobody_answers("go").await;
+    finishes_before_it_leaves("go").await;
 }
 
 async fn asks_while_the_server_is_killed(language: &str) {
@@ -120,4 +124,22 @@ async fn gives_up_when_nobody_answers(language: &str) {
     })
     .await;
     assert_eq!((host.did("booking").len(), host.did("booked").len()), (2, 0));
+}
+
+async fn finishes_before_it_leaves(language: &str) {
+    let mut model = Model::start().await;
+    let server = Server::start(&model.setting()).await;
+    let Some(host) = host(&server, language).await else { return };
+    let mut run = Follower::start(&server, input("r-1", "s-1", "Book a seat")).await;
+    model.call().await.use_tool("book", json!({ "patience": 0.2 })).await;
+    let seat = run.question().await;
+    host.process.signal("INT").await;
+    server.host_is(&host.id, wire::HostHealth::Draining).await;
+    answer(&server, &seat, text("7F")).await;
+    assert_eq!(outcome(&run.result().await).0, wire::ToolStatus::Succeeded);
+    let Host { process, .. } = host;
+    let (code, said) = process.ended().await;
+    assert_eq!(code, 0, "{said}");
+    model.call().await.say("Booked.").await;
+    assert_eq!(run.answer().await, "Booked.");
 }
