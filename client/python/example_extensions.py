@@ -26,9 +26,14 @@ from agentloop_host import (
     ContextItem,
     HookVerdict,
     Host,
+    Image,
     Instruction,
     NoAnswer,
+    Output,
 )
+
+# The smallest picture there is.
+PICTURE = b"GIF89a\x01\x00\x01\x00\x00\x00\x00;"
 
 
 def declare_planner(host: Host) -> None:
@@ -118,7 +123,8 @@ def declare_booking(host: Host, journal) -> None:
             return f"seat {seat}, and no side: {no_answer}"
         wanted = await call.choose_several("Which meals?", meals)
         journal(f"booked {call.call_id}")
-        return f"seat {seat}, {side}, with {' and '.join(wanted)}"
+        boarding_pass = Image(data=PICTURE, media_type="image/gif")
+        return Output(f"seat {seat}, {side}, with {' and '.join(wanted)}", [boarding_pass])
 
 
 async def main() -> int:

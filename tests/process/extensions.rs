@@ -53,6 +53,11 @@ async fn all_of_them_in_one_run_and_the_next_remembers_it(language: &str) {
     assert_eq!(output, "page 1 in work: news, signed in with [hidden]");
     model.call().await.say("It says: hello.").await;
     assert_eq!(run.answer().await, "It says: hello.");
+    let applied = |wanted: &str| {
+        run.count(|event| matches!(event, Event::ExtensionApplied(applied) if applied.outcome == wanted))
+    };
+    assert_eq!(applied("pre_run: added to the system prompt"), 1);
+    assert_eq!(applied("post_tool: changed the output; a password was hidden"), 1);
     host.does("closed work after 1").await;
     host.does("filed r-1").await;
     host.does("remembered r-1").await;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentloop_client::host::{
-    AskError, CallContext, HostError, HostEvent, Question, Tool, ToolError, ToolHost,
+    AskError, CallContext, HostError, HostEvent, Output, Question, Tool, ToolError, ToolHost,
 };
 use agentloop_client::schemars::{self, JsonSchema};
 use clap::Parser;
@@ -79,6 +79,9 @@ async fn charge(takes: Takes, ctx: CallContext, journal: Journal) -> Result<&'st
     Ok("charged")
 }
 
+/// The smallest picture there is.
+const PICTURE: &[u8] = b"GIF89a\x01\x00\x01\x00\x00\x00\x00;";
+
 /// How long a human may think about a side.
 #[derive(Deserialize, JsonSchema)]
 struct Patience {
@@ -86,18 +89,21 @@ struct Patience {
 }
 
 /// Asks a human in the middle of its work.
-async fn book(given: Patience, ctx: CallContext, journal: Journal) -> Result<String, ToolError> {
+async fn book(given: Patience, ctx: CallContext, journal: Journal) -> Result<Output, ToolError> {
     journal.write(&format!("booking {}", ctx.call_id()))?;
     let seat = ctx.ask(Question::new("Which seat?").name("seat")).await?;
     let question = Question::new("Which side?").timeout(Duration::from_secs_f64(given.patience));
     let side = match ctx.choose(question, [("a", "aisle"), ("w", "window")]).await {
-        Err(AskError::Refused(why)) => return Ok(format!("seat {seat}, and no side: no answer: {why}")),
+        Err(AskError::Refused(why)) => {
+            return Ok(Output::text(format!("seat {seat}, and no side: no answer: {why}")));
+        }
         side => side?,
     };
     let options = [("lunch", "lunch"), ("dinner", "dinner")];
     let meals = ctx.choose_several("Which meals?", options).await?;
     journal.write(&format!("booked {}", ctx.call_id()))?;
-    Ok(format!("seat {seat}, {side}, with {}", meals.join(" and ")))
+    let text = format!("seat {seat}, {side}, with {}", meals.join(" and "));
+    Ok(Output::text(text).image(PICTURE.to_vec(), "image/gif"))
 }
 
 /// A handler that gets the journal, too.

@@ -94,6 +94,11 @@ async fn asks_while_the_server_is_killed(language: &str) {
     let result = run.result().await;
     assert_eq!(outcome(&result), (wire::ToolStatus::Succeeded, "seat 12A, w, with lunch and dinner"));
     assert_eq!((result.host_id.as_str(), result.attempt), (host.id.as_str(), 1));
+    let pictures = result.result.expect("it was looked at").images;
+    let [wire::Image { source: Some(wire::image::Source::Data(data)), media_type }] = &pictures[..] else {
+        panic!("one picture: {pictures:?}")
+    };
+    assert_eq!((data.get(..6), media_type.as_str()), (Some(&b"GIF89a"[..]), "image/gif"));
     model.call().await.say("Booked.").await;
     assert_eq!(run.answer().await, "Booked.");
     assert_eq!(run.count(|event| matches!(event, Event::HumanRequested(_))), 3, "no human was asked twice");

@@ -13,6 +13,7 @@ import (
 
 	pb "agentloop/client/go/agentloop/v1"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
@@ -135,9 +136,16 @@ type inHand struct {
 
 func (held *inHand) key() callKey { return callKey{held.call.CallID, held.call.Attempt} }
 
+// Output is what a tool returns that shows pictures beside its text.
+type Output struct {
+	Text   string
+	Images []*pb.Image
+}
+
 // outcome is what a tool returned: an output, or a failure.
 type outcome struct {
 	output  string
+	images  []*pb.Image
 	failure *ToolError
 }
 
@@ -149,14 +157,22 @@ func newOutcome(value any, err error) *outcome {
 	case err != nil:
 		return &outcome{failure: &ToolError{Message: err.Error(), Effect: pb.AttemptEffect_ATTEMPT_EFFECT_MAYBE}}
 	}
+	shown, is := value.(Output)
+	if is {
+		value = shown.Text
+	}
 	output, err := toText(value)
-	if err == nil && len(output) > maxResultBytes {
-		err = fmt.Errorf("the result has %d bytes, the limit is %d", len(output), maxResultBytes)
+	size := len(output)
+	for _, image := range shown.Images {
+		size += proto.Size(image)
+	}
+	if err == nil && size > maxResultBytes {
+		err = fmt.Errorf("the result has %d bytes, the limit is %d", size, maxResultBytes)
 	}
 	if err != nil {
 		return &outcome{failure: &ToolError{Message: err.Error(), Effect: pb.AttemptEffect_ATTEMPT_EFFECT_DONE}}
 	}
-	return &outcome{output: output}
+	return &outcome{output: output, images: shown.Images}
 }
 
 // toText is what the model reads: a string as it is, anything else as JSON.
@@ -177,7 +193,8 @@ func (held *inHand) frame() *pb.ConnectRequest {
 	failure := held.outcome.failure
 	if failure == nil {
 		return &pb.ConnectRequest{Frame: &pb.ConnectRequest_CallResult{CallResult: &pb.CallResult{
-			CallId: callID, Attempt: attempt, LeaseToken: held.leaseToken, Output: held.outcome.output,
+			CallId: callID, Attempt: attempt, LeaseToken: held.leaseToken,
+			Output: held.outcome.output, Images: held.outcome.images,
 		}}}
 	}
 	failed := &pb.CallFailed{

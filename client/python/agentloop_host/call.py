@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentloop.v1 import tool_host_pb2 as pb
 from agentloop.v1.events_pb2 import ATTEMPT_EFFECT_DONE, ATTEMPT_EFFECT_MAYBE, OUTPUT_STREAM_STDOUT
+from agentloop.v1.types_pb2 import Image
 
 from .ask import Options, answer, question
 from .failure import ToolFailed
@@ -94,6 +95,14 @@ class Call:
 
 
 @dataclass
+class Output:
+    """What a tool returns that shows pictures beside its text."""
+
+    text: str
+    images: list[Image]
+
+
+@dataclass
 class InHand:
     """A call from its request until its result is acknowledged."""
 
@@ -120,13 +129,15 @@ async def outcome_of(held: InHand) -> pb.CallResult | pb.CallFailed:
 
 
 def _result(value: Any) -> pb.CallResult | pb.CallFailed:
+    images = value.images if isinstance(value, Output) else []
+    value = value.text if isinstance(value, Output) else value
     output = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    size = len(output.encode())
+    size = len(output.encode()) + sum(image.ByteSize() for image in images)
     if size > MAX_RESULT_BYTES:
         return pb.CallFailed(
             message=f"the result has {size} bytes, the limit is {MAX_RESULT_BYTES}", effect=ATTEMPT_EFFECT_DONE
         )
-    return pb.CallResult(output=output)
+    return pb.CallResult(output=output, images=images)
 
 
 def ref(of) -> dict:

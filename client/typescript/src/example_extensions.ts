@@ -1,7 +1,10 @@
 // An example of what a host can offer beside plain tools: a planner, hooks, a memory, a runtime, and questions.
 
 import { type Journal, schemaOf, serve } from "./example_options.js";
-import { EffectClass, HookPoint, type Host, NoAnswer, PlanSituation } from "./host/index.js";
+import { EffectClass, HookPoint, type Host, NoAnswer, Output, PlanSituation } from "./host/index.js";
+
+/** The smallest picture there is. */
+const PICTURE = Buffer.from("GIF89a\x01\x00\x01\x00\x00\x00\x00;", "latin1");
 
 /** The usual loop, but a human sees every tool call. */
 function declarePlanner(host: Host): void {
@@ -112,7 +115,8 @@ function declareBooking(host: Host, journal: Journal): void {
       }
       const meals = await call.chooseSeveral("Which meals?", ["lunch", "dinner"]);
       journal(`booked ${call.callId}`);
-      return `seat ${seat}, ${side}, with ${meals.join(" and ")}`;
+      const boardingPass = { source: { $case: "data" as const, value: PICTURE }, mediaType: "image/gif" };
+      return new Output(`seat ${seat}, ${side}, with ${meals.join(" and ")}`, [boardingPass]);
     },
   );
 }

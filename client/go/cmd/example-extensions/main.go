@@ -18,6 +18,9 @@ import (
 	"agentloop/client/go/host"
 )
 
+// picture is the smallest there is.
+const picture = "GIF89a\x01\x00\x01\x00\x00\x00\x00;"
+
 func main() {
 	example.Serve(func(h *host.Host, journal *example.Journal) {
 		declarePlanner(h)
@@ -198,6 +201,7 @@ func book(ctx context.Context, call *host.Call, patience time.Duration, journal 
 	if err != nil {
 		return nil, err
 	}
-	answer := fmt.Sprintf("seat %s, %s, with %s", seat, side, strings.Join(meals, " and "))
-	return answer, journal.Write("booked %s", call.CallID)
+	boardingPass := &pb.Image{Source: &pb.Image_Data{Data: []byte(picture)}, MediaType: "image/gif"}
+	text := fmt.Sprintf("seat %s, %s, with %s", seat, side, strings.Join(meals, " and "))
+	return host.Output{Text: text, Images: []*pb.Image{boardingPass}}, journal.Write("booked %s", call.CallID)
 }

@@ -2,6 +2,7 @@
 
 import { AttemptEffect, OutputStream } from "../gen/agentloop/v1/events.js";
 import type { CallRequest, ConnectRequest, NeedInput } from "../gen/agentloop/v1/tool_host.js";
+import { type DeepPartial, Image } from "../gen/agentloop/v1/types.js";
 import { type Option, Questions, type QuestionOptions } from "./ask.js";
 import { ToolFailed } from "./failure.js";
 
@@ -111,8 +112,19 @@ export class Call {
   }
 }
 
+/** What a tool resolves to that shows pictures beside its text. */
+export class Output {
+  readonly text: string;
+  readonly images: readonly DeepPartial<Image>[];
+
+  constructor(text: string, images: readonly DeepPartial<Image>[]) {
+    this.text = text;
+    this.images = images;
+  }
+}
+
 /** What a tool came to: an output, or a failure. */
-export type Outcome = { output: string } | { failure: ToolFailed };
+export type Outcome = { output: string; images: Image[] } | { failure: ToolFailed };
 
 /** A call from its request until its result is acknowledged. */
 export interface InHand {
@@ -128,9 +140,12 @@ export interface InHand {
 export async function outcomeOf(run: () => Promise<unknown>): Promise<Outcome> {
   try {
     const value = await run();
-    const output = typeof value === "string" ? value : (JSON.stringify(value) ?? "null");
-    const size = Buffer.byteLength(output);
-    if (size <= MAX_RESULT_BYTES) return { output };
+    const images = value instanceof Output ? value.images.map(Image.fromPartial) : [];
+    const text = value instanceof Output ? value.text : value;
+    const output = typeof text === "string" ? text : (JSON.stringify(text) ?? "null");
+    const pictures = images.reduce((bytes, image) => bytes + Image.encode(image).finish().length, 0);
+    const size = Buffer.byteLength(output) + pictures;
+    if (size <= MAX_RESULT_BYTES) return { output, images };
     const message = `the result has ${size} bytes, the limit is ${MAX_RESULT_BYTES}`;
     return { failure: new ToolFailed(message, { effect: AttemptEffect.DONE }) };
   } catch (error) {
@@ -142,7 +157,7 @@ export async function outcomeOf(run: () => Promise<unknown>): Promise<Outcome> {
 export function outcomeFrame(held: InHand, outcome: Outcome): Frame {
   const { call, leaseToken } = held;
   if ("output" in outcome) {
-    return { $case: "callResult", value: { ...call.ref, leaseToken, output: outcome.output, images: [] } };
+    return { $case: "callResult", value: { ...call.ref, leaseToken, ...outcome } };
   }
   const { message, retryable, retryDelayMs, effect } = outcome.failure;
   const retryDelay = retryDelayMs > 0 ? duration(retryDelayMs) : undefined;

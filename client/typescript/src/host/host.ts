@@ -17,7 +17,6 @@ import {
   RejectReason,
   type Welcome,
 } from "../gen/agentloop/v1/tool_host.js";
-import { ToolDeclaration } from "../gen/agentloop/v1/types.js";
 import { Call, type Frame, type InHand, type Outcome, outcomeFrame, outcomeOf, type Ref } from "./call.js";
 import { CLOSE_TIMEOUT_MS, Connection, milliseconds } from "./connection.js";
 import {
@@ -30,6 +29,7 @@ import {
   type PlannerOptions,
 } from "./extensions.js";
 import { type RuntimeOptions, Runtimes } from "./runtimes.js";
+import { type Rejection, type ToolOptions, Tools, type Work } from "./tools.js";
 
 const FIRST_BACKOFF_MS = 100;
 const MAX_BACKOFF_MS = 5_000;
@@ -53,12 +53,6 @@ export interface HostOptions {
   onReady?: () => void;
 }
 
-/** A tool's declaration, its schema as an object. */
-export type ToolOptions = Partial<Omit<ToolDeclaration, "inputSchemaJson">> &
-  Pick<ToolDeclaration, "name" | "description" | "effect"> & { schema: object };
-
-type Run = (call: Call, args: never) => Promise<unknown>;
-
 /**
  * The tools of this process and the calls it has in hand, which outlive any one connection.
  *
@@ -69,7 +63,7 @@ export class Host {
   readonly hostId: string;
   readonly #options: HostOptions;
   readonly #concurrency: number;
-  readonly #tools = new Map<string, { declaration: ToolDeclaration; run: Run }>();
+  readonly #tools = new Tools();
   readonly #extensions = new Extensions();
   readonly #runtimes = new Runtimes();
   readonly #inHand = new Map<string, InHand>();
@@ -92,9 +86,8 @@ export class Host {
    * Declares a tool. What `run` resolves to is what the model reads: a string as it is, anything else as JSON. The
    * server has checked the arguments against the schema.
    */
-  tool<Args>({ schema, ...options }: ToolOptions, run: (call: Call, args: Args) => Promise<unknown>): void {
-    const declaration = ToolDeclaration.fromPartial({ ...options, inputSchemaJson: JSON.stringify(schema) });
-    this.#tools.set(declaration.name, { declaration, run });
+  tool<Args>(options: ToolOptions, run: (call: Call, args: Args) => Promise<unknown>): void {
+    this.#tools.add(options, run);
   }
 
   /** Declares a hook, which has its say at `points`. */
@@ -211,12 +204,7 @@ export class Host {
       protocolVersion: 1,
       hostId: this.hostId,
       sdk: `typescript/${version}`,
-      capabilities: [
-        ...[...this.#tools.values()].map(({ declaration }) => ({
-          capability: { $case: "tool" as const, value: declaration },
-        })),
-        ...this.#extensions.capabilities(),
-      ],
+      capabilities: [...this.#tools.capabilities(), ...this.#extensions.capabilities()],
       maxFrameBytes: 0n,
       openRuntimes: this.#runtimes.ids(),
       callsInHand: [...this.#inHand.values()].map(({ call, leaseToken, outcome }) => ({
@@ -270,29 +258,17 @@ export class Host {
     this.#offerOutcome(held);
   }
 
-  #check(request: CallRequest): { reason: RejectReason; message: string } | { run: (call: Call) => Promise<unknown> } {
+  #check(request: CallRequest): Rejection | { run: Work } {
     if (this.#draining) return { reason: RejectReason.DRAINING, message: "the host shuts down" };
     if (this.#running >= this.#concurrency) {
       return { reason: RejectReason.BUSY, message: "no room for another call" };
     }
-    const tool = this.#tools.get(request.tool);
-    if (!tool) {
-      return { reason: RejectReason.UNKNOWN_TOOL, message: `this host has no tool "${request.tool}"` };
-    }
-    try {
-      const args = parseObject(request.argumentsJson);
-      return {
-        run: async (call) => {
-          if (request.runtimeId) call.runtime = await this.#runtimes.opened(request.runtimeId);
-          return tool.run(call, args as never);
-        },
-      };
-    } catch (error) {
-      return { reason: RejectReason.BAD_ARGUMENTS, message: String(error) };
-    }
+    const prepared = this.#tools.prepare(request);
+    if ("reason" in prepared || !request.runtimeId) return prepared;
+    return { run: this.#runtimes.inside(request.runtimeId, prepared.run) };
   }
 
-  #start(request: CallRequest, run: (call: Call) => Promise<unknown>): void {
+  #start(request: CallRequest, run: Work): void {
     const controller = new AbortController();
     const audience = {
       send: (frame: Frame) => this.#send(frame),
@@ -403,12 +379,4 @@ export class Host {
 
 function key({ callId, attempt }: Ref): string {
   return `${attempt} ${callId}`;
-}
-
-function parseObject(json: string): object {
-  const value: unknown = JSON.parse(json || "{}");
-  if (typeof value !== "object" || value === null || Array.isArray(value)) {
-    throw new TypeError("the arguments are no JSON object");
-  }
-  return value;
 }

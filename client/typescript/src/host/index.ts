@@ -11,7 +11,7 @@ export { AttemptEffect, OutputStream } from "../gen/agentloop/v1/events.js";
 export { HookPoint, PlanSituation } from "../gen/agentloop/v1/tool_host.js";
 export { EffectClass } from "../gen/agentloop/v1/types.js";
 export { NoAnswer, type Option, type QuestionOptions } from "./ask.js";
-export type { Call } from "./call.js";
+export { type Call, Output } from "./call.js";
 export {
   type ContextSource,
   type ContextSourceOptions,
@@ -23,5 +23,6 @@ export {
   type Remember,
 } from "./extensions.js";
 export { ToolFailed } from "./failure.js";
-export { Host, type HostOptions, type ToolOptions } from "./host.js";
+export { Host, type HostOptions } from "./host.js";
 export type { RuntimeOptions } from "./runtimes.js";
+export type { ToolOptions } from "./tools.js";

@@ -4,6 +4,7 @@
 import { AttemptEffect } from "../gen/agentloop/v1/events.js";
 import type { OpenRuntime } from "../gen/agentloop/v1/tool_host.js";
 import { ToolFailed } from "./failure.js";
+import type { Work } from "./tools.js";
 
 /** How to open a runtime from a run's init data and hints, and how to close it. */
 export interface RuntimeOptions<Runtime> {
@@ -31,16 +32,12 @@ export class Runtimes {
     this.#opened.set(request.runtimeId, opening);
   }
 
-  /** The runtime, as soon as it is open. Errors: ToolFailed, for a call that did nothing. */
-  async opened(runtimeId: string): Promise<unknown> {
-    try {
-      const opening = this.#opened.get(runtimeId);
-      if (opening === undefined) throw new Error("it was never opened");
-      return await opening;
-    } catch (error) {
-      const message = `the runtime cannot be opened: ${error instanceof Error ? error.message : error}`;
-      throw new ToolFailed(message, { effect: AttemptEffect.NONE });
-    }
+  /** Work that begins as soon as its runtime is open. */
+  inside(runtimeId: string, work: Work): Work {
+    return async (call) => {
+      call.runtime = await Promise.race([this.#ready(runtimeId), aborted(call.signal)]);
+      return work(call);
+    };
   }
 
   /** Closes one, if it is open. It never rejects. */
@@ -59,8 +56,25 @@ export class Runtimes {
     await Promise.all(this.ids().map((id) => this.close(id)));
   }
 
+  /** Errors: ToolFailed, of a call that did nothing. */
+  async #ready(runtimeId: string): Promise<unknown> {
+    try {
+      const opening = this.#opened.get(runtimeId);
+      if (opening === undefined) throw new Error("it was never opened");
+      return await opening;
+    } catch (error) {
+      const message = `the runtime cannot be opened: ${error instanceof Error ? error.message : error}`;
+      throw new ToolFailed(message, { effect: AttemptEffect.NONE });
+    }
+  }
+
   async #open(request: OpenRuntime): Promise<unknown> {
     if (!this.#how) throw new Error("this host opens no runtimes");
     return this.#how.open(JSON.parse(request.initDataJson || "{}"), JSON.parse(request.hintsJson || "{}"));
   }
+}
+
+/** Rejects when the signal aborts. */
+function aborted(signal: AbortSignal): Promise<never> {
+  return new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason), { once: true }));
 }
