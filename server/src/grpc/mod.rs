@@ -10,6 +10,8 @@ pub mod tool_host;
 pub mod tools;
 
 mod disconnect;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzz;
 mod page;
 mod policy;
 
