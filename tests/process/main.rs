@@ -11,6 +11,7 @@ mod every_event;
 mod extensions;
 mod grpcurl;
 mod host_lost;
+mod hostile;
 mod hosts;
 mod other_models;
 mod server_killed;

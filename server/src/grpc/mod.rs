@@ -3,6 +3,7 @@
 pub mod agent_loop;
 pub mod convert;
 pub mod incoming;
+pub mod intake;
 pub mod sessions;
 pub mod status;
 pub mod too_large;
