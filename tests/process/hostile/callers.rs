@@ -6,8 +6,9 @@ use agentloop_client::v1::{
 };
 use bytes::{BufMut as _, Bytes, BytesMut};
 use futures_util::FutureExt as _;
-use h2::SendStream;
 use h2::client::ResponseFuture;
+use h2::{Reason, SendStream};
+use tokio::task::JoinHandle;
 
 use super::peer::{Peer, framed, prefixed, read, send};
 use super::{Siege, honest_model, scaled};
@@ -122,6 +123,14 @@ async fn a_host_that_offers_too_much_is_sent_away() {
     siege.end("hosts that offer too much", GROWTH_MAX).await;
 }
 
+/// A stream of a host that is in, and what its response ends with.
+async fn joined(peer: &mut Peer, host: &str) -> (SendStream<Bytes>, JoinHandle<Result<(), h2::Error>>) {
+    let (response, mut stream) = peer.call(CONNECT).await.expect("it connects");
+    send(&mut stream, framed(&hello(host, Vec::new())), false).await.expect("it is heard");
+    let mut body = soon("the response's headers", response).await.expect("it is answered").into_body();
+    (stream, tokio::spawn(async move { read(&mut body).await.map(|_bytes| ()) }))
+}
+
 #[tokio::test]
 async fn tiny_frames_without_end_cost_nothing() {
     const FRAMES: usize = 200_000;
@@ -129,22 +138,25 @@ async fn tiny_frames_without_end_cost_nothing() {
     // Whoever is served in the middle of it takes its time on a busy machine.
     let patient = Setting { lease_timeout: "60s", ..honest_model().await };
     let siege = Siege::begin(&patient).await;
-    let mut peer = Peer::dial(&siege.server).await;
-    let (response, mut stream) = peer.call(CONNECT).await.expect("it connects");
-    send(&mut stream, framed(&hello("tiny", Vec::new())), false).await.expect("it is heard");
-    let body = soon("the response's headers", response).await.expect("it is answered").into_body();
-    let reading = tokio::spawn(async move {
-        let mut body = body;
-        read(&mut body).await
-    });
     let pong = framed(&say(Frame::Pong(Pong { nonce: 7 })));
-    for at in 0..scaled(FRAMES) {
-        // Each in a frame of its own, and every hundredth in one for each byte.
-        let pieces = if at % 100 == 0 { 1 } else { pong.len() };
-        for piece in pong.chunks(pieces) {
-            send(&mut stream, Bytes::copy_from_slice(piece), false).await.expect("it is heard");
-        }
-        if at == FRAMES / 2 {
+
+    // A frame of HTTP/2 for every byte is taken for an attack, and ends the connection.
+    let mut peer = Peer::dial(&siege.server).await;
+    let (mut stream, reading) = joined(&mut peer, "bytes").await;
+    let mut bytes = pong.iter().cycle().take(scaled(FRAMES));
+    while let Some(byte) = bytes.next()
+        && send(&mut stream, Bytes::copy_from_slice(&[*byte]), false).await.is_ok()
+    {}
+    let end = soon("the end of the connection", reading).await.expect("no panic").expect_err("it is cut off");
+    // The socket may be closed before the reason is read.
+    assert!(end.is_io() || end.reason() == Some(Reason::ENHANCE_YOUR_CALM), "{end}");
+
+    // As many frames of the protocol, packed as clients pack them, are just read.
+    let (mut stream, reading) = joined(&mut Peer::dial(&siege.server).await, "tiny").await;
+    let packed = Bytes::from(pong.repeat(100));
+    for at in 0..scaled(FRAMES) / 100 {
+        send(&mut stream, packed.clone(), false).await.expect("it is heard");
+        if at == FRAMES / 200 {
             siege.serves("between").await;
         }
     }
