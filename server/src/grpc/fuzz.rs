@@ -14,13 +14,13 @@ use async_trait::async_trait;
 use futures_util::{StreamExt as _, stream};
 use prost::Message as _;
 use tokio::runtime::{Builder, Runtime};
-use tonic::{Code, Status};
+use tonic::Code;
 
 use super::convert::input::start_request;
 use super::tool_host::{inbound, response};
 use crate::tool::{
-    CallAnswer, CallNews, CallOwner, CallSink, Disposition, HostOptions, RemoteTools, Seek, SinkUnavailable,
-    Tools as _, Verdict,
+    CallAnswer, CallNews, CallOwner, CallSink, Disposition, FrameError, HostOptions, RemoteTools, Seek,
+    SinkUnavailable, Tools as _, Verdict,
 };
 
 /// The calls that wait for a host which serves `t`, and their leases.
@@ -62,8 +62,10 @@ async fn session(data: &[u8]) {
         // As between two frames from a socket, everybody else has a turn.
         tokio::task::yield_now().await;
         engine.offer_all();
-        let frame = ConnectRequest::decode(bytes).map_err(|error| Status::internal(error.to_string()));
-        inbound(frame, GRPC_MESSAGE_BYTES_MAX)
+        match ConnectRequest::decode(bytes) {
+            Ok(frame) => inbound(Ok(frame), GRPC_MESSAGE_BYTES_MAX),
+            Err(error) => Err(FrameError::Malformed { message: error.to_string(), call: None }),
+        }
     });
     let answered = sending.flat_map(|outbound| stream::iter(response(outbound))).for_each(async |answer| {
         let bytes = answer.map_or(0, |frame| frame.encoded_len());
