@@ -4,8 +4,11 @@
 use crate::config::Config;
 use crate::{grpc, model, store};
 
+/// What a fuzzer calls.
+pub type Target = fn(&[u8]);
+
 /// Every target by the name of its corpus.
-pub const TARGETS: [(&str, fn(&[u8])); 7] = [
+pub const TARGETS: [(&str, Target); 7] = [
     ("sse", sse),
     ("chat", chat),
     ("messages", messages),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};
 
-use super::{TARGETS, chat, config, frames, journal, messages, run_input, sse};
+use super::{TARGETS, Target, chat, config, frames, journal, messages, run_input, sse};
 
 /// Spoilt copies of each file, in each of the ways.
 const COPIES_PER_FILE: usize = 64;
@@ -27,7 +27,7 @@ fn corpus(name: &str) -> Vec<Vec<u8>> {
     files.into_iter().map(|file| fs::read(file).unwrap()).collect()
 }
 
-fn check(name: &str, target: fn(&[u8])) {
+fn check(name: &str, target: Target) {
     let mut chance = SmallRng::seed_from_u64(1);
     target(b"");
     for file in corpus(name) {
