@@ -13,6 +13,7 @@ mod grpcurl;
 mod host_lost;
 mod hostile;
 mod hosts;
+mod need_input;
 mod other_models;
 mod server_killed;
 mod shutdown;
