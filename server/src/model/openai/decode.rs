@@ -12,7 +12,7 @@ use crate::model::sse::SseEvent;
 
 /// Where the stream of one answer stands.
 #[derive(Debug, Default)]
-pub(super) struct ChatDecoder {
+pub(in crate::model) struct ChatDecoder {
     calls: Calls,
     /// Held back to the end, since token counts and, with some servers, more text follow it.
     finish: Option<FinishReason>,
