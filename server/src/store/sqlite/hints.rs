@@ -6,7 +6,8 @@ use sqlx::{Error, Row as _, SqliteConnection};
 
 use super::facts::Encoded;
 
-pub(super) const HINTS: &str = "
+/// Each looks for one row and stops.
+const HINTS: &str = "
     SELECT EXISTS (SELECT 1 FROM run_events INDEXED BY run_events_steers
                    WHERE kind = 'input_held' AND payload ->> '$.steer.id' IS NOT NULL) AS steers,
            EXISTS (SELECT 1 FROM remembered_rules) AS rules,

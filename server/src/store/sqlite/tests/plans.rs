@@ -5,7 +5,7 @@ use sqlx::{AssertSqlSafe, Row as _};
 use super::*;
 use crate::store::conformance::fixture::{run, session, tenant};
 use crate::store::page::Cursor;
-use crate::store::sqlite::{hints, jobs, read, search, sessions, write};
+use crate::store::sqlite::{jobs, read, search, sessions, write};
 
 async fn plan(store: &SqliteStore, sql: &str) -> Vec<String> {
     let explain = AssertSqlSafe(format!("EXPLAIN QUERY PLAN {sql}"));
@@ -52,7 +52,6 @@ async fn no_query_reads_a_whole_table() {
     check(&store, read::INTERRUPTED, "runs_queued").await;
     check(&store, read::INTERRUPTED_IN, "runs_queued").await;
     check(&store, read::STEERED, "run_events_steers").await;
-    check(&store, hints::HINTS, "run_events_steers").await;
     check(&store, sessions::FIRST_QUEUED, "runs_queued").await;
     check(&store, &read::sessions_query(&tenant(), cursor(), 9).into_string(), "sessions_by_update").await;
     check(&store, read::ENTRIES, "PRIMARY KEY").await;
