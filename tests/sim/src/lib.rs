@@ -1,0 +1,3 @@
+//! The server's engine under injected faults, from a seed.
+
+pub mod store;
