@@ -45,7 +45,7 @@ impl Tables {
         queue.into_iter()
     }
 
-    pub(super) fn next_queued(&self, tenant: &TenantId, session: &SessionId) -> Option<RunId> {
+    pub(crate) fn next_queued(&self, tenant: &TenantId, session: &SessionId) -> Option<RunId> {
         let is_free = self.session(tenant, session).is_some_and(|session| session.row.live_run.is_none());
         self.first_queued(tenant, session).filter(|_| is_free)
     }
@@ -68,7 +68,7 @@ impl Tables {
         (place < ORDINARY_QUEUE_NO).then(|| Interrupted { tenant: tenant.clone(), run, by })
     }
 
-    pub(super) fn steered(&self, tenant: &TenantId, id: &RunId) -> Option<(RunId, Digest)> {
+    pub(crate) fn steered(&self, tenant: &TenantId, id: &RunId) -> Option<(RunId, Digest)> {
         let ours = self.runs.iter().filter(|((of, _), _)| of == tenant);
         ours.flat_map(|((_, run), row)| row.records.iter().map(move |record| (run, record))).find_map(
             |(run, record)| match &record.event {
@@ -89,7 +89,7 @@ impl Tables {
         (waiting.into_iter().take(due).map(|(_, key)| key).collect(), next)
     }
 
-    pub(super) fn entries(
+    pub(crate) fn entries(
         &self,
         tenant: &TenantId,
         session: &SessionId,
@@ -100,7 +100,7 @@ impl Tables {
         all.iter().filter(|row| row.entry > after).take(limit as usize).cloned().collect()
     }
 
-    pub(super) fn request(&self, tenant: &TenantId, request: &RequestId) -> Option<RequestRow> {
+    pub(crate) fn request(&self, tenant: &TenantId, request: &RequestId) -> Option<RequestRow> {
         self.requests.get(&(tenant.clone(), request.clone())).cloned()
     }
 
