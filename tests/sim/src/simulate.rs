@@ -141,9 +141,9 @@ async fn live(world: Arc<World>) {
         if tokio::time::timeout(END_WITHIN, pings.join_next_all()).await.is_err() {
             world.problem("a session does not answer its next message");
         }
-        // Subscribers come to the end of what they watch, and what follows runs is done.
-        tokio::time::sleep(Duration::from_secs(1_800)).await;
     }
+    // Subscribers come to the end of what they watch, and what follows runs is done.
+    tokio::time::sleep(Duration::from_secs(1_800)).await;
     background.shutdown().await;
     over.cancel();
     let _ended = keeper.await;

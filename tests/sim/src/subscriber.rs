@@ -108,8 +108,10 @@ impl Subscriber {
         if let Event::AssistantMessage { model_call, attempt, message, .. } = &record.event
             && let Some(heard) = self.hears.take().filter(|heard| heard.call == (*model_call, *attempt))
         {
-            let finished = heard.assembler.finish();
-            if finished.as_ref().map(|finished| &finished.message) != Ok(&**message) {
+            // One that lagged may have missed the last pieces, and cannot know.
+            if let Ok(finished) = heard.assembler.finish()
+                && finished.message != **message
+            {
                 self.world
                     .problem(format_args!("{}: the pieces are not the message: {finished:?}", self.run));
             }
