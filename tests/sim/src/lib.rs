@@ -27,5 +27,5 @@ mod subscriber;
 mod trace;
 mod world;
 
-pub use plan::Plant;
+pub use plan::{Only, Plant};
 pub use simulate::{Options, Outcome, simulate};

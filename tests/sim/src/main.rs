@@ -36,7 +36,7 @@ fn main() -> ExitCode {
     };
     let (began, mut total) = (Instant::now(), Total::default());
     for seed in seeds {
-        let outcome = simulate(seed, Options { trace: arguments.trace, plant: None });
+        let outcome = simulate(seed, Options { trace: arguments.trace, ..Options::default() });
         total.add(&outcome);
         if !outcome.problems.is_empty() {
             report(seed, &outcome, arguments.trace);

@@ -17,6 +17,17 @@ pub enum Plant {
     FeedRepeats,
 }
 
+/// One thing that goes wrong as often as it can, and nothing else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Only {
+    /// Callers leave in the middle of their calls, of a store that takes its time.
+    CallersLeave,
+    /// The store writes, and its answer is lost.
+    AnswersAreLost,
+    /// The server is killed right after a write.
+    Kills,
+}
+
 /// How a simulation goes.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
@@ -56,7 +67,32 @@ pub(crate) struct StorePlan {
 }
 
 impl Plan {
-    pub(crate) fn draw(seed: u64, plant: Option<Plant>) -> Self {
+    pub(crate) fn draw(seed: u64, plant: Option<Plant>, only: Option<Only>) -> Self {
+        let drawn = Self::of_seed(seed, plant);
+        let Some(only) = only else { return drawn };
+        let quiet = Self {
+            store: StorePlan::default(),
+            model_fails: 0,
+            link_fails: 0,
+            host_fails: 0,
+            server_ends_every: 0,
+            clock_jumps: false,
+            callers_leave: 0,
+            ..drawn
+        };
+        match only {
+            Only::CallersLeave => {
+                let store = StorePlan { slow: 800, ..StorePlan::default() };
+                Self { callers_leave: 700, store, ..quiet }
+            }
+            Only::AnswersAreLost => {
+                Self { store: StorePlan { loses_answer: 300, ..StorePlan::default() }, ..quiet }
+            }
+            Only::Kills => Self { store: StorePlan { crash_after: 150, ..StorePlan::default() }, ..quiet },
+        }
+    }
+
+    fn of_seed(seed: u64, plant: Option<Plant>) -> Self {
         let mut random = Random::of(seed, "plan");
         // Most seeds have some faults and not others, so that each is also met where nothing hides it.
         let mut some = |rates: &[u64]| random.pick(rates);

@@ -89,7 +89,7 @@ pub(crate) async fn keep_up(world: Arc<World>, over: tokio_util::sync::Cancellat
     let mut store = world.truth.clone();
     loop {
         let server = Server::start(&world, store.clone()).await;
-        world.server.send_replace(Some(server.clone()));
+        world.serves(Some(server.clone()));
         let every = world.plan.server_ends_every;
         let ends = async {
             loop {
@@ -102,7 +102,7 @@ pub(crate) async fn keep_up(world: Arc<World>, over: tokio_util::sync::Cancellat
         };
         tokio::select! { biased;
             () = over.cancelled() => {
-                world.server.send_replace(None);
+                world.serves(None);
                 server.kill();
                 return;
             }
@@ -112,7 +112,7 @@ pub(crate) async fn keep_up(world: Arc<World>, over: tokio_util::sync::Cancellat
                 if gracefully { server.stop().await; }
             }
         }
-        world.server.send_replace(None);
+        world.serves(None);
         server.kill();
         if world.plan.plant == Some(Plant::StoreForgetsAtRestart) {
             world.truth.tables().forget_something();

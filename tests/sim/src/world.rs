@@ -12,7 +12,7 @@ use agentloop_server::clock::Clock;
 use agentloop_server::engine::error::EngineError;
 use agentloop_server::ids::Ids;
 use agentloop_server::store::StoreError;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::host::Ledger;
@@ -33,7 +33,9 @@ pub(crate) struct World {
     /// The truth, past all faults: only for checks.
     pub(crate) truth: MemoryStore,
     /// The server that is up, if one is.
-    pub(crate) server: watch::Sender<Option<Server>>,
+    server: Mutex<Option<Server>>,
+    /// One came up. Waiters are woken in the order in which they came, as they are not by a watch channel.
+    came_up: Notify,
     /// Processes of the server so far.
     pub(crate) processes: AtomicU64,
     /// No faults from here on.
@@ -61,7 +63,8 @@ impl World {
             trace: Trace::new(loud),
             clock: SimClock::default(),
             truth: MemoryStore::default(),
-            server: watch::Sender::new(None),
+            server: Mutex::default(),
+            came_up: Notify::new(),
             processes: AtomicU64::new(0),
             calm: AtomicBool::new(false),
             ledger: Mutex::default(),
@@ -104,9 +107,20 @@ impl World {
 
     /// The server, as soon as one is up.
     pub(crate) async fn up(&self) -> Server {
-        let mut servers = self.server.subscribe();
-        let found = servers.wait_for(Option::is_some).await.expect("the world outlives its servers");
-        found.clone().expect("it was waited for")
+        loop {
+            let came_up = self.came_up.notified();
+            let found = self.server.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            if let Some(server) = found {
+                return server;
+            }
+            came_up.await;
+        }
+    }
+
+    /// Another server is up, or none.
+    pub(crate) fn serves(&self, server: Option<Server>) {
+        *self.server.lock().unwrap_or_else(PoisonError::into_inner) = server;
+        self.came_up.notify_waiters();
     }
 
     /// Asks the server something, as a client does: `None` where the server went away under the call, or the caller
