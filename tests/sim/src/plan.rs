@@ -7,8 +7,6 @@ use crate::random::Random;
 pub enum Plant {
     /// Now and then the store says that an append is durable, and has not written it.
     StoreAcknowledgesWithoutStoring,
-    /// A restart loses the last event of a run.
-    StoreForgetsAtRestart,
     /// A host that is given a call again runs it again, whatever it means to run it twice.
     HostRunsTwice,
     /// A host says of a call that had its effect that it never ran.

@@ -18,7 +18,6 @@ use async_trait::async_trait;
 
 use crate::gate::Gate;
 use crate::model::FakeModels;
-use crate::plan::Plant;
 use crate::store::MemoryStore;
 use crate::world::{SimIds, World};
 
@@ -114,9 +113,6 @@ pub(crate) async fn keep_up(world: Arc<World>, over: tokio_util::sync::Cancellat
         }
         world.serves(None);
         server.kill();
-        if world.plan.plant == Some(Plant::StoreForgetsAtRestart) {
-            world.truth.tables().forget_something();
-        }
         tokio::time::sleep(Duration::from_millis(random.between(0, 4_000))).await;
         store = store.reopened();
     }

@@ -47,9 +47,9 @@ fn servers_are_killed() {
 
 #[test]
 fn the_same_seed_is_the_same_history() {
-    for seed in [3, 7, 11] {
+    for seed in [1, 2, 7] {
         let (one, two) = (simulate(seed, Options::default()), simulate(seed, Options::default()));
-        assert!(one.lines > 20, "seed {seed} does something: {} lines", one.lines);
+        assert!(one.lines > 100, "seed {seed} does something: {} lines", one.lines);
         assert_eq!((one.digest, one.lines), (two.digest, two.lines), "seed {seed}");
     }
 }
@@ -67,11 +67,6 @@ fn finds(plant: Plant, symptom: &str) {
 #[test]
 fn a_store_that_lies_is_found() {
     finds(Plant::StoreAcknowledgesWithoutStoring, "not stored");
-}
-
-#[test]
-fn a_store_that_forgets_is_found() {
-    finds(Plant::StoreForgetsAtRestart, "");
 }
 
 #[test]

@@ -110,14 +110,3 @@ impl Tables {
         self.tools.iter().map(|((tenant, _), tool)| (tenant.clone(), tool.clone())).collect()
     }
 }
-
-impl Tables {
-    /// Loses the last event of a run that has several: what no store may do.
-    pub(crate) fn forget_something(&mut self) {
-        let several = |run: &&mut Run| run.records.len() > 3 && !run.row.summary.status.is_terminal();
-        if let Some(run) = self.runs.values_mut().find(several) {
-            run.records.pop();
-            run.row.last_seq.0 -= 1;
-        }
-    }
-}
