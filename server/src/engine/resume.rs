@@ -114,7 +114,9 @@ impl Engine {
         let EntryNo(last) = machine.state().last_entry;
         let mut history = History::load(&*deps.store, &place.key().0, &session, EntryNo(last)).await?;
         history.hold(&machine.state().held);
-        Ok(self.assemble(place, machine, claimed.epoch, session, history))
+        let (mut task, mailbox) = self.assemble(place, machine, claimed.epoch, session, history);
+        task.wakes = claimed.row.summary.wake_at.is_some();
+        Ok((task, mailbox))
     }
 
     /// A task of this machine, which does nothing yet.
@@ -144,6 +146,7 @@ impl Engine {
             judging: Judging::default(),
             unwritten: Vec::new(),
             write_by: None,
+            wakes: false,
         };
         (task, mailbox)
     }

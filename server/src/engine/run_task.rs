@@ -74,6 +74,8 @@ pub(super) struct RunTask {
     pub(super) unwritten: Vec<Record>,
     /// When those are written at the latest.
     pub(super) write_by: Option<Timestamp>,
+    /// Whether the run's row has a time to wake it at.
+    pub(super) wakes: bool,
 }
 
 enum Woken {
@@ -123,7 +125,7 @@ impl RunTask {
     }
 
     async fn next(&mut self) -> Woken {
-        let parks = self.parks();
+        let parks = self.may_park();
         let due = self.write_by.into_iter().chain(self.machine.deadline()).min();
         let wait = due.map(|due| due.since(self.deps.clock.now()).duration().min(SLEEP_MAX));
         let speaking = async {
@@ -280,6 +282,8 @@ impl RunTask {
         let records = std::mem::take(&mut self.unwritten);
         let jobs = self.deps.jobs.wanted(&tenant, self.machine.state(), &records);
         let has_jobs = !jobs.is_empty();
+        let summary = summary(&self.machine, self.parks());
+        let wakes = summary.wake_at.is_some();
         self.deps
             .store
             .append(Append {
@@ -289,12 +293,13 @@ impl RunTask {
                 epoch: self.epoch,
                 after,
                 records: records.clone(),
-                summary: summary(&self.machine, self.parks()),
+                summary,
                 create,
                 enter,
                 jobs,
             })
             .await?;
+        self.wakes = wakes;
         if has_jobs {
             self.deps.jobs.added();
         }
@@ -378,7 +383,13 @@ impl RunTask {
         if matches!(self.machine.state().phase, Phase::Finished { .. }) {
             return Some(End::Finished);
         }
-        self.parks().then_some(End::Parked)
+        self.may_park().then_some(End::Parked)
+    }
+
+    /// Whether the task may end, and somebody will wake the run: what its row says was true when it was written, and a
+    /// clock that is set back makes a short wait a long one.
+    fn may_park(&self) -> bool {
+        self.parks() && (self.wakes || self.machine.deadline().is_none())
     }
 
     /// Whether nothing will happen until someone outside, or a distant time, moves the run.
@@ -414,7 +425,7 @@ impl RunTask {
         let mut end = Some(End::Parked);
         while let Some(mail) = self.mailbox.recv().await {
             end = match self.mail(mail).await? {
-                None if self.parks() => Some(End::Parked),
+                None if self.may_park() => Some(End::Parked),
                 end => end,
             };
             if matches!(end, Some(End::Finished)) {

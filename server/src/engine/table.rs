@@ -77,10 +77,8 @@ pub(super) enum Found {
 pub(super) struct Vacancy {
     table: Table,
     key: RunKey,
-    /// Tells those who wait for the task.
-    opened: CancellationToken,
-    /// Tells those who wait for its end.
-    ended: CancellationToken,
+    /// Tells those who wait: cancelled, and replaced, each time that a task is there, and when the vacancy is dropped.
+    over: Mutex<CancellationToken>,
 }
 
 impl Table {
@@ -113,9 +111,9 @@ impl Table {
             Some(Slot::Live(mailbox, _)) if !mailbox.0.is_closed() => Ok(Found::Live),
             Some(Slot::Live(_, over) | Slot::Opening(over)) => Err(over.clone()),
             None => {
-                let (opened, ended) = (CancellationToken::new(), CancellationToken::new());
-                slots.insert(key.clone(), Slot::Opening(opened.clone()));
-                Ok(Found::Vacant(Vacancy { table: self.clone(), key: key.clone(), opened, ended }))
+                let over = CancellationToken::new();
+                slots.insert(key.clone(), Slot::Opening(over.clone()));
+                Ok(Found::Vacant(Vacancy { table: self.clone(), key: key.clone(), over: Mutex::new(over) }))
             }
         }
     }
@@ -136,18 +134,23 @@ impl Vacancy {
         let mut slots = self.table.slots();
         if let Some(slot) = slots.get_mut(&self.key) {
             // Whoever waits from here on waits for the task's end.
-            *slot = Slot::Live(mailbox, self.ended.clone());
+            let ending = CancellationToken::new();
+            *slot = Slot::Live(mailbox, ending.clone());
+            self.next(ending);
         }
-        drop(slots);
-        self.opened.cancel();
+    }
+
+    /// Tells those who wait, and has the others wait for this.
+    fn next(&self, over: CancellationToken) {
+        let mut current = self.over.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *current, over).cancel();
     }
 }
 
 impl Drop for Vacancy {
     fn drop(&mut self) {
         self.table.slots().remove(&self.key);
-        self.opened.cancel();
-        self.ended.cancel();
+        self.next(CancellationToken::new());
     }
 }
 

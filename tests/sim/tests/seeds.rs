@@ -40,6 +40,12 @@ fn answers_are_lost() {
     hold(0..8, Some(Only::AnswersAreLost));
 }
 
+/// A short wait that a clock set back makes a long one is one that somebody ends.
+#[test]
+fn a_clock_is_set_back_while_a_run_waits() {
+    hold(5080..5081, None);
+}
+
 #[test]
 fn servers_are_killed() {
     hold(0..8, Some(Only::Kills));
