@@ -11,7 +11,7 @@ use crate::engine::executor::{ExecutorTable, Executors};
 use crate::engine::feed::Feeds;
 use crate::engine::history::Histories;
 use crate::engine::jobs::{self, JobExecutor, Jobs};
-use crate::engine::resume::Tally;
+use crate::engine::resume::{Reviving, Tally};
 use crate::engine::table::Table;
 use crate::engine::wake::{self, Wake};
 use crate::engine::{Engine, Inner};
@@ -158,6 +158,7 @@ impl EngineBuilder {
                 jobs: Jobs::new(executors),
                 faults: Tally::default(),
                 losses: Tally::default(),
+                reviving: Reviving::default(),
             }),
             table: Table::default(),
             wake: Wake::default(),
