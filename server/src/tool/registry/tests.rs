@@ -22,7 +22,7 @@ fn declaration(name: &str) -> ToolDeclaration {
 }
 
 fn catalogue(names: &[&str]) -> Catalogue {
-    let mut catalogue = Catalogue::new(RETENTION, Vec::new());
+    let mut catalogue = Catalogue::new(RETENTION, Vec::new(), Vec::new(), Timestamp(0));
     for name in names {
         catalogue.register(&tenant(), check(declaration(name)).unwrap(), NOW);
     }
@@ -147,7 +147,7 @@ fn remembered_tools_are_offered_while_they_are_fresh() {
     let mut broken = row("broken", Millis(0));
     broken.declaration.input_schema = "[".to_owned();
     let rows = vec![row("fresh", Millis::secs(10)), row("old", Millis::secs(700)), broken];
-    let mut catalogue = Catalogue::new(RETENTION, rows);
+    let mut catalogue = Catalogue::new(RETENTION, Vec::new(), rows, Timestamp(0));
     assert_eq!(names(&catalogue.offered(&tenant(), &RunSpec::default(), NOW)), ["fresh"]);
     assert_eq!(catalogue.names(), [(tenant(), list(&["fresh", "old"]))], "the old one is known all the same");
     assert_eq!(catalogue.take_unsaved(NOW), [], "the store knows them already");
