@@ -78,6 +78,7 @@ fn dice() -> ToolDeclaration {
         timeout: Some(Millis::secs(5)),
         max_concurrency: None,
         streams_output: false,
+        title: "Roll a die of {sides} sides".to_owned(),
     }
 }
 

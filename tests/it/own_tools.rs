@@ -85,6 +85,7 @@ fn declaration() -> ToolDeclaration {
         timeout: None,
         max_concurrency: None,
         streams_output: false,
+        title: String::new(),
     }
 }
 

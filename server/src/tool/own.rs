@@ -68,6 +68,7 @@ mod tests {
             timeout: None,
             max_concurrency: None,
             streams_output: false,
+            title: String::new(),
         }
     }
 

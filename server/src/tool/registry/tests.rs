@@ -18,6 +18,7 @@ fn declaration(name: &str) -> ToolDeclaration {
         timeout: None,
         max_concurrency: None,
         streams_output: false,
+        title: String::new(),
     }
 }
 
@@ -46,7 +47,7 @@ fn spec(change: impl FnOnce(&mut RunSpec)) -> RunSpec {
 #[test]
 fn declarations_that_cannot_be_taken() {
     type Change = fn(&mut ToolDeclaration);
-    let table: [(Change, &str); 8] = [
+    let table: [(Change, &str); 9] = [
         (|d| d.name.clear(), "name"),
         (|d| d.name = "a b".into(), "name"),
         (|d| d.name = "ä".into(), "name"),
@@ -55,6 +56,7 @@ fn declarations_that_cannot_be_taken() {
         (|d| d.input_schema = "{}".into(), "schema"),
         (|d| d.timeout = Some(Millis(0)), "timeout"),
         (|d| d.max_concurrency = Some(0), "max_concurrency"),
+        (|d| d.title = "two\nlines".to_owned(), "one line"),
     ];
     for (change, part) in table {
         let mut bad = declaration("t");

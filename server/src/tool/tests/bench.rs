@@ -301,6 +301,7 @@ pub(crate) fn declaration(name: &str) -> ToolDeclaration {
         timeout: None,
         max_concurrency: None,
         streams_output: false,
+        title: String::new(),
     }
 }
 
