@@ -9,7 +9,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentloop_client::host::{CallContext, HostError, HostEvent, Tool, ToolError, ToolHost};
+use agentloop_client::host::{
+    AskError, CallContext, HostError, HostEvent, Output, Question, Tool, ToolError, ToolHost,
+};
 use agentloop_client::schemars::{self, JsonSchema};
 use clap::Parser;
 use serde::Deserialize;
@@ -77,6 +79,33 @@ async fn charge(takes: Takes, ctx: CallContext, journal: Journal) -> Result<&'st
     Ok("charged")
 }
 
+/// The smallest picture there is.
+const PICTURE: &[u8] = b"GIF89a\x01\x00\x01\x00\x00\x00\x00;";
+
+/// How long a human may think about a side.
+#[derive(Deserialize, JsonSchema)]
+struct Patience {
+    patience: f64,
+}
+
+/// Asks a human in the middle of its work.
+async fn book(given: Patience, ctx: CallContext, journal: Journal) -> Result<Output, ToolError> {
+    journal.write(&format!("booking {}", ctx.call_id()))?;
+    let seat = ctx.ask(Question::new("Which seat?").name("seat")).await?;
+    let question = Question::new("Which side?").timeout(Duration::from_secs_f64(given.patience));
+    let side = match ctx.choose(question, [("a", "aisle"), ("w", "window")]).await {
+        Err(AskError::Refused(why)) => {
+            return Ok(Output::text(format!("seat {seat}, and no side: no answer: {why}")));
+        }
+        side => side?,
+    };
+    let options = [("lunch", "lunch"), ("dinner", "dinner")];
+    let meals = ctx.choose_several("Which meals?", options).await?;
+    journal.write(&format!("booked {}", ctx.call_id()))?;
+    let text = format!("seat {seat}, {side}, with {}", meals.join(" and "));
+    Ok(Output::text(text).image(PICTURE.to_vec(), "image/gif"))
+}
+
 /// A handler that gets the journal, too.
 fn with<A, Fut>(
     journal: &Journal,
@@ -101,6 +130,7 @@ async fn main() -> Result<(), HostError> {
             Tool::new("send_email", "Sends an email").requires_approval().handler(with(&journal, send_email)),
         )
         .tool(Tool::new("slow", "Takes its time").read_only().handler(with(&journal, slow)))
+        .tool(Tool::new("book", "Books a seat").handler(with(&journal, book)))
         .tool(Tool::new("charge", "Charges money").handler(with(&journal, charge)))
         .on_event(tell)
         .build()?

@@ -12,6 +12,7 @@ mod extensions;
 mod grpcurl;
 mod host_lost;
 mod hosts;
+mod need_input;
 mod other_models;
 mod server_killed;
 mod shutdown;
