@@ -279,7 +279,7 @@ async fn what_it_asks_a_human_waits_through_a_restart_and_becomes_a_message() {
         let question = waits.pending[0].clone();
         assert_eq!(question.kind(), kind);
         server.restart().await;
-        assert_eq!(server.pending().await, [question.clone()]);
+        assert_eq!(server.pending().await, std::slice::from_ref(&question));
         assert_eq!(planner.seen().len(), 1, "a parked run asks nobody");
         model.says("noted");
         soon(server.agent_loop().submit_input(by(answer, &question))).await.expect("answered");
