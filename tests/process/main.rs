@@ -11,6 +11,7 @@ mod every_event;
 mod extensions;
 mod grpcurl;
 mod host_lost;
+mod hostile;
 mod hosts;
 mod need_input;
 mod other_models;

@@ -3,6 +3,7 @@
 pub(crate) mod follow;
 pub(crate) mod grpcurl;
 pub(crate) mod host;
+pub(crate) mod memory;
 pub(crate) mod model;
 pub(crate) mod process;
 pub(crate) mod proxy;

@@ -54,6 +54,11 @@ impl Process {
         soon(&what, found).await
     }
 
+    /// Its number.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id().expect("it runs")
+    }
+
     /// Sends a signal, such as `TERM`.
     pub(crate) async fn signal(&self, signal: &str) {
         let pid = self.child.id().expect("it runs").to_string();

@@ -18,6 +18,10 @@ use super::{built, eventually};
 pub(crate) struct Setting {
     /// The section of the provider `test`.
     pub(crate) provider: String,
+    /// More of the section of the server.
+    pub(crate) server: &'static str,
+    /// More of the section of the agent.
+    pub(crate) agent: &'static str,
     /// A host that says nothing for this long is lost.
     pub(crate) lease_timeout: &'static str,
     /// How long a lost host may come back to its calls.
@@ -33,6 +37,8 @@ impl Default for Setting {
     fn default() -> Setting {
         Setting {
             provider: String::new(),
+            server: "",
+            agent: "",
             lease_timeout: "3s",
             grace_period: "30s",
             in_doubt_timeout: "15m",
@@ -53,7 +59,7 @@ impl Server {
     pub(crate) async fn start(setting: &Setting) -> Server {
         let dir = tempfile::tempdir().expect("a directory");
         let port = free_port();
-        let mut config = format!("[server]\nlisten = \"127.0.0.1:{port}\"\n");
+        let mut config = format!("[server]\nlisten = \"127.0.0.1:{port}\"\n{}\n", setting.server);
         config += "[store]\npath = \"agentloop.db\"\n[log]\nlevel = \"info\"\n";
         config += "[hosts]\nheartbeat_interval = \"300ms\"\n";
         let Setting { lease_timeout, grace_period, in_doubt_timeout, .. } = setting;
@@ -64,6 +70,7 @@ impl Server {
         config += "[agents.default]\nmodel = \"test/m\"\nretry = { initial_backoff = \"10ms\" }\n";
         writeln!(config, "tool_policy = {{ max_parallel = {} }}", setting.max_parallel)
             .expect("it is a text");
+        writeln!(config, "{}", setting.agent).expect("it is a text");
         std::fs::write(dir.path().join("agentloop.toml"), config).expect("written");
         let mut server = Server { dir, port, process: None };
         server.start_again().await;
@@ -95,6 +102,11 @@ impl Server {
         let process = self.process.take().expect("it runs");
         process.signal("TERM").await;
         process.ended().await
+    }
+
+    /// The number of its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.as_ref().expect("it runs").pid()
     }
 
     pub(crate) fn url(&self) -> String {
