@@ -65,7 +65,7 @@ pub(super) struct RunTask {
     pub(super) mailbox: mpsc::Receiver<Mail>,
     /// Those who called for the step whose instruction the planner is asked for.
     pub(super) steppers: Vec<oneshot::Sender<Result<(), Refusal>>>,
-    /// What executors of this process do for it.
+    /// What is done here in a human's place.
     pub(super) executing: Executing,
     /// The model call or the planner's deliberation under way.
     pub(super) speaking: Option<Pin<Box<dyn Future<Output = Input> + Send>>>,
@@ -242,7 +242,11 @@ impl RunTask {
     }
 
     fn owner(&self) -> CallOwner {
-        CallOwner { tenant: self.place.key().0.clone(), session: self.session.clone() }
+        CallOwner {
+            tenant: self.place.key().0.clone(),
+            session: self.session.clone(),
+            agent: self.machine.state().spec.agent.clone(),
+        }
     }
 
     fn call_id(&self, slot: CallSlot) -> CallId {

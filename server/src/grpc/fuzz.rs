@@ -98,7 +98,8 @@ struct Engine {
 
 impl Engine {
     fn owner() -> CallOwner {
-        CallOwner { tenant: TenantId::local(), session: SessionId::parse("s").expect("it is a valid id") }
+        let session = SessionId::parse("s").expect("it is a valid id");
+        CallOwner { tenant: TenantId::local(), session, agent: String::new() }
     }
 
     fn offer_all(&self) {

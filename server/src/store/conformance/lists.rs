@@ -121,6 +121,7 @@ pub async fn tools_are_remembered_by_name(store: Arc<dyn Store>) {
             timeout: None,
             max_concurrency: Some(2),
             streams_output: false,
+            title: String::new(),
         },
         last_seen: Timestamp(last_seen),
     };
