@@ -12,6 +12,7 @@ mod extensions;
 mod grpcurl;
 mod host_lost;
 mod hosts;
+mod load;
 mod other_models;
 mod server_killed;
 mod shutdown;
