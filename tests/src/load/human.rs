@@ -19,6 +19,19 @@ pub struct Said {
     pub decision: Option<Decision>,
 }
 
+/// How he answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Manner {
+    /// As the dice fall, after a while.
+    Any,
+    /// Lets everything happen, at once.
+    Approves,
+    /// The same, with other arguments.
+    Edits,
+    /// Lets nothing happen, and says nothing where nobody knows what happened.
+    Denies,
+}
+
 /// Answers a question. None where it was answered, or taken back, before.
 ///
 /// # Panics
@@ -26,17 +39,20 @@ pub struct Said {
 pub async fn answer(
     client: &Client,
     asked: &wire::HumanRequest,
+    manner: Manner,
     dice: &mut Dice,
     counts: &Counts,
 ) -> Option<Said> {
     let decision = match asked.kind() {
-        Kind::Approve => Some(about_approval(asked, dice)),
+        Kind::Approve => Some(about_approval(asked, manner, dice)),
         // Sometimes nobody knows: then the time for it decides.
-        Kind::InDoubt if dice.percent(20) => return None,
-        Kind::InDoubt => Some(about_doubt(dice)),
+        Kind::InDoubt if manner == Manner::Denies || (manner == Manner::Any && dice.percent(20)) => return None,
+        Kind::InDoubt => Some(about_doubt(manner, dice)),
         Kind::Prompt | Kind::Select | Kind::Unspecified => None,
     };
-    tokio::time::sleep(dice.up_to(100)).await;
+    if manner == Manner::Any {
+        tokio::time::sleep(dice.up_to(100)).await;
+    }
     match submit(client, asked, decision.clone()).await {
         Ok(_) => {
             counts.count(&format!("answers acknowledged ({:?})", asked.kind()));
@@ -75,13 +91,21 @@ async fn submit(
     }
 }
 
-fn about_approval(asked: &wire::HumanRequest, dice: &mut Dice) -> Decision {
-    match dice.below(20) {
-        0..10 => Decision::Approve(wire::Approve {}),
-        10..14 => Decision::ApproveWithEdits(wire::ApproveWithEdits { arguments_json: edited(asked) }),
-        14..17 => Decision::Deny(wire::Deny { message: "Rather not.".to_owned() }),
-        17..19 => Decision::AnswerInPlace(wire::AnswerInPlace { output: "I did it myself.".to_owned() }),
-        _ => Decision::DenyAndStop(wire::DenyAndStop { message: "Stop it.".to_owned() }),
+fn about_approval(asked: &wire::HumanRequest, manner: Manner, dice: &mut Dice) -> Decision {
+    let approve = || Decision::Approve(wire::Approve {});
+    let edit = || Decision::ApproveWithEdits(wire::ApproveWithEdits { arguments_json: edited(asked) });
+    let deny = || Decision::Deny(wire::Deny { message: "Rather not.".to_owned() });
+    match (manner, dice.below(20)) {
+        (Manner::Approves, _) => approve(),
+        (Manner::Edits, _) => edit(),
+        (Manner::Denies, _) => deny(),
+        (Manner::Any, 0..10) => approve(),
+        (Manner::Any, 10..14) => edit(),
+        (Manner::Any, 14..17) => deny(),
+        (Manner::Any, 17..19) => {
+            Decision::AnswerInPlace(wire::AnswerInPlace { output: "I did it myself.".to_owned() })
+        }
+        (Manner::Any, _) => Decision::DenyAndStop(wire::DenyAndStop { message: "Stop it.".to_owned() }),
     }
 }
 
@@ -93,8 +117,9 @@ fn edited(asked: &wire::HumanRequest) -> String {
     arguments.to_string()
 }
 
-fn about_doubt(dice: &mut Dice) -> Decision {
-    match dice.below(3) {
+fn about_doubt(manner: Manner, dice: &mut Dice) -> Decision {
+    let choice = if manner == Manner::Any { dice.below(3) } else { 0 };
+    match choice {
         0 => Decision::Approve(wire::Approve {}),
         1 => Decision::Deny(wire::Deny { message: "Nobody knows.".to_owned() }),
         _ => Decision::AnswerInPlace(wire::AnswerInPlace { output: "I looked.".to_owned() }),

@@ -10,6 +10,7 @@ pub mod counts;
 pub mod dice;
 pub mod human;
 pub mod ledger;
+pub mod live;
 pub mod script;
 pub mod site;
 pub mod watcher;

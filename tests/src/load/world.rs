@@ -63,15 +63,7 @@ impl Load {
         let (model, brain, counts) = (Model::start().await, Brain::default(), Counts::default());
         brain.drive(&model, plan.temper, plan.seed);
         let server = Server::start(&setting(&model)).await;
-        let world = Arc::new(World {
-            client: server.client(),
-            brain,
-            counts: counts.clone(),
-            ledger: Mutex::new(Ledger::new(&server.file(""))),
-            bounds: Mutex::default(),
-            ended: Mutex::default(),
-            stopping: AtomicBool::new(false),
-        });
+        let world = World::new(&server, brain, counts.clone());
         let site = Site::start(server, plan.hosts, counts.clone()).await;
         let mut dice = Dice::new(plan.seed);
         let mut workers = JoinSet::new();
@@ -122,6 +114,19 @@ impl Load {
 }
 
 impl World {
+    /// Of this server and of the hosts that keep their files beside its own.
+    pub fn new(server: &Server, brain: Brain, counts: Counts) -> Arc<Self> {
+        Arc::new(Self {
+            client: server.client(),
+            brain,
+            counts,
+            ledger: Mutex::new(Ledger::new(&server.file(""))),
+            bounds: Mutex::default(),
+            ended: Mutex::default(),
+            stopping: AtomicBool::new(false),
+        })
+    }
+
     pub(super) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::SeqCst)
     }
@@ -137,7 +142,10 @@ impl World {
     }
 
     /// What must hold when nothing runs any more.
-    async fn settled(&self) {
+    ///
+    /// # Panics
+    /// When it does not.
+    pub async fn settled(&self) {
         let pending = self.client.list_pending(wire::ListPendingRequest::default()).await.expect("listed");
         assert_eq!(pending.requests, []);
         let mut seen = 0;
@@ -167,7 +175,7 @@ impl World {
 }
 
 /// Short waits, so that much happens.
-fn setting(model: &Model) -> Setting {
+pub fn setting(model: &Model) -> Setting {
     Setting {
         provider: format!("kind = \"openai\"\nbase_url = \"{}\"\n", model.base_url()),
         lease_timeout: "1s",
