@@ -14,6 +14,8 @@ mod host_lost;
 mod hosts;
 mod load;
 mod other_models;
+mod scenarios;
 mod server_killed;
 mod shutdown;
+mod store_faults;
 mod support;

@@ -186,5 +186,6 @@ pub fn setting(model: &Model) -> Setting {
         ask_human: true,
         park_after: "50ms",
         log_level: "error",
+        bounded: false,
     }
 }

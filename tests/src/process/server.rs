@@ -33,6 +33,8 @@ pub struct Setting {
     pub park_after: &'static str,
     /// What is logged.
     pub log_level: &'static str,
+    /// Whether a bound on the size of files, see [`Server::bound_files`], is an error for it and not its end.
+    pub bounded: bool,
 }
 
 impl Default for Setting {
@@ -48,6 +50,7 @@ impl Default for Setting {
             ask_human: false,
             park_after: "5s",
             log_level: "info",
+            bounded: false,
         }
     }
 }
@@ -56,6 +59,7 @@ impl Default for Setting {
 pub struct Server {
     dir: TempDir,
     port: u16,
+    bounded: bool,
     process: Option<Process>,
 }
 
@@ -66,7 +70,7 @@ impl Server {
         let port = free_port();
         let config = configuration(port, setting);
         std::fs::write(dir.path().join("agentloop.toml"), config).expect("written");
-        let mut server = Server { dir, port, process: None };
+        let mut server = Server { dir, port, bounded: setting.bounded, process: None };
         server.start_again().await;
         server
     }
@@ -82,6 +86,11 @@ impl Server {
     /// One more process with the same configuration.
     pub fn another(&self) -> Process {
         let mut command = agentloop();
+        if self.bounded {
+            // What is ignored stays ignored by whatever is started in its place.
+            command = Command::new("sh");
+            command.args(["-c", "trap '' XFSZ; exec \"$@\"", "sh"]).arg(built("agentloop"));
+        }
         command.args(["serve", "--config"]).arg(self.dir.path().join("agentloop.toml"));
         Process::start("server", command)
     }
@@ -92,6 +101,15 @@ impl Server {
         let process = self.another();
         tokio::time::sleep(later).await;
         process.kill().await;
+    }
+
+    /// From here on no file of the server may become larger than this, as on a disk that is full; `None`: as large as
+    /// they like.
+    pub async fn bound_files(&self, bytes: Option<u64>) {
+        let bound = bytes.map_or_else(|| "unlimited".to_owned(), |bytes| bytes.to_string());
+        let (pid, fsize) = (self.pid().to_string(), format!("--fsize={bound}:unlimited"));
+        let set = Command::new("prlimit").args(["--pid", &pid, &fsize]).status().await;
+        assert!(set.expect("there is a prlimit").success(), "{fsize}");
     }
 
     /// A signal, such as `STOP`.
