@@ -9,6 +9,7 @@ mod callers;
 mod conversation;
 mod every_event;
 mod extensions;
+mod golden;
 mod grpcurl;
 mod host_lost;
 mod hosts;

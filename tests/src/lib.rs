@@ -4,6 +4,7 @@
 
 pub mod errors;
 pub mod events;
+pub mod golden;
 pub mod host;
 pub mod input;
 pub mod load;

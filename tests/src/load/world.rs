@@ -184,6 +184,7 @@ pub fn setting(model: &Model) -> Setting {
         max_parallel: 4,
         retry: "{ max_retries = 12, initial_backoff = \"20ms\", max_backoff = \"300ms\" }",
         ask_human: true,
+        titles: false,
         park_after: "50ms",
         log_level: "error",
         bounded: false,

@@ -29,6 +29,8 @@ pub struct Setting {
     pub retry: &'static str,
     /// Whether the model is offered the tool that asks a human.
     pub ask_human: bool,
+    /// Whether sessions are given titles by the model.
+    pub titles: bool,
     /// A run that waits longer than this for its next try gives up its task.
     pub park_after: &'static str,
     /// What is logged.
@@ -48,6 +50,7 @@ impl Default for Setting {
             max_parallel: 1,
             retry: "{ initial_backoff = \"10ms\" }",
             ask_human: false,
+            titles: false,
             park_after: "5s",
             log_level: "info",
             bounded: false,
@@ -187,7 +190,7 @@ impl Server {
 
 fn configuration(port: u16, setting: &Setting) -> String {
     let Setting { provider, lease_timeout, grace_period, in_doubt_timeout, .. } = setting;
-    let Setting { max_parallel, retry, ask_human, park_after, log_level, .. } = setting;
+    let Setting { max_parallel, retry, ask_human, titles, park_after, log_level, .. } = setting;
     format!(
         r#"
 [server]
@@ -209,6 +212,7 @@ park_after = "{park_after}"
 model = "test/m"
 retry = {retry}
 tool_policy = {{ max_parallel = {max_parallel}, ask_human = {ask_human} }}
+background = {{ title = {titles} }}
 "#
     )
 }
