@@ -15,6 +15,7 @@ mod host_lost;
 mod hosts;
 mod load;
 mod other_models;
+mod parked;
 mod scenarios;
 mod server_killed;
 mod shutdown;

@@ -9,6 +9,7 @@ pub mod host;
 pub mod input;
 pub mod load;
 pub mod model;
+pub mod parked;
 pub mod process;
 pub mod raw_host;
 pub mod server;
