@@ -5,7 +5,7 @@ use tokio::process::Command;
 
 use crate::support::host::{Host, example_of};
 use crate::support::model::Model;
-use crate::support::process::Process;
+use crate::support::child::Process;
 use crate::support::server::{Server, agentloop};
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use crate::support::eventually;
 use crate::support::follow::{Follower, outcome, text};
 use crate::support::host::Host;
 use crate::support::model::Model;
-use crate::support::process::{Process, lines_with};
+use crate::support::child::{Process, lines_with};
 use crate::support::server::{Server, agentloop, input};
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use tokio::process::Command;
 
-use super::process::{Process, lines_with};
+use super::child::{Process, lines_with};
 use super::{built, eventually, leave_out, server::Server, top};
 
 /// A tool host and the file that its tools write to.

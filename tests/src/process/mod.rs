@@ -5,7 +5,7 @@
 pub mod follow;
 pub mod host;
 pub mod model;
-pub mod process;
+pub mod child;
 pub mod proxy;
 pub mod server;
 

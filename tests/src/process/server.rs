@@ -10,7 +10,7 @@ use agentloop_client::{Backoff, Client};
 use tempfile::TempDir;
 use tokio::process::Command;
 
-use super::process::Process;
+use super::child::Process;
 use super::{built, eventually};
 
 /// What a test may set.
