@@ -1,4 +1,4 @@
-"""An example of what a host can offer beside tools: a planner, hooks, a memory, and tools that need a runtime."""
+"""An example of what a host can offer beside plain tools: a planner, hooks, a memory, a runtime, and questions."""
 
 import argparse
 import asyncio
@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import sys
+from datetime import timedelta
 
 from agentloop.v1 import tool_host_pb2 as pb
 from agentloop.v1.types_pb2 import (
@@ -20,12 +21,19 @@ from agentloop_host import (
     PRE_RUN,
     PRE_TOOL,
     READ_ONLY,
+    UNSAFE,
     Call,
     ContextItem,
     HookVerdict,
     Host,
+    Image,
     Instruction,
+    NoAnswer,
+    Output,
 )
+
+# The smallest picture there is.
+PICTURE = b"GIF89a\x01\x00\x01\x00\x00\x00\x00;"
 
 
 def declare_planner(host: Host) -> None:
@@ -100,6 +108,25 @@ def declare_runtime(host: Host, journal) -> None:
         return f"page {call.runtime['pages']} in {call.runtime['profile']}: {page}, signed in with hunter2"
 
 
+def declare_booking(host: Host, journal) -> None:
+    """Asks a human in the middle of its work."""
+    schema = {"type": "object", "properties": {"patience": {"type": "number"}}, "required": ["patience"]}
+
+    @host.tool(description="Books a seat.", schema=schema, effect=UNSAFE)
+    async def book(call: Call, patience: float):
+        journal(f"booking {call.call_id}")
+        seat = await call.ask("Which seat?", name="seat")
+        sides, meals = {"a": "aisle", "w": "window"}, ["lunch", "dinner"]
+        try:
+            side = await call.choose("Which side?", sides, timeout=timedelta(seconds=patience))
+        except NoAnswer as no_answer:
+            return f"seat {seat}, and no side: {no_answer}"
+        wanted = await call.choose_several("Which meals?", meals)
+        journal(f"booked {call.call_id}")
+        boarding_pass = Image(data=PICTURE, media_type="image/gif")
+        return Output(f"seat {seat}, {side}, with {' and '.join(wanted)}", [boarding_pass])
+
+
 async def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     env = os.environ.get
@@ -118,6 +145,7 @@ async def main() -> int:
     declare_hook(host, journal)
     declare_memory(host, journal)
     declare_runtime(host, journal)
+    declare_booking(host, journal)
     return 0 if await host.run() else 1
 
 

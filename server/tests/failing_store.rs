@@ -1,12 +1,14 @@
 //! A store that fails in the middle of a run: memory never runs ahead of it, and the run goes on when it is back.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::delta::Delta;
-use agentloop_core::id::{CallId, EntryNo, Epoch, HostId, RequestId, RuleId, RunId, Seq, SessionId, TenantId};
+use agentloop_core::id::{
+    CallId, EntryNo, Epoch, HostId, RequestId, RuleId, RunId, Seq, SessionId, TenantId,
+};
 use agentloop_core::message::{FinishReason, Message, Role, ToolCall};
 use agentloop_core::run::effect::Offer;
 use agentloop_core::run::event::{Event, Record};
@@ -363,7 +365,9 @@ async fn a_failed_write_stops_the_run_until_the_store_is_back() {
         Delta::Finish { reason: FinishReason::Stop },
     ]);
     let (called, may_speak) = (model.called.clone(), model.may_speak.clone());
-    let engine = EngineBuilder::new(store.clone(), Arc::new(One(Arc::new(model))), Arc::new(Keeping::default())).start();
+    let engine =
+        EngineBuilder::new(store.clone(), Arc::new(One(Arc::new(model))), Arc::new(Keeping::default()))
+            .start();
     let tenant = TenantId::local();
 
     let run = engine.start(request("r")).await.expect("a run").run;

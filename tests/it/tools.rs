@@ -155,6 +155,8 @@ async fn what_cannot_be_called_is_told_to_the_model() {
         ("weather", json!({ "city": "Rome", "when": "now" }), "when"),
         ("weather", json!("{not json"), "JSON"),
         ("weather", json!([1]), "object"),
+        ("weather", json!(r#"{"city":"Rome","city":"Ulm"}"#), "twice"),
+        ("mail", json!(r#"{"to":"bob","to":"eve"}"#), "\"to\" appears twice"),
     ] {
         let result = result_of_call(world, tool, arguments.clone(), prompt("go")).await;
         assert_eq!(result.status(), ToolStatus::Rejected, "{tool} {arguments}");

@@ -1,4 +1,4 @@
-//! A host in Python that offers everything but plain tools: a planner, hooks, a memory, and a tool with a runtime.
+//! Hosts in every language that offer more than plain tools: a planner, hooks, a memory, and a tool with a runtime.
 
 use agentloop_client::v1 as wire;
 use agentloop_client::v1::decision::Decision;
@@ -22,10 +22,24 @@ fn extended(run: &str, prompt: &str) -> wire::RunInput {
 }
 
 #[tokio::test]
-async fn all_of_them_in_one_run_and_the_next_remembers_it() {
+async fn all_of_them_in_python() {
+    all_of_them_in_one_run_and_the_next_remembers_it("python").await;
+}
+
+#[tokio::test]
+async fn all_of_them_in_typescript() {
+    all_of_them_in_one_run_and_the_next_remembers_it("typescript").await;
+}
+
+#[tokio::test]
+async fn all_of_them_in_go() {
+    all_of_them_in_one_run_and_the_next_remembers_it("go").await;
+}
+
+async fn all_of_them_in_one_run_and_the_next_remembers_it(language: &str) {
     let mut model = Model::start().await;
     let server = Server::start(&model.setting()).await;
-    let Some(host) = Host::extensions(&server, "x-1").await else { return };
+    let Some(host) = Host::extensions(&server, language).await else { return };
     let mut run = Follower::start(&server, extended("r-1", "What does the page say?")).await;
     let call = model.call().await;
     assert!(call.request.to_string().contains("Never repeat a password."), "the hook added to the prompt");
@@ -39,6 +53,11 @@ async fn all_of_them_in_one_run_and_the_next_remembers_it() {
     assert_eq!(output, "page 1 in work: news, signed in with [hidden]");
     model.call().await.say("It says: hello.").await;
     assert_eq!(run.answer().await, "It says: hello.");
+    let applied = |wanted: &str| {
+        run.count(|event| matches!(event, Event::ExtensionApplied(applied) if applied.outcome == wanted))
+    };
+    assert_eq!(applied("pre_run: added to the system prompt"), 1);
+    assert_eq!(applied("post_tool: changed the output; a password was hidden"), 1);
     host.does("closed work after 1").await;
     host.does("filed r-1").await;
     host.does("remembered r-1").await;

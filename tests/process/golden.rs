@@ -119,7 +119,8 @@ async fn answer(client: &Client, run_id: &str, asked: HumanRequest) {
         HumanRequestKind::Approve => decide(client, &asked, Decision::Approve(Approve {})).await,
         HumanRequestKind::Prompt => {
             let input = Some(Input::Text("Blue.".to_owned()));
-            let request = SubmitInputRequest { request_id: asked.request_id, input, answered_by: String::new() };
+            let request =
+                SubmitInputRequest { request_id: asked.request_id, input, answered_by: String::new() };
             client.submit_input(request).await.expect("answered");
         }
         HumanRequestKind::InDoubt | HumanRequestKind::Select | HumanRequestKind::Unspecified => {}

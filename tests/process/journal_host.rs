@@ -9,7 +9,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentloop_client::host::{CallContext, HostError, HostEvent, Tool, ToolError, ToolHost};
+use agentloop_client::host::{
+    AskError, CallContext, HostError, HostEvent, Output, Question, Tool, ToolError, ToolHost,
+};
 use agentloop_client::schemars::{self, JsonSchema};
 use clap::Parser;
 use serde::Deserialize;
@@ -111,10 +113,17 @@ async fn keyed(work: Work, ctx: CallContext, journal: Journal) -> Result<String,
     Ok(format!("{} is done", work.label))
 }
 
+/// As [`work`], with a question to a human in the middle.
+async fn inquire(work: Work, ctx: CallContext, journal: Journal) -> Result<String, ToolError> {
+    journal.note("begin", &work, &ctx)?;
+    let said = ctx.ask(Question::new(work.label.as_str()).name("first")).await?;
+    journal.take_time(&work, &ctx).await?;
+    Ok(format!("{} is done: {said}", work.label))
+}
+
 impl Journal {
     fn note(&self, what: &str, work: &Work, ctx: &CallContext) -> Result<(), ToolError> {
-        let (label, call, attempt, key) =
-            (&work.label, ctx.call_id(), ctx.attempt(), ctx.idempotency_key());
+        let (label, call, attempt, key) = (&work.label, ctx.call_id(), ctx.attempt(), ctx.idempotency_key());
         self.write(&format!("{what} {label} {call} {attempt} {key}"))
     }
 
@@ -141,6 +150,33 @@ impl Journal {
     }
 }
 
+/// The smallest picture there is.
+const PICTURE: &[u8] = b"GIF89a\x01\x00\x01\x00\x00\x00\x00;";
+
+/// How long a human may think about a side.
+#[derive(Deserialize, JsonSchema)]
+struct Patience {
+    patience: f64,
+}
+
+/// Asks a human in the middle of its work.
+async fn book(given: Patience, ctx: CallContext, journal: Journal) -> Result<Output, ToolError> {
+    journal.write(&format!("booking {}", ctx.call_id()))?;
+    let seat = ctx.ask(Question::new("Which seat?").name("seat")).await?;
+    let question = Question::new("Which side?").timeout(Duration::from_secs_f64(given.patience));
+    let side = match ctx.choose(question, [("a", "aisle"), ("w", "window")]).await {
+        Err(AskError::Refused(why)) => {
+            return Ok(Output::text(format!("seat {seat}, and no side: no answer: {why}")));
+        }
+        side => side?,
+    };
+    let options = [("lunch", "lunch"), ("dinner", "dinner")];
+    let meals = ctx.choose_several("Which meals?", options).await?;
+    journal.write(&format!("booked {}", ctx.call_id()))?;
+    let text = format!("seat {seat}, {side}, with {}", meals.join(" and "));
+    Ok(Output::text(text).image(PICTURE.to_vec(), "image/gif"))
+}
+
 /// A handler that gets the journal, too.
 fn with<A, Fut>(
     journal: &Journal,
@@ -165,11 +201,13 @@ async fn main() -> Result<(), HostError> {
             Tool::new("send_email", "Sends an email").requires_approval().handler(with(&journal, send_email)),
         )
         .tool(Tool::new("slow", "Takes its time").read_only().handler(with(&journal, slow)))
+        .tool(Tool::new("book", "Books a seat").handler(with(&journal, book)))
         .tool(Tool::new("charge", "Charges money").handler(with(&journal, charge)))
         .tool(Tool::new("look", "Changes nothing").read_only().handler(with(&journal, work)))
         .tool(Tool::new("put", "May be repeated").idempotent().handler(with(&journal, work)))
-        .tool(Tool::new("book", "Dedupes by its key").keyed().handler(with(&journal, keyed)))
+        .tool(Tool::new("reserve", "Dedupes by its key").keyed().handler(with(&journal, keyed)))
         .tool(Tool::new("pay", "Must not be repeated").handler(with(&journal, work)))
+        .tool(Tool::new("inquire", "Asks a human").handler(with(&journal, inquire)))
         .tool(Tool::new("post", "Must be approved").requires_approval().handler(with(&journal, work)))
         .on_event(tell)
         .build()?

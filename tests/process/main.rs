@@ -14,6 +14,7 @@ mod grpcurl;
 mod host_lost;
 mod hosts;
 mod load;
+mod need_input;
 mod other_models;
 mod parked;
 mod scenarios;

@@ -9,7 +9,7 @@ use agentloop_tests::load::counts::Counts;
 use agentloop_tests::load::dice::Dice;
 use agentloop_tests::load::human::Manner;
 use agentloop_tests::load::live::{Live, compacting};
-use agentloop_tests::load::script::{ASK, BOOK, LOOK, PAY, POST, PUT, Script, Wish, wish};
+use agentloop_tests::load::script::{ASK, BOOK, INQUIRE, LOOK, PAY, POST, PUT, Script, Wish, wish};
 use agentloop_tests::load::site::{Fault, Site};
 use agentloop_tests::load::world::{World, setting};
 use agentloop_tests::model::Model;
@@ -61,6 +61,7 @@ fn scenarios() -> Vec<Scenario> {
         Scenario { compacts: Some("summarize"), ..scenario("summarized", rounds) },
         Scenario { compacts: Some("truncate"), ..scenario("truncated", rounds) },
         scenario("asks a human", &[&[wish(ASK, 0)]]),
+        scenario("a call asks a human", &[&[wish(INQUIRE, 20)]]),
         Scenario { aborts: true, ..scenario("aborted", &[&[wish(PAY, 100), wish(POST, 0)]]) },
         Scenario { second: Some(Busy::Enqueue), ..scenario("enqueued", pay) },
         Scenario { second: Some(Busy::Interrupt), ..scenario("interrupted", pay) },
@@ -78,7 +79,8 @@ async fn the_server_is_killed() {
 #[tokio::test]
 async fn the_server_is_killed_with_its_hosts() {
     let counts = Counts::default();
-    let uses_hosts = |of: &Scenario| of.script.rounds.iter().flatten().any(|wish| wish.tool == PAY);
+    let uses_hosts =
+        |of: &Scenario| of.script.rounds.iter().flatten().any(|wish| [PAY, INQUIRE].contains(&wish.tool));
     let of = scenarios().into_iter().filter(uses_hosts);
     // Hosts come back by a time and not at once, which makes this slow.
     let every = if times() > 1 { 1 } else { 3 };

@@ -56,10 +56,8 @@ async fn a_full_disk_is_told_and_survived() {
     }
     let mut again = Follower::start(&server, large("refused")).await;
     assert_eq!(again.answer().await, "Noted.", "what was refused left nothing behind");
-    eventually("it to be ready", || async {
-        hasty.is_ready().await.is_ok_and(|ready| ready).then_some(())
-    })
-    .await;
+    eventually("it to be ready", || async { hasty.is_ready().await.is_ok_and(|ready| ready).then_some(()) })
+        .await;
 }
 
 fn large(run: &str) -> RunInput {
@@ -139,7 +137,7 @@ async fn a_write_ahead_log_that_is_cut_is_read_up_to_there() {
         for run in runs {
             Follower::start(&server, input(&run.run_id, &run.session_id, "Hello")).await.answer().await;
         }
-        }
+    }
 }
 
 #[tokio::test]

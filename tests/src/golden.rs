@@ -181,7 +181,11 @@ async fn write(source: &Path, version: i64) {
         let both: Vec<_> = here.into_iter().filter(|column| there.contains(column)).collect();
         let columns = both.join(", ");
         execute(&mut db, &format!("DELETE FROM main.{table}")).await;
-        execute(&mut db, &format!("INSERT INTO main.{table} ({columns}) SELECT {columns} FROM source.{table}")).await;
+        execute(
+            &mut db,
+            &format!("INSERT INTO main.{table} ({columns}) SELECT {columns} FROM source.{table}"),
+        )
+        .await;
     }
     forget_what_is_newer(&mut db, version).await;
     if version >= 10 {
@@ -222,7 +226,8 @@ async fn forget_session(db: &mut SqliteConnection, session: &str) {
 
 /// The index of what was said makes its own tables.
 async fn tables(db: &mut SqliteConnection) -> Vec<String> {
-    let sql = "SELECT name FROM main.sqlite_schema WHERE type = 'table' AND name NOT LIKE '\\_sqlx%' ESCAPE '\\'
+    let sql =
+        "SELECT name FROM main.sqlite_schema WHERE type = 'table' AND name NOT LIKE '\\_sqlx%' ESCAPE '\\'
                AND name NOT IN ('search_index', 'search_index_config')";
     texts(db, sql).await
 }

@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	pb "agentloop/client/go/agentloop/v1"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
@@ -44,13 +46,16 @@ type Call struct {
 	SessionID      string
 	TurnID         string
 	Traceparent    string
+	Runtime        any // what the host opened for the run, where the tool needs it
 
-	host   *Host
-	mu     sync.Mutex
-	chunks uint64
+	host      *Host
+	stopped   <-chan struct{}
+	questions atomic.Uint32 // that it has asked
+	mu        sync.Mutex
+	chunks    uint64
 }
 
-func newCall(h *Host, request *pb.CallRequest) *Call {
+func newCall(ctx context.Context, h *Host, request *pb.CallRequest) *Call {
 	return &Call{
 		CallID:         request.CallId,
 		Attempt:        request.Attempt,
@@ -62,6 +67,7 @@ func newCall(h *Host, request *pb.CallRequest) *Call {
 		TurnID:         request.TurnId,
 		Traceparent:    request.Traceparent,
 		host:           h,
+		stopped:        ctx.Done(),
 	}
 }
 
@@ -124,14 +130,22 @@ type inHand struct {
 	stop       context.CancelFunc
 	ended      chan struct{} // closed when the tool has returned
 	outcome    *outcome      // nil while the tool runs
+	asked      map[string]*asked
 	cancelling bool
 }
 
 func (held *inHand) key() callKey { return callKey{held.call.CallID, held.call.Attempt} }
 
+// Output is what a tool returns that shows pictures beside its text.
+type Output struct {
+	Text   string
+	Images []*pb.Image
+}
+
 // outcome is what a tool returned: an output, or a failure.
 type outcome struct {
 	output  string
+	images  []*pb.Image
 	failure *ToolError
 }
 
@@ -143,20 +157,28 @@ func newOutcome(value any, err error) *outcome {
 	case err != nil:
 		return &outcome{failure: &ToolError{Message: err.Error(), Effect: pb.AttemptEffect_ATTEMPT_EFFECT_MAYBE}}
 	}
+	shown, is := value.(Output)
+	if is {
+		value = shown.Text
+	}
 	output, err := toText(value)
-	if err == nil && len(output) > maxResultBytes {
-		err = fmt.Errorf("the result has %d bytes, the limit is %d", len(output), maxResultBytes)
+	size := len(output)
+	for _, image := range shown.Images {
+		size += proto.Size(image)
+	}
+	if err == nil && size > maxResultBytes {
+		err = fmt.Errorf("the result has %d bytes, the limit is %d", size, maxResultBytes)
 	}
 	if err != nil {
 		return &outcome{failure: &ToolError{Message: err.Error(), Effect: pb.AttemptEffect_ATTEMPT_EFFECT_DONE}}
 	}
-	return &outcome{output: output}
+	return &outcome{output: output, images: shown.Images}
 }
 
 // toText is what the model reads: a string as it is, anything else as JSON.
 func toText(value any) (string, error) {
 	if text, ok := value.(string); ok {
-		return strings.ToValidUTF8(text, "\uFFFD"), nil
+		return valid(text), nil
 	}
 	var text strings.Builder
 	encoder := json.NewEncoder(&text)
@@ -171,12 +193,13 @@ func (held *inHand) frame() *pb.ConnectRequest {
 	failure := held.outcome.failure
 	if failure == nil {
 		return &pb.ConnectRequest{Frame: &pb.ConnectRequest_CallResult{CallResult: &pb.CallResult{
-			CallId: callID, Attempt: attempt, LeaseToken: held.leaseToken, Output: held.outcome.output,
+			CallId: callID, Attempt: attempt, LeaseToken: held.leaseToken,
+			Output: held.outcome.output, Images: held.outcome.images,
 		}}}
 	}
 	failed := &pb.CallFailed{
 		CallId: callID, Attempt: attempt, LeaseToken: held.leaseToken,
-		Message:   strings.ToValidUTF8(failure.Message, "\uFFFD"),
+		Message:   valid(failure.Message),
 		Retryable: failure.Retryable,
 		Effect:    failure.Effect,
 	}

@@ -46,7 +46,7 @@ func (c *connection) serve(ctx context.Context, client pb.ToolHostClient) error 
 	}
 	c.host.onWelcome(c, welcome)
 	go c.beat(ctx, welcome.HeartbeatInterval.AsDuration())
-	return c.read(stream)
+	return c.read(ctx, stream)
 }
 
 // lasted is how long ago the welcome was; 0 without one.
@@ -94,7 +94,7 @@ func (c *connection) firstFrame(stream pb.ToolHost_ConnectClient) (*pb.Welcome, 
 	return frame.GetWelcome(), nil
 }
 
-func (c *connection) read(stream pb.ToolHost_ConnectClient) error {
+func (c *connection) read(ctx context.Context, stream pb.ToolHost_ConnectClient) error {
 	for {
 		frame, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -103,7 +103,7 @@ func (c *connection) read(stream pb.ToolHost_ConnectClient) error {
 		if err != nil {
 			return err
 		}
-		c.onFrame(frame)
+		c.onFrame(ctx, frame)
 	}
 }
 
@@ -123,7 +123,7 @@ func (c *connection) beat(ctx context.Context, interval time.Duration) {
 	}
 }
 
-func (c *connection) onFrame(frame *pb.ConnectResponse) {
+func (c *connection) onFrame(ctx context.Context, frame *pb.ConnectResponse) {
 	switch frame := frame.Frame.(type) {
 	case *pb.ConnectResponse_CallRequest:
 		c.host.onCallRequest(frame.CallRequest)
@@ -133,6 +133,14 @@ func (c *connection) onFrame(frame *pb.ConnectResponse) {
 		c.host.onForget(frame.ResultAck)
 	case *pb.ConnectResponse_LeaseLost:
 		c.host.onForget(frame.LeaseLost)
+	case *pb.ConnectResponse_InputResponse:
+		c.host.onInputResponse(frame.InputResponse)
+	case *pb.ConnectResponse_ExtensionRequest:
+		c.host.onExtensionRequest(ctx, c, frame.ExtensionRequest)
+	case *pb.ConnectResponse_OpenRuntime:
+		c.host.runtimes.open(frame.OpenRuntime)
+	case *pb.ConnectResponse_CloseRuntime:
+		go c.host.runtimes.close(context.Background(), frame.CloseRuntime.RuntimeId)
 	case *pb.ConnectResponse_Ping:
 		c.host.onPing(frame.Ping)
 	case *pb.ConnectResponse_GoAway:

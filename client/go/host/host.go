@@ -49,8 +49,10 @@ type Options struct {
 // It says the same thing about a call however often it is asked, and after each reconnect it says again what was not
 // acknowledged.
 type Host struct {
-	options Options
-	idle    chan struct{} // closed when the host is draining and has nothing in hand
+	options    Options
+	extensions *extensions
+	runtimes   *runtimes
+	idle       chan struct{} // closed when the host is draining and has nothing in hand
 
 	mu         sync.Mutex
 	tools      []*tool
@@ -60,7 +62,7 @@ type Host struct {
 	draining   bool
 }
 
-// New makes a host without tools.
+// New makes a host that offers nothing yet.
 func New(options Options) *Host {
 	if options.HostID == "" {
 		name, _ := os.Hostname()
@@ -75,7 +77,13 @@ func New(options Options) *Host {
 	if options.Credentials == nil {
 		options.Credentials = insecure.NewCredentials()
 	}
-	return &Host{options: options, idle: make(chan struct{}), inHand: map[callKey]*inHand{}}
+	return &Host{
+		options:    options,
+		extensions: newExtensions(),
+		runtimes:   newRuntimes(),
+		idle:       make(chan struct{}),
+		inHand:     map[callKey]*inHand{},
+	}
 }
 
 // ID is how the host names itself to the server.
@@ -111,6 +119,7 @@ func (h *Host) Run(ctx context.Context) error {
 		case <-time.After(2 * closeTimeout):
 		}
 	}
+	h.runtimes.closeAll()
 	return err
 }
 

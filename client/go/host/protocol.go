@@ -37,12 +37,14 @@ func (h *Host) hello() *pb.Hello {
 		HostId:          h.options.HostID,
 		Sdk:             "go/" + grpc.Version,
 		InitialCredit:   h.freeSlots(),
+		OpenRuntimes:    h.runtimes.ids(),
 		Labels:          h.options.Labels,
 	}
 	for _, tool := range h.tools {
 		hello.Capabilities = append(hello.Capabilities,
 			&pb.Capability{Capability: &pb.Capability_Tool{Tool: tool.declaration}})
 	}
+	hello.Capabilities = append(hello.Capabilities, h.extensions.capabilities...)
 	for key, held := range h.inHand {
 		hello.CallsInHand = append(hello.CallsInHand, &pb.CallInHand{
 			CallId: key.callID, Attempt: key.attempt, LeaseToken: held.leaseToken, Finished: held.outcome != nil,
@@ -63,7 +65,7 @@ func (h *Host) onWelcome(c *connection, welcome *pb.Welcome) {
 	c.welcomed, c.welcomedAt = true, time.Now()
 	for _, verdict := range welcome.Capabilities {
 		if !verdict.Accepted {
-			slog.Warn("a tool was refused", "tool", verdict.Name, "reason", verdict.Reason)
+			slog.Warn("refused", "name", verdict.Name, "reason", verdict.Reason)
 		}
 	}
 	for _, verdict := range welcome.Calls {
@@ -74,6 +76,9 @@ func (h *Host) onWelcome(c *connection, welcome *pb.Welcome) {
 	}
 	for _, held := range h.inHand {
 		h.offerOutcome(held)
+		for _, waits := range held.asked {
+			h.sendQuestion(waits)
+		}
 	}
 	h.sendCredit()
 	if h.draining {
@@ -138,24 +143,32 @@ func (h *Host) check(request *pb.CallRequest) (invocation, pb.RejectReason, erro
 func (h *Host) start(request *pb.CallRequest, run invocation) {
 	ctx, stop := context.WithCancel(context.Background())
 	held := &inHand{
-		call: newCall(h, request), leaseToken: request.LeaseToken, stop: stop, ended: make(chan struct{}),
+		call:       newCall(ctx, h, request),
+		leaseToken: request.LeaseToken,
+		stop:       stop,
+		ended:      make(chan struct{}),
+		asked:      map[string]*asked{},
+	}
+	if request.RuntimeId != "" {
+		run = h.runtimes.inside(request.RuntimeId, run)
 	}
 	h.inHand[held.key()] = held
 	h.running++
 	go func() {
-		outcome := newOutcome(runSafely(ctx, held.call, run))
+		outcome := newOutcome(safely(func() (any, error) { return run(ctx, held.call) }))
 		stop()
 		h.onEnd(held, outcome)
 	}()
 }
 
-func runSafely(ctx context.Context, call *Call, run invocation) (value any, err error) {
+// safely makes an error of a panic.
+func safely[T any](run func() (T, error)) (value T, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			err = fmt.Errorf("the tool panicked: %v", cause)
+			err = fmt.Errorf("panic: %v", cause)
 		}
 	}()
-	return run(ctx, call)
+	return run()
 }
 
 func (h *Host) onEnd(held *inHand, outcome *outcome) {

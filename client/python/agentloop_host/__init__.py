@@ -25,16 +25,21 @@ from agentloop.v1.types_pb2 import EFFECT_CLASS_IDEMPOTENT as IDEMPOTENT
 from agentloop.v1.types_pb2 import EFFECT_CLASS_KEYED as KEYED
 from agentloop.v1.types_pb2 import EFFECT_CLASS_READ_ONLY as READ_ONLY
 from agentloop.v1.types_pb2 import EFFECT_CLASS_UNSAFE as UNSAFE
-from agentloop.v1.types_pb2 import Instruction
+from agentloop.v1.types_pb2 import Image, Instruction
 
-from .call import Call, ToolFailed
+from .ask import NoAnswer
+from .call import Call, Output
 from .extensions import ExtensionFailed
+from .failure import ToolFailed
 from .host import Host
 
 __all__ = [
     "Call",
     "Host",
+    "Image",
+    "Output",
     "ToolFailed",
+    "NoAnswer",
     "ExtensionFailed",
     # What extensions answer.
     "ContextItem",

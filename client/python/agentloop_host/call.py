@@ -3,12 +3,16 @@
 import asyncio
 import json
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from agentloop.v1 import tool_host_pb2 as pb
 from agentloop.v1.events_pb2 import ATTEMPT_EFFECT_DONE, ATTEMPT_EFFECT_MAYBE, OUTPUT_STREAM_STDOUT
+from agentloop.v1.types_pb2 import Image
+
+from .ask import Options, answer, question
+from .failure import ToolFailed
 
 if TYPE_CHECKING:
     from .host import Host
@@ -20,18 +24,6 @@ MAX_RESULT_BYTES = 3 << 20
 MAX_CHUNK_BYTES = 64 << 10
 MAX_CHECKPOINT_BYTES = 64 << 10
 MAX_PROGRESS_CHARS = 1 << 10  # of at most 4 bytes each
-
-
-class ToolFailed(Exception):
-    """Raised by a tool that knows how it failed. `effect` is what is known of its effects: NONE, MAYBE or DONE."""
-
-    def __init__(
-        self, message: str, *, retryable=False, retry_delay: timedelta | None = None, effect=ATTEMPT_EFFECT_MAYBE
-    ):
-        super().__init__(message)
-        self.retryable = retryable
-        self.retry_delay = retry_delay
-        self.effect = effect
 
 
 class Call:
@@ -53,6 +45,7 @@ class Call:
         self.runtime: Any = None  # what the host opened for the run, where the tool needs it
         self._host = host
         self._chunks = 0
+        self._questions = 0
 
     async def progress(self, message="", fraction: float | None = None, checkpoint: bytes | None = None) -> None:
         """Says how far the call is. The server keeps the checkpoint and gives it to the next try."""
@@ -71,6 +64,43 @@ class Call:
             chunk = data[start : start + MAX_CHUNK_BYTES]
             self._host.send(output_chunk=pb.OutputChunk(**ref(self), chunk_seq=self._chunks, stream=stream, data=chunk))
 
+    async def ask(self, text: str, *, name: str | None = None, timeout: timedelta | None = None) -> str:
+        """Asks a human for text, and waits for as long as that takes, through reconnects and restarts of the server.
+
+        The call's deadline does not run meanwhile; after the answer the call has all of its time again. A call may
+        ask 16 questions. A later try of the call that asks the same under the same name is given the answer of the
+        earlier one; unless named, questions are numbered in the order in which they are asked. Without a timeout the
+        run says when the question is given up. Errors: NoAnswer.
+        """
+        return await self._put(text, None, False, name, timeout)
+
+    async def choose(
+        self, text: str, options: Options, *, name: str | None = None, timeout: timedelta | None = None
+    ) -> str:
+        """Asks a human to choose one of at most 64 options, and returns its id; else as `ask`."""
+        chosen = await self._put(text, options, False, name, timeout)
+        return chosen[0]
+
+    async def choose_several(
+        self, text: str, options: Options, *, name: str | None = None, timeout: timedelta | None = None
+    ) -> list[str]:
+        """Asks a human to choose several options, or none, and returns their ids; else as `ask`."""
+        return await self._put(text, options, True, name, timeout)
+
+    async def _put(self, text, options, multiple, name, timeout):
+        self._questions += 1
+        asked = question(text, self._questions, options, multiple, name, timeout)
+        asked.call_id, asked.attempt = self.call_id, self.attempt
+        return answer(await self._host.ask(asked))
+
+
+@dataclass
+class Output:
+    """What a tool returns that shows pictures beside its text."""
+
+    text: str
+    images: list[Image]
+
 
 @dataclass
 class InHand:
@@ -81,6 +111,8 @@ class InHand:
     task: asyncio.Task
     outcome: pb.CallResult | pb.CallFailed | None = None  # None while the tool runs
     cancelling: bool = False
+    # Questions that wait, asked again after a reconnect.
+    asked: dict[str, tuple[pb.NeedInput, asyncio.Future[pb.InputResponse]]] = field(default_factory=dict)
 
 
 async def outcome_of(held: InHand) -> pb.CallResult | pb.CallFailed:
@@ -97,13 +129,15 @@ async def outcome_of(held: InHand) -> pb.CallResult | pb.CallFailed:
 
 
 def _result(value: Any) -> pb.CallResult | pb.CallFailed:
+    images = value.images if isinstance(value, Output) else []
+    value = value.text if isinstance(value, Output) else value
     output = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    size = len(output.encode())
+    size = len(output.encode()) + sum(image.ByteSize() for image in images)
     if size > MAX_RESULT_BYTES:
         return pb.CallFailed(
             message=f"the result has {size} bytes, the limit is {MAX_RESULT_BYTES}", effect=ATTEMPT_EFFECT_DONE
         )
-    return pb.CallResult(output=output)
+    return pb.CallResult(output=output, images=images)
 
 
 def ref(of) -> dict:

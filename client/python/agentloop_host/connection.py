@@ -119,6 +119,8 @@ class Connection:
                 self.host.forget(frame.result_ack)
             case "lease_lost":
                 self.host.forget(frame.lease_lost)
+            case "input_response":
+                self.host.on_input_response(frame.input_response)
             case "extension_request":
                 self.host.on_extension_request(frame.extension_request)
             case "open_runtime":

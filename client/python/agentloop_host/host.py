@@ -18,9 +18,11 @@ from agentloop.v1 import tool_host_pb2 as pb
 from agentloop.v1.events_pb2 import ATTEMPT_EFFECT_NONE
 from agentloop.v1.types_pb2 import ToolDeclaration
 
-from .call import Call, InHand, ToolFailed, outcome_of, ref
+from .ask import NoAnswer
+from .call import Call, InHand, outcome_of, ref
 from .connection import CLOSE_TIMEOUT, MAX_QUEUED_FRAMES, Connection, describe, seconds
 from .extensions import Extensions, Runtimes
+from .failure import ToolFailed
 
 log = logging.getLogger(__package__)
 
@@ -219,6 +221,8 @@ class Host:
                 self.forget(verdict)
         for held in self._in_hand.values():
             self._offer_outcome(held)
+            for question, _ in held.asked.values():
+                self.send(need_input=question)
         if self._draining.is_set():
             self.send(draining=pb.Draining(reason="the host shuts down"))
         self.on_ready()
@@ -282,6 +286,27 @@ class Host:
                 raise
             raise ToolFailed(f"the runtime cannot be opened: {error}", effect=ATTEMPT_EFFECT_NONE) from error
         return await work
+
+    async def ask(self, question: pb.NeedInput) -> pb.InputResponse:
+        """Asks a human, now and after each reconnect, until there is an answer or the call is stopped."""
+        held = self._in_hand.get((question.call_id, question.attempt))
+        if held is None or held.outcome is not None or held.cancelling:
+            raise NoAnswer("nobody waits for this call any more")
+        if question.input_id in held.asked:
+            raise NoAnswer(f"the call asks {question.input_id!r} already")
+        answered = asyncio.get_running_loop().create_future()
+        held.asked[question.input_id] = question, answered
+        self.send(need_input=question)
+        try:
+            return await answered
+        finally:
+            held.asked.pop(question.input_id, None)
+
+    def on_input_response(self, response: pb.InputResponse) -> None:
+        for held in self._in_hand.values():
+            _, answered = held.asked.get(response.input_id, (None, None))
+            if held.call.call_id == response.call_id and answered and not answered.done():
+                answered.set_result(response)
 
     def on_extension_request(self, request: pb.ExtensionRequest) -> None:
         self._spawn(self._respond(request, self.connection))

@@ -7,10 +7,12 @@ use std::{collections::BTreeMap, time::Duration};
 
 use agentloop_proto::v1::{
     CallAccepted, CallDisposition, CallInHand, CallRef, CallRequest, CallVerdict, CancelAck, CancelOutcome,
-    OutputStream, Progress, connect_request::Frame,
+    InputResponse, NeedInput, OutputStream, Progress, connect_request::Frame, input_response::Response,
 };
+use tokio::sync::oneshot;
 
 use super::{
+    ask::Asked,
     buffer::Buffer,
     memory::Memory,
     outcome::{self, Outcome, ToolResult},
@@ -60,6 +62,8 @@ struct Running {
     /// The last checkpoint, told again after a reconnect.
     checkpoint: Option<Progress>,
     output: Buffer,
+    /// Questions that wait for a human, asked again after a reconnect.
+    asked: Asked,
 }
 
 /// What is to become of a call when it ends.
@@ -86,6 +90,15 @@ pub(crate) enum Intake {
     Unknown,
     /// It is known; these frames answer it.
     Known(Vec<Frame>),
+}
+
+impl Running {
+    /// What the server may not have heard, or may have forgotten.
+    fn told_again(&self) -> Vec<Frame> {
+        let checkpoint = self.checkpoint.clone().map(Frame::Progress);
+        let wanted = self.fate == Fate::Wanted;
+        checkpoint.into_iter().chain(self.asked.again().filter(|_| wanted)).collect()
+    }
 }
 
 impl Calls {
@@ -154,6 +167,7 @@ impl Calls {
             fate: Fate::Wanted,
             checkpoint: None,
             output: Buffer::default(),
+            asked: Asked::default(),
         };
         self.held.insert(key, Held::Running(running));
         frame
@@ -249,11 +263,30 @@ impl Calls {
                 CallDisposition::Stop | CallDisposition::AlreadyRecorded => self.forget(&key, grace),
             }
         }
-        let told_again = self.held.iter().filter_map(|(key, held)| match held {
-            Held::Running(running) => running.checkpoint.clone().map(Frame::Progress),
-            Held::Kept(kept) => Some(outcome::frame(key, &kept.lease_token, &kept.result)),
+        let told_again = self.held.iter().flat_map(|(key, held)| match held {
+            Held::Running(running) => running.told_again(),
+            Held::Kept(kept) => vec![outcome::frame(key, &kept.lease_token, &kept.result)],
         });
         told_again.collect()
+    }
+
+    /// A running call asks a human. One that nobody waits for hears of its end by the channel's.
+    pub(crate) fn ask(&mut self, question: NeedInput, answer: oneshot::Sender<Response>) -> Option<Frame> {
+        let running = self.running_mut(&CallKey::new(&question.call_id, question.attempt))?;
+        (running.fate == Fate::Wanted).then(|| running.asked.ask(question, answer))
+    }
+
+    /// A question of a call has its answer, which only the server's current try of it can have asked for.
+    pub(crate) fn answered(&mut self, input: &InputResponse) {
+        let Some(response) = &input.response else { return };
+        let mut tries = self.held.iter_mut().rev().filter(|(key, _)| key.call_id == input.call_id);
+        let current = tries.find_map(|(_, held)| match held {
+            Held::Running(running) if running.fate == Fate::Wanted => Some(running),
+            _ => None,
+        });
+        if let Some(running) = current {
+            running.asked.answered(&input.input_id, response);
+        }
     }
 
     /// A running call says how far it is.

@@ -2,15 +2,20 @@
 
 use std::{
     any::Any,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU32, Ordering},
+    },
     time::SystemTime,
 };
 
-use agentloop_proto::v1::{CallRequest, OutputStream, Progress};
-use tokio::sync::mpsc;
+use agentloop_proto::v1::{CallRequest, OutputStream, Progress, input_response::Response};
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    AskError, Question,
+    ask::Choice,
     calls::CallKey,
     outcome::cut,
     task::{Stop, TaskEvent},
@@ -33,6 +38,8 @@ struct Call {
     stop: Stop,
     events: mpsc::Sender<TaskEvent>,
     runtime: OnceLock<Arc<dyn Any + Send + Sync>>,
+    /// Questions that it has asked.
+    asked: AtomicU32,
 }
 
 impl CallContext {
@@ -44,7 +51,8 @@ impl CallContext {
     ) -> Self {
         // They were read into the handler's type; a second copy would only take up room.
         request.arguments_json.clear();
-        CallContext { call: Arc::new(Call { key, request, stop, events, runtime: OnceLock::new() }) }
+        let (runtime, asked) = (OnceLock::new(), AtomicU32::new(0));
+        CallContext { call: Arc::new(Call { key, request, stop, events, runtime, asked }) }
     }
 
     /// The call. The same through all tries, reconnects and restarts.
@@ -143,8 +151,75 @@ impl CallContext {
         }
     }
 
+    /// Asks a human for text, and waits for as long as the answer takes, through reconnects and restarts of the server.
+    /// The call's deadline does not run meanwhile; after the answer the call has all of its time again. A call may ask
+    /// 16 questions.
+    ///
+    /// # Errors
+    /// When there is no answer and will not be, or the call is to stop.
+    pub async fn ask(&self, question: impl Into<Question>) -> Result<String, AskError> {
+        match self.put(question.into(), None).await? {
+            Response::Text(text) => Ok(text),
+            Response::Selection(_) | Response::Refused(_) => Err(misunderstood()),
+        }
+    }
+
+    /// Asks a human to choose one of at most 64 options, each an id and what people read, as [`CallContext::ask`]
+    /// does. Returns the id.
+    ///
+    /// # Errors
+    /// As for [`CallContext::ask`].
+    pub async fn choose<I: Into<String>, L: Into<String>>(
+        &self,
+        question: impl Into<Question>,
+        options: impl IntoIterator<Item = (I, L)>,
+    ) -> Result<String, AskError> {
+        match self.put(question.into(), Some(Choice::of(options, false))).await? {
+            Response::Selection(chosen) => chosen.option_ids.into_iter().next().ok_or_else(misunderstood),
+            Response::Text(_) | Response::Refused(_) => Err(misunderstood()),
+        }
+    }
+
+    /// As [`CallContext::choose`], where several options, or none, may be chosen. Returns their ids, in the order of
+    /// the options.
+    ///
+    /// # Errors
+    /// As for [`CallContext::ask`].
+    pub async fn choose_several<I: Into<String>, L: Into<String>>(
+        &self,
+        question: impl Into<Question>,
+        options: impl IntoIterator<Item = (I, L)>,
+    ) -> Result<Vec<String>, AskError> {
+        match self.put(question.into(), Some(Choice::of(options, true))).await? {
+            Response::Selection(chosen) => Ok(chosen.option_ids),
+            Response::Text(_) | Response::Refused(_) => Err(misunderstood()),
+        }
+    }
+
+    async fn put(&self, question: Question, choice: Option<Choice>) -> Result<Response, AskError> {
+        let number = self.call.asked.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        let frame = question.frame(&self.call.key, number, choice)?;
+        let (answer, answered) = oneshot::channel();
+        self.tell(TaskEvent::Asked(frame, answer)).await;
+        let response = tokio::select! {
+            biased;
+            () = self.cancelled().cancelled() => return Err(AskError::Stopped),
+            response = answered => response,
+        };
+        match response {
+            Ok(Response::Refused(why)) => Err(AskError::Refused(why)),
+            Ok(response) => Ok(response),
+            Err(_) => Err(AskError::Stopped),
+        }
+    }
+
     /// Waits while the host has much to send, which slows a handler down that writes faster than the server reads.
     async fn tell(&self, event: TaskEvent) {
         self.call.events.send(event).await.ok();
     }
+}
+
+/// The contract has an answer fit its question.
+fn misunderstood() -> AskError {
+    AskError::Refused("the answer does not fit the question".to_owned())
 }

@@ -37,6 +37,7 @@
 //! # }
 //! ```
 
+mod ask;
 mod buffer;
 mod builder;
 mod calls;
@@ -55,6 +56,7 @@ mod session;
 mod task;
 mod tool;
 
+pub use ask::{AskError, Question};
 pub use builder::{HostEvent, ToolHost, ToolHostBuilder};
 pub use context::CallContext;
 pub use error::{HostError, ToolError};

@@ -254,6 +254,7 @@ impl Runtime {
                 vec![Frame::ExtensionResponse(answer)]
             }
             TaskEvent::Answered(..) => Vec::new(),
+            TaskEvent::Asked(question, answer) => self.calls.ask(question, answer).into_iter().collect(),
             TaskEvent::Progress(progress) => self.calls.progress(progress).into_iter().collect(),
             TaskEvent::Output(key, stream, bytes) => self.calls.output(&key, stream, &bytes),
         }

@@ -138,8 +138,9 @@ impl<'a> Session<'a> {
             ServerFrame::ExtensionRequest(question) => self.runtime.asked(question),
             ServerFrame::OpenRuntime(request) => self.runtime.open_runtime(request),
             ServerFrame::CloseRuntime(closed) => self.runtime.close_runtime(&closed.runtime_id),
+            ServerFrame::InputResponse(response) => self.runtime.calls.answered(&response),
             // A second welcome and answers to what this runtime never asks mean nothing to it.
-            ServerFrame::Welcome(_) | ServerFrame::ToolsUpdated(_) | ServerFrame::InputResponse(_) => {}
+            ServerFrame::Welcome(_) | ServerFrame::ToolsUpdated(_) => {}
         }
         None
     }

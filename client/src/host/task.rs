@@ -6,9 +6,9 @@ use std::{
     time::Duration,
 };
 
-use agentloop_proto::v1::{ExtensionResponse, OutputStream, Progress};
+use agentloop_proto::v1::{ExtensionResponse, NeedInput, OutputStream, Progress, input_response::Response};
 use futures_util::FutureExt as _;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::{calls::CallKey, outcome::Outcome, tool::Running};
@@ -22,6 +22,8 @@ pub(crate) enum TaskEvent {
     Progress(Progress),
     /// An extension answered a question of this connection.
     Answered(u64, ExtensionResponse),
+    /// It asks a human.
+    Asked(NeedInput, oneshot::Sender<Response>),
     /// It wrote something.
     Output(CallKey, OutputStream, Vec<u8>),
 }

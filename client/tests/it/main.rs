@@ -4,6 +4,7 @@ mod agent_loop;
 mod client;
 mod host;
 mod host_faults;
+mod need_input;
 mod proxy;
 mod server;
 mod tool_host;

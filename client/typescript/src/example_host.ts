@@ -1,11 +1,8 @@
 // An example tool host: six tools, from a harmless one to one that must not run twice.
 
-import { closeSync, fsyncSync, openSync, writeSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
-import { parseArgs } from "node:util";
-import { AttemptEffect, EffectClass, Host, ToolFailed } from "./host/index.js";
-
-type Journal = (line: string) => void;
+import { type Journal, schemaOf, serve } from "./example_options.js";
+import { AttemptEffect, EffectClass, type Host, ToolFailed } from "./host/index.js";
 
 function declareTools(host: Host, journal: Journal): void {
   host.tool(
@@ -93,34 +90,4 @@ function declareTools(host: Host, journal: Journal): void {
   );
 }
 
-/** The schema of an object that must have these properties. */
-function schemaOf(types: Record<string, string>): object {
-  const properties = Object.fromEntries(Object.entries(types).map(([name, type]) => [name, { type }]));
-  return { type: "object", properties, required: Object.keys(types), additionalProperties: false };
-}
-
-/** Appends lines to a file, each on disk before the next thing happens. Without a path, to nowhere. */
-function journalTo(path: string | undefined): Journal {
-  return (line) => {
-    if (!path) return;
-    const file = openSync(path, "a");
-    writeSync(file, line + "\n");
-    fsyncSync(file);
-    closeSync(file);
-  };
-}
-
-const { values: options } = parseArgs({
-  options: {
-    server: { type: "string", default: process.env["AGENTLOOP_SERVER"] ?? "127.0.0.1:50051" },
-    "host-id": { type: "string", default: process.env["AGENTLOOP_HOST_ID"] },
-    journal: { type: "string", default: process.env["AGENTLOOP_JOURNAL"] },
-  },
-});
-const host = new Host({
-  server: options.server!.replace(/^http:\/\//, ""),
-  hostId: options["host-id"],
-  onReady: () => console.log("ready", host.hostId),
-});
-declareTools(host, journalTo(options.journal));
-process.exit((await host.run()) ? 0 : 1);
+await serve(declareTools);

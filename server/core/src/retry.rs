@@ -1,22 +1,33 @@
-//! How long to wait before a failed model call is tried again.
+//! Whether, and after how long, what failed is tried again.
 
 use crate::agent::RetryPolicy;
+use crate::error::ErrorClass;
 use crate::time::Millis;
 
 /// A provider's Retry-After beyond this is not waited for.
 const RETRY_AFTER_MAX: Millis = Millis::secs(300);
 
-/// The wait after the `failures`th failure in a row (from 1), or `None` when the retries are used up.
-///
-/// Exponential, doubled from the policy's first bound to its cap; with jitter, drawn evenly between zero and the bound
-/// by `chance`. What the provider asks for is the least that is waited.
+/// The wait before another try after the `failures`th failure in a row (from 1); `None` where there is none, because
+/// trying again changes nothing, something else has to be done first, or the retries are used up.
 #[must_use]
-pub fn backoff(
+pub fn after_failure(
     policy: &RetryPolicy,
+    class: ErrorClass,
     failures: u32,
     retry_after: Option<Millis>,
     chance: u64,
 ) -> Option<Millis> {
+    match class {
+        ErrorClass::Retryable => backoff(policy, failures, retry_after, chance),
+        ErrorClass::Overflow | ErrorClass::Fatal => None,
+    }
+}
+
+/// The wait after the `failures`th failure in a row (from 1), or `None` when the retries are used up.
+///
+/// Exponential, doubled from the policy's first bound to its cap; with jitter, drawn evenly between zero and the bound
+/// by `chance`. What the provider asks for is the least that is waited.
+fn backoff(policy: &RetryPolicy, failures: u32, retry_after: Option<Millis>, chance: u64) -> Option<Millis> {
     if failures > policy.max_retries {
         return None;
     }
@@ -44,6 +55,15 @@ mod tests {
 
     fn policy(jitter: bool) -> RetryPolicy {
         RetryPolicy { max_retries: 5, jitter, ..RetryPolicy::default() }
+    }
+
+    #[test]
+    fn only_what_may_get_better_is_tried_again() {
+        let wait = |class, failures| after_failure(&policy(false), class, failures, None, 0);
+        assert_eq!(wait(ErrorClass::Retryable, 1), Some(Millis::secs(1)));
+        assert_eq!(wait(ErrorClass::Retryable, 6), None, "the retries are used up");
+        assert_eq!(wait(ErrorClass::Overflow, 1), None);
+        assert_eq!(wait(ErrorClass::Fatal, 1), None);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use agentloop_core::agent::{ModelOptions, ModelTimeouts};
-use agentloop_core::context::assemble::{AssembleError, Assembler};
+use agentloop_core::context::assemble::Assembler;
 use agentloop_core::error::ModelErrorKind;
 use agentloop_core::message::{Message, Role, Usage};
 use futures_util::StreamExt as _;
@@ -34,10 +34,7 @@ pub(super) async fn ask(
     question: &Question<'_>,
     text: &str,
 ) -> Result<(String, Usage), ModelError> {
-    let (model, name) = deps
-        .models
-        .resolve(question.model)
-        .map_err(|error| failure(ModelErrorKind::BadRequest, error.to_string()))?;
+    let (model, name) = deps.models.resolve(question.model)?;
     let mut deltas = model.stream(ModelRequest {
         model: name,
         system_prompt: question.system_prompt.to_owned(),
@@ -49,22 +46,17 @@ pub(super) async fn ask(
         },
         timeouts: question.timeouts.clone(),
     });
-    let unfit = |error: AssembleError| failure(error.kind(), error.to_string());
     let mut assembler = Assembler::new(0);
     let mut seq = 0;
     while let Some(delta) = deltas.next().await {
         seq += 1;
-        assembler.consume(seq, delta?).map_err(unfit)?;
+        assembler.consume(seq, delta?)?;
     }
-    let done = assembler.finish().map_err(unfit)?;
+    let done = assembler.finish()?;
     let answer = done.message.plain_text();
     if answer.trim().is_empty() {
-        return Err(failure(ModelErrorKind::BadRequest, "the model's answer is empty".to_owned()));
+        return Err(ModelError::new(ModelErrorKind::BadRequest, "the model's answer is empty"));
     }
     let cost_micros = cost(&*deps.models, question.model, &done.usage);
     Ok((answer, Usage { cost_micros, ..done.usage }))
-}
-
-fn failure(kind: ModelErrorKind, message: String) -> ModelError {
-    ModelError { kind, message, status: None, retry_after: None }
 }

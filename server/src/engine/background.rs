@@ -5,9 +5,9 @@ mod transcript;
 use std::sync::Arc;
 
 use agentloop_core::agent::{ModelOptions, RunSpec};
-use agentloop_core::context::assemble::{AssembleError, Assembler};
+use agentloop_core::context::assemble::Assembler;
 use agentloop_core::entry::Entry;
-use agentloop_core::error::{ErrorClass, ModelErrorKind};
+use agentloop_core::error::ErrorClass;
 use agentloop_core::id::{EntryNo, TenantId};
 use agentloop_core::message::{Message, Role};
 use agentloop_core::run::event::Outcome;
@@ -189,11 +189,7 @@ impl Writing<'_> {
     /// One call of the model, with nothing of the run but its connection.
     async fn ask(&self, prompt: &str, text: String) -> Result<String, ModelError> {
         let own = self.spec.background.model.as_deref();
-        let (model, name) = self
-            .notes
-            .models
-            .resolve(own.unwrap_or(&self.spec.model))
-            .map_err(|error| failed(ModelErrorKind::BadRequest, error.to_string()))?;
+        let (model, name) = self.notes.models.resolve(own.unwrap_or(&self.spec.model))?;
         let mut deltas = model.stream(ModelRequest {
             model: name,
             system_prompt: prompt.to_owned(),
@@ -211,23 +207,15 @@ impl Writing<'_> {
         let mut seq = 0;
         while let Some(delta) = deltas.next().await {
             seq += 1;
-            answer.consume(seq, delta?).map_err(malformed)?;
+            answer.consume(seq, delta?)?;
         }
-        let answer = answer.finish().map_err(malformed)?;
+        let answer = answer.finish()?;
         tracing::debug!(
             run.id = %self.job.id.run, kind = %self.job.id.kind, tokens_in = answer.usage.input_tokens,
             tokens_out = answer.usage.output_tokens, "the model wrote about a session"
         );
         Ok(answer.message.plain_text())
     }
-}
-
-fn failed(kind: ModelErrorKind, message: String) -> ModelError {
-    ModelError { kind, message, status: None, retry_after: None }
-}
-
-fn malformed(error: AssembleError) -> ModelError {
-    failed(error.kind(), error.to_string())
 }
 
 fn job_error(error: ModelError) -> JobError {

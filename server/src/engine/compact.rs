@@ -10,7 +10,7 @@ use agentloop_core::entry::{Compaction, CompactionReason, Entry};
 use agentloop_core::error::ErrorClass;
 use agentloop_core::id::EntryNo;
 use agentloop_core::message::{Message, Part, Role, SharedMessage, Usage};
-use agentloop_core::retry::{backoff, chance};
+use agentloop_core::retry::{after_failure, chance};
 use agentloop_core::run::input::{Compacted, Input};
 use agentloop_core::run::status::{RunError, RunErrorCode};
 use async_trait::async_trait;
@@ -182,9 +182,9 @@ impl Compacting {
                 Err(error) => {
                     failures += 1;
                     let chance = chance(self.seed, u32::MAX - self.number, failures);
-                    let retryable = error.kind.class() == ErrorClass::Retryable;
-                    let wait = backoff(&self.spec.retry, failures, error.retry_after, chance);
-                    let Some(wait) = wait.filter(|_| retryable) else {
+                    let class = error.kind.class();
+                    let wait = after_failure(&self.spec.retry, class, failures, error.retry_after, chance);
+                    let Some(wait) = wait else {
                         return Err(RunError {
                             code: RunErrorCode::Model(error.kind),
                             message: error.message,

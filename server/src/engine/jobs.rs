@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentloop_core::agent::{RetryPolicy, RunSpec};
+use agentloop_core::error::ErrorClass;
 use agentloop_core::id::{Seq, TenantId};
 use agentloop_core::retry;
 use agentloop_core::run::event::{Event, Record};
@@ -74,6 +75,25 @@ pub enum JobError {
         /// For whoever embeds the executor; it is neither stored nor logged.
         why: String,
     },
+}
+
+impl JobError {
+    /// What to do about it.
+    #[must_use]
+    pub fn class(&self) -> ErrorClass {
+        match self {
+            Self::Retryable { .. } => ErrorClass::Retryable,
+            Self::Fatal { .. } => ErrorClass::Fatal,
+        }
+    }
+
+    /// The least to wait before another try.
+    fn after(&self) -> Option<Millis> {
+        match self {
+            Self::Retryable { after, .. } => *after,
+            Self::Fatal { .. } => None,
+        }
+    }
 }
 
 impl From<StoreError> for JobError {
@@ -173,21 +193,18 @@ async fn see_to(deps: Arc<Deps>, job: Job) -> JobId {
     let tries = job.attempts + 1;
     let again = match result {
         Ok(()) => None,
-        Err(JobError::Retryable { why, after }) => {
+        Err(error) => {
             let policy = RetryPolicy {
                 max_retries: JOB_RETRIES_MAX,
                 max_backoff: JOB_BACKOFF_MAX,
                 ..spec.map(|spec| spec.retry.clone()).unwrap_or_default()
             };
-            let wait = retry::backoff(&policy, tries, after, deps.ids.seed());
+            let chance = deps.ids.seed();
+            let wait = retry::after_failure(&policy, error.class(), tries, error.after(), chance);
             if wait.is_none() {
                 given_up(&job, tries);
             }
-            wait.map(|wait| (deps.clock.now().after(wait), why))
-        }
-        Err(JobError::Fatal { .. }) => {
-            given_up(&job, tries);
-            None
+            wait.map(|wait| (deps.clock.now().after(wait), error.to_string()))
         }
     };
     note(&deps, &job.id, again).await;

@@ -3,11 +3,9 @@
 use std::sync::Arc;
 
 use agentloop_core::agent::RunSpec;
-use agentloop_core::context::assemble::AssembleError;
 use agentloop_core::context::build;
 use agentloop_core::delta::Delta;
 use agentloop_core::entry::CompactionReason;
-use agentloop_core::error::ModelErrorKind;
 use agentloop_core::id::{EntryNo, TenantId};
 use agentloop_core::message::{ToolCall, Usage};
 use agentloop_core::run::input::{Input, ModelFailure, ModelFinished};
@@ -118,7 +116,7 @@ impl ModelCall {
         }
         let ended = self.now();
         let assembler = self.feed.end().expect("nobody else ends what this call began");
-        let done = assembler.finish().map_err(error_of)?;
+        let done = assembler.finish()?;
         let calls: Vec<&ToolCall> = done.message.tool_calls().collect();
         let facts = self.deps.tools.facts(&self.tenant, &self.spec, &calls);
         let (facts, hooked) = match &self.asking {
@@ -151,16 +149,11 @@ impl ModelCall {
         if let Some(model) = executor {
             return Ok((model.clone(), self.spec.model.clone()));
         }
-        self.deps.models.resolve(&self.spec.model).map_err(|error| ModelError {
-            kind: ModelErrorKind::BadRequest,
-            message: error.to_string(),
-            status: None,
-            retry_after: None,
-        })
+        Ok(self.deps.models.resolve(&self.spec.model)?)
     }
 
     fn say(&self, delta: Delta) -> Result<(), ModelError> {
-        self.feed.say(self.now(), delta).map_err(error_of)
+        Ok(self.feed.say(self.now(), delta)?)
     }
 
     fn now(&self) -> Timestamp {
@@ -188,10 +181,6 @@ fn join(before: Delta, next: Result<Delta, ModelError>) -> (Option<Delta>, Resul
 /// What a usage costs, in millionths; 0 where no prices are configured.
 pub(super) fn cost(models: &dyn Models, reference: &str, usage: &Usage) -> u64 {
     models.facts(reference).prices.map_or(0, |prices| prices.cost_micros(usage))
-}
-
-fn error_of(error: AssembleError) -> ModelError {
-    ModelError { kind: error.kind(), message: error.to_string(), status: None, retry_after: None }
 }
 
 fn failure_of(error: ModelError) -> ModelFailure {

@@ -1,35 +1,36 @@
 //! One task owns one live run. Its order is law: handle, append, publish, perform.
 
+mod performing;
+mod resting;
+mod writing;
+
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use agentloop_core::error::Refusal;
-use agentloop_core::id::{CallId, CallSlot, EntryNo, Epoch, Seq, SessionId, TenantId};
-use agentloop_core::run::effect::Effect;
-use agentloop_core::run::event::{Outcome, Record};
+use agentloop_core::id::{CallId, CallSlot, Epoch, SessionId, TenantId};
+use agentloop_core::run::event::Record;
 use agentloop_core::run::input::Input;
-use agentloop_core::run::machine::{Machine, Step};
-use agentloop_core::run::state::{Call, Phase, State};
+use agentloop_core::run::machine::Machine;
+use agentloop_core::run::state::Call;
 use agentloop_core::time::{Millis, Timestamp};
 use futures_util::StreamExt as _;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::engine::asking::Asking;
-use crate::engine::compact::Compacting;
 use crate::engine::deps::Deps;
 use crate::engine::executing::Executing;
-use crate::engine::executor::in_process;
 use crate::engine::feed::Feed;
 use crate::engine::history::History;
 use crate::engine::hooks::{Judged, Judging, after_tool};
-use crate::engine::perform::ModelCall;
-use crate::engine::prepare::prepare;
-use crate::engine::table::{Mail, Mailbox, Vacancy};
+use crate::engine::table::{Mail, Vacancy};
 use crate::engine::wake::Wake;
 use crate::extension::RunContext;
-use crate::store::{Append, CreateRun, RunSummary, StoreError};
-use crate::tool::{CallOwner, Seek};
+use crate::store::StoreError;
+use crate::tool::CallOwner;
+
+use performing::granted_slot;
 
 /// How long an event that may wait waits for one that may not.
 const LAZY_WAIT: Millis = Millis(200);
@@ -234,204 +235,6 @@ impl RunTask {
         Ok(self.end())
     }
 
-    /// Seeks hosts before the step is made durable: where there is room at once, the offer needs no commit of its own.
-    pub(super) fn seek(&mut self, step: &mut Step, now: Timestamp) {
-        let mut at = 0;
-        while at < step.effects.len() {
-            let Effect::SeekHost { slot, tool, on } = &step.effects[at] else {
-                at += 1;
-                continue;
-            };
-            let (slot, tool, on) = (*slot, tool.clone(), on.clone());
-            step.effects.remove(at);
-            let (owner, call) = (self.owner(), self.call_id(slot));
-            let sought = match &on {
-                _ if self.tool_executor(&tool).is_some() => Seek::Granted(in_process()),
-                Some(host) => self.deps.tools.seek_on(&owner, &call, &tool, host),
-                None => self.deps.tools.seek(&owner, &call, &tool),
-            };
-            let input = match sought {
-                Seek::Queued => continue,
-                Seek::Granted(host) => Input::SlotGranted { slot, host },
-                Seek::Denied(message) => Input::SlotDenied { slot, message },
-            };
-            match self.machine.handle(input, now) {
-                Ok(more) => step.merge(more),
-                Err(_) => self.deps.tools.stop_seeking(self.tenant(), &self.call_id(slot)),
-            }
-        }
-    }
-
-    /// Makes durable what was decided, then shows it.
-    pub(super) async fn flush(&mut self) -> Result<(), StoreError> {
-        self.write(None, None).await
-    }
-
-    /// As [`Self::flush`], with what the store needs to know of a new run, and of one that enters its session.
-    pub(super) async fn write(
-        &mut self,
-        create: Option<CreateRun>,
-        enter: Option<EntryNo>,
-    ) -> Result<(), StoreError> {
-        self.write_by = None;
-        let Some(first) = self.unwritten.first() else { return Ok(()) };
-        let (tenant, run) = self.place.key().clone();
-        let after = Seq(first.seq.0 - 1);
-        let records = std::mem::take(&mut self.unwritten);
-        let jobs = self.deps.jobs.wanted(&tenant, self.machine.state(), &records);
-        let has_jobs = !jobs.is_empty();
-        self.deps
-            .store
-            .append(Append {
-                tenant,
-                run,
-                session: self.session.clone(),
-                epoch: self.epoch,
-                after,
-                records: records.clone(),
-                summary: summary(&self.machine, self.parks()),
-                create,
-                enter,
-                jobs,
-            })
-            .await?;
-        if has_jobs {
-            self.deps.jobs.added();
-        }
-        self.history.extend(&records);
-        let records: Vec<Arc<Record>> = records.into_iter().map(Arc::new).collect();
-        self.feed.publish(&records);
-        self.executors_see(&records);
-        let (tenant, run) = self.place.key();
-        for observer in &self.deps.observers {
-            for record in &records {
-                observer.event(tenant, run, &self.session, record);
-            }
-        }
-        Ok(())
-    }
-
-    /// One call each. What leads to an input comes back through the mailbox or as the model's answer.
-    pub(super) fn perform(&mut self, effect: Effect) {
-        let tools = self.deps.tools.clone();
-        match effect {
-            Effect::CallModel { model_call, attempt, last_entry, checked } => {
-                let call = ModelCall {
-                    deps: self.deps.clone(),
-                    feed: self.feed.clone(),
-                    tenant: self.place.key().0.clone(),
-                    spec: self.machine.state().spec.clone(),
-                    model_call,
-                    attempt,
-                    system_prompt: self.machine.state().system_prompt(),
-                    asking: (!self.machine.state().spec.hooks.is_empty()).then(|| self.asking()),
-                    checked,
-                };
-                self.speaking = Some(Box::pin(call.prepare(&mut self.history, last_entry)));
-            }
-            Effect::Plan { decision, situation } => {
-                self.speaking = Some(Box::pin(self.planning(decision, situation)));
-            }
-            Effect::Prepare => self.speaking = Some(Box::pin(prepare(self.asking()))),
-            Effect::Compact { number, strategy, reason, level, last_entry } => {
-                assert_eq!(self.history.last(), last_entry, "a context is all of its session");
-                let state = self.machine.state();
-                let compacting = Compacting {
-                    deps: self.deps.clone(),
-                    spec: state.spec.clone(),
-                    seed: state.seed,
-                    number,
-                    strategy,
-                    reason,
-                    level,
-                    entries: self.history.entries().to_vec(),
-                };
-                self.speaking = Some(Box::pin(compacting.run()));
-            }
-            Effect::StopModel { .. }
-            | Effect::StopPlanning { .. }
-            | Effect::StopPreparing
-            | Effect::StopCompacting { .. } => {
-                self.speaking = None;
-            }
-            Effect::SeekHost { .. } => unreachable!("hosts are sought before the step is written"),
-            Effect::CloseRuntime { host, runtime } => {
-                tools.close_runtime(self.tenant(), &host, &runtime);
-            }
-            Effect::StopSeeking { slot } => tools.stop_seeking(self.tenant(), &self.call_id(slot)),
-            Effect::OfferCall(offer) if self.executes(&offer) => {}
-            Effect::ReclaimCall(offer) if self.abandons(&offer) => {}
-            Effect::OfferCall(offer) => tools.offer(&self.owner(), &self.call_id(offer.slot), offer),
-            Effect::ReclaimCall(offer) => tools.reclaim(&self.owner(), &self.call_id(offer.slot), offer),
-            Effect::AnswerInput { slot, attempt, input, answer } => {
-                tools.answer_input(self.tenant(), &self.call_id(slot), attempt, &input, answer);
-            }
-            Effect::CancelCall { slot, attempt, reason } => {
-                self.stop_executing(slot);
-                tools.cancel(self.tenant(), &self.call_id(slot), attempt, reason);
-            }
-        }
-    }
-
-    /// Whether this was the last step for now.
-    fn end(&self) -> Option<End> {
-        if matches!(self.machine.state().phase, Phase::Finished { .. }) {
-            return Some(End::Finished);
-        }
-        self.parks().then_some(End::Parked)
-    }
-
-    /// Whether nothing will happen until someone outside, or a distant time, moves the run.
-    pub(super) fn parks(&self) -> bool {
-        if !self.judging.is_empty() {
-            return false;
-        }
-        let state = self.machine.state();
-        match &state.phase {
-            Phase::Queued => true,
-            Phase::BackingOff { until, .. } => {
-                until.since(self.deps.clock.now()) > self.deps.options.park_after
-            }
-            Phase::New
-            | Phase::Preparing
-            | Phase::ModelRunning(_)
-            | Phase::Compacting(_)
-            | Phase::Observed { .. }
-            | Phase::Tools(_)
-            | Phase::Paused { .. }
-            | Phase::Finished { .. } => {
-                state.status().is_some_and(|status| status.is_interrupted())
-                    && !self.machine.is_stepping()
-                    && self.executing.is_empty()
-                    && !state.is_at_hosts()
-            }
-        }
-    }
-
-    /// Takes no more mail, and sees to what has come by now. If that brings the run back to life, it opens again.
-    async fn close(&mut self) -> Result<Option<End>, StoreError> {
-        self.mailbox.close();
-        let mut end = Some(End::Parked);
-        while let Some(mail) = self.mailbox.recv().await {
-            end = match self.mail(mail).await? {
-                None if self.parks() => Some(End::Parked),
-                end => end,
-            };
-            if matches!(end, Some(End::Finished)) {
-                return Ok(end);
-            }
-        }
-        if end.is_none() {
-            let (mailbox, receiver) = Mailbox::new();
-            self.mailbox = receiver;
-            self.place.occupy(mailbox);
-        }
-        if matches!(end, Some(End::Parked)) && self.machine.deadline().is_some() {
-            self.wake.parked();
-        }
-        Ok(end)
-    }
-
     fn tenant(&self) -> &TenantId {
         &self.place.key().0
     }
@@ -445,28 +248,9 @@ impl RunTask {
     }
 }
 
-fn granted_slot(input: &Input) -> Option<CallSlot> {
-    if let Input::SlotGranted { slot, .. } = input { Some(*slot) } else { None }
-}
-
 fn answer(reply: Option<oneshot::Sender<Result<(), Refusal>>>, result: Result<(), Refusal>) {
     if let Some(reply) = reply {
         // Whoever asked may have gone; what was decided stands.
         let _gone = reply.send(result);
-    }
-}
-
-/// What the run's row says.
-fn summary(machine: &Machine, parks: bool) -> RunSummary {
-    let state: &State = machine.state();
-    let completed = matches!(state.phase, Phase::Finished { outcome: Outcome::Completed });
-    RunSummary {
-        status: state.status().expect("a run that is written has started"),
-        wake_at: if parks { machine.deadline() } else { None },
-        at_hosts: state.is_at_hosts(),
-        error: if completed { None } else { state.last_error.clone() },
-        usage: state.usage,
-        iterations: state.iterations,
-        tool_calls: state.tool_calls,
     }
 }

@@ -115,11 +115,6 @@ fn by_status(status: u16) -> ModelErrorKind {
 }
 
 impl ModelError {
-    /// An error without an HTTP status.
-    pub(crate) fn new(kind: ModelErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), status: None, retry_after: None }
-    }
-
     /// The stream is not what the protocol says.
     pub(crate) fn malformed(message: impl Into<String>) -> Self {
         Self::new(ModelErrorKind::Malformed, message)

@@ -20,6 +20,7 @@ mod wire_tests;
 use std::sync::Arc;
 
 use agentloop_core::agent::{ModelOptions, ModelTimeouts};
+use agentloop_core::context::assemble::AssembleError;
 use agentloop_core::delta::Delta;
 use agentloop_core::message::SharedMessage;
 use agentloop_core::model::ModelFacts;
@@ -72,6 +73,26 @@ pub struct ModelError {
     pub status: Option<u16>,
     /// How long the provider asks us to wait.
     pub retry_after: Option<Millis>,
+}
+
+impl ModelError {
+    /// An error of no HTTP answer, whose provider asks for no wait.
+    #[must_use]
+    pub fn new(kind: ModelErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), status: None, retry_after: None }
+    }
+}
+
+impl From<AssembleError> for ModelError {
+    fn from(error: AssembleError) -> Self {
+        Self::new(error.kind(), error.to_string())
+    }
+}
+
+impl From<UnknownModel> for ModelError {
+    fn from(error: UnknownModel) -> Self {
+        Self::new(ModelErrorKind::BadRequest, error.to_string())
+    }
 }
 
 pub use agentloop_core::error::ModelErrorKind;

@@ -2,6 +2,7 @@
 //!
 //! The engine calls down through [`Tools`]; what happens to calls comes up through [`CallSink`].
 
+mod arguments;
 mod calls;
 mod connection;
 mod deliver;

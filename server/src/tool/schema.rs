@@ -10,6 +10,8 @@ use agentloop_core::limits::{JSON_DEPTH_MAX, TOOL_ARGUMENTS_BYTES_MAX, TOOL_SCHE
 use jsonschema::{PatternOptions, Validator};
 use serde_json::Value;
 
+use super::arguments;
+
 /// Steps back that a regular expression may take before it gives up.
 const BACKTRACKING_MAX: usize = 100_000;
 /// The compiled size of one regular expression.
@@ -69,7 +71,7 @@ impl Schema {
         if arguments.len() > TOOL_ARGUMENTS_BYTES_MAX {
             return Err(format!("the arguments are larger than {TOOL_ARGUMENTS_BYTES_MAX} bytes"));
         }
-        let value: Value = serde_json::from_str(or_empty_object(arguments))
+        let value = arguments::parse(or_empty_object(arguments))
             .map_err(|fault| format!("the arguments are not valid JSON: {fault}"))?;
         if !value.is_object() {
             return Err("the arguments must be a JSON object".to_owned());
@@ -274,6 +276,7 @@ mod tests {
             (r#"{"city": "a", "town": 0}"#, vec!["town"]),
             (r#"{"city": 1, "days": "x"}"#, vec!["at /city:", "at /days:"]),
             ("{", vec!["not valid JSON", "line 1"]),
+            (r#"{"city": "Ulm", "city": "Rom"}"#, vec!["\"city\" appears twice"]),
             ("[]", vec!["must be a JSON object"]),
             ("\"x\"", vec!["must be a JSON object"]),
             ("", vec!["city"]),

@@ -46,7 +46,9 @@ pub async fn answer(
     let decision = match asked.kind() {
         Kind::Approve => Some(about_approval(asked, manner, dice)),
         // Sometimes nobody knows: then the time for it decides.
-        Kind::InDoubt if manner == Manner::Denies || (manner == Manner::Any && dice.percent(20)) => return None,
+        Kind::InDoubt if manner == Manner::Denies || (manner == Manner::Any && dice.percent(20)) => {
+            return None;
+        }
         Kind::InDoubt => Some(about_doubt(manner, dice)),
         Kind::Prompt | Kind::Select | Kind::Unspecified => None,
     };

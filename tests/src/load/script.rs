@@ -9,9 +9,11 @@ pub const LOOK: &str = "look";
 /// Idempotent.
 pub const PUT: &str = "put";
 /// Deduped by its key.
-pub const BOOK: &str = "book";
+pub const BOOK: &str = "reserve";
 /// UNSAFE.
 pub const PAY: &str = "pay";
+/// UNSAFE, and asks a human from inside the call.
+pub const INQUIRE: &str = "inquire";
 /// UNSAFE, and a human must approve it.
 pub const POST: &str = "post";
 /// Built into the server.
@@ -71,8 +73,8 @@ impl Script {
 }
 
 fn any_wish(dice: &mut Dice) -> Wish {
-    let tool = *dice.one_of(&[LOOK, PUT, BOOK, PAY, PAY, POST, POST, ASK]);
-    let refusals = if dice.percent(10) && tool != BOOK { 1 } else { 0 };
+    let tool = *dice.one_of(&[LOOK, PUT, BOOK, PAY, PAY, POST, POST, ASK, INQUIRE]);
+    let refusals = if dice.percent(10) && ![BOOK, INQUIRE].contains(&tool) { 1 } else { 0 };
     let ms = if dice.percent(20) { dice.below(800) } else { dice.below(60) };
     Wish { tool, ms, refusals }
 }

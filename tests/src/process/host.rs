@@ -43,11 +43,11 @@ impl Host {
         Some(Host::run(server, &format!("{language}-1"), command).await)
     }
 
-    /// Starts the Python example of extensions, connected; `None` where it was not set up and needs not be.
-    pub async fn extensions(server: &Server, id: &str) -> Option<Host> {
-        let mut command = Command::new(example_of("python")?.join("run-extensions"));
+    /// Starts a language's example of extensions, connected; `None` where it was not set up and needs not be.
+    pub async fn extensions(server: &Server, language: &str) -> Option<Host> {
+        let mut command = Command::new(example_of(language)?.join("run-extensions"));
         command.args(["--server", &server.address()]);
-        Some(Host::run(server, id, command).await)
+        Some(Host::run(server, &format!("{language}-1"), command).await)
     }
 
     async fn run(server: &Server, id: &str, mut command: Command) -> Host {

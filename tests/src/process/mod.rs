@@ -2,10 +2,10 @@
 //!
 //! A program that uses this needs `cargo build --workspace --all-targets` first, with the same profile.
 
+pub mod child;
 pub mod follow;
 pub mod host;
 pub mod model;
-pub mod child;
 pub mod proxy;
 pub mod server;
 
@@ -34,10 +34,7 @@ pub fn soon<T>(what: &str, work: impl Future<Output = T>) -> impl Future<Output 
 }
 
 /// Asks until there is an answer.
-pub async fn eventually<T, F: Future<Output = Option<T>>>(
-    what: &str,
-    mut ask: impl FnMut() -> F,
-) -> T {
+pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl FnMut() -> F) -> T {
     let give_up = Instant::now() + PATIENCE;
     loop {
         if let Some(answer) = ask().await {

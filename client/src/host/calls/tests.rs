@@ -189,3 +189,55 @@ fn too_many_unacknowledged_results_end_the_credit() {
     calls.acknowledge(&key("0"));
     assert_eq!(calls.free(), 4);
 }
+
+fn question(call_id: &str, input_id: &str) -> NeedInput {
+    NeedInput { call_id: call_id.into(), attempt: 1, input_id: input_id.into(), ..NeedInput::default() }
+}
+
+fn heard(call_id: &str, input_id: &str) -> InputResponse {
+    let response = Some(Response::Text("12A".into()));
+    InputResponse { call_id: call_id.into(), input_id: input_id.into(), response }
+}
+
+#[test]
+fn a_question_is_asked_again_until_it_is_answered() {
+    let (mut calls, _) = two_running();
+    let (seat, mut seated) = oneshot::channel();
+    let (given_up, listener) = oneshot::channel();
+    let asked = Frame::NeedInput(question("a", "seat"));
+    assert_eq!(calls.ask(question("a", "seat"), seat), Some(asked.clone()));
+    calls.ask(question("a", "side"), given_up);
+    drop(listener);
+    assert_eq!(calls.resume(&[], GRACE), [asked], "what its handler gave up is not");
+
+    calls.answered(&heard("b", "seat"));
+    calls.answered(&heard("a", "row"));
+    assert!(seated.try_recv().is_err(), "other questions were answered");
+    calls.answered(&heard("a", "seat"));
+    assert_eq!(seated.try_recv(), Ok(Response::Text("12A".into())));
+    assert_eq!(calls.resume(&[], GRACE), []);
+}
+
+#[test]
+fn the_answer_goes_to_the_try_that_the_server_waits_for() {
+    let (mut calls, _) = two_running();
+    let (first, mut first_hears) = oneshot::channel();
+    let (second, mut second_hears) = oneshot::channel();
+    calls.ask(question("a", "seat"), first);
+    calls.forget(&key("a"), GRACE);
+    let again = CallRequest { attempt: 2, ..request("a", "lease-2") };
+    calls.start(&again, Stop::default());
+    calls.ask(NeedInput { attempt: 2, ..question("a", "seat") }, second);
+    calls.answered(&heard("a", "seat"));
+    assert!(first_hears.try_recv().is_err());
+    assert!(second_hears.try_recv().is_ok());
+}
+
+#[test]
+fn nobody_is_asked_for_a_call_that_nobody_waits_for() {
+    let (mut calls, _) = two_running();
+    let (answer, mut answered) = oneshot::channel();
+    calls.cancel(&key("a"), GRACE);
+    assert_eq!(calls.ask(question("a", "seat"), answer), None);
+    assert_eq!(answered.try_recv(), Err(oneshot::error::TryRecvError::Closed));
+}

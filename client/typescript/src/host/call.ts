@@ -1,7 +1,10 @@
 // One call: what its tool sees of it, and what the host keeps of it.
 
 import { AttemptEffect, OutputStream } from "../gen/agentloop/v1/events.js";
-import type { CallRequest, ConnectRequest } from "../gen/agentloop/v1/tool_host.js";
+import type { CallRequest, ConnectRequest, NeedInput } from "../gen/agentloop/v1/tool_host.js";
+import { type DeepPartial, Image } from "../gen/agentloop/v1/types.js";
+import { type Option, Questions, type QuestionOptions } from "./ask.js";
+import { ToolFailed } from "./failure.js";
 
 // What the contract allows.
 const MAX_RESULT_BYTES = 3 << 20;
@@ -22,20 +25,6 @@ export interface Audience {
   room(): Promise<void>;
 }
 
-/** Thrown by a tool that knows how it failed. */
-export class ToolFailed extends Error {
-  readonly retryable: boolean;
-  readonly retryDelayMs: number;
-  readonly effect: AttemptEffect;
-
-  constructor(message: string, how: { retryable?: boolean; retryDelayMs?: number; effect?: AttemptEffect } = {}) {
-    super(message);
-    this.retryable = how.retryable ?? false;
-    this.retryDelayMs = how.retryDelayMs ?? 0;
-    this.effect = how.effect ?? AttemptEffect.MAYBE;
-  }
-}
-
 /** One call, as its tool sees it. When `signal` aborts, the tool cleans up and throws. */
 export class Call {
   readonly callId: string;
@@ -48,6 +37,10 @@ export class Call {
   readonly turnId: string;
   readonly traceparent: string;
   readonly signal: AbortSignal;
+  /** What the host opened for the run, where the tool needs it. */
+  runtime: unknown;
+  /** The host's own. */
+  readonly questions: Questions;
   readonly #audience: Audience;
   #chunks = 0n;
 
@@ -63,6 +56,8 @@ export class Call {
     this.traceparent = request.traceparent;
     this.signal = signal;
     this.#audience = audience;
+    const send = (question: NeedInput) => audience.send({ $case: "needInput", value: question });
+    this.questions = new Questions(this.ref, signal, send);
   }
 
   get ref(): Ref {
@@ -95,10 +90,41 @@ export class Call {
       this.#audience.send({ $case: "outputChunk", value });
     }
   }
+
+  /**
+   * Asks a human for text, and waits for as long as that takes, through reconnects and restarts of the server. The
+   * call's deadline does not run meanwhile; after the answer the call has all of its time again. A call may ask 16
+   * questions. Errors: NoAnswer; when `signal` aborts, its reason.
+   */
+  ask(text: string, options: QuestionOptions = {}): Promise<string> {
+    return this.questions.text(text, options);
+  }
+
+  /** Asks a human to choose one of at most 64 options, and resolves to its id; else as `ask`. */
+  async choose(text: string, from: readonly Option[], options: QuestionOptions = {}): Promise<string> {
+    const [chosen] = await this.questions.choice(text, from, false, options);
+    return chosen!;
+  }
+
+  /** Asks a human to choose several options, or none, and resolves to their ids; else as `ask`. */
+  chooseSeveral(text: string, from: readonly Option[], options: QuestionOptions = {}): Promise<string[]> {
+    return this.questions.choice(text, from, true, options);
+  }
+}
+
+/** What a tool resolves to that shows pictures beside its text. */
+export class Output {
+  readonly text: string;
+  readonly images: readonly DeepPartial<Image>[];
+
+  constructor(text: string, images: readonly DeepPartial<Image>[]) {
+    this.text = text;
+    this.images = images;
+  }
 }
 
 /** What a tool came to: an output, or a failure. */
-export type Outcome = { output: string } | { failure: ToolFailed };
+export type Outcome = { output: string; images: Image[] } | { failure: ToolFailed };
 
 /** A call from its request until its result is acknowledged. */
 export interface InHand {
@@ -114,9 +140,12 @@ export interface InHand {
 export async function outcomeOf(run: () => Promise<unknown>): Promise<Outcome> {
   try {
     const value = await run();
-    const output = typeof value === "string" ? value : (JSON.stringify(value) ?? "null");
-    const size = Buffer.byteLength(output);
-    if (size <= MAX_RESULT_BYTES) return { output };
+    const images = value instanceof Output ? value.images.map(Image.fromPartial) : [];
+    const text = value instanceof Output ? value.text : value;
+    const output = typeof text === "string" ? text : (JSON.stringify(text) ?? "null");
+    const pictures = images.reduce((bytes, image) => bytes + Image.encode(image).finish().length, 0);
+    const size = Buffer.byteLength(output) + pictures;
+    if (size <= MAX_RESULT_BYTES) return { output, images };
     const message = `the result has ${size} bytes, the limit is ${MAX_RESULT_BYTES}`;
     return { failure: new ToolFailed(message, { effect: AttemptEffect.DONE }) };
   } catch (error) {
@@ -128,7 +157,7 @@ export async function outcomeOf(run: () => Promise<unknown>): Promise<Outcome> {
 export function outcomeFrame(held: InHand, outcome: Outcome): Frame {
   const { call, leaseToken } = held;
   if ("output" in outcome) {
-    return { $case: "callResult", value: { ...call.ref, leaseToken, output: outcome.output, images: [] } };
+    return { $case: "callResult", value: { ...call.ref, leaseToken, ...outcome } };
   }
   const { message, retryable, retryDelayMs, effect } = outcome.failure;
   const retryDelay = retryDelayMs > 0 ? duration(retryDelayMs) : undefined;

@@ -11,18 +11,31 @@ import {
   type Cancel,
   CancelOutcome,
   type ConnectResponse,
+  type ExtensionRequest,
   type Hello,
+  type InputResponse,
   RejectReason,
   type Welcome,
 } from "../gen/agentloop/v1/tool_host.js";
-import { ToolDeclaration } from "../gen/agentloop/v1/types.js";
 import { Call, type Frame, type InHand, type Outcome, outcomeFrame, outcomeOf, type Ref } from "./call.js";
 import { CLOSE_TIMEOUT_MS, Connection, milliseconds } from "./connection.js";
+import {
+  type ContextSource,
+  type ContextSourceOptions,
+  Extensions,
+  type Hook,
+  type HookOptions,
+  type Planner,
+  type PlannerOptions,
+} from "./extensions.js";
+import { type RuntimeOptions, Runtimes } from "./runtimes.js";
+import { type Rejection, type ToolOptions, Tools, type Work } from "./tools.js";
 
 const FIRST_BACKOFF_MS = 100;
 const MAX_BACKOFF_MS = 5_000;
 const STABLE_AFTER_MS = 1_000; // a connection that held this long was a good one: the backoff starts anew
 const MIN_CANCEL_GRACE_MS = 1_000;
+const RUNTIMES_TIMEOUT_MS = 5_000;
 
 const { version } = createRequire(import.meta.url)("@grpc/grpc-js/package.json") as { version: string };
 
@@ -40,12 +53,6 @@ export interface HostOptions {
   onReady?: () => void;
 }
 
-/** A tool's declaration, its schema as an object. */
-export type ToolOptions = Partial<Omit<ToolDeclaration, "inputSchemaJson">> &
-  Pick<ToolDeclaration, "name" | "description" | "effect"> & { schema: object };
-
-type Run = (call: Call, args: never) => Promise<unknown>;
-
 /**
  * The tools of this process and the calls it has in hand, which outlive any one connection.
  *
@@ -56,7 +63,9 @@ export class Host {
   readonly hostId: string;
   readonly #options: HostOptions;
   readonly #concurrency: number;
-  readonly #tools = new Map<string, { declaration: ToolDeclaration; run: Run }>();
+  readonly #tools = new Tools();
+  readonly #extensions = new Extensions();
+  readonly #runtimes = new Runtimes();
   readonly #inHand = new Map<string, InHand>();
   #running = 0; // tools at work, also for calls that nobody waits for any more
   #connection?: Connection;
@@ -77,9 +86,31 @@ export class Host {
    * Declares a tool. What `run` resolves to is what the model reads: a string as it is, anything else as JSON. The
    * server has checked the arguments against the schema.
    */
-  tool<Args>({ schema, ...options }: ToolOptions, run: (call: Call, args: Args) => Promise<unknown>): void {
-    const declaration = ToolDeclaration.fromPartial({ ...options, inputSchemaJson: JSON.stringify(schema) });
-    this.#tools.set(declaration.name, { declaration, run });
+  tool<Args>(options: ToolOptions, run: (call: Call, args: Args) => Promise<unknown>): void {
+    this.#tools.add(options, run);
+  }
+
+  /** Declares a hook, which has its say at `points`. */
+  hook(options: HookOptions, hook: Hook): void {
+    this.#extensions.addHook(options, hook);
+  }
+
+  /** Declares a source of context; with `remember`, one that is handed each finished run. */
+  contextSource(options: ContextSourceOptions, source: ContextSource): void {
+    this.#extensions.addContextSource(options, source);
+  }
+
+  /** Declares a planner. */
+  planner(options: PlannerOptions, planner: Planner): void {
+    this.#extensions.addPlanner(options, planner);
+  }
+
+  /**
+   * How to open what tools with `requiresRuntime` run in, and to close it when the run is over. What `open` resolves
+   * to is `call.runtime`; where it fails, the calls that need it fail.
+   */
+  runtime<Runtime>(how: RuntimeOptions<Runtime>): void {
+    this.#runtimes.declare(how as RuntimeOptions<unknown>);
   }
 
   /** Serves until `drain`, SIGTERM or SIGINT. True: every call in hand was finished and acknowledged. */
@@ -94,6 +125,8 @@ export class Host {
     if (!delivered) console.error(`leaving with ${this.#inHand.size} calls in hand`);
     this.#leave(delivered);
     await Promise.race([serving, sleep(2 * CLOSE_TIMEOUT_MS, undefined, { ref: false })]);
+    // Whoever shuts down does not wait for a runtime that does not close.
+    await Promise.race([this.#runtimes.closeAll(), sleep(RUNTIMES_TIMEOUT_MS, undefined, { ref: false })]);
     return delivered;
   }
 
@@ -148,6 +181,14 @@ export class Host {
       case "resultAck":
       case "leaseLost":
         return this.#forget(frame.value);
+      case "inputResponse":
+        return this.#onInputResponse(frame.value);
+      case "extensionRequest":
+        return void this.#onExtensionRequest(frame.value, this.#connection);
+      case "openRuntime":
+        return this.#runtimes.open(frame.value);
+      case "closeRuntime":
+        return void this.#runtimes.close(frame.value.runtimeId);
       case "ping":
         return this.#send({ $case: "pong", value: { nonce: frame.value.nonce } });
       case "goAway":
@@ -163,11 +204,9 @@ export class Host {
       protocolVersion: 1,
       hostId: this.hostId,
       sdk: `typescript/${version}`,
-      capabilities: [...this.#tools.values()].map(({ declaration }) => ({
-        capability: { $case: "tool", value: declaration },
-      })),
+      capabilities: [...this.#tools.capabilities(), ...this.#extensions.capabilities()],
       maxFrameBytes: 0n,
-      openRuntimes: [],
+      openRuntimes: this.#runtimes.ids(),
       callsInHand: [...this.#inHand.values()].map(({ call, leaseToken, outcome }) => ({
         ...call.ref,
         leaseToken,
@@ -180,13 +219,16 @@ export class Host {
 
   #onWelcome(welcome: Welcome): void {
     for (const { name, accepted, reason } of welcome.capabilities) {
-      if (!accepted) console.error(`tool ${name} was refused: ${reason}`);
+      if (!accepted) console.error(`${name} was refused: ${reason}`);
     }
     for (const verdict of welcome.calls) {
       const { STOP, ALREADY_RECORDED } = CallDisposition;
       if (verdict.disposition === STOP || verdict.disposition === ALREADY_RECORDED) this.#forget(verdict);
     }
-    for (const held of this.#inHand.values()) this.#offerOutcome(held);
+    for (const held of this.#inHand.values()) {
+      this.#offerOutcome(held);
+      for (const question of held.call.questions.open()) this.#send({ $case: "needInput", value: question });
+    }
     this.#sendCredit();
     if (this.#draining) this.#sendDraining();
     this.#options.onReady?.();
@@ -216,24 +258,17 @@ export class Host {
     this.#offerOutcome(held);
   }
 
-  #check(request: CallRequest): { reason: RejectReason; message: string } | { run: (call: Call) => Promise<unknown> } {
+  #check(request: CallRequest): Rejection | { run: Work } {
     if (this.#draining) return { reason: RejectReason.DRAINING, message: "the host shuts down" };
     if (this.#running >= this.#concurrency) {
       return { reason: RejectReason.BUSY, message: "no room for another call" };
     }
-    const tool = this.#tools.get(request.tool);
-    if (!tool) {
-      return { reason: RejectReason.UNKNOWN_TOOL, message: `this host has no tool "${request.tool}"` };
-    }
-    try {
-      const args = parseObject(request.argumentsJson);
-      return { run: async (call) => tool.run(call, args as never) };
-    } catch (error) {
-      return { reason: RejectReason.BAD_ARGUMENTS, message: String(error) };
-    }
+    const prepared = this.#tools.prepare(request);
+    if ("reason" in prepared || !request.runtimeId) return prepared;
+    return { run: this.#runtimes.inside(request.runtimeId, prepared.run) };
   }
 
-  #start(request: CallRequest, run: (call: Call) => Promise<unknown>): void {
+  #start(request: CallRequest, run: Work): void {
     const controller = new AbortController();
     const audience = {
       send: (frame: Frame) => this.#send(frame),
@@ -266,6 +301,18 @@ export class Host {
 
   #offerOutcome(held: InHand): void {
     if (held.outcome) this.#send(outcomeFrame(held, held.outcome));
+  }
+
+  #onInputResponse(response: InputResponse): void {
+    for (const { call } of this.#inHand.values()) {
+      if (call.callId === response.callId) call.questions.onResponse(response);
+    }
+  }
+
+  async #onExtensionRequest(request: ExtensionRequest, connection: Connection | undefined): Promise<void> {
+    const response = await this.#extensions.respond(request);
+    // What was asked on an earlier stream is not answered on a later.
+    connection?.send({ $case: "extensionResponse", value: response });
   }
 
   #onCancel(cancel: Cancel): void {
@@ -332,12 +379,4 @@ export class Host {
 
 function key({ callId, attempt }: Ref): string {
   return `${attempt} ${callId}`;
-}
-
-function parseObject(json: string): object {
-  const value: unknown = JSON.parse(json || "{}");
-  if (typeof value !== "object" || value === null || Array.isArray(value)) {
-    throw new TypeError("the arguments are no JSON object");
-  }
-  return value;
 }

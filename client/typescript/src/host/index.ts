@@ -8,6 +8,21 @@
  * It needs the generated code, `@grpc/grpc-js` and `@bufbuild/protobuf`, and nothing else.
  */
 export { AttemptEffect, OutputStream } from "../gen/agentloop/v1/events.js";
+export { HookPoint, PlanSituation } from "../gen/agentloop/v1/tool_host.js";
 export { EffectClass } from "../gen/agentloop/v1/types.js";
-export { type Call, ToolFailed } from "./call.js";
-export { Host, type HostOptions, type ToolOptions } from "./host.js";
+export { NoAnswer, type Option, type QuestionOptions } from "./ask.js";
+export { type Call, Output } from "./call.js";
+export {
+  type ContextSource,
+  type ContextSourceOptions,
+  ExtensionFailed,
+  type Hook,
+  type HookOptions,
+  type Planner,
+  type PlannerOptions,
+  type Remember,
+} from "./extensions.js";
+export { ToolFailed } from "./failure.js";
+export { Host, type HostOptions } from "./host.js";
+export type { RuntimeOptions } from "./runtimes.js";
+export type { ToolOptions } from "./tools.js";

@@ -1,16 +1,16 @@
 //! The fold: how each event changes the state. Nothing else changes it.
 
-use crate::entry::CompactionReason;
-use crate::id::{CallSlot, HostId, RuntimeId};
+mod calls;
+mod compaction;
+
 use crate::message::{Part, SharedMessage, ToolCall, ToolResult};
 use crate::run::event::{AfterAttempt, Event, Record};
-use crate::run::human::{Answer, Decision, Question, QuestionKind};
 use crate::run::plan::Instruction;
-use crate::run::state::{
-    AfterCompaction, Asked, Call, CallState, CompactionInHand, Leave, ModelCall, News, Phase, State,
-};
+use crate::run::state::{Asked, CallState, ModelCall, News, Phase, State};
 use crate::time::Timestamp;
-use crate::tool::{Digest, EffectClass};
+use crate::tool::Digest;
+
+use calls::round_of;
 
 impl State {
     /// Takes in one event.
@@ -217,42 +217,6 @@ impl State {
         }
     }
 
-    /// What follows is read off the phase that it interrupts.
-    fn begin_compaction(
-        &mut self,
-        number: u32,
-        strategy: &str,
-        reason: CompactionReason,
-        level: u32,
-        since: Timestamp,
-    ) {
-        assert_eq!(number, self.compactions + 1, "compactions are dense");
-        self.compactions = number;
-        self.squeezes += 1;
-        self.compact_due = None;
-        let then = match &self.phase {
-            Phase::Compacting(before) => before.then.clone(),
-            Phase::ModelRunning(call) => AfterCompaction::Call {
-                number: call.number,
-                attempt: call.attempt + 1,
-                first_counted: call.attempt + 1,
-            },
-            before if reason == CompactionReason::Planned => AfterCompaction::Plan(Box::new(before.clone())),
-            _ => AfterCompaction::Call { number: self.iterations + 1, attempt: 1, first_counted: 1 },
-        };
-        self.keep_settled();
-        let strategy = strategy.to_owned();
-        self.phase = Phase::Compacting(CompactionInHand { number, strategy, reason, level, since, then });
-    }
-
-    /// Where the planner asked for it, the run stands where it stood.
-    fn end_compaction(&mut self) {
-        if let Phase::Compacting(CompactionInHand { then: AfterCompaction::Plan(before), .. }) = &self.phase {
-            self.phase = Phase::clone(before);
-            self.news = Some(News::Compacted);
-        }
-    }
-
     fn begin_model_call(&mut self, call: ModelCall) {
         self.keep_settled();
         self.iterations = call.number;
@@ -263,135 +227,6 @@ impl State {
     fn keep_settled(&mut self) {
         if let Phase::Tools(calls) = &self.phase {
             self.settled.extend(calls.iter().map(|call| (call.slot, call.answered)));
-        }
-    }
-
-    fn propose(
-        &mut self,
-        slot: CallSlot,
-        effect: EffectClass,
-        timeout: crate::time::Millis,
-        needs_approval: bool,
-        at: Timestamp,
-    ) {
-        self.tool_calls += 1;
-        let directed = self.spec.is_directed();
-        let call = self.open_call(slot);
-        assert_eq!(call.state, CallState::Proposed, "a call is taken up once");
-        call.effect = effect;
-        call.timeout = timeout;
-        call.state = if directed {
-            CallState::Held { leave: if needs_approval { Leave::Needed } else { Leave::NotNeeded } }
-        } else if needs_approval {
-            CallState::AwaitingApproval { request: None }
-        } else {
-            CallState::Ready { since: at, not_before: None }
-        };
-    }
-
-    /// A call that needs a runtime goes to a host: the one that has it, or one where a new one is opened.
-    fn take_runtime(&mut self, host: &HostId) -> RuntimeId {
-        let number = match &self.runtime {
-            Some((id, on)) if on == host => return id.clone(),
-            Some((id, _)) => id.number + 1,
-            None => 1,
-        };
-        let id = RuntimeId { run: self.run.clone(), number };
-        self.runtime = Some((id.clone(), host.clone()));
-        id
-    }
-
-    fn settle(&mut self, slot: CallSlot, attempt: u32, answered: u32, message: &SharedMessage) {
-        let call = self.open_call(slot);
-        assert_eq!(attempt, call.attempt, "the last try settles a call");
-        call.state = CallState::Settled;
-        call.answered = answered;
-        let failed = result_of(message).is_some_and(|result| result.status.is_error());
-        self.failures_in_a_row = if failed { self.failures_in_a_row + 1 } else { 0 };
-    }
-
-    fn await_answer(&mut self, slot: CallSlot, question: &Question, at: Timestamp) {
-        let call = self.open_call(slot);
-        let request = Some(question.request.clone());
-        match question.kind {
-            _ if question.input().is_some() => call.asking += 1,
-            QuestionKind::Approve => call.state = CallState::AwaitingApproval { request },
-            QuestionKind::InDoubt => call.state = CallState::InDoubt { request, since: at },
-            QuestionKind::Prompt | QuestionKind::Select => {
-                call.state = CallState::AwaitingInput { request };
-            }
-        }
-    }
-
-    /// Held calls go on, if that was decided; whether any does.
-    fn release(&mut self, instruction: &Instruction, at: Timestamp) -> bool {
-        let ask_about_all = *instruction == Instruction::RequestApproval;
-        if !ask_about_all && *instruction != Instruction::CallTools {
-            return false;
-        }
-        let Phase::Tools(calls) = &mut self.phase else { return false };
-        let mut any = false;
-        for call in calls {
-            call.state = match call.state {
-                CallState::Held { leave: Leave::Needed } => CallState::AwaitingApproval { request: None },
-                CallState::Held { leave: Leave::NotNeeded } if ask_about_all => {
-                    CallState::AwaitingApproval { request: None }
-                }
-                CallState::Held { .. } => CallState::Ready { since: at, not_before: None },
-                CallState::Proposed
-                | CallState::AwaitingApproval { .. }
-                | CallState::AwaitingInput { .. }
-                | CallState::Ready { .. }
-                | CallState::Offered { .. }
-                | CallState::Accepted { .. }
-                | CallState::InDoubt { .. }
-                | CallState::Settled => continue,
-            };
-            any = true;
-        }
-        any
-    }
-
-    /// Leave to run makes a call ready, unless it is held for the next step; every other decision is followed by the
-    /// event that settles it.
-    fn resolve(&mut self, slot: CallSlot, answer: &Answer, hold: bool, at: Timestamp) {
-        let call = self.open_call(slot);
-        let ready = if hold {
-            CallState::Held { leave: Leave::Given }
-        } else {
-            CallState::Ready { since: at, not_before: None }
-        };
-        match &answer.decision {
-            Decision::Approve => call.state = ready,
-            Decision::ApproveWithEdits { arguments } => {
-                call.arguments.clone_from(arguments);
-                call.changed_by_hook = false;
-                call.state = ready;
-            }
-            Decision::Deny { .. }
-            | Decision::DenyAndStop { .. }
-            | Decision::AnswerInPlace { .. }
-            | Decision::Text { .. }
-            | Decision::Selected { .. }
-            | Decision::Expired
-            | Decision::Withdrawn => {}
-        }
-    }
-
-    fn open_call(&mut self, slot: CallSlot) -> &mut Call {
-        let calls = self.round_mut().expect("a tool call is open");
-        let call = calls.iter_mut().find(|call| call.slot == slot).expect("the call is of this round");
-        assert!(!call.is_settled(), "a settled call does not move");
-        call
-    }
-}
-
-impl Call {
-    /// A question that it asked while it ran is settled: its time starts anew.
-    fn heard(&mut self, now: Timestamp) {
-        self.asking = self.asking.checked_sub(1).expect("only what was asked is answered");
-        if let CallState::Offered { at } | CallState::Accepted { at } = &mut self.state {
-            *at = now;
         }
     }
 }
@@ -428,30 +263,4 @@ pub(crate) fn repeated(before: Option<(Digest, u32)>, call: &ToolCall) -> (Diges
     let key = Digest::of(&[call.name.as_bytes(), call.arguments.as_bytes()]);
     let times = before.filter(|(last, _)| *last == key).map_or(0, |(_, times)| times);
     (key, times + 1)
-}
-
-/// The round that a message asks for, if it asks for any.
-fn round_of(message: &SharedMessage) -> Option<Vec<Call>> {
-    let calls: Vec<Call> = message
-        .tool_calls()
-        .map(|wanted| Call {
-            slot: wanted.slot,
-            arguments: wanted.arguments.clone(),
-            changed_by_hook: false,
-            wanted: wanted.clone(),
-            effect: EffectClass::Unsafe,
-            timeout: crate::time::Millis(0),
-            asks_human: false,
-            needs_runtime: false,
-            runtime: None,
-            attempt: 0,
-            answered: 0,
-            host: None,
-            first_offered: None,
-            checkpoint: None,
-            asking: 0,
-            state: CallState::Proposed,
-        })
-        .collect();
-    (!calls.is_empty()).then_some(calls)
 }

@@ -1,14 +1,18 @@
 //! The journal: durable facts about a run. **This is the stored format**: variants and fields are only ever added,
 //! the latter with a default; golden files under `tests/golden` keep what was written readable.
 
+mod detail;
+mod format;
+mod reading;
+
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use crate::agent::RunSpec;
-use crate::entry::{Compaction, CompactionReason, Entry};
+use crate::entry::{Compaction, CompactionReason};
 use crate::extension::Applied;
-use crate::id::{CallSlot, EntryNo, HostId, RequestId, RunId, Seq, SessionId};
+use crate::id::{CallSlot, EntryNo, HostId, RequestId, Seq, SessionId};
 use crate::message::{FinishReason, SharedMessage, Usage};
 pub use crate::outcome::Ran;
 use crate::run::human::{Answer, Question};
@@ -16,6 +20,9 @@ use crate::run::plan::Instruction;
 use crate::run::status::{RunError, RunStatus};
 use crate::time::{Millis, Timestamp};
 use crate::tool::{Digest, EffectClass};
+
+pub use detail::{Added, AfterAttempt, Observation, Outcome, Steer, Totals};
+use format::{hex, is_none, is_one, one};
 
 /// Version of the event format, stored beside each event.
 pub const EVENT_VERSION: u32 = 1;
@@ -317,222 +324,4 @@ pub enum Event {
         /// What it took.
         totals: Totals,
     },
-}
-
-/// The request that handed messages to a run that was under way.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Steer {
-    /// Its id, which makes it idempotent: the id that its run would have had on an idle session.
-    pub id: RunId,
-    /// Of everything that it asked for: the same digest is the same request.
-    pub digest: Digest,
-}
-
-/// Where the content of a session's new entry is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Added {
-    /// In the event that adds it.
-    Own,
-    /// In the event of this run that held it.
-    Held(Seq),
-}
-
-/// What a run took in all.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Totals {
-    /// Tokens.
-    pub usage: Usage,
-    /// Model calls.
-    pub iterations: u32,
-    /// Tool calls.
-    pub tool_calls: u32,
-    /// From start to end.
-    pub duration: Millis,
-    /// The session's last entry.
-    pub last_entry: EntryNo,
-    /// In model calls, from request to end.
-    #[serde(default, skip_serializing_if = "Millis::is_zero")]
-    pub model_time: Millis,
-    /// In tool calls, from first offer to result; calls side by side count each.
-    #[serde(default, skip_serializing_if = "Millis::is_zero")]
-    pub tool_time: Millis,
-    /// The entry of the model's last message, where that is not the session's last; 0 where there is none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub final_entry: Option<EntryNo>,
-}
-
-/// What the loop does after it has looked at the model's message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Observation {
-    /// Run tools, then ask the model again.
-    Continue,
-    /// Make the context smaller, then go on.
-    Compact,
-    /// The run is over.
-    Stop,
-}
-
-/// How a run ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    /// With the model's final message.
-    Completed,
-    /// It went wrong.
-    Failed,
-    /// Someone ended it.
-    Aborted,
-}
-
-/// What follows a try without a result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "then", rename_all = "snake_case")]
-pub enum AfterAttempt {
-    /// Another try.
-    Retry {
-        /// Not before.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        at: Option<Timestamp>,
-    },
-    /// A human, a late result or a timeout settles it.
-    InDoubt,
-    /// It is settled by the event that follows.
-    Settle,
-}
-
-impl Event {
-    /// The place that this event gives to something in its session, if it does.
-    #[must_use]
-    pub fn entry(&self) -> Option<(EntryNo, Added)> {
-        match self {
-            Self::InputAdded { entry, .. }
-            | Self::ContextAdded { entry, .. }
-            | Self::AssistantMessage { entry, .. }
-            | Self::CallSettled { entry, .. }
-            | Self::Compacted { entry, .. } => Some((*entry, Added::Own)),
-            Self::InputEntered { entry, held } => Some((*entry, Added::Held(*held))),
-            Self::Started { .. }
-            | Self::SessionEntered { .. }
-            | Self::InputHeld { .. }
-            | Self::CompactionStarted { .. }
-            | Self::CompactionFailed { .. }
-            | Self::ModelCallStarted { .. }
-            | Self::ModelCallFailed { .. }
-            | Self::ExtensionApplied { .. }
-            | Self::Planned { .. }
-            | Self::CallProposed { .. }
-            | Self::CallOffered { .. }
-            | Self::CallAccepted { .. }
-            | Self::CallCheckpoint { .. }
-            | Self::CallAttemptFailed { .. }
-            | Self::HumanRequested { .. }
-            | Self::HumanResolved { .. }
-            | Self::Paused { .. }
-            | Self::Resumed { .. }
-            | Self::Finished { .. } => None,
-        }
-    }
-
-    /// What this event holds for a session: it enters with the event itself, or is held until a later one.
-    #[must_use]
-    pub fn content(&self) -> Option<Entry> {
-        match self {
-            Self::InputAdded { message, .. }
-            | Self::InputHeld { message, .. }
-            | Self::ContextAdded { message, .. }
-            | Self::AssistantMessage { message, .. }
-            | Self::CallSettled { message, .. } => Some(Entry::Message(message.clone())),
-            Self::Compacted { compaction, .. } => Some(Entry::Compaction(compaction.clone())),
-            Self::Started { .. }
-            | Self::SessionEntered { .. }
-            | Self::InputEntered { .. }
-            | Self::CompactionStarted { .. }
-            | Self::CompactionFailed { .. }
-            | Self::ModelCallStarted { .. }
-            | Self::ModelCallFailed { .. }
-            | Self::ExtensionApplied { .. }
-            | Self::Planned { .. }
-            | Self::CallProposed { .. }
-            | Self::CallOffered { .. }
-            | Self::CallAccepted { .. }
-            | Self::CallCheckpoint { .. }
-            | Self::CallAttemptFailed { .. }
-            | Self::HumanRequested { .. }
-            | Self::HumanResolved { .. }
-            | Self::Paused { .. }
-            | Self::Resumed { .. }
-            | Self::Finished { .. } => None,
-        }
-    }
-
-    /// Whether it may wait a moment for company before it is made durable: nothing outside rests on it.
-    #[must_use]
-    pub fn may_wait(&self) -> bool {
-        matches!(self, Self::CallAccepted { .. } | Self::CallCheckpoint { .. })
-    }
-
-    /// Its name, as stored in the column `kind`.
-    #[must_use]
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Self::Started { .. } => "started",
-            Self::SessionEntered { .. } => "session_entered",
-            Self::InputAdded { .. } => "input_added",
-            Self::InputHeld { .. } => "input_held",
-            Self::InputEntered { .. } => "input_entered",
-            Self::ContextAdded { .. } => "context_added",
-            Self::ExtensionApplied { .. } => "extension_applied",
-            Self::CompactionStarted { .. } => "compaction_started",
-            Self::CompactionFailed { .. } => "compaction_failed",
-            Self::Compacted { .. } => "compacted",
-            Self::ModelCallStarted { .. } => "model_call_started",
-            Self::ModelCallFailed { .. } => "model_call_failed",
-            Self::AssistantMessage { .. } => "assistant_message",
-            Self::Planned { .. } => "planned",
-            Self::CallProposed { .. } => "call_proposed",
-            Self::CallOffered { .. } => "call_offered",
-            Self::CallAccepted { .. } => "call_accepted",
-            Self::CallCheckpoint { .. } => "call_checkpoint",
-            Self::CallAttemptFailed { .. } => "call_attempt_failed",
-            Self::CallSettled { .. } => "call_settled",
-            Self::HumanRequested { .. } => "human_requested",
-            Self::HumanResolved { .. } => "human_resolved",
-            Self::Paused { .. } => "paused",
-            Self::Resumed { .. } => "resumed",
-            Self::Finished { .. } => "finished",
-        }
-    }
-}
-
-fn one() -> u32 {
-    1
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
-fn is_one(number: &u32) -> bool {
-    *number == 1
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
-fn is_none(number: &u32) -> bool {
-    *number == 0
-}
-
-/// Bytes as lower-case hex, so that a journal stays readable with any SQL shell.
-mod hex {
-    use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
-
-    pub(super) fn serialize<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(&bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
-        let text = String::deserialize(from)?;
-        (0..text.len())
-            .step_by(2)
-            .map(|at| text.get(at..at + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok()))
-            .collect::<Option<Vec<u8>>>()
-            .ok_or_else(|| D::Error::custom("not hex"))
-    }
 }

@@ -216,7 +216,9 @@ fn beginning<const BYTES: usize>(path: &Path) -> io::Result<Option<[u8; BYTES]>>
     let mut bytes = [0; BYTES];
     match File::open(path).and_then(|mut file| file.read_exact(&mut bytes)) {
         Ok(()) => Ok(Some(bytes)),
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof) => Ok(None),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof) => {
+            Ok(None)
+        }
         Err(error) => Err(error),
     }
 }
@@ -282,7 +284,8 @@ async fn inspect(path: &Path, db: &mut SqliteConnection) -> Result<(), OpenError
         }
     }
     let bytes = path.metadata().map_or(u64::MAX, |file| file.len());
-    let doubtful = bytes <= CHECKED_BYTES_MAX && !is_clean(db).await.map_err(|error| failure(path, &error))?;
+    let doubtful =
+        bytes <= CHECKED_BYTES_MAX && !is_clean(db).await.map_err(|error| failure(path, &error))?;
     if doubtful || bytes <= ALWAYS_CHECKED_BYTES_MAX {
         check(path, db).await?;
     }

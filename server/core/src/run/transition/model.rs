@@ -3,7 +3,7 @@
 use crate::entry::CompactionReason;
 use crate::error::{ErrorClass, ModelErrorKind, Refusal};
 use crate::message::{FinishReason, ToolCall, ToolStatus};
-use crate::retry::{backoff, chance};
+use crate::retry::{after_failure, chance};
 use crate::run::apply::repeated;
 use crate::run::event::{Event, Observation};
 use crate::run::input::{CallFacts, Hooked, ModelFailure, ModelFinished};
@@ -226,9 +226,8 @@ pub(crate) fn failed(
     let policy = &turn.state.spec.retry;
     let retryable = failure.kind.class() == ErrorClass::Retryable;
     let failures = attempt - call.first_counted + 1;
-    let wait = retryable
-        .then(|| backoff(policy, failures, failure.retry_after, chance(turn.state.seed, model_call, attempt)))
-        .flatten();
+    let chance = chance(turn.state.seed, model_call, attempt);
+    let wait = after_failure(policy, failure.kind.class(), failures, failure.retry_after, chance);
     let pauses = retryable && policy.pause_when_exhausted;
     let overflow = failure.kind.class() == ErrorClass::Overflow && compact::may_squeeze(turn);
     let error = error_of(failure);

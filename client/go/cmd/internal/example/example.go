@@ -1,0 +1,87 @@
+// Package example has what the example hosts share: their options, and a journal of what their tools do.
+package example
+
+import (
+	"cmp"
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+
+	"agentloop/client/go/host"
+)
+
+// Serve serves what declare declares, as the command line says, until the process is told to end.
+func Serve(declare func(*host.Host, *Journal)) {
+	server := flag.String("server", cmp.Or(os.Getenv("AGENTLOOP_SERVER"), "127.0.0.1:50051"), "address of the server")
+	hostID := flag.String("host-id", os.Getenv("AGENTLOOP_HOST_ID"), "name of this process")
+	journalPath := flag.String("journal", os.Getenv("AGENTLOOP_JOURNAL"), "file that gets a line for each effect")
+	flag.Parse()
+
+	var h *host.Host
+	h = host.New(host.Options{
+		Server:  strings.TrimPrefix(*server, "http://"),
+		HostID:  *hostID,
+		OnReady: func() { fmt.Println("ready", h.ID()) },
+	})
+	declare(h, &Journal{path: *journalPath})
+	if err := h.Run(untilSignalled()); err != nil {
+		slog.Error(err.Error())
+		os.Exit(1)
+	}
+}
+
+// untilSignalled is done at the first SIGTERM or SIGINT; the second ends the process at once.
+func untilSignalled() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGTERM, os.Interrupt)
+	go func() {
+		<-signals
+		cancel()
+		<-signals
+		os.Exit(1)
+	}()
+	return ctx
+}
+
+// Schema is that of an object that must have these properties: names and types in turn.
+func Schema(namesAndTypes ...string) string {
+	var properties, required []string
+	for pair := range slices.Chunk(namesAndTypes, 2) {
+		properties = append(properties, fmt.Sprintf(`%q:{"type":%q}`, pair[0], pair[1]))
+		required = append(required, fmt.Sprintf("%q", pair[0]))
+	}
+	return fmt.Sprintf(`{"type":"object","properties":{%s},"required":[%s],"additionalProperties":false}`,
+		strings.Join(properties, ","), strings.Join(required, ","))
+}
+
+// Journal appends lines to a file, each on disk before the next thing happens. Without a path, to nowhere.
+type Journal struct {
+	path string
+	mu   sync.Mutex
+}
+
+// Write appends a line, formatted as by fmt.Printf.
+func (j *Journal) Write(format string, values ...any) error {
+	if j.path == "" {
+		return nil
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	file, err := os.OpenFile(j.path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if _, err := fmt.Fprintf(file, format+"\n", values...); err != nil {
+		return err
+	}
+	return file.Sync()
+}

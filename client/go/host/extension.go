@@ -1,0 +1,178 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	pb "agentloop/client/go/agentloop/v1"
+
+	"google.golang.org/protobuf/proto"
+)
+
+// Hook has its say at the points that it was declared for; a nil verdict lets everything be.
+type Hook func(ctx context.Context, request *pb.HookRequest, run *pb.Run) (*pb.HookVerdict, error)
+
+// ContextSource gives what it knows, the best first.
+type ContextSource func(ctx context.Context, request *pb.ContextRequest, run *pb.Run) ([]*pb.ContextItem, error)
+
+// Remember is handed what each finished run added to its session, until it succeeds; perhaps twice.
+type Remember func(ctx context.Context, request *pb.RememberRequest, run *pb.Run) error
+
+// Planner decides what a run does next.
+type Planner func(ctx context.Context, request *pb.PlanRequest, run *pb.Run) (*pb.Instruction, error)
+
+// ExtensionError is returned by an extension that knows how it failed.
+type ExtensionError struct {
+	Message   string
+	Retryable bool // asking again, or elsewhere, may help
+}
+
+func (e *ExtensionError) Error() string { return e.Message }
+
+// extensions of a host, by kind and name. They do not change once the host runs.
+type extensions struct {
+	capabilities []*pb.Capability
+	hooks        map[string]Hook
+	sources      map[string]memory
+	planners     map[string]Planner
+}
+
+type memory struct {
+	give     ContextSource
+	remember Remember // nil where it only gives
+}
+
+func newExtensions() *extensions {
+	return &extensions{hooks: map[string]Hook{}, sources: map[string]memory{}, planners: map[string]Planner{}}
+}
+
+// AddHook declares a hook, before Run.
+func (h *Host) AddHook(declaration *pb.HookDeclaration, hook Hook) {
+	h.extensions.declare(&pb.Capability{Capability: &pb.Capability_Hook{Hook: declaration}})
+	h.extensions.hooks[declaration.Name] = hook
+}
+
+// AddContextSource declares a source of context, before Run. Where it only gives, remember is nil.
+func (h *Host) AddContextSource(declaration *pb.ContextSourceDeclaration, give ContextSource, remember Remember) {
+	declaration.Remembers = remember != nil
+	h.extensions.declare(&pb.Capability{Capability: &pb.Capability_ContextSource{ContextSource: declaration}})
+	h.extensions.sources[declaration.Name] = memory{give, remember}
+}
+
+// AddPlanner declares a planner, before Run.
+func (h *Host) AddPlanner(declaration *pb.PlannerDeclaration, planner Planner) {
+	h.extensions.declare(&pb.Capability{Capability: &pb.Capability_Planner{Planner: declaration}})
+	h.extensions.planners[declaration.Name] = planner
+}
+
+func (e *extensions) declare(capability *pb.Capability) {
+	e.capabilities = append(e.capabilities, capability)
+}
+
+// respond answers a question; what goes wrong is an answer too.
+func (e *extensions) respond(ctx context.Context, request *pb.ExtensionRequest) *pb.ExtensionResponse {
+	response, err := safely(func() (*pb.ExtensionResponse, error) {
+		response, err := e.answer(ctx, request)
+		if err == nil {
+			// What no frame can carry, such as text that is not UTF-8, must not end the stream.
+			_, err = proto.Marshal(response)
+		}
+		return response, err
+	})
+	if err != nil {
+		response = &pb.ExtensionResponse{Response: &pb.ExtensionResponse_Failure{Failure: failureOf(request.Name, err)}}
+	}
+	response.RequestId = request.RequestId
+	return response
+}
+
+func (e *extensions) answer(ctx context.Context, request *pb.ExtensionRequest) (*pb.ExtensionResponse, error) {
+	switch asked := request.Request.(type) {
+	case *pb.ExtensionRequest_Hook:
+		return e.hook(ctx, request.Name, asked.Hook, request.Run)
+	case *pb.ExtensionRequest_Plan:
+		return e.plan(ctx, request.Name, asked.Plan, request.Run)
+	case *pb.ExtensionRequest_Context:
+		return e.give(ctx, request.Name, asked.Context, request.Run)
+	case *pb.ExtensionRequest_Remember:
+		return e.remember(ctx, request.Name, asked.Remember, request.Run)
+	}
+	return nil, unknown(request.Name)
+}
+
+func (e *extensions) hook(
+	ctx context.Context, name string, request *pb.HookRequest, run *pb.Run,
+) (*pb.ExtensionResponse, error) {
+	hook, known := e.hooks[name]
+	if !known {
+		return nil, unknown(name)
+	}
+	verdict, err := hook(ctx, request, run)
+	if verdict == nil {
+		verdict = &pb.HookVerdict{}
+	}
+	return &pb.ExtensionResponse{Response: &pb.ExtensionResponse_Hook{Hook: verdict}}, err
+}
+
+func (e *extensions) plan(
+	ctx context.Context, name string, request *pb.PlanRequest, run *pb.Run,
+) (*pb.ExtensionResponse, error) {
+	planner, known := e.planners[name]
+	if !known {
+		return nil, unknown(name)
+	}
+	instruction, err := planner(ctx, request, run)
+	if instruction == nil {
+		instruction = &pb.Instruction{}
+	}
+	return &pb.ExtensionResponse{Response: &pb.ExtensionResponse_Instruction{Instruction: instruction}}, err
+}
+
+func (e *extensions) give(
+	ctx context.Context, name string, request *pb.ContextRequest, run *pb.Run,
+) (*pb.ExtensionResponse, error) {
+	source, known := e.sources[name]
+	if !known {
+		return nil, unknown(name)
+	}
+	items, err := source.give(ctx, request, run)
+	given := &pb.ContextItems{Items: items}
+	return &pb.ExtensionResponse{Response: &pb.ExtensionResponse_Context{Context: given}}, err
+}
+
+func (e *extensions) remember(
+	ctx context.Context, name string, request *pb.RememberRequest, run *pb.Run,
+) (*pb.ExtensionResponse, error) {
+	source, known := e.sources[name]
+	if !known || source.remember == nil {
+		return nil, unknown(name)
+	}
+	err := source.remember(ctx, request, run)
+	return &pb.ExtensionResponse{Response: &pb.ExtensionResponse_Remembered{Remembered: &pb.Remembered{}}}, err
+}
+
+func unknown(name string) error {
+	return &ExtensionError{Message: fmt.Sprintf("this host does not offer %q", name), Retryable: true}
+}
+
+func failureOf(name string, err error) *pb.ExtensionFailure {
+	var known *ExtensionError
+	if errors.As(err, &known) {
+		return &pb.ExtensionFailure{Message: valid(known.Message), Retryable: known.Retryable}
+	}
+	slog.Error("an extension failed", "extension", name, "error", err)
+	return &pb.ExtensionFailure{Message: valid(err.Error())}
+}
+
+func (h *Host) onExtensionRequest(ctx context.Context, c *connection, request *pb.ExtensionRequest) {
+	go func() {
+		response := h.extensions.respond(ctx, request)
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.connection == c { // what was asked on an earlier stream is not answered on a later
+			h.send(&pb.ConnectRequest{Frame: &pb.ConnectRequest_ExtensionResponse{ExtensionResponse: response}})
+		}
+	}()
+}

@@ -1,0 +1,17 @@
+"""How a tool says that it failed."""
+
+from datetime import timedelta
+
+from agentloop.v1.events_pb2 import ATTEMPT_EFFECT_MAYBE
+
+
+class ToolFailed(Exception):
+    """Raised by a tool that knows how it failed. `effect` is what is known of its effects: NONE, MAYBE or DONE."""
+
+    def __init__(
+        self, message: str, *, retryable=False, retry_delay: timedelta | None = None, effect=ATTEMPT_EFFECT_MAYBE
+    ):
+        super().__init__(message)
+        self.retryable = retryable
+        self.retry_delay = retry_delay
+        self.effect = effect

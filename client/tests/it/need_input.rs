@@ -1,0 +1,225 @@
+//! Calls that ask a human.
+
+use std::time::Duration;
+
+use agentloop_client::{
+    host::{AskError, CallContext, NoArguments, Question, Tool, ToolError, ToolHost},
+    v1::{
+        CallFailed, CallResult, Cancel, CancelOutcome, InputResponse, InputSelection, NeedInput,
+        connect_request::Frame, connect_response::Frame as ServerFrame, input_response::Response,
+    },
+};
+use tonic::Status;
+
+use crate::{
+    agent_loop::Script,
+    host::Running,
+    server::{Fake, quick},
+    tool_host::{Connection, Hosts, call},
+};
+
+async fn book(_: NoArguments, ctx: CallContext) -> Result<String, ToolError> {
+    let minute = Duration::from_secs(60);
+    let seat = ctx.ask(Question::new("Which seat?").name("seat").timeout(minute)).await?;
+    let side = ctx.choose("Which side?", [("a", "aisle"), ("w", "window")]).await?;
+    let meals = ctx.choose_several("Which meals?", [("1", "lunch"), ("2", "dinner")]).await?;
+    Ok(format!("{seat} {side} {}", meals.join("+")))
+}
+
+/// Asks until it may not, and tells why.
+async fn curious(_: NoArguments, ctx: CallContext) -> Result<String, ToolError> {
+    let none: [(&str, &str); 0] = [];
+    let mut whys = Vec::new();
+    for bad in [
+        ctx.ask(Question::new("?").name("")).await,
+        ctx.ask(Question::new("?").name("x".repeat(129))).await,
+        ctx.ask("x".repeat(128 * 1024 + 1)).await,
+        ctx.choose("?", none).await,
+    ] {
+        whys.push(bad.expect_err("not asked").to_string());
+    }
+    for number in 5..=16 {
+        ctx.ask(format!("number {number}")).await?;
+    }
+    whys.push(ctx.ask("one more").await.expect_err("not asked").to_string());
+    Ok(whys.join("\n"))
+}
+
+/// Tells how its question came out, whatever that is.
+async fn wonder(_: NoArguments, ctx: CallContext) -> Result<String, ToolError> {
+    match ctx.ask("Well?").await {
+        Err(AskError::Stopped) => Ok("stopped".into()),
+        other => Ok(format!("{other:?}")),
+    }
+}
+
+struct Bench {
+    hosts: Hosts,
+    running: Running,
+    _fake: Fake,
+}
+
+impl Bench {
+    async fn new() -> Bench {
+        let hosts = Hosts::default();
+        let fake = Fake::start(Script::default(), hosts.clone()).await;
+        let host = ToolHost::builder(fake.url())
+            .host_id("host-1")
+            .backoff(quick())
+            .tool(Tool::new("book", "Books").handler(book))
+            .tool(Tool::new("curious", "Asks").handler(curious))
+            .tool(Tool::new("wonder", "Asks").handler(wonder));
+        Bench { hosts, running: Running::start(host), _fake: fake }
+    }
+
+    /// A connection with a call of this tool.
+    async fn calls(&self, tool: &str) -> Connection {
+        let mut connection = self.hosts.welcome().await;
+        connection.give(call("c1", tool, "{}")).await;
+        connection
+    }
+}
+
+async fn asked(connection: &mut Connection) -> NeedInput {
+    match connection.reply().await {
+        Frame::NeedInput(question) => question,
+        other => panic!("no question: {other:?}"),
+    }
+}
+
+async fn answer(connection: &Connection, question: &NeedInput, response: Response) {
+    let (call_id, input_id) = (question.call_id.clone(), question.input_id.clone());
+    let heard = InputResponse { call_id, input_id, response: Some(response) };
+    connection.send(ServerFrame::InputResponse(heard)).await;
+}
+
+fn text(text: &str) -> Response {
+    Response::Text(text.into())
+}
+
+fn chosen(ids: &[&str]) -> Response {
+    Response::Selection(InputSelection { option_ids: ids.iter().map(ToString::to_string).collect() })
+}
+
+fn output(frame: Frame) -> String {
+    match frame {
+        Frame::CallResult(CallResult { output, .. }) => output,
+        other => panic!("no result: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_call_asks_for_text_and_choices_and_goes_on_with_the_answers() {
+    let bench = Bench::new().await;
+    let mut connection = bench.calls("book").await;
+    let seat = asked(&mut connection).await;
+    assert_eq!((seat.call_id.as_str(), seat.attempt, seat.input_id.as_str()), ("c1", 1, "seat"));
+    assert_eq!((seat.question.as_str(), seat.options.len()), ("Which seat?", 0));
+    assert_eq!(seat.timeout.map(|timeout| timeout.seconds), Some(60));
+    answer(&connection, &seat, text("12A")).await;
+
+    let side = asked(&mut connection).await;
+    assert_eq!((side.input_id.as_str(), side.multiple, side.timeout), ("question-2", false, None));
+    assert_eq!((side.options[1].id.as_str(), side.options[1].label.as_str()), ("w", "window"));
+    answer(&connection, &side, chosen(&["w"])).await;
+
+    let meals = asked(&mut connection).await;
+    assert_eq!((meals.input_id.as_str(), meals.multiple), ("question-3", true));
+    answer(&connection, &meals, chosen(&["1", "2"])).await;
+    assert_eq!(output(connection.reply().await), "12A w 1+2");
+}
+
+#[tokio::test]
+async fn an_open_question_is_asked_again_after_a_reconnect() {
+    let bench = Bench::new().await;
+    let mut first = bench.calls("book").await;
+    let seat = asked(&mut first).await;
+    answer(&first, &seat, text("12A")).await;
+    let side = asked(&mut first).await;
+    first.fail(Status::unavailable("restarting")).await;
+
+    let (mut second, hello) = bench.hosts.accept().await;
+    assert_eq!(hello.calls_in_hand.len(), 1);
+    second.send(ServerFrame::Welcome(crate::tool_host::welcome())).await;
+    assert_eq!(asked(&mut second).await, side, "the one that is open, and as it was");
+    answer(&second, &side, chosen(&["a"])).await;
+    let meals = asked(&mut second).await;
+    // The same answer again, as from a server that was asked twice, means nothing.
+    answer(&second, &side, chosen(&["w"])).await;
+    answer(&second, &meals, chosen(&[])).await;
+    assert_eq!(output(second.reply().await), "12A a ");
+}
+
+#[tokio::test]
+async fn a_refusal_ends_the_call_with_its_reason_where_it_is_passed_on() {
+    let bench = Bench::new().await;
+    let mut connection = bench.calls("book").await;
+    let seat = asked(&mut connection).await;
+    answer(&connection, &seat, Response::Refused("nobody answered in time".into())).await;
+    match connection.reply().await {
+        Frame::CallFailed(CallFailed { message, retryable, .. }) => {
+            assert_eq!((message.as_str(), retryable), ("no answer: nobody answered in time", false));
+        }
+        other => panic!("no failure: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_asked_is_not_sent() {
+    let bench = Bench::new().await;
+    let mut connection = bench.calls("curious").await;
+    for number in 5..=16 {
+        let question = asked(&mut connection).await;
+        assert_eq!(question.question, format!("number {number}"));
+        answer(&connection, &question, text("yes")).await;
+    }
+    let said = output(connection.reply().await);
+    let whys: Vec<&str> = said.lines().collect();
+    let expected = ["1 to 128 bytes", "1 to 128 bytes", "131072 bytes", "nothing to choose", "16 questions"];
+    assert_eq!(whys.len(), expected.len(), "{whys:?}");
+    for (why, part) in whys.iter().zip(expected) {
+        assert!(why.contains(part), "{why} without {part}");
+    }
+}
+
+#[tokio::test]
+async fn a_cancel_ends_the_wait() {
+    let bench = Bench::new().await;
+    let mut connection = bench.calls("book").await;
+    asked(&mut connection).await;
+    let cancel = Cancel { call_id: "c1".into(), attempt: 1, ..Cancel::default() };
+    connection.send(ServerFrame::Cancel(cancel)).await;
+    match connection.reply().await {
+        Frame::CancelAck(ack) => assert_eq!(ack.outcome(), CancelOutcome::Stopped),
+        other => panic!("not stopped: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_host_that_drains_still_waits_for_the_answer() {
+    let bench = Bench::new().await;
+    let mut connection = bench.calls("wonder").await;
+    let question = asked(&mut connection).await;
+    bench.running.stop.cancel();
+    assert!(matches!(connection.reply().await, Frame::Draining(_)));
+    answer(&connection, &question, text("yes")).await;
+    assert_eq!(output(connection.reply().await), "Ok(\"yes\")");
+    connection.acknowledge("c1").await;
+    assert!(matches!(connection.reply().await, Frame::Goodbye(_)));
+    drop(connection);
+    bench.running.ended().await.expect("a clean end");
+}
+
+#[tokio::test]
+async fn a_host_whose_time_is_up_stops_the_wait() {
+    let bench = Bench::new().await;
+    let mut connection = bench.calls("wonder").await;
+    asked(&mut connection).await;
+    bench.running.stop.cancel();
+    assert!(matches!(connection.reply().await, Frame::Draining(_)));
+    // Nothing but time has to pass from here on.
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(31)).await;
+    tokio::time::resume();
+    assert_eq!(output(connection.reply().await), "stopped");
+}

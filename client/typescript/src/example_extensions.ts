@@ -1,0 +1,130 @@
+// An example of what a host can offer beside plain tools: a planner, hooks, a memory, a runtime, and questions.
+
+import { type Journal, schemaOf, serve } from "./example_options.js";
+import { EffectClass, HookPoint, type Host, NoAnswer, Output, PlanSituation } from "./host/index.js";
+
+/** The smallest picture there is. */
+const PICTURE = Buffer.from("GIF89a\x01\x00\x01\x00\x00\x00\x00;", "latin1");
+
+/** The usual loop, but a human sees every tool call. */
+function declarePlanner(host: Host): void {
+  host.planner({ name: "careful", description: "Asks a human about every tool call." }, async (request) => {
+    switch (request.situation) {
+      case PlanSituation.TOOLS_WANTED:
+        return { instruction: { $case: "requestHumanApprove", value: {} } };
+      case PlanSituation.ANSWERED:
+        return { instruction: { $case: "finish", value: {} } };
+      case PlanSituation.PROMPTED:
+      case PlanSituation.TOOLS_SETTLED:
+      case PlanSituation.COMPACTED:
+        return { instruction: { $case: "callModel", value: {} } };
+      default:
+        return { instruction: { $case: "callTools", value: {} } };
+    }
+  });
+}
+
+/** Keeps secrets out of tools and out of the session, and files every run. */
+function declareHook(host: Host, journal: Journal): void {
+  const { PRE_RUN, PRE_TOOL, POST_TOOL, POST_RUN } = HookPoint;
+  const points = [PRE_RUN, PRE_TOOL, POST_TOOL, POST_RUN];
+  host.hook({ name: "guard", description: "Keeps secrets out.", points, required: true }, async (request, run) => {
+    switch (request.point) {
+      case PRE_RUN:
+        return { systemPromptAddition: "Never repeat a password." };
+      case PRE_TOOL: {
+        const { page } = JSON.parse(request.toolCall!.argumentsJson) as { page?: string };
+        if (page?.includes("password")) return { veto: "pages with passwords are not opened" };
+        return;
+      }
+      case POST_TOOL: {
+        const { output } = request.toolResult!;
+        if (!output.includes("hunter2")) return;
+        return { output: output.replaceAll("hunter2", "[hidden]"), annotation: "a password was hidden" };
+      }
+      case POST_RUN:
+        return journal(`filed ${run.runId}`);
+    }
+  });
+}
+
+/** Remembers what was said, and recalls it in later runs. */
+function declareMemory(host: Host, journal: Journal): void {
+  const said = new Map<string, { text: string; origin: string }>();
+  host.contextSource(
+    {
+      name: "diary",
+      description: "What was said before.",
+      remember: async ({ messages }, run) => {
+        for (const { parts } of messages) {
+          const text = parts.map(({ content }) => (content?.$case === "text" ? content.value : "")).join("");
+          if (text) said.set(text, { text, origin: run.sessionId });
+        }
+        journal(`remembered ${run.runId}`);
+      },
+    },
+    async () => [...said.values()].slice(-10),
+  );
+}
+
+/** A browser for each run, opened before its first page and closed after its last. */
+function declareRuntime(host: Host, journal: Journal): void {
+  type Browser = { profile: string; pages: number };
+  host.runtime<Browser>({
+    open: async ({ profile = "default" }) => {
+      journal(`opened ${profile}`);
+      return { profile: String(profile), pages: 0 };
+    },
+    close: async ({ profile, pages }) => journal(`closed ${profile} after ${pages}`),
+  });
+  host.tool(
+    {
+      name: "browse",
+      description: "Opens a page.",
+      schema: schemaOf({ page: "string" }),
+      effect: EffectClass.READ_ONLY,
+      requiresRuntime: true,
+    },
+    async (call, { page }: { page: string }) => {
+      const browser = call.runtime as Browser;
+      browser.pages += 1;
+      return `page ${browser.pages} in ${browser.profile}: ${page}, signed in with hunter2`;
+    },
+  );
+}
+
+/** Asks a human in the middle of its work. */
+function declareBooking(host: Host, journal: Journal): void {
+  host.tool(
+    {
+      name: "book",
+      description: "Books a seat.",
+      schema: schemaOf({ patience: "number" }),
+      effect: EffectClass.UNSAFE,
+    },
+    async (call, { patience }: { patience: number }) => {
+      journal(`booking ${call.callId}`);
+      const seat = await call.ask("Which seat?", { name: "seat" });
+      const sides = [{ id: "a", label: "aisle" }, { id: "w", label: "window" }];
+      let side: string;
+      try {
+        side = await call.choose("Which side?", sides, { timeoutMs: patience * 1000 });
+      } catch (error) {
+        if (error instanceof NoAnswer) return `seat ${seat}, and no side: ${error.message}`;
+        throw error;
+      }
+      const meals = await call.chooseSeveral("Which meals?", ["lunch", "dinner"]);
+      journal(`booked ${call.callId}`);
+      const boardingPass = { source: { $case: "data" as const, value: PICTURE }, mediaType: "image/gif" };
+      return new Output(`seat ${seat}, ${side}, with ${meals.join(" and ")}`, [boardingPass]);
+    },
+  );
+}
+
+await serve((host, journal) => {
+  declarePlanner(host);
+  declareHook(host, journal);
+  declareMemory(host, journal);
+  declareRuntime(host, journal);
+  declareBooking(host, journal);
+});

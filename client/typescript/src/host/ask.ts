@@ -1,0 +1,115 @@
+// Asking a human from inside a running call.
+
+import { type InputResponse, NeedInput } from "../gen/agentloop/v1/tool_host.js";
+import { ToolFailed } from "./failure.js";
+
+// What the contract allows.
+const MAX_QUESTIONS = 16;
+const MAX_NAME_BYTES = 128;
+const MAX_QUESTION_BYTES = 128 << 10; // beyond what the server takes; one that no frame could carry is not sent
+
+/** One choice; a text alone is its own id. */
+export type Option = string | { id: string; label: string };
+
+export interface QuestionOptions {
+  /**
+   * Names the question within its call. A later try of the call that asks the same under the same name is given the
+   * answer of the earlier one. By default, questions are numbered in the order in which they are asked.
+   */
+  name?: string;
+  /** Given up after this; by default, when the run's `approval_timeout_seconds` says. */
+  timeoutMs?: number;
+}
+
+/**
+ * Thrown where there is no answer and will not be: nobody answered in time, or it is no question that can be asked. A
+ * tool that lets it pass fails with these words.
+ */
+export class NoAnswer extends ToolFailed {}
+
+type Open = { question: NeedInput; resolve: (response: InputResponse) => void };
+
+/** The questions of one call. */
+export class Questions {
+  readonly #of: { callId: string; attempt: number };
+  readonly #signal: AbortSignal;
+  readonly #send: (question: NeedInput) => void;
+  readonly #open = new Map<string, Open>();
+  #asked = 0;
+
+  constructor(of: { callId: string; attempt: number }, signal: AbortSignal, send: (question: NeedInput) => void) {
+    this.#of = of;
+    this.#signal = signal;
+    this.#send = send;
+  }
+
+  async text(text: string, options: QuestionOptions): Promise<string> {
+    const { response } = await this.#ask({ ...this.#of, question: text }, options);
+    if (response?.$case !== "text") throw new NoAnswer("the answer does not fit the question");
+    return response.value;
+  }
+
+  async choice(text: string, from: readonly Option[], multiple: boolean, options: QuestionOptions): Promise<string[]> {
+    if (from.length === 0) throw new NoAnswer("there is nothing to choose from");
+    const choices = from.map((option) => (typeof option === "string" ? { id: option, label: option } : option));
+    const { response } = await this.#ask({ ...this.#of, question: text, options: choices, multiple }, options);
+    if (response?.$case !== "selection") throw new NoAnswer("the answer does not fit the question");
+    return response.value.optionIds;
+  }
+
+  /** Those that wait for an answer, to be asked again after a reconnect. */
+  open(): NeedInput[] {
+    return [...this.#open.values()].map(({ question }) => question);
+  }
+
+  /** The server has an answer. */
+  onResponse(response: InputResponse): void {
+    this.#open.get(response.inputId)?.resolve(response);
+    this.#open.delete(response.inputId);
+  }
+
+  async #ask(asked: Partial<NeedInput>, { name, timeoutMs }: QuestionOptions): Promise<InputResponse> {
+    this.#signal.throwIfAborted();
+    this.#asked += 1;
+    const inputId = name ?? `question-${this.#asked}`;
+    const timeout = timeoutMs === undefined ? undefined : duration(timeoutMs);
+    const question = NeedInput.fromPartial({ ...asked, inputId, timeout });
+    this.#check(question);
+    const response = await this.#wait(question);
+    if (response.response?.$case === "refused") throw new NoAnswer(`no answer: ${response.response.value}`);
+    return response;
+  }
+
+  #check(question: NeedInput): void {
+    const named = Buffer.byteLength(question.inputId);
+    if (this.#asked > MAX_QUESTIONS) throw new NoAnswer(`a call may ask ${MAX_QUESTIONS} questions at most`);
+    if (named < 1 || named > MAX_NAME_BYTES) {
+      throw new NoAnswer(`the name of a question has 1 to ${MAX_NAME_BYTES} bytes`);
+    }
+    if (this.#open.has(question.inputId)) throw new NoAnswer(`the call asks "${question.inputId}" already`);
+    if (NeedInput.encode(question).finish().length > MAX_QUESTION_BYTES) {
+      throw new NoAnswer(`the question has more than ${MAX_QUESTION_BYTES} bytes`);
+    }
+  }
+
+  #wait(question: NeedInput): Promise<InputResponse> {
+    return new Promise((resolve, reject) => {
+      const stop = () => {
+        this.#open.delete(question.inputId);
+        reject(this.#signal.reason);
+      };
+      this.#signal.addEventListener("abort", stop, { once: true });
+      const answered = (response: InputResponse) => {
+        this.#signal.removeEventListener("abort", stop);
+        resolve(response);
+      };
+      this.#open.set(question.inputId, { question, resolve: answered });
+      this.#send(question);
+    });
+  }
+}
+
+function duration(ms: number) {
+  if (!(ms >= 0) || !Number.isFinite(ms)) throw new NoAnswer("a timeout is finite and not negative");
+  return { seconds: BigInt(Math.floor(ms / 1000)), nanos: Math.round((ms % 1000) * 1e6) };
+}

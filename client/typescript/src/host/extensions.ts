@@ -1,0 +1,128 @@
+// What a host offers beside tools: planners, hooks and context sources.
+
+import {
+  type Capability,
+  ContextItem,
+  type ContextRequest,
+  ContextSourceDeclaration,
+  type DeepPartial,
+  type ExtensionFailure,
+  type ExtensionRequest,
+  type ExtensionResponse,
+  HookDeclaration,
+  type HookRequest,
+  HookVerdict,
+  PlannerDeclaration,
+  type PlanRequest,
+  type RememberRequest,
+} from "../gen/agentloop/v1/tool_host.js";
+import type { Run } from "../gen/agentloop/v1/runs.js";
+import { Instruction } from "../gen/agentloop/v1/types.js";
+
+/** Has its say at the points that it was declared for; nothing lets everything be. */
+export type Hook = (request: HookRequest, run: Run) => Promise<DeepPartial<HookVerdict> | void>;
+/** Gives what it knows, the best first. */
+export type ContextSource = (request: ContextRequest, run: Run) => Promise<(string | DeepPartial<ContextItem>)[]>;
+/** Is handed what each finished run added to its session, until it succeeds; perhaps twice. */
+export type Remember = (request: RememberRequest, run: Run) => Promise<void>;
+/** Decides what a run does next. */
+export type Planner = (request: PlanRequest, run: Run) => Promise<DeepPartial<Instruction>>;
+
+type Named<Declaration> = Partial<Declaration> & { name: string };
+export type HookOptions = Named<HookDeclaration> & Pick<HookDeclaration, "points">;
+export type ContextSourceOptions = Omit<Named<ContextSourceDeclaration>, "remembers"> & { remember?: Remember };
+export type PlannerOptions = Named<PlannerDeclaration>;
+
+/** Thrown by an extension that knows how it failed. */
+export class ExtensionFailed extends Error {
+  /** Whether asking again, or elsewhere, may help. */
+  readonly retryable: boolean;
+
+  constructor(message: string, how: { retryable?: boolean } = {}) {
+    super(message);
+    this.retryable = how.retryable ?? false;
+  }
+}
+
+type Declared = NonNullable<Capability["capability"]>;
+type Answer = NonNullable<ExtensionResponse["response"]>;
+
+/** The extensions of a host, by kind and name. */
+export class Extensions {
+  readonly #declared = new Map<string, Declared>();
+  readonly #hooks = new Map<string, Hook>();
+  readonly #sources = new Map<string, { give: ContextSource; remember?: Remember }>();
+  readonly #planners = new Map<string, Planner>();
+
+  addHook(options: HookOptions, hook: Hook): void {
+    this.#declare({ $case: "hook", value: HookDeclaration.fromPartial(options) });
+    this.#hooks.set(options.name, hook);
+  }
+
+  addContextSource({ remember, ...options }: ContextSourceOptions, give: ContextSource): void {
+    const remembers = remember !== undefined;
+    this.#declare({ $case: "contextSource", value: ContextSourceDeclaration.fromPartial({ ...options, remembers }) });
+    this.#sources.set(options.name, { give, remember });
+  }
+
+  addPlanner(options: PlannerOptions, planner: Planner): void {
+    this.#declare({ $case: "planner", value: PlannerDeclaration.fromPartial(options) });
+    this.#planners.set(options.name, planner);
+  }
+
+  capabilities(): Capability[] {
+    return [...this.#declared.values()].map((capability) => ({ capability }));
+  }
+
+  /** Answers a question; what goes wrong is an answer too. */
+  async respond(request: ExtensionRequest): Promise<ExtensionResponse> {
+    const { requestId } = request;
+    try {
+      return { requestId, response: await this.#answer(request) };
+    } catch (error) {
+      return { requestId, response: { $case: "failure", value: failure(request.name, error) } };
+    }
+  }
+
+  #declare(declared: Declared): void {
+    this.#declared.set(`${declared.$case} ${declared.value.name}`, declared);
+  }
+
+  async #answer({ name, request, run }: ExtensionRequest): Promise<Answer> {
+    switch (request?.$case) {
+      case "plan": {
+        const said = await find(this.#planners, name)(request.value, run!);
+        return { $case: "instruction", value: Instruction.fromPartial(said) };
+      }
+      case "hook": {
+        const said = await find(this.#hooks, name)(request.value, run!);
+        return { $case: "hook", value: HookVerdict.fromPartial(said ?? {}) };
+      }
+      case "context": {
+        const items = await find(this.#sources, name).give(request.value, run!);
+        return { $case: "context", value: { items: items.map(toItem) } };
+      }
+      case "remember":
+        await find(this.#sources, name).remember?.(request.value, run!);
+        return { $case: "remembered", value: {} };
+      default:
+        throw new ExtensionFailed("the host does not know this kind of question", { retryable: true });
+    }
+  }
+}
+
+function find<T>(among: Map<string, T>, name: string): T {
+  const found = among.get(name);
+  if (found === undefined) throw new ExtensionFailed(`this host does not offer "${name}"`, { retryable: true });
+  return found;
+}
+
+function failure(name: string, error: unknown): ExtensionFailure {
+  if (error instanceof ExtensionFailed) return { message: error.message, retryable: error.retryable };
+  console.error(`the extension ${name} failed: ${error}`);
+  return { message: String(error), retryable: false };
+}
+
+function toItem(item: string | DeepPartial<ContextItem>): ContextItem {
+  return ContextItem.fromPartial(typeof item === "string" ? { text: item } : item);
+}

@@ -1,0 +1,109 @@
+//! What an event says to those that do not care which it is.
+
+use crate::entry::Entry;
+use crate::id::EntryNo;
+use crate::run::event::{Added, Event};
+
+impl Event {
+    /// The place that this event gives to something in its session, if it does.
+    #[must_use]
+    pub fn entry(&self) -> Option<(EntryNo, Added)> {
+        match self {
+            Self::InputAdded { entry, .. }
+            | Self::ContextAdded { entry, .. }
+            | Self::AssistantMessage { entry, .. }
+            | Self::CallSettled { entry, .. }
+            | Self::Compacted { entry, .. } => Some((*entry, Added::Own)),
+            Self::InputEntered { entry, held } => Some((*entry, Added::Held(*held))),
+            Self::Started { .. }
+            | Self::SessionEntered { .. }
+            | Self::InputHeld { .. }
+            | Self::CompactionStarted { .. }
+            | Self::CompactionFailed { .. }
+            | Self::ModelCallStarted { .. }
+            | Self::ModelCallFailed { .. }
+            | Self::ExtensionApplied { .. }
+            | Self::Planned { .. }
+            | Self::CallProposed { .. }
+            | Self::CallOffered { .. }
+            | Self::CallAccepted { .. }
+            | Self::CallCheckpoint { .. }
+            | Self::CallAttemptFailed { .. }
+            | Self::HumanRequested { .. }
+            | Self::HumanResolved { .. }
+            | Self::Paused { .. }
+            | Self::Resumed { .. }
+            | Self::Finished { .. } => None,
+        }
+    }
+
+    /// What this event holds for a session: it enters with the event itself, or is held until a later one.
+    #[must_use]
+    pub fn content(&self) -> Option<Entry> {
+        match self {
+            Self::InputAdded { message, .. }
+            | Self::InputHeld { message, .. }
+            | Self::ContextAdded { message, .. }
+            | Self::AssistantMessage { message, .. }
+            | Self::CallSettled { message, .. } => Some(Entry::Message(message.clone())),
+            Self::Compacted { compaction, .. } => Some(Entry::Compaction(compaction.clone())),
+            Self::Started { .. }
+            | Self::SessionEntered { .. }
+            | Self::InputEntered { .. }
+            | Self::CompactionStarted { .. }
+            | Self::CompactionFailed { .. }
+            | Self::ModelCallStarted { .. }
+            | Self::ModelCallFailed { .. }
+            | Self::ExtensionApplied { .. }
+            | Self::Planned { .. }
+            | Self::CallProposed { .. }
+            | Self::CallOffered { .. }
+            | Self::CallAccepted { .. }
+            | Self::CallCheckpoint { .. }
+            | Self::CallAttemptFailed { .. }
+            | Self::HumanRequested { .. }
+            | Self::HumanResolved { .. }
+            | Self::Paused { .. }
+            | Self::Resumed { .. }
+            | Self::Finished { .. } => None,
+        }
+    }
+
+    /// Whether it may wait a moment for company before it is made durable: nothing outside rests on it.
+    #[must_use]
+    pub fn may_wait(&self) -> bool {
+        matches!(self, Self::CallAccepted { .. } | Self::CallCheckpoint { .. })
+    }
+
+    /// Its name, as stored in the column `kind`.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Started { .. } => "started",
+            Self::SessionEntered { .. } => "session_entered",
+            Self::InputAdded { .. } => "input_added",
+            Self::InputHeld { .. } => "input_held",
+            Self::InputEntered { .. } => "input_entered",
+            Self::ContextAdded { .. } => "context_added",
+            Self::ExtensionApplied { .. } => "extension_applied",
+            Self::CompactionStarted { .. } => "compaction_started",
+            Self::CompactionFailed { .. } => "compaction_failed",
+            Self::Compacted { .. } => "compacted",
+            Self::ModelCallStarted { .. } => "model_call_started",
+            Self::ModelCallFailed { .. } => "model_call_failed",
+            Self::AssistantMessage { .. } => "assistant_message",
+            Self::Planned { .. } => "planned",
+            Self::CallProposed { .. } => "call_proposed",
+            Self::CallOffered { .. } => "call_offered",
+            Self::CallAccepted { .. } => "call_accepted",
+            Self::CallCheckpoint { .. } => "call_checkpoint",
+            Self::CallAttemptFailed { .. } => "call_attempt_failed",
+            Self::CallSettled { .. } => "call_settled",
+            Self::HumanRequested { .. } => "human_requested",
+            Self::HumanResolved { .. } => "human_resolved",
+            Self::Paused { .. } => "paused",
+            Self::Resumed { .. } => "resumed",
+            Self::Finished { .. } => "finished",
+        }
+    }
+}

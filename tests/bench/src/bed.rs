@@ -1,0 +1,102 @@
+//! What is measured: a release server on a fresh database, a model server and tool hosts, each a process of its own.
+
+use std::ffi::OsStr;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use agentloop_client::{Client, v1::ListHostsRequest};
+use tempfile::TempDir;
+
+use crate::Failure;
+use crate::process::Process;
+
+/// The server says this and its address once it listens.
+const LISTENS: &str = "agentloop listens on ";
+
+/// The processes of one workload.
+pub(crate) struct Bed {
+    pub(crate) server: Process,
+    pub(crate) url: String,
+    /// Where the model server listens.
+    pub(crate) model: String,
+    pub(crate) hosts: Option<Process>,
+    program: PathBuf,
+    dir: TempDir,
+    _model: Process,
+}
+
+impl Bed {
+    /// Starts everything, with this many tool hosts.
+    pub(crate) async fn make(program: &Path, hosts: usize) -> Result<Bed, Failure> {
+        let dir = tempfile::tempdir()?;
+        let (model_process, model) = Process::role(&["model"]).await?;
+        let mut config = "[server]\nlisten = \"127.0.0.1:0\"\nmax_live_runs = 1000000\n".to_owned();
+        config += "[store]\npath = \"bench.db\"\n[log]\nlevel = \"warn\"\n";
+        write!(config, "[providers.bench]\nkind = \"openai\"\nbase_url = \"http://{model}/v1\"\n")?;
+        config += "[agents.default]\nmodel = \"bench/m\"\n";
+        config += "loop_limits = { max_iterations = 100, max_tool_rounds = 100 }\n";
+        std::fs::write(dir.path().join("agentloop.toml"), config)?;
+        let (server, url) = serve(program, dir.path()).await?;
+        let program = program.to_owned();
+        let mut bed = Bed { server, url, model, hosts: None, program, dir, _model: model_process };
+        if hosts > 0 {
+            bed.hosts = Some(Process::role(&["host", &bed.url, &hosts.to_string()]).await?.0);
+            bed.connected(hosts).await?;
+        }
+        Ok(bed)
+    }
+
+    /// Kills the server and starts it again on its database; how long that took.
+    pub(crate) async fn restart(mut self) -> Result<(Bed, Duration), Failure> {
+        self.server.kill().await?;
+        let began = Instant::now();
+        (self.server, self.url) = serve(&self.program, self.dir.path()).await?;
+        self.client()?.is_ready().await?;
+        Ok((self, began.elapsed()))
+    }
+
+    /// Clients with connections of their own.
+    pub(crate) fn clients(&self, count: usize) -> Result<Vec<Client>, Failure> {
+        (0..count).map(|_| self.client()).collect()
+    }
+
+    pub(crate) fn client(&self) -> Result<Client, Failure> {
+        Ok(Client::connect(&self.url)?)
+    }
+
+    /// The server's database.
+    pub(crate) fn database(&self) -> PathBuf {
+        self.dir.path().join("bench.db")
+    }
+
+    /// Bytes of the database and its write-ahead log.
+    pub(crate) fn stored(&self) -> Result<u64, Failure> {
+        let log = self.dir.path().join("bench.db-wal");
+        Ok(std::fs::metadata(self.database())?.len() + std::fs::metadata(log).map_or(0, |file| file.len()))
+    }
+
+    /// Waits until the server knows so many hosts.
+    async fn connected(&self, hosts: usize) -> Result<(), Failure> {
+        let client = self.client()?;
+        loop {
+            let known = client.tools().list_hosts(ListHostsRequest {}).await?.into_inner().hosts.len();
+            if known >= hosts {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+async fn serve(program: &Path, dir: &Path) -> Result<(Process, String), Failure> {
+    let config = dir.join("agentloop.toml");
+    let args = [OsStr::new("serve"), OsStr::new("--config"), config.as_os_str()];
+    let mut server = Process::start(program, &args)?;
+    let listens = |line: &str| {
+        let address = line.split_once(LISTENS)?.1;
+        Some(format!("http://{}", address.split_whitespace().next()?))
+    };
+    let url = server.line(Duration::from_secs(60), listens).await?;
+    Ok((server, url))
+}

@@ -1,0 +1,60 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+/// Measures what runs cost the server, beside the floors of this machine.
+#[derive(Debug, Parser)]
+#[command(name = "agentloop-bench", args_conflicts_with_subcommands = true)]
+pub(crate) struct Options {
+    /// Which workloads; all of them by default
+    #[arg(value_enum)]
+    pub(crate) workloads: Vec<Workload>,
+    /// Runs at a time, for the workloads that have a load
+    #[arg(long, value_delimiter = ',', default_value = "1,16,64,256")]
+    pub(crate) concurrency: Vec<usize>,
+    /// How often each figure is taken; the median is shown, and the spread beside it
+    #[arg(long, default_value_t = 3)]
+    pub(crate) repeat: usize,
+    /// Multiplies the number of runs of each measurement
+    #[arg(long, default_value_t = 1.0)]
+    pub(crate) scale: f64,
+    /// Also writes every figure as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// The server to measure; by default the release build of this workspace, which is made first
+    #[arg(long, value_name = "PROGRAM")]
+    pub(crate) server: Option<PathBuf>,
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// One of the processes that a measurement is made of
+    #[command(hide = true)]
+    Role { role: String, args: Vec<String> },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Workload {
+    /// One tool round: two model calls, one call of a remote tool, an answer of 20 pieces
+    W1,
+    /// Ten tool rounds
+    W10,
+    /// One answer of 200 pieces, no tool
+    Ws,
+    /// Runs parked for an approval
+    Wi,
+    /// A session of 1,000 model calls
+    Wl,
+    /// One run watched by 1,000 subscribers
+    Wf,
+    /// 1,000 connected hosts
+    Wh,
+    /// From `Abort` to the host's cancel
+    Cancel,
+    /// A server that does nothing
+    Idle,
+}

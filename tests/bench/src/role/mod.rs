@@ -1,0 +1,24 @@
+//! The processes around the server, and those that measure the floor: this program, started in a role.
+
+pub(crate) mod host;
+pub(crate) mod model;
+
+use crate::{Failure, floor};
+
+/// Plays a role until it is done or killed.
+pub(crate) async fn play(role: &str, args: &[String]) -> Result<(), Failure> {
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match (role, &args[..]) {
+        ("model", []) => model::run().await,
+        ("host", [server, count]) => host::run(server, count.parse()?).await,
+        ("floor-read", [address, script, concurrency, runs]) => {
+            let script = model::Script::read(script).ok_or("not a script")?;
+            floor::read::run(address, script, concurrency.parse()?, runs.parse()?).await
+        }
+        ("floor-stream", [frames]) => floor::stream::run(frames.as_ref()).await,
+        ("floor-commit", [rows, concurrency, runs]) => {
+            floor::commit::run(rows.as_ref(), concurrency.parse()?, runs.parse()?).await
+        }
+        _ => Err(format!("no such role: {role} {args:?}").into()),
+    }
+}
