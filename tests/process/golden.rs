@@ -51,7 +51,7 @@ async fn opened(model: &Model, version: i64) {
     std::fs::copy(golden::file(version), server.file("agentloop.db")).expect("copied");
     server.start_again().await;
     println!("version {version}");
-    taken_over(&server, version).await;
+    Box::pin(taken_over(&server, version)).await;
 }
 
 async fn taken_over(server: &Server, version: i64) {

@@ -14,6 +14,7 @@ use super::soon;
 pub struct Follower {
     client: Client,
     stream: EventStream,
+    /// What it saw.
     pub seen: Vec<RunEvent>,
 }
 
@@ -25,6 +26,7 @@ impl Follower {
         Follower { client, stream, seen: Vec::new() }
     }
 
+    /// The run.
     pub fn run_id(&self) -> &str {
         self.stream.run_id()
     }

@@ -28,6 +28,7 @@ pub struct Call {
 }
 
 impl Model {
+    /// Listens on a free port.
     pub async fn start() -> Model {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a loopback port is free");
         let address = listener.local_addr().expect("a bound socket has an address");

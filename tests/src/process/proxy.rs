@@ -13,6 +13,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
+    /// In front of this address, and whole.
     pub async fn start(target: String) -> Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a loopback port is free");
         let address = listener.local_addr().expect("a bound socket has an address");
@@ -25,6 +26,7 @@ impl Proxy {
         Proxy { address, whole }
     }
 
+    /// Where it listens.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }

@@ -142,10 +142,12 @@ impl Server {
         process.ended().await
     }
 
+    /// Where it listens, for clients.
     pub fn url(&self) -> String {
         format!("http://{}", self.address())
     }
 
+    /// Where it listens, as host and port.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
