@@ -12,6 +12,7 @@ mod extensions;
 mod golden;
 mod grpcurl;
 mod host_lost;
+mod hostile;
 mod hosts;
 mod load;
 mod need_input;

@@ -34,6 +34,10 @@ mod style;
 mod surroundings;
 mod text;
 
+/// Runs are many small things that live briefly.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[cfg(test)]
 #[path = "../../tests/it/agent_loop.rs"]
 #[expect(dead_code, reason = "the tests here need less than those of the client")]

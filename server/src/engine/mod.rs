@@ -56,7 +56,7 @@ pub use view::RunView;
 
 use crate::engine::deps::Deps;
 use crate::engine::error::EngineError;
-use crate::engine::feed::{RunKey, Shown, Sources};
+use crate::engine::feed::{RunKey, Shown, Sources, Standing};
 use crate::engine::resume::fold;
 use crate::engine::table::{Found, Table};
 use crate::engine::wake::Wake;
@@ -115,13 +115,19 @@ impl Engine {
         after: Seq,
     ) -> Result<Subscription<impl Stream<Item = Result<Shown, EngineError>> + Send + 'static>, EngineError>
     {
-        let row = self.store().run(tenant, run).await?.ok_or(EngineError::RunNotFound)?;
-        if after > row.last_seq {
-            return Err(EngineError::SeqAhead { last: row.last_seq });
-        }
         let key = (tenant.clone(), run.clone());
         let deps = self.deps();
-        let feed = deps.feeds.of(&key, deps.options.subscriber_buffer);
+        let (feed, session, last, over) = match deps.feeds.standing(&key) {
+            Some((feed, Standing { session, last })) => (feed, session, last.seq, last.status.is_terminal()),
+            None => {
+                let row = self.store().run(tenant, run).await?.ok_or(EngineError::RunNotFound)?;
+                let feed = deps.feeds.of(&key, deps.options.subscriber_buffer);
+                (feed, row.session, row.last_seq, row.summary.status.is_terminal())
+            }
+        };
+        if after > last {
+            return Err(EngineError::SeqAhead { last });
+        }
         let sources = Sources {
             store: deps.store.clone(),
             clock: deps.clock.clone(),
@@ -129,8 +135,8 @@ impl Engine {
             stop: deps.tasks.soft().clone(),
         };
         // Of a run that is over, nothing follows its last event.
-        let over = row.summary.status.is_terminal() && after == row.last_seq;
-        Ok(Subscription { session: row.session, events: feed::subscribe(feed, sources, key, after, over) })
+        let over = over && after == last;
+        Ok(Subscription { session, events: feed::subscribe(feed, sources, key, after, over) })
     }
 
     /// Ends a run. Ending one that is over changes nothing.

@@ -4,6 +4,8 @@
 //! either writes nothing. An append that returned `Ok` survives the machine's power being cut.
 
 mod codec;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzz;
 mod job;
 mod page;
 mod search;

@@ -35,7 +35,7 @@ impl Bed {
         config += "[store]\npath = \"bench.db\"\n[log]\nlevel = \"warn\"\n";
         write!(config, "[providers.bench]\nkind = \"openai\"\nbase_url = \"http://{model}/v1\"\n")?;
         config += "[agents.default]\nmodel = \"bench/m\"\n";
-        config += "loop_limits = { max_iterations = 100, max_tool_rounds = 100 }\n";
+        config += "limits = { max_iterations = 100, max_tool_rounds = 100 }\n";
         std::fs::write(dir.path().join("agentloop.toml"), config)?;
         let (server, url) = serve(program, dir.path()).await?;
         let program = program.to_owned();
@@ -95,7 +95,7 @@ async fn serve(program: &Path, dir: &Path) -> Result<(Process, String), Failure>
     let mut server = Process::start(program, &args)?;
     let listens = |line: &str| {
         let address = line.split_once(LISTENS)?.1;
-        Some(format!("http://{}", address.split_whitespace().next()?))
+        Some(address.split_whitespace().next()?.to_owned())
     };
     let url = server.line(Duration::from_secs(60), listens).await?;
     Ok((server, url))

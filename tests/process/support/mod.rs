@@ -1,5 +1,6 @@
 //! What only these tests use, beside the harness for processes.
 
 pub(crate) mod grpcurl;
+pub(crate) mod memory;
 
 pub(crate) use agentloop_tests::process::*;

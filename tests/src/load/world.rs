@@ -177,6 +177,8 @@ impl World {
 /// Short waits, so that much happens.
 pub fn setting(model: &Model) -> Setting {
     Setting {
+        server: "",
+        agent: "",
         provider: format!("kind = \"openai\"\nbase_url = \"{}\"\n", model.base_url()),
         lease_timeout: "1s",
         grace_period: "500ms",

@@ -134,11 +134,30 @@ impl Call {
         self.end("stop").await;
     }
 
+    /// Answers with this text so many times, a piece each, and ends.
+    pub async fn say_in_pieces(mut self, text: &str, pieces: usize) {
+        self.begin(text).await;
+        for _ in 1..pieces {
+            self.chunk(json!({ "delta": { "content": text } })).await;
+        }
+        self.end("stop").await;
+    }
+
     /// Begins to answer, and leaves it at that.
     pub async fn begin(&mut self, text: &str) {
         let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
         self.write(head).await;
         self.chunk(json!({ "delta": { "role": "assistant", "content": text } })).await;
+    }
+
+    /// Whether this is said anywhere in the conversation.
+    pub fn mentions(&self, text: &str) -> bool {
+        self.is_about(text)
+    }
+
+    /// The connection, to answer on as one likes.
+    pub fn into_connection(self) -> TcpStream {
+        self.connection
     }
 
     /// Answers with tool calls: names and arguments.

@@ -17,6 +17,10 @@ use super::{built, eventually};
 pub struct Setting {
     /// The section of the provider `test`.
     pub provider: String,
+    /// More of the section of the server.
+    pub server: &'static str,
+    /// More of the section of the agent.
+    pub agent: &'static str,
     /// A host that says nothing for this long is lost.
     pub lease_timeout: &'static str,
     /// How long a lost host may come back to its calls.
@@ -44,6 +48,8 @@ impl Default for Setting {
     fn default() -> Setting {
         Setting {
             provider: String::new(),
+            server: "",
+            agent: "",
             lease_timeout: "3s",
             grace_period: "30s",
             in_doubt_timeout: "15m",
@@ -191,12 +197,13 @@ impl Server {
 }
 
 fn configuration(port: u16, setting: &Setting) -> String {
-    let Setting { provider, lease_timeout, grace_period, in_doubt_timeout, .. } = setting;
+    let Setting { provider, server, agent, lease_timeout, grace_period, in_doubt_timeout, .. } = setting;
     let Setting { max_parallel, retry, ask_human, titles, park_after, log_level, .. } = setting;
     format!(
         r#"
 [server]
 listen = "127.0.0.1:{port}"
+{server}
 [store]
 path = "agentloop.db"
 [log]
@@ -215,6 +222,7 @@ model = "test/m"
 retry = {retry}
 tool_policy = {{ max_parallel = {max_parallel}, ask_human = {ask_human} }}
 background = {{ title = {titles} }}
+{agent}
 "#
     )
 }

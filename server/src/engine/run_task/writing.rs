@@ -49,7 +49,7 @@ impl RunTask {
         }
         self.history.extend(&records);
         let records: Vec<Arc<Record>> = records.into_iter().map(Arc::new).collect();
-        self.feed.publish(&records);
+        self.feed.publish(&self.session, &records);
         self.executors_see(&records);
         let (tenant, run) = self.place.key();
         for observer in &self.deps.observers {

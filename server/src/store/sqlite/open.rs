@@ -11,6 +11,7 @@ use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{ConnectOptions as _, Connection as _, Error, Row as _, SqliteConnection, SqlitePool};
 
+use super::hints::Hints;
 use super::lock::{self, Lock, LockError};
 use super::{SqliteOptions, ops, rows};
 
@@ -121,6 +122,7 @@ pub(super) struct Opened {
     pub(super) db: SqliteConnection,
     pub(super) readers: SqlitePool,
     pub(super) epoch: Epoch,
+    pub(super) hints: Hints,
     pub(super) lock: Option<Lock>,
 }
 
@@ -244,6 +246,7 @@ async fn open(
 ) -> Result<Opened, OpenError> {
     let mut db = prepared(path, &writing, &reading).await?;
     let epoch = new_epoch(&mut db).await.map_err(|error| failure(path, &error))?;
+    let hints = Hints::read(&mut db).await.map_err(|error| failure(path, &error))?;
     let readers = SqlitePoolOptions::new()
         .min_connections(1)
         .max_connections(options.readers.max(1))
@@ -254,7 +257,7 @@ async fn open(
         .connect_with(reading)
         .await
         .map_err(|error| failure(path, &error))?;
-    Ok(Opened { writing, db, readers, epoch, lock })
+    Ok(Opened { writing, db, readers, epoch, hints, lock })
 }
 
 /// Looks before it touches: the connection that decides whether the file is ours writes nothing.
