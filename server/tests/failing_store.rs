@@ -314,6 +314,7 @@ fn request(run: &str) -> StartRequest {
         messages: vec![Arc::new(Message::text(Role::User, "speak"))],
         digest: Digest::of(&[b"speak"]),
         on_busy: OnBusy::Reject,
+        traceparent: None,
     }
 }
 

@@ -1,12 +1,14 @@
 //! Harness for tests through the contract: a real server on a loopback port, a model and tool hosts in the test's own
 //! process, and events collected as a caller sees them.
 
+pub mod collector;
 pub mod errors;
 pub mod events;
 pub mod host;
 pub mod input;
 pub mod model;
 pub mod raw_host;
+pub mod scrape;
 pub mod server;
 
 use std::time::Duration;

@@ -15,6 +15,7 @@ pub mod model;
 pub mod outcome;
 pub mod policy;
 pub mod tool;
+pub mod trace;
 
 pub mod context;
 pub mod retry;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use agentloop_core::id::{EntryNo, Epoch, RunId, SessionId};
@@ -16,6 +16,7 @@ use futures_util::StreamExt as _;
 use tracing::Instrument as _;
 
 use crate::engine::Engine;
+use crate::engine::deps::Observer;
 use crate::engine::error::EngineError;
 use crate::engine::executing::Executing;
 use crate::engine::feed::RunKey;
@@ -104,10 +105,10 @@ impl Engine {
         let EntryNo(last) = machine.state().last_entry;
         let mut history = History::load(&*deps.store, &place.key().0, &session, EntryNo(last)).await?;
         history.hold(&machine.state().held);
-        Ok(self.assemble(place, machine, claimed.epoch, session, history))
+        Ok(self.assemble(place, machine, claimed.epoch, session, history, &claimed.records))
     }
 
-    /// A task of this machine, which does nothing yet.
+    /// A task of this machine, which had these events before. It does nothing yet.
     pub(super) fn assemble(
         &self,
         place: Vacancy,
@@ -115,8 +116,12 @@ impl Engine {
         epoch: Epoch,
         session: SessionId,
         history: History,
+        past: &[Record],
     ) -> (RunTask, Mailbox) {
         let deps = self.deps();
+        let (tenant, run) = place.key();
+        let follow = |observer: &Arc<dyn Observer>| observer.follow(tenant, run, &session, past);
+        let followers = deps.observers.iter().filter_map(follow).collect();
         let (mailbox, receiver) = Mailbox::new();
         let task = RunTask {
             feed: deps.feeds.of(place.key(), deps.options.subscriber_buffer),
@@ -133,6 +138,7 @@ impl Engine {
             speaking: None,
             judging: Judging::default(),
             unwritten: Vec::new(),
+            followers,
             write_by: None,
         };
         (task, mailbox)

@@ -256,7 +256,7 @@ pub(crate) fn tenant() -> TenantId {
 }
 
 pub(crate) fn owner() -> CallOwner {
-    CallOwner { tenant: tenant(), session: SessionId::parse("s").unwrap() }
+    CallOwner { tenant: tenant(), session: SessionId::parse("s").unwrap(), traceparent: None }
 }
 
 pub(crate) fn call_id(text: &str) -> CallId {
