@@ -136,6 +136,7 @@ fn request(spec: RunSpec, prompt: &str) -> StartRequest {
         spec: Arc::new(spec),
         messages: vec![Arc::new(Message::text(Role::User, prompt))],
         digest: Digest::of(&[prompt.as_bytes()]),
+        traceparent: None,
     }
 }
 

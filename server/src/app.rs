@@ -2,6 +2,8 @@
 
 mod builder;
 mod hosts;
+mod metrics;
+mod observe;
 mod providers;
 mod serve;
 
@@ -19,6 +21,7 @@ use crate::extension::LocalExtensions;
 use crate::lifecycle::{Exit, Signals, Tasks};
 use crate::store::StoreError;
 use crate::store::sqlite::{OpenError, SqliteOptions, SqliteStore};
+use crate::telemetry::otlp::{Otlp, OtlpError};
 
 /// Why the server does not start.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +38,9 @@ pub enum StartError {
     /// A tool of the embedder's cannot be taken.
     #[error(transparent)]
     Tool(#[from] crate::tool::BadTool),
+    /// Traces and metrics cannot be sent.
+    #[error(transparent)]
+    Telemetry(#[from] OtlpError),
     /// The address cannot be listened on.
     #[error("listening on {address}: {cause}")]
     Listen {
@@ -48,10 +54,13 @@ pub enum StartError {
 /// A running server.
 pub struct Server {
     address: SocketAddr,
+    metrics_address: Option<SocketAddr>,
     engine: Engine,
     tasks: Tasks,
     /// To be closed; absent where it is the embedder's.
     store: Option<Arc<SqliteStore>>,
+    /// To be told what is left at the end.
+    otlp: Option<Otlp>,
     grace: Duration,
 }
 
@@ -84,6 +93,12 @@ impl Server {
         self.address
     }
 
+    /// Where metrics can be read, if they can; the port that was found, where none was asked for.
+    #[must_use]
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.metrics_address
+    }
+
     /// The engine, for those who embed the server.
     #[must_use]
     pub fn engine(&self) -> &Engine {
@@ -109,6 +124,10 @@ impl Server {
         let exit = self.tasks.shut_down(self.grace).await;
         if let Some(store) = self.store {
             store.close().await;
+        }
+        if let Some(otlp) = self.otlp {
+            // It blocks; whether it succeeds is in the log.
+            let _told = tokio::task::spawn_blocking(move || otlp.shut_down()).await;
         }
         tracing::info!(?exit, "stopped");
         exit

@@ -322,6 +322,7 @@ impl Tools for Keeping {
             requires_approval: false,
             timeout: Millis(60_000),
             requires_runtime: false,
+            title: String::new(),
         };
         vec![ready; calls.len()]
     }
@@ -354,6 +355,7 @@ fn request(run: &str) -> StartRequest {
         messages: vec![Arc::new(Message::text(Role::User, "speak"))],
         digest: Digest::of(&[b"speak"]),
         on_busy: OnBusy::Reject,
+        traceparent: None,
     }
 }
 

@@ -19,7 +19,7 @@ const LAYERS: [&[&str]; 7] = [
 const BASE: usize = LAYERS.len() - 1;
 
 /// Packages that only some files may name, by the paths that these begin with.
-const OWNERS: [(&[&str], &[&str]); 4] = [
+const OWNERS: [(&[&str], &[&str]); 7] = [
     (
         &[
             "tonic",
@@ -35,6 +35,9 @@ const OWNERS: [(&[&str], &[&str]); 4] = [
     (&["sqlx"], &["server/src/store/"]),
     (&["reqwest", "rustls"], &["server/src/model/"]),
     (&["clap"], &["client/cli/"]),
+    (&["axum"], &["server/src/app/metrics.rs"]),
+    (&["prometheus_client"], &["server/src/telemetry/"]),
+    (&["opentelemetry", "opentelemetry_otlp", "opentelemetry_sdk"], &["server/src/telemetry/"]),
 ];
 
 fn top() -> PathBuf {

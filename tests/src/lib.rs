@@ -2,6 +2,7 @@
 //! process, and events collected as a caller sees them. [`process`] does the same with processes, and [`load`] keeps them
 //! busy while something goes wrong.
 
+pub mod collector;
 pub mod errors;
 pub mod events;
 pub mod golden;
@@ -12,6 +13,7 @@ pub mod model;
 pub mod parked;
 pub mod process;
 pub mod raw_host;
+pub mod scrape;
 pub mod server;
 
 use std::time::Duration;

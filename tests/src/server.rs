@@ -16,6 +16,7 @@ use wire::tools_client::ToolsClient;
 
 use crate::events::Events;
 use crate::model::Model;
+use crate::scrape::Scrape;
 use crate::soon;
 
 /// The largest message that a test wants to see in one piece.
@@ -73,7 +74,8 @@ impl TestServer {
         Self::embedded(model, "", more, Arc::new(extend)).await
     }
 
-    async fn configured(model: &Model, server_keys: &str, more: &str) -> Self {
+    /// With more keys of the section `[server]`, and with more sections.
+    pub async fn configured(model: &Model, server_keys: &str, more: &str) -> Self {
         Self::embedded(model, server_keys, more, Arc::new(std::convert::identity::<ServerBuilder>)).await
     }
 
@@ -133,6 +135,15 @@ max_backoff = "5ms"
     /// Its database, for a test that changes it while the server is stopped.
     pub fn database(&self) -> PathBuf {
         self.directory.path().join("test.db")
+    }
+
+    /// What a scrape of its metrics reads.
+    ///
+    /// # Panics
+    /// When it serves none.
+    pub async fn scrape(&self) -> Scrape {
+        let server = self.server.as_ref().expect("the server runs");
+        soon(Scrape::of(server.metrics_address().expect("metrics are served"))).await
     }
 
     /// Where it listens.

@@ -43,6 +43,19 @@ pub enum CompactionReason {
     Planned,
 }
 
+impl CompactionReason {
+    /// As stored and counted.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Messages => "messages",
+            Self::Tokens => "tokens",
+            Self::Overflow => "overflow",
+            Self::Planned => "planned",
+        }
+    }
+}
+
 /// How the entries before it are shown from here on. The last one of a session counts; those before it do not.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

@@ -51,6 +51,22 @@ pub enum ErrorClass {
 }
 
 impl ModelErrorKind {
+    /// As stored and counted: `rate_limited`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Connection => "connection",
+            Self::Timeout => "timeout",
+            Self::RateLimited => "rate_limited",
+            Self::Unavailable => "unavailable",
+            Self::Malformed => "malformed",
+            Self::ContextOverflow => "context_overflow",
+            Self::BadRequest => "bad_request",
+            Self::Unauthorised => "unauthorised",
+            Self::TooLarge => "too_large",
+        }
+    }
+
     /// What to do about it.
     #[must_use]
     pub fn class(self) -> ErrorClass {

@@ -16,6 +16,7 @@ pub mod outcome;
 pub mod policy;
 pub mod title;
 pub mod tool;
+pub mod trace;
 
 pub mod context;
 pub mod retry;

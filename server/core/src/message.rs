@@ -123,6 +123,35 @@ pub enum ToolStatus {
 }
 
 impl ToolStatus {
+    /// Every status, in the order of their numbers.
+    pub const ALL: [Self; 9] = [
+        Self::Succeeded,
+        Self::Failed,
+        Self::Rejected,
+        Self::Denied,
+        Self::Answered,
+        Self::Aborted,
+        Self::TimedOut,
+        Self::Unavailable,
+        Self::OutcomeUnknown,
+    ];
+
+    /// As stored and counted: `timed_out`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Rejected => "rejected",
+            Self::Denied => "denied",
+            Self::Answered => "answered",
+            Self::Aborted => "aborted",
+            Self::TimedOut => "timed_out",
+            Self::Unavailable => "unavailable",
+            Self::OutcomeUnknown => "outcome_unknown",
+        }
+    }
+
     /// Whether the model is told that this is an error.
     #[must_use]
     pub fn is_error(self) -> bool {

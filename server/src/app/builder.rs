@@ -6,7 +6,8 @@ use std::sync::Arc;
 use agentloop_core::tool::ToolDeclaration;
 
 use crate::app::hosts::{host_options, remember_tools, remembered_tools};
-use crate::app::{Server, StartError, listen, open, providers, serve, until};
+use crate::app::observe::{Counting, Tracing};
+use crate::app::{Server, StartError, listen, metrics, open, providers, serve, until};
 use crate::clock::{Clock, SystemClock};
 use crate::config::Config;
 use crate::engine::{
@@ -20,6 +21,8 @@ use crate::ids::{Ids, RandomIds};
 use crate::lifecycle::Tasks;
 use crate::model::Models;
 use crate::store::Store;
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::otlp::Otlp;
 use crate::tool::{OwnTools, RemoteTools, ToolExecutor, Tools};
 
 /// Tools of one's own, put around those of hosts.
@@ -184,6 +187,16 @@ impl ServerBuilder {
             }
         };
         let (listener, address) = listen(self.config.server.listen).await?;
+        let scrapes = match self.config.metrics.listen {
+            Some(address) => {
+                Some((listen(address).await?, Metrics::new(metrics::known_models(&self.config))))
+            }
+            None => None,
+        };
+        if let Some((_, metrics)) = &scrapes {
+            self.observers.push(Arc::new(Counting(metrics.clone())));
+        }
+        let otlp = self.start_otlp()?;
         let options = host_options(&self.config);
         let hosts = remembered_tools(&*store, options, self.clock.now(), own_tools).await?;
         let server = self.config.server.clone();
@@ -191,14 +204,42 @@ impl ServerBuilder {
         let (ids, tasks) = (self.ids.clone(), Tasks::new());
         let engine = self.engine(store.clone(), models.clone(), hosts.clone(), tasks.clone());
         let soft = tasks.soft().clone();
+        let soft_of_metrics = soft.clone();
         let driving = hosts.clone().drive(Arc::new(engine.clone()));
         tasks.spawn("tools", until(soft.clone(), driving));
         tasks.spawn("remember tools", remember_tools(hosts.clone(), store.clone(), soft));
-        let services = serve::Services { engine: engine.clone(), models, agents, tools: hosts, ids, store };
+        let (metrics_address, counted) = match scrapes {
+            Some(((listener, address), metrics)) => {
+                metrics::read_at_scrape(&metrics, engine.clone(), hosts.clone(), own_store.clone());
+                let serving = metrics::serve(listener, address, metrics.clone(), soft_of_metrics);
+                drop(tasks.spawn("metrics", serving));
+                tracing::info!(%address, "metrics can be read");
+                (Some(address), Some(metrics))
+            }
+            None => (None, None),
+        };
+        let services = serve::Services {
+            engine: engine.clone(),
+            models,
+            agents,
+            tools: hosts,
+            ids,
+            store,
+            metrics: counted,
+        };
         let grace = server.shutdown_grace.duration();
         tasks.spawn("grpc", serve::serve(listener, services, server, tasks.clone()));
         tracing::info!(%address, "listening");
-        Ok(Server { address, engine, tasks, store: own_store, grace })
+        Ok(Server { address, metrics_address, engine, tasks, store: own_store, otlp, grace })
+    }
+
+    /// Sends traces and metrics, where a collector is configured.
+    fn start_otlp(&mut self) -> Result<Option<Otlp>, StartError> {
+        let options = &self.config.telemetry;
+        let Some(endpoint) = &options.otlp_endpoint else { return Ok(None) };
+        let otlp = Otlp::start(endpoint, options, metrics::known_models(&self.config))?;
+        self.observers.push(Arc::new(Tracing(otlp.clone())));
+        Ok(Some(otlp))
     }
 
     fn take_models(&mut self) -> Result<Arc<dyn Models>, StartError> {
@@ -233,7 +274,7 @@ impl ServerBuilder {
             Some(wrap) => wrap(hosts),
             None => hosts,
         };
-        let Config { server, runs, .. } = self.config;
+        let Config { server, runs, telemetry, .. } = self.config;
         let mut builder = EngineBuilder::new(store, models, tools)
             .extensions(Arc::new(extensions))
             .executors(self.executors)
@@ -245,6 +286,7 @@ impl ServerBuilder {
                 park_after: runs.park_after,
                 subscriber_stall: runs.subscriber_stall,
                 subscriber_buffer: runs.subscriber_buffer,
+                traced: telemetry.otlp_endpoint.is_some(),
             });
         for (declaration, executor) in self.own_tools {
             builder = builder.tool_executor(declaration.name, executor);

@@ -19,13 +19,14 @@ use crate::grpc::convert::input::Agents;
 use crate::grpc::incoming::connections;
 use crate::grpc::intake::Intake;
 use crate::grpc::sessions::SessionsService;
-use crate::grpc::too_large::in_the_contracts_words;
+use crate::grpc::too_large::{in_the_contracts_words, refused_for};
 use crate::grpc::tool_host::ToolHost;
 use crate::grpc::tools::Tools;
 use crate::ids::Ids;
 use crate::lifecycle::Tasks;
 use crate::model::Models;
 use crate::store::Store;
+use crate::telemetry::metrics::Metrics;
 use crate::tool::RemoteTools;
 
 /// How often the store is asked whether it still answers.
@@ -49,6 +50,8 @@ pub(super) struct Services {
     pub(super) tools: Arc<RemoteTools>,
     pub(super) ids: Arc<dyn Ids>,
     pub(super) store: Arc<dyn Store>,
+    /// Where refusals are counted.
+    pub(super) metrics: Option<Metrics>,
 }
 
 /// Serves until the soft stop, then until every call has ended.
@@ -68,6 +71,7 @@ pub(super) async fn serve(listener: TcpListener, services: Services, options: Se
     let older_reflection =
         reflect().build_v1alpha().expect("the descriptors were compiled with this program");
     let max = options.max_message_bytes;
+    let metrics = services.metrics.clone();
     let agent_loop = AgentLoopService::new(services.engine.clone(), services.models, services.agents.clone());
     let sessions = SessionsService::new(services.engine.clone(), services.ids);
     let hosts = services.tools.clone();
@@ -84,7 +88,15 @@ pub(super) async fn serve(listener: TcpListener, services: Services, options: Se
         .http2_max_header_list_size(HEADERS_BYTES_MAX)
         .http2_max_pending_accept_reset_streams(Some(PENDING_RESETS_MAX))
         .max_concurrent_streams(options.max_concurrent_streams)
-        .layer(MapResponseLayer::new(in_the_contracts_words))
+        .layer(MapResponseLayer::new(move |response| {
+            let response = in_the_contracts_words(response);
+            if let Some(metrics) = &metrics
+                && let Some(reason) = refused_for(&response)
+            {
+                metrics.refused(reason);
+            }
+            response
+        }))
         .layer(MapRequestLayer::new(move |request| intake.bound(request)))
         .add_service(health_service)
         .add_service(reflection)

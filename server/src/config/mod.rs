@@ -13,6 +13,7 @@ mod providers;
 mod reader;
 mod rules;
 mod section;
+mod telemetry;
 mod value;
 
 use std::collections::BTreeMap;
@@ -30,6 +31,7 @@ pub use self::process::{
 pub use self::providers::{Backend, HttpProvider, OpenAiConfig, ProviderConfig};
 use self::reader::{FILE_BYTES_MAX, Reading};
 use self::section::Section;
+pub use self::telemetry::{MetricsOptions, TelemetryOptions};
 
 /// The agent that a run gets when it names none.
 pub const DEFAULT_AGENT: &str = "default";
@@ -43,6 +45,10 @@ pub struct Config {
     pub store: StoreOptions,
     /// How the process logs.
     pub log: LogOptions,
+    /// Where metrics can be read.
+    pub metrics: MetricsOptions,
+    /// Where traces and metrics are sent.
+    pub telemetry: TelemetryOptions,
     /// What holds for all runs.
     pub runs: RunOptions,
     /// What holds for all tool hosts.
@@ -95,6 +101,8 @@ fn config(root: &mut Section<'_, '_>) -> Config {
     let server = root.overridable_section("server", process::server);
     let store = root.overridable_section("store", process::store);
     let log = root.overridable_section("log", process::log);
+    let metrics = root.overridable_section("metrics", telemetry::metrics);
+    let telemetry = root.overridable_section("telemetry", telemetry::telemetry);
     let runs = root.overridable_section("runs", process::runs);
     let hosts = root.overridable_section("hosts", process::hosts);
     let (providers, names) = providers(root);
@@ -103,7 +111,7 @@ fn config(root: &mut Section<'_, '_>) -> Config {
     if agents.is_empty() && !root.contains("providers") && !providers.is_empty() {
         agents.insert(DEFAULT_AGENT.to_owned(), nameless_agent());
     }
-    Config { server, store, log, runs, hosts, providers, agents }
+    Config { server, store, log, metrics, telemetry, runs, hosts, providers, agents }
 }
 
 /// The providers, and the names of all of them, those with problems included: a provider that is there and wrong is

@@ -163,6 +163,7 @@ impl EngineBuilder {
                 clock: self.clock,
                 ids: self.ids,
                 observers: self.observers,
+                slow_subscribers: Arc::default(),
                 compactors: self.compactors,
                 tasks: self.tasks,
                 options: self.options,

@@ -1,6 +1,8 @@
 //! What the engine rests on: given once, read-only after.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use agentloop_core::id::{RunId, SessionId, TenantId};
 use agentloop_core::run::event::Record;
@@ -23,7 +25,29 @@ use crate::tool::Tools;
 /// Sees every durable event of every run, after it is durable. Must not block.
 pub trait Observer: Send + Sync + 'static {
     /// One event.
-    fn event(&self, tenant: &TenantId, run: &RunId, session: &SessionId, record: &Record);
+    fn event(&self, _tenant: &TenantId, _run: &RunId, _session: &SessionId, _record: &Record) {}
+
+    /// Who is to follow one run, as long as it has a task here: for observers that would otherwise have to look up
+    /// what they know of a run at each of its events. `past` are the events that it had before, none for a new run.
+    /// Asked each time that a run comes up.
+    fn follow(
+        &self,
+        _tenant: &TenantId,
+        _run: &RunId,
+        _session: &SessionId,
+        _past: &[Record],
+    ) -> Option<Box<dyn RunObserver>> {
+        None
+    }
+
+    /// So many events of a run were made durable together, which took so long.
+    fn appended(&self, _events: usize, _took: Duration) {}
+}
+
+/// Follows one run. Dropped with the run's task: when the run is over, waits, or goes on elsewhere.
+pub trait RunObserver: Send + Sync + 'static {
+    /// One event, after it is durable. Must not block.
+    fn event(&mut self, record: &Record);
 }
 
 /// How the engine is tuned.
@@ -37,6 +61,8 @@ pub struct EngineOptions {
     pub subscriber_stall: Millis,
     /// Events that a subscriber may be behind before it loses what is transient.
     pub subscriber_buffer: usize,
+    /// Whether runs are shown as traces: then tool hosts are told of the spans of their calls, else of the caller's.
+    pub traced: bool,
 }
 
 impl Default for EngineOptions {
@@ -46,6 +72,7 @@ impl Default for EngineOptions {
             park_after: Millis::secs(5),
             subscriber_stall: Millis::secs(30),
             subscriber_buffer: 1_024,
+            traced: false,
         }
     }
 }
@@ -66,6 +93,8 @@ pub(super) struct Deps {
     pub(super) feeds: Feeds,
     pub(super) histories: Histories,
     pub(super) jobs: Jobs,
+    /// Subscribers that were ended because they did not read.
+    pub(super) slow_subscribers: Arc<AtomicU64>,
     /// Panics.
     pub(super) faults: Tally,
     /// Failures of the store.

@@ -4,6 +4,7 @@
 //! that falls behind loses what is transient, reads what is durable from the journal, and never slows the run.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use agentloop_core::context::assemble::Assembler;
@@ -276,6 +277,8 @@ pub(super) struct Sources {
     pub(super) stall: Millis,
     /// When the server goes down, subscriptions end.
     pub(super) stop: CancellationToken,
+    /// Counts those that are ended because they do not read.
+    pub(super) slow: Arc<AtomicU64>,
 }
 
 /// Events after `after`, to the end of the run; none if that is `over` and has no more.
@@ -347,6 +350,7 @@ impl Reader {
                     Some(Ok(item)) => self.admit(item),
                     Some(Err(RecvError::Lagged(_))) => {
                         if self.sources.clock.now().since(self.polled) > self.sources.stall {
+                            self.sources.slow.fetch_add(1, Ordering::Relaxed);
                             return Some(Err(EngineError::SubscriberTooSlow));
                         }
                         self.mode = Mode::CatchUp;

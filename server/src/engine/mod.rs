@@ -33,6 +33,7 @@ mod view;
 mod wake;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use agentloop_core::error::Refusal;
 use agentloop_core::id::{RunId, Seq, SessionId, TenantId};
@@ -43,7 +44,7 @@ use futures_util::Stream;
 
 pub use builder::EngineBuilder;
 pub use compact::{Compactor, Compactors, STRATEGIES};
-pub use deps::{EngineOptions, Observer};
+pub use deps::{EngineOptions, Observer, RunObserver};
 pub use executor::{Executors, FinishExecutor, HumanExecutor, ToolExecution, ToolExecutor};
 pub use humans::Resolution;
 pub use jobs::{JobError, JobExecutor};
@@ -104,6 +105,12 @@ impl Engine {
         self.0.table.len()
     }
 
+    /// Subscribers that were ended because they did not read, since the start.
+    #[must_use]
+    pub fn slow_subscribers(&self) -> u64 {
+        self.0.deps.slow_subscribers.load(Ordering::Relaxed)
+    }
+
     /// Events after `after`: each durable one exactly once, then live ones, to the end of the run.
     ///
     /// # Errors
@@ -135,6 +142,7 @@ impl Engine {
             clock: deps.clock.clone(),
             stall: deps.options.subscriber_stall,
             stop: deps.tasks.soft().clone(),
+            slow: deps.slow_subscribers.clone(),
         };
         // Of a run that is over, nothing follows its last event.
         let over = over && after == last;

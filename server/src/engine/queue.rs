@@ -41,7 +41,8 @@ impl Engine {
         let start = start_input(run, session, None, deps.ids.seed(), request);
         let step = machine.handle(start, deps.clock.now()).expect("a new run takes its start");
         let epoch = deps.store.epoch();
-        let (mut task, _mailbox) = self.assemble(place, machine, epoch, session.clone(), History::default());
+        let history = History::default();
+        let (mut task, _mailbox) = self.assemble(place, machine, epoch, session.clone(), history, &[]);
         task.unwritten = step.records;
         task.write(Some(create(request)), None).await?;
         // The session may have become free before this run was there to be let in.
@@ -96,7 +97,9 @@ impl Engine {
             let step = machine
                 .handle(Input::Enter { last_entry }, deps.clock.now())
                 .expect("a queued run enters its session");
-            let (mut task, mailbox) = self.assemble(place, machine, claimed.epoch, session.clone(), history);
+            let past = &claimed.records;
+            let (mut task, mailbox) =
+                self.assemble(place, machine, claimed.epoch, session.clone(), history, past);
             task.unwritten = step.records;
             match task.write(None, Some(last_entry)).await {
                 Ok(()) => {

@@ -16,6 +16,7 @@ use futures_util::StreamExt as _;
 use tracing::Instrument as _;
 
 use crate::engine::Engine;
+use crate::engine::deps::Observer;
 use crate::engine::error::EngineError;
 use crate::engine::executing::Executing;
 use crate::engine::feed::RunKey;
@@ -114,12 +115,13 @@ impl Engine {
         let EntryNo(last) = machine.state().last_entry;
         let mut history = History::load(&*deps.store, &place.key().0, &session, EntryNo(last)).await?;
         history.hold(&machine.state().held);
-        let (mut task, mailbox) = self.assemble(place, machine, claimed.epoch, session, history);
+        let (mut task, mailbox) =
+            self.assemble(place, machine, claimed.epoch, session, history, &claimed.records);
         task.wakes = claimed.row.summary.wake_at.is_some();
         Ok((task, mailbox))
     }
 
-    /// A task of this machine, which does nothing yet.
+    /// A task of this machine, which had these events before. It does nothing yet.
     pub(super) fn assemble(
         &self,
         place: Vacancy,
@@ -127,8 +129,12 @@ impl Engine {
         epoch: Epoch,
         session: SessionId,
         history: History,
+        past: &[Record],
     ) -> (RunTask, Mailbox) {
         let deps = self.deps();
+        let (tenant, run) = place.key();
+        let follow = |observer: &Arc<dyn Observer>| observer.follow(tenant, run, &session, past);
+        let followers = deps.observers.iter().filter_map(follow).collect();
         let (mailbox, receiver) = Mailbox::new();
         let task = RunTask {
             feed: deps.feeds.of(place.key(), deps.options.subscriber_buffer),
@@ -145,6 +151,7 @@ impl Engine {
             speaking: None,
             judging: Judging::default(),
             unwritten: Vec::new(),
+            followers,
             write_by: None,
             wakes: false,
         };

@@ -15,11 +15,12 @@ use agentloop_core::run::input::Input;
 use agentloop_core::run::machine::Machine;
 use agentloop_core::run::state::Call;
 use agentloop_core::time::{Millis, Timestamp};
+use agentloop_core::trace::SpanOf;
 use futures_util::StreamExt as _;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::engine::asking::Asking;
-use crate::engine::deps::Deps;
+use crate::engine::deps::{Deps, RunObserver};
 use crate::engine::executing::Executing;
 use crate::engine::feed::Feed;
 use crate::engine::history::History;
@@ -73,6 +74,8 @@ pub(super) struct RunTask {
     pub(super) judging: Judging,
     /// Events decided on and not durable yet.
     pub(super) unwritten: Vec<Record>,
+    /// Observers of this run alone.
+    pub(super) followers: Vec<Box<dyn RunObserver>>,
     /// When those are written at the latest.
     pub(super) write_by: Option<Timestamp>,
     /// Whether the run's row has a time to wake it at.
@@ -246,7 +249,18 @@ impl RunTask {
             tenant: self.place.key().0.clone(),
             session: self.session.clone(),
             agent: self.machine.state().spec.agent.clone(),
+            traceparent: None,
         }
+    }
+
+    /// As [`Self::owner`], with what the host of a call is told of its trace.
+    fn owner_of(&self, slot: CallSlot) -> CallOwner {
+        let state = self.machine.state();
+        let traceparent = match self.deps.options.traced {
+            true => Some(state.trace().below(SpanOf::Call(slot))),
+            false => state.traceparent,
+        };
+        CallOwner { traceparent, ..self.owner() }
     }
 
     fn call_id(&self, slot: CallSlot) -> CallId {

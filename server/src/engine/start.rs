@@ -9,6 +9,7 @@ use agentloop_core::message::SharedMessage;
 use agentloop_core::run::input::{Input, Start};
 use agentloop_core::run::machine::Machine;
 use agentloop_core::tool::Digest;
+use agentloop_core::trace::TraceParent;
 
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
@@ -38,6 +39,8 @@ pub struct StartRequest {
     pub digest: Digest,
     /// What to do where the session has a live run or a queue.
     pub on_busy: OnBusy,
+    /// The caller's span. A repetition may come with another one: the first counts.
+    pub traceparent: Option<TraceParent>,
 }
 
 /// What to do where a session has a live run or a queue.
@@ -193,7 +196,7 @@ impl Engine {
         let start = start_input(run, session, Some(last_entry), deps.ids.seed(), request);
         let step = machine.handle(start, deps.clock.now()).expect("a new run takes its start");
         let epoch = deps.store.epoch();
-        let (mut task, mailbox) = self.assemble(place, machine, epoch, session.clone(), history);
+        let (mut task, mailbox) = self.assemble(place, machine, epoch, session.clone(), history, &[]);
         task.unwritten = step.records;
         task.write(Some(create(request)), Some(last_entry)).await?;
         task.place.occupy(mailbox);
@@ -266,6 +269,7 @@ pub(super) fn start_input(
         seed,
         messages: request.messages.clone(),
         queued: last_entry.is_none(),
+        traceparent: request.traceparent,
     }))
 }
 

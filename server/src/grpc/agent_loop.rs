@@ -7,6 +7,7 @@ use agentloop_core::agent::RunSpec;
 use agentloop_core::id::{RequestId, RunId, Seq, SessionId, TenantId};
 use agentloop_core::limits::PAGE_BYTES_MAX;
 use agentloop_core::run::input::AbortCause;
+use agentloop_core::trace::TraceParent;
 use agentloop_proto::v1 as wire;
 use agentloop_proto::v1::agent_loop_server::AgentLoop;
 use futures_util::{Stream, StreamExt as _};
@@ -17,11 +18,11 @@ use super::convert::event::{Dresser, is_shown};
 use super::convert::input::{Agents, agent_name, start_request};
 use super::convert::{human, instruction, run, short};
 use super::disconnect::AbortOnDrop;
-use super::page::{page_request, smaller, tenant};
+use super::page::{page_request, smaller, tenant, traceparent};
 use super::status::{Violations, model_not_configured, no_such_agent};
 use crate::engine::error::EngineError;
 use crate::engine::feed::Shown;
-use crate::engine::{Engine, STRATEGIES, Started};
+use crate::engine::{Engine, STRATEGIES, StartRequest, Started};
 use crate::model::Models;
 use crate::store::{RequestFilter, RunFilter};
 
@@ -45,12 +46,13 @@ impl AgentLoopService {
         &self,
         tenant: &TenantId,
         input: Option<wire::RunInput>,
+        traceparent: Option<TraceParent>,
     ) -> Result<(Started, Option<AbortOnDrop>), Status> {
         let input = input.ok_or_else(|| Violations::single("input", "is required"))?;
         let cancel = input.on_disconnect() == wire::DisconnectPolicy::Cancel;
         let name = agent_name(&input);
         let agent = self.agents.get(name).ok_or_else(|| no_such_agent(name, self.agents.keys()))?;
-        let request = start_request(tenant.clone(), agent, input)?;
+        let request = StartRequest { traceparent, ..start_request(tenant.clone(), agent, input)? };
         self.check(&request.spec)?;
         let started = self.engine.start(request).await?;
         // A run that was handed more to do goes by what its own request says.
@@ -165,7 +167,8 @@ pub(super) fn optional<T, E: std::fmt::Display>(
 impl AgentLoop for AgentLoopService {
     async fn run(&self, request: Request<wire::RunRequest>) -> Result<Response<wire::RunResponse>, Status> {
         let tenant = tenant(&request);
-        let (started, mut guard) = self.start(&tenant, request.into_inner().input).await?;
+        let traceparent = traceparent(&request);
+        let (started, mut guard) = self.start(&tenant, request.into_inner().input, traceparent).await?;
         let view = self.engine.wait(&tenant, &started.run).await;
         guard.iter_mut().for_each(AbortOnDrop::disarm);
         let view = view?;
@@ -179,9 +182,10 @@ impl AgentLoop for AgentLoopService {
         request: Request<wire::RunStreamRequest>,
     ) -> Result<Response<Self::RunStreamStream>, Status> {
         let tenant = tenant(&request);
+        let traceparent = traceparent(&request);
         let wire::RunStreamRequest { input, after_seq } = request.into_inner();
         self.check_after(&tenant, input.as_ref(), Seq(after_seq)).await?;
-        let (started, guard) = self.start(&tenant, input).await?;
+        let (started, guard) = self.start(&tenant, input, traceparent).await?;
         let wrap = |event| wire::RunStreamResponse { event: Some(event) };
         let events = self.events(&tenant, &started.run, after_seq, false, guard, wrap).await?;
         Ok(Response::new(events))

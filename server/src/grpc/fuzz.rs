@@ -99,7 +99,7 @@ struct Engine {
 impl Engine {
     fn owner() -> CallOwner {
         let session = SessionId::parse("s").expect("it is a valid id");
-        CallOwner { tenant: TenantId::local(), session, agent: String::new() }
+        CallOwner { tenant: TenantId::local(), session, agent: String::new(), traceparent: None }
     }
 
     fn offer_all(&self) {

@@ -2,6 +2,7 @@
 
 use agentloop_core::id::TenantId;
 use agentloop_core::limits::PAGE_BYTES_MAX;
+use agentloop_core::trace::TraceParent;
 use tonic::{Request, Status};
 
 use super::status::Violations;
@@ -38,4 +39,9 @@ pub(super) fn smaller(page: &PageRequest, answer: &impl prost::Message) -> Optio
 /// Who asks. Without authentication, everyone on this machine is the same caller.
 pub(super) fn tenant<T>(_request: &Request<T>) -> TenantId {
     TenantId::local()
+}
+
+/// The caller's span, where the metadata names one as the W3C defines it.
+pub(super) fn traceparent<T>(request: &Request<T>) -> Option<TraceParent> {
+    TraceParent::parse(request.metadata().get("traceparent")?.to_str().ok()?)
 }

@@ -5,6 +5,7 @@ use agentloop_proto::v1::ErrorReason;
 use tonic::body::Body;
 use tonic::codegen::http::Response;
 use tonic::{Code, Status};
+use tonic_types::StatusExt as _;
 
 use super::status::status;
 
@@ -22,4 +23,17 @@ pub fn in_the_contracts_words(response: Response<Body>) -> Response<Body> {
         }
         Some(_) | None => response,
     }
+}
+
+/// Why a response is a refusal because something is full, in a word of the contract. A stream that ends with one is not
+/// seen here.
+#[must_use]
+pub fn refused_for(response: &Response<Body>) -> Option<&'static str> {
+    let error = Status::from_header_map(response.headers())?;
+    if error.code() != Code::ResourceExhausted {
+        return None;
+    }
+    let named = error.get_details_error_info().map(|details| details.reason).unwrap_or_default();
+    let reason = ErrorReason::from_str_name(&format!("ERROR_REASON_{named}")).unwrap_or_default();
+    Some(reason.as_str_name().trim_start_matches("ERROR_REASON_"))
 }

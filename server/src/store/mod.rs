@@ -12,10 +12,7 @@ mod search;
 pub mod sqlite;
 
 #[cfg(any(test, feature = "conformance"))]
-#[cfg_attr(
-    not(test),
-    expect(clippy::unwrap_used, reason = "what it holds is tests, wherever they are compiled")
-)]
+#[expect(clippy::unwrap_used, reason = "what it holds is tests, wherever they are compiled")]
 pub mod conformance;
 
 use std::collections::BTreeMap;

@@ -1,6 +1,9 @@
 //! What the process says about itself.
 
 pub mod fields;
+pub mod metrics;
+pub mod models;
+pub mod otlp;
 
 use std::io::{self, IsTerminal as _};
 

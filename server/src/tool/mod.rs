@@ -26,8 +26,10 @@ use agentloop_core::message::ToolCall;
 use agentloop_core::run::effect::Offer;
 use agentloop_core::run::input::{CallFacts, CallOutcome};
 use agentloop_core::tool::{Digest, ToolDeclaration};
+use agentloop_core::trace::TraceParent;
 use async_trait::async_trait;
 
+pub use agentloop_core::host::FleetCounts;
 pub use agentloop_core::host::News as CallNews;
 pub use agentloop_core::host::frame::Disposition;
 
@@ -59,6 +61,8 @@ pub struct CallOwner {
     pub session: SessionId,
     /// The agent, whose calls may have an executor of their own.
     pub agent: String,
+    /// The span above what the host does, for the host's information.
+    pub traceparent: Option<TraceParent>,
 }
 
 /// What came of seeking a host.

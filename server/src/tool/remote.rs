@@ -21,7 +21,7 @@ use super::own::OwnTools;
 use super::registry::{Catalogue, Checked, RememberedTool, Tool};
 use super::snapshot::{HostSnapshot, ToolSnapshot};
 use super::state::{State, Timeline, served_tool};
-use super::{CallAnswer, CallSink, HostOptions, SinkUnavailable, Verdict, translate};
+use super::{CallAnswer, CallSink, FleetCounts, HostOptions, SinkUnavailable, Verdict, translate};
 use crate::extension::remote::RemoteExtensions;
 
 /// Tools on hosts that dialled in. Shared by the engine, the hosts' streams and [`RemoteTools::drive`].
@@ -230,6 +230,12 @@ impl RemoteTools {
     #[must_use]
     pub fn hosts_snapshot(&self, tenant: &TenantId) -> Vec<HostSnapshot> {
         self.lock().fleet.hosts(tenant)
+    }
+
+    /// How much goes on at the hosts, of all tenants.
+    #[must_use]
+    pub fn counts(&self) -> FleetCounts {
+        self.lock().fleet.counts()
     }
 
     /// Has an answer recorded that came without a stream.

@@ -19,6 +19,7 @@ pub(super) fn request(owner: &CallOwner, call: &CallId, offer: Offer) -> Box<Cal
         checkpoint: offer.checkpoint,
         runtime: offer.runtime,
         session: owner.session.clone(),
+        traceparent: owner.traceparent,
     })
 }
 

@@ -29,6 +29,7 @@ pub(crate) struct Ledger {
 pub(crate) fn tools() -> Vec<ToolDeclaration> {
     let tool = |name: &str, effect, requires_approval| ToolDeclaration {
         name: name.to_owned(),
+        title: String::new(),
         description: format!("Does {name}."),
         input_schema: r#"{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}"#
             .to_owned(),

@@ -51,7 +51,7 @@ impl Model for FakeModel {
         let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
         let fails = if self.world.is_calm() { 0 } else { self.world.plan.model_fails };
         let mut pieces: VecDeque<Piece> = answer(&mut random, &request, fails).into();
-        if self.world.plan.seed % 2 == 0 {
+        if self.world.plan.seed.is_multiple_of(2) {
             pieces.iter_mut().for_each(|(wait, _)| *wait = Duration::ZERO);
         }
         stream::unfold(pieces, |mut pieces| async move {

@@ -96,6 +96,7 @@ fn request(random: &mut Random, session: u64, number: u64) -> StartRequest {
     StartRequest {
         tenant: tenant(),
         run: Some(RunId::parse(id.clone()).expect("a good id")),
+        traceparent: None,
         session: Some(session_id(session)),
         create_session: true,
         spec: Arc::new(spec),
@@ -340,7 +341,10 @@ pub(crate) async fn operate(world: Arc<World>) {
 /// Moves the clock.
 pub(crate) async fn move_clock(world: Arc<World>) {
     let mut random = world.random("clock");
-    while world.plan.clock_jumps {
+    if !world.plan.clock_jumps {
+        return;
+    }
+    loop {
         pause(&mut random, &[5_000, 20_000, 60_000]).await;
         if world.is_calm() {
             return;

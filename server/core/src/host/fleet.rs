@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::host::io::{HostView, Input, Output, ToolView};
+use crate::host::io::{FleetCounts, HostView, Input, Output, ToolView};
 use crate::host::options::FleetOptions;
 use crate::host::pool::Pool;
 use crate::id::{CallId, HostId, TenantId};
@@ -75,6 +75,12 @@ impl Fleet {
     #[must_use]
     pub fn tools(&self, tenant: &TenantId) -> Vec<ToolView> {
         self.pools.get(tenant).map(Pool::tool_views).unwrap_or_default()
+    }
+
+    /// How much goes on, of all tenants.
+    #[must_use]
+    pub fn counts(&self) -> FleetCounts {
+        self.pools.values().fold(FleetCounts::default(), |sum, pool| sum + pool.counts())
     }
 
     /// Whether a host of this tenant serves the tool and takes calls.

@@ -8,6 +8,7 @@ use crate::id::{CallId, HostId, SessionId};
 pub use crate::outcome::{CallOutcome as Outcome, Ran};
 use crate::time::{Millis, Timestamp};
 use crate::tool::{Digest, Runtime, ToolDeclaration};
+use crate::trace::TraceParent;
 
 /// A frame from a host.
 #[derive(Debug, Clone, PartialEq)]
@@ -317,6 +318,8 @@ pub struct CallRequest {
     pub session: SessionId,
     /// What it is to run in, where it needs that.
     pub runtime: Option<Runtime>,
+    /// The span that is above what the host does.
+    pub traceparent: Option<TraceParent>,
 }
 
 /// Room for a frame's small fields beside its texts: ids, keys, times and the encoding itself.

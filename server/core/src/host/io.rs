@@ -342,6 +342,29 @@ pub enum HostHealth {
     Lost,
 }
 
+/// How much goes on at the hosts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FleetCounts {
+    /// Hosts with a connection.
+    pub connected: usize,
+    /// Calls that a host has or has room for.
+    pub calls: usize,
+    /// Calls that wait for room.
+    pub queued: usize,
+}
+
+impl std::ops::Add for FleetCounts {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            connected: self.connected + other.connected,
+            calls: self.calls + other.calls,
+            queued: self.queued + other.queued,
+        }
+    }
+}
+
 /// A host, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostView {

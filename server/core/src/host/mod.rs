@@ -24,7 +24,8 @@ mod timer;
 
 pub use fleet::Fleet;
 pub use io::{
-    CloseReason, ConnectionId, HostHealth, HostView, Input, Joining, News, Output, ServedTool, ToolView,
+    CloseReason, ConnectionId, FleetCounts, HostHealth, HostView, Input, Joining, News, Output, ServedTool,
+    ToolView,
 };
 pub use options::FleetOptions;
 

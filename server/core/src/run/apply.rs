@@ -35,12 +35,13 @@ impl State {
     /// One arm per kind of event.
     fn apply_event(&mut self, event: &Event, at: Timestamp) {
         match event {
-            Event::Started { session, last_entry, spec, seed, queued } => {
+            Event::Started { session, last_entry, spec, seed, queued, traceparent } => {
                 assert_eq!(self.phase, Phase::New, "a run starts once");
                 self.session = Some(session.clone());
                 self.last_entry = *last_entry;
                 self.spec = spec.clone();
                 self.seed = *seed;
+                self.traceparent = *traceparent;
                 self.started_at = at;
                 self.entered_at = at;
                 self.phase = if *queued { Phase::Queued } else { Phase::Preparing };

@@ -20,6 +20,7 @@ use crate::run::plan::Instruction;
 use crate::run::status::{RunError, RunStatus};
 use crate::time::{Millis, Timestamp};
 use crate::tool::{Digest, EffectClass};
+use crate::trace::TraceParent;
 
 pub use detail::{Added, AfterAttempt, Observation, Outcome, Steer, Totals};
 use format::{hex, is_none, is_one, one};
@@ -57,6 +58,9 @@ pub enum Event {
         /// Whether it waits for its session to be free first; then `last_entry` is 0 until it enters.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         queued: bool,
+        /// The caller's span.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        traceparent: Option<TraceParent>,
     },
     /// The session is free, and the run is the one that it was waiting for: from here on it may add entries.
     SessionEntered {

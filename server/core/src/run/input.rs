@@ -16,6 +16,7 @@ use crate::run::plan::Instruction;
 use crate::run::status::RunError;
 use crate::time::Millis;
 use crate::tool::{Digest, EffectClass};
+use crate::trace::TraceParent;
 
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq)]
@@ -202,6 +203,8 @@ pub struct Start {
     pub messages: Vec<SharedMessage>,
     /// Whether it waits for its session to be free first.
     pub queued: bool,
+    /// The caller's span.
+    pub traceparent: Option<TraceParent>,
 }
 
 /// What hooks and context sources made of a run before it began.

@@ -59,6 +59,7 @@ use crate::run::plan::Instruction;
 use crate::run::status::RunError;
 use crate::time::{Millis, Timestamp};
 use crate::tool::Digest;
+use crate::trace::{RunTrace, TraceParent};
 
 pub use call::{Call, CallState, Leave};
 pub use phase::{AfterCompaction, CompactionInHand, ModelCall, Phase};
@@ -74,6 +75,8 @@ pub struct State {
     pub spec: Arc<RunSpec>,
     /// Chance, drawn once.
     pub seed: u64,
+    /// The caller's span.
+    pub traceparent: Option<TraceParent>,
     /// When it started.
     pub started_at: Timestamp,
     /// When it entered its session: later than [`Self::started_at`] where it was queued.
@@ -184,6 +187,7 @@ impl State {
             session: None,
             spec: Arc::default(),
             seed: 0,
+            traceparent: None,
             started_at: Timestamp(0),
             entered_at: Timestamp(0),
             updated_at: Timestamp(0),
@@ -224,6 +228,12 @@ impl State {
     /// What the run was started with, as long as it waits to enter the session.
     pub fn brought(&self) -> impl DoubleEndedIterator<Item = &SharedMessage> {
         self.brought.iter().filter_map(|seq| self.held.get(seq))
+    }
+
+    /// The trace that it is shown as.
+    #[must_use]
+    pub fn trace(&self) -> RunTrace {
+        RunTrace::new(self.run.clone(), self.started_at, self.traceparent)
     }
 
     /// What the model reads before everything else.

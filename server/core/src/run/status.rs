@@ -144,6 +144,31 @@ pub enum RunErrorCode {
     Model(ModelErrorKind),
 }
 
+impl RunErrorCode {
+    /// As stored and counted: `limit_iterations`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ModelRefused => "model_refused",
+            Self::ContentFiltered => "content_filtered",
+            Self::LimitIterations => "limit_iterations",
+            Self::LimitToolRounds => "limit_tool_rounds",
+            Self::LimitToolCalls => "limit_tool_calls",
+            Self::LimitDuration => "limit_duration",
+            Self::LimitTokens => "limit_tokens",
+            Self::LimitCost => "limit_cost",
+            Self::LimitConsecutiveFailures => "limit_consecutive_failures",
+            Self::LimitRepeatedCalls => "limit_repeated_calls",
+            Self::AbortedByCaller => "aborted_by_caller",
+            Self::AbortedByDisconnect => "aborted_by_disconnect",
+            Self::AbortedByDenial => "aborted_by_denial",
+            Self::ExtensionFailed => "extension_failed",
+            Self::Internal => "internal",
+            Self::Model(kind) => kind.as_str(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -166,6 +191,7 @@ mod tests {
             RunErrorCode::Internal,
         ] {
             let text = serde_json::to_string(&code).unwrap();
+            assert_eq!(text, format!("\"{}\"", code.as_str()));
             assert_eq!(serde_json::from_str::<RunErrorCode>(&text).unwrap(), code, "{text}");
         }
     }

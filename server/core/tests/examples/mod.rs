@@ -411,12 +411,26 @@ fn totals() -> Totals {
 
 fn started(spec: RunSpec, seed: u64) -> Event {
     let session = SessionId::parse("s-1").expect("an id");
-    Event::Started { session, last_entry: EntryNo(3), spec: Arc::new(spec), seed, queued: false }
+    Event::Started {
+        session,
+        last_entry: EntryNo(3),
+        spec: Arc::new(spec),
+        seed,
+        queued: false,
+        traceparent: None,
+    }
 }
 
 fn queued() -> Event {
     let session = SessionId::parse("s-1").expect("an id");
-    Event::Started { session, last_entry: EntryNo(0), spec: Arc::default(), seed: 2, queued: true }
+    Event::Started {
+        session,
+        last_entry: EntryNo(0),
+        spec: Arc::default(),
+        seed: 2,
+        queued: true,
+        traceparent: None,
+    }
 }
 
 fn full_spec() -> RunSpec {

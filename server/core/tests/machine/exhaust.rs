@@ -214,7 +214,9 @@ fn stands(script: &Script) {
         for part in &message.parts {
             match part {
                 Part::ToolCall(call) => drop(open.insert(call.slot, ())),
-                Part::ToolResult(result) => drop(open.remove(&result.slot).expect("a result has its call")),
+                Part::ToolResult(result) => {
+                    open.remove(&result.slot).expect("a result has its call");
+                }
                 Part::Text { .. } | Part::Reasoning(_) | Part::Image { .. } => {}
             }
         }

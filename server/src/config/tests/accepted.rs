@@ -322,3 +322,38 @@ fn rules_are_read_in_their_order() {
     };
     assert_eq!(named.arguments, [pattern("", "*x*"), pattern("/cmd", "rm *")]);
 }
+
+#[test]
+fn metrics_are_off_unless_they_have_an_address() {
+    assert_eq!(parsed("").metrics, MetricsOptions { listen: None });
+    let own = parsed("metrics.listen = '127.0.0.1:9464'").metrics;
+    assert_eq!(own.listen.unwrap().port(), 9464);
+    let open = parsed("metrics.listen = '0.0.0.0:1'\nmetrics.allow_insecure_remote = true").metrics;
+    assert_eq!(open.listen.unwrap().to_string(), "0.0.0.0:1");
+    let set = parsed_with("", &[("AGENTLOOP_METRICS_LISTEN", "[::1]:2")]).metrics;
+    assert_eq!(set.listen.unwrap().port(), 2);
+}
+
+#[test]
+fn traces_go_where_the_file_or_the_standard_variables_say() {
+    assert_eq!(parsed("").telemetry, TelemetryOptions::default());
+    let standard =
+        [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://standard:4317"), ("OTEL_SERVICE_NAME", "standard")];
+    let found = |text: &str, variables: &[(&str, &str)]| {
+        let TelemetryOptions { otlp_endpoint, service_name, .. } = parsed_with(text, variables).telemetry;
+        (otlp_endpoint.unwrap_or_default(), service_name)
+    };
+    let pair = |endpoint: &str, name: &str| (endpoint.to_owned(), name.to_owned());
+    assert_eq!(found("", &standard), pair("http://standard:4317", "standard"));
+    let file = "[telemetry]\notlp_endpoint = 'https://own:1'\nservice_name = 'own'";
+    assert_eq!(found(file, &standard), pair("https://own:1", "own"));
+    assert_eq!(
+        found(file, &[("AGENTLOOP_TELEMETRY_OTLP_ENDPOINT", "http://first:1")]),
+        pair("http://first:1", "own")
+    );
+    let off = [standard[0], ("OTEL_SDK_DISABLED", "true")];
+    assert_eq!(found("", &off), pair("", "agentloop"));
+    let grpc = [standard[0], ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")];
+    assert_eq!(found("", &grpc).0, "http://standard:4317");
+    assert!(parsed("telemetry.capture_content = true").telemetry.capture_content);
+}

@@ -126,6 +126,7 @@ fn a_default_that_is_written_out_is_the_default() {
     let (set, unset) = (everything_set().value.unwrap(), parsed(""));
     assert_eq!(set.server, unset.server);
     assert_eq!(set.log, unset.log);
+    assert_eq!(set.telemetry.service_name, unset.telemetry.service_name);
     assert_eq!(set.runs, unset.runs);
     assert_eq!(set.hosts, unset.hosts);
     let agent = &set.agents["default"];

@@ -362,3 +362,43 @@ fn rules_that_are_none() {
         &["agentloop.toml:2:9: agents.a.tool_policy.rules: expected a list of tables; found \"none\""],
     );
 }
+
+#[test]
+fn metrics_that_others_can_read() {
+    let problems = problems("[metrics]\nlisten = '0.0.0.0:9464'", &[]);
+    let [problem] = problems.as_slice() else { panic!("{problems:?}") };
+    assert!(
+        problem.starts_with("agentloop.toml:2:10: metrics.listen: 0.0.0.0:9464 can be reached"),
+        "{problem}"
+    );
+    assert!(problem.contains("metrics.allow_insecure_remote = true"), "{problem}");
+}
+
+#[test]
+fn collectors_that_are_none() {
+    let expected = "expected an address like \"http://127.0.0.1:4317\"";
+    for address in
+        ["127.0.0.1:4317", "ftp://a", "http://", "http:///a", "http://user:secret@a:1", "http://a b"]
+    {
+        check(
+            &format!("telemetry.otlp_endpoint = '{address}'"),
+            &[&format!("agentloop.toml:1:27: telemetry.otlp_endpoint: {expected}")],
+        );
+    }
+    check(
+        "telemetry.service_name = ''",
+        &["agentloop.toml:1:26: telemetry.service_name: expected 1 to 255 bytes"],
+    );
+    assert_eq!(
+        problems("", &[("OTEL_EXPORTER_OTLP_ENDPOINT", "nonsense")]),
+        [format!("OTEL_EXPORTER_OTLP_ENDPOINT: {expected}")]
+    );
+    let variables =
+        [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://a:1"), ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")];
+    assert_eq!(
+        problems("", &variables),
+        [
+            "OTEL_EXPORTER_OTLP_PROTOCOL: expected grpc, which is all that is spoken here; found \"http/protobuf\""
+        ]
+    );
+}

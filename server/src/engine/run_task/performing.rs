@@ -88,8 +88,12 @@ impl RunTask {
                 tools.close_runtime(self.tenant(), &host, &runtime);
             }
             Effect::StopSeeking { slot } => tools.stop_seeking(self.tenant(), &self.call_id(slot)),
-            Effect::OfferCall(offer) => tools.offer(&self.owner(), &self.call_id(offer.slot), offer),
-            Effect::ReclaimCall(offer) => tools.reclaim(&self.owner(), &self.call_id(offer.slot), offer),
+            Effect::OfferCall(offer) => {
+                tools.offer(&self.owner_of(offer.slot), &self.call_id(offer.slot), offer);
+            }
+            Effect::ReclaimCall(offer) => {
+                tools.reclaim(&self.owner_of(offer.slot), &self.call_id(offer.slot), offer);
+            }
             Effect::AnswerInput { slot, attempt, input, answer } => {
                 tools.answer_input(self.tenant(), &self.call_id(slot), attempt, &input, answer);
             }

@@ -6,6 +6,7 @@ use agentloop_core::id::{EntryNo, Seq};
 use agentloop_core::run::event::{Outcome, Record};
 use agentloop_core::run::machine::Machine;
 use agentloop_core::run::state::{Phase, State};
+use tokio::time::Instant;
 
 use crate::engine::run_task::RunTask;
 use crate::store::{Append, CreateRun, RunSummary, StoreError};
@@ -31,6 +32,7 @@ impl RunTask {
         let has_jobs = !jobs.is_empty();
         let summary = summary(&self.machine, self.parks());
         let wakes = summary.wake_at.is_some();
+        let began = Instant::now();
         self.deps
             .store
             .append(Append {
@@ -47,6 +49,7 @@ impl RunTask {
             })
             .await?;
         self.wakes = wakes;
+        let took = began.elapsed();
         if has_jobs {
             self.deps.jobs.added();
         }
@@ -56,9 +59,13 @@ impl RunTask {
         self.executors_see(&records);
         let (tenant, run) = self.place.key();
         for observer in &self.deps.observers {
+            observer.appended(records.len(), took);
             for record in &records {
                 observer.event(tenant, run, &self.session, record);
             }
+        }
+        for follower in &mut self.followers {
+            records.iter().for_each(|record| follower.event(record));
         }
         Ok(())
     }

@@ -60,7 +60,17 @@ pub fn start_request(
     let spec = spec(agent.clone(), input, &mut bad);
     bad.check()?;
     let spec = Arc::new(spec);
-    Ok(StartRequest { tenant, run, session, create_session, spec, messages, digest, on_busy })
+    Ok(StartRequest {
+        tenant,
+        run,
+        session,
+        create_session,
+        spec,
+        messages,
+        digest,
+        on_busy,
+        traceparent: None,
+    })
 }
 
 fn on_busy(input: &wire::RunInput) -> OnBusy {

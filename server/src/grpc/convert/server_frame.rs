@@ -112,7 +112,7 @@ fn call_request(request: CallRequest) -> v1::CallRequest {
         turn_id: format!("{run}.{}", slot.0),
         run_id: run.to_string(),
         session_id: request.session.to_string(),
-        traceparent: String::new(),
+        traceparent: request.traceparent.map(|parent| parent.to_string()).unwrap_or_default(),
         runtime_id: request.runtime.map(|runtime| runtime.id.to_string()).unwrap_or_default(),
     }
 }

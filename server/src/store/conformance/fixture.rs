@@ -94,6 +94,7 @@ impl Owner {
             spec: Arc::new(RunSpec { agent: "default".to_owned(), ..RunSpec::default() }),
             seed: 7,
             queued: false,
+            traceparent: None,
         };
         let mut append = self.append(RunStatus::Preparing, vec![started]);
         append.create = Some(CreateRun {

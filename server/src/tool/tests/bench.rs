@@ -256,7 +256,12 @@ pub(crate) fn tenant() -> TenantId {
 }
 
 pub(crate) fn owner() -> CallOwner {
-    CallOwner { tenant: tenant(), session: SessionId::parse("s").unwrap(), agent: "a".to_owned() }
+    CallOwner {
+        tenant: tenant(),
+        session: SessionId::parse("s").unwrap(),
+        agent: "a".to_owned(),
+        traceparent: None,
+    }
 }
 
 pub(crate) fn call_id(text: &str) -> CallId {

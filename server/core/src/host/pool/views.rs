@@ -2,7 +2,7 @@
 
 use super::{Pool, Tool};
 use crate::host::call::State;
-use crate::host::io::{HostHealth, HostView, ToolView};
+use crate::host::io::{FleetCounts, HostHealth, HostView, ToolView};
 use crate::host::session::Host;
 use crate::id::{CallId, HostId};
 
@@ -26,6 +26,16 @@ impl Pool {
             hosts: tool.hosts.iter().cloned().collect(),
             calls: on_hosts.count(),
             queued: tool.queue.len(),
+        }
+    }
+
+    pub(in crate::host) fn counts(&self) -> FleetCounts {
+        let is_on_a_host =
+            |state: &State| matches!(state, State::Reserved { .. } | State::Held(_) | State::Answering(_));
+        FleetCounts {
+            connected: self.hosts.values().filter(|host| host.connection.is_some()).count(),
+            calls: self.calls.values().filter(|call| is_on_a_host(&call.state)).count(),
+            queued: self.tools.values().map(|tool| tool.queue.len()).sum(),
         }
     }
 

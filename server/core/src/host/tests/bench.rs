@@ -53,6 +53,7 @@ pub(super) fn request(text: &str, host_name: &str, tool: &str) -> Box<CallReques
         deadline: Timestamp(1_000_000),
         checkpoint: None,
         runtime: None,
+        traceparent: None,
         session: SessionId::parse("s").unwrap(),
         call,
     })

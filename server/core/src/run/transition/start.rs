@@ -19,6 +19,7 @@ pub(crate) fn start(turn: &mut Turn<'_>, start: Start) -> Result<(), Refusal> {
         spec: start.spec,
         seed: start.seed,
         queued: start.queued,
+        traceparent: start.traceparent,
     });
     if start.queued {
         queue::hold(turn, start.messages, None);

@@ -75,6 +75,7 @@ pub(crate) fn start_after(entries: u64, spec: RunSpec) -> Input {
         seed: SEED,
         messages: vec![user("what is the weather?")],
         queued: false,
+        traceparent: None,
     }))
 }
 

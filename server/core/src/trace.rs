@@ -1,0 +1,253 @@
+//! Trace context, as the W3C defines it: which trace a run belongs to, and the ids of the spans that it is shown as.
+//!
+//! All ids follow from the first event of the journal, so a restart continues the trace that was begun, and a tool host
+//! can be told of a span before that span is over.
+
+use std::fmt::{self, Write as _};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use sha2::{Digest as _, Sha256};
+
+use crate::id::{CallSlot, RunId};
+use crate::time::Timestamp;
+
+/// Of a `traceparent` of version 00; later versions may have more behind it.
+const TEXT_BYTES: usize = 55;
+/// The longest header that is looked at.
+const TEXT_BYTES_MAX: usize = 256;
+
+/// A span of another process or of this one, as a `traceparent` header names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TraceParent {
+    /// The trace; not all zero.
+    pub trace: [u8; 16],
+    /// The span; not all zero.
+    pub span: [u8; 8],
+    /// Whether whoever began the trace records it.
+    pub sampled: bool,
+}
+
+impl TraceParent {
+    /// Reads a header. What cannot be read counts as absent, as the recommendation asks.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        if text.len() > TEXT_BYTES_MAX || !text.is_ascii() {
+            return None;
+        }
+        let mut parts = text.split('-');
+        let (version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+        let [version] = hex(version)?;
+        if version == 0xff || (version == 0 && text.len() != TEXT_BYTES) {
+            return None;
+        }
+        let [flags] = hex(flags)?;
+        let parent = Self { trace: hex(trace)?, span: hex(span)?, sampled: flags & 1 == 1 };
+        (parent.trace != [0; 16] && parent.span != [0; 8]).then_some(parent)
+    }
+}
+
+/// Lower-case digits, and exactly as many as there is room for.
+fn hex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let digit = |byte: u8| match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    };
+    if text.len() != 2 * N {
+        return None;
+    }
+    let mut bytes = [0; N];
+    for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+    }
+    Some(bytes)
+}
+
+impl fmt::Display for TraceParent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("00-")?;
+        self.trace.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+        f.write_char('-')?;
+        self.span.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+        write!(f, "-{:02x}", u8::from(self.sampled))
+    }
+}
+
+impl Serialize for TraceParent {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for TraceParent {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::parse(&text).ok_or_else(|| serde::de::Error::custom("not a traceparent"))
+    }
+}
+
+/// What a span of a run is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SpanOf<'a> {
+    /// All of it.
+    Run,
+    /// A try of a model call.
+    Model {
+        /// Which model call.
+        call: u32,
+        /// Which try.
+        attempt: u32,
+    },
+    /// A tool call, with all its tries.
+    Call(CallSlot),
+    /// A question to a human, by its id.
+    Question(&'a str),
+    /// A compaction.
+    Compaction(u32),
+}
+
+/// The trace of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunTrace {
+    /// The run.
+    run: RunId,
+    /// The trace: the caller's, or one of its own.
+    trace: [u8; 16],
+    /// The caller's span.
+    parent: Option<TraceParent>,
+}
+
+impl RunTrace {
+    /// The trace of a run that started then, for a caller who may have a trace already.
+    #[must_use]
+    pub fn new(run: RunId, started: Timestamp, parent: Option<TraceParent>) -> Self {
+        let own = || first(&digest(&[b"trace", run.as_str().as_bytes(), &started.0.to_be_bytes()]));
+        let trace = parent.map_or_else(own, |parent| parent.trace);
+        Self { run, trace, parent }
+    }
+
+    /// The trace's id.
+    #[must_use]
+    pub fn trace(&self) -> [u8; 16] {
+        self.trace
+    }
+
+    /// The caller's span, above that of the run.
+    #[must_use]
+    pub fn parent(&self) -> Option<TraceParent> {
+        self.parent
+    }
+
+    /// Whether the spans are recorded: unless the caller records none.
+    #[must_use]
+    pub fn sampled(&self) -> bool {
+        self.parent.is_none_or(|parent| parent.sampled)
+    }
+
+    /// The id of one of the run's spans.
+    #[must_use]
+    pub fn span(&self, of: SpanOf<'_>) -> [u8; 8] {
+        let name = match of {
+            SpanOf::Run => "run".to_owned(),
+            SpanOf::Model { call, attempt } => format!("model {call} {attempt}"),
+            SpanOf::Call(slot) => format!("call {slot}"),
+            SpanOf::Question(request) => format!("question {request}"),
+            SpanOf::Compaction(number) => format!("compaction {number}"),
+        };
+        first(&digest(&[b"span", &self.trace, self.run.as_str().as_bytes(), name.as_bytes()]))
+    }
+
+    /// What whoever does a part of the run's work is told of the span that is about it.
+    #[must_use]
+    pub fn below(&self, of: SpanOf<'_>) -> TraceParent {
+        TraceParent { trace: self.trace, span: self.span(of), sampled: self.sampled() }
+    }
+}
+
+fn digest(pieces: &[&[u8]]) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    for piece in pieces {
+        hash.update((piece.len() as u64).to_le_bytes());
+        hash.update(piece);
+    }
+    hash.finalize().into()
+}
+
+/// The first bytes; never all zero, which would mean that there is no id.
+fn first<const N: usize>(digest: &[u8; 32]) -> [u8; N] {
+    let mut bytes = [0; N];
+    bytes.copy_from_slice(&digest[..N]);
+    bytes[N - 1] |= u8::from(bytes == [0; N]);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+    fn run(id: &str) -> RunId {
+        RunId::parse(id).unwrap()
+    }
+
+    #[test]
+    fn a_header_survives_the_round_trip() {
+        let parent = TraceParent::parse(TEXT).unwrap();
+        assert!(parent.sampled);
+        assert_eq!(parent.to_string(), TEXT);
+        let json = serde_json::to_string(&parent).unwrap();
+        assert_eq!(serde_json::from_str::<TraceParent>(&json).unwrap(), parent);
+        assert!(!TraceParent::parse(&TEXT.replace("-01", "-00")).unwrap().sampled);
+        let later = format!("{}-more", TEXT.replacen("00-", "01-", 1));
+        assert_eq!(TraceParent::parse(&later), Some(parent));
+    }
+
+    #[test]
+    fn what_is_no_header_is_absent() {
+        for text in [
+            String::new(),
+            "00".to_owned(),
+            TEXT.to_ascii_uppercase(),
+            format!("{TEXT}-more"),
+            TEXT.replacen("00-", "ff-", 1),
+            TEXT.replace("0af7651916cd43dd8448eb211c80319c", &"0".repeat(32)),
+            TEXT.replace("b7ad6b7169203331", &"0".repeat(16)),
+            TEXT.replace('a', "é"),
+            format!("01{}{}", &TEXT[2..], "-x".repeat(200)),
+        ] {
+            assert_eq!(TraceParent::parse(&text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_run_joins_its_callers_trace_or_begins_its_own() {
+        let parent = TraceParent::parse(TEXT).unwrap();
+        let joined = RunTrace::new(run("r"), Timestamp(1), Some(parent));
+        assert_eq!(joined.trace(), parent.trace);
+        let own = RunTrace::new(run("r"), Timestamp(1), None);
+        assert_ne!(own.trace(), parent.trace);
+        assert_eq!(own, RunTrace::new(run("r"), Timestamp(1), None), "it follows from the first event");
+        assert_ne!(own.trace(), RunTrace::new(run("r"), Timestamp(2), None).trace());
+        assert!(own.sampled() && joined.sampled());
+        let unsampled = TraceParent { sampled: false, ..parent };
+        assert!(!RunTrace::new(run("r"), Timestamp(1), Some(unsampled)).below(SpanOf::Run).sampled);
+    }
+
+    #[test]
+    fn spans_have_ids_of_their_own() {
+        let (one, other) =
+            (RunTrace::new(run("a"), Timestamp(1), None), RunTrace::new(run("b"), Timestamp(1), None));
+        let spans = [
+            SpanOf::Run,
+            SpanOf::Model { call: 1, attempt: 1 },
+            SpanOf::Model { call: 1, attempt: 2 },
+            SpanOf::Call(CallSlot(1, 0)),
+            SpanOf::Question("q"),
+            SpanOf::Compaction(1),
+        ];
+        let ids: std::collections::BTreeSet<[u8; 8]> =
+            [&one, &other].into_iter().flat_map(|trace| spans.map(|span| trace.span(span))).collect();
+        assert_eq!(ids.len(), 2 * spans.len());
+    }
+}

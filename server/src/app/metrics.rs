@@ -1,0 +1,120 @@
+//! `GET /metrics`, on an address of its own.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
+use axum::routing::get;
+use axum::serve::Listener;
+use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::Config;
+use crate::engine::Engine;
+use crate::grpc::incoming::{Connection, connections};
+use crate::store::sqlite::SqliteStore;
+use crate::telemetry::metrics::{self, Metrics, Readings, StoreReadings};
+use crate::telemetry::models::KnownModels;
+use crate::tool::RemoteTools;
+
+/// Connections at one time. A scraper needs one.
+const CONNECTIONS_MAX: usize = 16;
+/// How long connections that are open may keep the end waiting.
+const LEAVE_WITHIN: Duration = Duration::from_secs(1);
+
+/// Every model that the configuration names.
+pub(super) fn known_models(config: &Config) -> KnownModels {
+    let of_agents = config.agents.values().flat_map(|agent| {
+        let also = [&agent.context.summary_model, &agent.background.model];
+        std::iter::once(agent.model.clone()).chain(also.into_iter().flatten().cloned())
+    });
+    let of_providers = config
+        .providers
+        .iter()
+        .flat_map(|(provider, known)| known.models.keys().map(move |model| format!("{provider}/{model}")));
+    of_agents.chain(of_providers).filter(|model| !model.is_empty()).collect()
+}
+
+/// What is read rather than counted.
+pub(super) fn read_at_scrape(
+    metrics: &Metrics,
+    engine: Engine,
+    tools: Arc<RemoteTools>,
+    store: Option<Arc<SqliteStore>>,
+) {
+    metrics.read_at_scrape(move || {
+        let hosts = tools.counts();
+        let written = store.as_ref().map(|store| store.stats());
+        Readings {
+            live_runs: engine.live_runs(),
+            hosts: hosts.connected,
+            calls: hosts.calls,
+            queued_calls: hosts.queued,
+            slow_subscribers: engine.slow_subscribers(),
+            store: written.map(|written| StoreReadings {
+                appends: written.appends,
+                commits: written.commits,
+                bytes: written.bytes,
+            }),
+        }
+    });
+}
+
+/// Accepts no more connections than there may be.
+struct Scrapers {
+    connections: BoxStream<'static, io::Result<Connection>>,
+    address: SocketAddr,
+}
+
+impl Listener for Scrapers {
+    type Io = Connection;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Connection, SocketAddr) {
+        loop {
+            if let Some(Ok(connection)) = self.connections.next().await {
+                return (connection, self.address);
+            }
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.address)
+    }
+}
+
+/// Answers scrapes until the soft stop.
+pub(super) async fn serve(
+    listener: TcpListener,
+    address: SocketAddr,
+    metrics: Metrics,
+    stop: CancellationToken,
+) {
+    let scrapers = Scrapers { connections: connections(listener, CONNECTIONS_MAX).boxed(), address };
+    let app = Router::new().route("/metrics", get(scrape)).with_state(metrics);
+    let stopped = stop.clone();
+    let served = axum::serve(scrapers, app).with_graceful_shutdown(async move { stopped.cancelled().await });
+    let patience = async {
+        stop.cancelled().await;
+        tokio::time::sleep(LEAVE_WITHIN).await;
+    };
+    tokio::select! {
+        served = async { served.await } => {
+            if let Err(error) = served {
+                tracing::error!(%error, "metrics are not served any more");
+            }
+        }
+        () = patience => {}
+    }
+}
+
+async fn scrape(State(metrics): State<Metrics>) -> impl IntoResponse {
+    ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics.text())
+}

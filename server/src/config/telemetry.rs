@@ -1,0 +1,112 @@
+//! What the process shows of itself to others: `[metrics]` and `[telemetry]`.
+
+use std::net::SocketAddr;
+
+use super::section::Section;
+
+/// The standard variable for where traces and metrics go.
+const ENDPOINT_VARIABLE: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+/// The standard variable for the protocol that is spoken there.
+const PROTOCOL_VARIABLE: &str = "OTEL_EXPORTER_OTLP_PROTOCOL";
+/// The standard variable for what the process is called there.
+const NAME_VARIABLE: &str = "OTEL_SERVICE_NAME";
+/// The standard variable that turns all of it off.
+const DISABLED_VARIABLE: &str = "OTEL_SDK_DISABLED";
+const NAME: &str = "agentloop";
+
+/// Where metrics can be read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MetricsOptions {
+    /// The address of the HTTP endpoint; absent means that nothing is counted.
+    pub listen: Option<SocketAddr>,
+}
+
+/// Where traces and metrics are sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TelemetryOptions {
+    /// The collector, which speaks OTLP over gRPC; absent means that nothing is sent.
+    pub otlp_endpoint: Option<String>,
+    /// What the process is called there.
+    pub service_name: String,
+    /// Whether prompts, answers and tools' arguments and results are sent too.
+    pub capture_content: bool,
+}
+
+impl Default for TelemetryOptions {
+    /// Nothing is sent.
+    fn default() -> Self {
+        Self { otlp_endpoint: None, service_name: NAME.to_owned(), capture_content: false }
+    }
+}
+
+pub(super) fn metrics(section: &mut Section<'_, '_>) -> MetricsOptions {
+    let listen: Option<SocketAddr> = section.get("listen");
+    let insecure = section.get_or("allow_insecure_remote", false);
+    if let Some(listen) = listen.filter(|listen| !listen.ip().is_loopback() && !insecure) {
+        let message = format!(
+            "{listen} can be reached from other machines, and nobody is asked who they are: whoever connects can read \
+             which tools and models are used, and how much; listen on 127.0.0.1, or set \
+             metrics.allow_insecure_remote = true if that is meant"
+        );
+        section.problem(&["listen"], message);
+    }
+    MetricsOptions { listen }
+}
+
+pub(super) fn telemetry(section: &mut Section<'_, '_>) -> TelemetryOptions {
+    let own = section.get_checked("otlp_endpoint", None, endpoint);
+    let name = section.get_checked("service_name", Some(&NAME.to_owned()), service_name);
+    TelemetryOptions {
+        otlp_endpoint: if section.is_set("otlp_endpoint") { own } else { standard_endpoint(section) },
+        service_name: if section.is_set("service_name") { name } else { standard(section, NAME_VARIABLE) }
+            .unwrap_or_else(|| NAME.to_owned()),
+        capture_content: section.get_or("capture_content", false),
+    }
+}
+
+/// Where every program with these conventions sends to, unless this one is told otherwise.
+fn standard_endpoint(section: &mut Section<'_, '_>) -> Option<String> {
+    if standard(section, DISABLED_VARIABLE).is_some_and(|word| word.eq_ignore_ascii_case("true")) {
+        return None;
+    }
+    let found = standard(section, ENDPOINT_VARIABLE)?;
+    if let Some(protocol) = standard(section, PROTOCOL_VARIABLE).filter(|protocol| protocol != "grpc") {
+        let message = format!("expected grpc, which is all that is spoken here; found \"{protocol}\"");
+        section.problem_in(PROTOCOL_VARIABLE, message);
+        return None;
+    }
+    match endpoint(found) {
+        Ok(found) => Some(found),
+        Err(message) => {
+            section.problem_in(ENDPOINT_VARIABLE, message);
+            None
+        }
+    }
+}
+
+fn standard(section: &mut Section<'_, '_>, variable: &str) -> Option<String> {
+    let Ok(value) = section.environment().get(variable) else {
+        section.problem_in(variable, "expected text".to_owned());
+        return None;
+    };
+    value.map(str::to_owned)
+}
+
+fn endpoint(text: String) -> Result<String, String> {
+    let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+    let is_good = rest.is_some_and(|rest| {
+        !rest.is_empty() && !rest.starts_with(['/', ':']) && rest.chars().all(|c| c.is_ascii_graphic())
+    });
+    // Whoever has a user name or password in it does not want to see it in the log.
+    match is_good && !text.contains('@') {
+        true => Ok(text),
+        false => Err("expected an address like \"http://127.0.0.1:4317\"".to_owned()),
+    }
+}
+
+fn service_name(name: String) -> Result<String, String> {
+    match name.is_empty() || name.len() > 255 {
+        true => Err("expected 1 to 255 bytes".to_owned()),
+        false => Ok(name),
+    }
+}

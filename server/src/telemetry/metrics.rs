@@ -1,0 +1,133 @@
+//! Metrics in Prometheus' terms, counted since the process started.
+//!
+//! **Labels are bounded.** A label's values come from a closed list, from the configuration, or from tools that hosts
+//! declared, of which only the first [`TOOL_NAMES_MAX`] have their own. Ids, texts and names that a model or a caller
+//! made up are never labels.
+
+mod instruments;
+mod readings;
+mod run;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+
+use super::models::{KnownModels, OTHER};
+use instruments::{Instruments, ModelMeter, ToolMeter};
+pub use readings::{Readings, StoreReadings};
+pub use run::RunMeter;
+
+/// Tools that have a label of their own; what comes after them is counted as [`OTHER`].
+const TOOL_NAMES_MAX: usize = 200;
+/// Stands for every name of a tool that there is not.
+const UNKNOWN: &str = "unknown";
+
+/// What a scrape is answered with.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The process' metrics. Cheap to clone.
+#[derive(Clone)]
+pub struct Metrics(Arc<Inner>);
+
+struct Inner {
+    registry: Mutex<Registry>,
+    instruments: Instruments,
+    models: KnownModels,
+    model_meters: Mutex<HashMap<(String, String), Arc<ModelMeter>>>,
+    tool_meters: Mutex<HashMap<String, Arc<ToolMeter>>>,
+    other_tool: Arc<ToolMeter>,
+    unknown_tool: Arc<ToolMeter>,
+}
+
+impl Metrics {
+    /// Nothing counted yet. Of models, only these have labels of their own.
+    #[must_use]
+    pub fn new(models: KnownModels) -> Self {
+        let mut registry = Registry::with_prefix("agentloop");
+        let instruments = Instruments::register(&mut registry);
+        let (other_tool, unknown_tool) = (instruments.tool(OTHER), instruments.tool(UNKNOWN));
+        Self(Arc::new(Inner {
+            registry: Mutex::new(registry),
+            instruments,
+            models,
+            model_meters: Mutex::default(),
+            tool_meters: Mutex::default(),
+            other_tool: Arc::new(other_tool),
+            unknown_tool: Arc::new(unknown_tool),
+        }))
+    }
+
+    /// Asks for these at each scrape.
+    pub fn read_at_scrape(&self, read: impl Fn() -> Readings + Send + Sync + 'static) {
+        let mut registry = self.0.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        registry.register_collector(Box::new(readings::AtScrape::new(read)));
+    }
+
+    /// Everything, as [`CONTENT_TYPE`].
+    #[must_use]
+    pub fn text(&self) -> String {
+        let registry = self.0.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut text = String::new();
+        encode(&mut text, &registry).expect("a text takes what is written to it");
+        text
+    }
+
+    /// Counts what happens to one run.
+    #[must_use]
+    pub fn run(&self) -> RunMeter {
+        RunMeter::new(self.clone())
+    }
+
+    /// Events of a run were made durable, which took so long.
+    pub fn appended(&self, took: Duration) {
+        self.0.instruments.append_duration.observe(took.as_secs_f64());
+    }
+
+    /// A call was refused because something is full, for this reason of the contract's closed list.
+    pub fn refused(&self, reason: &'static str) {
+        self.0.instruments.refusals.get_or_create(&[("reason", reason)]).inc();
+    }
+
+    fn instruments(&self) -> &Instruments {
+        &self.0.instruments
+    }
+
+    /// The counters of a model: its own where the configuration names it.
+    fn model(&self, reference: &str) -> Arc<ModelMeter> {
+        let (provider, model) = self.0.models.labels(reference);
+        let mut meters = self.0.model_meters.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = || Arc::new(self.0.instruments.model(provider, model));
+        meters.entry((provider.to_owned(), model.to_owned())).or_insert_with(new).clone()
+    }
+
+    /// The counters of a tool that a host declared.
+    fn tool(&self, name: &str) -> Arc<ToolMeter> {
+        let mut meters = self.0.tool_meters.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(meter) = meters.get(name) {
+            return meter.clone();
+        }
+        if meters.len() >= TOOL_NAMES_MAX {
+            return self.0.other_tool.clone();
+        }
+        let meter = Arc::new(self.0.instruments.tool(name));
+        meters.insert(name.to_owned(), meter.clone());
+        meter
+    }
+
+    /// The counters of all tools that there are not.
+    fn unknown_tool(&self) -> &Arc<ToolMeter> {
+        &self.0.unknown_tool
+    }
+}
+
+impl std::fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,59 @@
+//! Labels and names. What a run counts is tested through the server.
+
+use super::*;
+
+fn line(text: &str, begins: &str) -> Option<String> {
+    text.lines().find(|line| line.starts_with(begins)).map(str::to_owned)
+}
+
+#[test]
+fn tools_beyond_the_bound_share_a_label() {
+    let metrics = Metrics::new(KnownModels::default());
+    for at in 0..TOOL_NAMES_MAX + 3 {
+        metrics.tool(&format!("t{at}")).retried();
+    }
+    metrics.tool("t0").retried();
+    let text = metrics.text();
+    assert_eq!(
+        line(&text, "agentloop_tool_retries_total{tool=\"t0\"}").unwrap().split(' ').next_back(),
+        Some("2")
+    );
+    assert_eq!(
+        line(&text, "agentloop_tool_retries_total{tool=\"other\"}").unwrap().split(' ').next_back(),
+        Some("3")
+    );
+    assert_eq!(
+        text.lines().filter(|line| line.starts_with("agentloop_tool_retries_total")).count(),
+        TOOL_NAMES_MAX + 1
+    );
+}
+
+#[test]
+fn what_is_read_is_read_at_each_scrape() {
+    let metrics = Metrics::new(KnownModels::default());
+    let hosts = std::sync::atomic::AtomicUsize::new(0);
+    metrics.read_at_scrape(move || Readings {
+        hosts: 1 + hosts.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
+        store: Some(StoreReadings { appends: 3, commits: 2, bytes: 100 }),
+        ..Readings::default()
+    });
+    assert!(metrics.text().contains("agentloop_tool_hosts 1\n"));
+    let text = metrics.text();
+    for expected in ["tool_hosts 2", "store_commits_total 2", "store_appended_bytes_total 100", "live_runs 0"]
+    {
+        assert!(text.contains(&format!("agentloop_{expected}\n")), "{expected}: {text}");
+    }
+    assert!(line(&text, "agentloop_start_time_seconds 1").is_some(), "{text}");
+    assert!(text.ends_with("# EOF\n"));
+}
+
+#[test]
+fn names_follow_the_conventions() {
+    let metrics = Metrics::new(KnownModels::default());
+    metrics.appended(Duration::from_millis(2));
+    metrics.refused("QUEUE_FULL");
+    let text = metrics.text();
+    assert!(text.contains("agentloop_refusals_total{reason=\"QUEUE_FULL\"} 1\n"), "{text}");
+    assert!(text.contains("agentloop_append_duration_seconds_bucket{le=\"0.0025\"} 1\n"), "{text}");
+    assert!(text.contains("# TYPE agentloop_runs_started counter\n"), "{text}");
+}
