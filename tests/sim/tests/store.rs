@@ -7,6 +7,7 @@ use agentloop_sim::store::MemoryStore;
 
 agentloop_server::conforms!(open());
 
+#[expect(clippy::unused_async, reason = "the suite awaits it")]
 async fn open() -> (Arc<dyn Store>, ()) {
     (Arc::new(MemoryStore::default()), ())
 }
