@@ -1,0 +1,31 @@
+//! One at a time through a narrow place: what is counted there is still so many when it is acted upon.
+
+use std::hash::{BuildHasher as _, RandomState};
+
+use agentloop_core::id::{SessionId, TenantId};
+use tokio::sync::{Mutex, MutexGuard};
+
+/// Sessions share gates, so that these are bounded; those that share one wait for each other now and then.
+const GATES: usize = 64;
+
+/// Lets those who join the queue of one session pass one after the other. Only this process adds to the queues of its
+/// store, so this is enough to keep a bound.
+pub(super) struct Turnstile {
+    hasher: RandomState,
+    gates: [Mutex<()>; GATES],
+}
+
+impl Default for Turnstile {
+    fn default() -> Self {
+        Self { hasher: RandomState::new(), gates: std::array::from_fn(|_| Mutex::default()) }
+    }
+}
+
+impl Turnstile {
+    /// Waits until nobody else is at the queue of this session, and keeps others away until the guard is dropped.
+    pub(super) async fn pass(&self, tenant: &TenantId, session: &SessionId) -> MutexGuard<'_, ()> {
+        let hash = self.hasher.hash_one((tenant, session));
+        let gate = usize::try_from(hash % GATES as u64).unwrap_or(0);
+        self.gates[gate].lock().await
+    }
+}
