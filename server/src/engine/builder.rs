@@ -12,7 +12,7 @@ use crate::engine::executor::{ExecutorTable, Executors};
 use crate::engine::feed::Feeds;
 use crate::engine::history::Histories;
 use crate::engine::jobs::{self, JobExecutor, Jobs};
-use crate::engine::resume::Tally;
+use crate::engine::resume::{Reviving, Tally};
 use crate::engine::table::Table;
 use crate::engine::turnstile::Turnstile;
 use crate::engine::wake::{self, Wake};
@@ -172,6 +172,7 @@ impl EngineBuilder {
                 jobs: Jobs::new(executors),
                 faults: Tally::default(),
                 losses: Tally::default(),
+                reviving: Reviving::default(),
             }),
             table: Table::default(),
             queues: Turnstile::default(),

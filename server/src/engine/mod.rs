@@ -120,7 +120,9 @@ impl Engine {
     {
         let key = (tenant.clone(), run.clone());
         let deps = self.deps();
-        let (feed, session, last, over) = match deps.feeds.standing(&key) {
+        // What is durable is published a moment later: the store may know of more.
+        let standing = deps.feeds.standing(&key).filter(|(_, standing)| after <= standing.last.seq);
+        let (feed, session, last, over) = match standing {
             Some((feed, Standing { session, last })) => (feed, session, last.seq, last.status.is_terminal()),
             None => {
                 let row = self.store().run(tenant, run).await?.ok_or(EngineError::RunNotFound)?;
@@ -231,7 +233,9 @@ impl Engine {
                 return self.ask_finished(key, input()).await;
             }
             if row.queue_no.is_some() {
-                match self.ask_queued(key, input()).await? {
+                let (engine, of, input) = (self.clone(), key.clone(), input());
+                let asked = self.whole("ask queued", async move { engine.ask_queued(&of, input).await });
+                match asked.await? {
                     Some(answer) => return answer.map_err(EngineError::Refused),
                     // It has entered its session meanwhile, or ended.
                     None => continue,
@@ -272,7 +276,28 @@ impl Engine {
     async fn bring_up(&self, key: &RunKey) -> Result<(), EngineError> {
         match self.0.table.find(key).await {
             Found::Live => Ok(()),
-            Found::Vacant(place) => self.open(place).await,
+            Found::Vacant(place) => {
+                let engine = self.clone();
+                self.whole("open", async move { engine.open(place).await }).await
+            }
+        }
+    }
+
+    /// Does something on a task of its own, since a caller that goes away must not leave it half done: what is written
+    /// has to have someone who goes on with it.
+    async fn whole<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        work: impl Future<Output = Result<T, EngineError>> + Send + 'static,
+    ) -> Result<T, EngineError> {
+        match self.deps().tasks.spawn_contained(name, work).await {
+            Ok(Some(done)) => done,
+            // Everything stops at once.
+            Ok(None) => Err(EngineError::ShuttingDown),
+            Err(fault) => match fault.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(_) => Err(EngineError::ShuttingDown),
+            },
         }
     }
 

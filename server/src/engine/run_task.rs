@@ -75,6 +75,8 @@ pub(super) struct RunTask {
     pub(super) unwritten: Vec<Record>,
     /// When those are written at the latest.
     pub(super) write_by: Option<Timestamp>,
+    /// Whether the run's row has a time to wake it at.
+    pub(super) wakes: bool,
 }
 
 enum Woken {
@@ -124,7 +126,7 @@ impl RunTask {
     }
 
     async fn next(&mut self) -> Woken {
-        let parks = self.parks();
+        let parks = self.may_park();
         let due = self.write_by.into_iter().chain(self.machine.deadline()).min();
         let wait = due.map(|due| due.since(self.deps.clock.now()).duration().min(SLEEP_MAX));
         let speaking = async {

@@ -11,8 +11,12 @@ mod page;
 mod search;
 pub mod sqlite;
 
-#[cfg(test)]
-pub(crate) mod conformance;
+#[cfg(any(test, feature = "conformance"))]
+#[cfg_attr(
+    not(test),
+    expect(clippy::unwrap_used, reason = "what it holds is tests, wherever they are compiled")
+)]
+pub mod conformance;
 
 use std::collections::BTreeMap;
 

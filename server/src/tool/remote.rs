@@ -131,7 +131,7 @@ impl RemoteTools {
                     None => std::future::pending().await,
                 }
             };
-            tokio::select! {
+            tokio::select! { biased;
                 () = due => self.time_has_come(),
                 () = earlier => {}
             }

@@ -149,7 +149,10 @@ impl Endpoint {
 
     /// A request with this body.
     pub(crate) fn post(&self, body: &Value) -> Post {
-        Post { endpoint: self.clone(), body: Bytes::from(body.to_string()) }
+        Post {
+            endpoint: self.clone(),
+            body: Bytes::from(serde_json::to_vec(body).expect("a value has string keys")),
+        }
     }
 }
 

@@ -111,7 +111,8 @@ impl ChatDecoder {
 fn plain(data: &str) -> Option<Cow<'_, str>> {
     let chunk: Chunk<'_> = serde_json::from_str(data).ok()?;
     let [Choice { index: None | Some(0), delta, finish_reason: None }] = chunk.choices else { return None };
-    let alone = chunk.usage.is_none() && chunk.error.is_none() && delta.calls.is_none() && delta.call.is_none();
+    let alone =
+        chunk.usage.is_none() && chunk.error.is_none() && delta.calls.is_none() && delta.call.is_none();
     let says_nothing_else = delta.reasoning.is_none() && delta.thoughts.is_none() && delta.refusal.is_none();
     (alone && says_nothing_else).then_some(delta.content?)
 }

@@ -276,16 +276,15 @@ impl<'a> Facts<'a> {
 
     fn change_run(&mut self, append: &'a Encoded, queue_no: Option<u64>) {
         let created = append.create.as_ref().map(|create| (create, append.began_at));
-        let RunFact { known, change } =
-            self.runs.entry(append.run.clone()).or_insert_with(|| RunFact {
-                known: KnownRun {
-                    epoch: append.epoch,
-                    last_seq: Seq(0),
-                    session: append.session.1.clone(),
-                    queue_no,
-                },
-                change: None,
-            });
+        let RunFact { known, change } = self.runs.entry(append.run.clone()).or_insert_with(|| RunFact {
+            known: KnownRun {
+                epoch: append.epoch,
+                last_seq: Seq(0),
+                session: append.session.1.clone(),
+                queue_no,
+            },
+            change: None,
+        });
         known.last_seq = append.last;
         if append.enter.is_some() || append.finished {
             known.queue_no = None;

@@ -11,26 +11,28 @@ use super::server::Server;
 use super::soon;
 
 /// A subscriber that keeps every durable event that it saw, across lost connections.
-pub(crate) struct Follower {
+pub struct Follower {
     client: Client,
     stream: EventStream,
-    pub(crate) seen: Vec<RunEvent>,
+    /// What it saw.
+    pub seen: Vec<RunEvent>,
 }
 
 impl Follower {
     /// Starts a run and follows it.
-    pub(crate) async fn start(server: &Server, input: RunInput) -> Follower {
+    pub async fn start(server: &Server, input: RunInput) -> Follower {
         let client = server.client();
         let stream = soon("a run", client.run_stream(input)).await.expect("started");
         Follower { client, stream, seen: Vec::new() }
     }
 
-    pub(crate) fn run_id(&self) -> &str {
+    /// The run.
+    pub fn run_id(&self) -> &str {
         self.stream.run_id()
     }
 
     /// Reads on to the first event for which there is an answer.
-    pub(crate) async fn until<T>(&mut self, what: &str, wanted: impl Fn(&Event) -> Option<T>) -> T {
+    pub async fn until<T>(&mut self, what: &str, wanted: impl Fn(&Event) -> Option<T>) -> T {
         loop {
             let event = soon(what, self.stream.next()).await;
             let event = event.unwrap_or_else(|| panic!("the run ended before {what}: {:?}", self.seen));
@@ -47,7 +49,7 @@ impl Follower {
     }
 
     /// Reads on to the durable event with this number; none where the run ends before it.
-    pub(crate) async fn event(&mut self, seq: u64) -> Option<Event> {
+    pub async fn event(&mut self, seq: u64) -> Option<Event> {
         while self.stream.last_seq() < seq {
             let event = soon("an event", self.stream.next()).await?.expect("the stream is taken up again");
             if event.seq > 0 {
@@ -58,7 +60,7 @@ impl Follower {
     }
 
     /// The next question.
-    pub(crate) async fn question(&mut self) -> HumanRequest {
+    pub async fn question(&mut self) -> HumanRequest {
         let asked = self.until("a question", |event| match event {
             Event::HumanRequested(asked) => Some(asked.clone()),
             _ => None,
@@ -67,7 +69,7 @@ impl Follower {
     }
 
     /// The next tool result.
-    pub(crate) async fn result(&mut self) -> ToolCallResult {
+    pub async fn result(&mut self) -> ToolCallResult {
         let result = self.until("a tool result", |event| match event {
             Event::ToolCallResult(result) => Some(result.clone()),
             _ => None,
@@ -77,7 +79,7 @@ impl Follower {
 
     /// Reads to the end and checks what holds for every run: this subscriber saw each durable event exactly once, as
     /// does one that comes later, and every tool call has exactly one result.
-    pub(crate) async fn finished(&mut self) -> RunFinished {
+    pub async fn finished(&mut self) -> RunFinished {
         let end = |event: &Event| match event {
             Event::RunFinished(finished) => Some(finished.clone()),
             _ => None,
@@ -108,7 +110,7 @@ impl Follower {
     }
 
     /// As [`Follower::finished`], for a run that has an answer: its text.
-    pub(crate) async fn answer(&mut self) -> String {
+    pub async fn answer(&mut self) -> String {
         let finished = self.finished().await;
         assert_eq!(finished.status(), RunStatus::Completed, "{:?}", finished.error);
         let mut answers = self.seen.iter().filter_map(|event| match &event.event {
@@ -119,19 +121,19 @@ impl Follower {
     }
 
     /// How many of the durable events are such.
-    pub(crate) fn count(&self, such: impl Fn(&Event) -> bool) -> usize {
+    pub fn count(&self, such: impl Fn(&Event) -> bool) -> usize {
         self.seen.iter().filter_map(|event| event.event.as_ref()).filter(|event| such(event)).count()
     }
 
     /// The session's entries.
-    pub(crate) async fn entries(&self) -> Vec<Entry> {
+    pub async fn entries(&self) -> Vec<Entry> {
         let session_id = self.seen.first().expect("an event").session_id.clone();
         let request = ListEntriesRequest { session_id, ..ListEntriesRequest::default() };
         self.client.list_entries(request).await.expect("listed").entries
     }
 
     /// Answers a question.
-    pub(crate) async fn decide(&self, question: &HumanRequest, decision: decision::Decision) {
+    pub async fn decide(&self, question: &HumanRequest, decision: decision::Decision) {
         decide(&self.client, question, decision).await;
     }
 
@@ -150,7 +152,7 @@ impl Follower {
 }
 
 /// Answers a question.
-pub(crate) async fn decide(client: &Client, question: &HumanRequest, decision: decision::Decision) {
+pub async fn decide(client: &Client, question: &HumanRequest, decision: decision::Decision) {
     let request = SubmitApprovalRequest {
         request_id: question.request_id.clone(),
         decision: Some(Decision { decision: Some(decision) }),
@@ -162,7 +164,7 @@ pub(crate) async fn decide(client: &Client, question: &HumanRequest, decision: d
 }
 
 /// The text of a message.
-pub(crate) fn text(message: &Message) -> String {
+pub fn text(message: &Message) -> String {
     let texts = message.parts.iter().filter_map(|part| match &part.content {
         Some(part::Content::Text(text)) => Some(text.as_str()),
         _ => None,
@@ -171,7 +173,7 @@ pub(crate) fn text(message: &Message) -> String {
 }
 
 /// How a tool call came out, and its output.
-pub(crate) fn outcome(result: &ToolCallResult) -> (ToolStatus, &str) {
+pub fn outcome(result: &ToolCallResult) -> (ToolStatus, &str) {
     let result = result.result.as_ref().expect("a result");
     (result.status(), &result.output)
 }

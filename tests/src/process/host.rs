@@ -4,38 +4,47 @@ use std::path::{Path, PathBuf};
 
 use tokio::process::Command;
 
-use super::process::{Process, lines_with};
+use super::child::{Process, lines_with};
 use super::{built, eventually, leave_out, server::Server, top};
 
 /// A tool host and the file that its tools write to.
-pub(crate) struct Host {
-    pub(crate) id: String,
-    pub(crate) process: Process,
+pub struct Host {
+    /// What it calls itself.
+    pub id: String,
+    /// Its process.
+    pub process: Process,
     journal: PathBuf,
 }
 
 impl Host {
     /// Starts the tests' own host, connected.
-    pub(crate) async fn start(server: &Server, id: &str) -> Host {
+    pub async fn start(server: &Server, id: &str) -> Host {
         Host::start_at(server, id, &server.url()).await
     }
 
     /// Starts the tests' own host, connected by way of another address.
-    pub(crate) async fn start_at(server: &Server, id: &str, url: &str) -> Host {
+    pub async fn start_at(server: &Server, id: &str, url: &str) -> Host {
         let mut command = Command::new(built("examples/journal-host"));
         command.args(["--server", url]);
         Host::run(server, id, command).await
     }
 
+    /// Starts the tests' own host with room for this many calls, connected.
+    pub async fn start_with(server: &Server, id: &str, concurrency: usize) -> Host {
+        let mut command = Command::new(built("examples/journal-host"));
+        command.args(["--server", &server.url(), "--concurrency", &concurrency.to_string()]);
+        Host::run(server, id, command).await
+    }
+
     /// Starts the example of a language, connected; `None` where it was not set up and needs not be.
-    pub(crate) async fn example(server: &Server, language: &str) -> Option<Host> {
+    pub async fn example(server: &Server, language: &str) -> Option<Host> {
         let mut command = Command::new(example_of(language)?.join("run-host"));
         command.args(["--server", &server.address()]);
         Some(Host::run(server, &format!("{language}-1"), command).await)
     }
 
     /// Starts a language's example of extensions, connected; `None` where it was not set up and needs not be.
-    pub(crate) async fn extensions(server: &Server, language: &str) -> Option<Host> {
+    pub async fn extensions(server: &Server, language: &str) -> Option<Host> {
         let mut command = Command::new(example_of(language)?.join("run-extensions"));
         command.args(["--server", &server.address()]);
         Some(Host::run(server, &format!("{language}-1"), command).await)
@@ -50,18 +59,18 @@ impl Host {
     }
 
     /// What its tools wrote that contains `text`.
-    pub(crate) fn did(&self, text: &str) -> Vec<String> {
+    pub fn did(&self, text: &str) -> Vec<String> {
         lines_with(&self.journal, text)
     }
 
     /// Waits until its tools wrote something that contains `text`.
-    pub(crate) async fn does(&self, text: &str) -> String {
+    pub async fn does(&self, text: &str) -> String {
         eventually(&format!("{text:?} of {}", self.id), || async { self.did(text).pop() }).await
     }
 }
 
 /// The folder of a language's examples; `None` where they were not set up and need not be.
-pub(crate) fn example_of(language: &str) -> Option<PathBuf> {
+pub fn example_of(language: &str) -> Option<PathBuf> {
     let folder = top().join("client").join(language);
     if is_set_up(&folder) {
         return Some(folder);

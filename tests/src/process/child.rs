@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use super::soon;
 
 /// A running process. It is killed when this is dropped.
-pub(crate) struct Process {
+pub struct Process {
     name: String,
     child: Child,
     lines: mpsc::UnboundedReceiver<String>,
@@ -18,7 +18,7 @@ pub(crate) struct Process {
 
 impl Process {
     /// Starts it, with nothing from our environment that it would look at.
-    pub(crate) fn start(name: &str, mut command: Command) -> Process {
+    pub fn start(name: &str, mut command: Command) -> Process {
         for (variable, _) in std::env::vars_os() {
             let text = variable.to_string_lossy();
             if ["AGENTLOOP_", "OPENAI_", "ANTHROPIC_"].iter().any(|prefix| text.starts_with(prefix)) {
@@ -40,7 +40,7 @@ impl Process {
     }
 
     /// Waits for a line, of standard output or standard error, that contains `text`.
-    pub(crate) async fn line_with(&mut self, text: &str) -> String {
+    pub async fn line_with(&mut self, text: &str) -> String {
         let what = format!("{text:?} from {}", self.name);
         let found = async {
             loop {
@@ -54,25 +54,25 @@ impl Process {
         soon(&what, found).await
     }
 
-    /// Its number.
-    pub(crate) fn pid(&self) -> u32 {
+    /// The operating system's number for it.
+    pub fn pid(&self) -> u32 {
         self.child.id().expect("it runs")
     }
 
     /// Sends a signal, such as `TERM`.
-    pub(crate) async fn signal(&self, signal: &str) {
-        let pid = self.child.id().expect("it runs").to_string();
+    pub async fn signal(&self, signal: &str) {
+        let pid = self.pid().to_string();
         let sent = Command::new("kill").args([&format!("-{signal}"), &pid]).status().await;
         assert!(sent.expect("there is a kill").success(), "{signal} to {}", self.name);
     }
 
     /// SIGKILL, and waits until nothing is left of it.
-    pub(crate) async fn kill(mut self) {
+    pub async fn kill(mut self) {
         self.child.kill().await.expect("it runs");
     }
 
     /// Waits for its exit code and for all that it still says.
-    pub(crate) async fn ended(mut self) -> (i32, String) {
+    pub async fn ended(mut self) -> (i32, String) {
         let what = format!("the end of {}", self.name);
         let status = soon(&what, self.child.wait()).await.expect("it ran");
         let mut said = String::new();
@@ -102,7 +102,7 @@ fn forward(
 }
 
 /// A file's lines that contain `text`; none where there is no file.
-pub(crate) fn lines_with(file: &Path, text: &str) -> Vec<String> {
+pub fn lines_with(file: &Path, text: &str) -> Vec<String> {
     let content = std::fs::read_to_string(file).unwrap_or_default();
     content.lines().filter(|line| line.contains(text)).map(str::to_owned).collect()
 }

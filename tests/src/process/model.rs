@@ -13,7 +13,7 @@ use super::server::Setting;
 use super::soon;
 
 /// The model server. It outlives the server that calls it.
-pub(crate) struct Model {
+pub struct Model {
     address: SocketAddr,
     calls: mpsc::UnboundedReceiver<Call>,
     /// Taken while another call was looked for.
@@ -21,14 +21,15 @@ pub(crate) struct Model {
 }
 
 /// One call of the model, which waits for what the test makes it answer.
-pub(crate) struct Call {
+pub struct Call {
     /// What the model was asked.
-    pub(crate) request: Value,
+    pub request: Value,
     connection: TcpStream,
 }
 
 impl Model {
-    pub(crate) async fn start() -> Model {
+    /// Listens on a free port.
+    pub async fn start() -> Model {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a loopback port is free");
         let address = listener.local_addr().expect("a bound socket has an address");
         let (sender, calls) = mpsc::unbounded_channel();
@@ -47,7 +48,7 @@ impl Model {
     }
 
     /// A server that calls this model.
-    pub(crate) fn setting(&self) -> Setting {
+    pub fn setting(&self) -> Setting {
         Setting {
             provider: format!("kind = \"openai\"\nbase_url = \"http://{}/v1\"\n", self.address),
             ..Setting::default()
@@ -55,7 +56,7 @@ impl Model {
     }
 
     /// The next call.
-    pub(crate) async fn call(&mut self) -> Call {
+    pub async fn call(&mut self) -> Call {
         match self.passed_over.pop_front() {
             Some(call) => call,
             None => self.arrives().await,
@@ -63,7 +64,7 @@ impl Model {
     }
 
     /// The next call whose conversation contains `text`.
-    pub(crate) async fn call_about(&mut self, text: &str) -> Call {
+    pub async fn call_about(&mut self, text: &str) -> Call {
         if let Some(found) = self.passed_over.iter().position(|call| call.is_about(text)) {
             return self.passed_over.remove(found).expect("it was found there");
         }
@@ -77,13 +78,13 @@ impl Model {
     }
 
     /// Whether a call came that nobody took.
-    pub(crate) fn was_called(&mut self) -> bool {
+    pub fn was_called(&mut self) -> bool {
         !self.passed_over.is_empty() || self.calls.try_recv().is_ok()
     }
 
     /// From here on whoever asks is given this tool call, and this text once the tool has been used. Calls of a server
     /// that was killed meanwhile are answered, too, to nobody.
-    pub(crate) fn answers(self, tool: &'static str, arguments: Value, text: &'static str) {
+    pub fn answers(self, tool: &'static str, arguments: Value, text: &'static str) {
         self.answers_by(move |call| {
             let arguments = arguments.clone();
             async move {
@@ -97,7 +98,7 @@ impl Model {
     }
 
     /// From here on every call is answered like this.
-    pub(crate) fn answers_by<F>(mut self, answer: impl Fn(Call) -> F + Send + 'static)
+    pub fn answers_by<F>(mut self, answer: impl Fn(Call) -> F + Send + 'static)
     where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -122,19 +123,19 @@ impl Call {
     }
 
     /// The last message of the conversation as text.
-    pub(crate) fn last_message(&self) -> String {
+    pub fn last_message(&self) -> String {
         let messages = self.request["messages"].as_array().expect("a conversation");
         messages.last().expect("something was said").to_string()
     }
 
     /// Answers with a text, and ends.
-    pub(crate) async fn say(mut self, text: &str) {
+    pub async fn say(mut self, text: &str) {
         self.begin(text).await;
         self.end("stop").await;
     }
 
     /// Answers with this text so many times, a piece each, and ends.
-    pub(crate) async fn say_in_pieces(mut self, text: &str, pieces: usize) {
+    pub async fn say_in_pieces(mut self, text: &str, pieces: usize) {
         self.begin(text).await;
         for _ in 1..pieces {
             self.chunk(json!({ "delta": { "content": text } })).await;
@@ -143,24 +144,24 @@ impl Call {
     }
 
     /// Begins to answer, and leaves it at that.
-    pub(crate) async fn begin(&mut self, text: &str) {
+    pub async fn begin(&mut self, text: &str) {
         let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
         self.write(head).await;
         self.chunk(json!({ "delta": { "role": "assistant", "content": text } })).await;
     }
 
     /// Whether this is said anywhere in the conversation.
-    pub(crate) fn mentions(&self, text: &str) -> bool {
+    pub fn mentions(&self, text: &str) -> bool {
         self.is_about(text)
     }
 
     /// The connection, to answer on as one likes.
-    pub(crate) fn into_connection(self) -> TcpStream {
+    pub fn into_connection(self) -> TcpStream {
         self.connection
     }
 
     /// Answers with tool calls: names and arguments.
-    pub(crate) async fn use_tools(mut self, calls: &[(&str, Value)]) {
+    pub async fn use_tools(mut self, calls: &[(&str, Value)]) {
         self.begin("").await;
         for (index, (name, arguments)) in calls.iter().enumerate() {
             let function = json!({ "name": name, "arguments": arguments.to_string() });
@@ -171,7 +172,7 @@ impl Call {
     }
 
     /// Answers with one tool call.
-    pub(crate) async fn use_tool(self, name: &str, arguments: Value) {
+    pub async fn use_tool(self, name: &str, arguments: Value) {
         self.use_tools(&[(name, arguments)]).await;
     }
 

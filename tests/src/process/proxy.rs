@@ -7,13 +7,14 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 /// Forwards to an address while it is whole.
-pub(crate) struct Proxy {
+pub struct Proxy {
     address: SocketAddr,
     whole: watch::Sender<bool>,
 }
 
 impl Proxy {
-    pub(crate) async fn start(target: String) -> Proxy {
+    /// In front of this address, and whole.
+    pub async fn start(target: String) -> Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a loopback port is free");
         let address = listener.local_addr().expect("a bound socket has an address");
         let (whole, watched) = watch::channel(true);
@@ -25,17 +26,18 @@ impl Proxy {
         Proxy { address, whole }
     }
 
-    pub(crate) fn url(&self) -> String {
+    /// Where it listens.
+    pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
     /// Breaks every connection, and lets none through.
-    pub(crate) fn cut(&self) {
+    pub fn cut(&self) {
         self.whole.send_replace(false);
     }
 
     /// Lets connections through again.
-    pub(crate) fn join(&self) {
+    pub fn join(&self) {
         self.whole.send_replace(true);
     }
 }
