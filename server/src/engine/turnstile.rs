@@ -1,6 +1,6 @@
 //! One at a time through a narrow place: what is counted there is still so many when it is acted upon.
 
-use std::hash::{BuildHasher as _, RandomState};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use agentloop_core::id::{SessionId, TenantId};
 use tokio::sync::{Mutex, MutexGuard};
@@ -11,21 +11,22 @@ const GATES: usize = 64;
 /// Lets those who join the queue of one session pass one after the other. Only this process adds to the queues of its
 /// store, so this is enough to keep a bound.
 pub(super) struct Turnstile {
-    hasher: RandomState,
     gates: [Mutex<()>; GATES],
 }
 
 impl Default for Turnstile {
     fn default() -> Self {
-        Self { hasher: RandomState::new(), gates: std::array::from_fn(|_| Mutex::default()) }
+        Self { gates: std::array::from_fn(|_| Mutex::default()) }
     }
 }
 
 impl Turnstile {
     /// Waits until nobody else is at the queue of this session, and keeps others away until the guard is dropped.
     pub(super) async fn pass(&self, tenant: &TenantId, session: &SessionId) -> MutexGuard<'_, ()> {
-        let hash = self.hasher.hash_one((tenant, session));
-        let gate = usize::try_from(hash % GATES as u64).unwrap_or(0);
+        // Who shares a gate with whom is the same in every process, so that what a seed replays goes the same way.
+        let mut hasher = DefaultHasher::new();
+        (tenant, session).hash(&mut hasher);
+        let gate = usize::try_from(hasher.finish() % GATES as u64).unwrap_or(0);
         self.gates[gate].lock().await
     }
 }

@@ -38,6 +38,7 @@ pub(crate) fn tools() -> Vec<ToolDeclaration> {
         timeout: Some(Millis::secs(30)),
         max_concurrency: None,
         streams_output: true,
+        title: String::new(),
     };
     vec![
         tool("charge", EffectClass::Unsafe, false),
