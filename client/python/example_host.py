@@ -23,6 +23,7 @@ def arguments_schema(**properties) -> dict:
 def declare_tools(host: Host, journal) -> None:
     @host.tool(
         description="Tells the current weather in a city.",
+        title="Weather in {city}",
         schema=arguments_schema(city=STRING),
         effect=READ_ONLY,
     )

@@ -289,3 +289,42 @@ async fn a_session_of_a_thousand_calls_in_a_small_window() {
     let (first, last) = (grown(2, 11), grown(16, 25));
     assert!(last * 10 < first * 13, "nine runs at first: {first} bytes, at last: {last}");
 }
+
+#[tokio::test]
+async fn the_system_prompt_is_put_into_the_template_of_the_agent_the_model_or_the_provider() {
+    let model = Model::start().await;
+    let template =
+        |name: &str| format!("prompt_template = \"{name}\\n{{{{environment}}}}\\n{{{{system_prompt}}}}\"\n");
+    let more = format!(
+        "[providers.other]\nkind = \"openai\"\nbase_url = \"{url}\"\n{provider}\
+         [providers.other.models.special]\n{model}\
+         [agents.plain]\nsystem_prompt = \"Be brief.\"\n\
+         [agents.own]\nsystem_prompt = \"Be brief.\"\n{agent}",
+        url = model.base_url(),
+        provider = template("provider"),
+        model = template("model"),
+        agent = template("agent"),
+    );
+    let server = TestServer::with(&model, &more).await;
+    let facts = "<environment>\nos: linux\n</environment>";
+    for (at, (agent, name, prompt)) in [
+        ("plain", "fake/m", format!("Be brief.\n\n{facts}")),
+        ("plain", "other/m", format!("provider\n{facts}\nBe brief.")),
+        ("plain", "other/special", format!("model\n{facts}\nBe brief.")),
+        ("own", "other/special", format!("agent\n{facts}\nBe brief.")),
+        ("own", "fake/m", format!("agent\n{facts}\nBe brief.")),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        model.says("hello");
+        let input = wire::RunInput {
+            agent: Some(agent.to_owned()),
+            model: Some(name.to_owned()),
+            environment: [("os".to_owned(), "linux".to_owned())].into(),
+            ..named(&format!("r{at}"), "hi")
+        };
+        assert_eq!(server.run(input).await.status(), RunStatus::Completed);
+        assert_eq!(messages(&model.last_request())[0]["content"], prompt, "{agent} with {name}");
+    }
+}

@@ -33,7 +33,10 @@ async fn with_an_example(language: &str) {
     let server = Server::start(&model.setting()).await;
     let Some(host) = Host::example(&server, language).await else { return };
     let email = json!({ "to": "team@example.com", "subject": "The weather" });
-    converse(&server, &mut model, email).await;
+    let run = converse(&server, &mut model, email).await;
+    let titled =
+        |event: &Event| matches!(event, Event::ToolCallProposed(call) if call.title == "Weather in Beijing");
+    assert_eq!(run.count(titled), 1);
     let sent = host.did("send_email");
     assert_eq!(sent.len(), 1, "{sent:?}");
     assert!(sent[0].ends_with(" team@example.com"), "{sent:?}");
@@ -59,7 +62,7 @@ async fn rust_host(server: &Server, outbox: &std::path::Path) -> Process {
     process
 }
 
-async fn converse(server: &Server, model: &mut Model, email: Value) {
+async fn converse(server: &Server, model: &mut Model, email: Value) -> Follower {
     let mut run = Follower::start(server, input("r-1", "s-1", "Mail the weather in Beijing")).await;
 
     let call = model.call().await;
@@ -94,6 +97,7 @@ async fn converse(server: &Server, model: &mut Model, email: Value) {
     check_events(&run);
     check_entries(&run).await;
     nothing_waits(server).await;
+    run
 }
 
 fn check_events(run: &Follower) {

@@ -11,6 +11,7 @@ use super::{CallContext, HostError, IntoOutput, Output, ToolError};
 
 const NAME_BYTES_MAX: usize = 64;
 const DESCRIPTION_BYTES_MAX: usize = 16 * 1024;
+const TITLE_BYTES_MAX: usize = 256;
 const SCHEMA_BYTES_MAX: usize = 64 * 1024;
 
 /// The arguments of a tool that takes none.
@@ -73,6 +74,9 @@ fn problem(tool: &ToolDeclaration) -> Option<&'static str> {
     if tool.description.len() > DESCRIPTION_BYTES_MAX {
         return Some("the description is longer than 16 KiB");
     }
+    if tool.title.len() > TITLE_BYTES_MAX || tool.title.contains(char::is_control) {
+        return Some("the title is longer than 256 bytes, or not one line");
+    }
     if tool.input_schema_json.len() > SCHEMA_BYTES_MAX {
         return Some("the schema of the arguments is larger than 64 KiB");
     }
@@ -108,6 +112,13 @@ impl ToolBuilder {
     /// What running a call twice means.
     pub fn effect(mut self, effect: EffectClass) -> Self {
         self.declaration.effect = effect.into();
+        self
+    }
+
+    /// What a call is called where people read of it, such as `Read {path}`: each `{name}` stands for that argument of
+    /// the call. At most 256 bytes, on one line.
+    pub fn title(mut self, title: impl Into<String>) -> Self {
+        self.declaration.title = title.into();
         self
     }
 
@@ -233,6 +244,19 @@ mod tests {
 
     async fn nothing<A>(_: A, _: CallContext) -> Result<(), ToolError> {
         Ok(())
+    }
+
+    #[test]
+    fn a_title_is_declared_and_is_one_short_line() {
+        let titled = |title: &str| Tool::new("read", "Reads").title(title).handler(nothing::<Arguments>);
+        assert_eq!(titled("Read {place}").declaration().title, "Read {place}");
+        assert!(titled("Read {place}").check().is_ok());
+        for bad in ["two\nlines", &"x".repeat(TITLE_BYTES_MAX + 1)] {
+            let refused = titled(bad).check();
+            assert!(
+                matches!(refused, Err(HostError::InvalidTool { problem, .. }) if problem.contains("title"))
+            );
+        }
     }
 
     #[test]

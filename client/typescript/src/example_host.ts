@@ -9,6 +9,7 @@ function declareTools(host: Host, journal: Journal): void {
     {
       name: "get_weather",
       description: "Tells the current weather in a city.",
+      title: "Weather in {city}",
       schema: schemaOf({ city: "string" }),
       effect: EffectClass.READ_ONLY,
     },

@@ -18,6 +18,10 @@ pub struct RunSpec {
     /// Put before everything else that the model reads.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub system_prompt: String,
+    /// The agent's own template for the system prompt, in place of those of its model and provider. Empty once the run
+    /// has started: then `system_prompt` is what the template made of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt_template: Option<String>,
     /// Of the registered tools, only these; absent means all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allowed_tools: Option<Vec<String>>,

@@ -18,8 +18,8 @@ pub(super) fn registry(
 }
 
 fn options(name: String, provider: ProviderConfig) -> ProviderOptions {
-    let ProviderConfig { backend, record, models } = provider;
-    ProviderOptions { record, models, ..of_backend(name, backend) }
+    let ProviderConfig { backend, record, models, templates } = provider;
+    ProviderOptions { record, models, templates, ..of_backend(name, backend) }
 }
 
 fn of_backend(name: String, backend: Backend) -> ProviderOptions {

@@ -1,7 +1,5 @@
 //! `[agents.NAME]`: what a run is told to be, before its request has its say.
 
-use std::path::Path;
-
 use agentloop_core::agent::{
     BackgroundPolicy, ContextPolicy, LoopLimits, ModelOptions, ModelTimeouts, ReasoningEffort,
     ResponseSchema, RetryPolicy, RunSpec, ToolChoice, ToolPolicy,
@@ -12,10 +10,10 @@ use agentloop_core::limits::{
 use agentloop_core::time::Millis;
 
 use super::hint::did_you_mean_one_of;
+use super::prompts::{self, text_of};
 use super::rules::rules;
 use super::section::Section;
 
-const PROMPT_BYTES_MAX: usize = 1024 * 1024;
 const MILLISECOND: Millis = Millis(1);
 const HOUR: Millis = Millis::secs(60 * 60);
 const DAY: Millis = Millis::secs(24 * 60 * 60);
@@ -29,7 +27,8 @@ pub(super) fn agent(name: &str, section: &mut Section<'_, '_>, providers: &[&str
     RunSpec {
         agent: name.to_owned(),
         model: section.get_checked("model", None, |model| known_model(model, providers)).unwrap_or_default(),
-        system_prompt: system_prompt(section),
+        system_prompt: prompts::system_prompt(section),
+        prompt_template: prompts::template(section),
         allowed_tools: section.get_list("tools", tool_name),
         tool_order: section.get_list("tool_order", tool_name).unwrap_or_default(),
         tool_policy: section.section("tool_policy", tool_policy),
@@ -85,30 +84,6 @@ fn known_model(model: String, providers: &[&str]) -> Result<String, String> {
         return Err(format!("there is no [providers.{provider}]; {hint}"));
     }
     Ok(model)
-}
-
-fn system_prompt(section: &mut Section<'_, '_>) -> String {
-    let inline: Option<String> = section.get("system_prompt");
-    let file = section.get_path("system_prompt_file", None);
-    if section.is_set("system_prompt") && section.is_set("system_prompt_file") {
-        section.problem(
-            &["system_prompt_file"],
-            "expected only one of system_prompt and system_prompt_file".to_owned(),
-        );
-    }
-    inline.unwrap_or_else(|| {
-        file.and_then(|path| text_of(section, "system_prompt_file", &path, PROMPT_BYTES_MAX))
-            .unwrap_or_default()
-    })
-}
-
-fn text_of(
-    section: &mut Section<'_, '_>,
-    key: &'static str,
-    path: &Path,
-    bytes_max: usize,
-) -> Option<String> {
-    super::text_of(path, bytes_max).map_err(|message| section.problem(&[key], message)).ok()
 }
 
 fn tool_name(name: &str) -> Result<(), String> {

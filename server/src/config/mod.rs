@@ -9,6 +9,7 @@ mod error;
 mod hint;
 mod models;
 mod process;
+mod prompts;
 mod providers;
 mod reader;
 mod rules;

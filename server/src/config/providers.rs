@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use agentloop_core::context::prompt::PromptTemplates;
 use agentloop_core::model::ModelFacts;
 
 use super::environment::Environment;
-use super::models;
 use super::section::Section;
+use super::{models, prompts};
 use crate::secret::Secret;
 
 /// Longer than any key, shorter than a file that was meant for something else.
@@ -27,12 +28,14 @@ pub struct ProviderConfig {
     pub record: Option<PathBuf>,
     /// What is known of its models, by the provider's own names for them.
     pub models: BTreeMap<String, ModelFacts>,
+    /// What system prompts are put into.
+    pub templates: PromptTemplates,
 }
 
 impl From<Backend> for ProviderConfig {
     /// With nothing else.
     fn from(backend: Backend) -> Self {
-        Self { backend, record: None, models: BTreeMap::new() }
+        Self { backend, record: None, models: BTreeMap::new(), templates: PromptTemplates::default() }
     }
 }
 
@@ -118,7 +121,12 @@ pub(super) fn provider(name: &str, section: &mut Section<'_, '_>) -> Option<Prov
     };
     // Read whatever becomes of the rest, so that none of it is unknown.
     let record = section.get_path("record", None);
-    let models = section.each("models", |_, section| Some(models::facts(section)));
+    let mut templates = PromptTemplates { provider: prompts::template(section), models: BTreeMap::new() };
+    let models = section.each("models", |name, section| {
+        let facts = models::facts(section);
+        templates.models.extend(prompts::template(section).map(|template| (name.to_owned(), template)));
+        Some(facts)
+    });
     let backend = match kind {
         Kind::OpenAi => Backend::OpenAi(openai(section)),
         Kind::Anthropic => Backend::Anthropic(http(section)),
@@ -128,7 +136,7 @@ pub(super) fn provider(name: &str, section: &mut Section<'_, '_>) -> Option<Prov
     if matches!(&backend, Backend::Replay { file } if Some(file) == record.as_ref()) {
         section.problem(&["record"], "expected another file than the one that is replayed".to_owned());
     }
-    Some(ProviderConfig { backend, record, models })
+    Some(ProviderConfig { backend, record, models, templates })
 }
 
 /// The name is the part of `provider/model` before the first slash.

@@ -14,6 +14,7 @@ use crate::engine::history::Histories;
 use crate::engine::jobs::{self, JobExecutor, Jobs};
 use crate::engine::resume::{Reviving, Tally};
 use crate::engine::table::Table;
+use crate::engine::turnstile::Turnstile;
 use crate::engine::wake::{self, Wake};
 use crate::engine::{Engine, Inner};
 use crate::extension::{Extensions, LocalExtensions};
@@ -175,6 +176,7 @@ impl EngineBuilder {
                 reviving: Reviving::default(),
             }),
             table: Table::default(),
+            queues: Turnstile::default(),
             wake: Wake::default(),
         }));
         tools.report_to(Arc::new(engine.clone()));

@@ -29,6 +29,7 @@ mod sink;
 mod start;
 mod step;
 mod table;
+mod turnstile;
 mod view;
 mod wake;
 
@@ -60,6 +61,7 @@ use crate::engine::error::EngineError;
 use crate::engine::feed::{RunKey, Shown, Sources, Standing};
 use crate::engine::resume::fold;
 use crate::engine::table::{Found, Table};
+use crate::engine::turnstile::Turnstile;
 use crate::engine::wake::Wake;
 use crate::store::{Store, StoreError};
 use crate::tool::Tools;
@@ -71,6 +73,7 @@ pub struct Engine(Arc<Inner>);
 struct Inner {
     deps: Arc<Deps>,
     table: Table,
+    queues: Turnstile,
     wake: Wake,
 }
 

@@ -65,7 +65,7 @@ impl Planning {
             tried += 1;
             let planner = self.deps.extensions.planner(&self.tenant, name).await?;
             match self.ask(&*planner).await {
-                Err(error) if error.is_retryable() && tried < TRIES => {
+                Err(error) if may_be_asked_again(&error) && tried < TRIES => {
                     tracing::info!(planner = name, decision = self.decision, %error, "a planner is asked again");
                 }
                 result => return result,
@@ -95,6 +95,17 @@ impl Planning {
             calls: held_calls(&self.state),
             answer: last_answer(&self.state),
         }
+    }
+}
+
+/// Whether a planner may say something better next time. Of one that answers nonsense every host was asked already.
+fn may_be_asked_again(error: &ExtensionError) -> bool {
+    match error {
+        ExtensionError::Lost | ExtensionError::Failed { retryable: true, .. } => true,
+        ExtensionError::Unknown
+        | ExtensionError::Timeout
+        | ExtensionError::Nonsense(_)
+        | ExtensionError::Failed { retryable: false, .. } => false,
     }
 }
 

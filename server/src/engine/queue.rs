@@ -34,6 +34,8 @@ impl Engine {
     ) -> Result<(), EngineError> {
         let deps = self.deps();
         let (tenant, run) = place.key().clone();
+        // What is counted must still hold when the run is written.
+        let turn = self.0.queues.pass(&tenant, session).await;
         if self.queue(&tenant, session).await?.len() >= QUEUED_RUNS_PER_SESSION_MAX {
             return Err(EngineError::QueueFull);
         }
@@ -45,6 +47,7 @@ impl Engine {
         let (mut task, _mailbox) = self.assemble(place, machine, epoch, session.clone(), history, &[]);
         task.unwritten = step.records;
         task.write(Some(create(request)), None).await?;
+        drop(turn);
         // The session may have become free before this run was there to be let in.
         self.attend_later(&tenant, session);
         Ok(())

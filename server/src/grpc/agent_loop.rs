@@ -52,7 +52,8 @@ impl AgentLoopService {
         let cancel = input.on_disconnect() == wire::DisconnectPolicy::Cancel;
         let name = agent_name(&input);
         let agent = self.agents.get(name).ok_or_else(|| no_such_agent(name, self.agents.keys()))?;
-        let request = StartRequest { traceparent, ..start_request(tenant.clone(), agent, input)? };
+        let request = start_request(tenant.clone(), agent, &*self.models, input)?;
+        let request = StartRequest { traceparent, ..request };
         self.check(&request.spec)?;
         let started = self.engine.start(request).await?;
         // A run that was handed more to do goes by what its own request says.

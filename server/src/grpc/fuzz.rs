@@ -18,6 +18,7 @@ use tonic::Code;
 
 use super::convert::input::start_request;
 use super::tool_host::{inbound, response};
+use crate::model::ProviderRegistry;
 use crate::tool::{
     CallAnswer, CallNews, CallOwner, CallSink, Disposition, FrameError, HostOptions, RemoteTools, Seek,
     SinkUnavailable, Tools as _, Verdict,
@@ -31,9 +32,11 @@ const NOW: Timestamp = Timestamp(1_700_000_000_000);
 pub(crate) fn run_input(data: &[u8]) {
     let Ok(input) = RunInput::decode(data) else { return };
     let agent = RunSpec { model: "p/m".to_owned(), ..RunSpec::default() };
-    match start_request(TenantId::local(), &agent, input.clone()) {
+    let models = ProviderRegistry::default();
+    match start_request(TenantId::local(), &agent, &models, input.clone()) {
         Ok(request) => {
-            let again = start_request(TenantId::local(), &agent, input).expect("it was taken before");
+            let again =
+                start_request(TenantId::local(), &agent, &models, input).expect("it was taken before");
             assert_eq!((again.digest, again.spec), (request.digest, request.spec), "the same is the same");
         }
         Err(error) => {

@@ -112,6 +112,13 @@ pub trait Models: Send + Sync + 'static {
         let _anything = reference;
         ModelFacts::default()
     }
+
+    /// What the system prompts of the runs of this `provider/model` are put into, where the agent has no template of its
+    /// own: see [`agentloop_core::context::prompt`].
+    fn prompt_template(&self, reference: &str) -> Option<&str> {
+        let _anything = reference;
+        None
+    }
 }
 
 /// A model reference that leads nowhere.

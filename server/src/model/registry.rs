@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use agentloop_core::agent::ModelTimeouts;
+use agentloop_core::context::prompt::PromptTemplates;
 use agentloop_core::model::ModelFacts;
 
 use super::anthropic::{AnthropicModel, AnthropicOptions};
@@ -33,6 +34,8 @@ pub struct ProviderOptions {
     pub max_output_tokens: Option<u32>,
     /// What is known of its models, by the provider's own names for them.
     pub models: BTreeMap<String, ModelFacts>,
+    /// What system prompts are put into.
+    pub templates: PromptTemplates,
     /// The file that every call is recorded in.
     pub record: Option<PathBuf>,
 }
@@ -49,6 +52,7 @@ impl ProviderOptions {
             headers: Vec::new(),
             max_output_tokens: None,
             models: BTreeMap::new(),
+            templates: PromptTemplates::default(),
             record: None,
         }
     }
@@ -118,6 +122,8 @@ pub struct ProviderRegistry {
     providers: BTreeMap<String, Arc<dyn Model>>,
     /// By `provider/model`.
     facts: BTreeMap<String, ModelFacts>,
+    /// By provider.
+    templates: BTreeMap<String, PromptTemplates>,
 }
 
 impl std::fmt::Debug for ProviderRegistry {
@@ -140,10 +146,11 @@ impl ProviderRegistry {
         for provider in providers {
             let added = builder.build(&provider).and_then(|model| registry.add(&provider.name, model));
             added.map_err(|cause| InvalidProvider { name: provider.name.clone(), cause })?;
-            let ProviderOptions { name, models, .. } = provider;
+            let ProviderOptions { name, models, templates, .. } = provider;
             registry
                 .facts
                 .extend(models.into_iter().map(|(model, facts)| (format!("{name}/{model}"), facts)));
+            registry.templates.insert(name, templates);
         }
         Ok(registry)
     }
@@ -185,6 +192,11 @@ impl Models for ProviderRegistry {
 
     fn facts(&self, reference: &str) -> ModelFacts {
         self.facts.get(reference).copied().unwrap_or_default()
+    }
+
+    fn prompt_template(&self, reference: &str) -> Option<&str> {
+        let (provider, model) = reference.split_once('/')?;
+        self.templates.get(provider)?.of(model)
     }
 }
 
@@ -281,6 +293,22 @@ mod tests {
         assert_eq!(registry.facts("demo/org/a"), facts);
         for unknown in ["demo/org", "other/org/a", "org/a", "demo", ""] {
             assert!(registry.facts(unknown).is_unknown(), "{unknown}");
+        }
+    }
+
+    #[test]
+    fn a_models_template_comes_before_its_providers() {
+        let mut demo = scripted("demo");
+        demo.templates.provider = Some("any: {{system_prompt}}".to_owned());
+        demo.templates.models.insert("org/a".to_owned(), "a: {{system_prompt}}".to_owned());
+        let registry = registry(vec![demo, scripted("other")]).unwrap();
+        for (reference, template) in [
+            ("demo/org/a", Some("a: {{system_prompt}}")),
+            ("demo/org", Some("any: {{system_prompt}}")),
+            ("other/org/a", None),
+            ("demo", None),
+        ] {
+            assert_eq!(registry.prompt_template(reference), template, "{reference}");
         }
     }
 

@@ -8,6 +8,7 @@ use agentloop_tests::input::in_session;
 use agentloop_tests::model::Model;
 use agentloop_tests::server::TestServer;
 use agentloop_tests::soon;
+use futures_util::future::join_all;
 use serde_json::json;
 use tonic::Code;
 use wire::run_event::Event;
@@ -225,6 +226,25 @@ async fn a_queue_has_an_end_and_a_session_with_one_is_not_deleted() {
     assert_eq!(last.last().expect("events").status(), RunStatus::Completed);
     assert_eq!(said(&server).await.len() as u32, 2 * (ROUNDS + 1));
     assert!(delete(&server).await.expect("deleted"));
+}
+
+#[tokio::test]
+async fn those_who_come_at_once_do_not_pass_the_end_of_a_queue() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let mut speech = model.speaks();
+    let _first = server.stream(in_session("s1", "r0", "one")).await;
+    speech.asked().await;
+    let asked = (1..=ROUNDS + 16).map(|at| {
+        let input = Some(enqueued(&format!("r{at}"), "more"));
+        let mut caller = server.agent_loop();
+        async move { soon(caller.run_stream(wire::RunStreamRequest { input, after_seq: 0 })).await }
+    });
+    let answers = join_all(asked).await;
+    assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count() as u32, ROUNDS);
+    for refused in answers.into_iter().filter_map(Result::err) {
+        assert_refused::<()>(Err(refused), Code::ResourceExhausted, "QUEUE_FULL");
+    }
 }
 
 #[tokio::test]

@@ -2027,7 +2027,8 @@ func (*ExtensionResponse_Failure) isExtensionResponse_Response() {}
 // What a hook has to say. Where nothing is set, everything stays as it is.
 type HookVerdict struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Kept with the run, for people. At most 4 KiB.
+	// For people: extension_applied in the run's journal has it. That of POST_RUN comes when the journal is closed, and is
+	// in the server's log alone. At most 4 KiB.
 	Annotation string `protobuf:"bytes,1,opt,name=annotation,proto3" json:"annotation,omitempty"`
 	// Set where it must not go on: the run fails, or the call does not run and the model reads this. PRE_RUN and
 	// PRE_TOOL alone. At most 4 KiB.

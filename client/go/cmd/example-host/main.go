@@ -18,6 +18,7 @@ func declareTools(h *host.Host, journal *example.Journal) {
 	host.AddTool(h, &pb.ToolDeclaration{
 		Name:            "get_weather",
 		Description:     "Tells the current weather in a city.",
+		Title:           "Weather in {city}",
 		InputSchemaJson: example.Schema("city", "string"),
 		Effect:          pb.EffectClass_EFFECT_CLASS_READ_ONLY,
 	}, func(ctx context.Context, call *host.Call, in struct{ City string }) (any, error) {

@@ -1,4 +1,5 @@
-//! The system prompt: the agent's own words, then facts about where the caller works, then instruction files.
+//! The system prompt: the agent's own words, then facts about where the caller works, then instruction files; or all of
+//! it as a template says.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,32 +13,74 @@ pub struct InstructionFile {
     pub content: String,
 }
 
-/// Where the environment goes in a prompt that names it; otherwise it follows the prompt.
+/// What a provider's system prompts are put into.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PromptTemplates {
+    /// Of every model that has none of its own.
+    pub provider: Option<String>,
+    /// By the provider's own names for its models.
+    pub models: BTreeMap<String, String>,
+}
+
+impl PromptTemplates {
+    /// That of a model.
+    #[must_use]
+    pub fn of(&self, model: &str) -> Option<&str> {
+        self.models.get(model).or(self.provider.as_ref()).map(String::as_str)
+    }
+}
+
+/// Where the agent's own words go in a template.
+pub const SYSTEM_PROMPT: &str = "{{system_prompt}}";
+/// Where the environment goes in a prompt or template that names it; otherwise it follows the prompt.
 pub const ENVIRONMENT: &str = "{{environment}}";
-/// Where instruction files go in a prompt that names them; otherwise they follow the environment.
+/// Where instruction files go in a prompt or template that names them; otherwise they follow the environment.
 pub const INSTRUCTIONS: &str = "{{instructions}}";
 
-/// The whole system prompt. What is not given leaves no trace, so that an agent without files reads its own prompt.
+/// The whole system prompt: the template with the agent's own words in it, or these alone where there is no template.
+/// What is not given leaves no trace, so that an agent without files reads its own prompt.
 #[must_use]
 pub fn assemble(
+    template: Option<&str>,
     prompt: &str,
     environment: &BTreeMap<String, String>,
     instructions: &[InstructionFile],
 ) -> String {
-    let whole = place(prompt, ENVIRONMENT, &facts(environment));
-    place(&whole, INSTRUCTIONS, &files(instructions))
+    let sections = [(ENVIRONMENT, facts(environment)), (INSTRUCTIONS, files(instructions))];
+    match template {
+        // Nothing but the template's white space would be no prompt, and some providers refuse it.
+        Some(template) => fill(&template.replacen(SYSTEM_PROMPT, prompt, 1), sections).trim().to_owned(),
+        None => fill(prompt, sections),
+    }
 }
 
-/// Puts a section where the prompt names it, or at its end.
-fn place(prompt: &str, name: &str, section: &str) -> String {
-    if let Some((before, after)) = prompt.split_once(name) {
-        return format!("{before}{section}{after}");
+/// Puts each section where the text first names it, or at the end. What a section says is not looked at again: a file
+/// that speaks of a place has nothing put there.
+fn fill<const N: usize>(text: &str, sections: [(&str, String); N]) -> String {
+    let mut sections = sections.map(|(name, section)| (name, Some(section)));
+    let (mut out, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some((at, section)) = next_place(rest, &mut sections) {
+        out.push_str(&rest[..at]);
+        out.push_str(&section.1.take().unwrap_or_default());
+        rest = &rest[at + section.0.len()..];
     }
-    match (prompt.is_empty(), section.is_empty()) {
-        (_, true) => prompt.to_owned(),
-        (true, false) => section.to_owned(),
-        (false, false) => format!("{prompt}\n\n{section}"),
+    out.push_str(rest);
+    for section in sections.into_iter().filter_map(|(_, section)| section).filter(|text| !text.is_empty()) {
+        if !out.is_empty() {
+            out.push_str("\n\n");
+        }
+        out.push_str(&section);
     }
+    out
+}
+
+/// The first place that the text names, and the section that goes there.
+fn next_place<'a, 'b, T>(
+    text: &str,
+    sections: &'a mut [(&'b str, T)],
+) -> Option<(usize, &'a mut (&'b str, T))> {
+    let places = sections.iter_mut().filter_map(|section| Some((text.find(section.0)?, section)));
+    places.min_by_key(|(at, _)| *at)
 }
 
 fn facts(environment: &BTreeMap<String, String>) -> String {
@@ -72,8 +115,8 @@ mod tests {
 
     #[test]
     fn a_prompt_alone_stays_as_it_is() {
-        assert_eq!(assemble("Be brief.", &BTreeMap::new(), &[]), "Be brief.");
-        assert_eq!(assemble("A {{environment}}{{instructions}}B", &BTreeMap::new(), &[]), "A B");
+        assert_eq!(assemble(None, "Be brief.", &BTreeMap::new(), &[]), "Be brief.");
+        assert_eq!(assemble(None, "A {{environment}}{{instructions}}B", &BTreeMap::new(), &[]), "A B");
     }
 
     #[test]
@@ -83,14 +126,38 @@ mod tests {
         let expected = "Be brief.\n\n<environment>\nos: linux\n</environment>\n\n\
             <instructions path=\"/a/AGENTS.md\">\nouter\n</instructions>\n\n\
             <instructions path=\"/a/b/AGENTS.md\">\ninner\n</instructions>";
-        assert_eq!(assemble("Be brief.", &environment, &files), expected);
-        assert!(assemble("", &environment, &[]).starts_with("<environment>"));
+        assert_eq!(assemble(None, "Be brief.", &environment, &files), expected);
+        assert!(assemble(None, "", &environment, &[]).starts_with("<environment>"));
     }
 
     #[test]
-    fn a_template_says_where_they_go() {
+    fn a_template_has_the_prompt_and_everything_else_where_it_says() {
+        let environment = BTreeMap::from([("os".to_owned(), "linux".to_owned())]);
+        let facts = "<environment>\nos: linux\n</environment>";
+        for (template, prompt, expected) in [
+            ("Be exact.\n{{system_prompt}}", "A B", format!("Be exact.\nA B\n\n{facts}")),
+            ("{{environment}}\n{{system_prompt}}!", "A", format!("{facts}\nA!")),
+            ("{{environment}}|{{system_prompt}}", "A {{environment}}", format!("{facts}|A")),
+            ("{{system_prompt}}", "say {{system_prompt}}", format!("say {{{{system_prompt}}}}\n\n{facts}")),
+        ] {
+            assert_eq!(assemble(Some(template), prompt, &environment, &[]), expected, "{template}");
+        }
+        let blank = "\n{{system_prompt}}\n\n{{environment}}\n{{instructions}}\n";
+        assert_eq!(assemble(Some(blank), "", &BTreeMap::new(), &[]), "");
+    }
+
+    #[test]
+    fn what_is_put_in_is_not_looked_at_again() {
+        let environment = BTreeMap::from([("os".to_owned(), INSTRUCTIONS.to_owned())]);
+        let prompt = assemble(None, "A", &environment, &[file("f", ENVIRONMENT)]);
+        assert!(prompt.contains("os: {{instructions}}\n"), "{prompt}");
+        assert!(prompt.contains("\n{{environment}}\n</instructions>"), "{prompt}");
+    }
+
+    #[test]
+    fn a_prompt_says_where_they_go() {
         let files = [file("AGENTS.md", "text")];
-        let prompt = assemble("Read {{instructions}} first.", &BTreeMap::new(), &files);
+        let prompt = assemble(None, "Read {{instructions}} first.", &BTreeMap::new(), &files);
         assert_eq!(prompt, "Read <instructions path=\"AGENTS.md\">\ntext\n</instructions> first.");
     }
 }

@@ -304,6 +304,19 @@ fn a_file_is_loaded_with_the_files_that_it_names() {
 }
 
 #[test]
+fn templates_of_agents_models_and_providers_are_read() {
+    let text = "[agents.a]\nprompt_template = 'a {{system_prompt}}'\n\
+                [providers.p]\nkind = 'openai'\nbase_url = 'http://localhost'\nprompt_template = 'p {{system_prompt}}'\n\
+                [providers.p.models.'x/m']\nprompt_template = 'm {{system_prompt}}'\n\
+                [providers.p.models.n]\ncontext_window = 8";
+    let config = parsed(text);
+    assert_eq!(config.agents["a"].prompt_template.as_deref(), Some("a {{system_prompt}}"));
+    let templates = &config.providers["p"].templates;
+    assert_eq!(templates.of("x/m"), Some("m {{system_prompt}}"));
+    assert_eq!(templates.of("n"), Some("p {{system_prompt}}"));
+}
+
+#[test]
 fn rules_are_read_in_their_order() {
     let text = "[agents.a]\nmodel = 'p/m'\n[providers.p]\nkind = 'openai'\nbase_url = 'http://localhost'\n\
                 [[agents.a.tool_policy.rules]]\naction = 'ask'\n\

@@ -33,6 +33,7 @@ fn everything_set() -> Reading<Config> {
         ("demo.toml", ""),
         ("calls.jsonl", ""),
         ("prompts/reviewer.md", "Be strict."),
+        ("prompts/template.md", "{{system_prompt}}"),
         ("schemas/review.json", "{}"),
     ] {
         let path = folder.path().join(file);

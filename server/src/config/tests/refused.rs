@@ -198,7 +198,7 @@ fn recordings_and_facts_of_models() {
             "agentloop.toml:7:18: providers.b.models.m.context_window: expected a whole number, from 1 to 1000000000; \
              found 0",
             "agentloop.toml:8:1: providers.b.models.m.temperature: unknown key; there are context_window, \
-             max_output_tokens, prices",
+             max_output_tokens, prices, prompt_template, prompt_template_file",
             "agentloop.toml:9:20: providers.b.models.m.prices.input: expected the price of a million tokens, from 0 to \
              1000000, with at most 6 decimals; found -1",
             "agentloop.toml:9:33: providers.b.models.m.prices.output: expected the price of a million tokens, from 0 to \
@@ -288,6 +288,19 @@ fn what_does_not_go_together_in_an_agent() {
             "agentloop.toml:5:18: agents.a.timeouts.total: expected total to be no shorter than first_token",
             "agentloop.toml:5:18: agents.a.timeouts.total: expected total to be no shorter than idle",
             "agentloop.toml:6:32: agents.a.options.response_schema.name: expected schema or schema_file beside it",
+        ],
+    );
+}
+
+#[test]
+fn a_template_has_a_place_for_the_prompt() {
+    check(
+        "[agents.a]\nprompt_template = 'Be brief.'\nprompt_template_file = 'b'",
+        &[
+            "agentloop.toml:2:19: agents.a.prompt_template: expected {{system_prompt}} in it, where the agent's own \
+             prompt goes",
+            "agentloop.toml:3:24: agents.a.prompt_template_file: expected only one of prompt_template and \
+             prompt_template_file",
         ],
     );
 }

@@ -23,6 +23,7 @@ use super::surroundings::surroundings;
 use super::{json_object, millis};
 use crate::engine::{OnBusy, StartRequest};
 use crate::grpc::status::Violations;
+use crate::model::Models;
 
 /// A system prompt from outside, in bytes.
 const SYSTEM_PROMPT_BYTES_MAX: usize = 1024 * 1024;
@@ -47,6 +48,7 @@ pub fn agent_name(input: &wire::RunInput) -> &str {
 pub fn start_request(
     tenant: TenantId,
     agent: &RunSpec,
+    models: &dyn Models,
     input: wire::RunInput,
 ) -> Result<StartRequest, Status> {
     let digest = Digest::of(&[&input.encode_to_vec()]);
@@ -57,7 +59,7 @@ pub fn start_request(
     let messages = messages(&input, &mut bad);
     let on_busy = on_busy(&input);
     let create_session = input.auto_create_session.unwrap_or(false);
-    let spec = spec(agent.clone(), input, &mut bad);
+    let spec = spec(agent.clone(), models, input, &mut bad);
     bad.check()?;
     let spec = Arc::new(spec);
     Ok(StartRequest {
@@ -119,7 +121,7 @@ fn messages(input: &wire::RunInput, bad: &mut Violations) -> Vec<SharedMessage> 
     out.into_iter().map(Arc::new).collect()
 }
 
-fn spec(mut spec: RunSpec, mut input: wire::RunInput, bad: &mut Violations) -> RunSpec {
+fn spec(mut spec: RunSpec, models: &dyn Models, mut input: wire::RunInput, bad: &mut Violations) -> RunSpec {
     if let Some(model) = input.model.take() {
         spec.model = model;
     }
@@ -137,7 +139,7 @@ fn spec(mut spec: RunSpec, mut input: wire::RunInput, bad: &mut Violations) -> R
         }
         spec.system_prompt = prompt;
     }
-    surroundings(&mut spec, &mut input, bad);
+    surroundings(&mut spec, models, &mut input, bad);
     if let Some(tools) = input.allowed_tools {
         spec.allowed_tools = Some(tool_names("input.allowed_tools.names", tools.names, bad));
     }

@@ -8,6 +8,7 @@ use agentloop_core::limits::{SHORT_TEXT_BYTES_MAX, TOOL_NAME_BYTES_MAX};
 use agentloop_proto::v1 as wire;
 
 use crate::grpc::status::Violations;
+use crate::model::Models;
 
 const INSTRUCTION_FILES_MAX: usize = 16;
 const INSTRUCTION_FILE_BYTES_MAX: usize = 64 * 1024;
@@ -15,10 +16,17 @@ const ENVIRONMENT_MAX: usize = 64;
 const NAMES_MAX: usize = 32;
 
 /// What the caller's surroundings change about the run.
-pub(super) fn surroundings(spec: &mut RunSpec, input: &mut wire::RunInput, bad: &mut Violations) {
+pub(super) fn surroundings(
+    spec: &mut RunSpec,
+    models: &dyn Models,
+    input: &mut wire::RunInput,
+    bad: &mut Violations,
+) {
     let files = instruction_files(std::mem::take(&mut input.instruction_files), bad);
     let environment = environment(std::mem::take(&mut input.environment), bad);
-    spec.system_prompt = assemble(&spec.system_prompt, &environment, &files);
+    let own = spec.prompt_template.take();
+    let template = own.as_deref().or_else(|| models.prompt_template(&spec.model));
+    spec.system_prompt = assemble(template, &spec.system_prompt, &environment, &files);
     if let Some(policy) = input.context_policy.take() {
         context_policy(&mut spec.context, policy, bad);
     }

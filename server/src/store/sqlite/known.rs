@@ -49,6 +49,11 @@ impl Known {
         self.sessions.remove(key);
     }
 
+    /// Forgets which document of the index is the last.
+    pub(super) fn forget_documents(&mut self) {
+        self.last_search_no = None;
+    }
+
     /// Forgets everything.
     pub(super) fn forget(&mut self) {
         *self = Self::default();

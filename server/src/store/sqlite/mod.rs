@@ -3,6 +3,7 @@
 //! Reads see every write that was answered before they began. An append makes two hops: to the writing task, and from
 //! it to SQLite's own thread.
 
+mod backfill;
 mod facts;
 mod hints;
 mod jobs;
@@ -58,7 +59,7 @@ pub struct SqliteOptions {
     /// The file grows to this many bytes at most; then writes are [`StoreError::Unavailable`] until something is
     /// deleted. Absent means as large as the disk.
     pub max_bytes: Option<u64>,
-    /// Whether what is said is indexed. What was said while it was not is never found.
+    /// Whether what is said is indexed. What was said while it was not is indexed in the background, once it is.
     pub search: bool,
 }
 
@@ -91,6 +92,7 @@ pub struct SqliteStore {
     search: bool,
     closing: CancellationToken,
     writer: tokio::sync::Mutex<Option<JoinHandle<()>>>,
+    backfill: tokio::sync::Mutex<Option<JoinHandle<()>>>,
 }
 
 impl SqliteStore {
@@ -133,6 +135,8 @@ impl SqliteStore {
             lock: opened.lock,
         };
         let writer = tokio::sync::Mutex::new(Some(tokio::spawn(writer.run())));
+        let backfill = backfill::run(opened.readers.clone(), jobs.downgrade());
+        let backfill = options.search.then(|| tokio::spawn(backfill));
         Self {
             jobs,
             readers: opened.readers,
@@ -142,6 +146,7 @@ impl SqliteStore {
             search: options.search,
             closing,
             writer,
+            backfill: tokio::sync::Mutex::new(backfill),
         }
     }
 
@@ -150,10 +155,20 @@ impl SqliteStore {
     pub async fn close(&self) {
         self.readers.close().await;
         self.closing.cancel();
+        self.filled().await;
         if let Some(writer) = self.writer.lock().await.take()
             && let Err(error) = writer.await
         {
             tracing::error!(%error, "the writing task ended by itself");
+        }
+    }
+
+    /// Waits until everything is in the index that is to be, or cannot come there any more.
+    async fn filled(&self) {
+        if let Some(backfill) = self.backfill.lock().await.take()
+            && let Err(error) = backfill.await
+        {
+            tracing::error!(%error, "the filling of the index ended by itself");
         }
     }
 

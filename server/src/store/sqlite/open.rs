@@ -13,7 +13,7 @@ use sqlx::{ConnectOptions as _, Connection as _, Error, Row as _, SqliteConnecti
 
 use super::hints::Hints;
 use super::lock::{self, Lock, LockError};
-use super::{SqliteOptions, ops, rows};
+use super::{SqliteOptions, backfill, ops, rows};
 
 pub(super) static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
 
@@ -245,7 +245,7 @@ async fn open(
     lock: Option<Lock>,
 ) -> Result<Opened, OpenError> {
     let mut db = prepared(path, &writing, &reading).await?;
-    let epoch = new_epoch(&mut db).await.map_err(|error| failure(path, &error))?;
+    let epoch = new_epoch(&mut db, options).await.map_err(|error| failure(path, &error))?;
     let hints = Hints::read(&mut db).await.map_err(|error| failure(path, &error))?;
     let readers = SqlitePoolOptions::new()
         .min_connections(1)
@@ -321,9 +321,10 @@ async fn check(path: &Path, db: &mut SqliteConnection) -> Result<(), OpenError> 
     }
 }
 
-async fn new_epoch(db: &mut SqliteConnection) -> Result<Epoch, Error> {
+async fn new_epoch(db: &mut SqliteConnection, options: &SqliteOptions) -> Result<Epoch, Error> {
     let mut transaction = db.begin_with("BEGIN IMMEDIATE").await?;
     let epoch = ops::begin_epoch(&mut transaction).await?;
+    backfill::begin(&mut transaction, options.search).await?;
     transaction.commit().await?;
     Ok(epoch)
 }

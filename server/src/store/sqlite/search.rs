@@ -74,7 +74,7 @@ impl Indexing {
 }
 
 /// What of an event's message is indexed. What a context source said was said elsewhere before.
-fn words(event: &Event) -> Indexed {
+pub(super) fn words(event: &Event) -> Indexed {
     let message = match event {
         Event::InputAdded { message, .. }
         | Event::InputHeld { message, .. }

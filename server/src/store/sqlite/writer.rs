@@ -13,13 +13,14 @@ use sqlx::{ConnectOptions as _, Connection as _, Error, Executor as _, SqliteCon
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use super::backfill::Batch;
 use super::facts::Encoded;
 use super::known::Known;
 use super::lock::Lock;
 use super::ops::{self, Claim};
 use super::sessions::{self, NewFork, NewNotes, NewSession};
 use super::write::Decided;
-use super::{jobs, rows, write};
+use super::{backfill, jobs, rows, write};
 use crate::store::{JobId, SessionRow, StoreError, ToolRow};
 
 /// Writes that share one commit at most, which bounds how long the first of them waits for the others.
@@ -45,13 +46,14 @@ pub(super) enum Op {
     RetryJob { job: JobId, due_at: Timestamp, error: String },
     FinishJob { job: JobId },
     SaveTools { tenant: TenantId, tools: Vec<ToolRow> },
+    Index(Batch),
     Check,
 }
 
 /// What became of an [`Op`].
 #[derive(Debug)]
 pub(super) enum Answer {
-    /// To `Append`, `RetryJob`, `FinishJob`, `SaveTools` and `Check`.
+    /// To `Append`, `RetryJob`, `FinishJob`, `SaveTools`, `Index` and `Check`.
     Done,
     /// To `Claim`.
     Claimed(Option<Box<Claim>>),
@@ -220,18 +222,21 @@ impl Op {
             | Self::RetryJob { .. }
             | Self::FinishJob { .. }
             | Self::SaveTools { .. }
+            | Self::Index(_)
             | Self::Check => None,
         }
     }
 
     /// Makes forget what is true no longer once this is done.
-    fn unsettle(&self, known: &mut Known) {
+    pub(super) fn unsettle(&self, known: &mut Known) {
         match self {
             Self::Claim { tenant, run } => known.forget_run(&(tenant.clone(), run.clone())),
             Self::CreateSession(new) => known.forget_session(&(new.tenant.clone(), new.session.clone())),
             Self::Fork(new) => known.forget_session(&(new.tenant.clone(), new.session.clone())),
             // Its runs go with it.
             Self::DeleteSession { .. } => known.forget(),
+            // It numbers documents.
+            Self::Index(_) => known.forget_documents(),
             Self::Append(_)
             | Self::DeleteRule { .. }
             | Self::SetNotes(_)
@@ -259,6 +264,7 @@ impl Op {
             Self::SetNotes(new) => format!("notes on session {}/{}", new.tenant, new.session),
             Self::RetryJob { job, .. } | Self::FinishJob { job } => format!("job {}/{job}", job.tenant),
             Self::SaveTools { tenant, .. } => format!("tools of {tenant}"),
+            Self::Index(_) => "filling of the index".to_owned(),
             Self::DeleteRule { tenant, rule } => format!("rule {tenant}/{rule}"),
             Self::Check => "check".to_owned(),
         }
@@ -328,6 +334,10 @@ async fn alone(
         Op::DeleteRule { tenant, rule } => Ok(Answer::Existed(ops::delete_rule(db, tenant, rule).await?)),
         Op::SaveTools { tenant, tools } => {
             ops::save_tools(db, tenant, tools).await?;
+            Ok(Answer::Done)
+        }
+        Op::Index(batch) => {
+            backfill::index(db, batch).await?;
             Ok(Answer::Done)
         }
         Op::Check => {

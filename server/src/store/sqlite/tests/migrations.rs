@@ -55,3 +55,17 @@ async fn the_first_version_is_taken_over() {
     owner.tell(RunStatus::Completed, vec![finished()]).await.unwrap();
     Owner::started(&shared, "s", "q").await;
 }
+
+#[tokio::test]
+async fn what_was_said_before_there_was_an_index_is_found() {
+    let directory = first_version().await;
+    let path = directory.path().join("a.db");
+    let mut db = sqlx::sqlite::SqliteConnectOptions::new().filename(path).connect().await.unwrap();
+    MIGRATIONS.run_to(10, &mut db).await.unwrap();
+    drop(db);
+    let store = reopened(&directory).await;
+    store.filled().await;
+    let hits = store.search(&tenant(), "hello", SearchFilter::default(), 9).await.unwrap();
+    let places: Vec<_> = hits.iter().map(|hit| (hit.session.clone(), hit.entry, hit.run.clone())).collect();
+    assert_eq!(places, [(session("s"), EntryNo(1), run("r"))]);
+}

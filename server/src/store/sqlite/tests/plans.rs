@@ -5,7 +5,7 @@ use sqlx::{AssertSqlSafe, Row as _};
 use super::*;
 use crate::store::conformance::fixture::{run, session, tenant};
 use crate::store::page::Cursor;
-use crate::store::sqlite::{jobs, read, search, sessions, write};
+use crate::store::sqlite::{backfill, jobs, read, search, sessions, write};
 
 async fn plan(store: &SqliteStore, sql: &str) -> Vec<String> {
     let explain = AssertSqlSafe(format!("EXPLAIN QUERY PLAN {sql}"));
@@ -62,6 +62,11 @@ async fn no_query_reads_a_whole_table() {
     check(&store, &pending(&RequestFilter::default()), "human_requests_open").await;
     check(&store, read::RULES, "remembered_rules_by_session").await;
     check(&store, write::INSERT_RULES, "").await;
+    check(&store, backfill::UNINDEXED, "PRIMARY KEY").await;
+    check(&store, backfill::STANDING, "PRIMARY KEY").await;
+    check(&store, backfill::NUMBER_OWN, "PRIMARY KEY").await;
+    check(&store, backfill::NUMBER_LENT, "session_entries_lent").await;
+    check(&store, backfill::NUMBER_KEPT, "session_entries_kept").await;
     check(&store, search::SELECT_HELD, "PRIMARY KEY").await;
     check(&store, search::INSERT_DOCUMENTS, "").await;
     check(&store, search::DROP_DOCUMENTS, "session_entries_searched").await;

@@ -29,7 +29,7 @@ async fn documents(directory: &TempDir) -> i64 {
 }
 
 #[tokio::test]
-async fn what_is_said_while_it_is_off_is_not_indexed() {
+async fn what_is_said_while_it_is_off_is_indexed_when_it_is_on_again() {
     let directory = tempfile::tempdir().unwrap();
     let off = opened(&directory, false).await;
     says(&off, "r", "before").await;
@@ -39,7 +39,8 @@ async fn what_is_said_while_it_is_off_is_not_indexed() {
 
     let on = opened(&directory, true).await;
     says(&on, "q", "after").await;
-    assert_eq!((found(&on, "before").await.unwrap(), found(&on, "after").await.unwrap()), (0, 1));
+    on.filled().await;
+    assert_eq!((found(&on, "before").await.unwrap(), found(&on, "after").await.unwrap()), (1, 1));
     on.close().await;
 
     let off = opened(&directory, false).await;
@@ -57,4 +58,61 @@ async fn a_text_is_stored_once() {
     let file = std::fs::read(directory.path().join("a.db")).unwrap();
     assert_eq!(file.windows(18).filter(|window| window == b"once-and-only-once").count(), 1);
     assert_eq!(file.windows(18).filter(|window| window == b"once and only once").count(), 0);
+}
+
+/// How many entries have a document.
+async fn numbered(directory: &TempDir) -> i64 {
+    let sql = "SELECT count(*) AS entries FROM session_entries WHERE search_no IS NOT NULL";
+    sqlx::query(sql).fetch_one(&mut shell(directory).await).await.unwrap().get("entries")
+}
+
+#[tokio::test]
+async fn what_forks_share_is_indexed_once_also_later() {
+    let directory = tempfile::tempdir().unwrap();
+    let off = opened(&directory, false).await;
+    says(&off, "r", "shared").await;
+    for (fork, source) in [("a", "s"), ("z", "s"), ("zz", "z")] {
+        let at = Timestamp(3_000);
+        off.fork(&tenant(), &session(source), EntryNo(0), &session(fork), at).await.unwrap();
+    }
+    off.close().await;
+    let on = opened(&directory, true).await;
+    on.filled().await;
+    let each = numbered(&directory).await / 4;
+    assert_eq!((documents(&directory).await, numbered(&directory).await), (each, 4 * each));
+    assert_eq!(found(&on, "shared").await.unwrap(), 1);
+    on.close().await;
+
+    let off = opened(&directory, false).await;
+    sqlx::raw_sql("UPDATE session_entries SET search_no = NULL; DELETE FROM search_index")
+        .execute(&mut shell(&directory).await)
+        .await
+        .unwrap();
+    assert!(off.delete_session(&tenant(), &session("s")).await.unwrap());
+    off.close().await;
+    let on = opened(&directory, true).await;
+    on.filled().await;
+    assert_eq!((documents(&directory).await, numbered(&directory).await), (each, 3 * each));
+    says(&on, "q", "afterwards").await;
+    assert_eq!((found(&on, "shared").await.unwrap(), found(&on, "afterwards").await.unwrap()), (1, 1));
+}
+
+#[tokio::test]
+async fn more_than_one_batch_is_indexed_and_only_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let off = opened(&directory, false).await;
+    let shared: Arc<dyn Store> = off.clone();
+    let mut owner = Owner::started(&shared, "s", "r").await;
+    for at in 0..150 {
+        owner.says(&format!("word{at}")).await.unwrap();
+    }
+    owner.ends().await.unwrap();
+    off.close().await;
+    for _ in 0..2 {
+        let on = opened(&directory, true).await;
+        on.filled().await;
+        assert_eq!(found(&on, "word0 word75 word149").await.unwrap(), 3);
+        assert_eq!(documents(&directory).await, numbered(&directory).await);
+        on.close().await;
+    }
 }

@@ -428,7 +428,10 @@ export interface ExtensionResponse {
 
 /** What a hook has to say. Where nothing is set, everything stays as it is. */
 export interface HookVerdict {
-  /** Kept with the run, for people. At most 4 KiB. */
+  /**
+   * For people: extension_applied in the run's journal has it. That of POST_RUN comes when the journal is closed, and is
+   * in the server's log alone. At most 4 KiB.
+   */
   annotation: string;
   /**
    * Set where it must not go on: the run fails, or the call does not run and the model reads this. PRE_RUN and

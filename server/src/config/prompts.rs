@@ -1,0 +1,51 @@
+//! What agents are told, and templates that it is put into: in the configuration itself, or in files that it names.
+
+use std::path::Path;
+
+use agentloop_core::context::prompt::SYSTEM_PROMPT;
+
+use super::section::Section;
+
+const PROMPT_BYTES_MAX: usize = 1024 * 1024;
+
+/// What an agent is told.
+pub(super) fn system_prompt(section: &mut Section<'_, '_>) -> String {
+    prompt(section, "system_prompt", "system_prompt_file").map(|(_, text)| text).unwrap_or_default()
+}
+
+/// What the system prompt is put into, by an agent, a provider or a model.
+pub(super) fn template(section: &mut Section<'_, '_>) -> Option<String> {
+    let (key, text) = prompt(section, "prompt_template", "prompt_template_file")?;
+    if !text.contains(SYSTEM_PROMPT) {
+        let message = format!("expected {SYSTEM_PROMPT} in it, where the agent's own prompt goes");
+        section.problem(&[key], message);
+    }
+    Some(text)
+}
+
+/// The text, and the key that has it.
+fn prompt(
+    section: &mut Section<'_, '_>,
+    key: &'static str,
+    file_key: &'static str,
+) -> Option<(&'static str, String)> {
+    let inline: Option<String> = section.get(key);
+    let file = section.get_path(file_key, None);
+    if section.is_set(key) && section.is_set(file_key) {
+        section.problem(&[file_key], format!("expected only one of {key} and {file_key}"));
+    }
+    if let Some(text) = inline {
+        return Some((key, text));
+    }
+    Some((file_key, text_of(section, file_key, &file?, PROMPT_BYTES_MAX)?))
+}
+
+/// The text of a file that this key names.
+pub(super) fn text_of(
+    section: &mut Section<'_, '_>,
+    key: &'static str,
+    path: &Path,
+    bytes_max: usize,
+) -> Option<String> {
+    super::text_of(path, bytes_max).map_err(|message| section.problem(&[key], message)).ok()
+}
