@@ -35,6 +35,9 @@ pub enum StartError {
     /// A provider of models cannot be used.
     #[error(transparent)]
     Provider(#[from] crate::model::InvalidProvider),
+    /// A tool of the embedder's cannot be taken.
+    #[error(transparent)]
+    Tool(#[from] crate::tool::BadTool),
     /// Traces and metrics cannot be sent.
     #[error(transparent)]
     Telemetry(#[from] OtlpError),

@@ -14,6 +14,7 @@ mod lost_host;
 mod metrics;
 mod need_input;
 mod overload;
+mod own_tools;
 mod planner;
 mod policy;
 mod recall;

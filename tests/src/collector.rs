@@ -86,7 +86,7 @@ impl trace::trace_service_server::TraceService for Collector {
             kept.services.extend(text(&attributes, "service.name"));
             kept.spans.extend(sent.scope_spans.into_iter().flat_map(|scope| scope.spans));
         }
-        Ok(Response::new(trace::ExportTraceServiceResponse::default()))
+        Ok(Response::new(Default::default()))
     }
 }
 
@@ -99,7 +99,7 @@ impl metrics::metrics_service_server::MetricsService for Collector {
         let scopes = request.into_inner().resource_metrics.into_iter().flat_map(|sent| sent.scope_metrics);
         let names = scopes.flat_map(|scope| scope.metrics).map(|metric| metric.name);
         self.kept().metrics.extend(names);
-        Ok(Response::new(metrics::ExportMetricsServiceResponse::default()))
+        Ok(Response::new(Default::default()))
     }
 }
 

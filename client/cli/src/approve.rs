@@ -4,14 +4,14 @@ use agentloop_client::{
     Client, Error,
     v1::{
         AnswerInPlace, Approve, ApproveWithEdits, Deny, DenyAndStop, HumanRequest, ListPendingRequest,
-        Selection, SubmitApprovalRequest, SubmitInputRequest, decision::Decision as Kind,
+        RememberScope, Selection, SubmitApprovalRequest, SubmitInputRequest, decision::Decision as Kind,
         submit_input_request::Input,
     },
 };
 
 use crate::{
     answer::decision,
-    args::{ApproveArgs, DecisionArgs, Global},
+    args::{ApproveArgs, DecisionArgs, Global, Remember},
     exit::{Exit, Failure},
     json, names, print,
     render::status::{answered as in_words, question},
@@ -23,7 +23,10 @@ const PAGE_SIZE: u32 = 100;
 pub(crate) async fn approve(global: &Global, args: ApproveArgs) -> Result<Exit, Failure> {
     let client = global.client()?;
     match args.request {
-        Some(request_id) => answer(global, &client, request_id, args.decision, args.decided_by).await,
+        Some(request_id) => {
+            let remember = args.remember.map_or(RememberScope::Unspecified, scope);
+            answer(global, &client, request_id, args.decision, remember, args.decided_by).await
+        }
         None => list(global, &client, args.session, args.run).await,
     }
 }
@@ -74,6 +77,7 @@ async fn answer(
     client: &Client,
     request_id: String,
     decided: DecisionArgs,
+    remember: RememberScope,
     decided_by: String,
 ) -> Result<Exit, Failure> {
     let settled = match input(&decided) {
@@ -85,6 +89,7 @@ async fn answer(
             let answer = SubmitApprovalRequest {
                 request_id,
                 decision: Some(decision(kind(decided))),
+                remember: remember.into(),
                 decided_by,
                 ..SubmitApprovalRequest::default()
             };
@@ -99,6 +104,14 @@ async fn answer(
         print::line(&Style::of(&std::io::stdout()).harmless(line.trim_start()))?;
     }
     Ok(Exit::Completed)
+}
+
+fn scope(remember: Remember) -> RememberScope {
+    match remember {
+        Remember::Run => RememberScope::Run,
+        Remember::Session => RememberScope::Session,
+        Remember::Always => RememberScope::Rule,
+    }
 }
 
 /// The answer to a question that is not about a tool call.

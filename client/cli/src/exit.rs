@@ -66,6 +66,7 @@ impl Failure {
         match self {
             Failure::Client(Error::Endpoint(_)) | Failure::Usage(_) => Exit::Usage,
             Failure::Client(error) if error.is_unreachable() => Exit::Unreachable,
+            Failure::Client(error) if error.code() == Some(tonic::Code::InvalidArgument) => Exit::Usage,
             Failure::Client(_) | Failure::Host(_) | Failure::Io(_) | Failure::Other(_) => Exit::Failed,
         }
     }
@@ -73,15 +74,38 @@ impl Failure {
 
 /// The error with the reason's name, which is what the documentation is searched for.
 fn explain(error: &Error) -> String {
+    let words = in_one_line(error);
     match error.reason() {
-        Some(reason) => format!("{error} [{}]", crate::names::plain(reason.as_str_name(), "ERROR_REASON_")),
-        None => error.to_string(),
+        Some(reason) => format!("{words} [{}]", crate::names::plain(reason.as_str_name(), "ERROR_REASON_")),
+        None => words,
     }
+}
+
+/// An error on one line. Fields that the server names beside its message are left out where it has them already.
+pub(crate) fn in_one_line(error: &Error) -> String {
+    joined(&error.to_string())
+}
+
+fn joined(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for part in text.lines().map(str::trim).filter(|part| !part.is_empty()) {
+        if !line.contains(part) {
+            line.push_str(if line.is_empty() { "" } else { "; " });
+            line.push_str(part);
+        }
+    }
+    line
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_is_one_line() {
+        assert_eq!(joined("a: is wrong\n  a: is wrong\n  b: is too long"), "a: is wrong; b: is too long");
+        assert_eq!(joined("gone"), "gone");
+    }
 
     #[test]
     fn exit_codes_are_as_documented() {

@@ -6,10 +6,12 @@ mod exit;
 mod abort;
 mod approve;
 mod chat;
+mod completions;
 mod fork;
 mod health;
 mod host;
 mod policy;
+mod queue;
 mod replay;
 mod resume;
 mod run;
@@ -30,9 +32,11 @@ mod lines;
 mod names;
 mod print;
 mod render;
+mod rule;
 mod style;
 mod surroundings;
 mod text;
+mod usage;
 
 #[cfg(test)]
 #[path = "../../tests/it/agent_loop.rs"]
@@ -50,7 +54,10 @@ use crate::{
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage::refuse(&error),
+    };
     match dispatch(cli).await {
         Ok(code) => code,
         Err(failure) => {
@@ -74,12 +81,14 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Resume(args) => resume::resume(&global, args).await,
         Command::Runs(args) => runs::runs(&global, args).await,
         Command::Replay(args) => replay::replay(&global, args).await,
+        Command::Queue(args) => queue::queue(&global, args).await,
         Command::Fork(args) => fork::fork(&global, args).await,
         Command::Policy(args) => policy::policy(&global, args).await,
         Command::Sessions(args) => sessions::sessions(&global, args).await,
         Command::Tools => tools::tools(&global).await,
         Command::Host(args) => host::host(&global, args).await,
         Command::Health => health::health(&global).await,
+        Command::Completions(args) => completions::completions(&args),
     };
     exit.map(ExitCode::from)
 }

@@ -2,13 +2,13 @@
 
 use agentloop_client::{
     Client,
-    v1::{CheckPolicyRequest, CheckPolicyResponse, PolicyRule, RememberedRule, RuleOrigin},
+    v1::{CheckPolicyRequest, CheckPolicyResponse, DeleteRuleResponse, RememberedRule, RuleOrigin},
 };
 
 use crate::{
     args::{Global, PolicyArgs, PolicyCheckArgs, PolicyCommand},
     exit::{Exit, Failure},
-    json, names, print,
+    json, names, print, rule,
     style::Style,
 };
 
@@ -21,7 +21,11 @@ pub(crate) async fn policy(global: &Global, args: PolicyArgs) -> Result<Exit, Fa
         }
         PolicyCommand::Forget { rule } => {
             let existed = client.delete_rule(rule).await?;
-            print::line(if existed { "forgotten" } else { "there is no such rule" })?;
+            if global.json() {
+                print::line(&json::line("DeleteRuleResponse", &DeleteRuleResponse { existed }))?;
+            } else {
+                print::line(if existed { "forgotten" } else { "there is no such rule" })?;
+            }
         }
     }
     Ok(Exit::Completed)
@@ -49,31 +53,13 @@ fn in_words(fate: &CheckPolicyResponse) -> String {
     let action = names::plain(fate.action().as_str_name(), "POLICY_ACTION_");
     let mut words = format!("{action}: {}", fate.reason);
     if let Some(rule) = &fate.rule {
-        words.push_str(&format!("\n  {}", rule_in_words(rule)));
+        words.push_str(&format!("\n  {}", rule::in_words(rule)));
     }
     if fate.origin() != RuleOrigin::Unspecified {
         let origin = names::plain(fate.origin().as_str_name(), "RULE_ORIGIN_");
         words.push_str(&format!(" (from: {origin})"));
     }
     words
-}
-
-/// `deny send_email where /to is *@example.com "no mails"`.
-fn rule_in_words(rule: &PolicyRule) -> String {
-    let action = names::plain(rule.action().as_str_name(), "POLICY_ACTION_");
-    let tool = if rule.tool.is_empty() { "*" } else { &rule.tool };
-    let patterns: Vec<String> = rule
-        .arguments
-        .iter()
-        .map(|argument| {
-            let pointer = if argument.pointer.is_empty() { "the whole" } else { argument.pointer.as_str() };
-            format!("{pointer} is {}", argument.pattern)
-        })
-        .collect();
-    let filter =
-        if patterns.is_empty() { String::new() } else { format!(" where {}", patterns.join(" and ")) };
-    let name = if rule.name.is_empty() { String::new() } else { format!(" {:?}", rule.name) };
-    format!("{action} {tool}{filter}{name}")
 }
 
 fn list(global: &Global, rules: &[RememberedRule]) -> Result<(), Failure> {
@@ -84,7 +70,7 @@ fn list(global: &Global, rules: &[RememberedRule]) -> Result<(), Failure> {
     let rows: Vec<_> = rules
         .iter()
         .map(|remembered| {
-            let rule = rule_in_words(&remembered.rule.clone().unwrap_or_default());
+            let rule = rule::in_words(&remembered.rule.clone().unwrap_or_default());
             [
                 remembered.rule_id.clone(),
                 names::time(remembered.decided_at.as_ref()),
@@ -98,44 +84,20 @@ fn list(global: &Global, rules: &[RememberedRule]) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
-    use agentloop_client::v1::{ArgumentPattern, PolicyAction};
+    use agentloop_client::v1::{PolicyAction, PolicyRule};
 
     use super::*;
-
-    fn rule(name: &str, tool: &str, patterns: &[(&str, &str)]) -> PolicyRule {
-        let pattern = |(pointer, pattern): &(&str, &str)| ArgumentPattern {
-            pointer: (*pointer).into(),
-            pattern: (*pattern).into(),
-        };
-        PolicyRule {
-            name: name.into(),
-            action: PolicyAction::Deny.into(),
-            tool: tool.into(),
-            arguments: patterns.iter().map(pattern).collect(),
-        }
-    }
-
-    #[test]
-    fn rules_read_well() {
-        let cases = [
-            (rule("", "", &[]), "deny *"),
-            (rule("no mails", "send_*", &[]), "deny send_* \"no mails\""),
-            (
-                rule("", "send", &[("/to", "*@x"), ("", "{}")]),
-                "deny send where /to is *@x and the whole is {}",
-            ),
-        ];
-        for (rule, expected) in cases {
-            assert_eq!(rule_in_words(&rule), expected);
-        }
-    }
 
     #[test]
     fn a_fate_says_why() {
         let fate = CheckPolicyResponse {
             action: PolicyAction::Deny.into(),
             reason: "a rule of the agent".into(),
-            rule: Some(rule("", "send", &[])),
+            rule: Some(PolicyRule {
+                action: PolicyAction::Deny.into(),
+                tool: "send".into(),
+                ..PolicyRule::default()
+            }),
             origin: RuleOrigin::Agent.into(),
             ..CheckPolicyResponse::default()
         };

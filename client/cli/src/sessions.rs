@@ -2,7 +2,10 @@
 
 use agentloop_client::{
     Client, Error,
-    v1::{Entry, ListEntriesRequest, ListSessionsRequest, Message, Part, Role, Session, part::Content},
+    v1::{
+        DeleteSessionResponse, Entry, ListEntriesRequest, ListSessionsRequest, Message, Part, Role, Session,
+        part::Content,
+    },
 };
 
 use crate::{
@@ -19,7 +22,11 @@ pub(crate) async fn sessions(global: &Global, args: SessionsArgs) -> Result<Exit
     match args.session {
         Some(session_id) if args.delete => {
             let existed = client.delete_session(&session_id).await?;
-            print::line(if existed { "deleted" } else { "there is no such session" })?;
+            if global.json() {
+                print::line(&json::line("DeleteSessionResponse", &DeleteSessionResponse { existed }))?;
+            } else {
+                print::line(if existed { "deleted" } else { "there is no such session" })?;
+            }
         }
         Some(session_id) => show(global, &client, session_id).await?,
         None => list(global, &all(&client, args.limit).await?)?,

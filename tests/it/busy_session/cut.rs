@@ -33,6 +33,7 @@ async fn queue(store: &SqliteStore, run: &str, text: &str, interrupts: bool) {
         last_entry: EntryNo(0),
         spec: Arc::new(spec),
         seed: 7,
+        traceparent: None,
         messages: vec![Arc::new(Message::text(Role::User, text))],
         queued: true,
         traceparent: None,

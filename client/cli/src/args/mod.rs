@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use self::{
     policy::{PolicyArgs, PolicyCheckArgs, PolicyCommand},
-    talk::{ApproveArgs, ChatArgs, DecisionArgs, RunArgs, WatchArgs},
+    talk::{ApproveArgs, ChatArgs, DecisionArgs, Remember, RunArgs, WatchArgs},
 };
 
 const EXAMPLES: &str = "\
@@ -59,6 +59,9 @@ pub(crate) struct Global {
     /// For people, or for programs: one JSON object a line (`jsonl` means the same)
     #[arg(long, short, global = true, value_enum, default_value_t = Output::Text, help_heading = GLOBAL)]
     pub(crate) output: Output,
+    /// Short for `--output json`
+    #[arg(long = "json", global = true, conflicts_with = "output", help_heading = GLOBAL)]
+    pub(crate) as_json: bool,
 }
 
 /// For whom the output is.
@@ -89,7 +92,7 @@ impl Global {
     }
 
     pub(crate) fn json(&self) -> bool {
-        self.output == Output::Json
+        self.as_json || self.output == Output::Json
     }
 }
 
@@ -106,6 +109,7 @@ pub(crate) enum Command {
     Runs(RunsArgs),
     Replay(ReplayArgs),
     Sessions(SessionsArgs),
+    Queue(QueueArgs),
     Fork(ForkArgs),
     Policy(PolicyArgs),
     /// List the registered tools and the hosts that serve them
@@ -113,6 +117,7 @@ pub(crate) enum Command {
     Host(HostArgs),
     /// Ask whether the server is ready: exits with 0 if it is
     Health,
+    Completions(CompletionsArgs),
 }
 
 /// Run the server
@@ -258,6 +263,39 @@ pub(crate) struct SessionsArgs {
     pub(crate) limit: u32,
 }
 
+/// List what waits in a session, or take one out
+///
+/// Lists the runs that wait until those before them in their session are over, in the order in which they will run.
+/// What is said in `agentloop chat` while a run is under way waits there. With --remove, one of them is ended; one
+/// whose turn has come is left alone.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  agentloop queue trip                   what waits?
+  agentloop queue trip --remove RUN      take one out: nothing of it enters the session")]
+pub(crate) struct QueueArgs {
+    /// The session
+    pub(crate) session: String,
+    /// The run to take out
+    #[arg(long, value_name = "RUN")]
+    pub(crate) remove: Option<String>,
+}
+
+/// Print the completions of a shell
+///
+/// Prints a script that completes commands and options in a shell.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  agentloop completions bash > ~/.local/share/bash-completion/completions/agentloop
+  agentloop completions zsh > ~/.zfunc/_agentloop        with ~/.zfunc in fpath
+  agentloop completions fish > ~/.config/fish/completions/agentloop.fish")]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum)]
+    pub(crate) shell: clap_complete::Shell,
+}
+
 /// Run a small example tool host
 ///
 /// Runs a tool host with three example tools: get_weather and add, which only read, and send_email, which needs
@@ -296,6 +334,10 @@ mod tests {
         assert!(parse(&["r", "--deny", "why"]).is_ok());
         assert!(parse(&["r", "--deny", "why", "--stop"]).is_err());
         assert!(parse(&["--answer", "x"]).is_err());
+        assert!(parse(&["r", "--remember", "run"]).is_ok());
+        assert!(parse(&["r", "--deny", "--remember", "always"]).is_ok());
+        assert!(parse(&["--remember", "run"]).is_err());
+        assert!(parse(&["r", "--answer", "x", "--remember", "run"]).is_err());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The arguments of what one does with runs while they live: start, watch, answer.
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 /// Start a run and watch it to its end
 ///
@@ -102,6 +102,7 @@ Examples:
   agentloop approve                                  what waits?
   agentloop approve REQUEST                          run the call
   agentloop approve REQUEST --deny 'wrong address'   do not; the model reads why and goes on
+  agentloop approve REQUEST --remember session       run it, and the same call unasked for the rest of the session
   agentloop approve REQUEST --stop 'not today'       do not, and end the run
   agentloop approve REQUEST --edit '{\"to\":\"x@y\"}'    run it with other arguments
   agentloop approve REQUEST --answer 'done by hand'  do not; this is the result
@@ -112,6 +113,15 @@ pub(crate) struct ApproveArgs {
     pub(crate) request: Option<String>,
     #[command(flatten)]
     pub(crate) decision: DecisionArgs,
+    /// Decide like calls alike from now on: for the rest of the run, for the session, or for every run. Like calls are
+    /// those of the same tool with the same arguments
+    #[arg(
+        long,
+        value_name = "HOW LONG",
+        requires = "request",
+        conflicts_with_all = ["stop", "edit", "answer", "text", "choose"]
+    )]
+    pub(crate) remember: Option<Remember>,
     /// Only questions of this session
     #[arg(long, value_name = "ID", conflicts_with = "request")]
     pub(crate) session: Option<String>,
@@ -121,6 +131,14 @@ pub(crate) struct ApproveArgs {
     /// Who decides
     #[arg(long = "as", value_name = "NAME", env = "USER", hide_env = true, default_value = "cli")]
     pub(crate) decided_by: String,
+}
+
+/// How long a decision is remembered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Remember {
+    Run,
+    Session,
+    Always,
 }
 
 /// At most one of these.

@@ -2,7 +2,10 @@
 
 use agentloop_client::{
     Backoff, Client, Error, EventStream, Progress,
-    v1::{ListEntriesRequest, ListSessionsRequest, ResumeRunRequest, RunInput, Session},
+    v1::{
+        ListEntriesRequest, ListSessionsRequest, RememberedRule, ResumeRunRequest, RunEvent, RunInput,
+        Session,
+    },
 };
 use tokio::{
     sync::mpsc,
@@ -10,7 +13,10 @@ use tokio::{
 };
 
 use super::event::{Command, Event, Opened, Trouble};
-use crate::exit::Failure;
+use crate::{
+    exit::{Failure, in_one_line},
+    queue,
+};
 
 /// A server may be away for as long as somebody sits here and waits.
 const FOR_EVER: Backoff = Backoff {
@@ -119,12 +125,12 @@ async fn answer(client: &Client, command: Command, who: String) -> Option<Event>
     let event = match command {
         Command::Open(session_id) => match open(client, session_id).await {
             Ok(opened) => Event::Opened(Box::new(opened)),
-            Err(error) => Event::NotOpened(error.to_string()),
+            Err(error) => Event::NotOpened(in_one_line(&error)),
         },
         Command::ListSessions => {
             let request = ListSessionsRequest { page_size: SESSIONS_MAX, ..ListSessionsRequest::default() };
             let listed = client.list_sessions(request).await;
-            Event::Sessions(listed.map(|page| page.sessions).map_err(|error| error.to_string()))
+            Event::Sessions(listed.map(|page| page.sessions).map_err(|error| in_one_line(&error)))
         }
         Command::Decide(request) => {
             let request_id = request.request_id.clone();
@@ -140,6 +146,28 @@ async fn answer(client: &Client, command: Command, who: String) -> Option<Event>
             let request = ResumeRunRequest { run_id, resumed_by: who, ..ResumeRunRequest::default() };
             failed("that", client.resume_run(request).await)?
         }
+        Command::Check { request_id, check } => {
+            let candidate = Box::new(check.candidate.clone().unwrap_or_default());
+            let answer = client.check_policy(*check).await;
+            let answer = answer.map(Box::new).map_err(|error| in_one_line(&error));
+            Event::Checked { request_id, candidate, answer }
+        }
+        Command::ListRules(session_id) => {
+            Event::Rules(rules(client, session_id).await.map_err(|error| in_one_line(&error)))
+        }
+        Command::Forget(rule_id) => {
+            let answer = client.delete_rule(&rule_id).await.map(|_| ()).map_err(|error| in_one_line(&error));
+            Event::Forgotten { rule_id, answer }
+        }
+        Command::ListWaiting(session_id) => {
+            let answer = queue::waiting(client, &session_id).await.map_err(|error| in_one_line(&error));
+            Event::Waiting { session_id, answer }
+        }
+        Command::Say(input) => said(client, *input).await,
+        Command::Remove { session_id, run_id } => {
+            let removed = queue::remove(client, &session_id, &run_id).await;
+            Event::Removed { run_id, answer: removed.map(|_| ()).map_err(|failure| failure.to_string()) }
+        }
         // Where it cannot be seen why a run is not moving, nothing is said about it.
         Command::Look(run_id) => Event::Looked(Box::new(client.get_run(run_id).await.ok()?)),
         Command::Start(_) | Command::Follow(_) | Command::Unfollow | Command::Leave(_) => return None,
@@ -154,8 +182,30 @@ fn taken(request_id: String, answer: Result<agentloop_client::v1::HumanRequest, 
     }
 }
 
+/// Those of every run first.
+async fn rules(client: &Client, session_id: Option<String>) -> Result<Vec<RememberedRule>, Error> {
+    let mut rules = client.list_rules("").await?;
+    if let Some(session_id) = session_id {
+        rules.extend(client.list_rules(session_id).await?);
+    }
+    Ok(rules)
+}
+
+/// Says something to a busy session. The first event shows that it was taken, and by which run.
+async fn said(client: &Client, input: RunInput) -> Event {
+    let sent_as = input.run_id.clone().unwrap_or_default();
+    let first = match client.run_stream(input).await {
+        Ok(mut stream) => stream.next().await.unwrap_or_else(|| Ok(RunEvent::default())),
+        Err(error) => Err(error),
+    };
+    match first {
+        Ok(event) => Event::Accepted { by: event.run_id, sent_as },
+        Err(error) => Event::NotAccepted { trouble: Trouble::from(&error), sent_as },
+    }
+}
+
 fn failed<T>(what: &str, answer: Result<T, Error>) -> Option<Event> {
-    answer.err().map(|error| Event::Failed(format!("{what} was not taken: {error}")))
+    answer.err().map(|error| Event::Failed(format!("{what} was not taken: {}", in_one_line(&error))))
 }
 
 /// A session's last entries. One that does not exist is empty.
@@ -186,7 +236,7 @@ impl From<&Error> for Trouble {
         let reason = error.reason();
         let is_busy = reason == Some(agentloop_client::v1::ErrorReason::SessionBusy);
         Trouble {
-            message: error.to_string(),
+            message: in_one_line(error),
             reason,
             busy_run: busy_run.filter(|_| is_busy),
             unreachable: error.is_unreachable(),

@@ -1,14 +1,18 @@
 //! A question to the human, and the answer as it takes shape.
 
+mod remember;
+
 use std::collections::BTreeSet;
 
 use agentloop_client::v1::{
-    AnswerInPlace, Approve, ApproveWithEdits, Deny, DenyAndStop, HumanRequest, HumanRequestKind, Selection,
-    SubmitApprovalRequest, SubmitInputRequest, decision::Decision as Kind, submit_input_request::Input,
+    AnswerInPlace, Approve, ApproveWithEdits, CheckPolicyRequest, Deny, DenyAndStop, HumanRequest,
+    HumanRequestKind, Selection, SubmitApprovalRequest, SubmitInputRequest, decision::Decision as Kind,
+    submit_input_request::Input,
 };
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use serde_json::Value;
 
+pub(crate) use self::remember::{Remembering, SCOPES};
 use super::editor::Editor;
 use crate::{answer::decision, text::exact};
 
@@ -31,6 +35,8 @@ pub(crate) enum Stage {
     Choosing { picked: Option<Choice>, typed: usize },
     /// A text is being written: for a choice, or as the answer to a PROMPT.
     Writing { of: Option<Choice>, editor: Box<Editor> },
+    /// A rule for like calls is being chosen and written.
+    Remembering(Box<Remembering>),
     /// Options are being picked.
     Selecting { at: usize, chosen: BTreeSet<usize> },
 }
@@ -39,8 +45,12 @@ pub(crate) enum Stage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Choice {
     Approve,
+    /// Approve like calls from now on.
+    Always,
     Edit,
     Deny,
+    /// Deny like calls from now on.
+    Never,
     Answer,
     Stop,
 }
@@ -56,9 +66,19 @@ pub(crate) enum Outcome {
     Decided(Box<SubmitApprovalRequest>),
     /// An answer to a PROMPT or SELECT.
     Answered(Box<SubmitInputRequest>),
+    /// It is to be found out what a rule would match.
+    Check(Box<CheckPolicyRequest>),
 }
 
-const APPROVE: [Choice; 5] = [Choice::Approve, Choice::Edit, Choice::Deny, Choice::Answer, Choice::Stop];
+const APPROVE: [Choice; 7] = [
+    Choice::Approve,
+    Choice::Always,
+    Choice::Edit,
+    Choice::Deny,
+    Choice::Never,
+    Choice::Answer,
+    Choice::Stop,
+];
 const IN_DOUBT: [Choice; 4] = [Choice::Approve, Choice::Deny, Choice::Answer, Choice::Stop];
 
 impl Card {
@@ -108,17 +128,26 @@ impl Card {
                 editor.key(key);
                 Outcome::None
             }
+            Stage::Remembering(remembering) => match remembering.key(key) {
+                remember::Led::Nowhere => Outcome::None,
+                remember::Led::ToAnotherRule => self.check(),
+                remember::Led::ToAnAnswer => self.remembered(by),
+            },
             Stage::Selecting { .. } => self.select(key, by),
         }
     }
 
     /// A text from elsewhere.
-    pub(crate) fn paste(&mut self, text: &str) {
-        if let Stage::Writing { editor, .. } = &mut self.stage
-            && !self.sent
-        {
-            editor.paste(text);
+    pub(crate) fn paste(&mut self, text: &str) -> Outcome {
+        match &mut self.stage {
+            Stage::Writing { editor, .. } if !self.sent => editor.paste(text),
+            Stage::Remembering(remembering) if !self.sent => {
+                remembering.editor.paste(text);
+                return self.check();
+            }
+            _ => {}
         }
+        Outcome::None
     }
 
     /// Out of the text of a choice to the choices; from there to something else.
@@ -126,6 +155,10 @@ impl Card {
         match &self.stage {
             Stage::Writing { of: Some(choice), .. } if !self.sent => {
                 self.stage = Stage::Choosing { picked: Some(*choice), typed: 0 };
+                Outcome::None
+            }
+            Stage::Remembering(remembering) if !self.sent => {
+                self.stage = Stage::Choosing { picked: Some(remembering.choice()), typed: 0 };
                 Outcome::None
             }
             _ => Outcome::PutAside,
@@ -164,6 +197,11 @@ impl Card {
     fn take(&mut self, choice: Choice, by: &str) -> Outcome {
         let editor = match choice {
             Choice::Approve => return self.decided(Kind::Approve(Approve {}), by),
+            Choice::Always | Choice::Never => {
+                let remembering = Remembering::of(&self.request, choice == Choice::Always);
+                self.stage = Stage::Remembering(Box::new(remembering));
+                return self.check();
+            }
             Choice::Edit => Editor::holding(&exact(&self.request.arguments_json), "a JSON object"),
             Choice::Deny => Editor::new("why, for the model to read (may be empty)"),
             Choice::Stop => Editor::new("why (may be empty)"),
@@ -179,7 +217,7 @@ impl Card {
         let text = editor.text();
         let kind = match of {
             None => return self.answered(Input::Text(text), by),
-            Some(Choice::Approve) => Kind::Approve(Approve {}),
+            Some(Choice::Approve | Choice::Always) => Kind::Approve(Approve {}),
             Some(Choice::Edit) => match json_object(&text) {
                 Ok(arguments_json) => Kind::ApproveWithEdits(ApproveWithEdits { arguments_json }),
                 Err(why) => {
@@ -187,7 +225,7 @@ impl Card {
                     return Outcome::None;
                 }
             },
-            Some(Choice::Deny) => Kind::Deny(Deny { message: text }),
+            Some(Choice::Deny | Choice::Never) => Kind::Deny(Deny { message: text }),
             Some(Choice::Stop) => Kind::DenyAndStop(DenyAndStop { message: text }),
             Some(Choice::Answer) => Kind::AnswerInPlace(AnswerInPlace { output: text }),
         };
@@ -244,8 +282,10 @@ impl Choice {
     pub(crate) fn letter(self) -> char {
         match self {
             Choice::Approve => 'y',
+            Choice::Always => 'r',
             Choice::Edit => 'e',
             Choice::Deny => 'n',
+            Choice::Never => 'd',
             Choice::Answer => 'a',
             Choice::Stop => 's',
         }
@@ -257,9 +297,11 @@ impl Choice {
         match self {
             Choice::Approve if in_doubt => "run it once more",
             Choice::Approve => "yes, run it",
+            Choice::Always => "yes, and remember it for like calls …",
             Choice::Edit => "run it with edited arguments",
             Choice::Deny if in_doubt => "no: its outcome stays unknown",
             Choice::Deny => "no, do not run it",
+            Choice::Never => "no, and remember it for like calls …",
             Choice::Answer if in_doubt => "this was its outcome",
             Choice::Answer => "answer in its place",
             Choice::Stop => "stop the run",

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use agentloop_client::v1::{
-    ErrorReason, HumanRequest, Run, RunEvent, RunInput, Session, SubmitApprovalRequest, SubmitInputRequest,
+    CheckPolicyRequest, CheckPolicyResponse, ErrorReason, HumanRequest, PolicyRule, RememberedRule, Run,
+    RunEvent, RunInput, Session, SubmitApprovalRequest, SubmitInputRequest,
 };
 use crossterm::event::KeyEvent;
 
-use crate::exit::Exit;
+use crate::{exit::Exit, queue::Waiting};
 
 /// Something happened.
 #[derive(Debug)]
@@ -40,6 +41,24 @@ pub(crate) enum Event {
     Taken(Box<HumanRequest>),
     /// An answer was not taken.
     NotTaken { request_id: String, trouble: Trouble },
+    /// What a rule that is being written would match.
+    Checked {
+        request_id: String,
+        candidate: Box<PolicyRule>,
+        answer: Result<Box<CheckPolicyResponse>, String>,
+    },
+    /// The rules that are remembered.
+    Rules(Result<Vec<RememberedRule>, String>),
+    /// A rule is forgotten, or why not.
+    Forgotten { rule_id: String, answer: Result<(), String> },
+    /// What waits in a session.
+    Waiting { session_id: String, answer: Result<Vec<Waiting>, String> },
+    /// What was said to a busy session was taken: by this run, which may be the one that was under way.
+    Accepted { sent_as: String, by: String },
+    /// What was said to a busy session was not taken.
+    NotAccepted { sent_as: String, trouble: Trouble },
+    /// A run was taken out of the queue, or why not.
+    Removed { run_id: String, answer: Result<(), String> },
     /// Something else that was asked for did not work.
     Failed(String),
 }
@@ -88,6 +107,18 @@ pub(crate) enum Command {
     Look(String),
     /// List the sessions.
     ListSessions,
+    /// Find out what a rule would match: the candidate of this request, for this question.
+    Check { request_id: String, check: Box<CheckPolicyRequest> },
+    /// List the remembered rules: those of every run, and those of this session.
+    ListRules(Option<String>),
+    /// Forget a rule.
+    Forget(String),
+    /// List what waits in a session.
+    ListWaiting(String),
+    /// Say this to a session whose run is followed meanwhile.
+    Say(Box<RunInput>),
+    /// Take a run out of the queue of a session.
+    Remove { session_id: String, run_id: String },
     /// Leave.
     Leave(Exit),
 }

@@ -67,3 +67,50 @@ fn give_back() {
         let _ = disable_raw_mode();
     }
 }
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::io::Read as _;
+
+    use portable_pty::{CommandBuilder, PtySize, native_pty_system};
+
+    use super::Screen;
+
+    /// Set for the process that panics.
+    const PANICS: &str = "AGENTLOOP_TEST_PANICS";
+    const MESSAGE: &str = "a fault that nobody foresaw";
+
+    /// Runs itself in a terminal of its own, where it panics with the screen taken.
+    #[test]
+    fn a_panic_gives_the_terminal_back() {
+        if std::env::var_os(PANICS).is_some() {
+            let _screen = Screen::take().expect("there is a terminal");
+            panic!("{MESSAGE}");
+        }
+        let size = PtySize { rows: 24, cols: 80, pixel_width: 0, pixel_height: 0 };
+        let pair = native_pty_system().openpty(size).expect("there are pseudo-terminals");
+        let before = format!("{:?}", pair.master.get_termios());
+        let mut command = CommandBuilder::new(std::env::current_exe().expect("it runs"));
+        command.args(["--exact", "chat::terminal::tests::a_panic_gives_the_terminal_back", "--nocapture"]);
+        command.env(PANICS, "1");
+        command.env("RUST_BACKTRACE", "0");
+        let mut child = pair.slave.spawn_command(command).expect("it runs");
+        drop(pair.slave);
+        let mut drawn = Vec::new();
+        // The end of a terminal's output is an error on some systems.
+        let _ = pair.master.try_clone_reader().expect("a reader").read_to_end(&mut drawn);
+        assert!(!child.wait().expect("it ran").success());
+
+        let mut screen = vt100::Parser::default();
+        screen.process(&drawn);
+        let drawn = String::from_utf8_lossy(&drawn);
+        assert!(drawn.contains("\x1b[?1049h"), "it took the screen: {drawn:?}");
+        let screen = screen.screen();
+        assert!(
+            !screen.alternate_screen() && !screen.hide_cursor() && !screen.bracketed_paste(),
+            "{drawn:?}"
+        );
+        assert!(screen.contents().contains(MESSAGE), "what went wrong can be read: {}", screen.contents());
+        assert_eq!(format!("{:?}", pair.master.get_termios()), before);
+    }
+}

@@ -32,7 +32,7 @@ pub(crate) async fn demo(args: DemoArgs) -> Result<Exit, Failure> {
 async fn show(args: &DemoArgs, files: &Files, server: &Embedded) -> Result<Exit, Failure> {
     let url = format!("http://{}", server.address());
     print::line(&format!("server   {url}, model {}", files.model))?;
-    let global = Global { server: url, token: None, output: Output::Text };
+    let global = Global { server: url, token: None, output: Output::Text, as_json: false };
     let client = global.client()?;
 
     let mut host = HostProcess::start(&global.server, files)?;

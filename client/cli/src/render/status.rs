@@ -9,7 +9,7 @@ use agentloop_client::v1::{
     decision::Decision as Kind, human_input::Input, part::Content, run_event::Event,
 };
 
-use crate::{names, style::Style, text::exact};
+use crate::{names, rule, style::Style, text::exact};
 
 /// Characters of arguments and results that a line has room for; the whole is in the session.
 const ARGUMENTS_CHARS: usize = 200;
@@ -155,6 +155,15 @@ fn human_resolved(style: Style, resolved: &HumanResolved) -> Option<String> {
 
 /// An answer in words.
 pub(crate) fn answered(answer: &HumanAnswer) -> String {
+    let words = given(answer);
+    match (&answer.applied_rule, &answer.remembered_rule) {
+        (Some(rule), _) => format!("{words}, as remembered: {}", rule::in_words(rule)),
+        (None, Some(rule)) => format!("{words}, and remembered: {}", rule::in_words(rule)),
+        (None, None) => words,
+    }
+}
+
+fn given(answer: &HumanAnswer) -> String {
     match (&answer.decision, answer.input.as_ref().and_then(|input| input.input.as_ref())) {
         (_, Some(Input::Text(text))) => format!("answered: {text}"),
         (_, Some(Input::Selection(chosen))) => format!("chosen: {}", chosen.option_ids.join(", ")),

@@ -5,7 +5,7 @@ use std::fs;
 use crate::{agent_loop::Script, process::ended, pty::Pty, served::Server, server::Fake, tool_host::Hosts};
 
 /// A chat that has taken the screen: what is typed before that is a shell's.
-async fn talk(server: &Server, args: &[&str]) -> Pty {
+pub(crate) async fn talk(server: &Server, args: &[&str]) -> Pty {
     let mut chat = Pty::start(&server.url(), &[&["chat"], args].concat(), &server.file(""));
     chat.sees("Enter sends").await;
     chat

@@ -11,14 +11,25 @@ mod server;
 mod tool_host;
 
 #[cfg(unix)]
+mod approve;
+#[cfg(unix)]
 mod chat;
+#[cfg(unix)]
+mod chat_questions;
+#[cfg(unix)]
+mod chat_queue;
+#[cfg(unix)]
+mod chat_terminal;
 mod demo;
 mod host;
 mod process;
 #[cfg(unix)]
 mod pty;
+#[cfg(unix)]
+mod queue;
 mod run;
 #[cfg(unix)]
 mod served;
 #[cfg(unix)]
 mod sessions;
+mod usage;

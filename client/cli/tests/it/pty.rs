@@ -22,7 +22,9 @@ pub(crate) struct Pty {
     screen: Arc<Mutex<vt100::Parser<Titles>>>,
     drawn: watch::Receiver<u64>,
     /// Kept open: the terminal is there as long as this is.
-    _master: Box<dyn MasterPty + Send>,
+    master: Box<dyn MasterPty + Send>,
+    /// How the terminal was set before the command had it.
+    before: String,
 }
 
 /// Every title that was set.
@@ -40,6 +42,7 @@ impl Pty {
     pub(crate) fn start(url: &str, args: &[&str], directory: &Path) -> Pty {
         let size = PtySize { rows: ROWS, cols: COLUMNS, pixel_width: 0, pixel_height: 0 };
         let pair = native_pty_system().openpty(size).expect("there are pseudo-terminals");
+        let before = settings(pair.master.as_ref());
         let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_agentloop"));
         command.args(args);
         command.args(["--server", url]);
@@ -64,7 +67,7 @@ impl Pty {
             }
         });
         let input = pair.master.take_writer().expect("a writer");
-        Pty { child: Some(child), input, screen, drawn, _master: pair.master }
+        Pty { child: Some(child), input, screen, drawn, master: pair.master, before }
     }
 
     /// Types. Control characters are keys: `\r` is Enter, `\x03` ctrl-C.
@@ -73,6 +76,21 @@ impl Pty {
             .write_all(keys.as_bytes())
             .and_then(|()| self.input.flush())
             .expect("the terminal is there");
+    }
+
+    /// Pastes, as a terminal does that was asked to say so.
+    pub(crate) fn pastes(&mut self, text: &str) {
+        self.types(&format!("\x1b[200~{text}\x1b[201~"));
+    }
+
+    /// Makes the window larger or smaller.
+    pub(crate) fn resize(&self, rows: u16, cols: u16) {
+        let mut screen = self.screen.lock().expect("no test panics with it");
+        let size = |n| NonZeroU16::new(n).expect("not zero");
+        screen.set_size(size(rows), size(cols));
+        // The command hears of it when its window is as large as what reads its output takes it to be.
+        let window = PtySize { rows, cols, pixel_width: 0, pixel_height: 0 };
+        self.master.resize(window).expect("the terminal is there");
     }
 
     /// What is on the screen.
@@ -121,6 +139,19 @@ impl Pty {
         assert!(sent.expect("there is a kill").success());
     }
 
+    /// Nothing of what was asked of the terminal is left.
+    #[track_caller]
+    fn is_given_back(&self) {
+        let text = self.text();
+        assert!(!self.is_taken(), "the other screen is shown:\n{text}");
+        {
+            let screen = self.screen.lock().expect("no test panics with it");
+            assert!(!screen.screen().hide_cursor(), "the cursor is hidden:\n{text}");
+            assert!(!screen.screen().bracketed_paste(), "pastes are marked:\n{text}");
+        }
+        assert_eq!(settings(self.master.as_ref()), self.before, "the terminal is set otherwise:\n{text}");
+    }
+
     /// Waits for the end of the command, and returns its exit code and what is left on the screen.
     pub(crate) async fn ends(mut self) -> (u32, String) {
         let mut child = self.child.take().expect("it was not waited for yet");
@@ -128,9 +159,14 @@ impl Pty {
         let status = tokio::time::timeout(PATIENCE, waiting).await.expect("it ends").expect("no panic");
         // Everything that it drew is read once the output ends.
         while self.drawn.changed().await.is_ok() {}
-        assert!(!self.is_taken(), "the terminal was not given back:\n{}", self.text());
+        self.is_given_back();
         (status.expect("it ran").exit_code(), self.text())
     }
+}
+
+/// Whether it echoes, reads by line and so on.
+fn settings(terminal: &dyn MasterPty) -> String {
+    format!("{:?}", terminal.get_termios())
 }
 
 impl Drop for Pty {

@@ -18,6 +18,38 @@ when = { user_contains = "mail", step = 1 }
 text = "Done, it says: {{result}}"
 
 [[reply]]
+when = { user_contains = "letters", step = 0 }
+tool_calls = [{ name = "send_email", arguments = { to = "ann@example.com", subject = "Hello", body = "b" } }]
+
+[[reply]]
+when = { user_contains = "letters", step = 1 }
+tool_calls = [{ name = "send_email", arguments = { to = "bob@example.com", subject = "Hello", body = "b" } }]
+
+[[reply]]
+when = { user_contains = "letters", step = 2 }
+text = "Both letters are sent."
+
+[[reply]]
+when = { user_contains = "which town", step = 0 }
+tool_calls = [{ name = "ask_human", arguments = { question = "Which town?" } }]
+
+[[reply]]
+when = { user_contains = "which colour", step = 0 }
+tool_calls = [{ name = "ask_human", arguments = { question = "Which colour?", options = ["red", "green", "blue"] } }]
+
+[[reply]]
+when = { user_contains = "which days", step = 0 }
+tool_calls = [{ name = "ask_human", arguments = { question = "Which days?", options = ["Monday", "Tuesday", "Friday"], multiple = true } }]
+
+[[reply]]
+when = { user_contains = "which", step = 1 }
+text = "So it is: {{result}}."
+
+[[reply]]
+when = { user_contains = "hurry" }
+text = "I hurry."
+
+[[reply]]
 when = { user_contains = "count" }
 text = "one two three four five six seven eight nine ten eleven twelve and out"
 delay_ms = 100
@@ -54,7 +86,8 @@ impl Server {
         let config = format!(
             "[server]\nlisten = \"{address}\"\n[store]\npath = \"agentloop.db\"\n\
              [providers.demo]\nkind = \"scripted\"\nfile = \"script.toml\"\n\
-             [agents.default]\nmodel = \"demo/scripted\"\n"
+             [agents.default]\nmodel = \"demo/scripted\"\n\
+             [agents.default.tool_policy]\nask_human = true\n"
         );
         fs::write(dir.path().join("agentloop.toml"), config).expect("written");
         let mut server = Server { dir, address, running: None };

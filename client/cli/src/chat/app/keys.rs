@@ -2,12 +2,13 @@
 
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-use super::{App, Command, Focus, Overlay};
+use super::{App, Command, Focus, Overlay, queue::Busy};
 use crate::exit::Exit;
 
 /// Keys and what they do, for the help.
-pub(crate) const HELP: [(&str, &str); 14] = [
-    ("Enter", "send"),
+pub(crate) const HELP: [(&str, &str); 17] = [
+    ("Enter", "send; while a run is under way: queue"),
+    ("ctrl-S", "send, for the run under way to read at once"),
     ("Alt-Enter, ctrl-J", "begin a new line"),
     ("Up, Down", "earlier and later prompts"),
     ("PageUp, PageDown", "scroll"),
@@ -15,6 +16,8 @@ pub(crate) const HELP: [(&str, &str); 14] = [
     ("Tab", "turn to the question that waits"),
     ("Esc", "put the question aside, close a window"),
     ("ctrl-T", "results and reasoning whole, or brief"),
+    ("ctrl-Q, /queue", "what waits for its turn"),
+    ("/rules", "remembered rules, to see and to forget"),
     ("ctrl-O", "sessions"),
     ("ctrl-N", "new session"),
     ("ctrl-G", "let a paused run go on"),
@@ -39,6 +42,8 @@ impl App {
                 vec![Command::Leave(Exit::Completed)]
             }
             (Some(Overlay::Sessions(_)), _) => self.picker_key(key),
+            (Some(Overlay::Queue(_)), _) => self.queue_key(key),
+            (Some(Overlay::Rules(_)), _) => self.rules_key(key),
             (Some(Overlay::Help), _) => {
                 self.overlay = None;
                 Vec::new()
@@ -47,12 +52,16 @@ impl App {
         }
     }
 
-    pub(super) fn paste(&mut self, text: &str) {
+    pub(super) fn paste(&mut self, text: &str) -> Vec<Command> {
         match (&self.overlay, self.focus, self.cards.front_mut()) {
             (Some(_), ..) => {}
-            (None, Focus::Card, Some(card)) => card.paste(text),
+            (None, Focus::Card, Some(card)) => {
+                let outcome = card.paste(text);
+                return self.card_says(outcome);
+            }
             (None, ..) => self.editor.paste(text),
         }
+        Vec::new()
     }
 
     /// Ctrl-C: out of a window, else an end of the run, else the text, else leave. Twice always leaves.
@@ -86,6 +95,7 @@ impl App {
             KeyCode::End if ctrl => self.scroll_to_end(),
             KeyCode::Char('t') if ctrl => self.details = !self.details,
             KeyCode::Char('o') if ctrl => return self.pick_session(),
+            KeyCode::Char('q') if ctrl => return self.show_queue(),
             KeyCode::Char('n') if ctrl => return self.new_session(),
             KeyCode::Char('g') if ctrl => return self.resume(),
             _ => return self.focused_key(key),
@@ -105,7 +115,8 @@ impl App {
 
     fn editor_key(&mut self, key: KeyEvent) -> Vec<Command> {
         match key.code {
-            KeyCode::Enter if key.modifiers == KeyModifiers::NONE => return self.send(),
+            KeyCode::Enter if key.modifiers == KeyModifiers::NONE => return self.send(Busy::Queue),
+            KeyCode::Char('s') if key.modifiers == KeyModifiers::CONTROL => return self.send(Busy::Steer),
             KeyCode::Tab => {
                 if !self.cards.is_empty() {
                     self.focus = Focus::Card;

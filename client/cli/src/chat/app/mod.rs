@@ -2,17 +2,22 @@
 //! nothing and knows no clock.
 
 mod keys;
+mod queue;
+mod rules;
 mod run;
 mod scroll;
 mod session;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::VecDeque, time::Duration};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    time::Duration,
+};
 
 use agentloop_client::v1::{RunInput, RunStatus, Usage};
 
-pub(crate) use self::{keys::HELP, scroll::Scroll, session::Picker};
+pub(crate) use self::{keys::HELP, queue::Queued, rules::Rules, scroll::Scroll, session::Picker};
 use super::{
     card::Card,
     editor::Editor,
@@ -52,6 +57,13 @@ pub(crate) struct App {
     pub(crate) prompts: Vec<String>,
     pub(crate) recalled: Option<usize>,
     pub(crate) live: Option<Live>,
+    /// What was said while a run is under way and waits for its turn, the next one first.
+    pub(crate) queue: VecDeque<Queued>,
+    /// Runs of the session that wait no more: they were followed here, or taken out. A list that was made before may
+    /// still have them.
+    pub(crate) past: BTreeSet<String>,
+    /// What was said to a busy session, until the server has taken it.
+    pub(crate) on_their_way: Vec<Unsent>,
     /// Questions, oldest first: the first one is shown.
     pub(crate) cards: VecDeque<Card>,
     pub(crate) focus: Focus,
@@ -105,13 +117,22 @@ pub(crate) enum Focus {
 pub(crate) enum Overlay {
     Help,
     Sessions(Picker),
+    /// What waits, and which line of it is picked.
+    Queue(usize),
+    Rules(Rules),
 }
 
 /// A prompt that may or may not have arrived.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Unsent {
     pub(crate) text: String,
-    pub(crate) run_id: String,
+    pub(crate) input: RunInput,
+}
+
+impl Unsent {
+    pub(crate) fn run_id(&self) -> &str {
+        self.input.run_id.as_deref().unwrap_or_default()
+    }
 }
 
 impl App {
@@ -129,6 +150,9 @@ impl App {
             prompts: Vec::new(),
             recalled: None,
             live: None,
+            queue: VecDeque::new(),
+            past: BTreeSet::new(),
+            on_their_way: Vec::new(),
             cards: VecDeque::new(),
             focus: Focus::Editor,
             overlay: None,
@@ -152,10 +176,7 @@ impl App {
     pub(crate) fn handle(&mut self, event: Event) -> Vec<Command> {
         match event {
             Event::Key(key) => self.key(key),
-            Event::Paste(text) => {
-                self.paste(&text);
-                Vec::new()
-            }
+            Event::Paste(text) => self.paste(&text),
             Event::Resize(width, height) => {
                 self.size = (width, height);
                 Vec::new()
@@ -169,6 +190,13 @@ impl App {
             Event::Connection { run_id, up } => self.connection(&run_id, up),
             Event::Lost { run_id, trouble } => self.lost(&run_id, &trouble),
             Event::Looked(run) => self.looked(&run),
+            other => self.answered(other),
+        }
+    }
+
+    /// An answer of the server to what was done here.
+    fn answered(&mut self, event: Event) -> Vec<Command> {
+        match event {
             Event::Taken(request) => self.settled(&request.request_id),
             Event::NotTaken { request_id, trouble } => self.not_taken(&request_id, &trouble),
             Event::Failed(why) => {
@@ -178,6 +206,17 @@ impl App {
                 self.transcript.note(Tone::Bad, &why);
                 Vec::new()
             }
+            Event::Checked { request_id, candidate, answer } => {
+                self.checked(&request_id, &candidate, answer.as_deref().map_err(String::as_str));
+                Vec::new()
+            }
+            Event::Rules(listed) => self.rules_listed(listed),
+            Event::Forgotten { rule_id, answer } => self.forgotten(&rule_id, answer),
+            Event::Waiting { session_id, answer } => self.waiting(&session_id, answer),
+            Event::Accepted { sent_as, by } => self.accepted(&sent_as, &by),
+            Event::NotAccepted { sent_as, trouble } => self.not_accepted(&sent_as, &trouble),
+            Event::Removed { run_id, answer } => self.removed(&run_id, answer),
+            _ => Vec::new(),
         }
     }
 }

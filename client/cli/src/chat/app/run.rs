@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use agentloop_client::v1::{
-    ErrorReason, HumanRequest, Run, RunEvent, RunInput, RunStatus, Usage, WaitKind, WaitingOn,
-    run_event::Event,
+    BusySessionPolicy, CheckPolicyResponse, ErrorReason, HumanRequest, PolicyRule, Run, RunEvent, RunInput,
+    RunStatus, Usage, WaitKind, WaitingOn, run_event::Event,
 };
 
-use super::{App, Command, Focus, Live, Unsent};
+use super::{App, Command, Focus, Live, Overlay, Unsent, queue::Busy};
 use crate::{
     chat::{
         card::{Card, Outcome},
@@ -24,11 +24,10 @@ const LOOK_AFTER: Duration = Duration::from_secs(2);
 const CARDS_MAX: usize = 256;
 
 impl App {
-    /// Sends what was typed.
-    pub(super) fn send(&mut self) -> Vec<Command> {
-        if self.live.is_some() {
-            self.hint = Some("the run is under way: wait for its end, or abort it with ctrl-C".into());
-            return Vec::new();
+    /// Sends what was typed; `busy` is how, where a run is under way.
+    pub(super) fn send(&mut self, busy: Busy) -> Vec<Command> {
+        if let Some(commands) = self.told_by_name() {
+            return commands;
         }
         if self.session.opening {
             self.hint = Some("the session is still being read".into());
@@ -37,23 +36,56 @@ impl App {
         if self.editor.text().trim().is_empty() {
             return Vec::new();
         }
+        if self.live.is_some() || !self.queue.is_empty() {
+            return self.say(busy);
+        }
+        let unsent = self.take_typed(|input| input);
+        if unsent.input.on_busy_session() != BusySessionPolicy::Unspecified {
+            return self.say_again(unsent);
+        }
+        self.transcript.user(&unsent.text);
+        self.follows(Live { echoed: true, ..Live::of(unsent.run_id(), self.now) });
+        let start = Command::Start(Box::new(unsent.input.clone()));
+        self.unsent = Some(unsent);
+        vec![start]
+    }
+
+    /// Takes what was typed out of the editor. What did not arrive for sure, and was not changed, is sent as it was:
+    /// it is the same run. Anything else is `made` anew.
+    pub(super) fn take_typed(&mut self, made: impl FnOnce(RunInput) -> RunInput) -> Unsent {
         let text = self.editor.take();
         self.prompts.push(text.clone());
         self.recalled = None;
-        let run_id = match self.unsent.take() {
-            Some(unsent) if unsent.text == text => unsent.run_id,
-            _ => (self.options.new_id)(),
+        match self.unsent.take() {
+            Some(unsent) if unsent.text == text => unsent,
+            _ => {
+                let input = made(RunInput {
+                    session_id: self.session.id.clone(),
+                    auto_create_session: self.session.id.is_some().then_some(true),
+                    run_id: Some((self.options.new_id)()),
+                    prompt: text.clone(),
+                    ..self.options.input.clone()
+                });
+                Unsent { text, input }
+            }
+        }
+    }
+
+    /// What is typed by its name does not go to the server.
+    fn told_by_name(&mut self) -> Option<Vec<Command>> {
+        let commands = match self.editor.text().trim() {
+            "/help" => {
+                self.overlay = Some(Overlay::Help);
+                Vec::new()
+            }
+            "/rules" => self.show_rules(),
+            "/queue" => self.show_queue(),
+            "/sessions" => self.pick_session(),
+            "/new" => self.new_session(),
+            _ => return None,
         };
-        self.transcript.user(&text);
-        self.follows(Live { echoed: true, ..Live::of(&run_id, self.now) });
-        self.unsent = Some(Unsent { text: text.clone(), run_id: run_id.clone() });
-        vec![Command::Start(Box::new(RunInput {
-            session_id: self.session.id.clone(),
-            auto_create_session: self.session.id.is_some().then_some(true),
-            run_id: Some(run_id),
-            prompt: text,
-            ..self.options.input.clone()
-        }))]
+        self.editor.set("");
+        Some(commands)
     }
 
     /// Follows a run that is under way.
@@ -63,6 +95,7 @@ impl App {
     }
 
     fn follows(&mut self, live: Live) {
+        self.past.insert(live.run_id.clone());
         self.live = Some(live);
         self.cards.clear();
         self.focus = Focus::Editor;
@@ -74,7 +107,7 @@ impl App {
             return Vec::new();
         };
         live.moves(event, self.now);
-        self.unsent = None;
+        self.unsent.take_if(|unsent| unsent.run_id() == event.run_id);
         if self.session.id.is_none() && !event.session_id.is_empty() {
             self.session.id = Some(event.session_id.clone());
         }
@@ -142,17 +175,37 @@ impl App {
             }
             Outcome::Decided(answer) => vec![Command::Decide(answer)],
             Outcome::Answered(answer) => vec![Command::Answer(answer)],
+            Outcome::Check(check) => {
+                let request_id = self.cards.front().map(|card| card.request.request_id.clone());
+                vec![Command::Check { request_id: request_id.unwrap_or_default(), check }]
+            }
+        }
+    }
+
+    /// What a rule would match is known.
+    pub(super) fn checked(
+        &mut self,
+        request_id: &str,
+        candidate: &PolicyRule,
+        answer: Result<&CheckPolicyResponse, &str>,
+    ) {
+        if let Some(card) = self.cards.iter_mut().find(|card| card.request.request_id == request_id) {
+            card.checked(candidate, answer);
         }
     }
 
     fn finished(&mut self) -> Vec<Command> {
+        self.ends();
+        self.next_in_queue()
+    }
+
+    fn ends(&mut self) {
         self.live = None;
         self.cards.clear();
         self.focus = Focus::Editor;
         self.leaving = false;
         // What was said about the run's last key is over with it.
         self.hint = None;
-        Vec::new()
     }
 
     pub(super) fn connection(&mut self, run_id: &str, up: bool) -> Vec<Command> {
@@ -165,14 +218,14 @@ impl App {
     /// The run cannot be followed any more. If it never came to be, its prompt is given back.
     pub(super) fn lost(&mut self, run_id: &str, trouble: &Trouble) -> Vec<Command> {
         let Some(live) = self.live.take_if(|live| live.run_id == run_id) else { return Vec::new() };
-        self.finished();
+        self.ends();
         if live.echoed && !live.seen {
             self.give_back(trouble);
         }
         self.transcript.note(Tone::Bad, &trouble.message);
         match &trouble.busy_run {
             Some(busy) => self.join(busy),
-            None => Vec::new(),
+            None => self.next_in_queue(),
         }
     }
 

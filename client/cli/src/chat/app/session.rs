@@ -48,6 +48,9 @@ impl App {
         self.transcript = Transcript::default();
         self.say_notes();
         self.live = None;
+        self.queue.clear();
+        self.past.clear();
+        self.on_their_way.clear();
         self.cards.clear();
         self.focus = super::Focus::Editor;
         self.overlay = None;
@@ -70,7 +73,12 @@ impl App {
         for entry in entries.iter().filter(|entry| !is_of(&entry.run_id, &session.live_run_id)) {
             self.transcript.entry(entry);
         }
-        if session.live_run_id.is_empty() { Vec::new() } else { self.join(&session.live_run_id) }
+        if session.live_run_id.is_empty() {
+            return Vec::new();
+        }
+        let mut commands = self.join(&session.live_run_id);
+        commands.push(Command::ListWaiting(session.session_id.clone()));
+        commands
     }
 
     pub(super) fn not_opened(&mut self, why: &str) -> Vec<Command> {

@@ -1,5 +1,7 @@
 //! What happens, and what is to be done about it.
 
+mod busy;
+
 use agentloop_client::v1::{
     Entry, ErrorReason, HumanRequest, HumanRequestKind, HumanRequested, HumanResolved, InputMessage, Message,
     Part, Role, Run, RunEvent, RunFinished, RunStarted, Session, part::Content, run_event,
@@ -72,9 +74,9 @@ fn asks(app: &mut App, request_id: &str) {
     happens(app, RunStatus::AwaitingHuman, run_event::Event::HumanRequested(requested));
 }
 
-fn ends(app: &mut App) {
+fn ends(app: &mut App) -> Vec<Command> {
     let finished = RunFinished { status: RunStatus::Completed.into(), ..RunFinished::default() };
-    happens(app, RunStatus::Completed, run_event::Event::RunFinished(finished));
+    happens(app, RunStatus::Completed, run_event::Event::RunFinished(finished))
 }
 
 fn users(app: &App) -> Vec<String> {
@@ -125,15 +127,16 @@ fn a_second_prompt_goes_to_the_same_session() {
 }
 
 #[test]
-fn nothing_is_sent_while_a_run_is_under_way_or_without_words() {
+fn nothing_is_sent_without_words() {
     let mut app = chat();
     assert_eq!(send(&mut app, "  "), []);
-    let mut app = running();
-    assert_eq!(send(&mut app, "more"), []);
-    assert_eq!(app.editor.text(), "more", "what was typed is kept");
-    assert!(app.hint.is_some());
-    ends(&mut app);
-    assert!(matches!(press(&mut app, KeyCode::Enter)[..], [Command::Start(_)]));
+    assert_eq!(app.live, None);
+}
+
+#[test]
+fn a_path_is_no_command() {
+    let mut app = chat();
+    assert!(matches!(send(&mut app, "/etc/hosts, what is it?")[..], [Command::Start(_)]));
 }
 
 #[test]
@@ -149,8 +152,13 @@ fn a_line_can_be_begun() {
 #[test]
 fn what_was_typed_is_shown_once() {
     let mut app = running();
-    let input =
-        |text| run_event::Event::InputMessage(InputMessage { message: Some(said(text)), entry_no: 1 });
+    let input = |text| {
+        run_event::Event::InputMessage(InputMessage {
+            message: Some(said(text)),
+            entry_no: 1,
+            ..InputMessage::default()
+        })
+    };
     happens(&mut app, RunStatus::Preparing, input("hi"));
     assert_eq!(users(&app), ["hi"]);
     happens(&mut app, RunStatus::Preparing, input("from elsewhere"));
@@ -238,7 +246,7 @@ fn a_question_does_not_interrupt_whoever_writes() {
     let mut app = running();
     write(&mut app, "half a senten");
     asks(&mut app, "q");
-    assert_eq!(send(&mut app, "y"), []);
+    write(&mut app, "y");
     assert_eq!(app.editor.text(), "half a senteny");
     press(&mut app, KeyCode::Tab);
     assert_eq!(app.focus, Focus::Card);
@@ -348,7 +356,8 @@ fn a_session_is_opened_with_what_was_said() {
     };
     let entries = vec![entry("old", "before"), entry("live", "now")];
     let opened = Opened { session: session("s", "live"), entries };
-    assert_eq!(app.handle(Event::Opened(Box::new(opened))), [Command::Follow("live".into())]);
+    let then = [Command::Follow("live".into()), Command::ListWaiting("s".into())];
+    assert_eq!(app.handle(Event::Opened(Box::new(opened))), then);
     assert_eq!(users(&app), ["before"], "the live run's words come with its events");
     assert!(!app.session.opening);
 }

@@ -1,6 +1,6 @@
 //! Which keys lead to which answers.
 
-use agentloop_client::v1::SelectOption;
+use agentloop_client::v1::{ArgumentPattern, CheckPolicyResponse, PolicyRule, RememberScope, SelectOption};
 
 use super::*;
 
@@ -30,6 +30,7 @@ fn press(card: &mut Card, keys: &str) -> Outcome {
             '↓' => KeyCode::Down,
             '↑' => KeyCode::Up,
             '⌫' => KeyCode::Backspace,
+            '⇥' => KeyCode::Tab,
             c => KeyCode::Char(c),
         };
         outcome = card.key(KeyEvent::new(code, KeyModifiers::NONE), "me");
@@ -62,7 +63,7 @@ fn selection(ids: &[&str]) -> Input {
 }
 
 #[test]
-fn a_tool_call_can_be_decided_in_five_ways() {
+fn a_tool_call_can_be_decided_in_many_ways() {
     use HumanRequestKind::Approve as Kind1;
     let edited =
         |arguments: &str| Kind::ApproveWithEdits(ApproveWithEdits { arguments_json: arguments.into() });
@@ -158,6 +159,98 @@ fn an_answer_on_its_way_stays_as_it_is() {
     card.refused("the arguments are wrong");
     assert_eq!(card.error.as_deref(), Some("the arguments are wrong"));
     assert!(matches!(press(&mut card, "n⏎⏎"), Outcome::Decided(_)));
+}
+
+/// What the card asks the server about its rule.
+fn checks(card: &mut Card, keys: &str) -> CheckPolicyRequest {
+    match press(card, keys) {
+        Outcome::Check(check) => *check,
+        other => panic!("{keys}: {other:?}"),
+    }
+}
+
+fn rule_of(check: &CheckPolicyRequest) -> String {
+    crate::rule::in_words(check.candidate.as_ref().expect("there is one"))
+}
+
+fn tool_call() -> HumanRequest {
+    let pattern = ArgumentPattern { pointer: String::new(), pattern: r#"{"a":1}"#.into() };
+    let suggested = PolicyRule { tool: "add".into(), arguments: vec![pattern], ..PolicyRule::default() };
+    HumanRequest {
+        run_id: "r".into(),
+        tool: "add".into(),
+        suggested_rule: Some(suggested),
+        ..request(HumanRequestKind::Approve)
+    }
+}
+
+#[test]
+fn a_decision_is_remembered_as_it_is_shown() {
+    let mut card = Card::new(tool_call());
+    let check = checks(&mut card, "r⏎");
+    assert_eq!((check.run_id.as_str(), check.tool.as_str()), ("r", "add"));
+    assert_eq!(rule_of(&check), r#"allow add where the whole is {"a":1}"#);
+    let ctrl_r = KeyEvent::new(KeyCode::Char('r'), KeyModifiers::CONTROL);
+    assert!(
+        matches!(card.key(ctrl_r, "me"), Outcome::Check(check) if rule_of(&check) == "allow add where /a is 1")
+    );
+    assert_eq!(rule_of(&checks(&mut card, "⌫")), "allow add where /a is ");
+    let check = checks(&mut card, "*");
+    assert_eq!(press(&mut card, "⇥"), Outcome::None);
+    let Outcome::Decided(answer) = press(&mut card, "⏎") else { panic!("{card:?}") };
+    assert_eq!(answer.decision, Some(decision(Kind::Approve(Approve {}))));
+    assert_eq!((answer.remember(), answer.remember_rule), (RememberScope::Session, check.candidate));
+}
+
+#[test]
+fn a_denial_is_remembered_for_the_shortest_time_unless_told() {
+    let mut card = Card::new(tool_call());
+    assert_eq!(rule_of(&checks(&mut card, "d⏎")), r#"deny add where the whole is {"a":1}"#);
+    let Outcome::Decided(answer) = press(&mut card, "⏎") else { panic!("{card:?}") };
+    assert_eq!(answer.decision, Some(decision(Kind::Deny(Deny::default()))));
+    assert_eq!(answer.remember(), RememberScope::Run);
+}
+
+#[test]
+fn what_a_rule_matches_is_said_of_the_rule_that_is_shown() {
+    let mut card = Card::new(tool_call());
+    let first = checks(&mut card, "r⏎").candidate.expect("there is one");
+    let second = checks(&mut card, "x").candidate.expect("there is one");
+    let says = |card: &Card| match &card.stage {
+        Stage::Remembering(remembering) => remembering.preview.in_words().0,
+        other => panic!("{other:?}"),
+    };
+    let matching = CheckPolicyResponse {
+        candidate_matches: true,
+        matching_request_ids: vec!["q".into(), "other".into()],
+        ..CheckPolicyResponse::default()
+    };
+    card.checked(&first, Ok(&matching));
+    assert_eq!(says(&card), "looking what it matches …");
+    card.checked(&second, Ok(&matching));
+    assert_eq!(says(&card), "matches this call and another question");
+    card.checked(&second, Ok(&CheckPolicyResponse::default()));
+    assert_eq!(says(&card), "does not match this call");
+    card.checked(&second, Err("away"));
+    assert_eq!(says(&card), "what it matches is not known: away");
+}
+
+#[test]
+fn what_is_no_rule_is_not_remembered() {
+    let mut card = Card::new(tool_call());
+    checks(&mut card, "r⏎");
+    let ctrl_j = KeyEvent::new(KeyCode::Char('j'), KeyModifiers::CONTROL);
+    card.key(ctrl_j, "me");
+    assert_eq!(press(&mut card, "nonsense⏎"), Outcome::None);
+    assert!(card.error.as_ref().is_some_and(|error| error.contains("form")) && !card.sent, "{card:?}");
+    assert_eq!(press(&mut card, "⎋"), Outcome::None);
+    assert!(matches!(card.stage, Stage::Choosing { picked: Some(Choice::Always), .. }));
+}
+
+#[test]
+fn a_call_in_doubt_is_not_remembered() {
+    assert_eq!(press(&mut card(HumanRequestKind::InDoubt), "r⏎"), Outcome::None);
+    assert_eq!(press(&mut card(HumanRequestKind::InDoubt), "d⏎"), Outcome::None);
 }
 
 #[test]

@@ -1,19 +1,22 @@
 //! A question, drawn above the editor.
 
+mod remember;
+
 use agentloop_client::v1::HumanRequestKind;
 use ratatui::{
     buffer::Buffer,
     layout::{Constraint, Layout, Rect},
     style::Style,
     text::Line,
-    widgets::{Block, BorderType, Paragraph, Widget},
+    widgets::{Block, BorderType, Borders, Paragraph, Widget},
 };
 
 use super::{BAD, BOLD, DIM, PICKED, WARN};
 use crate::{
     chat::{
         app::{App, Focus},
-        card::{Card, Stage},
+        card::{Card, Choice, Stage},
+        editor::Editor,
     },
     names,
     text::{exact, members, tame, wrap},
@@ -21,6 +24,8 @@ use crate::{
 
 /// Columns and rows of the border.
 const BORDER: u16 = 2;
+/// Rows of the card below which it has a title and no border.
+const ROWS_FOR_BORDERS: u16 = 8;
 const EDITOR_ROWS_MAX: usize = 6;
 /// What is shown of arguments: more than anybody reads, and less than what takes long to lay out.
 const ARGUMENTS_BYTES_MAX: usize = 64 * 1024;
@@ -33,7 +38,10 @@ pub(super) fn rows(card: &Card, width: u16) -> usize {
 
 pub(super) fn draw(card: &Card, app: &App, area: Rect, buf: &mut Buffer) {
     let has_keys = app.focus == Focus::Card && app.overlay.is_none();
-    let block = Block::bordered()
+    // Where there is little room, the question has it.
+    let borders = if area.height < ROWS_FOR_BORDERS { Borders::TOP } else { Borders::ALL };
+    let block = Block::new()
+        .borders(borders)
         .border_type(BorderType::Rounded)
         .border_style(if has_keys { WARN } else { DIM })
         .title(title(card, app.cards.len(), has_keys));
@@ -41,7 +49,7 @@ pub(super) fn draw(card: &Card, app: &App, area: Rect, buf: &mut Buffer) {
     block.render(area, buf);
     let answer = u16::try_from(answer_rows(card, inner.width)).unwrap_or(u16::MAX);
     // How to answer must be seen, even where the arguments are cut off.
-    let [question, answer] = Layout::vertical([Constraint::Fill(1), Constraint::Length(answer)]).areas(inner);
+    let [question, answer] = Layout::vertical([Constraint::Min(1), Constraint::Max(answer)]).areas(inner);
     draw_about(card, question, buf);
     draw_answer(card, has_keys, answer, buf);
 }
@@ -106,6 +114,7 @@ fn answer_rows(card: &Card, width: u16) -> usize {
         + match &card.stage {
             Stage::Choosing { .. } => card.choices().len(),
             Stage::Writing { editor, .. } => editor.rows(width).clamp(1, EDITOR_ROWS_MAX) + 1,
+            Stage::Remembering(remembering) => remember::rows(remembering, width),
             Stage::Selecting { .. } => card.request.options.len(),
         }
 }
@@ -123,10 +132,8 @@ fn draw_answer(card: &Card, has_keys: bool, area: Rect, buf: &mut Buffer) {
         .collect();
     match &card.stage {
         Stage::Choosing { picked, .. } => {
-            lines.extend(card.choices().iter().map(|choice| {
-                let line = format!(" {}  {} ", choice.letter(), choice.label(card.request.kind()));
-                if Some(*choice) == *picked { Line::styled(line, PICKED) } else { Line::raw(line) }
-            }));
+            let room = usize::from(area.height).saturating_sub(lines.len() + hint_rows(card)).max(1);
+            lines.extend(choices(card, *picked, room));
             lines.push(hint(card, "one letter or ↑↓ picks, Enter confirms, Esc puts it aside"));
             Paragraph::new(lines).render(area, buf);
         }
@@ -140,22 +147,51 @@ fn draw_answer(card: &Card, has_keys: bool, area: Rect, buf: &mut Buffer) {
             lines.push(hint(card, &format!("{how}, Esc puts it aside")));
             Paragraph::new(lines).render(area, buf);
         }
+        Stage::Remembering(remembering) => {
+            lines.extend(remember::head(remembering, area.width));
+            let mut below = remember::foot(remembering, area.width);
+            below.push(hint(card, remember::KEYS));
+            draw_editor(lines, &remembering.editor, below, has_keys, area, buf);
+        }
         Stage::Writing { of, editor } => {
             let head = of.map_or("your answer:", |choice| choice.label(card.request.kind()));
             lines.push(Line::styled(head, DIM));
-            let above = u16::try_from(lines.len()).unwrap_or(u16::MAX);
-            let [top, middle, bottom] =
-                Layout::vertical([Constraint::Length(above), Constraint::Fill(1), Constraint::Length(1)])
-                    .areas(area);
-            Paragraph::new(lines).render(top, buf);
-            if has_keys {
-                editor.widget().render(middle, buf);
-            } else {
-                Paragraph::new(editor.text()).style(DIM).render(middle, buf);
-            }
-            hint(card, "Enter answers, Esc goes back").render(bottom, buf);
+            let below = vec![hint(card, "Enter answers, Esc goes back")];
+            draw_editor(lines, editor, below, has_keys, area, buf);
         }
     }
+}
+
+/// A field with lines above and below it. The field is what stays where there is little room.
+fn draw_editor(
+    above: Vec<Line<'static>>,
+    editor: &Editor,
+    below: Vec<Line<'static>>,
+    has_keys: bool,
+    area: Rect,
+    buf: &mut Buffer,
+) {
+    let rows = |lines: &[Line<'_>]| Constraint::Max(u16::try_from(lines.len()).unwrap_or(u16::MAX));
+    let parts = [rows(&above), Constraint::Min(1), rows(&below)];
+    let [top, middle, bottom] = Layout::vertical(parts).areas(area);
+    Paragraph::new(above).render(top, buf);
+    if has_keys {
+        editor.widget().render(middle, buf);
+    } else {
+        Paragraph::new(editor.text()).style(DIM).render(middle, buf);
+    }
+    Paragraph::new(below).render(bottom, buf);
+}
+
+/// Where there are more choices than rows, those up to the picked one.
+fn choices(card: &Card, picked: Option<Choice>, room: usize) -> Vec<Line<'static>> {
+    let at = card.choices().iter().position(|choice| Some(*choice) == picked).unwrap_or_default();
+    let first = (at + 1).saturating_sub(room);
+    let line = |choice: &Choice| {
+        let line = format!(" {}  {} ", choice.letter(), choice.label(card.request.kind()));
+        if Some(*choice) == picked { Line::styled(line, PICKED) } else { Line::raw(line) }
+    };
+    card.choices().iter().skip(first).take(room).map(line).collect()
 }
 
 /// Where there are more options than rows, those around the cursor.

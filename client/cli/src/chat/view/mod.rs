@@ -3,6 +3,7 @@
 mod blocks;
 mod card;
 mod overlay;
+mod queue;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -17,7 +18,11 @@ use ratatui::{
 
 use super::app::{App, Focus, Scroll};
 
+/// Rows of the screen below which not everything is shown at once.
+const ROWS_FOR_ALL: u16 = 12;
 const EDITOR_ROWS_MAX: usize = 8;
+/// What can be done with words while a run is under way.
+const BUSY_KEYS: &str = " Enter queues · ctrl-S tells the run · ctrl-Q the queue · ctrl-C aborts ";
 const DIM: Style = Style::new().add_modifier(Modifier::DIM);
 const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
 const WARN: Style = Style::new().fg(Color::Yellow);
@@ -27,15 +32,16 @@ const PICKED: Style = Style::new().add_modifier(Modifier::REVERSED);
 
 /// Draws everything.
 pub(crate) fn draw(app: &App, area: Rect, buf: &mut Buffer) {
-    let [transcript, question, editor, status] = parts(app, area);
+    let [transcript, question, waiting, editor, status] = parts(app, area);
     draw_transcript(app, transcript, buf);
     if let Some(first) = app.cards.front() {
         card::draw(first, app, question, buf);
     }
+    queue::draw(app, waiting, buf);
     draw_editor(app, editor, buf);
     status::draw(app, status, buf);
     if let Some(over) = &app.overlay {
-        overlay::draw(over, area, buf);
+        overlay::draw(over, app, area, buf);
     }
 }
 
@@ -51,13 +57,30 @@ pub(crate) fn heights(app: &App, width: u16) -> Vec<(usize, usize)> {
     app.transcript.blocks().map(|(n, block)| (n, blocks::lines(block, width, app).len())).collect()
 }
 
-fn parts(app: &App, area: Rect) -> [Rect; 4] {
+fn parts(app: &App, area: Rect) -> [Rect; 5] {
     let editor_rows = app.editor.rows(area.width).clamp(1, EDITOR_ROWS_MAX);
     let card_rows = app.cards.front().map_or(0, |card| card::rows(card, area.width));
     // Something of the conversation stays in sight, however long the arguments are.
     let card_rows = card_rows.min(usize::from(area.height) * 2 / 3);
+    let is_small = area.height < ROWS_FOR_ALL;
+    // Where there is no room for both, whatever has the keys is seen.
+    let (card_rows, editor_rows) = match (is_small, app.focus) {
+        (true, Focus::Card) => (usize::from(area.height).saturating_sub(1), None),
+        (true, Focus::Editor) => {
+            (card_rows.min(1), Some(editor_rows.min(usize::from(area.height / 3).max(1))))
+        }
+        (false, _) => (card_rows, Some(editor_rows)),
+    };
+    let queue_rows = if is_small { 0 } else { queue::rows(app) };
     let rows = |rows: usize| Constraint::Length(u16::try_from(rows).unwrap_or(u16::MAX));
-    Layout::vertical([Constraint::Fill(1), rows(card_rows), rows(editor_rows + 1), rows(1)]).areas(area)
+    let parts = [
+        Constraint::Fill(1),
+        rows(card_rows),
+        rows(queue_rows),
+        rows(editor_rows.map_or(0, |rows| rows + 1)),
+        rows(1),
+    ];
+    Layout::vertical(parts).areas(area)
 }
 
 fn draw_transcript(app: &App, area: Rect, buf: &mut Buffer) {
@@ -104,7 +127,11 @@ fn lines_from(app: &App, area: Rect, first: usize, line: usize) -> Vec<Line<'sta
 
 fn draw_editor(app: &App, area: Rect, buf: &mut Buffer) {
     let has_keys = app.focus == Focus::Editor && app.overlay.is_none();
-    let block = Block::new().borders(Borders::TOP).border_style(if has_keys { Style::new() } else { DIM });
+    let mut block =
+        Block::new().borders(Borders::TOP).border_style(if has_keys { Style::new() } else { DIM });
+    if has_keys && (app.live.is_some() || !app.queue.is_empty()) {
+        block = block.title(BUSY_KEYS);
+    }
     let inner = block.inner(area);
     block.render(area, buf);
     if has_keys {

@@ -1,6 +1,6 @@
 //! Windows over everything else.
 
-use agentloop_client::v1::Session;
+use agentloop_client::v1::{RememberedRule, Session};
 use ratatui::{
     buffer::Buffer,
     layout::{Constraint, Flex, Layout, Rect},
@@ -8,14 +8,15 @@ use ratatui::{
     widgets::{Block, BorderType, Clear, Paragraph, Widget},
 };
 
-use super::{BAD, BOLD, DIM, PICKED, WARN};
+use super::{BAD, BOLD, DIM, PICKED, WARN, queue};
 use crate::{
-    chat::app::{HELP, Overlay, Picker},
-    names,
-    text::tame,
+    chat::app::{App, HELP, Overlay, Picker, Rules},
+    names, rule,
+    text::{exact, tame},
 };
 
-pub(super) fn draw(overlay: &Overlay, area: Rect, buf: &mut Buffer) {
+pub(super) fn draw(overlay: &Overlay, app: &App, area: Rect, buf: &mut Buffer) {
+    let room = usize::from(area.height).saturating_sub(4).max(1);
     match overlay {
         Overlay::Help => {
             let lines: Vec<Line<'_>> = HELP
@@ -27,8 +28,15 @@ pub(super) fn draw(overlay: &Overlay, area: Rect, buf: &mut Buffer) {
             window(" keys ", lines, 64, area, buf);
         }
         Overlay::Sessions(picker) => {
-            let room = usize::from(area.height).saturating_sub(4).max(1);
             window(" sessions: Enter opens, n new, Esc closes ", sessions(picker, room), 100, area, buf);
+        }
+        Overlay::Queue(at) => {
+            let lines = around(*at, room, queue::lines(app, *at));
+            window(" queue: d removes, Esc closes ", lines, 100, area, buf);
+        }
+        Overlay::Rules(list) => {
+            let lines = around(list.at, room, rules(list));
+            window(" remembered rules: d forgets, Esc closes ", lines, 100, area, buf);
         }
     }
 }
@@ -43,11 +51,36 @@ fn sessions(picker: &Picker, room: usize) -> Vec<Line<'static>> {
             lines.extend(listed.map(|(n, session)| row(in_words(session), picker.at == n + 1)));
         }
     }
-    let first = (picker.at + 1).saturating_sub(room);
+    around(picker.at, room, lines)
+}
+
+/// Of more lines than there is room for, those around the picked one.
+fn around(at: usize, room: usize, lines: Vec<Line<'static>>) -> Vec<Line<'static>> {
+    let first = (at + 1).saturating_sub(room);
     lines.into_iter().skip(first).take(room).collect()
 }
 
-fn row(text: String, picked: bool) -> Line<'static> {
+fn rules(list: &Rules) -> Vec<Line<'static>> {
+    let mut lines = match &list.listed {
+        None => vec![Line::styled("asking the server …", DIM)],
+        Some(Err(why)) => vec![Line::styled(tame(why), BAD)],
+        Some(Ok(rules)) if rules.is_empty() => vec![Line::styled("no decision is remembered", DIM)],
+        Some(Ok(rules)) => {
+            let rows = rules.iter().enumerate();
+            rows.map(|(n, remembered)| row(rule_in_words(remembered), list.at == n)).collect()
+        }
+    };
+    lines.extend(list.error.iter().map(|why| Line::styled(tame(why), BAD)));
+    lines
+}
+
+fn rule_in_words(remembered: &RememberedRule) -> String {
+    let of = if remembered.session_id.is_empty() { "every run   " } else { "this session" };
+    let words = remembered.rule.as_ref().map(rule::in_words).unwrap_or_default();
+    format!("{of}  {}  (by {})", exact(&words), exact(&remembered.decided_by))
+}
+
+pub(super) fn row(text: String, picked: bool) -> Line<'static> {
     if picked { Line::styled(text, PICKED) } else { Line::raw(text) }
 }
 

@@ -167,6 +167,66 @@ fn an_approval_shows_every_argument() {
 }
 
 #[test]
+fn what_is_to_be_remembered_is_shown() {
+    let mut app = running();
+    asks(&mut app, HumanRequest { tool: "send_email".into(), ..approval(r#"{"to":"a@b"}"#) });
+    press(&mut app, KeyCode::Char('r'));
+    press(&mut app, KeyCode::Enter);
+    sees(
+        &mut app,
+        &[
+            "run like calls unasked for",
+            "the rest of this run",
+            "every run from now on",
+            "send_email",
+            "/to is a@b",
+            "looking what it matches …",
+            "Tab: how long",
+        ],
+    );
+}
+
+#[test]
+fn what_waits_is_seen() {
+    let mut app = running();
+    app.session.id = Some("s".into());
+    for n in 1..=5 {
+        app.handle(Event::Paste(format!("message {n}")));
+        press(&mut app, KeyCode::Enter);
+    }
+    sees(
+        &mut app,
+        &["⋯ sending: message 1", "⋯ sending: message 2", "⋯ and 3 more (ctrl-Q)", "Enter queues"],
+    );
+    ctrl(&mut app, 'q');
+    sees(&mut app, &[" queue: d removes", " 5  sending: message 5"]);
+    press(&mut app, KeyCode::Esc);
+    app.handle(Event::Paste("/rules".into()));
+    press(&mut app, KeyCode::Enter);
+    sees(&mut app, &[" remembered rules: d forgets"]);
+    app.handle(Event::Rules(Ok(vec![])));
+    sees(&mut app, &["no decision is remembered"]);
+}
+
+#[test]
+fn a_very_small_window_shows_what_has_the_keys() {
+    let mut app = running();
+    let small = |app: &mut App| screen(app, 20, 5).join("\n");
+    asks(&mut app, approval(r#"{"to":"a@b"}"#));
+    press(&mut app, KeyCode::Char('n'));
+    let shown = small(&mut app);
+    assert!(shown.contains("may this run?") && shown.contains("n  no"), "{shown}");
+    press(&mut app, KeyCode::Enter);
+    app.handle(Event::Paste("not now".into()));
+    assert!(small(&mut app).contains("not now"), "{}", small(&mut app));
+    press(&mut app, KeyCode::Esc);
+    press(&mut app, KeyCode::Esc);
+    app.handle(Event::Paste("words".into()));
+    let shown = small(&mut app);
+    assert!(shown.contains("words") && shown.contains("Tab"), "{shown}");
+}
+
+#[test]
 fn what_hides_in_arguments_is_seen() {
     let mut app = running();
     asks(&mut app, approval("{\"to\":\"\u{202e}moc.live\u{200b}\"}"));

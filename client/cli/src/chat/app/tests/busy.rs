@@ -1,0 +1,130 @@
+//! What is said while a run is under way, and the rules that are remembered.
+
+use agentloop_client::v1::{BusySessionPolicy, RememberedRule};
+
+use super::*;
+
+/// Sends while a run is under way. Returns what the server is given.
+fn say(app: &mut App, text: &str, key: KeyEvent) -> RunInput {
+    write(app, text);
+    let sent = app.handle(Event::Key(key));
+    let [Command::Say(input)] = &sent[..] else { panic!("{sent:?}") };
+    assert!(app.editor.is_empty());
+    (**input).clone()
+}
+
+const ENTER: KeyEvent = KeyEvent::new(KeyCode::Enter, KeyModifiers::NONE);
+const CTRL_S: KeyEvent = KeyEvent::new(KeyCode::Char('s'), KeyModifiers::CONTROL);
+
+fn waits(app: &App) -> Vec<(&str, bool)> {
+    app.queue.iter().map(|queued| (queued.text.as_str(), queued.sure)).collect()
+}
+
+/// A chat whose run has begun, and whose next ids are `1`, `2` and so on.
+fn running_counted() -> App {
+    let mut app = running();
+    app.options.new_id = || {
+        thread_local!(static NEXT: std::cell::Cell<u32> = const { std::cell::Cell::new(0) });
+        NEXT.with(|next| next.replace(next.get() + 1) + 1).to_string()
+    };
+    app
+}
+
+#[test]
+fn what_is_sent_while_a_run_is_under_way_waits_for_its_turn() {
+    let mut app = running_counted();
+    let input = say(&mut app, "then this", ENTER);
+    assert_eq!(input.on_busy_session(), BusySessionPolicy::Enqueue);
+    assert_eq!((input.session_id.as_deref(), input.agent.as_deref()), (Some("s"), Some("helper")));
+    assert_eq!(waits(&app), [("then this", false)]);
+    assert_eq!(app.handle(Event::Accepted { sent_as: "1".into(), by: "1".into() }), []);
+    assert_eq!(waits(&app), [("then this", true)]);
+    assert_eq!(ends(&mut app), [Command::Follow("1".into())]);
+    assert_eq!((waits(&app), users(&app)), (vec![], vec!["hi".to_owned()]), "its words come with its events");
+}
+
+#[test]
+fn what_is_taken_after_the_end_of_the_run_is_followed_then() {
+    let mut app = running_counted();
+    say(&mut app, "one", ENTER);
+    assert_eq!(ends(&mut app), [], "the server may not have it yet");
+    let input = say(&mut app, "two", ENTER);
+    assert_eq!(input.on_busy_session(), BusySessionPolicy::Enqueue, "what waits is not overtaken");
+    let accepted = app.handle(Event::Accepted { sent_as: "1".into(), by: "1".into() });
+    assert_eq!(accepted, [Command::Follow("1".into())]);
+    assert_eq!(waits(&app), [("two", false)]);
+}
+
+#[test]
+fn a_run_is_told_what_is_meant_for_it() {
+    let mut app = running_counted();
+    let input = say(&mut app, "by train", CTRL_S);
+    assert_eq!(input.on_busy_session(), BusySessionPolicy::Steer);
+    assert_eq!(app.handle(Event::Accepted { sent_as: "1".into(), by: "r".into() }), []);
+    assert_eq!((waits(&app), app.on_their_way.len()), (vec![], 0));
+}
+
+#[test]
+fn what_comes_too_late_for_a_run_is_one_of_its_own() {
+    let mut app = running_counted();
+    say(&mut app, "by train", CTRL_S);
+    assert_eq!(app.handle(Event::Accepted { sent_as: "1".into(), by: "1".into() }), []);
+    assert_eq!(ends(&mut app), [Command::Follow("1".into())]);
+}
+
+#[test]
+fn what_was_not_taken_stands_in_the_editor_again() {
+    let mut app = running_counted();
+    say(&mut app, "one", ENTER);
+    app.handle(Event::NotAccepted { sent_as: "1".into(), trouble: trouble("the queue is full") });
+    assert_eq!((waits(&app), app.editor.text().as_str()), (vec![], "one"));
+    assert_eq!(notes(&app), ["not sent: the queue is full"]);
+
+    let away = Trouble { unreachable: true, ..trouble("nobody there") };
+    press(&mut app, KeyCode::Enter);
+    app.handle(Event::NotAccepted { sent_as: "2".into(), trouble: away });
+    let again = press(&mut app, KeyCode::Enter);
+    let [Command::Say(input)] = &again[..] else { panic!("{again:?}") };
+    assert_eq!(input.run_id.as_deref(), Some("2"), "it may have arrived");
+}
+
+#[test]
+fn what_waits_is_listed_and_removed() {
+    let mut app = running_counted();
+    say(&mut app, "one", ENTER);
+    assert_eq!(ctrl(&mut app, 'q'), [Command::ListWaiting("s".into())]);
+    assert_eq!(press(&mut app, KeyCode::Char('d')), [], "the server may not have it yet");
+    let waiting = |run_id: &str, text: &str| {
+        let run = Run { run_id: run_id.into(), ..Run::default() };
+        crate::queue::Waiting { run, text: text.into() }
+    };
+    let answer = Ok(vec![waiting("r", "the live one"), waiting("other", "from elsewhere")]);
+    app.handle(Event::Waiting { session_id: "s".into(), answer });
+    assert_eq!(waits(&app), [("from elsewhere", true), ("one", false)]);
+    let removed = press(&mut app, KeyCode::Char('d'));
+    assert_eq!(removed, [Command::Remove { session_id: "s".into(), run_id: "other".into() }]);
+    assert_eq!(press(&mut app, KeyCode::Char('d')), [], "once is enough");
+    app.handle(Event::Removed { run_id: "other".into(), answer: Err("too late".into()) });
+    assert!(!app.queue[0].leaving);
+    app.handle(Event::Removed { run_id: "other".into(), answer: Ok(()) });
+    assert_eq!(waits(&app), [("one", false)]);
+    assert_eq!(notes(&app), ["too late"]);
+    let late = Ok(vec![waiting("other", "from elsewhere")]);
+    app.handle(Event::Waiting { session_id: "s".into(), answer: late });
+    assert_eq!(waits(&app), [("one", false)], "the list was made before");
+}
+
+#[test]
+fn rules_are_listed_and_forgotten() {
+    let mut app = running();
+    assert_eq!(send(&mut app, "/rules"), [Command::ListRules(Some("s".into()))]);
+    assert!(app.editor.is_empty());
+    let rule = |rule_id: &str| RememberedRule { rule_id: rule_id.into(), ..RememberedRule::default() };
+    app.handle(Event::Rules(Ok(vec![rule("a"), rule("b")])));
+    press(&mut app, KeyCode::Down);
+    assert_eq!(press(&mut app, KeyCode::Char('d')), [Command::Forget("b".into())]);
+    app.handle(Event::Forgotten { rule_id: "b".into(), answer: Ok(()) });
+    assert_eq!(press(&mut app, KeyCode::Delete), [Command::Forget("a".into())]);
+    press(&mut app, KeyCode::Esc);
+    assert!(app.overlay.is_none());
+}

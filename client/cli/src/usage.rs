@@ -1,0 +1,79 @@
+//! Wrong usage, in one line.
+
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+
+use crate::exit::Exit;
+
+/// Prints what the argument parser has to say: help and version as they are, anything else in one line.
+pub(crate) fn refuse(error: &clap::Error) -> ExitCode {
+    match error.kind() {
+        ErrorKind::DisplayHelp
+        | ErrorKind::DisplayVersion
+        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            // Whoever closed the output has seen enough.
+            let _ = error.print();
+            u8::try_from(error.exit_code()).map_or(Exit::Usage.into(), ExitCode::from)
+        }
+        _ => {
+            eprintln!("agentloop: {}", in_one_line(&error.to_string()));
+            Exit::Usage.into()
+        }
+    }
+}
+
+/// What is wrong, with the parser's tip, and where to read on.
+fn in_one_line(message: &str) -> String {
+    let is_of_help = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more information");
+    let lines = message.lines().map(str::trim).take_while(is_of_help).filter(|line| !line.is_empty());
+    let line = lines.collect::<Vec<_>>().join(" ").replace(" tip: ", "; tip: ");
+    let help = message
+        .lines()
+        .find_map(|line| line.strip_prefix("Usage: "))
+        .map(|usage| {
+            usage.split_whitespace().take_while(|word| is_command(word)).collect::<Vec<_>>().join(" ")
+        })
+        .filter(|command| !command.is_empty())
+        .unwrap_or_else(|| "agentloop".to_owned());
+    format!("{} (see `{help} --help`)", line.strip_prefix("error: ").unwrap_or(&line))
+}
+
+fn is_command(word: &str) -> bool {
+    word.chars().all(|c| c.is_ascii_lowercase() || c == '-') && !word.starts_with('-')
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::args::Cli;
+
+    #[track_caller]
+    fn check(args: &[&str], expected: &str) {
+        let error = Cli::try_parse_from(["agentloop"].iter().chain(args)).expect_err("wrong usage");
+        assert_eq!(in_one_line(&error.to_string()), expected);
+    }
+
+    #[test]
+    fn wrong_usage_is_said_in_one_line() {
+        check(
+            &["run"],
+            "the following required arguments were not provided: <PROMPT> (see `agentloop run --help`)",
+        );
+        check(
+            &["policy", "forget", "--nonsense"],
+            "unexpected argument '--nonsense' found; tip: to pass '--nonsense' as a value, use '-- --nonsense' \
+             (see `agentloop policy forget --help`)",
+        );
+        check(
+            &["sesions"],
+            "unrecognized subcommand 'sesions'; tip: a similar subcommand exists: 'sessions' (see `agentloop --help`)",
+        );
+        check(
+            &["runs", "--status", "lost"],
+            "invalid value 'lost' for '--status <STATUS>': no such status (see `agentloop --help`)",
+        );
+    }
+}

@@ -1,0 +1,60 @@
+//! `chat` and its terminal: sizes, pastes and characters of every kind.
+
+use std::fs;
+
+use crate::{chat::talk, served::Server};
+
+#[tokio::test]
+async fn a_window_changes_its_size() {
+    let server = Server::start().await;
+    let _host = server.host().await;
+    let mut chat = talk(&server, &[]).await;
+    chat.types("hello\r");
+    chat.sees("You said: hello").await;
+    chat.sees("ready").await;
+
+    chat.resize(5, 20);
+    chat.types("send a mail\r");
+    chat.sees("may this run?").await;
+    chat.types("y");
+    chat.sees("y  yes, run it").await;
+    chat.types("\r");
+    chat.sees("ready").await;
+    assert_eq!(fs::read_to_string(server.file("outbox")).expect("written").lines().count(), 1);
+
+    chat.resize(50, 160);
+    chat.sees("You said: hello").await;
+    chat.sees("Done, it says: sent to wrong@example.com").await;
+    chat.types("\x04");
+    assert_eq!(chat.ends().await.0, 0);
+}
+
+#[tokio::test]
+async fn a_paste_of_many_lines_is_not_sent_line_by_line() {
+    let server = Server::start().await;
+    let mut chat = talk(&server, &[]).await;
+    let lines: Vec<String> = (1..=40).map(|n| format!("line {n}.")).collect();
+    chat.pastes(&lines.join("\r"));
+    chat.sees("line 40.").await;
+    chat.sees("a new session: ask something").await;
+    chat.types("\r");
+    chat.sees("ready").await;
+    chat.sees("line 40.").await;
+    chat.types("\x1b[1;5H");
+    chat.sees("> line 1.").await;
+    chat.sees("  line 2.").await;
+}
+
+#[tokio::test]
+async fn characters_of_every_width_are_written_and_taken_back() {
+    let server = Server::start().await;
+    let mut chat = talk(&server, &[]).await;
+    chat.types("天气好🚀\x7f, naïve?");
+    chat.sees("天气好, naïve?").await;
+    chat.types("\r");
+    chat.sees("> 天气好, naïve?").await;
+    chat.sees("You said: 天气好, naïve?").await;
+    chat.resize(12, 21);
+    chat.types(&"宽".repeat(15));
+    chat.sees(&"宽".repeat(10)).await;
+}
