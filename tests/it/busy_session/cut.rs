@@ -36,7 +36,6 @@ async fn queue(store: &SqliteStore, run: &str, text: &str, interrupts: bool) {
         traceparent: None,
         messages: vec![Arc::new(Message::text(Role::User, text))],
         queued: true,
-        traceparent: None,
     };
     let mut machine = Machine::new(run.clone());
     let step = machine.handle(Input::Start(Box::new(start)), Timestamp(1)).expect("a start is taken");
