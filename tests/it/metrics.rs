@@ -65,7 +65,8 @@ async fn runs_are_counted_by_how_they_went() {
     ]);
     let (appends, commits) = (scrape.get("store_appends_total"), scrape.get("store_commits_total"));
     assert_eq!(scrape.get("append_duration_seconds_count"), appends);
-    assert!(commits > 0.0 && commits <= appends && scrape.get("store_appended_bytes_total") > appends);
+    assert!(appends > 10.0 && commits > 10.0, "{appends} in {commits}");
+    assert!(scrape.get("store_appended_bytes_total") > 100.0 * appends, "events have some size");
     for said in ["secret", "r2", "r3", "Ulm", "bob", "host-1"] {
         assert!(!scrape.text.contains(said), "{said} is in {}", scrape.text);
     }

@@ -96,7 +96,10 @@ impl Otlp {
     }
 
     fn send(&self, span: SpanData) {
-        self.0.spans.on_end(span);
+        // The processor leaves it to its callers to heed that.
+        if span.span_context.is_sampled() {
+            self.0.spans.on_end(span);
+        }
     }
 }
 

@@ -31,7 +31,7 @@ pub struct Readings {
 pub struct StoreReadings {
     /// Appends that were made durable.
     pub appends: u64,
-    /// Commits that did it.
+    /// Commits, those of other writes included.
     pub commits: u64,
     /// Of the appended events.
     pub bytes: u64,
@@ -86,7 +86,7 @@ impl<F: Fn() -> Readings + Send + Sync + 'static> Collector for AtScrape<F> {
         to.counter("slow_subscribers", help, None, now.slow_subscribers)?;
         if let Some(store) = now.store {
             to.counter("store_appends", "Appends that were made durable", None, store.appends)?;
-            to.counter("store_commits", "Commits that did it", None, store.commits)?;
+            to.counter("store_commits", "Commits, those of other writes included", None, store.commits)?;
             to.counter("store_appended", "Size of the appended events", Some(&Unit::Bytes), store.bytes)?;
         }
         let since = ConstGauge::new(self.since);

@@ -20,6 +20,9 @@ use super::span::Span;
 use super::{Otlp, content};
 use crate::telemetry::models::split;
 
+/// Of a tool's name that a model made up.
+const NAME_CHARS_MAX: usize = 64;
+
 /// Makes one run's spans. What it has to know of earlier events it keeps.
 pub struct RunSpans {
     otlp: Otlp,
@@ -44,7 +47,10 @@ struct Begun {
 }
 
 struct Call {
+    /// As the model spelt it, cut to [`NAME_CHARS_MAX`].
     tool: String,
+    /// Whether there is such a tool: the name of one that there is not is no name for a span.
+    is_known: bool,
     provider_id: String,
     arguments: String,
     proposed: Timestamp,
@@ -190,9 +196,11 @@ impl RunSpans {
         };
         for call in message.tool_calls() {
             let arguments = if self.otlp.captures_content() { call.arguments.clone() } else { String::new() };
-            let (tool, provider_id) = (call.name.clone(), call.provider_id.clone());
+            let (tool, provider_id) =
+                (call.name.chars().take(NAME_CHARS_MAX).collect(), call.provider_id.clone());
             let proposed = record.at;
-            self.calls.insert(call.slot, Call { tool, provider_id, arguments, proposed, offered: None });
+            let call_of = Call { tool, is_known: false, provider_id, arguments, proposed, offered: None };
+            self.calls.insert(call.slot, call_of);
         }
         if !past {
             self.otlp.instruments().model_answered(&self.model_labels(), *duration, *first_token, usage);
@@ -224,11 +232,13 @@ impl RunSpans {
     fn proposed(&mut self, slot: CallSlot, tool: &str, arguments: Option<&str>, at: Timestamp) {
         let call = self.calls.entry(slot).or_insert_with(|| Call {
             tool: tool.to_owned(),
+            is_known: true,
             provider_id: String::new(),
             arguments: String::new(),
             proposed: at,
             offered: None,
         });
+        call.is_known = true;
         if let Some(arguments) = arguments.filter(|_| self.otlp.captures_content()) {
             arguments.clone_into(&mut call.arguments);
         }
@@ -242,8 +252,12 @@ impl RunSpans {
         if !past && call.offered.is_some() {
             self.otlp.instruments().tool_settled(&call.tool, at.since(began), error);
         }
+        let name = match call.is_known {
+            true => format!("execute_tool {}", call.tool),
+            false => "execute_tool".to_owned(),
+        };
         let span = self
-            .span(SpanOf::Call(slot), format!("execute_tool {}", call.tool), began, at)
+            .span(SpanOf::Call(slot), name, began, at)
             .says("gen_ai.operation.name", "execute_tool")
             .says("gen_ai.tool.name", call.tool)
             .says("gen_ai.tool.type", "function")
