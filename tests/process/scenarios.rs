@@ -72,7 +72,7 @@ fn scenarios() -> Vec<Scenario> {
 #[tokio::test]
 async fn the_server_is_killed() {
     let counts = Counts::default();
-    join_all(scenarios().into_iter().map(|of| every_event(of, Fault::KillServer, 1, &counts))).await;
+    attack(scenarios(), Fault::KillServer, 2, &counts).await;
     println!("{counts}");
 }
 
@@ -81,21 +81,35 @@ async fn the_server_is_killed_with_its_hosts() {
     let counts = Counts::default();
     let uses_hosts =
         |of: &Scenario| of.script.rounds.iter().flatten().any(|wish| [PAY, INQUIRE].contains(&wish.tool));
-    let of = scenarios().into_iter().filter(uses_hosts);
+    let of = scenarios().into_iter().filter(uses_hosts).collect();
     // Hosts come back by a time and not at once, which makes this slow.
-    let every = if times() > 1 { 1 } else { 3 };
-    join_all(of.map(|of| every_event(of, Fault::KillAll, every, &counts))).await;
+    attack(of, Fault::KillAll, 4, &counts).await;
     println!("{counts}");
 }
 
-/// Runs it as often as it has events, each time with the fault after another one; or not after every one of them.
-async fn every_event(of: Scenario, fault: Fault, every: usize, counts: &Counts) {
+/// All of them together. The fault comes after one of so many events, another one of each kind; where more is asked
+/// for, after every event.
+async fn attack(of: Vec<Scenario>, fault: Fault, sampled: u64, counts: &Counts) {
+    let every = if times() > 1 { 1 } else { sampled };
+    let all = of.into_iter().zip(1..).map(|(of, number)| {
+        let first = 1 + Dice::new(number).below(every);
+        every_event(of, &fault, (first..EVENTS_MAX).step_by(index(every)), counts)
+    });
+    join_all(all).await;
+}
+
+fn index(number: u64) -> usize {
+    usize::try_from(number).expect("a small number")
+}
+
+/// Runs it again for each of these events, each time with the fault after it, until it has no such event.
+async fn every_event(of: Scenario, fault: &Fault, events: impl Iterator<Item = u64>, counts: &Counts) {
     let (model, brain) = (Model::start().await, Brain::default());
     brain.drive(&model, Temper { fails: of.model_fails, thinks_ms: 10 }, 1);
     let server = Server::start(&setting(&model)).await;
     let world = World::new(&server, brain, counts.clone());
     let mut site = Site::start(server, 1, counts.clone()).await;
-    for after in (1..EVENTS_MAX).step_by(every) {
+    for after in events {
         println!("{}: {fault:?} after event {after}", of.name);
         let mut run = start(&of, &world, after);
         let reached = run.watch_to(after).await;

@@ -21,7 +21,7 @@ pub(super) static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
 const APPLICATION_ID: i64 = 0x4147_4C50;
 /// Files up to this size are read whole after an end without a close. For larger ones that would keep a restart
 /// waiting, and SQLite itself recovers from every end that is not the disk's fault.
-const CHECKED_BYTES_MAX: u64 = 256 * 1024 * 1024;
+const CHECKED_BYTES_MAX: u64 = 128 * 1024 * 1024;
 /// Files up to this size are read whole at every start.
 const ALWAYS_CHECKED_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// What a write-ahead log begins with, and the same as a machine of the other byte order writes it.

@@ -1,5 +1,7 @@
 //! Questions to humans.
 
+use std::borrow::Cow;
+
 use agentloop_core::id::{RequestId, RunId, SessionId, TenantId};
 use agentloop_core::run::event::Event;
 use sqlx::sqlite::SqliteRow;
@@ -65,7 +67,12 @@ pub(in super::super) fn pending_query(
     begin: Option<Cursor>,
     size: u32,
 ) -> QueryBuilder<Sqlite> {
-    let mut query = QueryBuilder::new(REQUESTS);
+    // By its order alone the inbox would be chosen, and read whole for the questions of one run.
+    let places = match filter.run {
+        Some(_) => Cow::Owned(REQUESTS.replacen("AS q", "AS q INDEXED BY human_requests_by_run", 1)),
+        None => Cow::Borrowed(REQUESTS),
+    };
+    let mut query = QueryBuilder::new(places);
     query.push_bind(tenant.as_str()).push(" AND q.answered_seq IS NULL");
     if let Some(session) = &filter.session {
         query.push(" AND q.session_id = ").push_bind(session.as_str());

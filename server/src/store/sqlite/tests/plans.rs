@@ -89,4 +89,5 @@ async fn no_query_reads_a_whole_table() {
 
     let of_run = plan(&store, &pending(&of_run)).await.join("\n");
     assert!(!of_run.contains("SCAN"), "{of_run}");
+    assert!(of_run.contains("human_requests_by_run"), "not the whole inbox: {of_run}");
 }
