@@ -117,7 +117,9 @@ impl Engine {
     {
         let key = (tenant.clone(), run.clone());
         let deps = self.deps();
-        let (feed, session, last, over) = match deps.feeds.standing(&key) {
+        // Events are in the journal a moment before they are published, and whoever read them there goes on from them.
+        let standing = deps.feeds.standing(&key).filter(|(_, Standing { last, .. })| after <= last.seq);
+        let (feed, session, last, over) = match standing {
             Some((feed, Standing { session, last })) => (feed, session, last.seq, last.status.is_terminal()),
             None => {
                 let row = self.store().run(tenant, run).await?.ok_or(EngineError::RunNotFound)?;
