@@ -112,7 +112,7 @@ struct Inner {
     recent: Mutex<Recent>,
 }
 
-/// What was published last.
+/// What was published last: without a gap.
 #[derive(Default)]
 struct Recent {
     session: Option<SessionId>,
@@ -163,15 +163,24 @@ impl Feeds {
         Feed(inner)
     }
 
+    /// Tells those who listen to a run how far its journal has come: where the answer to a write was lost, nobody
+    /// published what it wrote, and the run's end may be among it.
+    pub(super) fn remind(&self, key: &RunKey, session: &SessionId, last: &Record) {
+        if let Some(feed) = self.existing(key) {
+            feed.publish(session, &[Arc::new(last.clone())]);
+        }
+    }
+
     /// The run's feed, if there is one that has something to say.
     pub(super) fn standing(&self, key: &RunKey) -> Option<(Feed, Standing)> {
-        let inner = {
-            let register = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            register.feeds.get(key).and_then(Weak::upgrade)
-        };
-        let feed = Feed(inner?);
+        let feed = self.existing(key)?;
         let standing = feed.standing()?;
         Some((feed, standing))
+    }
+
+    fn existing(&self, key: &RunKey) -> Option<Feed> {
+        let register = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        register.feeds.get(key).and_then(Weak::upgrade).map(Feed)
     }
 }
 
@@ -195,6 +204,12 @@ impl Feed {
     fn keep(&self, session: &SessionId, records: &[Arc<Record>]) {
         let mut recent = self.recent();
         recent.session.get_or_insert_with(|| session.clone());
+        // What was written without being published, its answer lost, is only in the journal.
+        let follows =
+            recent.records.back().zip(records.first()).is_none_or(|(last, next)| next.seq == last.seq.next());
+        if !follows {
+            recent.records.clear();
+        }
         recent.records.extend(records.iter().cloned());
         let surplus = recent.records.len().saturating_sub(RECENT_MAX);
         recent.records.drain(..surplus);

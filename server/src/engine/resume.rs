@@ -88,6 +88,9 @@ impl Engine {
         self.check_running()?;
         let (tenant, run) = place.key().clone();
         let claimed = self.store().claim(&tenant, &run).await?.ok_or(EngineError::RunNotFound)?;
+        if let Some(last) = claimed.records.last() {
+            self.deps().feeds.remind(place.key(), &claimed.row.session, last);
+        }
         if claimed.row.summary.status.is_terminal() {
             // Whoever saw it end may not have seen that it did.
             self.attend_later(&tenant, &claimed.row.session);

@@ -40,7 +40,10 @@ fn promises(world: &World, tables: &Tables) -> Vec<String> {
     let promises = world.promises();
     let lost = promises.runs.keys().filter(|run| tables.run(&tenant(), run).is_none());
     let unheard = promises.steered.iter().filter(|id| tables.steered(&tenant(), id).is_none());
-    lost.chain(unheard).map(|id| format!("{id} is acknowledged and gone")).collect()
+    let gone = lost.chain(unheard).map(|id| format!("{id} is acknowledged and gone"));
+    let waits =
+        promises.watching.iter().map(|(run, _)| format!("a subscriber of {run} is not shown its end"));
+    gone.chain(waits).collect()
 }
 
 /// A journal folds, event by event, and ends.

@@ -73,6 +73,7 @@ impl Gate {
         let State { random, away_until } = &mut *state;
         if random.chance(plan.outage) {
             let length = Duration::from_millis(random.between(500, 40_000));
+            self.0.world.fault("store outages");
             self.0.world.trace.line("store", &format!("is away for {length:?}"));
             *away_until = Some(Instant::now() + length);
         }
@@ -93,6 +94,7 @@ impl Gate {
 
     /// The process ends where it is: nobody hears of what it was about to do.
     async fn crash<T>(&self, when: &str) -> T {
+        self.0.world.fault("server kills at a write");
         self.0.world.trace.line("server", &format!("is killed {when}"));
         self.0.tasks.hard().cancel();
         std::future::pending().await
@@ -102,6 +104,7 @@ impl Gate {
         let fate = self.fate(false);
         pause(fate.before).await;
         if fate.fails {
+            self.0.world.fault("store failures");
             return Err(unavailable());
         }
         let result = read.await;
@@ -135,6 +138,7 @@ impl Gate {
             return self.crash(&format!("before {what}")).await;
         }
         if fate.fails {
+            self.0.world.fault("store failures");
             return Err(unavailable());
         }
         if fate.lies
@@ -152,6 +156,7 @@ impl Gate {
         }
         pause(fate.after).await;
         if fate.loses_answer {
+            self.0.world.fault("store answers lost");
             return Err(unavailable());
         }
         result

@@ -1,5 +1,6 @@
 //! Runs seeds: `agentloop-sim --seeds 1000`, or one with its trace: `agentloop-sim --seed 42 --trace`.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -46,9 +47,12 @@ fn main() -> ExitCode {
             }
         }
     }
-    let Total { seeds, failed, runs, events, processes } = total;
+    let Total { seeds, failed, runs, events, processes, faults } = total;
+    let injected: u64 = faults.values().sum();
+    let kinds: Vec<String> = faults.iter().map(|(what, times)| format!("{times} {what}")).collect();
     println!(
-        "{seeds} seeds, {failed} failed: {runs} runs with {events} events, over {processes} starts of the server, in {:.1} s",
+        "{seeds} seeds, {failed} failed: {runs} runs with {events} events, over {processes} starts of the server, {injected} faults ({}), in {:.1} s",
+        kinds.join(", "),
         began.elapsed().as_secs_f64()
     );
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -61,6 +65,7 @@ struct Total {
     runs: usize,
     events: usize,
     processes: u64,
+    faults: BTreeMap<&'static str, u64>,
 }
 
 impl Total {
@@ -69,6 +74,9 @@ impl Total {
         self.runs += outcome.runs;
         self.events += outcome.events;
         self.processes += outcome.processes;
+        for (what, times) in &outcome.faults {
+            *self.faults.entry(what).or_default() += times;
+        }
     }
 }
 

@@ -51,6 +51,9 @@ impl Model for FakeModel {
         let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
         let fails = if self.world.is_calm() { 0 } else { self.world.plan.model_fails };
         let mut pieces: VecDeque<Piece> = answer(&mut random, &request, fails).into();
+        if !matches!(pieces.back(), Some((_, Ok(Delta::Finish { .. })))) {
+            self.world.fault("model answers broken off");
+        }
         if self.world.plan.seed.is_multiple_of(2) {
             pieces.iter_mut().for_each(|(wait, _)| *wait = Duration::ZERO);
         }

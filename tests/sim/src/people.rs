@@ -161,6 +161,7 @@ fn acknowledged(world: &Arc<World>, id: &RunId, started: &Started) {
     }
     if promises.watched.insert(started.run.clone()) {
         for number in 0..2 {
+            promises.watching.insert((started.run.clone(), number));
             tokio::spawn(subscriber::follow(world.clone(), started.run.clone(), number));
         }
     }
@@ -350,6 +351,7 @@ pub(crate) async fn move_clock(world: Arc<World>) {
             return;
         }
         let by = random.pick(&[-600_000, -30_000, -1_000, 1_000, 30_000, 600_000]);
+        world.fault("clock jumps");
         world.trace.line("world", &format!("the clock jumps by {by} ms"));
         world.clock.jump(by);
     }

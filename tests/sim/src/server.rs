@@ -107,6 +107,7 @@ pub(crate) async fn keep_up(world: Arc<World>, over: tokio_util::sync::Cancellat
             }
             () = server.tasks.hard().cancelled() => {}
             gracefully = ends => {
+                world.fault(if gracefully { "server stops" } else { "server kills" });
                 world.trace.line("server", if gracefully { "is told to stop" } else { "is killed" });
                 if gracefully { server.stop().await; }
             }

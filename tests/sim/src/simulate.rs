@@ -1,6 +1,7 @@
 //! One seed from its first line to its last.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Once};
 use std::time::Duration;
@@ -50,6 +51,8 @@ pub struct Outcome {
     pub events: usize,
     /// Processes of the server.
     pub processes: u64,
+    /// How often each thing went wrong.
+    pub faults: BTreeMap<&'static str, u64>,
 }
 
 thread_local! {
@@ -86,6 +89,7 @@ pub fn simulate(seed: u64, options: Options) -> Outcome {
         runs: tables.runs.len(),
         events: tables.runs.values().map(|run| run.records.len()).sum(),
         processes: world.processes.load(std::sync::atomic::Ordering::Relaxed),
+        faults: world.faults(),
     }
 }
 

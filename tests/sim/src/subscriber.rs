@@ -37,6 +37,8 @@ pub(crate) async fn follow(world: Arc<World>, run: RunId, number: u64) {
     while !subscriber.session().await {
         pause(&mut subscriber.random, &[1, 200, 5_000]).await;
     }
+    let Subscriber { world, run, .. } = subscriber;
+    world.promises().watching.remove(&(run, number));
 }
 
 impl Subscriber {

@@ -43,6 +43,7 @@ pub(crate) struct World {
     ledger: Mutex<Ledger>,
     promises: Mutex<Promises>,
     problems: Mutex<Vec<String>>,
+    faults: Mutex<BTreeMap<&'static str, u64>>,
 }
 
 /// What the server has said, and must stand by.
@@ -54,6 +55,8 @@ pub(crate) struct Promises {
     pub(crate) steered: BTreeSet<RunId>,
     /// Runs that the world made, whether or not anybody was told.
     pub(crate) watched: BTreeSet<RunId>,
+    /// Subscribers that have not seen their run's end, by its run and their number.
+    pub(crate) watching: BTreeSet<(RunId, u64)>,
 }
 
 impl World {
@@ -70,6 +73,7 @@ impl World {
             ledger: Mutex::default(),
             promises: Mutex::default(),
             problems: Mutex::default(),
+            faults: Mutex::default(),
         })
     }
 
@@ -92,6 +96,16 @@ impl World {
 
     pub(crate) fn promises(&self) -> MutexGuard<'_, Promises> {
         self.promises.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Something went wrong, as the seed has it.
+    pub(crate) fn fault(&self, what: &'static str) {
+        *self.faults.lock().unwrap_or_else(PoisonError::into_inner).entry(what).or_default() += 1;
+    }
+
+    /// How often each thing went wrong.
+    pub(crate) fn faults(&self) -> BTreeMap<&'static str, u64> {
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Something that must not be.
@@ -134,7 +148,13 @@ impl World {
         let stopped = server.tasks.hard().clone();
         let call = stopped.run_until_cancelled(ask(server));
         match patience {
-            Some(patience) => tokio::time::timeout(patience, call).await.ok().flatten(),
+            Some(patience) => match tokio::time::timeout(patience, call).await {
+                Ok(answer) => answer,
+                Err(_) => {
+                    self.fault("callers left");
+                    None
+                }
+            },
             None => call.await,
         }
     }

@@ -82,6 +82,7 @@ pub(super) fn start(
         if random.chance(fails) {
             let retryable = random.chance(600);
             let delay = Millis(random.pick(&[0, 0, 1_500]));
+            world.fault("calls failed");
             let message = "failed before it did anything".to_owned();
             return say(Told::Done(Outcome::Failed { message, retryable, delay, ran: Ran::No }));
         }
@@ -102,6 +103,7 @@ pub(super) fn start(
             let message = "says that it did nothing".to_owned();
             Outcome::Failed { message, retryable: true, delay: Millis(0), ran: Ran::No }
         } else if random.chance(fails / 2) {
+            world.fault("calls failed");
             let message = "failed afterwards".to_owned();
             Outcome::Failed { message, retryable: random.chance(600), delay: Millis(0), ran }
         } else {

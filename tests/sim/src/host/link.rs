@@ -71,6 +71,7 @@ impl Host {
         let long = if self.random.chance(5 * fails) { 45_000 } else { 2_000 };
         let until = Instant::now() + Duration::from_millis(self.random.between(1, long));
         if self.random.chance(2 * fails) {
+            self.world.fault("host kills");
             self.world.trace.line(&self.name, "is killed, and forgets everything");
             for (_, held) in std::mem::take(&mut self.held) {
                 held.stop();
@@ -125,6 +126,7 @@ impl Host {
                 _ = heartbeat.tick() => self.beats(),
             }
             if dead_until.is_none() && self.breaks() {
+                self.world.fault("streams broken");
                 let wait = self.random.pick(&[0, 0, 3_000, 20_000]);
                 self.world
                     .trace
@@ -171,9 +173,11 @@ impl Host {
     fn send(&mut self, frame: HostFrame) {
         let fails = self.link_fails();
         let times = if self.random.chance(fails / 2) {
+            self.world.fault("frames lost");
             self.world.trace.line(&self.name, &format!("a frame is lost: {}", name_of(&frame)));
             0
         } else if self.random.chance(fails) {
+            self.world.fault("frames repeated");
             self.world.trace.line(&self.name, &format!("a frame comes twice: {}", name_of(&frame)));
             2
         } else {
@@ -245,6 +249,7 @@ impl Host {
     fn receives(&mut self, frame: ServerFrame) -> bool {
         let fails = self.link_fails();
         if self.random.chance(fails / 2) {
+            self.world.fault("frames lost");
             self.world.trace.line(&self.name, "a frame of the server is lost");
             return true;
         }
@@ -315,6 +320,7 @@ impl Host {
         if !self.world.is_calm() && self.random.chance(self.world.plan.host_fails / 4) {
             let reason =
                 self.random.pick(&[RejectReason::Busy, RejectReason::Busy, RejectReason::BadArguments]);
+            self.world.fault("calls turned down");
             self.send_surely(HostFrame::Rejected { call, reason, message: "not now".to_owned() });
             return self.credit();
         }

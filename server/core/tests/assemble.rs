@@ -1,0 +1,297 @@
+//! An answer is the same message however its provider cuts it, mixes its parallel calls, and however often a delta
+//! comes; whatever comes, what is put together keeps its bounds.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use agentloop_core::context::assemble::{AssembleError, Assembler, Finished};
+use agentloop_core::delta::Delta;
+use agentloop_core::id::CallSlot;
+use agentloop_core::limits::{CALLS_PER_MESSAGE_MAX, MODEL_MESSAGE_BYTES_MAX, PARTS_PER_MESSAGE_MAX};
+use agentloop_core::message::{FinishReason, Message, Part, Reasoning, Role, ToolCall, Usage};
+
+#[path = "machine/support/random.rs"]
+mod random;
+
+use random::Random;
+
+const ANSWERS: u64 = 1_000;
+const MODEL_CALL: u32 = 7;
+
+/// Letters of one to four bytes, and what JSON escapes.
+const LETTERS: [&str; 10] = ["a", "{", "\"", "\\", "\n", "ß", "東", "☂\u{fe0f}", "👩\u{200d}🚀", "\u{0}"];
+
+fn words(random: &mut Random, most: u64) -> String {
+    (0..=random.below(most)).map(|_| random.pick(&LETTERS)).collect()
+}
+
+/// The parts of an answer, as a model means it: neighbours of one kind would be one part.
+fn meant(random: &mut Random) -> Vec<Part> {
+    let mut parts: Vec<Part> = Vec::new();
+    let mut calls = 0;
+    for _ in 0..random.below(7) {
+        match (random.below(3), parts.last()) {
+            (0, Some(Part::Text { .. })) => {}
+            (0, _) => parts.push(Part::Text { text: words(random, 30) }),
+            (1, _) => {
+                let (text, signature) = (words(random, 20), words(random, 4));
+                let redacted = words(random, 4);
+                let redacted = random.maybe(redacted);
+                parts.push(Part::Reasoning(Reasoning { text, signature: Some(signature), redacted }));
+            }
+            _ => {
+                for _ in 0..random.below(4) {
+                    let provider_id = format!("id-{calls}");
+                    let arguments = format!("{{{}}}", words(random, 30));
+                    let slot = CallSlot(MODEL_CALL, calls);
+                    let name = format!("tool{}", random.below(3));
+                    parts.push(Part::ToolCall(ToolCall { slot, provider_id, name, arguments }));
+                    calls += 1;
+                }
+            }
+        }
+    }
+    parts
+}
+
+/// A text in pieces, cut between any two bytes where a letter ends; some are empty.
+fn cut(random: &mut Random, text: &str) -> Vec<String> {
+    let often = 1 + random.below(8);
+    let mut pieces = vec![String::new()];
+    for letter in text.chars() {
+        while random.one_in(often + 1) {
+            pieces.push(String::new());
+        }
+        pieces.last_mut().expect("there is one").push(letter);
+    }
+    pieces
+}
+
+/// One way in which a provider may send this answer.
+fn sent(random: &mut Random, parts: &[Part]) -> Vec<Delta> {
+    let mut deltas = Vec::new();
+    // What is still to come of calls that have begun: their pieces may come any time until the end.
+    let mut open: Vec<Vec<Delta>> = Vec::new();
+    let numbers: u32 = random.below(3) as u32;
+    for part in parts {
+        match part {
+            Part::Text { text } => {
+                deltas.extend(cut(random, text).into_iter().map(|text| Delta::Text { text }));
+            }
+            Part::Reasoning(Reasoning { text, signature, redacted }) => {
+                deltas.extend(cut(random, text).into_iter().map(|text| Delta::Reasoning { text }));
+                let (signature, redacted) = (signature.clone(), redacted.clone());
+                deltas.push(Delta::ReasoningEnd { signature, redacted });
+            }
+            Part::ToolCall(ToolCall { slot, provider_id, name, arguments }) => {
+                // Providers number calls as they like, also downwards.
+                let index = if numbers == 0 { 1_000 - slot.1 } else { slot.1 * numbers };
+                let (provider_id, name) = (Some(provider_id.clone()), name.clone());
+                deltas.push(Delta::ToolCallStart { index, provider_id, name });
+                let fragments = cut(random, arguments).into_iter();
+                open.push(
+                    fragments.map(|fragment| Delta::ToolCallArguments { index, fragment }).rev().collect(),
+                );
+            }
+            Part::Image { .. } | Part::ToolResult(_) => unreachable!("no answer has these"),
+        }
+        mix(random, &mut open, &mut deltas, false);
+    }
+    mix(random, &mut open, &mut deltas, true);
+    let usage = Delta::Usage(Usage { input_tokens: 3, ..Usage::default() });
+    let at = usize::try_from(random.below(deltas.len() as u64 + 1)).expect("an index");
+    deltas.insert(at, usage);
+    deltas.push(Delta::Finish { reason: random.pick(&[FinishReason::Stop, FinishReason::ToolCalls]) });
+    deltas
+}
+
+/// Sends some of what is open, of any of the calls; at the end all of it.
+fn mix(random: &mut Random, open: &mut Vec<Vec<Delta>>, deltas: &mut Vec<Delta>, all: bool) {
+    while !open.is_empty() && (all || !random.one_in(4)) {
+        let at = usize::try_from(random.below(open.len() as u64)).expect("an index");
+        deltas.extend(open[at].pop());
+        open.retain(|pieces| !pieces.is_empty());
+    }
+}
+
+fn assemble(deltas: impl IntoIterator<Item = (u64, Delta)>) -> Result<Finished, AssembleError> {
+    let mut assembler = Assembler::new(MODEL_CALL);
+    for (seq, delta) in deltas {
+        assembler.consume(seq, delta)?;
+    }
+    assembler.finish()
+}
+
+fn numbered(deltas: Vec<Delta>) -> Vec<(u64, Delta)> {
+    (1..).zip(deltas).collect()
+}
+
+#[test]
+fn every_way_to_send_an_answer_makes_what_was_meant() {
+    let mut interleaved = 0;
+    for seed in 0..ANSWERS {
+        let mut random = Random::new(seed);
+        let parts = meant(&mut random);
+        let has_calls = parts.iter().any(|part| matches!(part, Part::ToolCall(_)));
+        let reason = if has_calls { FinishReason::ToolCalls } else { FinishReason::Stop };
+        for _ in 0..3 {
+            let deltas = sent(&mut random, &parts);
+            interleaved += u32::from(is_interleaved(&deltas));
+            let finished = assemble(numbered(deltas)).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+            assert_eq!(finished.message, Message { role: Role::Assistant, parts: parts.clone() }, "{seed}");
+            assert_eq!((finished.finish_reason, finished.usage.input_tokens), (reason.clone(), 3), "{seed}");
+        }
+    }
+    assert!(interleaved > 100, "pieces of several calls are mixed: {interleaved}");
+}
+
+/// Whether a call goes on after another one went on.
+fn is_interleaved(deltas: &[Delta]) -> bool {
+    let of = |delta: &Delta| match delta {
+        Delta::ToolCallArguments { index, .. } => Some(*index),
+        _ => None,
+    };
+    let mut order: Vec<u32> = deltas.iter().filter_map(of).collect();
+    order.dedup();
+    order.len() > order.iter().collect::<BTreeSet<_>>().len()
+}
+
+#[test]
+fn what_comes_again_changes_nothing() {
+    for seed in 0..ANSWERS {
+        let mut random = Random::new(seed);
+        let parts = meant(&mut random);
+        let deltas = numbered(sent(&mut random, &parts));
+        let mut again = Vec::new();
+        for (at, one) in deltas.iter().enumerate() {
+            again.push(one.clone());
+            // Somebody who reconnects is shown a stretch of what came before.
+            if random.one_in(5) {
+                let from = usize::try_from(random.below(at as u64 + 1)).expect("an index");
+                again.extend_from_slice(&deltas[from..=at]);
+            }
+        }
+        assert_eq!(assemble(again), assemble(deltas), "seed {seed}");
+    }
+}
+
+/// What comes too late is as if it had never come: no order is made up, and nothing is taken twice.
+#[test]
+fn what_comes_too_late_is_left_out() {
+    for seed in 0..ANSWERS {
+        let mut random = Random::new(seed);
+        let parts = meant(&mut random);
+        let mut deltas = numbered(sent(&mut random, &parts));
+        for _ in 0..random.below(6) {
+            let mut place = || usize::try_from(random.below(deltas.len() as u64)).expect("an index");
+            let (one, other) = (place(), place());
+            deltas.swap(one, other);
+        }
+        let mut last = 0;
+        let in_time: Vec<_> = deltas
+            .iter()
+            .filter(|(seq, _)| {
+                let later = *seq > last;
+                last = last.max(*seq);
+                later
+            })
+            .cloned()
+            .collect();
+        assert_eq!(assemble(deltas), assemble(in_time), "seed {seed}");
+    }
+}
+
+/// Any deltas at all, in any order.
+fn garbage(random: &mut Random) -> Vec<Delta> {
+    let length = random.pick(&[5, 40, 2_500]);
+    let size = random.pick(&[3, 3, 40_000]);
+    let calls = random.pick(&[0, 3, 400]);
+    let ends = random.pick(&[20, 1_000_000]);
+    let some = |random: &mut Random| {
+        let text = "é".repeat(usize::try_from(random.below(size)).expect("small"));
+        let index = random.below(calls.max(1)) as u32;
+        let kinds = if random.one_in(ends) { 7 } else { 6 };
+        match random.below(kinds) {
+            3 | 4 if calls == 0 => Delta::Text { text },
+            0 => Delta::Text { text },
+            1 => Delta::Reasoning { text },
+            2 => Delta::ReasoningEnd { signature: random.maybe(text.clone()), redacted: random.maybe(text) },
+            3 => Delta::ToolCallStart {
+                index,
+                provider_id: random.maybe(format!("p{}", index % 3)),
+                name: text,
+            },
+            4 => Delta::ToolCallArguments { index, fragment: text },
+            5 => Delta::Usage(Usage { output_tokens: u64::from(index), ..Usage::default() }),
+            _ => Delta::Finish { reason: FinishReason::Stop },
+        }
+    };
+    let mut deltas: Vec<Delta> = (0..length).map(|_| some(random)).collect();
+    deltas.push(Delta::Finish { reason: FinishReason::Stop });
+    deltas
+}
+
+/// Drops what contradicts what came before, so that the bounds are met and not only the contradictions.
+fn consistent(random: &mut Random, deltas: Vec<Delta>) -> Vec<Delta> {
+    let mut begun = BTreeSet::new();
+    let spares = random.one_in(2);
+    let fits = |delta: &Delta| match delta {
+        Delta::ToolCallStart { index, .. } => begun.insert(*index),
+        Delta::ToolCallArguments { index, .. } => begun.contains(index),
+        _ => true,
+    };
+    if spares { deltas.into_iter().filter(fits).collect() } else { deltas }
+}
+
+#[test]
+fn whatever_comes_bounds_hold() {
+    let mut ends: BTreeMap<String, u32> = BTreeMap::new();
+    for seed in 0..300 {
+        let mut random = Random::new(seed);
+        let deltas = garbage(&mut random);
+        let deltas = consistent(&mut random, deltas);
+        let mut assembler = Assembler::new(MODEL_CALL);
+        let failed = (1..).zip(deltas.clone()).find_map(|(seq, delta)| assembler.consume(seq, delta).err());
+        is_within_bounds(&assembler.partial(), seed);
+        let end = match failed {
+            Some(AssembleError::TooLarge { unit, .. }) => unit.to_owned(),
+            Some(error @ AssembleError::Malformed(_)) => error.to_string(),
+            None => {
+                let finished = assembler.finish().expect("it was told that it is finished");
+                assert_eq!(assemble(numbered(deltas)), Ok(finished.clone()), "seed {seed}");
+                let calls = finished.message.tool_calls().count();
+                assert_eq!(finished.finish_reason == FinishReason::ToolCalls, calls > 0, "seed {seed}");
+                "finished".to_owned()
+            }
+        };
+        *ends.entry(end).or_default() += 1;
+    }
+    for end in ["finished", "bytes", "parts", "tool calls"] {
+        assert!(ends.contains_key(end), "no case comes to {end}: {ends:?}");
+    }
+}
+
+fn is_within_bounds(message: &Message, seed: u64) {
+    let calls: Vec<&ToolCall> = message.tool_calls().collect();
+    let slots: Vec<CallSlot> = calls.iter().map(|call| call.slot).collect();
+    let dense: Vec<CallSlot> = (0..calls.len() as u32).map(|at| CallSlot(MODEL_CALL, at)).collect();
+    assert_eq!(slots, dense, "seed {seed}");
+    let ids: BTreeSet<&str> = calls.iter().map(|call| call.provider_id.as_str()).collect();
+    assert_eq!(ids.len(), calls.len(), "seed {seed}: ids are told apart");
+    assert!(ids.iter().all(|id| !id.is_empty()), "seed {seed}");
+    assert!(calls.len() <= CALLS_PER_MESSAGE_MAX, "seed {seed}");
+    assert!(message.parts.len() <= PARTS_PER_MESSAGE_MAX, "seed {seed}");
+    let bytes: usize = message.parts.iter().map(size).sum();
+    assert!(bytes <= MODEL_MESSAGE_BYTES_MAX, "seed {seed}: {bytes} bytes");
+}
+
+fn size(part: &Part) -> usize {
+    let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+    match part {
+        Part::Text { text } => text.len(),
+        Part::Reasoning(Reasoning { text, signature, redacted }) => {
+            text.len() + length(signature) + length(redacted)
+        }
+        Part::ToolCall(call) => call.provider_id.len() + call.name.len() + call.arguments.len(),
+        Part::Image { .. } | Part::ToolResult(_) => unreachable!("no answer has these"),
+    }
+}
