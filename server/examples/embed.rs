@@ -1,5 +1,5 @@
-//! A server of one's own parts in one process: a scripted model, a hook, a planner, a way to make contexts smaller, and
-//! an observer that prints what happens. It listens too, so hosts and callers may join; here one run is asked for
+//! A server of one's own parts in one process: a scripted model, a tool, a hook, a planner, a way to make contexts
+//! smaller, and an observer that prints what happens. It listens too, so hosts and callers may join; here one run is asked for
 //! through the engine.
 
 use std::collections::BTreeSet;
@@ -13,12 +13,13 @@ use agentloop_core::extension::{HookPoint, HookTerms};
 use agentloop_core::id::{RunId, SessionId, TenantId};
 use agentloop_core::message::{Message, Role};
 use agentloop_core::run::event::Record;
+use agentloop_core::run::input::CallOutcome;
 use agentloop_core::run::plan::{Instruction, Situation};
 use agentloop_core::time::Millis;
-use agentloop_core::tool::Digest;
+use agentloop_core::tool::{Digest, EffectClass, ToolDeclaration};
 use agentloop_server::app::Server;
 use agentloop_server::config::Config;
-use agentloop_server::engine::{Compactor, Observer, OnBusy, StartRequest};
+use agentloop_server::engine::{Compactor, Observer, OnBusy, StartRequest, ToolExecution, ToolExecutor};
 use agentloop_server::extension::{ExtensionError, Hook, HookRequest, HookVerdict, PlanView, Planner};
 use agentloop_server::model::{ProviderRegistry, Script, ScriptedModel};
 use async_trait::async_trait;
@@ -34,6 +35,14 @@ planner = "careful"
 "#;
 
 const SCRIPT: &str = r#"
+[[reply]]
+when = { user_contains = "dice", step = 0 }
+tool_calls = [{ name = "roll", arguments = { sides = 6 } }]
+
+[[reply]]
+when = { user_contains = "dice" }
+text = "You have a {{result}}."
+
 [[reply]]
 text = "You said: {{user}}"
 "#;
@@ -53,14 +62,43 @@ impl Hook for Manners {
     }
 }
 
-/// Goes as the built-in loop does, but lets no tool run without a human's word.
+/// Rolls dice, for the model.
+struct Dice;
+
+fn dice() -> ToolDeclaration {
+    ToolDeclaration {
+        name: "roll".to_owned(),
+        description: "Rolls a die.".to_owned(),
+        input_schema:
+            r#"{"type":"object","properties":{"sides":{"type":"integer","minimum":2}},"required":["sides"]}"#
+                .to_owned(),
+        effect: EffectClass::ReadOnly,
+        requires_approval: false,
+        requires_runtime: false,
+        timeout: Some(Millis::secs(5)),
+        max_concurrency: None,
+        streams_output: false,
+        title: "Roll a die of {sides} sides".to_owned(),
+    }
+}
+
+#[async_trait]
+impl ToolExecutor for Dice {
+    async fn run(&self, _call: ToolExecution) -> CallOutcome {
+        // By a fair throw.
+        CallOutcome::Succeeded { output: "4".to_owned(), images: Vec::new() }
+    }
+}
+
+/// Goes as the built-in loop does, but lets no two tools run at once without a human's word.
 struct Careful;
 
 #[async_trait]
 impl Planner for Careful {
     async fn plan(&self, view: PlanView) -> Result<Instruction, ExtensionError> {
         Ok(match view.situation {
-            Situation::CallsWaiting => Instruction::RequestApproval,
+            Situation::CallsWaiting if view.calls.len() > 1 => Instruction::RequestApproval,
+            Situation::CallsWaiting => Instruction::CallTools,
             Situation::Answered { .. } => Instruction::Finish { failure: None },
             Situation::Prompted
             | Situation::ToolsSettled
@@ -115,11 +153,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .models(Arc::new(models))
         .hook("manners", Arc::new(Manners))
         .planner("careful", Arc::new(Careful))
+        .tool(dice(), Arc::new(Dice))
         .compactor("forget", Arc::new(Forget))
         .observer(Arc::new(Print));
     let server = Box::pin(builder.start()).await?;
 
-    let started = server.engine().start(request(spec, "Good morning")).await?;
+    let started = server.engine().start(request(spec, "Roll the dice")).await?;
     let view = server.engine().wait(&TenantId::local(), &started.run).await?;
     println!(
         "{:?}: {}",

@@ -32,6 +32,9 @@ pub enum StartError {
     /// A provider of models cannot be used.
     #[error(transparent)]
     Provider(#[from] crate::model::InvalidProvider),
+    /// A tool of the embedder's cannot be taken.
+    #[error(transparent)]
+    Tool(#[from] crate::tool::BadTool),
     /// The address cannot be listened on.
     #[error("listening on {address}: {cause}")]
     Listen {

@@ -18,3 +18,7 @@ pub mod engine;
 pub mod grpc;
 
 pub mod app;
+
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzz;

@@ -71,6 +71,7 @@ impl Tools for LocalTools {
             timeout: None,
             max_concurrency: None,
             streams_output: false,
+            title: String::new(),
         };
         Offered { digest: echo.digest(), tools: Arc::from([Arc::new(echo)]) }
     }
@@ -81,6 +82,7 @@ impl Tools for LocalTools {
             requires_approval: false,
             timeout: Millis::secs(60),
             requires_runtime: false,
+            title: String::new(),
         };
         vec![ready; calls.len()]
     }

@@ -71,7 +71,8 @@ impl Tools for NoHosts {
                 effect: self.0,
                 requires_approval,
                 timeout: Millis::secs(60),
-                requires_runtime: false
+                requires_runtime: false,
+                title: String::new(),
             };
             calls.len()
         ]

@@ -1,20 +1,23 @@
 //! A store that fails in the middle of a run: memory never runs ahead of it, and the run goes on when it is back.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::delta::Delta;
-use agentloop_core::id::{CallId, EntryNo, Epoch, RequestId, RuleId, RunId, Seq, SessionId, TenantId};
+use agentloop_core::id::{
+    CallId, EntryNo, Epoch, HostId, RequestId, RuleId, RunId, Seq, SessionId, TenantId,
+};
 use agentloop_core::message::{FinishReason, Message, Role, ToolCall};
 use agentloop_core::run::effect::Offer;
 use agentloop_core::run::event::{Event, Record};
 use agentloop_core::run::input::{AbortCause, CallFacts};
 use agentloop_core::run::status::RunStatus;
-use agentloop_core::time::Timestamp;
-use agentloop_core::tool::Digest;
+use agentloop_core::time::{Millis, Timestamp};
+use agentloop_core::tool::{Digest, EffectClass};
 use agentloop_server::engine::error::EngineError;
+use agentloop_server::engine::feed::Shown;
 use agentloop_server::engine::{EngineBuilder, OnBusy, StartRequest};
 use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
 use agentloop_server::store::sqlite::SqliteStore;
@@ -25,6 +28,7 @@ use agentloop_server::store::{
 };
 use agentloop_server::tool::{CallOwner, Offered, Seek, Tools};
 use async_trait::async_trait;
+use futures_util::FutureExt as _;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use tokio::sync::Notify;
 
@@ -32,7 +36,17 @@ use tokio::sync::Notify;
 struct Flaky {
     inner: SqliteStore,
     broken: AtomicBool,
+    /// Whether another owner takes each run just before it is written.
+    overtaken: AtomicBool,
     refused: Notify,
+}
+
+impl Flaky {
+    async fn new() -> Arc<Self> {
+        let inner = SqliteStore::in_memory().await.expect("a store");
+        let (broken, overtaken) = (AtomicBool::new(false), AtomicBool::new(false));
+        Arc::new(Self { inner, broken, overtaken, refused: Notify::new() })
+    }
 }
 
 impl Flaky {
@@ -49,7 +63,14 @@ impl Flaky {
 impl Store for Flaky {
     async fn append(&self, append: Append) -> Result<(), StoreError> {
         self.works()?;
-        self.inner.append(append).await
+        if self.overtaken.load(Ordering::SeqCst) {
+            self.inner.claim(&append.tenant, &append.run).await?.expect("the run is there");
+        }
+        let appended = self.inner.append(append).await;
+        if appended.is_err() {
+            self.refused.notify_one();
+        }
+        appended
     }
 
     async fn claim(&self, tenant: &TenantId, run: &RunId) -> Result<Option<Claimed>, StoreError> {
@@ -250,22 +271,29 @@ impl Store for Flaky {
     }
 }
 
-/// Says one sentence, once it may.
+/// Says what it has to, once it may.
 struct Waiting {
     called: Arc<Notify>,
     may_speak: Arc<Notify>,
+    says: Vec<Delta>,
+}
+
+impl Waiting {
+    fn to_say(says: Vec<Delta>) -> Self {
+        Self { called: Arc::default(), may_speak: Arc::default(), says }
+    }
 }
 
 impl Model for Waiting {
     fn stream(&self, _request: ModelRequest) -> BoxStream<'static, Result<Delta, ModelError>> {
         let (called, may_speak) = (self.called.clone(), self.may_speak.clone());
-        stream::once(async move {
+        let says: Vec<_> = self.says.iter().cloned().map(Ok).collect();
+        let waits = stream::once(async move {
             called.notify_one();
             may_speak.notified().await;
-            Ok(Delta::Text { text: "Said.".to_owned() })
-        })
-        .chain(stream::iter([Ok(Delta::Finish { reason: FinishReason::Stop })]))
-        .boxed()
+            stream::iter(says)
+        });
+        waits.flatten().boxed()
     }
 }
 
@@ -277,27 +305,39 @@ impl Models for One {
     }
 }
 
-struct NoTools;
+/// Whose host has room for every call, and keeps the calls that it is offered.
+#[derive(Default)]
+struct Keeping {
+    offers: Mutex<Vec<CallId>>,
+}
 
-impl Tools for NoTools {
+impl Tools for Keeping {
     fn offered(&self, _tenant: &TenantId, _spec: &RunSpec) -> Offered {
         Offered { tools: Arc::from([]), digest: Digest::of(&[]) }
     }
 
     fn facts(&self, _tenant: &TenantId, _spec: &RunSpec, calls: &[&ToolCall]) -> Vec<CallFacts> {
-        vec![CallFacts::Rejected { message: "there are no tools".to_owned() }; calls.len()]
+        let ready = CallFacts::Ready {
+            effect: EffectClass::Unsafe,
+            requires_approval: false,
+            timeout: Millis(60_000),
+            requires_runtime: false,
+        };
+        vec![ready; calls.len()]
     }
 
-    fn validate(&self, _tenant: &TenantId, tool: &str, _arguments: &str) -> Result<(), String> {
-        Err(format!("there is no tool {tool}"))
+    fn validate(&self, _tenant: &TenantId, _tool: &str, _arguments: &str) -> Result<(), String> {
+        Ok(())
     }
 
     fn seek(&self, _owner: &CallOwner, _call: &CallId, _tool: &str) -> Seek {
-        Seek::Denied("there are no tools".to_owned())
+        Seek::Granted(HostId::parse("h").expect("an id"))
     }
 
     fn stop_seeking(&self, _tenant: &TenantId, _call: &CallId) {}
-    fn offer(&self, _owner: &CallOwner, _call: &CallId, _offer: Offer) {}
+    fn offer(&self, _owner: &CallOwner, call: &CallId, _offer: Offer) {
+        self.offers.lock().expect("nobody has panicked").push(call.clone());
+    }
     fn reclaim(&self, _owner: &CallOwner, _call: &CallId, _offer: Offer) {}
     fn cancel(&self, _tenant: &TenantId, _call: &CallId, _attempt: u32, _reason: &str) {}
     fn release(&self, _tenant: &TenantId, _run: &RunId) {}
@@ -319,11 +359,15 @@ fn request(run: &str) -> StartRequest {
 
 #[tokio::test]
 async fn a_failed_write_stops_the_run_until_the_store_is_back() {
-    let inner = SqliteStore::in_memory().await.expect("a store");
-    let store = Arc::new(Flaky { inner, broken: AtomicBool::new(false), refused: Notify::new() });
-    let model = Waiting { called: Arc::default(), may_speak: Arc::default() };
+    let store = Flaky::new().await;
+    let model = Waiting::to_say(vec![
+        Delta::Text { text: "Said.".to_owned() },
+        Delta::Finish { reason: FinishReason::Stop },
+    ]);
     let (called, may_speak) = (model.called.clone(), model.may_speak.clone());
-    let engine = EngineBuilder::new(store.clone(), Arc::new(One(Arc::new(model))), Arc::new(NoTools)).start();
+    let engine =
+        EngineBuilder::new(store.clone(), Arc::new(One(Arc::new(model))), Arc::new(Keeping::default()))
+            .start();
     let tenant = TenantId::local();
 
     let run = engine.start(request("r")).await.expect("a run").run;
@@ -352,4 +396,42 @@ async fn a_failed_write_stops_the_run_until_the_store_is_back() {
     assert!(said(&records));
     assert!(records.iter().zip(1..).all(|(record, at)| record.seq.0 == at), "dense from 1");
     assert!(engine.start(request("other")).await.is_ok(), "what was refused left nothing behind");
+}
+
+/// One that slept while another took its run, and does not know it yet.
+#[tokio::test]
+async fn an_owner_that_was_overtaken_writes_nothing_shows_nothing_and_offers_nothing() {
+    let store = Flaky::new().await;
+    let model = Waiting::to_say(vec![
+        Delta::ToolCallStart { index: 0, provider_id: None, name: "pay".to_owned() },
+        Delta::ToolCallArguments { index: 0, fragment: "{}".to_owned() },
+        Delta::Finish { reason: FinishReason::ToolCalls },
+    ]);
+    let (called, may_speak) = (model.called.clone(), model.may_speak.clone());
+    let tools = Arc::new(Keeping::default());
+    let engine = EngineBuilder::new(store.clone(), Arc::new(One(Arc::new(model))), tools.clone()).start();
+    let tenant = TenantId::local();
+    let run = engine.start(request("r")).await.expect("a run").run;
+    called.notified().await;
+    let before = store.records(&tenant, &run, Seq(0), 100).await.expect("reading works");
+    let subscription = engine.subscribe(&tenant, &run, Seq(0)).await.expect("subscribed");
+
+    store.overtaken.store(true, Ordering::SeqCst);
+    may_speak.notify_one();
+    store.refused.notified().await;
+    while engine.live_runs() > 0 {
+        tokio::task::yield_now().await;
+    }
+
+    assert_eq!(store.records(&tenant, &run, Seq(0), 100).await.expect("reading works"), before);
+    assert!(tools.offers.lock().expect("nobody has panicked").is_empty(), "no host was offered the call");
+    let mut events = Box::pin(subscription.events);
+    let mut shown = Vec::new();
+    while let Some(Some(event)) = events.next().now_or_never() {
+        if let Shown::Durable(record) = event.expect("an event") {
+            shown.push(record.seq);
+        }
+    }
+    let known: Vec<Seq> = before.iter().map(|record| record.seq).collect();
+    assert!(known.starts_with(&shown), "{shown:?} of {known:?}");
 }

@@ -1,6 +1,7 @@
 //! Extensions on hosts: who is taken, what runs ask of them, and what becomes of those that fail.
 
 mod library;
+mod planner;
 mod prepare;
 mod tools;
 

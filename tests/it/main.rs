@@ -13,6 +13,7 @@ mod idempotency;
 mod lost_host;
 mod need_input;
 mod overload;
+mod own_tools;
 mod planner;
 mod policy;
 mod recall;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use agentloop_client::v1 as wire;
 use agentloop_core::message::Role;
-use agentloop_core::run::plan::{Instruction, Situation};
+use agentloop_core::run::plan::{Instruction, SelectOption, Situation};
 use agentloop_core::time::Millis;
 use agentloop_server::extension::{ExtensionError, PlanView, Planner};
 use agentloop_tests::errors::assert_invalid;
@@ -14,10 +14,12 @@ use agentloop_tests::host::Host;
 use agentloop_tests::input::named;
 use agentloop_tests::model::Model;
 use agentloop_tests::server::TestServer;
+use agentloop_tests::soon;
 use serde_json::json;
 use wire::decision::Decision;
 use wire::run_event::Event;
-use wire::{RunErrorCode, RunStatus, ToolStatus, WaitKind};
+use wire::submit_input_request::Input;
+use wire::{HumanRequestKind, RunErrorCode, RunStatus, ToolStatus, WaitKind};
 
 /// What a planner answers to one question.
 enum Say {
@@ -251,4 +253,66 @@ async fn an_abort_does_not_wait_for_it() {
     events.wait_for_name("input_message").await;
     assert_eq!(server.abort("r1").await.status(), RunStatus::Aborted);
     assert_eq!(names(&events.rest().await).last(), Some(&"run_finished"));
+}
+
+fn by(answer: Input, question: &wire::HumanRequest) -> wire::SubmitInputRequest {
+    let request_id = question.request_id.clone();
+    wire::SubmitInputRequest { request_id, answered_by: "ada".to_owned(), input: Some(answer) }
+}
+
+#[tokio::test]
+async fn what_it_asks_a_human_waits_through_a_restart_and_becomes_a_message() {
+    let option = |id: &str, label: &str| SelectOption { id: id.to_owned(), label: label.to_owned() };
+    let options = vec![option("r", "Rome"), option("u", "Ulm")];
+    let select = Instruction::RequestSelect { question: "Where?".to_owned(), options, multiple: false };
+    let prompt = Instruction::RequestPrompt { question: "When?".to_owned() };
+    let selection = Input::Selection(wire::Selection { option_ids: vec!["u".to_owned()] });
+    for (instruction, kind, answer, said) in [
+        (prompt, HumanRequestKind::Prompt, Input::Text("tomorrow".to_owned()), "tomorrow"),
+        (select, HumanRequestKind::Select, selection, "Ulm"),
+    ] {
+        let model = Model::start().await;
+        let planner = Scripted::says([Say::Do(instruction)]);
+        let mut server = planner.serve(&model, "").await;
+        let waits = server.run(planned("I want to travel")).await;
+        assert_eq!(waits.status(), RunStatus::AwaitingHuman);
+        let question = waits.pending[0].clone();
+        assert_eq!(question.kind(), kind);
+        server.restart().await;
+        assert_eq!(server.pending().await, std::slice::from_ref(&question));
+        assert_eq!(planner.seen().len(), 1, "a parked run asks nobody");
+        model.says("noted");
+        soon(server.agent_loop().submit_input(by(answer, &question))).await.expect("answered");
+        assert_eq!(server.run(planned("I want to travel")).await.status(), RunStatus::Completed);
+        assert_eq!(planner.seen()[1].situation, Situation::HumanAnswered);
+        let read = model.last_request()["messages"].as_array().expect("messages").last().cloned();
+        assert_eq!(read.expect("a message")["content"], said);
+    }
+}
+
+#[tokio::test]
+async fn it_may_have_the_context_made_smaller() {
+    let model = Model::start().await;
+    let compact = Instruction::Compact { strategy: "truncate".to_owned() };
+    let planner =
+        Scripted::says([Say::Do(Instruction::CallModel), Say::Do(compact), Say::Do(Instruction::CallModel)]);
+    let server = planner.serve(&model, "").await;
+    model.says("one").says("two");
+    let policy = wire::ContextPolicy { keep_recent: Some(1), ..Default::default() };
+    let done = server.run(wire::RunInput { context_policy: Some(policy), ..planned("count") }).await;
+    assert_eq!((done.status(), done.last_error), (RunStatus::Completed, None));
+    let events = server.subscribe("r1", 0).await.rest().await;
+    let names = names(&events);
+    let began = names.iter().position(|name| *name == "compaction_started").expect("it began");
+    assert_eq!(
+        names[began - 1..began + 3],
+        ["instruction_planned", "compaction_started", "context_compacted", "instruction_planned"]
+    );
+    let Some(Event::CompactionStarted(started)) = &events[began].event else {
+        unreachable!("its name says so")
+    };
+    assert_eq!((started.strategy.as_str(), started.reason()), ("truncate", wire::CompactionReason::Planned));
+    assert_eq!(planner.seen()[2].situation, Situation::Compacted);
+    let read = model.last_request()["messages"].to_string();
+    assert!(read.contains("one") && read.contains("left out"), "{read}");
 }

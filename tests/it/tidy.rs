@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// Modules from the top down. A module imports from rows below its own; those of the lowest row are data and
 /// services that everything may use, and may use each other.
 const LAYERS: [&[&str]; 7] = [
-    &["main"],
+    &["main", "fuzz"],
     &["app"],
     &["grpc"],
     &["engine"],

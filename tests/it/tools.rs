@@ -299,3 +299,39 @@ async fn a_call_is_accepted_before_it_is_shown_as_accepted() {
     assert!(at("tool_call_offered") < at("tool_call_accepted"));
     assert!(at("tool_call_accepted") < at("tool_call_result"));
 }
+
+#[tokio::test]
+async fn a_call_has_the_title_that_its_declaration_gives_it() {
+    let model = Model::start().await;
+    let mut server = TestServer::start(&model).await;
+    let titled = |title: &str| wire::ToolDeclaration {
+        title: title.to_owned(),
+        ..declared("forecast", wire::EffectClass::ReadOnly)
+    };
+    let mut refused = RawHost::open(&server).await;
+    refused.send(Frame::Hello(hello("h0", vec![titled("two\nlines")])));
+    let ServerFrame::Welcome(welcome) = refused.wait_for(|_| true).await else {
+        panic!("welcome comes first")
+    };
+    assert!(welcome.capabilities[0].reason.contains("title"), "{:?}", welcome.capabilities);
+
+    let mut host = RawHost::welcomed(&server, "h1", vec![titled("Weather in {city}, {days} days")]).await;
+    assert_eq!(
+        list_tools(&server, "forecast").await[0].declaration.as_ref().map(|tool| tool.title.as_str()),
+        Some("Weather in {city}, {days} days")
+    );
+    model.asks("forecast", json!({ "city": "Rome", "days": 3 })).says("sunny");
+    let mut events = server.stream(named("r1", "go")).await;
+    let call = host.take_call().await;
+    let waiting_on = server.get_run("r1").await.waiting_on.expect("it waits");
+    assert!(waiting_on.what.contains("(forecast: Weather in Rome, 3 days)"), "{waiting_on:?}");
+    host.send(Frame::CallResult(result_of(&call, "sunny")));
+    events.wait_for_name("run_finished").await;
+    server.restart().await;
+    let events = server.subscribe("r1", 0).await.rest().await;
+    let title = events.iter().find_map(|event| match &event.event {
+        Some(Event::ToolCallProposed(proposed)) => Some(proposed.title.clone()),
+        _ => None,
+    });
+    assert_eq!(title.as_deref(), Some("Weather in Rome, 3 days"), "the journal has it");
+}

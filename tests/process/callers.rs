@@ -3,9 +3,9 @@
 use serde_json::json;
 use tokio::process::Command;
 
+use crate::support::child::Process;
 use crate::support::host::{Host, example_of};
 use crate::support::model::Model;
-use crate::support::process::Process;
 use crate::support::server::{Server, agentloop};
 
 #[tokio::test]

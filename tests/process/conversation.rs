@@ -6,11 +6,11 @@ use agentloop_client::v1::{Approve, EffectClass, HumanRequestKind, Role, ToolSta
 use serde_json::{Value, json};
 use tokio::process::Command;
 
+use crate::support::child::{Process, lines_with};
 use crate::support::eventually;
 use crate::support::follow::{Follower, outcome, text};
 use crate::support::host::Host;
 use crate::support::model::Model;
-use crate::support::process::{Process, lines_with};
 use crate::support::server::{Server, agentloop, input};
 
 #[tokio::test]

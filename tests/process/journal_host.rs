@@ -27,6 +27,9 @@ struct Options {
     /// Where the tools write what they do.
     #[arg(long)]
     journal: PathBuf,
+    /// Calls that run at a time.
+    #[arg(long, default_value_t = 4)]
+    concurrency: usize,
 }
 
 /// Appends lines to a file, each on disk before the next thing happens.
@@ -79,6 +82,74 @@ async fn charge(takes: Takes, ctx: CallContext, journal: Journal) -> Result<&'st
     Ok("charged")
 }
 
+/// Work of which a test knows by its label what became of it.
+#[derive(Deserialize, JsonSchema)]
+struct Work {
+    label: String,
+    /// How long it takes, in milliseconds.
+    #[serde(default)]
+    ms: u64,
+    /// Tries that do nothing and ask for another.
+    #[serde(default)]
+    refusals: u32,
+}
+
+/// Says when the work begins, and when it ends or is stopped.
+async fn work(work: Work, ctx: CallContext, journal: Journal) -> Result<String, ToolError> {
+    if ctx.attempt() <= work.refusals {
+        journal.note("refuse", &work, &ctx)?;
+        return Err(ToolError::retryable("not yet", Duration::from_millis(work.ms)).did_nothing());
+    }
+    journal.note("begin", &work, &ctx)?;
+    journal.take_time(&work, &ctx).await?;
+    Ok(format!("{} is done", work.label))
+}
+
+/// As [`work`], and done once for each idempotency key, whichever host it comes to.
+async fn keyed(work: Work, ctx: CallContext, journal: Journal) -> Result<String, ToolError> {
+    let once = journal.once(ctx.idempotency_key()).map_err(ToolError::failed)?;
+    journal.note(if once { "begin" } else { "again" }, &work, &ctx)?;
+    journal.take_time(&work, &ctx).await?;
+    Ok(format!("{} is done", work.label))
+}
+
+/// As [`work`], with a question to a human in the middle.
+async fn inquire(work: Work, ctx: CallContext, journal: Journal) -> Result<String, ToolError> {
+    journal.note("begin", &work, &ctx)?;
+    let said = ctx.ask(Question::new(work.label.as_str()).name("first")).await?;
+    journal.take_time(&work, &ctx).await?;
+    Ok(format!("{} is done: {said}", work.label))
+}
+
+impl Journal {
+    fn note(&self, what: &str, work: &Work, ctx: &CallContext) -> Result<(), ToolError> {
+        let (label, call, attempt, key) = (&work.label, ctx.call_id(), ctx.attempt(), ctx.idempotency_key());
+        self.write(&format!("{what} {label} {call} {attempt} {key}"))
+    }
+
+    async fn take_time(&self, work: &Work, ctx: &CallContext) -> Result<(), ToolError> {
+        tokio::select! {
+            () = tokio::time::sleep(Duration::from_millis(work.ms)) => self.note("end", work, ctx),
+            () = ctx.cancelled().cancelled() => {
+                self.note("stop", work, ctx)?;
+                Err(ToolError::failed("stopped"))
+            }
+        }
+    }
+
+    /// Whether this key comes for the first time to any of the hosts whose journals are in this folder.
+    fn once(&self, key: &str) -> std::io::Result<bool> {
+        let keys = self.0.with_file_name("keys");
+        std::fs::create_dir_all(&keys)?;
+        let name: String = key.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+        match OpenOptions::new().write(true).create_new(true).open(keys.join(name)) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
 /// The smallest picture there is.
 const PICTURE: &[u8] = b"GIF89a\x01\x00\x01\x00\x00\x00\x00;";
 
@@ -125,13 +196,19 @@ async fn main() -> Result<(), HostError> {
     let journal = Journal(Arc::new(options.journal));
     ToolHost::builder(options.server)
         .host_id(options.host_id)
-        .concurrency(4)
+        .concurrency(options.concurrency)
         .tool(
             Tool::new("send_email", "Sends an email").requires_approval().handler(with(&journal, send_email)),
         )
         .tool(Tool::new("slow", "Takes its time").read_only().handler(with(&journal, slow)))
         .tool(Tool::new("book", "Books a seat").handler(with(&journal, book)))
         .tool(Tool::new("charge", "Charges money").handler(with(&journal, charge)))
+        .tool(Tool::new("look", "Changes nothing").read_only().handler(with(&journal, work)))
+        .tool(Tool::new("put", "May be repeated").idempotent().handler(with(&journal, work)))
+        .tool(Tool::new("reserve", "Dedupes by its key").keyed().handler(with(&journal, keyed)))
+        .tool(Tool::new("pay", "Must not be repeated").handler(with(&journal, work)))
+        .tool(Tool::new("inquire", "Asks a human").handler(with(&journal, inquire)))
+        .tool(Tool::new("post", "Must be approved").requires_approval().handler(with(&journal, work)))
         .on_event(tell)
         .build()?
         .run_until(async { tokio::signal::ctrl_c().await.unwrap_or_default() })

@@ -6,9 +6,9 @@ use agentloop_client::v1::{Approve, ToolStatus};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
+use crate::support::child::Process;
 use crate::support::follow::{Follower, outcome};
 use crate::support::host::Host;
-use crate::support::process::Process;
 use crate::support::server::{Server, Setting, input};
 use crate::support::{leave_out, may_install, on_path, top};
 

@@ -109,3 +109,22 @@ async fn a_second_server_on_the_same_database_is_refused() {
     model.call().await.say("Hello.").await;
     assert_eq!(run.answer().await, "Hello.");
 }
+
+/// A stopped process keeps its lock: nobody takes its runs while it may still wake up and write.
+#[tokio::test]
+async fn a_second_server_is_refused_while_the_first_one_is_frozen() {
+    let mut model = Model::start().await;
+    let server = Server::start(&model.setting()).await;
+    let mut run = Follower::start(&server, input("r-1", "s-1", "Hello")).await;
+    let call = model.call().await;
+
+    server.signal("STOP").await;
+    let (code, said) = server.another().ended().await;
+    server.signal("CONT").await;
+
+    assert_ne!(code, 0);
+    let process = format!("process {}", server.pid());
+    assert!(said.contains("in use") && said.contains(&process), "{said}");
+    call.say("Good morning.").await;
+    assert_eq!(run.answer().await, "Good morning.");
+}

@@ -1,11 +1,16 @@
 //! Harness for tests through the contract: a real server on a loopback port, a model and tool hosts in the test's own
-//! process, and events collected as a caller sees them.
+//! process, and events collected as a caller sees them. [`process`] does the same with processes, and [`load`] keeps them
+//! busy while something goes wrong.
 
 pub mod errors;
 pub mod events;
+pub mod golden;
 pub mod host;
 pub mod input;
+pub mod load;
 pub mod model;
+pub mod parked;
+pub mod process;
 pub mod raw_host;
 pub mod server;
 

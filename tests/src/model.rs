@@ -9,6 +9,7 @@ mod sse;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -33,6 +34,10 @@ pub enum Answer {
     Raw(Vec<u8>),
     /// The beginning of a text, then the end of the connection.
     Cut(String),
+    /// Text in pieces, with a wait before each.
+    Slowly(Vec<String>, Duration),
+    /// Another answer, after a wait.
+    Later(Duration, Box<Answer>),
 }
 
 /// The connection's end of a [`Speech`].
@@ -47,6 +52,8 @@ struct State {
     script: VecDeque<Answer>,
     responder: Option<Box<Responder>>,
     requests: Vec<Value>,
+    /// Whether requests are only checked, and not kept.
+    forgets: bool,
     faults: Vec<String>,
 }
 
@@ -119,6 +126,17 @@ impl Model {
     pub fn answers(&self, respond: impl Fn(&Value) -> Answer + Send + Sync + 'static) -> &Self {
         self.state().responder = Some(Box::new(respond));
         self
+    }
+
+    /// From here on requests are checked and not kept, for a test that makes very many.
+    pub fn forgets(&self) -> &Self {
+        self.state().forgets = true;
+        self
+    }
+
+    /// What was wrong with requests so far.
+    pub fn faults(&self) -> Vec<String> {
+        self.state().faults.clone()
     }
 
     /// Every request so far.

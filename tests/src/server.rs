@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use agentloop_client::v1 as wire;
-use agentloop_server::app::Server;
+use agentloop_server::app::{Server, ServerBuilder};
 use agentloop_server::config::Config;
 use agentloop_server::extension::LocalExtensions;
 use tempfile::TempDir;
@@ -21,8 +21,8 @@ use crate::soon;
 /// The largest message that a test wants to see in one piece.
 const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Adds extensions to a server that starts.
-type Extend = Arc<dyn Fn(&mut LocalExtensions) + Send + Sync>;
+/// Adds parts of one's own to a server that starts.
+type Extend = Arc<dyn Fn(ServerBuilder) -> ServerBuilder + Send + Sync>;
 
 /// A running server with its files.
 pub struct TestServer {
@@ -56,11 +56,25 @@ impl TestServer {
         more: &str,
         extend: impl Fn(&mut LocalExtensions) + Send + Sync + 'static,
     ) -> Self {
+        let with_extensions = move |builder: ServerBuilder| {
+            let mut extensions = LocalExtensions::new();
+            extend(&mut extensions);
+            builder.extensions(extensions)
+        };
+        Self::embedded(model, "", more, Arc::new(with_extensions)).await
+    }
+
+    /// With parts of the embedder's own.
+    pub async fn built(
+        model: &Model,
+        more: &str,
+        extend: impl Fn(ServerBuilder) -> ServerBuilder + Send + Sync + 'static,
+    ) -> Self {
         Self::embedded(model, "", more, Arc::new(extend)).await
     }
 
     async fn configured(model: &Model, server_keys: &str, more: &str) -> Self {
-        Self::embedded(model, server_keys, more, Arc::new(|_: &mut LocalExtensions| {})).await
+        Self::embedded(model, server_keys, more, Arc::new(std::convert::identity::<ServerBuilder>)).await
     }
 
     async fn embedded(model: &Model, server_keys: &str, more: &str, extend: Extend) -> Self {
@@ -274,11 +288,10 @@ max_backoff = "5ms"
 }
 
 async fn start(config: &str, extend: &Extend, directory: &TempDir) -> (Server, Channel, String) {
-    let mut extensions = LocalExtensions::new();
-    extend(&mut extensions);
     let name = directory.path().join("test.toml");
     let config = Config::parse(config, &name.to_string_lossy()).expect("the configuration is right");
-    let server = soon(Box::pin(Server::start_with(config, extensions))).await.expect("the server starts");
+    let builder = extend(Server::builder(config));
+    let server = soon(Box::pin(builder.start())).await.expect("the server starts");
     let url = format!("http://{}", server.address());
     let endpoint = Endpoint::from_shared(url.clone()).expect("a good address").tcp_nodelay(true);
     (server, endpoint.connect_lazy(), url)

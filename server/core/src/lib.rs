@@ -14,6 +14,7 @@ pub mod message;
 pub mod model;
 pub mod outcome;
 pub mod policy;
+pub mod title;
 pub mod tool;
 
 pub mod context;

@@ -8,6 +8,10 @@ pub const ID_BYTES_MAX: usize = 128;
 pub const TOOL_NAME_BYTES_MAX: usize = 64;
 /// A tool's description.
 pub const TOOL_DESCRIPTION_BYTES_MAX: usize = 16 * 1024;
+/// The template of what a tool's calls are called.
+pub const TOOL_TITLE_BYTES_MAX: usize = 256;
+/// What a tool call is called, in characters.
+pub const TOOL_TITLE_CHARS_MAX: usize = 200;
 /// A tool's JSON schema.
 pub const TOOL_SCHEMA_BYTES_MAX: usize = 64 * 1024;
 /// Tools that one host may declare.

@@ -59,6 +59,9 @@ pub struct ToolDeclaration {
     /// Whether it sends output while it runs.
     #[serde(default)]
     pub streams_output: bool,
+    /// What a call is called where people read of it: see [`crate::title`]. Empty: nothing but the tool's name.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub title: String,
 }
 
 impl ToolDeclaration {

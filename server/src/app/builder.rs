@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use agentloop_core::tool::ToolDeclaration;
+
 use crate::app::hosts::{host_options, remember_tools, remembered_tools};
 use crate::app::{Server, StartError, listen, open, providers, serve, until};
 use crate::clock::{Clock, SystemClock};
@@ -18,7 +20,7 @@ use crate::ids::{Ids, RandomIds};
 use crate::lifecycle::Tasks;
 use crate::model::Models;
 use crate::store::Store;
-use crate::tool::{RemoteTools, Tools};
+use crate::tool::{OwnTools, RemoteTools, ToolExecutor, Tools};
 
 /// Tools of one's own, put around those of hosts.
 type WrapTools = Box<dyn FnOnce(Arc<RemoteTools>) -> Arc<dyn Tools> + Send>;
@@ -29,6 +31,7 @@ pub struct ServerBuilder {
     store: Option<Arc<dyn Store>>,
     models: Option<Arc<dyn Models>>,
     tools: Option<WrapTools>,
+    own_tools: Vec<(ToolDeclaration, Arc<dyn ToolExecutor>)>,
     clock: Arc<dyn Clock>,
     ids: Arc<dyn Ids>,
     extensions: LocalExtensions,
@@ -46,6 +49,7 @@ impl ServerBuilder {
             store: None,
             models: None,
             tools: None,
+            own_tools: Vec::new(),
             clock: Arc::new(SystemClock),
             ids: Arc::new(RandomIds),
             extensions: LocalExtensions::new(),
@@ -75,6 +79,14 @@ impl ServerBuilder {
     #[must_use]
     pub fn tools(mut self, wrap: impl FnOnce(Arc<RemoteTools>) -> Arc<dyn Tools> + Send + 'static) -> Self {
         self.tools = Some(Box::new(wrap));
+        self
+    }
+
+    /// One more tool, which runs in this process: every run may be offered it, as lists and policies say, and its calls
+    /// are checked, approved and recorded like those of hosts. No host can bring a tool of its name.
+    #[must_use]
+    pub fn tool(mut self, declaration: ToolDeclaration, executor: Arc<dyn ToolExecutor>) -> Self {
+        self.own_tools.push((declaration, executor));
         self
     }
 
@@ -162,6 +174,8 @@ impl ServerBuilder {
     /// [`StartError`], with nothing left behind.
     pub async fn start(mut self) -> Result<Server, StartError> {
         let models = self.take_models()?;
+        let declared = self.own_tools.iter().map(|(declaration, _)| declaration.clone());
+        let own_tools = OwnTools::check(declared.collect())?;
         let (store, own_store) = match self.store.take() {
             Some(store) => (store, None),
             None => {
@@ -170,7 +184,8 @@ impl ServerBuilder {
             }
         };
         let (listener, address) = listen(self.config.server.listen).await?;
-        let hosts = remembered_tools(&*store, host_options(&self.config), self.clock.now()).await?;
+        let options = host_options(&self.config);
+        let hosts = remembered_tools(&*store, options, self.clock.now(), own_tools).await?;
         let server = self.config.server.clone();
         let agents = Arc::new(self.take_agents());
         let (ids, tasks) = (self.ids.clone(), Tasks::new());
@@ -231,6 +246,9 @@ impl ServerBuilder {
                 subscriber_stall: runs.subscriber_stall,
                 subscriber_buffer: runs.subscriber_buffer,
             });
+        for (declaration, executor) in self.own_tools {
+            builder = builder.tool_executor(declaration.name, executor);
+        }
         for observer in self.observers {
             builder = builder.observer(observer);
         }

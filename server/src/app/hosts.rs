@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
 use crate::store::{Store, StoreError, ToolRow};
-use crate::tool::{HostOptions, RememberedTool, RemoteTools};
+use crate::tool::{HostOptions, OwnTools, RememberedTool, RemoteTools};
 
 /// The store is told again after this long where it could not be told.
 const SAVE_AGAIN_AFTER: Duration = Duration::from_secs(1);
@@ -41,6 +41,7 @@ pub(super) async fn remembered_tools(
     store: &dyn Store,
     options: HostOptions,
     now: Timestamp,
+    own: OwnTools,
 ) -> Result<Arc<RemoteTools>, StoreError> {
     let rows = store.tools().await?;
     let remembered = rows.into_iter().map(|(tenant, row)| RememberedTool {
@@ -48,7 +49,7 @@ pub(super) async fn remembered_tools(
         declaration: row.declaration,
         last_seen: row.last_seen,
     });
-    Ok(RemoteTools::new(options, now, remembered.collect()))
+    Ok(RemoteTools::with_own(options, now, own, remembered.collect()))
 }
 
 /// Keeps the store's list of tools up to date.

@@ -10,13 +10,14 @@ use tokio::net::TcpListener;
 use tonic::transport::Server;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
-use tower::util::MapResponseLayer;
+use tower::util::{MapRequestLayer, MapResponseLayer};
 
 use crate::config::ServerOptions;
 use crate::engine::Engine;
 use crate::grpc::agent_loop::AgentLoopService;
 use crate::grpc::convert::input::Agents;
 use crate::grpc::incoming::connections;
+use crate::grpc::intake::Intake;
 use crate::grpc::sessions::SessionsService;
 use crate::grpc::too_large::in_the_contracts_words;
 use crate::grpc::tool_host::ToolHost;
@@ -76,6 +77,7 @@ pub(super) async fn serve(listener: TcpListener, services: Services, options: Se
         hosts.go_away();
         hosts.close();
     };
+    let intake = Intake::new();
     let served = Server::builder()
         .http2_keepalive_interval(Some(KEEPALIVE_EVERY))
         .http2_keepalive_timeout(Some(KEEPALIVE_WAIT))
@@ -83,6 +85,7 @@ pub(super) async fn serve(listener: TcpListener, services: Services, options: Se
         .http2_max_pending_accept_reset_streams(Some(PENDING_RESETS_MAX))
         .max_concurrent_streams(options.max_concurrent_streams)
         .layer(MapResponseLayer::new(in_the_contracts_words))
+        .layer(MapRequestLayer::new(move |request| intake.bound(request)))
         .add_service(health_service)
         .add_service(reflection)
         .add_service(older_reflection)

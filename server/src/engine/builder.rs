@@ -1,5 +1,6 @@
 //! Builds an engine: dependencies once, read-only after.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::clock::{Clock, SystemClock};
@@ -11,7 +12,7 @@ use crate::engine::executor::{ExecutorTable, Executors};
 use crate::engine::feed::Feeds;
 use crate::engine::history::Histories;
 use crate::engine::jobs::{self, JobExecutor, Jobs};
-use crate::engine::resume::Tally;
+use crate::engine::resume::{Reviving, Tally};
 use crate::engine::table::Table;
 use crate::engine::wake::{self, Wake};
 use crate::engine::{Engine, Inner};
@@ -20,13 +21,14 @@ use crate::ids::{Ids, RandomIds};
 use crate::lifecycle::Tasks;
 use crate::model::Models;
 use crate::store::Store;
-use crate::tool::Tools;
+use crate::tool::{InProcess, ToolExecutor, Tools};
 
 /// What an engine is made of.
 pub struct EngineBuilder {
     store: Arc<dyn Store>,
     models: Arc<dyn Models>,
     tools: Arc<dyn Tools>,
+    tool_executors: BTreeMap<String, Arc<dyn ToolExecutor>>,
     extensions: Arc<dyn Extensions>,
     instructions: ExecutorTable,
     clock: Arc<dyn Clock>,
@@ -45,6 +47,7 @@ impl EngineBuilder {
             store,
             models,
             tools,
+            tool_executors: BTreeMap::new(),
             extensions: Arc::new(LocalExtensions::new()),
             instructions: ExecutorTable::default(),
             clock: Arc::new(SystemClock),
@@ -75,6 +78,14 @@ impl EngineBuilder {
     #[must_use]
     pub fn agent_executors(mut self, agent: impl Into<String>, executors: Executors) -> Self {
         self.instructions.agents.insert(agent.into(), executors);
+        self
+    }
+
+    /// Runs the calls of this tool in this process. That there is such a tool, the tools that the engine rests on
+    /// must say.
+    #[must_use]
+    pub fn tool_executor(mut self, tool: impl Into<String>, executor: Arc<dyn ToolExecutor>) -> Self {
+        self.tool_executors.insert(tool.into(), executor);
         self
     }
 
@@ -131,20 +142,22 @@ impl EngineBuilder {
     /// runs is done. What happens to tool calls reaches it as a [`crate::tool::CallSink`].
     #[must_use]
     pub fn start(self) -> Engine {
+        let executors = self.instructions.of_tools(self.tool_executors);
+        let tools = InProcess::around(self.tools, executors, self.tasks.clone());
         let notes = Notes::new(self.store.clone(), self.models.clone());
         let mut executors = self.executors;
         executors.push(Arc::new(notes));
         executors.push(Arc::new(FollowUps {
             store: self.store.clone(),
             extensions: self.extensions.clone(),
-            tools: self.tools.clone(),
+            tools: tools.clone(),
             clock: self.clock.clone(),
         }));
         let engine = Engine(Arc::new(Inner {
             deps: Arc::new(Deps {
                 store: self.store,
                 models: self.models,
-                tools: self.tools,
+                tools: tools.clone(),
                 extensions: self.extensions,
                 instructions: self.instructions,
                 clock: self.clock,
@@ -158,10 +171,12 @@ impl EngineBuilder {
                 jobs: Jobs::new(executors),
                 faults: Tally::default(),
                 losses: Tally::default(),
+                reviving: Reviving::default(),
             }),
             table: Table::default(),
             wake: Wake::default(),
         }));
+        tools.report_to(Arc::new(engine.clone()));
         let tasks = &engine.deps().tasks;
         tasks.spawn("wake", wake::watch(engine.clone()));
         tasks.spawn("jobs", jobs::watch(engine.clone()));

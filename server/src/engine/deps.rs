@@ -12,7 +12,7 @@ use crate::engine::executor::ExecutorTable;
 use crate::engine::feed::Feeds;
 use crate::engine::history::Histories;
 use crate::engine::jobs::Jobs;
-use crate::engine::resume::Tally;
+use crate::engine::resume::{Reviving, Tally};
 use crate::extension::Extensions;
 use crate::ids::Ids;
 use crate::lifecycle::Tasks;
@@ -70,4 +70,6 @@ pub(super) struct Deps {
     pub(super) faults: Tally,
     /// Failures of the store.
     pub(super) losses: Tally,
+    /// Runs that wait for the store to be back.
+    pub(super) reviving: Reviving,
 }

@@ -1,19 +1,15 @@
-//! What this process does in a host's or a human's place, as part of a run's task.
+//! What this process does in a human's place, as part of a run's task.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use agentloop_core::id::{CallId, CallSlot};
-use agentloop_core::outcome::Ran;
-use agentloop_core::run::effect::Offer;
 use agentloop_core::run::event::{Event, Record};
 use agentloop_core::run::human::{Decision, Question};
 use agentloop_core::run::input::Input;
 use futures_util::FutureExt as _;
-use futures_util::future::{AbortHandle, Abortable, BoxFuture};
+use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
-use crate::engine::executor::{ToolExecution, ToolExecutor, answer, execute, in_process};
+use crate::engine::executor::answer;
 use crate::engine::run_task::RunTask;
 use crate::extension::RunContext;
 
@@ -21,7 +17,6 @@ use crate::extension::RunContext;
 #[derive(Default)]
 pub(super) struct Executing {
     work: FuturesUnordered<BoxFuture<'static, Option<Input>>>,
-    calls: HashMap<CallSlot, AbortHandle>,
 }
 
 impl Executing {
@@ -37,69 +32,9 @@ impl Executing {
             None => std::future::pending().await,
         }
     }
-
-    fn call(&mut self, slot: CallSlot, work: impl Future<Output = Option<Input>> + Send + 'static) {
-        let (handle, registration) = AbortHandle::new_pair();
-        self.calls.insert(slot, handle);
-        let work = Abortable::new(work, registration);
-        self.work.push(work.map(|done| done.ok().flatten()).boxed());
-    }
 }
 
 impl RunTask {
-    /// The executor of this tool's calls, if it is not left to hosts.
-    pub(super) fn tool_executor(&self, tool: &str) -> Option<Arc<dyn ToolExecutor>> {
-        let agent = &self.machine.state().spec.agent;
-        let executor = self.deps.instructions.of(agent, |executors| executors.tools.as_ref())?;
-        executor.takes(tool).then(|| executor.clone())
-    }
-
-    /// Runs a call here, if this process is its host; `false`: it is a host's.
-    pub(super) fn executes(&mut self, offer: &Offer) -> bool {
-        if offer.host != in_process() {
-            return false;
-        }
-        let Offer { slot, attempt, .. } = *offer;
-        let Some(executor) = self.tool_executor(&offer.tool) else {
-            self.lose(slot, attempt);
-            return true;
-        };
-        let execution = ToolExecution {
-            tenant: self.place.key().0.clone(),
-            session: self.session.clone(),
-            call: CallId { run: self.place.key().1.clone(), slot },
-            attempt,
-            tool: offer.tool.clone(),
-            arguments: offer.arguments.clone(),
-            idempotency_key: offer.idempotency_key.clone(),
-            deadline: offer.deadline,
-        };
-        self.executing.call(slot, execute(executor, execution, offer.clone()));
-        true
-    }
-
-    /// Gives a call up that was under way in the process before this one; `false`: it is a host's.
-    pub(super) fn abandons(&mut self, offer: &Offer) -> bool {
-        let ours = offer.host == in_process();
-        if ours {
-            self.lose(offer.slot, offer.attempt);
-        }
-        ours
-    }
-
-    fn lose(&mut self, slot: CallSlot, attempt: u32) {
-        let message = "the server stopped during the call".to_owned();
-        let lost = Input::CallLost { slot, attempt, message, ran: Ran::Maybe };
-        self.executing.call(slot, std::future::ready(Some(lost)));
-    }
-
-    /// Stops a call that runs here; a host's is stopped elsewhere.
-    pub(super) fn stop_executing(&mut self, slot: CallSlot) {
-        if let Some(handle) = self.executing.calls.remove(&slot) {
-            handle.abort();
-        }
-    }
-
     /// Sees to what was made durable: questions to answer, an end to tell of.
     pub(super) fn executors_see(&mut self, records: &[Arc<Record>]) {
         for record in records {

@@ -8,53 +8,16 @@ use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use agentloop_core::id::{CallId, HostId, SessionId, TenantId};
-use agentloop_core::outcome::Ran;
-use agentloop_core::run::effect::Offer;
 use agentloop_core::run::human::{Decision, Question};
-use agentloop_core::run::input::{CallOutcome, Input};
-use agentloop_core::time::{Millis, Timestamp};
+use agentloop_core::run::input::Input;
 use async_trait::async_trait;
 use futures_util::FutureExt as _;
 
 use crate::engine::compact::Compactor;
 use crate::extension::RunContext;
 use crate::model::Model;
-
-/// The host that the journal names for calls that an executor runs.
-const IN_PROCESS: &str = "in-process";
-
-/// Runs tool calls in this process. Which tools there are, and whether a call may run, is decided as ever; hosts are
-/// not asked.
-#[async_trait]
-pub trait ToolExecutor: Send + Sync + 'static {
-    /// Whether it runs the calls of this tool; hosts run the others.
-    fn takes(&self, tool: &str) -> bool;
-
-    /// Runs a call. Dropped where the call is given up: when the run ends first, or the call's time is up.
-    async fn run(&self, call: ToolExecution) -> CallOutcome;
-}
-
-/// A tool call to run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ToolExecution {
-    /// Whose it is.
-    pub tenant: TenantId,
-    /// The session.
-    pub session: SessionId,
-    /// The call.
-    pub call: CallId,
-    /// Which try, from 1.
-    pub attempt: u32,
-    /// The tool.
-    pub tool: String,
-    /// JSON text.
-    pub arguments: String,
-    /// The same for every try.
-    pub idempotency_key: String,
-    /// Given up after this.
-    pub deadline: Timestamp,
-}
+use crate::tool::ToolExecutors;
+pub use crate::tool::{ToolExecution, ToolExecutor};
 
 /// Answers questions in a human's place.
 #[async_trait]
@@ -94,6 +57,13 @@ pub(super) struct ExecutorTable {
 }
 
 impl ExecutorTable {
+    /// Those of tool calls, beside those that were given for one tool each.
+    pub(super) fn of_tools(&self, tools: BTreeMap<String, Arc<dyn ToolExecutor>>) -> ToolExecutors {
+        let agents = self.agents.iter();
+        let agents = agents.filter_map(|(agent, own)| Some((agent.clone(), own.tools.clone()?)));
+        ToolExecutors { agents: agents.collect(), all: self.engine.tools.clone(), tools }
+    }
+
     /// The executor of one kind of instruction; `None` means the built-in one.
     pub(super) fn of<'a, T: ?Sized>(
         &'a self,
@@ -102,29 +72,6 @@ impl ExecutorTable {
     ) -> Option<&'a Arc<T>> {
         self.agents.get(agent).and_then(&kind).or_else(|| kind(&self.engine))
     }
-}
-
-/// The host that stands for this process.
-pub(super) fn in_process() -> HostId {
-    HostId::parse(IN_PROCESS).expect("it is made of letters and a dash")
-}
-
-/// A call under way in this process, as what comes of it.
-pub(super) async fn execute(
-    executor: Arc<dyn ToolExecutor>,
-    execution: ToolExecution,
-    offer: Offer,
-) -> Option<Input> {
-    // A fault of the embedder's is one call's, and not the run's.
-    let outcome = AssertUnwindSafe(executor.run(execution)).catch_unwind().await;
-    let outcome = outcome.unwrap_or_else(|_| CallOutcome::Failed {
-        message: "a fault in the tool".to_owned(),
-        retryable: false,
-        delay: Millis(0),
-        ran: Ran::Maybe,
-    });
-    let Offer { slot, attempt, lease, host, .. } = offer;
-    Some(Input::CallFinished { slot, attempt, lease, host, outcome, applied: Vec::new() })
 }
 
 /// What an executor says to a question, as what comes of it.

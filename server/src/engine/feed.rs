@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use agentloop_core::context::assemble::Assembler;
 use agentloop_core::delta::Delta;
-use agentloop_core::id::{CallSlot, RunId, Seq, TenantId};
+use agentloop_core::id::{CallSlot, RunId, Seq, SessionId, TenantId};
 use agentloop_core::message::Message;
 use agentloop_core::run::event::{Event, Record};
 use agentloop_core::time::{Millis, Timestamp};
@@ -23,6 +23,9 @@ use crate::store::Store;
 
 /// Events read from the journal at a time.
 const CATCH_UP_PAGE: u32 = 256;
+
+/// Durable events of a live run that are at hand without the journal.
+const RECENT_MAX: usize = 64;
 
 /// Entries of feeds that are gone are not worth sweeping below this many.
 const SWEEP_AT_LEAST: usize = 64;
@@ -105,6 +108,22 @@ struct Speaking {
 struct Inner {
     sender: broadcast::Sender<Shown>,
     speaking: Mutex<Option<Speaking>>,
+    recent: Mutex<Recent>,
+}
+
+/// What was published last.
+#[derive(Default)]
+struct Recent {
+    session: Option<SessionId>,
+    records: VecDeque<Arc<Record>>,
+}
+
+/// Where a live run stands.
+pub(super) struct Standing {
+    /// Its session.
+    pub(super) session: SessionId,
+    /// Its last durable event.
+    pub(super) last: Arc<Record>,
 }
 
 /// One run's feed.
@@ -134,15 +153,31 @@ impl Feeds {
             feeds.retain(|_, feed| feed.strong_count() > 0);
             *sweep_at = SWEEP_AT_LEAST.max(2 * feeds.len());
         }
-        let inner = Arc::new(Inner { sender: broadcast::Sender::new(buffer), speaking: Mutex::default() });
+        let inner = Arc::new(Inner {
+            sender: broadcast::Sender::new(buffer),
+            speaking: Mutex::default(),
+            recent: Mutex::default(),
+        });
         feeds.insert(key.clone(), Arc::downgrade(&inner));
         Feed(inner)
+    }
+
+    /// The run's feed, if there is one that has something to say.
+    pub(super) fn standing(&self, key: &RunKey) -> Option<(Feed, Standing)> {
+        let inner = {
+            let register = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            register.feeds.get(key).and_then(Weak::upgrade)
+        };
+        let feed = Feed(inner?);
+        let standing = feed.standing()?;
+        Some((feed, standing))
     }
 }
 
 impl Feed {
-    /// Shows durable events. They must be durable by now.
-    pub fn publish(&self, records: &[Arc<Record>]) {
+    /// Shows durable events of a run of this session. They must be durable by now.
+    pub fn publish(&self, session: &SessionId, records: &[Arc<Record>]) {
+        self.keep(session, records);
         for record in records {
             if matches!(
                 record.event,
@@ -153,6 +188,28 @@ impl Feed {
             // Nobody listening is no error.
             let _listeners = self.0.sender.send(Shown::Durable(record.clone()));
         }
+    }
+
+    /// Before they are shown: whoever listens from now on and does not hear them finds them here.
+    fn keep(&self, session: &SessionId, records: &[Arc<Record>]) {
+        let mut recent = self.recent();
+        recent.session.get_or_insert_with(|| session.clone());
+        recent.records.extend(records.iter().cloned());
+        let surplus = recent.records.len().saturating_sub(RECENT_MAX);
+        recent.records.drain(..surplus);
+    }
+
+    fn standing(&self) -> Option<Standing> {
+        let recent = self.recent();
+        Some(Standing { session: recent.session.clone()?, last: recent.records.back()?.clone() })
+    }
+
+    /// Every durable event after `after` so far, if all of them are at hand.
+    fn since(&self, after: Seq) -> Option<Vec<Arc<Record>>> {
+        let recent = self.recent();
+        let first = recent.records.front()?.seq;
+        (first <= after.next())
+            .then(|| recent.records.iter().filter(|record| record.seq > after).cloned().collect())
     }
 
     /// Shows work in progress.
@@ -201,6 +258,10 @@ impl Feed {
             message: speaking.assembler.partial(),
         };
         Some(Transient { at, what })
+    }
+
+    fn recent(&self) -> std::sync::MutexGuard<'_, Recent> {
+        self.0.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn speaking(&self) -> std::sync::MutexGuard<'_, Option<Speaking>> {
@@ -308,16 +369,26 @@ impl Reader {
     async fn catch_up(&mut self) -> Result<(), EngineError> {
         let (tenant, run) = &self.key;
         let after = self.ready_last();
+        if let Some(recent) = self.feed.since(after) {
+            self.ready.extend(recent.into_iter().map(Shown::Durable));
+            self.live();
+            return Ok(());
+        }
         let page = self.sources.store.records(tenant, run, after, CATCH_UP_PAGE).await?;
         let whole = page.len() == CATCH_UP_PAGE as usize;
         self.ready.extend(page.into_iter().map(|record| Shown::Durable(Arc::new(record))));
         if !whole {
-            self.mode = Mode::Live;
-            if let Some(partial) = self.feed.snapshot(self.sources.clock.now()) {
-                self.ready.push_back(Shown::Transient(Arc::new(partial)));
-            }
+            self.live();
         }
         Ok(())
+    }
+
+    /// From here on, what happens is heard; what the model has said so far is told at once.
+    fn live(&mut self) {
+        self.mode = Mode::Live;
+        if let Some(partial) = self.feed.snapshot(self.sources.clock.now()) {
+            self.ready.push_back(Shown::Transient(Arc::new(partial)));
+        }
     }
 
     fn ready_last(&self) -> Seq {

@@ -56,7 +56,7 @@ pub use view::RunView;
 
 use crate::engine::deps::Deps;
 use crate::engine::error::EngineError;
-use crate::engine::feed::{RunKey, Shown, Sources};
+use crate::engine::feed::{RunKey, Shown, Sources, Standing};
 use crate::engine::resume::fold;
 use crate::engine::table::{Found, Table};
 use crate::engine::wake::Wake;
@@ -115,13 +115,21 @@ impl Engine {
         after: Seq,
     ) -> Result<Subscription<impl Stream<Item = Result<Shown, EngineError>> + Send + 'static>, EngineError>
     {
-        let row = self.store().run(tenant, run).await?.ok_or(EngineError::RunNotFound)?;
-        if after > row.last_seq {
-            return Err(EngineError::SeqAhead { last: row.last_seq });
-        }
         let key = (tenant.clone(), run.clone());
         let deps = self.deps();
-        let feed = deps.feeds.of(&key, deps.options.subscriber_buffer);
+        // What is durable is published a moment later: the store may know of more.
+        let standing = deps.feeds.standing(&key).filter(|(_, standing)| after <= standing.last.seq);
+        let (feed, session, last, over) = match standing {
+            Some((feed, Standing { session, last })) => (feed, session, last.seq, last.status.is_terminal()),
+            None => {
+                let row = self.store().run(tenant, run).await?.ok_or(EngineError::RunNotFound)?;
+                let feed = deps.feeds.of(&key, deps.options.subscriber_buffer);
+                (feed, row.session, row.last_seq, row.summary.status.is_terminal())
+            }
+        };
+        if after > last {
+            return Err(EngineError::SeqAhead { last });
+        }
         let sources = Sources {
             store: deps.store.clone(),
             clock: deps.clock.clone(),
@@ -129,8 +137,8 @@ impl Engine {
             stop: deps.tasks.soft().clone(),
         };
         // Of a run that is over, nothing follows its last event.
-        let over = row.summary.status.is_terminal() && after == row.last_seq;
-        Ok(Subscription { session: row.session, events: feed::subscribe(feed, sources, key, after, over) })
+        let over = over && after == last;
+        Ok(Subscription { session, events: feed::subscribe(feed, sources, key, after, over) })
     }
 
     /// Ends a run. Ending one that is over changes nothing.
@@ -222,7 +230,9 @@ impl Engine {
                 return self.ask_finished(key, input()).await;
             }
             if row.queue_no.is_some() {
-                match self.ask_queued(key, input()).await? {
+                let (engine, of, input) = (self.clone(), key.clone(), input());
+                let asked = self.whole("ask queued", async move { engine.ask_queued(&of, input).await });
+                match asked.await? {
                     Some(answer) => return answer.map_err(EngineError::Refused),
                     // It has entered its session meanwhile, or ended.
                     None => continue,
@@ -263,7 +273,28 @@ impl Engine {
     async fn bring_up(&self, key: &RunKey) -> Result<(), EngineError> {
         match self.0.table.find(key).await {
             Found::Live => Ok(()),
-            Found::Vacant(place) => self.open(place).await,
+            Found::Vacant(place) => {
+                let engine = self.clone();
+                self.whole("open", async move { engine.open(place).await }).await
+            }
+        }
+    }
+
+    /// Does something on a task of its own, since a caller that goes away must not leave it half done: what is written
+    /// has to have someone who goes on with it.
+    async fn whole<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        work: impl Future<Output = Result<T, EngineError>> + Send + 'static,
+    ) -> Result<T, EngineError> {
+        match self.deps().tasks.spawn_contained(name, work).await {
+            Ok(Some(done)) => done,
+            // Everything stops at once.
+            Ok(None) => Err(EngineError::ShuttingDown),
+            Err(fault) => match fault.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(_) => Err(EngineError::ShuttingDown),
+            },
         }
     }
 

@@ -10,7 +10,7 @@ use agentloop_core::id::{EntryNo, TenantId};
 use agentloop_core::message::{ToolCall, Usage};
 use agentloop_core::run::input::{Input, ModelFailure, ModelFinished};
 use agentloop_core::time::Timestamp;
-use futures_util::{FutureExt as _, StreamExt as _};
+use futures_util::{FutureExt as _, Stream, StreamExt as _};
 
 use crate::engine::asking::Asking;
 use crate::engine::compact;
@@ -92,7 +92,7 @@ impl ModelCall {
             // What has arrived by now is shown together; nobody waits for more to come.
             let next = match held.take() {
                 None => deltas.next().await,
-                Some(delta) => match deltas.next().now_or_never() {
+                Some(delta) => match arrived(&mut deltas).await {
                     None => {
                         self.say(delta)?;
                         continue;
@@ -159,6 +159,12 @@ impl ModelCall {
     fn now(&self) -> Timestamp {
         self.deps.clock.now()
     }
+}
+
+/// What has arrived of a stream by now. A connection hands over one piece at a time, and gets to hand over the next.
+async fn arrived<S: Stream + Unpin>(stream: &mut S) -> Option<Option<S::Item>> {
+    tokio::task::yield_now().await;
+    stream.next().now_or_never()
 }
 
 /// Joins two pieces of the same kind, where they are.

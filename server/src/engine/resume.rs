@@ -1,8 +1,8 @@
 //! A run comes up from its journal: after a restart, when someone moves a parked one, when its task was lost.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::panic::AssertUnwindSafe;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use agentloop_core::id::{EntryNo, Epoch, RunId, SessionId};
@@ -72,8 +72,18 @@ impl Engine {
         Ok((keys, self.store().interrupted().await?))
     }
 
-    /// Claims a run and starts its task. A journal that cannot be folded fails the run.
+    /// Claims a run and starts its task. Where the store fails in between, nobody knows what is written, and the run is
+    /// brought up when it is back.
     pub(super) async fn open(&self, place: Vacancy) -> Result<(), EngineError> {
+        let key = place.key().clone();
+        let opened = self.claim(place).await;
+        if matches!(opened, Err(EngineError::Store(StoreError::Unavailable { .. }))) {
+            self.revive_later(key);
+        }
+        opened
+    }
+
+    async fn claim(&self, place: Vacancy) -> Result<(), EngineError> {
         self.check_running()?;
         let (tenant, run) = place.key().clone();
         let claimed = self.store().claim(&tenant, &run).await?.ok_or(EngineError::RunNotFound)?;
@@ -104,7 +114,9 @@ impl Engine {
         let EntryNo(last) = machine.state().last_entry;
         let mut history = History::load(&*deps.store, &place.key().0, &session, EntryNo(last)).await?;
         history.hold(&machine.state().held);
-        Ok(self.assemble(place, machine, claimed.epoch, session, history))
+        let (mut task, mailbox) = self.assemble(place, machine, claimed.epoch, session, history);
+        task.wakes = claimed.row.summary.wake_at.is_some();
+        Ok((task, mailbox))
     }
 
     /// A task of this machine, which does nothing yet.
@@ -134,6 +146,7 @@ impl Engine {
             judging: Judging::default(),
             unwritten: Vec::new(),
             write_by: None,
+            wakes: false,
         };
         (task, mailbox)
     }
@@ -174,8 +187,19 @@ impl Engine {
             End::Lost(error) => {
                 tracing::error!(%error, "the store failed; the run goes on when it is back");
                 drop(task.place);
-                self.revive(key).await;
+                self.revive_later(key);
             }
+        }
+    }
+
+    /// Brings a run up when the store is back, without anyone waiting for it.
+    pub(super) fn revive_later(&self, key: RunKey) {
+        if let Some(reviving) = self.deps().reviving.begin(&key) {
+            let engine = self.clone();
+            drop(self.deps().tasks.spawn("revive", async move {
+                engine.revive(key).await;
+                drop(reviving);
+            }));
         }
     }
 
@@ -190,9 +214,10 @@ impl Engine {
             }
             match self.bring_up(&key).await {
                 Err(EngineError::Store(StoreError::Unavailable { .. })) => {}
-                Ok(()) => return,
+                // What was to create it came to nothing.
+                Ok(()) | Err(EngineError::RunNotFound) => return,
                 Err(error) => {
-                    tracing::error!(%error, "cannot go on with the run");
+                    tracing::error!(run.id = %key.1, %error, "cannot go on with the run");
                     return;
                 }
             }
@@ -209,6 +234,7 @@ impl Engine {
         let result = if first { self.bring_up(&key).await } else { self.fail_faulty(&key).await };
         if let Err(error) = result {
             tracing::error!(%error, "cannot recover from a fault in this run");
+            self.revive_later(key);
         }
     }
 
@@ -248,6 +274,30 @@ pub(super) fn fold(run: &RunId, records: &[Record]) -> Result<Machine, EngineErr
     std::panic::catch_unwind(|| Machine::replay(run.clone(), records)).map_err(|_| {
         EngineError::Store(StoreError::Corrupt { what: format!("the journal of run {run} does not fold") })
     })
+}
+
+/// Runs that are being brought up once the store is back: each by one task.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Reviving(Arc<Mutex<HashSet<RunKey>>>);
+
+/// Whoever holds it is the one.
+struct Reviver {
+    all: Reviving,
+    key: RunKey,
+}
+
+impl Reviving {
+    /// `None`: somebody is at it.
+    fn begin(&self, key: &RunKey) -> Option<Reviver> {
+        let new = self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone());
+        new.then(|| Reviver { all: self.clone(), key: key.clone() })
+    }
+}
+
+impl Drop for Reviver {
+    fn drop(&mut self) {
+        self.all.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
+    }
 }
 
 /// How often something befell each run in this process.

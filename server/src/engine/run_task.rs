@@ -65,7 +65,7 @@ pub(super) struct RunTask {
     pub(super) mailbox: mpsc::Receiver<Mail>,
     /// Those who called for the step whose instruction the planner is asked for.
     pub(super) steppers: Vec<oneshot::Sender<Result<(), Refusal>>>,
-    /// What executors of this process do for it.
+    /// What is done here in a human's place.
     pub(super) executing: Executing,
     /// The model call or the planner's deliberation under way.
     pub(super) speaking: Option<Pin<Box<dyn Future<Output = Input> + Send>>>,
@@ -75,6 +75,8 @@ pub(super) struct RunTask {
     pub(super) unwritten: Vec<Record>,
     /// When those are written at the latest.
     pub(super) write_by: Option<Timestamp>,
+    /// Whether the run's row has a time to wake it at.
+    pub(super) wakes: bool,
 }
 
 enum Woken {
@@ -124,7 +126,7 @@ impl RunTask {
     }
 
     async fn next(&mut self) -> Woken {
-        let parks = self.parks();
+        let parks = self.may_park();
         let due = self.write_by.into_iter().chain(self.machine.deadline()).min();
         let wait = due.map(|due| due.since(self.deps.clock.now()).duration().min(SLEEP_MAX));
         let speaking = async {
@@ -240,7 +242,11 @@ impl RunTask {
     }
 
     fn owner(&self) -> CallOwner {
-        CallOwner { tenant: self.place.key().0.clone(), session: self.session.clone() }
+        CallOwner {
+            tenant: self.place.key().0.clone(),
+            session: self.session.clone(),
+            agent: self.machine.state().spec.agent.clone(),
+        }
     }
 
     fn call_id(&self, slot: CallSlot) -> CallId {

@@ -77,6 +77,11 @@ impl Engine {
     /// [`EngineError::ShuttingDown`], or the store's.
     pub async fn start(&self, request: StartRequest) -> Result<Started, EngineError> {
         self.check_running()?;
+        let engine = self.clone();
+        self.whole("start", async move { engine.start_or_join(request).await }).await
+    }
+
+    async fn start_or_join(&self, request: StartRequest) -> Result<Started, EngineError> {
         let run = request.run.clone().unwrap_or_else(|| self.deps().ids.run());
         let key = (request.tenant.clone(), run.clone());
         for _ in 0..START_TRIES {
@@ -93,6 +98,11 @@ impl Engine {
                 return Err(EngineError::TooManyRuns);
             }
             match self.begin(place, &request).await {
+                Err(error @ EngineError::Store(StoreError::Unavailable { .. })) => {
+                    // It may be written all the same.
+                    self.revive_later(key);
+                    return Err(error);
+                }
                 Err(EngineError::Store(StoreError::SessionMoved | StoreError::RunExists)) => {}
                 Err(EngineError::Store(StoreError::SessionBusy { run })) => {
                     if request.on_busy == OnBusy::Reject {

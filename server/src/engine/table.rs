@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use agentloop_core::error::Refusal;
 use agentloop_core::run::input::Input;
 use agentloop_core::run::state::State;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
 
 use crate::engine::feed::RunKey;
 
@@ -54,10 +55,10 @@ impl Mailbox {
 }
 
 enum Slot {
-    /// Someone is bringing the run up; the receiver is told when that is over, well or not.
-    Opening(watch::Receiver<()>),
-    /// Its task runs; the receiver ends when it has ended.
-    Live(Mailbox, watch::Receiver<()>),
+    /// Someone is bringing the run up; cancelled when that is over, well or not.
+    Opening(CancellationToken),
+    /// Its task runs; cancelled when it has ended.
+    Live(Mailbox, CancellationToken),
 }
 
 /// The live runs.
@@ -76,20 +77,18 @@ pub(super) enum Found {
 pub(super) struct Vacancy {
     table: Table,
     key: RunKey,
-    /// Tells those who wait: when the task is there, and when the vacancy is dropped.
-    over: watch::Sender<()>,
+    /// Tells those who wait: cancelled, and replaced, each time that a task is there, and when the vacancy is dropped.
+    over: Mutex<CancellationToken>,
 }
 
 impl Table {
     /// The run's task, or the right to make one; waits while someone else is at it.
     pub(super) async fn find(&self, key: &RunKey) -> Found {
         loop {
-            let mut wait = match self.enter(key) {
+            match self.enter(key) {
                 Ok(found) => return found,
-                Err(wait) => wait,
-            };
-            // Told or ended: either way it is time to look again.
-            let _over = wait.changed().await;
+                Err(over) => over.cancelled().await,
+            }
         }
     }
 
@@ -106,15 +105,15 @@ impl Table {
         self.slots().len()
     }
 
-    fn enter(&self, key: &RunKey) -> Result<Found, watch::Receiver<()>> {
+    fn enter(&self, key: &RunKey) -> Result<Found, CancellationToken> {
         let mut slots = self.slots();
         match slots.get(key) {
             Some(Slot::Live(mailbox, _)) if !mailbox.0.is_closed() => Ok(Found::Live),
             Some(Slot::Live(_, over) | Slot::Opening(over)) => Err(over.clone()),
             None => {
-                let (sender, over) = watch::channel(());
-                slots.insert(key.clone(), Slot::Opening(over));
-                Ok(Found::Vacant(Vacancy { table: self.clone(), key: key.clone(), over: sender }))
+                let over = CancellationToken::new();
+                slots.insert(key.clone(), Slot::Opening(over.clone()));
+                Ok(Found::Vacant(Vacancy { table: self.clone(), key: key.clone(), over: Mutex::new(over) }))
             }
         }
     }
@@ -134,16 +133,24 @@ impl Vacancy {
     pub(super) fn occupy(&self, mailbox: Mailbox) {
         let mut slots = self.table.slots();
         if let Some(slot) = slots.get_mut(&self.key) {
-            self.over.send_replace(());
             // Whoever waits from here on waits for the task's end.
-            *slot = Slot::Live(mailbox, self.over.subscribe());
+            let ending = CancellationToken::new();
+            *slot = Slot::Live(mailbox, ending.clone());
+            self.next(ending);
         }
+    }
+
+    /// Tells those who wait, and has the others wait for this.
+    fn next(&self, over: CancellationToken) {
+        let mut current = self.over.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *current, over).cancel();
     }
 }
 
 impl Drop for Vacancy {
     fn drop(&mut self) {
         self.table.slots().remove(&self.key);
+        self.next(CancellationToken::new());
     }
 }
 

@@ -1,22 +1,37 @@
-//! Accepted connections: without Nagle's delay, and no more of them than configured.
+//! Accepted connections: without Nagle's delay, no more of them than configured, and none that says nothing.
 
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures_util::Stream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Sleep, sleep};
 use tonic::transport::server::Connected;
+
+/// What every client of HTTP/2 begins with, in bytes.
+const PREFACE_BYTES: usize = 24;
+/// How long a client may take for that. From there on the transport asks it for signs of life.
+const PREFACE_WAIT: Duration = Duration::from_secs(10);
 
 /// A connection, and its place among those that are allowed.
 #[derive(Debug)]
 pub struct Connection {
     stream: TcpStream,
+    preface: Option<Preface>,
     _place: OwnedSemaphorePermit,
+}
+
+/// What is still to come of a connection's beginning, and until when.
+#[derive(Debug)]
+struct Preface {
+    missing: usize,
+    late: Pin<Box<Sleep>>,
 }
 
 /// Connections as they come in. While there are as many as allowed, further ones wait to be accepted.
@@ -31,12 +46,13 @@ pub fn connections(
             Ok((stream, _)) => {
                 // A connection that died at once says so when it is read.
                 let _dead = stream.set_nodelay(true);
-                Ok(Connection { stream, _place: place })
+                let preface = Preface { missing: PREFACE_BYTES, late: Box::pin(sleep(PREFACE_WAIT)) };
+                Ok(Connection { stream, preface: Some(preface), _place: place })
             }
             Err(error) => {
                 // Out of file descriptors, mostly: to try again at once would only burn the processor.
                 tracing::warn!(%error, "cannot accept a connection");
-                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                sleep(Duration::from_millis(100)).await;
                 Err(error)
             }
         };
@@ -58,7 +74,16 @@ impl AsyncRead for Connection {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+        let Some(preface) = &mut self.preface else { return read };
+        preface.missing = preface.missing.saturating_sub(buf.filled().len() - before);
+        if preface.missing == 0 {
+            self.preface = None;
+        } else if preface.late.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        read
     }
 }
 
@@ -85,5 +110,41 @@ impl AsyncWrite for Connection {
 
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::StreamExt as _;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    async fn pair() -> (TcpStream, Connection) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let connection = Box::pin(connections(listener, 1)).next().await.unwrap().unwrap();
+        (client, connection)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_says_too_little_is_given_up() {
+        for begin in ["", "P", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r"] {
+            let (mut client, mut connection) = pair().await;
+            client.write_all(begin.as_bytes()).await.unwrap();
+            let mut heard = Vec::new();
+            let error = connection.read_to_end(&mut heard).await.unwrap_err();
+            assert_eq!((error.kind(), heard.as_slice()), (io::ErrorKind::TimedOut, begin.as_bytes()));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_has_begun_may_be_silent() {
+        let (mut client, mut connection) = pair().await;
+        client.write_all(&[b'x'; PREFACE_BYTES]).await.unwrap();
+        connection.read_exact(&mut [0; PREFACE_BYTES]).await.unwrap();
+        let mut byte = [0];
+        let silence = tokio::time::timeout(10 * PREFACE_WAIT, connection.read(&mut byte));
+        assert!(silence.await.is_err(), "it is waited for");
     }
 }

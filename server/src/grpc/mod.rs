@@ -3,6 +3,7 @@
 pub mod agent_loop;
 pub mod convert;
 pub mod incoming;
+pub mod intake;
 pub mod sessions;
 pub mod status;
 pub mod too_large;
@@ -10,6 +11,8 @@ pub mod tool_host;
 pub mod tools;
 
 mod disconnect;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzz;
 mod page;
 mod policy;
 

@@ -159,7 +159,7 @@ impl ToolHost {
     }
 }
 
-fn inbound(frame: Result<ConnectRequest, Status>, max: usize) -> Result<Inbound, FrameError> {
+pub(super) fn inbound(frame: Result<ConnectRequest, Status>, max: usize) -> Result<Inbound, FrameError> {
     match frame {
         Ok(frame) => convert::inbound(frame).map_err(FrameError::from),
         // What tonic says of a message that is larger than it may be.
@@ -175,7 +175,7 @@ fn inbound(frame: Result<ConnectRequest, Status>, max: usize) -> Result<Inbound,
     }
 }
 
-fn response(outbound: Outbound) -> Option<Result<ConnectResponse, Status>> {
+pub(super) fn response(outbound: Outbound) -> Option<Result<ConnectResponse, Status>> {
     match outbound {
         Outbound::Frame(frame) => Some(Ok(server_frame(frame))),
         Outbound::Ask(question) => Some(Ok(extension_request(&question))),

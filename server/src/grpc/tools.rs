@@ -115,6 +115,7 @@ fn declaration(declared: &ToolDeclaration) -> v1::ToolDeclaration {
         timeout: declared.timeout.map(duration),
         max_concurrency: declared.max_concurrency,
         streams_output: declared.streams_output,
+        title: declared.title.clone(),
     }
 }
 

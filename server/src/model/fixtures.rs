@@ -80,5 +80,6 @@ pub(super) fn tool(name: &str, schema: &str) -> Arc<ToolDeclaration> {
         timeout: None,
         max_concurrency: None,
         streams_output: false,
+        title: String::new(),
     })
 }

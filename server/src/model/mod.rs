@@ -6,6 +6,8 @@ pub mod estimate;
 mod failure;
 #[cfg(test)]
 mod fixtures;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzz;
 mod http;
 mod openai;
 mod overflow;

@@ -3,7 +3,7 @@
 //! A history is written by models and may hold anything: names that no provider allows, arguments that are no JSON,
 //! ids of another provider. A provider that refuses such a message once refuses it for ever, so it is mended here.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{HashMap, HashSet};
 
 use agentloop_core::agent::{ModelOptions, ResponseSchema};
 use agentloop_core::limits::TOOL_NAME_BYTES_MAX;
@@ -96,9 +96,11 @@ fn merge(target: &mut Value, patch: Value) {
 #[derive(Debug, Default)]
 pub(super) struct CallIds {
     max_bytes: Option<usize>,
-    used: BTreeSet<String>,
+    used: HashSet<String>,
+    /// The least number that may tell the next call of an id from those before it.
+    copies: HashMap<String, usize>,
     /// From the id in the history to the one sent, for the latest call of that id.
-    sent: BTreeMap<String, String>,
+    sent: HashMap<String, String>,
 }
 
 impl CallIds {
@@ -116,11 +118,16 @@ impl CallIds {
     pub(super) fn call(&mut self, id: &str) -> String {
         let base = self.fit(id);
         let mut unique = base.clone();
-        let mut copy = 2_usize;
-        while !self.used.insert(unique.clone()) {
-            unique = self.fit(&format!("{base}_{copy}"));
-            copy += 1;
+        if self.used.contains(&base) {
+            // Some servers number the calls of each answer anew, so that a long session has one id very often.
+            let mut copy = self.copies.get(&base).copied().unwrap_or(2);
+            while self.used.contains(&unique) {
+                unique = self.fit(&format!("{base}_{copy}"));
+                copy += 1;
+            }
+            self.copies.insert(base, copy);
         }
+        self.used.insert(unique.clone());
         self.sent.insert(id.to_owned(), unique.clone());
         unique
     }
@@ -182,6 +189,10 @@ mod tests {
         assert_eq!(ids.call("functions.f:0"), "functions.f:0");
         assert_eq!(ids.call("functions.f:0"), "functions.f:0_2");
         assert_eq!(ids.result("functions.f:0"), "functions.f:0_2");
+        assert_eq!(ids.call("functions.f:0_3"), "functions.f:0_3", "an id of its own");
+        assert_eq!(ids.call("functions.f:0"), "functions.f:0_4");
+        assert_eq!(ids.call("functions.f:0"), "functions.f:0_5");
+        assert_eq!(ids.call("functions.f:0_3"), "functions.f:0_3_2");
         assert_eq!(ids.result("unknown"), "unknown");
     }
 

@@ -4,13 +4,19 @@
 //! either writes nothing. An append that returned `Ok` survives the machine's power being cut.
 
 mod codec;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzz;
 mod job;
 mod page;
 mod search;
 pub mod sqlite;
 
-#[cfg(test)]
-pub(crate) mod conformance;
+#[cfg(any(test, feature = "conformance"))]
+#[cfg_attr(
+    not(test),
+    expect(clippy::unwrap_used, reason = "what it holds is tests, wherever they are compiled")
+)]
+pub mod conformance;
 
 use std::collections::BTreeMap;
 

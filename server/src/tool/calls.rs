@@ -11,6 +11,7 @@ use agentloop_core::message::ToolCall;
 use agentloop_core::run::ask_human::{self, ASK_HUMAN};
 use agentloop_core::run::effect::Offer;
 use agentloop_core::run::input::CallFacts;
+use agentloop_core::title::title;
 
 use super::registry::{Tool, asks_human, is_allowed};
 use super::remote::RemoteTools;
@@ -110,18 +111,19 @@ impl RemoteTools {
         };
         // Outside the lock: a large document takes a while.
         match tool.schema.check(&call.arguments) {
-            Ok(()) => self.ready(&tool),
+            Ok(()) => self.ready(&tool, &call.arguments),
             Err(message) => CallFacts::Rejected { message },
         }
     }
 
-    fn ready(&self, tool: &Tool) -> CallFacts {
+    fn ready(&self, tool: &Tool, arguments: &str) -> CallFacts {
         let declared = &tool.declaration;
         CallFacts::Ready {
             effect: declared.effect,
             requires_approval: declared.requires_approval,
             timeout: declared.timeout.unwrap_or(self.options().call_timeout),
             requires_runtime: declared.requires_runtime,
+            title: title(&declared.title, arguments),
         }
     }
 

@@ -30,6 +30,8 @@ const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 const FRAME_BYTES_MIN: usize = 4 * 1024;
 /// Answers of one host that are being recorded at a time; what comes on top waits in its stream.
 const ANSWERS_AT_ONCE_MAX: usize = 64;
+/// Tools that are checked where they come in, if they are known.
+const KNOWN_AT_ONCE_MAX: usize = 16;
 /// Calls in hand that are looked up at a time.
 const CLAIMS_AT_ONCE_MAX: usize = 32;
 
@@ -110,6 +112,15 @@ impl RemoteTools {
             .collect()
     }
 
+    /// Whether all of these are tools that were checked before.
+    fn are_known(&self, tenant: &TenantId, capabilities: &[Capability]) -> bool {
+        let known = |tool: &ToolDeclaration| {
+            let tool = normalise(tool.clone());
+            self.lock().catalogue.known(tenant, &tool.name, &tool.digest()).is_some()
+        };
+        capabilities.iter().all(|capability| matches!(capability, Capability::Tool(tool) if known(tool)))
+    }
+
     /// Hosts reconnect with the tools that they had: those are known to be good.
     fn check_tool(&self, tenant: &TenantId, tool: ToolDeclaration) -> Result<Checked, Refused> {
         let tool = normalise(tool);
@@ -151,7 +162,7 @@ impl Connection {
         &self,
         frames: &mut (impl Stream<Item = Result<Inbound, FrameError>> + Unpin),
     ) -> Option<Hello> {
-        let first = tokio::select! {
+        let first = tokio::select! { biased;
             first = tokio::time::timeout(HELLO_TIMEOUT, frames.next()) => first,
             () = self.ended.cancelled() => return None,
         };
@@ -188,7 +199,7 @@ impl Connection {
         if self.tools.is_closing() {
             return self.go_away(CloseReason::ShuttingDown, "the server is shutting down");
         }
-        let claims = tokio::select! {
+        let claims = tokio::select! { biased;
             claims = self.look_up(hello.calls_in_hand) => claims,
             () = self.ended.cancelled() => return,
         };
@@ -280,8 +291,11 @@ impl Connection {
     }
 
     /// What of a host's offer is good, in its order. Compiling hundreds of schemas takes a while, so it is not done
-    /// where other streams wait.
+    /// where other streams wait; a few tools that are known are not worth a thread.
     async fn check(&self, capabilities: Vec<Capability>) -> Vec<Result<Checked, CapabilityVerdict>> {
+        if capabilities.len() <= KNOWN_AT_ONCE_MAX && self.tools.are_known(&self.tenant, &capabilities) {
+            return self.tools.check(&self.tenant, capabilities);
+        }
         let (tools, tenant) = (self.tools.clone(), self.tenant.clone());
         let checked = tokio::task::spawn_blocking(move || tools.check(&tenant, capabilities));
         checked.await.unwrap_or_else(|fault| {

@@ -6,8 +6,10 @@ mod arguments;
 mod calls;
 mod connection;
 mod deliver;
+mod in_process;
 mod options;
 mod outbound;
+mod own;
 mod registry;
 mod remote;
 mod schema;
@@ -30,8 +32,11 @@ pub use agentloop_core::host::News as CallNews;
 pub use agentloop_core::host::frame::Disposition;
 
 pub use connection::{Connection, FrameError, Inbound, TooManyHosts};
+pub(crate) use in_process::{InProcess, ToolExecutors};
+pub use in_process::{ToolExecution, ToolExecutor};
 pub use options::HostOptions;
 pub use outbound::{Outbound, Sending};
+pub use own::{BadTool, OwnTools};
 pub use registry::RememberedTool;
 pub use remote::RemoteTools;
 pub use snapshot::{HostSnapshot, ToolSnapshot};
@@ -52,6 +57,8 @@ pub struct CallOwner {
     pub tenant: TenantId,
     /// The session, for the host's information.
     pub session: SessionId,
+    /// The agent, whose calls may have an executor of their own.
+    pub agent: String,
 }
 
 /// What came of seeking a host.

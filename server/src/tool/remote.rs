@@ -15,7 +15,9 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 
 use super::deliver::{Deliveries, Undelivered, channel, deliver};
+use super::in_process::in_process;
 use super::outbound::{Full, Sender};
+use super::own::OwnTools;
 use super::registry::{Catalogue, Checked, RememberedTool, Tool};
 use super::snapshot::{HostSnapshot, ToolSnapshot};
 use super::state::{State, Timeline, served_tool};
@@ -57,7 +59,18 @@ impl RemoteTools {
     /// With the tools that the store remembers. `now` is the time of day; from here on it is counted, not asked.
     #[must_use]
     pub fn new(options: HostOptions, now: Timestamp, remembered: Vec<RememberedTool>) -> Arc<Self> {
-        let catalogue = Catalogue::new(options.tool_retention, remembered);
+        Self::with_own(options, now, OwnTools::default(), remembered)
+    }
+
+    /// As [`Self::new`], with tools of the server itself, which no host may bring. Their calls are not placed here.
+    #[must_use]
+    pub fn with_own(
+        options: HostOptions,
+        now: Timestamp,
+        own: OwnTools,
+        remembered: Vec<RememberedTool>,
+    ) -> Arc<Self> {
+        let catalogue = Catalogue::new(options.tool_retention, own.0, remembered, now);
         let mut fleet = Fleet::new(options.fleet);
         for (tenant, tools) in catalogue.names() {
             let out = fleet.handle(&tenant, Input::Remember { tools }, now);
@@ -118,7 +131,7 @@ impl RemoteTools {
                     None => std::future::pending().await,
                 }
             };
-            tokio::select! {
+            tokio::select! { biased;
                 () = due => self.time_has_come(),
                 () = earlier => {}
             }
@@ -196,8 +209,11 @@ impl RemoteTools {
             state.fleet.tools(tenant).into_iter().map(|view| (view.name.clone(), view)).collect();
         let snapshot = |tool: &Tool| {
             let view = views.remove(&tool.declaration.name);
-            let (hosts, calls, queued) =
-                view.map(|view| (view.hosts, view.calls, view.queued)).unwrap_or_default();
+            let (hosts, calls, queued) = match view {
+                Some(view) => (view.hosts, view.calls, view.queued),
+                None if tool.is_own(&state.catalogue) => (vec![in_process()], 0, 0),
+                None => Default::default(),
+            };
             ToolSnapshot {
                 declaration: tool.declaration.clone(),
                 digest: tool.digest.clone(),

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use agentloop_client::{Client, v1::ListHostsRequest};
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{ConnectOptions as _, Row as _};
 use tempfile::TempDir;
 
 use crate::Failure;
@@ -35,7 +37,7 @@ impl Bed {
         config += "[store]\npath = \"bench.db\"\n[log]\nlevel = \"warn\"\n";
         write!(config, "[providers.bench]\nkind = \"openai\"\nbase_url = \"http://{model}/v1\"\n")?;
         config += "[agents.default]\nmodel = \"bench/m\"\n";
-        config += "loop_limits = { max_iterations = 100, max_tool_rounds = 100 }\n";
+        config += "limits = { max_iterations = 100, max_tool_rounds = 100 }\n";
         std::fs::write(dir.path().join("agentloop.toml"), config)?;
         let (server, url) = serve(program, dir.path()).await?;
         let program = program.to_owned();
@@ -70,10 +72,11 @@ impl Bed {
         self.dir.path().join("bench.db")
     }
 
-    /// Bytes of the database and its write-ahead log.
-    pub(crate) fn stored(&self) -> Result<u64, Failure> {
-        let log = self.dir.path().join("bench.db-wal");
-        Ok(std::fs::metadata(self.database())?.len() + std::fs::metadata(log).map_or(0, |file| file.len()))
+    /// Bytes of the database's pages, those in its write-ahead log included.
+    pub(crate) async fn stored(&self) -> Result<u64, Failure> {
+        let mut db = SqliteConnectOptions::new().filename(self.database()).read_only(true).connect().await?;
+        let sql = "SELECT page_count * page_size AS bytes FROM pragma_page_count, pragma_page_size";
+        Ok(sqlx::query(sql).fetch_one(&mut db).await?.try_get::<i64, _>("bytes")?.cast_unsigned())
     }
 
     /// Waits until the server knows so many hosts.
@@ -95,7 +98,7 @@ async fn serve(program: &Path, dir: &Path) -> Result<(Process, String), Failure>
     let mut server = Process::start(program, &args)?;
     let listens = |line: &str| {
         let address = line.split_once(LISTENS)?.1;
-        Some(format!("http://{}", address.split_whitespace().next()?))
+        Some(address.split_whitespace().next()?.to_owned())
     };
     let url = server.line(Duration::from_secs(60), listens).await?;
     Ok((server, url))

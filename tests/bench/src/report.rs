@@ -44,15 +44,6 @@ impl Report {
         }
     }
 
-    /// The middle of what was taken of a figure.
-    pub(crate) fn value(&self, workload: &str, load: &str, name: &str) -> Option<f64> {
-        let found = self
-            .figures
-            .iter()
-            .find(|figure| (figure.workload, &*figure.load, figure.name) == (workload, load, name))?;
-        Some(middle(found.values.iter().copied()))
-    }
-
     /// A workload as a Markdown table: a line for each figure, a column for each load.
     pub(crate) fn table(&self, workload: &str) -> String {
         let of: Vec<&Figure> = self.figures.iter().filter(|figure| figure.workload == workload).collect();
@@ -117,7 +108,6 @@ mod tests {
             report.add("w1", load, "CPU per run", "ms", value);
         }
         report.add("other", "", "runs", "", 7.0);
-        assert_eq!(report.value("w1", "1", "CPU per run"), Some(2.0));
         assert_eq!(
             report.table("w1"),
             "| w1 | 1 | 16 |\n|---|---:|---:|\n| CPU per run, ms | 2.00 (1.00 to 3.00) | 250 |\n"

@@ -28,6 +28,11 @@ async fn they_are_read_with_the_next_model_call() {
     let events = steered.rest().await;
     assert!(events.iter().all(|event| event.run_id == "r1"), "it is the live run that is shown");
     assert_dense(&events, 1);
+    let from = events.iter().filter_map(|event| match &event.event {
+        Some(wire::run_event::Event::InputMessage(input)) => Some(input.steer_id.clone()),
+        _ => None,
+    });
+    assert_eq!(from.collect::<Vec<_>>(), ["", "more"], "each says which request it came with");
     let names = names(&events);
     let entered = names.iter().position(|name| *name == "input_entered").expect("it entered");
     assert_eq!(names[entered + 1], "model_call_started");

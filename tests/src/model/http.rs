@@ -1,6 +1,7 @@
 //! One connection, one request, one streamed answer.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -12,10 +13,15 @@ const STREAM: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconn
 
 pub(super) async fn serve(mut stream: TcpStream, state: Arc<Mutex<State>>) {
     let Some(request) = read(&mut stream).await else { return };
-    let answer = answer(&state, &request);
+    let mut answer = answer(&state, &request);
+    while let Answer::Later(wait, then) = answer {
+        tokio::time::sleep(wait).await;
+        answer = *then;
+    }
     // A server that hangs up early is what some tests are about.
     let _written = match answer {
         Answer::Speech(live) => return speech(stream, live, request).await,
+        Answer::Slowly(pieces, wait) => slowly(&mut stream, &pieces, wait).await,
         whole => stream.write_all(&bytes(whole)).await,
     };
     let _closed = stream.shutdown().await;
@@ -23,7 +29,9 @@ pub(super) async fn serve(mut stream: TcpStream, state: Arc<Mutex<State>>) {
 
 fn answer(state: &Mutex<State>, request: &Value) -> Answer {
     let mut state = lock(state);
-    state.requests.push(request.clone());
+    if !state.forgets {
+        state.requests.push(request.clone());
+    }
     if let Some(fault) = pairing::fault(request) {
         state.faults.push(fault.clone());
         return Answer::Fails(400, None, fault);
@@ -60,8 +68,18 @@ fn bytes(answer: Answer) -> Vec<u8> {
             format!("{}{whole}{body}", STREAM.trim_end_matches("\r\n").to_owned() + "\r\n").into_bytes()
         }
         Answer::Raw(body) => [STREAM.as_bytes(), &body].concat(),
-        Answer::Speech(_) => unreachable!("is given piece by piece"),
+        Answer::Speech(_) | Answer::Slowly(..) => unreachable!("is given piece by piece"),
+        Answer::Later(..) => unreachable!("its time has come"),
     }
+}
+
+async fn slowly(stream: &mut TcpStream, pieces: &[String], wait: Duration) -> std::io::Result<()> {
+    stream.write_all(STREAM.as_bytes()).await?;
+    for piece in pieces {
+        tokio::time::sleep(wait).await;
+        stream.write_all(sse::text(piece).as_bytes()).await?;
+    }
+    stream.write_all(sse::end("stop").as_bytes()).await
 }
 
 async fn speech(stream: TcpStream, live: Live, request: Value) {

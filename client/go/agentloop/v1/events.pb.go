@@ -1009,7 +1009,9 @@ type InputMessage struct {
 	// Its place in the session; 0 where it waits to enter it: `input_entered` follows.
 	EntryNo uint64 `protobuf:"varint,1,opt,name=entry_no,json=entryNo,proto3" json:"entry_no,omitempty"`
 	// The message.
-	Message       *Message `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	Message *Message `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	// Where it was handed to a run that was under way: the `run_id` of the request that did.
+	SteerId       string `protobuf:"bytes,3,opt,name=steer_id,json=steerId,proto3" json:"steer_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1056,6 +1058,13 @@ func (x *InputMessage) GetMessage() *Message {
 		return x.Message
 	}
 	return nil
+}
+
+func (x *InputMessage) GetSteerId() string {
+	if x != nil {
+		return x.SteerId
+	}
+	return ""
 }
 
 // The model is about to be called.
@@ -1333,8 +1342,11 @@ type ToolCallProposed struct {
 	Effect EffectClass `protobuf:"varint,3,opt,name=effect,proto3,enum=agentloop.v1.EffectClass" json:"effect,omitempty"`
 	// Whether it waits for approval.
 	RequiresApproval bool `protobuf:"varint,4,opt,name=requires_approval,json=requiresApproval,proto3" json:"requires_approval,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// What the call does, for people: the declaration's title, filled in with the arguments that it runs with. Empty
+	// where the tool has none.
+	Title         string `protobuf:"bytes,5,opt,name=title,proto3" json:"title,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ToolCallProposed) Reset() {
@@ -1393,6 +1405,13 @@ func (x *ToolCallProposed) GetRequiresApproval() bool {
 		return x.RequiresApproval
 	}
 	return false
+}
+
+func (x *ToolCallProposed) GetTitle() string {
+	if x != nil {
+		return x.Title
+	}
+	return ""
 }
 
 // A tool call is given to a host.
@@ -3118,10 +3137,11 @@ const file_agentloop_v1_events_proto_rawDesc = "" +
 	"\aplanner\x18\x06 \x01(\tR\aplanner\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"Z\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"u\n" +
 	"\fInputMessage\x12\x19\n" +
 	"\bentry_no\x18\x01 \x01(\x04R\aentryNo\x12/\n" +
-	"\amessage\x18\x02 \x01(\v2\x15.agentloop.v1.MessageR\amessage\"o\n" +
+	"\amessage\x18\x02 \x01(\v2\x15.agentloop.v1.MessageR\amessage\x12\x19\n" +
+	"\bsteer_id\x18\x03 \x01(\tR\asteerId\"o\n" +
 	"\x10ModelCallStarted\x12\x1d\n" +
 	"\n" +
 	"model_call\x18\x01 \x01(\rR\tmodelCall\x12\x18\n" +
@@ -3145,12 +3165,13 @@ const file_agentloop_v1_events_proto_rawDesc = "" +
 	"\bduration\x18\b \x01(\v2\x19.google.protobuf.DurationR\bduration\x129\n" +
 	"\bdecision\x18\t \x01(\x0e2\x1d.agentloop.v1.ObserveDecisionR\bdecision\x12!\n" +
 	"\ftools_digest\x18\n" +
-	" \x01(\tR\vtoolsDigest\"\x9f\x01\n" +
+	" \x01(\tR\vtoolsDigest\"\xb5\x01\n" +
 	"\x10ToolCallProposed\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x12\n" +
 	"\x04tool\x18\x02 \x01(\tR\x04tool\x121\n" +
 	"\x06effect\x18\x03 \x01(\x0e2\x19.agentloop.v1.EffectClassR\x06effect\x12+\n" +
-	"\x11requires_approval\x18\x04 \x01(\bR\x10requiresApproval\"q\n" +
+	"\x11requires_approval\x18\x04 \x01(\bR\x10requiresApproval\x12\x14\n" +
+	"\x05title\x18\x05 \x01(\tR\x05title\"q\n" +
 	"\x0fToolCallOffered\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x12\n" +
 	"\x04tool\x18\x02 \x01(\tR\x04tool\x12\x18\n" +

@@ -3140,6 +3140,9 @@ type ToolDeclaration struct {
 	MaxConcurrency *uint32 `protobuf:"varint,8,opt,name=max_concurrency,json=maxConcurrency,proto3,oneof" json:"max_concurrency,omitempty"`
 	// Whether it sends output while it runs.
 	StreamsOutput bool `protobuf:"varint,9,opt,name=streams_output,json=streamsOutput,proto3" json:"streams_output,omitempty"`
+	// What a call is called where people read of it, such as `Read {path}`: each `{name}` stands for that argument of the
+	// call. At most 256 bytes, on one line. Empty: its calls have no title but the tool's name.
+	Title         string `protobuf:"bytes,10,opt,name=title,proto3" json:"title,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3235,6 +3238,13 @@ func (x *ToolDeclaration) GetStreamsOutput() bool {
 		return x.StreamsOutput
 	}
 	return false
+}
+
+func (x *ToolDeclaration) GetTitle() string {
+	if x != nil {
+		return x.Title
+	}
+	return ""
 }
 
 // A question that waits, or waited, for a human.
@@ -4338,7 +4348,7 @@ const file_agentloop_v1_types_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1f\n" +
 	"\vschema_json\x18\x02 \x01(\tR\n" +
 	"schemaJson\x12\x16\n" +
-	"\x06strict\x18\x03 \x01(\bR\x06strict\"\x9c\x03\n" +
+	"\x06strict\x18\x03 \x01(\bR\x06strict\"\xb2\x03\n" +
 	"\x0fToolDeclaration\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\x12*\n" +
@@ -4348,7 +4358,9 @@ const file_agentloop_v1_types_proto_rawDesc = "" +
 	"\x10requires_runtime\x18\x06 \x01(\bR\x0frequiresRuntime\x123\n" +
 	"\atimeout\x18\a \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12,\n" +
 	"\x0fmax_concurrency\x18\b \x01(\rH\x00R\x0emaxConcurrency\x88\x01\x01\x12%\n" +
-	"\x0estreams_output\x18\t \x01(\bR\rstreamsOutputB\x12\n" +
+	"\x0estreams_output\x18\t \x01(\bR\rstreamsOutput\x12\x14\n" +
+	"\x05title\x18\n" +
+	" \x01(\tR\x05titleB\x12\n" +
 	"\x10_max_concurrency\"\xf6\x04\n" +
 	"\fHumanRequest\x12\x1d\n" +
 	"\n" +

@@ -167,12 +167,14 @@ class RunStarted(_message.Message):
     def __init__(self, agent: _Optional[str] = ..., model: _Optional[str] = ..., max_iterations: _Optional[int] = ..., labels: _Optional[_Mapping[str, str]] = ..., queued: _Optional[bool] = ..., planner: _Optional[str] = ...) -> None: ...
 
 class InputMessage(_message.Message):
-    __slots__ = ("entry_no", "message")
+    __slots__ = ("entry_no", "message", "steer_id")
     ENTRY_NO_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    STEER_ID_FIELD_NUMBER: _ClassVar[int]
     entry_no: int
     message: _types_pb2.Message
-    def __init__(self, entry_no: _Optional[int] = ..., message: _Optional[_Union[_types_pb2.Message, _Mapping]] = ...) -> None: ...
+    steer_id: str
+    def __init__(self, entry_no: _Optional[int] = ..., message: _Optional[_Union[_types_pb2.Message, _Mapping]] = ..., steer_id: _Optional[str] = ...) -> None: ...
 
 class ModelCallStarted(_message.Message):
     __slots__ = ("model_call", "attempt", "last_entry_no")
@@ -221,16 +223,18 @@ class AssistantMessage(_message.Message):
     def __init__(self, model_call: _Optional[int] = ..., attempt: _Optional[int] = ..., entry_no: _Optional[int] = ..., message: _Optional[_Union[_types_pb2.Message, _Mapping]] = ..., finish_reason: _Optional[_Union[_types_pb2.FinishReason, str]] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., time_to_first_token: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., decision: _Optional[_Union[ObserveDecision, str]] = ..., tools_digest: _Optional[str] = ...) -> None: ...
 
 class ToolCallProposed(_message.Message):
-    __slots__ = ("call_id", "tool", "effect", "requires_approval")
+    __slots__ = ("call_id", "tool", "effect", "requires_approval", "title")
     CALL_ID_FIELD_NUMBER: _ClassVar[int]
     TOOL_FIELD_NUMBER: _ClassVar[int]
     EFFECT_FIELD_NUMBER: _ClassVar[int]
     REQUIRES_APPROVAL_FIELD_NUMBER: _ClassVar[int]
+    TITLE_FIELD_NUMBER: _ClassVar[int]
     call_id: str
     tool: str
     effect: _types_pb2.EffectClass
     requires_approval: bool
-    def __init__(self, call_id: _Optional[str] = ..., tool: _Optional[str] = ..., effect: _Optional[_Union[_types_pb2.EffectClass, str]] = ..., requires_approval: _Optional[bool] = ...) -> None: ...
+    title: str
+    def __init__(self, call_id: _Optional[str] = ..., tool: _Optional[str] = ..., effect: _Optional[_Union[_types_pb2.EffectClass, str]] = ..., requires_approval: _Optional[bool] = ..., title: _Optional[str] = ...) -> None: ...
 
 class ToolCallOffered(_message.Message):
     __slots__ = ("call_id", "tool", "attempt", "host_id")

@@ -567,7 +567,7 @@ class ResponseSchema(_message.Message):
     def __init__(self, name: _Optional[str] = ..., schema_json: _Optional[str] = ..., strict: _Optional[bool] = ...) -> None: ...
 
 class ToolDeclaration(_message.Message):
-    __slots__ = ("name", "description", "input_schema_json", "effect", "requires_approval", "requires_runtime", "timeout", "max_concurrency", "streams_output")
+    __slots__ = ("name", "description", "input_schema_json", "effect", "requires_approval", "requires_runtime", "timeout", "max_concurrency", "streams_output", "title")
     NAME_FIELD_NUMBER: _ClassVar[int]
     DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
     INPUT_SCHEMA_JSON_FIELD_NUMBER: _ClassVar[int]
@@ -577,6 +577,7 @@ class ToolDeclaration(_message.Message):
     TIMEOUT_FIELD_NUMBER: _ClassVar[int]
     MAX_CONCURRENCY_FIELD_NUMBER: _ClassVar[int]
     STREAMS_OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    TITLE_FIELD_NUMBER: _ClassVar[int]
     name: str
     description: str
     input_schema_json: str
@@ -586,7 +587,8 @@ class ToolDeclaration(_message.Message):
     timeout: _duration_pb2.Duration
     max_concurrency: int
     streams_output: bool
-    def __init__(self, name: _Optional[str] = ..., description: _Optional[str] = ..., input_schema_json: _Optional[str] = ..., effect: _Optional[_Union[EffectClass, str]] = ..., requires_approval: _Optional[bool] = ..., requires_runtime: _Optional[bool] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_concurrency: _Optional[int] = ..., streams_output: _Optional[bool] = ...) -> None: ...
+    title: str
+    def __init__(self, name: _Optional[str] = ..., description: _Optional[str] = ..., input_schema_json: _Optional[str] = ..., effect: _Optional[_Union[EffectClass, str]] = ..., requires_approval: _Optional[bool] = ..., requires_runtime: _Optional[bool] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_concurrency: _Optional[int] = ..., streams_output: _Optional[bool] = ..., title: _Optional[str] = ...) -> None: ...
 
 class HumanRequest(_message.Message):
     __slots__ = ("request_id", "kind", "run_id", "session_id", "call_id", "tool", "arguments_json", "digest", "question", "options", "multiple", "created_at", "expires_at", "answer", "suggested_rule", "input_id")

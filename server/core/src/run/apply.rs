@@ -119,11 +119,13 @@ impl State {
                 asks_human,
                 arguments,
                 needs_runtime,
+                title,
                 ..
             } => {
                 self.propose(*slot, *effect, *timeout, *needs_approval, at);
                 let call = self.open_call(*slot);
                 call.needs_runtime = *needs_runtime;
+                call.title.clone_from(title);
                 if *asks_human {
                     call.asks_human = true;
                     call.state = CallState::AwaitingInput { request: None };

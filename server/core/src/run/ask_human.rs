@@ -25,6 +25,7 @@ pub fn declaration() -> ToolDeclaration {
         timeout: None,
         max_concurrency: None,
         streams_output: false,
+        title: String::new(),
     }
 }
 

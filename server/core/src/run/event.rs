@@ -227,6 +227,9 @@ pub enum Event {
         /// Whether it needs a runtime: all such calls of a run go to one host, as long as it is there.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         needs_runtime: bool,
+        /// What it is called where people read of it; empty where its tool says nothing.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        title: String,
     },
     /// A tool call is given to a host.
     CallOffered {

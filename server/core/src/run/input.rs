@@ -281,6 +281,8 @@ pub enum CallFacts {
         timeout: Millis,
         /// Whether it needs a runtime that was opened for the run.
         requires_runtime: bool,
+        /// What it is called where people read of it; empty where its tool says nothing.
+        title: String,
     },
     /// A human answers it: see [`crate::run::ask_human`].
     AsksHuman,

@@ -205,7 +205,10 @@ impl State {
 
     fn describe(&self, kind: WaitKind, call: &Call) -> (String, Option<Timestamp>) {
         let id = self.call_id(call.slot);
-        let name = &call.wanted.name;
+        let name = match call.title.as_str() {
+            "" => call.wanted.name.clone(),
+            title => format!("{}: {title}", call.wanted.name),
+        };
         if let Some(question) = self.asked_about(call).filter(|_| kind == WaitKind::Human) {
             return (format!("{} ({name})", question.request), question.expires_at);
         }

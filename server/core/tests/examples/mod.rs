@@ -97,6 +97,7 @@ fn extensions() -> Vec<(&'static str, Event)> {
         needs_approval: false,
         arguments: Some(r#"{"city":"Bonn"}"#.to_owned()),
         needs_runtime: false,
+        title: String::new(),
     };
     let in_runtime = Event::CallProposed {
         asks_human: false,
@@ -107,6 +108,18 @@ fn extensions() -> Vec<(&'static str, Event)> {
         needs_approval: false,
         arguments: None,
         needs_runtime: true,
+        title: String::new(),
+    };
+    let titled = Event::CallProposed {
+        asks_human: false,
+        slot: SLOT,
+        tool: "read".to_owned(),
+        effect: EffectClass::ReadOnly,
+        timeout: Millis::secs(30),
+        needs_approval: false,
+        arguments: None,
+        needs_runtime: false,
+        title: "Read src/main.rs".to_owned(),
     };
     vec![
         ("extension_applied", Event::ExtensionApplied { slot: None, applied: hook.clone() }),
@@ -114,6 +127,7 @@ fn extensions() -> Vec<(&'static str, Event)> {
         ("extension_applied.failed", Event::ExtensionApplied { slot: None, applied: source }),
         ("call_proposed.changed", changed),
         ("call_proposed.runtime", in_runtime),
+        ("call_proposed.titled", titled),
     ]
 }
 
@@ -581,6 +595,7 @@ fn proposed(effect: EffectClass, needs_approval: bool) -> Event {
         asks_human: false,
         arguments: None,
         needs_runtime: false,
+        title: String::new(),
     }
 }
 
@@ -594,6 +609,7 @@ fn asks_human() -> Event {
         asks_human: true,
         arguments: None,
         needs_runtime: false,
+        title: String::new(),
     }
 }
 

@@ -4,6 +4,7 @@ mod abort;
 mod approvals;
 mod compaction;
 mod doubt;
+mod exhaust;
 mod explore;
 mod hosts;
 mod inputs;

@@ -7,7 +7,6 @@ use agentloop_core::run::machine::Step;
 use agentloop_core::time::Timestamp;
 
 use crate::engine::compact::Compacting;
-use crate::engine::executor::in_process;
 use crate::engine::perform::ModelCall;
 use crate::engine::prepare::prepare;
 use crate::engine::run_task::RunTask;
@@ -26,7 +25,6 @@ impl RunTask {
             step.effects.remove(at);
             let (owner, call) = (self.owner(), self.call_id(slot));
             let sought = match &on {
-                _ if self.tool_executor(&tool).is_some() => Seek::Granted(in_process()),
                 Some(host) => self.deps.tools.seek_on(&owner, &call, &tool, host),
                 None => self.deps.tools.seek(&owner, &call, &tool),
             };
@@ -90,15 +88,12 @@ impl RunTask {
                 tools.close_runtime(self.tenant(), &host, &runtime);
             }
             Effect::StopSeeking { slot } => tools.stop_seeking(self.tenant(), &self.call_id(slot)),
-            Effect::OfferCall(offer) if self.executes(&offer) => {}
-            Effect::ReclaimCall(offer) if self.abandons(&offer) => {}
             Effect::OfferCall(offer) => tools.offer(&self.owner(), &self.call_id(offer.slot), offer),
             Effect::ReclaimCall(offer) => tools.reclaim(&self.owner(), &self.call_id(offer.slot), offer),
             Effect::AnswerInput { slot, attempt, input, answer } => {
                 tools.answer_input(self.tenant(), &self.call_id(slot), attempt, &input, answer);
             }
             Effect::CancelCall { slot, attempt, reason } => {
-                self.stop_executing(slot);
                 tools.cancel(self.tenant(), &self.call_id(slot), attempt, reason);
             }
         }

@@ -12,7 +12,13 @@ impl RunTask {
         if matches!(self.machine.state().phase, Phase::Finished { .. }) {
             return Some(End::Finished);
         }
-        self.parks().then_some(End::Parked)
+        self.may_park().then_some(End::Parked)
+    }
+
+    /// Whether the task may end, and somebody will wake the run: what its row says was true when it was written, and a
+    /// clock that is set back makes a short wait a long one.
+    pub(super) fn may_park(&self) -> bool {
+        self.parks() && (self.wakes || self.machine.deadline().is_none())
     }
 
     /// Whether nothing will happen until someone outside, or a distant time, moves the run.
@@ -48,7 +54,7 @@ impl RunTask {
         let mut end = Some(End::Parked);
         while let Some(mail) = self.mailbox.recv().await {
             end = match self.mail(mail).await? {
-                None if self.parks() => Some(End::Parked),
+                None if self.may_park() => Some(End::Parked),
                 end => end,
             };
             if matches!(end, Some(End::Finished)) {

@@ -29,6 +29,8 @@ impl RunTask {
         let records = std::mem::take(&mut self.unwritten);
         let jobs = self.deps.jobs.wanted(&tenant, self.machine.state(), &records);
         let has_jobs = !jobs.is_empty();
+        let summary = summary(&self.machine, self.parks());
+        let wakes = summary.wake_at.is_some();
         self.deps
             .store
             .append(Append {
@@ -38,18 +40,19 @@ impl RunTask {
                 epoch: self.epoch,
                 after,
                 records: records.clone(),
-                summary: summary(&self.machine, self.parks()),
+                summary,
                 create,
                 enter,
                 jobs,
             })
             .await?;
+        self.wakes = wakes;
         if has_jobs {
             self.deps.jobs.added();
         }
         self.history.extend(&records);
         let records: Vec<Arc<Record>> = records.into_iter().map(Arc::new).collect();
-        self.feed.publish(&records);
+        self.feed.publish(&self.session, &records);
         self.executors_see(&records);
         let (tenant, run) = self.place.key();
         for observer in &self.deps.observers {

@@ -81,10 +81,12 @@ impl Dresser {
             Event::InputAdded { entry, message: input } => Wire::InputMessage(wire::InputMessage {
                 entry_no: entry.0,
                 message: Some(message(&self.run, input)),
+                steer_id: String::new(),
             }),
-            Event::InputHeld { message: input, .. } => Wire::InputMessage(wire::InputMessage {
+            Event::InputHeld { message: input, steer } => Wire::InputMessage(wire::InputMessage {
                 entry_no: 0,
                 message: Some(message(&self.run, input)),
+                steer_id: steer.as_ref().map(|steer| steer.id.to_string()).unwrap_or_default(),
             }),
             Event::InputEntered { entry, held } => {
                 Wire::InputEntered(wire::InputEntered { input_seq: held.0, entry_no: entry.0 })
@@ -146,12 +148,13 @@ impl Dresser {
                     step_request_id: step.clone().unwrap_or_default(),
                 })
             }
-            Event::CallProposed { slot, tool, effect, needs_approval, .. } => {
+            Event::CallProposed { slot, tool, effect, needs_approval, title, .. } => {
                 Wire::ToolCallProposed(wire::ToolCallProposed {
                     call_id: self.call_id(*slot),
                     tool: tool.clone(),
                     effect: effect_class(*effect).into(),
                     requires_approval: *needs_approval,
+                    title: title.clone(),
                 })
             }
             Event::CallOffered { slot, tool, attempt, host } => {

@@ -157,6 +157,7 @@ fn capability(capability: v1::Capability) -> Capability {
                 timeout,
                 max_concurrency: tool.max_concurrency,
                 streams_output: tool.streams_output,
+                title: tool.title,
             })),
             Err(problem) => unreadable(tool.name, &format!("timeout: {problem}")),
         },
@@ -507,6 +508,7 @@ mod tests {
             timeout: seconds(1, 500_000_000),
             max_concurrency: Some(3),
             streams_output: true,
+            title: "T {a}".into(),
         };
         let offered = |tool| v1::Capability { capability: Some(capability::Capability::Tool(tool)) };
         let endless = v1::ToolDeclaration { timeout: seconds(-5, 0), ..tool.clone() };
@@ -521,8 +523,8 @@ mod tests {
         assert_eq!(name, "t");
         assert_eq!((tool.timeout, tool.effect), (Some(Millis(1_500)), EffectClass::Unsafe));
         assert_eq!(
-            (tool.max_concurrency, tool.requires_approval, tool.streams_output),
-            (Some(3), true, true)
+            (tool.max_concurrency, tool.requires_approval, tool.streams_output, tool.title.as_str()),
+            (Some(3), true, true, "T {a}")
         );
     }
 

@@ -14,7 +14,7 @@ use crate::model::{ModelError, ModelErrorKind};
 
 /// Where the stream of one answer stands.
 #[derive(Debug, Default)]
-pub(super) struct MessagesDecoder {
+pub(in crate::model) struct MessagesDecoder {
     open: BTreeMap<u64, Block>,
     blocks: usize,
     calls: u32,

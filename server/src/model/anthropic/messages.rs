@@ -87,12 +87,15 @@ impl Conversation {
     }
 
     /// The messages to send.
-    pub(super) fn messages(&self) -> Vec<Value> {
-        let message = |turn: &Turn| {
-            let content: Vec<&Value> = turn.results.iter().chain(&turn.blocks).collect();
-            json!({ "role": turn.role, "content": content })
+    pub(super) fn into_messages(self) -> Vec<Value> {
+        let message = |turn: Turn| {
+            let content = turn.results.into_iter().chain(turn.blocks).collect();
+            let mut message = json!({ "role": turn.role });
+            // Moved in: a long conversation is not copied once more.
+            message["content"] = Value::Array(content);
+            message
         };
-        self.turns.iter().map(message).collect()
+        self.turns.into_iter().map(message).collect()
     }
 
     fn add(&mut self, message: &Message) {

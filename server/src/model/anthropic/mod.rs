@@ -8,7 +8,7 @@ mod thinking;
 use agentloop_core::delta::Delta;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 
-use self::decode::MessagesDecoder;
+pub(super) use self::decode::MessagesDecoder;
 use self::messages::Thoughts;
 pub use self::thinking::ThinkingStyle;
 use super::http::{Endpoint, Http, exchange};

@@ -25,10 +25,11 @@ pub(super) fn body(
             conversation.mark_ends();
         }
     }
-    let mut body = json!({ "model": request.model, "messages": conversation.messages(), "stream": true });
+    let mut body = json!({ "model": request.model, "stream": true });
     if !conversation.system.is_empty() {
-        body["system"] = Value::Array(conversation.system);
+        body["system"] = Value::Array(std::mem::take(&mut conversation.system));
     }
+    body["messages"] = Value::Array(conversation.into_messages());
     tools(&mut body, request, dialect.options.prompt_cache)?;
     options(&mut body, request, dialect, thoughts)?;
     merge_provider_options(&mut body, &request.options)?;

@@ -7,44 +7,22 @@ use std::time::Duration;
 
 use agentloop_core::agent::ModelTimeouts;
 use agentloop_core::delta::Delta;
-use agentloop_core::limits::MODEL_MESSAGE_BYTES_MAX;
 use agentloop_core::time::Millis;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use reqwest::Response;
 use tokio::time::Sleep;
 
 use super::headers::{self, Content};
+use super::reading::{Decoder, Reading};
 use super::{Http, Post};
 use crate::model::failure::{ProviderFailure, short};
-use crate::model::sse::{SseEvent, SseParser};
 use crate::model::{ModelError, ModelErrorKind};
 use crate::secret::Secret;
 
 /// What is read of an answer that is no event stream.
 const ERROR_BODY_BYTES_MAX: usize = 64 * 1024;
-/// What is read of a stream. Providers wrap every few letters in some hundred bytes, hence so much more than a
-/// message may hold.
-const WIRE_BYTES_MAX: usize = 32 * MODEL_MESSAGE_BYTES_MAX;
 /// How long the end of the stream is waited for once the answer is complete, so that the connection can be reused.
 const DRAIN: Duration = Duration::from_millis(50);
-
-/// What a provider's events mean. Pure.
-pub(crate) trait Decoder: Send + 'static {
-    /// Appends what the event says.
-    ///
-    /// # Errors
-    /// When the event is an error, or not what the protocol says.
-    fn event(&mut self, event: &SseEvent, deltas: &mut Vec<Delta>) -> Result<(), ModelError>;
-
-    /// The stream ended, in whatever way. Appends what is missing, [`Delta::Finish`] last, if the answer is complete.
-    ///
-    /// # Errors
-    /// When it is not.
-    fn end(&mut self, deltas: &mut Vec<Delta>) -> Result<(), ModelError>;
-
-    /// Whether [`Delta::Finish`] was given out.
-    fn is_done(&self) -> bool;
-}
 
 /// Sends `post` and streams what the decoder makes of the answer.
 pub(crate) fn exchange<D: Decoder>(
@@ -58,10 +36,7 @@ pub(crate) fn exchange<D: Decoder>(
         phase: Phase::Unsent(http, post),
         clock: None,
         timeouts,
-        decoder,
-        parser: SseParser::new(),
-        wire_bytes: 0,
-        message_bytes: 0,
+        reading: Reading::new(decoder),
         ready: VecDeque::new(),
     };
     stream::unfold(Box::new(exchange), |mut exchange| async move {
@@ -74,10 +49,7 @@ struct Exchange<D> {
     phase: Phase,
     timeouts: ModelTimeouts,
     clock: Option<Clock>,
-    decoder: D,
-    parser: SseParser,
-    wire_bytes: usize,
-    message_bytes: usize,
+    reading: Reading<D>,
     ready: VecDeque<Result<Delta, ModelError>>,
     secrets: Arc<[Secret]>,
 }
@@ -148,56 +120,20 @@ impl<D: Decoder> Exchange<D> {
             Ok(Err(broken)) => return self.end(Some(transport(broken, ""))),
             Err(late) => return self.end(Some(late)),
         };
-        self.wire_bytes += chunk.len();
-        if self.wire_bytes > WIRE_BYTES_MAX {
-            return Err(too_large(WIRE_BYTES_MAX));
-        }
-        let mut events = Vec::new();
-        let parsed = self.parser.push(&chunk, &mut events);
-        if let (Some(clock), false) = (&mut self.clock, events.is_empty()) {
+        let mut deltas = Vec::new();
+        let heard = self.reading.push(&chunk, &mut deltas);
+        self.ready.extend(deltas.into_iter().map(Ok));
+        if heard? {
             clock.first_event = None;
         }
-        for event in &events {
-            self.decode(event)?;
-            if self.decoder.is_done() {
-                return Ok(Phase::Draining(response));
-            }
-        }
-        parsed.map_err(|e| ModelError::new(ModelErrorKind::TooLarge, e.to_string()))?;
-        Ok(Phase::Streaming(response))
+        Ok(if self.reading.is_done() { Phase::Draining(response) } else { Phase::Streaming(response) })
     }
 
-    /// The stream is over, and so is the answer if it was complete; else the reason why it is not wins.
     fn end(&mut self, reason: Option<ModelError>) -> Result<Phase, ModelError> {
-        let rest = match self.parser.finish() {
-            Some(event) if reason.is_none() => self.decode(&event).err(),
-            _ => None,
-        };
-        if !self.decoder.is_done() {
-            let mut deltas = Vec::new();
-            let complete = self.decoder.end(&mut deltas);
-            self.give(deltas)?;
-            complete.map_err(|e| reason.or(rest).unwrap_or(e))?;
-        }
-        Ok(Phase::Closed)
-    }
-
-    fn decode(&mut self, event: &SseEvent) -> Result<(), ModelError> {
         let mut deltas = Vec::new();
-        let decoded = self.decoder.event(event, &mut deltas);
-        self.give(deltas)?;
-        decoded
-    }
-
-    fn give(&mut self, deltas: Vec<Delta>) -> Result<(), ModelError> {
-        for delta in deltas {
-            self.message_bytes += length(&delta);
-            if self.message_bytes > MODEL_MESSAGE_BYTES_MAX {
-                return Err(too_large(MODEL_MESSAGE_BYTES_MAX));
-            }
-            self.ready.push_back(Ok(delta));
-        }
-        Ok(())
+        let complete = self.reading.end(reason, &mut deltas);
+        self.ready.extend(deltas.into_iter().map(Ok));
+        complete.map(|()| Phase::Closed)
     }
 }
 
@@ -308,19 +244,4 @@ fn transport(error: reqwest::Error, host: &str) -> ModelError {
     }
     let place = if host.is_empty() { String::new() } else { format!("{host}: ") };
     ModelError::new(kind, format!("{place}{cause}"))
-}
-
-fn too_large(max: usize) -> ModelError {
-    ModelError::new(ModelErrorKind::TooLarge, format!("the answer has more than {max} bytes"))
-}
-
-fn length(delta: &Delta) -> usize {
-    let of = |text: &Option<String>| text.as_deref().map_or(0, str::len);
-    match delta {
-        Delta::Text { text } | Delta::Reasoning { text } => text.len(),
-        Delta::ReasoningEnd { signature, redacted } => of(signature) + of(redacted),
-        Delta::ToolCallStart { provider_id, name, .. } => of(provider_id) + name.len(),
-        Delta::ToolCallArguments { fragment, .. } => fragment.len(),
-        Delta::Usage(_) | Delta::Finish { .. } => 0,
-    }
 }

@@ -2,6 +2,7 @@
 
 mod exchange;
 mod headers;
+mod reading;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +14,10 @@ use reqwest::Url;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
 
-pub(crate) use self::exchange::{Decoder, exchange};
+pub(crate) use self::exchange::exchange;
+pub(crate) use self::reading::Decoder;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use self::reading::Reading;
 use super::registry::ProviderError;
 use crate::secret::Secret;
 
@@ -145,7 +149,10 @@ impl Endpoint {
 
     /// A request with this body.
     pub(crate) fn post(&self, body: &Value) -> Post {
-        Post { endpoint: self.clone(), body: Bytes::from(body.to_string()) }
+        Post {
+            endpoint: self.clone(),
+            body: Bytes::from(serde_json::to_vec(body).expect("a value has string keys")),
+        }
     }
 }
 

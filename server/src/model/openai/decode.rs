@@ -1,7 +1,11 @@
 //! The stream of Chat Completions, as its many speakers really send it.
 
+use std::borrow::Cow;
+
 use agentloop_core::delta::Delta;
 use agentloop_core::message::{FinishReason, Usage};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use super::calls::Calls;
@@ -12,7 +16,7 @@ use crate::model::sse::SseEvent;
 
 /// Where the stream of one answer stands.
 #[derive(Debug, Default)]
-pub(super) struct ChatDecoder {
+pub(in crate::model) struct ChatDecoder {
     calls: Calls,
     /// Held back to the end, since token counts and, with some servers, more text follow it.
     finish: Option<FinishReason>,
@@ -33,6 +37,13 @@ impl Decoder for ChatDecoder {
                 self.finish = Some(FinishReason::Stop);
             }
             return self.end(deltas);
+        }
+        if let Some(text) = plain(data).filter(|_| event.name != "error") {
+            if !text.is_empty() {
+                self.said = true;
+                deltas.push(Delta::Text { text: text.into_owned() });
+            }
+            return Ok(());
         }
         let chunk: Value = serde_json::from_str(data)
             .map_err(|e| ModelError::malformed(format!("an event of the stream is not JSON: {e}")))?;
@@ -93,6 +104,47 @@ impl ChatDecoder {
         }
         Ok(())
     }
+}
+
+/// The text of an event that has one choice with a text and nothing else that matters to us. Nearly every event of a
+/// stream is such, and none of them is worth a tree of values.
+fn plain(data: &str) -> Option<Cow<'_, str>> {
+    let chunk: Chunk<'_> = serde_json::from_str(data).ok()?;
+    let [Choice { index: None | Some(0), delta, finish_reason: None }] = chunk.choices else { return None };
+    let alone =
+        chunk.usage.is_none() && chunk.error.is_none() && delta.calls.is_none() && delta.call.is_none();
+    let says_nothing_else = delta.reasoning.is_none() && delta.thoughts.is_none() && delta.refusal.is_none();
+    (alone && says_nothing_else).then_some(delta.content?)
+}
+
+#[derive(Deserialize)]
+struct Chunk<'a> {
+    #[serde(borrow)]
+    choices: [Choice<'a>; 1],
+    usage: Option<IgnoredAny>,
+    error: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+struct Choice<'a> {
+    index: Option<u64>,
+    #[serde(borrow)]
+    delta: Piece<'a>,
+    finish_reason: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+struct Piece<'a> {
+    #[serde(borrow)]
+    content: Option<Cow<'a, str>>,
+    #[serde(rename = "reasoning_content")]
+    thoughts: Option<IgnoredAny>,
+    reasoning: Option<IgnoredAny>,
+    refusal: Option<IgnoredAny>,
+    #[serde(rename = "tool_calls")]
+    calls: Option<IgnoredAny>,
+    #[serde(rename = "function_call")]
+    call: Option<IgnoredAny>,
 }
 
 /// We ask for one choice; whoever sends more numbers them.

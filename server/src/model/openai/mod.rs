@@ -8,7 +8,7 @@ mod request;
 use agentloop_core::delta::Delta;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 
-use self::decode::ChatDecoder;
+pub(super) use self::decode::ChatDecoder;
 use super::http::{Endpoint, Http, exchange};
 use super::registry::{ProviderError, ProviderOptions};
 use super::{Model, ModelError, ModelRequest};

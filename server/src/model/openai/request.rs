@@ -16,9 +16,10 @@ use crate::model::{ModelError, ModelRequest};
 pub(super) fn body(request: &ModelRequest, dialect: &Dialect) -> Result<Value, ModelError> {
     let mut body = json!({
         "model": request.model,
-        "messages": messages(request, dialect),
         "stream": true,
     });
+    // Moved in: a long conversation is not copied once more.
+    body["messages"] = Value::Array(messages(request, dialect));
     if dialect.options.include_usage {
         body["stream_options"] = json!({ "include_usage": true });
     }

@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use super::fixture::*;
 use crate::store::{Store, StoreError};
 
-pub(crate) async fn appended_events_are_read_back(store: Arc<dyn Store>) {
+pub async fn appended_events_are_read_back(store: Arc<dyn Store>) {
     let mut owner = Owner::new(&store, "s", "r");
     let creation = owner.creation();
     let next = {
@@ -21,7 +21,7 @@ pub(crate) async fn appended_events_are_read_back(store: Arc<dyn Store>) {
     assert_eq!(owner.stored().await, [creation.records, next.records].concat());
 }
 
-pub(crate) async fn events_come_in_stretches(store: Arc<dyn Store>) {
+pub async fn events_come_in_stretches(store: Arc<dyn Store>) {
     let mut owner = Owner::started(&store, "s", "r").await;
     owner.tell(RunStatus::ModelRunning, (1..=9).map(plain).collect()).await.unwrap();
     let stretch = async |after, limit| {
@@ -34,7 +34,7 @@ pub(crate) async fn events_come_in_stretches(store: Arc<dyn Store>) {
     assert_eq!(store.records(&owner.tenant, &run("other"), Seq(0), 3).await.unwrap(), []);
 }
 
-pub(crate) async fn odd_text_and_numbers_survive(store: Arc<dyn Store>) {
+pub async fn odd_text_and_numbers_survive(store: Arc<dyn Store>) {
     let mut owner = Owner::started(&store, "s", "r").await.at(u64::MAX);
     let text = "\u{0}\u{7f} 'quoted' \"twice\" \\ \u{1f324} ?1 $1 :a\r\n\u{202e}";
     owner.wake_at = Some(Timestamp(u64::MAX));
@@ -48,7 +48,7 @@ pub(crate) async fn odd_text_and_numbers_survive(store: Arc<dyn Store>) {
     );
 }
 
-pub(crate) async fn many_events_are_one_append(store: Arc<dyn Store>) {
+pub async fn many_events_are_one_append(store: Arc<dyn Store>) {
     let mut owner = Owner::started(&store, "s", "r").await;
     let events: Vec<Event> = (1..=500).map(|entry| input(EntryNo(entry), &"x".repeat(100))).collect();
     owner.tell(RunStatus::Preparing, events).await.unwrap();
@@ -58,14 +58,14 @@ pub(crate) async fn many_events_are_one_append(store: Arc<dyn Store>) {
     assert_eq!(store.entries(&owner.tenant, &owner.session, EntryNo(0), 1_000).await.unwrap().len(), 500);
 }
 
-pub(crate) async fn another_epoch_writes_nothing(store: Arc<dyn Store>) {
+pub async fn another_epoch_writes_nothing(store: Arc<dyn Store>) {
     let owner = Owner::started(&store, "s", "r").await;
     for epoch in [Epoch(owner.epoch.0 - 1), Epoch(owner.epoch.0 + 1)] {
         refused(Owner { epoch, ..owner.clone() }).await;
     }
 }
 
-pub(crate) async fn another_sequence_writes_nothing(store: Arc<dyn Store>) {
+pub async fn another_sequence_writes_nothing(store: Arc<dyn Store>) {
     let mut owner = Owner::started(&store, "s", "r").await;
     owner.tell(RunStatus::ModelRunning, vec![plain(1)]).await.unwrap();
     for seq in [Seq(0), Seq(1), Seq(3)] {
@@ -75,7 +75,7 @@ pub(crate) async fn another_sequence_writes_nothing(store: Arc<dyn Store>) {
     refused(Owner { run: run("other"), seq: Seq(0), ..owner }).await;
 }
 
-pub(crate) async fn another_session_writes_nothing(store: Arc<dyn Store>) {
+pub async fn another_session_writes_nothing(store: Arc<dyn Store>) {
     let owner = Owner::started(&store, "s", "r").await;
     let other = Owner::started(&store, "t", "q").await;
     refused(Owner { session: other.session, ..owner.clone() }).await;
@@ -98,7 +98,7 @@ async fn sessions(owner: &Owner) -> Vec<crate::store::SessionRow> {
     owner.store.sessions(&owner.tenant, page).await.unwrap().rows
 }
 
-pub(crate) async fn a_refused_append_leaves_those_beside_it(store: Arc<dyn Store>) {
+pub async fn a_refused_append_leaves_those_beside_it(store: Arc<dyn Store>) {
     let mut owners = Vec::new();
     for name in ["a", "b", "c", "d"] {
         owners.push(Owner::started(&store, name, name).await);
@@ -113,7 +113,7 @@ pub(crate) async fn a_refused_append_leaves_those_beside_it(store: Arc<dyn Store
     }
 }
 
-pub(crate) async fn appends_of_one_run_may_share_a_commit(store: Arc<dyn Store>) {
+pub async fn appends_of_one_run_may_share_a_commit(store: Arc<dyn Store>) {
     let first = Owner::new(&store, "s", "r");
     let second = Owner { seq: Seq(1), ..first.clone() };
     let third = Owner { seq: Seq(2), entry: EntryNo(1), ..first.clone() };

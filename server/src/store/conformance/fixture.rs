@@ -15,38 +15,38 @@ use agentloop_core::tool::Digest;
 use crate::store::{Append, CreateRun, EntryRow, RunSummary, Store, StoreError};
 
 /// What the first event of every run here is dated, unless [`Owner::at`] says otherwise.
-pub(crate) const START: u64 = 1_000;
+pub const START: u64 = 1_000;
 
-pub(crate) fn tenant() -> TenantId {
+pub fn tenant() -> TenantId {
     TenantId::local()
 }
 
-pub(crate) fn session(name: &str) -> SessionId {
+pub fn session(name: &str) -> SessionId {
     SessionId::parse(name).unwrap()
 }
 
-pub(crate) fn run(name: &str) -> RunId {
+pub fn run(name: &str) -> RunId {
     RunId::parse(name).unwrap()
 }
 
 /// Owns one run.
 #[derive(Clone)]
-pub(crate) struct Owner {
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) tenant: TenantId,
-    pub(crate) run: RunId,
-    pub(crate) session: SessionId,
-    pub(crate) epoch: Epoch,
-    pub(crate) seq: Seq,
+pub struct Owner {
+    pub store: Arc<dyn Store>,
+    pub tenant: TenantId,
+    pub run: RunId,
+    pub session: SessionId,
+    pub epoch: Epoch,
+    pub seq: Seq,
     /// The session's last entry, as far as it knows.
-    pub(crate) entry: EntryNo,
+    pub entry: EntryNo,
     /// The date of what it writes.
-    pub(crate) now: Timestamp,
-    pub(crate) wake_at: Option<Timestamp>,
+    pub now: Timestamp,
+    pub wake_at: Option<Timestamp>,
 }
 
 impl Owner {
-    pub(crate) fn new(store: &Arc<dyn Store>, session_name: &str, run_name: &str) -> Self {
+    pub fn new(store: &Arc<dyn Store>, session_name: &str, run_name: &str) -> Self {
         Self {
             store: store.clone(),
             tenant: tenant(),
@@ -61,7 +61,7 @@ impl Owner {
     }
 
     /// One that has created its run, and its session where there was none.
-    pub(crate) async fn started(store: &Arc<dyn Store>, session_name: &str, run_name: &str) -> Self {
+    pub async fn started(store: &Arc<dyn Store>, session_name: &str, run_name: &str) -> Self {
         let mut owner = Self::new(store, session_name, run_name);
         if let Some(row) = store.session(&owner.tenant, &owner.session).await.unwrap() {
             owner.entry = row.last_entry;
@@ -70,24 +70,24 @@ impl Owner {
         owner
     }
 
-    pub(crate) fn at(mut self, now: u64) -> Self {
+    pub fn at(mut self, now: u64) -> Self {
         self.now = Timestamp(now);
         self
     }
 
-    pub(crate) fn of(mut self, tenant: &str) -> Self {
+    pub fn of(mut self, tenant: &str) -> Self {
         self.tenant = TenantId::parse(tenant).unwrap();
         self
     }
 
     /// Creates the run.
-    pub(crate) async fn create(&mut self) -> Result<(), StoreError> {
+    pub async fn create(&mut self) -> Result<(), StoreError> {
         let append = self.creation();
         self.write(append).await
     }
 
     /// The append that creates the run.
-    pub(crate) fn creation(&self) -> Append {
+    pub fn creation(&self) -> Append {
         let started = Event::Started {
             session: self.session.clone(),
             last_entry: self.entry,
@@ -109,7 +109,7 @@ impl Owner {
     }
 
     /// One that has created its run, which waits for its session.
-    pub(crate) async fn queued(store: &Arc<dyn Store>, session_name: &str, run_name: &str) -> Self {
+    pub async fn queued(store: &Arc<dyn Store>, session_name: &str, run_name: &str) -> Self {
         let mut owner = Self::new(store, session_name, run_name);
         let append = owner.queueing();
         owner.write(append).await.unwrap();
@@ -117,7 +117,7 @@ impl Owner {
     }
 
     /// The append that creates the run and queues it.
-    pub(crate) fn queueing(&self) -> Append {
+    pub fn queueing(&self) -> Append {
         let mut append = self.creation();
         append.enter = None;
         append.summary.status = RunStatus::Queued;
@@ -126,26 +126,26 @@ impl Owner {
     }
 
     /// Makes its run the session's live run, if the session ends as it believes.
-    pub(crate) async fn enters(&mut self) -> Result<(), StoreError> {
+    pub async fn enters(&mut self) -> Result<(), StoreError> {
         let append = self.entering();
         self.write(append).await
     }
 
     /// The append that makes its run the session's live run.
-    pub(crate) fn entering(&self) -> Append {
+    pub fn entering(&self) -> Append {
         let mut append = self.append(RunStatus::Preparing, vec![plain(1)]);
         append.enter = Some(self.entry);
         append
     }
 
     /// Writes these events, after which the run has this status.
-    pub(crate) async fn tell(&mut self, status: RunStatus, events: Vec<Event>) -> Result<(), StoreError> {
+    pub async fn tell(&mut self, status: RunStatus, events: Vec<Event>) -> Result<(), StoreError> {
         let append = self.append(status, events);
         self.write(append).await
     }
 
     /// The append of these events.
-    pub(crate) fn append(&self, status: RunStatus, events: Vec<Event>) -> Append {
+    pub fn append(&self, status: RunStatus, events: Vec<Event>) -> Append {
         let record = |(event, seq)| Record { seq: Seq(self.seq.0 + seq), at: self.now, status, event };
         Append {
             tenant: self.tenant.clone(),
@@ -162,7 +162,7 @@ impl Owner {
     }
 
     /// Writes, and keeps count if that succeeds.
-    pub(crate) async fn write(&mut self, append: Append) -> Result<(), StoreError> {
+    pub async fn write(&mut self, append: Append) -> Result<(), StoreError> {
         let last = append.records.last().expect("an append has a record").seq;
         let entry =
             append.records.iter().rev().find_map(|record| record.event.entry()).map(|(entry, _)| entry);
@@ -173,26 +173,26 @@ impl Owner {
     }
 
     /// Adds a message of the user.
-    pub(crate) async fn says(&mut self, text: &str) -> Result<(), StoreError> {
+    pub async fn says(&mut self, text: &str) -> Result<(), StoreError> {
         let event = input(self.entry.next(), text);
         self.tell(RunStatus::Preparing, vec![event]).await
     }
 
     /// Adds a message of the model.
-    pub(crate) async fn hears(&mut self, text: &str) -> Result<(), StoreError> {
+    pub async fn hears(&mut self, text: &str) -> Result<(), StoreError> {
         let event = assistant(self.entry.next(), text);
         self.tell(RunStatus::ModelRunning, vec![event]).await
     }
 
     /// Asks a human about the call at this index.
-    pub(crate) async fn asks(&mut self, index: u32) -> RequestId {
+    pub async fn asks(&mut self, index: u32) -> RequestId {
         let question = self.question(index);
         let request = question.request.clone();
         self.tell(RunStatus::AwaitingHuman, vec![Event::HumanRequested { question }]).await.unwrap();
         request
     }
 
-    pub(crate) fn question(&self, index: u32) -> Question {
+    pub fn question(&self, index: u32) -> Question {
         let slot = CallSlot(1, index);
         Question {
             request: CallId { run: self.run.clone(), slot }.request(1),
@@ -207,26 +207,26 @@ impl Owner {
         }
     }
 
-    pub(crate) async fn ends(&mut self) -> Result<(), StoreError> {
+    pub async fn ends(&mut self) -> Result<(), StoreError> {
         self.tell(RunStatus::Completed, vec![finished()]).await
     }
 
     /// What the store has of the run.
-    pub(crate) async fn stored(&self) -> Vec<Record> {
+    pub async fn stored(&self) -> Vec<Record> {
         self.store.records(&self.tenant, &self.run, Seq(0), u32::MAX).await.unwrap()
     }
 }
 
-pub(crate) fn summary(status: RunStatus, wake_at: Option<Timestamp>) -> RunSummary {
+pub fn summary(status: RunStatus, wake_at: Option<Timestamp>) -> RunSummary {
     let usage = Usage { input_tokens: 10, ..Usage::default() };
     RunSummary { status, wake_at, at_hosts: false, error: None, usage, iterations: 1, tool_calls: 0 }
 }
 
-pub(crate) fn input(entry: EntryNo, text: &str) -> Event {
+pub fn input(entry: EntryNo, text: &str) -> Event {
     Event::InputAdded { entry, message: Arc::new(Message::text(Role::User, text)) }
 }
 
-pub(crate) fn assistant(entry: EntryNo, text: &str) -> Event {
+pub fn assistant(entry: EntryNo, text: &str) -> Event {
     Event::AssistantMessage {
         model_call: 1,
         attempt: 1,
@@ -243,23 +243,23 @@ pub(crate) fn assistant(entry: EntryNo, text: &str) -> Event {
 }
 
 /// What an entry says.
-pub(crate) fn plain_text(row: &EntryRow) -> String {
+pub fn plain_text(row: &EntryRow) -> String {
     row.content.message().expect("the entry is a message").plain_text()
 }
 
 /// An event that means nothing to any table but the journal.
-pub(crate) fn plain(model_call: u32) -> Event {
+pub fn plain(model_call: u32) -> Event {
     Event::ModelCallStarted { model_call, attempt: 1, first_counted: 1, last_entry: EntryNo(1) }
 }
 
-pub(crate) fn finished() -> Event {
+pub fn finished() -> Event {
     Event::Finished { outcome: Outcome::Completed, error: None, totals: Default::default() }
 }
 
-pub(crate) fn resolved(question: &Question) -> Event {
+pub fn resolved(question: &Question) -> Event {
     Event::HumanResolved { request: question.request.clone(), slot: question.slot, answer: answer() }
 }
 
-pub(crate) fn answer() -> Answer {
+pub fn answer() -> Answer {
     Answer::new(Decision::Deny { message: "no".to_owned() }, "ada".to_owned(), Timestamp(5_000))
 }

@@ -39,7 +39,7 @@ async fn deleted(store: &Arc<dyn Store>, session_name: &str) {
     assert_eq!(told(store, session_name).await, [] as [&str; 0]);
 }
 
-pub(crate) async fn a_fork_begins_like_its_source(store: Arc<dyn Store>) {
+pub async fn a_fork_begins_like_its_source(store: Arc<dyn Store>) {
     let labels = BTreeMap::from([("team".to_owned(), "blue".to_owned())]);
     store.create_session(&tenant(), &session("s"), "A title", &labels, Timestamp(500)).await.unwrap();
     talks(&store, "s", "a").await;
@@ -67,7 +67,7 @@ pub(crate) async fn a_fork_begins_like_its_source(store: Arc<dyn Store>) {
     assert_eq!(store.runs(&tenant(), of_fork, page).await.unwrap().rows, [], "runs stay where they were");
 }
 
-pub(crate) async fn without_an_entry_a_fork_shares_all(store: Arc<dyn Store>) {
+pub async fn without_an_entry_a_fork_shares_all(store: Arc<dyn Store>) {
     talks(&store, "s", "a").await;
     let row = fork(&store, "s", 0, "f").await.unwrap();
     assert_eq!((row.last_entry, row.forked_from), (EntryNo(2), Some((session("s"), EntryNo(2)))));
@@ -77,7 +77,7 @@ pub(crate) async fn without_an_entry_a_fork_shares_all(store: Arc<dyn Store>) {
     assert_eq!((row.last_entry, row.forked_from), (EntryNo(0), Some((nothing.session, EntryNo(0)))));
 }
 
-pub(crate) async fn branches_go_on_by_themselves(store: Arc<dyn Store>) {
+pub async fn branches_go_on_by_themselves(store: Arc<dyn Store>) {
     let mut live = Owner::started(&store, "s", "a").await;
     live.says("a asks").await.unwrap();
     fork(&store, "s", 1, "f").await.unwrap();
@@ -91,7 +91,7 @@ pub(crate) async fn branches_go_on_by_themselves(store: Arc<dyn Store>) {
     assert_eq!((row.last_entry, row.forked_from), (EntryNo(3), Some((session("s"), EntryNo(1)))));
 }
 
-pub(crate) async fn what_cannot_be_forked_is_refused(store: Arc<dyn Store>) {
+pub async fn what_cannot_be_forked_is_refused(store: Arc<dyn Store>) {
     talks(&store, "s", "a").await;
     let answer = fork(&store, "none", 0, "f").await;
     assert!(matches!(answer, Err(StoreError::NoSession)), "{answer:?}");
@@ -108,7 +108,7 @@ pub(crate) async fn what_cannot_be_forked_is_refused(store: Arc<dyn Store>) {
     assert_eq!(told(&store, "taken").await, ["b asks", "b hears"]);
 }
 
-pub(crate) async fn forking_twice_is_forking_once(store: Arc<dyn Store>) {
+pub async fn forking_twice_is_forking_once(store: Arc<dyn Store>) {
     talks(&store, "s", "a").await;
     let one = fork(&store, "s", 1, "one").await.unwrap();
     let all = fork(&store, "s", 0, "all").await.unwrap();
@@ -128,7 +128,7 @@ pub(crate) async fn forking_twice_is_forking_once(store: Arc<dyn Store>) {
     assert_eq!(told(&store, "one").await, ["a asks"]);
 }
 
-pub(crate) async fn a_fork_outlives_its_source(store: Arc<dyn Store>) {
+pub async fn a_fork_outlives_its_source(store: Arc<dyn Store>) {
     talks(&store, "s", "a").await;
     fork(&store, "s", 0, "f").await.unwrap();
     talks(&store, "f", "b").await;
@@ -145,7 +145,7 @@ pub(crate) async fn a_fork_outlives_its_source(store: Arc<dyn Store>) {
     assert_eq!(told(&store, "h").await, ["a asks", "a hears", "c asks", "c hears"]);
 }
 
-pub(crate) async fn a_source_outlives_its_forks(store: Arc<dyn Store>) {
+pub async fn a_source_outlives_its_forks(store: Arc<dyn Store>) {
     let owner = talks(&store, "s", "a").await;
     for name in ["f", "g"] {
         fork(&store, "s", 2, name).await.unwrap();
@@ -156,7 +156,7 @@ pub(crate) async fn a_source_outlives_its_forks(store: Arc<dyn Store>) {
     assert_eq!(owner.stored().await.len(), 4);
 }
 
-pub(crate) async fn ids_of_a_deleted_source_are_free(store: Arc<dyn Store>) {
+pub async fn ids_of_a_deleted_source_are_free(store: Arc<dyn Store>) {
     talks(&store, "s", "a").await;
     fork(&store, "s", 0, "first").await.unwrap();
     deleted(&store, "s").await;
@@ -172,7 +172,7 @@ pub(crate) async fn ids_of_a_deleted_source_are_free(store: Arc<dyn Store>) {
     assert_eq!(store.run(&tenant(), &RunId::parse("a").unwrap()).await.unwrap(), None);
 }
 
-pub(crate) async fn what_was_held_before_it_entered_is_shared_too(store: Arc<dyn Store>) {
+pub async fn what_was_held_before_it_entered_is_shared_too(store: Arc<dyn Store>) {
     let mut owner = Owner::queued(&store, "s", "a").await;
     let message = Arc::new(Message::text(Role::User, "held"));
     owner.tell(RunStatus::Queued, vec![Event::InputHeld { message, steer: None }]).await.unwrap();
@@ -191,7 +191,7 @@ pub(crate) async fn what_was_held_before_it_entered_is_shared_too(store: Arc<dyn
     assert_eq!(told(&store, "f").await, ["held"]);
 }
 
-pub(crate) async fn forks_stay_with_their_tenant(store: Arc<dyn Store>) {
+pub async fn forks_stay_with_their_tenant(store: Arc<dyn Store>) {
     talks(&store, "s", "a").await;
     let mut theirs = Owner::new(&store, "s", "a").of("other");
     theirs.create().await.unwrap();

@@ -25,7 +25,7 @@ fn kinds(jobs: &[Job]) -> Vec<(RunId, JobKind)> {
     jobs.iter().map(|job| (job.id.run.clone(), job.id.kind.clone())).collect()
 }
 
-pub(crate) async fn jobs_come_with_the_end_of_their_run(store: Arc<dyn Store>) {
+pub async fn jobs_come_with_the_end_of_their_run(store: Arc<dyn Store>) {
     assert_eq!(store.due_jobs(Timestamp(u64::MAX), 9).await.unwrap(), (vec![], None));
     let mut owner = Owner::started(&store, "s", "r").await.at(5_000);
     ends_with(&mut owner, &[JobKind::Title, hook()]).await.unwrap();
@@ -43,7 +43,7 @@ pub(crate) async fn jobs_come_with_the_end_of_their_run(store: Arc<dyn Store>) {
     assert_eq!(kinds(&due(&store, 5_000).await), [(run("r"), JobKind::Title)]);
 }
 
-pub(crate) async fn jobs_of_a_refused_append_are_none(store: Arc<dyn Store>) {
+pub async fn jobs_of_a_refused_append_are_none(store: Arc<dyn Store>) {
     let owner = Owner::started(&store, "s", "r").await;
     let mut stale = Owner { epoch: agentloop_core::id::Epoch(owner.epoch.0 + 1), ..owner.clone() };
     let refused = ends_with(&mut stale, &[JobKind::Title]).await;
@@ -51,7 +51,7 @@ pub(crate) async fn jobs_of_a_refused_append_are_none(store: Arc<dyn Store>) {
     assert_eq!(due(&store, u64::MAX).await, []);
 }
 
-pub(crate) async fn a_failed_job_comes_again_at_its_time(store: Arc<dyn Store>) {
+pub async fn a_failed_job_comes_again_at_its_time(store: Arc<dyn Store>) {
     let mut owner = Owner::started(&store, "s", "r").await;
     ends_with(&mut owner, &[JobKind::Summary]).await.unwrap();
     let id = due(&store, START).await.remove(0).id;
@@ -65,7 +65,7 @@ pub(crate) async fn a_failed_job_comes_again_at_its_time(store: Arc<dyn Store>) 
     assert_eq!(due(&store, u64::MAX).await, []);
 }
 
-pub(crate) async fn due_jobs_are_bounded(store: Arc<dyn Store>) {
+pub async fn due_jobs_are_bounded(store: Arc<dyn Store>) {
     for (name, at, of) in [("a", 3_000, "local"), ("b", 2_000, "other"), ("c", 4_000, "local")] {
         let mut owner = Owner::new(&store, name, name).at(at).of(of);
         owner.create().await.unwrap();
@@ -78,7 +78,7 @@ pub(crate) async fn due_jobs_are_bounded(store: Arc<dyn Store>) {
     assert_eq!(store.due_jobs(Timestamp(9_000), 3).await.unwrap().1, None);
 }
 
-pub(crate) async fn jobs_go_with_their_session(store: Arc<dyn Store>) {
+pub async fn jobs_go_with_their_session(store: Arc<dyn Store>) {
     let mut owner = Owner::started(&store, "s", "r").await;
     ends_with(&mut owner, &[JobKind::Title, JobKind::Summary]).await.unwrap();
     assert!(store.delete_session(&tenant(), &session("s")).await.unwrap());

@@ -25,7 +25,7 @@ async fn all_runs(store: &Arc<dyn Store>, filter: RunFilter, size: u32) -> Vec<S
     }
 }
 
-pub(crate) async fn runs_are_listed_newest_first(store: Arc<dyn Store>) {
+pub async fn runs_are_listed_newest_first(store: Arc<dyn Store>) {
     for (name, at) in [("a", 1_000), ("d", 2_000), ("c", 2_000), ("b", 3_000)] {
         let mut owner = Owner::new(&store, name, name).at(at);
         owner.create().await.unwrap();
@@ -40,7 +40,7 @@ pub(crate) async fn runs_are_listed_newest_first(store: Arc<dyn Store>) {
     assert_eq!(store.runs(&tenant(), RunFilter::default(), first(4)).await.unwrap().next, None);
 }
 
-pub(crate) async fn runs_are_filtered(store: Arc<dyn Store>) {
+pub async fn runs_are_filtered(store: Arc<dyn Store>) {
     for (session_name, name, status) in [
         ("s", "a", RunStatus::Completed),
         ("s", "b", RunStatus::Failed),
@@ -64,7 +64,7 @@ pub(crate) async fn runs_are_filtered(store: Arc<dyn Store>) {
     check(Some("none"), &[], &[]).await;
 }
 
-pub(crate) async fn sessions_are_listed_by_their_last_touch(store: Arc<dyn Store>) {
+pub async fn sessions_are_listed_by_their_last_touch(store: Arc<dyn Store>) {
     for (name, now) in [("a", 1_000), ("c", 2_000), ("b", 2_000)] {
         store.create_session(&tenant(), &session(name), "", &BTreeMap::new(), Timestamp(now)).await.unwrap();
     }
@@ -87,7 +87,7 @@ async fn all_sessions(store: &Arc<dyn Store>, size: u32) -> Vec<String> {
     }
 }
 
-pub(crate) async fn a_token_of_nobody_is_refused(store: Arc<dyn Store>) {
+pub async fn a_token_of_nobody_is_refused(store: Arc<dyn Store>) {
     for forged in ["", "x", "1", "1:", "1:a b", "-1:a", "' OR 1=1 --"] {
         let page = || PageRequest { size: 9, after: Some(forged.to_owned()) };
         let runs = store.runs(&tenant(), RunFilter::default(), page()).await.map(|_| ());
@@ -99,7 +99,7 @@ pub(crate) async fn a_token_of_nobody_is_refused(store: Arc<dyn Store>) {
     }
 }
 
-pub(crate) async fn a_page_has_bounds(store: Arc<dyn Store>) {
+pub async fn a_page_has_bounds(store: Arc<dyn Store>) {
     for name in ["a", "b"] {
         Owner::started(&store, name, name).await;
     }
@@ -109,7 +109,7 @@ pub(crate) async fn a_page_has_bounds(store: Arc<dyn Store>) {
     assert_eq!((most.rows.len(), most.next), (2, None));
 }
 
-pub(crate) async fn tools_are_remembered_by_name(store: Arc<dyn Store>) {
+pub async fn tools_are_remembered_by_name(store: Arc<dyn Store>) {
     let tool = |name: &str, description: &str, last_seen| ToolRow {
         declaration: ToolDeclaration {
             name: name.to_owned(),
@@ -121,6 +121,7 @@ pub(crate) async fn tools_are_remembered_by_name(store: Arc<dyn Store>) {
             timeout: None,
             max_concurrency: Some(2),
             streams_output: false,
+            title: String::new(),
         },
         last_seen: Timestamp(last_seen),
     };
@@ -142,7 +143,7 @@ pub(crate) async fn tools_are_remembered_by_name(store: Arc<dyn Store>) {
     );
 }
 
-pub(crate) async fn tenants_are_apart(store: Arc<dyn Store>) {
+pub async fn tenants_are_apart(store: Arc<dyn Store>) {
     let mut ours = Owner::started(&store, "s", "r").await;
     let mut theirs = Owner::new(&store, "s", "r").of("other");
     theirs.create().await.unwrap();
@@ -166,7 +167,7 @@ pub(crate) async fn tenants_are_apart(store: Arc<dyn Store>) {
     assert!(!store.delete_session(&strangers, &theirs.session).await.unwrap());
 }
 
-pub(crate) async fn it_can_be_checked(store: Arc<dyn Store>) {
+pub async fn it_can_be_checked(store: Arc<dyn Store>) {
     store.check().await.unwrap();
     store.check().await.unwrap();
 }

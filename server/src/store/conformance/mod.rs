@@ -1,7 +1,10 @@
 //! What every store does, whatever it is made of. Each function is one behaviour, given an empty store.
+//!
+//! With the feature `conformance` other packages can hold their own stores to it: `agentloop_server::conforms!(open())`
+//! in a module of tests, where `open` is an async function that gives an empty `Arc<dyn Store>` and a guard.
 
 mod appends;
-pub(crate) mod fixture;
+pub mod fixture;
 mod forks;
 mod jobs;
 mod lists;
@@ -13,15 +16,16 @@ mod runs;
 mod search;
 mod sessions;
 
-pub(crate) use self::{
+pub use self::{
     appends::*, forks::*, jobs::*, lists::*, notes::*, questions::*, queue::*, rules::*, runs::*, search::*,
     sessions::*,
 };
 
 /// A test for each behaviour. `$open` gives an empty store, and what has to live as long as it.
+#[macro_export]
 macro_rules! conforms {
     ($open:expr) => {
-        crate::store::conformance::conforms! { $open;
+        $crate::conforms! { $open;
             appended_events_are_read_back
             events_come_in_stretches
             odd_text_and_numbers_survive
@@ -75,14 +79,6 @@ macro_rules! conforms {
             a_title_is_made_where_none_was_given
             a_summary_only_goes_forward
             a_fork_has_notes_on_what_it_shares
-            what_was_said_is_found
-            only_what_was_said_is_found
-            a_query_is_no_language
-            scripts_without_spaces_are_searched
-            a_search_has_borders
-            what_was_held_is_found_once_it_has_entered
-            what_is_deleted_is_not_found
-            what_forks_share_is_found_once
             a_question_is_open_until_it_is_answered
             open_questions_are_filtered_and_paged
             what_is_remembered_with_an_answer_is_found
@@ -102,9 +98,25 @@ macro_rules! conforms {
         #[tokio::test]
         async fn $behaviour() {
             let (store, _guard) = $open.await;
-            crate::store::conformance::$behaviour(store).await;
+            $crate::store::conformance::$behaviour(store).await;
         }
     )*};
 }
 
-pub(crate) use conforms;
+/// As [`conforms!`](crate::conforms), of a store that finds what was said; one that does not answers
+/// [`StoreError::SearchOff`](super::StoreError::SearchOff).
+#[macro_export]
+macro_rules! conforms_in_search {
+    ($open:expr) => {
+        $crate::conforms! { $open;
+            what_was_said_is_found
+            only_what_was_said_is_found
+            a_query_is_no_language
+            scripts_without_spaces_are_searched
+            a_search_has_borders
+            what_was_held_is_found_once_it_has_entered
+            what_is_deleted_is_not_found
+            what_forks_share_is_found_once
+        }
+    };
+}

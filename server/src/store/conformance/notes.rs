@@ -28,7 +28,7 @@ async fn create(store: &Arc<dyn Store>, name: &str, title: &str) -> Result<Sessi
     store.create_session(&tenant(), &session(name), title, &labels, Timestamp(START)).await
 }
 
-pub(crate) async fn a_title_is_made_where_none_was_given(store: Arc<dyn Store>) {
+pub async fn a_title_is_made_where_none_was_given(store: Arc<dyn Store>) {
     assert!(!note(&store, "s", titled("nobody")).await);
     create(&store, "s", "").await.unwrap();
     assert!(note(&store, "s", titled("Made")).await);
@@ -46,7 +46,7 @@ pub(crate) async fn a_title_is_made_where_none_was_given(store: Arc<dyn Store>) 
     assert_eq!(row(&store, "t").await.title, "Given");
 }
 
-pub(crate) async fn a_summary_only_goes_forward(store: Arc<dyn Store>) {
+pub async fn a_summary_only_goes_forward(store: Arc<dyn Store>) {
     create(&store, "s", "").await.unwrap();
     assert!(note(&store, "s", summed("four", 4)).await);
     assert!(note(&store, "s", summed("two", 2)).await);
@@ -63,7 +63,7 @@ pub(crate) async fn a_summary_only_goes_forward(store: Arc<dyn Store>) {
     assert!(!note(&store, "none", summed("none", 1)).await);
 }
 
-pub(crate) async fn a_fork_has_notes_on_what_it_shares(store: Arc<dyn Store>) {
+pub async fn a_fork_has_notes_on_what_it_shares(store: Arc<dyn Store>) {
     let mut owner = Owner::started(&store, "s", "r").await;
     for text in ["one", "two", "three"] {
         owner.says(text).await.unwrap();

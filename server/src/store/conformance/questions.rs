@@ -6,7 +6,7 @@ use agentloop_core::run::status::RunStatus;
 use super::fixture::*;
 use crate::store::{PageRequest, RequestFilter, RequestRow, Store};
 
-pub(crate) async fn a_question_is_open_until_it_is_answered(store: Arc<dyn Store>) {
+pub async fn a_question_is_open_until_it_is_answered(store: Arc<dyn Store>) {
     let mut owner = Owner::started(&store, "s", "r").await;
     let (first, second) = (owner.question(0), owner.question(1));
     assert_eq!(store.request(&tenant(), &first.request).await.unwrap(), None);
@@ -44,7 +44,7 @@ async fn pending(store: &Arc<dyn Store>) -> Vec<RequestRow> {
     store.pending(&tenant(), RequestFilter::default(), page).await.unwrap().rows
 }
 
-pub(crate) async fn open_questions_are_filtered_and_paged(store: Arc<dyn Store>) {
+pub async fn open_questions_are_filtered_and_paged(store: Arc<dyn Store>) {
     let mut expected = Vec::new();
     for (name, at) in [("c", 2_000), ("a", 3_000), ("b", 3_000)] {
         let mut owner = Owner::started(&store, name, name).await.at(at);

@@ -18,7 +18,7 @@ async fn live(store: &Arc<dyn Store>, session_name: &str) -> Option<RunId> {
     store.session(&tenant(), &session(session_name)).await.unwrap().unwrap().live_run
 }
 
-pub(crate) async fn a_queued_run_waits_for_its_session(store: Arc<dyn Store>) {
+pub async fn a_queued_run_waits_for_its_session(store: Arc<dyn Store>) {
     let mut first = Owner::started(&store, "s", "r").await;
     Owner::queued(&store, "s", "q").await;
     let row = store.run(&tenant(), &run("q")).await.unwrap().unwrap();
@@ -38,7 +38,7 @@ pub(crate) async fn a_queued_run_waits_for_its_session(store: Arc<dyn Store>) {
     assert_eq!(next(&store, "none").await, None);
 }
 
-pub(crate) async fn a_queued_run_may_create_its_session(store: Arc<dyn Store>) {
+pub async fn a_queued_run_may_create_its_session(store: Arc<dyn Store>) {
     let mut owner = Owner::new(&store, "s", "q");
     let mut without = owner.queueing();
     without.create.as_mut().unwrap().create_session = false;
@@ -55,7 +55,7 @@ pub(crate) async fn a_queued_run_may_create_its_session(store: Arc<dyn Store>) {
     assert!(matches!(answer, Err(StoreError::RunExists)), "{answer:?}");
 }
 
-pub(crate) async fn a_queued_run_adds_no_entries(store: Arc<dyn Store>) {
+pub async fn a_queued_run_adds_no_entries(store: Arc<dyn Store>) {
     let mut owner = Owner::queued(&store, "s", "q").await;
     let answer = owner.says("out of turn").await;
     assert!(matches!(answer, Err(StoreError::Conflict)), "{answer:?}");
@@ -76,7 +76,7 @@ pub(crate) async fn a_queued_run_adds_no_entries(store: Arc<dyn Store>) {
     assert!(matches!(answer, Err(StoreError::Conflict)), "{answer:?}");
 }
 
-pub(crate) async fn a_run_enters_a_session_that_is_free(store: Arc<dyn Store>) {
+pub async fn a_run_enters_a_session_that_is_free(store: Arc<dyn Store>) {
     let mut first = Owner::started(&store, "s", "r").await;
     let mut second = Owner::queued(&store, "s", "q").await;
     first.says("hello").await.unwrap();
@@ -101,7 +101,7 @@ pub(crate) async fn a_run_enters_a_session_that_is_free(store: Arc<dyn Store>) {
     assert_eq!((next(&store, "s").await, live(&store, "s").await), (None, None));
 }
 
-pub(crate) async fn a_session_is_handed_over_in_one_commit(store: Arc<dyn Store>) {
+pub async fn a_session_is_handed_over_in_one_commit(store: Arc<dyn Store>) {
     let first = Owner::started(&store, "s", "r").await;
     let second = Owner { seq: Seq(1), entry: EntryNo(1), ..Owner::new(&store, "s", "q") };
     let third = Owner::new(&store, "s", "p");
@@ -128,7 +128,7 @@ pub(crate) async fn a_session_is_handed_over_in_one_commit(store: Arc<dyn Store>
     assert_eq!(store.run(&tenant(), &run("q")).await.unwrap().unwrap().queue_no, None);
 }
 
-pub(crate) async fn a_queue_keeps_its_order(store: Arc<dyn Store>) {
+pub async fn a_queue_keeps_its_order(store: Arc<dyn Store>) {
     let mut first = Owner::started(&store, "s", "r").await;
     let names = ["m", "z", "a", "k", "b"];
     let (together, late) = names.split_at(3);
@@ -153,7 +153,7 @@ pub(crate) async fn a_queue_keeps_its_order(store: Arc<dyn Store>) {
     later.enters().await.unwrap();
 }
 
-pub(crate) async fn a_queued_run_may_end_without_entering(store: Arc<dyn Store>) {
+pub async fn a_queued_run_may_end_without_entering(store: Arc<dyn Store>) {
     let first = Owner::started(&store, "s", "r").await;
     let mut aborted = Owner::queued(&store, "s", "q").await;
     Owner::queued(&store, "s", "p").await;
@@ -174,7 +174,7 @@ pub(crate) async fn a_queued_run_may_end_without_entering(store: Arc<dyn Store>)
     assert_eq!(store.run(&tenant(), &run("o")).await.unwrap().unwrap().queue_no, None);
 }
 
-pub(crate) async fn a_session_with_a_queue_is_not_deleted(store: Arc<dyn Store>) {
+pub async fn a_session_with_a_queue_is_not_deleted(store: Arc<dyn Store>) {
     let mut first = Owner::queued(&store, "s", "q").await;
     let mut second = Owner::queued(&store, "s", "p").await;
     let busy = async |by: &str| {
@@ -193,7 +193,7 @@ pub(crate) async fn a_session_with_a_queue_is_not_deleted(store: Arc<dyn Store>)
     assert!(store.delete_session(&tenant(), &session("s")).await.unwrap());
 }
 
-pub(crate) async fn those_that_interrupt_come_first(store: Arc<dyn Store>) {
+pub async fn those_that_interrupt_come_first(store: Arc<dyn Store>) {
     let interrupting = |session_name: &str, name: &str| {
         let owner = Owner::new(&store, session_name, name);
         let mut append = owner.queueing();
@@ -225,7 +225,7 @@ pub(crate) async fn those_that_interrupt_come_first(store: Arc<dyn Store>) {
     assert_eq!(order, ["y", "x", "q", "p"]);
 }
 
-pub(crate) async fn who_was_steered_is_found_by_the_request(store: Arc<dyn Store>) {
+pub async fn who_was_steered_is_found_by_the_request(store: Arc<dyn Store>) {
     let mut owner = Owner::started(&store, "s", "r").await;
     let digest = |text: &str| Digest::of(&[text.as_bytes()]);
     let held = |id: &str| Event::InputHeld {
@@ -249,7 +249,7 @@ pub(crate) async fn who_was_steered_is_found_by_the_request(store: Arc<dyn Store
     assert_eq!(store.steered(&tenant(), &run("a")).await.unwrap(), None);
 }
 
-pub(crate) async fn the_heads_of_all_queues_are_found(store: Arc<dyn Store>) {
+pub async fn the_heads_of_all_queues_are_found(store: Arc<dyn Store>) {
     let mut busy = Owner::started(&store, "busy", "b").await;
     for (session_name, name) in [("busy", "c"), ("t", "z"), ("s", "q"), ("s", "p"), ("t", "y")] {
         Owner::queued(&store, session_name, name).await;

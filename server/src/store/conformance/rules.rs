@@ -44,7 +44,7 @@ async fn rules(store: &Arc<dyn Store>, of: Option<&str>) -> Vec<RuleRow> {
     store.rules(&tenant(), of.map(session).as_ref()).await.unwrap()
 }
 
-pub(crate) async fn what_is_remembered_with_an_answer_is_found(store: Arc<dyn Store>) {
+pub async fn what_is_remembered_with_an_answer_is_found(store: Arc<dyn Store>) {
     let mut owner = Owner::started(&store, "s", "r").await;
     remembers(&mut owner, 0, 1_000, "run", RememberScope::Run).await;
     let later = remembers(&mut owner, 1, 3_000, "later", RememberScope::Session).await;
@@ -58,7 +58,7 @@ pub(crate) async fn what_is_remembered_with_an_answer_is_found(store: Arc<dyn St
     assert_eq!(store.rules(&elsewhere, None).await.unwrap(), []);
 }
 
-pub(crate) async fn a_forgotten_rule_is_gone(store: Arc<dyn Store>) {
+pub async fn a_forgotten_rule_is_gone(store: Arc<dyn Store>) {
     let mut owner = Owner::started(&store, "s", "r").await;
     let one = remembers(&mut owner, 0, 1_000, "one", RememberScope::Tenant).await;
     let two = remembers(&mut owner, 1, 2_000, "two", RememberScope::Tenant).await;
@@ -70,7 +70,7 @@ pub(crate) async fn a_forgotten_rule_is_gone(store: Arc<dyn Store>) {
     assert_eq!(rules(&store, None).await, [two]);
 }
 
-pub(crate) async fn rules_of_a_session_go_with_it(store: Arc<dyn Store>) {
+pub async fn rules_of_a_session_go_with_it(store: Arc<dyn Store>) {
     let mut owner = Owner::started(&store, "s", "r").await;
     remembers(&mut owner, 0, 1_000, "session", RememberScope::Session).await;
     let always = remembers(&mut owner, 1, 2_000, "always", RememberScope::Tenant).await;

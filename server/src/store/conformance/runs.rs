@@ -10,7 +10,7 @@ use agentloop_core::tool::Digest;
 use super::fixture::*;
 use crate::store::{RunRow, RunSummary, Store, StoreError};
 
-pub(crate) async fn a_run_is_created_once(store: Arc<dyn Store>) {
+pub async fn a_run_is_created_once(store: Arc<dyn Store>) {
     let mut owner = Owner::started(&store, "s", "r").await;
     owner.ends().await.unwrap();
     for session_name in ["s", "t"] {
@@ -22,7 +22,7 @@ pub(crate) async fn a_run_is_created_once(store: Arc<dyn Store>) {
     assert_eq!(store.session(&owner.tenant, &session("t")).await.unwrap(), None);
 }
 
-pub(crate) async fn a_row_says_where_its_run_stands(store: Arc<dyn Store>) {
+pub async fn a_row_says_where_its_run_stands(store: Arc<dyn Store>) {
     let mut owner = Owner::started(&store, "s", "r").await.at(2_000);
     assert_eq!(store.run(&owner.tenant, &run("other")).await.unwrap(), None);
     let mut expected = RunRow {
@@ -56,7 +56,7 @@ pub(crate) async fn a_row_says_where_its_run_stands(store: Arc<dyn Store>) {
     assert_eq!(store.run(&owner.tenant, &owner.run).await.unwrap(), Some(expected));
 }
 
-pub(crate) async fn a_claim_fences_the_old_owner(store: Arc<dyn Store>) {
+pub async fn a_claim_fences_the_old_owner(store: Arc<dyn Store>) {
     let mut old = Owner::started(&store, "s", "r").await;
     old.says("hello").await.unwrap();
     let claimed = store.claim(&old.tenant, &old.run).await.unwrap().unwrap();
@@ -71,7 +71,7 @@ pub(crate) async fn a_claim_fences_the_old_owner(store: Arc<dyn Store>) {
     assert_eq!(new.stored().await.len(), 3);
 }
 
-pub(crate) async fn claims_rise(store: Arc<dyn Store>) {
+pub async fn claims_rise(store: Arc<dyn Store>) {
     let owner = Owner::started(&store, "s", "r").await;
     let mut last = store.epoch();
     assert!(last > Epoch(0));
@@ -83,7 +83,7 @@ pub(crate) async fn claims_rise(store: Arc<dyn Store>) {
     assert!(store.claim(&owner.tenant, &run("other")).await.unwrap().is_none());
 }
 
-pub(crate) async fn unfinished_runs_of_every_tenant_are_found(store: Arc<dyn Store>) {
+pub async fn unfinished_runs_of_every_tenant_are_found(store: Arc<dyn Store>) {
     let mut expected = Vec::new();
     for (index, status) in RunStatus::ALL.into_iter().enumerate() {
         let name = format!("r{index:02}");
@@ -100,7 +100,7 @@ pub(crate) async fn unfinished_runs_of_every_tenant_are_found(store: Arc<dyn Sto
     assert_eq!(found, expected);
 }
 
-pub(crate) async fn due_runs_are_found_by_their_time(store: Arc<dyn Store>) {
+pub async fn due_runs_are_found_by_their_time(store: Arc<dyn Store>) {
     for (name, status, wake_at) in [
         ("a", RunStatus::AwaitingHuman, Some(300)),
         ("b", RunStatus::Paused, Some(100)),

@@ -39,7 +39,7 @@ fn context(entry: EntryNo, text: &str) -> Event {
     Event::ContextAdded { source: "recall".to_owned(), entry, message }
 }
 
-pub(crate) async fn what_was_said_is_found(store: Arc<dyn Store>) {
+pub async fn what_was_said_is_found(store: Arc<dyn Store>) {
     let mut owner = Owner::started(&store, "s", "r").await;
     owner.says("My dog is called Argos.").await.unwrap();
     owner.now = Timestamp(7_000);
@@ -61,7 +61,7 @@ pub(crate) async fn what_was_said_is_found(store: Arc<dyn Store>) {
     assert_eq!(one.len(), 1);
 }
 
-pub(crate) async fn only_what_was_said_is_found(store: Arc<dyn Store>) {
+pub async fn only_what_was_said_is_found(store: Arc<dyn Store>) {
     let mut owner = Owner::started(&store, "s", "r").await;
     let result = Message::text(Role::Tool, "toolish");
     let system = Message::text(Role::System, "systemic");
@@ -77,7 +77,7 @@ pub(crate) async fn only_what_was_said_is_found(store: Arc<dyn Store>) {
     assert_eq!(places(&store, "said").await, [place("s", 4)]);
 }
 
-pub(crate) async fn a_query_is_no_language(store: Arc<dyn Store>) {
+pub async fn a_query_is_no_language(store: Arc<dyn Store>) {
     let mut owner = Owner::started(&store, "s", "r").await;
     owner.says("NEAR the column text: is \"quoted\" (or not)").await.unwrap();
     let hostile = [
@@ -116,7 +116,7 @@ pub(crate) async fn a_query_is_no_language(store: Arc<dyn Store>) {
     assert!(store.session(&tenant(), &session("s")).await.unwrap().is_some());
 }
 
-pub(crate) async fn scripts_without_spaces_are_searched(store: Arc<dyn Store>) {
+pub async fn scripts_without_spaces_are_searched(store: Arc<dyn Store>) {
     let mut owner = Owner::started(&store, "s", "r").await;
     owner.says("我住在北京大学附近").await.unwrap();
     owner.says("東京タワーは高いです").await.unwrap();
@@ -129,7 +129,7 @@ pub(crate) async fn scripts_without_spaces_are_searched(store: Arc<dyn Store>) {
     nowhere(&store, "京北").await;
 }
 
-pub(crate) async fn a_search_has_borders(store: Arc<dyn Store>) {
+pub async fn a_search_has_borders(store: Arc<dyn Store>) {
     for (name, of) in [("s", "local"), ("t", "local"), ("u", "other")] {
         let mut owner = Owner::new(&store, name, name).of(of);
         owner.create().await.unwrap();
@@ -154,7 +154,7 @@ pub(crate) async fn a_search_has_borders(store: Arc<dyn Store>) {
     assert_eq!(found(SearchFilter::default(), TenantId::parse("other").unwrap()).await, ["u"]);
 }
 
-pub(crate) async fn what_was_held_is_found_once_it_has_entered(store: Arc<dyn Store>) {
+pub async fn what_was_held_is_found_once_it_has_entered(store: Arc<dyn Store>) {
     let held =
         |text: &str| Event::InputHeld { message: Arc::new(Message::text(Role::User, text)), steer: None };
     let mut owner = Owner::started(&store, "s", "r").await;
@@ -168,7 +168,7 @@ pub(crate) async fn what_was_held_is_found_once_it_has_entered(store: Arc<dyn St
     }
 }
 
-pub(crate) async fn what_is_deleted_is_not_found(store: Arc<dyn Store>) {
+pub async fn what_is_deleted_is_not_found(store: Arc<dyn Store>) {
     let mut owner = Owner::started(&store, "s", "r").await;
     owner.says("gone").await.unwrap();
     owner.ends().await.unwrap();
@@ -185,7 +185,7 @@ pub(crate) async fn what_is_deleted_is_not_found(store: Arc<dyn Store>) {
     assert_eq!(places(&store, "gone").await, [place("s", 1)]);
 }
 
-pub(crate) async fn what_forks_share_is_found_once(store: Arc<dyn Store>) {
+pub async fn what_forks_share_is_found_once(store: Arc<dyn Store>) {
     let mut owner = Owner::started(&store, "source", "r").await;
     owner.says("shared").await.unwrap();
     owner.hears("apart").await.unwrap();

@@ -8,7 +8,7 @@ use agentloop_core::time::Timestamp;
 use super::fixture::*;
 use crate::store::{RunFilter, SessionRow, Store, StoreError};
 
-pub(crate) async fn a_session_is_created_when_that_is_asked(store: Arc<dyn Store>) {
+pub async fn a_session_is_created_when_that_is_asked(store: Arc<dyn Store>) {
     let mut owner = Owner::new(&store, "s", "r");
     let mut creation = owner.creation();
     creation.create.as_mut().unwrap().create_session = false;
@@ -33,7 +33,7 @@ pub(crate) async fn a_session_is_created_when_that_is_asked(store: Arc<dyn Store
     assert_eq!(store.session(&owner.tenant, &owner.session).await.unwrap(), Some(expected));
 }
 
-pub(crate) async fn a_busy_session_names_its_run(store: Arc<dyn Store>) {
+pub async fn a_busy_session_names_its_run(store: Arc<dyn Store>) {
     Owner::started(&store, "s", "r").await;
     let mut second = Owner::new(&store, "s", "q");
     let answer = second.create().await;
@@ -41,7 +41,7 @@ pub(crate) async fn a_busy_session_names_its_run(store: Arc<dyn Store>) {
     assert_eq!(store.run(&second.tenant, &second.run).await.unwrap(), None);
 }
 
-pub(crate) async fn a_finished_run_frees_its_session(store: Arc<dyn Store>) {
+pub async fn a_finished_run_frees_its_session(store: Arc<dyn Store>) {
     let mut first = Owner::started(&store, "s", "r").await;
     first.ends().await.unwrap();
     let row = store.session(&first.tenant, &first.session).await.unwrap().unwrap();
@@ -51,7 +51,7 @@ pub(crate) async fn a_finished_run_frees_its_session(store: Arc<dyn Store>) {
     assert_eq!(row.live_run, Some(run("q")));
 }
 
-pub(crate) async fn a_session_that_moved_refuses_a_run(store: Arc<dyn Store>) {
+pub async fn a_session_that_moved_refuses_a_run(store: Arc<dyn Store>) {
     let mut first = Owner::started(&store, "s", "r").await;
     first.says("hello").await.unwrap();
     first.ends().await.unwrap();
@@ -66,7 +66,7 @@ pub(crate) async fn a_session_that_moved_refuses_a_run(store: Arc<dyn Store>) {
     assert!(matches!(answer, Err(StoreError::SessionMoved)), "{answer:?}");
 }
 
-pub(crate) async fn entries_of_all_runs_are_one_history(store: Arc<dyn Store>) {
+pub async fn entries_of_all_runs_are_one_history(store: Arc<dyn Store>) {
     for (name, at) in [("a", 2_000), ("b", 3_000)] {
         let mut owner = Owner::started(&store, "s", name).await.at(at);
         owner.says(&format!("{name} asks")).await.unwrap();
@@ -92,7 +92,7 @@ pub(crate) async fn entries_of_all_runs_are_one_history(store: Arc<dyn Store>) {
     assert_eq!((row.last_entry, row.updated_at), (EntryNo(4), Timestamp(3_000)));
 }
 
-pub(crate) async fn an_entry_out_of_place_is_refused(store: Arc<dyn Store>) {
+pub async fn an_entry_out_of_place_is_refused(store: Arc<dyn Store>) {
     let mut owner = Owner::started(&store, "s", "r").await;
     owner.says("hello").await.unwrap();
     for entry in [0, 1, 3] {
@@ -102,7 +102,7 @@ pub(crate) async fn an_entry_out_of_place_is_refused(store: Arc<dyn Store>) {
     assert_eq!(owner.stored().await.len(), 2);
 }
 
-pub(crate) async fn creating_a_session_twice_is_creating_it_once(store: Arc<dyn Store>) {
+pub async fn creating_a_session_twice_is_creating_it_once(store: Arc<dyn Store>) {
     let labels = BTreeMap::from([("team".to_owned(), "blue \"b\"".to_owned())]);
     let create = async |title: &str, labels: &BTreeMap<String, String>, now| {
         store.create_session(&tenant(), &session("s"), title, labels, Timestamp(now)).await
@@ -131,7 +131,7 @@ pub(crate) async fn creating_a_session_twice_is_creating_it_once(store: Arc<dyn 
     assert_eq!(create("A title", &labels, 3_000).await.unwrap().live_run, Some(run("r")));
 }
 
-pub(crate) async fn a_deleted_session_takes_everything_along(store: Arc<dyn Store>) {
+pub async fn a_deleted_session_takes_everything_along(store: Arc<dyn Store>) {
     let mut other = Owner::started(&store, "other", "o").await;
     let mut owner = Owner::started(&store, "s", "r").await;
     for owner in [&mut other, &mut owner] {
@@ -157,7 +157,7 @@ pub(crate) async fn a_deleted_session_takes_everything_along(store: Arc<dyn Stor
     again.says("from the beginning").await.unwrap();
 }
 
-pub(crate) async fn a_busy_session_is_not_deleted(store: Arc<dyn Store>) {
+pub async fn a_busy_session_is_not_deleted(store: Arc<dyn Store>) {
     let owner = Owner::started(&store, "s", "r").await;
     let answer = store.delete_session(&tenant(), &session("s")).await;
     assert!(matches!(&answer, Err(StoreError::SessionBusy { run: by }) if *by == owner.run), "{answer:?}");

@@ -38,6 +38,8 @@ pub(super) struct Encoded {
     pub(super) answered: Vec<(RequestId, Seq)>,
     /// What is remembered beyond the run.
     pub(super) remembered: Vec<RuleRow>,
+    /// Whether the run is handed another request's messages.
+    pub(super) steers: bool,
     /// Whether the run is over with it.
     pub(super) finished: bool,
     pub(super) summary: RunSummary,
@@ -69,6 +71,7 @@ impl Encoded {
             asked: Vec::new(),
             answered: Vec::new(),
             remembered: Vec::new(),
+            steers: false,
             finished: false,
             summary: append.summary,
             create: append.create,
@@ -105,17 +108,24 @@ impl Encoded {
             self.answered.push((request.clone(), seq));
             self.remembered.extend(rule_row(&self.session.1, request, answer));
         }
+        self.steers |= matches!(event, Event::InputHeld { steer: Some(_), .. });
         self.finished |= matches!(event, Event::Finished { .. });
     }
 }
 
-/// A run, as far as appends depend on it or change it.
-#[derive(Debug)]
-pub(super) struct RunFact<'a> {
+/// A run, as far as appends depend on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct KnownRun {
     pub(super) epoch: Epoch,
     pub(super) last_seq: Seq,
     pub(super) session: SessionId,
     pub(super) queue_no: Option<u64>,
+}
+
+/// A run in a commit.
+#[derive(Debug)]
+pub(super) struct RunFact<'a> {
+    pub(super) known: KnownRun,
     /// What is to be written of it.
     pub(super) change: Option<RunChange<'a>>,
 }
@@ -129,14 +139,29 @@ pub(super) struct RunChange<'a> {
     pub(super) updated_at: Timestamp,
 }
 
-/// A session, as far as appends depend on it or change it.
-#[derive(Debug)]
-pub(super) struct SessionFact {
+impl RunFact<'_> {
+    /// Whether nothing more is to be expected of the run for a while.
+    pub(super) fn rests(&self) -> bool {
+        self.change.as_ref().is_some_and(|RunChange { summary, .. }| {
+            summary.status.is_terminal() || summary.status.is_interrupted() || summary.wake_at.is_some()
+        })
+    }
+}
+
+/// A session, as far as appends depend on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct KnownSession {
     pub(super) last_entry: EntryNo,
     pub(super) live_run: Option<RunId>,
     pub(super) last_queue_no: u64,
     pub(super) created_at: Timestamp,
     pub(super) updated_at: Timestamp,
+}
+
+/// A session in a commit.
+#[derive(Debug)]
+pub(super) struct SessionFact {
+    pub(super) known: KnownSession,
     /// Whether it is to be written.
     pub(super) changed: bool,
 }
@@ -176,7 +201,7 @@ impl<'a> Facts<'a> {
     }
 
     fn may_continue(&self, append: &Encoded) -> Result<(), StoreError> {
-        let run = self.runs.get(&append.run).ok_or(StoreError::Conflict)?;
+        let run = &self.runs.get(&append.run).ok_or(StoreError::Conflict)?.known;
         let is_owner = run.epoch == append.epoch && run.last_seq == append.after;
         let in_session = run.session == append.session.1 && self.sessions.contains_key(&append.session);
         (is_owner && in_session).then_some(()).ok_or(StoreError::Conflict)
@@ -184,8 +209,8 @@ impl<'a> Facts<'a> {
 
     fn may_enter(&self, append: &Encoded) -> Result<(), StoreError> {
         let Some(last) = append.enter else { return Ok(()) };
-        match self.sessions.get(&append.session) {
-            Some(SessionFact { live_run: Some(run), .. }) => {
+        match self.session(append) {
+            Some(KnownSession { live_run: Some(run), .. }) => {
                 Err(StoreError::SessionBusy { run: run.clone() })
             }
             session if session.map_or(EntryNo(0), |session| session.last_entry) != last => {
@@ -196,7 +221,7 @@ impl<'a> Facts<'a> {
     }
 
     fn entries_follow(&self, append: &Encoded) -> Result<(), StoreError> {
-        let session = self.sessions.get(&append.session);
+        let session = self.session(append);
         let lives = session.is_some_and(|session| session.live_run.as_ref() == Some(&append.run.1));
         if !append.entries.is_empty() && append.enter.is_none() && !lives {
             return Err(StoreError::Conflict);
@@ -211,52 +236,61 @@ impl<'a> Facts<'a> {
         Ok(())
     }
 
+    fn session(&self, append: &Encoded) -> Option<&KnownSession> {
+        self.sessions.get(&append.session).map(|session| &session.known)
+    }
+
     /// The place in the queue, where the append takes one.
     fn change_session(&mut self, append: &Encoded) -> Option<u64> {
-        let session = self.sessions.entry(append.session.clone()).or_insert_with(|| SessionFact {
-            last_entry: EntryNo(0),
-            live_run: None,
-            last_queue_no: 0,
-            created_at: append.began_at,
-            updated_at: append.began_at,
-            changed: false,
-        });
+        let SessionFact { known, changed } =
+            self.sessions.entry(append.session.clone()).or_insert_with(|| SessionFact {
+                known: KnownSession {
+                    last_entry: EntryNo(0),
+                    live_run: None,
+                    last_queue_no: 0,
+                    created_at: append.began_at,
+                    updated_at: append.began_at,
+                },
+                changed: false,
+            });
         // Also one that the append does not change may have to be created.
-        session.changed |= append.create.is_some();
+        *changed |= append.create.is_some();
         if append.enter.is_some() {
-            session.live_run = Some(append.run.1.clone());
-            session.changed = true;
+            known.live_run = Some(append.run.1.clone());
+            *changed = true;
         }
         if let Some(NewEntry { entry, .. }) = append.entries.last() {
-            session.last_entry = *entry;
-            session.updated_at = session.updated_at.max(append.ended_at);
-            session.changed = true;
+            known.last_entry = *entry;
+            known.updated_at = known.updated_at.max(append.ended_at);
+            *changed = true;
         }
-        if append.finished && session.live_run.as_ref() == Some(&append.run.1) {
-            session.live_run = None;
-            session.changed = true;
+        if append.finished && known.live_run.as_ref() == Some(&append.run.1) {
+            known.live_run = None;
+            *changed = true;
         }
         let create = append.create.as_ref().filter(|_| append.enter.is_none() && !append.finished)?;
-        session.last_queue_no += 1;
+        known.last_queue_no += 1;
         let lane = if create.interrupts { 0 } else { ORDINARY_QUEUE_NO };
-        Some(lane + session.last_queue_no)
+        Some(lane + known.last_queue_no)
     }
 
     fn change_run(&mut self, append: &'a Encoded, queue_no: Option<u64>) {
         let created = append.create.as_ref().map(|create| (create, append.began_at));
-        let run = self.runs.entry(append.run.clone()).or_insert_with(|| RunFact {
-            epoch: append.epoch,
-            last_seq: Seq(0),
-            session: append.session.1.clone(),
-            queue_no,
+        let RunFact { known, change } = self.runs.entry(append.run.clone()).or_insert_with(|| RunFact {
+            known: KnownRun {
+                epoch: append.epoch,
+                last_seq: Seq(0),
+                session: append.session.1.clone(),
+                queue_no,
+            },
             change: None,
         });
-        run.last_seq = append.last;
+        known.last_seq = append.last;
         if append.enter.is_some() || append.finished {
-            run.queue_no = None;
+            known.queue_no = None;
         }
-        run.change = Some(RunChange {
-            created: created.or(run.change.as_ref().and_then(|change| change.created)),
+        *change = Some(RunChange {
+            created: created.or(change.as_ref().and_then(|change| change.created)),
             summary: &append.summary,
             updated_at: append.ended_at,
         });

@@ -4,7 +4,9 @@
 //! it to SQLite's own thread.
 
 mod facts;
+mod hints;
 mod jobs;
+mod known;
 mod lock;
 mod open;
 mod ops;
@@ -12,6 +14,7 @@ mod read;
 mod rows;
 mod search;
 mod sessions;
+mod statements;
 mod write;
 mod writer;
 
@@ -36,6 +39,8 @@ use tokio_util::sync::CancellationToken;
 pub use self::open::OpenError;
 
 use self::facts::Encoded;
+use self::hints::Hints;
+use self::known::Known;
 use self::open::Opened;
 use self::ops::Claim;
 use self::sessions::{NewFork, NewNotes, NewSession};
@@ -82,6 +87,7 @@ pub struct SqliteStore {
     readers: SqlitePool,
     epoch: Epoch,
     counters: Arc<Counters>,
+    hints: Hints,
     search: bool,
     closing: CancellationToken,
     writer: tokio::sync::Mutex<Option<JoinHandle<()>>>,
@@ -119,6 +125,7 @@ impl SqliteStore {
         let writer = Writer {
             options: opened.writing,
             db: Some(opened.db),
+            known: Known::default(),
             epoch: opened.epoch,
             jobs: queue,
             closing: closing.clone(),
@@ -131,6 +138,7 @@ impl SqliteStore {
             readers: opened.readers,
             epoch: opened.epoch,
             counters,
+            hints: opened.hints,
             search: options.search,
             closing,
             writer,
@@ -194,7 +202,9 @@ fn closed() -> StoreError {
 #[async_trait]
 impl Store for SqliteStore {
     async fn append(&self, append: Append) -> Result<(), StoreError> {
-        self.done(Op::Append(Box::new(Encoded::new(append, self.search)))).await
+        let encoded = Encoded::new(append, self.search);
+        self.hints.note(&encoded);
+        self.done(Op::Append(Box::new(encoded))).await
     }
 
     async fn claim(&self, tenant: &TenantId, run: &RunId) -> Result<Option<Claimed>, StoreError> {
@@ -244,6 +254,9 @@ impl Store for SqliteStore {
     }
 
     async fn next_queued(&self, tenant: &TenantId, session: &SessionId) -> Result<Option<RunId>, StoreError> {
+        if !self.hints.queues() {
+            return Ok(None);
+        }
         read::next_queued(&self.readers, tenant, session).await
     }
 
@@ -260,10 +273,16 @@ impl Store for SqliteStore {
         tenant: &TenantId,
         session: &SessionId,
     ) -> Result<Option<Interrupted>, StoreError> {
+        if !self.hints.queues() {
+            return Ok(None);
+        }
         read::interrupted_in(&self.readers, tenant, session).await
     }
 
     async fn steered(&self, tenant: &TenantId, id: &RunId) -> Result<Option<(RunId, Digest)>, StoreError> {
+        if !self.hints.steers() {
+            return Ok(None);
+        }
         read::steered(&self.readers, tenant, id).await
     }
 
@@ -394,6 +413,9 @@ impl Store for SqliteStore {
         tenant: &TenantId,
         session: Option<&SessionId>,
     ) -> Result<Vec<RuleRow>, StoreError> {
+        if !self.hints.rules() {
+            return Ok(Vec::new());
+        }
         read::rules(&self.readers, tenant, session).await
     }
 

@@ -1,6 +1,7 @@
 //! Opening a file: whether it is there, ours, free, sound and of a version that we know.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,6 +11,7 @@ use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{ConnectOptions as _, Connection as _, Error, Row as _, SqliteConnection, SqlitePool};
 
+use super::hints::Hints;
 use super::lock::{self, Lock, LockError};
 use super::{SqliteOptions, ops, rows};
 
@@ -20,6 +22,10 @@ const APPLICATION_ID: i64 = 0x4147_4C50;
 /// Files up to this size are read whole after an end without a close. For larger ones that would keep a restart
 /// waiting, and SQLite itself recovers from every end that is not the disk's fault.
 const CHECKED_BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// Files up to this size are read whole at every start.
+const ALWAYS_CHECKED_BYTES_MAX: u64 = 16 * 1024 * 1024;
+/// What a write-ahead log begins with, and the same as a machine of the other byte order writes it.
+const LOG_BEGINS: [[u8; 4]; 2] = [0x377f_0682_u32.to_be_bytes(), 0x377f_0683_u32.to_be_bytes()];
 /// How long to wait for someone else's lock, such as that of a SQL shell.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long to wait for a free reading connection.
@@ -43,13 +49,16 @@ const CORRUPT: i32 = 11;
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The file is to be in a directory that does not exist.
-    #[error("cannot open {}: its directory does not exist", .path.display())]
+    #[error("cannot open {}: its directory does not exist; make it, or name another file", .path.display())]
     NoDirectory {
         /// The file.
         path: PathBuf,
     },
     /// Another server uses the file.
-    #[error("{} is in use by another server{}: it holds {}", .path.display(), holder(.pid.as_ref()), .lock.display())]
+    #[error(
+        "{} is in use by another server{}: it holds {}; stop that server, or name another file",
+        .path.display(), holder(.pid.as_ref()), .lock.display()
+    )]
     InUse {
         /// The file.
         path: PathBuf,
@@ -59,13 +68,13 @@ pub enum OpenError {
         pid: Option<u32>,
     },
     /// The file or its directory cannot be written.
-    #[error("{} cannot be written", .path.display())]
+    #[error("{} cannot be written; see to the permissions of the file and of its directory", .path.display())]
     ReadOnly {
         /// The file.
         path: PathBuf,
     },
     /// The file is something else.
-    #[error("{} is not a store of ours: {what}", .path.display())]
+    #[error("{} is not a store of ours: {what}; name another file", .path.display())]
     NotOurs {
         /// The file.
         path: PathBuf,
@@ -73,7 +82,10 @@ pub enum OpenError {
         what: String,
     },
     /// The file was ours, and is damaged.
-    #[error("{} is damaged: {what}", .path.display())]
+    #[error(
+        "{} is damaged: {what}; put a backup in its place, or move it and its -wal file away to begin anew",
+        .path.display()
+    )]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -81,7 +93,7 @@ pub enum OpenError {
         what: String,
     },
     /// A newer server has written the file.
-    #[error("{} has schema version {found}, this server knows up to {known}: use the newer server", .path.display())]
+    #[error("{} has schema version {found}, this server knows up to {known}; use the newer server", .path.display())]
     Newer {
         /// The file.
         path: PathBuf,
@@ -110,12 +122,14 @@ pub(super) struct Opened {
     pub(super) db: SqliteConnection,
     pub(super) readers: SqlitePool,
     pub(super) epoch: Epoch,
+    pub(super) hints: Hints,
     pub(super) lock: Option<Lock>,
 }
 
 /// Opens or creates a file, and begins an epoch in it.
 pub(super) async fn file(path: &Path, options: &SqliteOptions) -> Result<Opened, OpenError> {
     let lock = lock_file(path)?;
+    check_files(path)?;
     let mut writing = base()
         .filename(path)
         .create_if_missing(true)
@@ -173,6 +187,56 @@ fn is_refusal(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
 }
 
+/// What SQLite would pass over in silence: a log that is none, with which it would forget what was committed there,
+/// and a file that ends before its last page, which it would notice when that page is read.
+fn check_files(path: &Path) -> Result<(), OpenError> {
+    let damaged = |what: &str| OpenError::Damaged { path: path.into(), what: what.to_owned() };
+    let unreadable = |error: io::Error| OpenError::Unavailable { path: path.into(), what: error.to_string() };
+    let log = beginning::<4>(&log_of(path)).map_err(unreadable)?;
+    // Of a log that a power cut has interrupted, nothing may be there but its length.
+    if log.is_some_and(|log| log != [0; 4] && !LOG_BEGINS.contains(&log)) {
+        return Err(damaged("its write-ahead log is none"));
+    }
+    let header = beginning::<32>(path).map_err(unreadable)?;
+    if let (None, Some(header)) = (log, header)
+        && path.metadata().map_err(unreadable)?.len() < announced_bytes(&header)
+    {
+        return Err(damaged("its end is missing"));
+    }
+    Ok(())
+}
+
+/// The write-ahead log's file.
+fn log_of(database: &Path) -> PathBuf {
+    let mut name = database.as_os_str().to_owned();
+    name.push("-wal");
+    name.into()
+}
+
+/// A file's first bytes; `None` where it does not have so many, or does not exist.
+fn beginning<const BYTES: usize>(path: &Path) -> io::Result<Option<[u8; BYTES]>> {
+    let mut bytes = [0; BYTES];
+    match File::open(path).and_then(|mut file| file.read_exact(&mut bytes)) {
+        Ok(()) => Ok(Some(bytes)),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof) => {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// How long the file is by its own header, once everything was moved out of the log; 0 where it has another header.
+fn announced_bytes(header: &[u8; 32]) -> u64 {
+    if !header.starts_with(b"SQLite format 3\0") {
+        return 0;
+    }
+    let page = u64::from(u16::from_be_bytes([header[16], header[17]]));
+    let pages = u32::from_be_bytes([header[28], header[29], header[30], header[31]]);
+    // The largest page size does not fit, and is written as 1.
+    let page = if page == 1 { 65_536 } else { page };
+    page * u64::from(pages)
+}
+
 async fn open(
     path: &Path,
     writing: SqliteConnectOptions,
@@ -182,6 +246,7 @@ async fn open(
 ) -> Result<Opened, OpenError> {
     let mut db = prepared(path, &writing, &reading).await?;
     let epoch = new_epoch(&mut db).await.map_err(|error| failure(path, &error))?;
+    let hints = Hints::read(&mut db).await.map_err(|error| failure(path, &error))?;
     let readers = SqlitePoolOptions::new()
         .min_connections(1)
         .max_connections(options.readers.max(1))
@@ -192,7 +257,7 @@ async fn open(
         .connect_with(reading)
         .await
         .map_err(|error| failure(path, &error))?;
-    Ok(Opened { writing, db, readers, epoch, lock })
+    Ok(Opened { writing, db, readers, epoch, hints, lock })
 }
 
 /// Looks before it touches: the connection that decides whether the file is ours writes nothing.
@@ -221,8 +286,10 @@ async fn inspect(path: &Path, db: &mut SqliteConnection) -> Result<(), OpenError
             return Err(OpenError::NotOurs { path: path.into(), what });
         }
     }
-    let small = path.metadata().is_ok_and(|file| file.len() <= CHECKED_BYTES_MAX);
-    if small && !is_clean(db).await.map_err(|error| failure(path, &error))? {
+    let bytes = path.metadata().map_or(u64::MAX, |file| file.len());
+    let doubtful =
+        bytes <= CHECKED_BYTES_MAX && !is_clean(db).await.map_err(|error| failure(path, &error))?;
+    if doubtful || bytes <= ALWAYS_CHECKED_BYTES_MAX {
         check(path, db).await?;
     }
     Ok(())

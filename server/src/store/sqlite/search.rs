@@ -11,6 +11,7 @@ use sqlx::{Error, Row as _, SqliteConnection};
 
 use super::facts::{Encoded, RunKey};
 use super::rows;
+use super::statements::Statements;
 use crate::store::codec::{int, text};
 use crate::store::search;
 
@@ -20,7 +21,7 @@ pub(super) const SELECT_HELD: &str = "
     JOIN run_events AS e ON e.tenant = j.value ->> '$[0][0]' AND e.run_id = j.value ->> '$[0][1]' AND e.seq = j.value ->> 1";
 
 pub(super) const INSERT_DOCUMENTS: &str = "
-    INSERT INTO search_index (rowid, text) SELECT j.value ->> 0, j.value ->> 1 FROM json_each(?1) AS j";
+    INSERT INTO search_index (rowid, text) SELECT j.value ->> 0, j.value ->> 1 FROM json_each(?) AS j";
 
 /// What this session has and no other. SQLite believes that a tenant has few entries, and must be told which index to
 /// take.
@@ -83,18 +84,18 @@ fn words(event: &Event) -> Indexed {
     search::indexed(message).map_or(Indexed::Nothing, Indexed::Words)
 }
 
-/// Gives the entries of these appends documents, numbered from the one after `last`, and writes them. The numbers are
-/// in the order of the entries.
+/// Gives the entries of these appends documents, numbered from the one after `last`, which then is the last of them.
+/// The numbers are in the order of the entries.
 pub(super) async fn write(
     db: &mut SqliteConnection,
+    statements: &mut Statements,
     appends: &[&Encoded],
-    last: u64,
+    last: &mut u64,
 ) -> Result<Vec<Option<i64>>, Error> {
     let held = held(db, held_places(appends)).await?;
-    let (numbers, documents) = documents(appends, &held, int(last));
-    if !documents.is_empty() {
-        sqlx::query(INSERT_DOCUMENTS).bind(text(&documents)).execute(db).await?;
-    }
+    let (numbers, documents) = documents(appends, &held, int(*last));
+    statements.many(INSERT_DOCUMENTS, &documents);
+    *last += documents.len() as u64;
     Ok(numbers)
 }
 

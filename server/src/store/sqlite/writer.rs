@@ -9,14 +9,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use agentloop_core::id::{Epoch, RuleId, RunId, SessionId, TenantId};
 use agentloop_core::time::Timestamp;
 use sqlx::sqlite::SqliteConnectOptions;
-use sqlx::{ConnectOptions as _, Connection as _, Error, SqliteConnection};
+use sqlx::{ConnectOptions as _, Connection as _, Error, Executor as _, SqliteConnection};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::facts::Encoded;
+use super::known::Known;
 use super::lock::Lock;
 use super::ops::{self, Claim};
 use super::sessions::{self, NewFork, NewNotes, NewSession};
+use super::write::Decided;
 use super::{jobs, rows, write};
 use crate::store::{JobId, SessionRow, StoreError, ToolRow};
 
@@ -26,6 +28,9 @@ const COMMIT_JOBS_MAX: usize = 256;
 const COMMIT_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Writes that wait for the writer; whoever brings more waits with its own in hand.
 pub(super) const QUEUE_JOBS_MAX: usize = 1_024;
+
+/// Takes the right to write at once, and not in the middle.
+pub(super) const BEGIN: &str = "BEGIN IMMEDIATE";
 
 /// Something to write.
 #[derive(Debug)]
@@ -77,6 +82,8 @@ pub(super) struct Writer {
     pub(super) options: SqliteConnectOptions,
     /// `None` after a failure.
     pub(super) db: Option<SqliteConnection>,
+    /// What need not be read.
+    pub(super) known: Known,
     pub(super) epoch: Epoch,
     pub(super) jobs: mpsc::Receiver<Job>,
     /// Ends the task once everything that waits is written.
@@ -154,7 +161,7 @@ impl Writer {
             Some(db) => db,
             None => self.options.connect().await?,
         };
-        match transaction(&mut db, self.epoch, jobs).await {
+        match transaction(&mut db, &mut self.known, self.epoch, jobs).await {
             Ok(answers) => {
                 self.db = Some(db);
                 self.count(jobs, &answers);
@@ -162,6 +169,7 @@ impl Writer {
             }
             Err(error) => {
                 tracing::warn!(%error, jobs = jobs.len(), "a commit failed");
+                self.known.forget();
                 let _ = db.close().await;
                 Err(error)
             }
@@ -216,6 +224,24 @@ impl Op {
         }
     }
 
+    /// Makes forget what is true no longer once this is done.
+    fn unsettle(&self, known: &mut Known) {
+        match self {
+            Self::Claim { tenant, run } => known.forget_run(&(tenant.clone(), run.clone())),
+            Self::CreateSession(new) => known.forget_session(&(new.tenant.clone(), new.session.clone())),
+            Self::Fork(new) => known.forget_session(&(new.tenant.clone(), new.session.clone())),
+            // Its runs go with it.
+            Self::DeleteSession { .. } => known.forget(),
+            Self::Append(_)
+            | Self::DeleteRule { .. }
+            | Self::SetNotes(_)
+            | Self::RetryJob { .. }
+            | Self::FinishJob { .. }
+            | Self::SaveTools { .. }
+            | Self::Check => {}
+        }
+    }
+
     fn bytes(&self) -> usize {
         self.as_append().map_or(0, Encoded::bytes)
     }
@@ -246,21 +272,32 @@ fn is_fault_of_one(error: &Error) -> bool {
 
 async fn transaction(
     db: &mut SqliteConnection,
+    known: &mut Known,
     epoch: Epoch,
     jobs: &[Job],
 ) -> Result<Vec<Result<Answer, StoreError>>, Error> {
-    let mut db = db.begin_with("BEGIN IMMEDIATE").await?;
+    if let Some(appends) = jobs.iter().map(|job| job.op.as_append()).collect::<Option<Vec<_>>>() {
+        let Decided { answers, statements, facts } = write::decide(db, known, &appends).await?;
+        statements.commit(db).await?;
+        known.learn(facts);
+        return Ok(answers.into_iter().map(|done| done.map(|()| Answer::Done)).collect());
+    }
+    db.execute(BEGIN).await?;
     let mut answers = Vec::with_capacity(jobs.len());
     for group in jobs.chunk_by(|a, b| a.op.as_append().is_some() && b.op.as_append().is_some()) {
         let appends: Vec<&Encoded> = group.iter().filter_map(|job| job.op.as_append()).collect();
         if appends.is_empty() {
-            answers.push(alone(&mut db, epoch, &group[0].op).await?);
+            group[0].op.unsettle(known);
+            answers.push(alone(db, epoch, &group[0].op).await?);
         } else {
-            let done = write::append(&mut db, &appends).await?;
+            let Decided { answers: done, statements, facts } = write::decide(db, known, &appends).await?;
+            statements.execute(db).await?;
+            // If the commit fails, all of it is forgotten.
+            known.learn(facts);
             answers.extend(done.into_iter().map(|done| done.map(|()| Answer::Done)));
         }
     }
-    db.commit().await?;
+    db.execute("COMMIT").await?;
     Ok(answers)
 }
 
@@ -270,7 +307,7 @@ async fn alone(
     op: &Op,
 ) -> Result<Result<Answer, StoreError>, Error> {
     Ok(match op {
-        Op::Append(append) => write::append(db, &[append]).await?.swap_remove(0).map(|()| Answer::Done),
+        Op::Append(_) => unreachable!("appends are written together"),
         Op::Claim { tenant, run } => {
             Ok(Answer::Claimed(ops::claim(db, tenant, run, epoch).await?.map(Box::new)))
         }

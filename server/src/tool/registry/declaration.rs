@@ -5,6 +5,7 @@ use std::sync::Arc;
 use agentloop_core::limits::{TOOL_DESCRIPTION_BYTES_MAX, TOOL_NAME_BYTES_MAX};
 use agentloop_core::run::ask_human::ASK_HUMAN;
 use agentloop_core::time::Millis;
+use agentloop_core::title;
 use agentloop_core::tool::{Digest, ToolDeclaration};
 
 use crate::tool::schema::Schema;
@@ -69,6 +70,7 @@ fn check_parts(declaration: &ToolDeclaration) -> Result<Schema, String> {
     if declaration.max_concurrency == Some(0) {
         return Err("max_concurrency is zero: the tool could never run".to_owned());
     }
+    title::check(&declaration.title)?;
     Schema::compile(&declaration.input_schema)
 }
 

@@ -33,6 +33,8 @@ pub struct RememberedTool {
 #[derive(Debug)]
 pub(super) struct Catalogue {
     retention: Millis,
+    /// Tools of the server itself, which every tenant has.
+    own: BTreeMap<String, Tool>,
     shelves: BTreeMap<TenantId, Shelf>,
     /// Tools whose row in the store is behind.
     unsaved: BTreeSet<(TenantId, String)>,
@@ -60,8 +62,16 @@ impl Tool {
     fn built_in(declaration: ToolDeclaration, now: Timestamp) -> Self {
         let digest = declaration.digest();
         let schema = Schema::compile(&declaration.input_schema).expect("our own schema is right");
-        let (declaration, schema) = (Arc::new(declaration), Arc::new(schema));
+        Self::served(Checked { declaration: Arc::new(declaration), digest, schema: Arc::new(schema) }, now)
+    }
+
+    fn served(Checked { declaration, digest, schema }: Checked, now: Timestamp) -> Self {
         Self { declaration, digest, schema, served: true, last_seen: now }
+    }
+
+    /// Whether it runs in this process.
+    pub(super) fn is_own(&self, catalogue: &Catalogue) -> bool {
+        catalogue.own.contains_key(&self.declaration.name)
     }
 
     /// When a host that serves it was last seen.
@@ -72,9 +82,19 @@ impl Tool {
 
 impl Catalogue {
     /// What the store remembers. A row that this version cannot take is left out: its host will declare it again.
-    pub(super) fn new(retention: Millis, remembered: Vec<RememberedTool>) -> Self {
-        let mut catalogue = Self { retention, shelves: BTreeMap::new(), unsaved: BTreeSet::new() };
+    pub(super) fn new(
+        retention: Millis,
+        own: Vec<Checked>,
+        remembered: Vec<RememberedTool>,
+        now: Timestamp,
+    ) -> Self {
+        let own = own.into_iter().map(|tool| (tool.declaration.name.clone(), Tool::served(tool, now)));
+        let own = own.collect();
+        let mut catalogue = Self { retention, own, shelves: BTreeMap::new(), unsaved: BTreeSet::new() };
         for row in remembered {
+            if catalogue.own.contains_key(&row.declaration.name) {
+                continue;
+            }
             match check(row.declaration) {
                 Ok(tool) => catalogue.put(&row.tenant, tool, false, row.last_seen),
                 Err(refused) => {
@@ -112,13 +132,16 @@ impl Catalogue {
     /// time; its name is returned.
     ///
     /// # Errors
-    /// Why there is no room: every tool is served.
+    /// Why there is no room: every tool is served, or the server has one of this name.
     pub(super) fn make_room(
         &mut self,
         tenant: &TenantId,
         name: &str,
         coming: usize,
     ) -> Result<Option<String>, String> {
+        if self.own.contains_key(name) {
+            return Err(format!("the server has a tool {name} of its own"));
+        }
         let Some(shelf) = self.shelves.get_mut(tenant) else { return Ok(None) };
         if shelf.tools.len() + coming < TOOLS_PER_TENANT_MAX || shelf.tools.contains_key(name) {
             return Ok(None);
@@ -170,7 +193,7 @@ impl Catalogue {
 
     /// A known tool.
     pub(super) fn tool(&self, tenant: &TenantId, name: &str) -> Option<&Tool> {
-        self.shelves.get(tenant)?.tools.get(name)
+        self.own.get(name).or_else(|| self.shelves.get(tenant)?.tools.get(name))
     }
 
     /// A tool that was checked before, so that it need not be compiled again.
@@ -182,7 +205,9 @@ impl Catalogue {
 
     /// All known tools of a tenant, by name.
     pub(super) fn tools(&self, tenant: &TenantId) -> impl Iterator<Item = &Tool> {
-        self.shelves.get(tenant).into_iter().flat_map(|shelf| shelf.tools.values())
+        let hosted = self.shelves.get(tenant).into_iter().flat_map(|shelf| &shelf.tools);
+        let all: BTreeMap<&String, &Tool> = self.own.iter().chain(hosted).collect();
+        all.into_values()
     }
 
     /// All known tools of all tenants, by name.
@@ -195,7 +220,7 @@ impl Catalogue {
     pub(super) fn offered(&mut self, tenant: &TenantId, spec: &RunSpec, now: Timestamp) -> Offered {
         let retention = self.retention;
         let shelf = self.shelves.entry(tenant.clone()).or_default();
-        shelf.offers.get(spec, &shelf.tools, now, retention)
+        shelf.offers.get(spec, (&self.own, &shelf.tools), now, retention)
     }
 }
 

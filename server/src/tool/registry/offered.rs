@@ -46,7 +46,7 @@ impl Offers {
     pub(super) fn get(
         &mut self,
         spec: &RunSpec,
-        tools: &BTreeMap<String, Tool>,
+        tools: (&BTreeMap<String, Tool>, &BTreeMap<String, Tool>),
         now: Timestamp,
         retention: Millis,
     ) -> Offered {
@@ -71,15 +71,21 @@ impl Offers {
     }
 }
 
-fn make(spec: &RunSpec, tools: &BTreeMap<String, Tool>, now: Timestamp, retention: Millis) -> Made {
+fn make(
+    spec: &RunSpec,
+    (own, hosted): (&BTreeMap<String, Tool>, &BTreeMap<String, Tool>),
+    now: Timestamp,
+    retention: Millis,
+) -> Made {
     let gone_at = |tool: &Tool| tool.last_seen.after(retention);
-    let own = asks_human(spec).then(|| Tool::built_in(ask_human::declaration(), now));
-    let mut shown: BTreeMap<&str, &Tool> = tools
+    let asking = asks_human(spec).then(|| Tool::built_in(ask_human::declaration(), now));
+    let mut shown: BTreeMap<&str, &Tool> = hosted
         .iter()
+        .chain(own)
         .map(|(name, tool)| (name.as_str(), tool))
         .filter(|(name, tool)| is_allowed(spec, name) && (tool.served || now < gone_at(tool)))
         .collect();
-    shown.extend(own.as_ref().map(|own| (ASK_HUMAN, own)));
+    shown.extend(asking.as_ref().map(|tool| (ASK_HUMAN, tool)));
     let until = shown.values().filter(|tool| !tool.served).map(|tool| gone_at(tool)).min();
     let ordered = in_order(spec, &shown);
     let digests: Vec<&[u8]> = ordered.iter().map(|tool| tool.digest.as_str().as_bytes()).collect();

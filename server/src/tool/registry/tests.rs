@@ -18,11 +18,12 @@ fn declaration(name: &str) -> ToolDeclaration {
         timeout: None,
         max_concurrency: None,
         streams_output: false,
+        title: String::new(),
     }
 }
 
 fn catalogue(names: &[&str]) -> Catalogue {
-    let mut catalogue = Catalogue::new(RETENTION, Vec::new());
+    let mut catalogue = Catalogue::new(RETENTION, Vec::new(), Vec::new(), Timestamp(0));
     for name in names {
         catalogue.register(&tenant(), check(declaration(name)).unwrap(), NOW);
     }
@@ -46,7 +47,7 @@ fn spec(change: impl FnOnce(&mut RunSpec)) -> RunSpec {
 #[test]
 fn declarations_that_cannot_be_taken() {
     type Change = fn(&mut ToolDeclaration);
-    let table: [(Change, &str); 8] = [
+    let table: [(Change, &str); 9] = [
         (|d| d.name.clear(), "name"),
         (|d| d.name = "a b".into(), "name"),
         (|d| d.name = "ä".into(), "name"),
@@ -55,6 +56,7 @@ fn declarations_that_cannot_be_taken() {
         (|d| d.input_schema = "{}".into(), "schema"),
         (|d| d.timeout = Some(Millis(0)), "timeout"),
         (|d| d.max_concurrency = Some(0), "max_concurrency"),
+        (|d| d.title = "two\nlines".to_owned(), "one line"),
     ];
     for (change, part) in table {
         let mut bad = declaration("t");
@@ -147,7 +149,7 @@ fn remembered_tools_are_offered_while_they_are_fresh() {
     let mut broken = row("broken", Millis(0));
     broken.declaration.input_schema = "[".to_owned();
     let rows = vec![row("fresh", Millis::secs(10)), row("old", Millis::secs(700)), broken];
-    let mut catalogue = Catalogue::new(RETENTION, rows);
+    let mut catalogue = Catalogue::new(RETENTION, Vec::new(), rows, Timestamp(0));
     assert_eq!(names(&catalogue.offered(&tenant(), &RunSpec::default(), NOW)), ["fresh"]);
     assert_eq!(catalogue.names(), [(tenant(), list(&["fresh", "old"]))], "the old one is known all the same");
     assert_eq!(catalogue.take_unsaved(NOW), [], "the store knows them already");

@@ -256,7 +256,7 @@ pub(crate) fn tenant() -> TenantId {
 }
 
 pub(crate) fn owner() -> CallOwner {
-    CallOwner { tenant: tenant(), session: SessionId::parse("s").unwrap() }
+    CallOwner { tenant: tenant(), session: SessionId::parse("s").unwrap(), agent: "a".to_owned() }
 }
 
 pub(crate) fn call_id(text: &str) -> CallId {
@@ -301,6 +301,7 @@ pub(crate) fn declaration(name: &str) -> ToolDeclaration {
         timeout: None,
         max_concurrency: None,
         streams_output: false,
+        title: String::new(),
     }
 }
 

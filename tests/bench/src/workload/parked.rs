@@ -24,13 +24,13 @@ pub(crate) async fn run(setting: &mut Setting<'_>) -> Result<(), Failure> {
     let runs = setting.scaled(RUNS);
     park(&bed, runs.min(1_000)).await?;
     settle().await;
-    let (resident, stored) = (bed.server.resident()?, bed.stored()?);
+    let (resident, stored) = (bed.server.resident()?, bed.stored().await?);
     park(&bed, runs).await?;
     settle().await;
     let load = runs.to_string();
     let each = |bytes: u64, before: u64| bytes.saturating_sub(before) as f64 / 1024.0 / runs as f64;
     let memory = each(bed.server.resident()?, resident);
-    let disk = each(bed.stored()?, stored);
+    let disk = each(bed.stored().await?, stored);
     setting.report.add(NAME, &load, "resident memory per run", "KiB", memory);
     setting.report.add(NAME, &load, "stored per run", "KiB", disk);
     let (bed, took) = bed.restart().await?;

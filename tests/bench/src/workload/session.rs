@@ -23,14 +23,14 @@ pub(crate) async fn run(setting: &mut Setting<'_>) -> Result<(), Failure> {
     let script = Script::W1;
     let mut spent: Vec<(Duration, Usage, u64)> = Vec::new();
     for _ in 0..RUNS / HUNDRED {
-        let (began, before, stored) = (Instant::now(), bed.server.usage()?, bed.stored()?);
+        let (began, before, stored) = (Instant::now(), bed.server.usage()?, bed.stored().await?);
         for _ in 0..HUNDRED {
             follow(&client, in_session(script), |_| ()).await?;
         }
         spent.push((
             began.elapsed(),
             bed.server.usage()?.since(before),
-            bed.stored()?.saturating_sub(stored),
+            bed.stored().await?.saturating_sub(stored),
         ));
     }
     for (at, (took, used, stored)) in spent.iter().enumerate() {

@@ -153,6 +153,7 @@ pub(super) fn round_of(message: &SharedMessage) -> Option<Vec<Call>> {
             timeout: Millis(0),
             asks_human: false,
             needs_runtime: false,
+            title: String::new(),
             runtime: None,
             attempt: 0,
             answered: 0,

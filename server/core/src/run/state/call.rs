@@ -24,6 +24,8 @@ pub struct Call {
     pub asks_human: bool,
     /// Whether it needs a runtime.
     pub needs_runtime: bool,
+    /// What it is called where people read of it; empty where its tool says nothing.
+    pub title: String,
     /// The runtime of the last try.
     pub runtime: Option<RuntimeId>,
     /// The last try; 0 before the first.

@@ -132,6 +132,7 @@ fn ask_human(turn: &mut Turn<'_>, call: &ToolCall, arguments: Option<String>) {
         asks_human: true,
         arguments,
         needs_runtime: false,
+        title: String::new(),
     });
     human::ask_input(turn, call.slot);
 }
@@ -142,7 +143,7 @@ fn take_up(turn: &mut Turn<'_>, call: &ToolCall, facts: CallFacts, arguments: Op
             tool::settle(turn, call.slot, None, ToolStatus::Rejected, message, Vec::new());
         }
         CallFacts::AsksHuman => ask_human(turn, call, arguments),
-        CallFacts::Ready { effect, requires_approval, timeout, requires_runtime } => {
+        CallFacts::Ready { effect, requires_approval, timeout, requires_runtime, title } => {
             let runs_with = arguments.as_deref().unwrap_or(&call.arguments);
             let ruling = policy::ruling(turn.state, &call.name, runs_with, requires_approval);
             if let Ruling::Deny(rule) = ruling {
@@ -159,6 +160,7 @@ fn take_up(turn: &mut Turn<'_>, call: &ToolCall, facts: CallFacts, arguments: Op
                 asks_human: false,
                 arguments,
                 needs_runtime: requires_runtime,
+                title,
             });
             if needs_approval && !turn.state.spec.is_directed() {
                 human::ask_approval(turn, call.slot);

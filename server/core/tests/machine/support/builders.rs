@@ -139,6 +139,7 @@ pub(crate) fn tool(name: &'static str) -> Tool {
         requires_approval: false,
         timeout: Millis::secs(60),
         requires_runtime: false,
+        title: String::new(),
     };
     Tool { name, arguments: "{}".to_owned(), facts }
 }

@@ -219,6 +219,7 @@ async fn the_view_shows_tool_calls() {
         asks_human: false,
         arguments: None,
         needs_runtime: false,
+        title: String::new(),
     };
     let result = ToolResult {
         slot: CallSlot(1, 1),

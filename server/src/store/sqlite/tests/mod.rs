@@ -14,11 +14,13 @@ use tempfile::TempDir;
 use super::*;
 
 mod file {
-    crate::store::conformance::conforms!(super::in_file());
+    crate::conforms!(super::in_file());
+    crate::conforms_in_search!(super::in_file());
 }
 
 mod memory {
-    crate::store::conformance::conforms!(super::in_memory());
+    crate::conforms!(super::in_memory());
+    crate::conforms_in_search!(super::in_memory());
 }
 
 async fn in_file() -> (Arc<dyn Store>, TempDir) {

@@ -229,7 +229,11 @@ export interface InputMessage {
   /** Its place in the session; 0 where it waits to enter it: `input_entered` follows. */
   entryNo: bigint;
   /** The message. */
-  message?: Message | undefined;
+  message?:
+    | Message
+    | undefined;
+  /** Where it was handed to a run that was under way: the `run_id` of the request that did. */
+  steerId: string;
 }
 
 /** The model is about to be called. */
@@ -298,6 +302,11 @@ export interface ToolCallProposed {
   effect: EffectClass;
   /** Whether it waits for approval. */
   requiresApproval: boolean;
+  /**
+   * What the call does, for people: the declaration's title, filled in with the arguments that it runs with. Empty
+   * where the tool has none.
+   */
+  title: string;
 }
 
 /** A tool call is given to a host. */
@@ -1414,7 +1423,7 @@ export const RunStarted_LabelsEntry: MessageFns<RunStarted_LabelsEntry> = {
 };
 
 function createBaseInputMessage(): InputMessage {
-  return { entryNo: 0n, message: undefined };
+  return { entryNo: 0n, message: undefined, steerId: "" };
 }
 
 export const InputMessage: MessageFns<InputMessage> = {
@@ -1427,6 +1436,9 @@ export const InputMessage: MessageFns<InputMessage> = {
     }
     if (message.message !== undefined) {
       Message.encode(message.message, writer.uint32(18).fork()).join();
+    }
+    if (message.steerId !== "") {
+      writer.uint32(26).string(message.steerId);
     }
     return writer;
   },
@@ -1460,6 +1472,14 @@ export const InputMessage: MessageFns<InputMessage> = {
             message.message = Message.decode(reader, reader.uint32());
             continue;
           }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.steerId = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1481,6 +1501,7 @@ export const InputMessage: MessageFns<InputMessage> = {
     message.message = (object.message !== undefined && object.message !== null)
       ? Message.fromPartial(object.message)
       : undefined;
+    message.steerId = object.steerId ?? "";
     return message;
   },
 };
@@ -1846,7 +1867,7 @@ export const AssistantMessage: MessageFns<AssistantMessage> = {
 };
 
 function createBaseToolCallProposed(): ToolCallProposed {
-  return { callId: "", tool: "", effect: 0, requiresApproval: false };
+  return { callId: "", tool: "", effect: 0, requiresApproval: false, title: "" };
 }
 
 export const ToolCallProposed: MessageFns<ToolCallProposed> = {
@@ -1862,6 +1883,9 @@ export const ToolCallProposed: MessageFns<ToolCallProposed> = {
     }
     if (message.requiresApproval !== false) {
       writer.uint32(32).bool(message.requiresApproval);
+    }
+    if (message.title !== "") {
+      writer.uint32(42).string(message.title);
     }
     return writer;
   },
@@ -1911,6 +1935,14 @@ export const ToolCallProposed: MessageFns<ToolCallProposed> = {
             message.requiresApproval = reader.bool();
             continue;
           }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.title = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1932,6 +1964,7 @@ export const ToolCallProposed: MessageFns<ToolCallProposed> = {
     message.tool = object.tool ?? "";
     message.effect = object.effect ?? 0;
     message.requiresApproval = object.requiresApproval ?? false;
+    message.title = object.title ?? "";
     return message;
   },
 };

@@ -710,6 +710,11 @@ export interface ToolDeclaration {
     | undefined;
   /** Whether it sends output while it runs. */
   streamsOutput: boolean;
+  /**
+   * What a call is called where people read of it, such as `Read {path}`: each `{name}` stands for that argument of the
+   * call. At most 256 bytes, on one line. Empty: its calls have no title but the tool's name.
+   */
+  title: string;
 }
 
 /** A question that waits, or waited, for a human. */
@@ -3499,6 +3504,7 @@ function createBaseToolDeclaration(): ToolDeclaration {
     timeout: undefined,
     maxConcurrency: undefined,
     streamsOutput: false,
+    title: "",
   };
 }
 
@@ -3530,6 +3536,9 @@ export const ToolDeclaration: MessageFns<ToolDeclaration> = {
     }
     if (message.streamsOutput !== false) {
       writer.uint32(72).bool(message.streamsOutput);
+    }
+    if (message.title !== "") {
+      writer.uint32(82).string(message.title);
     }
     return writer;
   },
@@ -3619,6 +3628,14 @@ export const ToolDeclaration: MessageFns<ToolDeclaration> = {
             message.streamsOutput = reader.bool();
             continue;
           }
+          case 10: {
+            if (tag !== 82) {
+              break;
+            }
+
+            message.title = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -3647,6 +3664,7 @@ export const ToolDeclaration: MessageFns<ToolDeclaration> = {
       : undefined;
     message.maxConcurrency = object.maxConcurrency ?? undefined;
     message.streamsOutput = object.streamsOutput ?? false;
+    message.title = object.title ?? "";
     return message;
   },
 };

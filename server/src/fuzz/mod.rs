@@ -1,0 +1,65 @@
+//! Entrances for bytes from outside, as functions that a fuzzer calls: `server/fuzz` runs them by chance, the tests
+//! here over its corpus. Each panics where what must always hold does not.
+
+use crate::config::Config;
+use crate::{grpc, model, store};
+
+/// What a fuzzer calls.
+pub type Target = fn(&[u8]);
+
+/// Every target by the name of its corpus.
+pub const TARGETS: [(&str, Target); 7] = [
+    ("sse", sse),
+    ("chat", chat),
+    ("messages", messages),
+    ("journal", journal),
+    ("config", config),
+    ("frames", frames),
+    ("run_input", run_input),
+];
+
+/// A stream of server-sent events; its first byte says where it is cut.
+pub fn sse(data: &[u8]) {
+    model::fuzz::sse(data);
+}
+
+/// An answer in the format of Chat Completions; its first byte says where it is cut.
+pub fn chat(data: &[u8]) {
+    model::fuzz::chat(data);
+}
+
+/// An answer in the format of Messages; its first byte says where it is cut.
+pub fn messages(data: &[u8]) {
+    model::fuzz::messages(data);
+}
+
+/// A row of the journal: seq, time, kind, status and version in the first line, then the payload.
+pub fn journal(data: &[u8]) {
+    store::fuzz::journal(data);
+}
+
+/// A configuration file.
+pub fn config(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    // A folder that is not there: what the text names by a relative path is not read.
+    match Config::parse(&text, "/nowhere/agentloop.toml") {
+        Ok(config) => drop(config),
+        Err(error) => {
+            assert!(!error.problems().is_empty(), "what is refused is refused for a reason");
+            assert!(!error.to_string().is_empty(), "and with words");
+        }
+    }
+}
+
+/// What a tool host sends on its stream: frames, each behind its length in two bytes.
+pub fn frames(data: &[u8]) {
+    grpc::fuzz::frames(data);
+}
+
+/// The input of a run.
+pub fn run_input(data: &[u8]) {
+    grpc::fuzz::run_input(data);
+}
+
+#[cfg(test)]
+mod tests;

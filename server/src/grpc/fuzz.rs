@@ -1,0 +1,166 @@
+//! What callers and tool hosts send, as fuzz targets.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use agentloop_core::agent::RunSpec;
+use agentloop_core::host::HostHealth;
+use agentloop_core::id::{CallId, HostId, SessionId, TenantId};
+use agentloop_core::limits::GRPC_MESSAGE_BYTES_MAX;
+use agentloop_core::run::effect::Offer;
+use agentloop_core::time::Timestamp;
+use agentloop_core::tool::Digest;
+use agentloop_proto::v1::{ConnectRequest, RunInput};
+use async_trait::async_trait;
+use futures_util::{StreamExt as _, stream};
+use prost::Message as _;
+use tokio::runtime::{Builder, Runtime};
+use tonic::Code;
+
+use super::convert::input::start_request;
+use super::tool_host::{inbound, response};
+use crate::tool::{
+    CallAnswer, CallNews, CallOwner, CallSink, Disposition, FrameError, HostOptions, RemoteTools, Seek,
+    SinkUnavailable, Tools as _, Verdict,
+};
+
+/// The calls that wait for a host which serves `t`, and their leases.
+const CALLS: [(&str, &str); 3] = [("r/1.0", "lease-0"), ("r/1.1", "lease-1"), ("s/1.0", "lease-2")];
+const NOW: Timestamp = Timestamp(1_700_000_000_000);
+
+/// An input is a request, or an error that says which field is wrong.
+pub(crate) fn run_input(data: &[u8]) {
+    let Ok(input) = RunInput::decode(data) else { return };
+    let agent = RunSpec { model: "p/m".to_owned(), ..RunSpec::default() };
+    match start_request(TenantId::local(), &agent, input.clone()) {
+        Ok(request) => {
+            let again = start_request(TenantId::local(), &agent, input).expect("it was taken before");
+            assert_eq!((again.digest, again.spec), (request.digest, request.spec), "the same is the same");
+        }
+        Err(error) => {
+            assert_eq!(error.code(), Code::InvalidArgument, "{error}");
+            assert!(!error.details().is_empty(), "{error}");
+        }
+    }
+}
+
+/// A host says whatever it likes, to a fleet that has calls for it. Whatever it is answered fits into a frame, and
+/// once its stream is over, the server keeps nothing of it but its name and calls for a while.
+pub(crate) fn frames(data: &[u8]) {
+    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+    let build = || Builder::new_current_thread().enable_time().build().expect("a runtime starts");
+    RUNTIME.get_or_init(build).block_on(session(data));
+}
+
+async fn session(data: &[u8]) {
+    let tools = RemoteTools::new(HostOptions::default(), NOW, Vec::new());
+    let engine = Arc::new(Engine { tools: tools.clone(), attempts: Mutex::default() });
+    let driver = tokio::spawn(tools.clone().drive(engine.clone()));
+    // The driver has to have run once, or hosts that bring calls along are sent away.
+    tokio::task::yield_now().await;
+    let (connection, sending) = tools.accept(TenantId::local()).expect("there is a place");
+    let frames = stream::iter(messages(data)).then(async |bytes| {
+        // As between two frames from a socket, everybody else has a turn.
+        tokio::task::yield_now().await;
+        engine.offer_all();
+        match ConnectRequest::decode(bytes) {
+            Ok(frame) => inbound(Ok(frame), GRPC_MESSAGE_BYTES_MAX),
+            Err(error) => Err(FrameError::Malformed { message: error.to_string(), call: None }),
+        }
+    });
+    let answered = sending.flat_map(|outbound| stream::iter(response(outbound))).for_each(async |answer| {
+        let bytes = answer.map_or(0, |frame| frame.encoded_len());
+        assert!(bytes <= GRPC_MESSAGE_BYTES_MAX, "a frame of {bytes} bytes");
+    });
+    tokio::join!(connection.run(frames), answered);
+    for host in tools.hosts_snapshot(&TenantId::local()) {
+        assert_eq!(host.health, HostHealth::Lost, "{host:?}");
+    }
+    driver.abort();
+}
+
+/// Pieces of the data, each behind its length in two bytes; the last one may be cut.
+fn messages(mut data: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let (length, rest) = data.split_first_chunk()?;
+        let length = usize::from(u16::from_be_bytes(*length)).min(rest.len());
+        let (message, rest) = rest.split_at(length);
+        data = rest;
+        Some(message)
+    })
+}
+
+/// Has calls, and tries each of them again as long as a host takes it.
+struct Engine {
+    tools: Arc<RemoteTools>,
+    /// How often each call was offered.
+    attempts: Mutex<[u32; CALLS.len()]>,
+}
+
+impl Engine {
+    fn owner() -> CallOwner {
+        let session = SessionId::parse("s").expect("it is a valid id");
+        CallOwner { tenant: TenantId::local(), session, agent: String::new() }
+    }
+
+    fn offer_all(&self) {
+        for (place, (call, _)) in CALLS.iter().enumerate() {
+            let call = CallId::parse(call).expect("it is a valid id");
+            if let Seek::Granted(host) = self.tools.seek(&Self::owner(), &call, "t") {
+                self.offer(place, &call, host);
+            }
+        }
+    }
+
+    fn offer(&self, place: usize, call: &CallId, host: HostId) {
+        let mut attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
+        attempts[place] += 1;
+        let offer = Offer {
+            slot: call.slot,
+            attempt: attempts[place],
+            host,
+            lease: Digest::claimed(CALLS[place].1),
+            idempotency_key: "key".to_owned(),
+            tool: "t".to_owned(),
+            arguments: "{}".to_owned(),
+            deadline: Timestamp(NOW.0 + 60_000),
+            checkpoint: None,
+            runtime: None,
+        };
+        drop(attempts);
+        self.tools.offer(&Self::owner(), call, offer);
+    }
+}
+
+#[async_trait]
+impl CallSink for Engine {
+    async fn news(&self, _tenant: &TenantId, call: &CallId, news: CallNews) {
+        let place = CALLS.iter().position(|(known, _)| *known == call.to_string());
+        let (Some(place), CallNews::Granted { host }) = (place, news) else { return };
+        self.offer(place, call, host);
+    }
+
+    async fn finished(
+        &self,
+        _tenant: &TenantId,
+        call: &CallId,
+        answer: CallAnswer,
+    ) -> Result<Verdict, SinkUnavailable> {
+        let known = CALLS.iter().find(|(known, _)| *known == call.to_string());
+        Ok(match known {
+            Some((_, lease)) if *lease == answer.lease => Verdict::Recorded,
+            Some(_) => Verdict::Stale,
+            None => Verdict::Unknown,
+        })
+    }
+
+    async fn disposition(
+        &self,
+        _tenant: &TenantId,
+        call: &CallId,
+        _attempt: u32,
+        lease: &str,
+    ) -> Result<Disposition, SinkUnavailable> {
+        let known = CALLS.iter().any(|known| known.0 == call.to_string() && known.1 == lease);
+        Ok(if known { Disposition::Continue } else { Disposition::Stop })
+    }
+}

@@ -1,0 +1,97 @@
+//! What providers send, as fuzz targets.
+
+use agentloop_core::context::assemble::Assembler;
+use agentloop_core::delta::Delta;
+use agentloop_core::error::ModelErrorKind;
+
+use super::ModelError;
+use super::anthropic::MessagesDecoder;
+use super::http::{Decoder, Reading};
+use super::openai::ChatDecoder;
+use super::sse::{SseEvent, SseParser};
+
+/// An event stream: cut anywhere, it is the same events.
+pub(crate) fn sse(data: &[u8]) {
+    let (seed, stream) = split(data);
+    let whole = parsed([stream]);
+    assert_eq!(parsed(pieces(stream, seed)), whole);
+    let bytes: usize = whole.iter().map(|event| event.name.len() + event.data.len()).sum();
+    // A byte that is no UTF-8 becomes a replacement character of three.
+    assert!(bytes <= 3 * stream.len(), "nothing is made up");
+}
+
+/// An answer in the format of Chat Completions.
+pub(crate) fn chat(data: &[u8]) {
+    answer::<ChatDecoder>(data);
+}
+
+/// An answer in the format of Messages.
+pub(crate) fn messages(data: &[u8]) {
+    answer::<MessagesDecoder>(data);
+}
+
+/// Cut anywhere, an answer is the same deltas and the same end, and they make a message or one error.
+fn answer<D: Decoder + Default>(data: &[u8]) {
+    let (seed, body) = split(data);
+    let whole = read::<D>([body]);
+    assert_eq!(read::<D>(pieces(body, seed)), whole);
+    let (deltas, end) = whole;
+    let finishes = deltas.iter().filter(|delta| matches!(delta, Delta::Finish { .. })).count();
+    assert_eq!(finishes, usize::from(end.is_ok()), "it ends once");
+    assert!(end.is_err() || matches!(deltas.last(), Some(Delta::Finish { .. })), "the end comes last");
+    assembled(deltas, end.is_ok());
+}
+
+/// The deltas never contradict each other.
+fn assembled(deltas: Vec<Delta>, complete: bool) {
+    let mut assembler = Assembler::new(1);
+    for (delta, seq) in deltas.into_iter().zip(1..) {
+        if let Err(error) = assembler.consume(seq, delta) {
+            return assert_eq!(error.kind(), ModelErrorKind::TooLarge, "{error}");
+        }
+    }
+    let _shown_to_who_joins = assembler.partial();
+    if complete && let Err(error) = assembler.finish() {
+        assert_eq!(error.kind(), ModelErrorKind::TooLarge, "{error}");
+    }
+}
+
+fn read<'a, D: Decoder + Default>(
+    pieces: impl IntoIterator<Item = &'a [u8]>,
+) -> (Vec<Delta>, Result<(), ModelError>) {
+    let (mut reading, mut deltas) = (Reading::new(D::default()), Vec::new());
+    for piece in pieces {
+        match reading.push(piece, &mut deltas) {
+            Err(error) => return (deltas, Err(error)),
+            Ok(_) if reading.is_done() => return (deltas, Ok(())),
+            Ok(_) => {}
+        }
+    }
+    let end = reading.end(None, &mut deltas);
+    (deltas, end)
+}
+
+fn parsed<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<SseEvent> {
+    let (mut parser, mut events) = (SseParser::new(), Vec::new());
+    for piece in pieces {
+        parser.push(piece, &mut events).expect("the input is smaller than an event may be");
+    }
+    events.extend(parser.finish());
+    events
+}
+
+/// The first byte says where the rest is cut.
+fn split(data: &[u8]) -> (u8, &[u8]) {
+    data.split_first().map_or((0, data), |(seed, rest)| (*seed, rest))
+}
+
+/// Pieces of 1 to 16 bytes, by the seed.
+fn pieces(mut bytes: &[u8], seed: u8) -> impl Iterator<Item = &[u8]> {
+    let mut state = u32::from(seed) | 1;
+    std::iter::from_fn(move || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let (piece, rest) = bytes.split_at_checked((state >> 28) as usize + 1).unwrap_or((bytes, &[]));
+        bytes = rest;
+        (!piece.is_empty()).then_some(piece)
+    })
+}

@@ -1,0 +1,44 @@
+//! What is in the journal, as a fuzz target.
+
+use agentloop_core::id::{RunId, TenantId};
+
+use super::StoreError;
+use super::codec::{EncodedEvent, StoredEvent, decode, encode};
+
+/// A row is refused as corrupt, or is a record that is written and read again as itself.
+pub(crate) fn journal(data: &[u8]) {
+    let run = RunId::parse("r").expect("it is a valid id");
+    let Some(row) = row(data) else { return };
+    match decode(&TenantId::local(), &run, &row) {
+        Ok(record) => {
+            let again = decode(&TenantId::local(), &run, &stored(&encode(&record)));
+            assert_eq!(again.expect("what was written can be read"), record);
+        }
+        Err(StoreError::Corrupt { what }) => assert!(what.contains("/r/"), "{what} names the row"),
+        Err(error) => panic!("a row is corrupt or not: {error:?}"),
+    }
+}
+
+fn row(data: &[u8]) -> Option<StoredEvent> {
+    let (columns, payload) = std::str::from_utf8(data).ok()?.split_once('\n')?;
+    let mut columns = columns.split(' ');
+    Some(StoredEvent {
+        seq: columns.next()?.parse().ok()?,
+        at: columns.next()?.parse().ok()?,
+        kind: columns.next()?.to_owned(),
+        status: columns.next()?.to_owned(),
+        version: columns.next()?.parse().ok()?,
+        payload: payload.to_owned(),
+    })
+}
+
+fn stored(row: &EncodedEvent) -> StoredEvent {
+    StoredEvent {
+        seq: row.seq,
+        at: row.at,
+        kind: row.kind.to_owned(),
+        status: row.status.to_owned(),
+        version: row.version,
+        payload: row.payload.as_ref().to_owned(),
+    }
+}

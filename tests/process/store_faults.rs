@@ -1,0 +1,221 @@
+//! A database that is full, damaged, or not one at all.
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
+use std::path::Path;
+
+use agentloop_client::v1::RunInput;
+use agentloop_client::{Backoff, Client, EventStream};
+use sqlx::{ConnectOptions as _, Connection as _};
+use tonic::Code;
+
+use crate::support::eventually;
+use crate::support::follow::Follower;
+use crate::support::model::Model;
+use crate::support::server::{Server, Setting, input};
+
+const PAGE: u64 = 4_096;
+
+#[tokio::test]
+async fn a_full_disk_is_told_and_survived() {
+    let mut model = Model::start().await;
+    let server = Server::start(&Setting { bounded: true, ..model.setting() }).await;
+    let mut under_way = Follower::start(&server, input("under-way", "s-0", "Take your time.")).await;
+    let slow = model.call_about("Take your time.").await;
+    model.answers_by(async |call| call.say("Noted.").await);
+    server.bound_files(Some(1024 * 1024)).await;
+
+    // Large prompts, until there is no room for one.
+    let hasty = Client::builder(server.url()).backoff(Backoff::NEVER).build().expect("a good address");
+    let mut taken = Vec::new();
+    let refused = loop {
+        assert!(taken.len() < 100, "the files are bounded");
+        let run = format!("r-{}", taken.len());
+        match started(&hasty, large(&run)).await {
+            Ok(()) => taken.push(run),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refused.code(), Some(Code::Unavailable), "{refused:?}");
+    assert!(!taken.is_empty(), "there was room at first");
+    // And then for nothing at all: what the model says meanwhile is in no journal, and it is asked again later.
+    server.bound_files(Some(1)).await;
+    slow.say("Lost.").await;
+    eventually("it to say that it is not ready", || async {
+        hasty.is_ready().await.is_ok_and(|ready| !ready).then_some(())
+    })
+    .await;
+    let again = started(&hasty, large("refused")).await.expect_err("it is still full");
+    assert_eq!(again.code(), Some(Code::Unavailable), "{again:?}");
+
+    server.bound_files(None).await;
+    assert_eq!(under_way.answer().await, "Noted.", "the run goes on");
+    for run in taken {
+        let mut run = Follower::start(&server, large(&run)).await;
+        assert_eq!(run.answer().await, "Noted.", "what was acknowledged is there");
+    }
+    let mut again = Follower::start(&server, large("refused")).await;
+    assert_eq!(again.answer().await, "Noted.", "what was refused left nothing behind");
+    eventually("it to be ready", || async { hasty.is_ready().await.is_ok_and(|ready| ready).then_some(()) })
+        .await;
+}
+
+fn large(run: &str) -> RunInput {
+    input(run, &format!("s-{run}"), &"large ".repeat(20_000))
+}
+
+/// Whether a run was acknowledged.
+async fn started(client: &Client, input: RunInput) -> Result<(), agentloop_client::Error> {
+    let mut events: EventStream = client.run_stream(input).await?;
+    events.next().await.expect("an event or an error").map(|_| ())
+}
+
+#[tokio::test]
+async fn what_is_no_database_of_ours_is_refused_and_left_as_it_is() {
+    refused("is a directory", |database| {
+        remove(database);
+        fs::create_dir(database).expect("made");
+    })
+    .await;
+    refused("not a database", |database| overwrite(database, 0, &[0xa5; 100])).await;
+    refused("cannot be written", |database| {
+        fs::set_permissions(database, fs::Permissions::from_mode(0o444)).expect("set");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_damaged_database_is_refused_and_left_as_it_is() {
+    refused("is damaged", |database| {
+        let bytes = fs::metadata(database).expect("a file").len();
+        overwrite(database, bytes / 2 / PAGE * PAGE, &[0xa5; PAGE as usize]);
+    })
+    .await;
+    refused("is damaged", |database| {
+        let file = OpenOptions::new().write(true).open(database).expect("a file");
+        let bytes = file.metadata().expect("a file").len();
+        file.set_len(bytes / 2).expect("cut");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_database_of_a_newer_server_is_refused() {
+    let mut server = used().await;
+    let (code, _) = server.terminate().await;
+    assert_eq!(code, 0);
+    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(server.file("agentloop.db"));
+    let mut shell = options.connect().await.expect("a database");
+    let later = "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
+                 VALUES (9000, 'from later', true, x'00', 0)";
+    sqlx::query(later).execute(&mut shell).await.expect("written");
+    shell.close().await.expect("closed");
+    says(&server, "schema version 9000").await;
+}
+
+#[tokio::test]
+async fn a_write_ahead_log_that_is_none_is_refused() {
+    let mut server = used().await;
+    server.kill().await;
+    let log = server.file("agentloop.db-wal");
+    assert!(fs::metadata(&log).expect("a log").len() > PAGE);
+    overwrite(&log, 0, &[0xa5; 32]);
+    says(&server, "is damaged").await;
+}
+
+/// SQLite cannot tell a damaged log from one whose last write was cut: what was committed before the damage counts.
+#[tokio::test]
+async fn a_write_ahead_log_that_is_cut_is_read_up_to_there() {
+    for part in [3, 5, 9] {
+        let mut server = used().await;
+        server.kill().await;
+        let log = server.file("agentloop.db-wal");
+        let bytes = fs::metadata(&log).expect("a log").len();
+        overwrite(&log, bytes * part / 10, &[0xa5; 100]);
+        server.start_again().await;
+        let runs = server.client().list_runs(Default::default()).await.expect("listed").runs;
+        for run in runs {
+            Follower::start(&server, input(&run.run_id, &run.session_id, "Hello")).await.answer().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_copy_made_while_it_is_written_has_a_whole_prefix() {
+    let mut server = used().await;
+    let client = server.client();
+    let writing = tokio::spawn(async move {
+        for number in 0..30 {
+            let run = format!("more-{number}");
+            client.run(input(&run, &format!("s-{run}"), "Hello")).await.expect("a result");
+        }
+    });
+    let before = server.client().list_runs(Default::default()).await.expect("listed").runs.len();
+    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(server.file("agentloop.db"));
+    let mut shell = options.connect().await.expect("a database");
+    sqlx::query(sqlx::AssertSqlSafe(format!("VACUUM INTO '{}'", server.file("copy.db").display())))
+        .execute(&mut shell)
+        .await
+        .expect("copied");
+    shell.close().await.expect("closed");
+    writing.await.expect("all are written");
+
+    server.kill().await;
+    for ending in ["", "-wal", "-shm"] {
+        let _absent = fs::remove_file(server.file(&format!("agentloop.db{ending}")));
+    }
+    fs::rename(server.file("copy.db"), server.file("agentloop.db")).expect("moved");
+    server.start_again().await;
+    let runs = server.client().list_runs(Default::default()).await.expect("listed").runs;
+    assert!(runs.len() >= before, "what was there before the copy is in it");
+    for run in runs {
+        let mut run = Follower::start(&server, input(&run.run_id, &run.session_id, "Hello")).await;
+        assert_eq!(run.answer().await, "Hello yourself.");
+    }
+}
+
+/// A server that has been used, and has a model.
+async fn used() -> Server {
+    let model = Model::start().await;
+    let server = Server::start(&model.setting()).await;
+    model.answers_by(async |call| call.say("Hello yourself.").await);
+    for number in 0..5 {
+        let run = format!("r-{number}");
+        Follower::start(&server, input(&run, &format!("s-{run}"), "Hello")).await.answer().await;
+    }
+    server
+}
+
+/// That a server which was stopped well, and whose file was then changed, does not start.
+async fn refused(why: &str, change: impl Fn(&Path)) {
+    let mut server = used().await;
+    let (code, _) = server.terminate().await;
+    assert_eq!(code, 0);
+    change(&server.file("agentloop.db"));
+    says(&server, why).await;
+}
+
+/// That it does not start, says why and which file it is, and changes nothing.
+async fn says(server: &Server, why: &str) {
+    let database = server.file("agentloop.db");
+    let before = content(&database);
+    let (code, said) = server.another().ended().await;
+    assert_ne!(code, 0, "{said}");
+    let line = said.lines().find(|line| line.contains(why)).unwrap_or_else(|| panic!("no {why:?} in {said}"));
+    assert!(line.contains("agentloop.db"), "{line}");
+    assert!(line.contains("; "), "it says what to do: {line}");
+    assert_eq!(content(&database), before, "the file is as it was");
+}
+
+fn content(path: &Path) -> Option<Vec<u8>> {
+    fs::read(path).ok()
+}
+
+fn remove(path: &Path) {
+    fs::remove_file(path).expect("a file");
+}
+
+fn overwrite(path: &Path, at: u64, bytes: &[u8]) {
+    let file = OpenOptions::new().write(true).open(path).expect("a file");
+    file.write_all_at(bytes, at).expect("written");
+}

@@ -1,0 +1,415 @@
+//! The way to the store that one server process has: slow at times, failing at times, and shut when the process dies.
+//!
+//! A write is on its way once it was asked for, whether or not anybody still waits for the answer, as in a store with a
+//! writing task of its own.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use agentloop_core::id::{EntryNo, Epoch, RequestId, RuleId, RunId, Seq, SessionId, TenantId};
+use agentloop_core::run::event::Record;
+use agentloop_core::time::Timestamp;
+use agentloop_core::tool::Digest;
+use agentloop_server::lifecycle::Tasks;
+use agentloop_server::store::{
+    Append, Claimed, EntryRow, Interrupted, Job, JobId, Page, PageRequest, RequestFilter, RequestRow,
+    RuleRow, RunFilter, RunRow, SearchFilter, SearchHit, SessionNotes, SessionRow, Store, StoreError,
+    ToolRow,
+};
+use async_trait::async_trait;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::plan::Plant;
+use crate::random::Random;
+use crate::store::MemoryStore;
+use crate::world::World;
+
+/// One process's way to the store. Clones are the same way.
+#[derive(Clone)]
+pub(crate) struct Gate(Arc<Inner>);
+
+struct Inner {
+    world: Arc<World>,
+    store: MemoryStore,
+    tasks: Tasks,
+    state: Mutex<State>,
+}
+
+struct State {
+    random: Random,
+    /// Until when nothing gets through.
+    away_until: Option<Instant>,
+}
+
+/// What becomes of an operation.
+#[derive(Debug, Clone, Copy, Default)]
+struct Fate {
+    before: Duration,
+    after: Duration,
+    fails: bool,
+    crash_before: bool,
+    crash_after: bool,
+    loses_answer: bool,
+    /// Said to be done, and not done.
+    lies: bool,
+}
+
+impl Gate {
+    pub(crate) fn new(world: Arc<World>, store: MemoryStore, tasks: Tasks) -> Self {
+        let random = world.random(&format!("gate {}", store.epoch().0));
+        Self(Arc::new(Inner { world, store, tasks, state: Mutex::new(State { random, away_until: None }) }))
+    }
+
+    fn fate(&self, writes: bool) -> Fate {
+        let plan = &self.0.world.plan.store;
+        let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let plants = self.0.world.plan.plant == Some(Plant::StoreAcknowledgesWithoutStoring);
+        let lies = writes && plants && state.random.chance(20);
+        if self.0.world.is_calm() {
+            return Fate { lies, ..Fate::default() };
+        }
+        let State { random, away_until } = &mut *state;
+        if random.chance(plan.outage) {
+            let length = Duration::from_millis(random.between(500, 40_000));
+            self.0.world.trace.line("store", &format!("is away for {length:?}"));
+            *away_until = Some(Instant::now() + length);
+        }
+        let away = away_until.is_some_and(|until| until > Instant::now());
+        let mut wait =
+            || Duration::from_millis(if random.chance(plan.slow) { random.between(1, 3_000) } else { 0 });
+        let (before, after) = (wait(), wait());
+        Fate {
+            before,
+            after,
+            fails: random.chance(plan.fails) || away,
+            crash_before: writes && random.chance(plan.crash_before),
+            crash_after: writes && random.chance(plan.crash_after),
+            loses_answer: writes && random.chance(plan.loses_answer),
+            lies,
+        }
+    }
+
+    /// The process ends where it is: nobody hears of what it was about to do.
+    async fn crash<T>(&self, when: &str) -> T {
+        self.0.world.trace.line("server", &format!("is killed {when}"));
+        self.0.tasks.hard().cancel();
+        std::future::pending().await
+    }
+
+    async fn read<T>(&self, read: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+        let fate = self.fate(false);
+        pause(fate.before).await;
+        if fate.fails {
+            return Err(unavailable());
+        }
+        let result = read.await;
+        pause(fate.after).await;
+        result
+    }
+
+    /// Carries out a write on a task of its own.
+    async fn write<T: Send + 'static>(
+        &self,
+        what: String,
+        write: impl AsyncWrite<T>,
+    ) -> Result<T, StoreError> {
+        let fate = self.fate(true);
+        let (reply, answer) = oneshot::channel();
+        let gate = self.clone();
+        drop(self.0.tasks.spawn("writer", async move {
+            // Whoever asked may have gone.
+            let _gone = reply.send(gate.written(what, write, fate).await);
+        }));
+        match answer.await {
+            Ok(result) => result,
+            // The process is gone.
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    async fn written<T>(&self, what: String, write: impl AsyncWrite<T>, fate: Fate) -> Result<T, StoreError> {
+        pause(fate.before).await;
+        if fate.crash_before {
+            return self.crash(&format!("before {what}")).await;
+        }
+        if fate.fails {
+            return Err(unavailable());
+        }
+        if fate.lies
+            && let Some(done) = write.pretend()
+        {
+            return Ok(done);
+        }
+        let result = write.run(self.0.store.clone()).await;
+        match &result {
+            Ok(_) => self.0.world.trace.line("store", &what),
+            Err(error) => self.0.world.trace.line("store", &format!("{what}: {error}")),
+        }
+        if fate.crash_after {
+            return self.crash(&format!("after {what}")).await;
+        }
+        pause(fate.after).await;
+        if fate.loses_answer {
+            return Err(unavailable());
+        }
+        result
+    }
+}
+
+/// A write, to be carried out later.
+trait AsyncWrite<T>: Send + 'static {
+    fn run(self, store: MemoryStore) -> impl Future<Output = Result<T, StoreError>> + Send;
+
+    /// The answer without the deed, where there is one.
+    fn pretend(&self) -> Option<T> {
+        None
+    }
+}
+
+impl<T, F, G> AsyncWrite<T> for F
+where
+    F: FnOnce(MemoryStore) -> G + Send + 'static,
+    G: Future<Output = Result<T, StoreError>> + Send,
+{
+    fn run(self, store: MemoryStore) -> impl Future<Output = Result<T, StoreError>> + Send {
+        self(store)
+    }
+}
+
+struct AppendWrite(Append);
+
+impl AsyncWrite<()> for AppendWrite {
+    async fn run(self, store: MemoryStore) -> Result<(), StoreError> {
+        store.append(self.0).await
+    }
+
+    fn pretend(&self) -> Option<()> {
+        Some(())
+    }
+}
+
+async fn pause(length: Duration) {
+    if !length.is_zero() {
+        tokio::time::sleep(length).await;
+    }
+}
+
+fn unavailable() -> StoreError {
+    StoreError::Unavailable { what: "as the seed has it".to_owned() }
+}
+
+fn described(append: &Append) -> String {
+    let kinds: Vec<String> = append
+        .records
+        .iter()
+        .map(|record| format!("{}={}", record.event.kind(), record.status.as_str()))
+        .collect();
+    format!("{} after {}: {}", append.run, append.after.0, kinds.join(" "))
+}
+
+#[async_trait]
+impl Store for Gate {
+    async fn append(&self, append: Append) -> Result<(), StoreError> {
+        self.write(described(&append), AppendWrite(append)).await
+    }
+
+    async fn claim(&self, tenant: &TenantId, run: &RunId) -> Result<Option<Claimed>, StoreError> {
+        let (what, tenant, run) = (format!("{run} is claimed"), tenant.clone(), run.clone());
+        self.write(what, move |store: MemoryStore| async move { store.claim(&tenant, &run).await }).await
+    }
+
+    fn epoch(&self) -> Epoch {
+        self.0.store.epoch()
+    }
+
+    async fn run(&self, tenant: &TenantId, run: &RunId) -> Result<Option<RunRow>, StoreError> {
+        self.read(self.0.store.run(tenant, run)).await
+    }
+
+    async fn records(
+        &self,
+        tenant: &TenantId,
+        run: &RunId,
+        after: Seq,
+        limit: u32,
+    ) -> Result<Vec<Record>, StoreError> {
+        self.read(self.0.store.records(tenant, run, after, limit)).await
+    }
+
+    async fn runs(
+        &self,
+        tenant: &TenantId,
+        filter: RunFilter,
+        page: PageRequest,
+    ) -> Result<Page<RunRow>, StoreError> {
+        self.read(self.0.store.runs(tenant, filter, page)).await
+    }
+
+    async fn unfinished(&self) -> Result<Vec<(TenantId, RunId)>, StoreError> {
+        self.read(self.0.store.unfinished()).await
+    }
+
+    async fn next_queued(&self, tenant: &TenantId, session: &SessionId) -> Result<Option<RunId>, StoreError> {
+        self.read(self.0.store.next_queued(tenant, session)).await
+    }
+
+    async fn queue_heads(&self) -> Result<Vec<(TenantId, RunId)>, StoreError> {
+        self.read(self.0.store.queue_heads()).await
+    }
+
+    async fn interrupted(&self) -> Result<Vec<Interrupted>, StoreError> {
+        self.read(self.0.store.interrupted()).await
+    }
+
+    async fn interrupted_in(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+    ) -> Result<Option<Interrupted>, StoreError> {
+        self.read(self.0.store.interrupted_in(tenant, session)).await
+    }
+
+    async fn steered(&self, tenant: &TenantId, id: &RunId) -> Result<Option<(RunId, Digest)>, StoreError> {
+        self.read(self.0.store.steered(tenant, id)).await
+    }
+
+    async fn due(
+        &self,
+        now: Timestamp,
+        limit: u32,
+    ) -> Result<(Vec<(TenantId, RunId)>, Option<Timestamp>), StoreError> {
+        self.read(self.0.store.due(now, limit)).await
+    }
+
+    async fn create_session(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        title: &str,
+        labels: &BTreeMap<String, String>,
+        now: Timestamp,
+    ) -> Result<SessionRow, StoreError> {
+        self.read(self.0.store.create_session(tenant, session, title, labels, now)).await
+    }
+
+    async fn fork(
+        &self,
+        tenant: &TenantId,
+        source: &SessionId,
+        at: EntryNo,
+        session: &SessionId,
+        now: Timestamp,
+    ) -> Result<SessionRow, StoreError> {
+        self.read(self.0.store.fork(tenant, source, at, session, now)).await
+    }
+
+    async fn set_session_notes(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        notes: SessionNotes,
+    ) -> Result<bool, StoreError> {
+        let (what, tenant, session) = (format!("{session} is noted on"), tenant.clone(), session.clone());
+        let write =
+            move |store: MemoryStore| async move { store.set_session_notes(&tenant, &session, notes).await };
+        self.write(what, write).await
+    }
+
+    async fn session(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+    ) -> Result<Option<SessionRow>, StoreError> {
+        self.read(self.0.store.session(tenant, session)).await
+    }
+
+    async fn sessions(&self, tenant: &TenantId, page: PageRequest) -> Result<Page<SessionRow>, StoreError> {
+        self.read(self.0.store.sessions(tenant, page)).await
+    }
+
+    async fn entries(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        after: EntryNo,
+        limit: u32,
+    ) -> Result<Vec<EntryRow>, StoreError> {
+        self.read(self.0.store.entries(tenant, session, after, limit)).await
+    }
+
+    async fn search(
+        &self,
+        tenant: &TenantId,
+        query: &str,
+        filter: SearchFilter,
+        limit: u32,
+    ) -> Result<Vec<SearchHit>, StoreError> {
+        self.read(self.0.store.search(tenant, query, filter, limit)).await
+    }
+
+    async fn delete_session(&self, tenant: &TenantId, session: &SessionId) -> Result<bool, StoreError> {
+        self.read(self.0.store.delete_session(tenant, session)).await
+    }
+
+    async fn request(
+        &self,
+        tenant: &TenantId,
+        request: &RequestId,
+    ) -> Result<Option<RequestRow>, StoreError> {
+        self.read(self.0.store.request(tenant, request)).await
+    }
+
+    async fn pending(
+        &self,
+        tenant: &TenantId,
+        filter: RequestFilter,
+        page: PageRequest,
+    ) -> Result<Page<RequestRow>, StoreError> {
+        self.read(self.0.store.pending(tenant, filter, page)).await
+    }
+
+    async fn rules(
+        &self,
+        tenant: &TenantId,
+        session: Option<&SessionId>,
+    ) -> Result<Vec<RuleRow>, StoreError> {
+        self.read(self.0.store.rules(tenant, session)).await
+    }
+
+    async fn delete_rule(&self, tenant: &TenantId, rule: &RuleId) -> Result<bool, StoreError> {
+        self.read(self.0.store.delete_rule(tenant, rule)).await
+    }
+
+    async fn due_jobs(
+        &self,
+        now: Timestamp,
+        limit: u32,
+    ) -> Result<(Vec<Job>, Option<Timestamp>), StoreError> {
+        self.read(self.0.store.due_jobs(now, limit)).await
+    }
+
+    async fn retry_job(&self, job: &JobId, due_at: Timestamp, error: &str) -> Result<(), StoreError> {
+        let (what, job, error) = (format!("{job} is put off"), job.clone(), error.to_owned());
+        let write = move |store: MemoryStore| async move { store.retry_job(&job, due_at, &error).await };
+        self.write(what, write).await
+    }
+
+    async fn finish_job(&self, job: &JobId) -> Result<(), StoreError> {
+        let (what, job) = (format!("{job} is done"), job.clone());
+        self.write(what, move |store: MemoryStore| async move { store.finish_job(&job).await }).await
+    }
+
+    async fn save_tools(&self, tenant: &TenantId, tools: &[ToolRow]) -> Result<(), StoreError> {
+        self.read(self.0.store.save_tools(tenant, tools)).await
+    }
+
+    async fn tools(&self) -> Result<Vec<(TenantId, ToolRow)>, StoreError> {
+        self.read(self.0.store.tools()).await
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        self.read(self.0.store.check()).await
+    }
+}

@@ -1,0 +1,56 @@
+//! Tool hosts: processes that survive the server, lose their streams, forget what they did when they are killed, and
+//! count every effect that they have on the world.
+
+mod calls;
+mod link;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use agentloop_core::id::{CallId, TenantId};
+use agentloop_core::time::{Millis, Timestamp};
+use agentloop_core::tool::{EffectClass, ToolDeclaration};
+use agentloop_server::store::ToolRow;
+
+pub(crate) use link::Host;
+
+/// A tool that asks a human from inside.
+pub(crate) const CONSULT: &str = "consult";
+
+/// What hosts did to the world, past everything that they said about it.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    /// How often each call took effect.
+    pub(crate) effects: BTreeMap<CallId, u32>,
+    /// What hosts answered to each call.
+    pub(crate) outputs: BTreeMap<CallId, BTreeSet<String>>,
+}
+
+/// The tools that every host serves.
+pub(crate) fn tools() -> Vec<ToolDeclaration> {
+    let tool = |name: &str, effect, requires_approval| ToolDeclaration {
+        name: name.to_owned(),
+        description: format!("Does {name}."),
+        input_schema: r#"{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}"#
+            .to_owned(),
+        effect,
+        requires_approval,
+        requires_runtime: false,
+        timeout: Some(Millis::secs(30)),
+        max_concurrency: None,
+        streams_output: true,
+    };
+    vec![
+        tool("charge", EffectClass::Unsafe, false),
+        tool(CONSULT, EffectClass::Unsafe, false),
+        tool("look", EffectClass::ReadOnly, false),
+        tool("put", EffectClass::Idempotent, false),
+        tool("save", EffectClass::Keyed, false),
+        tool("wire", EffectClass::Unsafe, true),
+    ]
+}
+
+/// The same, as the store remembers them.
+pub(crate) fn remembered(now: Timestamp) -> (TenantId, Vec<ToolRow>) {
+    let rows = tools().into_iter().map(|declaration| ToolRow { declaration, last_seen: now });
+    (TenantId::local(), rows.collect())
+}

@@ -1,0 +1,137 @@
+//! One try of a call on its host.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentloop_core::ask::{Ask, InputAnswer};
+use agentloop_core::host::frame::{CallRef, CallRequest, Outcome};
+use agentloop_core::outcome::Ran;
+use agentloop_core::time::Millis;
+use tokio::sync::{mpsc, watch};
+use tokio::task::AbortHandle;
+
+use super::CONSULT;
+use crate::plan::Plant;
+use crate::random::Random;
+use crate::world::World;
+
+/// What a running call tells its host.
+#[derive(Debug)]
+pub(super) enum Told {
+    Checkpoint(Vec<u8>),
+    Output(u64),
+    Asks,
+    Done(Outcome),
+}
+
+/// A try that the host was given and has not seen acknowledged.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) lease: String,
+    pub(super) outcome: Option<Outcome>,
+    /// Whether it waits for a human.
+    pub(super) asks: bool,
+    /// Whether it has had its effect: from here on it cannot be stopped.
+    pub(super) done: watch::Receiver<bool>,
+    pub(super) answers: watch::Sender<Option<InputAnswer>>,
+    /// What runs; absent where the answer is known.
+    pub(super) task: Option<AbortHandle>,
+}
+
+impl Held {
+    /// One that was answered before.
+    pub(super) fn finished(request: &CallRequest, outcome: Outcome) -> Self {
+        let lease = request.lease.as_str().to_owned();
+        let (done, answers) = (watch::channel(true).1, watch::channel(None).0);
+        Self { lease, outcome: Some(outcome), asks: false, done, answers, task: None }
+    }
+
+    /// It ends where it is.
+    pub(super) fn stop(&self) {
+        self.task.iter().for_each(AbortHandle::abort);
+    }
+}
+
+/// Runs a call, and tells its host by the channel.
+pub(super) fn start(
+    world: Arc<World>,
+    host: &str,
+    request: &CallRequest,
+    mut random: Random,
+    tell: mpsc::UnboundedSender<(CallRef, Told)>,
+) -> Held {
+    let (done, is_done) = watch::channel(false);
+    let (answers, answer) = watch::channel(None);
+    let (call, tool, host) = (request.call.clone(), request.tool.clone(), host.to_owned());
+    let lease = request.lease.as_str().to_owned();
+    let run = async move {
+        let say = |told| {
+            // A host that was killed hears nothing more.
+            let _gone = tell.send((call.clone(), told));
+        };
+        let fails = if world.is_calm() { 0 } else { world.plan.host_fails };
+        pause(&mut random, fails).await;
+        if random.chance(200) {
+            say(Told::Checkpoint(vec![7]));
+            say(Told::Output(1));
+        }
+        if tool == CONSULT && random.chance(700) {
+            say(Told::Asks);
+            wait_for(answer).await;
+        }
+        if random.chance(fails) {
+            let retryable = random.chance(600);
+            let delay = Millis(random.pick(&[0, 0, 1_500]));
+            let message = "failed before it did anything".to_owned();
+            return say(Told::Done(Outcome::Failed { message, retryable, delay, ran: Ran::No }));
+        }
+        let output = {
+            let mut ledger = world.ledger();
+            let times = ledger.effects.entry(call.call.clone()).or_default();
+            *times += 1;
+            let output = format!("{} done by {host} as try {}, time {times}", call.call, call.attempt);
+            ledger.outputs.entry(call.call.clone()).or_default().insert(output.clone());
+            output
+        };
+        world.trace.line(&host, &output);
+        done.send_replace(true);
+        pause(&mut random, fails).await;
+        let ran = random.pick(&[Ran::Yes, Ran::Maybe]);
+        let denies = world.plan.plant == Some(Plant::HostDeniesWhatItDid);
+        let outcome = if denies && random.chance(300) {
+            let message = "says that it did nothing".to_owned();
+            Outcome::Failed { message, retryable: true, delay: Millis(0), ran: Ran::No }
+        } else if random.chance(fails / 2) {
+            let message = "failed afterwards".to_owned();
+            Outcome::Failed { message, retryable: random.chance(600), delay: Millis(0), ran }
+        } else {
+            Outcome::Succeeded { output, images: Vec::new() }
+        };
+        say(Told::Done(outcome));
+    };
+    let task = Some(tokio::spawn(run).abort_handle());
+    Held { lease, outcome: None, asks: false, done: is_done, answers, task }
+}
+
+/// What `consult` asks.
+pub(super) fn question() -> Box<Ask> {
+    Box::new(Ask {
+        text: "go on?".to_owned(),
+        options: Vec::new(),
+        multiple: false,
+        input: Some("q".to_owned()),
+    })
+}
+
+async fn pause(random: &mut Random, fails: u64) {
+    let long = if random.chance(fails) { 40_000 } else { 1_500 };
+    let wait = random.pick(&[0, 0, random.clone().between(1, 50), random.clone().between(1, long)]);
+    if wait > 0 {
+        tokio::time::sleep(Duration::from_millis(wait)).await;
+    }
+}
+
+async fn wait_for(mut answer: watch::Receiver<Option<InputAnswer>>) {
+    // The sender lives as long as the call is held.
+    let _gone = answer.wait_for(Option::is_some).await;
+}

@@ -1,0 +1,403 @@
+//! A host's process and its streams to the server.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentloop_core::host::frame::{
+    Answer, CallInHand, CallRef, CallRequest, Capability, Disposition, Hello, HostFrame, Outcome,
+    RejectReason, ResultVerdict, ServerFrame,
+};
+use agentloop_core::id::HostId;
+use agentloop_core::run::event::Event;
+use agentloop_server::tool::{FrameError, Outbound, Sending};
+use futures_util::StreamExt as _;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+
+use super::calls::{self, Held, Told};
+use super::tools;
+use crate::plan::Plant;
+use crate::random::Random;
+use crate::world::{World, tenant};
+
+/// Calls that a host takes at a time.
+const ROOM: u64 = 4;
+
+/// One host process.
+pub(crate) struct Host {
+    world: Arc<World>,
+    name: String,
+    random: Random,
+    held: BTreeMap<CallRef, Held>,
+    /// Acknowledged answers, to answer a call that is given a second time.
+    memory: BTreeMap<CallRef, Outcome>,
+    told: mpsc::UnboundedReceiver<(CallRef, Told)>,
+    tell: mpsc::UnboundedSender<(CallRef, Told)>,
+    link: Option<Link>,
+}
+
+/// A stream that is open.
+struct Link {
+    frames: mpsc::UnboundedSender<Result<HostFrame, FrameError>>,
+    /// Calls that came on it.
+    taken: u64,
+    /// Nothing gets through in either direction.
+    dead: bool,
+}
+
+impl Host {
+    pub(crate) fn new(world: Arc<World>, number: u64) -> Self {
+        let (tell, told) = mpsc::unbounded_channel();
+        let name = format!("host-{number}");
+        let random = world.random(&name);
+        let (held, memory) = (BTreeMap::new(), BTreeMap::new());
+        Self { world, name, random, held, memory, told, tell, link: None }
+    }
+
+    /// Lives until it is dropped.
+    pub(crate) async fn run(mut self) {
+        loop {
+            self.connected().await;
+            self.link = None;
+            self.away().await;
+        }
+    }
+
+    /// Between two streams: work goes on, or the process is killed and begins anew.
+    async fn away(&mut self) {
+        let fails = self.link_fails();
+        let long = if self.random.chance(5 * fails) { 45_000 } else { 2_000 };
+        let until = Instant::now() + Duration::from_millis(self.random.between(1, long));
+        if self.random.chance(2 * fails) {
+            self.world.trace.line(&self.name, "is killed, and forgets everything");
+            for (_, held) in std::mem::take(&mut self.held) {
+                held.stop();
+            }
+            self.memory.clear();
+            (self.tell, self.told) = mpsc::unbounded_channel();
+        }
+        while let Ok(Some((call, told))) = tokio::time::timeout_at(until, self.told.recv()).await {
+            self.hears(&call, told);
+        }
+    }
+
+    /// One stream, from its hello to its end.
+    async fn connected(&mut self) {
+        let server = self.world.up().await;
+        let Ok((connection, sending)) = server.tools.accept(tenant()) else { return };
+        let (frames, receiver) = mpsc::unbounded_channel();
+        drop(server.tasks.spawn("host", connection.run(UnboundedReceiverStream::new(receiver))));
+        self.world.trace.line(&self.name, &format!("connects to {}", server.number));
+        let hello = HostFrame::Hello(Box::new(self.hello()));
+        self.link = Some(Link { frames, taken: 0, dead: false });
+        self.send_surely(hello);
+        let stopped = server.tasks.hard().clone();
+        let served = stopped.run_until_cancelled(self.serve(sending)).await;
+        if served.is_none() {
+            self.world.trace.line(&self.name, "sees its stream break");
+        }
+    }
+
+    async fn serve(&mut self, mut sending: Sending) {
+        let mut heartbeat = tokio::time::interval(Duration::from_secs(5));
+        let mut dead_until: Option<Instant> = None;
+        loop {
+            let silence = async {
+                match dead_until {
+                    Some(until) => tokio::time::sleep_until(until).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! { biased;
+                () = silence => return,
+                Some((call, told)) = self.told.recv() => self.hears(&call, told),
+                next = sending.next() => match next {
+                    Some(Outbound::Frame(frame)) => {
+                        if dead_until.is_none() && !self.receives(frame) {
+                            return;
+                        }
+                    }
+                    Some(Outbound::Ask(_)) => {}
+                    Some(Outbound::End(_)) | None => return,
+                },
+                _ = heartbeat.tick() => self.beats(),
+            }
+            if dead_until.is_none() && self.breaks() {
+                let wait = self.random.pick(&[0, 0, 3_000, 20_000]);
+                self.world
+                    .trace
+                    .line(&self.name, &format!("loses its stream, which is noticed in {wait} ms"));
+                dead_until = Some(Instant::now() + Duration::from_millis(wait));
+                self.link.iter_mut().for_each(|link| link.dead = true);
+            }
+        }
+    }
+
+    fn link_fails(&self) -> u64 {
+        if self.world.is_calm() { 0 } else { self.world.plan.link_fails }
+    }
+
+    fn breaks(&mut self) -> bool {
+        let fails = self.link_fails();
+        self.random.chance(fails)
+    }
+
+    fn hello(&self) -> Hello {
+        let in_hand = |(call, held): (&CallRef, &Held)| CallInHand {
+            call: call.clone(),
+            lease: held.lease.clone(),
+            finished: held.outcome.is_some(),
+        };
+        Hello {
+            protocol_version: 1,
+            host: HostId::parse(self.name.clone()).expect("a good id"),
+            sdk: "sim/1".to_owned(),
+            labels: BTreeMap::new(),
+            capabilities: tools().into_iter().map(|tool| Capability::Tool(Box::new(tool))).collect(),
+            max_frame_bytes: 4 * 1024 * 1024,
+            calls_in_hand: self.held.iter().map(in_hand).collect(),
+            initial_credit: ROOM.saturating_sub(self.running()),
+            open_runtimes: Vec::new(),
+        }
+    }
+
+    fn running(&self) -> u64 {
+        self.held.values().filter(|held| held.outcome.is_none()).count() as u64
+    }
+
+    /// A frame on its way: lost, once, or twice.
+    fn send(&mut self, frame: HostFrame) {
+        let fails = self.link_fails();
+        let times = if self.random.chance(fails / 2) {
+            self.world.trace.line(&self.name, &format!("a frame is lost: {}", name_of(&frame)));
+            0
+        } else if self.random.chance(fails) {
+            self.world.trace.line(&self.name, &format!("a frame comes twice: {}", name_of(&frame)));
+            2
+        } else {
+            1
+        };
+        for _ in 0..times {
+            self.send_surely(frame.clone());
+        }
+    }
+
+    fn send_surely(&mut self, frame: HostFrame) {
+        if let Some(link) = self.link.as_ref().filter(|link| !link.dead) {
+            // A stream that the server ended takes nothing more, like a socket.
+            let _gone = link.frames.send(Ok(frame));
+        }
+    }
+
+    fn credit(&mut self) {
+        let free = ROOM.saturating_sub(self.running());
+        if let Some(link) = &self.link {
+            let total = link.taken + free;
+            self.send_surely(HostFrame::Credit { total });
+        }
+    }
+
+    fn beats(&mut self) {
+        let running = self.held.iter().filter(|(_, held)| held.outcome.is_none());
+        let calls = running.map(|(call, _)| call.clone()).collect();
+        self.send(HostFrame::Heartbeat { calls });
+    }
+
+    /// A running call says something.
+    fn hears(&mut self, call: &CallRef, told: Told) {
+        let Some(held) = self.held.get_mut(call) else { return };
+        let call = call.clone();
+        match told {
+            Told::Checkpoint(checkpoint) => {
+                let (message, checkpoint) = ("half way".to_owned(), Some(checkpoint));
+                self.send(HostFrame::Progress { call, message, fraction: Some(0.5), checkpoint });
+            }
+            Told::Output(chunk_seq) => {
+                self.send(HostFrame::Output { call, chunk_seq, stderr: false, data: b"out".to_vec() });
+            }
+            Told::Asks => {
+                held.asks = true;
+                self.asks(call);
+            }
+            Told::Done(outcome) => {
+                held.outcome = Some(outcome);
+                self.answers(&call);
+                self.credit();
+            }
+        }
+    }
+
+    fn asks(&mut self, call: CallRef) {
+        self.send(HostFrame::NeedInput { call, ask: calls::question(), timeout: None });
+    }
+
+    fn answers(&mut self, call: &CallRef) {
+        let Some(held) = self.held.get(call) else { return };
+        if let Some(outcome) = held.outcome.clone() {
+            let (call, lease) = (call.clone(), held.lease.clone());
+            self.send(HostFrame::Answer(Box::new(Answer { call, lease, outcome })));
+        }
+    }
+
+    /// A frame from the server; `false` where the stream is to end.
+    fn receives(&mut self, frame: ServerFrame) -> bool {
+        let fails = self.link_fails();
+        if self.random.chance(fails / 2) {
+            self.world.trace.line(&self.name, "a frame of the server is lost");
+            return true;
+        }
+        match frame {
+            ServerFrame::Welcome(welcome) => {
+                welcome.calls.iter().for_each(|(call, said)| self.told_of(call, *said))
+            }
+            ServerFrame::CallRequest(request) => {
+                self.takes(&request);
+                let again = fails.max(if self.plants_twice() { 300 } else { 0 });
+                if self.random.chance(again) {
+                    self.takes(&request);
+                }
+            }
+            ServerFrame::Cancel { call, .. } => self.cancels(call),
+            ServerFrame::ResultAck { call, verdict } => self.acknowledged(&call, verdict),
+            ServerFrame::LeaseLost(call) => self.forgets(&call),
+            ServerFrame::InputResponse { call, answer, .. } => {
+                if let Some(held) = self.held.get_mut(&call) {
+                    held.asks = false;
+                    held.answers.send_replace(Some(answer));
+                }
+            }
+            ServerFrame::GoAway { .. } => return false,
+            ServerFrame::ProtocolError { message, .. } => {
+                self.world.problem(format_args!("a host is told that it broke the protocol: {message}"));
+                return false;
+            }
+            ServerFrame::ToolsUpdated(_)
+            | ServerFrame::OpenRuntime { .. }
+            | ServerFrame::CloseRuntime { .. } => {}
+        }
+        true
+    }
+
+    fn plants_twice(&self) -> bool {
+        self.world.plan.plant == Some(Plant::HostRunsTwice)
+    }
+
+    /// What the server says of a call in hand.
+    fn told_of(&mut self, call: &CallRef, said: Disposition) {
+        match said {
+            Disposition::Continue => {
+                self.answers(call);
+                if self.held.get(call).is_some_and(|held| held.asks) {
+                    self.asks(call.clone());
+                }
+            }
+            Disposition::Stop => self.forgets(call),
+            Disposition::AlreadyRecorded => self.remembers(call),
+        }
+    }
+
+    fn takes(&mut self, request: &CallRequest) {
+        self.link.iter_mut().for_each(|link| link.taken += 1);
+        let call = request.call.clone();
+        if let Some(outcome) = self.memory.remove(&call) {
+            self.held.insert(call.clone(), Held::finished(request, outcome));
+        }
+        if self.held.contains_key(&call) && !self.plants_twice() {
+            if let Some(held) = self.held.get_mut(&call) {
+                held.lease = request.lease.as_str().to_owned();
+            }
+            self.send(HostFrame::Accepted(call.clone()));
+            self.answers(&call);
+            return;
+        }
+        if !self.world.is_calm() && self.random.chance(self.world.plan.host_fails / 4) {
+            let reason =
+                self.random.pick(&[RejectReason::Busy, RejectReason::Busy, RejectReason::BadArguments]);
+            self.send_surely(HostFrame::Rejected { call, reason, message: "not now".to_owned() });
+            return self.credit();
+        }
+        let random = Random::new(self.random.next());
+        let held = calls::start(self.world.clone(), &self.name, request, random, self.tell.clone());
+        self.held.insert(call.clone(), held);
+        self.send(HostFrame::Accepted(call));
+    }
+
+    fn cancels(&mut self, call: CallRef) {
+        let Some(held) = self.held.get(&call) else {
+            return self.send(HostFrame::CancelAck { call, runs_on: false });
+        };
+        let stops = !*held.done.borrow() && self.random.chance(700);
+        if stops {
+            self.forgets(&call);
+        }
+        self.send(HostFrame::CancelAck { call, runs_on: !stops });
+        self.credit();
+    }
+
+    fn acknowledged(&mut self, call: &CallRef, verdict: ResultVerdict) {
+        match verdict {
+            ResultVerdict::Recorded | ResultVerdict::Duplicate => {
+                if !self.is_recorded(call) {
+                    self.world.problem(format_args!("{} is acknowledged and not recorded", call.call));
+                }
+                self.remembers(call);
+            }
+            ResultVerdict::Stale => self.forgets(call),
+        }
+    }
+
+    /// Whether the truth has an answer to this try.
+    fn is_recorded(&self, call: &CallRef) -> bool {
+        let tables = self.world.truth.tables();
+        let Some(run) = tables.run(&tenant(), &call.call.run) else { return false };
+        run.records.iter().any(|record| match &record.event {
+            Event::CallSettled { slot, .. } => *slot == call.call.slot,
+            Event::CallAttemptFailed { slot, attempt, .. } => {
+                *slot == call.call.slot && *attempt == call.attempt
+            }
+            _ => false,
+        })
+    }
+
+    fn remembers(&mut self, call: &CallRef) {
+        if let Some(held) = self.held.remove(call) {
+            held.stop();
+            self.memory.extend(held.outcome.map(|outcome| (call.clone(), outcome)));
+        }
+    }
+
+    /// Nobody waits for it any more: it is stopped, if it can be.
+    fn forgets(&mut self, call: &CallRef) {
+        if let Some(held) = self.held.remove(call) {
+            held.stop();
+        }
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.held.values().for_each(|held| held.stop());
+    }
+}
+
+fn name_of(frame: &HostFrame) -> &'static str {
+    match frame {
+        HostFrame::Hello(_) => "hello",
+        HostFrame::UpdateTools { .. } => "update_tools",
+        HostFrame::Credit { .. } => "credit",
+        HostFrame::Accepted(_) => "accepted",
+        HostFrame::Rejected { .. } => "rejected",
+        HostFrame::Heartbeat { .. } => "heartbeat",
+        HostFrame::Progress { .. } => "progress",
+        HostFrame::Output { .. } => "output",
+        HostFrame::Answer(_) => "answer",
+        HostFrame::NeedInput { .. } => "need_input",
+        HostFrame::CancelAck { .. } => "cancel_ack",
+        HostFrame::Draining => "draining",
+        HostFrame::Goodbye => "goodbye",
+        HostFrame::Pong => "pong",
+        HostFrame::Unknown => "unknown",
+    }
+}

@@ -1,0 +1,363 @@
+//! Those who use the server: callers, people who are asked, and an operator.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentloop_core::agent::{BackgroundPolicy, ContextPolicy, LoopLimits, RetryPolicy, RunSpec, ToolPolicy};
+use agentloop_core::error::Refusal;
+use agentloop_core::id::{RunId, SessionId};
+use agentloop_core::message::{Message, Role};
+use agentloop_core::run::human::{Decision, QuestionKind};
+use agentloop_core::run::input::AbortCause;
+use agentloop_core::run::status::RunStatus;
+use agentloop_core::time::Millis;
+use agentloop_core::tool::Digest;
+use agentloop_server::engine::error::EngineError;
+use agentloop_server::engine::{OnBusy, Resolution, StartRequest, Started};
+use agentloop_server::store::{PageRequest, RequestFilter, RequestRow, RunFilter};
+
+use crate::model::PING;
+use crate::random::Random;
+use crate::subscriber;
+use crate::world::{World, passes, tenant};
+
+/// Tries of one request before its caller believes that it will never be answered.
+const TRIES_MAX: u32 = 100_000;
+
+/// Somebody who converses: several requests, which may come while earlier ones are under way.
+pub(crate) async fn converse(world: Arc<World>, session: u64) {
+    let mut random = world.random(&format!("caller {session}"));
+    for number in 0..world.plan.requests {
+        pause(&mut random, &[0, 100, 2_000, 15_000]).await;
+        let request = request(&mut random, session, number);
+        let Some(started) = submit(&world, &mut random, &request).await else { continue };
+        if random.chance(200) {
+            repeat(&world, &mut random, &request, &started).await;
+        }
+        if random.chance(250) {
+            tokio::spawn(end(world.clone(), random.next(), started.clone()));
+        }
+        if random.chance(600) {
+            wait(&world, &mut random, &started.run).await;
+        }
+    }
+}
+
+/// Whether a session takes its next message, and answers it.
+pub(crate) async fn ping(world: Arc<World>, session: u64) {
+    let mut random = world.random(&format!("ping {session}"));
+    let mut request = request(&mut random, session, 1_000);
+    request.on_busy = OnBusy::Reject;
+    request.messages = vec![Arc::new(Message::text(Role::User, PING))];
+    Arc::make_mut(&mut request.spec).hooks.clear();
+    let Some(started) = submit(&world, &mut random, &request).await else {
+        return world.problem(format_args!("session {session} does not take its next message"));
+    };
+    wait(&world, &mut random, &started.run).await;
+    let status = world.truth.tables().run(&tenant(), &started.run).map(|run| run.row.summary.status);
+    if status != Some(RunStatus::Completed) {
+        world.problem(format_args!("session {session} does not answer its next message: {status:?}"));
+    }
+}
+
+fn request(random: &mut Random, session: u64, number: u64) -> StartRequest {
+    let id = format!("s{session}-r{number}");
+    let spec = RunSpec {
+        agent: "default".to_owned(),
+        model: "fake/m".to_owned(),
+        tool_policy: ToolPolicy {
+            max_parallel: random.pick(&[1, 2, 3]),
+            ask_human: random.chance(500),
+            require_approval_by_default: random.chance(100),
+            ..ToolPolicy::default()
+        },
+        limits: LoopLimits {
+            max_iterations: 8,
+            max_run_duration: random.chance(100).then_some(Millis::secs(60)),
+            ..LoopLimits::default()
+        },
+        retry: RetryPolicy {
+            max_retries: random.pick(&[0, 2, 4]),
+            initial_backoff: Millis(random.pick(&[50, 3_000])),
+            pause_when_exhausted: random.chance(500),
+            ..RetryPolicy::default()
+        },
+        approval_timeout: random.chance(400).then_some(Millis::secs(20)),
+        in_doubt_timeout: random.chance(400).then_some(Millis::secs(20)),
+        context: ContextPolicy {
+            strategy: random.pick(&["truncate", "summarize", "extract"]).to_owned(),
+            max_messages: random.chance(200).then_some(6),
+            keep_recent: 2,
+            ..ContextPolicy::default()
+        },
+        background: BackgroundPolicy { title: random.chance(200), ..BackgroundPolicy::default() },
+        ..RunSpec::default()
+    };
+    StartRequest {
+        tenant: tenant(),
+        run: Some(RunId::parse(id.clone()).expect("a good id")),
+        session: Some(session_id(session)),
+        create_session: true,
+        spec: Arc::new(spec),
+        messages: vec![Arc::new(Message::text(Role::User, format!("please, {id}")))],
+        digest: Digest::of(&[id.as_bytes()]),
+        on_busy: random.pick(&[
+            OnBusy::Reject,
+            OnBusy::Enqueue,
+            OnBusy::Enqueue,
+            OnBusy::Interrupt,
+            OnBusy::Steer,
+        ]),
+    }
+}
+
+pub(crate) fn session_id(session: u64) -> SessionId {
+    SessionId::parse(format!("s{session}")).expect("a good id")
+}
+
+/// Asks until there is an answer; `None` where that is no.
+async fn submit(world: &Arc<World>, random: &mut Random, request: &StartRequest) -> Option<Started> {
+    let id = request.run.clone().expect("callers give ids");
+    for _ in 0..TRIES_MAX {
+        let patience = patience(world, random);
+        let asked = request.clone();
+        let answer = world.call(patience, |server| async move { server.engine.start(asked).await }).await;
+        match answer {
+            Some(Ok(started)) => {
+                world.trace.line("caller", &format!("{id} is run {}", started.run));
+                acknowledged(world, &id, &started);
+                return Some(started);
+            }
+            Some(Err(
+                EngineError::SessionBusy { .. } | EngineError::QueueFull | EngineError::TooManyRuns,
+            )) => {
+                return None;
+            }
+            Some(Err(error)) if !passes(&error) => {
+                world.problem(format_args!("{id} is refused: {error}"));
+                return None;
+            }
+            Some(Err(_)) | None => pause(random, &[10, 500, 3_000]).await,
+        }
+    }
+    world.problem(format_args!("{id} is never answered"));
+    None
+}
+
+/// What the server said of a start is true by then, and stays so.
+fn acknowledged(world: &Arc<World>, id: &RunId, started: &Started) {
+    let is_there = {
+        let tables = world.truth.tables();
+        tables.run(&tenant(), &started.run).is_some_and(|run| run.row.session == started.session)
+    };
+    if !is_there {
+        world.problem(format_args!("{} is acknowledged and not stored", started.run));
+    }
+    let mut promises = world.promises();
+    promises.runs.insert(started.run.clone(), started.session.clone());
+    if started.steered {
+        promises.steered.insert(id.clone());
+    }
+    if promises.watched.insert(started.run.clone()) {
+        for number in 0..2 {
+            tokio::spawn(subscriber::follow(world.clone(), started.run.clone(), number));
+        }
+    }
+}
+
+/// The same again is the same run; something else by the same id is refused.
+async fn repeat(world: &Arc<World>, random: &mut Random, request: &StartRequest, started: &Started) {
+    let (same, mut other) = (request.clone(), request.clone());
+    other.digest = Digest::of(&[b"other"]);
+    let patience = patience(world, random);
+    match world.call(patience, |server| async move { server.engine.start(same).await }).await {
+        Some(Ok(again)) if again.run != started.run => {
+            world.problem(format_args!("{} becomes {} when it is asked for again", started.run, again.run));
+        }
+        Some(Err(error)) if !passes(&error) => {
+            world.problem(format_args!("{} is refused when it is asked for again: {error}", started.run));
+        }
+        Some(_) | None => {}
+    }
+    match world.call(None, |server| async move { server.engine.start(other).await }).await {
+        Some(Err(EngineError::IdReused)) | None => {}
+        Some(Err(error)) if passes(&error) => {}
+        Some(answer) => world.problem(format_args!("an id is used twice: {answer:?}")),
+    }
+}
+
+/// Waits for a run's end, with patience or without.
+async fn wait(world: &Arc<World>, random: &mut Random, run: &RunId) {
+    loop {
+        let patience = patience(world, random);
+        let answer =
+            world.call(patience, |server| async move { server.engine.wait(&tenant(), run).await }).await;
+        match answer {
+            Some(Ok(view)) if view.state.status().is_some_and(RunStatus::is_terminal) => return,
+            Some(Err(error)) if !passes(&error) => {
+                return world.problem(format_args!("{run} cannot be waited for: {error}"));
+            }
+            Some(_) | None => pause(random, &[500, 2_000]).await,
+        }
+        if patience.is_some() && random.chance(100) {
+            return;
+        }
+    }
+}
+
+/// Ends a run after a while.
+async fn end(world: Arc<World>, seed: u64, started: Started) {
+    let mut random = Random::new(seed);
+    pause(&mut random, &[0, 50, 1_000, 10_000]).await;
+    let by_session = random.chance(200);
+    loop {
+        let patience = patience(&world, &mut random);
+        let (run, session) = (started.run.clone(), started.session.clone());
+        let answer = world
+            .call(patience, |server| async move {
+                if by_session {
+                    server.engine.abort_session(&tenant(), &session, "enough").await
+                } else {
+                    let cause = AbortCause::Caller;
+                    server.engine.abort(&tenant(), &run, cause, "enough").await.map(|()| Some(run))
+                }
+            })
+            .await;
+        match answer {
+            Some(Ok(aborted)) => {
+                if let Some(run) = aborted {
+                    world.trace.line("caller", &format!("{run} is aborted"));
+                    must_be_over(&world, &run);
+                }
+                return;
+            }
+            Some(Err(error)) if !passes(&error) => {
+                return world.problem(format_args!("{} cannot be aborted: {error}", started.run));
+            }
+            Some(Err(_)) | None => pause(&mut random, &[100, 2_000]).await,
+        }
+    }
+}
+
+fn must_be_over(world: &World, run: &RunId) {
+    let status = world.truth.tables().run(&tenant(), run).map(|run| run.row.summary.status);
+    if !status.is_some_and(RunStatus::is_terminal) {
+        world.problem(format_args!("{run} is aborted, and is {status:?}"));
+    }
+}
+
+/// Answers what is asked, as the seed has it; at the end whatever is left.
+pub(crate) async fn answer_questions(world: Arc<World>) {
+    let mut random = world.random("people");
+    loop {
+        pause(&mut random, &[300, 1_000, 6_000]).await;
+        let page = PageRequest { size: 50, after: None };
+        let listed = world
+            .call(None, |server| async move {
+                server.engine.store().pending(&tenant(), RequestFilter::default(), page).await
+            })
+            .await;
+        let Some(Ok(page)) = listed else { continue };
+        for row in page.rows {
+            if world.is_calm() || random.chance(500) {
+                decide(&world, &mut random, &row).await;
+            }
+        }
+    }
+}
+
+async fn decide(world: &Arc<World>, random: &mut Random, row: &RequestRow) {
+    let decision = match row.question.kind {
+        QuestionKind::Prompt => Decision::Text { text: "that one".to_owned() },
+        QuestionKind::Select => Decision::Selected { options: vec!["1".to_owned()] },
+        QuestionKind::Approve | QuestionKind::InDoubt => random.pick(&[
+            Decision::Approve,
+            Decision::Approve,
+            Decision::Approve,
+            Decision::ApproveWithEdits { arguments: r#"{"n":9}"#.to_owned() },
+            Decision::Deny { message: "no".to_owned() },
+            Decision::DenyAndStop { message: "stop".to_owned() },
+            Decision::AnswerInPlace { output: "so be it".to_owned() },
+        ]),
+    };
+    let request = row.question.request.clone();
+    let digest = random.chance(500).then(|| row.question.digest.clone());
+    let by = random.pick(&["ann", "bob"]).to_owned();
+    let resolution = Resolution { decision: decision.clone(), digest, by, remember: None };
+    let patience = patience(world, random);
+    let answer = world
+        .call(patience, |server| async move {
+            server.engine.decide(&tenant(), &request, resolution).await.map(|()| request)
+        })
+        .await;
+    match answer {
+        Some(Ok(request)) => {
+            let stored = world.truth.tables().request(&tenant(), &request).and_then(|row| row.answer);
+            world.trace.line("people", &format!("{request}: {}", decision.name()));
+            if stored.as_ref().map(|answer| &answer.decision) != Some(&decision) {
+                world.problem(format_args!(
+                    "{request} is answered with {decision:?}, and stored as {stored:?}"
+                ));
+            }
+        }
+        Some(Err(EngineError::Refused(Refusal::AlreadyResolved(_) | Refusal::WrongPhase(_)))) | None => {}
+        Some(Err(error)) if passes(&error) => {}
+        Some(Err(error)) => {
+            world.problem(format_args!("{} cannot be answered: {error}", row.question.request));
+        }
+    }
+}
+
+/// Lets paused runs go on.
+pub(crate) async fn operate(world: Arc<World>) {
+    let mut random = world.random("operator");
+    for number in 0_u64.. {
+        pause(&mut random, &[3_000, 10_000]).await;
+        let filter = RunFilter { session: None, statuses: vec![RunStatus::Paused] };
+        let page = PageRequest { size: 50, after: None };
+        let listed = world
+            .call(None, |server| async move { server.engine.store().runs(&tenant(), filter, page).await })
+            .await;
+        let Some(Ok(page)) = listed else { continue };
+        for row in page.rows {
+            let patience = patience(&world, &mut random);
+            let request = format!("resume {number}");
+            let run = row.run.clone();
+            let answer = world
+                .call(patience, |server| async move {
+                    server.engine.resume(&tenant(), &run, &request, "op").await
+                })
+                .await;
+            match answer {
+                Some(Ok(()) | Err(EngineError::Refused(Refusal::WrongPhase(_)))) | None => {}
+                Some(Err(error)) if passes(&error) => {}
+                Some(Err(error)) => world.problem(format_args!("{} cannot be resumed: {error}", row.run)),
+            }
+        }
+    }
+}
+
+/// Moves the clock.
+pub(crate) async fn move_clock(world: Arc<World>) {
+    let mut random = world.random("clock");
+    while world.plan.clock_jumps {
+        pause(&mut random, &[5_000, 20_000, 60_000]).await;
+        if world.is_calm() {
+            return;
+        }
+        let by = random.pick(&[-600_000, -30_000, -1_000, 1_000, 30_000, 600_000]);
+        world.trace.line("world", &format!("the clock jumps by {by} ms"));
+        world.clock.jump(by);
+    }
+}
+
+/// How long a caller waits for this call before it goes away; `None` for as long as it takes.
+fn patience(world: &World, random: &mut Random) -> Option<Duration> {
+    let leaves = !world.is_calm() && random.chance(world.plan.callers_leave);
+    leaves.then(|| Duration::from_millis(random.pick(&[0, 1, 5, 300, 2_000])))
+}
+
+pub(crate) async fn pause(random: &mut Random, choices: &[u64]) {
+    let most = random.pick(choices);
+    tokio::time::sleep(Duration::from_millis(random.between(most / 2, most))).await;
+}

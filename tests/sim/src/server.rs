@@ -1,0 +1,156 @@
+//! The server's process: the real engine and the real fleet, started and ended as the seed has it.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use agentloop_core::host::frame::Disposition;
+use agentloop_core::id::{CallId, Epoch, TenantId};
+use agentloop_core::time::Millis;
+use agentloop_server::clock::Clock as _;
+use agentloop_server::engine::{Engine, EngineBuilder, EngineOptions};
+use agentloop_server::lifecycle::Tasks;
+use agentloop_server::store::Store as _;
+use agentloop_server::tool::{
+    CallAnswer, CallNews, CallSink, HostOptions, RememberedTool, RemoteTools, SinkUnavailable, Verdict,
+};
+use async_trait::async_trait;
+
+use crate::gate::Gate;
+use crate::model::FakeModels;
+use crate::store::MemoryStore;
+use crate::world::{SimIds, World};
+
+/// How long a graceful end may take before it becomes a sudden one.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// One process of the server. Clones are the same.
+#[derive(Clone)]
+pub(crate) struct Server {
+    pub(crate) number: u64,
+    pub(crate) engine: Engine,
+    pub(crate) tools: Arc<RemoteTools>,
+    pub(crate) tasks: Tasks,
+    sink: Arc<Sink>,
+}
+
+impl Server {
+    /// Starts a process on what is stored.
+    pub(crate) async fn start(world: &Arc<World>, store: MemoryStore) -> Self {
+        let tasks = Tasks::new();
+        let Epoch(number) = store.epoch();
+        world.processes.fetch_add(1, Ordering::Relaxed);
+        world.trace.line("server", &format!("{number} starts"));
+        let rows = store.tools().await.expect("the truth does not fail");
+        let remembered = rows.into_iter().map(|(tenant, row)| RememberedTool {
+            tenant,
+            declaration: row.declaration,
+            last_seen: world.clock.now(),
+        });
+        let tools = RemoteTools::new(HostOptions::default(), world.clock.now(), remembered.collect());
+        let gate = Arc::new(Gate::new(world.clone(), store, tasks.clone()));
+        let engine =
+            EngineBuilder::new(gate, Arc::new(FakeModels::new(world.clone(), number)), tools.clone())
+                .clock(Arc::new(world.clock.clone()))
+                .ids(Arc::new(SimIds::new(world.random(&format!("ids {number}")))))
+                .tasks(tasks.clone())
+                .options(EngineOptions {
+                    park_after: Millis::secs(2),
+                    subscriber_buffer: 16,
+                    ..EngineOptions::default()
+                })
+                .start();
+        let sink = Arc::new(Sink(Mutex::new(Some(engine.clone()))));
+        drop(tasks.spawn("tools", tools.clone().drive(sink.clone())));
+        Self { number, engine, tools, tasks, sink }
+    }
+
+    /// Ends the process where it is.
+    pub(crate) fn kill(&self) {
+        self.tasks.hard().cancel();
+        // Otherwise tools and engine would keep each other for ever.
+        self.sink.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+
+    /// Ends the process in good order.
+    pub(crate) async fn stop(&self) {
+        self.tasks.soft().cancel();
+        self.tools.go_away();
+        self.tools.close();
+        self.tasks.shut_down(GRACE).await;
+        self.kill();
+    }
+}
+
+/// Keeps a server up, except where the seed ends it. Returns when `over` does, with the last one killed.
+pub(crate) async fn keep_up(world: Arc<World>, over: tokio_util::sync::CancellationToken) {
+    let mut random = world.random("server");
+    let mut store = world.truth.clone();
+    loop {
+        let server = Server::start(&world, store.clone()).await;
+        world.serves(Some(server.clone()));
+        let every = world.plan.server_ends_every;
+        let ends = async {
+            loop {
+                let wait = if every == 0 { 3_600 } else { random.between(1, 2 * every) };
+                tokio::time::sleep(Duration::from_secs(wait)).await;
+                if every > 0 && !world.is_calm() {
+                    return random.chance(400);
+                }
+            }
+        };
+        tokio::select! { biased;
+            () = over.cancelled() => {
+                world.serves(None);
+                server.kill();
+                return;
+            }
+            () = server.tasks.hard().cancelled() => {}
+            gracefully = ends => {
+                world.trace.line("server", if gracefully { "is told to stop" } else { "is killed" });
+                if gracefully { server.stop().await; }
+            }
+        }
+        world.serves(None);
+        server.kill();
+        tokio::time::sleep(Duration::from_millis(random.between(0, 4_000))).await;
+        store = store.reopened();
+    }
+}
+
+/// The engine, as long as its process lives.
+struct Sink(Mutex<Option<Engine>>);
+
+impl Sink {
+    fn engine(&self) -> Option<Engine> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+#[async_trait]
+impl CallSink for Sink {
+    async fn news(&self, tenant: &TenantId, call: &CallId, news: CallNews) {
+        if let Some(engine) = self.engine() {
+            engine.news(tenant, call, news).await;
+        }
+    }
+
+    async fn finished(
+        &self,
+        tenant: &TenantId,
+        call: &CallId,
+        answer: CallAnswer,
+    ) -> Result<Verdict, SinkUnavailable> {
+        self.engine().ok_or(SinkUnavailable)?.finished(tenant, call, answer).await
+    }
+
+    async fn disposition(
+        &self,
+        tenant: &TenantId,
+        call: &CallId,
+        attempt: u32,
+        lease: &str,
+    ) -> Result<Disposition, SinkUnavailable> {
+        self.engine().ok_or(SinkUnavailable)?.disposition(tenant, call, attempt, lease).await
+    }
+}

@@ -1,0 +1,251 @@
+//! Truth in memory: what the server's store promises, with nothing of how it does it, so that the two can be held
+//! against each other.
+
+mod append;
+mod read;
+mod sessions;
+mod tables;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use agentloop_core::id::{EntryNo, Epoch, RequestId, RuleId, RunId, Seq, SessionId, TenantId};
+use agentloop_core::run::event::Record;
+use agentloop_core::time::Timestamp;
+use agentloop_core::tool::Digest;
+use agentloop_server::store::{
+    Append, Claimed, EntryRow, Interrupted, Job, JobId, Page, PageRequest, RequestFilter, RequestRow,
+    RuleRow, RunFilter, RunRow, SearchFilter, SearchHit, SessionNotes, SessionRow, Store, StoreError,
+    ToolRow,
+};
+use async_trait::async_trait;
+
+pub use tables::Tables;
+
+/// A store in memory. Clones are the same store, opened by the same process.
+#[derive(Debug, Clone)]
+pub struct MemoryStore {
+    tables: Arc<Mutex<Tables>>,
+    epoch: Epoch,
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self { tables: Arc::default(), epoch: Epoch(1) }
+    }
+}
+
+impl MemoryStore {
+    /// The same truth, opened by the next process: whoever had it before is fenced run by run.
+    #[must_use]
+    pub fn reopened(&self) -> Self {
+        Self { tables: self.tables.clone(), epoch: Epoch(self.epoch.0 + 1) }
+    }
+
+    /// What is stored.
+    pub fn tables(&self) -> MutexGuard<'_, Tables> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Store for MemoryStore {
+    async fn append(&self, append: Append) -> Result<(), StoreError> {
+        self.tables().append(append)
+    }
+
+    async fn claim(&self, tenant: &TenantId, run: &RunId) -> Result<Option<Claimed>, StoreError> {
+        self.tables().claim(tenant, run, self.epoch)
+    }
+
+    fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    async fn run(&self, tenant: &TenantId, run: &RunId) -> Result<Option<RunRow>, StoreError> {
+        Ok(self.tables().run(tenant, run).map(|run| run.row.clone()))
+    }
+
+    async fn records(
+        &self,
+        tenant: &TenantId,
+        run: &RunId,
+        after: Seq,
+        limit: u32,
+    ) -> Result<Vec<Record>, StoreError> {
+        Ok(self.tables().records(tenant, run, after, limit))
+    }
+
+    async fn runs(
+        &self,
+        tenant: &TenantId,
+        filter: RunFilter,
+        page: PageRequest,
+    ) -> Result<Page<RunRow>, StoreError> {
+        self.tables().run_page(tenant, &filter, &page)
+    }
+
+    async fn unfinished(&self) -> Result<Vec<(TenantId, RunId)>, StoreError> {
+        Ok(self.tables().unfinished())
+    }
+
+    async fn next_queued(&self, tenant: &TenantId, session: &SessionId) -> Result<Option<RunId>, StoreError> {
+        Ok(self.tables().next_queued(tenant, session))
+    }
+
+    async fn queue_heads(&self) -> Result<Vec<(TenantId, RunId)>, StoreError> {
+        Ok(self.tables().queue_heads())
+    }
+
+    async fn interrupted(&self) -> Result<Vec<Interrupted>, StoreError> {
+        Ok(self.tables().interrupted())
+    }
+
+    async fn interrupted_in(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+    ) -> Result<Option<Interrupted>, StoreError> {
+        Ok(self.tables().interrupted_in(tenant, session))
+    }
+
+    async fn steered(&self, tenant: &TenantId, id: &RunId) -> Result<Option<(RunId, Digest)>, StoreError> {
+        Ok(self.tables().steered(tenant, id))
+    }
+
+    async fn due(
+        &self,
+        now: Timestamp,
+        limit: u32,
+    ) -> Result<(Vec<(TenantId, RunId)>, Option<Timestamp>), StoreError> {
+        Ok(self.tables().due(now, limit))
+    }
+
+    async fn create_session(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        title: &str,
+        labels: &BTreeMap<String, String>,
+        now: Timestamp,
+    ) -> Result<SessionRow, StoreError> {
+        self.tables().create_session(tenant, session, title, labels, now)
+    }
+
+    async fn fork(
+        &self,
+        tenant: &TenantId,
+        source: &SessionId,
+        at: EntryNo,
+        session: &SessionId,
+        now: Timestamp,
+    ) -> Result<SessionRow, StoreError> {
+        self.tables().fork(tenant, source, at, session, now)
+    }
+
+    async fn set_session_notes(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        notes: SessionNotes,
+    ) -> Result<bool, StoreError> {
+        Ok(self.tables().set_notes(tenant, session, notes))
+    }
+
+    async fn session(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+    ) -> Result<Option<SessionRow>, StoreError> {
+        Ok(self.tables().session(tenant, session).map(|session| session.row.clone()))
+    }
+
+    async fn sessions(&self, tenant: &TenantId, page: PageRequest) -> Result<Page<SessionRow>, StoreError> {
+        self.tables().session_page(tenant, &page)
+    }
+
+    async fn entries(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        after: EntryNo,
+        limit: u32,
+    ) -> Result<Vec<EntryRow>, StoreError> {
+        Ok(self.tables().entries(tenant, session, after, limit))
+    }
+
+    /// What is said is not indexed.
+    async fn search(
+        &self,
+        _tenant: &TenantId,
+        _query: &str,
+        _filter: SearchFilter,
+        _limit: u32,
+    ) -> Result<Vec<SearchHit>, StoreError> {
+        Err(StoreError::SearchOff)
+    }
+
+    async fn delete_session(&self, tenant: &TenantId, session: &SessionId) -> Result<bool, StoreError> {
+        self.tables().delete_session(tenant, session)
+    }
+
+    async fn request(
+        &self,
+        tenant: &TenantId,
+        request: &RequestId,
+    ) -> Result<Option<RequestRow>, StoreError> {
+        Ok(self.tables().request(tenant, request))
+    }
+
+    async fn pending(
+        &self,
+        tenant: &TenantId,
+        filter: RequestFilter,
+        page: PageRequest,
+    ) -> Result<Page<RequestRow>, StoreError> {
+        self.tables().request_page(tenant, &filter, &page)
+    }
+
+    async fn rules(
+        &self,
+        tenant: &TenantId,
+        session: Option<&SessionId>,
+    ) -> Result<Vec<RuleRow>, StoreError> {
+        Ok(self.tables().rules(tenant, session))
+    }
+
+    async fn delete_rule(&self, tenant: &TenantId, rule: &RuleId) -> Result<bool, StoreError> {
+        Ok(self.tables().delete_rule(tenant, rule))
+    }
+
+    async fn due_jobs(
+        &self,
+        now: Timestamp,
+        limit: u32,
+    ) -> Result<(Vec<Job>, Option<Timestamp>), StoreError> {
+        Ok(self.tables().due_jobs(now, limit))
+    }
+
+    async fn retry_job(&self, job: &JobId, due_at: Timestamp, error: &str) -> Result<(), StoreError> {
+        self.tables().retry_job(job, due_at, error);
+        Ok(())
+    }
+
+    async fn finish_job(&self, job: &JobId) -> Result<(), StoreError> {
+        self.tables().finish_job(job);
+        Ok(())
+    }
+
+    async fn save_tools(&self, tenant: &TenantId, tools: &[ToolRow]) -> Result<(), StoreError> {
+        self.tables().save_tools(tenant, tools);
+        Ok(())
+    }
+
+    async fn tools(&self) -> Result<Vec<(TenantId, ToolRow)>, StoreError> {
+        Ok(self.tables().tools())
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+}

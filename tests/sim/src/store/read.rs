@@ -1,0 +1,210 @@
+//! Reads.
+
+use agentloop_core::id::{EntryNo, IdError, RequestId, RunId, Seq, SessionId, TenantId};
+use agentloop_core::run::event::{Event, Record};
+use agentloop_core::time::Timestamp;
+use agentloop_core::tool::Digest;
+use agentloop_server::store::{
+    EntryRow, Interrupted, Job, Page, PageRequest, RequestFilter, RequestRow, RuleRow, RunFilter, RunRow,
+    SessionRow, StoreError,
+};
+
+use super::append::ORDINARY_QUEUE_NO;
+use super::tables::Tables;
+
+/// Rows of one page at most.
+const PAGE_ROWS_MAX: usize = 1_000;
+
+impl Tables {
+    pub(crate) fn records(&self, tenant: &TenantId, run: &RunId, after: Seq, limit: u32) -> Vec<Record> {
+        let journal = self.run(tenant, run).map_or(&[][..], |run| &run.records);
+        journal.iter().filter(|record| record.seq > after).take(limit as usize).cloned().collect()
+    }
+
+    pub(super) fn unfinished(&self) -> Vec<(TenantId, RunId)> {
+        let runs = self.runs.iter().filter(|(_, run)| {
+            let summary = &run.row.summary;
+            let moves = !summary.status.is_terminal() && !summary.status.is_interrupted();
+            (summary.at_hosts || moves) && summary.wake_at.is_none() && run.row.queue_no.is_none()
+        });
+        runs.map(|(key, _)| key.clone()).collect()
+    }
+
+    /// A session's queue, in order.
+    pub(super) fn queue(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+    ) -> impl Iterator<Item = (u64, RunId)> + use<> {
+        let waits = |((of, run), row): (&(TenantId, RunId), &super::tables::Run)| {
+            let place = row.row.queue_no.filter(|_| of == tenant && row.row.session == *session)?;
+            Some((place, run.clone()))
+        };
+        let mut queue: Vec<(u64, RunId)> = self.runs.iter().filter_map(waits).collect();
+        queue.sort();
+        queue.into_iter()
+    }
+
+    pub(crate) fn next_queued(&self, tenant: &TenantId, session: &SessionId) -> Option<RunId> {
+        let is_free = self.session(tenant, session).is_some_and(|session| session.row.live_run.is_none());
+        self.first_queued(tenant, session).filter(|_| is_free)
+    }
+
+    pub(super) fn queue_heads(&self) -> Vec<(TenantId, RunId)> {
+        let heads = self.sessions.keys().filter_map(|(tenant, session)| {
+            self.next_queued(tenant, session).map(|run| (tenant.clone(), run))
+        });
+        heads.collect()
+    }
+
+    pub(super) fn interrupted(&self) -> Vec<Interrupted> {
+        let found = self.sessions.keys().filter_map(|(tenant, session)| self.interrupted_in(tenant, session));
+        found.collect()
+    }
+
+    pub(super) fn interrupted_in(&self, tenant: &TenantId, session: &SessionId) -> Option<Interrupted> {
+        let run = self.session(tenant, session)?.row.live_run.clone()?;
+        let (place, by) = self.queue(tenant, session).next()?;
+        (place < ORDINARY_QUEUE_NO).then(|| Interrupted { tenant: tenant.clone(), run, by })
+    }
+
+    pub(crate) fn steered(&self, tenant: &TenantId, id: &RunId) -> Option<(RunId, Digest)> {
+        let ours = self.runs.iter().filter(|((of, _), _)| of == tenant);
+        ours.flat_map(|((_, run), row)| row.records.iter().map(move |record| (run, record))).find_map(
+            |(run, record)| match &record.event {
+                Event::InputHeld { steer: Some(steer), .. } if steer.id == *id => {
+                    Some((run.clone(), steer.digest.clone()))
+                }
+                _ => None,
+            },
+        )
+    }
+
+    pub(super) fn due(&self, now: Timestamp, limit: u32) -> (Vec<(TenantId, RunId)>, Option<Timestamp>) {
+        let waiting = self.runs.iter().filter_map(|(key, run)| Some((run.row.summary.wake_at?, key.clone())));
+        let mut waiting: Vec<_> = waiting.collect();
+        waiting.sort();
+        let due = waiting.iter().take_while(|(at, _)| *at <= now).count().min(limit as usize);
+        let next = waiting.get(due).map(|(at, _)| *at);
+        (waiting.into_iter().take(due).map(|(_, key)| key).collect(), next)
+    }
+
+    pub(crate) fn entries(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        after: EntryNo,
+        limit: u32,
+    ) -> Vec<EntryRow> {
+        let all = self.session(tenant, session).map_or(&[][..], |session| &session.entries);
+        all.iter().filter(|row| row.entry > after).take(limit as usize).cloned().collect()
+    }
+
+    pub(crate) fn request(&self, tenant: &TenantId, request: &RequestId) -> Option<RequestRow> {
+        self.requests.get(&(tenant.clone(), request.clone())).cloned()
+    }
+
+    pub(super) fn rules(&self, tenant: &TenantId, session: Option<&SessionId>) -> Vec<RuleRow> {
+        let ours = self.rules.iter().filter(|((of, _), row)| of == tenant && row.session.as_ref() == session);
+        let mut found: Vec<RuleRow> = ours.map(|(_, row)| row.clone()).collect();
+        found.sort_by_key(|row| row.at);
+        found
+    }
+
+    pub(super) fn due_jobs(&self, now: Timestamp, limit: u32) -> (Vec<Job>, Option<Timestamp>) {
+        let mut jobs: Vec<&Job> = self.jobs.values().collect();
+        jobs.sort_by_cached_key(|job| {
+            (job.due_at, job.id.tenant.clone(), job.id.run.clone(), job.id.kind.to_string())
+        });
+        let due = jobs.iter().take_while(|job| job.due_at <= now).count().min(limit as usize);
+        let next = jobs.get(due).map(|job| job.due_at);
+        (jobs[..due].iter().map(|job| (*job).clone()).collect(), next)
+    }
+
+    pub(super) fn run_page(
+        &self,
+        tenant: &TenantId,
+        filter: &RunFilter,
+        page: &PageRequest,
+    ) -> Result<Page<RunRow>, StoreError> {
+        let begin = begin(page, RunId::parse)?;
+        let ours = self.runs.iter().filter(|((of, _), _)| of == tenant).map(|(_, run)| &run.row);
+        let mut rows: Vec<RunRow> = ours
+            .filter(|row| filter.session.as_ref().is_none_or(|session| row.session == *session))
+            .filter(|row| filter.statuses.is_empty() || filter.statuses.contains(&row.summary.status))
+            .filter(|row| {
+                begin
+                    .as_ref()
+                    .is_none_or(|(at, id)| (row.created_at.0, row.run.as_str()) < (*at, id.as_str()))
+            })
+            .cloned()
+            .collect();
+        rows.sort_by(|a, b| (b.created_at, &b.run).cmp(&(a.created_at, &a.run)));
+        Ok(cut(rows, page, |row| format!("{}:{}", row.created_at.0, row.run)))
+    }
+
+    pub(super) fn session_page(
+        &self,
+        tenant: &TenantId,
+        page: &PageRequest,
+    ) -> Result<Page<SessionRow>, StoreError> {
+        let begin = begin(page, SessionId::parse)?;
+        let ours = self.sessions.iter().filter(|((of, _), _)| of == tenant).map(|(_, session)| &session.row);
+        let mut rows: Vec<SessionRow> = ours
+            .filter(|row| {
+                let place = (row.updated_at.0, row.session.as_str());
+                begin.as_ref().is_none_or(|(at, id)| place < (*at, id.as_str()))
+            })
+            .cloned()
+            .collect();
+        rows.sort_by(|a, b| (b.updated_at, &b.session).cmp(&(a.updated_at, &a.session)));
+        Ok(cut(rows, page, |row| format!("{}:{}", row.updated_at.0, row.session)))
+    }
+
+    pub(super) fn request_page(
+        &self,
+        tenant: &TenantId,
+        filter: &RequestFilter,
+        page: &PageRequest,
+    ) -> Result<Page<RequestRow>, StoreError> {
+        let begin = begin(page, RequestId::parse)?;
+        let ours = self.requests.iter().filter(|((of, _), _)| of == tenant).map(|(_, row)| row);
+        let mut rows: Vec<RequestRow> = ours
+            .filter(|row| row.answer.is_none())
+            .filter(|row| filter.session.as_ref().is_none_or(|session| row.session == *session))
+            .filter(|row| filter.run.as_ref().is_none_or(|run| row.run == *run))
+            .filter(|row| {
+                let place = (row.question.asked_at.0, row.question.request.as_str());
+                begin.as_ref().is_none_or(|(at, id)| place > (*at, id.as_str()))
+            })
+            .cloned()
+            .collect();
+        rows.sort_by(|a, b| {
+            (a.question.asked_at, &a.question.request).cmp(&(b.question.asked_at, &b.question.request))
+        });
+        Ok(cut(rows, page, |row| format!("{}:{}", row.question.asked_at.0, row.question.request)))
+    }
+}
+
+/// Behind which row a page begins; `None` at the beginning of the list.
+fn begin<T>(
+    page: &PageRequest,
+    id: impl Fn(String) -> Result<T, IdError>,
+) -> Result<Option<(u64, String)>, StoreError> {
+    let Some(token) = &page.after else { return Ok(None) };
+    let parsed = token.split_once(':').and_then(|(key, rest)| {
+        id(rest.to_owned()).ok()?;
+        let key: u64 = key.parse().ok()?;
+        (format!("{key}:{rest}") == *token).then(|| (key, rest.to_owned()))
+    });
+    parsed.map(Some).ok_or(StoreError::BadPageToken)
+}
+
+/// The first rows, as many as a page has.
+fn cut<T>(mut rows: Vec<T>, page: &PageRequest, token: impl Fn(&T) -> String) -> Page<T> {
+    let size = (page.size as usize).clamp(1, PAGE_ROWS_MAX);
+    let more = rows.len() > size;
+    rows.truncate(size);
+    let next = rows.last().filter(|_| more).map(token);
+    Page { rows, next }
+}

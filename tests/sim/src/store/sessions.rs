@@ -1,0 +1,102 @@
+//! Sessions are created, forked, noted on and deleted.
+
+use std::collections::BTreeMap;
+
+use agentloop_core::id::{EntryNo, RunId, SessionId, TenantId};
+use agentloop_core::time::Timestamp;
+use agentloop_server::store::{SessionNotes, SessionRow, StoreError};
+
+use super::tables::{Session, Tables};
+
+impl Tables {
+    pub(super) fn create_session(
+        &mut self,
+        tenant: &TenantId,
+        session: &SessionId,
+        title: &str,
+        labels: &BTreeMap<String, String>,
+        now: Timestamp,
+    ) -> Result<SessionRow, StoreError> {
+        let place = self.sessions.entry((tenant.clone(), session.clone()));
+        let found = place.or_insert_with(|| {
+            let mut new = Session::new(session.clone(), now);
+            new.given_title = title.to_owned();
+            new.row.title = title.to_owned();
+            new.row.labels = labels.clone();
+            new
+        });
+        let same =
+            found.given_title == title && found.row.labels == *labels && found.row.forked_from.is_none();
+        same.then(|| found.row.clone()).ok_or(StoreError::SessionExists)
+    }
+
+    pub(super) fn fork(
+        &mut self,
+        tenant: &TenantId,
+        source: &SessionId,
+        at: EntryNo,
+        session: &SessionId,
+        now: Timestamp,
+    ) -> Result<SessionRow, StoreError> {
+        if let Some(found) = self.session(tenant, session) {
+            let same = found.row.forked_from.as_ref().is_some_and(|(from, shared)| {
+                from == source && (at == found.forked_asked || (at == *shared && at != EntryNo(0)))
+            });
+            return same.then(|| found.row.clone()).ok_or(StoreError::SessionExists);
+        }
+        let from = self.session(tenant, source).ok_or(StoreError::NoSession)?;
+        let last = from.row.last_entry;
+        if at > last {
+            return Err(StoreError::EntryAhead { last });
+        }
+        let shared = if at == EntryNo(0) { last } else { at };
+        let mut fork = Session::new(session.clone(), now);
+        fork.given_title.clone_from(&from.given_title);
+        fork.row.title.clone_from(&from.row.title);
+        fork.row.labels.clone_from(&from.row.labels);
+        fork.row.last_entry = shared;
+        fork.row.forked_from = Some((source.clone(), shared));
+        fork.forked_asked = at;
+        if from.row.summary_upto <= shared {
+            fork.row.summary.clone_from(&from.row.summary);
+            fork.row.summary_upto = from.row.summary_upto;
+        }
+        fork.entries = from.entries.iter().filter(|row| row.entry <= shared).cloned().collect();
+        let row = fork.row.clone();
+        self.sessions.insert((tenant.clone(), session.clone()), fork);
+        Ok(row)
+    }
+
+    pub(super) fn set_notes(&mut self, tenant: &TenantId, session: &SessionId, notes: SessionNotes) -> bool {
+        let Some(found) = self.sessions.get_mut(&(tenant.clone(), session.clone())) else { return false };
+        if let Some(title) = notes.title.filter(|_| found.row.title.is_empty()) {
+            found.row.title = title;
+        }
+        if let Some((summary, upto)) = notes.summary.filter(|(_, upto)| *upto > found.row.summary_upto) {
+            (found.row.summary, found.row.summary_upto) = (summary, upto);
+        }
+        true
+    }
+
+    pub(super) fn delete_session(
+        &mut self,
+        tenant: &TenantId,
+        session: &SessionId,
+    ) -> Result<bool, StoreError> {
+        let Some(found) = self.session(tenant, session) else { return Ok(false) };
+        if let Some(run) = found.row.live_run.clone().or_else(|| self.first_queued(tenant, session)) {
+            return Err(StoreError::SessionBusy { run });
+        }
+        self.sessions.remove(&(tenant.clone(), session.clone()));
+        self.runs.retain(|(of, _), run| of != tenant || run.row.session != *session);
+        self.requests.retain(|(of, _), row| of != tenant || row.session != *session);
+        self.rules.retain(|(of, _), row| of != tenant || row.session.as_ref() != Some(session));
+        self.jobs.retain(|id, job| id.tenant != *tenant || job.session != *session);
+        Ok(true)
+    }
+
+    /// The first in a session's queue, whether or not it may enter.
+    pub(super) fn first_queued(&self, tenant: &TenantId, session: &SessionId) -> Option<RunId> {
+        self.queue(tenant, session).next().map(|(_, run)| run)
+    }
+}

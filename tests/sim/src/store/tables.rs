@@ -1,0 +1,112 @@
+//! What is stored, and the small writes.
+
+use std::collections::BTreeMap;
+
+use agentloop_core::id::{EntryNo, Epoch, RequestId, RuleId, RunId, SessionId, TenantId};
+use agentloop_core::run::event::Record;
+use agentloop_core::time::Timestamp;
+use agentloop_server::store::{
+    Claimed, EntryRow, Job, JobId, RequestRow, RuleRow, RunRow, SessionRow, StoreError, ToolRow,
+};
+
+/// Everything, of every tenant.
+#[derive(Debug, Default)]
+pub struct Tables {
+    pub(crate) runs: BTreeMap<(TenantId, RunId), Run>,
+    pub(crate) sessions: BTreeMap<(TenantId, SessionId), Session>,
+    pub(super) requests: BTreeMap<(TenantId, RequestId), RequestRow>,
+    pub(super) rules: BTreeMap<(TenantId, RuleId), RuleRow>,
+    pub(crate) jobs: BTreeMap<JobId, Job>,
+    tools: BTreeMap<(TenantId, String), ToolRow>,
+}
+
+/// A run and its journal.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(super) epoch: Epoch,
+    pub(crate) row: RunRow,
+    pub(crate) records: Vec<Record>,
+}
+
+/// A session and what was said in it.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) row: SessionRow,
+    /// The title that it was created with; the row may have a made one.
+    pub(super) given_title: String,
+    /// The entry that a fork asked for; 0 meant all.
+    pub(super) forked_asked: EntryNo,
+    pub(super) last_queue_no: u64,
+    pub(super) entries: Vec<EntryRow>,
+}
+
+impl Session {
+    pub(super) fn new(session: SessionId, created_at: Timestamp) -> Self {
+        let row = SessionRow {
+            session,
+            title: String::new(),
+            labels: BTreeMap::new(),
+            created_at,
+            updated_at: created_at,
+            last_entry: EntryNo(0),
+            live_run: None,
+            forked_from: None,
+            summary: String::new(),
+            summary_upto: EntryNo(0),
+        };
+        let (given_title, entries) = (String::new(), Vec::new());
+        Self { row, given_title, forked_asked: EntryNo(0), last_queue_no: 0, entries }
+    }
+}
+
+impl Tables {
+    pub(crate) fn run(&self, tenant: &TenantId, run: &RunId) -> Option<&Run> {
+        self.runs.get(&(tenant.clone(), run.clone()))
+    }
+
+    pub(crate) fn session(&self, tenant: &TenantId, session: &SessionId) -> Option<&Session> {
+        self.sessions.get(&(tenant.clone(), session.clone()))
+    }
+
+    /// Raises the run's epoch above that of whoever had it. The journal goes through its stored form, so that what a
+    /// restart reads is what a file would give it.
+    pub(super) fn claim(
+        &mut self,
+        tenant: &TenantId,
+        run: &RunId,
+        least: Epoch,
+    ) -> Result<Option<Claimed>, StoreError> {
+        let Some(run) = self.runs.get_mut(&(tenant.clone(), run.clone())) else { return Ok(None) };
+        run.epoch = Epoch(run.epoch.0 + 1).max(least);
+        let corrupt = |error: serde_json::Error| StoreError::Corrupt { what: error.to_string() };
+        let text = serde_json::to_string(&run.records).map_err(corrupt)?;
+        let records = serde_json::from_str(&text).map_err(corrupt)?;
+        Ok(Some(Claimed { epoch: run.epoch, row: run.row.clone(), records }))
+    }
+
+    pub(super) fn delete_rule(&mut self, tenant: &TenantId, rule: &RuleId) -> bool {
+        self.rules.remove(&(tenant.clone(), rule.clone())).is_some()
+    }
+
+    pub(super) fn retry_job(&mut self, job: &JobId, due_at: Timestamp, error: &str) {
+        if let Some(job) = self.jobs.get_mut(job) {
+            job.attempts += 1;
+            job.due_at = due_at;
+            job.error = Some(error.to_owned());
+        }
+    }
+
+    pub(super) fn finish_job(&mut self, job: &JobId) {
+        self.jobs.remove(job);
+    }
+
+    pub(super) fn save_tools(&mut self, tenant: &TenantId, tools: &[ToolRow]) {
+        for tool in tools {
+            self.tools.insert((tenant.clone(), tool.declaration.name.clone()), tool.clone());
+        }
+    }
+
+    pub(super) fn tools(&self) -> Vec<(TenantId, ToolRow)> {
+        self.tools.iter().map(|((tenant, _), tool)| (tenant.clone(), tool.clone())).collect()
+    }
+}

@@ -1,0 +1,145 @@
+//! Those who watch a run: they lag, leave, and come back with the last event that they have seen.
+
+use std::sync::Arc;
+
+use agentloop_core::context::assemble::Assembler;
+use agentloop_core::id::{RunId, Seq};
+use agentloop_core::run::event::{Event, Record};
+use agentloop_server::engine::error::EngineError;
+use agentloop_server::engine::feed::{Progress, Shown};
+use futures_util::StreamExt as _;
+
+use crate::people::pause;
+use crate::plan::Plant;
+use crate::random::Random;
+use crate::world::{World, passes, tenant};
+
+/// One subscriber of one run.
+struct Subscriber {
+    world: Arc<World>,
+    run: RunId,
+    random: Random,
+    last: Seq,
+    /// The model's answer in the making, as far as it was heard from its beginning.
+    hears: Option<Hearing>,
+}
+
+struct Hearing {
+    call: (u32, u32),
+    last: u64,
+    assembler: Assembler,
+}
+
+/// Watches a run to its end, however often the stream breaks.
+pub(crate) async fn follow(world: Arc<World>, run: RunId, number: u64) {
+    let random = world.random(&format!("subscriber {run} {number}"));
+    let mut subscriber = Subscriber { world, run, random, last: Seq(0), hears: None };
+    while !subscriber.session().await {
+        pause(&mut subscriber.random, &[1, 200, 5_000]).await;
+    }
+}
+
+impl Subscriber {
+    /// One subscription; whether it saw the end.
+    async fn session(&mut self) -> bool {
+        let world = self.world.clone();
+        let server = world.up().await;
+        let stopped = server.tasks.hard().clone();
+        let tenant = tenant();
+        let subscribing = server.engine.subscribe(&tenant, &self.run, self.last);
+        let subscription = match stopped.run_until_cancelled(subscribing).await {
+            Some(Ok(subscription)) => subscription,
+            Some(Err(error)) => return self.fails(&error),
+            None => return false,
+        };
+        self.hears = None;
+        let mut events = std::pin::pin!(subscription.events);
+        let mut left = self.random.pick(&[3, 20, 1_000, 1_000]);
+        let lags = !self.world.is_calm() && self.random.chance(300);
+        loop {
+            if lags && self.random.chance(100) {
+                pause(&mut self.random, &[100, 3_000, 40_000]).await;
+            }
+            let Some(next) = stopped.run_until_cancelled(events.next()).await else { return false };
+            match next {
+                None => {
+                    self.world.problem(format_args!("a stream of {} ends before its run", self.run));
+                    return true;
+                }
+                Some(Err(error)) => return self.fails(&error),
+                Some(Ok(Shown::Durable(record))) => {
+                    self.sees(&record);
+                    if self.world.plan.plant == Some(Plant::FeedRepeats) && self.random.chance(100) {
+                        self.sees(&record);
+                    }
+                    if matches!(record.event, Event::Finished { .. }) {
+                        return true;
+                    }
+                    left -= 1;
+                }
+                Some(Ok(Shown::Transient(transient))) => self.hears(&transient.what),
+            }
+            if left == 0 && !self.world.is_calm() {
+                return false;
+            }
+        }
+    }
+
+    /// Whether there is no use in coming back.
+    fn fails(&self, error: &EngineError) -> bool {
+        if passes(error) {
+            return false;
+        }
+        let Seq(last) = self.last;
+        self.world.problem(format_args!("{} cannot be subscribed to after {last}: {error}", self.run));
+        true
+    }
+
+    fn sees(&mut self, record: &Record) {
+        let (Seq(last), Seq(seq)) = (self.last, record.seq);
+        if record.seq != self.last.next() {
+            self.world.problem(format_args!("{}: event {seq} is shown after {last}", self.run));
+        }
+        let stored = self.world.truth.tables().records(&tenant(), &self.run, Seq(seq.saturating_sub(1)), 1);
+        if stored.first() != Some(record) {
+            self.world.problem(format_args!("{}: event {seq} is shown and not stored so", self.run));
+        }
+        self.last = record.seq;
+        if let Event::AssistantMessage { model_call, attempt, message, .. } = &record.event
+            && let Some(heard) = self.hears.take().filter(|heard| heard.call == (*model_call, *attempt))
+        {
+            // One that lagged may have missed the last pieces, and cannot know.
+            if let Ok(finished) = heard.assembler.finish()
+                && finished.message != **message
+            {
+                self.world
+                    .problem(format_args!("{}: the pieces are not the message: {finished:?}", self.run));
+            }
+        }
+        if matches!(record.event, Event::ModelCallFailed { .. }) {
+            self.hears = None;
+        }
+    }
+
+    /// Pieces of an answer that come without a gap from the first on make the message.
+    fn hears(&mut self, what: &Progress) {
+        let Progress::Delta { call, delta_seq, delta } = what else {
+            if let Progress::Partial { .. } = what {
+                self.hears = None;
+            }
+            return;
+        };
+        if *delta_seq == 1 {
+            self.hears = Some(Hearing { call: *call, last: 0, assembler: Assembler::new(call.0) });
+        }
+        let Some(hearing) = self.hears.as_mut().filter(|hearing| hearing.call == *call) else { return };
+        if *delta_seq <= hearing.last {
+            self.world.problem(format_args!("{}: piece {delta_seq} of an answer comes again", self.run));
+        }
+        let follows = *delta_seq == hearing.last + 1;
+        hearing.last = *delta_seq;
+        if !follows || hearing.assembler.consume(*delta_seq, delta.clone()).is_err() {
+            self.hears = None;
+        }
+    }
+}

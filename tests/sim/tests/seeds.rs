@@ -1,0 +1,91 @@
+//! A fixed budget of seeds, and proof that what is checked can fail.
+
+use std::ops::Range;
+
+use agentloop_sim::{Only, Options, Plant, simulate};
+
+#[track_caller]
+fn hold(seeds: Range<u64>, only: Option<Only>) {
+    for seed in seeds {
+        let outcome = simulate(seed, Options { only, ..Options::default() });
+        assert!(
+            outcome.problems.is_empty(),
+            "seed {seed} fails (cargo run -p agentloop-sim -- --seed {seed} --trace): {:#?}\n{}",
+            outcome.problems,
+            outcome.tail.join("\n")
+        );
+        assert!(outcome.events > 0, "seed {seed} does nothing");
+    }
+}
+
+#[test]
+fn whatever_goes_wrong_what_was_said_holds() {
+    hold(0..24, None);
+}
+
+#[test]
+fn more_of_the_same_beside_it() {
+    hold(24..48, None);
+}
+
+/// A run that was written has somebody who goes on with it, also if nobody waits for it any more.
+#[test]
+fn callers_leave() {
+    hold(0..8, Some(Only::CallersLeave));
+}
+
+/// So it has if nobody knows that it was written.
+#[test]
+fn answers_are_lost() {
+    hold(0..8, Some(Only::AnswersAreLost));
+}
+
+/// A short wait that a clock set back makes a long one is one that somebody ends.
+#[test]
+fn a_clock_is_set_back_while_a_run_waits() {
+    hold(5080..5081, None);
+}
+
+#[test]
+fn servers_are_killed() {
+    hold(0..8, Some(Only::Kills));
+}
+
+#[test]
+fn the_same_seed_is_the_same_history() {
+    for seed in [1, 2, 7] {
+        let (one, two) = (simulate(seed, Options::default()), simulate(seed, Options::default()));
+        assert!(one.lines > 100, "seed {seed} does something: {} lines", one.lines);
+        assert_eq!((one.digest, one.lines), (two.digest, two.lines), "seed {seed}");
+    }
+}
+
+/// Within these seeds, a fault that is built in is found, and for the right reason.
+#[track_caller]
+fn finds(plant: Plant, symptom: &str) {
+    let found = (0..20).find_map(|seed| {
+        let outcome = simulate(seed, Options { plant: Some(plant), ..Options::default() });
+        outcome.problems.into_iter().find(|problem| problem.contains(symptom))
+    });
+    assert!(found.is_some(), "{plant:?} is not found");
+}
+
+#[test]
+fn a_store_that_lies_is_found() {
+    finds(Plant::StoreAcknowledgesWithoutStoring, "not stored");
+}
+
+#[test]
+fn a_host_that_runs_twice_is_found() {
+    finds(Plant::HostRunsTwice, "took effect 2 times");
+}
+
+#[test]
+fn a_host_that_denies_what_it_did_is_found() {
+    finds(Plant::HostDeniesWhatItDid, "took effect 2 times");
+}
+
+#[test]
+fn a_stream_that_repeats_itself_is_found() {
+    finds(Plant::FeedRepeats, "is shown after");
+}

@@ -1,0 +1,247 @@
+//! Databases of every version of the schema, kept as files: what they hold, and how they are made.
+//!
+//! Each has the same sessions, as far as its version knew of such: finished, compacted and forked ones, and runs in the
+//! middle of everything that a server can be stopped in.
+
+use std::path::{Path, PathBuf};
+
+use agentloop_client::v1 as wire;
+use agentloop_client::{Client, EventStream};
+use sqlx::migrate::Migrator;
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Row as _, SqliteConnection};
+use wire::BusySessionPolicy as Busy;
+use wire::run_event::Event;
+
+use crate::input::in_session;
+use crate::load::brain::{Brain, Temper, prompt};
+use crate::load::live::compacting;
+use crate::load::script::{ASK, LOOK, PAY, POST, PUT, Script, wish};
+use crate::load::world::setting;
+use crate::model::Model;
+use crate::process::host::Host;
+use crate::process::server::{Server, Setting};
+use crate::process::{eventually, top};
+
+/// The schema, step by step.
+pub static MIGRATIONS: Migrator = sqlx::migrate!("../server/migrations/sqlite");
+/// Small pages, since most tables have few rows.
+const PAGE_BYTES: u32 = 512;
+/// A call of this length, in milliseconds, is under way whenever the server is killed.
+const LONG_MS: u64 = 2_000;
+
+/// A run that is in the files.
+pub struct Known {
+    /// Its key; the run is `r-` and this, its session `s-` and this.
+    pub key: &'static str,
+    /// The first version of the schema that can hold it.
+    pub since: i64,
+    /// What its model does.
+    pub script: Script,
+    /// Whether it was finished.
+    pub finished: bool,
+}
+
+/// All runs, but those that wait in a queue.
+pub fn known() -> Vec<Known> {
+    let run = |key, since, rounds: &[&[crate::load::script::Wish]], finished| Known {
+        key,
+        since,
+        script: Script::of(rounds),
+        finished,
+    };
+    vec![
+        run("finished", 1, &[&[wish(LOOK, 1), wish(PUT, 1)]], true),
+        run("compacted", 1, &[&[wish(LOOK, 1)], &[wish(LOOK, 1)], &[wish(LOOK, 1)]], true),
+        run("remembered", 6, &[&[wish(POST, 1)]], true),
+        run("parked", 1, &[&[wish(POST, 1)]], false),
+        run("asks", 1, &[&[wish(ASK, 1)]], false),
+        run("pays", 1, &[&[wish(PAY, LONG_MS)]], false),
+        run("looks", 1, &[&[wish(LOOK, LONG_MS)]], false),
+    ]
+}
+
+/// What a known run was started with.
+pub fn input(key: &str) -> wire::RunInput {
+    let mut input = in_session(&format!("s-{key}"), &format!("r-{key}"), &prompt(key));
+    if key == "compacted" {
+        input.context_policy = Some(compacting("truncate", 4));
+    }
+    input
+}
+
+/// The run that waits until the session of the run `pays` is free.
+pub fn queued() -> wire::RunInput {
+    let mut input = in_session("s-pays", "r-queued", &prompt("queued"));
+    input.on_busy_session = Busy::Enqueue.into();
+    input
+}
+
+/// The file of a version.
+pub fn file(version: i64) -> PathBuf {
+    top().join(format!("tests/golden/{version:04}.db"))
+}
+
+/// The versions of the schema.
+pub fn versions() -> Vec<i64> {
+    MIGRATIONS.iter().map(|step| step.version).collect()
+}
+
+/// Makes the files that are missing.
+///
+/// # Panics
+/// When that does not work.
+pub async fn make() {
+    let missing: Vec<i64> = versions().into_iter().filter(|version| !file(*version).exists()).collect();
+    if missing.is_empty() {
+        return;
+    }
+    let (server, _model) = killed_server().await;
+    for version in missing {
+        write(&server.file("agentloop.db"), version).await;
+        println!("made {}", file(version).display());
+    }
+}
+
+/// A server that was killed in the middle of everything.
+async fn killed_server() -> (Server, Model) {
+    let (model, brain) = (Model::start().await, Brain::default());
+    brain.drive(&model, Temper { fails: 0, thinks_ms: 0 }, 1);
+    let mut server = Server::start(&Setting { titles: true, ..setting(&model) }).await;
+    let host = Host::start(&server, "h-1").await;
+    let client = server.client();
+    let mut streams = Vec::new();
+    for Known { key, script, finished, .. } in known() {
+        brain.learn(key, script);
+        let mut events = client.run_stream(input(key)).await.expect("started");
+        if key == "remembered" {
+            remember(&client, &mut events).await;
+        }
+        if finished {
+            while events.next().await.is_some() {}
+        }
+        streams.push(events);
+    }
+    streams.push(client.run_stream(queued()).await.expect("queued"));
+    fork(&client, "finished", "forked").await;
+    client.run(input("gone")).await.expect("a result");
+    fork(&client, "gone", "kept").await;
+    client.delete_session("s-gone").await.expect("deleted");
+    server.question("r-parked").await;
+    server.question("r-asks").await;
+    host.does("begin pays.0.0").await;
+    host.does("begin looks.0.0").await;
+    eventually("the calls to be accepted", || async {
+        let runs = client.list_runs(wire::ListRunsRequest::default()).await.expect("listed").runs;
+        let busy = runs.iter().filter(|run| run.status() == wire::RunStatus::ToolRunning);
+        (busy.count() == 2).then_some(())
+    })
+    .await;
+    server.kill().await;
+    (server, model)
+}
+
+async fn remember(client: &Client, events: &mut EventStream) {
+    while let Some(event) = events.next().await {
+        let Some(Event::HumanRequested(asked)) = event.expect("an event").event else { continue };
+        let asked = asked.request.expect("a question");
+        let approve = wire::decision::Decision::Approve(wire::Approve {});
+        let request = wire::SubmitApprovalRequest {
+            request_id: asked.request_id,
+            decision: Some(wire::Decision { decision: Some(approve) }),
+            digest: asked.digest,
+            remember: wire::RememberScope::Session.into(),
+            ..Default::default()
+        };
+        client.submit_approval(request).await.expect("answered");
+        return;
+    }
+}
+
+async fn fork(client: &Client, source: &str, session: &str) {
+    let request = wire::ForkSessionRequest {
+        session_id: format!("s-{source}"),
+        new_session_id: Some(format!("s-{session}")),
+        ..Default::default()
+    };
+    client.fork_session(request).await.expect("forked");
+}
+
+/// A file of this version with everything of the source that the version can hold.
+async fn write(source: &Path, version: i64) {
+    let path = file(version);
+    let options = SqliteConnectOptions::new().filename(&path).create_if_missing(true).page_size(PAGE_BYTES);
+    let mut db = options.foreign_keys(false).connect().await.expect("a new file");
+    MIGRATIONS.run_to(version, &mut db).await.expect("an empty database of that version");
+    let attach = format!("ATTACH '{}' AS source", source.display());
+    execute(&mut db, &attach).await;
+    for table in tables(&mut db).await {
+        let here = columns(&mut db, "main", &table).await;
+        let there = columns(&mut db, "source", &table).await;
+        let both: Vec<_> = here.into_iter().filter(|column| there.contains(column)).collect();
+        let columns = both.join(", ");
+        execute(&mut db, &format!("DELETE FROM main.{table}")).await;
+        execute(
+            &mut db,
+            &format!("INSERT INTO main.{table} ({columns}) SELECT {columns} FROM source.{table}"),
+        )
+        .await;
+    }
+    forget_what_is_newer(&mut db, version).await;
+    if version >= 10 {
+        // Work of which nobody knows any more why it was not done at once.
+        let job = "INSERT OR IGNORE INTO jobs (tenant, run_id, kind, session_id, due_at, attempts, error)
+                   VALUES ('local', 'r-finished', 'title', 's-finished', 1, 1, 'the model was busy')";
+        execute(&mut db, job).await;
+    }
+    execute(&mut db, "DETACH source").await;
+    execute(&mut db, "VACUUM").await;
+    db.close().await.expect("closed");
+}
+
+/// What no server of the version can have left.
+async fn forget_what_is_newer(db: &mut SqliteConnection, version: i64) {
+    let newer: Vec<&str> = known().iter().filter(|run| run.since > version).map(|run| run.key).collect();
+    for key in newer {
+        forget_session(db, &format!("s-{key}")).await;
+    }
+    if version < 2 {
+        forget_session(db, "s-forked").await;
+        forget_session(db, "s-kept").await;
+    }
+    if version < 3 {
+        for table in ["runs", "run_events"] {
+            execute(db, &format!("DELETE FROM {table} WHERE run_id = 'r-queued'")).await;
+        }
+    }
+}
+
+async fn forget_session(db: &mut SqliteConnection, session: &str) {
+    let of_runs = format!("run_id IN (SELECT run_id FROM runs WHERE session_id = '{session}')");
+    execute(db, &format!("DELETE FROM run_events WHERE {of_runs}")).await;
+    for table in ["human_requests", "session_entries", "runs", "sessions"] {
+        execute(db, &format!("DELETE FROM {table} WHERE session_id = '{session}'")).await;
+    }
+}
+
+/// The index of what was said makes its own tables.
+async fn tables(db: &mut SqliteConnection) -> Vec<String> {
+    let sql =
+        "SELECT name FROM main.sqlite_schema WHERE type = 'table' AND name NOT LIKE '\\_sqlx%' ESCAPE '\\'
+               AND name NOT IN ('search_index', 'search_index_config')";
+    texts(db, sql).await
+}
+
+async fn columns(db: &mut SqliteConnection, schema: &str, table: &str) -> Vec<String> {
+    texts(db, &format!("SELECT name FROM pragma_table_info('{table}', '{schema}')")).await
+}
+
+async fn texts(db: &mut SqliteConnection, sql: &str) -> Vec<String> {
+    let rows = sqlx::query(AssertSqlSafe(sql.to_owned())).fetch_all(db).await.expect("rows");
+    rows.iter().map(|row| row.get(0)).collect()
+}
+
+async fn execute(db: &mut SqliteConnection, sql: &str) {
+    let done = sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(db).await;
+    done.unwrap_or_else(|error| panic!("{sql}: {error}"));
+}

@@ -1,0 +1,154 @@
+//! A subscriber that trusts nobody: it reads the stream itself, takes it up again after the last event that it saw, and
+//! fails where an event is missing or comes twice.
+
+use std::time::Duration;
+
+use agentloop_client::v1 as wire;
+use agentloop_client::{Client, Error};
+use tonic::{Status, Streaming};
+use wire::run_event::Event;
+
+use super::counts::Counts;
+use super::dice::Dice;
+use crate::process::soon;
+
+/// Between two tries to reach a server.
+const RETRY_WAIT: Duration = Duration::from_millis(20);
+
+enum Messages {
+    Run(Streaming<wire::RunStreamResponse>),
+    Subscription(Streaming<wire::SubscribeResponse>),
+}
+
+impl Messages {
+    async fn next(&mut self) -> Result<Option<wire::RunEvent>, Status> {
+        Ok(match self {
+            Self::Run(stream) => stream.message().await?.and_then(|message| message.event),
+            Self::Subscription(stream) => stream.message().await?.and_then(|message| message.event),
+        })
+    }
+}
+
+/// One subscriber of one run.
+pub struct Watcher {
+    client: Client,
+    /// The run, also where its request came to another one.
+    pub run_id: String,
+    start: Option<wire::RunInput>,
+    messages: Option<Messages>,
+    /// Every durable event, in order.
+    pub seen: Vec<wire::RunEvent>,
+    counts: Counts,
+    dice: Dice,
+    /// Of a hundred events, those after which the stream is dropped.
+    leaves: u64,
+}
+
+impl Watcher {
+    /// Starts a run, and watches it.
+    pub fn start(client: Client, input: wire::RunInput, counts: Counts, dice: Dice) -> Self {
+        let run_id = input.run_id.clone().expect("a run has an id from the start");
+        Self { client, run_id, start: Some(input), messages: None, seen: Vec::new(), counts, dice, leaves: 2 }
+    }
+
+    /// What it is to be started with, as long as nothing of it was seen.
+    pub fn input(&self) -> Option<wire::RunInput> {
+        self.start.clone()
+    }
+
+    /// Whether the run's end was seen.
+    pub fn is_over(&self) -> bool {
+        matches!(self.seen.last().and_then(|event| event.event.as_ref()), Some(Event::RunFinished(_)))
+    }
+
+    /// The next durable event; none after the end.
+    ///
+    /// # Errors
+    /// When the request is refused.
+    ///
+    /// # Panics
+    /// When an event is missing or comes twice, or nothing comes for long.
+    pub async fn next(&mut self) -> Result<Option<Event>, Status> {
+        if self.is_over() {
+            return Ok(None);
+        }
+        let what = format!("an event of {} after {}", self.run_id, self.seen.len());
+        soon(&what, async {
+            loop {
+                let Some(event) = self.message().await? else { continue };
+                if event.seq > 0 {
+                    return Ok(Some(self.keep(event)));
+                }
+            }
+        })
+        .await
+    }
+
+    /// Reads to the end.
+    ///
+    /// # Errors
+    /// When the request is refused.
+    pub async fn rest(&mut self) -> Result<(), Status> {
+        while self.next().await?.is_some() {}
+        Ok(())
+    }
+
+    fn keep(&mut self, event: wire::RunEvent) -> Event {
+        let wanted = self.seen.len() as u64 + 1;
+        assert_eq!(event.seq, wanted, "{}: this event came in place of {wanted}: {event:?}", self.run_id);
+        if self.start.take().is_some() {
+            self.run_id.clone_from(&event.run_id);
+        }
+        assert_eq!(event.run_id, self.run_id, "an event of another run: {event:?}");
+        self.counts.count("events seen by subscribers");
+        let kind = event.event.clone().expect("an event says what happened");
+        self.seen.push(event);
+        if self.dice.percent(self.leaves) {
+            self.messages = None;
+            self.counts.count("subscriptions dropped and taken up again");
+        }
+        kind
+    }
+
+    async fn message(&mut self) -> Result<Option<wire::RunEvent>, Status> {
+        if self.messages.is_none() {
+            match self.open().await {
+                Ok(messages) => self.messages = Some(messages),
+                Err(status) => return self.lost(status).await,
+            }
+        }
+        match self.messages.as_mut().expect("it was opened").next().await {
+            Ok(Some(event)) => Ok(Some(event)),
+            Ok(None) => self.lost(Status::unavailable("the stream ended before the run")).await,
+            Err(status) => self.lost(status).await,
+        }
+    }
+
+    async fn lost(&mut self, status: Status) -> Result<Option<wire::RunEvent>, Status> {
+        let error = Error::from(status.clone());
+        let too_slow = error.reason() == Some(wire::ErrorReason::SubscriberTooSlow);
+        if !error.is_unreachable() && !too_slow {
+            return Err(status);
+        }
+        self.messages = None;
+        self.counts.count("streams lost and taken up again");
+        tokio::time::sleep(RETRY_WAIT).await;
+        Ok(None)
+    }
+
+    async fn open(&self) -> Result<Messages, Status> {
+        let mut client = self.client.agent_loop();
+        let after_seq = self.seen.len() as u64;
+        match self.start.clone() {
+            Some(input) => {
+                let request = wire::RunStreamRequest { input: Some(input), after_seq };
+                client.run_stream(request).await.map(|answer| Messages::Run(answer.into_inner()))
+            }
+            None => {
+                let run_id = self.run_id.clone();
+                let request = wire::SubscribeRequest { run_id, after_seq, durable_only: false };
+                client.subscribe(request).await.map(|answer| Messages::Subscription(answer.into_inner()))
+            }
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Tool hosts as processes, in every language that has an example.
+
+use std::path::{Path, PathBuf};
+
+use tokio::process::Command;
+
+use super::child::{Process, lines_with};
+use super::{built, eventually, leave_out, server::Server, top};
+
+/// A tool host and the file that its tools write to.
+pub struct Host {
+    /// What it calls itself.
+    pub id: String,
+    /// Its process.
+    pub process: Process,
+    journal: PathBuf,
+}
+
+impl Host {
+    /// Starts the tests' own host, connected.
+    pub async fn start(server: &Server, id: &str) -> Host {
+        Host::start_at(server, id, &server.url()).await
+    }
+
+    /// Starts the tests' own host, connected by way of another address.
+    pub async fn start_at(server: &Server, id: &str, url: &str) -> Host {
+        let mut command = Command::new(built("examples/journal-host"));
+        command.args(["--server", url]);
+        Host::run(server, id, command).await
+    }
+
+    /// Starts the tests' own host with room for this many calls, connected.
+    pub async fn start_with(server: &Server, id: &str, concurrency: usize) -> Host {
+        let mut command = Command::new(built("examples/journal-host"));
+        command.args(["--server", &server.url(), "--concurrency", &concurrency.to_string()]);
+        Host::run(server, id, command).await
+    }
+
+    /// Starts the example of a language, connected; `None` where it was not set up and needs not be.
+    pub async fn example(server: &Server, language: &str) -> Option<Host> {
+        let mut command = Command::new(example_of(language)?.join("run-host"));
+        command.args(["--server", &server.address()]);
+        Some(Host::run(server, &format!("{language}-1"), command).await)
+    }
+
+    /// Starts a language's example of extensions, connected; `None` where it was not set up and needs not be.
+    pub async fn extensions(server: &Server, language: &str) -> Option<Host> {
+        let mut command = Command::new(example_of(language)?.join("run-extensions"));
+        command.args(["--server", &server.address()]);
+        Some(Host::run(server, &format!("{language}-1"), command).await)
+    }
+
+    async fn run(server: &Server, id: &str, mut command: Command) -> Host {
+        let journal = server.file(&format!("{id}.journal"));
+        command.args(["--host-id", id, "--journal"]).arg(&journal);
+        let mut process = Process::start(id, command);
+        process.line_with("ready").await;
+        Host { id: id.to_owned(), process, journal }
+    }
+
+    /// What its tools wrote that contains `text`.
+    pub fn did(&self, text: &str) -> Vec<String> {
+        lines_with(&self.journal, text)
+    }
+
+    /// Waits until its tools wrote something that contains `text`.
+    pub async fn does(&self, text: &str) -> String {
+        eventually(&format!("{text:?} of {}", self.id), || async { self.did(text).pop() }).await
+    }
+}
+
+/// The folder of a language's examples; `None` where they were not set up and need not be.
+pub fn example_of(language: &str) -> Option<PathBuf> {
+    let folder = top().join("client").join(language);
+    if is_set_up(&folder) {
+        return Some(folder);
+    }
+    leave_out(&format!("client/{language} (run-host --setup-only makes it ready)"));
+    None
+}
+
+/// Whether the language's set-up has left what it leaves.
+fn is_set_up(folder: &Path) -> bool {
+    [".venv/installed", "dist/.sources", "bin/example-host"].iter().any(|made| folder.join(made).exists())
+}

@@ -1,0 +1,260 @@
+//! The server as a process, which can be killed and started again on the same database and port.
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use agentloop_client::v1::{HostHealth, HumanRequest, ListPendingRequest, RunInput};
+use agentloop_client::{Backoff, Client};
+use tempfile::TempDir;
+use tokio::process::Command;
+
+use super::child::Process;
+use super::{built, eventually};
+
+/// What a test may set.
+pub struct Setting {
+    /// The section of the provider `test`.
+    pub provider: String,
+    /// More of the section of the server.
+    pub server: &'static str,
+    /// More of the section of the agent.
+    pub agent: &'static str,
+    /// A host that says nothing for this long is lost.
+    pub lease_timeout: &'static str,
+    /// How long a lost host may come back to its calls.
+    pub grace_period: &'static str,
+    /// How long a call that may have taken effect waits for someone who knows.
+    pub in_doubt_timeout: &'static str,
+    /// Calls of one message that may be at work together.
+    pub max_parallel: u32,
+    /// Of the agent: how often and when a model is tried again, as an inline table.
+    pub retry: &'static str,
+    /// Whether the model is offered the tool that asks a human.
+    pub ask_human: bool,
+    /// Whether sessions are given titles by the model.
+    pub titles: bool,
+    /// A run that waits longer than this for its next try gives up its task.
+    pub park_after: &'static str,
+    /// What is logged.
+    pub log_level: &'static str,
+    /// Whether a bound on the size of files, see [`Server::bound_files`], is an error for it and not its end.
+    pub bounded: bool,
+}
+
+impl Default for Setting {
+    /// A lost host is found out about within a test, but not where the machine is only busy.
+    fn default() -> Setting {
+        Setting {
+            provider: String::new(),
+            server: "",
+            agent: "",
+            lease_timeout: "3s",
+            grace_period: "30s",
+            in_doubt_timeout: "15m",
+            max_parallel: 1,
+            retry: "{ initial_backoff = \"10ms\" }",
+            ask_human: false,
+            titles: false,
+            park_after: "5s",
+            log_level: "info",
+            bounded: false,
+        }
+    }
+}
+
+/// A server's files and, unless it was ended, its process.
+pub struct Server {
+    dir: TempDir,
+    port: u16,
+    bounded: bool,
+    process: Option<Process>,
+}
+
+impl Server {
+    /// Starts a server whose model is `test/m`.
+    pub async fn start(setting: &Setting) -> Server {
+        let dir = tempfile::tempdir().expect("a directory");
+        let port = free_port();
+        let config = configuration(port, setting);
+        std::fs::write(dir.path().join("agentloop.toml"), config).expect("written");
+        let mut server = Server { dir, port, bounded: setting.bounded, process: None };
+        server.start_again().await;
+        server
+    }
+
+    /// Starts it on the same database and port.
+    pub async fn start_again(&mut self) {
+        assert!(self.process.is_none(), "it still runs");
+        let mut process = self.another();
+        process.line_with("agentloop listens on").await;
+        self.process = Some(process);
+    }
+
+    /// One more process with the same configuration.
+    pub fn another(&self) -> Process {
+        let mut command = agentloop();
+        if self.bounded {
+            // What is ignored stays ignored by whatever is started in its place.
+            command = Command::new("sh");
+            command.args(["-c", "trap '' XFSZ; exec \"$@\"", "sh"]).arg(built("agentloop"));
+        }
+        command.args(["serve", "--config"]).arg(self.dir.path().join("agentloop.toml"));
+        Process::start("server", command)
+    }
+
+    /// Starts it and kills it a little later, wherever it is by then.
+    pub async fn start_and_kill(&mut self, later: Duration) {
+        assert!(self.process.is_none(), "it still runs");
+        let process = self.another();
+        tokio::time::sleep(later).await;
+        process.kill().await;
+    }
+
+    /// From here on no file of the server may become larger than this, as on a disk that is full; `None`: as large as
+    /// they like.
+    pub async fn bound_files(&self, bytes: Option<u64>) {
+        let bound = bytes.map_or_else(|| "unlimited".to_owned(), |bytes| bytes.to_string());
+        let (pid, fsize) = (self.pid().to_string(), format!("--fsize={bound}:unlimited"));
+        let set = Command::new("prlimit").args(["--pid", &pid, &fsize]).status().await;
+        assert!(set.expect("there is a prlimit").success(), "{fsize}");
+    }
+
+    /// A signal, such as `STOP`.
+    pub async fn signal(&self, signal: &str) {
+        self.process.as_ref().expect("it runs").signal(signal).await;
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.process.as_ref().expect("it runs").pid()
+    }
+
+    /// The process as it is, for a test that waits for its end itself.
+    pub fn take(&mut self) -> Process {
+        self.process.take().expect("it runs")
+    }
+
+    /// SIGKILL: it cannot do anything about it.
+    pub async fn kill(&mut self) {
+        self.process.take().expect("it runs").kill().await;
+    }
+
+    /// SIGTERM, and how it ends.
+    pub async fn terminate(&mut self) -> (i32, String) {
+        let process = self.process.take().expect("it runs");
+        process.signal("TERM").await;
+        process.ended().await
+    }
+
+    /// Where it listens, for clients.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address())
+    }
+
+    /// Where it listens, as host and port.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// A path beside its database.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// A client that waits for a restarted server.
+    pub fn client(&self) -> Client {
+        let backoff = Backoff {
+            max_retries: 1_000,
+            initial: Duration::from_millis(20),
+            max: Duration::from_millis(200),
+        };
+        Client::builder(self.url()).backoff(backoff).build().expect("a good address")
+    }
+
+    /// The question that waits, once there is one.
+    pub async fn question(&self, run_id: &str) -> HumanRequest {
+        let client = self.client();
+        eventually("a question", || async {
+            let request = ListPendingRequest { run_id: run_id.to_owned(), ..ListPendingRequest::default() };
+            let mut pending = client.list_pending(request).await.expect("listed").requests;
+            assert!(pending.len() < 2, "{pending:?}");
+            pending.pop()
+        })
+        .await
+    }
+
+    /// Waits until the server knows this of the host.
+    pub async fn host_is(&self, host_id: &str, health: HostHealth) {
+        let client = self.client();
+        eventually(&format!("{host_id} to be {health:?}"), || async {
+            let hosts = client.list_hosts().await.expect("listed");
+            hosts.iter().any(|host| host.host_id == host_id && host.health() == health).then_some(())
+        })
+        .await;
+    }
+}
+
+fn configuration(port: u16, setting: &Setting) -> String {
+    let Setting { provider, server, agent, lease_timeout, grace_period, in_doubt_timeout, .. } = setting;
+    let Setting { max_parallel, retry, ask_human, titles, park_after, log_level, .. } = setting;
+    format!(
+        r#"
+[server]
+listen = "127.0.0.1:{port}"
+{server}
+[store]
+path = "agentloop.db"
+[log]
+level = "{log_level}"
+[hosts]
+heartbeat_interval = "300ms"
+lease_timeout = "{lease_timeout}"
+grace_period = "{grace_period}"
+[runs]
+in_doubt_timeout = "{in_doubt_timeout}"
+park_after = "{park_after}"
+[providers.test]
+{provider}
+[agents.default]
+model = "test/m"
+retry = {retry}
+tool_policy = {{ max_parallel = {max_parallel}, ask_human = {ask_human} }}
+background = {{ title = {titles} }}
+{agent}
+"#
+    )
+}
+
+/// A run of these ids.
+pub fn input(run_id: &str, session_id: &str, prompt: &str) -> RunInput {
+    RunInput {
+        run_id: Some(run_id.to_owned()),
+        session_id: Some(session_id.to_owned()),
+        auto_create_session: Some(true),
+        prompt: prompt.to_owned(),
+        ..RunInput::default()
+    }
+}
+
+/// The command, as it was built.
+pub fn agentloop() -> Command {
+    Command::new(built("agentloop"))
+}
+
+/// A port that is free, and stays free while the server is down: outside of what systems commonly give to clients.
+fn free_port() -> u16 {
+    const FIRST: u32 = 10_000;
+    const COUNT: u32 = 20_000;
+    static TAKEN: AtomicU32 = AtomicU32::new(0);
+    // Test programs that run at the same time begin at different places.
+    let start = std::process::id().wrapping_mul(97);
+    loop {
+        let number = start.wrapping_add(TAKEN.fetch_add(1, Ordering::Relaxed));
+        let port = u16::try_from(FIRST + number % COUNT).expect("these are ports");
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
