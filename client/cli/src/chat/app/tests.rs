@@ -152,8 +152,13 @@ fn a_line_can_be_begun() {
 #[test]
 fn what_was_typed_is_shown_once() {
     let mut app = running();
-    let input =
-        |text| run_event::Event::InputMessage(InputMessage { message: Some(said(text)), entry_no: 1 });
+    let input = |text| {
+        run_event::Event::InputMessage(InputMessage {
+            message: Some(said(text)),
+            entry_no: 1,
+            ..InputMessage::default()
+        })
+    };
     happens(&mut app, RunStatus::Preparing, input("hi"));
     assert_eq!(users(&app), ["hi"]);
     happens(&mut app, RunStatus::Preparing, input("from elsewhere"));

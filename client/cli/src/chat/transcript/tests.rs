@@ -303,7 +303,11 @@ fn a_session_is_shown_as_it_was() {
 #[test]
 fn nothing_shown_steers_the_terminal() {
     let hostile = "\x1b]0;x\x07\x1b[2J\r\u{202e}bad";
-    let user = InputMessage { message: Some(message(Role::User, vec![text(hostile)])), entry_no: 1 };
+    let user = InputMessage {
+        message: Some(message(Role::User, vec![text(hostile)])),
+        entry_no: 1,
+        ..InputMessage::default()
+    };
     let output = ToolCallOutput { call_id: "c".into(), data: hostile.into(), ..ToolCallOutput::default() };
     let call = ToolCall { call_id: "c".into(), name: hostile.into(), arguments_json: hostile.into() };
     let transcript = after(&[
