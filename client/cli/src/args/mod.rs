@@ -22,6 +22,7 @@ Examples:
   agentloop chat                                    the same as a conversation on the whole screen
   agentloop watch RUN                               join a run that is under way
   agentloop approve                                 see what waits for a human
+  agentloop queue trip                              see what waits for its turn
 
 Exit codes:
   0 completed, 1 failed, 2 wrong usage, 3 aborted, 4 waits for a human, 5 server unreachable,

@@ -54,8 +54,9 @@ pub(crate) struct RunArgs {
 /// Talk with an agent in the terminal
 ///
 /// A conversation on the whole screen: the answer as it comes, tool calls with what becomes of them, questions to answer,
-/// earlier messages to scroll through, other sessions to switch to. F1 shows the keys. Ctrl-C aborts the run under
-/// way; ctrl-D leaves, and the run goes on without you. A server that restarts is waited for.
+/// earlier messages to scroll through, other sessions to switch to. What is typed while a run is under way is queued by
+/// Enter, or told to the run by ctrl-S; /rules shows the decisions that are remembered. F1 shows the keys. Ctrl-C aborts
+/// the run under way; ctrl-D leaves, and the run goes on without you. A server that restarts is waited for.
 #[derive(Debug, Args)]
 pub(crate) struct ChatArgs {
     /// The conversation to go on with; created where it does not exist. Default: a new one

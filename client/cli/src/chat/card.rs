@@ -178,7 +178,8 @@ impl Card {
             KeyCode::Down | KeyCode::Tab | KeyCode::Right => (*picked, *typed) = (down(), 0),
             KeyCode::Up | KeyCode::BackTab | KeyCode::Left => (*picked, *typed) = (up(), 0),
             KeyCode::Backspace | KeyCode::Delete => (*picked, *typed) = (None, 0),
-            KeyCode::Char(c) => {
+            // A letter with ctrl or Alt is meant for something else.
+            KeyCode::Char(c) if (key.modifiers - KeyModifiers::SHIFT).is_empty() => {
                 *typed += 1;
                 let letter = c.to_ascii_lowercase();
                 *picked = choices.iter().copied().find(|choice| *typed == 1 && choice.letter() == letter);

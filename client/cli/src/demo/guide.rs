@@ -14,11 +14,15 @@ pub(crate) async fn print(
     address: SocketAddr,
     run_id: &str,
     session_id: &str,
+    goes_on: bool,
 ) -> Result<(), Failure> {
     let run = client.get_run(run_id).await?;
     print::line(&format!("\nrun      {run_id}, {} events, session {session_id}", run.last_seq))?;
     print::line(&format!("outbox   {}", outbox(files)?))?;
-    print::line(&commands(files, address, run_id, session_id))?;
+    if !goes_on {
+        print::line(&start_again(files, address))?;
+    }
+    print::line(&commands(address, run_id, session_id))?;
     Ok(())
 }
 
@@ -31,20 +35,25 @@ fn outbox(files: &Files) -> io::Result<String> {
     }
 }
 
-fn commands(files: &Files, address: SocketAddr, run_id: &str, session_id: &str) -> String {
+fn start_again(files: &Files, address: SocketAddr) -> String {
     let config = quoted(&files.config.display().to_string());
     let outbox = quoted(&files.outbox.display().to_string());
+    format!(
+        "
+Start the server again, on what it left behind, and a tool host:
+  agentloop serve --config {config}
+  agentloop host --server http://{address} --outbox {outbox}"
+    )
+}
+
+fn commands(address: SocketAddr, run_id: &str, session_id: &str) -> String {
     let run = format!(r#"'{{"run_id": "{run_id}"}}'"#);
     let session = format!(r#"'{{"session_id": "{session_id}"}}'"#);
     let prompt = r#"'{"input": {"prompt": "What is the weather in Beijing?"}}'"#;
     let call = "grpcurl -plaintext -d";
     format!(
         "
-Start the server again, on what it left behind, and a tool host:
-  agentloop serve --config {config}
-  agentloop host --server http://{address} --outbox {outbox}
-
-Then, from any gRPC client; server reflection is on:
+From any gRPC client; server reflection is on:
   grpcurl -plaintext {address} list
   grpcurl -plaintext {address} describe agentloop.v1.AgentLoop
   {call} {run} {address} agentloop.v1.AgentLoop/GetRun
@@ -58,7 +67,8 @@ or with this program:
   export AGENTLOOP_SERVER=http://{address}
   agentloop watch {run_id}
   agentloop sessions {session_id}
-  agentloop run --session {session_id} 'And what is the weather now?'"
+  agentloop run --session {session_id} 'And what is the weather now?'
+  agentloop chat --session {session_id}"
     )
 }
 

@@ -41,9 +41,9 @@ async fn show(args: &DemoArgs, files: &Files, server: &Embedded) -> Result<Exit,
 
     let (exit, run_id) = play(client.clone(), &args.prompt).await?;
     let session_id = client.get_run(&run_id).await?.session_id;
-    guide::print(&client, files, server.address(), &run_id, &session_id).await?;
+    guide::print(&client, files, server.address(), &run_id, &session_id, args.keep).await?;
     if args.keep {
-        print::line("\nserving until ctrl-C")?;
+        print::line("\nthe server and its tool host go on until ctrl-C")?;
         Interrupts::listen().next().await;
     }
     host.stop().await?;

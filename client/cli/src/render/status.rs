@@ -149,13 +149,13 @@ pub(crate) fn question(style: Style, request: &HumanRequest) -> String {
 
 fn human_resolved(style: Style, resolved: &HumanResolved) -> Option<String> {
     let answer = resolved.answer.as_ref()?;
-    let by = if answer.decided_by.is_empty() { String::new() } else { format!(" by {}", answer.decided_by) };
-    Some(format!("  {}{by}", style.harmless(&answered(answer))))
+    Some(format!("  {}", style.harmless(&answered(answer))))
 }
 
-/// An answer in words.
+/// An answer in words, with who gave it and what is remembered of it.
 pub(crate) fn answered(answer: &HumanAnswer) -> String {
-    let words = given(answer);
+    let by = if answer.decided_by.is_empty() { String::new() } else { format!(" by {}", answer.decided_by) };
+    let words = format!("{}{by}", given(answer));
     match (&answer.applied_rule, &answer.remembered_rule) {
         (Some(rule), _) => format!("{words}, as remembered: {}", rule::in_words(rule)),
         (None, Some(rule)) => format!("{words}, and remembered: {}", rule::in_words(rule)),

@@ -14,9 +14,13 @@ async fn a_decision_is_remembered_for_the_session() {
     let (_, listed, _) = ended(&url, &["approve", "--run", "r-1", "--json"]).await;
     let (_, rest) = listed.split_once(r#""requestId":""#).expect("one waits");
     let request = rest.split_once('"').expect("a JSON string ends").0;
-    let (code, decided, stderr) = ended(&url, &["approve", request, "--remember", "session"]).await;
+    let (code, decided, stderr) =
+        ended(&url, &["approve", request, "--remember", "session", "--as", "ada"]).await;
     assert_eq!(code, 0, "{stderr}");
-    assert!(decided.contains("approved, and remembered: allow send_email where the whole is"), "{decided}");
+    assert!(
+        decided.contains("approved by ada, and remembered: allow send_email where the whole is"),
+        "{decided}"
+    );
     assert_eq!(ended(&url, &["watch", "r-1"]).await.0, 0);
 
     assert_eq!(run("r-2").await.0, 0, "the same call again");

@@ -69,7 +69,7 @@ async fn a_remembered_approval_is_not_asked_for_again_until_it_is_forgotten() {
     chat.sees("matches this call").await;
     // Not for the run only.
     chat.types("\t\r");
-    chat.sees("and remembered: allow send_email").await;
+    chat.sees("approved by tester, and remembered: allow send_email").await;
     chat.sees("Both letters are sent.").await;
     chat.sees("ready").await;
     assert_eq!(sent(&server), 2);

@@ -15,6 +15,8 @@ async fn the_demo_ends_by_itself_and_can_be_looked_at_afterwards() {
         "approved by the demo itself",
         "the mail was sent to team@example.com",
         "agentloop.v1.Sessions/ListEntries",
+        "Start the server again",
+        "agentloop chat --session",
     ] {
         assert!(shown.contains(told), "{told}: {shown}");
     }
@@ -32,4 +34,20 @@ async fn the_demo_ends_by_itself_and_can_be_looked_at_afterwards() {
     assert!(runs.contains("completed"), "{runs}");
     server.signal("TERM").await;
     assert_eq!(server.code().await, 0);
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_demo_that_goes_on_does_not_ask_for_another_start() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let demo = dir.path().join("demo");
+    let args = ["demo", "--scripted", "--keep", "--dir", demo.to_str().expect("text")];
+    let mut running = Running::start(agentloop("unused", &args));
+    let mut told = Vec::new();
+    while !told.last().is_some_and(|line: &String| line.contains("go on until ctrl-C")) {
+        told.push(running.line().await);
+    }
+    assert!(!told.iter().any(|line| line.contains("Start the server again")), "{told:?}");
+    running.signal("INT").await;
+    assert_eq!(running.code().await, 0);
 }

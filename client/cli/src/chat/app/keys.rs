@@ -8,7 +8,7 @@ use crate::exit::Exit;
 /// Keys and what they do, for the help.
 pub(crate) const HELP: [(&str, &str); 17] = [
     ("Enter", "send; while a run is under way: queue"),
-    ("ctrl-S", "send, for the run under way to read at once"),
+    ("ctrl-S", "send; while a run is under way: tell it"),
     ("Alt-Enter, ctrl-J", "begin a new line"),
     ("Up, Down", "earlier and later prompts"),
     ("PageUp, PageDown", "scroll"),

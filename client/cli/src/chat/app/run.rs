@@ -308,6 +308,8 @@ impl Live {
 /// "Why is it not moving", in a few words.
 fn waiting_on(waiting: &WaitingOn) -> String {
     let kind = match waiting.kind() {
+        // The question itself is shown.
+        WaitKind::Human => return String::new(),
         WaitKind::Unspecified => String::new(),
         kind => names::plain(kind.as_str_name(), "WAIT_KIND_").replace('_', " "),
     };

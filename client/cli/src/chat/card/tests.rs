@@ -107,6 +107,17 @@ fn nothing_is_decided_by_accident() {
 }
 
 #[test]
+fn a_letter_with_ctrl_picks_nothing() {
+    let mut card = card(HumanRequestKind::Approve);
+    for letter in ['s', 'd', 'y'] {
+        card.key(KeyEvent::new(KeyCode::Char(letter), KeyModifiers::CONTROL), "me");
+    }
+    assert_eq!(press(&mut card, "⏎"), Outcome::None);
+    assert!(matches!(card.stage, Stage::Choosing { picked: None, .. }), "{card:?}");
+    assert!(matches!(press(&mut card, "y⏎"), Outcome::Decided(_)), "they were not typed either");
+}
+
+#[test]
 fn arguments_must_be_a_json_object() {
     for (keys, why) in [("e⏎⌫⏎", "no JSON"), ("e⏎⌫⌫⌫⌫⌫⌫⌫[]⏎", "must be a JSON object")]
     {

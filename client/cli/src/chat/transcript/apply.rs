@@ -174,9 +174,7 @@ impl Transcript {
                 call.state = State::Pending { why: String::new() };
             }
         }
-        let by =
-            if answer.decided_by.is_empty() { String::new() } else { format!(" by {}", answer.decided_by) };
-        self.note(Tone::Quiet, &format!("{}{by}", answered(answer)));
+        self.note(Tone::Quiet, &answered(answer));
     }
 
     fn attempt_failed(&mut self, failed: &ToolCallAttemptFailed) {

@@ -298,10 +298,21 @@ fn the_status_says_why_nothing_moves() {
 }
 
 #[test]
+fn what_is_shown_as_a_question_is_not_said_again() {
+    let mut app = running();
+    asks(&mut app, approval("{}"));
+    let waiting =
+        WaitingOn { kind: WaitKind::Human.into(), what: "a long id".into(), ..WaitingOn::default() };
+    let run = Run { run_id: "r".into(), waiting_on: Some(waiting), ..Run::default() };
+    app.handle(Event::Looked(Box::new(run)));
+    sees(&mut app, &["awaiting human  0 tokens in"]);
+}
+
+#[test]
 fn windows_lie_over_everything() {
     let mut app = chat();
     press(&mut app, KeyCode::F(1));
-    sees(&mut app, &[" keys ", "abort the run; twice: leave"]);
+    sees(&mut app, &[" keys ", "while a run is under way: tell it ", "abort the run; twice: leave"]);
     press(&mut app, KeyCode::Esc);
     ctrl(&mut app, 'o');
     sees(&mut app, &["sessions", "a new session", "asking the server …"]);
