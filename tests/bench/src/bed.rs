@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -25,12 +26,24 @@ pub(crate) struct Bed {
     pub(crate) hosts: Option<Process>,
     program: PathBuf,
     dir: TempDir,
+    /// Where its metrics are, if it shows them.
+    metrics: Option<String>,
     _model: Process,
 }
 
 impl Bed {
     /// Starts everything, with this many tool hosts.
     pub(crate) async fn make(program: &Path, hosts: usize) -> Result<Bed, Failure> {
+        Bed::start(program, hosts, None).await
+    }
+
+    /// As [`Self::make`], with a server that shows its metrics.
+    pub(crate) async fn counted(program: &Path, hosts: usize) -> Result<Bed, Failure> {
+        let free = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
+        Bed::start(program, hosts, Some(free)).await
+    }
+
+    async fn start(program: &Path, hosts: usize, metrics: Option<SocketAddr>) -> Result<Bed, Failure> {
         let dir = tempfile::tempdir()?;
         let (model_process, model) = Process::role(&["model"]).await?;
         let mut config = "[server]\nlisten = \"127.0.0.1:0\"\nmax_live_runs = 1000000\n".to_owned();
@@ -38,10 +51,14 @@ impl Bed {
         write!(config, "[providers.bench]\nkind = \"openai\"\nbase_url = \"http://{model}/v1\"\n")?;
         config += "[agents.default]\nmodel = \"bench/m\"\n";
         config += "limits = { max_iterations = 100, max_tool_rounds = 100 }\n";
+        if let Some(address) = metrics {
+            write!(config, "[metrics]\nlisten = \"{address}\"\n")?;
+        }
         std::fs::write(dir.path().join("agentloop.toml"), config)?;
         let (server, url) = serve(program, dir.path()).await?;
         let program = program.to_owned();
-        let mut bed = Bed { server, url, model, hosts: None, program, dir, _model: model_process };
+        let metrics = metrics.map(|address| format!("http://{address}/metrics"));
+        let mut bed = Bed { server, url, model, hosts: None, program, dir, metrics, _model: model_process };
         if hosts > 0 {
             bed.hosts = Some(Process::role(&["host", &bed.url, &hosts.to_string()]).await?.0);
             bed.connected(hosts).await?;
@@ -70,6 +87,14 @@ impl Bed {
     /// The server's database.
     pub(crate) fn database(&self) -> PathBuf {
         self.dir.path().join("bench.db")
+    }
+
+    /// A counter of the server's.
+    pub(crate) async fn counter(&self, name: &str) -> Result<f64, Failure> {
+        let url = self.metrics.as_ref().ok_or("it shows no metrics")?;
+        let text = reqwest::get(url).await?.error_for_status()?.text().await?;
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        Ok(value.ok_or_else(|| format!("no {name}"))?.parse()?)
     }
 
     /// Bytes of the database's pages, those in its write-ahead log included.

@@ -19,6 +19,9 @@ use crate::workload::Setting;
 
 /// The pace of a model that is read as it speaks, for what deltas are late by.
 const PACE: u64 = 3;
+/// The server's counters of what it made durable.
+const APPENDS: &str = "agentloop_store_appends_total";
+const COMMITS: &str = "agentloop_store_commits_total";
 /// Runs that are made before anything is counted.
 const WARM_UP: u64 = 100;
 
@@ -45,6 +48,7 @@ pub(crate) async fn run(
         let peak = bed.server.peak()? as f64 / 1048576.0;
         setting.report.add(name, &concurrency.to_string(), "peak resident memory", "MiB", peak);
     }
+    commits(setting, name, script, hosts).await?;
     if script.rounds == 0 {
         lateness(setting, name, &bed, script).await?;
     }
@@ -55,6 +59,29 @@ pub(crate) async fn run(
         "MiB",
         bed.server.resident()? as f64 / 1048576.0,
     );
+    Ok(())
+}
+
+/// How many commits runs share: of a server that shows its metrics, so that this costs the others nothing.
+async fn commits(
+    setting: &mut Setting<'_>,
+    name: &'static str,
+    script: Script,
+    hosts: usize,
+) -> Result<(), Failure> {
+    let bed = Bed::counted(&setting.program, hosts).await?;
+    for concurrency in setting.options.concurrency.clone() {
+        let runs = setting.scaled(runs_of(script, concurrency));
+        let clients = bed.clients(connections(concurrency))?;
+        drive(&clients, concurrency, WARM_UP.min(runs), move || request(script)).await?;
+        let before = (bed.counter(APPENDS).await?, bed.counter(COMMITS).await?);
+        drive(&clients, concurrency, runs, move || request(script)).await?;
+        let after = (bed.counter(APPENDS).await?, bed.counter(COMMITS).await?);
+        let (appends, commits) = (after.0 - before.0, after.1 - before.1);
+        let load = concurrency.to_string();
+        setting.report.add(name, &load, "appends per run", "", appends / runs as f64);
+        setting.report.add(name, &load, "appends per commit", "", appends / commits);
+    }
     Ok(())
 }
 
