@@ -19,6 +19,10 @@ async fn killed_after_any_event_the_server_goes_on_and_does_nothing_twice() {
     let mut server = Server::start(&model.setting()).await;
     let host = Host::start(&server, "h-1").await;
     model.answers("send_email", json!({ "to": "a@example.com" }), "It is sent.");
+    // One that is left alone: by its end the server has written down which tools there are.
+    let mut run = Follower::start(&server, input("r-0", "s-0", "Mail it")).await;
+    follow(&mut server, &mut run, 0).await;
+    assert_eq!(run.answer().await, "It is sent.");
     for kill_after in 1..EVENTS_MAX {
         println!("killed after event {kill_after}");
         let (run_id, session_id) = (format!("r-{kill_after}"), format!("s-{kill_after}"));
@@ -26,7 +30,7 @@ async fn killed_after_any_event_the_server_goes_on_and_does_nothing_twice() {
         let reached = follow(&mut server, &mut run, kill_after).await;
         assert_eq!(run.answer().await, "It is sent.");
         assert_eq!(run.entries().await.len(), 4);
-        assert_eq!(host.did("send_email").len() as u64, kill_after, "one mail for each run");
+        assert_eq!(host.did("send_email").len() as u64, kill_after + 1, "one mail for each run");
         if !reached {
             return;
         }

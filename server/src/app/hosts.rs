@@ -56,10 +56,15 @@ pub(super) async fn remembered_tools(
 pub(super) async fn remember_tools(tools: Arc<RemoteTools>, store: Arc<dyn Store>, stop: CancellationToken) {
     while let Some(unsaved) = stop.run_until_cancelled(tools.unsaved()).await {
         let mut failed = Vec::new();
-        for tool in unsaved {
-            let row = ToolRow { declaration: tool.declaration.clone(), last_seen: tool.last_seen };
-            if store.save_tools(&tool.tenant, &[row]).await.is_err() {
-                failed.push(tool);
+        // Those that one host brings are saved together, and soon.
+        for tools in unsaved.chunk_by(|a, b| a.tenant == b.tenant) {
+            let row = |tool: &RememberedTool| ToolRow {
+                declaration: tool.declaration.clone(),
+                last_seen: tool.last_seen,
+            };
+            let rows: Vec<ToolRow> = tools.iter().map(row).collect();
+            if store.save_tools(&tools[0].tenant, &rows).await.is_err() {
+                failed.extend_from_slice(tools);
             }
         }
         if !failed.is_empty() {

@@ -21,6 +21,9 @@ use crate::engine::hooks::before_tools;
 use crate::model::{Model, ModelError, ModelRequest, Models, estimate};
 use crate::tool::Offered;
 
+/// A piece of this size is shown as it is, however fast the model speaks.
+const JOINED_BYTES: usize = 4 * 1024;
+
 /// One model call, ready to be made.
 pub(super) struct ModelCall {
     pub(super) deps: Arc<Deps>,
@@ -92,7 +95,7 @@ impl ModelCall {
             // What has arrived by now is shown together; nobody waits for more to come.
             let next = match held.take() {
                 None => deltas.next().await,
-                Some(delta) => match arrived(&mut deltas).await {
+                Some(delta) => match joinable(&delta, &mut deltas).await {
                     None => {
                         self.say(delta)?;
                         continue;
@@ -161,8 +164,17 @@ impl ModelCall {
     }
 }
 
-/// What has arrived of a stream by now. A connection hands over one piece at a time, and gets to hand over the next.
-async fn arrived<S: Stream + Unpin>(stream: &mut S) -> Option<Option<S::Item>> {
+/// What has arrived of a stream by now, if there is room for more in the piece before it. A connection hands over one
+/// piece at a time, and gets to hand over the next.
+async fn joinable<S: Stream + Unpin>(before: &Delta, stream: &mut S) -> Option<Option<S::Item>> {
+    let (Delta::Text { text } | Delta::Reasoning { text } | Delta::ToolCallArguments { fragment: text, .. }) =
+        before
+    else {
+        return stream.next().now_or_never();
+    };
+    if text.len() >= JOINED_BYTES {
+        return None;
+    }
     tokio::task::yield_now().await;
     stream.next().now_or_never()
 }

@@ -1,7 +1,7 @@
 //! Metrics in Prometheus' terms, counted since the process started.
 //!
 //! **Labels are bounded.** A label's values come from a closed list, from the configuration, or from tools that hosts
-//! declared, of which only the first [`TOOL_NAMES_MAX`] have their own. Ids, texts and names that a model or a caller
+//! declared, of which only the first `TOOL_NAMES_MAX` have their own. Ids, texts and names that a model or a caller
 //! made up are never labels.
 
 mod instruments;

@@ -61,11 +61,11 @@ async fn it_decides_each_step_over_the_stream() {
 async fn where_its_host_is_lost_another_is_asked_and_without_one_the_run_fails() {
     let model = Model::start().await;
     let server = TestServer::with(&model, "[hosts]\nhost_wait = \"1s\"\n").await;
-    let mut first = RawHost::extending(&server, "first", offer()).await;
+    let mut first = RawHost::extending(&server, "first", within(8)).await;
     let events = server.stream(planned()).await;
     let (_, plan) = asked(&mut first).await;
     assert_eq!(plan.decision, 1);
-    let mut second = RawHost::extending(&server, "second", offer()).await;
+    let mut second = RawHost::extending(&server, "second", within(8)).await;
     drop(first);
     let (_, again) = asked(&mut second).await;
     assert_eq!(again.decision, 1, "the same decision");
@@ -78,7 +78,12 @@ async fn where_its_host_is_lost_another_is_asked_and_without_one_the_run_fails()
 
 /// A planner that has a second to answer.
 fn hasty() -> Vec<Offer> {
-    let timeout = Some(prost_types::Duration { seconds: 1, nanos: 0 });
+    within(1)
+}
+
+/// A planner that has so many seconds to answer, whoever of its hosts is asked.
+fn within(seconds: i64) -> Vec<Offer> {
+    let timeout = Some(prost_types::Duration { seconds, nanos: 0 });
     vec![Offer::Planner(wire::PlannerDeclaration {
         name: "remote".to_owned(),
         timeout,

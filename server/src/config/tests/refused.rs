@@ -404,14 +404,14 @@ fn collectors_that_are_none() {
     );
     assert_eq!(
         problems("", &[("OTEL_EXPORTER_OTLP_ENDPOINT", "nonsense")]),
-        [format!("OTEL_EXPORTER_OTLP_ENDPOINT: {expected}")]
+        [format!("environment variable OTEL_EXPORTER_OTLP_ENDPOINT: {expected}")]
     );
     let variables =
         [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://a:1"), ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")];
     assert_eq!(
         problems("", &variables),
         [
-            "OTEL_EXPORTER_OTLP_PROTOCOL: expected grpc, which is all that is spoken here; found \"http/protobuf\""
+            "environment variable OTEL_EXPORTER_OTLP_PROTOCOL: expected grpc, which is all that is spoken here; found \"http/protobuf\""
         ]
     );
 }
