@@ -6,7 +6,6 @@ use agentloop_core::agent::RunSpec;
 use agentloop_core::delta::Delta;
 use agentloop_core::id::{CallId, RunId, Seq, TenantId};
 use agentloop_core::message::{FinishReason, Message, Role, ToolCall};
-use agentloop_core::run::apply::result_of;
 use agentloop_core::run::effect::Offer;
 use agentloop_core::run::human::{Decision, Question};
 use agentloop_core::run::input::{CallFacts, CallOutcome};
@@ -32,7 +31,7 @@ struct Speaker(&'static str);
 impl Model for Speaker {
     fn stream(&self, request: ModelRequest) -> BoxStream<'static, Result<Delta, ModelError>> {
         let last = request.messages.last().expect("there is a prompt");
-        let result = result_of(last).map(|result| result.output.clone());
+        let result = last.tool_result().map(|result| result.output.clone());
         let deltas = match result {
             Some(read) => vec![
                 Delta::Text { text: format!("{}: {read}", self.0) },

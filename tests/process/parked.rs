@@ -7,11 +7,10 @@ use agentloop_tests::process::times;
 
 #[tokio::test]
 async fn many_parked_runs_are_cheap() {
-    let cost = parked::measure(2_000 * times()).await;
+    let cost = parked::measure(4_000 * times()).await;
     println!("{cost:#?}");
-    // With so few of them, what grows is mostly the database's caches, which have a bound; a run that kept its task and
-    // its history would still be seen.
-    assert!(cost.resident_bytes < 8_192.0, "{cost:?}");
+    // So few of them are told from the noise of the allocator only roughly.
+    assert!(cost.resident_bytes < 2_048.0, "{cost:?}");
     assert!(cost.disk_bytes < 32_768.0, "{cost:?}");
     assert!(cost.restart < Duration::from_secs(5), "{cost:?}");
 }

@@ -250,6 +250,15 @@ impl Message {
         })
     }
 
+    /// The result that a tool message carries.
+    #[must_use]
+    pub fn tool_result(&self) -> Option<&ToolResult> {
+        self.parts.iter().find_map(|part| match part {
+            Part::ToolResult(result) => Some(result),
+            Part::Text { .. } | Part::Reasoning(_) | Part::Image { .. } | Part::ToolCall(_) => None,
+        })
+    }
+
     /// All text parts, joined.
     #[must_use]
     pub fn plain_text(&self) -> String {

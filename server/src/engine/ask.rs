@@ -2,39 +2,39 @@
 
 use std::sync::Arc;
 
-use agentloop_core::agent::{ModelOptions, ModelTimeouts};
+use agentloop_core::agent::{ModelOptions, RunSpec};
 use agentloop_core::context::assemble::Assembler;
-use agentloop_core::error::ModelErrorKind;
 use agentloop_core::message::{Message, Role, Usage};
 use futures_util::StreamExt as _;
 
-use crate::engine::deps::Deps;
 use crate::engine::perform::cost;
-use crate::model::{ModelError, ModelRequest};
+use crate::model::{ModelError, ModelRequest, Models};
 
 /// Whom to ask, and how.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Question<'a> {
-    /// `provider/model`.
-    pub(super) model: &'a str,
+    /// The run that it is asked for.
+    pub(super) spec: &'a RunSpec,
+    /// `provider/model`; `None`: the run's own.
+    pub(super) model: Option<&'a str>,
     /// What the model is to do.
     pub(super) system_prompt: &'a str,
     /// Bound on the answer.
     pub(super) max_output_tokens: u32,
-    /// How long to wait.
-    pub(super) timeouts: &'a ModelTimeouts,
 }
 
-/// The model's answer, and what it cost.
+/// The model's answer, which may be empty, and what it cost.
 ///
 /// # Errors
-/// The model's, once: whoever asks decides about another try. An empty answer is one.
+/// The model's, once: whoever asks decides about another try.
 pub(super) async fn ask(
-    deps: &Deps,
+    models: &dyn Models,
     question: &Question<'_>,
     text: &str,
 ) -> Result<(String, Usage), ModelError> {
-    let (model, name) = deps.models.resolve(question.model)?;
+    let Question { spec, model: own, .. } = question;
+    let reference = own.unwrap_or(&spec.model);
+    let (model, name) = models.resolve(reference)?;
     let mut deltas = model.stream(ModelRequest {
         model: name,
         system_prompt: question.system_prompt.to_owned(),
@@ -42,9 +42,11 @@ pub(super) async fn ask(
         tools: Arc::new([]),
         options: ModelOptions {
             max_output_tokens: Some(question.max_output_tokens),
+            // Whoever runs a model that needs them says so once, for the agent.
+            provider_options: own.is_none().then(|| spec.options.provider_options.clone()).flatten(),
             ..ModelOptions::default()
         },
-        timeouts: question.timeouts.clone(),
+        timeouts: spec.timeouts.clone(),
     });
     let mut assembler = Assembler::new(0);
     let mut seq = 0;
@@ -53,10 +55,6 @@ pub(super) async fn ask(
         assembler.consume(seq, delta?)?;
     }
     let done = assembler.finish()?;
-    let answer = done.message.plain_text();
-    if answer.trim().is_empty() {
-        return Err(ModelError::new(ModelErrorKind::BadRequest, "the model's answer is empty"));
-    }
-    let cost_micros = cost(&*deps.models, question.model, &done.usage);
-    Ok((answer, Usage { cost_micros, ..done.usage }))
+    let cost_micros = cost(models, reference, &done.usage);
+    Ok((done.message.plain_text(), Usage { cost_micros, ..done.usage }))
 }

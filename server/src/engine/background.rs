@@ -4,20 +4,19 @@ mod transcript;
 
 use std::sync::Arc;
 
-use agentloop_core::agent::{ModelOptions, RunSpec};
-use agentloop_core::context::assemble::Assembler;
+use agentloop_core::agent::RunSpec;
 use agentloop_core::entry::Entry;
 use agentloop_core::error::ErrorClass;
 use agentloop_core::id::{EntryNo, TenantId};
-use agentloop_core::message::{Message, Role};
+use agentloop_core::message::Role;
 use agentloop_core::run::event::Outcome;
 use agentloop_core::run::state::{Phase, State};
 use async_trait::async_trait;
-use futures_util::StreamExt as _;
 
+use crate::engine::ask::{Question, ask};
 use crate::engine::background::transcript::Transcript;
 use crate::engine::jobs::{JobError, JobExecutor};
-use crate::model::{ModelError, ModelRequest, Models};
+use crate::model::{ModelError, Models};
 use crate::store::{Job, JobKind, SessionNotes, SessionRow, Store};
 
 const TITLE_PROMPT: &str = "You name conversations. Read the beginning of the conversation below and answer with a \
@@ -99,7 +98,7 @@ impl Writing<'_> {
             return Ok(());
         }
         let Some(beginning) = self.beginning().await? else { return Ok(()) };
-        let title = title_in(&self.ask(TITLE_PROMPT, beginning).await.map_err(job_error)?);
+        let title = title_in(&self.ask(TITLE_PROMPT, &beginning).await.map_err(job_error)?);
         if title.is_empty() {
             return Err(JobError::Retryable { why: "the model gave no title".to_owned(), after: None });
         }
@@ -134,7 +133,7 @@ impl Writing<'_> {
                 "" => said,
                 before => format!("Summary so far:\n{before}\n\nSince then:\n{said}"),
             };
-            match self.ask(SUMMARY_PROMPT, request).await {
+            match self.ask(SUMMARY_PROMPT, &request).await {
                 Ok(answer) if answer.trim().is_empty() => {
                     return Err(JobError::Retryable {
                         why: "the model gave no summary".to_owned(),
@@ -187,34 +186,19 @@ impl Writing<'_> {
     }
 
     /// One call of the model, with nothing of the run but its connection.
-    async fn ask(&self, prompt: &str, text: String) -> Result<String, ModelError> {
-        let own = self.spec.background.model.as_deref();
-        let (model, name) = self.notes.models.resolve(own.unwrap_or(&self.spec.model))?;
-        let mut deltas = model.stream(ModelRequest {
-            model: name,
-            system_prompt: prompt.to_owned(),
-            messages: vec![Arc::new(Message::text(Role::User, text))],
-            tools: Arc::new([]),
-            options: ModelOptions {
-                max_output_tokens: Some(OUTPUT_TOKENS_MAX),
-                // Whoever runs a model that needs them says so once, for the agent.
-                provider_options: own.is_none().then(|| self.spec.options.provider_options.clone()).flatten(),
-                ..ModelOptions::default()
-            },
-            timeouts: self.spec.timeouts.clone(),
-        });
-        let mut answer = Assembler::new(1);
-        let mut seq = 0;
-        while let Some(delta) = deltas.next().await {
-            seq += 1;
-            answer.consume(seq, delta?)?;
-        }
-        let answer = answer.finish()?;
+    async fn ask(&self, prompt: &str, text: &str) -> Result<String, ModelError> {
+        let question = Question {
+            spec: self.spec,
+            model: self.spec.background.model.as_deref(),
+            system_prompt: prompt,
+            max_output_tokens: OUTPUT_TOKENS_MAX,
+        };
+        let (answer, usage) = ask(&*self.notes.models, &question, text).await?;
         tracing::debug!(
-            run.id = %self.job.id.run, kind = %self.job.id.kind, tokens_in = answer.usage.input_tokens,
-            tokens_out = answer.usage.output_tokens, "the model wrote about a session"
+            run.id = %self.job.id.run, kind = %self.job.id.kind, tokens_in = usage.input_tokens,
+            tokens_out = usage.output_tokens, "the model wrote about a session"
         );
-        Ok(answer.message.plain_text())
+        Ok(answer)
     }
 }
 

@@ -7,7 +7,7 @@ use agentloop_core::agent::{ContextPolicy, RunSpec};
 use agentloop_core::context::compact::{Goal, extract, fit, summarized, to_summarize, trim, truncate};
 use agentloop_core::context::view::{compacted, view};
 use agentloop_core::entry::{Compaction, CompactionReason, Entry};
-use agentloop_core::error::ErrorClass;
+use agentloop_core::error::{ErrorClass, ModelErrorKind};
 use agentloop_core::id::EntryNo;
 use agentloop_core::message::{Message, Part, Role, SharedMessage, Usage};
 use agentloop_core::retry::{after_failure, chance};
@@ -17,7 +17,7 @@ use async_trait::async_trait;
 
 use crate::engine::ask::{Question, ask};
 use crate::engine::deps::Deps;
-use crate::model::estimate;
+use crate::model::{ModelError, estimate};
 
 /// The strategies that every server has.
 pub const STRATEGIES: [&str; 4] = ["truncate", "summarize", "extract", "trim"];
@@ -161,16 +161,17 @@ impl Compacting {
             return Ok((truncate(&self.entries, keep), Usage::default()));
         };
         let question = Question {
-            model: self.spec.context.summary_model.as_ref().unwrap_or(&self.spec.model),
+            spec: &self.spec,
+            model: self.spec.context.summary_model.as_deref(),
             system_prompt: SUMMARY_PROMPT,
             max_output_tokens: SUMMARY_TOKENS_MAX,
-            timeouts: &self.spec.timeouts,
         };
         let mut transcript = transcript(&messages);
         let mut usage = Usage::default();
         let (mut halvings, mut failures) = (0, 0);
         loop {
-            match ask(&self.deps, &question, &transcript).await {
+            let answer = ask(&*self.deps.models, &question, &transcript).await;
+            match answer.and_then(with_words) {
                 Ok((text, used)) => {
                     usage += used;
                     return Ok((summarized(&self.entries, up_to, &text), usage));
@@ -195,6 +196,14 @@ impl Compacting {
                 }
             }
         }
+    }
+}
+
+/// An answer that is one.
+fn with_words(answer: (String, Usage)) -> Result<(String, Usage), ModelError> {
+    match answer.0.trim() {
+        "" => Err(ModelError::new(ModelErrorKind::BadRequest, "the model's answer is empty")),
+        _ => Ok(answer),
     }
 }
 

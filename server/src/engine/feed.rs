@@ -204,13 +204,13 @@ impl Feed {
     fn keep(&self, session: &SessionId, records: &[Arc<Record>]) {
         let mut recent = self.recent();
         recent.session.get_or_insert_with(|| session.clone());
+        let last = recent.records.back().map(|last| last.seq);
+        let new = records.iter().filter(|record| last.is_none_or(|last| record.seq > last));
         // What was written without being published, its answer lost, is only in the journal.
-        let follows =
-            recent.records.back().zip(records.first()).is_none_or(|(last, next)| next.seq == last.seq.next());
-        if !follows {
+        if new.clone().next().zip(last).is_some_and(|(next, last)| next.seq != last.next()) {
             recent.records.clear();
         }
-        recent.records.extend(records.iter().cloned());
+        recent.records.extend(new.cloned());
         let surplus = recent.records.len().saturating_sub(RECENT_MAX);
         recent.records.drain(..surplus);
     }

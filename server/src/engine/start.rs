@@ -1,5 +1,6 @@
 //! A run begins: once per id, however often it is asked for.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -149,7 +150,7 @@ impl Engine {
     async fn begin(&self, place: Vacancy, request: &StartRequest) -> Result<Started, EngineError> {
         let (tenant, run) = place.key().clone();
         let session = request.session.clone().unwrap_or_else(|| self.deps().ids.session());
-        let request = &self.with_remembered(&tenant, &session, request).await?;
+        let request = &*self.with_remembered(&tenant, &session, request).await?;
         let way = self.way_in(&tenant, &session, request).await?;
         // Only with the place in hand is it sure that nobody else is about to steer by this id.
         if request.on_busy == OnBusy::Steer
@@ -206,16 +207,16 @@ impl Engine {
 
     /// The request with the rules that were remembered for it. In the journal they hold for the run, whatever becomes
     /// of them meanwhile.
-    async fn with_remembered(
+    async fn with_remembered<'r>(
         &self,
         tenant: &TenantId,
         session: &SessionId,
-        request: &StartRequest,
-    ) -> Result<StartRequest, EngineError> {
-        let mut request = request.clone();
+        request: &'r StartRequest,
+    ) -> Result<Cow<'r, StartRequest>, EngineError> {
         let remembered = self.remembered(tenant, Some(session)).await?;
+        let mut request = Cow::Borrowed(request);
         if !remembered.is_empty() {
-            Arc::make_mut(&mut request.spec).tool_policy.rules.extend(remembered);
+            Arc::make_mut(&mut request.to_mut().spec).tool_policy.rules.extend(remembered);
         }
         Ok(request)
     }

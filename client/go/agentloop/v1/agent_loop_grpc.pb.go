@@ -45,7 +45,8 @@ const (
 // buf:lint:ignore SERVICE_SUFFIX
 type AgentLoopClient interface {
 	// Starts a run and waits for its end, or until it waits for a human or an operator. Calling again with the same
-	// `run_id` waits on. A client that goes away changes nothing unless `on_disconnect` says so.
+	// `run_id` waits on. A client that goes away changes nothing unless `on_disconnect` says so. Metadata named
+	// `traceparent` (W3C Trace Context) puts the run into the caller's trace.
 	//
 	// INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND (session, agent), FAILED_PRECONDITION (busy session, model not
 	// configured), RESOURCE_EXHAUSTED, UNAVAILABLE.
@@ -264,7 +265,8 @@ func (c *agentLoopClient) ReplayRun(ctx context.Context, in *ReplayRunRequest, o
 // buf:lint:ignore SERVICE_SUFFIX
 type AgentLoopServer interface {
 	// Starts a run and waits for its end, or until it waits for a human or an operator. Calling again with the same
-	// `run_id` waits on. A client that goes away changes nothing unless `on_disconnect` says so.
+	// `run_id` waits on. A client that goes away changes nothing unless `on_disconnect` says so. Metadata named
+	// `traceparent` (W3C Trace Context) puts the run into the caller's trace.
 	//
 	// INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND (session, agent), FAILED_PRECONDITION (busy session, model not
 	// configured), RESOURCE_EXHAUSTED, UNAVAILABLE.

@@ -79,7 +79,8 @@ const (
 	ErrorReason_ERROR_REASON_UNAUTHENTICATED ErrorReason = 24
 	// PERMISSION_DENIED: the caller's role does not allow this.
 	ErrorReason_ERROR_REASON_PERMISSION_DENIED ErrorReason = 25
-	// RESOURCE_EXHAUSTED: a tool's or a session's queue is full, or too much was said to a run since its last model call.
+	// RESOURCE_EXHAUSTED: a tool's or a session's queue is full, too much was said to a run since its last model call, or
+	// too many large messages are on their way to the server at a time.
 	ErrorReason_ERROR_REASON_QUEUE_FULL ErrorReason = 26
 	// FAILED_PRECONDITION or INVALID_ARGUMENT inside a tool host's stream: it broke the protocol; see `ProtocolError`.
 	ErrorReason_ERROR_REASON_PROTOCOL_VIOLATION ErrorReason = 27

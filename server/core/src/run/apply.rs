@@ -3,7 +3,7 @@
 mod calls;
 mod compaction;
 
-use crate::message::{Part, SharedMessage, ToolCall, ToolResult};
+use crate::message::ToolCall;
 use crate::run::event::{AfterAttempt, Event, Record};
 use crate::run::plan::Instruction;
 use crate::run::state::{Asked, CallState, ModelCall, News, Phase, State};
@@ -250,15 +250,6 @@ fn begins(instruction: &Instruction, event: &Event) -> bool {
                 | Event::Finished { .. }
         ),
     }
-}
-
-/// The result that a tool message carries.
-#[must_use]
-pub fn result_of(message: &SharedMessage) -> Option<&ToolResult> {
-    message.parts.iter().find_map(|part| match part {
-        Part::ToolResult(result) => Some(result),
-        Part::Text { .. } | Part::Reasoning(_) | Part::Image { .. } | Part::ToolCall(_) => None,
-    })
 }
 
 /// A tool call's digest and how often it came in a row, after one more call.

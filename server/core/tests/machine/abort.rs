@@ -205,7 +205,7 @@ fn assert_paired(history: &[SharedMessage]) {
         assert_eq!(results.insert(call.slot, 0), None, "a call has its own place");
     }
     for message in history.iter().filter(|message| message.role == Role::Tool) {
-        let slot = agentloop_core::run::apply::result_of(message).expect("a result").slot;
+        let slot = message.tool_result().expect("a result").slot;
         *results.get_mut(&slot).expect("a result has its call") += 1;
     }
     assert!(results.values().all(|count| *count == 1), "{results:?}");

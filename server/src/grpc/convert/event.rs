@@ -4,7 +4,6 @@ use agentloop_core::context::build::is_cut;
 use agentloop_core::delta::Delta;
 use agentloop_core::entry::CompactionReason;
 use agentloop_core::id::{CallSlot, RunId, SessionId};
-use agentloop_core::run::apply::result_of;
 use agentloop_core::run::event::{AfterAttempt, Event, Observation, Outcome, Ran, Record, Totals};
 use agentloop_core::run::status::{RunError, RunStatus};
 use agentloop_core::run::view::{LoopPhase, ProcessState, loops};
@@ -195,7 +194,7 @@ impl Dresser {
                     entry_no: entry.0,
                     attempt: *attempt,
                     host_id: host.as_ref().map(ToString::to_string).unwrap_or_default(),
-                    result: result_of(message).map(|result| tool_result(&self.run, result)),
+                    result: message.tool_result().map(|result| tool_result(&self.run, result)),
                     duration: Some(duration(*took)),
                     truncated: is_cut(message),
                 })

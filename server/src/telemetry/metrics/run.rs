@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use agentloop_core::entry::CompactionReason;
 use agentloop_core::id::{CallSlot, RequestId};
-use agentloop_core::message::{Part, ToolResult};
 use agentloop_core::run::event::{AfterAttempt, Event, Outcome, Record};
 use agentloop_core::run::human::QuestionKind;
 use agentloop_core::time::{Millis, Timestamp};
@@ -109,7 +108,7 @@ impl RunMeter {
                 self.tool(*slot).retried();
             }
             Event::CallSettled { slot, attempt, message, duration, .. } => {
-                let result = message.parts.iter().find_map(result_of);
+                let result = message.tool_result();
                 let took = (*attempt > 0).then(|| seconds(*duration));
                 if let Some(result) = result {
                     self.tool(*slot).settled(result.status, took);
@@ -148,10 +147,6 @@ impl RunMeter {
 
 fn seconds(time: Millis) -> f64 {
     time.duration().as_secs_f64()
-}
-
-fn result_of(part: &Part) -> Option<&ToolResult> {
-    if let Part::ToolResult(result) = part { Some(result) } else { None }
 }
 
 fn outcome_word(outcome: Outcome) -> &'static str {

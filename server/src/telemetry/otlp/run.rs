@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::id::{CallSlot, RequestId, RunId, SessionId};
-use agentloop_core::message::{Part, SharedMessage, ToolResult, Usage};
+use agentloop_core::message::{SharedMessage, Usage};
 use agentloop_core::run::event::{Event, Outcome, Record, Totals};
 use agentloop_core::run::human::Question;
 use agentloop_core::run::status::RunError;
@@ -246,7 +246,7 @@ impl RunSpans {
 
     fn settled(&mut self, slot: CallSlot, attempt: u32, message: &SharedMessage, at: Timestamp, past: bool) {
         let Some(call) = self.calls.remove(&slot) else { return };
-        let Some(result) = message.parts.iter().find_map(result_of) else { return };
+        let Some(result) = message.tool_result() else { return };
         let began = call.offered.unwrap_or(call.proposed);
         let error = result.status.is_error().then(|| result.status.as_str());
         if !past && call.offered.is_some() {
@@ -348,8 +348,4 @@ fn tokens(usage: &Usage) -> impl Iterator<Item = KeyValue> {
     ];
     let sometimes = sometimes.into_iter().filter(|(_, tokens)| *tokens > 0);
     always.into_iter().chain(sometimes.map(move |(key, tokens)| count(key, tokens)))
-}
-
-fn result_of(part: &Part) -> Option<&ToolResult> {
-    if let Part::ToolResult(result) = part { Some(result) } else { None }
 }

@@ -2,7 +2,6 @@
 
 use crate::id::{CallSlot, HostId, RuntimeId};
 use crate::message::SharedMessage;
-use crate::run::apply::result_of;
 use crate::run::human::{Answer, Decision, Question, QuestionKind};
 use crate::run::plan::Instruction;
 use crate::run::state::{Call, CallState, Leave, Phase, State};
@@ -50,7 +49,7 @@ impl State {
         assert_eq!(attempt, call.attempt, "the last try settles a call");
         call.state = CallState::Settled;
         call.answered = answered;
-        let failed = result_of(message).is_some_and(|result| result.status.is_error());
+        let failed = message.tool_result().is_some_and(|result| result.status.is_error());
         self.failures_in_a_row = if failed { self.failures_in_a_row + 1 } else { 0 };
     }
 

@@ -2,7 +2,6 @@
 
 use agentloop_core::id::CallSlot;
 use agentloop_core::message::{SharedMessage, ToolResult, ToolStatus};
-use agentloop_core::run::apply::result_of;
 use agentloop_core::run::event::{Added, Event, Record};
 
 /// The kinds of events, in order, in one line.
@@ -25,7 +24,7 @@ pub(crate) fn results(journal: &[Record]) -> Vec<ToolResult> {
     journal
         .iter()
         .filter_map(|record| match &record.event {
-            Event::CallSettled { message, .. } => Some(result_of(message).expect("a result").clone()),
+            Event::CallSettled { message, .. } => Some(message.tool_result().expect("a result").clone()),
             _ => None,
         })
         .collect()

@@ -2059,7 +2059,8 @@ export type AgentLoopService = typeof AgentLoopService;
 export const AgentLoopService = {
   /**
    * Starts a run and waits for its end, or until it waits for a human or an operator. Calling again with the same
-   * `run_id` waits on. A client that goes away changes nothing unless `on_disconnect` says so.
+   * `run_id` waits on. A client that goes away changes nothing unless `on_disconnect` says so. Metadata named
+   * `traceparent` (W3C Trace Context) puts the run into the caller's trace.
    *
    * INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND (session, agent), FAILED_PRECONDITION (busy session, model not
    * configured), RESOURCE_EXHAUSTED, UNAVAILABLE.
@@ -2244,7 +2245,8 @@ export const AgentLoopService = {
 export interface AgentLoopServer extends UntypedServiceImplementation {
   /**
    * Starts a run and waits for its end, or until it waits for a human or an operator. Calling again with the same
-   * `run_id` waits on. A client that goes away changes nothing unless `on_disconnect` says so.
+   * `run_id` waits on. A client that goes away changes nothing unless `on_disconnect` says so. Metadata named
+   * `traceparent` (W3C Trace Context) puts the run into the caller's trace.
    *
    * INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND (session, agent), FAILED_PRECONDITION (busy session, model not
    * configured), RESOURCE_EXHAUSTED, UNAVAILABLE.
@@ -2331,7 +2333,8 @@ export interface AgentLoopServer extends UntypedServiceImplementation {
 export interface AgentLoopClient extends Client {
   /**
    * Starts a run and waits for its end, or until it waits for a human or an operator. Calling again with the same
-   * `run_id` waits on. A client that goes away changes nothing unless `on_disconnect` says so.
+   * `run_id` waits on. A client that goes away changes nothing unless `on_disconnect` says so. Metadata named
+   * `traceparent` (W3C Trace Context) puts the run into the caller's trace.
    *
    * INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND (session, agent), FAILED_PRECONDITION (busy session, model not
    * configured), RESOURCE_EXHAUSTED, UNAVAILABLE.

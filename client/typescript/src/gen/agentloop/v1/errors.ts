@@ -68,7 +68,10 @@ export enum ErrorReason {
   UNAUTHENTICATED = 24,
   /** PERMISSION_DENIED - PERMISSION_DENIED: the caller's role does not allow this. */
   PERMISSION_DENIED = 25,
-  /** QUEUE_FULL - RESOURCE_EXHAUSTED: a tool's or a session's queue is full, or too much was said to a run since its last model call. */
+  /**
+   * QUEUE_FULL - RESOURCE_EXHAUSTED: a tool's or a session's queue is full, too much was said to a run since its last model call, or
+   * too many large messages are on their way to the server at a time.
+   */
   QUEUE_FULL = 26,
   /** PROTOCOL_VIOLATION - FAILED_PRECONDITION or INVALID_ARGUMENT inside a tool host's stream: it broke the protocol; see `ProtocolError`. */
   PROTOCOL_VIOLATION = 27,
