@@ -1,14 +1,14 @@
 //! The conversation in the terms of Messages: turns that alternate, made of blocks.
 
 use agentloop_core::message::{Image, Message, Part, Reasoning, Role, ToolCall, ToolResult};
-use serde_json::{Value, json};
 
-use crate::model::ModelRequest;
-use crate::model::wire::{CallIds, arguments_object, tool_name};
+use crate::model::wire::{CallIds, arguments_object, element, tool_name};
 
 const CALL_ID_BYTES_MAX: usize = 64;
 /// Opens a conversation whose beginning was compacted away in the middle of a turn: the first word is the user's.
 const OPENING: &str = "(The conversation goes on from here.)";
+/// What marks a block for the provider's cache, put before the brace that ends it.
+const MARK: &[u8] = br#","cache_control":{"type":"ephemeral"}"#;
 
 /// What becomes of the model's earlier thoughts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,92 +19,72 @@ pub(super) enum Thoughts {
     Drop,
 }
 
-/// A history in blocks.
+/// A conversation as it is sent, and what decides how it goes on. Text that is written is never changed; marks are put
+/// between its pieces when it is sent.
 #[derive(Debug)]
 pub(super) struct Conversation {
-    /// What the operator says, before everything else.
-    pub(super) system: Vec<Value>,
-    turns: Vec<Turn>,
+    /// What the operator says, before everything else: blocks, each with a comma after it.
+    system: Vec<u8>,
+    /// Turns that are over, each with a comma after it.
+    text: Vec<u8>,
+    /// The last turn, which the next message may belong to.
+    open: Option<Turn>,
+    /// Where in the text the last block ends that can be marked: before the model's last turn, and after that began.
+    before: Option<usize>,
+    since: Option<usize>,
     ids: CallIds,
     thoughts: Thoughts,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Speaker {
+    User,
+    Assistant,
+}
+
 #[derive(Debug)]
 struct Turn {
-    role: &'static str,
+    speaker: Speaker,
     /// Tool results, which must stand before everything else in their turn.
-    results: Vec<Value>,
-    blocks: Vec<Value>,
+    results: Vec<u8>,
+    blocks: Vec<u8>,
+    /// Where in the blocks the last one ends that can be marked. Thoughts cannot.
+    markable: Option<usize>,
 }
 
-impl Turn {
-    /// Thoughts cannot be marked.
-    fn last_markable(&mut self) -> Option<&mut Value> {
-        let is_thought =
-            |block: &Value| matches!(block["type"].as_str(), Some("thinking" | "redacted_thinking"));
-        self.results.iter_mut().chain(&mut self.blocks).rev().find(|block| !is_thought(block))
-    }
-}
-
-fn mark(block: &mut Value) {
-    block["cache_control"] = json!({ "type": "ephemeral" });
+/// What is sent after the text that is written for good.
+#[derive(Debug)]
+pub(super) struct Ending {
+    /// The last turn.
+    text: Vec<u8>,
+    /// Where marks go in the turns before it.
+    before: [Option<usize>; 2],
+    /// And in itself.
+    within: Option<usize>,
 }
 
 impl Conversation {
-    /// Reads the history of a request.
-    pub(super) fn read(request: &ModelRequest, thoughts: Thoughts) -> Self {
-        let mut conversation =
-            Self { system: Vec::new(), turns: Vec::new(), ids: CallIds::plain(CALL_ID_BYTES_MAX), thoughts };
-        conversation.system.extend(text_block(&request.system_prompt));
-        for message in &request.messages {
-            conversation.add(message);
-        }
-        if conversation.turns.first().is_some_and(|turn| turn.role == "assistant") {
-            let blocks = text_block(OPENING).into_iter().collect();
-            conversation.turns.insert(0, Turn { role: "user", results: Vec::new(), blocks });
-        }
-        conversation
-    }
-
-    /// Sets the mark after the system prompt, up to which the provider keeps the prompt for all conversations.
-    pub(super) fn mark_system(&mut self) {
-        if let Some(block) = self.system.last_mut() {
-            mark(block);
+    /// Before the first message.
+    pub(super) fn new(thoughts: Thoughts) -> Self {
+        Self {
+            system: Vec::new(),
+            text: Vec::new(),
+            open: None,
+            before: None,
+            since: None,
+            ids: CallIds::plain(CALL_ID_BYTES_MAX),
+            thoughts,
         }
     }
 
-    /// Sets two marks: at the end, for the request that comes next, and where the request before this one ended, since
-    /// its prompt is kept up to there. The provider looks for what it keeps only some twenty blocks before a mark, and
-    /// a single round of parallel calls can have more.
-    pub(super) fn mark_ends(&mut self) {
-        let answer = self.turns.iter().rposition(|turn| turn.role == "assistant");
-        let (before, last) = self.turns.split_at_mut(answer.unwrap_or(0));
-        for turns in [before, last] {
-            if let Some(block) = turns.iter_mut().rev().find_map(Turn::last_markable) {
-                mark(block);
-            }
-        }
-    }
-
-    /// The messages to send.
-    pub(super) fn into_messages(self) -> Vec<Value> {
-        let message = |turn: Turn| {
-            let content = turn.results.into_iter().chain(turn.blocks).collect();
-            let mut message = json!({ "role": turn.role });
-            // Moved in: a long conversation is not copied once more.
-            message["content"] = Value::Array(content);
-            message
-        };
-        self.turns.into_iter().map(message).collect()
-    }
-
-    fn add(&mut self, message: &Message) {
+    /// Adds a message.
+    pub(super) fn add(&mut self, message: &Message) {
         match message.role {
             // Moving a late one to the front would change a prompt that the provider has cached.
-            Role::System if self.turns.is_empty() => self.system.extend(text_block(&message.plain_text())),
+            Role::System if self.open.is_none() => text_block(&mut self.system, &message.plain_text()),
             Role::System => {
-                let text = message.plain_text();
-                self.block("user", text_block(&format!("<system>\n{text}\n</system>")));
+                let text = format!("<system>\n{}\n</system>", message.plain_text());
+                self.block(Speaker::User, |blocks| text_block(blocks, &text));
             }
             Role::User | Role::Assistant | Role::Tool => {
                 for part in &message.parts {
@@ -114,83 +94,185 @@ impl Conversation {
         }
     }
 
+    /// What the operator says besides the system prompt.
+    pub(super) fn system(&self) -> &[u8] {
+        &self.system
+    }
+
+    /// The end of the conversation. Where it is `marked`, it has two marks: at the end, for the request that comes
+    /// next, and where the request before this one ended, since its prompt is kept up to there. The provider looks for
+    /// what it keeps only some twenty blocks before a mark, and a single round of parallel calls can have more.
+    pub(super) fn ending(&self, marked: bool) -> Ending {
+        let mut text = Vec::new();
+        let within = self.open.as_ref().and_then(|turn| turn.write(&mut text));
+        let since = if within.is_none() { self.since } else { None };
+        if marked {
+            Ending { text, before: [self.before, since], within }
+        } else {
+            Ending { text, before: [None, None], within: None }
+        }
+    }
+
+    /// The messages to send, in pieces.
+    pub(super) fn messages<'a>(&'a self, ending: &'a Ending) -> Vec<&'a [u8]> {
+        let mut pieces = marked(&self.text, ending.before);
+        pieces.extend(marked(&ending.text, [ending.within]));
+        pieces
+    }
+
     fn part(&mut self, role: Role, part: &Part) {
-        let speaker = if role == Role::Assistant { "assistant" } else { "user" };
+        let speaker = if role == Role::Assistant { Speaker::Assistant } else { Speaker::User };
         match part {
-            Part::Text { text } => self.block(speaker, text_block(text)),
-            Part::Image { image } => self.block(speaker, Some(image_block(image))),
-            Part::Reasoning(reasoning) => self.block(speaker, thought_block(reasoning, self.thoughts)),
+            // The API refuses blank text.
+            Part::Text { text } if text.trim().is_empty() => {}
+            Part::Text { text } => self.block(speaker, |blocks| text_block(blocks, text)),
+            Part::Image { image } => self.block(speaker, |blocks| image_block(blocks, image)),
+            Part::Reasoning(reasoning) => {
+                if self.thoughts == Thoughts::Keep && is_signed(reasoning) {
+                    thought_block(&mut self.turn(speaker).blocks, reasoning);
+                }
+            }
             Part::ToolCall(call) => {
-                let block = call_block(call, self.ids.call(&call.provider_id));
-                self.block(speaker, Some(block));
+                let id = self.ids.call(&call.provider_id);
+                self.block(speaker, |blocks| call_block(blocks, call, &id));
             }
             Part::ToolResult(result) => {
-                let block = result_block(result, self.ids.result(&result.provider_id));
-                self.turn("user").results.push(block);
+                let id = self.ids.result(&result.provider_id);
+                result_block(&mut self.turn(Speaker::User).results, result, &id);
             }
         }
     }
 
-    fn block(&mut self, role: &'static str, block: Option<Value>) {
-        if let Some(block) = block {
-            self.turn(role).blocks.push(block);
+    /// Adds a block that can be marked.
+    fn block(&mut self, speaker: Speaker, write: impl FnOnce(&mut Vec<u8>)) {
+        let turn = self.turn(speaker);
+        write(&mut turn.blocks);
+        turn.markable = last_end(&turn.blocks);
+    }
+
+    /// The last turn if it is this speaker's, else a new one.
+    fn turn(&mut self, speaker: Speaker) -> &mut Turn {
+        if self.open.is_none() && speaker == Speaker::Assistant {
+            self.block(Speaker::User, |blocks| text_block(blocks, OPENING));
+        }
+        if self.open.as_ref().is_some_and(|turn| turn.speaker != speaker) {
+            self.close();
+        }
+        if self.open.is_none() && speaker == Speaker::Assistant {
+            self.before = self.since.take().or(self.before);
+        }
+        self.open.get_or_insert_with(|| Turn {
+            speaker,
+            results: Vec::new(),
+            blocks: Vec::new(),
+            markable: None,
+        })
+    }
+
+    fn close(&mut self) {
+        if let Some(turn) = self.open.take() {
+            self.since = turn.write(&mut self.text).or(self.since);
         }
     }
+}
 
-    /// The last turn if it is this role's, else a new one.
-    fn turn(&mut self, role: &'static str) -> &mut Turn {
-        if self.turns.last().is_none_or(|turn| turn.role != role) {
-            self.turns.push(Turn { role, results: Vec::new(), blocks: Vec::new() });
+impl Turn {
+    /// Writes the turn. Gives where in the text its last block ends that can be marked.
+    fn write(&self, out: &mut Vec<u8>) -> Option<usize> {
+        let mut results_at = 0;
+        element(out, |turn| {
+            turn.field("role", if self.speaker == Speaker::User { "user" } else { "assistant" });
+            turn.list("content", |content| {
+                results_at = content.len();
+                content.extend_from_slice(&self.results);
+                content.extend_from_slice(&self.blocks);
+            });
+        });
+        let in_results = last_end(&self.results).map(|end| results_at + end);
+        self.markable.map(|end| results_at + self.results.len() + end).or(in_results)
+    }
+}
+
+/// Where the last of these blocks ends: before its brace and comma.
+fn last_end(blocks: &[u8]) -> Option<usize> {
+    blocks.len().checked_sub(2)
+}
+
+/// The text with marks put into these places, which come in order.
+pub(super) fn marked(text: &[u8], places: impl IntoIterator<Item = Option<usize>>) -> Vec<&[u8]> {
+    let (mut pieces, mut done) = (Vec::new(), 0);
+    for place in places.into_iter().flatten() {
+        pieces.extend([&text[done..place], MARK]);
+        done = place;
+    }
+    pieces.push(&text[done..]);
+    pieces
+}
+
+/// The blocks with a mark in the last of them, where there is one.
+pub(super) fn marked_last(blocks: &[u8]) -> Vec<&[u8]> {
+    marked(blocks, [last_end(blocks)])
+}
+
+/// Writes a text; nothing for a blank one, which the API refuses.
+pub(super) fn text_block(out: &mut Vec<u8>, text: &str) {
+    if !text.trim().is_empty() {
+        element(out, |block| {
+            block.field("type", "text").field("text", text);
+        });
+    }
+}
+
+fn image_block(out: &mut Vec<u8>, image: &Image) {
+    element(out, |block| {
+        block.field("type", "image").object("source", |source| {
+            match image {
+                Image::Url { url } => source.field("type", "url").field("url", url),
+                Image::Inline { media_type, base64 } => {
+                    source.field("type", "base64").field("media_type", media_type).field("data", base64)
+                }
+            };
+        });
+    });
+}
+
+/// Thoughts that are not signed were never the API's own.
+fn is_signed(reasoning: &Reasoning) -> bool {
+    reasoning.redacted.is_some() || reasoning.signature.is_some()
+}
+
+fn thought_block(out: &mut Vec<u8>, reasoning: &Reasoning) {
+    element(out, |block| {
+        match &reasoning.redacted {
+            Some(data) => block.field("type", "redacted_thinking").field("data", data),
+            None => block
+                .field("type", "thinking")
+                .field("thinking", &reasoning.text)
+                .field("signature", &reasoning.signature),
+        };
+    });
+}
+
+fn call_block(out: &mut Vec<u8>, call: &ToolCall, id: &str) {
+    element(out, |block| {
+        block.field("type", "tool_use").field("id", id).field("name", &*tool_name(&call.name));
+        block.text("input", &arguments_object(&call.arguments));
+    });
+}
+
+fn result_block(out: &mut Vec<u8>, result: &ToolResult, id: &str) {
+    element(out, |block| {
+        block.field("type", "tool_result").field("tool_use_id", id);
+        if !result.images.is_empty() {
+            block.list("content", |content| {
+                text_block(content, &result.output);
+                result.images.iter().for_each(|image| image_block(content, image));
+            });
+        } else if !result.output.trim().is_empty() {
+            block.field("content", &result.output);
         }
-        self.turns.last_mut().expect("pushed just above")
-    }
-}
-
-/// Nothing for blank text, which the API refuses.
-fn text_block(text: &str) -> Option<Value> {
-    (!text.trim().is_empty()).then(|| json!({ "type": "text", "text": text }))
-}
-
-fn image_block(image: &Image) -> Value {
-    let source = match image {
-        Image::Url { url } => json!({ "type": "url", "url": url }),
-        Image::Inline { media_type, base64 } => {
-            json!({ "type": "base64", "media_type": media_type, "data": base64 })
+        if result.status.is_error() {
+            block.field("is_error", &true);
         }
-    };
-    json!({ "type": "image", "source": source })
-}
-
-/// Nothing for thoughts that are not signed, which were never the API's own.
-fn thought_block(reasoning: &Reasoning, thoughts: Thoughts) -> Option<Value> {
-    match (thoughts, &reasoning.redacted, &reasoning.signature) {
-        (Thoughts::Keep, Some(data), _) => Some(json!({ "type": "redacted_thinking", "data": data })),
-        (Thoughts::Keep, None, Some(signature)) => {
-            Some(json!({ "type": "thinking", "thinking": reasoning.text, "signature": signature }))
-        }
-        (Thoughts::Keep, None, None) | (Thoughts::Drop, _, _) => None,
-    }
-}
-
-fn call_block(call: &ToolCall, id: String) -> Value {
-    json!({
-        "type": "tool_use",
-        "id": id,
-        "name": tool_name(&call.name),
-        "input": arguments_object(&call.arguments),
-    })
-}
-
-fn result_block(result: &ToolResult, id: String) -> Value {
-    let mut block = json!({ "type": "tool_result", "tool_use_id": id });
-    let text = text_block(&result.output);
-    if !result.images.is_empty() {
-        block["content"] = text.into_iter().chain(result.images.iter().map(image_block)).collect();
-    } else if text.is_some() {
-        block["content"] = json!(result.output);
-    }
-    if result.status.is_error() {
-        block["is_error"] = json!(true);
-    }
-    block
+    });
 }

@@ -5,6 +5,8 @@ mod messages;
 mod request;
 mod thinking;
 
+use std::sync::Arc;
+
 use agentloop_core::delta::Delta;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 
@@ -13,6 +15,7 @@ use self::messages::Thoughts;
 pub use self::thinking::ThinkingStyle;
 use super::http::{Endpoint, Http, exchange};
 use super::registry::{ProviderError, ProviderOptions};
+use super::wire::ToolLists;
 use super::{Model, ModelError, ModelErrorKind, ModelRequest};
 use crate::secret::Secret;
 
@@ -37,11 +40,15 @@ impl Default for AnthropicOptions {
 }
 
 /// A provider that speaks Messages.
-#[derive(Debug, Clone)]
-pub(super) struct AnthropicModel {
+#[derive(Debug)]
+pub(super) struct AnthropicModel(Arc<Provider>);
+
+#[derive(Debug)]
+struct Provider {
     http: Http,
     endpoint: Endpoint,
     dialect: Dialect,
+    tools: ToolLists,
 }
 
 /// The options with what else a request depends on.
@@ -65,17 +72,19 @@ impl AnthropicModel {
         let base_url = provider.base_url.as_deref().unwrap_or(ANTHROPIC_BASE_URL);
         let endpoint = Endpoint::new(base_url, "/messages", &headers)?;
         let dialect = Dialect { options: options.clone(), default_max_tokens: provider.max_output_tokens };
-        Ok(Self { http, endpoint, dialect })
+        Ok(Self(Arc::new(Provider { http, endpoint, dialect, tools: ToolLists::default() })))
     }
+}
 
+impl Provider {
     fn call(
         &self,
         request: &ModelRequest,
         thoughts: Thoughts,
     ) -> BoxStream<'static, Result<Delta, ModelError>> {
-        match request::body(request, &self.dialect, thoughts) {
+        match request::body(request, &self.dialect, &self.tools, thoughts) {
             Ok(body) => {
-                let post = self.endpoint.post(&body);
+                let post = self.endpoint.post(body);
                 exchange(self.http.clone(), post, request.timeouts.clone(), MessagesDecoder::default())
             }
             Err(error) => stream::iter([Err(error)]).boxed(),
@@ -85,18 +94,18 @@ impl AnthropicModel {
 
 impl Model for AnthropicModel {
     fn stream(&self, request: ModelRequest) -> BoxStream<'static, Result<Delta, ModelError>> {
-        let answer = self.call(&request, Thoughts::Keep);
-        let model = self.clone();
-        stream::once(async move { model.or_without_thoughts(request, answer).await }).flatten().boxed()
+        let answer = self.0.call(&request, Thoughts::Keep);
+        let provider = Arc::clone(&self.0);
+        stream::once(async move { provider.or_without_thoughts(request, answer).await }).flatten().boxed()
     }
 }
 
-impl AnthropicModel {
+impl Provider {
     /// Signed thoughts are bound to the model that had them, with some models to the whole conversation. A session
     /// whose model was changed, or that was forked or compacted, may hold some that are refused, or lack some that are
     /// demanded. Asked once more without any, the model loses only what it thought; the session could else never go on.
     async fn or_without_thoughts(
-        self,
+        self: Arc<Self>,
         request: ModelRequest,
         mut answer: BoxStream<'static, Result<Delta, ModelError>>,
     ) -> BoxStream<'static, Result<Delta, ModelError>> {

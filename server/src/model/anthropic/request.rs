@@ -1,12 +1,17 @@
 //! A request in the terms of Messages.
 
-use agentloop_core::agent::{ModelOptions, ToolChoice};
-use serde_json::{Value, json};
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use agentloop_core::agent::ToolChoice;
+use agentloop_core::tool::ToolDeclaration;
 
 use super::Dialect;
-use super::messages::{Conversation, Thoughts};
+use super::messages::{Conversation, Thoughts, marked_last, text_block};
 use super::thinking::plan;
-use crate::model::wire::{merge_provider_options, response_schema, tool_schema};
+use crate::model::wire::{
+    self, Field, Object, Patch, ToolLists, element, object, response_schema, tool_schema,
+};
 use crate::model::{ModelError, ModelRequest};
 
 /// The body to post.
@@ -16,95 +21,94 @@ use crate::model::{ModelError, ModelRequest};
 pub(super) fn body(
     request: &ModelRequest,
     dialect: &Dialect,
+    lists: &ToolLists,
     thoughts: Thoughts,
-) -> Result<Value, ModelError> {
-    let mut conversation = Conversation::read(request, thoughts);
-    if dialect.options.prompt_cache {
-        conversation.mark_system();
-        if !caches_by_itself(&request.options) {
-            conversation.mark_ends();
-        }
+) -> Result<Vec<u8>, ModelError> {
+    let patch = Patch::of(&request.options)?;
+    let head = head(request, dialect, thoughts)?;
+    let mut conversation = Conversation::new(thoughts);
+    for message in &request.messages {
+        conversation.add(message);
     }
-    let mut body = json!({ "model": request.model, "stream": true });
-    if !conversation.system.is_empty() {
-        body["system"] = Value::Array(std::mem::take(&mut conversation.system));
-    }
-    body["messages"] = Value::Array(conversation.into_messages());
-    tools(&mut body, request, dialect.options.prompt_cache)?;
-    options(&mut body, request, dialect, thoughts)?;
-    merge_provider_options(&mut body, &request.options)?;
-    Ok(body)
+    let cached = dialect.options.prompt_cache;
+    // Where the caller has the provider itself mark the end of the prompt, that takes one of the four marks that a
+    // request may have.
+    let ending = conversation.ending(cached && !patch.has_object("cache_control"));
+    let messages = conversation.messages(&ending);
+    let pieces = |blocks| if cached { marked_last(blocks) } else { vec![blocks] };
+    let system = system(request, &conversation);
+    let system = pieces(&system);
+    let tools = if request.tools.is_empty() { None } else { Some(lists.text(&request.tools, tools)?) };
+    let tools = tools.as_deref().map(pieces);
+    let mut fields = Vec::with_capacity(3);
+    fields.extend(tools.as_deref().map(|elements| Field { name: "tools", elements }));
+    fields.push(Field { name: "system", elements: &system });
+    fields.retain(|field| !field.is_empty());
+    fields.push(Field { name: "messages", elements: &messages });
+    wire::body(head, &fields, patch)
 }
 
-/// Whether the caller has the provider itself mark the end of the prompt, which takes one of the four marks that a
-/// request may have.
-fn caches_by_itself(options: &ModelOptions) -> bool {
-    let options =
-        options.provider_options.as_deref().and_then(|text| serde_json::from_str::<Value>(text).ok());
-    options.is_some_and(|options| options["cache_control"].is_object())
+/// Everything that the operator says, before everything else.
+fn system(request: &ModelRequest, conversation: &Conversation) -> Vec<u8> {
+    let mut system = Vec::new();
+    text_block(&mut system, &request.system_prompt);
+    system.extend_from_slice(conversation.system());
+    system
 }
 
-fn tools(body: &mut Value, request: &ModelRequest, cached: bool) -> Result<(), ModelError> {
-    if request.tools.is_empty() {
-        return Ok(());
-    }
-    let mut tools = Vec::with_capacity(request.tools.len());
-    for tool in request.tools.iter() {
-        tools.push(json!({
-            "name": tool.name,
-            "description": tool.description,
-            "input_schema": tool_schema(tool)?,
-        }));
-    }
-    if let (true, Some(last)) = (cached, tools.last_mut()) {
-        last["cache_control"] = json!({ "type": "ephemeral" });
-    }
-    body["tools"] = Value::Array(tools);
-    if let Some(choice) = &request.options.tool_choice {
-        body["tool_choice"] = match choice {
-            ToolChoice::Auto => json!({ "type": "auto" }),
-            ToolChoice::None => json!({ "type": "none" }),
-            ToolChoice::Required => json!({ "type": "any" }),
-            ToolChoice::Named(name) => json!({ "type": "tool", "name": name }),
-        };
-    }
-    Ok(())
-}
-
-fn options(
-    body: &mut Value,
-    request: &ModelRequest,
-    dialect: &Dialect,
-    thoughts: Thoughts,
-) -> Result<(), ModelError> {
-    let mut options = request.options.clone();
-    if request.tools.is_empty() {
-        options.tool_choice = None;
+/// Everything but tools, system prompt and messages.
+fn head(request: &ModelRequest, dialect: &Dialect, thoughts: Thoughts) -> Result<Vec<u8>, ModelError> {
+    let mut options = Cow::Borrowed(&request.options);
+    if request.tools.is_empty() && options.tool_choice.is_some() {
+        options.to_mut().tool_choice = None;
     }
     let may_think = thoughts == Thoughts::Keep;
     let plan =
         plan(&request.model, &options, dialect.options.thinking, dialect.default_max_tokens, may_think);
-    body["max_tokens"] = json!(plan.max_tokens);
-    if let Some(thinking) = plan.thinking {
-        body["thinking"] = thinking;
+    let format = options.response_schema.as_ref().map(response_schema).transpose()?;
+    let mut out = Vec::with_capacity(256);
+    object(&mut out, |head| {
+        head.field("model", &request.model).field("stream", &true).field("max_tokens", &plan.max_tokens);
+        head.optional("thinking", plan.thinking);
+        if plan.effort.is_some() || format.is_some() {
+            head.object("output_config", |config| {
+                config.optional("effort", plan.effort);
+                if let Some(schema) = format {
+                    config.object("format", |format| {
+                        format.field("type", "json_schema").text("schema", &schema);
+                    });
+                }
+            });
+        }
+        head.optional("temperature", plan.temperature).optional("top_p", plan.top_p);
+        head.optional("stop_sequences", (!options.stop.is_empty()).then_some(&options.stop));
+        if let Some(choice) = &options.tool_choice {
+            head.object("tool_choice", |written| tool_choice(written, choice));
+        }
+    });
+    Ok(out)
+}
+
+/// The tools, each with a comma after it.
+fn tools(tools: &[Arc<ToolDeclaration>]) -> Result<Vec<u8>, ModelError> {
+    let mut out = Vec::new();
+    for tool in tools {
+        let schema = tool_schema(tool)?;
+        element(&mut out, |written| {
+            written.field("name", &tool.name).field("description", &tool.description);
+            written.text("input_schema", &schema);
+        });
     }
-    if let Some(effort) = plan.effort {
-        body["output_config"]["effort"] = json!(effort);
-    }
-    if let Some(response) = &options.response_schema {
-        body["output_config"]["format"] =
-            json!({ "type": "json_schema", "schema": response_schema(response)? });
-    }
-    if let Some(temperature) = plan.temperature {
-        body["temperature"] = json!(temperature);
-    }
-    if let Some(top_p) = plan.top_p {
-        body["top_p"] = json!(top_p);
-    }
-    if !options.stop.is_empty() {
-        body["stop_sequences"] = json!(options.stop);
-    }
-    Ok(())
+    Ok(out)
+}
+
+fn tool_choice(written: &mut Object<'_>, choice: &ToolChoice) {
+    match choice {
+        ToolChoice::Auto => written.field("type", "auto"),
+        ToolChoice::None => written.field("type", "none"),
+        ToolChoice::Required => written.field("type", "any"),
+        ToolChoice::Named(name) => written.field("type", "tool").field("name", name),
+    };
 }
 
 #[cfg(test)]

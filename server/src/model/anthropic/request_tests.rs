@@ -1,6 +1,8 @@
 use agentloop_core::agent::{ModelOptions, ReasoningEffort, ResponseSchema};
 use agentloop_core::message::{Message, Part, Role, ToolStatus};
 
+use serde_json::{Value, json};
+
 use super::*;
 use crate::model::anthropic::AnthropicOptions;
 use crate::model::fixtures::{assistant, call, link, png, reasoning, request, result, text, tool, user};
@@ -14,8 +16,13 @@ fn cached() -> Dialect {
     Dialect { options: AnthropicOptions::default(), default_max_tokens: None }
 }
 
+fn sent_with(request: &ModelRequest, dialect: &Dialect, thoughts: Thoughts) -> Value {
+    let body = body(request, dialect, &ToolLists::default(), thoughts).unwrap();
+    serde_json::from_slice(&body).unwrap()
+}
+
 fn sent(request: &ModelRequest, dialect: &Dialect) -> Value {
-    body(request, dialect, Thoughts::Keep).unwrap()
+    sent_with(request, dialect, Thoughts::Keep)
 }
 
 #[track_caller]
@@ -328,7 +335,7 @@ fn thoughts_can_be_dropped() {
     let mut request =
         request(vec![user("x"), assistant(vec![reasoning("t", Some("s"), None), call("a", "f", "{}")])]);
     request.options.reasoning_effort = Some(ReasoningEffort::High);
-    let body = body(&request, &uncached(), Thoughts::Drop).unwrap();
+    let body = sent_with(&request, &uncached(), Thoughts::Drop);
     assert_eq!(body["messages"][1]["content"].as_array().unwrap().len(), 1);
     assert_eq!(body.get("thinking"), None);
     assert!(sent(&request, &uncached())["thinking"].is_object());

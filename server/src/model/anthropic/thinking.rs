@@ -12,7 +12,7 @@
 //! against that bound. Forced tool use does not go together with thinking; the tool wins.
 
 use agentloop_core::agent::{ModelOptions, ReasoningEffort, ToolChoice};
-use serde_json::{Value, json};
+use serde::Serialize;
 
 /// The bound of an answer that nobody bounded, thoughts not counted. The API insists on one.
 const DEFAULT_MAX_TOKENS: u32 = 4_096;
@@ -31,10 +31,26 @@ pub enum ThinkingStyle {
     Adaptive,
 }
 
+/// What a model is told about thinking.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum Thinking {
+    /// So many tokens of it.
+    Enabled { budget_tokens: u32 },
+    /// As much as it finds right.
+    Adaptive {
+        /// Whether its thoughts are shown, where they are not unasked.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        display: Option<&'static str>,
+    },
+    /// None.
+    Disabled,
+}
+
 /// What a request says about thinking and what depends on it.
 #[derive(Debug, PartialEq)]
 pub(super) struct Plan {
-    pub(super) thinking: Option<Value>,
+    pub(super) thinking: Option<Thinking>,
     pub(super) effort: Option<&'static str>,
     pub(super) max_tokens: u32,
     pub(super) temperature: Option<f64>,
@@ -65,7 +81,7 @@ pub(super) fn plan(
     } else {
         let effort = options.reasoning_effort.filter(|_| may_think && !forced);
         let budget = effort.and_then(|effort| budget(effort, options.max_output_tokens));
-        let thinking = budget.map(|budget| json!({ "type": "enabled", "budget_tokens": budget }));
+        let thinking = budget.map(|budget| Thinking::Enabled { budget_tokens: budget });
         (thinking, None, budget.unwrap_or(0))
     };
     let (temperature, top_p) = sampling(version, options, room > 0);
@@ -77,7 +93,7 @@ fn adaptive_thinking(
     version: Option<Version>,
     effort: Option<ReasoningEffort>,
     forced: bool,
-) -> (Option<Value>, Option<&'static str>, u32) {
+) -> (Option<Thinking>, Option<&'static str>, u32) {
     let by_default = version.is_some_and(|version| version >= (5, 0));
     let word = match effort {
         // Not every model can stop thinking, but every one can think little.
@@ -88,22 +104,19 @@ fn adaptive_thinking(
         Some(ReasoningEffort::High) => Some("high"),
     };
     if forced {
-        return (by_default.then(|| json!({ "type": "disabled" })), None, 0);
+        return (by_default.then_some(Thinking::Disabled), None, 0);
     }
     if word.is_none() && !by_default {
         return (None, None, 0);
     }
-    let mut thinking = json!({ "type": "adaptive" });
-    if version.is_some_and(|version| version >= (4, 7)) {
-        // These keep their thoughts to themselves unless asked.
-        thinking["display"] = json!("summarized");
-    }
+    // These keep their thoughts to themselves unless asked.
+    let display = version.is_some_and(|version| version >= (4, 7)).then_some("summarized");
     let thinks = match effort {
         Some(ReasoningEffort::None) => ReasoningEffort::Low,
         Some(effort) => effort,
         None => ReasoningEffort::High,
     };
-    (Some(thinking), word, room(thinks))
+    (Some(Thinking::Adaptive { display }), word, room(thinks))
 }
 
 /// `None` where there is no room to think.
@@ -151,7 +164,13 @@ fn version(model: &str) -> Option<Version> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
+
+    fn told(plan: &Plan) -> Option<Value> {
+        plan.thinking.map(|thinking| serde_json::to_value(thinking).unwrap())
+    }
 
     #[test]
     fn versions() {
@@ -178,7 +197,7 @@ mod tests {
     fn planned(model: &str, effort: Option<ReasoningEffort>) -> (Option<Value>, Option<&'static str>, u32) {
         let options = ModelOptions { reasoning_effort: effort, ..ModelOptions::default() };
         let plan = plan(model, &options, ThinkingStyle::Auto, None, true);
-        (plan.thinking, plan.effort, plan.max_tokens)
+        (told(&plan), plan.effort, plan.max_tokens)
     }
 
     #[test]
@@ -210,7 +229,7 @@ mod tests {
     fn the_style_can_be_given() {
         let options =
             ModelOptions { reasoning_effort: Some(ReasoningEffort::Low), ..ModelOptions::default() };
-        let thinking = |model: &str, style| plan(model, &options, style, None, true).thinking;
+        let thinking = |model: &str, style| told(&plan(model, &options, style, None, true));
         assert_eq!(thinking("alias", ThinkingStyle::Adaptive), Some(json!({"type": "adaptive"})));
         assert_eq!(
             thinking("claude-opus-5", ThinkingStyle::Budget),
@@ -227,7 +246,7 @@ mod tests {
                 ..ModelOptions::default()
             };
             let plan = plan("claude-haiku-4-5", &options, ThinkingStyle::Auto, Some(7), true);
-            (plan.max_tokens, plan.thinking.map(|thinking| thinking["budget_tokens"].clone()))
+            (plan.max_tokens, told(&plan).map(|thinking| thinking["budget_tokens"].clone()))
         };
         assert_eq!(bounded(1_024), (1_024, None));
         assert_eq!(bounded(1_025), (1_025, Some(json!(1_024))));
@@ -246,7 +265,7 @@ mod tests {
                 ..ModelOptions::default()
             };
             let plan = plan(model, &options, ThinkingStyle::Auto, None, true);
-            (plan.thinking, plan.effort, plan.max_tokens)
+            (told(&plan), plan.effort, plan.max_tokens)
         };
         assert_eq!(forced("claude-haiku-4-5"), (None, None, 4_096));
         assert_eq!(forced("claude-opus-4-6"), (None, None, 4_096));

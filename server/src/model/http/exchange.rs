@@ -32,7 +32,7 @@ pub(crate) fn exchange<D: Decoder>(
     decoder: D,
 ) -> BoxStream<'static, Result<Delta, ModelError>> {
     let exchange = Exchange {
-        secrets: Arc::clone(&post.endpoint.secrets),
+        secrets: Arc::clone(post.endpoint.secrets()),
         phase: Phase::Unsent(http, post),
         clock: None,
         timeouts,
@@ -93,10 +93,9 @@ impl<D: Decoder> Exchange<D> {
     async fn send(&mut self, http: &Http, post: Post) -> Result<Phase, ModelError> {
         let clock = self.clock.insert(Clock::start(&self.timeouts));
         let client = http.client(self.timeouts.connect).map_err(|e| transport(e, ""))?;
-        let Post { endpoint, body } = post;
-        let host = endpoint.host().to_owned();
-        let sending = client.post(endpoint.url).headers(endpoint.headers).body(body).send();
-        let response = clock.within(sending).await?.map_err(|e| transport(e, &host))?;
+        let endpoint = post.endpoint.clone();
+        let sending = client.execute(post.into_request());
+        let response = clock.within(sending).await?.map_err(|e| transport(e, endpoint.host()))?;
         if !response.status().is_success() {
             return Err(refusal(response, clock).await);
         }

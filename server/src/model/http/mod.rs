@@ -10,9 +10,8 @@ use std::time::Duration;
 
 use agentloop_core::time::Millis;
 use bytes::Bytes;
-use reqwest::Url;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use serde_json::Value;
+use reqwest::{Method, Request, Url};
 
 pub(crate) use self::exchange::exchange;
 pub(crate) use self::reading::Decoder;
@@ -85,9 +84,12 @@ fn build(options: HttpOptions, connect_timeout: Millis) -> Result<reqwest::Clien
     if options.system_proxy { builder } else { builder.no_proxy() }.build()
 }
 
-/// Where a provider takes its requests, and what goes with each of them.
+/// Where a provider takes its requests, and what goes with each of them. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Endpoint {
+pub(crate) struct Endpoint(Arc<Place>);
+
+#[derive(Clone)]
+struct Place {
     url: Url,
     headers: HeaderMap,
     secrets: Arc<[Secret]>,
@@ -134,25 +136,38 @@ impl Endpoint {
             map.insert(name, value);
         }
         let secrets = headers.iter().map(|(_, secret)| secret.clone()).collect();
-        Ok(Self { url, headers: map, secrets })
+        Ok(Self(Arc::new(Place { url, headers: map, secrets })))
     }
 
     /// Texts that come back are cleaned of `secret` too, where a header holds it only in part.
     pub(crate) fn hiding(mut self, secret: Option<&Secret>) -> Self {
-        self.secrets = self.secrets.iter().chain(secret).cloned().collect();
+        let place = Arc::make_mut(&mut self.0);
+        place.secrets = place.secrets.iter().chain(secret).cloned().collect();
         self
     }
 
     pub(crate) fn host(&self) -> &str {
-        self.url.host_str().unwrap_or_default()
+        self.0.url.host_str().unwrap_or_default()
     }
 
     /// A request with this body.
-    pub(crate) fn post(&self, body: &Value) -> Post {
-        Post {
-            endpoint: self.clone(),
-            body: Bytes::from(serde_json::to_vec(body).expect("a value has string keys")),
-        }
+    pub(crate) fn post(&self, body: Vec<u8>) -> Post {
+        Post { endpoint: self.clone(), body: body.into() }
+    }
+
+    fn secrets(&self) -> &Arc<[Secret]> {
+        &self.0.secrets
+    }
+}
+
+impl Post {
+    /// In the client's terms.
+    fn into_request(self) -> Request {
+        let place = self.endpoint.0;
+        let mut request = Request::new(Method::POST, place.url.clone());
+        request.headers_mut().clone_from(&place.headers);
+        *request.body_mut() = Some(self.body.into());
+        request
     }
 }
 
@@ -161,7 +176,7 @@ mod tests {
     use super::*;
 
     fn endpoint(base_url: &str) -> Result<String, ProviderError> {
-        Endpoint::new(base_url, "/chat/completions", &[]).map(|endpoint| endpoint.url.to_string())
+        Endpoint::new(base_url, "/chat/completions", &[]).map(|endpoint| endpoint.0.url.to_string())
     }
 
     #[test]

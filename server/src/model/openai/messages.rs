@@ -1,55 +1,43 @@
 //! The conversation in the terms of Chat Completions.
 
 use std::borrow::Cow;
+use std::fmt;
 
 use agentloop_core::message::{Image, Message, Part, Role, ToolCall, ToolResult};
-use serde_json::{Value, json};
+use serde::{Serialize, Serializer};
 
 use super::Dialect;
-use crate::model::ModelRequest;
-use crate::model::wire::{CallIds, arguments_text, tool_name};
+use crate::model::wire::{CallIds, arguments_text, element, tool_name};
 
 /// What OpenAI takes as the id of a tool call. Its followers take more, and some put state of their own into ids.
 const OPENAI_ID_BYTES_MAX: usize = 40;
 
-/// System prompt and history.
-pub(super) fn messages(request: &ModelRequest, dialect: &Dialect) -> Vec<Value> {
-    let ids = if dialect.official { CallIds::plain(OPENAI_ID_BYTES_MAX) } else { CallIds::any() };
-    let mut writer = Writer {
-        messages: Vec::new(),
-        ids,
-        pictures: Vec::new(),
-        send_reasoning: dialect.options.send_reasoning,
-    };
-    if !request.system_prompt.is_empty() {
-        writer.messages.push(json!({ "role": "system", "content": request.system_prompt }));
-    }
-    for message in &request.messages {
-        writer.write(message);
-    }
-    writer.flush_pictures();
-    writer.messages
-}
-
-struct Writer {
-    messages: Vec<Value>,
+/// A conversation as it is sent, and what decides how it goes on. Text that is written is never changed.
+pub(super) struct Conversation {
+    /// Messages, each with a comma after it.
+    text: Vec<u8>,
     ids: CallIds,
     /// Pictures of tool results. Tool messages hold only text, and nothing may stand between them, so the pictures
-    /// follow the last of them in a message of their own.
-    pictures: Vec<Value>,
+    /// follow the last of them in a message of their own. Its parts.
+    pictures: Vec<u8>,
     send_reasoning: bool,
 }
 
-impl Writer {
-    fn write(&mut self, message: &Message) {
+impl Conversation {
+    /// Before the first message.
+    pub(super) fn new(dialect: &Dialect) -> Self {
+        let ids = if dialect.official { CallIds::plain(OPENAI_ID_BYTES_MAX) } else { CallIds::any() };
+        Self { text: Vec::new(), ids, pictures: Vec::new(), send_reasoning: dialect.options.send_reasoning }
+    }
+
+    /// Adds a message.
+    pub(super) fn add(&mut self, message: &Message) {
         if message.role != Role::Tool {
-            self.flush_pictures();
+            pictures(&mut self.text, &std::mem::take(&mut self.pictures));
         }
         match message.role {
-            Role::System => {
-                self.messages.push(json!({ "role": "system", "content": joined_text(message) }));
-            }
-            Role::User => self.messages.push(json!({ "role": "user", "content": user_content(message) })),
+            Role::System => system(&mut self.text, &Joined(message, "\n\n")),
+            Role::User => self.user(message),
             Role::Assistant => self.assistant(message),
             Role::Tool => message.parts.iter().for_each(|part| {
                 if let Part::ToolResult(result) = part {
@@ -59,50 +47,99 @@ impl Writer {
         }
     }
 
-    fn assistant(&mut self, message: &Message) {
-        let calls: Vec<Value> = message.tool_calls().map(|call| self.call(call)).collect();
-        let text = message.plain_text();
-        let mut written = json!({ "role": "assistant", "content": text });
-        if !calls.is_empty() {
-            if text.is_empty() {
-                written["content"] = Value::Null;
-            }
-            written["tool_calls"] = Value::Array(calls);
-            if self.send_reasoning {
-                // Also where there was none: who asks for the field asks for it with every call.
-                written["reasoning_content"] = json!(reasoning_text(message));
-            }
-        }
-        self.messages.push(written);
+    /// What is written for good.
+    pub(super) fn text(&self) -> &[u8] {
+        &self.text
     }
 
-    fn call(&mut self, call: &ToolCall) -> Value {
-        json!({
-            "id": self.ids.call(&call.provider_id),
-            "type": "function",
-            "function": { "name": tool_name(&call.name), "arguments": arguments_text(&call.arguments) },
-        })
+    /// What follows it if no message does.
+    pub(super) fn end(&self) -> Vec<u8> {
+        let mut end = Vec::new();
+        pictures(&mut end, &self.pictures);
+        end
+    }
+
+    fn user(&mut self, message: &Message) {
+        element(&mut self.text, |written| {
+            written.field("role", "user");
+            // A plain text where there are no pictures: many servers understand nothing else.
+            if message.parts.iter().any(|part| matches!(part, Part::Image { .. })) {
+                written.list("content", |content| {
+                    for part in &message.parts {
+                        match part {
+                            Part::Text { text } => text_part(content, text),
+                            Part::Image { image } => image_part(content, image),
+                            Part::Reasoning(_) | Part::ToolCall(_) | Part::ToolResult(_) => {}
+                        }
+                    }
+                });
+            } else {
+                written.field("content", &Joined(message, "\n\n"));
+            }
+        });
+    }
+
+    fn assistant(&mut self, message: &Message) {
+        let has_calls = message.tool_calls().next().is_some();
+        let (ids, send_reasoning) = (&mut self.ids, self.send_reasoning);
+        element(&mut self.text, |written| {
+            written.field("role", "assistant");
+            let is_silent = |part: &Part| !matches!(part, Part::Text { text } if !text.is_empty());
+            if has_calls && message.parts.iter().all(is_silent) {
+                written.text("content", "null");
+            } else {
+                written.field("content", &Joined(message, ""));
+            }
+            if has_calls {
+                written.list("tool_calls", |calls| {
+                    message
+                        .tool_calls()
+                        .for_each(|call| tool_call(calls, call, &ids.call(&call.provider_id)));
+                });
+            }
+            if has_calls && send_reasoning {
+                // Also where there was none: who asks for the field asks for it with every call.
+                written.field("reasoning_content", &reasoning_text(message));
+            }
+        });
     }
 
     fn result(&mut self, result: &ToolResult) {
-        self.messages.push(json!({
-            "role": "tool",
-            "tool_call_id": self.ids.result(&result.provider_id),
-            "content": told(result),
-        }));
+        let id = self.ids.result(&result.provider_id);
+        element(&mut self.text, |written| {
+            written.field("role", "tool").field("tool_call_id", &*id).field("content", &told(result));
+        });
         if !result.images.is_empty() {
             let caption = format!("Images returned by the tool {}:", tool_name(&result.name));
-            self.pictures.push(json!({ "type": "text", "text": caption }));
-            self.pictures.extend(result.images.iter().map(image_part));
+            text_part(&mut self.pictures, &caption);
+            result.images.iter().for_each(|image| image_part(&mut self.pictures, image));
         }
     }
+}
 
-    fn flush_pictures(&mut self) {
-        if !self.pictures.is_empty() {
-            let content = std::mem::take(&mut self.pictures);
-            self.messages.push(json!({ "role": "user", "content": content }));
-        }
+/// Writes a system message.
+pub(super) fn system(out: &mut Vec<u8>, content: &(impl Serialize + ?Sized)) {
+    element(out, |written| {
+        written.field("role", "system").field("content", content);
+    });
+}
+
+/// Writes a message of these parts, if there are any.
+fn pictures(out: &mut Vec<u8>, parts: &[u8]) {
+    if !parts.is_empty() {
+        element(out, |written| {
+            written.field("role", "user").list("content", |content| content.extend_from_slice(parts));
+        });
     }
+}
+
+fn tool_call(calls: &mut Vec<u8>, call: &ToolCall, id: &str) {
+    element(calls, |written| {
+        written.field("id", id).field("type", "function").object("function", |function| {
+            function.field("name", &*tool_name(&call.name));
+            function.field("arguments", &*arguments_text(&call.arguments));
+        });
+    });
 }
 
 /// The output; the protocol has no mark for an error, so the text says that it is one.
@@ -114,34 +151,57 @@ fn told(result: &ToolResult) -> Cow<'_, str> {
     }
 }
 
-/// A plain text where there are no pictures: many servers understand nothing else.
-fn user_content(message: &Message) -> Value {
-    if !message.parts.iter().any(|part| matches!(part, Part::Image { .. })) {
-        return json!(joined_text(message));
-    }
-    let part = |part: &Part| match part {
-        Part::Text { text } => Some(json!({ "type": "text", "text": text })),
-        Part::Image { image } => Some(image_part(image)),
-        Part::Reasoning(_) | Part::ToolCall(_) | Part::ToolResult(_) => None,
-    };
-    message.parts.iter().filter_map(part).collect()
+fn text_part(content: &mut Vec<u8>, text: &str) {
+    element(content, |part| {
+        part.field("type", "text").field("text", text);
+    });
 }
 
-fn image_part(image: &Image) -> Value {
+fn image_part(content: &mut Vec<u8>, image: &Image) {
     let url = match image {
-        Image::Url { url } => url.clone(),
-        Image::Inline { media_type, base64 } => format!("data:{media_type};base64,{base64}"),
+        Image::Url { url } => Cow::Borrowed(url.as_str()),
+        Image::Inline { media_type, base64 } => Cow::Owned(format!("data:{media_type};base64,{base64}")),
     };
-    json!({ "type": "image_url", "image_url": { "url": url } })
+    element(content, |part| {
+        part.field("type", "image_url").object("image_url", |image| {
+            image.field("url", &*url);
+        });
+    });
 }
 
-/// The text parts of a message that a person or program wrote in pieces.
-fn joined_text(message: &Message) -> String {
-    let text = |part: &Part| match part {
-        Part::Text { text } => Some(text.clone()),
-        Part::Image { .. } | Part::Reasoning(_) | Part::ToolCall(_) | Part::ToolResult(_) => None,
-    };
-    message.parts.iter().filter_map(text).collect::<Vec<_>>().join("\n\n")
+/// The text parts of a message as one text, with this between them.
+struct Joined<'a>(&'a Message, &'static str);
+
+impl<'a> Joined<'a> {
+    fn texts(&self) -> impl Iterator<Item = &'a str> {
+        self.0.parts.iter().filter_map(|part| match part {
+            Part::Text { text } => Some(text.as_str()),
+            Part::Image { .. } | Part::Reasoning(_) | Part::ToolCall(_) | Part::ToolResult(_) => None,
+        })
+    }
+}
+
+impl Serialize for Joined<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut texts = self.texts();
+        match (texts.next(), texts.next()) {
+            (None, _) => serializer.serialize_str(""),
+            (Some(only), None) => serializer.serialize_str(only),
+            (Some(_), Some(_)) => serializer.collect_str(self),
+        }
+    }
+}
+
+impl fmt::Display for Joined<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, text) in self.texts().enumerate() {
+            if place > 0 {
+                f.write_str(self.1)?;
+            }
+            f.write_str(text)?;
+        }
+        Ok(())
+    }
 }
 
 fn reasoning_text(message: &Message) -> String {

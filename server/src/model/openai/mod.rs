@@ -11,6 +11,7 @@ use futures_util::stream::{self, BoxStream, StreamExt as _};
 pub(super) use self::decode::ChatDecoder;
 use super::http::{Endpoint, Http, exchange};
 use super::registry::{ProviderError, ProviderOptions};
+use super::wire::ToolLists;
 use super::{Model, ModelError, ModelRequest};
 use crate::secret::Secret;
 
@@ -42,6 +43,7 @@ pub(super) struct OpenAiModel {
     http: Http,
     endpoint: Endpoint,
     dialect: Dialect,
+    tools: ToolLists,
 }
 
 /// The options with their defaults filled in.
@@ -78,15 +80,15 @@ impl OpenAiModel {
             official: endpoint.host() == "api.openai.com",
             default_max_tokens: provider.max_output_tokens,
         };
-        Ok(Self { http, endpoint, dialect })
+        Ok(Self { http, endpoint, dialect, tools: ToolLists::default() })
     }
 }
 
 impl Model for OpenAiModel {
     fn stream(&self, request: ModelRequest) -> BoxStream<'static, Result<Delta, ModelError>> {
-        match request::body(&request, &self.dialect) {
+        match request::body(&request, &self.dialect, &self.tools) {
             Ok(body) => {
-                let post = self.endpoint.post(&body);
+                let post = self.endpoint.post(body);
                 exchange(self.http.clone(), post, request.timeouts, ChatDecoder::default())
             }
             Err(error) => stream::iter([Err(error)]).boxed(),

@@ -1,104 +1,125 @@
 //! A request in the terms of Chat Completions.
 
+use std::sync::Arc;
+
 use agentloop_core::agent::{ModelOptions, ReasoningEffort, ToolChoice};
-use agentloop_core::tool::Digest;
-use serde_json::{Value, json};
+use agentloop_core::tool::{Digest, ToolDeclaration};
 
 use super::Dialect;
-use super::messages::messages;
-use crate::model::wire::{merge_provider_options, response_schema, tool_schema};
+use super::messages::{Conversation, system};
+use crate::model::wire::{
+    self, Field, Object, Patch, ToolLists, element, object, response_schema, tool_schema,
+};
 use crate::model::{ModelError, ModelRequest};
 
 /// The body to post.
 ///
 /// # Errors
 /// When a schema or the provider options are no JSON object.
-pub(super) fn body(request: &ModelRequest, dialect: &Dialect) -> Result<Value, ModelError> {
-    let mut body = json!({
-        "model": request.model,
-        "stream": true,
+pub(super) fn body(
+    request: &ModelRequest,
+    dialect: &Dialect,
+    lists: &ToolLists,
+) -> Result<Vec<u8>, ModelError> {
+    let patch = Patch::of(&request.options)?;
+    let head = head(request, dialect)?;
+    let mut prompt = Vec::new();
+    if !request.system_prompt.is_empty() {
+        system(&mut prompt, request.system_prompt.as_str());
+    }
+    let mut conversation = Conversation::new(dialect);
+    for message in &request.messages {
+        conversation.add(message);
+    }
+    let end = conversation.end();
+    let messages = Field { name: "messages", elements: &[&prompt, conversation.text(), &end] };
+    if request.tools.is_empty() {
+        return wire::body(head, &[messages], patch);
+    }
+    let tools = lists.text(&request.tools, tools)?;
+    wire::body(head, &[Field { name: "tools", elements: &[&tools] }, messages], patch)
+}
+
+/// Everything but tools and messages.
+fn head(request: &ModelRequest, dialect: &Dialect) -> Result<Vec<u8>, ModelError> {
+    let mut out = Vec::with_capacity(256);
+    let format = request.options.response_schema.as_ref();
+    let schema = format.map(response_schema).transpose()?;
+    object(&mut out, |head| {
+        head.field("model", &request.model).field("stream", &true);
+        if dialect.options.include_usage {
+            head.object("stream_options", |options| {
+                options.field("include_usage", &true);
+            });
+        }
+        head.optional("prompt_cache_key", dialect.official.then(|| cache_key(request)));
+        // Without tools there is nothing to choose, and OpenAI refuses the question.
+        if let (Some(choice), false) = (&request.options.tool_choice, request.tools.is_empty()) {
+            tool_choice(head, choice);
+        }
+        options(head, &request.options, dialect);
+        if let (Some(response), Some(schema)) = (format, schema) {
+            head.object("response_format", |format| {
+                format.field("type", "json_schema").object("json_schema", |named| {
+                    named.field("name", &response.name).text("schema", &schema);
+                    named.field("strict", &response.strict);
+                });
+            });
+        }
     });
-    // Moved in: a long conversation is not copied once more.
-    body["messages"] = Value::Array(messages(request, dialect));
-    if dialect.options.include_usage {
-        body["stream_options"] = json!({ "include_usage": true });
-    }
-    if dialect.official {
-        body["prompt_cache_key"] = json!(cache_key(request));
-    }
-    tools(&mut body, request)?;
-    options(&mut body, &request.options, dialect)?;
-    merge_provider_options(&mut body, &request.options)?;
-    Ok(body)
+    Ok(out)
 }
 
 /// By this the provider brings requests of one conversation to where its beginning is still in memory. The same as long
 /// as the conversation begins alike, which is as long as anything of it can be in memory.
-fn cache_key(request: &ModelRequest) -> String {
+fn cache_key(request: &ModelRequest) -> Digest {
     let first = request.messages.first().map(|message| serde_json::to_vec(message).unwrap_or_default());
     let tools: Vec<&str> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
     let tools = tools.join(" ");
     let pieces = [request.system_prompt.as_bytes(), tools.as_bytes(), &first.unwrap_or_default()];
-    Digest::of(&pieces).to_string()
+    Digest::of(&pieces)
 }
 
-/// Without tools there is nothing to choose, and OpenAI refuses the question.
-fn tools(body: &mut Value, request: &ModelRequest) -> Result<(), ModelError> {
-    if request.tools.is_empty() {
-        return Ok(());
-    }
-    let tools = request.tools.iter().map(|tool| {
-        let function = json!({
-            "name": tool.name,
-            "description": tool.description,
-            "parameters": tool_schema(tool)?,
+/// The tools, each with a comma after it.
+fn tools(tools: &[Arc<ToolDeclaration>]) -> Result<Vec<u8>, ModelError> {
+    let mut out = Vec::new();
+    for tool in tools {
+        let schema = tool_schema(tool)?;
+        element(&mut out, |written| {
+            written.field("type", "function").object("function", |function| {
+                function.field("name", &tool.name).field("description", &tool.description);
+                function.text("parameters", &schema);
+            });
         });
-        Ok(json!({ "type": "function", "function": function }))
+    }
+    Ok(out)
+}
+
+fn tool_choice(head: &mut Object<'_>, choice: &ToolChoice) {
+    match choice {
+        ToolChoice::Auto => head.field("tool_choice", "auto"),
+        ToolChoice::None => head.field("tool_choice", "none"),
+        ToolChoice::Required => head.field("tool_choice", "required"),
+        ToolChoice::Named(name) => head.object("tool_choice", |choice| {
+            choice.field("type", "function").object("function", |function| {
+                function.field("name", name);
+            });
+        }),
+    };
+}
+
+fn options(head: &mut Object<'_>, options: &ModelOptions, dialect: &Dialect) {
+    head.optional("temperature", options.temperature).optional("top_p", options.top_p);
+    let max_tokens = options.max_output_tokens.or(dialect.default_max_tokens);
+    head.optional(dialect.max_tokens_field(), max_tokens);
+    head.optional("stop", (!options.stop.is_empty()).then_some(&options.stop));
+    let effort = options.reasoning_effort.map(|effort| match effort {
+        ReasoningEffort::None => "none",
+        ReasoningEffort::Low => "low",
+        ReasoningEffort::Medium => "medium",
+        ReasoningEffort::High => "high",
     });
-    body["tools"] = tools.collect::<Result<Value, ModelError>>()?;
-    if let Some(choice) = &request.options.tool_choice {
-        body["tool_choice"] = match choice {
-            ToolChoice::Auto => json!("auto"),
-            ToolChoice::None => json!("none"),
-            ToolChoice::Required => json!("required"),
-            ToolChoice::Named(name) => json!({ "type": "function", "function": { "name": name } }),
-        };
-    }
-    Ok(())
-}
-
-fn options(body: &mut Value, options: &ModelOptions, dialect: &Dialect) -> Result<(), ModelError> {
-    if let Some(temperature) = options.temperature {
-        body["temperature"] = json!(temperature);
-    }
-    if let Some(top_p) = options.top_p {
-        body["top_p"] = json!(top_p);
-    }
-    if let Some(max) = options.max_output_tokens.or(dialect.default_max_tokens) {
-        body[dialect.max_tokens_field()] = json!(max);
-    }
-    if !options.stop.is_empty() {
-        body["stop"] = json!(options.stop);
-    }
-    if let Some(effort) = options.reasoning_effort {
-        body["reasoning_effort"] = json!(match effort {
-            ReasoningEffort::None => "none",
-            ReasoningEffort::Low => "low",
-            ReasoningEffort::Medium => "medium",
-            ReasoningEffort::High => "high",
-        });
-    }
-    if let Some(response) = &options.response_schema {
-        body["response_format"] = json!({
-            "type": "json_schema",
-            "json_schema": {
-                "name": response.name,
-                "schema": response_schema(response)?,
-                "strict": response.strict,
-            },
-        });
-    }
-    Ok(())
+    head.optional("reasoning_effort", effort);
 }
 
 #[cfg(test)]

@@ -1,9 +1,16 @@
 use agentloop_core::agent::ResponseSchema;
 use agentloop_core::message::{Message, Part, Role, ToolStatus};
 
+use serde_json::{Value, json};
+
 use super::*;
 use crate::model::fixtures::{assistant, call, link, png, reasoning, request, result, text, tool, user};
 use crate::model::openai::OpenAiOptions;
+
+fn sent(request: &ModelRequest, dialect: &Dialect) -> Result<Value, ModelError> {
+    let body = body(request, dialect, &ToolLists::default())?;
+    Ok(serde_json::from_slice(&body).unwrap())
+}
 
 fn local() -> Dialect {
     Dialect { options: OpenAiOptions::default(), official: false, default_max_tokens: None }
@@ -15,13 +22,13 @@ fn official() -> Dialect {
 
 #[track_caller]
 fn check_messages(messages: Vec<Message>, dialect: &Dialect, expected: Value) {
-    assert_eq!(body(&request(messages), dialect).unwrap()["messages"], expected);
+    assert_eq!(sent(&request(messages), dialect).unwrap()["messages"], expected);
 }
 
 #[test]
 fn the_least_request() {
     assert_eq!(
-        body(&request(vec![user("hi")]), &local()).unwrap(),
+        sent(&request(vec![user("hi")]), &local()).unwrap(),
         json!({
             "model": "m-1",
             "messages": [{"role": "user", "content": "hi"}],
@@ -31,7 +38,7 @@ fn the_least_request() {
     );
     let quiet = OpenAiOptions { include_usage: false, ..OpenAiOptions::default() };
     let quiet = Dialect { options: quiet, ..local() };
-    assert_eq!(body(&request(vec![]), &quiet).unwrap().get("stream_options"), None);
+    assert_eq!(sent(&request(vec![]), &quiet).unwrap().get("stream_options"), None);
 }
 
 #[test]
@@ -55,7 +62,7 @@ fn every_option() {
         provider_options: Some(r#"{"seed":7,"temperature":null}"#.to_owned()),
     };
     assert_eq!(
-        body(&request, &local()).unwrap(),
+        sent(&request, &local()).unwrap(),
         json!({
             "model": "m-1",
             "messages": [{"role": "system", "content": "be good"}, {"role": "user", "content": "hi"}],
@@ -95,7 +102,7 @@ fn tool_choices() {
             request.tools = [tool("f", "{}")].into();
         }
         request.options.tool_choice = Some(choice);
-        body(&request, &local()).unwrap()["tool_choice"].clone()
+        sent(&request, &local()).unwrap()["tool_choice"].clone()
     };
     assert_eq!(chosen(ToolChoice::Auto, true), json!("auto"));
     assert_eq!(chosen(ToolChoice::None, true), json!("none"));
@@ -111,7 +118,7 @@ fn the_bound_has_the_name_that_the_server_knows() {
     let limited = |dialect: Dialect, max: Option<u32>| {
         let mut request = request(vec![]);
         request.options.max_output_tokens = max;
-        let body = body(&request, &dialect).unwrap();
+        let body = sent(&request, &dialect).unwrap();
         ["max_tokens", "max_completion_tokens", "n_predict"].map(|name| body[name].as_u64())
     };
     assert_eq!(limited(local(), Some(5)), [Some(5), None, None]);
@@ -207,14 +214,14 @@ fn reasoning_goes_back_only_where_it_is_asked_for() {
             assistant(vec![reasoning("why", None, None), text("done")]),
         ]
     };
-    let sent = |dialect: &Dialect| {
-        let body = body(&request(history()), dialect).unwrap();
+    let thoughts = |dialect: &Dialect| {
+        let body = sent(&request(history()), dialect).unwrap();
         [0, 1, 2].map(|i| body["messages"][i].get("reasoning_content").cloned())
     };
-    assert_eq!(sent(&local()), [None, None, None]);
+    assert_eq!(thoughts(&local()), [None, None, None]);
     let deepseek = OpenAiOptions { send_reasoning: true, ..OpenAiOptions::default() };
     let deepseek = Dialect { options: deepseek, ..local() };
-    assert_eq!(sent(&deepseek), [Some(json!("why")), Some(json!("")), None]);
+    assert_eq!(thoughts(&deepseek), [Some(json!("why")), Some(json!("")), None]);
 }
 
 #[test]
@@ -228,7 +235,7 @@ fn openai_gets_ids_that_it_takes() {
         ]
     };
     let ids = |dialect: &Dialect| {
-        let body = body(&request(history()), dialect).unwrap();
+        let body = sent(&request(history()), dialect).unwrap();
         let id = |pointer| body.pointer(pointer).and_then(Value::as_str).unwrap().to_owned();
         (
             [id("/messages/0/tool_calls/0/id"), id("/messages/1/tool_call_id")],
@@ -246,7 +253,7 @@ fn openai_gets_ids_that_it_takes() {
 #[test]
 fn openai_is_told_which_requests_are_of_one_conversation() {
     let key = |messages: Vec<Message>, dialect: &Dialect| {
-        let body = body(&request(messages), dialect).unwrap();
+        let body = sent(&request(messages), dialect).unwrap();
         body.get("prompt_cache_key").map(|key| key.as_str().unwrap().to_owned())
     };
     let first = key(vec![user("hi")], &official()).unwrap();
@@ -257,7 +264,7 @@ fn openai_is_told_which_requests_are_of_one_conversation() {
     assert_eq!(key(vec![user("hi")], &local()), None, "others may refuse what they do not know");
     let mut chosen = request(vec![user("hi")]);
     chosen.options.provider_options = Some(r#"{"prompt_cache_key":"mine"}"#.to_owned());
-    assert_eq!(body(&chosen, &official()).unwrap()["prompt_cache_key"], "mine");
+    assert_eq!(sent(&chosen, &official()).unwrap()["prompt_cache_key"], "mine");
 }
 
 #[test]
@@ -265,11 +272,32 @@ fn what_is_no_json_is_refused() {
     let mut broken = request(vec![]);
     broken.tools = [tool("f", "[]")].into();
     assert_eq!(
-        body(&broken, &local()).unwrap_err(),
+        sent(&broken, &local()).unwrap_err(),
         ModelError::bad_request("the schema of tool \"f\" is not a JSON object")
     );
     let mut broken = request(vec![]);
     broken.options.response_schema =
         Some(ResponseSchema { name: "r".to_owned(), schema: "x".to_owned(), strict: false });
-    assert!(body(&broken, &local()).unwrap_err().message.starts_with("response schema \"r\" is not JSON"));
+    assert!(sent(&broken, &local()).unwrap_err().message.starts_with("response schema \"r\" is not JSON"));
+}
+
+#[test]
+fn a_longer_conversation_begins_like_a_shorter_one_byte_for_byte() {
+    let history = [
+        user("hi"),
+        assistant(vec![text("let me see"), call("a", "f", "{}")]),
+        result("a", ToolStatus::Succeeded, "map", vec![png()]),
+        assistant(vec![call("a", "f", "{}")]),
+        result("a", ToolStatus::Failed, "none", vec![]),
+        user("and now?"),
+    ];
+    let body = |messages: usize| {
+        let mut request = request(history[..messages].to_vec());
+        request.tools = [tool("f", "{}")].into();
+        String::from_utf8(super::body(&request, &local(), &ToolLists::default()).unwrap()).unwrap()
+    };
+    for messages in 1..history.len() {
+        let shorter = body(messages);
+        assert!(body(messages + 1).starts_with(shorter.strip_suffix("]}").unwrap()), "{shorter}");
+    }
 }

@@ -1,0 +1,105 @@
+//! Ids of tool calls as providers accept them.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use agentloop_core::tool::Digest;
+
+use super::allowed;
+
+/// Ids of tool calls as one provider accepts them: unique within the request, and within its alphabet and length.
+///
+/// A session may hold calls of several providers and runs, whose ids need not differ. The same history always gives
+/// the same ids, and a longer one the same for what was there before, which keeps prompt caches warm.
+#[derive(Debug, Clone, Default)]
+pub(in crate::model) struct CallIds {
+    max_bytes: Option<usize>,
+    used: HashSet<Arc<str>>,
+    /// The least number that may tell the next call of an id from those before it.
+    copies: HashMap<Arc<str>, usize>,
+    /// From the id in the history to the one sent, for the latest call of that id.
+    sent: HashMap<Arc<str>, Arc<str>>,
+}
+
+impl CallIds {
+    /// Ids as they are.
+    pub(in crate::model) fn any() -> Self {
+        Self::default()
+    }
+
+    /// Ids of at most `max_bytes` of letters, digits, `_` and `-`.
+    pub(in crate::model) fn plain(max_bytes: usize) -> Self {
+        Self { max_bytes: Some(max_bytes), ..Self::default() }
+    }
+
+    /// The id to send for a call.
+    pub(in crate::model) fn call(&mut self, id: &str) -> Arc<str> {
+        let asked: Arc<str> = id.into();
+        let base = if self.fits(id) { Arc::clone(&asked) } else { replaced(id) };
+        let mut unique = Arc::clone(&base);
+        if self.used.contains(&base) {
+            // Some servers number the calls of each answer anew, so that a long session has one id very often.
+            let mut copy = self.copies.get(&base).copied().unwrap_or(2);
+            while self.used.contains(&unique) {
+                unique = self.fit(&format!("{base}_{copy}"));
+                copy += 1;
+            }
+            self.copies.insert(base, copy);
+        }
+        self.used.insert(Arc::clone(&unique));
+        self.sent.insert(asked, Arc::clone(&unique));
+        unique
+    }
+
+    /// The id to send for the result of the latest call with this id.
+    pub(in crate::model) fn result(&self, id: &str) -> Arc<str> {
+        self.sent.get(id).cloned().unwrap_or_else(|| self.fit(id))
+    }
+
+    fn fit(&self, id: &str) -> Arc<str> {
+        if self.fits(id) { id.into() } else { replaced(id) }
+    }
+
+    fn fits(&self, id: &str) -> bool {
+        let Some(max) = self.max_bytes else { return true };
+        !id.is_empty() && id.len() <= max && id.chars().all(|c| allowed(c) == c)
+    }
+}
+
+/// Another id for one that the provider would refuse: the same for the same.
+fn replaced(id: &str) -> Arc<str> {
+    format!("call_{}", Digest::of(&[id.as_bytes()])).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_stay_unless_they_must_not() {
+        let mut ids = CallIds::any();
+        assert_eq!(&*ids.call("functions.f:0"), "functions.f:0");
+        assert_eq!(&*ids.call("functions.f:0"), "functions.f:0_2");
+        assert_eq!(&*ids.result("functions.f:0"), "functions.f:0_2");
+        assert_eq!(&*ids.call("functions.f:0_3"), "functions.f:0_3", "an id of its own");
+        assert_eq!(&*ids.call("functions.f:0"), "functions.f:0_4");
+        assert_eq!(&*ids.call("functions.f:0"), "functions.f:0_5");
+        assert_eq!(&*ids.call("functions.f:0_3"), "functions.f:0_3_2");
+        assert_eq!(&*ids.result("unknown"), "unknown");
+    }
+
+    #[test]
+    fn ids_are_made_to_fit() {
+        let mut ids = CallIds::plain(40);
+        assert_eq!(&*ids.call("toolu_1"), "toolu_1");
+        let odd = ids.call("functions.f:0");
+        assert_eq!(odd.len(), 37);
+        assert_ne!(ids.call("functions.f:1"), odd);
+        assert_ne!(ids.call("functions.f:0"), odd);
+        assert_eq!(ids.call(&"x".repeat(41)).len(), 37);
+        assert!(ids.call("").starts_with("call_"));
+        let long = "y".repeat(40);
+        assert_eq!(*ids.call(&long), *long);
+        assert_eq!(ids.call(&long).len(), 37);
+    }
+}

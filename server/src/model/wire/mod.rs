@@ -1,0 +1,107 @@
+//! What both wire formats need: history that any provider accepts, and requests as text without a detour over trees of
+//! values.
+//!
+//! A history is written by models and may hold anything: names that no provider allows, arguments that are no JSON,
+//! ids of another provider. A provider that refuses such a message once refuses it for ever, so it is mended here.
+
+mod body;
+mod ids;
+mod object_text;
+mod tools;
+mod writer;
+
+use std::borrow::Cow;
+
+use agentloop_core::agent::ResponseSchema;
+use agentloop_core::limits::TOOL_NAME_BYTES_MAX;
+use agentloop_core::tool::ToolDeclaration;
+use serde_json::json;
+
+pub(super) use self::body::{Field, Patch, body};
+pub(super) use self::ids::CallIds;
+use self::object_text::{NoObject, ObjectText, is_object};
+pub(super) use self::tools::ToolLists;
+pub(super) use self::writer::{Object, element, object};
+use super::ModelError;
+
+/// A tool's name as every provider accepts it: what is not allowed becomes `_`.
+pub(super) fn tool_name(name: &str) -> Cow<'_, str> {
+    if name.is_empty() {
+        return Cow::Borrowed("unnamed");
+    }
+    if name.len() <= TOOL_NAME_BYTES_MAX && name.chars().all(|c| allowed(c) == c) {
+        return Cow::Borrowed(name);
+    }
+    Cow::Owned(name.chars().map(allowed).take(TOOL_NAME_BYTES_MAX).collect())
+}
+
+fn allowed(c: char) -> char {
+    if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' }
+}
+
+/// Arguments as a JSON object. What was none is wrapped, so that the model sees what it wrote.
+pub(super) fn arguments_object(arguments: &str) -> Cow<'_, str> {
+    match ObjectText::read(arguments) {
+        Ok(object) => object.into_text(),
+        Err(_) => wrapped(arguments),
+    }
+}
+
+/// As [`arguments_object`], byte for byte what the model wrote where that is an object.
+pub(super) fn arguments_text(arguments: &str) -> Cow<'_, str> {
+    if is_object(arguments) { Cow::Borrowed(arguments) } else { wrapped(arguments) }
+}
+
+fn wrapped(arguments: &str) -> Cow<'static, str> {
+    if arguments.trim().is_empty() {
+        return Cow::Borrowed("{}");
+    }
+    Cow::Owned(json!({ "_invalid": arguments }).to_string())
+}
+
+/// A tool's schema. Both large providers want `type` spelt out.
+pub(super) fn tool_schema(tool: &ToolDeclaration) -> Result<Cow<'_, str>, ModelError> {
+    let schema = ObjectText::read(&tool.input_schema);
+    let schema = schema.map_err(|e| refused(format_args!("the schema of tool {:?}", tool.name), &e))?;
+    Ok(schema.into_typed())
+}
+
+/// The schema that the answer must follow.
+pub(super) fn response_schema(response: &ResponseSchema) -> Result<Cow<'_, str>, ModelError> {
+    let schema = ObjectText::read(&response.schema);
+    let schema = schema.map_err(|e| refused(format_args!("response schema {:?}", response.name), &e))?;
+    Ok(schema.into_text())
+}
+
+fn refused(what: std::fmt::Arguments<'_>, why: &NoObject) -> ModelError {
+    ModelError::bad_request(format!("{what} {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_fit_every_provider() {
+        assert_eq!(tool_name("get_weather-2"), "get_weather-2");
+        assert_eq!(tool_name("functions.get weather"), "functions_get_weather");
+        assert_eq!(tool_name("wetter_für"), "wetter_f_r");
+        assert_eq!(tool_name(""), "unnamed");
+        assert_eq!(tool_name(&"x".repeat(100)).len(), TOOL_NAME_BYTES_MAX);
+    }
+
+    #[test]
+    fn arguments_are_objects() {
+        assert_eq!(arguments_text("{ \"a\" : 1.0 }"), "{ \"a\" : 1.0 }");
+        assert_eq!(arguments_text(r#"{"a":1,"a":2}"#), r#"{"a":1,"a":2}"#);
+        assert_eq!(arguments_object(r#"{"a":1,"a":2}"#), r#"{"a":2}"#);
+        for arguments in [arguments_text, arguments_object] {
+            assert_eq!(arguments(""), "{}");
+            assert_eq!(arguments("[1]"), r#"{"_invalid":"[1]"}"#);
+            assert_eq!(arguments("{\"a\":"), r#"{"_invalid":"{\"a\":"}"#);
+            assert_eq!(arguments("{\"a\":1}"), "{\"a\":1}");
+            let deep = "[".repeat(10_000);
+            assert_eq!(arguments(&deep), json!({"_invalid": deep}).to_string());
+        }
+    }
+}

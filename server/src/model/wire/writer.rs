@@ -1,0 +1,79 @@
+//! JSON that is written as it goes, straight into the text that is sent.
+
+use serde::Serialize;
+
+/// An object that is being written.
+pub(in crate::model) struct Object<'a> {
+    out: &'a mut Vec<u8>,
+    is_empty: bool,
+}
+
+/// Writes an object.
+pub(in crate::model) fn object(out: &mut Vec<u8>, write: impl FnOnce(&mut Object<'_>)) {
+    out.push(b'{');
+    write(&mut Object { out, is_empty: true });
+    out.push(b'}');
+}
+
+/// Writes an object as the element of a list: a comma follows each of them, and [`list`] takes away the last one.
+pub(in crate::model) fn element(out: &mut Vec<u8>, write: impl FnOnce(&mut Object<'_>)) {
+    object(out, write);
+    out.push(b',');
+}
+
+/// Writes a list of what `write` writes: elements with a comma after each.
+pub(in crate::model) fn list(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    out.push(b'[');
+    write(out);
+    if out.last() == Some(&b',') {
+        out.pop();
+    }
+    out.push(b']');
+}
+
+impl Object<'_> {
+    /// Adds a field. Names are plain words.
+    pub(in crate::model) fn field(&mut self, name: &str, value: &(impl Serialize + ?Sized)) -> &mut Self {
+        value_into(self.named(name), value);
+        self
+    }
+
+    /// Adds a field where there is a value.
+    pub(in crate::model) fn optional(&mut self, name: &str, value: Option<impl Serialize>) -> &mut Self {
+        if let Some(value) = value {
+            self.field(name, &value);
+        }
+        self
+    }
+
+    /// Adds a field whose value is JSON text already.
+    pub(in crate::model) fn text(&mut self, name: &str, json: &str) -> &mut Self {
+        self.named(name).extend_from_slice(json.as_bytes());
+        self
+    }
+
+    /// Adds a field that is an object.
+    pub(in crate::model) fn object(&mut self, name: &str, write: impl FnOnce(&mut Object<'_>)) -> &mut Self {
+        object(self.named(name), write);
+        self
+    }
+
+    /// Adds a field that is a [`list`].
+    pub(in crate::model) fn list(&mut self, name: &str, write: impl FnOnce(&mut Vec<u8>)) -> &mut Self {
+        list(self.named(name), write);
+        self
+    }
+
+    fn named(&mut self, name: &str) -> &mut Vec<u8> {
+        if !std::mem::take(&mut self.is_empty) {
+            self.out.push(b',');
+        }
+        value_into(self.out, name);
+        self.out.push(b':');
+        self.out
+    }
+}
+
+fn value_into(out: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) {
+    serde_json::to_writer(out, value).expect("memory takes every byte, and the values have string keys");
+}
