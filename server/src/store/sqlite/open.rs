@@ -34,7 +34,7 @@ const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 const CHECKPOINT_PAGES: &str = "4000";
 /// What the write-ahead log shrinks to after a burst.
 const LOG_BYTES_MAX: &str = "67108864";
-/// Prepared statements of one connection; the writer's are one per number of events, and a few.
+/// Prepared statements of one connection; the writer's are one per size of a commit and what is in it, and a few.
 const STATEMENTS_MAX: usize = 128;
 const PAGE_BYTES: u64 = 4_096;
 
