@@ -135,7 +135,9 @@ pub(super) async fn file(path: &Path, options: &SqliteOptions) -> Result<Opened,
         .create_if_missing(true)
         .journal_mode(SqliteJournalMode::Wal)
         .pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
-        .pragma("journal_size_limit", LOG_BYTES_MAX);
+        .pragma("journal_size_limit", LOG_BYTES_MAX)
+        // What a large statement may have to undo would go through a file otherwise, in each commit anew.
+        .pragma("temp_store", "MEMORY");
     if let Some(bytes) = options.max_bytes {
         writing = writing.pragma("max_page_count", (bytes / PAGE_BYTES).max(1).to_string());
     }

@@ -67,8 +67,9 @@ pub(super) struct Form {
 impl Form {
     /// The statement for this many rows.
     pub(super) fn sql(&self, rows: usize) -> String {
-        let row = format!("({})", vec!["?"; self.columns].join(","));
-        format!("{}(VALUES {}){}", self.before, vec![row.as_str(); rows].join(","), self.after)
+        let row = format!(",({}?)", "?,".repeat(self.columns - 1));
+        let all = row.repeat(rows);
+        format!("{}(VALUES {}){}", self.before, &all[1..], self.after)
     }
 }
 

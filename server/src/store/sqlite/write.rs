@@ -159,14 +159,14 @@ async fn facts<'a>(
     let mut unknown = Vec::new();
     for append in appends {
         let (run, session) = (known.runs.get(&append.run), known.sessions.get(&append.session));
-        if let (Some(run), Some(session)) = (run, session)
-            && known.last_search_no.is_some()
-        {
+        if known.last_search_no.is_none() {
+            unknown.push(*append);
+        } else if let (Some(run), Some(session)) = (run, session) {
             let run = RunFact { known: run.clone(), change: None };
             facts.runs.insert(append.run.clone(), run);
             let session = SessionFact { known: session.clone(), changed: false };
             facts.sessions.insert(append.session.clone(), session);
-        } else {
+        } else if !known.are_new(append) {
             unknown.push(*append);
         }
     }
