@@ -94,6 +94,8 @@ impl Tasks {
         future: impl Future<Output = ()> + Send + 'static,
     ) -> JoinHandle<()> {
         let tasks = self.clone();
+        // Every layer around a future moves it, and some are large.
+        let future = Box::pin(future);
         self.start(name, async move {
             if AssertUnwindSafe(future).catch_unwind().await.is_err() {
                 tasks.crashed(name);
@@ -111,6 +113,7 @@ impl Tasks {
     ) -> JoinHandle<Option<T>> {
         let hard = self.hard.clone();
         let span = tracing::info_span!(TASK_SPAN, { TASK_NAME } = name);
+        let future = Box::pin(future);
         self.tracker.spawn(async move { hard.run_until_cancelled(future).await }.instrument(span))
     }
 

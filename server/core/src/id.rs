@@ -1,6 +1,7 @@
 //! Identifiers and counters. Each is its own type, so that no two of them can be swapped by accident.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -38,7 +39,7 @@ macro_rules! text_id {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(transparent)]
-        pub struct $name(String);
+        pub struct $name(Arc<str>);
 
         impl $name {
             /// Takes a text from outside.
@@ -48,13 +49,19 @@ macro_rules! text_id {
             pub fn parse(text: impl Into<String>) -> Result<Self, IdError> {
                 let text = text.into();
                 check(&text, $bytes_max)?;
-                Ok(Self(text))
+                Ok(Self(text.into()))
             }
 
             /// The id as text.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
+            }
+
+            /// The id as text, for whoever keeps it.
+            #[must_use]
+            pub fn shared(&self) -> Arc<str> {
+                self.0.clone()
             }
         }
 
@@ -85,7 +92,7 @@ impl TenantId {
     /// The tenant of every caller while authentication is not configured.
     #[must_use]
     pub fn local() -> Self {
-        Self("local".to_owned())
+        Self("local".into())
     }
 }
 
@@ -138,13 +145,13 @@ impl CallId {
     /// The id of the question whether this call may run, or what became of it: one per attempt that asks.
     #[must_use]
     pub fn request(&self, attempt: u32) -> RequestId {
-        RequestId(format!("{}:{}:{attempt}", self.run, self.slot))
+        RequestId(format!("{}:{}:{attempt}", self.run, self.slot).into())
     }
 
     /// The id of what this call itself asks a human: its `number`th question of this attempt, from 1.
     #[must_use]
     pub fn input(&self, attempt: u32, number: u32) -> RequestId {
-        RequestId(format!("{}:{}:{attempt}.{number}", self.run, self.slot))
+        RequestId(format!("{}:{}:{attempt}.{number}", self.run, self.slot).into())
     }
 }
 
@@ -152,7 +159,7 @@ impl RunId {
     /// The id of the question that the planner's `decision`th instruction asks, from 1.
     #[must_use]
     pub fn planned_question(&self, decision: u32) -> RequestId {
-        RequestId(format!("{self}:plan:{decision}"))
+        RequestId(format!("{self}:plan:{decision}").into())
     }
 }
 
@@ -188,7 +195,7 @@ impl RequestId {
     /// is deleted, and rules may outlive it: the time tells them apart.
     #[must_use]
     pub fn rule(&self, at: Timestamp) -> RuleId {
-        RuleId(format!("{self}:{}", at.0))
+        RuleId(format!("{self}:{}", at.0).into())
     }
 
     /// The run that a derived request id names. `None` for anything that this server cannot have issued.

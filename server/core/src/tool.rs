@@ -106,7 +106,8 @@ impl Digest {
             hash.update((piece.len() as u64).to_le_bytes());
             hash.update(piece);
         }
-        Self(hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect())
+        let digit = |nibble: u8| char::from(b"0123456789abcdef"[usize::from(nibble)]);
+        Self(hash.finalize().iter().take(16).flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect())
     }
 
     /// A digest that someone claims; equal to a real one only if it is that one.

@@ -279,6 +279,7 @@ pub(super) fn create(request: &StartRequest) -> CreateRun {
     CreateRun {
         request_digest: request.digest.clone(),
         create_session: request.create_session || request.session.is_none(),
+        made_ids: request.run.is_none() && request.session.is_none(),
         agent: request.spec.agent.clone(),
         model: request.spec.model.clone(),
         labels,

@@ -114,6 +114,8 @@ pub struct CreateRun {
     pub request_digest: Digest,
     /// Whether to create the session if it does not exist.
     pub create_session: bool,
+    /// Whether the ids of run and session were both made for it, so that nothing is stored under them.
+    pub made_ids: bool,
     /// The configured agent.
     pub agent: String,
     /// `provider/model`.

@@ -42,6 +42,7 @@ async fn queue(store: &SqliteStore, run: &str, text: &str, interrupts: bool) {
     let create = CreateRun {
         request_digest: Digest::of(&[text.as_bytes()]),
         create_session: false,
+        made_ids: false,
         agent: "default".to_owned(),
         model: "fake/m".to_owned(),
         labels: Default::default(),

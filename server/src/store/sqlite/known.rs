@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use super::facts::{Facts, KnownRun, KnownSession, RunKey, SessionKey};
+use super::facts::{Encoded, Facts, KnownRun, KnownSession, RunKey, SessionKey};
 
 /// Runs, and sessions, that are known at one time; beyond that it begins anew.
 const KNOWN_MAX: usize = 8_192;
@@ -17,11 +17,19 @@ pub(super) struct Known {
     pub(super) sessions: HashMap<SessionKey, KnownSession>,
     /// The last document of the index, once it was asked for.
     pub(super) last_search_no: Option<u64>,
+    /// Whether a write failed since one succeeded: then not even ids that were made for a run are believed to be new.
+    doubts: bool,
 }
 
 impl Known {
+    /// Whether there is nothing yet under the ids of an append's run and session.
+    pub(super) fn are_new(&self, append: &Encoded) -> bool {
+        !self.doubts && append.create.as_ref().is_some_and(|create| create.made_ids)
+    }
+
     /// Takes over what a commit made true.
     pub(super) fn learn(&mut self, facts: Facts<'_>) {
+        self.doubts = false;
         if self.runs.len() + facts.runs.len() > KNOWN_MAX {
             self.runs.clear();
         }
@@ -56,6 +64,6 @@ impl Known {
 
     /// Forgets everything.
     pub(super) fn forget(&mut self) {
-        *self = Self::default();
+        *self = Self { doubts: true, ..Self::default() };
     }
 }

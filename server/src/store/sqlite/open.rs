@@ -34,7 +34,7 @@ const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 const CHECKPOINT_PAGES: &str = "4000";
 /// What the write-ahead log shrinks to after a burst.
 const LOG_BYTES_MAX: &str = "67108864";
-/// Prepared statements of one connection; the writer's are one per number of events, and a few.
+/// Prepared statements of one connection; the writer's are one per size of a commit and what is in it, and a few.
 const STATEMENTS_MAX: usize = 128;
 const PAGE_BYTES: u64 = 4_096;
 
@@ -135,7 +135,9 @@ pub(super) async fn file(path: &Path, options: &SqliteOptions) -> Result<Opened,
         .create_if_missing(true)
         .journal_mode(SqliteJournalMode::Wal)
         .pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
-        .pragma("journal_size_limit", LOG_BYTES_MAX);
+        .pragma("journal_size_limit", LOG_BYTES_MAX)
+        // What a large statement may have to undo would go through a file otherwise, in each commit anew.
+        .pragma("temp_store", "MEMORY");
     if let Some(bytes) = options.max_bytes {
         writing = writing.pragma("max_page_count", (bytes / PAGE_BYTES).max(1).to_string());
     }

@@ -11,7 +11,7 @@ use sqlx::{Error, Row as _, SqliteConnection};
 
 use super::facts::{Encoded, RunKey};
 use super::rows;
-use super::statements::Statements;
+use super::statements::{Form, Statements};
 use crate::store::codec::{int, text};
 use crate::store::search;
 
@@ -20,8 +20,13 @@ pub(super) const SELECT_HELD: &str = "
     SELECT j.key AS place, e.payload FROM json_each(?1) AS j
     JOIN run_events AS e ON e.tenant = j.value ->> '$[0][0]' AND e.run_id = j.value ->> '$[0][1]' AND e.seq = j.value ->> 1";
 
-pub(super) const INSERT_DOCUMENTS: &str = "
-    INSERT INTO search_index (rowid, text) SELECT j.value ->> 0, j.value ->> 1 FROM json_each(?) AS j";
+pub(super) static INSERT_DOCUMENTS: Form = Form {
+    before: "
+    INSERT INTO search_index (rowid, text) SELECT * FROM ",
+    columns: 2,
+    after: " WHERE column1 IS NOT NULL",
+    share: 2,
+};
 
 /// What this session has and no other. SQLite believes that a tenant has few entries, and must be told which index to
 /// take.
@@ -94,8 +99,9 @@ pub(super) async fn write(
 ) -> Result<Vec<Option<i64>>, Error> {
     let held = held(db, held_places(appends)).await?;
     let (numbers, documents) = documents(appends, &held, int(*last));
-    statements.many(INSERT_DOCUMENTS, &documents);
     *last += documents.len() as u64;
+    let rows = documents.into_iter().map(|(number, words)| [number.into(), words.to_owned().into()]);
+    statements.push(&INSERT_DOCUMENTS, rows);
     Ok(numbers)
 }
 

@@ -1,52 +1,112 @@
-//! Statements that are executed together.
+//! Rows that are written together, in one trip.
 //!
-//! Every trip to SQLite's thread costs more than what a small statement does there. So the few statements of a small
-//! commit travel as one text, from BEGIN to COMMIT. Those of a large one travel alone: then the text of each, and with
-//! it its prepared statement, is one that was there before.
+//! Every trip to SQLite's thread costs more than what a small statement does there, and so does the preparation of a
+//! text that was not there before. So a commit travels as one text from BEGIN to COMMIT, and its rows are filled up
+//! with empty ones, which write nothing, to the next of a few sizes: there are few texts, and each is prepared once.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
-use serde::Serialize;
 use sqlx::sqlite::SqliteArguments;
 use sqlx::{Arguments as _, AssertSqlSafe, Error, Executor as _, SqliteConnection};
 
-use crate::store::codec::text;
+use super::writer::BEGIN;
 
-/// Values that statements which travel together have at most. Each number of events makes a text of its own, which is
-/// prepared anew the first time.
-const VALUES_TOGETHER_MAX: usize = 160;
+/// The largest size of a text. What is larger travels one statement after the other.
+const SIZE_MAX: usize = 64;
 
-/// Of a statement.
+/// What stands in a column.
 #[derive(Debug, Clone)]
 pub(super) enum Value {
+    Null,
     Int(i64),
     Static(&'static str),
     Shared(Arc<str>),
     Text(String),
 }
 
+impl From<i64> for Value {
+    fn from(number: i64) -> Self {
+        Self::Int(number)
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<&'static str> for Value {
+    fn from(text: &'static str) -> Self {
+        Self::Static(text)
+    }
+}
+
+impl From<Arc<str>> for Value {
+    fn from(text: Arc<str>) -> Self {
+        Self::Shared(text)
+    }
+}
+
+impl<T: Into<Self>> From<Option<T>> for Value {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Null, Into::into)
+    }
+}
+
+/// A statement around a table of rows, `(VALUES …)`, of which the first column of an empty one is NULL.
 #[derive(Debug)]
-struct Statement {
-    /// Its parameters are unnumbered.
-    sql: Cow<'static, str>,
+pub(super) struct Form {
+    pub(super) before: &'static str,
+    pub(super) columns: usize,
+    pub(super) after: &'static str,
+    /// Rows that one append has at most, as a rule: how many there are in a text of a size.
+    pub(super) share: usize,
+}
+
+impl Form {
+    /// The statement for this many rows.
+    pub(super) fn sql(&self, rows: usize) -> String {
+        let row = format!(",({}?)", "?,".repeat(self.columns - 1));
+        let all = row.repeat(rows);
+        format!("{}(VALUES {}){}", self.before, &all[1..], self.after)
+    }
+}
+
+/// A statement's rows.
+#[derive(Debug)]
+struct Rows {
+    form: &'static Form,
+    /// Row by row.
     values: Vec<Value>,
 }
 
-/// What is to be executed, in order.
-#[derive(Debug, Default)]
-pub(super) struct Statements(Vec<Statement>);
-
-impl Statements {
-    /// Adds a statement.
-    pub(super) fn push(&mut self, sql: impl Into<Cow<'static, str>>, values: Vec<Value>) {
-        self.0.push(Statement { sql: sql.into(), values });
+impl Rows {
+    fn len(&self) -> usize {
+        self.values.len() / self.form.columns
     }
 
-    /// Adds one statement for all these rows, as a JSON array; none for none.
-    pub(super) fn many<T: Serialize>(&mut self, sql: &'static str, rows: &[T]) {
-        if !rows.is_empty() {
-            self.push(sql, vec![Value::Text(text(rows))]);
+    /// The least size of a text in which they have room.
+    fn size(&self) -> usize {
+        self.len().div_ceil(self.form.share).next_power_of_two()
+    }
+}
+
+/// What is to be written, in order.
+#[derive(Debug, Default)]
+pub(super) struct Statements(Vec<Rows>);
+
+impl Statements {
+    /// Adds a statement for all these rows; none for none.
+    pub(super) fn push<const N: usize>(
+        &mut self,
+        form: &'static Form,
+        rows: impl IntoIterator<Item = [Value; N]>,
+    ) {
+        debug_assert_eq!(form.columns, N);
+        let values: Vec<Value> = rows.into_iter().flatten().collect();
+        if !values.is_empty() {
+            self.0.push(Rows { form, values });
         }
     }
 
@@ -55,11 +115,14 @@ impl Statements {
     /// # Errors
     /// SQL's own; the transaction may then be open.
     pub(super) async fn commit(self, db: &mut SqliteConnection) -> Result<(), Error> {
-        let mut whole = Self::default();
-        whole.push(super::writer::BEGIN, Vec::new());
-        whole.0.extend(self.0);
-        whole.push("COMMIT", Vec::new());
-        whole.execute(db).await
+        match self.size() {
+            Some(size) => self.together(db, size, [BEGIN, "COMMIT"]).await,
+            None => {
+                db.execute(BEGIN).await?;
+                self.one_by_one(db).await?;
+                db.execute("COMMIT").await.map(drop)
+            }
+        }
     }
 
     /// Executes them in a transaction that is open.
@@ -67,28 +130,58 @@ impl Statements {
     /// # Errors
     /// SQL's own.
     pub(super) async fn execute(self, db: &mut SqliteConnection) -> Result<(), Error> {
-        let values: usize = self.0.iter().map(|statement| statement.values.len()).sum();
-        if values <= VALUES_TOGETHER_MAX {
-            let sqls: Vec<&str> = self.0.iter().map(|statement| &*statement.sql).collect();
-            let sql = sqls.join(";");
-            return run(db, sql, self.0.into_iter().flat_map(|statement| statement.values)).await;
+        match self.size() {
+            Some(size) => self.together(db, size, ["", ""]).await,
+            None => self.one_by_one(db).await,
         }
-        for Statement { sql, values } in self.0 {
-            run(db, sql.into_owned(), values).await?;
+    }
+
+    /// That of a text which has room for all; `None` if there is none.
+    fn size(&self) -> Option<usize> {
+        let size = self.0.iter().map(Rows::size).max().unwrap_or(1);
+        (size <= SIZE_MAX).then_some(size)
+    }
+
+    async fn together(
+        self,
+        db: &mut SqliteConnection,
+        size: usize,
+        [before, after]: [&str; 2],
+    ) -> Result<(), Error> {
+        let mut sql = before.to_owned();
+        let mut arguments = SqliteArguments::default();
+        for Rows { form, values } in self.0 {
+            let rows = size * form.share;
+            sql.push(';');
+            sql.push_str(&form.sql(rows));
+            let padding = rows * form.columns - values.len();
+            bind(&mut arguments, values.into_iter().chain(std::iter::repeat_n(Value::Null, padding)))?;
+        }
+        sql.push(';');
+        sql.push_str(after);
+        run(db, sql, arguments).await
+    }
+
+    async fn one_by_one(self, db: &mut SqliteConnection) -> Result<(), Error> {
+        for Rows { form, values } in self.0 {
+            let rows = SIZE_MAX * form.share;
+            let sql = form.sql(rows);
+            let mut values = values.into_iter().peekable();
+            while values.peek().is_some() {
+                let mut arguments = SqliteArguments::default();
+                let padded = values.by_ref().chain(std::iter::repeat(Value::Null));
+                bind(&mut arguments, padded.take(rows * form.columns))?;
+                run(db, sql.clone(), arguments).await?;
+            }
         }
         Ok(())
     }
 }
 
-/// Statements are constants of this program and lists of placeholders; whatever comes from outside is a value.
-async fn run(
-    db: &mut SqliteConnection,
-    sql: String,
-    values: impl IntoIterator<Item = Value>,
-) -> Result<(), Error> {
-    let mut arguments = SqliteArguments::default();
+fn bind(arguments: &mut SqliteArguments, values: impl IntoIterator<Item = Value>) -> Result<(), Error> {
     for value in values {
         match value {
+            Value::Null => arguments.add(None::<i64>),
             Value::Int(number) => arguments.add(number),
             Value::Static(text) => arguments.add(text),
             Value::Shared(text) => arguments.add(text),
@@ -96,6 +189,10 @@ async fn run(
         }
         .map_err(Error::Encode)?;
     }
-    db.execute(sqlx::query_with(AssertSqlSafe(sql), arguments)).await?;
     Ok(())
+}
+
+/// Statements are constants of this program and lists of placeholders; whatever comes from outside is a value.
+async fn run(db: &mut SqliteConnection, sql: String, arguments: SqliteArguments) -> Result<(), Error> {
+    db.execute(sqlx::query_with(AssertSqlSafe(sql), arguments)).await.map(drop)
 }

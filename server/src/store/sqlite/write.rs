@@ -1,28 +1,15 @@
 //! A commit's appends as few statements, each for all of them: what a commit costs hardly grows with its company.
-//!
-//! Narrow rows travel as one JSON array, so that the text of their statement, and with it the prepared statement, is
-//! always the same. Events carry their payload and are bound one by one, since packing megabytes once more costs more
-//! than it saves.
 
-use agentloop_core::id::{EntryNo, Epoch, RunId};
-use serde_json::json;
+use agentloop_core::id::{EntryNo, Epoch, RunId, SessionId, TenantId};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row as _, SqliteConnection};
 
 use super::facts::{Encoded, Facts, KnownRun, KnownSession, RunChange, RunFact, SessionFact};
 use super::known::Known;
-use super::statements::{Statements, Value};
+use super::statements::{Form, Statements, Value};
 use super::{rows, search};
 use crate::store::StoreError;
 use crate::store::codec::{EncodedEvent, int, text};
-
-/// Rows of one INSERT of events. Each number below it is a prepared statement of its own.
-const EVENTS_PER_INSERT_MAX: usize = 32;
-
-const INSERT_EVENTS: &str =
-    "INSERT INTO run_events (tenant, run_id, seq, at, kind, status, version, payload) VALUES";
-/// The values of one event.
-const PLACES: &str = "(?,?,?,?,?,?,?,?)";
 
 pub(super) const SELECT_FACTS: &str = "
     SELECT j.key AS place, r.epoch, r.last_seq, r.session_id, r.queue_no,
@@ -32,60 +19,98 @@ pub(super) const SELECT_FACTS: &str = "
     LEFT JOIN runs AS r ON r.tenant = j.value ->> 0 AND r.run_id = j.value ->> 1
     LEFT JOIN sessions AS s ON s.tenant = j.value ->> 0 AND s.session_id = j.value ->> 2";
 
-pub(super) const WRITE_SESSIONS: &str = "
+pub(super) static WRITE_SESSIONS: Form = Form {
+    before: "
     INSERT INTO sessions (tenant, session_id, last_entry, live_run, last_queue_no, created_at, updated_at)
-    SELECT j.value ->> 0, j.value ->> 1, j.value ->> 2, j.value ->> 3, j.value ->> 4, j.value ->> 5,
-           j.value ->> 6
-    FROM json_each(?) AS j WHERE true
+    SELECT * FROM ",
+    columns: 7,
+    after: " WHERE column1 IS NOT NULL
     ON CONFLICT (tenant, session_id) DO UPDATE
     SET last_entry = excluded.last_entry, live_run = excluded.live_run,
-        last_queue_no = excluded.last_queue_no, updated_at = excluded.updated_at";
+        last_queue_no = excluded.last_queue_no, updated_at = excluded.updated_at",
+    share: 1,
+};
 
-pub(super) const INSERT_RUNS: &str = "
+pub(super) static INSERT_RUNS: Form = Form {
+    before: "
     INSERT INTO runs (tenant, run_id, session_id, epoch, last_seq, status, wake_at, error, usage, iterations,
                       tool_calls, request_digest, agent, model, labels, created_at, updated_at, queue_no, at_hosts)
-    SELECT j.value ->> 0, j.value ->> 1, j.value ->> 2, j.value ->> 3, j.value ->> 4, j.value ->> 5,
-           j.value ->> 6, j.value ->> 7, j.value ->> 8, j.value ->> 9, j.value ->> 10, j.value ->> 11,
-           j.value ->> 12, j.value ->> 13, j.value ->> 14, j.value ->> 15, j.value ->> 16, j.value ->> 17,
-           j.value ->> 18
-    FROM json_each(?) AS j";
+    SELECT * FROM ",
+    columns: 19,
+    after: " WHERE column1 IS NOT NULL",
+    share: 1,
+};
 
-pub(super) const UPDATE_RUNS: &str = "
+pub(super) static UPDATE_RUNS: Form = Form {
+    before: "
     UPDATE runs
-    SET last_seq = j.value ->> 2, status = j.value ->> 3, wake_at = j.value ->> 4, error = j.value ->> 5,
-        usage = j.value ->> 6, iterations = j.value ->> 7, tool_calls = j.value ->> 8, updated_at = j.value ->> 9,
-        queue_no = j.value ->> 10, at_hosts = j.value ->> 11
-    FROM json_each(?) AS j
-    WHERE runs.tenant = j.value ->> 0 AND runs.run_id = j.value ->> 1";
+    SET last_seq = v.column3, status = v.column4, wake_at = v.column5, error = v.column6, usage = v.column7,
+        iterations = v.column8, tool_calls = v.column9, updated_at = v.column10, queue_no = v.column11,
+        at_hosts = v.column12
+    FROM ",
+    columns: 12,
+    after: " AS v WHERE runs.tenant = v.column1 AND runs.run_id = v.column2",
+    share: 1,
+};
 
-pub(super) const INSERT_ENTRIES: &str = "
+pub(super) static INSERT_EVENTS: Form = Form {
+    before: "
+    INSERT INTO run_events (tenant, run_id, seq, at, kind, status, version, payload)
+    SELECT * FROM ",
+    columns: 8,
+    after: " WHERE column1 IS NOT NULL",
+    share: 4,
+};
+
+pub(super) static INSERT_ENTRIES: Form = Form {
+    before: "
     INSERT INTO session_entries (tenant, session_id, entry_no, run_id, seq, search_no)
-    SELECT j.value ->> 0, j.value ->> 1, j.value ->> 2, j.value ->> 3, j.value ->> 4, j.value ->> 5
-    FROM json_each(?) AS j";
+    SELECT * FROM ",
+    columns: 6,
+    after: " WHERE column1 IS NOT NULL",
+    share: 2,
+};
 
-pub(super) const INSERT_REQUESTS: &str = "
+pub(super) static INSERT_REQUESTS: Form = Form {
+    before: "
     INSERT INTO human_requests (tenant, request_id, run_id, session_id, asked_at, asked_seq)
-    SELECT j.value ->> 0, j.value ->> 1, j.value ->> 2, j.value ->> 3, j.value ->> 4, j.value ->> 5
-    FROM json_each(?) AS j";
+    SELECT * FROM ",
+    columns: 6,
+    after: " WHERE column1 IS NOT NULL",
+    share: 1,
+};
 
-pub(super) const ANSWER_REQUESTS: &str = "
+pub(super) static ANSWER_REQUESTS: Form = Form {
+    before: "
     UPDATE human_requests
-    SET answered_seq = j.value ->> 3
-    FROM json_each(?) AS j
-    WHERE human_requests.tenant = j.value ->> 0
-      AND human_requests.request_id = j.value ->> 1
-      AND human_requests.run_id = j.value ->> 2";
+    SET answered_seq = v.column4
+    FROM ",
+    columns: 4,
+    after: " AS v
+    WHERE human_requests.tenant = v.column1
+      AND human_requests.request_id = v.column2
+      AND human_requests.run_id = v.column3",
+    share: 1,
+};
 
-pub(super) const INSERT_RULES: &str = "
+pub(super) static INSERT_RULES: Form = Form {
+    before: "
     INSERT INTO remembered_rules (tenant, rule_id, session_id, request_id, rule, decided_by, decided_at)
-    SELECT j.value ->> 0, j.value ->> 1, j.value ->> 2, j.value ->> 3, j.value ->> 4, j.value ->> 5, j.value ->> 6
-    FROM json_each(?) AS j";
+    SELECT * FROM ",
+    columns: 7,
+    after: " WHERE column1 IS NOT NULL",
+    share: 1,
+};
 
-pub(super) const INSERT_JOBS: &str = "
+pub(super) static INSERT_JOBS: Form = Form {
+    before: "
     INSERT INTO jobs (tenant, run_id, kind, session_id, due_at)
-    SELECT j.value ->> 0, j.value ->> 1, j.value ->> 2, j.value ->> 3, j.value ->> 4
-    FROM json_each(?) AS j WHERE true
-    ON CONFLICT (tenant, run_id, kind) DO NOTHING";
+    SELECT * FROM ",
+    columns: 5,
+    after: " WHERE column1 IS NOT NULL
+    ON CONFLICT (tenant, run_id, kind) DO NOTHING",
+    share: 1,
+};
 
 /// What is to become of some appends.
 pub(super) struct Decided<'a> {
@@ -134,14 +159,14 @@ async fn facts<'a>(
     let mut unknown = Vec::new();
     for append in appends {
         let (run, session) = (known.runs.get(&append.run), known.sessions.get(&append.session));
-        if let (Some(run), Some(session)) = (run, session)
-            && known.last_search_no.is_some()
-        {
+        if known.last_search_no.is_none() {
+            unknown.push(*append);
+        } else if let (Some(run), Some(session)) = (run, session) {
             let run = RunFact { known: run.clone(), change: None };
             facts.runs.insert(append.run.clone(), run);
             let session = SessionFact { known: session.clone(), changed: false };
             facts.sessions.insert(append.session.clone(), session);
-        } else {
+        } else if !known.are_new(append) {
             unknown.push(*append);
         }
     }
@@ -193,95 +218,112 @@ fn known_session(row: &SqliteRow) -> Result<Option<KnownSession>, sqlx::Error> {
 }
 
 fn write_sessions(statements: &mut Statements, facts: &Facts<'_>) {
-    let sessions: Vec<_> = facts
-        .sessions
-        .iter()
-        .filter(|(_, session)| session.changed)
-        .map(|((tenant, id), SessionFact { known, .. })| {
-            let (created_at, updated_at) = (int(known.created_at.0), int(known.updated_at.0));
-            let (last_entry, last_queue_no) = (int(known.last_entry.0), int(known.last_queue_no));
-            (tenant, id, last_entry, &known.live_run, last_queue_no, created_at, updated_at)
-        })
-        .collect();
-    statements.many(WRITE_SESSIONS, &sessions);
+    let sessions = facts.sessions.iter().filter(|(_, session)| session.changed);
+    let rows = sessions.map(|((tenant, id), SessionFact { known, .. })| {
+        [
+            tenant.shared().into(),
+            id.shared().into(),
+            int(known.last_entry.0).into(),
+            known.live_run.as_ref().map(RunId::shared).into(),
+            int(known.last_queue_no).into(),
+            int(known.created_at.0).into(),
+            int(known.updated_at.0).into(),
+        ]
+    });
+    statements.push(&WRITE_SESSIONS, rows);
 }
 
 fn write_runs(statements: &mut Statements, facts: &Facts<'_>) {
     let (mut inserts, mut updates) = (Vec::new(), Vec::new());
     for ((tenant, id), RunFact { known, change }) in &facts.runs {
         let Some(change) = change else { continue };
-        match new_run(tenant.as_str(), id, known, change) {
+        match new_run(tenant, id, known, change) {
             Some(row) => inserts.push(row),
-            None => updates.push(moved_run(tenant.as_str(), id, known, change)),
+            None => updates.push(moved_run(tenant, id, known, change)),
         }
     }
-    statements.many(INSERT_RUNS, &inserts);
-    statements.many(UPDATE_RUNS, &updates);
+    statements.push(&INSERT_RUNS, inserts);
+    statements.push(&UPDATE_RUNS, updates);
 }
 
-fn new_run(tenant: &str, id: &RunId, run: &KnownRun, change: &RunChange<'_>) -> Option<serde_json::Value> {
+fn new_run(tenant: &TenantId, id: &RunId, run: &KnownRun, change: &RunChange<'_>) -> Option<[Value; 19]> {
     let (create, created_at) = change.created?;
-    let summary = change.summary;
-    Some(json!([
-        tenant,
-        id,
-        run.session,
-        int(run.epoch.0),
-        int(run.last_seq.0),
-        summary.status.as_str(),
-        summary.wake_at.map(|at| int(at.0)),
-        summary.error.as_ref().map(text),
-        text(&summary.usage),
-        summary.iterations,
-        summary.tool_calls,
-        create.request_digest,
-        create.agent,
-        create.model,
-        text(&create.labels),
-        int(created_at.0),
-        int(change.updated_at.0),
-        run.queue_no,
-        i32::from(summary.at_hosts),
-    ]))
-}
-
-fn moved_run(tenant: &str, id: &RunId, run: &KnownRun, change: &RunChange<'_>) -> serde_json::Value {
-    let summary = change.summary;
-    json!([
-        tenant,
-        id,
-        int(run.last_seq.0),
-        summary.status.as_str(),
-        summary.wake_at.map(|at| int(at.0)),
-        summary.error.as_ref().map(text),
-        text(&summary.usage),
-        summary.iterations,
-        summary.tool_calls,
-        int(change.updated_at.0),
-        run.queue_no,
-        i32::from(summary.at_hosts),
+    let [last_seq, status, wake_at, error, usage, iterations, tool_calls, updated_at, queue_no, at_hosts] =
+        standing(run, change);
+    Some([
+        tenant.shared().into(),
+        id.shared().into(),
+        run.session.shared().into(),
+        int(run.epoch.0).into(),
+        last_seq,
+        status,
+        wake_at,
+        error,
+        usage,
+        iterations,
+        tool_calls,
+        create.request_digest.as_str().to_owned().into(),
+        create.agent.clone().into(),
+        create.model.clone().into(),
+        text(&create.labels).into(),
+        int(created_at.0).into(),
+        updated_at,
+        queue_no,
+        at_hosts,
     ])
 }
 
+fn moved_run(tenant: &TenantId, id: &RunId, run: &KnownRun, change: &RunChange<'_>) -> [Value; 12] {
+    let [last_seq, status, wake_at, error, usage, iterations, tool_calls, updated_at, queue_no, at_hosts] =
+        standing(run, change);
+    [
+        tenant.shared().into(),
+        id.shared().into(),
+        last_seq,
+        status,
+        wake_at,
+        error,
+        usage,
+        iterations,
+        tool_calls,
+        updated_at,
+        queue_no,
+        at_hosts,
+    ]
+}
+
+/// What of a run's row changes.
+fn standing(run: &KnownRun, change: &RunChange<'_>) -> [Value; 10] {
+    let summary = change.summary;
+    [
+        int(run.last_seq.0).into(),
+        summary.status.as_str().into(),
+        summary.wake_at.map(|at| int(at.0)).into(),
+        summary.error.as_ref().map(text).into(),
+        text(&summary.usage).into(),
+        i64::from(summary.iterations).into(),
+        i64::from(summary.tool_calls).into(),
+        int(change.updated_at.0).into(),
+        run.queue_no.map(int).into(),
+        i64::from(summary.at_hosts).into(),
+    ]
+}
+
 fn write_events(statements: &mut Statements, accepted: &[&Encoded]) {
-    let events: Vec<(&Encoded, &EncodedEvent)> =
-        accepted.iter().flat_map(|append| append.events.iter().map(move |event| (*append, event))).collect();
-    for chunk in events.chunks(EVENTS_PER_INSERT_MAX) {
-        let sql = format!("{INSERT_EVENTS} {PLACES}{}", format!(",{PLACES}").repeat(chunk.len() - 1));
-        statements.push(sql, chunk.iter().flat_map(|(append, event)| event_values(append, event)).collect());
-    }
+    let events = accepted.iter().flat_map(|append| append.events.iter().map(move |event| (*append, event)));
+    statements.push(&INSERT_EVENTS, events.map(|(append, event)| event_values(append, event)));
 }
 
 fn event_values(append: &Encoded, event: &EncodedEvent) -> [Value; 8] {
     [
-        Value::Text(append.run.0.as_str().to_owned()),
-        Value::Text(append.run.1.as_str().to_owned()),
-        Value::Int(event.seq),
-        Value::Int(event.at),
-        Value::Static(event.kind),
-        Value::Static(event.status),
-        Value::Int(event.version),
-        Value::Shared(event.payload.clone()),
+        append.run.0.shared().into(),
+        append.run.1.shared().into(),
+        event.seq.into(),
+        event.at.into(),
+        event.kind.into(),
+        event.status.into(),
+        event.version.into(),
+        event.payload.clone().into(),
     ]
 }
 
@@ -292,53 +334,72 @@ async fn write_entries(
     last_search_no: &mut u64,
 ) -> Result<(), sqlx::Error> {
     let numbers = search::write(db, statements, accepted, last_search_no).await?;
-    let entries: Vec<_> = accepted
-        .iter()
-        .flat_map(|append| append.entries.iter().map(move |new| (append, int(new.entry.0), int(new.seq.0))))
-        .zip(numbers)
-        .map(|((append, entry, seq), number)| {
-            (&append.session.0, &append.session.1, entry, &append.run.1, seq, number)
-        })
-        .collect();
-    statements.many(INSERT_ENTRIES, &entries);
+    let entries = accepted.iter().flat_map(|append| append.entries.iter().map(move |new| (append, new)));
+    let rows = entries.zip(numbers).map(|((append, new), number)| {
+        [
+            append.session.0.shared().into(),
+            append.session.1.shared().into(),
+            int(new.entry.0).into(),
+            append.run.1.shared().into(),
+            int(new.seq.0).into(),
+            number.into(),
+        ]
+    });
+    statements.push(&INSERT_ENTRIES, rows);
     Ok(())
 }
 
 fn write_requests(statements: &mut Statements, accepted: &[&Encoded]) {
-    let asked: Vec<_> = accepted
-        .iter()
-        .flat_map(|append| append.asked.iter().map(move |asked| (append, asked)))
-        .map(|(append, (request, at, seq))| {
-            (&append.run.0, request, &append.run.1, &append.session.1, int(at.0), int(seq.0))
-        })
-        .collect();
-    statements.many(INSERT_REQUESTS, &asked);
-    let answered: Vec<_> = accepted
-        .iter()
-        .flat_map(|append| append.answered.iter().map(move |answered| (append, answered)))
-        .map(|(append, (request, seq))| (&append.run.0, request, &append.run.1, int(seq.0)))
-        .collect();
-    statements.many(ANSWER_REQUESTS, &answered);
+    let asked = accepted.iter().flat_map(|append| append.asked.iter().map(move |asked| (append, asked)));
+    let rows = asked.map(|(append, (request, at, seq))| {
+        [
+            append.run.0.shared().into(),
+            request.shared().into(),
+            append.run.1.shared().into(),
+            append.session.1.shared().into(),
+            int(at.0).into(),
+            int(seq.0).into(),
+        ]
+    });
+    statements.push(&INSERT_REQUESTS, rows);
+    let answered = accepted.iter().flat_map(|append| append.answered.iter().map(move |done| (append, done)));
+    let rows = answered.map(|(append, (request, seq))| {
+        [
+            append.run.0.shared().into(),
+            request.shared().into(),
+            append.run.1.shared().into(),
+            int(seq.0).into(),
+        ]
+    });
+    statements.push(&ANSWER_REQUESTS, rows);
 }
 
 fn write_rules(statements: &mut Statements, accepted: &[&Encoded]) {
-    let rules: Vec<_> = accepted
-        .iter()
-        .flat_map(|append| append.remembered.iter().map(move |row| (&append.run.0, row)))
-        .map(|(tenant, row)| {
-            (tenant, &row.id, &row.session, &row.request, text(&row.rule), &row.by, int(row.at.0))
-        })
-        .collect();
-    statements.many(INSERT_RULES, &rules);
+    let rules = accepted.iter().flat_map(|append| append.remembered.iter().map(move |row| (append, row)));
+    let rows = rules.map(|(append, row)| {
+        [
+            append.run.0.shared().into(),
+            row.id.shared().into(),
+            row.session.as_ref().map(SessionId::shared).into(),
+            row.request.shared().into(),
+            text(&row.rule).into(),
+            row.by.clone().into(),
+            int(row.at.0).into(),
+        ]
+    });
+    statements.push(&INSERT_RULES, rows);
 }
 
 fn write_jobs(statements: &mut Statements, accepted: &[&Encoded]) {
-    let jobs: Vec<_> = accepted
-        .iter()
-        .flat_map(|append| append.jobs.iter().map(move |kind| (append, kind)))
-        .map(|(append, kind)| {
-            (&append.run.0, &append.run.1, kind.to_string(), &append.session.1, int(append.ended_at.0))
-        })
-        .collect();
-    statements.many(INSERT_JOBS, &jobs);
+    let jobs = accepted.iter().flat_map(|append| append.jobs.iter().map(move |kind| (append, kind)));
+    let rows = jobs.map(|(append, kind)| {
+        [
+            append.run.0.shared().into(),
+            append.run.1.shared().into(),
+            kind.to_string().into(),
+            append.session.1.shared().into(),
+            int(append.ended_at.0).into(),
+        ]
+    });
+    statements.push(&INSERT_JOBS, rows);
 }

@@ -246,3 +246,40 @@ async fn the_view_shows_tool_calls() {
     let lines: Vec<String> = rows.iter().map(|row| row.get("line")).collect();
     assert_eq!(lines, ["1.0 tool-0 keyed open", "1.1 tool-1 keyed succeeded h 2 30 22"]);
 }
+
+#[tokio::test]
+async fn an_append_larger_than_any_text_is_written_whole() {
+    let (store, _directory) = fresh().await;
+    let mut owner = Owner::started(&dynamic(&store), "s", "r").await;
+    let first = owner.entry.next().0;
+    let events = (first..first + 600).map(|entry| input(EntryNo(entry), "hello")).collect();
+    owner.tell(RunStatus::Preparing, events).await.unwrap();
+    assert_eq!(owner.stored().await.len(), 601);
+    let of = |index: &str| format!("SELECT count(*) AS count FROM {index}");
+    for table in ["session_entries", "search_index"] {
+        let count = sqlx::query(sqlx::AssertSqlSafe(of(table))).fetch_one(&store.readers).await.unwrap();
+        assert!(count.get::<i64, _>("count") >= 600, "{table}");
+    }
+    owner.says("and on").await.unwrap();
+}
+
+#[tokio::test]
+async fn ids_that_were_made_and_are_there_all_the_same_are_refused() {
+    let (store, _directory) = fresh().await;
+    let shared = dynamic(&store);
+    let mut owner = Owner::started(&shared, "s", "r").await;
+    let before = owner.stored().await;
+    let twice = || {
+        let mut append = Owner::new(&shared, "s", "r").creation();
+        append.create.as_mut().unwrap().made_ids = true;
+        append
+    };
+    let other = Owner::new(&shared, "s2", "r2");
+    let (first, beside, second) =
+        tokio::join!(store.append(twice()), store.append(other.creation()), store.append(twice()));
+    assert!(matches!(first, Err(StoreError::RunExists)), "{first:?}");
+    assert!(matches!(second, Err(StoreError::RunExists)), "{second:?}");
+    beside.unwrap();
+    assert_eq!(owner.stored().await, before);
+    owner.says("still mine").await.unwrap();
+}
