@@ -49,3 +49,18 @@ pub enum Delta {
         reason: FinishReason,
     },
 }
+
+impl Delta {
+    /// Roughly the bytes of its texts.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        let len = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        match self {
+            Self::Text { text } | Self::Reasoning { text } => text.len(),
+            Self::ReasoningEnd { signature, redacted } => len(signature) + len(redacted),
+            Self::ToolCallStart { provider_id, name, .. } => len(provider_id) + name.len(),
+            Self::ToolCallArguments { fragment, .. } => fragment.len(),
+            Self::Usage(_) | Self::Finish { .. } => 0,
+        }
+    }
+}

@@ -232,6 +232,40 @@ impl std::ops::AddAssign for Usage {
     }
 }
 
+/// What stands beside the texts of a part.
+const PART_BYTES: usize = 64;
+
+impl Part {
+    fn size(&self) -> usize {
+        match self {
+            Self::Text { text } => text.len(),
+            Self::Reasoning(Reasoning { text, signature, redacted }) => {
+                text.len() + [signature, redacted].into_iter().flatten().map(String::len).sum::<usize>()
+            }
+            Self::Image { image } => image.size(),
+            Self::ToolCall(call) => call.name.len() + call.arguments.len(),
+            Self::ToolResult(result) => result.size(),
+        }
+    }
+}
+
+impl Image {
+    fn size(&self) -> usize {
+        match self {
+            Self::Url { url } => url.len(),
+            Self::Inline { media_type, base64 } => media_type.len() + base64.len(),
+        }
+    }
+}
+
+impl ToolResult {
+    /// Roughly its bytes, wherever it goes.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.output.len() + self.images.iter().map(Image::size).sum::<usize>()
+    }
+}
+
 /// A message that is shared rather than copied: journal, history and subscribers hold the same one.
 pub type SharedMessage = Arc<Message>;
 
@@ -257,6 +291,12 @@ impl Message {
             Part::ToolResult(result) => Some(result),
             Part::Text { .. } | Part::Reasoning(_) | Part::Image { .. } | Part::ToolCall(_) => None,
         })
+    }
+
+    /// Roughly its bytes, wherever it goes.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.parts.iter().map(|part| PART_BYTES + part.size()).sum()
     }
 
     /// All text parts, joined.

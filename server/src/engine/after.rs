@@ -18,7 +18,6 @@ use crate::engine::asking::{Asking, within};
 use crate::engine::error::EngineError;
 use crate::engine::jobs::{JobError, JobExecutor};
 use crate::engine::resume::fold;
-use crate::extension::remote::message_size;
 use crate::extension::{ExtensionError, Extensions, Occasion, RememberRequest, RunContext};
 use crate::store::{Job, JobKind, Store, StoreError};
 use crate::tool::Tools;
@@ -131,7 +130,7 @@ fn said_in(journal: &[Record]) -> Vec<SharedMessage> {
     }
     let mut bytes = 0;
     let fits = |message: &&SharedMessage| {
-        bytes += message_size(message);
+        bytes += message.size();
         bytes <= EXTENSION_MESSAGES_BYTES_MAX
     };
     let kept = said.iter().rev().take_while(fits).count();

@@ -60,3 +60,10 @@ pub enum EngineError {
     #[error("the server is shutting down")]
     ShuttingDown,
 }
+
+impl EngineError {
+    /// Whether the same again may go well by itself: the store is away, or somebody was faster.
+    pub(super) fn passes(&self) -> bool {
+        matches!(self, Self::Store(StoreError::Unavailable { .. } | StoreError::SessionMoved))
+    }
+}

@@ -3,8 +3,10 @@
 //! A feed exists while the run has a task or a subscriber. The ring between them is bounded and shared: a subscriber
 //! that falls behind loses what is transient, reads what is durable from the journal, and never slows the run.
 
+mod ring;
+
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use agentloop_core::context::assemble::Assembler;
@@ -14,19 +16,25 @@ use agentloop_core::message::Message;
 use agentloop_core::run::event::{Event, Record};
 use agentloop_core::time::{Millis, Timestamp};
 use futures_util::Stream;
-use tokio::sync::broadcast;
-use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
 use crate::engine::error::EngineError;
-use crate::store::Store;
+use crate::engine::feed::ring::{Listener, Missed, Patience, Ring};
+use crate::store::{Store, StretchMax};
 
-/// Events read from the journal at a time.
-const CATCH_UP_PAGE: u32 = 256;
+/// What is read from the journal at a time.
+const CATCH_UP_MAX: StretchMax = StretchMax { records: 256, bytes: 1024 * 1024 };
 
 /// Durable events of a live run that are at hand without the journal.
 const RECENT_MAX: usize = 64;
+/// Their bytes, but for the last one, which is always at hand.
+const RECENT_BYTES_MAX: usize = 256 * 1024;
+
+/// What waits for those who listen to one run. Who misses something finds it in the journal.
+const WAITING_BYTES_MAX: usize = 1024 * 1024;
+/// What any item takes beside its texts.
+const ITEM_BYTES: usize = 128;
 
 /// Entries of feeds that are gone are not worth sweeping below this many.
 const SWEEP_AT_LEAST: usize = 64;
@@ -107,7 +115,7 @@ struct Speaking {
 }
 
 struct Inner {
-    sender: broadcast::Sender<Shown>,
+    ring: Arc<Ring<Shown>>,
     speaking: Mutex<Option<Speaking>>,
     recent: Mutex<Recent>,
 }
@@ -116,7 +124,15 @@ struct Inner {
 #[derive(Default)]
 struct Recent {
     session: Option<SessionId>,
-    records: VecDeque<Arc<Record>>,
+    records: VecDeque<Weighed>,
+    bytes: usize,
+}
+
+/// An event, and roughly its bytes.
+#[derive(Clone)]
+struct Weighed {
+    record: Arc<Record>,
+    bytes: usize,
 }
 
 /// Where a live run stands.
@@ -155,7 +171,7 @@ impl Feeds {
             *sweep_at = SWEEP_AT_LEAST.max(2 * feeds.len());
         }
         let inner = Arc::new(Inner {
-            sender: broadcast::Sender::new(buffer),
+            ring: Ring::new(buffer, WAITING_BYTES_MAX),
             speaking: Mutex::default(),
             recent: Mutex::default(),
         });
@@ -187,51 +203,52 @@ impl Feeds {
 impl Feed {
     /// Shows durable events of a run of this session. They must be durable by now.
     pub fn publish(&self, session: &SessionId, records: &[Arc<Record>]) {
-        self.keep(session, records);
-        for record in records {
+        let weigh = |record: &Arc<Record>| Weighed { record: record.clone(), bytes: record.weight() };
+        let records: Vec<Weighed> = records.iter().map(weigh).collect();
+        self.keep(session, &records);
+        for Weighed { record, bytes } in records {
             if matches!(
                 record.event,
                 Event::AssistantMessage { .. } | Event::ModelCallFailed { .. } | Event::Finished { .. }
             ) {
                 *self.speaking() = None;
             }
-            // Nobody listening is no error.
-            let _listeners = self.0.sender.send(Shown::Durable(record.clone()));
+            let at = record.at;
+            self.0.ring.send(Shown::Durable(record), bytes, at);
         }
     }
 
     /// Before they are shown: whoever listens from now on and does not hear them finds them here.
-    fn keep(&self, session: &SessionId, records: &[Arc<Record>]) {
+    fn keep(&self, session: &SessionId, records: &[Weighed]) {
         let mut recent = self.recent();
         recent.session.get_or_insert_with(|| session.clone());
-        let last = recent.records.back().map(|last| last.seq);
-        let new = records.iter().filter(|record| last.is_none_or(|last| record.seq > last));
+        let last = recent.records.back().map(|last| last.record.seq);
+        let new = records.iter().filter(|new| last.is_none_or(|last| new.record.seq > last));
         // What was written without being published, its answer lost, is only in the journal.
-        if new.clone().next().zip(last).is_some_and(|(next, last)| next.seq != last.next()) {
-            recent.records.clear();
+        if new.clone().next().zip(last).is_some_and(|(next, last)| next.record.seq != last.next()) {
+            *recent = Recent { session: recent.session.take(), ..Recent::default() };
         }
-        recent.records.extend(new.cloned());
-        let surplus = recent.records.len().saturating_sub(RECENT_MAX);
-        recent.records.drain(..surplus);
+        new.for_each(|new| recent.push(new.clone()));
     }
 
     fn standing(&self) -> Option<Standing> {
         let recent = self.recent();
-        Some(Standing { session: recent.session.clone()?, last: recent.records.back()?.clone() })
+        Some(Standing { session: recent.session.clone()?, last: recent.records.back()?.record.clone() })
     }
 
     /// Every durable event after `after` so far, if all of them are at hand.
     fn since(&self, after: Seq) -> Option<Vec<Arc<Record>>> {
         let recent = self.recent();
-        let first = recent.records.front()?.seq;
-        (first <= after.next())
-            .then(|| recent.records.iter().filter(|record| record.seq > after).cloned().collect())
+        let first = recent.records.front()?.record.seq;
+        let records = recent.records.iter().map(|recent| &recent.record);
+        (first <= after.next()).then(|| records.filter(|record| record.seq > after).cloned().collect())
     }
 
     /// Shows work in progress.
     pub fn show(&self, at: Timestamp, what: Progress) {
-        if self.0.sender.receiver_count() > 0 {
-            let _listeners = self.0.sender.send(Shown::Transient(Arc::new(Transient { at, what })));
+        if self.0.ring.listeners() > 0 {
+            let bytes = what.size();
+            self.0.ring.send(Shown::Transient(Arc::new(Transient { at, what })), bytes, at);
         }
     }
 
@@ -285,6 +302,29 @@ impl Feed {
     }
 }
 
+impl Recent {
+    fn push(&mut self, new: Weighed) {
+        self.bytes += new.bytes;
+        self.records.push_back(new);
+        while self.records.len() > 1 && (self.records.len() > RECENT_MAX || self.bytes > RECENT_BYTES_MAX) {
+            self.bytes -= self.records.pop_front().map_or(0, |old| old.bytes);
+        }
+    }
+}
+
+impl Progress {
+    /// Roughly its bytes.
+    fn size(&self) -> usize {
+        let texts = match self {
+            Self::Delta { delta, .. } => delta.size(),
+            Self::Partial { message, .. } => message.size(),
+            Self::Call { message, .. } => message.len(),
+            Self::Output { data, .. } => data.len(),
+        };
+        ITEM_BYTES + texts
+    }
+}
+
 /// What a subscription rests on.
 pub(super) struct Sources {
     pub(super) store: Arc<dyn Store>,
@@ -304,18 +344,17 @@ pub(super) fn subscribe(
     after: Seq,
     over: bool,
 ) -> impl Stream<Item = Result<Shown, EngineError>> + Send + 'static {
-    let receiver = feed.0.sender.subscribe();
-    let polled = sources.clock.now();
+    let patience = Patience { stall: sources.stall, stalled: sources.slow.clone() };
+    let listener = feed.0.ring.listen(sources.clock.now(), patience);
     let reader = Reader {
         feed,
-        receiver,
+        listener,
         sources,
         key,
         last: after,
         heard: None,
         ready: VecDeque::new(),
         mode: if over { Mode::Over } else { Mode::CatchUp },
-        polled,
     };
     futures_util::stream::unfold(reader, |mut reader| async move {
         let item = reader.next().await?;
@@ -334,7 +373,7 @@ enum Mode {
 
 struct Reader {
     feed: Feed,
-    receiver: broadcast::Receiver<Shown>,
+    listener: Listener<Shown>,
     sources: Sources,
     key: RunKey,
     /// The last durable event shown.
@@ -343,8 +382,6 @@ struct Reader {
     heard: Option<((u32, u32), u64)>,
     ready: VecDeque<Shown>,
     mode: Mode,
-    /// When the subscriber last took something.
-    polled: Timestamp,
 }
 
 impl Reader {
@@ -363,24 +400,17 @@ impl Reader {
                 Mode::Live => match self.hear().await {
                     None => return Some(Err(EngineError::ShuttingDown)),
                     Some(Ok(item)) => self.admit(item),
-                    Some(Err(RecvError::Lagged(_))) => {
-                        if self.sources.clock.now().since(self.polled) > self.sources.stall {
-                            self.sources.slow.fetch_add(1, Ordering::Relaxed);
-                            return Some(Err(EngineError::SubscriberTooSlow));
-                        }
-                        self.mode = Mode::CatchUp;
-                    }
-                    // The reader itself keeps the feed alive.
-                    Some(Err(RecvError::Closed)) => return None,
+                    Some(Err(Missed::Some)) => self.mode = Mode::CatchUp,
+                    Some(Err(Missed::All)) => return Some(Err(EngineError::SubscriberTooSlow)),
                 },
             }
         }
     }
 
     /// The next live item; `None` when the server goes down.
-    async fn hear(&mut self) -> Option<Result<Shown, RecvError>> {
+    async fn hear(&mut self) -> Option<Result<Shown, Missed>> {
         tokio::select! { biased;
-            item = self.receiver.recv() => Some(item),
+            item = self.listener.hear() => Some(item),
             () = self.sources.stop.cancelled() => None,
         }
     }
@@ -393,10 +423,9 @@ impl Reader {
             self.live();
             return Ok(());
         }
-        let page = self.sources.store.records(tenant, run, after, CATCH_UP_PAGE).await?;
-        let whole = page.len() == CATCH_UP_PAGE as usize;
-        self.ready.extend(page.into_iter().map(|record| Shown::Durable(Arc::new(record))));
-        if !whole {
+        let stretch = self.sources.store.stretch(tenant, run, after, CATCH_UP_MAX).await?;
+        self.ready.extend(stretch.records.into_iter().map(|record| Shown::Durable(Arc::new(record))));
+        if !stretch.more {
             self.live();
         }
         Ok(())
@@ -439,7 +468,7 @@ impl Reader {
     }
 
     fn note(&mut self, item: Shown) -> Shown {
-        self.polled = self.sources.clock.now();
+        self.listener.read(self.sources.clock.now());
         match &item {
             Shown::Durable(record) => {
                 self.last = record.seq;
@@ -461,6 +490,9 @@ impl Reader {
 
 impl std::fmt::Debug for Feed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Feed").field("listeners", &self.0.sender.receiver_count()).finish_non_exhaustive()
+        f.debug_struct("Feed").field("listeners", &self.0.ring.listeners()).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

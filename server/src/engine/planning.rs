@@ -13,7 +13,6 @@ use futures_util::FutureExt as _;
 
 use crate::engine::deps::Deps;
 use crate::engine::run_task::RunTask;
-use crate::extension::remote::message_size;
 use crate::extension::{ExtensionError, PlanView, Planner, RunContext};
 
 /// Messages that a planner is shown at most.
@@ -124,7 +123,7 @@ fn held_calls(state: &State) -> Vec<ToolCall> {
 fn last_that_fit(messages: &[SharedMessage]) -> Vec<SharedMessage> {
     let mut bytes = 0;
     let fits = |message: &&SharedMessage| {
-        bytes += message_size(message);
+        bytes += message.size();
         bytes <= MESSAGE_BYTES_MAX
     };
     let last = messages.iter().rev().take(MESSAGES_MAX).take_while(fits).count();

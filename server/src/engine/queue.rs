@@ -164,17 +164,16 @@ impl Engine {
 
     /// Does what a session's queue calls for, and tries until the store is there to do it.
     async fn attend(&self, tenant: &TenantId, session: &SessionId) {
-        let stop = self.deps().tasks.soft().clone();
         loop {
             match self.attend_once(tenant, session).await {
                 Ok(()) | Err(EngineError::ShuttingDown) => return,
-                Err(EngineError::Store(StoreError::Unavailable { .. } | StoreError::SessionMoved)) => {}
+                Err(error) if error.passes() => {}
                 Err(error) => {
                     tracing::error!(session.id = %session, %error, "cannot see to a session's queue");
                     return;
                 }
             }
-            if stop.run_until_cancelled(tokio::time::sleep(REVIVE_WAIT)).await.is_none() {
+            if self.has_stopped_after(REVIVE_WAIT).await {
                 return;
             }
         }

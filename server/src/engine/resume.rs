@@ -1,8 +1,9 @@
 //! A run comes up from its journal: after a restart, when someone moves a parked one, when its task was lost.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use agentloop_core::id::{EntryNo, Epoch, RunId, SessionId};
@@ -59,8 +60,11 @@ impl Engine {
             .await;
         futures_util::stream::iter(interrupted)
             .for_each_concurrent(RECOVER_TOGETHER, |found| async move {
-                if let Err(error) = engine.interrupt(&found).await {
+                while let Err(error) = engine.interrupt(&found).await {
                     tracing::error!(run.id = %found.run, %error, "cannot interrupt a run");
+                    if !error.passes() || engine.has_stopped_after(REVIVE_WAIT).await {
+                        break;
+                    }
                 }
             })
             .await;
@@ -78,7 +82,7 @@ impl Engine {
     pub(super) async fn open(&self, place: Vacancy) -> Result<(), EngineError> {
         let key = place.key().clone();
         let opened = self.claim(place).await;
-        if matches!(opened, Err(EngineError::Store(StoreError::Unavailable { .. }))) {
+        if opened.as_ref().is_err_and(EngineError::passes) {
             self.revive_later(key);
         }
         opened
@@ -206,32 +210,34 @@ impl Engine {
     pub(super) fn revive_later(&self, key: RunKey) {
         if let Some(reviving) = self.deps().reviving.begin(&key) {
             let engine = self.clone();
-            drop(self.deps().tasks.spawn("revive", async move {
-                engine.revive(key).await;
-                drop(reviving);
-            }));
+            drop(self.deps().tasks.spawn("revive", async move { engine.revive(key, reviving).await }));
         }
     }
 
     /// Tries until the store is back.
-    async fn revive(&self, key: RunKey) {
-        let stop = self.deps().tasks.soft().clone();
+    async fn revive(&self, key: RunKey, reviver: Reviver) {
         loop {
             let doublings = self.deps().losses.bump(&key).min(16) - 1;
-            let wait = (REVIVE_WAIT * (1 << doublings)).min(REVIVE_WAIT_MAX);
-            if stop.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
+            if self.has_stopped_after((REVIVE_WAIT * (1 << doublings)).min(REVIVE_WAIT_MAX)).await {
                 return;
             }
+            reviver.begins();
             match self.bring_up(&key).await {
-                Err(EngineError::Store(StoreError::Unavailable { .. })) => {}
+                Err(error) if error.passes() => continue,
                 // What was to create it came to nothing.
-                Ok(()) | Err(EngineError::RunNotFound) => return,
-                Err(error) => {
-                    tracing::error!(run.id = %key.1, %error, "cannot go on with the run");
-                    return;
-                }
+                Ok(()) | Err(EngineError::RunNotFound) => {}
+                Err(error) => tracing::error!(run.id = %key.1, %error, "cannot go on with the run"),
+            }
+            if reviver.is_done() {
+                return;
             }
         }
+    }
+
+    /// Waits, unless the server goes down.
+    pub(super) async fn has_stopped_after(&self, wait: Duration) -> bool {
+        let sleep = tokio::time::sleep(wait);
+        self.deps().tasks.soft().run_until_cancelled(sleep).await.is_none()
     }
 
     /// A panic in one run is that run's: it is replayed once, and failed if that does not help.
@@ -286,9 +292,10 @@ pub(super) fn fold(run: &RunId, records: &[Record]) -> Result<Machine, EngineErr
     })
 }
 
-/// Runs that are being brought up once the store is back: each by one task.
+/// Runs that are being brought up once the store is back: each by one task. With each, whether it was asked for again
+/// since it was last tried: a run that came up may be lost again before whoever brought it up is done.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Reviving(Arc<Mutex<HashSet<RunKey>>>);
+pub(super) struct Reviving(Arc<Mutex<HashMap<RunKey, bool>>>);
 
 /// Whoever holds it is the one.
 struct Reviver {
@@ -297,16 +304,39 @@ struct Reviver {
 }
 
 impl Reviving {
-    /// `None`: somebody is at it.
+    /// `None`: somebody is at it, and tries once more.
     fn begin(&self, key: &RunKey) -> Option<Reviver> {
-        let new = self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone());
-        new.then(|| Reviver { all: self.clone(), key: key.clone() })
+        match self.runs().entry(key.clone()) {
+            Entry::Occupied(mut again) => {
+                again.insert(true);
+                None
+            }
+            Entry::Vacant(new) => {
+                new.insert(false);
+                Some(Reviver { all: self.clone(), key: key.clone() })
+            }
+        }
+    }
+
+    fn runs(&self) -> MutexGuard<'_, HashMap<RunKey, bool>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Reviver {
-    fn drop(&mut self) {
-        self.all.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
+impl Reviver {
+    /// What was asked for before is about to be done.
+    fn begins(&self) {
+        self.all.runs().insert(self.key.clone(), false);
+    }
+
+    /// Whether nobody has asked again. Then somebody else may be the one from here on.
+    fn is_done(&self) -> bool {
+        let mut runs = self.all.runs();
+        let again = runs.get(&self.key).copied().unwrap_or(false);
+        if !again {
+            runs.remove(&self.key);
+        }
+        !again
     }
 }
 

@@ -99,6 +99,10 @@ enum Woken {
 impl RunTask {
     /// Runs until the run is over, parks, or must be given up.
     pub(super) async fn run(&mut self) -> End {
+        // What a new owner finds may be the end of it: nothing would wake it.
+        if let Some(End::Finished) = self.end() {
+            return End::Finished;
+        }
         loop {
             let end = match self.next().await {
                 Woken::Idle => Ok(Some(End::Parked)),

@@ -173,6 +173,24 @@ pub struct RunRow {
     pub summary: RunSummary,
 }
 
+/// How much of a journal is read at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StretchMax {
+    /// At most so many events.
+    pub records: u32,
+    /// No event begins after so many bytes of those before it.
+    pub bytes: usize,
+}
+
+/// Some of a journal.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stretch {
+    /// The events; none only where there are none.
+    pub records: Vec<Record>,
+    /// Whether there may be more of them.
+    pub more: bool,
+}
+
 /// A live run that a queued run interrupts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interrupted {
@@ -338,6 +356,29 @@ pub trait Store: Send + Sync + 'static {
         after: Seq,
         limit: u32,
     ) -> Result<Vec<Record>, StoreError>;
+
+    /// Events after `after`, in order, as many as are to be held in memory at a time. A store that can leaves the rest
+    /// where it is; this one reads it and drops it.
+    async fn stretch(
+        &self,
+        tenant: &TenantId,
+        run: &RunId,
+        after: Seq,
+        max: StretchMax,
+    ) -> Result<Stretch, StoreError> {
+        let mut records = self.records(tenant, run, after, max.records).await?;
+        let full = records.len() == max.records as usize;
+        let mut bytes = 0;
+        let fits = |record: &&Record| {
+            let fits = bytes < max.bytes;
+            bytes += record.weight();
+            fits
+        };
+        let fitting = records.iter().take_while(fits).count();
+        let more = full || fitting < records.len();
+        records.truncate(fitting);
+        Ok(Stretch { records, more })
+    }
 
     /// Runs, newest first.
     async fn runs(

@@ -6,11 +6,12 @@ use std::time::Duration;
 use agentloop_client::v1 as wire;
 use agentloop_client::{Client, Error};
 use tonic::{Status, Streaming};
+use wire::RunStatus;
 use wire::run_event::Event;
 
 use super::counts::Counts;
 use super::dice::Dice;
-use crate::process::soon;
+use crate::process::PATIENCE;
 
 /// Between two tries to reach a server.
 const RETRY_WAIT: Duration = Duration::from_millis(20);
@@ -27,6 +28,10 @@ impl Messages {
             Self::Subscription(stream) => stream.message().await?.and_then(|message| message.event),
         })
     }
+}
+
+fn is_over(status: RunStatus) -> bool {
+    matches!(status, RunStatus::Completed | RunStatus::Failed | RunStatus::Aborted)
 }
 
 /// One subscriber of one run.
@@ -72,16 +77,39 @@ impl Watcher {
         if self.is_over() {
             return Ok(None);
         }
-        let what = format!("an event of {} after {}", self.run_id, self.seen.len());
-        soon(&what, async {
-            loop {
-                let Some(event) = self.message().await? else { continue };
-                if event.seq > 0 {
-                    return Ok(Some(self.keep(event)));
-                }
+        loop {
+            let event = Box::pin(self.event());
+            match tokio::time::timeout(PATIENCE, event).await {
+                Ok(event) => return event.map(Some),
+                Err(_) => self.may_wait().await,
             }
-        })
-        .await
+        }
+    }
+
+    async fn event(&mut self) -> Result<Event, Status> {
+        loop {
+            let Some(event) = self.message().await? else { continue };
+            if event.seq > 0 {
+                return Ok(self.keep(event));
+            }
+        }
+    }
+
+    /// Only a run that waits for its session may wait for long: as long as another run of it goes on.
+    async fn may_wait(&self) {
+        let run = self.client.get_run(&self.run_id).await.expect("it was acknowledged");
+        let queued = run.status() == RunStatus::Queued;
+        let session_id = run.session_id.clone();
+        let request = wire::ListRunsRequest { session_id, page_size: 500, ..Default::default() };
+        let others = self.client.list_runs(request).await.expect("listed").runs;
+        let goes_on = |other: &wire::Run| other.run_id != run.run_id && !is_over(other.status());
+        let goes_on = others.iter().any(goes_on);
+        assert!(
+            queued && goes_on,
+            "waited {PATIENCE:?} after {}: {run:?}, {:#?}",
+            self.seen.len(),
+            self.seen
+        );
     }
 
     /// Reads to the end.

@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
 /// No test waits longer for one thing. Generous: the machine may have much else to do.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 const POLL_EVERY: Duration = Duration::from_millis(20);
 
 /// What comes of it, which must not take for ever.

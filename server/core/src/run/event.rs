@@ -4,6 +4,7 @@
 mod detail;
 mod format;
 mod reading;
+mod weight;
 
 use std::sync::Arc;
 

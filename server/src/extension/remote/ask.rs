@@ -1,6 +1,6 @@
 //! What is asked of hosts, and what they answer.
 
-use agentloop_core::message::{Image, Message, Part, SharedMessage, ToolResult};
+use agentloop_core::message::SharedMessage;
 use agentloop_core::run::plan::Instruction;
 use agentloop_core::time::Timestamp;
 
@@ -81,40 +81,16 @@ impl Question {
     fn size(&self) -> usize {
         match self {
             Self::Plan(view) => {
-                let messages: usize = view.messages.iter().map(|message| message_size(message)).sum();
+                let messages: usize = view.messages.iter().map(|message| message.size()).sum();
                 messages + view.calls.iter().map(|call| call.arguments.len()).sum::<usize>()
             }
             Self::Hook(Occasion::PreRun { messages }) | Self::Remember { messages } => {
-                messages.iter().map(|message| message_size(message)).sum()
+                messages.iter().map(|message| message.size()).sum()
             }
             Self::Hook(Occasion::PreTool { call }) => call.arguments.len(),
-            Self::Hook(Occasion::PostTool { call, result }) => call.arguments.len() + result_size(result),
+            Self::Hook(Occasion::PostTool { call, result }) => call.arguments.len() + result.size(),
             Self::Hook(Occasion::PostRun) => 0,
             Self::Context { query, .. } => query.len(),
         }
-    }
-}
-
-/// Roughly a message's bytes on the wire.
-pub(crate) fn message_size(message: &Message) -> usize {
-    const PART_BYTES: usize = 64;
-    let part = |part: &Part| match part {
-        Part::Text { text } => text.len(),
-        Part::Reasoning(reasoning) => reasoning.text.len(),
-        Part::Image { image } => image_size(image),
-        Part::ToolCall(call) => call.name.len() + call.arguments.len(),
-        Part::ToolResult(result) => result_size(result),
-    };
-    message.parts.iter().map(|each| PART_BYTES + part(each)).sum()
-}
-
-fn result_size(result: &ToolResult) -> usize {
-    result.output.len() + result.images.iter().map(image_size).sum::<usize>()
-}
-
-fn image_size(image: &Image) -> usize {
-    match image {
-        Image::Url { url } => url.len(),
-        Image::Inline { media_type, base64 } => media_type.len() + base64.len(),
     }
 }

@@ -19,7 +19,6 @@ use agentloop_core::id::{HostId, TenantId};
 use async_trait::async_trait;
 use tokio::sync::{oneshot, watch};
 
-pub(crate) use ask::message_size;
 pub use ask::{Ask, Question, Reply, Said};
 use offers::{Key, State};
 use proxy::{RemoteHook, RemotePlanner, RemoteSource};

@@ -7,7 +7,7 @@ use agentloop_core::time::Timestamp;
 use futures_util::future::join_all;
 
 use super::fixture::*;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, StretchMax};
 
 pub async fn appended_events_are_read_back(store: Arc<dyn Store>) {
     let mut owner = Owner::new(&store, "s", "r");
@@ -32,6 +32,30 @@ pub async fn events_come_in_stretches(store: Arc<dyn Store>) {
     assert_eq!(stretch(8, 3).await, [9, 10]);
     assert_eq!(stretch(10, 3).await, [] as [u64; 0]);
     assert_eq!(store.records(&owner.tenant, &run("other"), Seq(0), 3).await.unwrap(), []);
+}
+
+pub async fn stretches_end_by_bytes(store: Arc<dyn Store>) {
+    let mut owner = Owner::started(&store, "s", "r").await;
+    let text = "\"".repeat(10_000);
+    let long = |entry| input(EntryNo(entry), &text);
+    owner
+        .tell(RunStatus::ModelRunning, vec![plain(1), long(1), plain(2), long(2), long(3), plain(3)])
+        .await
+        .unwrap();
+    let stretch = async |after, records, bytes| {
+        let max = StretchMax { records, bytes };
+        let found = store.stretch(&owner.tenant, &owner.run, Seq(after), max).await.unwrap();
+        let seqs = found.records.iter().map(|record| record.seq.0).collect::<Vec<_>>();
+        (seqs, found.more)
+    };
+    assert_eq!(stretch(0, 9, 1_000_000).await, (vec![1, 2, 3, 4, 5, 6, 7], false));
+    assert_eq!(stretch(0, 7, 1_000_000).await, (vec![1, 2, 3, 4, 5, 6, 7], true));
+    assert_eq!(stretch(0, 2, 1_000_000).await, (vec![1, 2], true));
+    assert_eq!(stretch(1, 9, 9_000).await, (vec![2, 3], true), "up to the one that passes the bound");
+    assert_eq!(stretch(2, 9, 1).await, (vec![3], true), "at least one");
+    assert_eq!(stretch(5, 9, 9_000).await, (vec![6], true));
+    assert_eq!(stretch(6, 9, 9_000).await, (vec![7], false));
+    assert_eq!(stretch(7, 9, 9_000).await, (vec![], false));
 }
 
 pub async fn odd_text_and_numbers_survive(store: Arc<dyn Store>) {

@@ -28,6 +28,7 @@ macro_rules! conforms {
         $crate::conforms! { $open;
             appended_events_are_read_back
             events_come_in_stretches
+            stretches_end_by_bytes
             odd_text_and_numbers_survive
             many_events_are_one_append
             another_epoch_writes_nothing

@@ -48,7 +48,8 @@ use self::sessions::{NewFork, NewNotes, NewSession};
 use self::writer::{Answer, Counters, Job, Op, QUEUE_JOBS_MAX, Writer};
 use super::{
     Append, Claimed, EntryRow, Interrupted, JobId, Page, PageRequest, RequestFilter, RequestRow, RuleRow,
-    RunFilter, RunRow, SearchFilter, SearchHit, SessionNotes, SessionRow, Store, StoreError, ToolRow,
+    RunFilter, RunRow, SearchFilter, SearchHit, SessionNotes, SessionRow, Store, StoreError, Stretch,
+    StretchMax, ToolRow,
 };
 
 /// How a store is opened.
@@ -253,6 +254,16 @@ impl Store for SqliteStore {
         limit: u32,
     ) -> Result<Vec<Record>, StoreError> {
         read::records(&self.readers, tenant, run, after, limit).await
+    }
+
+    async fn stretch(
+        &self,
+        tenant: &TenantId,
+        run: &RunId,
+        after: Seq,
+        max: StretchMax,
+    ) -> Result<Stretch, StoreError> {
+        read::stretch(&self.readers, tenant, run, after, max).await
     }
 
     async fn runs(

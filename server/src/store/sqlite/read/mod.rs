@@ -12,7 +12,7 @@ pub(super) use self::jobs::due_jobs;
 pub(super) use self::queue::{interrupted, interrupted_in, next_queued, queue_heads, steered};
 pub(super) use self::requests::{pending, request};
 pub(super) use self::rules::rules;
-pub(super) use self::runs::{due, journal, records, run, runs, unfinished};
+pub(super) use self::runs::{due, journal, records, run, runs, stretch, unfinished};
 pub(super) use self::search::search;
 pub(super) use self::sessions::{entries, session, sessions};
 
@@ -22,7 +22,7 @@ pub(super) use self::{
     queue::{INTERRUPTED, INTERRUPTED_IN, NEXT_QUEUED, QUEUE_HEADS, STEERED},
     requests::pending_query,
     rules::RULES,
-    runs::{DUE, UNFINISHED, runs_query},
+    runs::{DUE, STRETCH, UNFINISHED, runs_query},
     search::SEARCH,
     sessions::{ENTRIES, sessions_query},
 };

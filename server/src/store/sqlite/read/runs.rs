@@ -9,7 +9,7 @@ use sqlx::{Error, QueryBuilder, Sqlite, SqlitePool};
 use super::{after, all, one, rows};
 use crate::store::codec::{self, int};
 use crate::store::page::{self, Cursor};
-use crate::store::{Page, PageRequest, RunFilter, RunRow, StoreError};
+use crate::store::{Page, PageRequest, RunFilter, RunRow, StoreError, Stretch, StretchMax};
 
 pub(in super::super) const UNFINISHED: &str = "
     SELECT tenant, run_id FROM runs
@@ -51,6 +51,37 @@ pub(in super::super) async fn records(
         .iter()
         .map(|event| codec::decode(tenant, run, event))
         .collect()
+}
+
+/// How many bytes an event has is known without reading them. `upto` is how far the journal goes, as far as was looked.
+pub(in super::super) const STRETCH: &str = "
+    WITH sizes AS (
+        SELECT seq, octet_length(payload) AS size FROM run_events
+        WHERE tenant = ?1 AND run_id = ?2 AND seq > ?3 ORDER BY seq LIMIT ?4),
+    sums AS (SELECT seq, sum(size) OVER (ORDER BY seq) - size AS before FROM sizes)
+    SELECT seq, at, kind, status, version, payload, (SELECT max(seq) FROM sizes) AS upto FROM run_events
+    WHERE tenant = ?1 AND run_id = ?2 AND seq > ?3
+      AND seq <= (SELECT max(seq) FROM sums WHERE before < ?5)
+    ORDER BY seq";
+
+/// Some of a run's journal.
+pub(in super::super) async fn stretch(
+    db: &SqlitePool,
+    tenant: &TenantId,
+    run: &RunId,
+    after: Seq,
+    max: StretchMax,
+) -> Result<Stretch, StoreError> {
+    let query = sqlx::query(STRETCH).bind(tenant.as_str()).bind(run.as_str()).bind(int(after.0));
+    let query = query.bind(max.records).bind(int(max.bytes as u64));
+    let found = all(db, query, |row| Ok((rows::event(row)?, rows::number(row, "upto")?)))
+        .await
+        .map_err(|error| rows::failure(format_args!("journal {tenant}/{run}"), &error))?;
+    let upto = found.last().map(|(_, upto)| *upto);
+    let records = found.iter().map(|(event, _)| codec::decode(tenant, run, event));
+    let records = records.collect::<Result<Vec<_>, _>>()?;
+    let cut = records.last().map(|record| record.seq.0) < upto;
+    Ok(Stretch { more: cut || records.len() == max.records as usize, records })
 }
 
 /// A run's journal up to its row's last event.

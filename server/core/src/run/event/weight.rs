@@ -1,0 +1,72 @@
+//! How much an event is to carry about.
+
+use std::io;
+
+use serde::Serialize;
+
+use crate::run::event::{Event, Record};
+
+/// What any event takes beside its texts.
+const RECORD_BYTES: usize = 256;
+
+impl Record {
+    /// Roughly its bytes, in memory and wherever it goes: for bounds on how much is held at a time.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        RECORD_BYTES + self.event.weight()
+    }
+}
+
+impl Event {
+    fn weight(&self) -> usize {
+        match self {
+            Self::InputAdded { message, .. }
+            | Self::InputHeld { message, .. }
+            | Self::ContextAdded { message, .. }
+            | Self::AssistantMessage { message, .. }
+            | Self::CallSettled { message, .. } => message.size(),
+            Self::CallProposed { arguments, title, .. } => {
+                arguments.as_ref().map_or(0, String::len) + title.len()
+            }
+            Self::CallCheckpoint { checkpoint, .. } => checkpoint.len(),
+            Self::CompactionFailed { error, .. }
+            | Self::ModelCallFailed { error, .. }
+            | Self::Paused { error }
+            | Self::Finished { error: Some(error), .. } => error.message.len(),
+            Self::CallAttemptFailed { message, .. } => message.len(),
+            Self::Compacted { compaction, .. } => compaction.summary.len(),
+            Self::ExtensionApplied { applied, .. } => applied.outcome.len() + applied.system_prompt.len(),
+            // Rare, and of many texts.
+            Self::Started { .. }
+            | Self::Planned { .. }
+            | Self::HumanRequested { .. }
+            | Self::HumanResolved { .. } => written(self),
+            Self::SessionEntered { .. }
+            | Self::InputEntered { .. }
+            | Self::CompactionStarted { .. }
+            | Self::ModelCallStarted { .. }
+            | Self::CallOffered { .. }
+            | Self::CallAccepted { .. }
+            | Self::Resumed { .. }
+            | Self::Finished { error: None, .. } => 0,
+        }
+    }
+}
+
+/// Its bytes as JSON.
+fn written(what: &impl Serialize) -> usize {
+    struct Count(usize);
+    impl io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    serde_json::to_writer(&mut count, what).expect("plain data serialises");
+    count.0
+}

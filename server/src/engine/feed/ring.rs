@@ -1,0 +1,267 @@
+//! The last items that were sent, for listeners that each read at their own pace. Bounded in number and in bytes: who
+//! falls behind loses what is oldest, and is told that it did. What all have read is let go at once.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use agentloop_core::time::{Millis, Timestamp};
+use tokio::sync::Notify;
+
+/// What a listener gets in place of an item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Missed {
+    /// Items are lost that it had not read. What it is given next is the oldest that is left.
+    Some,
+    /// It was behind, and had not read for too long: it gets nothing any more.
+    All,
+}
+
+/// Sends to those who listen.
+pub(super) struct Ring<T> {
+    items_max: usize,
+    bytes_max: usize,
+    state: Mutex<State<T>>,
+    sent: Notify,
+}
+
+struct State<T> {
+    items: VecDeque<(T, usize)>,
+    bytes: usize,
+    /// The number of the first item.
+    first: u64,
+    places: BTreeMap<u64, Place>,
+    joined: u64,
+}
+
+/// How far a listener is.
+struct Place {
+    next: u64,
+    read_at: Timestamp,
+    patience: Patience,
+    given_up: bool,
+}
+
+/// How long a listener that is behind may go without reading.
+pub(super) struct Patience {
+    /// No longer than this.
+    pub(super) stall: Millis,
+    /// Counts those that did.
+    pub(super) stalled: Arc<AtomicU64>,
+}
+
+/// One who listens; no longer, once it is dropped.
+pub(super) struct Listener<T> {
+    ring: Arc<Ring<T>>,
+    id: u64,
+}
+
+impl<T> Ring<T> {
+    /// Keeps at most so many items for those who have not read them, and at most so many bytes.
+    pub(super) fn new(items_max: usize, bytes_max: usize) -> Arc<Self> {
+        let (items, places) = (VecDeque::new(), BTreeMap::new());
+        let state = Mutex::new(State { items, bytes: 0, first: 0, places, joined: 0 });
+        Arc::new(Self { items_max, bytes_max, state, sent: Notify::new() })
+    }
+
+    /// How many listen.
+    pub(super) fn listeners(&self) -> usize {
+        self.state().places.len()
+    }
+
+    /// Hears everything from here on.
+    pub(super) fn listen(self: &Arc<Self>, now: Timestamp, patience: Patience) -> Listener<T> {
+        let mut state = self.state();
+        state.joined += 1;
+        let (id, next) = (state.joined, state.end());
+        state.places.insert(id, Place { next, read_at: now, patience, given_up: false });
+        drop(state);
+        Listener { ring: self.clone(), id }
+    }
+
+    /// Sends an item of so many bytes. Never waits: what does not fit is lost to those who have not read it.
+    pub(super) fn send(&self, item: T, bytes: usize, now: Timestamp) {
+        let mut state = self.state();
+        if state.places.is_empty() {
+            return;
+        }
+        state.items.push_back((item, bytes));
+        state.bytes += bytes;
+        while state.items.len() > self.items_max || state.bytes > self.bytes_max {
+            state.drop_first();
+        }
+        state.give_up_on_stalled(now);
+        drop(state);
+        self.sent.notify_waiters();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> State<T> {
+    /// The number of the item that is sent next.
+    fn end(&self) -> u64 {
+        self.first + self.items.len() as u64
+    }
+
+    fn drop_first(&mut self) {
+        if let Some((_, bytes)) = self.items.pop_front() {
+            self.bytes -= bytes;
+            self.first += 1;
+        }
+    }
+
+    fn drop_what_all_have_read(&mut self) {
+        let waiting = self.places.values().filter(|place| !place.given_up).map(|place| place.next);
+        let wanted = waiting.min().unwrap_or(u64::MAX);
+        while !self.items.is_empty() && self.first < wanted {
+            self.drop_first();
+        }
+    }
+
+    /// Whether someone still reads is found out by those who send: who is not asked for its items never says so.
+    fn give_up_on_stalled(&mut self, now: Timestamp) {
+        let first = self.first;
+        let behind = |place: &&mut Place| !place.given_up && place.next < first;
+        for place in self.places.values_mut().filter(behind) {
+            if now.since(place.read_at) > place.patience.stall {
+                place.given_up = true;
+                place.patience.stalled.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+impl<T: Clone> Listener<T> {
+    /// The next item, or what became of it. Nothing is lost where this is dropped before it is done.
+    pub(super) async fn hear(&self) -> Result<T, Missed> {
+        loop {
+            if let Some(heard) = self.try_hear() {
+                return heard;
+            }
+            let mut sent = pin!(self.ring.sent.notified());
+            sent.as_mut().enable();
+            // It may have come before that.
+            if let Some(heard) = self.try_hear() {
+                return heard;
+            }
+            sent.await;
+        }
+    }
+
+    fn try_hear(&self) -> Option<Result<T, Missed>> {
+        let mut state = self.ring.state();
+        let State { items, first, places, .. } = &mut *state;
+        let place = places.get_mut(&self.id).expect("a listener has its place");
+        if place.given_up {
+            return Some(Err(Missed::All));
+        }
+        if place.next < *first {
+            place.next = *first;
+            return Some(Err(Missed::Some));
+        }
+        let at = usize::try_from(place.next - *first).expect("within what is held");
+        let (item, _) = items.get(at)?;
+        let item = item.clone();
+        place.next += 1;
+        if at == 0 {
+            state.drop_what_all_have_read();
+        }
+        Some(Ok(item))
+    }
+}
+
+impl<T> Listener<T> {
+    /// What it has was taken from it now.
+    pub(super) fn read(&self, now: Timestamp) {
+        if let Some(place) = self.ring.state().places.get_mut(&self.id) {
+            place.read_at = now;
+        }
+    }
+}
+
+impl<T> Drop for Listener<T> {
+    fn drop(&mut self) {
+        let mut state = self.ring.state();
+        state.places.remove(&self.id);
+        state.drop_what_all_have_read();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(1_000);
+
+    fn patience() -> Patience {
+        Patience { stall: Millis(100), stalled: Arc::default() }
+    }
+
+    #[tokio::test]
+    async fn everyone_hears_everything_and_what_was_heard_is_let_go() {
+        let ring = Ring::new(4, 100);
+        let (one, two) = (ring.listen(NOW, patience()), ring.listen(NOW, patience()));
+        ring.send("a", 10, NOW);
+        ring.send("b", 20, NOW);
+        assert_eq!((one.hear().await, one.hear().await), (Ok("a"), Ok("b")));
+        assert_eq!(ring.state().bytes, 30);
+        assert_eq!(two.hear().await, Ok("a"));
+        assert_eq!(ring.state().bytes, 20);
+        drop(two);
+        assert_eq!(ring.state().bytes, 0);
+        assert_eq!(ring.listeners(), 1);
+        let hearing = one.hear();
+        let mut hearing = pin!(hearing);
+        assert!(futures_util::poll!(hearing.as_mut()).is_pending());
+        ring.send("c", 1, NOW);
+        assert_eq!(hearing.await, Ok("c"));
+    }
+
+    #[tokio::test]
+    async fn who_falls_behind_loses_the_oldest_by_number_or_by_bytes() {
+        for (items_max, bytes_max) in [(2, 100), (100, 20)] {
+            let ring = Ring::new(items_max, bytes_max);
+            let slow = ring.listen(NOW, patience());
+            for item in ["a", "b", "c"] {
+                ring.send(item, 10, NOW);
+            }
+            assert_eq!(ring.state().bytes, 20);
+            assert_eq!(slow.hear().await, Err(Missed::Some));
+            assert_eq!((slow.hear().await, slow.hear().await), (Ok("b"), Ok("c")));
+        }
+    }
+
+    #[tokio::test]
+    async fn an_item_larger_than_everything_is_missed_by_all_and_held_by_none() {
+        let ring = Ring::new(4, 100);
+        let fast = ring.listen(NOW, patience());
+        ring.send("huge", 101, NOW);
+        assert_eq!(ring.state().bytes, 0);
+        assert_eq!(fast.hear().await, Err(Missed::Some));
+        ring.send("a", 1, NOW);
+        assert_eq!(fast.hear().await, Ok("a"));
+    }
+
+    #[tokio::test]
+    async fn who_is_behind_and_never_asks_is_given_up() {
+        let (ring, stalled) = (Ring::new(1, 100), Arc::<AtomicU64>::default());
+        let of = || Patience { stall: Millis(100), stalled: stalled.clone() };
+        let (idle, busy) = (ring.listen(NOW, of()), ring.listen(NOW, of()));
+        let late = NOW.after(Millis(101));
+        ring.send("a", 1, NOW);
+        ring.send("b", 1, NOW);
+        busy.read(late);
+        assert_eq!(stalled.load(Ordering::Relaxed), 0);
+        ring.send("c", 1, late);
+        ring.send("d", 1, late);
+        assert_eq!(stalled.load(Ordering::Relaxed), 1, "counted once");
+        assert_eq!(busy.hear().await, Err(Missed::Some));
+        assert_eq!(busy.hear().await, Ok("d"));
+        assert_eq!(ring.state().bytes, 0, "nothing is held for it");
+        assert_eq!(idle.hear().await, Err(Missed::All));
+    }
+}
