@@ -3,6 +3,8 @@
 //! A feed exists while the run has a task or a subscriber. The ring between them is bounded and shared: a subscriber
 //! that falls behind loses what is transient, reads what is durable from the journal, and never slows the run.
 
+mod shown;
+
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -22,6 +24,8 @@ use crate::clock::Clock;
 use crate::engine::error::EngineError;
 use crate::store::Store;
 
+pub use shown::{Sendable, Shown};
+
 /// Events read from the journal at a time.
 const CATCH_UP_PAGE: u32 = 256;
 
@@ -33,15 +37,6 @@ const SWEEP_AT_LEAST: usize = 64;
 
 /// Which run a feed is of.
 pub type RunKey = (TenantId, RunId);
-
-/// Something to show.
-#[derive(Debug, Clone)]
-pub enum Shown {
-    /// A durable event.
-    Durable(Arc<Record>),
-    /// Work in progress.
-    Transient(Arc<Transient>),
-}
 
 /// Work in progress, stamped.
 #[derive(Debug, Clone, PartialEq)]
@@ -116,7 +111,7 @@ struct Inner {
 #[derive(Default)]
 struct Recent {
     session: Option<SessionId>,
-    records: VecDeque<Arc<Record>>,
+    records: VecDeque<Arc<Sendable<Arc<Record>>>>,
 }
 
 /// Where a live run stands.
@@ -187,7 +182,8 @@ impl Feeds {
 impl Feed {
     /// Shows durable events of a run of this session. They must be durable by now.
     pub fn publish(&self, session: &SessionId, records: &[Arc<Record>]) {
-        self.keep(session, records);
+        let records: Vec<_> = records.iter().map(|record| Arc::new(Sendable::new(record.clone()))).collect();
+        self.keep(session, &records);
         for record in records {
             if matches!(
                 record.event,
@@ -196,12 +192,12 @@ impl Feed {
                 *self.speaking() = None;
             }
             // Nobody listening is no error.
-            let _listeners = self.0.sender.send(Shown::Durable(record.clone()));
+            let _listeners = self.0.sender.send(Shown::Durable(record));
         }
     }
 
     /// Before they are shown: whoever listens from now on and does not hear them finds them here.
-    fn keep(&self, session: &SessionId, records: &[Arc<Record>]) {
+    fn keep(&self, session: &SessionId, records: &[Arc<Sendable<Arc<Record>>>]) {
         let mut recent = self.recent();
         recent.session.get_or_insert_with(|| session.clone());
         let last = recent.records.back().map(|last| last.seq);
@@ -217,21 +213,22 @@ impl Feed {
 
     fn standing(&self) -> Option<Standing> {
         let recent = self.recent();
-        Some(Standing { session: recent.session.clone()?, last: recent.records.back()?.clone() })
+        Some(Standing { session: recent.session.clone()?, last: Arc::clone(recent.records.back()?) })
     }
 
     /// Every durable event after `after` so far, if all of them are at hand.
-    fn since(&self, after: Seq) -> Option<Vec<Arc<Record>>> {
+    fn since(&self, after: Seq) -> Option<Vec<Shown>> {
         let recent = self.recent();
         let first = recent.records.front()?.seq;
-        (first <= after.next())
-            .then(|| recent.records.iter().filter(|record| record.seq > after).cloned().collect())
+        (first <= after.next()).then(|| {
+            recent.records.iter().filter(|record| record.seq > after).cloned().map(Shown::Durable).collect()
+        })
     }
 
     /// Shows work in progress.
     pub fn show(&self, at: Timestamp, what: Progress) {
         if self.0.sender.receiver_count() > 0 {
-            let _listeners = self.0.sender.send(Shown::Transient(Arc::new(Transient { at, what })));
+            let _listeners = self.0.sender.send(Shown::transient(Transient { at, what }));
         }
     }
 
@@ -389,13 +386,13 @@ impl Reader {
         let (tenant, run) = &self.key;
         let after = self.ready_last();
         if let Some(recent) = self.feed.since(after) {
-            self.ready.extend(recent.into_iter().map(Shown::Durable));
+            self.ready.extend(recent);
             self.live();
             return Ok(());
         }
         let page = self.sources.store.records(tenant, run, after, CATCH_UP_PAGE).await?;
         let whole = page.len() == CATCH_UP_PAGE as usize;
-        self.ready.extend(page.into_iter().map(|record| Shown::Durable(Arc::new(record))));
+        self.ready.extend(page.into_iter().map(|record| Shown::durable(Arc::new(record))));
         if !whole {
             self.live();
         }
@@ -406,7 +403,7 @@ impl Reader {
     fn live(&mut self) {
         self.mode = Mode::Live;
         if let Some(partial) = self.feed.snapshot(self.sources.clock.now()) {
-            self.ready.push_back(Shown::Transient(Arc::new(partial)));
+            self.ready.push_back(Shown::transient(partial));
         }
     }
 
