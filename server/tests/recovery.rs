@@ -97,8 +97,8 @@ fn request(run: &str) -> StartRequest {
     let spec = RunSpec { agent: "a".into(), model: "any/one".into(), limits, ..RunSpec::default() };
     StartRequest {
         tenant: TenantId::local(),
-        run: Some(RunId::parse(run).unwrap()),
-        session: Some(SessionId::parse("s").unwrap()),
+        run: Some(RunId::parse(run).expect("an id")),
+        session: Some(SessionId::parse("s").expect("an id")),
         create_session: true,
         spec: Arc::new(spec),
         messages: vec![Arc::new(Message::text(Role::User, "pay"))],

@@ -4,6 +4,7 @@
 //! that falls behind loses what is transient, reads what is durable from the journal, and never slows the run.
 
 mod ring;
+mod shown;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::AtomicU64;
@@ -23,6 +24,8 @@ use crate::engine::error::EngineError;
 use crate::engine::feed::ring::{Listener, Missed, Patience, Ring};
 use crate::store::{Store, StretchMax};
 
+pub use shown::{Sendable, Shown};
+
 /// What is read from the journal at a time.
 const CATCH_UP_MAX: StretchMax = StretchMax { records: 256, bytes: 1024 * 1024 };
 
@@ -41,15 +44,6 @@ const SWEEP_AT_LEAST: usize = 64;
 
 /// Which run a feed is of.
 pub type RunKey = (TenantId, RunId);
-
-/// Something to show.
-#[derive(Debug, Clone)]
-pub enum Shown {
-    /// A durable event.
-    Durable(Arc<Record>),
-    /// Work in progress.
-    Transient(Arc<Transient>),
-}
 
 /// Work in progress, stamped.
 #[derive(Debug, Clone, PartialEq)]
@@ -131,7 +125,7 @@ struct Recent {
 /// An event, and roughly its bytes.
 #[derive(Clone)]
 struct Weighed {
-    record: Arc<Record>,
+    record: Arc<Sendable<Arc<Record>>>,
     bytes: usize,
 }
 
@@ -203,7 +197,10 @@ impl Feeds {
 impl Feed {
     /// Shows durable events of a run of this session. They must be durable by now.
     pub fn publish(&self, session: &SessionId, records: &[Arc<Record>]) {
-        let weigh = |record: &Arc<Record>| Weighed { record: record.clone(), bytes: record.weight() };
+        let weigh = |record: &Arc<Record>| Weighed {
+            bytes: record.weight(),
+            record: Arc::new(Sendable::new(record.clone())),
+        };
         let records: Vec<Weighed> = records.iter().map(weigh).collect();
         self.keep(session, &records);
         for Weighed { record, bytes } in records {
@@ -233,22 +230,24 @@ impl Feed {
 
     fn standing(&self) -> Option<Standing> {
         let recent = self.recent();
-        Some(Standing { session: recent.session.clone()?, last: recent.records.back()?.record.clone() })
+        let last: &Arc<Record> = &recent.records.back()?.record;
+        Some(Standing { session: recent.session.clone()?, last: last.clone() })
     }
 
     /// Every durable event after `after` so far, if all of them are at hand.
-    fn since(&self, after: Seq) -> Option<Vec<Arc<Record>>> {
+    fn since(&self, after: Seq) -> Option<Vec<Shown>> {
         let recent = self.recent();
         let first = recent.records.front()?.record.seq;
         let records = recent.records.iter().map(|recent| &recent.record);
-        (first <= after.next()).then(|| records.filter(|record| record.seq > after).cloned().collect())
+        let wanted = records.filter(|record| record.seq > after);
+        (first <= after.next()).then(|| wanted.cloned().map(Shown::Durable).collect())
     }
 
     /// Shows work in progress.
     pub fn show(&self, at: Timestamp, what: Progress) {
         if self.0.ring.listeners() > 0 {
             let bytes = what.size();
-            self.0.ring.send(Shown::Transient(Arc::new(Transient { at, what })), bytes, at);
+            self.0.ring.send(Shown::transient(Transient { at, what }), bytes, at);
         }
     }
 
@@ -419,12 +418,12 @@ impl Reader {
         let (tenant, run) = &self.key;
         let after = self.ready_last();
         if let Some(recent) = self.feed.since(after) {
-            self.ready.extend(recent.into_iter().map(Shown::Durable));
+            self.ready.extend(recent);
             self.live();
             return Ok(());
         }
         let stretch = self.sources.store.stretch(tenant, run, after, CATCH_UP_MAX).await?;
-        self.ready.extend(stretch.records.into_iter().map(|record| Shown::Durable(Arc::new(record))));
+        self.ready.extend(stretch.records.into_iter().map(|record| Shown::durable(Arc::new(record))));
         if !stretch.more {
             self.live();
         }
@@ -435,7 +434,7 @@ impl Reader {
     fn live(&mut self) {
         self.mode = Mode::Live;
         if let Some(partial) = self.feed.snapshot(self.sources.clock.now()) {
-            self.ready.push_back(Shown::Transient(Arc::new(partial)));
+            self.ready.push_back(Shown::transient(partial));
         }
     }
 

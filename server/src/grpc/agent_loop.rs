@@ -8,13 +8,14 @@ use agentloop_core::id::{RequestId, RunId, Seq, SessionId, TenantId};
 use agentloop_core::limits::PAGE_BYTES_MAX;
 use agentloop_core::run::input::AbortCause;
 use agentloop_core::trace::TraceParent;
+use agentloop_proto::EventFrame;
 use agentloop_proto::v1 as wire;
 use agentloop_proto::v1::agent_loop_server::AgentLoop;
 use futures_util::{Stream, StreamExt as _};
 use prost::Message as _;
 use tonic::{Request, Response, Status};
 
-use super::convert::event::{Dresser, is_shown};
+use super::convert::event::{Dresser, is_last, is_shown};
 use super::convert::input::{Agents, agent_name, start_request};
 use super::convert::{human, instruction, run, short};
 use super::disconnect::AbortOnDrop;
@@ -33,7 +34,7 @@ pub struct AgentLoopService {
     agents: Arc<Agents>,
 }
 
-type EventStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+type EventStream = Pin<Box<dyn Stream<Item = Result<EventFrame, Status>> + Send>>;
 
 impl AgentLoopService {
     /// Over an engine, with these agents.
@@ -92,15 +93,14 @@ impl AgentLoopService {
         if after > last { Err(EngineError::SeqAhead { last }.into()) } else { Ok(()) }
     }
 
-    async fn events<T: Send + 'static>(
+    async fn events(
         &self,
         tenant: &TenantId,
         run: &RunId,
         after: u64,
         durable_only: bool,
         guard: Option<AbortOnDrop>,
-        wrap: fn(wire::RunEvent) -> T,
-    ) -> Result<EventStream<T>, Status> {
+    ) -> Result<EventStream, Status> {
         let subscription = self.engine.subscribe(tenant, run, Seq(after)).await?;
         let dresser = Dresser::new(run.clone(), subscription.session);
         let wanted =
@@ -110,11 +110,10 @@ impl AgentLoopService {
             let item = match item {
                 Ok(shown) if !wanted(&shown) => None,
                 Ok(shown) => {
-                    let event = dresser.event(&shown);
-                    if matches!(event.event, Some(wire::run_event::Event::RunFinished(_))) {
+                    if is_last(&shown) {
                         guard.iter_mut().for_each(AbortOnDrop::disarm);
                     }
-                    Some(Ok(wrap(event)))
+                    Some(Ok(dresser.frame(&shown)))
                 }
                 Err(error) => {
                     // The stream ends from our side: its caller has not gone away.
@@ -176,7 +175,7 @@ impl AgentLoop for AgentLoopService {
         Ok(Response::new(wire::RunResponse { result: Some(run::result(&view)) }))
     }
 
-    type RunStreamStream = EventStream<wire::RunStreamResponse>;
+    type RunStreamStream = EventStream;
 
     async fn run_stream(
         &self,
@@ -187,12 +186,11 @@ impl AgentLoop for AgentLoopService {
         let wire::RunStreamRequest { input, after_seq } = request.into_inner();
         self.check_after(&tenant, input.as_ref(), Seq(after_seq)).await?;
         let (started, guard) = self.start(&tenant, input, traceparent).await?;
-        let wrap = |event| wire::RunStreamResponse { event: Some(event) };
-        let events = self.events(&tenant, &started.run, after_seq, false, guard, wrap).await?;
+        let events = self.events(&tenant, &started.run, after_seq, false, guard).await?;
         Ok(Response::new(events))
     }
 
-    type SubscribeStream = EventStream<wire::SubscribeResponse>;
+    type SubscribeStream = EventStream;
 
     async fn subscribe(
         &self,
@@ -201,8 +199,7 @@ impl AgentLoop for AgentLoopService {
         let tenant = tenant(&request);
         let wire::SubscribeRequest { run_id, after_seq, durable_only } = request.into_inner();
         let run = required("run_id", run_id, RunId::parse)?;
-        let wrap = |event| wire::SubscribeResponse { event: Some(event) };
-        Ok(Response::new(self.events(&tenant, &run, after_seq, durable_only, None, wrap).await?))
+        Ok(Response::new(self.events(&tenant, &run, after_seq, durable_only, None).await?))
     }
 
     async fn abort(
@@ -271,7 +268,7 @@ impl AgentLoop for AgentLoopService {
         }
         let done = self.engine.step(&tenant, &run, request.as_str(), approve.as_ref()).await?;
         let dresser = Dresser::new(run, done.view.row.session.clone());
-        let events = done.records.into_iter().map(|record| dresser.event(&Shown::Durable(record)));
+        let events = done.records.into_iter().map(|record| dresser.durable(&record));
         Ok(Response::new(wire::StepResponse {
             events: first_that_fit(events),
             run: Some(run::view(&done.view)),

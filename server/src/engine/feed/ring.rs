@@ -27,12 +27,22 @@ pub(super) struct Ring<T> {
 }
 
 struct State<T> {
-    items: VecDeque<(T, usize)>,
+    items: VecDeque<Item<T>>,
     bytes: usize,
     /// The number of the first item.
     first: u64,
     places: BTreeMap<u64, Place>,
+    /// How many of them get nothing any more.
+    given_up: usize,
     joined: u64,
+}
+
+/// What was sent.
+struct Item<T> {
+    what: T,
+    bytes: usize,
+    /// Listeners that are to read it yet.
+    unread: usize,
 }
 
 /// How far a listener is.
@@ -61,7 +71,7 @@ impl<T> Ring<T> {
     /// Keeps at most so many items for those who have not read them, and at most so many bytes.
     pub(super) fn new(items_max: usize, bytes_max: usize) -> Arc<Self> {
         let (items, places) = (VecDeque::new(), BTreeMap::new());
-        let state = Mutex::new(State { items, bytes: 0, first: 0, places, joined: 0 });
+        let state = Mutex::new(State { items, bytes: 0, first: 0, places, given_up: 0, joined: 0 });
         Arc::new(Self { items_max, bytes_max, state, sent: Notify::new() })
     }
 
@@ -83,15 +93,21 @@ impl<T> Ring<T> {
     /// Sends an item of so many bytes. Never waits: what does not fit is lost to those who have not read it.
     pub(super) fn send(&self, item: T, bytes: usize, now: Timestamp) {
         let mut state = self.state();
-        if state.places.is_empty() {
+        let unread = state.places.len() - state.given_up;
+        if unread == 0 {
             return;
         }
-        state.items.push_back((item, bytes));
+        state.items.push_back(Item { what: item, bytes, unread });
         state.bytes += bytes;
+        let mut lost = false;
         while state.items.len() > self.items_max || state.bytes > self.bytes_max {
             state.drop_first();
+            lost = true;
         }
-        state.give_up_on_stalled(now);
+        // Only who lost something can be behind.
+        if lost {
+            state.give_up_on_stalled(now);
+        }
         drop(state);
         self.sent.notify_waiters();
     }
@@ -108,30 +124,40 @@ impl<T> State<T> {
     }
 
     fn drop_first(&mut self) {
-        if let Some((_, bytes)) = self.items.pop_front() {
-            self.bytes -= bytes;
+        if let Some(item) = self.items.pop_front() {
+            self.bytes -= item.bytes;
             self.first += 1;
         }
     }
 
     fn drop_what_all_have_read(&mut self) {
-        let waiting = self.places.values().filter(|place| !place.given_up).map(|place| place.next);
-        let wanted = waiting.min().unwrap_or(u64::MAX);
-        while !self.items.is_empty() && self.first < wanted {
+        while self.items.front().is_some_and(|item| item.unread == 0) {
             self.drop_first();
         }
+    }
+
+    /// Takes what a listener has not read as read: it does not want it any more.
+    fn release_from(&mut self, next: u64) {
+        let read = usize::try_from(next.saturating_sub(self.first)).unwrap_or(usize::MAX);
+        for item in self.items.iter_mut().skip(read) {
+            item.unread -= 1;
+        }
+        self.drop_what_all_have_read();
     }
 
     /// Whether someone still reads is found out by those who send: who is not asked for its items never says so.
     fn give_up_on_stalled(&mut self, now: Timestamp) {
         let first = self.first;
-        let behind = |place: &&mut Place| !place.given_up && place.next < first;
-        for place in self.places.values_mut().filter(behind) {
+        let mut stalled = Vec::new();
+        for place in self.places.values_mut().filter(|place| !place.given_up && place.next < first) {
             if now.since(place.read_at) > place.patience.stall {
                 place.given_up = true;
                 place.patience.stalled.fetch_add(1, Ordering::Relaxed);
+                stalled.push(place.next);
             }
         }
+        self.given_up += stalled.len();
+        stalled.into_iter().for_each(|next| self.release_from(next));
     }
 }
 
@@ -164,13 +190,12 @@ impl<T: Clone> Listener<T> {
             return Some(Err(Missed::Some));
         }
         let at = usize::try_from(place.next - *first).expect("within what is held");
-        let (item, _) = items.get(at)?;
-        let item = item.clone();
+        let item = items.get_mut(at)?;
+        let what = item.what.clone();
+        item.unread -= 1;
         place.next += 1;
-        if at == 0 {
-            state.drop_what_all_have_read();
-        }
-        Some(Ok(item))
+        state.drop_what_all_have_read();
+        Some(Ok(what))
     }
 }
 
@@ -186,8 +211,11 @@ impl<T> Listener<T> {
 impl<T> Drop for Listener<T> {
     fn drop(&mut self) {
         let mut state = self.ring.state();
-        state.places.remove(&self.id);
-        state.drop_what_all_have_read();
+        match state.places.remove(&self.id) {
+            Some(place) if place.given_up => state.given_up -= 1,
+            Some(place) => state.release_from(place.next),
+            None => {}
+        }
     }
 }
 

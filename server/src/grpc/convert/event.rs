@@ -8,7 +8,8 @@ use agentloop_core::run::event::{AfterAttempt, Event, Observation, Outcome, Ran,
 use agentloop_core::run::status::{RunError, RunStatus};
 use agentloop_core::run::view::{LoopPhase, ProcessState, loops};
 use agentloop_core::tool::EffectClass;
-use agentloop_proto::v1 as wire;
+use agentloop_proto::{EventFrame, v1 as wire};
+use prost::Message as _;
 use wire::run_event::Event as Wire;
 
 use super::message::{call_id, finish_reason, message, tool_result, usage};
@@ -32,6 +33,12 @@ impl Dresser {
         Self { run, session }
     }
 
+    /// As it is sent; dressed and encoded once for all who subscribe to the run.
+    #[must_use]
+    pub fn frame(&self, shown: &Shown) -> EventFrame {
+        EventFrame { event: shown.encoded(|shown| self.event(shown).encode_to_vec().into()) }
+    }
+
     /// As callers see it.
     #[must_use]
     pub fn event(&self, shown: &Shown) -> wire::RunEvent {
@@ -41,7 +48,9 @@ impl Dresser {
         }
     }
 
-    fn durable(&self, record: &Record) -> wire::RunEvent {
+    /// A durable one as callers see it.
+    #[must_use]
+    pub fn durable(&self, record: &Record) -> wire::RunEvent {
         let (phase, process) = loops(&record.event, record.status);
         wire::RunEvent {
             seq: record.seq.0,
@@ -318,6 +327,15 @@ pub fn is_shown(shown: &Shown) -> bool {
     }
 }
 
+/// Whether nothing follows it.
+#[must_use]
+pub fn is_last(shown: &Shown) -> bool {
+    match shown {
+        Shown::Durable(record) => matches!(record.event, Event::Finished { .. }),
+        Shown::Transient(_) => false,
+    }
+}
+
 fn turn_of(event: &Event) -> Option<u32> {
     match event {
         Event::ModelCallStarted { model_call, .. }
@@ -443,3 +461,6 @@ fn process_state(state: ProcessState) -> wire::ProcessState {
         ProcessState::Error => wire::ProcessState::Error,
     }
 }
+
+#[cfg(test)]
+mod tests;

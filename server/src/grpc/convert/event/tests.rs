@@ -1,0 +1,69 @@
+use std::collections::BTreeSet;
+use std::fs;
+use std::sync::Arc;
+
+use agentloop_core::delta::Delta;
+use agentloop_core::id::{CallSlot, RunId, Seq, SessionId};
+use agentloop_core::message::{FinishReason, Message, Part, Role, Usage};
+use agentloop_core::run::event::{EVENT_VERSION, Event, Record};
+use agentloop_core::run::status::RunStatus;
+use agentloop_core::time::Timestamp;
+use agentloop_proto::v1::{RunStreamResponse, SubscribeResponse};
+use prost::Message as _;
+
+use super::Dresser;
+use crate::engine::feed::{Progress, Shown, Transient};
+
+const AT: Timestamp = Timestamp(1_700_000_000_123);
+
+fn dresser() -> Dresser {
+    Dresser::new(RunId::parse("a-run").unwrap(), SessionId::parse("a-session").unwrap())
+}
+
+/// One of each kind at least, with every field filled somewhere.
+fn durable() -> Vec<Shown> {
+    let golden = format!("{}/core/tests/golden/event-v{EVENT_VERSION}", env!("CARGO_MANIFEST_DIR"));
+    let files = fs::read_dir(golden).unwrap().map(|file| file.unwrap().path());
+    let events: Vec<Event> =
+        files.map(|file| serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap()).collect();
+    let kinds: BTreeSet<&str> = events.iter().map(Event::kind).collect();
+    assert!(kinds.contains("started") && kinds.contains("finished") && kinds.len() > 20, "{kinds:?}");
+    let record = |(seq, event)| Record { seq: Seq(seq), at: AT, status: RunStatus::ToolRunning, event };
+    (1..).zip(events).map(|pair| Shown::durable(Arc::new(record(pair)))).collect()
+}
+
+fn transient() -> Vec<Shown> {
+    let (call, slot) = ((2, 1), CallSlot(2, 3));
+    let deltas = [
+        Delta::Text { text: "Sunny".to_owned() },
+        Delta::Reasoning { text: "It is May.".to_owned() },
+        Delta::ReasoningEnd { signature: Some("s".to_owned()), redacted: None },
+        Delta::ToolCallStart { index: 0, provider_id: None, name: "echo".to_owned() },
+        Delta::ToolCallArguments { index: 0, fragment: "{".to_owned() },
+        Delta::Usage(Usage::default()),
+        Delta::Finish { reason: FinishReason::Stop },
+    ];
+    let parts = vec![Part::Text { text: "Sun".to_owned() }];
+    let others = [
+        Progress::Partial { call, delta_seq: 9, message: Message { role: Role::Assistant, parts } },
+        Progress::Call { slot, attempt: 1, message: "half".to_owned(), fraction: Some(0.5) },
+        Progress::Output { slot, attempt: 1, chunk_seq: 4, stderr: true, data: vec![0, 255] },
+    ];
+    let deltas = deltas.map(|delta| Progress::Delta { call, delta_seq: 8, delta });
+    deltas.into_iter().chain(others).map(|what| Shown::transient(Transient { at: AT, what })).collect()
+}
+
+#[test]
+fn what_is_sent_is_what_the_contract_says() {
+    let dresser = dresser();
+    for shown in durable().into_iter().chain(transient()) {
+        let event = Some(dresser.event(&shown));
+        let sent = dresser.frame(&shown).encode_to_vec();
+        let (run_stream, subscribe) =
+            (RunStreamResponse { event: event.clone() }, SubscribeResponse { event });
+        assert_eq!(sent, run_stream.encode_to_vec(), "{shown:?}");
+        assert_eq!(sent, subscribe.encode_to_vec(), "{shown:?}");
+        assert_eq!(RunStreamResponse::decode(&sent[..]).unwrap(), run_stream);
+        assert_eq!(SubscribeResponse::decode(&sent[..]).unwrap(), subscribe);
+    }
+}
