@@ -25,7 +25,7 @@ pub(super) static INSERT_DOCUMENTS: Form = Form {
     INSERT INTO search_index (rowid, text) SELECT * FROM ",
     columns: 2,
     after: " WHERE column1 IS NOT NULL",
-    share: 2,
+    of_two: 1,
 };
 
 /// What this session has and no other. SQLite believes that a tenant has few entries, and must be told which index to

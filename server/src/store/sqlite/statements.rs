@@ -60,11 +60,16 @@ pub(super) struct Form {
     pub(super) before: &'static str,
     pub(super) columns: usize,
     pub(super) after: &'static str,
-    /// Rows that one append has at most, as a rule: how many there are in a text of a size.
-    pub(super) share: usize,
+    /// Rows that two appends have, as a rule: how many there are in a text of a size.
+    pub(super) of_two: usize,
 }
 
 impl Form {
+    /// How many there are in a text of this size.
+    fn rows(&self, size: usize) -> usize {
+        (size * self.of_two).div_ceil(2)
+    }
+
     /// The statement for this many rows.
     pub(super) fn sql(&self, rows: usize) -> String {
         let row = format!(",({}?)", "?,".repeat(self.columns - 1));
@@ -88,7 +93,11 @@ impl Rows {
 
     /// The least size of a text in which they have room.
     fn size(&self) -> usize {
-        self.len().div_ceil(self.form.share).next_power_of_two()
+        let mut size = 1;
+        while self.form.rows(size) < self.len() {
+            size *= 2;
+        }
+        size
     }
 }
 
@@ -151,7 +160,7 @@ impl Statements {
         let mut sql = before.to_owned();
         let mut arguments = SqliteArguments::default();
         for Rows { form, values } in self.0 {
-            let rows = size * form.share;
+            let rows = form.rows(size);
             sql.push(';');
             sql.push_str(&form.sql(rows));
             let padding = rows * form.columns - values.len();
@@ -164,7 +173,7 @@ impl Statements {
 
     async fn one_by_one(self, db: &mut SqliteConnection) -> Result<(), Error> {
         for Rows { form, values } in self.0 {
-            let rows = SIZE_MAX * form.share;
+            let rows = form.rows(SIZE_MAX);
             let sql = form.sql(rows);
             let mut values = values.into_iter().peekable();
             while values.peek().is_some() {

@@ -28,7 +28,7 @@ pub(super) static WRITE_SESSIONS: Form = Form {
     ON CONFLICT (tenant, session_id) DO UPDATE
     SET last_entry = excluded.last_entry, live_run = excluded.live_run,
         last_queue_no = excluded.last_queue_no, updated_at = excluded.updated_at",
-    share: 1,
+    of_two: 2,
 };
 
 pub(super) static INSERT_RUNS: Form = Form {
@@ -38,7 +38,7 @@ pub(super) static INSERT_RUNS: Form = Form {
     SELECT * FROM ",
     columns: 19,
     after: " WHERE column1 IS NOT NULL",
-    share: 1,
+    of_two: 1,
 };
 
 pub(super) static UPDATE_RUNS: Form = Form {
@@ -50,7 +50,7 @@ pub(super) static UPDATE_RUNS: Form = Form {
     FROM ",
     columns: 12,
     after: " AS v WHERE runs.tenant = v.column1 AND runs.run_id = v.column2",
-    share: 1,
+    of_two: 2,
 };
 
 pub(super) static INSERT_EVENTS: Form = Form {
@@ -59,7 +59,7 @@ pub(super) static INSERT_EVENTS: Form = Form {
     SELECT * FROM ",
     columns: 8,
     after: " WHERE column1 IS NOT NULL",
-    share: 4,
+    of_two: 6,
 };
 
 pub(super) static INSERT_ENTRIES: Form = Form {
@@ -68,7 +68,7 @@ pub(super) static INSERT_ENTRIES: Form = Form {
     SELECT * FROM ",
     columns: 6,
     after: " WHERE column1 IS NOT NULL",
-    share: 2,
+    of_two: 2,
 };
 
 pub(super) static INSERT_REQUESTS: Form = Form {
@@ -77,7 +77,7 @@ pub(super) static INSERT_REQUESTS: Form = Form {
     SELECT * FROM ",
     columns: 6,
     after: " WHERE column1 IS NOT NULL",
-    share: 1,
+    of_two: 2,
 };
 
 pub(super) static ANSWER_REQUESTS: Form = Form {
@@ -90,7 +90,7 @@ pub(super) static ANSWER_REQUESTS: Form = Form {
     WHERE human_requests.tenant = v.column1
       AND human_requests.request_id = v.column2
       AND human_requests.run_id = v.column3",
-    share: 1,
+    of_two: 2,
 };
 
 pub(super) static INSERT_RULES: Form = Form {
@@ -99,7 +99,7 @@ pub(super) static INSERT_RULES: Form = Form {
     SELECT * FROM ",
     columns: 7,
     after: " WHERE column1 IS NOT NULL",
-    share: 1,
+    of_two: 2,
 };
 
 pub(super) static INSERT_JOBS: Form = Form {
@@ -109,7 +109,7 @@ pub(super) static INSERT_JOBS: Form = Form {
     columns: 5,
     after: " WHERE column1 IS NOT NULL
     ON CONFLICT (tenant, run_id, kind) DO NOTHING",
-    share: 1,
+    of_two: 2,
 };
 
 /// What is to become of some appends.

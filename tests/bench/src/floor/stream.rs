@@ -12,10 +12,10 @@ use futures_util::Stream;
 use futures_util::future::BoxFuture;
 use prost::Message as _;
 use tokio::net::TcpListener;
-use tokio_stream::wrappers::TcpListenerStream;
 use tonic::body::Body;
 use tonic::codegen::http;
 use tonic::server::{Grpc, NamedService, ServerStreamingService};
+use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
 use tonic_prost::ProstCodec;
 
@@ -37,7 +37,7 @@ pub(crate) async fn run(frames: &Path) -> Result<(), Failure> {
     }
     let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await?;
     crate::ready(&format!("http://{}", listener.local_addr()?));
-    let incoming = TcpListenerStream::new(listener);
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     let service = Frames(frames.into());
     Ok(tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming).await?)
 }
