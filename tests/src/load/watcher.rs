@@ -97,6 +97,7 @@ impl Watcher {
 
     /// Only a run that waits for its session may wait for long: as long as another run of it goes on.
     async fn may_wait(&self) {
+        assert!(self.start.is_none(), "{}: no answer to its start for {PATIENCE:?}", self.run_id);
         let run = self.client.get_run(&self.run_id).await.expect("it was acknowledged");
         let queued = run.status() == RunStatus::Queued;
         let session_id = run.session_id.clone();
