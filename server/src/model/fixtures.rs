@@ -7,13 +7,14 @@ use agentloop_core::id::CallSlot;
 use agentloop_core::message::{Image, Message, Part, Reasoning, Role, ToolCall, ToolResult, ToolStatus};
 use agentloop_core::tool::{EffectClass, ToolDeclaration};
 
-use super::ModelRequest;
+use super::{EncodedPrefix, ModelRequest};
 
 pub(super) fn request(messages: Vec<Message>) -> ModelRequest {
     ModelRequest {
         model: "m-1".to_owned(),
         system_prompt: String::new(),
         messages: messages.into_iter().map(Arc::new).collect(),
+        encoded: EncodedPrefix::default(),
         tools: Arc::new([]),
         options: ModelOptions::default(),
         timeouts: ModelTimeouts::default(),
