@@ -96,17 +96,16 @@ mod tests {
     use agentloop_core::message::{Message, Role};
 
     use super::*;
-    use crate::model::written_for_tests;
 
     fn history(bytes: usize) -> History {
         let mut history = History::default();
         history.push(Entry::Message(Arc::new(Message::text(Role::User, "x".repeat(bytes)))));
-        written_for_tests(history.encoded(), &history.messages());
+        history.encoded().write(&history.messages());
         history
     }
 
     fn key(session: &str) -> (TenantId, SessionId) {
-        (TenantId::LOCAL, SessionId::parse(session).unwrap())
+        (TenantId::local(), SessionId::parse(session).unwrap())
     }
 
     #[test]
