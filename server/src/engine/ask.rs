@@ -8,7 +8,7 @@ use agentloop_core::message::{Message, Role, Usage};
 use futures_util::StreamExt as _;
 
 use crate::engine::perform::cost;
-use crate::model::{ModelError, ModelRequest, Models};
+use crate::model::{EncodedPrefix, ModelError, ModelRequest, Models};
 
 /// Whom to ask, and how.
 #[derive(Debug, Clone, Copy)]
@@ -39,6 +39,7 @@ pub(super) async fn ask(
         model: name,
         system_prompt: question.system_prompt.to_owned(),
         messages: vec![Arc::new(Message::text(Role::User, text))],
+        encoded: EncodedPrefix::default(),
         tools: Arc::new([]),
         options: ModelOptions {
             max_output_tokens: Some(question.max_output_tokens),

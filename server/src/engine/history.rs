@@ -1,35 +1,53 @@
 //! Sessions' histories in memory: a run reads its session once, and the next run of the session finds it here.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, PoisonError};
+mod kept;
 
-use agentloop_core::context::build::shown;
+use std::collections::BTreeMap;
+
+use agentloop_core::context::build::{Paired, shown};
 use agentloop_core::context::view::view;
 use agentloop_core::entry::Entry;
 use agentloop_core::id::{EntryNo, Seq, SessionId, TenantId};
 use agentloop_core::message::SharedMessage;
 use agentloop_core::run::event::{Added, Event, Record};
 
-use crate::model::estimate;
+pub(super) use self::kept::Histories;
+use crate::model::{EncodedPrefix, estimate};
 use crate::store::{Store, StoreError};
 
-/// Histories kept for runs to come.
-const KEPT_MAX: usize = 1_024;
 /// Entries read at a time.
 const PAGE: u32 = 500;
 
 /// What the model is shown of a session, up to an entry.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug)]
 pub(super) struct History {
     entries: Vec<Entry>,
     /// What the model is shown of them.
     view: Vec<SharedMessage>,
+    /// The same as it is sent.
+    paired: Paired,
+    /// The same as it was written for a provider.
+    encoded: EncodedPrefix,
     /// Tokens of the first messages of the view, as a provider counted them with everything else that it was sent.
     counted: Option<(usize, u64)>,
     /// The same as estimated, without anything else.
     estimated: (usize, u64),
     /// Messages of the live run that wait to enter.
     held: BTreeMap<Seq, Entry>,
+}
+
+impl Default for History {
+    fn default() -> Self {
+        Self {
+            entries: Vec::new(),
+            view: Vec::new(),
+            paired: Paired::default(),
+            encoded: EncodedPrefix::kept(),
+            counted: None,
+            estimated: (0, 0),
+            held: BTreeMap::new(),
+        }
+    }
 }
 
 impl History {
@@ -50,7 +68,7 @@ impl History {
             let missing = usize::try_from(upto.0 - history.last().0).unwrap_or(usize::MAX);
             history.entries.extend(page.into_iter().take(missing).map(|row| kept(row.content)));
         }
-        history.view = view(&history.entries);
+        history.look_again();
         Ok(history)
     }
 
@@ -88,15 +106,24 @@ impl History {
         match &entry {
             Entry::Message(message) => {
                 self.view.push(message.clone());
+                self.paired.add(message);
                 self.entries.push(entry);
             }
             Entry::Compaction(_) => {
                 self.entries.push(entry);
-                self.view = view(&self.entries);
-                self.counted = None;
-                self.estimated = (0, 0);
+                self.look_again();
             }
         }
+    }
+
+    /// Makes the view anew, and forgets what rests on the one before.
+    fn look_again(&mut self) {
+        self.view = view(&self.entries);
+        self.paired = Paired::default();
+        self.paired.extend(&self.view);
+        self.forget_encoded();
+        self.counted = None;
+        self.estimated = (0, 0);
     }
 
     /// Every entry.
@@ -107,6 +134,22 @@ impl History {
     /// What the model is shown.
     pub(super) fn view(&self) -> &[SharedMessage] {
         &self.view
+    }
+
+    /// The same as it is sent: every call with its result.
+    pub(super) fn messages(&self) -> Vec<SharedMessage> {
+        self.paired.messages()
+    }
+
+    /// What adapters write of the messages, from call to call. It takes about as much memory as the messages, and goes
+    /// with them.
+    pub(super) fn encoded(&self) -> &EncodedPrefix {
+        &self.encoded
+    }
+
+    /// Gives up what adapters wrote.
+    fn forget_encoded(&mut self) {
+        self.encoded = EncodedPrefix::kept();
     }
 
     /// Tokens of what the model is shown: as the provider counted them, as far as it did, and `beside`, which stands
@@ -132,43 +175,5 @@ fn kept(entry: Entry) -> Entry {
     match entry {
         Entry::Message(message) => Entry::Message(shown(&message)),
         Entry::Compaction(compaction) => Entry::Compaction(compaction),
-    }
-}
-
-/// Histories of sessions that have no live run, for the next one.
-#[derive(Debug, Default)]
-pub(super) struct Histories(Mutex<HashMap<(TenantId, SessionId), History>>);
-
-impl Histories {
-    /// The session's history up to exactly this entry, from memory or from the store.
-    pub(super) async fn take(
-        &self,
-        store: &dyn Store,
-        tenant: &TenantId,
-        session: &SessionId,
-        upto: EntryNo,
-    ) -> Result<History, StoreError> {
-        let key = (tenant.clone(), session.clone());
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
-        match kept.filter(|history| history.last() == upto) {
-            Some(history) => Ok(history),
-            None => History::load(store, tenant, session, upto).await,
-        }
-    }
-
-    /// Keeps a history for the next run.
-    pub(super) fn keep(&self, tenant: TenantId, session: SessionId, history: History) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() >= KEPT_MAX
-            && let Some(any) = kept.keys().next().cloned()
-        {
-            kept.remove(&any);
-        }
-        kept.insert((tenant, session), history);
-    }
-
-    /// Forgets a deleted session.
-    pub(super) fn forget(&self, tenant: &TenantId, session: &SessionId) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&(tenant.clone(), session.clone()));
     }
 }

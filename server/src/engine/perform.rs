@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use agentloop_core::agent::RunSpec;
-use agentloop_core::context::build;
 use agentloop_core::delta::Delta;
 use agentloop_core::entry::CompactionReason;
 use agentloop_core::id::{EntryNo, TenantId};
@@ -18,7 +17,7 @@ use crate::engine::deps::Deps;
 use crate::engine::feed::Feed;
 use crate::engine::history::History;
 use crate::engine::hooks::before_tools;
-use crate::model::{Model, ModelError, ModelRequest, Models, estimate};
+use crate::model::{EncodedPrefix, Model, ModelError, ModelRequest, Models, estimate};
 use crate::tool::Offered;
 
 /// A piece of this size is shown as it is, however fast the model speaks.
@@ -49,13 +48,13 @@ impl ModelCall {
         assert_eq!(history.last(), last_entry, "a model reads all of its session");
         let offered = self.deps.tools.offered(&self.tenant, &self.spec);
         let too_large = if self.checked { self.too_large(history, &offered) } else { None };
-        let messages = build::messages(history.view());
+        let (messages, encoded) = (history.messages(), history.encoded().clone());
         async move {
             let (model_call, attempt) = (self.model_call, self.attempt);
             if let Some((reason, tokens)) = too_large {
                 return Input::ContextTooLarge { model_call, attempt, reason, tokens };
             }
-            match self.call(messages, offered).await {
+            match self.call(messages, encoded, offered).await {
                 Ok(finished) => Input::ModelFinished(Box::new(finished)),
                 Err(error) => Input::ModelFailed { model_call, attempt, failure: failure_of(error) },
             }
@@ -75,6 +74,7 @@ impl ModelCall {
     async fn call(
         &self,
         messages: Vec<agentloop_core::message::SharedMessage>,
+        encoded: EncodedPrefix,
         offered: Offered,
     ) -> Result<ModelFinished, ModelError> {
         let (model, name) = self.model()?;
@@ -83,6 +83,7 @@ impl ModelCall {
             model: name,
             system_prompt: self.system_prompt.clone(),
             messages,
+            encoded,
             tools: offered.tools,
             options: self.spec.options.clone(),
             timeouts: self.spec.timeouts.clone(),

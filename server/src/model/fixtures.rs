@@ -4,16 +4,21 @@ use std::sync::Arc;
 
 use agentloop_core::agent::{ModelOptions, ModelTimeouts};
 use agentloop_core::id::CallSlot;
-use agentloop_core::message::{Image, Message, Part, Reasoning, Role, ToolCall, ToolResult, ToolStatus};
+use agentloop_core::message::{
+    Image, Message, Part, Reasoning, Role, SharedMessage, ToolCall, ToolResult, ToolStatus,
+};
 use agentloop_core::tool::{EffectClass, ToolDeclaration};
+use rand::rngs::SmallRng;
+use rand::{RngExt as _, SeedableRng as _};
 
-use super::ModelRequest;
+use super::{EncodedPrefix, ModelRequest};
 
 pub(super) fn request(messages: Vec<Message>) -> ModelRequest {
     ModelRequest {
         model: "m-1".to_owned(),
         system_prompt: String::new(),
         messages: messages.into_iter().map(Arc::new).collect(),
+        encoded: EncodedPrefix::default(),
         tools: Arc::new([]),
         options: ModelOptions::default(),
         timeouts: ModelTimeouts::default(),
@@ -82,4 +87,82 @@ pub(super) fn tool(name: &str, schema: &str) -> Arc<ToolDeclaration> {
         streams_output: false,
         title: String::new(),
     })
+}
+
+/// Conversations as sessions have them, one after the other: each goes on from the one before, or is compacted, cut back
+/// to where another was forked from it, or said anew with as many messages and the same end.
+pub(super) struct Talk {
+    chance: SmallRng,
+    messages: Vec<SharedMessage>,
+}
+
+impl Talk {
+    pub(super) fn new(seed: u64) -> Self {
+        Self { chance: SmallRng::seed_from_u64(seed), messages: Vec::new() }
+    }
+
+    /// One of this many.
+    pub(super) fn one_of(&mut self, many: usize) -> usize {
+        self.chance.random_range(0..many)
+    }
+
+    pub(super) fn next(&mut self) -> Vec<SharedMessage> {
+        let all = self.messages.len();
+        match self.one_of(12) {
+            0 if all > 0 => {
+                let hidden = self.one_of(all);
+                self.messages.splice(..=hidden, [Arc::new(user("what was said before"))]);
+            }
+            1 if all > 0 => self.messages.truncate(self.chance.random_range(1..=all)),
+            2 if all > 0 => {
+                let anew = self.one_of(all);
+                self.messages[anew] = Arc::new(self.message());
+            }
+            _ => {}
+        }
+        for _ in 0..self.one_of(5) {
+            let message = self.message();
+            self.messages.push(Arc::new(message));
+        }
+        self.messages.clone()
+    }
+
+    fn message(&mut self) -> Message {
+        match self.one_of(8) {
+            0 => Message::text(Role::System, self.words()),
+            1 | 2 => Message { role: Role::User, parts: self.parts() },
+            3..=5 => {
+                let mut parts = self.parts();
+                if self.one_of(3) == 0 {
+                    parts.insert(0, reasoning("because", Some("signed"), None));
+                }
+                for _ in 0..self.one_of(3) {
+                    parts.push(call(self.id(), "weather", r#"{"city":"Rome"}"#));
+                }
+                assistant(parts)
+            }
+            _ => {
+                let images = vec![png(); self.one_of(3)];
+                let status = if self.one_of(4) == 0 { ToolStatus::Failed } else { ToolStatus::Succeeded };
+                let (id, output) = (self.id(), self.words());
+                result(id, status, &output, images)
+            }
+        }
+    }
+
+    fn parts(&mut self) -> Vec<Part> {
+        let mut parts = vec![text(&self.words())];
+        if self.one_of(6) == 0 {
+            parts.push(Part::Image { image: link() });
+        }
+        parts
+    }
+
+    fn words(&mut self) -> String {
+        ["", " ", "yes", "\"quoted\"\n", "größer"][self.one_of(5)].repeat(1 + self.one_of(3))
+    }
+
+    fn id(&mut self) -> &'static str {
+        ["a", "b", "functions.f:0", ""][self.one_of(4)]
+    }
 }

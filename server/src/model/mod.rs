@@ -2,6 +2,7 @@
 
 mod anthropic;
 mod bounded;
+mod encoded;
 pub mod estimate;
 mod failure;
 #[cfg(test)]
@@ -31,6 +32,7 @@ use agentloop_core::tool::ToolDeclaration;
 use futures_util::stream::BoxStream;
 
 pub use self::anthropic::{ANTHROPIC_BASE_URL, AnthropicOptions, ThinkingStyle};
+pub use self::encoded::EncodedPrefix;
 pub use self::http::HttpOptions;
 pub use self::openai::{OPENAI_BASE_URL, OpenAiOptions};
 pub use self::registry::{
@@ -48,6 +50,8 @@ pub struct ModelRequest {
     pub system_prompt: String,
     /// The conversation, oldest first. Every tool call in it is followed by its result.
     pub messages: Vec<SharedMessage>,
+    /// What is written already of the messages, from the request before of the same conversation.
+    pub encoded: EncodedPrefix,
     /// What the model may call, in the order to show it.
     pub tools: Arc<[Arc<ToolDeclaration>]>,
     /// How to answer.

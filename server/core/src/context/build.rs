@@ -45,23 +45,51 @@ fn cut(part: Part) -> Part {
 /// call. A history that the loop wrote has this already, and is passed on as it is.
 #[must_use]
 pub fn messages(history: &[SharedMessage]) -> Vec<SharedMessage> {
-    let mut out = Vec::with_capacity(history.len());
-    let mut open: Vec<ToolCall> = Vec::new();
-    for message in history {
+    let mut paired = Paired::default();
+    paired.extend(history);
+    close(&mut paired.out, paired.open);
+    paired.out
+}
+
+/// The [`messages`] of a history that grows: each is looked at once, however often they are sent. What was sent once is
+/// the same shared message the next time.
+#[derive(Debug, Clone, Default)]
+pub struct Paired {
+    out: Vec<SharedMessage>,
+    /// Calls of the last message that have no result yet.
+    open: Vec<ToolCall>,
+}
+
+impl Paired {
+    /// Adds the history's next message.
+    pub fn add(&mut self, message: &SharedMessage) {
         match message.role {
             Role::Tool => {
-                let kept = answers(message, &mut open);
-                out.extend(kept);
+                let kept = answers(message, &mut self.open);
+                self.out.extend(kept);
             }
             Role::System | Role::User | Role::Assistant => {
-                close(&mut out, &mut open);
-                open = message.tool_calls().cloned().collect();
-                out.push(message.clone());
+                close(&mut self.out, std::mem::take(&mut self.open));
+                self.open = message.tool_calls().cloned().collect();
+                self.out.push(message.clone());
             }
         }
     }
-    close(&mut out, &mut open);
-    out
+
+    /// The messages to send, as [`messages`] gives them for all that was added.
+    #[must_use]
+    pub fn messages(&self) -> Vec<SharedMessage> {
+        let mut out = Vec::with_capacity(self.out.len() + self.open.len());
+        out.extend_from_slice(&self.out);
+        close(&mut out, self.open.clone());
+        out
+    }
+}
+
+impl<'a> Extend<&'a SharedMessage> for Paired {
+    fn extend<T: IntoIterator<Item = &'a SharedMessage>>(&mut self, history: T) {
+        history.into_iter().for_each(|message| self.add(message));
+    }
 }
 
 /// The message without results that nobody asked for; `None` if nothing is left.
@@ -95,8 +123,8 @@ fn slot(part: &Part) -> Option<CallSlot> {
 }
 
 /// Gives calls that never got a result one that says so.
-fn close(out: &mut Vec<SharedMessage>, open: &mut Vec<ToolCall>) {
-    for call in open.drain(..) {
+fn close(out: &mut Vec<SharedMessage>, open: Vec<ToolCall>) {
+    for call in open {
         let result = ToolResult {
             slot: call.slot,
             provider_id: call.provider_id,
@@ -176,6 +204,28 @@ mod tests {
         let whole = messages(&history);
         for end in [1, 3, 4] {
             assert_eq!(messages(&history[..end]), whole[..end]);
+        }
+    }
+
+    #[test]
+    fn a_history_that_grows_reads_as_if_read_at_once() {
+        let history = [
+            result(B, "nobody asked"),
+            says(Role::User, "hi"),
+            asks(&[A, B]),
+            result(A, "1"),
+            says(Role::User, "go on"),
+            asks(&[A]),
+            result(A, "1"),
+            result(A, "again"),
+            says(Role::Assistant, "ok"),
+        ];
+        let (mut paired, mut before) = (Paired::default(), Vec::new());
+        for (at, message) in history.iter().enumerate() {
+            paired.add(message);
+            assert_eq!(paired.messages(), messages(&history[..=at]));
+            assert!(paired.out.iter().zip(&before).all(|(now, then)| Arc::ptr_eq(now, then)));
+            before.clone_from(&paired.out);
         }
     }
 

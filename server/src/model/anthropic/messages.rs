@@ -2,6 +2,7 @@
 
 use agentloop_core::message::{Image, Message, Part, Reasoning, Role, ToolCall, ToolResult};
 
+use crate::model::encoded::{Encoding, trim};
 use crate::model::wire::{CallIds, arguments_object, element, tool_name};
 
 const CALL_ID_BYTES_MAX: usize = 64;
@@ -74,23 +75,6 @@ impl Conversation {
             since: None,
             ids: CallIds::plain(CALL_ID_BYTES_MAX),
             thoughts,
-        }
-    }
-
-    /// Adds a message.
-    pub(super) fn add(&mut self, message: &Message) {
-        match message.role {
-            // Moving a late one to the front would change a prompt that the provider has cached.
-            Role::System if self.open.is_none() => text_block(&mut self.system, &message.plain_text()),
-            Role::System => {
-                let text = format!("<system>\n{}\n</system>", message.plain_text());
-                self.block(Speaker::User, |blocks| text_block(blocks, &text));
-            }
-            Role::User | Role::Assistant | Role::Tool => {
-                for part in &message.parts {
-                    self.part(message.role, part);
-                }
-            }
         }
     }
 
@@ -173,6 +157,37 @@ impl Conversation {
         if let Some(turn) = self.open.take() {
             self.since = turn.write(&mut self.text).or(self.since);
         }
+    }
+}
+
+impl Encoding for Conversation {
+    fn writes_like(&self, other: &Self) -> bool {
+        self.thoughts == other.thoughts && self.ids.same_rule(&other.ids)
+    }
+
+    fn add(&mut self, message: &Message) {
+        match message.role {
+            // Moving a late one to the front would change a prompt that the provider has cached.
+            Role::System if self.open.is_none() => text_block(&mut self.system, &message.plain_text()),
+            Role::System => {
+                let text = format!("<system>\n{}\n</system>", message.plain_text());
+                self.block(Speaker::User, |blocks| text_block(blocks, &text));
+            }
+            Role::User | Role::Assistant | Role::Tool => {
+                for part in &message.parts {
+                    self.part(message.role, part);
+                }
+            }
+        }
+    }
+
+    fn trim(&mut self) {
+        trim(&mut self.text);
+    }
+
+    fn bytes(&self) -> usize {
+        let open = self.open.as_ref().map_or(0, |turn| turn.results.capacity() + turn.blocks.capacity());
+        self.system.capacity() + self.text.capacity() + open + self.ids.bytes()
     }
 }
 

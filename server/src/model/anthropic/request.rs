@@ -12,7 +12,7 @@ use super::thinking::plan;
 use crate::model::wire::{
     self, Field, Object, Patch, ToolLists, element, object, response_schema, tool_schema,
 };
-use crate::model::{ModelError, ModelRequest};
+use crate::model::{EncodedPrefix, ModelError, ModelRequest};
 
 /// The body to post.
 ///
@@ -26,26 +26,26 @@ pub(super) fn body(
 ) -> Result<Vec<u8>, ModelError> {
     let patch = Patch::of(&request.options)?;
     let head = head(request, dialect, thoughts)?;
-    let mut conversation = Conversation::new(thoughts);
-    for message in &request.messages {
-        conversation.add(message);
-    }
-    let cached = dialect.options.prompt_cache;
-    // Where the caller has the provider itself mark the end of the prompt, that takes one of the four marks that a
-    // request may have.
-    let ending = conversation.ending(cached && !patch.has_object("cache_control"));
-    let messages = conversation.messages(&ending);
-    let pieces = |blocks| if cached { marked_last(blocks) } else { vec![blocks] };
-    let system = system(request, &conversation);
-    let system = pieces(&system);
     let tools = if request.tools.is_empty() { None } else { Some(lists.text(&request.tools, tools)?) };
-    let tools = tools.as_deref().map(pieces);
-    let mut fields = Vec::with_capacity(3);
-    fields.extend(tools.as_deref().map(|elements| Field { name: "tools", elements }));
-    fields.push(Field { name: "system", elements: &system });
-    fields.retain(|field| !field.is_empty());
-    fields.push(Field { name: "messages", elements: &messages });
-    wire::body(head, &fields, patch)
+    // Without thoughts a request is only sent again: the next one has them.
+    let encoded = if thoughts == Thoughts::Keep { &request.encoded } else { &EncodedPrefix::default() };
+    encoded.with(Conversation::new(thoughts), &request.messages, |conversation| {
+        let cached = dialect.options.prompt_cache;
+        // Where the caller has the provider itself mark the end of the prompt, that takes one of the four marks that a
+        // request may have.
+        let ending = conversation.ending(cached && !patch.has_object("cache_control"));
+        let messages = conversation.messages(&ending);
+        let pieces = |blocks| if cached { marked_last(blocks) } else { vec![blocks] };
+        let system = system(request, conversation);
+        let system = pieces(&system);
+        let tools = tools.as_deref().map(pieces);
+        let mut fields = Vec::with_capacity(3);
+        fields.extend(tools.as_deref().map(|elements| Field { name: "tools", elements }));
+        fields.push(Field { name: "system", elements: &system });
+        fields.retain(|field| !field.is_empty());
+        fields.push(Field { name: "messages", elements: &messages });
+        wire::body(head, &fields, patch)
+    })
 }
 
 /// Everything that the operator says, before everything else.

@@ -1,11 +1,13 @@
 use agentloop_core::agent::{ModelOptions, ReasoningEffort, ResponseSchema};
-use agentloop_core::message::{Message, Part, Role, ToolStatus};
+use agentloop_core::message::{Message, Part, Role, SharedMessage, ToolStatus};
 
 use serde_json::{Value, json};
 
 use super::*;
 use crate::model::anthropic::AnthropicOptions;
-use crate::model::fixtures::{assistant, call, link, png, reasoning, request, result, text, tool, user};
+use crate::model::fixtures::{
+    Talk, assistant, call, link, png, reasoning, request, result, text, tool, user,
+};
 
 fn uncached() -> Dialect {
     let options = AnthropicOptions { prompt_cache: false, ..AnthropicOptions::default() };
@@ -339,4 +341,24 @@ fn thoughts_can_be_dropped() {
     assert_eq!(body["messages"][1]["content"].as_array().unwrap().len(), 1);
     assert_eq!(body.get("thinking"), None);
     assert!(sent(&request, &uncached())["thinking"].is_object());
+}
+
+#[test]
+fn what_is_kept_of_a_conversation_changes_no_byte() {
+    for seed in 0..200 {
+        let (mut talk, encoded) = (Talk::new(seed), EncodedPrefix::kept());
+        for _ in 0..30 {
+            let dialect = if talk.one_of(4) == 0 { uncached() } else { cached() };
+            let thoughts = if talk.one_of(4) == 0 { Thoughts::Drop } else { Thoughts::Keep };
+            let body = |encoded: &EncodedPrefix, messages: &[SharedMessage]| {
+                let (messages, encoded) = (messages.to_vec(), encoded.clone());
+                let request = ModelRequest { messages, encoded, ..request(vec![]) };
+                let body = super::body(&request, &dialect, &ToolLists::default(), thoughts).unwrap();
+                String::from_utf8(body).unwrap()
+            };
+            let messages = talk.next();
+            assert_eq!(body(&encoded, &messages), body(&EncodedPrefix::default(), &messages), "seed {seed}");
+        }
+        assert!(encoded.bytes() > 0);
+    }
 }

@@ -7,6 +7,7 @@ use agentloop_core::message::{Image, Message, Part, Role, ToolCall, ToolResult};
 use serde::{Serialize, Serializer};
 
 use super::Dialect;
+use crate::model::encoded::{Encoding, trim};
 use crate::model::wire::{CallIds, arguments_text, element, tool_name};
 
 /// What OpenAI takes as the id of a tool call. Its followers take more, and some put state of their own into ids.
@@ -28,23 +29,6 @@ impl Conversation {
     pub(super) fn new(dialect: &Dialect) -> Self {
         let ids = if dialect.official { CallIds::plain(OPENAI_ID_BYTES_MAX) } else { CallIds::any() };
         Self { text: Vec::new(), ids, pictures: Vec::new(), send_reasoning: dialect.options.send_reasoning }
-    }
-
-    /// Adds a message.
-    pub(super) fn add(&mut self, message: &Message) {
-        if message.role != Role::Tool {
-            pictures(&mut self.text, &std::mem::take(&mut self.pictures));
-        }
-        match message.role {
-            Role::System => system(&mut self.text, &Joined(message, "\n\n")),
-            Role::User => self.user(message),
-            Role::Assistant => self.assistant(message),
-            Role::Tool => message.parts.iter().for_each(|part| {
-                if let Part::ToolResult(result) = part {
-                    self.result(result);
-                }
-            }),
-        }
     }
 
     /// What is written for good.
@@ -114,6 +98,36 @@ impl Conversation {
             text_part(&mut self.pictures, &caption);
             result.images.iter().for_each(|image| image_part(&mut self.pictures, image));
         }
+    }
+}
+
+impl Encoding for Conversation {
+    fn writes_like(&self, other: &Self) -> bool {
+        self.send_reasoning == other.send_reasoning && self.ids.same_rule(&other.ids)
+    }
+
+    fn add(&mut self, message: &Message) {
+        if message.role != Role::Tool {
+            pictures(&mut self.text, &std::mem::take(&mut self.pictures));
+        }
+        match message.role {
+            Role::System => system(&mut self.text, &Joined(message, "\n\n")),
+            Role::User => self.user(message),
+            Role::Assistant => self.assistant(message),
+            Role::Tool => message.parts.iter().for_each(|part| {
+                if let Part::ToolResult(result) = part {
+                    self.result(result);
+                }
+            }),
+        }
+    }
+
+    fn trim(&mut self) {
+        trim(&mut self.text);
+    }
+
+    fn bytes(&self) -> usize {
+        self.text.capacity() + self.pictures.capacity() + self.ids.bytes()
     }
 }
 

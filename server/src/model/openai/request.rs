@@ -27,17 +27,15 @@ pub(super) fn body(
     if !request.system_prompt.is_empty() {
         system(&mut prompt, request.system_prompt.as_str());
     }
-    let mut conversation = Conversation::new(dialect);
-    for message in &request.messages {
-        conversation.add(message);
-    }
-    let end = conversation.end();
-    let messages = Field { name: "messages", elements: &[&prompt, conversation.text(), &end] };
-    if request.tools.is_empty() {
-        return wire::body(head, &[messages], patch);
-    }
-    let tools = lists.text(&request.tools, tools)?;
-    wire::body(head, &[Field { name: "tools", elements: &[&tools] }, messages], patch)
+    let tools = if request.tools.is_empty() { None } else { Some(lists.text(&request.tools, tools)?) };
+    request.encoded.with(Conversation::new(dialect), &request.messages, |conversation| {
+        let end = conversation.end();
+        let messages = Field { name: "messages", elements: &[&prompt, conversation.text(), &end] };
+        match &tools {
+            None => wire::body(head, &[messages], patch),
+            Some(tools) => wire::body(head, &[Field { name: "tools", elements: &[tools] }, messages], patch),
+        }
+    })
 }
 
 /// Everything but tools and messages.

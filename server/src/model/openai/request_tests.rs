@@ -1,10 +1,13 @@
 use agentloop_core::agent::ResponseSchema;
-use agentloop_core::message::{Message, Part, Role, ToolStatus};
+use agentloop_core::message::{Message, Part, Role, SharedMessage, ToolStatus};
 
 use serde_json::{Value, json};
 
 use super::*;
-use crate::model::fixtures::{assistant, call, link, png, reasoning, request, result, text, tool, user};
+use crate::model::EncodedPrefix;
+use crate::model::fixtures::{
+    Talk, assistant, call, link, png, reasoning, request, result, text, tool, user,
+};
 use crate::model::openai::OpenAiOptions;
 
 fn sent(request: &ModelRequest, dialect: &Dialect) -> Result<Value, ModelError> {
@@ -299,5 +302,28 @@ fn a_longer_conversation_begins_like_a_shorter_one_byte_for_byte() {
     for messages in 1..history.len() {
         let shorter = body(messages);
         assert!(body(messages + 1).starts_with(shorter.strip_suffix("]}").unwrap()), "{shorter}");
+    }
+}
+
+#[test]
+fn what_is_kept_of_a_conversation_changes_no_byte() {
+    let deepseek = OpenAiOptions { send_reasoning: true, ..OpenAiOptions::default() };
+    let dialects = [local(), official(), Dialect { options: deepseek, ..local() }];
+    for seed in 0..200 {
+        let (mut talk, encoded, mut kind) = (Talk::new(seed), EncodedPrefix::kept(), 0);
+        for _ in 0..30 {
+            if talk.one_of(10) == 0 {
+                kind = talk.one_of(dialects.len());
+            }
+            let body = |encoded: &EncodedPrefix, messages: &[SharedMessage]| {
+                let (messages, encoded) = (messages.to_vec(), encoded.clone());
+                let request = ModelRequest { messages, encoded, ..request(vec![]) };
+                let body = super::body(&request, &dialects[kind], &ToolLists::default()).unwrap();
+                String::from_utf8(body).unwrap()
+            };
+            let messages = talk.next();
+            assert_eq!(body(&encoded, &messages), body(&EncodedPrefix::default(), &messages), "seed {seed}");
+            assert!(encoded.bytes() > 0 || messages.is_empty());
+        }
     }
 }

@@ -19,7 +19,12 @@ pub(in crate::model) struct CallIds {
     copies: HashMap<Arc<str>, usize>,
     /// From the id in the history to the one sent, for the latest call of that id.
     sent: HashMap<Arc<str>, Arc<str>>,
+    /// Of the ids' texts.
+    text_bytes: usize,
 }
+
+/// What an id takes beside its text: its counts, and its place in the tables, which are never full.
+const ID_BYTES: usize = 96;
 
 impl CallIds {
     /// Ids as they are.
@@ -30,6 +35,16 @@ impl CallIds {
     /// Ids of at most `max_bytes` of letters, digits, `_` and `-`.
     pub(in crate::model) fn plain(max_bytes: usize) -> Self {
         Self { max_bytes: Some(max_bytes), ..Self::default() }
+    }
+
+    /// Whether the same ids are sent for the same calls.
+    pub(in crate::model) fn same_rule(&self, other: &Self) -> bool {
+        self.max_bytes == other.max_bytes
+    }
+
+    /// The memory that they take, about.
+    pub(in crate::model) fn bytes(&self) -> usize {
+        self.text_bytes + (self.used.len() + self.copies.len()) * ID_BYTES
     }
 
     /// The id to send for a call.
@@ -46,6 +61,7 @@ impl CallIds {
             }
             self.copies.insert(base, copy);
         }
+        self.text_bytes += unique.len() + if Arc::ptr_eq(&asked, &unique) { 0 } else { asked.len() };
         self.used.insert(Arc::clone(&unique));
         self.sent.insert(asked, Arc::clone(&unique));
         unique
