@@ -1,31 +1,30 @@
-//! Runs that end at the very moment at which they are taken over.
+//! What happens at the very moment at which a run is taken over.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentloop_core::agent::{LoopLimits, RunSpec};
+use agentloop_core::agent::{LoopLimits, RunSpec, ToolPolicy};
 use agentloop_core::delta::Delta;
-use agentloop_core::id::{CallId, RunId, Seq, SessionId, TenantId};
+use agentloop_core::id::{CallId, HostId, RunId, SessionId, TenantId};
 use agentloop_core::message::{FinishReason, Message, Role, ToolCall};
 use agentloop_core::run::effect::Offer;
-use agentloop_core::run::event::Event;
 use agentloop_core::run::input::CallFacts;
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::Millis;
 use agentloop_core::tool::{Digest, EffectClass};
-use agentloop_server::engine::feed::Shown;
 use agentloop_server::engine::{Engine, EngineBuilder, OnBusy, StartRequest};
 use agentloop_server::lifecycle::Tasks;
 use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
 use agentloop_server::store::Store;
 use agentloop_server::store::sqlite::SqliteStore;
-use agentloop_server::tool::{CallOwner, Offered, Seek, Tools};
+use agentloop_server::tool::{CallNews, CallOwner, CallSink as _, Offered, Seek, Tools};
 use futures_util::stream::{self, BoxStream, StreamExt as _};
+use tokio::sync::mpsc;
 
 /// Generous: the machine may have much else to do.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Always asks for the tool `pay`.
+/// Always asks for the tool `pay`, twice.
 struct Payer;
 
 impl Model for Payer {
@@ -33,6 +32,8 @@ impl Model for Payer {
         let deltas = [
             Delta::ToolCallStart { index: 0, provider_id: None, name: "pay".to_owned() },
             Delta::ToolCallArguments { index: 0, fragment: "{}".to_owned() },
+            Delta::ToolCallStart { index: 1, provider_id: None, name: "pay".to_owned() },
+            Delta::ToolCallArguments { index: 1, fragment: "{}".to_owned() },
             Delta::Finish { reason: FinishReason::ToolCalls },
         ];
         stream::iter(deltas.map(Ok)).boxed()
@@ -47,8 +48,14 @@ impl Models for One {
     }
 }
 
-/// Whoever seeks a host is told this.
-struct Answers(Seek);
+/// Whoever seeks a host is told this, for the first call and for others.
+struct Answers {
+    seek: [Seek; 2],
+    /// Calls for which a host is sought.
+    sought: mpsc::UnboundedSender<CallId>,
+    /// Calls that are offered.
+    offered: mpsc::UnboundedSender<CallId>,
+}
 
 impl Tools for Answers {
     fn offered(&self, _tenant: &TenantId, _spec: &RunSpec) -> Offered {
@@ -70,13 +77,17 @@ impl Tools for Answers {
         Ok(())
     }
 
-    fn seek(&self, _owner: &CallOwner, _call: &CallId, _tool: &str) -> Seek {
-        self.0.clone()
+    fn seek(&self, _owner: &CallOwner, call: &CallId, _tool: &str) -> Seek {
+        // Most tests do not listen.
+        let _unheard = self.sought.send(call.clone());
+        self.seek[usize::from(call.slot.1 > 0)].clone()
     }
 
     fn stop_seeking(&self, _tenant: &TenantId, _call: &CallId) {}
 
-    fn offer(&self, _owner: &CallOwner, _call: &CallId, _offer: Offer) {}
+    fn offer(&self, _owner: &CallOwner, call: &CallId, _offer: Offer) {
+        let _unheard = self.offered.send(call.clone());
+    }
 
     fn reclaim(&self, _owner: &CallOwner, _call: &CallId, _offer: Offer) {}
 
@@ -85,16 +96,50 @@ impl Tools for Answers {
     fn release(&self, _tenant: &TenantId, _run: &RunId) {}
 }
 
-fn engine(store: &Arc<dyn Store>, answer: Seek) -> (Engine, Tasks) {
-    let tasks = Tasks::new();
-    let builder = EngineBuilder::new(store.clone(), Arc::new(One), Arc::new(Answers(answer)));
-    (builder.tasks(tasks.clone()).start(), tasks)
+/// An engine on a process of its own.
+struct Process {
+    engine: Engine,
+    tasks: Tasks,
+    sought: mpsc::UnboundedReceiver<CallId>,
+    offered: mpsc::UnboundedReceiver<CallId>,
+}
+
+impl Process {
+    fn start(store: &Arc<dyn Store>, seek: [Seek; 2]) -> Self {
+        let (seeking, sought) = mpsc::unbounded_channel();
+        let (offering, offered) = mpsc::unbounded_channel();
+        let tools = Arc::new(Answers { seek, sought: seeking, offered: offering });
+        let tasks = Tasks::new();
+        let engine = EngineBuilder::new(store.clone(), Arc::new(One), tools).tasks(tasks.clone()).start();
+        Self { engine, tasks, sought, offered }
+    }
+
+    /// Starts a run whose calls wait for hosts; the second of them.
+    async fn waiting_run(&mut self, name: &str) -> (RunId, CallId) {
+        let run = self.engine.start(request(name)).await.unwrap().run;
+        (run, self.second_sought().await)
+    }
+
+    async fn second_sought(&mut self) -> CallId {
+        soon(self.sought.recv()).await.unwrap();
+        soon(self.sought.recv()).await.unwrap()
+    }
+
+    async fn stop(self) {
+        self.tasks.shut_down(PATIENCE).await;
+    }
+}
+
+async fn soon<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future).await.expect("it does not take for ever")
 }
 
 /// A run that gives up when a call has failed.
 fn request(run: &str) -> StartRequest {
     let limits = LoopLimits { max_consecutive_failures: Some(1), ..LoopLimits::default() };
-    let spec = RunSpec { agent: "a".into(), model: "any/one".into(), limits, ..RunSpec::default() };
+    let tool_policy = ToolPolicy { max_parallel: 2, ..ToolPolicy::default() };
+    let spec =
+        RunSpec { agent: "a".into(), model: "any/one".into(), limits, tool_policy, ..RunSpec::default() };
     StartRequest {
         tenant: TenantId::local(),
         run: Some(RunId::parse(run).expect("an id")),
@@ -112,30 +157,40 @@ fn request(run: &str) -> StartRequest {
 async fn a_run_whose_end_is_found_when_it_is_taken_over_makes_room_for_the_next() {
     let store: Arc<dyn Store> = Arc::new(SqliteStore::in_memory().await.unwrap());
     let tenant = TenantId::local();
-    let (before, tasks) = engine(&store, Seek::Queued);
-    let first = before.start(request("first")).await.unwrap().run;
-    let events = before.subscribe(&tenant, &first, Seq(0)).await.unwrap().events;
-    let mut proposed = std::pin::pin!(events.filter(|shown| {
-        let is =
-            matches!(shown, Ok(Shown::Durable(record)) if matches!(record.event, Event::CallProposed { .. }));
-        std::future::ready(is)
-    }));
-    proposed.next().await.expect("the call waits for a host").unwrap();
-    let second = before.start(request("second")).await.unwrap().run;
-    tasks.shut_down(PATIENCE).await;
+    let mut before = Process::start(&store, [Seek::Queued, Seek::Queued]);
+    let (first, _) = before.waiting_run("first").await;
+    let second = before.engine.start(request("second")).await.unwrap().run;
+    before.stop().await;
 
     // Nobody has room any more, and that is the end of the first run, which its new owner finds at once.
-    let (after, tasks) = engine(&store, Seek::Denied("nobody is there".to_owned()));
+    let after = Process::start(&store, [(); 2].map(|()| Seek::Denied("nobody is there".to_owned())));
     for run in [first, second] {
-        let view = tokio::time::timeout(PATIENCE, after.wait(&tenant, &run)).await.expect("an end").unwrap();
+        let view = soon(after.engine.wait(&tenant, &run)).await.unwrap();
         assert_eq!(view.state.status(), Some(RunStatus::Failed), "{run}");
     }
-    tokio::time::timeout(PATIENCE, async {
-        while after.live_runs() > 0 {
+    soon(async {
+        while after.engine.live_runs() > 0 {
             tokio::task::yield_now().await;
         }
     })
-    .await
-    .expect("no task is left behind");
-    tasks.shut_down(PATIENCE).await;
+    .await;
+    after.stop().await;
+}
+
+#[tokio::test]
+async fn a_host_that_is_found_while_a_run_is_taken_over_is_offered_the_call() {
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::in_memory().await.unwrap());
+    let tenant = TenantId::local();
+    let mut before = Process::start(&store, [Seek::Queued, Seek::Queued]);
+    let (_, call) = before.waiting_run("r").await;
+    before.stop().await;
+
+    let host = HostId::parse("h").unwrap();
+    let mut after = Process::start(&store, [Seek::Granted(host.clone()), Seek::Queued]);
+    assert_eq!(after.second_sought().await, call);
+    // The first call is about to be offered, which is not written yet.
+    after.engine.news(&tenant, &call, CallNews::Granted { host }).await;
+    soon(after.offered.recv()).await.unwrap();
+    assert_eq!(soon(after.offered.recv()).await, Some(call));
+    after.stop().await;
 }

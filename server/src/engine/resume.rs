@@ -105,8 +105,9 @@ impl Engine {
             return self.enter(place, &machine, &claimed).await;
         }
         let (mut task, mailbox) = self.task(place, machine, &claimed).await?;
-        let effects = task.take_over().await?;
+        // It seeks hosts before it is written that it does, and a host that is found meanwhile is told of only once.
         task.place.occupy(mailbox);
+        let effects = task.take_over().await?;
         self.launch(task, effects);
         Ok(())
     }

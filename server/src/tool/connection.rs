@@ -225,7 +225,10 @@ impl Connection {
             runtimes: hello.open_runtimes,
             claims,
         };
-        self.tools.admit(&self.tenant, self.id, offered, |tools| Input::Join(Box::new(joining(tools))));
+        let join = |tools| Input::Join(Box::new(joining(tools)));
+        if !self.tools.join(&self.tenant, self.id, offered, join) {
+            return self.go_away(CloseReason::ShuttingDown, "the server is shutting down");
+        }
         // Nothing is sent before the welcome.
         self.tools.extensions().activate(self.id);
         self.close_unused(&id, open_runtimes).await;
@@ -342,7 +345,7 @@ impl Connection {
                 let extensions = extensions_of(&capabilities);
                 let mut offered = self.check(capabilities).await;
                 self.offer_extensions(None, extensions, &mut offered);
-                self.tools.admit(&self.tenant, connection, offered, |tools| Input::ReplaceTools {
+                self.tools.replace(&self.tenant, connection, offered, |tools| Input::ReplaceTools {
                     connection,
                     tools,
                 });

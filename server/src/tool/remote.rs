@@ -315,16 +315,44 @@ impl RemoteTools {
         self.route(state, out, now)
     }
 
-    /// Takes in what a host offers, at its hello or later: those of `offered` that were found good, and the verdicts on
-    /// those that were not, in the host's order. What the fleet takes is in the catalogue before anybody else looks.
-    pub(super) fn admit(
+    /// Takes in a host with what it offers; `false`, and nothing happens, where the server is going down by now: nobody
+    /// would end its stream.
+    pub(super) fn join(
+        &self,
+        tenant: &TenantId,
+        connection: ConnectionId,
+        offered: Vec<Result<Checked, CapabilityVerdict>>,
+        input: impl FnOnce(Vec<ServedTool>) -> Input,
+    ) -> bool {
+        let mut state = self.lock();
+        if state.closing {
+            return false;
+        }
+        self.admit_to(&mut state, tenant, connection, offered, input);
+        true
+    }
+
+    /// Takes in what a host offers after its hello.
+    pub(super) fn replace(
         &self,
         tenant: &TenantId,
         connection: ConnectionId,
         offered: Vec<Result<Checked, CapabilityVerdict>>,
         input: impl FnOnce(Vec<ServedTool>) -> Input,
     ) {
-        let mut state = self.lock();
+        self.admit_to(&mut self.lock(), tenant, connection, offered, input);
+    }
+
+    /// Takes in what a host offers, at its hello or later: those of `offered` that were found good, and the verdicts on
+    /// those that were not, in the host's order. What the fleet takes is in the catalogue before anybody else looks.
+    fn admit_to(
+        &self,
+        state: &mut State,
+        tenant: &TenantId,
+        connection: ConnectionId,
+        offered: Vec<Result<Checked, CapabilityVerdict>>,
+        input: impl FnOnce(Vec<ServedTool>) -> Input,
+    ) {
         let now = self.now();
         let offered = state.make_room(tenant, offered, now);
         let served = offered.iter().flatten().map(served_tool).collect();
@@ -345,7 +373,7 @@ impl RemoteTools {
             self.unsaved.notify_one();
             out.insert(0, Output::Send { connection, frame });
         }
-        self.route(&mut state, out, now);
+        self.route(state, out, now);
     }
 
     fn welcome(

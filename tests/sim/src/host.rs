@@ -2,6 +2,7 @@
 //! count every effect that they have on the world.
 
 mod calls;
+mod extensions;
 mod link;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,6 +12,7 @@ use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::{EffectClass, ToolDeclaration};
 use agentloop_server::store::ToolRow;
 
+pub(crate) use extensions::{HOOKS, PLANNER};
 pub(crate) use link::Host;
 
 /// A tool that asks a human from inside.

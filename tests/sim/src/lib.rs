@@ -22,6 +22,7 @@ mod plan;
 mod random;
 mod server;
 mod simulate;
+mod stepper;
 pub mod store;
 mod subscriber;
 mod trace;

@@ -16,10 +16,11 @@ use agentloop_server::engine::error::EngineError;
 use agentloop_server::engine::{OnBusy, Resolution, StartRequest, Started};
 use agentloop_server::store::{PageRequest, RequestFilter, RequestRow, RunFilter};
 
+use crate::host::{HOOKS, PLANNER};
 use crate::model::PING;
 use crate::random::Random;
-use crate::subscriber;
 use crate::world::{World, passes, tenant};
+use crate::{stepper, subscriber};
 
 /// Tries of one request before its caller believes that it will never be answered.
 const TRIES_MAX: u32 = 100_000;
@@ -29,7 +30,10 @@ pub(crate) async fn converse(world: Arc<World>, session: u64) {
     let mut random = world.random(&format!("caller {session}"));
     for number in 0..world.plan.requests {
         pause(&mut random, &[0, 100, 2_000, 15_000]).await;
-        let request = request(&mut random, session, number);
+        let mut request = request(&mut random, session, number);
+        if world.plan.extensions {
+            direct(&mut random, Arc::make_mut(&mut request.spec));
+        }
         let Some(started) = submit(&world, &mut random, &request).await else { continue };
         if random.chance(200) {
             repeat(&world, &mut random, &request, &started).await;
@@ -49,7 +53,8 @@ pub(crate) async fn ping(world: Arc<World>, session: u64) {
     let mut request = request(&mut random, session, 1_000);
     request.on_busy = OnBusy::Reject;
     request.messages = vec![Arc::new(Message::text(Role::User, PING))];
-    Arc::make_mut(&mut request.spec).hooks.clear();
+    let spec = Arc::make_mut(&mut request.spec);
+    (spec.planner, spec.stepped, spec.hooks) = (None, false, Vec::new());
     let Some(started) = submit(&world, &mut random, &request).await else {
         return world.problem(format_args!("session {session} does not take its next message"));
     };
@@ -112,6 +117,13 @@ fn request(random: &mut Random, session: u64, number: u64) -> StartRequest {
     }
 }
 
+/// Has planners and hooks have their say, or somebody step the run.
+fn direct(random: &mut Random, spec: &mut RunSpec) {
+    spec.planner = random.chance(400).then(|| PLANNER.to_owned());
+    spec.stepped = random.chance(300);
+    spec.hooks = HOOKS.into_iter().filter(|_| random.chance(300)).map(str::to_owned).collect();
+}
+
 pub(crate) fn session_id(session: u64) -> SessionId {
     SessionId::parse(format!("s{session}")).expect("a good id")
 }
@@ -164,6 +176,7 @@ fn acknowledged(world: &Arc<World>, id: &RunId, started: &Started) {
             promises.watching.insert((started.run.clone(), number));
             tokio::spawn(subscriber::follow(world.clone(), started.run.clone(), number));
         }
+        tokio::spawn(stepper::step(world.clone(), started.run.clone()));
     }
 }
 
@@ -358,7 +371,7 @@ pub(crate) async fn move_clock(world: Arc<World>) {
 }
 
 /// How long a caller waits for this call before it goes away; `None` for as long as it takes.
-fn patience(world: &World, random: &mut Random) -> Option<Duration> {
+pub(crate) fn patience(world: &World, random: &mut Random) -> Option<Duration> {
     let leaves = !world.is_calm() && random.chance(world.plan.callers_leave);
     leaves.then(|| Duration::from_millis(random.pick(&[0, 1, 5, 300, 2_000])))
 }

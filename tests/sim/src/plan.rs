@@ -50,6 +50,10 @@ pub(crate) struct Plan {
     pub(crate) clock_jumps: bool,
     /// Calls of the server that their caller gives up halfway, in a thousand.
     pub(crate) callers_leave: u64,
+    /// Whether runs name planners and hooks of hosts, and are stepped.
+    pub(crate) extensions: bool,
+    /// Questions to a host's extensions that it does not answer well, or in time, in a thousand.
+    pub(crate) extensions_fail: u64,
 }
 
 /// How the store behaves; the numbers are times in a thousand.
@@ -76,6 +80,7 @@ impl Plan {
             server_ends_every: 0,
             clock_jumps: false,
             callers_leave: 0,
+            extensions_fail: 0,
             ..drawn
         };
         match only {
@@ -115,6 +120,8 @@ impl Plan {
             server_ends_every: some(&[0, 0, 30, 90]),
             clock_jumps: some(&[0, 0, 1]) == 1,
             callers_leave: some(&[0, 50, 200]),
+            extensions: some(&[0, 1]) == 1,
+            extensions_fail: some(&[0, 50, 250]),
         }
     }
 }

@@ -9,6 +9,7 @@ use agentloop_core::id::{CallId, Epoch, TenantId};
 use agentloop_core::time::Millis;
 use agentloop_server::clock::Clock as _;
 use agentloop_server::engine::{Engine, EngineBuilder, EngineOptions};
+use agentloop_server::extension::remote::Remote;
 use agentloop_server::lifecycle::Tasks;
 use agentloop_server::store::Store as _;
 use agentloop_server::tool::{
@@ -54,6 +55,7 @@ impl Server {
                 .clock(Arc::new(world.clock.clone()))
                 .ids(Arc::new(SimIds::new(world.random(&format!("ids {number}")))))
                 .tasks(tasks.clone())
+                .extensions(Arc::new(Remote(tools.extensions().clone())))
                 .options(EngineOptions {
                     park_after: Millis::secs(2),
                     subscriber_buffer: 16,

@@ -166,6 +166,8 @@ pub(crate) fn passes(error: &EngineError) -> bool {
         error,
         EngineError::ShuttingDown
             | EngineError::SubscriberTooSlow
+            // Its hosts are not back after a restart.
+            | EngineError::UnknownPlanner { .. }
             | EngineError::Store(
                 StoreError::Unavailable { .. } | StoreError::SessionMoved | StoreError::Conflict
             )

@@ -38,6 +38,10 @@ pub(crate) struct FakeEngine {
     pub(crate) available: AtomicBool,
     /// Taken by each recording.
     pub(crate) recordings: Semaphore,
+    /// Held by each look at a call in hand.
+    pub(crate) looks: Semaphore,
+    /// Told of each such look.
+    pub(crate) looked: Notify,
     /// Taken by each piece of news.
     pub(crate) attention: Semaphore,
     verdicts: Mutex<HashMap<CallId, Verdict>>,
@@ -51,6 +55,8 @@ impl Default for FakeEngine {
             changed: Notify::new(),
             available: AtomicBool::new(true),
             recordings: Semaphore::new(Semaphore::MAX_PERMITS),
+            looks: Semaphore::new(Semaphore::MAX_PERMITS),
+            looked: Notify::new(),
             attention: Semaphore::new(Semaphore::MAX_PERMITS),
             verdicts: Mutex::default(),
             dispositions: Mutex::default(),
@@ -133,6 +139,8 @@ impl CallSink for FakeEngine {
         _attempt: u32,
         _lease: &str,
     ) -> Result<Disposition, SinkUnavailable> {
+        self.looked.notify_one();
+        let _looks = self.looks.acquire().await.unwrap();
         if !self.available.load(Ordering::SeqCst) {
             return Err(SinkUnavailable);
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use agentloop_core::agent::RunSpec;
-use agentloop_core::host::frame::{Capability, HostFrame, ServerFrame};
+use agentloop_core::host::frame::{Capability, Hello, HostFrame, ServerFrame};
 use agentloop_core::host::{CloseReason, HostHealth};
 
 use super::bench::*;
@@ -161,6 +161,21 @@ async fn shutting_down_sends_hosts_away_and_records_what_they_finish() {
     assert!(matches!(host.frame().await, ServerFrame::ResultAck { .. }));
     bench.tools.close();
     assert_eq!(host.end().await, CloseReason::ShuttingDown);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_is_looked_at_when_the_server_stops_is_sent_away() {
+    let bench = Bench::new();
+    bench.engine.looks.forget_permits(usize::MAX);
+    let mut late = bench.dial();
+    let hello = Hello { calls_in_hand: vec![in_hand("r/1.0", 1, true)], ..*hello("h", &["a"]) };
+    late.say(HostFrame::Hello(Box::new(hello)));
+    bench.engine.looked.notified().await;
+    bench.tools.go_away();
+    bench.tools.close();
+    bench.engine.looks.add_permits(1);
+    assert!(matches!(late.frame().await, ServerFrame::GoAway { .. }));
+    assert_eq!(late.end().await, CloseReason::ShuttingDown);
 }
 
 #[tokio::test(start_paused = true)]

@@ -10,14 +10,15 @@ use agentloop_core::host::frame::{
 };
 use agentloop_core::id::HostId;
 use agentloop_core::run::event::Event;
-use agentloop_server::tool::{FrameError, Outbound, Sending};
+use agentloop_server::extension::remote::{Ask, Reply};
+use agentloop_server::tool::{FrameError, Inbound, Outbound, Sending};
 use futures_util::StreamExt as _;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use super::calls::{self, Held, Told};
-use super::tools;
+use super::{extensions, tools};
 use crate::plan::Plant;
 use crate::random::Random;
 use crate::world::{World, tenant};
@@ -40,7 +41,7 @@ pub(crate) struct Host {
 
 /// A stream that is open.
 struct Link {
-    frames: mpsc::UnboundedSender<Result<HostFrame, FrameError>>,
+    frames: mpsc::UnboundedSender<Result<Inbound, FrameError>>,
     /// Calls that came on it.
     taken: u64,
     /// Nothing gets through in either direction.
@@ -104,6 +105,7 @@ impl Host {
     async fn serve(&mut self, mut sending: Sending) {
         let mut heartbeat = tokio::time::interval(Duration::from_secs(5));
         let mut dead_until: Option<Instant> = None;
+        let (say, mut said) = mpsc::unbounded_channel();
         loop {
             let silence = async {
                 match dead_until {
@@ -114,13 +116,18 @@ impl Host {
             tokio::select! { biased;
                 () = silence => return,
                 Some((call, told)) = self.told.recv() => self.hears(&call, told),
+                Some(reply) = said.recv() => self.replies(reply),
                 next = sending.next() => match next {
                     Some(Outbound::Frame(frame)) => {
                         if dead_until.is_none() && !self.receives(frame) {
                             return;
                         }
                     }
-                    Some(Outbound::Ask(_)) => {}
+                    Some(Outbound::Ask(ask)) => {
+                        if dead_until.is_none() {
+                            self.is_asked(&ask, &say);
+                        }
+                    }
                     Some(Outbound::End(_)) | None => return,
                 },
                 _ = heartbeat.tick() => self.beats(),
@@ -157,7 +164,11 @@ impl Host {
             host: HostId::parse(self.name.clone()).expect("a good id"),
             sdk: "sim/1".to_owned(),
             labels: BTreeMap::new(),
-            capabilities: tools().into_iter().map(|tool| Capability::Tool(Box::new(tool))).collect(),
+            capabilities: tools()
+                .into_iter()
+                .map(|tool| Capability::Tool(Box::new(tool)))
+                .chain(self.world.plan.extensions.then(extensions::offered).into_iter().flatten())
+                .collect(),
             max_frame_bytes: 4 * 1024 * 1024,
             calls_in_hand: self.held.iter().map(in_hand).collect(),
             initial_credit: ROOM.saturating_sub(self.running()),
@@ -191,7 +202,33 @@ impl Host {
     fn send_surely(&mut self, frame: HostFrame) {
         if let Some(link) = self.link.as_ref().filter(|link| !link.dead) {
             // A stream that the server ended takes nothing more, like a socket.
-            let _gone = link.frames.send(Ok(frame));
+            let _gone = link.frames.send(Ok(frame.into()));
+        }
+    }
+
+    /// One of its extensions is asked, and answers by the channel when it has thought.
+    fn is_asked(&mut self, ask: &Ask, say: &mpsc::UnboundedSender<Reply>) {
+        let fails = if self.world.is_calm() { 0 } else { self.world.plan.extensions_fail };
+        let Some((thinks, reply)) = extensions::answer(&self.world, &mut self.random, ask, fails) else {
+            return self.world.trace.line(&self.name, &format!("never answers for {}", ask.name));
+        };
+        let (say, name) = (say.clone(), ask.name.clone());
+        let (world, host) = (self.world.clone(), self.name.clone());
+        tokio::spawn(async move {
+            tokio::time::sleep(thinks).await;
+            world.trace.line(&host, &format!("{name}: {:?}", reply.answer));
+            // The stream that it was asked on may be over.
+            let _gone = say.send(reply);
+        });
+    }
+
+    fn replies(&mut self, reply: Reply) {
+        let fails = self.link_fails();
+        if self.random.chance(fails / 2) {
+            return self.world.fault("frames lost");
+        }
+        if let Some(link) = self.link.as_ref().filter(|link| !link.dead) {
+            let _gone = link.frames.send(Ok(Inbound::Reply(Box::new(reply))));
         }
     }
 

@@ -1,0 +1,116 @@
+//! What hosts offer beside tools: a planner, and hooks. They think for a while, and now and then fail, talk nonsense,
+//! answer when it is too late, or never.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use agentloop_core::extension::{HookPoint, HookTerms, Terms};
+use agentloop_core::host::frame::Capability;
+use agentloop_core::run::plan::{Instruction, SelectOption, Situation};
+use agentloop_core::time::Millis;
+use agentloop_server::extension::remote::{Ask, Question, Reply, Said};
+use agentloop_server::extension::{ExtensionError, HookVerdict, Occasion, PlanView};
+
+use crate::random::Random;
+use crate::world::World;
+
+/// The planner's name.
+pub(crate) const PLANNER: &str = "chief";
+/// The hooks' names: one that must be heard before tool calls, and one that has its say everywhere.
+pub(crate) const HOOKS: [&str; 2] = ["censor", "clerk"];
+
+/// However it decides, a planner comes to an end.
+const DECISIONS_MAX: u32 = 12;
+
+pub(super) fn offered() -> Vec<Capability> {
+    let extension = |name: &str, terms| Capability::Extension { name: name.to_owned(), terms };
+    let hook = |points: &[HookPoint], required| {
+        let points = points.iter().copied().collect::<BTreeSet<_>>();
+        Terms::Hook(HookTerms { points, required, timeout: Millis::secs(5) })
+    };
+    let everywhere = [HookPoint::PreRun, HookPoint::PreTool, HookPoint::PostTool, HookPoint::PostRun];
+    vec![
+        extension(PLANNER, Terms::Planner { timeout: Millis::secs(10) }),
+        extension(HOOKS[0], hook(&[HookPoint::PreTool], true)),
+        extension(HOOKS[1], hook(&everywhere, false)),
+    ]
+}
+
+/// What is answered, and after how long; none where nothing ever is.
+pub(super) fn answer(world: &World, random: &mut Random, ask: &Ask, fails: u64) -> Option<(Duration, Reply)> {
+    let thinks = Duration::from_millis(random.pick(&[0, 0, 5, 200, 1_500]));
+    let reply = |answer| Reply { id: ask.id.clone(), answer };
+    if !random.chance(fails) {
+        return Some((thinks, reply(Ok(said(random, &ask.question)))));
+    }
+    world.fault("extensions that do not answer well");
+    let failed =
+        |retryable| Err(ExtensionError::Failed { message: "as the seed has it".to_owned(), retryable });
+    match random.below(5) {
+        0 => None,
+        1 => Some((Duration::from_secs(20), reply(Ok(said(random, &ask.question))))),
+        2 => Some((thinks, reply(failed(true)))),
+        3 => Some((thinks, reply(failed(false)))),
+        _ => Some((thinks, reply(Ok(Said::Remembered)))),
+    }
+}
+
+fn said(random: &mut Random, question: &Question) -> Said {
+    match question {
+        Question::Plan(view) => Said::Instruction(decision(random, view)),
+        Question::Hook(occasion) => Said::Hook(verdict(random, occasion)),
+        Question::Context { .. } => Said::Context(Vec::new()),
+        Question::Remember { .. } => Said::Remembered,
+    }
+}
+
+fn decision(random: &mut Random, view: &PlanView) -> Instruction {
+    let option = |id: &str| SelectOption { id: id.to_owned(), label: format!("number {id}") };
+    let prompt = || Instruction::RequestPrompt { question: "and then?".to_owned() };
+    let select = || Instruction::RequestSelect {
+        question: "which?".to_owned(),
+        options: vec![option("1"), option("2")],
+        multiple: false,
+    };
+    let compact = || Instruction::Compact { strategy: String::new() };
+    let finish = || Instruction::Finish { failure: None };
+    if view.decision > DECISIONS_MAX {
+        return finish();
+    }
+    match (&view.situation, random.below(20)) {
+        (_, 0) => prompt(),
+        (_, 1) => select(),
+        (_, 2) => compact(),
+        (_, 3) => finish(),
+        (Situation::Answered { .. }, 4) => Instruction::Finish { failure: Some("enough".to_owned()) },
+        (Situation::Answered { .. }, 5..9) => Instruction::CallModel,
+        (Situation::Answered { .. }, _) => finish(),
+        (Situation::CallsWaiting, 4..6) => Instruction::CallModel,
+        (Situation::CallsWaiting, 6..8) => Instruction::RequestApproval,
+        _ if view.calls.is_empty() => Instruction::CallModel,
+        _ => Instruction::CallTools,
+    }
+}
+
+fn verdict(random: &mut Random, occasion: &Occasion) -> HookVerdict {
+    let nothing = HookVerdict::default();
+    match (occasion, random.below(10)) {
+        (Occasion::PreRun { .. }, 0) | (Occasion::PreTool { .. }, 0 | 1) => {
+            HookVerdict { veto: Some("not so".to_owned()), ..nothing }
+        }
+        (Occasion::PreRun { .. }, 1..4) => {
+            HookVerdict { system_prompt_addition: "Be brief.".to_owned(), ..nothing }
+        }
+        (Occasion::PreTool { .. }, 2 | 3) => {
+            HookVerdict { arguments: Some(r#"{"n":7}"#.to_owned()), ..nothing }
+        }
+        (Occasion::PreTool { .. }, 4) => {
+            HookVerdict { arguments: Some(r#"{"n":"seven"}"#.to_owned()), ..nothing }
+        }
+        // What the host said stays in it, so that it can be told from what nobody said.
+        (Occasion::PostTool { result, .. }, 0..4) => {
+            HookVerdict { output: Some(format!("looked at: {}", result.output)), ..nothing }
+        }
+        _ => HookVerdict { annotation: "seen".to_owned(), ..nothing },
+    }
+}
