@@ -58,10 +58,8 @@ impl EncodedPrefix {
         messages: &[SharedMessage],
         send: impl FnOnce(&E) -> R,
     ) -> R {
-        let (mut written, mut encoding) = match self.take(&fresh, messages) {
-            Some((written, encoding)) => (written, encoding),
-            None => (Vec::with_capacity(messages.len()), Box::new(fresh)),
-        };
+        let kept = self.take(&fresh, messages);
+        let (mut written, mut encoding) = kept.unwrap_or_else(|| (Vec::new(), Box::new(fresh)));
         let new = &messages[written.len()..];
         new.iter().for_each(|message| encoding.add(message));
         if self.0.is_none() {

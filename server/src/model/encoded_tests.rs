@@ -127,7 +127,7 @@ fn a_panic_leaves_nothing_half_done() {
     let (place, all) = (EncodedPrefix::kept(), said(&["a", "b"]));
     place.write(&all[..1]);
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        place.with(Plain::new('p'), &all, |_| panic!("while it is sent"));
+        place.with::<Plain, ()>(Plain::new('p'), &all, |_| panic!("while it is sent"));
     }));
     assert!(panicked.is_err());
     assert_eq!(place.bytes(), 0);
