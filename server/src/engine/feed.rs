@@ -269,7 +269,7 @@ impl Feed {
             let mut speaking = self.speaking();
             let Some(speaking) = speaking.as_mut() else { return Ok(()) };
             speaking.delta_seq += 1;
-            speaking.assembler.consume(speaking.delta_seq, delta.clone())?;
+            speaking.assembler.consume(speaking.delta_seq, &delta)?;
             (speaking.call, speaking.delta_seq)
         };
         self.show(at, Progress::Delta { call, delta_seq, delta });

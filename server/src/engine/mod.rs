@@ -16,6 +16,7 @@ mod history;
 mod hooks;
 mod humans;
 mod jobs;
+mod joined;
 mod log;
 mod perform;
 mod planning;

@@ -9,7 +9,6 @@ use agentloop_core::id::{EntryNo, TenantId};
 use agentloop_core::message::{ToolCall, Usage};
 use agentloop_core::run::input::{Input, ModelFailure, ModelFinished};
 use agentloop_core::time::Timestamp;
-use futures_util::{FutureExt as _, Stream, StreamExt as _};
 
 use crate::engine::asking::Asking;
 use crate::engine::compact;
@@ -17,11 +16,9 @@ use crate::engine::deps::Deps;
 use crate::engine::feed::Feed;
 use crate::engine::history::History;
 use crate::engine::hooks::before_tools;
+use crate::engine::joined::Joined;
 use crate::model::{EncodedPrefix, Model, ModelError, ModelRequest, Models, estimate};
 use crate::tool::Offered;
-
-/// A piece of this size is shown as it is, however fast the model speaks.
-const JOINED_BYTES: usize = 4 * 1024;
 
 /// One model call, ready to be made.
 pub(super) struct ModelCall {
@@ -79,7 +76,7 @@ impl ModelCall {
     ) -> Result<ModelFinished, ModelError> {
         let (model, name) = self.model()?;
         let count = messages.len();
-        let mut deltas = model.stream(ModelRequest {
+        let deltas = model.stream(ModelRequest {
             model: name,
             system_prompt: self.system_prompt.clone(),
             messages,
@@ -88,35 +85,13 @@ impl ModelCall {
             options: self.spec.options.clone(),
             timeouts: self.spec.timeouts.clone(),
         });
+        let mut deltas = Joined::new(deltas);
         let began = self.now();
         let mut first = None;
         self.feed.begin((self.model_call, self.attempt));
-        let mut held: Option<Delta> = None;
-        loop {
-            // What has arrived by now is shown together; nobody waits for more to come.
-            let next = match held.take() {
-                None => deltas.next().await,
-                Some(delta) => match joinable(&delta, &mut deltas).await {
-                    None => {
-                        self.say(delta)?;
-                        continue;
-                    }
-                    Some(None) => {
-                        self.say(delta)?;
-                        break;
-                    }
-                    Some(Some(next)) => match join(delta, next) {
-                        (Some(before), next) => {
-                            self.say(before)?;
-                            Some(next)
-                        }
-                        (None, next) => Some(next),
-                    },
-                },
-            };
-            let Some(next) = next else { break };
+        while let Some(delta) = deltas.next().await {
             first.get_or_insert_with(|| self.now());
-            held = Some(next?);
+            self.say(delta?)?;
         }
         let ended = self.now();
         let assembler = self.feed.end().expect("nobody else ends what this call began");
@@ -162,38 +137,6 @@ impl ModelCall {
 
     fn now(&self) -> Timestamp {
         self.deps.clock.now()
-    }
-}
-
-/// What has arrived of a stream by now, if there is room for more in the piece before it. A connection hands over one
-/// piece at a time, and gets to hand over the next.
-async fn joinable<S: Stream + Unpin>(before: &Delta, stream: &mut S) -> Option<Option<S::Item>> {
-    let (Delta::Text { text } | Delta::Reasoning { text } | Delta::ToolCallArguments { fragment: text, .. }) =
-        before
-    else {
-        return stream.next().now_or_never();
-    };
-    if text.len() >= JOINED_BYTES {
-        return None;
-    }
-    tokio::task::yield_now().await;
-    stream.next().now_or_never()
-}
-
-/// Joins two pieces of the same kind, where they are.
-fn join(before: Delta, next: Result<Delta, ModelError>) -> (Option<Delta>, Result<Delta, ModelError>) {
-    match (before, next) {
-        (Delta::Text { text }, Ok(Delta::Text { text: more })) => {
-            (None, Ok(Delta::Text { text: text + &more }))
-        }
-        (Delta::Reasoning { text }, Ok(Delta::Reasoning { text: more })) => {
-            (None, Ok(Delta::Reasoning { text: text + &more }))
-        }
-        (
-            Delta::ToolCallArguments { index, fragment },
-            Ok(Delta::ToolCallArguments { index: same, fragment: more }),
-        ) if index == same => (None, Ok(Delta::ToolCallArguments { index, fragment: fragment + &more })),
-        (before, next) => (Some(before), next),
     }
 }
 

@@ -1,5 +1,6 @@
 //! One task owns one live run. Its order is law: handle, append, publish, perform.
 
+mod alarm;
 mod performing;
 mod resting;
 mod writing;
@@ -31,6 +32,7 @@ use crate::extension::RunContext;
 use crate::store::StoreError;
 use crate::tool::CallOwner;
 
+use alarm::Alarm;
 use performing::granted_slot;
 
 /// How long an event that may wait waits for one that may not.
@@ -103,8 +105,9 @@ impl RunTask {
         if let Some(End::Finished) = self.end() {
             return End::Finished;
         }
+        let mut alarm = Alarm::default();
         loop {
-            let end = match self.next().await {
+            let end = match self.next(&mut alarm).await {
                 Woken::Idle => Ok(Some(End::Parked)),
                 Woken::Stop => self.flush().await.map(|()| Some(End::Stopped)),
                 Woken::Executed(input) => self.step(input, None).await,
@@ -132,7 +135,7 @@ impl RunTask {
         }
     }
 
-    async fn next(&mut self) -> Woken {
+    async fn next(&mut self, alarm: &mut Alarm) -> Woken {
         let parks = self.may_park();
         let due = self.write_by.into_iter().chain(self.machine.deadline()).min();
         let wait = due.map(|due| due.since(self.deps.clock.now()).duration().min(SLEEP_MAX));
@@ -149,10 +152,8 @@ impl RunTask {
             input = speaking => Woken::Input(input),
             Some(judged) = self.judging.next() => Woken::Judged(judged),
             input = executing.next() => input.map_or(Woken::Nothing, Woken::Executed),
-            () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => {
-                Woken::Input(Input::DeadlinePassed)
-            }
-            () = tokio::time::sleep(LINGER), if parks => Woken::Idle,
+            () = alarm.ring(wait) => Woken::Input(Input::DeadlinePassed),
+            () = async { tokio::time::sleep(LINGER).await }, if parks => Woken::Idle,
         }
     }
 

@@ -71,12 +71,14 @@ fn read<'a, D: Decoder + Default>(
     (deltas, end)
 }
 
-fn parsed<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<SseEvent> {
+fn parsed<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<SseEvent<'static>> {
     let (mut parser, mut events) = (SseParser::new(), Vec::new());
-    for piece in pieces {
-        parser.push(piece, &mut events).expect("the input is smaller than an event may be");
+    for mut piece in pieces {
+        while let Some(event) = parser.next(&mut piece).expect("the input is smaller than an event may be") {
+            events.push(event.into_owned());
+        }
     }
-    events.extend(parser.finish());
+    events.extend(parser.finish().map(SseEvent::into_owned));
     events
 }
 

@@ -10,6 +10,7 @@ mod fixtures;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzz;
 mod http;
+mod json;
 mod openai;
 mod overflow;
 mod registry;

@@ -4,8 +4,14 @@
 //! fields are skipped, several `data` lines make one text. Two things differ from a browser: what is buffered is
 //! bounded, and [`SseParser::finish`] gives out an event whose closing blank line never came, because several
 //! servers leave it out.
+//!
+//! An event that comes in one chunk, with one line of data, is read where it is. Only what a chunk leaves open is
+//! copied.
+
+use std::borrow::Cow;
 
 use agentloop_core::limits::MODEL_MESSAGE_BYTES_MAX;
+use memchr::memchr2;
 
 /// One event. Larger than any single answer, so that an answer in one piece still passes.
 pub(crate) const EVENT_BYTES_MAX: usize = MODEL_MESSAGE_BYTES_MAX + 1024 * 1024;
@@ -14,11 +20,11 @@ const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
 /// One event of a stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct SseEvent {
+pub(crate) struct SseEvent<'a> {
     /// The `event` field; empty where there was none.
-    pub(crate) name: String,
+    pub(crate) name: Cow<'a, str>,
     /// The `data` lines, joined by line feeds.
-    pub(crate) data: String,
+    pub(crate) data: Cow<'a, str>,
 }
 
 /// An event larger than the parser's bound.
@@ -30,13 +36,29 @@ pub(crate) struct EventTooLarge(usize);
 #[derive(Debug)]
 pub(crate) struct SseParser {
     max: usize,
+    /// The line that the last chunk left open.
     line: Vec<u8>,
-    event: SseEvent,
-    /// Whether a `data` field was seen, which may be empty.
-    has_data: bool,
+    /// What earlier chunks said of the event.
+    kept: Kept,
+    /// Whether the kept event was given out, and is only still there because it was borrowed.
+    given: bool,
     /// Whether the last line ended in CR, so that an LF that follows is the rest of the same line end.
     after_cr: bool,
     at_start: bool,
+}
+
+/// An event in the parser's own memory. Its texts may be broken UTF-8, and are looked at when it is complete.
+#[derive(Debug, Default)]
+struct Kept {
+    name: Vec<u8>,
+    data: Option<Vec<u8>>,
+}
+
+/// An event as far as it is read, in a chunk's memory where possible.
+#[derive(Debug, Default)]
+struct Open<'c> {
+    name: Option<&'c [u8]>,
+    data: Option<&'c [u8]>,
 }
 
 impl SseParser {
@@ -46,190 +68,174 @@ impl SseParser {
     }
 
     fn with_max(max: usize) -> Self {
-        Self {
-            max,
-            line: Vec::new(),
-            event: SseEvent::default(),
-            has_data: false,
-            after_cr: false,
-            at_start: true,
-        }
+        Self { max, line: Vec::new(), kept: Kept::default(), given: false, after_cr: false, at_start: true }
     }
 
-    /// Takes the next bytes, cut anywhere, and appends the events that they complete.
+    /// The next event of `bytes`, which may be cut anywhere and are shortened by what was read of them. `None` when
+    /// they are used up.
     ///
     /// # Errors
     /// When one event passes the bound. The parser is of no use afterwards.
-    pub(crate) fn push(&mut self, mut bytes: &[u8], events: &mut Vec<SseEvent>) -> Result<(), EventTooLarge> {
+    pub(crate) fn next<'a, 'c: 'a>(
+        &'a mut self,
+        bytes: &mut &'c [u8],
+    ) -> Result<Option<SseEvent<'a>>, EventTooLarge> {
+        self.forget_given();
+        let mut open = Open::default();
         while let Some(&first) = bytes.first() {
             if std::mem::take(&mut self.after_cr) && first == b'\n' {
-                bytes = &bytes[1..];
+                *bytes = &bytes[1..];
                 continue;
             }
-            let Some(end) = bytes.iter().position(|byte| matches!(byte, b'\r' | b'\n')) else {
-                return self.extend_line(bytes);
+            let Some(end) = memchr2(b'\r', b'\n', bytes) else {
+                self.bound(&open, bytes.len())?;
+                self.line.extend_from_slice(bytes);
+                *bytes = &[];
+                break;
             };
-            self.extend_line(&bytes[..end])?;
+            let line = &bytes[..end];
+            self.bound(&open, line.len())?;
             self.after_cr = bytes[end] == b'\r';
-            bytes = &bytes[end + 1..];
-            events.extend(self.end_of_line());
+            *bytes = &bytes[end + 1..];
+            if self.line.is_empty() {
+                if self.end_of_line(line, &mut open) {
+                    return Ok(Some(self.give(open)));
+                }
+            } else {
+                self.line.extend_from_slice(line);
+                self.end_of_kept_line(&mut open);
+            }
         }
-        Ok(())
+        self.keep(&mut open);
+        Ok(None)
     }
 
     /// The event that the end of the stream cut off, if any: its last line may be incomplete.
-    pub(crate) fn finish(&mut self) -> Option<SseEvent> {
+    pub(crate) fn finish(&mut self) -> Option<SseEvent<'_>> {
+        self.forget_given();
         if !self.line.is_empty() {
-            self.end_of_line();
+            self.end_of_kept_line(&mut Open::default());
         }
-        self.end_of_line()
+        self.kept.data.is_some().then(|| self.give(Open::default()))
     }
 
-    fn extend_line(&mut self, bytes: &[u8]) -> Result<(), EventTooLarge> {
-        if self.line.len() + self.event.data.len() + bytes.len() > self.max {
-            return Err(EventTooLarge(self.max));
-        }
-        self.line.extend_from_slice(bytes);
-        Ok(())
+    fn bound(&self, open: &Open<'_>, more: usize) -> Result<(), EventTooLarge> {
+        let data = self.kept.data.as_ref().map_or(0, Vec::len) + open.data.map_or(0, <[u8]>::len);
+        if self.line.len() + data + more > self.max { Err(EventTooLarge(self.max)) } else { Ok(()) }
     }
 
-    fn end_of_line(&mut self) -> Option<SseEvent> {
-        let mut line = std::mem::take(&mut self.line);
-        if std::mem::take(&mut self.at_start) && line.starts_with(BYTE_ORDER_MARK) {
-            line.drain(..BYTE_ORDER_MARK.len());
+    /// Takes a line that is all in the chunk. Says whether an event is complete.
+    fn end_of_line<'c>(&mut self, mut line: &'c [u8], open: &mut Open<'c>) -> bool {
+        if std::mem::take(&mut self.at_start) {
+            line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
         }
         if line.is_empty() {
-            return self.dispatch();
+            let complete = open.data.is_some() || self.kept.data.is_some();
+            if !complete {
+                *open = Open::default();
+                self.kept.name.clear();
+            }
+            return complete;
         }
-        self.field(&String::from_utf8_lossy(&line));
+        match field(line) {
+            Field::Data(value) if open.data.is_none() && self.kept.data.is_none() => open.data = Some(value),
+            Field::Data(value) => {
+                self.keep(open);
+                self.kept.more(value);
+            }
+            Field::Name(value) => open.name = Some(value),
+            Field::Other => {}
+        }
+        false
+    }
+
+    /// Takes a line that began in an earlier chunk: never a blank one, but for a byte order mark.
+    fn end_of_kept_line(&mut self, open: &mut Open<'_>) {
+        self.keep(open);
+        let mut line = std::mem::take(&mut self.line);
+        let text = match std::mem::take(&mut self.at_start) {
+            true => line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&line),
+            false => &line,
+        };
+        match field(text) {
+            Field::Data(value) => self.kept.more(value),
+            Field::Name(value) => value.clone_into(&mut self.kept.name),
+            Field::Other => {}
+        }
         line.clear();
         self.line = line;
-        None
     }
 
-    fn field(&mut self, line: &str) {
-        let (name, value) = line.split_once(':').unwrap_or((line, ""));
-        let value = value.strip_prefix(' ').unwrap_or(value);
-        match name {
-            "data" => {
-                if self.has_data {
-                    self.event.data.push('\n');
-                }
-                self.has_data = true;
-                self.event.data.push_str(value);
-            }
-            "event" => value.clone_into(&mut self.event.name),
-            // Comments have an empty name; `id` and `retry` are for clients that reconnect.
-            _ => {}
+    /// Moves what is open out of the chunk's memory.
+    fn keep(&mut self, open: &mut Open<'_>) {
+        if let Some(name) = open.name.take() {
+            name.clone_into(&mut self.kept.name);
+        }
+        if let Some(data) = open.data.take() {
+            self.kept.more(data);
         }
     }
 
-    fn dispatch(&mut self) -> Option<SseEvent> {
-        let event = std::mem::take(&mut self.event);
-        std::mem::take(&mut self.has_data).then_some(event)
+    fn give<'a>(&'a mut self, open: Open<'a>) -> SseEvent<'a> {
+        self.given = true;
+        let data = open.data.or(self.kept.data.as_deref()).unwrap_or_default();
+        SseEvent {
+            name: String::from_utf8_lossy(open.name.unwrap_or(&self.kept.name)),
+            data: String::from_utf8_lossy(data),
+        }
+    }
+
+    fn forget_given(&mut self) {
+        if std::mem::take(&mut self.given) {
+            self.kept.name.clear();
+            self.kept.data = None;
+        }
+    }
+}
+
+#[cfg(any(test, feature = "fuzzing"))]
+impl SseEvent<'_> {
+    /// The same in its own memory.
+    pub(crate) fn into_owned(self) -> SseEvent<'static> {
+        SseEvent { name: Cow::Owned(self.name.into_owned()), data: Cow::Owned(self.data.into_owned()) }
+    }
+}
+
+impl Kept {
+    fn more(&mut self, value: &[u8]) {
+        match &mut self.data {
+            Some(data) => {
+                data.push(b'\n');
+                data.extend_from_slice(value);
+            }
+            None => self.data = Some(value.to_vec()),
+        }
+    }
+}
+
+enum Field<'a> {
+    Data(&'a [u8]),
+    Name(&'a [u8]),
+    /// Comments have an empty name; `id` and `retry` are for clients that reconnect.
+    Other,
+}
+
+fn field(line: &[u8]) -> Field<'_> {
+    if let Some(value) = line.strip_prefix(b"data").and_then(value) {
+        return Field::Data(value);
+    }
+    line.strip_prefix(b"event").and_then(value).map_or(Field::Other, Field::Name)
+}
+
+/// What stands behind a field's name; `None` if the name goes on.
+fn value(rest: &[u8]) -> Option<&[u8]> {
+    match rest {
+        [] => Some(rest),
+        [b':', b' ', value @ ..] | [b':', value @ ..] => Some(value),
+        _ => None,
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn event(name: &str, data: &str) -> SseEvent {
-        SseEvent { name: name.to_owned(), data: data.to_owned() }
-    }
-
-    fn parse(chunks: &[&[u8]]) -> (Vec<SseEvent>, Option<SseEvent>) {
-        let mut parser = SseParser::new();
-        let mut events = Vec::new();
-        for chunk in chunks {
-            parser.push(chunk, &mut events).unwrap();
-        }
-        (events, parser.finish())
-    }
-
-    #[track_caller]
-    fn check(text: &str, events: &[SseEvent], rest: Option<SseEvent>) {
-        assert_eq!(parse(&[text.as_bytes()]), (events.to_vec(), rest), "{text:?}");
-    }
-
-    #[test]
-    fn the_grammar() {
-        check("", &[], None);
-        check("\n\n\n", &[], None);
-        check("data: a\n\n", &[event("", "a")], None);
-        check("data:a\n\n", &[event("", "a")], None);
-        check("data:  a\n\n", &[event("", " a")], None);
-        check("data: a: b\n\n", &[event("", "a: b")], None);
-        check("data: a\ndata: b\ndata:\n\n", &[event("", "a\nb\n")], None);
-        check("data\n\n", &[event("", "")], None);
-        check("event: ping\ndata: {}\n\n", &[event("ping", "{}")], None);
-        check("event: a\nevent: b\ndata: x\n\ndata: y\n\n", &[event("b", "x"), event("", "y")], None);
-        check("event: ping\n\ndata: x\n\n", &[event("", "x")], None);
-        check(": keep-alive\n\n:\n\ndata: x\n\n", &[event("", "x")], None);
-        check("id: 1\nretry: 10\nnonsense\ndata: x\n\n", &[event("", "x")], None);
-        check(" data: x\n\n", &[], None);
-    }
-
-    #[test]
-    fn every_line_end_counts() {
-        let expected = [event("e", "a\nb"), event("", "c")];
-        for end in ["\n", "\r\n", "\r"] {
-            check(&"event: e|data: a|data: b||data: c||".replace('|', end), &expected, None);
-        }
-        check("data: a\r\rdata: b\n\r\n", &[event("", "a"), event("", "b")], None);
-    }
-
-    #[test]
-    fn an_unclosed_event_is_given_out_at_the_end() {
-        check("data: a\n\ndata: b\n", &[event("", "a")], Some(event("", "b")));
-        check("data: [DONE]", &[], Some(event("", "[DONE]")));
-        check("event: x\n", &[], None);
-        check(": comment", &[], None);
-    }
-
-    #[test]
-    fn a_byte_order_mark_is_skipped_only_at_the_start() {
-        check("\u{feff}data: a\n\n", &[event("", "a")], None);
-        check("\u{feff}\n\ndata: a\n\n", &[event("", "a")], None);
-        check("data: a\n\n\u{feff}data: b\n\n", &[event("", "a")], None);
-    }
-
-    #[test]
-    fn broken_utf_8_is_replaced() {
-        let (events, _) = parse(&[b"data: a\xFF\xC3b\n\n"]);
-        assert_eq!(events, [event("", "a\u{fffd}\u{fffd}b")]);
-    }
-
-    #[test]
-    fn chunks_may_be_cut_anywhere() {
-        let text = "\u{feff}: hi\r\nevent: größe\r\ndata: {\"a\":\"日本☂️\"}\r\ndata: b\r\n\r\ndata: c\r\rdata: d\n\nrest"
-            .as_bytes();
-        let whole = parse(&[text]);
-        assert_eq!(whole.0.len(), 3);
-        for first in 0..=text.len() {
-            for second in first..=text.len() {
-                let cut = parse(&[&text[..first], &text[first..second], &text[second..]]);
-                assert_eq!(cut, whole, "{first} {second}");
-            }
-        }
-        let bytes: Vec<&[u8]> = text.chunks(1).collect();
-        assert_eq!(parse(&bytes), whole);
-    }
-
-    #[test]
-    fn what_is_buffered_is_bounded() {
-        let push = |text: &str| {
-            let mut parser = SseParser::with_max(16);
-            let mut events = Vec::new();
-            text.as_bytes()
-                .chunks(3)
-                .try_for_each(|chunk| parser.push(chunk, &mut events))
-                .map(|()| events.len())
-        };
-        assert_eq!(push("data: 0123456789\n\ndata: 0123456789\n\n"), Ok(2));
-        assert_eq!(push("data: 0123456789a"), Err(EventTooLarge(16)));
-        assert_eq!(push(": never ending comment"), Err(EventTooLarge(16)));
-        assert_eq!(push("data: 0123\ndata: 4567\ndata: 89ab\n"), Err(EventTooLarge(16)));
-        assert_eq!(push(&"data\n".repeat(100)), Err(EventTooLarge(16)), "empty lines add up too");
-    }
-}
+#[path = "sse_tests.rs"]
+mod tests;

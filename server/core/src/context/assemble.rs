@@ -3,6 +3,7 @@
 //! Pure, so that the server that calls the model, a subscriber that replays the stream and a test all end with the
 //! same message from the same deltas, however the provider cut them.
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::delta::Delta;
@@ -86,12 +87,12 @@ impl Assembler {
     ///
     /// # Errors
     /// When the answer passes a bound or the delta contradicts an earlier one. The assembler is of no use afterwards.
-    pub fn consume(&mut self, seq: u64, delta: Delta) -> Result<bool, AssembleError> {
+    pub fn consume(&mut self, seq: u64, delta: impl Borrow<Delta>) -> Result<bool, AssembleError> {
         if self.last_seq.is_some_and(|last| seq <= last) {
             return Ok(false);
         }
         self.last_seq = Some(seq);
-        self.take(delta)?;
+        self.take(delta.borrow())?;
         Ok(true)
     }
 
@@ -127,22 +128,26 @@ impl Assembler {
         })
     }
 
-    fn take(&mut self, delta: Delta) -> Result<(), AssembleError> {
+    fn take(&mut self, delta: &Delta) -> Result<(), AssembleError> {
         if self.finish.is_some() && !matches!(delta, Delta::Usage(_)) {
             return Err(AssembleError::Malformed("the answer goes on after its end"));
         }
         match delta {
-            Delta::Text { text } => self.text(&text),
-            Delta::Reasoning { text } => self.reasoning(&text),
-            Delta::ReasoningEnd { signature, redacted } => self.reasoning_end(signature, redacted),
-            Delta::ToolCallStart { index, provider_id, name } => self.call_start(index, provider_id, name),
-            Delta::ToolCallArguments { index, fragment } => self.call_arguments(index, &fragment),
+            Delta::Text { text } => self.text(text),
+            Delta::Reasoning { text } => self.reasoning(text),
+            Delta::ReasoningEnd { signature, redacted } => {
+                self.reasoning_end(signature.clone(), redacted.clone())
+            }
+            Delta::ToolCallStart { index, provider_id, name } => {
+                self.call_start(*index, provider_id.clone(), name.clone())
+            }
+            Delta::ToolCallArguments { index, fragment } => self.call_arguments(*index, fragment),
             Delta::Usage(usage) => {
-                self.usage = usage;
+                self.usage = *usage;
                 Ok(())
             }
             Delta::Finish { reason } => {
-                self.finish = Some(reason);
+                self.finish = Some(reason.clone());
                 Ok(())
             }
         }

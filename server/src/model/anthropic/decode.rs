@@ -1,5 +1,6 @@
 //! The stream of Messages: blocks that open, grow and close.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use agentloop_core::delta::Delta;
@@ -7,6 +8,7 @@ use agentloop_core::limits::{CALLS_PER_MESSAGE_MAX, PARTS_PER_MESSAGE_MAX};
 use agentloop_core::message::{FinishReason, Usage};
 use serde_json::Value;
 
+use super::event::{self, Counts, Growth, Said};
 use crate::model::failure::{ProviderFailure, short};
 use crate::model::http::Decoder;
 use crate::model::sse::SseEvent;
@@ -18,6 +20,7 @@ pub(in crate::model) struct MessagesDecoder {
     open: BTreeMap<u64, Block>,
     blocks: usize,
     calls: u32,
+    /// So far.
     counts: Counts,
     finish: Option<FinishReason>,
     /// Whether the answer has anything in it.
@@ -44,7 +47,7 @@ enum Block {
 }
 
 impl Decoder for MessagesDecoder {
-    fn event(&mut self, event: &SseEvent, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
+    fn event(&mut self, event: &SseEvent<'_>, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
         let before = deltas.len();
         self.read(event, deltas)?;
         self.said |= deltas[before..].iter().any(|delta| !matches!(delta, Delta::Usage(_)));
@@ -76,7 +79,7 @@ impl Decoder for MessagesDecoder {
 }
 
 impl MessagesDecoder {
-    fn read(&mut self, event: &SseEvent, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
+    fn read(&mut self, event: &SseEvent<'_>, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
         let data = event.data.trim();
         if data.is_empty() {
             return Ok(());
@@ -84,80 +87,95 @@ impl MessagesDecoder {
         if data == "[DONE]" {
             return self.end(deltas);
         }
+        if let Some(said) = Said::usual(data)
+            && said.kind.as_deref().unwrap_or(&event.name) != "error"
+        {
+            return self.take(said, &event.name, deltas);
+        }
         let value: Value = serde_json::from_str(data)
             .map_err(|e| ModelError::malformed(format!("an event of the stream is not JSON: {e}")))?;
-        match value["type"].as_str().unwrap_or(&event.name) {
-            "message_start" => self.count(&value["message"]["usage"], deltas),
-            "content_block_start" => return self.open(&value, deltas),
-            "content_block_delta" => return self.grow(&value, deltas),
-            "content_block_stop" => self.close(&value, deltas),
+        let said = Said::odd(&value);
+        if said.kind.as_deref().unwrap_or(&event.name) == "error" {
+            return Err(ProviderFailure::from_value(None, &value).into_error(None));
+        }
+        self.take(said, &event.name, deltas)
+    }
+
+    fn take(&mut self, said: Said<'_>, name: &str, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
+        match said.kind.as_deref().unwrap_or(name) {
+            "message_start" => self.count(said.message_usage, deltas),
+            "content_block_start" => return self.open(said.index, said.block, deltas),
+            "content_block_delta" => return self.grow(said.index, said.delta, deltas),
+            "content_block_stop" => self.close(said.index, deltas),
             "message_delta" => {
-                if let Some(reason) = value["delta"]["stop_reason"].as_str() {
-                    self.finish = Some(finish_reason(reason));
+                if let Some(reason) = said.delta.stop_reason {
+                    self.finish = Some(finish_reason(&reason));
                 }
-                self.count(&value["usage"], deltas);
+                self.count(said.usage, deltas);
             }
             "message_stop" => {
                 self.finish.get_or_insert(FinishReason::Stop);
                 return self.end(deltas);
             }
-            "error" => return Err(ProviderFailure::from_value(None, &value).into_error(None)),
             // Keep-alives, and kinds of events that are yet to come.
             _ => {}
         }
         Ok(())
     }
 
-    fn open(&mut self, event: &Value, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
+    fn open(
+        &mut self,
+        index: u64,
+        block: event::Block<'_>,
+        deltas: &mut Vec<Delta>,
+    ) -> Result<(), ModelError> {
         self.blocks += 1;
         if self.blocks > PARTS_PER_MESSAGE_MAX {
             return Err(too_many(PARTS_PER_MESSAGE_MAX, "blocks"));
         }
-        let block = &event["content_block"];
-        let block = match block["type"].as_str().unwrap_or_default() {
+        let block = match &*block.kind {
             "text" => {
-                deltas.extend(text(&block["text"]).map(|text| Delta::Text { text }));
+                deltas.extend(block.text.map(|text| Delta::Text { text: text.into_owned() }));
                 Block::Text
             }
             "thinking" => {
-                deltas.extend(text(&block["thinking"]).map(|text| Delta::Reasoning { text }));
-                Block::Thinking { signature: text(&block["signature"]).unwrap_or_default() }
+                deltas.extend(block.thinking.map(|text| Delta::Reasoning { text: text.into_owned() }));
+                Block::Thinking { signature: block.signature.unwrap_or_default().into_owned() }
             }
-            "redacted_thinking" => Block::Redacted { data: text(&block["data"]).unwrap_or_default() },
+            "redacted_thinking" => Block::Redacted { data: block.data.unwrap_or_default().into_owned() },
             "tool_use" => self.open_call(block, deltas)?,
             _ => Block::Other,
         };
-        self.open.insert(index(event), block);
+        self.open.insert(index, block);
         Ok(())
     }
 
-    fn open_call(&mut self, block: &Value, deltas: &mut Vec<Delta>) -> Result<Block, ModelError> {
+    fn open_call(&mut self, block: event::Block<'_>, deltas: &mut Vec<Delta>) -> Result<Block, ModelError> {
         let index = self.calls;
         if index as usize >= CALLS_PER_MESSAGE_MAX {
             return Err(too_many(CALLS_PER_MESSAGE_MAX, "tool calls"));
         }
         self.calls += 1;
-        let name = text(&block["name"]).unwrap_or_default();
-        deltas.push(Delta::ToolCallStart { index, provider_id: text(&block["id"]), name });
-        let input = &block["input"];
-        let whole = input.as_object().is_some_and(|input| !input.is_empty()).then(|| input.to_string());
-        Ok(Block::Call { index, whole })
+        let name = block.name.unwrap_or_default().into_owned();
+        deltas.push(Delta::ToolCallStart { index, provider_id: block.id.map(Cow::into_owned), name });
+        Ok(Block::Call { index, whole: block.input })
     }
 
-    fn grow(&mut self, event: &Value, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
-        let delta = &event["delta"];
-        let block = self.open.get_mut(&index(event));
-        match (delta["type"].as_str().unwrap_or_default(), block) {
-            ("text_delta", _) => deltas.extend(text(&delta["text"]).map(|text| Delta::Text { text })),
+    fn grow(&mut self, index: u64, delta: Growth<'_>, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
+        match (&*delta.kind, self.open.get_mut(&index)) {
+            ("text_delta", _) => {
+                deltas.extend(delta.text.map(|text| Delta::Text { text: text.into_owned() }));
+            }
             ("thinking_delta", _) => {
-                deltas.extend(text(&delta["thinking"]).map(|text| Delta::Reasoning { text }));
+                deltas.extend(delta.thinking.map(|text| Delta::Reasoning { text: text.into_owned() }));
             }
             ("signature_delta", Some(Block::Thinking { signature })) => {
-                signature.push_str(&text(&delta["signature"]).unwrap_or_default());
+                signature.push_str(&delta.signature.unwrap_or_default());
             }
             ("input_json_delta", Some(Block::Call { index, whole })) => {
-                if let Some(fragment) = text(&delta["partial_json"]) {
+                if let Some(fragment) = delta.partial_json {
                     *whole = None;
+                    let fragment = fragment.into_owned();
                     deltas.push(Delta::ToolCallArguments { index: *index, fragment });
                 }
             }
@@ -170,8 +188,8 @@ impl MessagesDecoder {
         Ok(())
     }
 
-    fn close(&mut self, event: &Value, deltas: &mut Vec<Delta>) {
-        match self.open.remove(&index(event)) {
+    fn close(&mut self, index: u64, deltas: &mut Vec<Delta>) {
+        match self.open.remove(&index) {
             Some(Block::Thinking { signature }) => {
                 let signature = (!signature.is_empty()).then_some(signature);
                 deltas.push(Delta::ReasoningEnd { signature, redacted: None });
@@ -186,30 +204,21 @@ impl MessagesDecoder {
         }
     }
 
-    fn count(&mut self, usage: &Value, deltas: &mut Vec<Delta>) {
-        if usage.is_object() {
-            self.counts.add(usage);
+    fn count(&mut self, usage: Option<Counts>, deltas: &mut Vec<Delta>) {
+        if let Some(latest) = usage {
+            self.counts.add(latest);
             deltas.push(Delta::Usage(self.counts.usage()));
         }
     }
 }
 
-/// Token counts so far. Each report is of the whole answer up to there, and may leave out or zero what another has.
-#[derive(Debug, Default)]
-struct Counts {
-    input: u64,
-    output: u64,
-    cache_read: u64,
-    cache_write: u64,
-}
-
 impl Counts {
-    fn add(&mut self, usage: &Value) {
-        let latest = |count: &mut u64, key: &str| *count = (*count).max(usage[key].as_u64().unwrap_or(0));
-        latest(&mut self.input, "input_tokens");
-        latest(&mut self.output, "output_tokens");
-        latest(&mut self.cache_read, "cache_read_input_tokens");
-        latest(&mut self.cache_write, "cache_creation_input_tokens");
+    /// Each report is of the whole answer up to there, and may leave out or zero what another has.
+    fn add(&mut self, latest: Self) {
+        self.input = self.input.max(latest.input);
+        self.output = self.output.max(latest.output);
+        self.cache_read = self.cache_read.max(latest.cache_read);
+        self.cache_write = self.cache_write.max(latest.cache_write);
     }
 
     /// The API counts cached input beside the input, we count it as part of the input.
@@ -234,14 +243,6 @@ fn finish_reason(reason: &str) -> FinishReason {
         "refusal" => FinishReason::Refusal,
         other => FinishReason::Other(short(other)),
     }
-}
-
-fn index(event: &Value) -> u64 {
-    event["index"].as_u64().unwrap_or(0)
-}
-
-fn text(value: &Value) -> Option<String> {
-    value.as_str().filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
 fn too_many(max: usize, what: &str) -> ModelError {

@@ -6,7 +6,7 @@ use super::*;
 fn decode(lines: &[&str]) -> Result<Vec<Delta>, ModelError> {
     let (mut decoder, mut deltas) = (MessagesDecoder::default(), Vec::new());
     for data in lines {
-        let event = SseEvent { name: String::new(), data: (*data).to_owned() };
+        let event = SseEvent { name: "".into(), data: (*data).into() };
         decoder.event(&event, &mut deltas)?;
         if decoder.is_done() {
             return Ok(deltas);

@@ -1,6 +1,7 @@
 //! The Messages API of Anthropic, and of the servers that speak it too.
 
 mod decode;
+mod event;
 mod messages;
 mod request;
 mod thinking;

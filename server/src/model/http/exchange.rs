@@ -1,17 +1,17 @@
 //! One request and its streamed answer: sent when first polled, bounded in time and size, cancelled by dropping.
 
 use std::collections::VecDeque;
-use std::pin::Pin;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use agentloop_core::agent::ModelTimeouts;
 use agentloop_core::delta::Delta;
-use agentloop_core::time::Millis;
+use futures_util::FutureExt as _;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use reqwest::Response;
-use tokio::time::Sleep;
 
+use super::clock::Clock;
 use super::headers::{self, Content};
 use super::reading::{Decoder, Reading};
 use super::{Http, Post};
@@ -37,6 +37,7 @@ pub(crate) fn exchange<D: Decoder>(
         clock: None,
         timeouts,
         reading: Reading::new(decoder),
+        said: Vec::new(),
         ready: VecDeque::new(),
     };
     stream::unfold(Box::new(exchange), |mut exchange| async move {
@@ -50,6 +51,8 @@ struct Exchange<D> {
     timeouts: ModelTimeouts,
     clock: Option<Clock>,
     reading: Reading<D>,
+    /// Empty, and there for its memory.
+    said: Vec<Delta>,
     ready: VecDeque<Result<Delta, ModelError>>,
     secrets: Arc<[Secret]>,
 }
@@ -68,15 +71,19 @@ impl<D: Decoder> Exchange<D> {
             if let Some(item) = self.ready.pop_front() {
                 return Some(item);
             }
-            let step = match std::mem::replace(&mut self.phase, Phase::Closed) {
-                Phase::Unsent(http, post) => self.send(&http, post).await,
-                Phase::Streaming(response) => self.read(response).await,
-                Phase::Draining(response) => return drain(response).await,
+            let step = match &mut self.phase {
+                Phase::Unsent(..) => self.send().await,
+                Phase::Streaming(_) => self.read().await,
+                Phase::Draining(response) => {
+                    drain(response).await;
+                    self.phase = Phase::Closed;
+                    Ok(())
+                }
                 Phase::Closed => return None,
             };
-            match step {
-                Ok(phase) => self.phase = phase,
-                Err(error) => self.ready.push_back(Err(self.clean(error))),
+            if let Err(error) = step {
+                self.phase = Phase::Closed;
+                self.ready.push_back(Err(self.clean(error)));
             }
         }
     }
@@ -90,7 +97,10 @@ impl<D: Decoder> Exchange<D> {
         error
     }
 
-    async fn send(&mut self, http: &Http, post: Post) -> Result<Phase, ModelError> {
+    async fn send(&mut self) -> Result<(), ModelError> {
+        let Phase::Unsent(http, post) = std::mem::replace(&mut self.phase, Phase::Closed) else {
+            unreachable!("a request is sent once")
+        };
         let clock = self.clock.insert(Clock::start(&self.timeouts));
         let client = http.client(self.timeouts.connect).map_err(|e| transport(e, ""))?;
         let endpoint = post.endpoint.clone();
@@ -100,7 +110,10 @@ impl<D: Decoder> Exchange<D> {
             return Err(refusal(response, clock).await);
         }
         match headers::content(response.headers()) {
-            Content::Events => Ok(Phase::Streaming(response)),
+            Content::Events => {
+                self.phase = Phase::Streaming(response);
+                Ok(())
+            }
             Content::Json => Err(unstreamed(response, clock).await),
             Content::Other(what) => Err(ModelError {
                 status: Some(response.status().as_u16()),
@@ -111,79 +124,54 @@ impl<D: Decoder> Exchange<D> {
         }
     }
 
-    async fn read(&mut self, mut response: Response) -> Result<Phase, ModelError> {
+    async fn read(&mut self) -> Result<(), ModelError> {
         let clock = self.clock.as_mut().expect("the clock runs since the request was sent");
+        let Phase::Streaming(response) = &mut self.phase else {
+            unreachable!("what is read is an answer that streams")
+        };
         let chunk = match clock.within(response.chunk()).await {
             Ok(Ok(Some(chunk))) => chunk,
             Ok(Ok(None)) => return self.end(None),
             Ok(Err(broken)) => return self.end(Some(transport(broken, ""))),
             Err(late) => return self.end(Some(late)),
         };
-        let mut deltas = Vec::new();
-        let heard = self.reading.push(&chunk, &mut deltas);
-        self.ready.extend(deltas.into_iter().map(Ok));
+        let heard = self.reading.push(&chunk, &mut self.said);
+        self.ready.extend(self.said.drain(..).map(Ok));
         if heard? {
-            clock.first_event = None;
+            clock.heard();
         }
-        Ok(if self.reading.is_done() { Phase::Draining(response) } else { Phase::Streaming(response) })
+        if self.reading.is_done() {
+            self.drain();
+        }
+        Ok(())
     }
 
-    fn end(&mut self, reason: Option<ModelError>) -> Result<Phase, ModelError> {
-        let mut deltas = Vec::new();
-        let complete = self.reading.end(reason, &mut deltas);
-        self.ready.extend(deltas.into_iter().map(Ok));
-        complete.map(|()| Phase::Closed)
-    }
-}
-
-/// The timers of one call.
-struct Clock {
-    total: Pin<Box<Sleep>>,
-    /// Gone once the first event has come.
-    first_event: Option<Pin<Box<Sleep>>>,
-    idle: Millis,
-}
-
-impl Clock {
-    fn start(timeouts: &ModelTimeouts) -> Self {
-        Self {
-            total: Box::pin(tokio::time::sleep(timeouts.total.duration())),
-            first_event: Some(Box::pin(tokio::time::sleep(timeouts.first_token.duration()))),
-            idle: timeouts.idle,
+    fn drain(&mut self) {
+        if let Phase::Streaming(response) = std::mem::replace(&mut self.phase, Phase::Closed) {
+            self.phase = Phase::Draining(response);
         }
     }
 
-    /// What the future gives, if no timer ends first. The total comes first in the race, so that a provider that
-    /// always has something to say cannot outrun it.
-    async fn within<T>(&mut self, future: impl Future<Output = T>) -> Result<T, ModelError> {
-        let idle = self.idle;
-        let silence = async {
-            match &mut self.first_event {
-                Some(first) => {
-                    first.await;
-                    "no event came in time"
-                }
-                None => {
-                    tokio::time::sleep(idle.duration()).await;
-                    "the stream went silent"
-                }
-            }
-        };
-        let what = tokio::select! {
-            biased;
-            () = &mut self.total => "the answer took too long in all",
-            value = future => return Ok(value),
-            what = silence => what,
-        };
-        Err(ModelError::new(ModelErrorKind::Timeout, what))
+    fn end(&mut self, reason: Option<ModelError>) -> Result<(), ModelError> {
+        self.phase = Phase::Closed;
+        let complete = self.reading.end(reason, &mut self.said);
+        self.ready.extend(self.said.drain(..).map(Ok));
+        complete
     }
 }
 
-/// Errors here say nothing, since the answer is already complete.
-async fn drain(mut response: Response) -> Option<Result<Delta, ModelError>> {
+/// Errors here say nothing, since the answer is already complete. The end is mostly there and waits to be handed over,
+/// so that a timer is made only for a server that keeps us waiting.
+async fn drain(response: &mut Response) {
     let to_the_end = async { while let Ok(Some(_)) = response.chunk().await {} };
-    let _ = tokio::time::timeout(DRAIN, to_the_end).await;
-    None
+    let mut to_the_end = pin!(to_the_end);
+    for _ in 0..2 {
+        if to_the_end.as_mut().now_or_never().is_some() {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+    let _late = tokio::time::timeout(DRAIN, to_the_end).await;
 }
 
 async fn refusal(response: Response, clock: &mut Clock) -> ModelError {

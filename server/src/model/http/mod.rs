@@ -1,5 +1,6 @@
 //! The way to a provider over HTTP: one client for all, and where each provider's requests go.
 
+mod clock;
 mod exchange;
 mod headers;
 mod reading;

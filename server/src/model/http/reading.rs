@@ -16,7 +16,7 @@ pub(crate) trait Decoder: Send + 'static {
     ///
     /// # Errors
     /// When the event is an error, or not what the protocol says.
-    fn event(&mut self, event: &SseEvent, deltas: &mut Vec<Delta>) -> Result<(), ModelError>;
+    fn event(&mut self, event: &SseEvent<'_>, deltas: &mut Vec<Delta>) -> Result<(), ModelError>;
 
     /// The stream ended, in whatever way. Appends what is missing, [`Delta::Finish`] last, if the answer is complete.
     ///
@@ -52,16 +52,18 @@ impl<D: Decoder> Reading<D> {
         if self.wire_bytes > WIRE_BYTES_MAX {
             return Err(too_large(WIRE_BYTES_MAX));
         }
-        let mut events = Vec::new();
-        let parsed = self.parser.push(bytes, &mut events);
-        for event in &events {
-            self.decode(event, deltas)?;
-            if self.is_done() {
+        let (mut rest, mut heard) = (bytes, false);
+        let Self { decoder, parser, message_bytes, .. } = self;
+        loop {
+            let event = parser.next(&mut rest);
+            let event = event.map_err(|e| ModelError::new(ModelErrorKind::TooLarge, e.to_string()))?;
+            let Some(event) = event else { return Ok(heard) };
+            heard = true;
+            decode(decoder, &event, message_bytes, deltas)?;
+            if decoder.is_done() {
                 return Ok(true);
             }
         }
-        parsed.map_err(|e| ModelError::new(ModelErrorKind::TooLarge, e.to_string()))?;
-        Ok(!events.is_empty())
     }
 
     /// The stream is over, and so is the answer if it was complete; else the `reason` why the stream ended, where
@@ -74,16 +76,17 @@ impl<D: Decoder> Reading<D> {
         reason: Option<ModelError>,
         deltas: &mut Vec<Delta>,
     ) -> Result<(), ModelError> {
-        let rest = match self.parser.finish() {
-            Some(event) if reason.is_none() => self.decode(&event, deltas).err(),
+        let Self { decoder, parser, message_bytes, .. } = self;
+        let rest = match parser.finish() {
+            Some(event) if reason.is_none() => decode(decoder, &event, message_bytes, deltas).err(),
             _ => None,
         };
-        if self.is_done() {
+        if decoder.is_done() {
             return Ok(());
         }
-        let mut last = Vec::new();
-        let complete = self.decoder.end(&mut last);
-        self.give(last, deltas)?;
+        let before = deltas.len();
+        let complete = decoder.end(deltas);
+        count(message_bytes, before, deltas)?;
         complete.map_err(|e| reason.or(rest).unwrap_or(e))
     }
 
@@ -91,37 +94,32 @@ impl<D: Decoder> Reading<D> {
     pub(crate) fn is_done(&self) -> bool {
         self.decoder.is_done()
     }
+}
 
-    fn decode(&mut self, event: &SseEvent, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
-        let mut said = Vec::new();
-        let decoded = self.decoder.event(event, &mut said);
-        self.give(said, deltas)?;
-        decoded
-    }
+fn decode(
+    decoder: &mut impl Decoder,
+    event: &SseEvent<'_>,
+    message_bytes: &mut usize,
+    deltas: &mut Vec<Delta>,
+) -> Result<(), ModelError> {
+    let before = deltas.len();
+    let decoded = decoder.event(event, deltas);
+    count(message_bytes, before, deltas)?;
+    decoded
+}
 
-    fn give(&mut self, said: Vec<Delta>, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
-        for delta in said {
-            self.message_bytes += length(&delta);
-            if self.message_bytes > MODEL_MESSAGE_BYTES_MAX {
-                return Err(too_large(MODEL_MESSAGE_BYTES_MAX));
-            }
-            deltas.push(delta);
+/// Adds up what the deltas from `before` on say. Those from the one on that passes the bound are taken away.
+fn count(message_bytes: &mut usize, before: usize, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
+    for place in before..deltas.len() {
+        *message_bytes += deltas[place].size();
+        if *message_bytes > MODEL_MESSAGE_BYTES_MAX {
+            deltas.truncate(place);
+            return Err(too_large(MODEL_MESSAGE_BYTES_MAX));
         }
-        Ok(())
     }
+    Ok(())
 }
 
 fn too_large(max: usize) -> ModelError {
     ModelError::new(ModelErrorKind::TooLarge, format!("the answer has more than {max} bytes"))
-}
-
-fn length(delta: &Delta) -> usize {
-    let of = |text: &Option<String>| text.as_deref().map_or(0, str::len);
-    match delta {
-        Delta::Text { text } | Delta::Reasoning { text } => text.len(),
-        Delta::ReasoningEnd { signature, redacted } => of(signature) + of(redacted),
-        Delta::ToolCallStart { provider_id, name, .. } => of(provider_id) + name.len(),
-        Delta::ToolCallArguments { fragment, .. } => fragment.len(),
-        Delta::Usage(_) | Delta::Finish { .. } => 0,
-    }
 }

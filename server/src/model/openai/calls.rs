@@ -12,8 +12,9 @@
 
 use agentloop_core::delta::Delta;
 use agentloop_core::limits::CALLS_PER_MESSAGE_MAX;
-use serde_json::Value;
 
+use super::chunk::Fragment;
+use super::progress::Progress;
 use crate::model::{ModelError, ModelErrorKind};
 
 /// The calls of one answer.
@@ -31,32 +32,7 @@ struct Call {
     name: String,
     /// Kept whole, since some fragments can only be told apart by whether these are complete.
     arguments: String,
-}
-
-/// One element of `tool_calls`.
-struct Fragment<'a> {
-    index: Option<u64>,
-    id: Option<&'a str>,
-    name: Option<&'a str>,
-    arguments: String,
-}
-
-impl<'a> Fragment<'a> {
-    fn read(value: &'a Value) -> Self {
-        let text = |value: &'a Value| value.as_str().filter(|text| !text.is_empty());
-        let function = &value["function"];
-        let arguments = match &function["arguments"] {
-            Value::String(text) => text.clone(),
-            Value::Null => String::new(),
-            whole => whole.to_string(),
-        };
-        Self {
-            index: value["index"].as_u64(),
-            id: text(&value["id"]),
-            name: text(&function["name"]),
-            arguments,
-        }
-    }
+    progress: Progress,
 }
 
 impl Calls {
@@ -65,12 +41,15 @@ impl Calls {
         self.calls.is_empty()
     }
 
-    /// Takes one element of `tool_calls`, or a `function_call` wrapped to look like one.
+    /// Takes one fragment of a call.
     ///
     /// # Errors
     /// When there are too many calls.
-    pub(super) fn fragment(&mut self, value: &Value, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
-        let fragment = Fragment::read(value);
+    pub(super) fn fragment(
+        &mut self,
+        fragment: Fragment<'_>,
+        deltas: &mut Vec<Delta>,
+    ) -> Result<(), ModelError> {
         let place = match self.place(&fragment) {
             Some(place) => place,
             None => self.begin(&fragment)?,
@@ -79,9 +58,9 @@ impl Calls {
         let call = &mut self.calls[place];
         call.arguments.push_str(&fragment.arguments);
         if !call.name.is_empty() {
-            give_arguments(deltas, index, fragment.arguments);
+            give_arguments(deltas, index, fragment.arguments.into_owned());
         } else if let Some(name) = fragment.name {
-            name.clone_into(&mut call.name);
+            call.name = name.into_owned();
             give_start(deltas, index, call);
         }
         Ok(())
@@ -96,9 +75,12 @@ impl Calls {
         }
     }
 
-    fn place(&self, fragment: &Fragment<'_>) -> Option<usize> {
+    fn place(&mut self, fragment: &Fragment<'_>) -> Option<usize> {
         let last = |wanted: &dyn Fn(&Call) -> bool| self.calls.iter().rposition(wanted);
-        let by_id = || fragment.id.and_then(|id| last(&|call| call.id.as_deref() == Some(id)));
+        let by_id = || {
+            let id = fragment.id.as_deref()?;
+            last(&|call| call.id.as_deref() == Some(id))
+        };
         let place = match fragment.index {
             Some(index) => last(&|call| call.index == Some(index))
                 .or_else(|| by_id().filter(|_| fragment.name.is_none()))?,
@@ -114,25 +96,23 @@ impl Calls {
         }
         self.calls.push(Call {
             index: fragment.index,
-            id: fragment.id.map(str::to_owned),
+            id: fragment.id.as_deref().map(str::to_owned),
             name: String::new(),
             arguments: String::new(),
+            progress: Progress::default(),
         });
         Ok(self.calls.len() - 1)
     }
 }
 
 impl Call {
-    fn is_left_behind_by(&self, fragment: &Fragment<'_>) -> bool {
+    fn is_left_behind_by(&mut self, fragment: &Fragment<'_>) -> bool {
         if fragment.name.is_none() || self.name.is_empty() {
             return false;
         }
-        match (self.id.as_deref(), fragment.id) {
+        match (self.id.as_deref(), fragment.id.as_deref()) {
             (Some(mine), Some(other)) => mine != other,
-            (Some(_), None) | (None, Some(_)) | (None, None) => {
-                self.arguments.trim_end().ends_with('}')
-                    && serde_json::from_str::<Value>(&self.arguments).is_ok()
-            }
+            (Some(_), None) | (None, Some(_)) | (None, None) => self.progress.is_complete(&self.arguments),
         }
     }
 }
@@ -150,7 +130,7 @@ fn give_arguments(deltas: &mut Vec<Delta>, index: u32, fragment: String) {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -158,7 +138,7 @@ mod tests {
     fn calls(fragments: &[Value]) -> Vec<(Option<String>, String, String)> {
         let (mut calls, mut deltas) = (Calls::default(), Vec::new());
         for fragment in fragments {
-            calls.fragment(fragment, &mut deltas).unwrap();
+            calls.fragment(Fragment::odd(fragment), &mut deltas).unwrap();
         }
         calls.end(&mut deltas);
         let mut made = Vec::new();
@@ -301,7 +281,10 @@ mod tests {
         check(&[json!(null), json!(7), json!("x")], &[(None, "", "")]);
         let (mut calls, mut deltas) = (Calls::default(), Vec::new());
         let error = (0..=CALLS_PER_MESSAGE_MAX as u64)
-            .try_for_each(|i| calls.fragment(&fragment(Some(u64::MAX - i), None, Some("f"), ""), &mut deltas))
+            .try_for_each(|i| {
+                let one = fragment(Some(u64::MAX - i), None, Some("f"), "");
+                calls.fragment(Fragment::odd(&one), &mut deltas)
+            })
             .unwrap_err();
         assert_eq!(error.kind, ModelErrorKind::TooLarge);
     }

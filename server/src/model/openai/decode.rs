@@ -1,14 +1,11 @@
 //! The stream of Chat Completions, as its many speakers really send it.
 
-use std::borrow::Cow;
-
 use agentloop_core::delta::Delta;
-use agentloop_core::message::{FinishReason, Usage};
-use serde::Deserialize;
-use serde::de::IgnoredAny;
+use agentloop_core::message::FinishReason;
 use serde_json::Value;
 
 use super::calls::Calls;
+use super::chunk::Said;
 use crate::model::ModelError;
 use crate::model::failure::{ProviderFailure, short};
 use crate::model::http::Decoder;
@@ -27,7 +24,7 @@ pub(in crate::model) struct ChatDecoder {
 }
 
 impl Decoder for ChatDecoder {
-    fn event(&mut self, event: &SseEvent, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
+    fn event(&mut self, event: &SseEvent<'_>, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
         let data = event.data.trim();
         if data.is_empty() {
             return Ok(());
@@ -38,20 +35,16 @@ impl Decoder for ChatDecoder {
             }
             return self.end(deltas);
         }
-        if let Some(text) = plain(data).filter(|_| event.name != "error") {
-            if !text.is_empty() {
-                self.said = true;
-                deltas.push(Delta::Text { text: text.into_owned() });
-            }
-            return Ok(());
+        let usual = if event.name == "error" { None } else { Said::usual(data) };
+        if let Some(said) = usual {
+            return self.take(said, deltas);
         }
         let chunk: Value = serde_json::from_str(data)
             .map_err(|e| ModelError::malformed(format!("an event of the stream is not JSON: {e}")))?;
         if event.name == "error" || chunk.get("error").is_some_and(|error| !error.is_null()) {
             return Err(ProviderFailure::from_value(None, &chunk).into_error(None));
         }
-        deltas.extend(usage(&chunk["usage"]).map(Delta::Usage));
-        self.choice(first_choice(&chunk), deltas)
+        self.take(Said::odd(&chunk), deltas)
     }
 
     fn end(&mut self, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
@@ -78,89 +71,22 @@ impl Decoder for ChatDecoder {
 }
 
 impl ChatDecoder {
-    fn choice(&mut self, choice: &Value, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
+    fn take(&mut self, said: Said<'_>, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
+        deltas.extend(said.usage.map(Delta::Usage));
         let before = deltas.len();
-        let delta = &choice["delta"];
-        // Two names for the same; a server that sends both sends the same text in both.
-        if let Some(text) = text(&delta["reasoning_content"]).or_else(|| text(&delta["reasoning"])) {
-            deltas.push(Delta::Reasoning { text });
-        }
-        if let Some(text) = text(&delta["content"]) {
-            deltas.push(Delta::Text { text });
-        }
-        if let Some(text) = text(&delta["refusal"]) {
-            self.refused = true;
-            deltas.push(Delta::Text { text });
-        }
-        for fragment in delta["tool_calls"].as_array().into_iter().flatten() {
+        deltas.extend(said.reasoning.map(|text| Delta::Reasoning { text: text.into_owned() }));
+        deltas.extend(said.content.map(|text| Delta::Text { text: text.into_owned() }));
+        self.refused |= said.refusal.is_some();
+        deltas.extend(said.refusal.map(|text| Delta::Text { text: text.into_owned() }));
+        for fragment in said.calls {
             self.calls.fragment(fragment, deltas)?;
         }
-        if delta["function_call"].is_object() {
-            self.calls.fragment(&serde_json::json!({ "function": delta["function_call"] }), deltas)?;
-        }
         self.said |= deltas.len() > before;
-        if let Some(reason) = choice["finish_reason"].as_str().filter(|reason| !reason.is_empty()) {
-            self.finish = Some(finish_reason(reason));
+        if let Some(reason) = said.finish_reason {
+            self.finish = Some(finish_reason(&reason));
         }
         Ok(())
     }
-}
-
-/// The text of an event that has one choice with a text and nothing else that matters to us. Nearly every event of a
-/// stream is such, and none of them is worth a tree of values.
-fn plain(data: &str) -> Option<Cow<'_, str>> {
-    let chunk: Chunk<'_> = serde_json::from_str(data).ok()?;
-    let [Choice { index: None | Some(0), delta, finish_reason: None }] = chunk.choices else { return None };
-    let alone =
-        chunk.usage.is_none() && chunk.error.is_none() && delta.calls.is_none() && delta.call.is_none();
-    let says_nothing_else = delta.reasoning.is_none() && delta.thoughts.is_none() && delta.refusal.is_none();
-    (alone && says_nothing_else).then_some(delta.content?)
-}
-
-#[derive(Deserialize)]
-struct Chunk<'a> {
-    #[serde(borrow)]
-    choices: [Choice<'a>; 1],
-    usage: Option<IgnoredAny>,
-    error: Option<IgnoredAny>,
-}
-
-#[derive(Deserialize)]
-struct Choice<'a> {
-    index: Option<u64>,
-    #[serde(borrow)]
-    delta: Piece<'a>,
-    finish_reason: Option<IgnoredAny>,
-}
-
-#[derive(Deserialize)]
-struct Piece<'a> {
-    #[serde(borrow)]
-    content: Option<Cow<'a, str>>,
-    #[serde(rename = "reasoning_content")]
-    thoughts: Option<IgnoredAny>,
-    reasoning: Option<IgnoredAny>,
-    refusal: Option<IgnoredAny>,
-    #[serde(rename = "tool_calls")]
-    calls: Option<IgnoredAny>,
-    #[serde(rename = "function_call")]
-    call: Option<IgnoredAny>,
-}
-
-/// We ask for one choice; whoever sends more numbers them.
-fn first_choice(chunk: &Value) -> &Value {
-    let choices = chunk["choices"].as_array().map(Vec::as_slice).unwrap_or_default();
-    choices.iter().find(|choice| choice["index"].as_u64().unwrap_or(0) == 0).unwrap_or(&Value::Null)
-}
-
-/// A text, or the texts of a list of parts.
-fn text(value: &Value) -> Option<String> {
-    let text = match value {
-        Value::String(text) => text.clone(),
-        Value::Array(parts) => parts.iter().filter_map(|part| part["text"].as_str()).collect(),
-        _ => return None,
-    };
-    (!text.is_empty()).then_some(text)
 }
 
 fn finish_reason(reason: &str) -> FinishReason {
@@ -174,20 +100,6 @@ fn finish_reason(reason: &str) -> FinishReason {
         "refusal" => FinishReason::Refusal,
         other => FinishReason::Other(short(other)),
     }
-}
-
-fn usage(usage: &Value) -> Option<Usage> {
-    let count = |pointer: &str| usage.pointer(pointer).and_then(Value::as_u64);
-    usage.is_object().then(|| Usage {
-        input_tokens: count("/prompt_tokens").unwrap_or(0),
-        output_tokens: count("/completion_tokens").unwrap_or(0),
-        cached_input_tokens: count("/prompt_tokens_details/cached_tokens")
-            .or_else(|| count("/prompt_cache_hit_tokens"))
-            .unwrap_or(0),
-        cache_write_tokens: count("/prompt_tokens_details/cache_write_tokens").unwrap_or(0),
-        reasoning_tokens: count("/completion_tokens_details/reasoning_tokens").unwrap_or(0),
-        cost_micros: 0,
-    })
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 use agentloop_core::context::assemble::{Assembler, Finished};
-use agentloop_core::message::{Part, Reasoning};
+use agentloop_core::message::{Part, Reasoning, Usage};
 use serde_json::json;
 
 use super::*;
@@ -9,7 +9,7 @@ use crate::model::ModelErrorKind;
 fn decode(lines: &[&str]) -> Result<Vec<Delta>, ModelError> {
     let (mut decoder, mut deltas) = (ChatDecoder::default(), Vec::new());
     for data in lines {
-        let event = SseEvent { name: String::new(), data: (*data).to_owned() };
+        let event = SseEvent { name: "".into(), data: (*data).into() };
         decoder.event(&event, &mut deltas)?;
         if decoder.is_done() {
             return Ok(deltas);
@@ -234,7 +234,7 @@ fn errors_inside_the_stream() {
     for (data, kind, message) in cases {
         check_error(&[&text, data], kind, message);
     }
-    let event = SseEvent { name: "error".to_owned(), data: r#"{"message":"bad"}"#.to_owned() };
+    let event = SseEvent { name: "error".into(), data: r#"{"message":"bad"}"#.into() };
     let error = ChatDecoder::default().event(&event, &mut Vec::new()).unwrap_err();
     assert_eq!((error.kind, error.message.as_str()), (ModelErrorKind::Unavailable, "bad"));
 }

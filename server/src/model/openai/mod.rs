@@ -1,8 +1,10 @@
 //! Chat Completions, as OpenAI, vLLM, llama.cpp, Ollama, LiteLLM, OpenRouter, DeepSeek and many more speak it.
 
 mod calls;
+mod chunk;
 mod decode;
 mod messages;
+mod progress;
 mod request;
 
 use agentloop_core::delta::Delta;
