@@ -116,13 +116,13 @@ impl Process {
 
     /// Starts a run whose calls wait for hosts; the second of them.
     async fn waiting_run(&mut self, name: &str) -> (RunId, CallId) {
-        let run = self.engine.start(request(name)).await.unwrap().run;
+        let run = self.engine.start(request(name)).await.expect("started").run;
         (run, self.second_sought().await)
     }
 
     async fn second_sought(&mut self) -> CallId {
-        soon(self.sought.recv()).await.unwrap();
-        soon(self.sought.recv()).await.unwrap()
+        soon(self.sought.recv()).await.expect("still sought");
+        soon(self.sought.recv()).await.expect("still sought")
     }
 
     async fn stop(self) {
