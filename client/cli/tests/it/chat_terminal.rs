@@ -55,6 +55,9 @@ async fn characters_of_every_width_are_written_and_taken_back() {
     chat.sees("> 天气好, naïve?").await;
     chat.sees("You said: 天气好, naïve?").await;
     chat.resize(12, 21);
+    // Keys that arrive in the same instant as a new size are read with the next key: crossterm returns at the signal,
+    // and what it polls is told of input only once.
+    chat.sees("好,\nnaïve?").await;
     chat.types(&"宽".repeat(15));
     chat.sees(&"宽".repeat(10)).await;
 }
