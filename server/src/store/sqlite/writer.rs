@@ -138,7 +138,7 @@ impl Writer {
             Ok(answers) => return answers,
             Err(error) => error,
         };
-        if jobs.len() == 1 || !is_fault_of_one(&error) {
+        if !is_fault_of_one(&error) {
             return jobs.iter().map(|_| Err(rows::failure("commit", &error))).collect();
         }
         let mut answers = Vec::with_capacity(jobs.len());
@@ -148,7 +148,9 @@ impl Writer {
         answers
     }
 
+    /// Resting on nothing but what is read: that an id is new may be what was wrong.
     async fn commit_alone(&mut self, job: &Job) -> Result<Answer, StoreError> {
+        self.known.forget();
         let mut answers = self
             .attempt(std::slice::from_ref(job))
             .await
