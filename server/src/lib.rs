@@ -17,6 +17,7 @@ pub mod engine;
 
 pub mod grpc;
 
+mod alarm;
 pub mod app;
 
 #[cfg(any(test, feature = "fuzzing"))]

@@ -1,6 +1,5 @@
 //! One task owns one live run. Its order is law: handle, append, publish, perform.
 
-mod alarm;
 mod performing;
 mod resting;
 mod writing;
@@ -19,7 +18,9 @@ use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::trace::SpanOf;
 use futures_util::StreamExt as _;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
+use crate::alarm::Alarm;
 use crate::engine::asking::Asking;
 use crate::engine::deps::{Deps, RunObserver};
 use crate::engine::executing::Executing;
@@ -32,7 +33,6 @@ use crate::extension::RunContext;
 use crate::store::StoreError;
 use crate::tool::CallOwner;
 
-use alarm::Alarm;
 use performing::granted_slot;
 
 /// How long an event that may wait waits for one that may not.
@@ -152,7 +152,9 @@ impl RunTask {
             input = speaking => Woken::Input(input),
             Some(judged) = self.judging.next() => Woken::Judged(judged),
             input = executing.next() => input.map_or(Woken::Nothing, Woken::Executed),
-            () = alarm.ring(wait) => Woken::Input(Input::DeadlinePassed),
+            () = alarm.ring(Instant::now() + wait.unwrap_or_default()), if wait.is_some() => {
+                Woken::Input(Input::DeadlinePassed)
+            }
             () = async { tokio::time::sleep(LINGER).await }, if parks => Woken::Idle,
         }
     }

@@ -1,24 +1,19 @@
 //! The bounds on the time of one call, on one timer.
 
-use std::future::poll_fn;
-use std::pin::{Pin, pin};
-use std::task::Poll;
 use std::time::Duration;
 
 use agentloop_core::agent::ModelTimeouts;
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 
+use crate::alarm::Alarm;
 use crate::model::{ModelError, ModelErrorKind};
 
 /// As good as never.
 const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
 /// How long a call may still take.
-///
-/// Its timer is armed for some time at or before the next bound. A bound that moves away leaves it alone, so that a
-/// piece of an answer costs no trip to the timer wheel; when it fires too early, it is armed again.
 pub(super) struct Clock {
-    timer: Pin<Box<Sleep>>,
+    alarm: Alarm,
     total: Instant,
     /// Gone once the first event has come.
     first_event: Option<Instant>,
@@ -28,12 +23,10 @@ pub(super) struct Clock {
 impl Clock {
     pub(super) fn start(timeouts: &ModelTimeouts) -> Self {
         let now = Instant::now();
-        let (total, first) =
-            (after(now, timeouts.total.duration()), after(now, timeouts.first_token.duration()));
         Self {
-            timer: Box::pin(tokio::time::sleep_until(total.min(first))),
-            total,
-            first_event: Some(first),
+            alarm: Alarm::default(),
+            total: after(now, timeouts.total.duration()),
+            first_event: Some(after(now, timeouts.first_token.duration())),
             idle: timeouts.idle.duration(),
         }
     }
@@ -54,28 +47,12 @@ impl Clock {
             return Err(too_long());
         }
         let silent = self.first_event.unwrap_or_else(|| after(now, self.idle));
-        let mut future = pin!(future);
-        poll_fn(|cx| {
-            if let Poll::Ready(value) = future.as_mut().poll(cx) {
-                return Poll::Ready(Ok(value));
+        tokio::select! { biased;
+            value = future => Ok(value),
+            () = self.alarm.ring(self.total.min(silent)) => {
+                Err(if self.total <= silent { too_long() } else { self.silence() })
             }
-            let due = self.total.min(silent);
-            if due < self.timer.deadline() {
-                self.timer.as_mut().reset(due);
-            }
-            while self.timer.as_mut().poll(cx).is_ready() {
-                let now = Instant::now();
-                if now >= self.total {
-                    return Poll::Ready(Err(too_long()));
-                }
-                if now >= silent {
-                    return Poll::Ready(Err(self.silence()));
-                }
-                self.timer.as_mut().reset(due);
-            }
-            Poll::Pending
-        })
-        .await
+        }
     }
 
     fn silence(&self) -> ModelError {
@@ -155,18 +132,19 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_piece_leaves_the_timer_alone() {
         let mut clock = clock(100, 10, 30);
-        assert_eq!(clock.timer.deadline(), after(Instant::now(), Duration::from_secs(10)));
-        let armed = clock.timer.deadline();
+        let armed = Some(after(Instant::now(), Duration::from_secs(10)));
+        piece_after(&mut clock, 1).await.unwrap();
+        assert_eq!(clock.alarm.armed_for(), armed);
         clock.heard();
-        for _ in 0..9 {
+        for _ in 0..8 {
             piece_after(&mut clock, 1).await.unwrap();
-            assert_eq!(clock.timer.deadline(), armed);
+            assert_eq!(clock.alarm.armed_for(), armed);
         }
         let before = Instant::now();
         piece_after(&mut clock, 2).await.unwrap();
         assert_eq!(
-            clock.timer.deadline(),
-            after(before, Duration::from_secs(30)),
+            clock.alarm.armed_for(),
+            Some(after(before, Duration::from_secs(30))),
             "it fired, and is armed again"
         );
     }

@@ -1,6 +1,5 @@
-//! What a run waits for, on one timer.
+//! Something that is waited for on one timer, however often the time changes.
 
-use std::future::pending;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -11,16 +10,15 @@ const SAME: Duration = Duration::from_millis(1);
 
 /// A timer that is armed for some time at or before what is waited for.
 ///
-/// What is waited for changes with nearly all that happens to a run, and is mostly far away. A time that moves away
-/// leaves the timer alone; when it fires too early, it is armed again.
+/// What a run or a model's answer is waited for changes with nearly all that happens, and is mostly far away. A time
+/// that moves away leaves the timer alone, so that it costs no trip to the timer wheel; when it fires too early, it is
+/// armed again.
 #[derive(Debug, Default)]
-pub(super) struct Alarm(Option<Pin<Box<Sleep>>>);
+pub(crate) struct Alarm(Option<Pin<Box<Sleep>>>);
 
 impl Alarm {
-    /// Until `wait` is over; for ever where there is none. May be given up at any time.
-    pub(super) async fn ring(&mut self, wait: Option<Duration>) {
-        let Some(wait) = wait else { return pending().await };
-        let due = Instant::now() + wait;
+    /// Until it is `due`, or a millisecond later. May be given up at any time.
+    pub(crate) async fn ring(&mut self, due: Instant) {
         let timer = self.0.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(due)));
         if due + SAME < timer.deadline() {
             timer.as_mut().reset(due);
@@ -32,6 +30,11 @@ impl Alarm {
             }
             timer.as_mut().reset(due);
         }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn armed_for(&self) -> Option<Instant> {
+        self.0.as_ref().map(|timer| timer.deadline())
     }
 }
 
@@ -45,9 +48,13 @@ mod tests {
         Duration::from_millis(millis)
     }
 
+    fn after(wait: Duration) -> Instant {
+        Instant::now() + wait
+    }
+
     async fn rings_after(alarm: &mut Alarm, wait: Duration) -> Duration {
         let began = Instant::now();
-        alarm.ring(Some(wait)).await;
+        alarm.ring(after(wait)).await;
         began.elapsed()
     }
 
@@ -63,13 +70,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_time_that_moves_away_leaves_the_timer_alone() {
         let mut alarm = Alarm::default();
-        assert!(timeout(ms(10), alarm.ring(Some(ms(200)))).await.is_err());
-        let armed = alarm.0.as_ref().map(|timer| timer.deadline());
-        assert!(timeout(ms(10), alarm.ring(Some(ms(60_000)))).await.is_err());
-        assert!(timeout(ms(10), alarm.ring(None)).await.is_err());
-        assert_eq!(alarm.0.as_ref().map(|timer| timer.deadline()), armed);
+        assert!(timeout(ms(10), alarm.ring(after(ms(200)))).await.is_err());
+        let armed = alarm.armed_for();
+        assert!(timeout(ms(10), alarm.ring(after(ms(60_000)))).await.is_err());
+        assert_eq!(alarm.armed_for(), armed);
         assert!(
-            timeout(ms(1_000), alarm.ring(Some(ms(60_000)))).await.is_err(),
+            timeout(ms(1_000), alarm.ring(after(ms(60_000)))).await.is_err(),
             "the early one is not heard"
         );
         assert!(rings_after(&mut alarm, ms(30)).await <= ms(32), "one that comes nearer is");
