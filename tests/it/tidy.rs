@@ -13,7 +13,7 @@ const LAYERS: [&[&str]; 7] = [
     &["engine"],
     &["model", "tool", "store"],
     &["extension"],
-    &["clock", "config", "ids", "lifecycle", "secret", "telemetry"],
+    &["alarm", "clock", "config", "ids", "lifecycle", "secret", "telemetry"],
 ];
 /// The lowest row.
 const BASE: usize = LAYERS.len() - 1;
