@@ -8,7 +8,7 @@ use agentloop_core::message::Role;
 use agentloop_core::run::plan::{Instruction, SelectOption, Situation};
 use agentloop_core::time::Millis;
 use agentloop_server::extension::{ExtensionError, PlanView, Planner};
-use agentloop_tests::errors::assert_invalid;
+use agentloop_tests::errors::{assert_invalid, assert_refused, metadata};
 use agentloop_tests::events::{names, results, text};
 use agentloop_tests::host::Host;
 use agentloop_tests::input::named;
@@ -16,6 +16,8 @@ use agentloop_tests::model::Model;
 use agentloop_tests::server::TestServer;
 use agentloop_tests::soon;
 use serde_json::json;
+use tokio::sync::Notify;
+use tonic::Code;
 use wire::decision::Decision;
 use wire::run_event::Event;
 use wire::submit_input_request::Input;
@@ -34,11 +36,13 @@ enum Say {
 struct Scripted {
     script: Arc<Mutex<VecDeque<Say>>>,
     seen: Arc<Mutex<Vec<PlanView>>>,
+    patience: Option<Millis>,
+    asked: Arc<Notify>,
 }
 
 impl Scripted {
     fn says(script: impl IntoIterator<Item = Say>) -> Self {
-        Self { script: Arc::new(Mutex::new(script.into_iter().collect())), seen: Arc::default() }
+        Self { script: Arc::new(Mutex::new(script.into_iter().collect())), ..Self::default() }
     }
 
     fn seen(&self) -> Vec<PlanView> {
@@ -57,11 +61,12 @@ impl Scripted {
 #[async_trait::async_trait]
 impl Planner for Scripted {
     fn timeout(&self) -> Millis {
-        Millis(300)
+        self.patience.unwrap_or(Millis(300))
     }
 
     async fn plan(&self, view: PlanView) -> Result<Instruction, ExtensionError> {
         self.seen.lock().expect("not poisoned").push(view.clone());
+        self.asked.notify_one();
         let say = self.script.lock().expect("not poisoned").pop_front();
         match say {
             Some(Say::Do(instruction)) => Ok(instruction),
@@ -253,6 +258,26 @@ async fn an_abort_does_not_wait_for_it() {
     events.wait_for_name("input_message").await;
     assert_eq!(server.abort("r1").await.status(), RunStatus::Aborted);
     assert_eq!(names(&events.rest().await).last(), Some(&"run_finished"));
+}
+
+#[tokio::test]
+async fn a_step_that_an_abort_overtakes_is_refused_to_all_who_called_for_it() {
+    let model = Model::start().await;
+    let planner = Scripted { patience: Some(Millis(60_000)), ..Scripted::says([Say::Never]) };
+    let server = planner.serve(&model, "").await;
+    server.run(wire::RunInput { stepped: true, ..planned("hi") }).await;
+    let (first, second, aborted) =
+        tokio::join!(server.step("r1", "1", ""), server.step("r1", "1", ""), async {
+            soon(planner.asked.notified()).await;
+            server.abort("r1").await
+        });
+    for cut in [first, second] {
+        assert_eq!(
+            metadata(&assert_refused(cut, Code::FailedPrecondition, "WRONG_STATE"), "status"),
+            "aborted"
+        );
+    }
+    assert_eq!(aborted.status(), RunStatus::Aborted);
 }
 
 fn by(answer: Input, question: &wire::HumanRequest) -> wire::SubmitInputRequest {

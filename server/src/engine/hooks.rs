@@ -1,18 +1,17 @@
 //! Hooks around tool calls and after runs.
 
-use agentloop_core::error::Refusal;
 use agentloop_core::message::{Image, ToolCall, ToolResult, ToolStatus};
 use agentloop_core::run::input::{CallFacts, CallOutcome, Hooked, Input};
 use agentloop_core::run::state::Call;
 use futures_util::future::{BoxFuture, join_all};
 use futures_util::stream::FuturesUnordered;
-use tokio::sync::oneshot;
 
 use crate::engine::asking::{Asking, HookSaid};
+use crate::engine::table::Reply;
 use crate::extension::Occasion;
 
 /// An answer as hooks leave it, and who waits to hear that it is recorded.
-pub(super) type Judged = (Input, oneshot::Sender<Result<(), Refusal>>);
+pub(super) type Judged = (Input, Reply);
 /// Answers that hooks have their say about.
 pub(super) type Judging = FuturesUnordered<BoxFuture<'static, Judged>>;
 

@@ -17,7 +17,7 @@ use agentloop_core::run::state::Call;
 use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::trace::SpanOf;
 use futures_util::StreamExt as _;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::alarm::Alarm;
@@ -27,7 +27,7 @@ use crate::engine::executing::Executing;
 use crate::engine::feed::Feed;
 use crate::engine::history::History;
 use crate::engine::hooks::{Judged, Judging, after_tool};
-use crate::engine::table::{Mail, Vacancy};
+use crate::engine::table::{Mail, Reply, Vacancy};
 use crate::engine::wake::Wake;
 use crate::extension::RunContext;
 use crate::store::StoreError;
@@ -66,8 +66,8 @@ pub(super) struct RunTask {
     pub(super) history: History,
     pub(super) feed: Feed,
     pub(super) mailbox: mpsc::Receiver<Mail>,
-    /// Those who called for the step whose instruction the planner is asked for.
-    pub(super) steppers: Vec<oneshot::Sender<Result<(), Refusal>>>,
+    /// Those who called for the step whose instruction the planner is asked for, and by what name they did.
+    pub(super) steppers: Vec<(String, Reply)>,
     /// What is done here in a human's place.
     pub(super) executing: Executing,
     /// The model call or the planner's deliberation under way.
@@ -202,11 +202,14 @@ impl RunTask {
     pub(super) async fn step(
         &mut self,
         input: Input,
-        reply: Option<oneshot::Sender<Result<(), Refusal>>>,
+        reply: Option<Reply>,
     ) -> Result<Option<End>, StoreError> {
         let now = self.deps.clock.now();
         let granted = granted_slot(&input);
-        let steps = matches!(input, Input::Step { .. });
+        let called_for = match &input {
+            Input::Step { request, .. } => Some(request.clone()),
+            _ => None,
+        };
         let mut step = match self.machine.handle(input, now) {
             Ok(step) => step,
             Err(refusal) => {
@@ -231,20 +234,27 @@ impl RunTask {
             return Ok(None);
         }
         self.flush().await?;
-        if steps && self.machine.is_stepping() {
-            self.steppers.extend(reply);
-        } else {
-            answer(reply, Ok(()));
+        match called_for {
+            Some(step) => self.steppers.extend(reply.map(|reply| (step, reply))),
+            None => answer(reply, Ok(())),
         }
         if !self.machine.is_stepping() {
-            for stepper in self.steppers.drain(..) {
-                answer(Some(stepper), Ok(()));
-            }
+            self.answer_steppers();
         }
         for effect in step.effects {
             self.perform(effect);
         }
         Ok(self.end())
+    }
+
+    /// A step was taken, or cannot be any more: something ended the run while its planner was asked.
+    fn answer_steppers(&mut self) {
+        let state = self.machine.state();
+        for (step, reply) in self.steppers.drain(..) {
+            let taken = state.steps.contains_key(&step);
+            let said = if taken { Ok(()) } else { Err(Refusal::WrongPhase(state.status())) };
+            answer(Some(reply), said);
+        }
     }
 
     fn tenant(&self) -> &TenantId {
@@ -275,7 +285,7 @@ impl RunTask {
     }
 }
 
-fn answer(reply: Option<oneshot::Sender<Result<(), Refusal>>>, result: Result<(), Refusal>) {
+fn answer(reply: Option<Reply>, result: Result<(), Refusal>) {
     if let Some(reply) = reply {
         // Whoever asked may have gone; what was decided stands.
         let _gone = reply.send(result);

@@ -14,12 +14,15 @@ use crate::engine::feed::RunKey;
 /// Inputs that wait for a run's task.
 const MAILBOX: usize = 256;
 
+/// What an input led to, once that is durable.
+pub(super) type Reply = oneshot::Sender<Result<(), Refusal>>;
+
 /// What a run's task is told from outside.
 pub(super) enum Mail {
     /// Something happened; nobody waits for an answer.
     Tell(Input),
     /// Something happened; the answer comes when what it led to is durable.
-    Ask(Input, oneshot::Sender<Result<(), Refusal>>),
+    Ask(Input, Reply),
     /// Someone wants to look.
     Look(oneshot::Sender<Box<State>>),
 }

@@ -1,8 +1,12 @@
 //! Runs seeds: `agentloop-sim --seeds 1000`, or one with its trace: `agentloop-sim --seed 42 --trace`.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use agentloop_sim::{Options, Outcome, simulate};
 use clap::Parser;
@@ -27,7 +31,13 @@ struct Arguments {
     /// Go on after a seed that fails
     #[arg(long)]
     keep_going: bool,
+    /// How many seeds run at the same time, each on a thread of its own; absent for one per processor
+    #[arg(long, conflicts_with = "seed")]
+    jobs: Option<NonZeroUsize>,
 }
+
+/// How often it is said how far things have come.
+const PROGRESS_EVERY: Duration = Duration::from_secs(30);
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
@@ -36,26 +46,75 @@ fn main() -> ExitCode {
         None => arguments.from..arguments.from.saturating_add(arguments.seeds),
     };
     let (began, mut total) = (Instant::now(), Total::default());
-    for seed in seeds {
-        let outcome = simulate(seed, Options { trace: arguments.trace, ..Options::default() });
-        total.add(&outcome);
-        if !outcome.problems.is_empty() {
-            report(seed, &outcome, arguments.trace);
-            total.failed += 1;
-            if !arguments.keep_going {
-                break;
+    let asked = seeds.end - seeds.start;
+    let jobs =
+        arguments.jobs.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
+    let (mut spoke, enough) = (began, AtomicBool::new(false));
+    each(
+        seeds,
+        jobs,
+        &enough,
+        Options { trace: arguments.trace, ..Options::default() },
+        |seed, took, outcome| {
+            total.add(seed, took, &outcome);
+            if !outcome.problems.is_empty() {
+                report(seed, &outcome, arguments.trace);
+                total.failed += 1;
+                enough.fetch_or(!arguments.keep_going, Ordering::Relaxed);
             }
-        }
-    }
-    let Total { seeds, failed, runs, events, processes, faults } = total;
+            if spoke.elapsed() >= PROGRESS_EVERY {
+                spoke = Instant::now();
+                eprintln!(
+                    "{} of {asked} seeds, {} failed, {:.0} s",
+                    total.seeds,
+                    total.failed,
+                    began.elapsed().as_secs_f64()
+                );
+            }
+        },
+    );
+    let Total { seeds, failed, runs, events, processes, faults, slowest } = total;
     let injected: u64 = faults.values().sum();
     let kinds: Vec<String> = faults.iter().map(|(what, times)| format!("{times} {what}")).collect();
     println!(
-        "{seeds} seeds, {failed} failed: {runs} runs with {events} events, over {processes} starts of the server, {injected} faults ({}), in {:.1} s",
+        "{seeds} seeds, {failed} failed: {runs} runs with {events} events, over {processes} starts of the server, {injected} faults ({}), in {:.1} s; the slowest was seed {} with {:.1} s",
         kinds.join(", "),
-        began.elapsed().as_secs_f64()
+        began.elapsed().as_secs_f64(),
+        slowest.1,
+        slowest.0.as_secs_f64()
     );
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Runs all seeds, in their order, `jobs` at a time, until there are enough; each outcome is handed over as it comes.
+fn each(
+    seeds: Range<u64>,
+    jobs: usize,
+    enough: &AtomicBool,
+    options: Options,
+    mut outcome: impl FnMut(u64, Duration, Outcome),
+) {
+    let (next, end) = (&AtomicU64::new(seeds.start), seeds.end);
+    let (done, outcomes) = mpsc::channel();
+    std::thread::scope(|scope| {
+        for _ in 0..jobs {
+            let done = done.clone();
+            scope.spawn(move || {
+                while !enough.load(Ordering::Relaxed) {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= end {
+                        break;
+                    }
+                    let began = Instant::now();
+                    let what = simulate(seed, options);
+                    done.send((seed, began.elapsed(), what))
+                        .expect("outcomes are taken until all threads are done");
+                }
+            });
+        }
+        drop(done);
+        outcomes.iter().for_each(|(seed, took, what)| outcome(seed, took, what));
+    });
 }
 
 #[derive(Default)]
@@ -66,11 +125,13 @@ struct Total {
     events: usize,
     processes: u64,
     faults: BTreeMap<&'static str, u64>,
+    slowest: (Duration, u64),
 }
 
 impl Total {
-    fn add(&mut self, outcome: &Outcome) {
+    fn add(&mut self, seed: u64, took: Duration, outcome: &Outcome) {
         self.seeds += 1;
+        self.slowest = self.slowest.max((took, seed));
         self.runs += outcome.runs;
         self.events += outcome.events;
         self.processes += outcome.processes;
