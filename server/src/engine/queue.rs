@@ -127,8 +127,22 @@ impl Engine {
     ) -> Result<Option<Result<(), Refusal>>, EngineError> {
         self.check_running()?;
         let Found::Vacant(place) = self.0.table.find(key).await else { return Ok(None) };
-        let claimed = self.store().claim(&key.0, &key.1).await?.ok_or(EngineError::RunNotFound)?;
-        let machine = fold(&key.1, &claimed.records)?;
+        let asked = self.ask_where_it_waits(place, input).await;
+        if asked.as_ref().is_err_and(EngineError::passes) {
+            // What was written, if anything was, nobody has told those who watch.
+            self.revive_later(key.clone());
+        }
+        asked
+    }
+
+    async fn ask_where_it_waits(
+        &self,
+        place: Vacancy,
+        input: Input,
+    ) -> Result<Option<Result<(), Refusal>>, EngineError> {
+        let (tenant, run) = place.key().clone();
+        let claimed = self.store().claim(&tenant, &run).await?.ok_or(EngineError::RunNotFound)?;
+        let machine = fold(&run, &claimed.records)?;
         if machine.state().phase != Phase::Queued {
             return Ok(None);
         }
@@ -137,7 +151,7 @@ impl Engine {
         let end = task.step(input, Some(reply)).await?;
         drop(task);
         if matches!(end, Some(End::Finished)) {
-            self.attend_later(&key.0, &claimed.row.session);
+            self.attend_later(&tenant, &claimed.row.session);
         }
         Ok(answer.await.ok())
     }

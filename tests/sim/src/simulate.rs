@@ -161,7 +161,8 @@ async fn live(world: Arc<World>) {
             world.problem("a session does not answer its next message");
         }
     }
-    // Subscribers come to the end of what they watch, and what follows runs is done.
+    // What follows runs is done, and subscribers come to the end of what they watch.
+    let _left_undone = tokio::time::timeout(END_WITHIN, all_done(&world)).await;
     tokio::time::sleep(Duration::from_secs(1_800)).await;
     background.shutdown().await;
     over.cancel();
@@ -171,6 +172,12 @@ async fn live(world: Arc<World>) {
 
 async fn all_over(world: &World) {
     while !unfinished(world).is_empty() {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+async fn all_done(world: &World) {
+    while !world.truth.tables().jobs.is_empty() {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
 }

@@ -1,9 +1,10 @@
 //! When a run has nothing to do: it ends, or parks, which takes no more mail.
 
 use agentloop_core::run::state::Phase;
+use tokio::sync::mpsc;
 
 use crate::engine::run_task::{End, RunTask};
-use crate::engine::table::Mailbox;
+use crate::engine::table::{Mail, Mailbox};
 use crate::store::StoreError;
 
 impl RunTask {
@@ -48,27 +49,38 @@ impl RunTask {
         }
     }
 
-    /// Takes no more mail, and sees to what has come by now. If that brings the run back to life, it opens again.
+    /// Takes no more mail, unless some has come by now: that is seen to with the mailbox open again, since what it leads
+    /// to may be told of at once, and only once.
     pub(super) async fn close(&mut self) -> Result<Option<End>, StoreError> {
-        self.mailbox.close();
-        let mut end = Some(End::Parked);
-        while let Some(mail) = self.mailbox.recv().await {
-            end = match self.mail(mail).await? {
-                None if self.may_park() => Some(End::Parked),
-                end => end,
+        loop {
+            self.mailbox.close();
+            let Some(mut mail) = self.mailbox.recv().await else {
+                if self.machine.deadline().is_some() {
+                    self.wake.parked();
+                }
+                return Ok(Some(End::Parked));
             };
-            if matches!(end, Some(End::Finished)) {
-                return Ok(end);
+            let mut earlier = self.reopen();
+            let end = loop {
+                let end = self.mail(mail).await?;
+                if matches!(end, Some(End::Finished)) {
+                    return Ok(end);
+                }
+                mail = match earlier.recv().await {
+                    Some(next) => next,
+                    None => break end,
+                };
+            };
+            if end.is_none() && !self.may_park() {
+                return Ok(None);
             }
         }
-        if end.is_none() {
-            let (mailbox, receiver) = Mailbox::new();
-            self.mailbox = receiver;
-            self.place.occupy(mailbox);
-        }
-        if matches!(end, Some(End::Parked)) && self.machine.deadline().is_some() {
-            self.wake.parked();
-        }
-        Ok(end)
+    }
+
+    /// Takes mail again; what came before comes out of the earlier mailbox.
+    fn reopen(&mut self) -> mpsc::Receiver<Mail> {
+        let (mailbox, receiver) = Mailbox::new();
+        self.place.occupy(mailbox);
+        std::mem::replace(&mut self.mailbox, receiver)
     }
 }

@@ -295,9 +295,10 @@ impl Host {
                 welcome.calls.iter().for_each(|(call, said)| self.told_of(call, *said))
             }
             ServerFrame::CallRequest(request) => {
-                self.takes(&request);
+                let taken = self.takes(&request);
                 let again = fails.max(if self.plants_twice() { 300 } else { 0 });
-                if self.random.chance(again) {
+                // What a host has turned down it does not do, however often it is given.
+                if self.random.chance(again) && taken {
                     self.takes(&request);
                 }
             }
@@ -340,7 +341,8 @@ impl Host {
         }
     }
 
-    fn takes(&mut self, request: &CallRequest) {
+    /// Whether it was not turned down.
+    fn takes(&mut self, request: &CallRequest) -> bool {
         self.link.iter_mut().for_each(|link| link.taken += 1);
         let call = request.call.clone();
         if let Some(outcome) = self.memory.remove(&call) {
@@ -352,19 +354,21 @@ impl Host {
             }
             self.send(HostFrame::Accepted(call.clone()));
             self.answers(&call);
-            return;
+            return true;
         }
         if !self.world.is_calm() && self.random.chance(self.world.plan.host_fails / 4) {
             let reason =
                 self.random.pick(&[RejectReason::Busy, RejectReason::Busy, RejectReason::BadArguments]);
             self.world.fault("calls turned down");
             self.send_surely(HostFrame::Rejected { call, reason, message: "not now".to_owned() });
-            return self.credit();
+            self.credit();
+            return false;
         }
         let random = Random::new(self.random.next());
         let held = calls::start(self.world.clone(), &self.name, request, random, self.tell.clone());
         self.held.insert(call.clone(), held);
         self.send(HostFrame::Accepted(call));
+        true
     }
 
     fn cancels(&mut self, call: CallRef) {
