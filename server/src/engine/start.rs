@@ -158,6 +158,10 @@ impl Engine {
         {
             return Ok(started);
         }
+        // The same request was here a moment ago, and its run has parked since.
+        if way.run() == Some(&run) {
+            return Err(EngineError::Store(StoreError::RunExists));
+        }
         match (way, request.on_busy) {
             (WayIn::Free(last_entry), _) => self.enter_new(place, &session, last_entry, request).await?,
             (WayIn::Busy(by) | WayIn::Queue(by), OnBusy::Reject) => {
@@ -252,6 +256,16 @@ enum WayIn {
     Busy(RunId),
     /// It has no live run, but this one is about to be it.
     Queue(RunId),
+}
+
+impl WayIn {
+    /// Whose turn it is.
+    fn run(&self) -> Option<&RunId> {
+        match self {
+            Self::Free(_) => None,
+            Self::Busy(run) | Self::Queue(run) => Some(run),
+        }
+    }
 }
 
 /// What the machine is told of a new run; without a last entry, it waits for its session.

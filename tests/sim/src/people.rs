@@ -142,8 +142,9 @@ async fn submit(world: &Arc<World>, random: &mut Random, request: &StartRequest)
                 return Some(started);
             }
             Some(Err(
-                EngineError::SessionBusy { .. } | EngineError::QueueFull | EngineError::TooManyRuns,
+                error @ (EngineError::SessionBusy { .. } | EngineError::QueueFull | EngineError::TooManyRuns),
             )) => {
+                world.trace.line("caller", &format!("{id} is turned away: {error}"));
                 return None;
             }
             Some(Err(error)) if !passes(&error) => {

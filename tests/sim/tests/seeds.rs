@@ -49,6 +49,7 @@ fn seeds_that_found_something() {
         (1162, "a host found for a call while its run sees to late mail is told to nobody"),
         (5080, "a short wait that a clock set back makes a long one is one that nobody ends"),
         (6146, "as with the queued run, where another follows it"),
+        (10_123, "a stepped run makes its session look busy to the very request that it was started by"),
     ] {
         hold(seed..seed + 1, None);
     }
