@@ -17,12 +17,12 @@ use agentloop_core::tool::{Digest, EffectClass, ToolDeclaration};
 use agentloop_server::app::Server;
 use agentloop_server::clock::TestClock;
 use agentloop_server::config::Config;
-use agentloop_server::engine::{Compactor, Engine, EngineBuilder, Observer, OnBusy, StartRequest};
+use agentloop_server::engine::{Compactor, EngineBuilder, Observer, OnBusy, StartRequest};
 use agentloop_server::ids::CountingIds;
 use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
 use agentloop_server::store::Store as _;
 use agentloop_server::store::sqlite::SqliteStore;
-use agentloop_server::tool::{CallAnswer, CallOwner, CallSink as _, Offered, Seek, Tools, Verdict};
+use agentloop_server::tool::{CallAnswer, CallOwner, CallSink, Offered, Seek, Tools, Verdict};
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 
 /// Asks for the tool `echo` once, then repeats what it said.
@@ -55,7 +55,7 @@ impl Models for Parrot {
 /// Runs its one tool in this process.
 #[derive(Default)]
 struct LocalTools {
-    engine: OnceLock<Engine>,
+    engine: OnceLock<Arc<dyn CallSink>>,
     verdicts: Arc<Mutex<Vec<Verdict>>>,
 }
 
@@ -156,7 +156,7 @@ async fn every_port_can_be_ones_own() {
         .ids(Arc::new(CountingIds::default()))
         .observer(seen.clone())
         .start();
-    assert!(tools.engine.set(engine.clone()).is_ok());
+    assert!(tools.engine.set(engine.sink()).is_ok());
 
     let started = engine.start(request("say it")).await.expect("a run");
     assert_eq!((started.run.as_str(), started.session.as_str()), ("run-1", "session-1"));
@@ -190,7 +190,7 @@ async fn a_result_that_comes_twice_is_recorded_once() {
     let store = Arc::new(SqliteStore::in_memory().await.expect("a store"));
     let tools = Arc::new(LocalTools::default());
     let engine = EngineBuilder::new(store, Arc::new(Parrot), tools.clone()).start();
-    assert!(tools.engine.set(engine.clone()).is_ok());
+    assert!(tools.engine.set(engine.sink()).is_ok());
     let started = engine.start(request("say it")).await.expect("a run");
     engine.wait(&TenantId::local(), &started.run).await.expect("an end");
     while tools.verdicts.lock().expect("not poisoned").len() < 2 {
@@ -226,7 +226,7 @@ async fn a_server_is_made_of_ones_own_parts() {
         .compactor("forget", forget.clone())
         .observer(seen.clone());
     let server = Box::pin(builder.start()).await.expect("a server");
-    assert!(tools.engine.set(server.engine().clone()).is_ok());
+    assert!(tools.engine.set(server.engine().sink()).is_ok());
 
     let context = ContextPolicy { max_messages: Some(2), strategy: "forget".into(), ..Default::default() };
     let plain = request("say it");
@@ -241,6 +241,7 @@ async fn a_server_is_made_of_ones_own_parts() {
     assert!(kinds.contains(&"compacted") && kinds.ends_with(&["finished"]), "{kinds:?}");
 
     server.shutdown().await;
+    assert_eq!(Arc::strong_count(&forget), 1, "a server that has stopped lets go of its parts");
     let kept = store.run(&TenantId::local(), &started.run).await.expect("the embedder's store stays open");
     assert!(kept.is_some());
 }

@@ -205,7 +205,7 @@ impl ServerBuilder {
         let engine = self.engine(store.clone(), models.clone(), hosts.clone(), tasks.clone());
         let soft = tasks.soft().clone();
         let soft_of_metrics = soft.clone();
-        let driving = hosts.clone().drive(Arc::new(engine.clone()));
+        let driving = hosts.clone().drive(engine.sink());
         tasks.spawn("tools", until(soft.clone(), driving));
         tasks.spawn("remember tools", remember_tools(hosts.clone(), store.clone(), soft));
         let (metrics_address, counted) = match scrapes {

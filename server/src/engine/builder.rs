@@ -179,7 +179,7 @@ impl EngineBuilder {
             queues: Turnstile::default(),
             wake: Wake::default(),
         }));
-        tools.report_to(Arc::new(engine.clone()));
+        tools.report_to(engine.sink());
         let tasks = &engine.deps().tasks;
         tasks.spawn("wake", wake::watch(engine.clone()));
         tasks.spawn("jobs", jobs::watch(engine.clone()));

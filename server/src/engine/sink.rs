@@ -1,5 +1,7 @@
 //! News of calls, on their way to their runs.
 
+use std::sync::{Arc, Weak};
+
 use agentloop_core::ask::Ask;
 use agentloop_core::error::Refusal;
 use agentloop_core::id::{CallId, HostId, RuntimeId, TenantId};
@@ -9,9 +11,9 @@ use agentloop_core::time::Millis;
 use agentloop_core::tool::Digest;
 use async_trait::async_trait;
 
-use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::feed::{Progress, RunKey};
+use crate::engine::{Engine, Inner};
 use crate::tool::{CallAnswer, CallNews, CallSink, Disposition, SinkUnavailable, Verdict};
 
 #[async_trait]
@@ -105,7 +107,59 @@ impl CallSink for Engine {
     }
 }
 
+/// The engine, for as long as somebody else keeps it.
+struct Reports(Weak<Inner>);
+
+impl Reports {
+    fn engine(&self) -> Result<Engine, SinkUnavailable> {
+        self.0.upgrade().map(Engine).ok_or(SinkUnavailable)
+    }
+}
+
+#[async_trait]
+impl CallSink for Reports {
+    async fn news(&self, tenant: &TenantId, call: &CallId, news: CallNews) {
+        if let Ok(engine) = self.engine() {
+            engine.news(tenant, call, news).await;
+        }
+    }
+
+    async fn finished(
+        &self,
+        tenant: &TenantId,
+        call: &CallId,
+        answer: CallAnswer,
+    ) -> Result<Verdict, SinkUnavailable> {
+        self.engine()?.finished(tenant, call, answer).await
+    }
+
+    async fn uses_runtime(
+        &self,
+        tenant: &TenantId,
+        runtime: &RuntimeId,
+        host: &HostId,
+    ) -> Result<bool, SinkUnavailable> {
+        self.engine()?.uses_runtime(tenant, runtime, host).await
+    }
+
+    async fn disposition(
+        &self,
+        tenant: &TenantId,
+        call: &CallId,
+        attempt: u32,
+        lease: &str,
+    ) -> Result<Disposition, SinkUnavailable> {
+        self.engine()?.disposition(tenant, call, attempt, lease).await
+    }
+}
+
 impl Engine {
+    /// Where tools report to. It does not keep the engine, which keeps its tools.
+    #[must_use]
+    pub fn sink(&self) -> Arc<dyn CallSink> {
+        Arc::new(Reports(Arc::downgrade(&self.0)))
+    }
+
     /// A host that came back asks before its run is up: the run is brought up for it, since nobody asks again unbidden.
     async fn input_needed(
         &self,

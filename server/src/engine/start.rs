@@ -89,12 +89,15 @@ impl Engine {
         let run = request.run.clone().unwrap_or_else(|| self.deps().ids.run());
         let key = (request.tenant.clone(), run.clone());
         for _ in 0..START_TRIES {
+            // With the place in hand, nobody else is about to start, or steer, by this id: a request that comes again
+            // finds what the first one led to, however long that took.
+            let found = self.0.table.find(&key).await;
             if let Some(started) = self.known(&request).await? {
                 return Ok(started);
             }
             self.check_planner(&request)?;
-            let place = match self.0.table.find(&key).await {
-                // Someone was faster; what they started is in the store.
+            let place = match found {
+                // It has ended since, with all that belongs to it.
                 Found::Live => continue,
                 Found::Vacant(place) => place,
             };
@@ -152,16 +155,6 @@ impl Engine {
         let session = request.session.clone().unwrap_or_else(|| self.deps().ids.session());
         let request = &*self.with_remembered(&tenant, &session, request).await?;
         let way = self.way_in(&tenant, &session, request).await?;
-        // Only with the place in hand is it sure that nobody else is about to steer by this id.
-        if request.on_busy == OnBusy::Steer
-            && let Some(started) = self.known(request).await?
-        {
-            return Ok(started);
-        }
-        // The same request was here a moment ago, and its run has parked since.
-        if way.run() == Some(&run) {
-            return Err(EngineError::Store(StoreError::RunExists));
-        }
         match (way, request.on_busy) {
             (WayIn::Free(last_entry), _) => self.enter_new(place, &session, last_entry, request).await?,
             (WayIn::Busy(by) | WayIn::Queue(by), OnBusy::Reject) => {
@@ -256,16 +249,6 @@ enum WayIn {
     Busy(RunId),
     /// It has no live run, but this one is about to be it.
     Queue(RunId),
-}
-
-impl WayIn {
-    /// Whose turn it is.
-    fn run(&self) -> Option<&RunId> {
-        match self {
-            Self::Free(_) => None,
-            Self::Busy(run) | Self::Queue(run) => Some(run),
-        }
-    }
 }
 
 /// What the machine is told of a new run; without a last entry, it waits for its session.

@@ -1,21 +1,17 @@
 //! The server's process: the real engine and the real fleet, started and ended as the seed has it.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use agentloop_core::host::frame::Disposition;
-use agentloop_core::id::{CallId, Epoch, TenantId};
+use agentloop_core::id::Epoch;
 use agentloop_core::time::Millis;
 use agentloop_server::clock::Clock as _;
 use agentloop_server::engine::{Engine, EngineBuilder, EngineOptions};
 use agentloop_server::extension::remote::Remote;
 use agentloop_server::lifecycle::Tasks;
 use agentloop_server::store::Store as _;
-use agentloop_server::tool::{
-    CallAnswer, CallNews, CallSink, HostOptions, RememberedTool, RemoteTools, SinkUnavailable, Verdict,
-};
-use async_trait::async_trait;
+use agentloop_server::tool::{HostOptions, RememberedTool, RemoteTools};
 
 use crate::gate::Gate;
 use crate::model::FakeModels;
@@ -32,7 +28,6 @@ pub(crate) struct Server {
     pub(crate) engine: Engine,
     pub(crate) tools: Arc<RemoteTools>,
     pub(crate) tasks: Tasks,
-    sink: Arc<Sink>,
 }
 
 impl Server {
@@ -62,16 +57,13 @@ impl Server {
                     ..EngineOptions::default()
                 })
                 .start();
-        let sink = Arc::new(Sink(Mutex::new(Some(engine.clone()))));
-        drop(tasks.spawn("tools", tools.clone().drive(sink.clone())));
-        Self { number, engine, tools, tasks, sink }
+        drop(tasks.spawn("tools", tools.clone().drive(engine.sink())));
+        Self { number, engine, tools, tasks }
     }
 
     /// Ends the process where it is.
     pub(crate) fn kill(&self) {
         self.tasks.hard().cancel();
-        // Otherwise tools and engine would keep each other for ever.
-        self.sink.0.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
     /// Ends the process in good order.
@@ -118,42 +110,5 @@ pub(crate) async fn keep_up(world: Arc<World>, over: tokio_util::sync::Cancellat
         server.kill();
         tokio::time::sleep(Duration::from_millis(random.between(0, 4_000))).await;
         store = store.reopened();
-    }
-}
-
-/// The engine, as long as its process lives.
-struct Sink(Mutex<Option<Engine>>);
-
-impl Sink {
-    fn engine(&self) -> Option<Engine> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
-#[async_trait]
-impl CallSink for Sink {
-    async fn news(&self, tenant: &TenantId, call: &CallId, news: CallNews) {
-        if let Some(engine) = self.engine() {
-            engine.news(tenant, call, news).await;
-        }
-    }
-
-    async fn finished(
-        &self,
-        tenant: &TenantId,
-        call: &CallId,
-        answer: CallAnswer,
-    ) -> Result<Verdict, SinkUnavailable> {
-        self.engine().ok_or(SinkUnavailable)?.finished(tenant, call, answer).await
-    }
-
-    async fn disposition(
-        &self,
-        tenant: &TenantId,
-        call: &CallId,
-        attempt: u32,
-        lease: &str,
-    ) -> Result<Disposition, SinkUnavailable> {
-        self.engine().ok_or(SinkUnavailable)?.disposition(tenant, call, attempt, lease).await
     }
 }

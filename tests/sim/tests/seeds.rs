@@ -50,6 +50,7 @@ fn seeds_that_found_something() {
         (5080, "a short wait that a clock set back makes a long one is one that nobody ends"),
         (6146, "as with the queued run, where another follows it"),
         (10_123, "a stepped run makes its session look busy to the very request that it was started by"),
+        (32_076, "a request is turned away when it comes again, and then carried out"),
     ] {
         hold(seed..seed + 1, None);
     }
