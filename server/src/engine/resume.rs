@@ -358,3 +358,27 @@ impl Tally {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use agentloop_core::id::TenantId;
+
+    use super::*;
+
+    #[test]
+    fn a_run_that_is_lost_while_it_is_brought_up_is_brought_up_once_more() {
+        let (all, key) = (Reviving::default(), (TenantId::local(), RunId::parse("r").unwrap()));
+        let reviver = all.begin(&key).unwrap();
+        assert!(all.begin(&key).is_none(), "one is at it");
+        reviver.begins();
+        assert!(reviver.is_done(), "what was asked for before it began is done by it");
+
+        let reviver = all.begin(&key).unwrap();
+        reviver.begins();
+        assert!(all.begin(&key).is_none());
+        assert!(!reviver.is_done(), "it was asked for meanwhile");
+        reviver.begins();
+        assert!(reviver.is_done());
+        assert!(all.begin(&key).is_some(), "whoever comes next is the one");
+    }
+}

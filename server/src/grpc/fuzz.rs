@@ -1,6 +1,6 @@
 //! What callers and tool hosts send, as fuzz targets.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::host::HostHealth;
@@ -56,7 +56,7 @@ pub(crate) fn frames(data: &[u8]) {
 
 async fn session(data: &[u8]) {
     let tools = RemoteTools::new(HostOptions::default(), NOW, Vec::new());
-    let engine = Arc::new(Engine { tools: tools.clone(), attempts: Mutex::default() });
+    let engine = Arc::new(Engine { tools: Arc::downgrade(&tools), attempts: Mutex::default() });
     let driver = tokio::spawn(tools.clone().drive(engine.clone()));
     // The driver has to have run once, or hosts that bring calls along are sent away.
     tokio::task::yield_now().await;
@@ -94,7 +94,8 @@ fn messages(mut data: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 /// Has calls, and tries each of them again as long as a host takes it.
 struct Engine {
-    tools: Arc<RemoteTools>,
+    /// Kept by the session: these report to this engine, and would keep it.
+    tools: Weak<RemoteTools>,
     /// How often each call was offered.
     attempts: Mutex<[u32; CALLS.len()]>,
 }
@@ -105,10 +106,14 @@ impl Engine {
         CallOwner { tenant: TenantId::local(), session, agent: String::new(), traceparent: None }
     }
 
+    fn tools(&self) -> Arc<RemoteTools> {
+        self.tools.upgrade().expect("the session keeps them")
+    }
+
     fn offer_all(&self) {
         for (place, (call, _)) in CALLS.iter().enumerate() {
             let call = CallId::parse(call).expect("it is a valid id");
-            if let Seek::Granted(host) = self.tools.seek(&Self::owner(), &call, "t") {
+            if let Seek::Granted(host) = self.tools().seek(&Self::owner(), &call, "t") {
                 self.offer(place, &call, host);
             }
         }
@@ -130,7 +135,7 @@ impl Engine {
             runtime: None,
         };
         drop(attempts);
-        self.tools.offer(&Self::owner(), call, offer);
+        self.tools().offer(&Self::owner(), call, offer);
     }
 }
 
