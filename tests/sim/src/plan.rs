@@ -44,6 +44,8 @@ pub(crate) struct Plan {
     pub(crate) link_fails: u64,
     /// Calls that a host fails, turns down or dawdles over, in a thousand.
     pub(crate) host_fails: u64,
+    /// Whether hosts that lost their stream hand in what they have without one, as whoever calls `CompleteCall` does.
+    pub(crate) answers_outside: bool,
     /// From one planned end of the server to the next, in seconds; 0 for never.
     pub(crate) server_ends_every: u64,
     /// Whether the clock is moved.
@@ -117,6 +119,7 @@ impl Plan {
             model_fails: some(&[0, 60, 250]),
             link_fails: some(&[0, 10, 60]),
             host_fails: some(&[0, 100, 300]),
+            answers_outside: seed % 5 == 4,
             server_ends_every: some(&[0, 0, 30, 90]),
             clock_jumps: some(&[0, 0, 1]) == 1,
             callers_leave: some(&[0, 50, 200]),

@@ -19,6 +19,7 @@ mod io;
 mod options;
 mod pool;
 mod queue;
+mod roster;
 mod session;
 mod timer;
 

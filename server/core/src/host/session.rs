@@ -1,9 +1,11 @@
 //! One host: its stream if it has one, the room it gives, and the calls it has.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::host::frame::CallRef;
 use crate::host::io::{ConnectionId, Joining};
+use crate::host::roster::Rank;
 use crate::id::CallId;
 use crate::limits::CALLS_PER_HOST_MAX;
 use crate::time::Timestamp;
@@ -40,6 +42,12 @@ impl Host {
     pub(super) fn load(&self) -> usize {
         let connection = self.connection.as_ref().map_or(0, |c| c.stopping.len() + c.credit.kept());
         self.calls.len() + connection
+    }
+
+    /// How it stands among others, where it has a stream.
+    pub(super) fn rank(&self) -> Option<Rank> {
+        let connection = self.connection.as_ref()?;
+        Some((self.load(), Reverse(connection.credit.free())))
     }
 
     /// Whether it would take a call of this tool now.

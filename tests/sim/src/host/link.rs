@@ -83,6 +83,31 @@ impl Host {
         while let Ok(Some((call, told))) = tokio::time::timeout_at(until, self.told.recv()).await {
             self.hears(&call, told);
         }
+        if self.world.plan.answers_outside {
+            self.answers_outside().await;
+        }
+    }
+
+    /// Hands in what it has without a stream.
+    async fn answers_outside(&mut self) {
+        let finished = |(call, held): (&CallRef, &Held)| {
+            let (call, lease, outcome) = (call.clone(), held.lease.clone(), held.outcome.clone()?);
+            Some(Answer { call, lease, outcome })
+        };
+        let answers: Vec<Answer> = self.held.iter().filter_map(finished).collect();
+        for answer in answers {
+            let (call, world) = (answer.call.clone(), self.world.clone());
+            let tenant = tenant();
+            let completed = world
+                .call(Some(Duration::from_secs(2)), |server| async move {
+                    server.tools.complete(&tenant, answer).await
+                })
+                .await;
+            if let Some(Ok(verdict)) = completed {
+                self.world.trace.line(&self.name, &format!("{}: {verdict:?}, without a stream", call.call));
+                self.acknowledged(&call, verdict.for_host());
+            }
+        }
     }
 
     /// One stream, from its hello to its end.

@@ -10,6 +10,7 @@ impl Pool {
     /// Asserts every invariant.
     pub(in crate::host) fn check(&self) {
         assert!(self.freed.is_empty() && self.out.is_empty(), "an input was not finished");
+        self.hosts.check();
         self.check_connections();
         self.check_holders();
         self.check_room();
@@ -44,7 +45,7 @@ impl Pool {
                 assert!(held.connection.is_none() || held.connection == current, "{id} is on a dead stream");
             }
         }
-        for (id, host) in &self.hosts {
+        for (id, host) in self.hosts.iter() {
             assert_eq!(by_host.remove(id).unwrap_or_default(), host.calls.iter().collect(), "{id}");
             assert!(host.connection.is_some() || !host.calls.is_empty(), "{id} is kept for nothing");
         }
@@ -137,7 +138,7 @@ impl Pool {
             assert_eq!(self.timers.get(&Timer::Call(id.clone())).is_some(), timed, "{id} {:?}", call.state);
             expected += usize::from(timed);
         }
-        for (id, host) in &self.hosts {
+        for (id, host) in self.hosts.iter() {
             let Some(stream) = &host.connection else { continue };
             assert!(self.timers.get(&Timer::Lease(id.clone())).is_some(), "{id}");
             assert_eq!(self.timers.get(&Timer::Busy(id.clone())), stream.busy_until, "{id}");

@@ -4,7 +4,6 @@ use super::{Pool, Timer, first_of};
 use crate::host::call::{Call, Held, State};
 use crate::host::frame::{Answer, CallRef, CallRequest, Outcome, Ran, ServerFrame};
 use crate::host::io::{ConnectionId, News, Output};
-use crate::host::session::Host;
 use crate::id::{CallId, HostId, RunId};
 
 impl Pool {
@@ -72,7 +71,7 @@ impl Pool {
 
     /// Puts a call into its host's hands. The room that it takes up is accounted for by the caller.
     pub(super) fn hold(&mut self, id: &CallId, held: Held) {
-        let host = self.hosts.entry(held.host.clone()).or_insert_with(|| Host::away(self.now));
+        let host = self.hosts.known(&held.host, self.now);
         host.calls.insert(id.clone());
         match self.calls.get_mut(id) {
             Some(call) => call.state = State::Held(held),

@@ -6,7 +6,7 @@ use super::{Pool, Timer};
 use crate::host::call::{Held, State};
 use crate::host::frame::{CallInHand, CallRef, Disposition, Ran, ServerFrame};
 use crate::host::io::{CloseReason, ConnectionId, Joining, News, Output, ServedTool};
-use crate::host::session::{Connection, Host, Slot};
+use crate::host::session::{Connection, Slot};
 use crate::id::{CallId, HostId};
 use crate::limits::CALLS_PER_HOST_MAX;
 
@@ -40,7 +40,7 @@ impl Pool {
     }
 
     fn seat(&mut self, joining: &Joining) {
-        let host = self.hosts.entry(joining.host.clone()).or_insert_with(|| Host::away(self.now));
+        let host = self.hosts.known(&joining.host, self.now);
         host.sdk.clone_from(&joining.sdk);
         host.labels.clone_from(&joining.labels);
         host.connected_at = self.now;

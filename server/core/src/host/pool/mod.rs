@@ -18,6 +18,7 @@ use crate::host::frame::{CallRef, Ran, ServerFrame};
 use crate::host::io::{CloseReason, ConnectionId, Input, News, Output};
 use crate::host::options::FleetOptions;
 use crate::host::queue::FairQueue;
+use crate::host::roster::Roster;
 use crate::host::session::{Connection, Host};
 use crate::host::timer::Timers;
 use crate::id::{CallId, CallSlot, HostId, RunId, TenantId};
@@ -33,7 +34,7 @@ pub(super) struct Pool {
     /// Whether no call is placed any more.
     closing: bool,
     calls: BTreeMap<CallId, Call>,
-    hosts: BTreeMap<HostId, Host>,
+    hosts: Roster,
     connections: BTreeMap<ConnectionId, HostId>,
     tools: BTreeMap<String, Tool>,
     /// Calls that wait for one host each, in order.
@@ -73,7 +74,7 @@ impl Pool {
             now: Timestamp(0),
             closing: false,
             calls: BTreeMap::new(),
-            hosts: BTreeMap::new(),
+            hosts: Roster::default(),
             connections: BTreeMap::new(),
             tools: BTreeMap::new(),
             pinned: BTreeMap::new(),

@@ -1,13 +1,17 @@
 //! Which call gets which host: seeking, granting, waiting.
 
-use std::cmp::Reverse;
 use std::ops::Bound;
 
 use super::{Pool, Timer};
 use crate::host::call::{Call, Held, State};
 use crate::host::frame::ServerFrame;
 use crate::host::io::{ConnectionId, News, Output};
+use crate::host::session::Host;
 use crate::id::{CallId, HostId};
+
+/// So many hosts that serve a tool are compared one by one; among more it is quicker to look at all hosts, beginning
+/// with those that have the least to do.
+const FEW_HOSTS: usize = 8;
 
 impl Pool {
     pub(super) fn remember(&mut self, tools: Vec<String>) {
@@ -73,15 +77,18 @@ impl Pool {
     }
 
     /// The least loaded host with room; of equals the one with the most credit.
-    fn best_host(&self, tool: &str) -> Option<(HostId, ConnectionId)> {
-        let free = |connection: &crate::host::session::Connection| Reverse(connection.credit.free());
-        self.tools[tool]
-            .hosts
-            .iter()
-            .map(|id| (id, &self.hosts[id]))
-            .filter(|(_, host)| !self.closing && host.has_room(tool, self.now))
-            .min_by_key(|(_, host)| (host.load(), host.connection.as_ref().map(free)))
-            .and_then(|(id, host)| Some((id.clone(), host.connection.as_ref()?.id)))
+    fn best_host(&mut self, tool: &str) -> Option<(HostId, ConnectionId)> {
+        let (hosts, serving, now) = (&mut self.hosts, &self.tools[tool].hosts, self.now);
+        if self.closing {
+            return None;
+        }
+        let has_room = |(_, host): &(&HostId, &Host)| host.has_room(tool, now);
+        let best = if serving.len() <= FEW_HOSTS {
+            serving.iter().map(|id| (id, &hosts[id])).filter(has_room).min_by_key(|(_, host)| host.rank())
+        } else {
+            hosts.by_load().find(has_room)
+        };
+        best.and_then(|(id, host)| Some((id.clone(), host.connection.as_ref()?.id)))
     }
 
     pub(super) fn grant(&mut self, id: CallId, tool: String, host: HostId, connection: ConnectionId) {

@@ -1,5 +1,7 @@
 //! Which call gets which host, and who waits.
 
+use std::cmp::Reverse;
+
 use super::bench::{Bench, call};
 use crate::host::{FleetOptions, Input};
 use crate::time::Millis;
@@ -46,6 +48,26 @@ fn the_least_loaded_host_wins() {
     assert_eq!(bench.seek("a/1.0", "t"), ["a/1.0: granted big"], "of equals, the one with most room");
     assert_eq!(bench.seek("a/1.1", "t"), ["a/1.1: granted small"]);
     assert_eq!(bench.seek("a/1.2", "t"), ["a/1.2: granted big"], "small has no room left");
+}
+
+#[test]
+fn among_many_hosts_it_is_the_same() {
+    let mut bench = Bench::new();
+    // Of each: its calls, its room, its name.
+    let mut hosts: Vec<(usize, Reverse<u64>, String)> =
+        (0..40).map(|at| (0, Reverse(1 + at % 5), format!("h{at:02}"))).collect();
+    for (at, (_, Reverse(room), host)) in (1..).zip(&hosts) {
+        bench.join(at, host, *room, &["t"]);
+    }
+    bench.join(99, "another", 99, &["u"]);
+    for index in 0..120 {
+        hosts.retain(|(_, Reverse(room), _)| *room > 0);
+        let best = hosts.iter_mut().min().expect("there is room for so many");
+        let id = format!("a/1.{index}");
+        assert_eq!(bench.seek(&id, "t"), [format!("{id}: granted {}", best.2)]);
+        (best.0, best.1) = (best.0 + 1, Reverse(best.1.0 - 1));
+    }
+    assert_eq!(bench.seek("a/2.0", "t"), [""; 0], "every room is taken");
 }
 
 #[test]

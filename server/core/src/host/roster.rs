@@ -1,0 +1,82 @@
+//! The hosts of one tenant, by their ids and by how much they have to do.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
+
+use crate::host::session::Host;
+use crate::id::HostId;
+use crate::time::Timestamp;
+
+/// The least loaded first; of equals the one with the most credit.
+pub(super) type Rank = (usize, Reverse<u64>);
+
+/// The hosts. It is read as a map of them; those that were changed are ranked anew when it is asked for their order.
+#[derive(Debug, Default)]
+pub(super) struct Roster {
+    hosts: BTreeMap<HostId, Host>,
+    /// Those that had a stream when they were ranked. Of equals, the first by id comes first.
+    order: BTreeSet<(Rank, HostId)>,
+    /// How they stand in it.
+    ranks: BTreeMap<HostId, Rank>,
+    /// Those that may have been changed since.
+    changed: BTreeSet<HostId>,
+}
+
+impl Roster {
+    /// A host, to change it.
+    pub(super) fn get_mut(&mut self, id: &HostId) -> Option<&mut Host> {
+        self.changes(id);
+        self.hosts.get_mut(id)
+    }
+
+    /// A host, to change it; one that is away, where it was not known.
+    pub(super) fn known(&mut self, id: &HostId, now: Timestamp) -> &mut Host {
+        self.changes(id);
+        self.hosts.entry(id.clone()).or_insert_with(|| Host::away(now))
+    }
+
+    pub(super) fn remove(&mut self, id: &HostId) {
+        self.changes(id);
+        self.hosts.remove(id);
+    }
+
+    /// Those that have a stream, the least loaded first.
+    pub(super) fn by_load(&mut self) -> impl Iterator<Item = (&HostId, &Host)> {
+        while let Some(id) = self.changed.pop_first() {
+            if let Some(rank) = self.ranks.remove(&id) {
+                self.order.remove(&(rank, id.clone()));
+            }
+            if let Some(rank) = self.hosts.get(&id).and_then(Host::rank) {
+                self.order.insert((rank, id.clone()));
+                self.ranks.insert(id, rank);
+            }
+        }
+        self.order.iter().map(|(_, id)| (id, &self.hosts[id]))
+    }
+
+    fn changes(&mut self, id: &HostId) {
+        if !self.changed.contains(id) {
+            self.changed.insert(id.clone());
+        }
+    }
+
+    /// Asserts that whoever is not known to have changed stands where it belongs.
+    #[cfg(test)]
+    pub(super) fn check(&self) {
+        let ranked: BTreeSet<_> = self.ranks.iter().map(|(id, rank)| (*rank, id.clone())).collect();
+        assert_eq!(ranked, self.order);
+        let ids: BTreeSet<&HostId> = self.hosts.keys().chain(self.ranks.keys()).collect();
+        for id in ids.into_iter().filter(|id| !self.changed.contains(*id)) {
+            assert_eq!(self.ranks.get(id).copied(), self.hosts.get(id).and_then(Host::rank), "{id}");
+        }
+    }
+}
+
+impl Deref for Roster {
+    type Target = BTreeMap<HostId, Host>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.hosts
+    }
+}
