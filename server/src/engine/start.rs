@@ -97,7 +97,7 @@ impl Engine {
             }
             self.check_planner(&request)?;
             let place = match found {
-                // It has ended since, with all that belongs to it.
+                // What was there a moment ago is gone.
                 Found::Live => continue,
                 Found::Vacant(place) => place,
             };

@@ -26,27 +26,27 @@ pub(super) struct Roster {
 impl Roster {
     /// A host, to change it.
     pub(super) fn get_mut(&mut self, id: &HostId) -> Option<&mut Host> {
-        self.changes(id);
-        self.hosts.get_mut(id)
+        let host = self.hosts.get_mut(id)?;
+        mark(&mut self.changed, id);
+        Some(host)
     }
 
     /// A host, to change it; one that is away, where it was not known.
     pub(super) fn known(&mut self, id: &HostId, now: Timestamp) -> &mut Host {
-        self.changes(id);
+        mark(&mut self.changed, id);
         self.hosts.entry(id.clone()).or_insert_with(|| Host::away(now))
     }
 
     pub(super) fn remove(&mut self, id: &HostId) {
-        self.changes(id);
         self.hosts.remove(id);
+        self.changed.remove(id);
+        self.take_out(id);
     }
 
     /// Those that have a stream, the least loaded first.
     pub(super) fn by_load(&mut self) -> impl Iterator<Item = (&HostId, &Host)> {
         while let Some(id) = self.changed.pop_first() {
-            if let Some(rank) = self.ranks.remove(&id) {
-                self.order.remove(&(rank, id.clone()));
-            }
+            self.take_out(&id);
             if let Some(rank) = self.hosts.get(&id).and_then(Host::rank) {
                 self.order.insert((rank, id.clone()));
                 self.ranks.insert(id, rank);
@@ -55,21 +55,27 @@ impl Roster {
         self.order.iter().map(|(_, id)| (id, &self.hosts[id]))
     }
 
-    fn changes(&mut self, id: &HostId) {
-        if !self.changed.contains(id) {
-            self.changed.insert(id.clone());
+    fn take_out(&mut self, id: &HostId) {
+        if let Some(rank) = self.ranks.remove(id) {
+            self.order.remove(&(rank, id.clone()));
         }
     }
 
-    /// Asserts that whoever is not known to have changed stands where it belongs.
+    /// Asserts that whoever is not known to have changed stands where it belongs, and nothing is kept of who is gone.
     #[cfg(test)]
     pub(super) fn check(&self) {
         let ranked: BTreeSet<_> = self.ranks.iter().map(|(id, rank)| (*rank, id.clone())).collect();
         assert_eq!(ranked, self.order);
-        let ids: BTreeSet<&HostId> = self.hosts.keys().chain(self.ranks.keys()).collect();
-        for id in ids.into_iter().filter(|id| !self.changed.contains(*id)) {
-            assert_eq!(self.ranks.get(id).copied(), self.hosts.get(id).and_then(Host::rank), "{id}");
+        assert!(self.ranks.keys().chain(&self.changed).all(|id| self.hosts.contains_key(id)));
+        for (id, host) in self.hosts.iter().filter(|(id, _)| !self.changed.contains(*id)) {
+            assert_eq!(self.ranks.get(id).copied(), host.rank(), "{id}");
         }
+    }
+}
+
+fn mark(changed: &mut BTreeSet<HostId>, id: &HostId) {
+    if !changed.contains(id) {
+        changed.insert(id.clone());
     }
 }
 
