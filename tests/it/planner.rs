@@ -266,11 +266,13 @@ async fn a_step_that_an_abort_overtakes_is_refused_to_all_who_called_for_it() {
     let planner = Scripted { patience: Some(Millis(60_000)), ..Scripted::says([Say::Never]) };
     let server = planner.serve(&model, "").await;
     server.run(wire::RunInput { stepped: true, ..planned("hi") }).await;
-    let (first, second, aborted) =
+    let overtaken = async {
         tokio::join!(server.step("r1", "1", ""), server.step("r1", "1", ""), async {
             soon(planner.asked.notified()).await;
             server.abort("r1").await
-        });
+        })
+    };
+    let (first, second, aborted) = soon(overtaken).await;
     for cut in [first, second] {
         assert_eq!(
             metadata(&assert_refused(cut, Code::FailedPrecondition, "WRONG_STATE"), "status"),
