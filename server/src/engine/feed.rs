@@ -203,16 +203,12 @@ impl Feed {
         };
         let records: Vec<Weighed> = records.iter().map(weigh).collect();
         self.keep(session, &records);
-        for Weighed { record, bytes } in records {
-            if matches!(
-                record.event,
-                Event::AssistantMessage { .. } | Event::ModelCallFailed { .. } | Event::Finished { .. }
-            ) {
-                *self.speaking() = None;
-            }
-            let at = record.at;
-            self.0.ring.send(Shown::Durable(record), bytes, at);
+        if records.iter().any(|new| ends_speaking(&new.record.event)) {
+            *self.speaking() = None;
         }
+        let Some(at) = records.last().map(|last| last.record.at) else { return };
+        let shown = records.into_iter().map(|Weighed { record, bytes }| (Shown::Durable(record), bytes));
+        self.0.ring.send_all(shown, at);
     }
 
     /// Before they are shown: whoever listens from now on and does not hear them finds them here.
@@ -299,6 +295,11 @@ impl Feed {
     fn speaking(&self) -> std::sync::MutexGuard<'_, Option<Speaking>> {
         self.0.speaking.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether the message in the making is over with this.
+fn ends_speaking(event: &Event) -> bool {
+    matches!(event, Event::AssistantMessage { .. } | Event::ModelCallFailed { .. } | Event::Finished { .. })
 }
 
 impl Recent {

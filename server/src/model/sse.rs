@@ -179,10 +179,7 @@ impl SseParser {
     fn give<'a>(&'a mut self, open: Open<'a>) -> SseEvent<'a> {
         self.given = true;
         let data = open.data.or(self.kept.data.as_deref()).unwrap_or_default();
-        SseEvent {
-            name: String::from_utf8_lossy(open.name.unwrap_or(&self.kept.name)),
-            data: String::from_utf8_lossy(data),
-        }
+        SseEvent { name: text(open.name.unwrap_or(&self.kept.name)), data: text(data) }
     }
 
     fn forget_given(&mut self) {
@@ -191,6 +188,12 @@ impl SseParser {
             self.kept.data = None;
         }
     }
+}
+
+/// What is no UTF-8 is replaced. Whether there is any is found out many bytes at a time, which the standard library's
+/// replacing does not do.
+fn text(bytes: &[u8]) -> Cow<'_, str> {
+    str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
 
 #[cfg(any(test, feature = "fuzzing"))]

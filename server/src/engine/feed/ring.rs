@@ -92,21 +92,28 @@ impl<T> Ring<T> {
 
     /// Sends an item of so many bytes. Never waits: what does not fit is lost to those who have not read it.
     pub(super) fn send(&self, item: T, bytes: usize, now: Timestamp) {
+        self.send_all([(item, bytes)], now);
+    }
+
+    /// Sends items, each of so many bytes, as [`Ring::send`] does: who listens is woken once for all of them.
+    pub(super) fn send_all(&self, items: impl IntoIterator<Item = (T, usize)>, now: Timestamp) {
         let mut state = self.state();
-        let unread = state.places.len() - state.given_up;
-        if unread == 0 {
-            return;
-        }
-        state.items.push_back(Item { what: item, bytes, unread });
-        state.bytes += bytes;
-        let mut lost = false;
-        while state.items.len() > self.items_max || state.bytes > self.bytes_max {
-            state.drop_first();
-            lost = true;
-        }
-        // Only who lost something can be behind.
-        if lost {
-            state.give_up_on_stalled(now);
+        for (what, bytes) in items {
+            let unread = state.places.len() - state.given_up;
+            if unread == 0 {
+                break;
+            }
+            state.items.push_back(Item { what, bytes, unread });
+            state.bytes += bytes;
+            let mut lost = false;
+            while state.items.len() > self.items_max || state.bytes > self.bytes_max {
+                state.drop_first();
+                lost = true;
+            }
+            // Only who lost something can be behind.
+            if lost {
+                state.give_up_on_stalled(now);
+            }
         }
         drop(state);
         self.sent.notify_waiters();
@@ -261,6 +268,24 @@ mod tests {
             assert_eq!(slow.hear().await, Err(Missed::Some));
             assert_eq!((slow.hear().await, slow.hear().await), (Ok("b"), Ok("c")));
         }
+    }
+
+    #[tokio::test]
+    async fn what_is_sent_together_is_heard_in_order_and_bounded_all_the_same() {
+        let ring = Ring::new(2, 100);
+        let listener = ring.listen(NOW, patience());
+        ring.send_all([("a", 1), ("b", 1)], NOW);
+        assert_eq!((listener.hear().await, listener.hear().await), (Ok("a"), Ok("b")));
+        ring.send_all([("c", 1), ("d", 1), ("e", 1)], NOW);
+        assert_eq!(listener.hear().await, Err(Missed::Some));
+        assert_eq!((listener.hear().await, listener.hear().await), (Ok("d"), Ok("e")));
+        // It is given up in the middle of them, and told: what comes after that is held for nobody.
+        let hearing = listener.hear();
+        let mut hearing = pin!(hearing);
+        assert!(futures_util::poll!(hearing.as_mut()).is_pending());
+        ring.send_all([("f", 1), ("g", 1), ("h", 1), ("i", 1)], NOW.after(Millis(101)));
+        assert_eq!(hearing.await, Err(Missed::All));
+        assert_eq!(ring.state().bytes, 0);
     }
 
     #[tokio::test]
