@@ -159,6 +159,8 @@ impl Statements {
     ) -> Result<(), Error> {
         let mut sql = before.to_owned();
         let mut arguments = SqliteArguments::default();
+        // A list of this size that grows is copied again and again.
+        arguments.reserve(self.0.iter().map(|Rows { form, .. }| form.rows(size) * form.columns).sum(), 0);
         for Rows { form, values } in self.0 {
             let rows = form.rows(size);
             sql.push(';');
