@@ -1,5 +1,5 @@
 //! Parks very many runs and says what they cost: `cargo run --profile profiling -p agentloop-tests --example parked --
-//! 100000`, after `cargo build --profile profiling -p agentloop-cli`.
+//! 100000`, after `cargo build --profile profiling -p agentloop-cli -p agentloop-tests --bins --examples`.
 
 #[tokio::main]
 async fn main() {
