@@ -272,7 +272,7 @@ async fn a_step_that_an_abort_overtakes_is_refused_to_all_who_called_for_it() {
             server.abort("r1").await
         })
     };
-    let (first, second, aborted) = soon(overtaken).await;
+    let (first, second, aborted) = soon(Box::pin(overtaken)).await;
     for cut in [first, second] {
         assert_eq!(
             metadata(&assert_refused(cut, Code::FailedPrecondition, "WRONG_STATE"), "status"),
