@@ -9,7 +9,7 @@ use agentloop_client::v1 as wire;
 use agentloop_client::{Client, EventStream};
 use sqlx::migrate::Migrator;
 use sqlx::sqlite::SqliteConnectOptions;
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Row as _, SqliteConnection};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, SqliteConnection};
 use wire::BusySessionPolicy as Busy;
 use wire::run_event::Event;
 
@@ -87,20 +87,18 @@ pub fn versions() -> Vec<i64> {
     MIGRATIONS.iter().map(|step| step.version).collect()
 }
 
-/// Makes the files that are missing.
+/// Makes the file of the newest version, if it is missing. Those before it were made by servers of their time.
 ///
 /// # Panics
 /// When that does not work.
 pub async fn make() {
-    let missing: Vec<i64> = versions().into_iter().filter(|version| !file(*version).exists()).collect();
-    if missing.is_empty() {
+    let newest = *versions().last().expect("there is a schema");
+    if file(newest).exists() {
         return;
     }
     let (server, _model) = killed_server().await;
-    for version in missing {
-        write(&server.file("agentloop.db"), version).await;
-        println!("made {}", file(version).display());
-    }
+    write(&server.file("agentloop.db"), &file(newest)).await;
+    println!("made {}", file(newest).display());
 }
 
 /// A server that was killed in the middle of everything.
@@ -167,78 +165,16 @@ async fn fork(client: &Client, source: &str, session: &str) {
     client.fork_session(request).await.expect("forked");
 }
 
-/// A file of this version with everything of the source that the version can hold.
-async fn write(source: &Path, version: i64) {
-    let path = file(version);
-    let options = SqliteConnectOptions::new().filename(&path).create_if_missing(true).page_size(PAGE_BYTES);
-    let mut db = options.foreign_keys(false).connect().await.expect("a new file");
-    MIGRATIONS.run_to(version, &mut db).await.expect("an empty database of that version");
-    let attach = format!("ATTACH '{}' AS source", source.display());
-    execute(&mut db, &attach).await;
-    for table in tables(&mut db).await {
-        let here = columns(&mut db, "main", &table).await;
-        let there = columns(&mut db, "source", &table).await;
-        let both: Vec<_> = here.into_iter().filter(|column| there.contains(column)).collect();
-        let columns = both.join(", ");
-        execute(&mut db, &format!("DELETE FROM main.{table}")).await;
-        execute(
-            &mut db,
-            &format!("INSERT INTO main.{table} ({columns}) SELECT {columns} FROM source.{table}"),
-        )
-        .await;
-    }
-    forget_what_is_newer(&mut db, version).await;
-    if version >= 10 {
-        // Work of which nobody knows any more why it was not done at once.
-        let job = "INSERT OR IGNORE INTO jobs (tenant, run_id, kind, session_id, due_at, attempts, error)
-                   VALUES ('local', 'r-finished', 'title', 's-finished', 1, 1, 'the model was busy')";
-        execute(&mut db, job).await;
-    }
-    execute(&mut db, "DETACH source").await;
-    execute(&mut db, "VACUUM").await;
+/// A copy of the source with small pages.
+async fn write(source: &Path, path: &Path) {
+    let options = SqliteConnectOptions::new().filename(source).pragma("page_size", PAGE_BYTES.to_string());
+    let mut db = options.connect().await.expect("the killed server's file");
+    // Work of which nobody knows any more why it was not done at once.
+    let job = "INSERT OR IGNORE INTO jobs (run_no, kind, due_at, attempts, error)
+               SELECT run_no, 'title', 1, 1, 'the model was busy' FROM runs WHERE run_id = 'r-finished'";
+    execute(&mut db, job).await;
+    execute(&mut db, &format!("VACUUM INTO '{}'", path.display())).await;
     db.close().await.expect("closed");
-}
-
-/// What no server of the version can have left.
-async fn forget_what_is_newer(db: &mut SqliteConnection, version: i64) {
-    let newer: Vec<&str> = known().iter().filter(|run| run.since > version).map(|run| run.key).collect();
-    for key in newer {
-        forget_session(db, &format!("s-{key}")).await;
-    }
-    if version < 2 {
-        forget_session(db, "s-forked").await;
-        forget_session(db, "s-kept").await;
-    }
-    if version < 3 {
-        for table in ["runs", "run_events"] {
-            execute(db, &format!("DELETE FROM {table} WHERE run_id = 'r-queued'")).await;
-        }
-    }
-}
-
-async fn forget_session(db: &mut SqliteConnection, session: &str) {
-    let of_runs = format!("run_id IN (SELECT run_id FROM runs WHERE session_id = '{session}')");
-    execute(db, &format!("DELETE FROM run_events WHERE {of_runs}")).await;
-    for table in ["human_requests", "session_entries", "runs", "sessions"] {
-        execute(db, &format!("DELETE FROM {table} WHERE session_id = '{session}'")).await;
-    }
-}
-
-/// The index of what was said makes its own tables.
-async fn tables(db: &mut SqliteConnection) -> Vec<String> {
-    let sql =
-        "SELECT name FROM main.sqlite_schema WHERE type = 'table' AND name NOT LIKE '\\_sqlx%' ESCAPE '\\'
-               AND name NOT IN ('search_index', 'search_index_config')";
-    texts(db, sql).await
-}
-
-async fn columns(db: &mut SqliteConnection, schema: &str, table: &str) -> Vec<String> {
-    texts(db, &format!("SELECT name FROM pragma_table_info('{table}', '{schema}')")).await
-}
-
-async fn texts(db: &mut SqliteConnection, sql: &str) -> Vec<String> {
-    let rows = sqlx::query(AssertSqlSafe(sql.to_owned())).fetch_all(db).await.expect("rows");
-    rows.iter().map(|row| row.get(0)).collect()
 }
 
 async fn execute(db: &mut SqliteConnection, sql: &str) {

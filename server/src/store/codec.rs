@@ -16,8 +16,7 @@ use super::StoreError;
 pub(super) struct EncodedEvent {
     pub(super) seq: i64,
     pub(super) at: i64,
-    pub(super) kind: &'static str,
-    pub(super) status: &'static str,
+    pub(super) status: RunStatus,
     pub(super) version: i64,
     pub(super) payload: Arc<str>,
 }
@@ -27,8 +26,7 @@ pub(super) struct EncodedEvent {
 pub(super) struct StoredEvent {
     pub(super) seq: i64,
     pub(super) at: i64,
-    pub(super) kind: String,
-    pub(super) status: String,
+    pub(super) status: i64,
     pub(super) version: i64,
     pub(super) payload: String,
 }
@@ -48,8 +46,7 @@ pub(super) fn encode(record: &Record) -> EncodedEvent {
     EncodedEvent {
         seq: int(record.seq.0),
         at: int(record.at.0),
-        kind: record.event.kind(),
-        status: record.status.as_str(),
+        status: record.status,
         version: i64::from(EVENT_VERSION),
         payload: text(&record.event).into(),
     }
@@ -58,7 +55,7 @@ pub(super) fn encode(record: &Record) -> EncodedEvent {
 /// The record that a row of this run holds.
 ///
 /// # Errors
-/// [`StoreError::Corrupt`], naming the row, when the row is of a version, kind or status that this server does not
+/// [`StoreError::Corrupt`], naming the row, when the row is of a version or status that this server does not
 /// know, or its payload is not what its columns say.
 pub(super) fn decode(tenant: &TenantId, run: &RunId, row: &StoredEvent) -> Result<Record, StoreError> {
     checked(row).map_err(|why| StoreError::Corrupt {
@@ -71,11 +68,8 @@ fn checked(row: &StoredEvent) -> Result<Record, String> {
         return Err(format!("version {} is not known", row.version));
     }
     let status =
-        RunStatus::parse(&row.status).ok_or_else(|| format!("status {:?} is not known", row.status))?;
+        RunStatus::of_code(row.status).ok_or_else(|| format!("status {} is not known", row.status))?;
     let event: Event = serde_json::from_str(&row.payload).map_err(|error| error.to_string())?;
-    if event.kind() != row.kind {
-        return Err(format!("kind {:?} holds a {:?}", row.kind, event.kind()));
-    }
     Ok(Record { seq: Seq(count(row.seq)?), at: Timestamp(count(row.at)?), status, event })
 }
 
@@ -102,8 +96,7 @@ mod tests {
         StoredEvent {
             seq: row.seq,
             at: row.at,
-            kind: row.kind.to_owned(),
-            status: row.status.to_owned(),
+            status: row.status.code().into(),
             version: row.version,
             payload: row.payload.as_ref().to_owned(),
         }
@@ -129,8 +122,7 @@ mod tests {
     fn what_is_not_known_is_refused_by_name() {
         refused(&StoredEvent { version: 2, ..stored() }, "version 2 is not known");
         refused(&StoredEvent { version: 0, ..stored() }, "version 0 is not known");
-        refused(&StoredEvent { status: "resting".to_owned(), ..stored() }, "\"resting\"");
-        refused(&StoredEvent { kind: "finished".to_owned(), ..stored() }, "\"model_call_started\"");
+        refused(&StoredEvent { status: 99, ..stored() }, "status 99 is not known");
         refused(&StoredEvent { payload: r#"{"kind":"slept"}"#.to_owned(), ..stored() }, "`slept`");
         refused(&StoredEvent { payload: "{".to_owned(), ..stored() }, "EOF");
         refused(&StoredEvent { seq: -1, ..stored() }, "negative");

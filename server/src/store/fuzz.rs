@@ -25,8 +25,7 @@ fn row(data: &[u8]) -> Option<StoredEvent> {
     Some(StoredEvent {
         seq: columns.next()?.parse().ok()?,
         at: columns.next()?.parse().ok()?,
-        kind: columns.next()?.to_owned(),
-        status: columns.next()?.to_owned(),
+        status: columns.next()?.parse().ok()?,
         version: columns.next()?.parse().ok()?,
         payload: payload.to_owned(),
     })
@@ -36,8 +35,7 @@ fn stored(row: &EncodedEvent) -> StoredEvent {
     StoredEvent {
         seq: row.seq,
         at: row.at,
-        kind: row.kind.to_owned(),
-        status: row.status.to_owned(),
+        status: row.status.code().into(),
         version: row.version,
         payload: row.payload.as_ref().to_owned(),
     }

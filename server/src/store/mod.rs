@@ -146,6 +146,15 @@ pub struct RunSummary {
     pub tool_calls: u32,
 }
 
+impl RunSummary {
+    /// Whether a start has to continue the run, unless it is queued.
+    #[must_use]
+    pub fn goes_on(&self) -> bool {
+        let rests = self.status.is_terminal() || self.status.is_interrupted();
+        (self.at_hosts || !rests) && self.wake_at.is_none()
+    }
+}
+
 /// A run as stored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunRow {

@@ -60,7 +60,7 @@ impl RunStatus {
         matches!(self, Self::AwaitingHuman | Self::Paused)
     }
 
-    /// As stored and logged: `model_running`.
+    /// As shown and logged: `model_running`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -78,10 +78,28 @@ impl RunStatus {
         }
     }
 
-    /// Reads [`Self::as_str`] back.
+    /// As stored in columns. A number is never given to another status.
     #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|status| status.as_str() == text)
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Queued => 1,
+            Self::Preparing => 2,
+            Self::ModelRunning => 3,
+            Self::ToolRunning => 4,
+            Self::AwaitingHuman => 5,
+            Self::BackingOff => 6,
+            Self::Compacting => 7,
+            Self::Paused => 8,
+            Self::Completed => 9,
+            Self::Failed => 10,
+            Self::Aborted => 11,
+        }
+    }
+
+    /// Reads [`Self::code`] back.
+    #[must_use]
+    pub fn of_code(code: i64) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| i64::from(status.code()) == code)
     }
 }
 
@@ -176,11 +194,14 @@ mod tests {
     #[test]
     fn statuses_survive_the_round_trip() {
         for status in RunStatus::ALL {
-            assert_eq!(RunStatus::parse(status.as_str()), Some(status));
+            assert_eq!(RunStatus::of_code(status.code().into()), Some(status));
             assert_eq!(serde_json::to_value(status).unwrap(), status.as_str());
             assert!(!(status.is_terminal() && status.is_interrupted()));
         }
-        assert_eq!(RunStatus::parse("resting"), None);
+        assert_eq!(
+            (RunStatus::of_code(0), RunStatus::of_code(12), RunStatus::of_code(-1)),
+            (None, None, None)
+        );
     }
 
     #[test]

@@ -4,7 +4,6 @@
 //! **Invariant:** a file that says it is filled has every message in the index that was said before it said so. One
 //! that was interrupted is gone through again; what has a document already is passed over.
 
-use agentloop_core::id::{EntryNo, RunId, Seq, SessionId, TenantId};
 use futures_util::TryStreamExt as _;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Error, Row as _, SqliteConnection, SqlitePool};
@@ -14,45 +13,41 @@ use super::rows;
 use super::search::{self, Indexed};
 use super::writer::{Job, Op};
 use crate::store::StoreError;
-use crate::store::codec::int;
 
 /// Messages that are indexed in one write.
 const BATCH_MESSAGES_MAX: u32 = 64;
 /// Bytes of events that are read for one write, give or take the last.
 const BATCH_BYTES_MAX: usize = 1024 * 1024;
 
-/// What has no document, in the order of the sessions' entries. Events without words are passed over here, so that
-/// the output of tools is not read.
+/// What has no document, in the order of the sessions' entries. Events without words are passed over here.
 pub(super) const UNINDEXED: &str = "
-    SELECT i.tenant, i.session_id, i.entry_no, i.run_id, i.seq, coalesce(e.payload, k.payload) AS payload
+    SELECT i.session_no, i.entry_no, i.run_no, i.seq, coalesce(e.payload, k.payload) AS payload
     FROM session_entries AS i
-    LEFT JOIN run_events AS e
-        ON i.keep IS NULL AND e.tenant = i.tenant AND e.run_id = i.run_id AND e.seq = i.seq
-    LEFT JOIN kept_events AS k
-        ON k.tenant = i.tenant AND k.keep = i.keep AND k.run_id = i.run_id AND k.seq = i.seq
-    WHERE (i.tenant, i.session_id, i.entry_no) > (?1, ?2, ?3) AND i.search_no IS NULL
-      AND coalesce(e.kind, k.kind) IN ('input_added', 'input_held', 'assistant_message')
-    ORDER BY i.tenant, i.session_id, i.entry_no LIMIT ?4";
+    LEFT JOIN run_events AS e ON i.keep IS NULL AND e.run_no = i.run_no AND e.seq = i.seq
+    LEFT JOIN kept_events AS k ON k.keep = i.keep AND k.run_no = i.run_no AND k.seq = i.seq
+    WHERE (i.session_no, i.entry_no) > (?1, ?2) AND i.search_no IS NULL
+      AND coalesce(e.payload, k.payload) ->> '$.kind' IN ('input_added', 'input_held', 'assistant_message')
+    ORDER BY i.session_no, i.entry_no LIMIT ?3";
 
 /// Where the event of an entry stands, if the entry is still there and has no document.
 pub(super) const STANDING: &str = "
-    SELECT coalesce(owner, session_id) AS home, keep FROM session_entries
-    WHERE tenant = ?1 AND session_id = ?2 AND entry_no = ?3 AND run_id = ?4 AND seq = ?5 AND search_no IS NULL";
+    SELECT coalesce(owner, session_no) AS home, keep FROM session_entries
+    WHERE session_no = ?1 AND entry_no = ?2 AND run_no = ?3 AND seq = ?4 AND search_no IS NULL";
 
 /// The entry in the session that its event belongs to: forks have it under the same number.
 pub(super) const NUMBER_OWN: &str = "
     UPDATE session_entries SET search_no = ?1
-    WHERE tenant = ?2 AND session_id = ?3 AND entry_no = ?6 AND run_id = ?4 AND seq = ?5 AND keep IS NULL";
+    WHERE session_no = ?2 AND entry_no = ?5 AND run_no = ?3 AND seq = ?4 AND keep IS NULL";
 
-/// The entries of its forks. SQLite believes that a tenant has few entries, and must be told which index to take.
+/// The entries of its forks.
 pub(super) const NUMBER_LENT: &str = "
     UPDATE session_entries INDEXED BY session_entries_lent SET search_no = ?1
-    WHERE tenant = ?2 AND owner = ?3 AND run_id = ?4 AND seq = ?5";
+    WHERE owner = ?2 AND run_no = ?3 AND seq = ?4";
 
 /// The entries of what is kept of a deleted session.
 pub(super) const NUMBER_KEPT: &str = "
     UPDATE session_entries INDEXED BY session_entries_kept SET search_no = ?1
-    WHERE tenant = ?2 AND keep = ?3 AND run_id = ?4 AND seq = ?5";
+    WHERE keep = ?2 AND run_no = ?3 AND seq = ?4";
 
 /// A few messages to be indexed.
 #[derive(Debug, Default)]
@@ -62,14 +57,13 @@ pub(super) struct Batch {
     last: bool,
 }
 
-/// An entry and its event.
-#[derive(Debug, Clone)]
+/// An entry and its event, by the numbers of its session and run.
+#[derive(Debug, Clone, Copy, Default)]
 struct Place {
-    tenant: TenantId,
-    session: SessionId,
-    entry: EntryNo,
-    run: RunId,
-    seq: Seq,
+    session: i64,
+    entry: i64,
+    run: i64,
+    seq: i64,
 }
 
 /// Fills the index, unless the file says that it is filled. Ends early with the store; the next start goes on.
@@ -90,9 +84,9 @@ async fn fill(readers: &SqlitePool, jobs: &mpsc::WeakSender<Job>) -> Result<usiz
     if is_filled(readers).await.map_err(failed)? {
         return Ok(0);
     }
-    let (mut place, mut messages) = (None, 0);
+    let (mut place, mut messages) = (Place::default(), 0);
     loop {
-        let (batch, read_to) = next(readers, place.as_ref()).await.map_err(failed)?;
+        let (batch, read_to) = next(readers, place).await.map_err(failed)?;
         let is_last = batch.last;
         messages += batch.documents.len();
         if is_last || !batch.documents.is_empty() {
@@ -111,14 +105,10 @@ async fn is_filled(readers: &SqlitePool) -> Result<bool, Error> {
 }
 
 /// The messages after this place, and how far was read for them.
-async fn next(readers: &SqlitePool, after: Option<&Place>) -> Result<(Batch, Option<Place>), Error> {
-    let mut found = sqlx::query(UNINDEXED)
-        .bind(after.map_or("", |place| place.tenant.as_str()))
-        .bind(after.map_or("", |place| place.session.as_str()))
-        .bind(after.map_or(0, |place| int(place.entry.0)))
-        .bind(BATCH_MESSAGES_MAX)
-        .fetch(readers);
-    let (mut batch, mut place, mut rows, mut bytes) = (Batch::default(), None, 0, 0);
+async fn next(readers: &SqlitePool, after: Place) -> Result<(Batch, Place), Error> {
+    let query = sqlx::query(UNINDEXED).bind(after.session).bind(after.entry).bind(BATCH_MESSAGES_MAX);
+    let mut found = query.fetch(readers);
+    let (mut batch, mut place, mut rows, mut bytes) = (Batch::default(), after, 0, 0);
     while bytes < BATCH_BYTES_MAX
         && let Some(row) = found.try_next().await?
     {
@@ -126,9 +116,9 @@ async fn next(readers: &SqlitePool, after: Option<&Place>) -> Result<(Batch, Opt
         rows += 1;
         bytes += row.try_get::<&str, _>("payload")?.len();
         if let Indexed::Words(words) = search::words(&rows::json(&row, "payload")?) {
-            batch.documents.push((here.clone(), words));
+            batch.documents.push((here, words));
         }
-        place = Some(here);
+        place = here;
     }
     batch.last = rows < BATCH_MESSAGES_MAX && bytes < BATCH_BYTES_MAX;
     Ok((batch, place))
@@ -136,11 +126,10 @@ async fn next(readers: &SqlitePool, after: Option<&Place>) -> Result<(Batch, Opt
 
 fn read_place(row: &SqliteRow) -> Result<Place, Error> {
     Ok(Place {
-        tenant: rows::tenant_id(row, "tenant")?,
-        session: rows::session_id(row, "session_id")?,
-        entry: EntryNo(rows::number(row, "entry_no")?),
-        run: rows::run_id(row, "run_id")?,
-        seq: rows::seq(row, "seq")?,
+        session: row.try_get("session_no")?,
+        entry: row.try_get("entry_no")?,
+        run: row.try_get("run_no")?,
+        seq: row.try_get("seq")?,
     })
 }
 
@@ -161,7 +150,7 @@ pub(super) async fn index(db: &mut SqliteConnection, batch: &Batch) -> Result<()
     let sql = "SELECT coalesce(max(search_no), 0) AS last FROM session_entries WHERE search_no IS NOT NULL";
     let mut last: i64 = sqlx::query(sql).fetch_one(&mut *db).await?.try_get("last")?;
     for (place, words) in &batch.documents {
-        if number(db, place, last + 1).await? {
+        if number(db, *place, last + 1).await? {
             last += 1;
             let sql = "INSERT INTO search_index (rowid, text) VALUES (?1, ?2)";
             sqlx::query(sql).bind(last).bind(words.as_str()).execute(&mut *db).await?;
@@ -190,25 +179,17 @@ pub(super) async fn begin(db: &mut SqliteConnection, search: bool) -> Result<(),
 }
 
 /// Gives the entry, and every other that shares its event, this document. `false`: it is gone, or has one.
-async fn number(db: &mut SqliteConnection, place: &Place, number: i64) -> Result<bool, Error> {
-    let Place { tenant, session, entry, run, seq } = place;
-    let standing = sqlx::query(STANDING)
-        .bind(tenant.as_str())
-        .bind(session.as_str())
-        .bind(int(entry.0))
-        .bind(run.as_str())
-        .bind(int(seq.0))
-        .fetch_optional(&mut *db)
-        .await?;
-    let Some(row) = standing else { return Ok(false) };
-    let of_event = |sql| sqlx::query(sql).bind(number).bind(tenant.as_str());
-    if let Some(keep) = row.try_get::<Option<i64>, _>("keep")? {
-        of_event(NUMBER_KEPT).bind(keep).bind(run.as_str()).bind(int(seq.0)).execute(db).await?;
+async fn number(db: &mut SqliteConnection, place: Place, number: i64) -> Result<bool, Error> {
+    let Place { session, entry, run, seq } = place;
+    let standing = sqlx::query(STANDING).bind(session).bind(entry).bind(run).bind(seq);
+    let Some(row) = standing.fetch_optional(&mut *db).await? else { return Ok(false) };
+    let of_event = |sql, owner: i64| sqlx::query(sql).bind(number).bind(owner).bind(run).bind(seq);
+    if let Some(keep) = row.try_get("keep")? {
+        of_event(NUMBER_KEPT, keep).execute(db).await?;
         return Ok(true);
     }
-    let home: &str = row.try_get("home")?;
-    let own = of_event(NUMBER_OWN).bind(home).bind(run.as_str()).bind(int(seq.0)).bind(int(entry.0));
-    own.execute(&mut *db).await?;
-    of_event(NUMBER_LENT).bind(home).bind(run.as_str()).bind(int(seq.0)).execute(db).await?;
+    let home = row.try_get("home")?;
+    of_event(NUMBER_OWN, home).bind(entry).execute(&mut *db).await?;
+    of_event(NUMBER_LENT, home).execute(db).await?;
     Ok(true)
 }

@@ -38,8 +38,8 @@ pub(super) struct Encoded {
     pub(super) answered: Vec<(RequestId, Seq)>,
     /// What is remembered beyond the run.
     pub(super) remembered: Vec<RuleRow>,
-    /// Whether the run is handed another request's messages.
-    pub(super) steers: bool,
+    /// The requests that hand the run messages, and where those are held.
+    pub(super) steers: Vec<(RunId, Seq)>,
     /// Whether the run is over with it.
     pub(super) finished: bool,
     pub(super) summary: RunSummary,
@@ -71,7 +71,7 @@ impl Encoded {
             asked: Vec::new(),
             answered: Vec::new(),
             remembered: Vec::new(),
-            steers: false,
+            steers: Vec::new(),
             finished: false,
             summary: append.summary,
             create: append.create,
@@ -108,14 +108,27 @@ impl Encoded {
             self.answered.push((request.clone(), seq));
             self.remembered.extend(rule_row(&self.session.1, request, answer));
         }
-        self.steers |= matches!(event, Event::InputHeld { steer: Some(_), .. });
+        if let Event::InputHeld { steer: Some(steer), .. } = event {
+            self.steers.push((steer.id.clone(), seq));
+        }
         self.finished |= matches!(event, Event::Finished { .. });
     }
+}
+
+/// The last numbers that were given out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Numbers {
+    pub(super) run: i64,
+    pub(super) session: i64,
+    /// Of the index.
+    pub(super) document: i64,
 }
 
 /// A run, as far as appends depend on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct KnownRun {
+    /// By which other tables refer to it.
+    pub(super) no: i64,
     pub(super) epoch: Epoch,
     pub(super) last_seq: Seq,
     pub(super) session: SessionId,
@@ -151,10 +164,11 @@ impl RunFact<'_> {
 /// A session, as far as appends depend on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct KnownSession {
+    /// By which other tables refer to it.
+    pub(super) no: i64,
     pub(super) last_entry: EntryNo,
     pub(super) live_run: Option<RunId>,
     pub(super) last_queue_no: u64,
-    pub(super) created_at: Timestamp,
     pub(super) updated_at: Timestamp,
 }
 
@@ -162,8 +176,30 @@ pub(super) struct KnownSession {
 #[derive(Debug)]
 pub(super) struct SessionFact {
     pub(super) known: KnownSession,
-    /// Whether it is to be written.
-    pub(super) changed: bool,
+    pub(super) change: SessionChange,
+}
+
+/// What is to be written of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SessionChange {
+    None,
+    /// A new row, since then.
+    Created(Timestamp),
+    /// What changes of its row.
+    Moved,
+}
+
+impl SessionFact {
+    /// As it stands in the database.
+    pub(super) fn unchanged(known: KnownSession) -> Self {
+        Self { known, change: SessionChange::None }
+    }
+
+    fn moved(&mut self) {
+        if self.change == SessionChange::None {
+            self.change = SessionChange::Moved;
+        }
+    }
 }
 
 /// What is known of the runs and sessions that a commit is about.
@@ -171,11 +207,34 @@ pub(super) struct SessionFact {
 pub(super) struct Facts<'a> {
     pub(super) runs: BTreeMap<RunKey, RunFact<'a>>,
     pub(super) sessions: BTreeMap<SessionKey, SessionFact>,
-    /// The last document of the index.
-    pub(super) last_search_no: u64,
+    pub(super) last: Numbers,
+}
+
+/// An accepted append and the numbers by which its rows refer to its run and session.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Numbered<'a> {
+    pub(super) append: &'a Encoded,
+    pub(super) run: i64,
+    pub(super) session: i64,
 }
 
 impl<'a> Facts<'a> {
+    /// With the numbers of its run and session.
+    ///
+    /// # Panics
+    /// When it was not accepted.
+    pub(super) fn numbered(&self, append: &'a Encoded) -> Numbered<'a> {
+        Numbered { append, run: self.runs[&append.run].known.no, session: self.session_no(&append.session) }
+    }
+
+    /// A session's number.
+    ///
+    /// # Panics
+    /// When it is not known.
+    pub(super) fn session_no(&self, session: &SessionKey) -> i64 {
+        self.sessions[session].known.no
+    }
+
     /// Accepts an append and changes the facts accordingly, or refuses it and changes nothing.
     pub(super) fn accept(&mut self, append: &'a Encoded) -> Result<(), StoreError> {
         match &append.create {
@@ -242,48 +301,51 @@ impl<'a> Facts<'a> {
 
     /// The place in the queue, where the append takes one.
     fn change_session(&mut self, append: &Encoded) -> Option<u64> {
-        let SessionFact { known, changed } =
-            self.sessions.entry(append.session.clone()).or_insert_with(|| SessionFact {
-                known: KnownSession {
-                    last_entry: EntryNo(0),
-                    live_run: None,
-                    last_queue_no: 0,
-                    created_at: append.began_at,
-                    updated_at: append.began_at,
-                },
-                changed: false,
-            });
-        // Also one that the append does not change may have to be created.
-        *changed |= append.create.is_some();
+        let last = &mut self.last.session;
+        let fact = self.sessions.entry(append.session.clone()).or_insert_with(|| {
+            *last += 1;
+            let known = KnownSession {
+                no: *last,
+                last_entry: EntryNo(0),
+                live_run: None,
+                last_queue_no: 0,
+                updated_at: append.began_at,
+            };
+            SessionFact { known, change: SessionChange::Created(append.began_at) }
+        });
         if append.enter.is_some() {
-            known.live_run = Some(append.run.1.clone());
-            *changed = true;
+            fact.known.live_run = Some(append.run.1.clone());
+            fact.moved();
         }
         if let Some(NewEntry { entry, .. }) = append.entries.last() {
-            known.last_entry = *entry;
-            known.updated_at = known.updated_at.max(append.ended_at);
-            *changed = true;
+            fact.known.last_entry = *entry;
+            fact.known.updated_at = fact.known.updated_at.max(append.ended_at);
+            fact.moved();
         }
-        if append.finished && known.live_run.as_ref() == Some(&append.run.1) {
-            known.live_run = None;
-            *changed = true;
+        if append.finished && fact.known.live_run.as_ref() == Some(&append.run.1) {
+            fact.known.live_run = None;
+            fact.moved();
         }
         let create = append.create.as_ref().filter(|_| append.enter.is_none() && !append.finished)?;
-        known.last_queue_no += 1;
+        fact.known.last_queue_no += 1;
+        fact.moved();
         let lane = if create.interrupts { 0 } else { ORDINARY_QUEUE_NO };
-        Some(lane + known.last_queue_no)
+        Some(lane + fact.known.last_queue_no)
     }
 
     fn change_run(&mut self, append: &'a Encoded, queue_no: Option<u64>) {
         let created = append.create.as_ref().map(|create| (create, append.began_at));
-        let RunFact { known, change } = self.runs.entry(append.run.clone()).or_insert_with(|| RunFact {
-            known: KnownRun {
+        let last = &mut self.last.run;
+        let RunFact { known, change } = self.runs.entry(append.run.clone()).or_insert_with(|| {
+            *last += 1;
+            let known = KnownRun {
+                no: *last,
                 epoch: append.epoch,
                 last_seq: Seq(0),
                 session: append.session.1.clone(),
                 queue_no,
-            },
-            change: None,
+            };
+            RunFact { known, change: None }
         });
         known.last_seq = append.last;
         if append.enter.is_some() || append.finished {

@@ -8,8 +8,7 @@ use super::facts::Encoded;
 
 /// Each looks for one row and stops.
 const HINTS: &str = "
-    SELECT EXISTS (SELECT 1 FROM run_events INDEXED BY run_events_steers
-                   WHERE kind = 'input_held' AND payload ->> '$.steer.id' IS NOT NULL) AS steers,
+    SELECT EXISTS (SELECT 1 FROM steers) AS steers,
            EXISTS (SELECT 1 FROM remembered_rules) AS rules,
            EXISTS (SELECT 1 FROM runs INDEXED BY runs_queued WHERE queue_no IS NOT NULL) AS queues";
 
@@ -54,7 +53,7 @@ impl Hints {
                 hint.store(true, Ordering::Release);
             }
         };
-        set(&self.steers, append.steers);
+        set(&self.steers, !append.steers.is_empty());
         set(&self.rules, !append.remembered.is_empty());
         set(&self.queues, append.create.is_some() && append.enter.is_none());
     }

@@ -10,9 +10,10 @@ use crate::store::codec::int;
 
 pub(super) const RETRY: &str = "
     UPDATE jobs SET due_at = ?4, attempts = attempts + 1, error = ?5
-    WHERE tenant = ?1 AND run_id = ?2 AND kind = ?3";
+    WHERE run_no = (SELECT run_no FROM runs WHERE tenant = ?1 AND run_id = ?2) AND kind = ?3";
 
-pub(super) const FINISH: &str = "DELETE FROM jobs WHERE tenant = ?1 AND run_id = ?2 AND kind = ?3";
+pub(super) const FINISH: &str = "
+    DELETE FROM jobs WHERE run_no = (SELECT run_no FROM runs WHERE tenant = ?1 AND run_id = ?2) AND kind = ?3";
 
 /// Notes a failed try, and when the next one is due.
 pub(super) async fn retry(

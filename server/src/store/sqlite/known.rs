@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use super::facts::{Encoded, Facts, KnownRun, KnownSession, RunKey, SessionKey};
+use super::facts::{Encoded, Facts, KnownRun, KnownSession, Numbers, RunKey, SessionKey};
 
 /// Runs, and sessions, that are known at one time; beyond that it begins anew.
 const KNOWN_MAX: usize = 8_192;
@@ -15,8 +15,8 @@ const KNOWN_MAX: usize = 8_192;
 pub(super) struct Known {
     pub(super) runs: HashMap<RunKey, KnownRun>,
     pub(super) sessions: HashMap<SessionKey, KnownSession>,
-    /// The last document of the index, once it was asked for.
-    pub(super) last_search_no: Option<u64>,
+    /// Once they were asked for.
+    pub(super) last: Option<Numbers>,
     /// Whether a write failed since one succeeded: then not even ids that were made for a run are believed to be new.
     doubts: bool,
 }
@@ -36,7 +36,7 @@ impl Known {
         if self.sessions.len() + facts.sessions.len() > KNOWN_MAX {
             self.sessions.clear();
         }
-        self.last_search_no = Some(facts.last_search_no);
+        self.last = Some(facts.last);
         for (key, fact) in facts.runs {
             if fact.rests() {
                 self.runs.remove(&key);
@@ -57,9 +57,9 @@ impl Known {
         self.sessions.remove(key);
     }
 
-    /// Forgets which document of the index is the last.
-    pub(super) fn forget_documents(&mut self) {
-        self.last_search_no = None;
+    /// Forgets which numbers were given out last.
+    pub(super) fn forget_numbers(&mut self) {
+        self.last = None;
     }
 
     /// Forgets everything.

@@ -21,7 +21,8 @@ pub(super) async fn claim(
     run: &RunId,
     least: Epoch,
 ) -> Result<Option<Claim>, Error> {
-    let sql = "UPDATE runs SET epoch = max(epoch + 1, ?3) WHERE tenant = ?1 AND run_id = ?2 RETURNING *";
+    let sql = "UPDATE runs SET epoch = max(epoch + 1, ?3) WHERE tenant = ?1 AND run_id = ?2
+               RETURNING *, (SELECT session_id FROM sessions WHERE session_no = runs.session_no) AS session_id";
     let query = sqlx::query(sql).bind(tenant.as_str()).bind(run.as_str()).bind(int(least.0));
     let Some(row) = query.fetch_optional(db).await? else { return Ok(None) };
     Ok(Some(Claim { epoch: Epoch(rows::number(&row, "epoch")?), row: rows::run(&row)? }))

@@ -101,7 +101,7 @@ pub(super) fn run(row: &SqliteRow) -> Result<RunRow, Error> {
 
 fn summary(row: &SqliteRow) -> Result<RunSummary, Error> {
     Ok(RunSummary {
-        status: parsed(row, "status", |text: &str| RunStatus::parse(text).ok_or("no such status"))?,
+        status: parsed(row, "status", |code: i64| RunStatus::of_code(code).ok_or("no such status"))?,
         wake_at: row.try_get::<Option<u64>, _>("wake_at")?.map(Timestamp),
         at_hosts: row.try_get("at_hosts")?,
         error: parsed(row, "error", |text: Option<&str>| text.map(serde_json::from_str).transpose())?,
@@ -132,7 +132,7 @@ fn title(row: &SqliteRow) -> Result<String, Error> {
     if given.is_empty() { row.try_get("made_title") } else { Ok(given) }
 }
 
-/// From the columns of `jobs`.
+/// From the columns of `jobs`, with the ids of the run and its session.
 pub(super) fn job(row: &SqliteRow) -> Result<Job, Error> {
     let kind = |text: &str| JobKind::parse(text).ok_or("no such kind of job");
     Ok(Job {
@@ -148,12 +148,11 @@ pub(super) fn job(row: &SqliteRow) -> Result<Job, Error> {
     })
 }
 
-/// From the columns of `run_events`.
+/// From the columns of `run_events`, or of `kept_events`.
 pub(super) fn event(row: &SqliteRow) -> Result<StoredEvent, Error> {
     Ok(StoredEvent {
         seq: row.try_get("seq")?,
         at: row.try_get("at")?,
-        kind: row.try_get("kind")?,
         status: row.try_get("status")?,
         version: row.try_get("version")?,
         payload: row.try_get("payload")?,

@@ -9,7 +9,7 @@ use agentloop_core::id::{EntryNo, Seq};
 use agentloop_core::run::event::{Added, Event};
 use sqlx::{Error, Row as _, SqliteConnection};
 
-use super::facts::{Encoded, RunKey};
+use super::facts::Numbered;
 use super::rows;
 use super::statements::{Form, Statements};
 use crate::store::codec::{int, text};
@@ -18,7 +18,7 @@ use crate::store::search;
 /// A message that was held before it entered the session.
 pub(super) const SELECT_HELD: &str = "
     SELECT j.key AS place, e.payload FROM json_each(?1) AS j
-    JOIN run_events AS e ON e.tenant = j.value ->> '$[0][0]' AND e.run_id = j.value ->> '$[0][1]' AND e.seq = j.value ->> 1";
+    JOIN run_events AS e ON e.run_no = j.value ->> 0 AND e.seq = j.value ->> 1";
 
 pub(super) static INSERT_DOCUMENTS: Form = Form {
     before: "
@@ -28,16 +28,15 @@ pub(super) static INSERT_DOCUMENTS: Form = Form {
     of_two: 1,
 };
 
-/// What this session has and no other. SQLite believes that a tenant has few entries, and must be told which index to
-/// take.
+/// What the session of this number has and no other.
 pub(super) const DROP_DOCUMENTS: &str = "
     DELETE FROM search_index
     WHERE rowid IN (
         SELECT i.search_no FROM session_entries AS i
-        WHERE i.tenant = ?1 AND i.session_id = ?2 AND i.search_no IS NOT NULL
+        WHERE i.session_no = ?1 AND i.search_no IS NOT NULL
           AND NOT EXISTS (
               SELECT 1 FROM session_entries AS o INDEXED BY session_entries_searched
-              WHERE o.search_no = i.search_no AND (o.tenant, o.session_id) <> (i.tenant, i.session_id)))";
+              WHERE o.search_no = i.search_no AND o.session_no <> i.session_no))";
 
 /// What is indexed of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,12 +93,12 @@ pub(super) fn words(event: &Event) -> Indexed {
 pub(super) async fn write(
     db: &mut SqliteConnection,
     statements: &mut Statements,
-    appends: &[&Encoded],
-    last: &mut u64,
+    appends: &[Numbered<'_>],
+    last: &mut i64,
 ) -> Result<Vec<Option<i64>>, Error> {
     let held = held(db, held_places(appends)).await?;
-    let (numbers, documents) = documents(appends, &held, int(*last));
-    *last += documents.len() as u64;
+    let (numbers, documents) = documents(appends, &held, *last);
+    *last = documents.last().map_or(*last, |(number, _)| *number);
     let rows = documents.into_iter().map(|(number, words)| [number.into(), words.to_owned().into()]);
     statements.push(&INSERT_DOCUMENTS, rows);
     Ok(numbers)
@@ -110,13 +109,13 @@ type Document<'a> = (i64, &'a str);
 
 /// The number of each entry's document, and the documents.
 fn documents<'a>(
-    appends: &[&'a Encoded],
+    appends: &[Numbered<'a>],
     held: &'a [Option<String>],
     last: i64,
 ) -> (Vec<Option<i64>>, Vec<Document<'a>>) {
     let mut held = held.iter();
     let (mut numbers, mut documents) = (Vec::new(), Vec::new());
-    for NewEntry { indexed, .. } in appends.iter().flat_map(|append| &append.entries) {
+    for NewEntry { indexed, .. } in appends.iter().flat_map(|new| &new.append.entries) {
         let words = match indexed {
             Indexed::Nothing => None,
             Indexed::Words(words) => Some(words.as_str()),
@@ -132,16 +131,17 @@ fn documents<'a>(
 }
 
 /// Where those messages are that earlier appends held. Few entries are such.
-fn held_places(appends: &[&Encoded]) -> Vec<(RunKey, i64)> {
-    let held = |append: &Encoded, new: &NewEntry| match new.indexed {
-        Indexed::Held(seq) => Some((append.run.clone(), int(seq.0))),
+fn held_places(appends: &[Numbered<'_>]) -> Vec<(i64, i64)> {
+    let held = |run: i64, new: &NewEntry| match new.indexed {
+        Indexed::Held(seq) => Some((run, int(seq.0))),
         Indexed::Nothing | Indexed::Words(_) => None,
     };
-    appends.iter().flat_map(|append| append.entries.iter().filter_map(|new| held(append, new))).collect()
+    let entries = appends.iter().flat_map(|new| new.append.entries.iter().map(|entry| (new.run, entry)));
+    entries.filter_map(|(run, entry)| held(run, entry)).collect()
 }
 
 /// What is indexed of the messages in these places.
-async fn held(db: &mut SqliteConnection, places: Vec<(RunKey, i64)>) -> Result<Vec<Option<String>>, Error> {
+async fn held(db: &mut SqliteConnection, places: Vec<(i64, i64)>) -> Result<Vec<Option<String>>, Error> {
     let mut found = vec![None; places.len()];
     if places.is_empty() {
         return Ok(found);

@@ -58,39 +58,40 @@ const INSERT_FORK: &str = "
            iif(summary_upto <= ?5, summary, ''), iif(summary_upto <= ?5, summary_upto, 0)
     FROM sessions WHERE tenant = ?1 AND session_id = ?2";
 
+/// From the session of one number to that of another.
 pub(super) const SHARE_ENTRIES: &str = "
-    INSERT INTO session_entries (tenant, session_id, entry_no, run_id, seq, owner, keep, search_no)
-    SELECT tenant, ?3, entry_no, run_id, seq, iif(keep IS NULL, coalesce(owner, session_id), NULL), keep, search_no
-    FROM session_entries WHERE tenant = ?1 AND session_id = ?2 AND entry_no <= ?4";
+    INSERT INTO session_entries (session_no, entry_no, run_no, seq, owner, keep, search_no)
+    SELECT ?2, entry_no, run_no, seq, iif(keep IS NULL, coalesce(owner, session_no), NULL), keep, search_no
+    FROM session_entries WHERE session_no = ?1 AND entry_no <= ?3";
 
 pub(super) const FIRST_QUEUED: &str = "
-    SELECT run_id FROM runs WHERE tenant = ?1 AND session_id = ?2 AND queue_no IS NOT NULL
+    SELECT run_id FROM runs WHERE session_no = ?1 AND queue_no IS NOT NULL
     ORDER BY queue_no LIMIT 1";
 
 /// Two forks may share the same event.
 pub(super) const KEEP_EVENTS: &str = "
-    INSERT INTO kept_events (tenant, keep, run_id, seq, at, kind, status, version, payload)
-    SELECT e.tenant, ?3, e.run_id, e.seq, e.at, e.kind, e.status, e.version, e.payload
+    INSERT INTO kept_events (keep, run_no, seq, run_id, at, status, version, payload)
+    SELECT ?2, e.run_no, e.seq, r.run_id, e.at, e.status, e.version, e.payload
     FROM session_entries AS i
-    JOIN run_events AS e ON e.tenant = i.tenant AND e.run_id = i.run_id AND e.seq = i.seq
-    WHERE i.tenant = ?1 AND i.owner = ?2
-    ON CONFLICT (tenant, keep, run_id, seq) DO NOTHING";
+    JOIN runs AS r ON r.run_no = i.run_no
+    JOIN run_events AS e ON e.run_no = i.run_no AND e.seq = i.seq
+    WHERE i.owner = ?1
+    ON CONFLICT (keep, run_no, seq) DO NOTHING";
 
-/// SQLite believes that a tenant has few entries, and must be told which index to take.
 pub(super) const REFER_TO_KEPT: &str = "
     UPDATE session_entries INDEXED BY session_entries_lent
-    SET owner = NULL, keep = ?3 WHERE tenant = ?1 AND owner = ?2";
+    SET owner = NULL, keep = ?2 WHERE owner = ?1";
 
-/// What this session has and no other.
+/// What the session of this number has and no other.
 pub(super) const DROP_KEPT: &str = "
     DELETE FROM kept_events
-    WHERE (tenant, keep, run_id, seq) IN (
-        SELECT i.tenant, i.keep, i.run_id, i.seq FROM session_entries AS i
-        WHERE i.tenant = ?1 AND i.session_id = ?2 AND i.keep IS NOT NULL
+    WHERE (keep, run_no, seq) IN (
+        SELECT i.keep, i.run_no, i.seq FROM session_entries AS i
+        WHERE i.session_no = ?1 AND i.keep IS NOT NULL
           AND NOT EXISTS (
               SELECT 1 FROM session_entries AS o
-              WHERE o.tenant = i.tenant AND o.keep = i.keep AND o.run_id = i.run_id AND o.seq = i.seq
-                AND o.keep IS NOT NULL AND o.session_id <> i.session_id))";
+              WHERE o.keep = i.keep AND o.run_no = i.run_no AND o.seq = i.seq
+                AND o.keep IS NOT NULL AND o.session_no <> i.session_no))";
 
 /// Creates a session, or finds it the same as it is to be.
 pub(super) async fn create(
@@ -105,7 +106,7 @@ pub(super) async fn create(
         .bind(int(new.now.0))
         .execute(&mut *db)
         .await?;
-    let row = found(db, &new.tenant, &new.session).await?.ok_or(Error::RowNotFound)?;
+    let (_, row) = found(db, &new.tenant, &new.session).await?.ok_or(Error::RowNotFound)?;
     let same = row.labels == new.labels && row.forked_from.is_none() && is_titled(db, new).await?;
     Ok(same.then_some(row).ok_or(StoreError::SessionExists))
 }
@@ -135,11 +136,11 @@ pub(super) async fn fork(
     db: &mut SqliteConnection,
     new: &NewFork,
 ) -> Result<Result<SessionRow, StoreError>, Error> {
-    if let Some(row) = found(db, &new.tenant, &new.session).await? {
+    if let Some((_, row)) = found(db, &new.tenant, &new.session).await? {
         let same = is_this_fork(db, new).await?;
         return Ok(same.then_some(row).ok_or(StoreError::SessionExists));
     }
-    let Some(source) = found(db, &new.tenant, &new.source).await? else {
+    let Some((source_no, source)) = found(db, &new.tenant, &new.source).await? else {
         return Ok(Err(StoreError::NoSession));
     };
     let last = source.last_entry;
@@ -154,12 +155,8 @@ pub(super) async fn fork(
         .bind(int(new.at.0))
         .execute(&mut *db)
         .await?;
-    keyed(SHARE_ENTRIES, &new.tenant, &new.source)
-        .bind(new.session.as_str())
-        .bind(int(at.0))
-        .execute(&mut *db)
-        .await?;
-    let row = found(db, &new.tenant, &new.session).await?.ok_or(Error::RowNotFound)?;
+    let (no, row) = found(db, &new.tenant, &new.session).await?.ok_or(Error::RowNotFound)?;
+    sqlx::query(SHARE_ENTRIES).bind(source_no).bind(no).bind(int(at.0)).execute(db).await?;
     Ok(Ok(row))
 }
 
@@ -171,54 +168,47 @@ async fn is_this_fork(db: &mut SqliteConnection, new: &NewFork) -> Result<bool, 
     query.fetch_one(db).await?.try_get("same")
 }
 
-/// Deletes a session that has neither a live run nor a queue, and by the foreign keys everything that belongs to it and is not shared.
+/// Deletes a session that has neither a live run nor a queue, and by the foreign keys everything that belongs to it and
+/// is not shared.
 pub(super) async fn delete(
     db: &mut SqliteConnection,
     tenant: &TenantId,
     session: &SessionId,
 ) -> Result<Result<bool, StoreError>, Error> {
-    let Some(row) = found(db, tenant, session).await? else { return Ok(Ok(false)) };
-    if let Some(run) = row.live_run.or(first_queued(db, tenant, session).await?) {
+    let Some((no, row)) = found(db, tenant, session).await? else { return Ok(Ok(false)) };
+    if let Some(run) = row.live_run.or(first_queued(db, no).await?) {
         return Ok(Err(StoreError::SessionBusy { run }));
     }
-    keep_what_is_shared(db, tenant, session).await?;
-    keyed(DROP_KEPT, tenant, session).execute(&mut *db).await?;
-    keyed(search::DROP_DOCUMENTS, tenant, session).execute(&mut *db).await?;
-    keyed("DELETE FROM sessions WHERE tenant = ?1 AND session_id = ?2", tenant, session).execute(db).await?;
+    keep_what_is_shared(db, no).await?;
+    for sql in [DROP_KEPT, search::DROP_DOCUMENTS, "DELETE FROM sessions WHERE session_no = ?1"] {
+        sqlx::query(sql).bind(no).execute(&mut *db).await?;
+    }
     Ok(Ok(true))
 }
 
-async fn first_queued(
-    db: &mut SqliteConnection,
-    tenant: &TenantId,
-    session: &SessionId,
-) -> Result<Option<RunId>, Error> {
-    let row = keyed(FIRST_QUEUED, tenant, session).fetch_optional(db).await?;
+async fn first_queued(db: &mut SqliteConnection, no: i64) -> Result<Option<RunId>, Error> {
+    let row = sqlx::query(FIRST_QUEUED).bind(no).fetch_optional(db).await?;
     row.map(|row| rows::run_id(&row, "run_id")).transpose()
 }
 
-async fn keep_what_is_shared(
-    db: &mut SqliteConnection,
-    tenant: &TenantId,
-    session: &SessionId,
-) -> Result<(), Error> {
-    let row = sqlx::query("SELECT coalesce(max(keep), 0) + 1 AS keep FROM kept_events WHERE tenant = ?1")
-        .bind(tenant.as_str())
-        .fetch_one(&mut *db)
-        .await?;
-    let keep: i64 = row.try_get("keep")?;
-    keyed(KEEP_EVENTS, tenant, session).bind(keep).execute(&mut *db).await?;
-    keyed(REFER_TO_KEPT, tenant, session).bind(keep).execute(db).await?;
+async fn keep_what_is_shared(db: &mut SqliteConnection, no: i64) -> Result<(), Error> {
+    let sql = "SELECT coalesce(max(keep), 0) + 1 AS keep FROM kept_events";
+    let keep: i64 = sqlx::query(sql).fetch_one(&mut *db).await?.try_get("keep")?;
+    for sql in [KEEP_EVENTS, REFER_TO_KEPT] {
+        sqlx::query(sql).bind(no).bind(keep).execute(&mut *db).await?;
+    }
     Ok(())
 }
 
+/// A session's number and row.
 async fn found(
     db: &mut SqliteConnection,
     tenant: &TenantId,
     session: &SessionId,
-) -> Result<Option<SessionRow>, Error> {
+) -> Result<Option<(i64, SessionRow)>, Error> {
     let sql = "SELECT * FROM sessions WHERE tenant = ?1 AND session_id = ?2";
-    keyed(sql, tenant, session).fetch_optional(db).await?.as_ref().map(rows::session).transpose()
+    let Some(row) = keyed(sql, tenant, session).fetch_optional(db).await? else { return Ok(None) };
+    Ok(Some((row.try_get("session_no")?, rows::session(&row)?)))
 }
 
 /// With a session's key as its first two parameters.

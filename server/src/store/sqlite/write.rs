@@ -1,42 +1,56 @@
 //! A commit's appends as few statements, each for all of them: what a commit costs hardly grows with its company.
 
 use agentloop_core::id::{EntryNo, Epoch, RunId, SessionId, TenantId};
+use agentloop_core::time::Timestamp;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row as _, SqliteConnection};
 
-use super::facts::{Encoded, Facts, KnownRun, KnownSession, RunChange, RunFact, SessionFact};
+use super::facts::{
+    Encoded, Facts, KnownRun, KnownSession, Numbered, Numbers, RunChange, RunFact, SessionChange, SessionFact,
+};
 use super::known::Known;
+use super::search::NewEntry;
 use super::statements::{Form, Statements, Value};
 use super::{rows, search};
-use crate::store::StoreError;
 use crate::store::codec::{EncodedEvent, int, text};
+use crate::store::{CreateRun, StoreError};
 
 pub(super) const SELECT_FACTS: &str = "
-    SELECT j.key AS place, r.epoch, r.last_seq, r.session_id, r.queue_no,
-           s.last_entry, s.live_run, s.last_queue_no, s.created_at, s.updated_at,
-           (SELECT max(search_no) FROM session_entries WHERE search_no IS NOT NULL) AS last_search_no
+    SELECT j.key AS place, r.run_no, r.epoch, r.last_seq, r.queue_no,
+           (SELECT session_id FROM sessions WHERE session_no = r.session_no) AS session_id,
+           s.session_no, s.last_entry, s.live_run, s.last_queue_no, s.updated_at,
+           (SELECT max(run_no) FROM runs) AS last_run, (SELECT max(session_no) FROM sessions) AS last_session,
+           (SELECT max(search_no) FROM session_entries WHERE search_no IS NOT NULL) AS last_document
     FROM json_each(?) AS j
     LEFT JOIN runs AS r ON r.tenant = j.value ->> 0 AND r.run_id = j.value ->> 1
     LEFT JOIN sessions AS s ON s.tenant = j.value ->> 0 AND s.session_id = j.value ->> 2";
 
-pub(super) static WRITE_SESSIONS: Form = Form {
+pub(super) static INSERT_SESSIONS: Form = Form {
     before: "
-    INSERT INTO sessions (tenant, session_id, last_entry, live_run, last_queue_no, created_at, updated_at)
+    INSERT INTO sessions (session_no, tenant, session_id, last_entry, live_run, last_queue_no, updated_at, created_at)
     SELECT * FROM ",
-    columns: 7,
-    after: " WHERE column1 IS NOT NULL
-    ON CONFLICT (tenant, session_id) DO UPDATE
-    SET last_entry = excluded.last_entry, live_run = excluded.live_run,
-        last_queue_no = excluded.last_queue_no, updated_at = excluded.updated_at",
+    columns: 8,
+    after: " WHERE column1 IS NOT NULL",
+    of_two: 1,
+};
+
+pub(super) static UPDATE_SESSIONS: Form = Form {
+    before: "
+    UPDATE sessions
+    SET last_entry = v.column2, live_run = v.column3, last_queue_no = v.column4, updated_at = v.column5
+    FROM ",
+    columns: 5,
+    after: " AS v WHERE sessions.session_no = v.column1",
     of_two: 2,
 };
 
 pub(super) static INSERT_RUNS: Form = Form {
     before: "
-    INSERT INTO runs (tenant, run_id, session_id, epoch, last_seq, status, wake_at, error, usage, iterations,
-                      tool_calls, request_digest, agent, model, labels, created_at, updated_at, queue_no, at_hosts)
+    INSERT INTO runs (run_no, last_seq, status, goes_on, at_hosts, wake_at, queue_no, error, usage, iterations,
+                      tool_calls, updated_at, tenant, run_id, session_no, epoch, request_digest, agent, model, labels,
+                      created_at)
     SELECT * FROM ",
-    columns: 19,
+    columns: 21,
     after: " WHERE column1 IS NOT NULL",
     of_two: 1,
 };
@@ -44,38 +58,38 @@ pub(super) static INSERT_RUNS: Form = Form {
 pub(super) static UPDATE_RUNS: Form = Form {
     before: "
     UPDATE runs
-    SET last_seq = v.column3, status = v.column4, wake_at = v.column5, error = v.column6, usage = v.column7,
-        iterations = v.column8, tool_calls = v.column9, updated_at = v.column10, queue_no = v.column11,
-        at_hosts = v.column12
+    SET last_seq = v.column2, status = v.column3, goes_on = v.column4, at_hosts = v.column5, wake_at = v.column6,
+        queue_no = v.column7, error = v.column8, usage = v.column9, iterations = v.column10,
+        tool_calls = v.column11, updated_at = v.column12
     FROM ",
     columns: 12,
-    after: " AS v WHERE runs.tenant = v.column1 AND runs.run_id = v.column2",
+    after: " AS v WHERE runs.run_no = v.column1",
     of_two: 2,
 };
 
 pub(super) static INSERT_EVENTS: Form = Form {
     before: "
-    INSERT INTO run_events (tenant, run_id, seq, at, kind, status, version, payload)
+    INSERT INTO run_events (run_no, seq, at, status, version, payload)
     SELECT * FROM ",
-    columns: 8,
+    columns: 6,
     after: " WHERE column1 IS NOT NULL",
     of_two: 6,
 };
 
 pub(super) static INSERT_ENTRIES: Form = Form {
     before: "
-    INSERT INTO session_entries (tenant, session_id, entry_no, run_id, seq, search_no)
+    INSERT INTO session_entries (session_no, entry_no, run_no, seq, search_no)
     SELECT * FROM ",
-    columns: 6,
+    columns: 5,
     after: " WHERE column1 IS NOT NULL",
     of_two: 2,
 };
 
 pub(super) static INSERT_REQUESTS: Form = Form {
     before: "
-    INSERT INTO human_requests (tenant, request_id, run_id, session_id, asked_at, asked_seq)
+    INSERT INTO human_requests (tenant, request_id, run_no, asked_at, asked_seq)
     SELECT * FROM ",
-    columns: 6,
+    columns: 5,
     after: " WHERE column1 IS NOT NULL",
     of_two: 2,
 };
@@ -89,7 +103,17 @@ pub(super) static ANSWER_REQUESTS: Form = Form {
     after: " AS v
     WHERE human_requests.tenant = v.column1
       AND human_requests.request_id = v.column2
-      AND human_requests.run_id = v.column3",
+      AND human_requests.run_no = v.column3",
+    of_two: 2,
+};
+
+pub(super) static INSERT_STEERS: Form = Form {
+    before: "
+    INSERT INTO steers (tenant, request_id, run_no, seq)
+    SELECT * FROM ",
+    columns: 4,
+    after: " WHERE column1 IS NOT NULL
+    ON CONFLICT (tenant, request_id) DO NOTHING",
     of_two: 2,
 };
 
@@ -104,11 +128,11 @@ pub(super) static INSERT_RULES: Form = Form {
 
 pub(super) static INSERT_JOBS: Form = Form {
     before: "
-    INSERT INTO jobs (tenant, run_id, kind, session_id, due_at)
+    INSERT INTO jobs (run_no, kind, due_at)
     SELECT * FROM ",
-    columns: 5,
+    columns: 3,
     after: " WHERE column1 IS NOT NULL
-    ON CONFLICT (tenant, run_id, kind) DO NOTHING",
+    ON CONFLICT (run_no, kind) DO NOTHING",
     of_two: 2,
 };
 
@@ -142,8 +166,10 @@ pub(super) async fn decide<'a>(
     let mut statements = Statements::default();
     write_sessions(&mut statements, &facts);
     write_runs(&mut statements, &facts);
+    let accepted: Vec<_> = accepted.into_iter().map(|append| facts.numbered(append)).collect();
     write_events(&mut statements, &accepted);
-    write_entries(db, &mut statements, &accepted, &mut facts.last_search_no).await?;
+    write_entries(db, &mut statements, &accepted, &mut facts.last.document).await?;
+    write_steers(&mut statements, &accepted);
     write_requests(&mut statements, &accepted);
     write_rules(&mut statements, &accepted);
     write_jobs(&mut statements, &accepted);
@@ -155,17 +181,16 @@ async fn facts<'a>(
     known: &Known,
     appends: &[&'a Encoded],
 ) -> Result<Facts<'a>, sqlx::Error> {
-    let mut facts = Facts { last_search_no: known.last_search_no.unwrap_or_default(), ..Facts::default() };
+    let mut facts = Facts { last: known.last.unwrap_or_default(), ..Facts::default() };
     let mut unknown = Vec::new();
     for append in appends {
         let (run, session) = (known.runs.get(&append.run), known.sessions.get(&append.session));
-        if known.last_search_no.is_none() {
+        if known.last.is_none() {
             unknown.push(*append);
         } else if let (Some(run), Some(session)) = (run, session) {
             let run = RunFact { known: run.clone(), change: None };
             facts.runs.insert(append.run.clone(), run);
-            let session = SessionFact { known: session.clone(), changed: false };
-            facts.sessions.insert(append.session.clone(), session);
+            facts.sessions.insert(append.session.clone(), SessionFact::unchanged(session.clone()));
         } else if !known.are_new(append) {
             unknown.push(*append);
         }
@@ -185,21 +210,27 @@ async fn read_facts(
         appends.iter().map(|append| (&append.run.0, &append.run.1, &append.session.1)).collect();
     for row in sqlx::query(SELECT_FACTS).bind(text(&keys)).fetch_all(db).await? {
         let append = appends[row.try_get::<u32, _>("place")? as usize];
-        facts.last_search_no = row.try_get::<Option<u64>, _>("last_search_no")?.unwrap_or(0);
+        facts.last = last(&row)?;
         if let Some(known) = known_run(&row)? {
             facts.runs.insert(append.run.clone(), RunFact { known, change: None });
         }
         if let Some(known) = known_session(&row)? {
-            facts.sessions.insert(append.session.clone(), SessionFact { known, changed: false });
+            facts.sessions.insert(append.session.clone(), SessionFact::unchanged(known));
         }
     }
     Ok(())
 }
 
+fn last(row: &SqliteRow) -> Result<Numbers, sqlx::Error> {
+    let last = |column| Ok::<_, sqlx::Error>(row.try_get::<Option<i64>, _>(column)?.unwrap_or(0));
+    Ok(Numbers { run: last("last_run")?, session: last("last_session")?, document: last("last_document")? })
+}
+
 fn known_run(row: &SqliteRow) -> Result<Option<KnownRun>, sqlx::Error> {
-    let Some(epoch) = row.try_get::<Option<u64>, _>("epoch")? else { return Ok(None) };
+    let Some(no) = row.try_get("run_no")? else { return Ok(None) };
     Ok(Some(KnownRun {
-        epoch: Epoch(epoch),
+        no,
+        epoch: Epoch(rows::number(row, "epoch")?),
         last_seq: rows::seq(row, "last_seq")?,
         session: rows::session_id(row, "session_id")?,
         queue_no: row.try_get("queue_no")?,
@@ -207,121 +238,142 @@ fn known_run(row: &SqliteRow) -> Result<Option<KnownRun>, sqlx::Error> {
 }
 
 fn known_session(row: &SqliteRow) -> Result<Option<KnownSession>, sqlx::Error> {
-    let Some(last_entry) = row.try_get::<Option<u64>, _>("last_entry")? else { return Ok(None) };
+    let Some(no) = row.try_get("session_no")? else { return Ok(None) };
     Ok(Some(KnownSession {
-        last_entry: EntryNo(last_entry),
+        no,
+        last_entry: EntryNo(rows::number(row, "last_entry")?),
         live_run: rows::live_run(row)?,
         last_queue_no: rows::number(row, "last_queue_no")?,
-        created_at: rows::time(row, "created_at")?,
         updated_at: rows::time(row, "updated_at")?,
     }))
 }
 
 fn write_sessions(statements: &mut Statements, facts: &Facts<'_>) {
-    let sessions = facts.sessions.iter().filter(|(_, session)| session.changed);
-    let rows = sessions.map(|((tenant, id), SessionFact { known, .. })| {
-        [
-            tenant.shared().into(),
-            id.shared().into(),
-            int(known.last_entry.0).into(),
-            known.live_run.as_ref().map(RunId::shared).into(),
-            int(known.last_queue_no).into(),
-            int(known.created_at.0).into(),
-            int(known.updated_at.0).into(),
-        ]
-    });
-    statements.push(&WRITE_SESSIONS, rows);
+    let (mut inserts, mut updates) = (Vec::new(), Vec::new());
+    for ((tenant, id), SessionFact { known, change }) in &facts.sessions {
+        let no = Value::Int(known.no);
+        let [last_entry, live_run, last_queue_no, updated_at] = session_standing(known);
+        match change {
+            SessionChange::None => {}
+            SessionChange::Created(at) => inserts.push([
+                no,
+                tenant.shared().into(),
+                id.shared().into(),
+                last_entry,
+                live_run,
+                last_queue_no,
+                updated_at,
+                int(at.0).into(),
+            ]),
+            SessionChange::Moved => updates.push([no, last_entry, live_run, last_queue_no, updated_at]),
+        }
+    }
+    statements.push(&INSERT_SESSIONS, inserts);
+    statements.push(&UPDATE_SESSIONS, updates);
+}
+
+/// What of a session's row changes.
+fn session_standing(session: &KnownSession) -> [Value; 4] {
+    [
+        int(session.last_entry.0).into(),
+        session.live_run.as_ref().map(RunId::shared).into(),
+        int(session.last_queue_no).into(),
+        int(session.updated_at.0).into(),
+    ]
 }
 
 fn write_runs(statements: &mut Statements, facts: &Facts<'_>) {
     let (mut inserts, mut updates) = (Vec::new(), Vec::new());
     for ((tenant, id), RunFact { known, change }) in &facts.runs {
         let Some(change) = change else { continue };
-        match new_run(tenant, id, known, change) {
-            Some(row) => inserts.push(row),
-            None => updates.push(moved_run(tenant, id, known, change)),
+        match change.created {
+            Some(created) => {
+                let session = facts.session_no(&(tenant.clone(), known.session.clone()));
+                inserts.push(new_run((tenant, id), session, standing(known, change), created, known.epoch));
+            }
+            None => updates.push(standing(known, change)),
         }
     }
     statements.push(&INSERT_RUNS, inserts);
     statements.push(&UPDATE_RUNS, updates);
 }
 
-fn new_run(tenant: &TenantId, id: &RunId, run: &KnownRun, change: &RunChange<'_>) -> Option<[Value; 19]> {
-    let (create, created_at) = change.created?;
-    let [last_seq, status, wake_at, error, usage, iterations, tool_calls, updated_at, queue_no, at_hosts] =
-        standing(run, change);
-    Some([
-        tenant.shared().into(),
-        id.shared().into(),
-        run.session.shared().into(),
-        int(run.epoch.0).into(),
+fn new_run(
+    (tenant, id): (&TenantId, &RunId),
+    session: i64,
+    standing: [Value; 12],
+    (create, at): (&CreateRun, Timestamp),
+    epoch: Epoch,
+) -> [Value; 21] {
+    let [
+        no,
         last_seq,
         status,
+        goes_on,
+        at_hosts,
         wake_at,
+        queue_no,
         error,
         usage,
         iterations,
         tool_calls,
+        updated_at,
+    ] = standing;
+    [
+        no,
+        last_seq,
+        status,
+        goes_on,
+        at_hosts,
+        wake_at,
+        queue_no,
+        error,
+        usage,
+        iterations,
+        tool_calls,
+        updated_at,
+        tenant.shared().into(),
+        id.shared().into(),
+        session.into(),
+        int(epoch.0).into(),
         create.request_digest.as_str().to_owned().into(),
         create.agent.clone().into(),
         create.model.clone().into(),
         text(&create.labels).into(),
-        int(created_at.0).into(),
-        updated_at,
-        queue_no,
-        at_hosts,
-    ])
-}
-
-fn moved_run(tenant: &TenantId, id: &RunId, run: &KnownRun, change: &RunChange<'_>) -> [Value; 12] {
-    let [last_seq, status, wake_at, error, usage, iterations, tool_calls, updated_at, queue_no, at_hosts] =
-        standing(run, change);
-    [
-        tenant.shared().into(),
-        id.shared().into(),
-        last_seq,
-        status,
-        wake_at,
-        error,
-        usage,
-        iterations,
-        tool_calls,
-        updated_at,
-        queue_no,
-        at_hosts,
+        int(at.0).into(),
     ]
 }
 
-/// What of a run's row changes.
-fn standing(run: &KnownRun, change: &RunChange<'_>) -> [Value; 10] {
+/// A run's number, and what of its row changes.
+fn standing(run: &KnownRun, change: &RunChange<'_>) -> [Value; 12] {
     let summary = change.summary;
     [
+        run.no.into(),
         int(run.last_seq.0).into(),
-        summary.status.as_str().into(),
+        i64::from(summary.status.code()).into(),
+        i64::from(summary.goes_on() && run.queue_no.is_none()).into(),
+        i64::from(summary.at_hosts).into(),
         summary.wake_at.map(|at| int(at.0)).into(),
+        run.queue_no.map(int).into(),
         summary.error.as_ref().map(text).into(),
         text(&summary.usage).into(),
         i64::from(summary.iterations).into(),
         i64::from(summary.tool_calls).into(),
         int(change.updated_at.0).into(),
-        run.queue_no.map(int).into(),
-        i64::from(summary.at_hosts).into(),
     ]
 }
 
-fn write_events(statements: &mut Statements, accepted: &[&Encoded]) {
-    let events = accepted.iter().flat_map(|append| append.events.iter().map(move |event| (*append, event)));
-    statements.push(&INSERT_EVENTS, events.map(|(append, event)| event_values(append, event)));
+fn write_events(statements: &mut Statements, accepted: &[Numbered<'_>]) {
+    let events = accepted.iter().flat_map(|new| new.append.events.iter().map(move |event| (new.run, event)));
+    statements.push(&INSERT_EVENTS, events.map(|(run, event)| event_values(run, event)));
 }
 
-fn event_values(append: &Encoded, event: &EncodedEvent) -> [Value; 8] {
+fn event_values(run: i64, event: &EncodedEvent) -> [Value; 6] {
     [
-        append.run.0.shared().into(),
-        append.run.1.shared().into(),
+        run.into(),
         event.seq.into(),
         event.at.into(),
-        event.kind.into(),
-        event.status.into(),
+        i64::from(event.status.code()).into(),
         event.version.into(),
         event.payload.clone().into(),
     ]
@@ -330,55 +382,50 @@ fn event_values(append: &Encoded, event: &EncodedEvent) -> [Value; 8] {
 async fn write_entries(
     db: &mut SqliteConnection,
     statements: &mut Statements,
-    accepted: &[&Encoded],
-    last_search_no: &mut u64,
+    accepted: &[Numbered<'_>],
+    last_document: &mut i64,
 ) -> Result<(), sqlx::Error> {
-    let numbers = search::write(db, statements, accepted, last_search_no).await?;
-    let entries = accepted.iter().flat_map(|append| append.entries.iter().map(move |new| (append, new)));
-    let rows = entries.zip(numbers).map(|((append, new), number)| {
-        [
-            append.session.0.shared().into(),
-            append.session.1.shared().into(),
-            int(new.entry.0).into(),
-            append.run.1.shared().into(),
-            int(new.seq.0).into(),
-            number.into(),
-        ]
+    let documents = search::write(db, statements, accepted, last_document).await?;
+    let entries = accepted.iter().flat_map(|new| new.append.entries.iter().map(move |entry| (new, entry)));
+    let rows = entries.zip(documents).map(|((new, NewEntry { entry, seq, .. }), document)| {
+        [new.session.into(), int(entry.0).into(), new.run.into(), int(seq.0).into(), document.into()]
     });
     statements.push(&INSERT_ENTRIES, rows);
     Ok(())
 }
 
-fn write_requests(statements: &mut Statements, accepted: &[&Encoded]) {
-    let asked = accepted.iter().flat_map(|append| append.asked.iter().map(move |asked| (append, asked)));
-    let rows = asked.map(|(append, (request, at, seq))| {
+fn write_steers(statements: &mut Statements, accepted: &[Numbered<'_>]) {
+    let steers = accepted.iter().flat_map(|new| new.append.steers.iter().map(move |steer| (new, steer)));
+    let rows = steers.map(|(new, (request, seq))| {
+        [new.append.run.0.shared().into(), request.shared().into(), new.run.into(), int(seq.0).into()]
+    });
+    statements.push(&INSERT_STEERS, rows);
+}
+
+fn write_requests(statements: &mut Statements, accepted: &[Numbered<'_>]) {
+    let asked = accepted.iter().flat_map(|new| new.append.asked.iter().map(move |asked| (new, asked)));
+    let rows = asked.map(|(new, (request, at, seq))| {
         [
-            append.run.0.shared().into(),
+            new.append.run.0.shared().into(),
             request.shared().into(),
-            append.run.1.shared().into(),
-            append.session.1.shared().into(),
+            new.run.into(),
             int(at.0).into(),
             int(seq.0).into(),
         ]
     });
     statements.push(&INSERT_REQUESTS, rows);
-    let answered = accepted.iter().flat_map(|append| append.answered.iter().map(move |done| (append, done)));
-    let rows = answered.map(|(append, (request, seq))| {
-        [
-            append.run.0.shared().into(),
-            request.shared().into(),
-            append.run.1.shared().into(),
-            int(seq.0).into(),
-        ]
+    let answered = accepted.iter().flat_map(|new| new.append.answered.iter().map(move |done| (new, done)));
+    let rows = answered.map(|(new, (request, seq))| {
+        [new.append.run.0.shared().into(), request.shared().into(), new.run.into(), int(seq.0).into()]
     });
     statements.push(&ANSWER_REQUESTS, rows);
 }
 
-fn write_rules(statements: &mut Statements, accepted: &[&Encoded]) {
-    let rules = accepted.iter().flat_map(|append| append.remembered.iter().map(move |row| (append, row)));
-    let rows = rules.map(|(append, row)| {
+fn write_rules(statements: &mut Statements, accepted: &[Numbered<'_>]) {
+    let rules = accepted.iter().flat_map(|new| new.append.remembered.iter().map(move |row| (new, row)));
+    let rows = rules.map(|(new, row)| {
         [
-            append.run.0.shared().into(),
+            new.append.run.0.shared().into(),
             row.id.shared().into(),
             row.session.as_ref().map(SessionId::shared).into(),
             row.request.shared().into(),
@@ -390,16 +437,9 @@ fn write_rules(statements: &mut Statements, accepted: &[&Encoded]) {
     statements.push(&INSERT_RULES, rows);
 }
 
-fn write_jobs(statements: &mut Statements, accepted: &[&Encoded]) {
-    let jobs = accepted.iter().flat_map(|append| append.jobs.iter().map(move |kind| (append, kind)));
-    let rows = jobs.map(|(append, kind)| {
-        [
-            append.run.0.shared().into(),
-            append.run.1.shared().into(),
-            kind.to_string().into(),
-            append.session.1.shared().into(),
-            int(append.ended_at.0).into(),
-        ]
-    });
+fn write_jobs(statements: &mut Statements, accepted: &[Numbered<'_>]) {
+    let jobs = accepted.iter().flat_map(|new| new.append.jobs.iter().map(move |kind| (new, kind)));
+    let rows =
+        jobs.map(|(new, kind)| [new.run.into(), kind.to_string().into(), int(new.append.ended_at.0).into()]);
     statements.push(&INSERT_JOBS, rows);
 }

@@ -233,12 +233,16 @@ impl Op {
     pub(super) fn unsettle(&self, known: &mut Known) {
         match self {
             Self::Claim { tenant, run } => known.forget_run(&(tenant.clone(), run.clone())),
-            Self::CreateSession(new) => known.forget_session(&(new.tenant.clone(), new.session.clone())),
-            Self::Fork(new) => known.forget_session(&(new.tenant.clone(), new.session.clone())),
+            Self::CreateSession(NewSession { tenant, session, .. })
+            | Self::Fork(NewFork { tenant, session, .. }) => {
+                known.forget_session(&(tenant.clone(), session.clone()));
+                // It has one.
+                known.forget_numbers();
+            }
             // Its runs go with it.
             Self::DeleteSession { .. } => known.forget(),
             // It numbers documents.
-            Self::Index(_) => known.forget_documents(),
+            Self::Index(_) => known.forget_numbers(),
             Self::Append(_)
             | Self::DeleteRule { .. }
             | Self::SetNotes(_)

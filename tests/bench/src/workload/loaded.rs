@@ -164,7 +164,7 @@ impl Floor {
 
 async fn payloads(database: &Path, run: &str) -> Result<Vec<String>, Failure> {
     let mut db = SqliteConnectOptions::new().filename(database).read_only(true).connect().await?;
-    let sql = "SELECT payload FROM run_events WHERE run_id = ?1 ORDER BY seq";
+    let sql = "SELECT payload FROM journal WHERE run_id = ?1 ORDER BY seq";
     let rows = sqlx::query(sql).bind(run).fetch_all(&mut db).await?;
     rows.iter().map(|row| Ok(row.try_get("payload")?)).collect()
 }

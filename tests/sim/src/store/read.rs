@@ -24,8 +24,7 @@ impl Tables {
     pub(super) fn unfinished(&self) -> Vec<(TenantId, RunId)> {
         let runs = self.runs.iter().filter(|(_, run)| {
             let summary = &run.row.summary;
-            let moves = !summary.status.is_terminal() && !summary.status.is_interrupted();
-            (summary.at_hosts || moves) && summary.wake_at.is_none() && run.row.queue_no.is_none()
+            summary.goes_on() && run.row.queue_no.is_none()
         });
         runs.map(|(key, _)| key.clone()).collect()
     }

@@ -7,8 +7,11 @@ use super::{all, rows};
 use crate::store::{Job, StoreError};
 
 pub(in super::super) const DUE_JOBS: &str = "
-    SELECT tenant, run_id, kind, session_id, due_at, attempts, error FROM jobs
-    ORDER BY due_at, tenant, run_id, kind LIMIT ?1";
+    SELECT r.tenant, r.run_id, s.session_id, j.kind, j.due_at, j.attempts, j.error
+    FROM jobs AS j
+    JOIN runs AS r ON r.run_no = j.run_no
+    JOIN sessions AS s ON s.session_no = r.session_no
+    ORDER BY j.due_at, j.run_no, j.kind LIMIT ?1";
 
 /// What is due, and when what is left becomes due.
 pub(in super::super) async fn due_jobs(

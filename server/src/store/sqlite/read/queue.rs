@@ -10,46 +10,46 @@ use crate::store::sqlite::facts::ORDINARY_QUEUE_NO;
 use crate::store::{Interrupted, StoreError};
 
 pub(in super::super) const NEXT_QUEUED: &str = "
-    SELECT r.run_id FROM runs AS r
-    JOIN sessions AS s ON s.tenant = r.tenant AND s.session_id = r.session_id
-    WHERE r.tenant = ?1 AND r.session_id = ?2 AND r.queue_no IS NOT NULL AND s.live_run IS NULL
+    SELECT r.run_id FROM sessions AS s
+    JOIN runs AS r ON r.session_no = s.session_no
+    WHERE s.tenant = ?1 AND s.session_id = ?2 AND r.queue_no IS NOT NULL AND s.live_run IS NULL
     ORDER BY r.queue_no LIMIT 1";
 
 pub(in super::super) const QUEUE_HEADS: &str = "
     SELECT r.tenant, r.run_id FROM runs AS r
-    JOIN sessions AS s ON s.tenant = r.tenant AND s.session_id = r.session_id
+    JOIN sessions AS s ON s.session_no = r.session_no
     WHERE r.queue_no IS NOT NULL AND s.live_run IS NULL
       AND NOT EXISTS (
           SELECT 1 FROM runs AS before
-          WHERE before.tenant = r.tenant AND before.session_id = r.session_id
+          WHERE before.session_no = r.session_no
             AND before.queue_no IS NOT NULL AND before.queue_no < r.queue_no)
-    ORDER BY r.tenant, r.session_id";
+    ORDER BY r.session_no";
 
 /// The number is [`ORDINARY_QUEUE_NO`]: statements are constants.
 pub(in super::super) const INTERRUPTED: &str = "
     SELECT r.tenant, s.live_run, r.run_id FROM runs AS r
-    JOIN sessions AS s ON s.tenant = r.tenant AND s.session_id = r.session_id
+    JOIN sessions AS s ON s.session_no = r.session_no
     WHERE r.queue_no IS NOT NULL AND r.queue_no < 1099511627776 AND s.live_run IS NOT NULL
       AND NOT EXISTS (
           SELECT 1 FROM runs AS before
-          WHERE before.tenant = r.tenant AND before.session_id = r.session_id
+          WHERE before.session_no = r.session_no
             AND before.queue_no IS NOT NULL AND before.queue_no < r.queue_no)";
 
 pub(in super::super) const INTERRUPTED_IN: &str = "
-    SELECT r.tenant, s.live_run, r.run_id FROM runs AS r
-    JOIN sessions AS s ON s.tenant = r.tenant AND s.session_id = r.session_id
-    WHERE r.tenant = ?1 AND r.session_id = ?2 AND r.queue_no IS NOT NULL AND r.queue_no < 1099511627776
+    SELECT r.tenant, s.live_run, r.run_id FROM sessions AS s
+    JOIN runs AS r ON r.session_no = s.session_no
+    WHERE s.tenant = ?1 AND s.session_id = ?2 AND r.queue_no IS NOT NULL AND r.queue_no < 1099511627776
       AND s.live_run IS NOT NULL
     ORDER BY r.queue_no LIMIT 1";
 
 const _: () = assert!(ORDINARY_QUEUE_NO == 1_099_511_627_776, "the number in the statements");
 
-/// The conditions are those of the index, word for word; without statistics it would not be taken by itself.
 pub(in super::super) const STEERED: &str = "
-    SELECT run_id, payload ->> '$.steer.digest' AS digest FROM run_events INDEXED BY run_events_steers
-    WHERE tenant = ?1 AND payload ->> '$.steer.id' = ?2
-      AND kind = 'input_held' AND payload ->> '$.steer.id' IS NOT NULL
-    LIMIT 1";
+    SELECT r.run_id, e.payload ->> '$.steer.digest' AS digest
+    FROM steers AS t
+    JOIN runs AS r ON r.run_no = t.run_no
+    JOIN run_events AS e ON e.run_no = t.run_no AND e.seq = t.seq
+    WHERE t.tenant = ?1 AND t.request_id = ?2";
 
 /// Who may enter a session now.
 pub(in super::super) async fn next_queued(

@@ -14,15 +14,14 @@ use crate::store::{Page, PageRequest, RequestFilter, RequestRow, StoreError};
 
 /// Questions with the events that ask and answer them.
 const REQUESTS: &str = "
-    SELECT q.run_id, q.session_id, asked.seq, asked.at, asked.kind, asked.status, asked.version, asked.payload,
-           answered.seq AS answer_seq, answered.at AS answer_at, answered.kind AS answer_kind,
-           answered.status AS answer_status, answered.version AS answer_version,
-           answered.payload AS answer_payload
+    SELECT r.run_id, s.session_id, asked.seq, asked.at, asked.status, asked.version, asked.payload,
+           answered.seq AS answer_seq, answered.at AS answer_at, answered.status AS answer_status,
+           answered.version AS answer_version, answered.payload AS answer_payload
     FROM human_requests AS q
-    JOIN run_events AS asked
-        ON asked.tenant = q.tenant AND asked.run_id = q.run_id AND asked.seq = q.asked_seq
-    LEFT JOIN run_events AS answered
-        ON answered.tenant = q.tenant AND answered.run_id = q.run_id AND answered.seq = q.answered_seq
+    JOIN runs AS r ON r.run_no = q.run_no
+    JOIN sessions AS s ON s.session_no = r.session_no
+    JOIN run_events AS asked ON asked.run_no = q.run_no AND asked.seq = q.asked_seq
+    LEFT JOIN run_events AS answered ON answered.run_no = q.run_no AND answered.seq = q.answered_seq
     WHERE q.tenant = ";
 
 /// A question, answered or not.
@@ -75,10 +74,11 @@ pub(in super::super) fn pending_query(
     let mut query = QueryBuilder::new(places);
     query.push_bind(tenant.as_str()).push(" AND q.answered_seq IS NULL");
     if let Some(session) = &filter.session {
-        query.push(" AND q.session_id = ").push_bind(session.as_str());
+        query.push(" AND s.session_id = ").push_bind(session.as_str());
     }
     if let Some(run) = &filter.run {
-        query.push(" AND q.run_id = ").push_bind(run.as_str());
+        query.push(" AND q.run_no = (SELECT run_no FROM runs WHERE tenant = ").push_bind(tenant.as_str());
+        query.push(" AND run_id = ").push_bind(run.as_str()).push(")");
     }
     after(&mut query, " AND (q.asked_at, q.request_id) > (", begin);
     query.push(" ORDER BY q.asked_at, q.request_id LIMIT ").push_bind(size + 1);
@@ -106,7 +106,6 @@ fn answered(row: &SqliteRow, seq: i64) -> Result<StoredEvent, Error> {
     Ok(StoredEvent {
         seq,
         at: row.try_get("answer_at")?,
-        kind: row.try_get("answer_kind")?,
         status: row.try_get("answer_status")?,
         version: row.try_get("answer_version")?,
         payload: row.try_get("answer_payload")?,

@@ -12,15 +12,20 @@ use crate::store::page::{self, Cursor};
 use crate::store::{Page, PageRequest, RunFilter, RunRow, StoreError, Stretch, StretchMax};
 
 pub(in super::super) const UNFINISHED: &str = "
-    SELECT tenant, run_id FROM runs
-    WHERE (at_hosts = 1 OR status NOT IN ('completed', 'failed', 'aborted', 'awaiting_human', 'paused'))
-      AND wake_at IS NULL AND queue_no IS NULL
-    ORDER BY tenant, run_id";
+    SELECT tenant, run_id FROM runs INDEXED BY runs_unfinished
+    WHERE goes_on = 1
+    ORDER BY run_no";
 
 pub(in super::super) const DUE: &str = "
     SELECT tenant, run_id, wake_at FROM runs
     WHERE wake_at IS NOT NULL
     ORDER BY wake_at LIMIT ?1";
+
+/// Runs with the ids of their sessions.
+const RUNS: &str = "
+    SELECT r.*, s.session_id FROM runs AS r
+    JOIN sessions AS s ON s.session_no = r.session_no
+    WHERE r.tenant = ";
 
 /// A run's row.
 pub(in super::super) async fn run(
@@ -28,10 +33,11 @@ pub(in super::super) async fn run(
     tenant: &TenantId,
     run: &RunId,
 ) -> Result<Option<RunRow>, StoreError> {
-    let query = sqlx::query("SELECT * FROM runs WHERE tenant = ?1 AND run_id = ?2")
-        .bind(tenant.as_str())
-        .bind(run.as_str());
-    one(db, query, rows::run).await.map_err(|error| rows::failure(format_args!("run {tenant}/{run}"), &error))
+    let mut query = QueryBuilder::new(RUNS);
+    query.push_bind(tenant.as_str()).push(" AND r.run_id = ").push_bind(run.as_str());
+    one(db, query.build(), rows::run)
+        .await
+        .map_err(|error| rows::failure(format_args!("run {tenant}/{run}"), &error))
 }
 
 /// A stretch of a run's journal.
@@ -42,8 +48,9 @@ pub(in super::super) async fn records(
     after: Seq,
     limit: u32,
 ) -> Result<Vec<Record>, StoreError> {
-    let sql = "SELECT seq, at, kind, status, version, payload FROM run_events
-               WHERE tenant = ?1 AND run_id = ?2 AND seq > ?3 ORDER BY seq LIMIT ?4";
+    let sql = "SELECT seq, at, status, version, payload FROM run_events
+               WHERE run_no = (SELECT run_no FROM runs WHERE tenant = ?1 AND run_id = ?2) AND seq > ?3
+               ORDER BY seq LIMIT ?4";
     let query = sqlx::query(sql).bind(tenant.as_str()).bind(run.as_str()).bind(int(after.0)).bind(limit);
     all(db, query, rows::event)
         .await
@@ -57,10 +64,11 @@ pub(in super::super) async fn records(
 pub(in super::super) const STRETCH: &str = "
     WITH sizes AS (
         SELECT seq, octet_length(payload) AS size FROM run_events
-        WHERE tenant = ?1 AND run_id = ?2 AND seq > ?3 ORDER BY seq LIMIT ?4),
+        WHERE run_no = (SELECT run_no FROM runs WHERE tenant = ?1 AND run_id = ?2) AND seq > ?3
+        ORDER BY seq LIMIT ?4),
     sums AS (SELECT seq, sum(size) OVER (ORDER BY seq) - size AS before FROM sizes)
-    SELECT seq, at, kind, status, version, payload, (SELECT max(seq) FROM sizes) AS upto FROM run_events
-    WHERE tenant = ?1 AND run_id = ?2 AND seq > ?3
+    SELECT seq, at, status, version, payload, (SELECT max(seq) FROM sizes) AS upto FROM run_events
+    WHERE run_no = (SELECT run_no FROM runs WHERE tenant = ?1 AND run_id = ?2) AND seq > ?3
       AND seq <= (SELECT max(seq) FROM sums WHERE before < ?5)
     ORDER BY seq";
 
@@ -124,21 +132,24 @@ pub(in super::super) fn runs_query(
     begin: Option<Cursor>,
     size: u32,
 ) -> QueryBuilder<Sqlite> {
-    let mut query = QueryBuilder::new("SELECT * FROM runs WHERE tenant = ");
+    let mut query = QueryBuilder::new(RUNS);
     query.push_bind(tenant.as_str());
     if let Some(session) = &filter.session {
-        query.push(" AND session_id = ").push_bind(session.as_str());
+        query
+            .push(" AND r.session_no = (SELECT session_no FROM sessions WHERE tenant = ")
+            .push_bind(tenant.as_str());
+        query.push(" AND session_id = ").push_bind(session.as_str()).push(")");
     }
     if !filter.statuses.is_empty() {
-        query.push(" AND status IN (");
+        query.push(" AND r.status IN (");
         let mut statuses = query.separated(", ");
         for status in &filter.statuses {
-            statuses.push_bind(status.as_str());
+            statuses.push_bind(i64::from(status.code()));
         }
         query.push(")");
     }
-    after(&mut query, " AND (created_at, run_id) < (", begin);
-    query.push(" ORDER BY created_at DESC, run_id DESC LIMIT ").push_bind(size + 1);
+    after(&mut query, " AND (r.created_at, r.run_id) < (", begin);
+    query.push(" ORDER BY r.created_at DESC, r.run_id DESC LIMIT ").push_bind(size + 1);
     query
 }
 

@@ -21,25 +21,28 @@ pub(in super::super) const SEARCH: &str = "
         WHERE f.text MATCH ?1
           AND EXISTS (
               SELECT 1 FROM session_entries AS o INDEXED BY session_entries_searched
-              WHERE o.search_no = f.rowid AND o.tenant = ?2 AND o.session_id = coalesce(?3, o.session_id))
+              JOIN sessions AS s ON s.session_no = o.session_no
+              WHERE o.search_no = f.rowid AND s.tenant = ?2 AND s.session_id = coalesce(?3, s.session_id))
           AND NOT EXISTS (
               SELECT 1 FROM session_entries AS o INDEXED BY session_entries_searched
-              WHERE o.search_no = f.rowid AND o.tenant = ?2 AND o.session_id = ?4)
+              JOIN sessions AS s ON s.session_no = o.session_no
+              WHERE o.search_no = f.rowid AND s.tenant = ?2 AND s.session_id = ?4)
         ORDER BY f.rank LIMIT ?5)
-    SELECT found.rank, i.session_id, i.entry_no, i.run_id, i.seq, coalesce(e.at, k.at) AS at,
-           coalesce(e.kind, k.kind) AS kind, coalesce(e.status, k.status) AS status,
+    SELECT found.rank, s.session_id, i.entry_no, coalesce(r.run_id, k.run_id) AS run_id, i.seq,
+           coalesce(e.at, k.at) AS at, coalesce(e.status, k.status) AS status,
            coalesce(e.version, k.version) AS version, coalesce(e.payload, k.payload) AS payload
     FROM found
-    JOIN session_entries AS i INDEXED BY session_entries_searched
-        ON i.search_no = found.search_no AND i.tenant = ?2
-       AND i.session_id = coalesce(?3, (
-           SELECT o.session_id FROM session_entries AS o INDEXED BY session_entries_searched
-           WHERE o.search_no = found.search_no AND o.tenant = ?2
-           ORDER BY o.owner IS NOT NULL OR o.keep IS NOT NULL, o.session_id LIMIT 1))
-    LEFT JOIN run_events AS e
-        ON i.keep IS NULL AND e.tenant = i.tenant AND e.run_id = i.run_id AND e.seq = i.seq
-    LEFT JOIN kept_events AS k
-        ON k.tenant = i.tenant AND k.keep = i.keep AND k.run_id = i.run_id AND k.seq = i.seq";
+    CROSS JOIN session_entries AS i INDEXED BY session_entries_searched
+        ON i.search_no = found.search_no
+       AND i.session_no = (
+           SELECT o.session_no FROM session_entries AS o INDEXED BY session_entries_searched
+           JOIN sessions AS s ON s.session_no = o.session_no
+           WHERE o.search_no = found.search_no AND s.tenant = ?2 AND s.session_id = coalesce(?3, s.session_id)
+           ORDER BY o.owner IS NOT NULL OR o.keep IS NOT NULL, s.session_id LIMIT 1)
+    CROSS JOIN sessions AS s ON s.session_no = i.session_no
+    LEFT JOIN runs AS r ON i.keep IS NULL AND r.run_no = i.run_no
+    LEFT JOIN run_events AS e ON i.keep IS NULL AND e.run_no = i.run_no AND e.seq = i.seq
+    LEFT JOIN kept_events AS k ON k.keep = i.keep AND k.run_no = i.run_no AND k.seq = i.seq";
 
 /// The entries that fit best, the best first.
 pub(in super::super) async fn search(

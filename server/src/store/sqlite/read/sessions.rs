@@ -11,15 +11,15 @@ use crate::store::{EntryRow, Page, PageRequest, SessionRow, StoreError};
 
 /// An entry's event is in a journal, unless that was deleted and the event kept.
 pub(in super::super) const ENTRIES: &str = "
-    SELECT i.entry_no, i.run_id, i.seq, coalesce(e.at, k.at) AS at, coalesce(e.kind, k.kind) AS kind,
+    SELECT i.entry_no, coalesce(r.run_id, k.run_id) AS run_id, i.seq, coalesce(e.at, k.at) AS at,
            coalesce(e.status, k.status) AS status, coalesce(e.version, k.version) AS version,
            coalesce(e.payload, k.payload) AS payload
     FROM session_entries AS i
-    LEFT JOIN run_events AS e
-        ON i.keep IS NULL AND e.tenant = i.tenant AND e.run_id = i.run_id AND e.seq = i.seq
-    LEFT JOIN kept_events AS k
-        ON k.tenant = i.tenant AND k.keep = i.keep AND k.run_id = i.run_id AND k.seq = i.seq
-    WHERE i.tenant = ?1 AND i.session_id = ?2 AND i.entry_no > ?3
+    LEFT JOIN runs AS r ON i.keep IS NULL AND r.run_no = i.run_no
+    LEFT JOIN run_events AS e ON i.keep IS NULL AND e.run_no = i.run_no AND e.seq = i.seq
+    LEFT JOIN kept_events AS k ON k.keep = i.keep AND k.run_no = i.run_no AND k.seq = i.seq
+    WHERE i.session_no = (SELECT session_no FROM sessions WHERE tenant = ?1 AND session_id = ?2)
+      AND i.entry_no > ?3
     ORDER BY i.entry_no LIMIT ?4";
 
 /// A session's row.

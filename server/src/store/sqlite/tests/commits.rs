@@ -141,8 +141,8 @@ async fn one_broken_run_does_not_fail_those_beside_it() {
     for name in ["a", "b", "c"] {
         owners.push(Owner::started(&shared, name, name).await);
     }
-    let stray = "INSERT INTO run_events (tenant, run_id, seq, at, kind, status, version, payload)
-                 VALUES ('local', 'b', 2, 1, 'paused', 'paused', 1, '{}')";
+    let stray = "INSERT INTO run_events (run_no, seq, at, status, version, payload)
+                 SELECT run_no, 2, 1, 8, 1, '{}' FROM runs WHERE run_id = 'b'";
     sqlx::query(stray).execute(&mut shell(&directory).await).await.unwrap();
 
     let answers = join_all(owners.iter_mut().map(|owner| owner.says("hello"))).await;
@@ -162,8 +162,9 @@ async fn what_cannot_be_read_is_named() {
     let mut shell = shell(&directory).await;
     for (broken, why) in [
         ("version = 9", "version 9"),
-        ("version = 1, kind = 'slept'", "slept"),
-        ("kind = 'input_added', payload = '[]'", "missing field"),
+        ("version = 1, status = 99", "status 99"),
+        ("status = 1, payload = '{\"kind\":\"slept\"}'", "slept"),
+        ("payload = '[]'", "missing field"),
     ] {
         let sql = format!("UPDATE run_events SET {broken} WHERE seq = 2");
         sqlx::query(sqlx::AssertSqlSafe(sql)).execute(&mut shell).await.unwrap();
@@ -201,7 +202,7 @@ async fn a_message_is_stored_once() {
 }
 
 #[tokio::test]
-async fn the_view_shows_tool_calls() {
+async fn the_views_show_the_journal_and_tool_calls() {
     use agentloop_core::id::{CallSlot, HostId};
     use agentloop_core::message::{Message, Part, Role, ToolResult, ToolStatus};
     use agentloop_core::run::event::Event;
@@ -245,6 +246,12 @@ async fn the_view_shows_tool_calls() {
     let rows = sqlx::query(sql).fetch_all(&mut shell(&directory).await).await.unwrap();
     let lines: Vec<String> = rows.iter().map(|row| row.get("line")).collect();
     assert_eq!(lines, ["1.0 tool-0 keyed open", "1.1 tool-1 keyed succeeded h 2 30 22"]);
+
+    let sql = "SELECT session_id || ' ' || run_id || ' ' || seq || ' ' || kind || ' ' || status AS line FROM journal
+               WHERE tenant = 'local' ORDER BY seq";
+    let rows = sqlx::query(sql).fetch_all(&mut shell(&directory).await).await.unwrap();
+    let lines: Vec<String> = rows.iter().map(|row| row.get("line")).collect();
+    assert_eq!(lines[1..3], ["s r 2 call_proposed tool_running", "s r 3 call_proposed tool_running"]);
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! Files of earlier versions of the schema are taken over with everything in them.
 
-use agentloop_core::id::{EntryNo, Seq};
+use agentloop_core::id::{EntryNo, Seq, TenantId};
 use agentloop_core::run::status::RunStatus;
 use sqlx::ConnectOptions as _;
 
@@ -25,20 +25,20 @@ INSERT INTO run_events (tenant, run_id, seq, at, kind, status, version, payload)
 INSERT INTO session_entries (tenant, session_id, entry_no, run_id, seq) VALUES ('local', 's', 1, 'r', 2);
 "#;
 
-/// A file as a server of the first version left it.
-async fn first_version() -> TempDir {
+/// A file of this version of the schema, with these rows.
+async fn version(version: i64, rows: &str) -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.db");
     let options = sqlx::sqlite::SqliteConnectOptions::new().filename(path).create_if_missing(true);
     let mut db = options.connect().await.unwrap();
-    MIGRATIONS.run_to(1, &mut db).await.unwrap();
-    sqlx::raw_sql(FIRST).execute(&mut db).await.unwrap();
+    MIGRATIONS.run_to(version, &mut db).await.unwrap();
+    sqlx::raw_sql(sqlx::AssertSqlSafe(rows.to_owned())).execute(&mut db).await.unwrap();
     directory
 }
 
 #[tokio::test]
 async fn the_first_version_is_taken_over() {
-    let directory = first_version().await;
+    let directory = version(1, FIRST).await;
     let store = reopened(&directory).await;
     let row = store.session(&tenant(), &session("s")).await.unwrap().unwrap();
     assert_eq!((row.title.as_str(), row.last_entry, row.live_run), ("A title", EntryNo(1), Some(run("r"))));
@@ -58,7 +58,7 @@ async fn the_first_version_is_taken_over() {
 
 #[tokio::test]
 async fn what_was_said_before_there_was_an_index_is_found() {
-    let directory = first_version().await;
+    let directory = version(1, FIRST).await;
     let path = directory.path().join("a.db");
     let mut db = sqlx::sqlite::SqliteConnectOptions::new().filename(path).connect().await.unwrap();
     MIGRATIONS.run_to(10, &mut db).await.unwrap();
@@ -68,4 +68,99 @@ async fn what_was_said_before_there_was_an_index_is_found() {
     let hits = store.search(&tenant(), "hello", SearchFilter::default(), 9).await.unwrap();
     let places: Vec<_> = hits.iter().map(|hit| (hit.session.clone(), hit.entry, hit.run.clone())).collect();
     assert_eq!(places, [(session("s"), EntryNo(1), run("r"))]);
+}
+
+/// What the last version that referred by ids held of a tenant: a fork of a session that was deleted since, as another
+/// tenant has it under the same names and numbers, and a run that was steered and has a run behind it in its queue.
+const BY_IDS: &str = r#"
+INSERT INTO sessions (tenant, session_id, created_at, updated_at, last_entry, forked_from, forked_at, forked_asked)
+VALUES ('T', 'f', 1000, 1000, 1, 'gone', 1, 0), ('T', 'g', 1000, 1000, 1, 'f', 1, 0);
+INSERT INTO kept_events (tenant, keep, run_id, seq, at, kind, status, version, payload) VALUES
+('T', 1, 'r', 2, 2000, 'input_added', 'preparing', 1,
+ '{"kind":"input_added","entry":1,"message":{"role":"user","parts":[{"type":"text","text":"kept by T"}]}}');
+INSERT INTO session_entries (tenant, session_id, entry_no, run_id, seq, keep)
+VALUES ('T', 'f', 1, 'r', 2, 1), ('T', 'g', 1, 'r', 2, 1);
+
+INSERT INTO sessions (tenant, session_id, created_at, updated_at, last_entry, live_run, last_queue_no)
+VALUES ('T', 's', 1000, 2000, 1, 'r', 1);
+INSERT INTO runs (tenant, run_id, session_id, epoch, last_seq, status, usage, iterations, tool_calls, request_digest,
+                  agent, model, labels, created_at, updated_at, queue_no, at_hosts)
+VALUES
+('T', 'r', 's', 1, 2, 'awaiting_human', '{"input_tokens":0,"output_tokens":0}', 0, 0,
+ '0000000000000000000000000000000000000000000000000000000000000000', 'default', 'm', '{}', 1000, 2000, NULL, 1),
+('T', 'q', 's', 1, 1, 'queued', '{"input_tokens":0,"output_tokens":0}', 0, 0,
+ '0000000000000000000000000000000000000000000000000000000000000000', 'default', 'm', '{}', 1000, 2000, 1, 0);
+INSERT INTO run_events (tenant, run_id, seq, at, kind, status, version, payload) VALUES
+('T', 'r', 1, 1000, 'input_added', 'preparing', 1,
+ '{"kind":"input_added","entry":1,"message":{"role":"user","parts":[{"type":"text","text":"said by T"}]}}'),
+('T', 'r', 2, 2000, 'input_held', 'awaiting_human', 1,
+ '{"kind":"input_held","message":{"role":"user","parts":[]},"steer":{"id":"asked","digest":"d"}}'),
+('T', 'q', 1, 1000, 'model_call_started', 'queued', 1,
+ '{"kind":"model_call_started","model_call":1,"attempt":1,"last_entry":0}');
+INSERT INTO session_entries (tenant, session_id, entry_no, run_id, seq) VALUES ('T', 's', 1, 'r', 1);
+INSERT INTO sessions (tenant, session_id, created_at, updated_at, last_entry, forked_from, forked_at, forked_asked)
+VALUES ('T', 'h', 1000, 1000, 1, 's', 1, 0);
+INSERT INTO session_entries (tenant, session_id, entry_no, run_id, seq, owner) VALUES ('T', 'h', 1, 'r', 1, 's');
+INSERT INTO remembered_rules (tenant, rule_id, session_id, request_id, rule, decided_by, decided_at)
+VALUES ('T', 'rule', 's', 'q', '{"action":"allow","tool":"t","origin":"session"}', 'someone', 1);
+INSERT INTO jobs (tenant, run_id, kind, session_id, due_at, attempts, error)
+VALUES ('T', 'r', 'title', 's', 5000, 2, 'busy');
+"#;
+
+#[tokio::test]
+async fn what_ids_referred_to_is_what_numbers_refer_to() {
+    let tenants = ["a", "b"];
+    let rows: Vec<_> = tenants
+        .iter()
+        .map(|tenant| BY_IDS.replace("'T'", &format!("'{tenant}'")).replace("by T", &format!("by {tenant}")))
+        .collect();
+    let directory = version(12, &rows.concat()).await;
+    let store = reopened(&directory).await;
+    for name in tenants {
+        let tenant = TenantId::parse(name).unwrap();
+        let said = |of: &'static str| {
+            let (store, tenant) = (store.clone(), tenant.clone());
+            async move {
+                let entries = store.entries(&tenant, &session(of), EntryNo(0), 9).await.unwrap();
+                entries.iter().map(|entry| (plain_text(entry), entry.run.clone())).collect::<Vec<_>>()
+            }
+        };
+        let (kept, own) = ((format!("kept by {name}"), run("r")), (format!("said by {name}"), run("r")));
+        assert_eq!((said("f").await, said("g").await), (vec![kept.clone()], vec![kept.clone()]));
+        assert_eq!((said("s").await, said("h").await), (vec![own.clone()], vec![own]));
+        let steered = store.steered(&tenant, &run("asked")).await.unwrap().map(|(run, _)| run);
+        assert_eq!(steered, Some(run("r")));
+        let row = store.run(&tenant, &run("q")).await.unwrap().unwrap();
+        assert_eq!(
+            (row.session, row.queue_no, row.summary.status),
+            (session("s"), Some(1), RunStatus::Queued)
+        );
+        assert_eq!(store.rules(&tenant, Some(&session("s"))).await.unwrap().len(), 1);
+
+        assert!(store.delete_session(&tenant, &session("f")).await.unwrap());
+        assert_eq!(said("g").await, [kept], "the other fork has it still");
+    }
+    let each = |name: &str| tenants.map(|tenant| (TenantId::parse(tenant).unwrap(), run(name)));
+    assert_eq!(store.unfinished().await.unwrap(), each("r"));
+    let (jobs, next) = store.due_jobs(Timestamp(5_000), 9).await.unwrap();
+    assert_eq!(next, None);
+    let jobs: Vec<_> =
+        jobs.into_iter().map(|job| (job.id.tenant, job.id.run, job.session, job.attempts)).collect();
+    assert_eq!(jobs, each("r").map(|(tenant, run)| (tenant, run, session("s"), 2)));
+    drop(store);
+    let mut shell = shell(&directory).await;
+    let strays = sqlx::query("PRAGMA foreign_key_check").fetch_all(&mut shell).await.unwrap();
+    assert_eq!(strays.len(), 0);
+    let old = "SELECT count(*) FROM sqlite_schema WHERE name LIKE 'old%' OR sql LIKE '%old_%'";
+    assert_eq!(sqlx::query_scalar::<_, i64>(old).fetch_one(&mut shell).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn statuses_have_the_names_of_their_numbers() {
+    let (_store, directory) = fresh().await;
+    let sql = "SELECT status, name FROM statuses ORDER BY status";
+    let named: Vec<(i64, String)> =
+        sqlx::query_as(sql).fetch_all(&mut shell(&directory).await).await.unwrap();
+    let known = RunStatus::ALL.map(|status| (i64::from(status.code()), status.as_str().to_owned()));
+    assert_eq!(named, known);
 }

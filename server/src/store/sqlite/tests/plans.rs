@@ -17,7 +17,9 @@ async fn check(store: &SqliteStore, sql: &str, index: &str) {
     let plan = plan(store, sql).await;
     let all = plan.join("\n");
     assert!(all.contains(index), "not by {index}: {sql}\n{all}");
-    assert!(!all.contains("TEMP B-TREE"), "sorted by hand: {sql}\n{all}");
+    // Ids decide between rows of the same millisecond.
+    let sorted = plan.iter().any(|step| step.contains("TEMP B-TREE") && !step.contains("FOR LAST TERM"));
+    assert!(!sorted, "sorted by hand: {sql}\n{all}");
     for step in plan.iter().filter(|step| step.starts_with("SCAN ")) {
         // Rows of a stretch have a limit.
         let bounded = [
@@ -53,18 +55,19 @@ async fn no_query_reads_a_whole_table() {
     check(&store, read::UNFINISHED, "runs_unfinished").await;
     check(&store, read::DUE, "runs_due").await;
     check(&store, read::DUE_JOBS, "jobs_due").await;
-    check(&store, read::STRETCH, "PRIMARY KEY").await;
+    check(&store, read::STRETCH, "run_events_by_run").await;
     check(&store, jobs::RETRY, "PRIMARY KEY").await;
     check(&store, jobs::FINISH, "PRIMARY KEY").await;
-    check(&store, sessions::SET_NOTES, "PRIMARY KEY").await;
+    check(&store, sessions::SET_NOTES, "sqlite_autoindex_sessions_1").await;
     check(&store, read::NEXT_QUEUED, "runs_queued").await;
     check(&store, read::QUEUE_HEADS, "runs_queued").await;
     check(&store, read::INTERRUPTED, "runs_queued").await;
     check(&store, read::INTERRUPTED_IN, "runs_queued").await;
-    check(&store, read::STEERED, "run_events_steers").await;
+    check(&store, read::STEERED, "PRIMARY KEY").await;
     check(&store, sessions::FIRST_QUEUED, "runs_queued").await;
     check(&store, &read::sessions_query(&tenant(), cursor(), 9).into_string(), "sessions_by_update").await;
     check(&store, read::ENTRIES, "PRIMARY KEY").await;
+    check(&store, read::ENTRIES, "run_events_by_run").await;
     check(&store, sessions::SHARE_ENTRIES, "PRIMARY KEY").await;
     check(&store, sessions::KEEP_EVENTS, "session_entries_lent").await;
     check(&store, sessions::REFER_TO_KEPT, "session_entries_lent").await;
@@ -77,12 +80,14 @@ async fn no_query_reads_a_whole_table() {
     check(&store, backfill::NUMBER_OWN, "PRIMARY KEY").await;
     check(&store, backfill::NUMBER_LENT, "session_entries_lent").await;
     check(&store, backfill::NUMBER_KEPT, "session_entries_kept").await;
-    check(&store, search::SELECT_HELD, "PRIMARY KEY").await;
+    check(&store, search::SELECT_HELD, "run_events_by_run").await;
     check(&store, &search::INSERT_DOCUMENTS.sql(2), "").await;
     check(&store, search::DROP_DOCUMENTS, "session_entries_searched").await;
     check(&store, write::SELECT_FACTS, "session_entries_searched").await;
     check(&store, write::SELECT_FACTS, "PRIMARY KEY").await;
-    check(&store, &write::WRITE_SESSIONS.sql(2), "").await;
+    check(&store, &write::INSERT_SESSIONS.sql(2), "").await;
+    check(&store, &write::UPDATE_SESSIONS.sql(2), "PRIMARY KEY").await;
+    check(&store, &write::INSERT_STEERS.sql(2), "").await;
     check(&store, &write::INSERT_RUNS.sql(2), "").await;
     check(&store, &write::INSERT_ENTRIES.sql(2), "").await;
     check(&store, &write::INSERT_REQUESTS.sql(2), "").await;
