@@ -67,14 +67,25 @@ SELECT tenant, session_id, title, labels, created_at, updated_at, last_entry, la
        forked_from, forked_at, forked_asked, made_title, summary, summary_upto
 FROM old_sessions ORDER BY created_at, tenant, session_id;
 
--- One row per run: who owns it (epoch), how far its journal goes (last_seq), and what lists show of it. goes_on: a
--- start has to continue it. at_hosts: hosts have calls of it, with which it goes on whatever its status. queue_no: its
--- place in its session's queue, lower first, until it enters the session or is over. error, usage and labels are JSON.
+-- What first events say of how their runs are to behave, as JSON: the same for most runs of an agent, so it stands here
+-- and not in the events, and goes with the last run that refers to it.
+CREATE TABLE specs (
+    spec_no INTEGER NOT NULL PRIMARY KEY,
+    digest  TEXT    NOT NULL UNIQUE,
+    spec    TEXT    NOT NULL
+) STRICT;
+
+-- One row per run: who owns it (epoch), how far its journal goes (last_seq), and what lists show of it. spec_no: what
+-- its first event is to have as its spec; null where that has its own, as those of older servers have. goes_on: a start
+-- has to continue it. at_hosts: hosts have calls of it, with which it goes on whatever its status. queue_no: its
+-- place in its session's queue, lower first, until it enters the session or is over. error and labels are JSON, and so is
+-- usage: input_tokens, output_tokens, cached_input_tokens, cache_write_tokens, reasoning_tokens, cost_micros.
 CREATE TABLE runs (
     run_no         INTEGER NOT NULL PRIMARY KEY,
     tenant         TEXT    NOT NULL,
     run_id         TEXT    NOT NULL,
     session_no     INTEGER NOT NULL REFERENCES sessions (session_no) ON DELETE CASCADE,
+    spec_no        INTEGER CHECK (spec_no > 0),
     epoch          INTEGER NOT NULL,
     last_seq       INTEGER NOT NULL,
     status         INTEGER NOT NULL,
@@ -100,8 +111,12 @@ INSERT INTO runs (tenant, run_id, session_no, epoch, last_seq, status, goes_on, 
 SELECT r.tenant, r.run_id, s.session_no, r.epoch, r.last_seq, st.status,
        (r.at_hosts = 1 OR r.status NOT IN ('completed', 'failed', 'aborted', 'awaiting_human', 'paused'))
            AND r.wake_at IS NULL AND r.queue_no IS NULL,
-       r.at_hosts, r.wake_at, r.queue_no, r.error, r.usage, r.iterations, r.tool_calls, r.request_digest, r.agent,
-       r.model, r.labels, r.created_at, r.updated_at
+       r.at_hosts, r.wake_at, r.queue_no, r.error,
+       json_array(
+           coalesce(r.usage ->> '$.input_tokens', 0), coalesce(r.usage ->> '$.output_tokens', 0),
+           coalesce(r.usage ->> '$.cached_input_tokens', 0), coalesce(r.usage ->> '$.cache_write_tokens', 0),
+           coalesce(r.usage ->> '$.reasoning_tokens', 0), coalesce(r.usage ->> '$.cost_micros', 0)),
+       r.iterations, r.tool_calls, r.request_digest, r.agent, r.model, r.labels, r.created_at, r.updated_at
 FROM old_runs AS r
 JOIN sessions AS s ON s.tenant = r.tenant AND s.session_id = r.session_id
 LEFT JOIN statuses AS st ON st.name = r.status
@@ -263,6 +278,10 @@ CREATE INDEX sessions_by_update ON sessions (tenant, updated_at);
 CREATE INDEX runs_by_creation ON runs (tenant, created_at);
 CREATE INDEX runs_by_session ON runs (session_no, created_at);
 
+-- Whether any run has a spec still, when one of them is deleted.
+CREATE INDEX runs_by_spec ON runs (spec_no)
+    WHERE spec_no IS NOT NULL;
+
 -- What a start has to continue.
 CREATE INDEX runs_unfinished ON runs (goes_on)
     WHERE goes_on = 1;
@@ -304,10 +323,12 @@ CREATE INDEX jobs_due ON jobs (due_at);
 -- For people with a SQL shell: the journal with its ids, and every tool call that was taken up with how it ended, if
 -- it did.
 CREATE VIEW journal AS
-SELECT r.tenant, s.session_id, r.run_id, e.seq, e.at, e.payload ->> '$.kind' AS kind, st.name AS status, e.payload
+SELECT r.tenant, s.session_id, r.run_id, e.seq, e.at, e.payload ->> '$.kind' AS kind, st.name AS status,
+       iif(p.spec IS NULL, e.payload, json_set(e.payload, '$.spec', json(p.spec))) AS payload
 FROM run_events AS e
 JOIN runs AS r ON r.run_no = e.run_no
 JOIN sessions AS s ON s.session_no = r.session_no
+LEFT JOIN specs AS p ON e.seq = 1 AND p.spec_no = r.spec_no
 LEFT JOIN statuses AS st ON st.status = e.status;
 
 CREATE VIEW tool_calls AS

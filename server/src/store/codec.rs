@@ -1,13 +1,16 @@
 //! Events as rows: what stands in columns, and what is in the payload.
 //!
-//! **Invariant:** the payload is the event's JSON alone. Its place, its time and the run's status are columns.
+//! **Invariant:** the payload is the event's JSON alone. Its place, its time and the run's status are columns. Of a
+//! run's first event the spec, which runs have in common, is stored once for all of them.
 
 use std::sync::Arc;
 
 use agentloop_core::id::{RunId, Seq, TenantId};
+use agentloop_core::message::Usage;
 use agentloop_core::run::event::{EVENT_VERSION, Event, Record};
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::Timestamp;
+use agentloop_core::tool::Digest;
 
 use super::StoreError;
 
@@ -19,6 +22,14 @@ pub(super) struct EncodedEvent {
     pub(super) status: RunStatus,
     pub(super) version: i64,
     pub(super) payload: Arc<str>,
+}
+
+/// A run's spec, apart from its first event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct EncodedSpec {
+    pub(super) digest: Digest,
+    /// As JSON.
+    pub(super) text: String,
 }
 
 /// A record as it came from a row, unchecked.
@@ -50,6 +61,52 @@ pub(super) fn encode(record: &Record) -> EncodedEvent {
         version: i64::from(EVENT_VERSION),
         payload: text(&record.event).into(),
     }
+}
+
+/// Takes the spec out of a first event, which has 0 in its place then. `None`, and the event is left whole: it has none.
+pub(super) fn part(event: &Event, payload: &mut Arc<str>) -> Option<EncodedSpec> {
+    let Event::Started { spec, .. } = event else { return None };
+    let spec = text(spec.as_ref());
+    let (before, after) = payload.split_once(&format!("\"spec\":{spec}"))?;
+    *payload = format!("{before}\"spec\":0{after}").into();
+    Some(EncodedSpec { digest: Digest::of(&[spec.as_bytes()]), text: spec })
+}
+
+/// Sums in the order of the column's description.
+pub(super) fn usage_text(usage: &Usage) -> String {
+    let Usage {
+        input_tokens,
+        output_tokens,
+        cached_input_tokens,
+        cache_write_tokens,
+        reasoning_tokens,
+        cost_micros,
+    } = *usage;
+    text(&[
+        input_tokens,
+        output_tokens,
+        cached_input_tokens,
+        cache_write_tokens,
+        reasoning_tokens,
+        cost_micros,
+    ])
+}
+
+/// Reads [`usage_text`] back.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn usage(text: &str) -> Result<Usage, serde_json::Error> {
+    let [input_tokens, output_tokens, cached_input_tokens, cache_write_tokens, reasoning_tokens, cost_micros] =
+        serde_json::from_str(text)?;
+    Ok(Usage {
+        input_tokens,
+        output_tokens,
+        cached_input_tokens,
+        cache_write_tokens,
+        reasoning_tokens,
+        cost_micros,
+    })
 }
 
 /// The record that a row of this run holds.
@@ -116,6 +173,46 @@ mod tests {
     #[test]
     fn a_record_survives_the_round_trip() {
         assert_eq!(read(&stored()).unwrap(), record());
+    }
+
+    #[test]
+    fn a_first_event_without_its_spec_is_the_rest_of_it() {
+        use agentloop_core::agent::RunSpec;
+        let spec = RunSpec { agent: "\"spec\":{\n".to_owned(), ..RunSpec::default() };
+        let event = Event::Started {
+            session: agentloop_core::id::SessionId::parse("s").unwrap(),
+            last_entry: agentloop_core::id::EntryNo(0),
+            spec: Arc::new(spec),
+            seed: u64::MAX,
+            queued: false,
+            traceparent: None,
+        };
+        let whole: Arc<str> = text(&event).into();
+        let mut rest = whole.clone();
+        let spec = part(&event, &mut rest).unwrap();
+        assert_eq!(
+            rest.as_ref(),
+            r#"{"kind":"started","session":"s","last_entry":0,"spec":0,"seed":18446744073709551615}"#
+        );
+        assert_eq!(rest.replacen("\"spec\":0", &format!("\"spec\":{}", spec.text), 1), whole.as_ref());
+        let mut other: Arc<str> = text(&record().event).into();
+        assert_eq!(part(&record().event, &mut other), None);
+        assert_eq!(other.as_ref(), text(&record().event));
+    }
+
+    #[test]
+    fn sums_survive_the_round_trip() {
+        let sums = Usage {
+            input_tokens: 1,
+            output_tokens: 2,
+            cached_input_tokens: 3,
+            cache_write_tokens: 4,
+            reasoning_tokens: 5,
+            cost_micros: u64::MAX,
+        };
+        assert_eq!(usage_text(&sums), "[1,2,3,4,5,18446744073709551615]");
+        assert_eq!(usage(&usage_text(&sums)).unwrap(), sums);
+        assert!(usage("[1,2,3,4,5]").is_err() && usage("{}").is_err());
     }
 
     #[test]

@@ -8,9 +8,10 @@ use agentloop_core::id::{EntryNo, Epoch, RequestId, RunId, Seq, SessionId, Tenan
 use agentloop_core::run::event::{Added, Event};
 use agentloop_core::run::human::{Answer, RememberScope};
 use agentloop_core::time::Timestamp;
+use agentloop_core::tool::Digest;
 
 use super::search::{Indexing, NewEntry};
-use crate::store::codec::{self, EncodedEvent};
+use crate::store::codec::{self, EncodedEvent, EncodedSpec};
 use crate::store::{Append, CreateRun, JobKind, RuleRow, RunSummary, StoreError};
 
 /// Places in a queue above this are those of runs that do not interrupt.
@@ -30,6 +31,8 @@ pub(super) struct Encoded {
     pub(super) began_at: Timestamp,
     pub(super) ended_at: Timestamp,
     pub(super) events: Vec<EncodedEvent>,
+    /// What the first of them is stored without.
+    pub(super) spec: Option<EncodedSpec>,
     /// What enters the session, and by which event.
     pub(super) entries: Vec<NewEntry>,
     /// What a human is asked.
@@ -67,6 +70,7 @@ impl Encoded {
             epoch: append.epoch,
             after: append.after,
             events: Vec::with_capacity(append.records.len()),
+            spec: None,
             entries: Vec::new(),
             asked: Vec::new(),
             answered: Vec::new(),
@@ -85,6 +89,9 @@ impl Encoded {
             assert_eq!(record.seq, seq, "records are dense");
             encoded.note(seq, &record.event, &mut indexing);
             encoded.events.push(codec::encode(record));
+        }
+        if encoded.create.is_some() {
+            encoded.spec = codec::part(&append.records[0].event, &mut encoded.events[0].payload);
         }
         encoded
     }
@@ -146,10 +153,18 @@ pub(super) struct RunFact<'a> {
 /// A run's row after the accepted appends.
 #[derive(Debug)]
 pub(super) struct RunChange<'a> {
-    /// Where the row is new: with what, and since when.
-    pub(super) created: Option<(&'a CreateRun, Timestamp)>,
+    /// Where the row is new.
+    pub(super) created: Option<Created<'a>>,
     pub(super) summary: &'a RunSummary,
     pub(super) updated_at: Timestamp,
+}
+
+/// What a run's row has from its creation.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Created<'a> {
+    pub(super) create: &'a CreateRun,
+    pub(super) spec: Option<&'a EncodedSpec>,
+    pub(super) at: Timestamp,
 }
 
 impl RunFact<'_> {
@@ -208,6 +223,8 @@ pub(super) struct Facts<'a> {
     pub(super) runs: BTreeMap<RunKey, RunFact<'a>>,
     pub(super) sessions: BTreeMap<SessionKey, SessionFact>,
     pub(super) last: Numbers,
+    /// Specs that are not known to be there.
+    pub(super) specs: BTreeMap<&'a Digest, &'a str>,
 }
 
 /// An accepted append and the numbers by which its rows refer to its run and session.
@@ -334,7 +351,8 @@ impl<'a> Facts<'a> {
     }
 
     fn change_run(&mut self, append: &'a Encoded, queue_no: Option<u64>) {
-        let created = append.create.as_ref().map(|create| (create, append.began_at));
+        let (spec, at) = (append.spec.as_ref(), append.began_at);
+        let created = append.create.as_ref().map(|create| Created { create, spec, at });
         let last = &mut self.last.run;
         let RunFact { known, change } = self.runs.entry(append.run.clone()).or_insert_with(|| {
             *last += 1;

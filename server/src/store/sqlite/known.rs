@@ -3,11 +3,13 @@
 //! Nobody else writes the file, so what it wrote is what stands there. A run that is over or waits for long is
 //! forgotten, and everything is when a write fails.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+
+use agentloop_core::tool::Digest;
 
 use super::facts::{Encoded, Facts, KnownRun, KnownSession, Numbers, RunKey, SessionKey};
 
-/// Runs, and sessions, that are known at one time; beyond that it begins anew.
+/// Runs, and sessions, and specs, that are known at one time; beyond that it begins anew.
 const KNOWN_MAX: usize = 8_192;
 
 /// Of runs and sessions that were written or asked for.
@@ -17,6 +19,8 @@ pub(super) struct Known {
     pub(super) sessions: HashMap<SessionKey, KnownSession>,
     /// Once they were asked for.
     pub(super) last: Option<Numbers>,
+    /// Specs that are there.
+    pub(super) specs: HashSet<Digest>,
     /// Whether a write failed since one succeeded: then not even ids that were made for a run are believed to be new.
     doubts: bool,
 }
@@ -44,6 +48,10 @@ impl Known {
                 self.runs.insert(key, fact.known);
             }
         }
+        if self.specs.len() + facts.specs.len() > KNOWN_MAX {
+            self.specs.clear();
+        }
+        self.specs.extend(facts.specs.into_keys().cloned());
         self.sessions.extend(facts.sessions.into_iter().map(|(key, fact)| (key, fact.known)));
     }
 

@@ -25,7 +25,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use agentloop_core::id::{EntryNo, Epoch, RequestId, RuleId, RunId, Seq, SessionId, TenantId};
 use agentloop_core::run::event::Record;
@@ -91,6 +91,8 @@ pub struct SqliteStore {
     counters: Arc<Counters>,
     hints: Hints,
     search: bool,
+    /// Whether something that was said may not be in the index yet.
+    lags: Arc<AtomicBool>,
     closing: CancellationToken,
     writer: tokio::sync::Mutex<Option<JoinHandle<()>>>,
     backfill: tokio::sync::Mutex<Option<JoinHandle<()>>>,
@@ -125,10 +127,13 @@ impl SqliteStore {
         let (jobs, queue) = mpsc::channel(QUEUE_JOBS_MAX);
         let counters = Arc::<Counters>::default();
         let closing = CancellationToken::new();
+        let lags = Arc::new(AtomicBool::new(true));
         let writer = Writer {
             options: opened.writing,
             db: Some(opened.db),
             known: Known::default(),
+            unwritten: None,
+            lags: lags.clone(),
             epoch: opened.epoch,
             jobs: queue,
             closing: closing.clone(),
@@ -145,6 +150,7 @@ impl SqliteStore {
             counters,
             hints: opened.hints,
             search: options.search,
+            lags,
             closing,
             writer,
             backfill: tokio::sync::Mutex::new(backfill),
@@ -382,6 +388,9 @@ impl Store for SqliteStore {
     ) -> Result<Vec<SearchHit>, StoreError> {
         if !self.search {
             return Err(StoreError::SearchOff);
+        }
+        if self.lags.load(Ordering::Acquire) {
+            self.done(Op::WriteDocuments).await?;
         }
         read::search(&self.readers, tenant, query, &filter, limit).await
     }

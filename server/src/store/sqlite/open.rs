@@ -318,7 +318,11 @@ async fn check(path: &Path, db: &mut SqliteConnection) -> Result<(), OpenError> 
         sqlx::query("PRAGMA quick_check(1)").fetch_one(db).await.map_err(|error| failure(path, &error))?;
     match row.try_get::<String, _>(0) {
         Ok(verdict) if verdict == "ok" => Ok(()),
-        Ok(what) => Err(OpenError::Damaged { path: path.into(), what }),
+        Ok(verdict) => {
+            // A heading may come first.
+            let found: Vec<&str> = verdict.lines().filter(|line| !line.starts_with("***")).collect();
+            Err(OpenError::Damaged { path: path.into(), what: found.join("; ") })
+        }
         Err(error) => Err(failure(path, &error)),
     }
 }

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Decode, Error, Row as _, Sqlite, Type};
 
-use crate::store::codec::StoredEvent;
+use crate::store::codec::{self, StoredEvent};
 use crate::store::{Job, JobId, JobKind, RunRow, RunSummary, SessionRow, StoreError};
 
 /// `SQLITE_CONSTRAINT`. Appends are checked before they are written, so this means that the tables disagree.
@@ -105,7 +105,7 @@ fn summary(row: &SqliteRow) -> Result<RunSummary, Error> {
         wake_at: row.try_get::<Option<u64>, _>("wake_at")?.map(Timestamp),
         at_hosts: row.try_get("at_hosts")?,
         error: parsed(row, "error", |text: Option<&str>| text.map(serde_json::from_str).transpose())?,
-        usage: json(row, "usage")?,
+        usage: parsed(row, "usage", codec::usage)?,
         iterations: row.try_get("iterations")?,
         tool_calls: row.try_get("tool_calls")?,
     })

@@ -1,7 +1,11 @@
-//! The index of what was said, written with the entries that it is about.
+//! The index of what was said.
+//!
+//! An entry's document has its number from the commit of the entry. It is written later, together with others and in the
+//! order of the numbers: before anyone searches, before anything is deleted, and at the latest when there are many.
 //!
 //! **Invariant:** an entry has a document in the index or none. What forks share has one document, which goes with the
-//! last of them.
+//! last of them. Documents that are still to be written are those with numbers above the last in the index, so nothing is
+//! lost that is not in memory.
 
 use std::collections::BTreeMap;
 
@@ -25,8 +29,22 @@ pub(super) static INSERT_DOCUMENTS: Form = Form {
     INSERT INTO search_index (rowid, text) SELECT * FROM ",
     columns: 2,
     after: " WHERE column1 IS NOT NULL",
-    of_two: 1,
+    of_two: 2,
 };
+
+/// What has a number and no document.
+pub(super) const UNWRITTEN: &str = "
+    SELECT i.search_no, coalesce(e.payload, k.payload) AS payload
+    FROM session_entries AS i INDEXED BY session_entries_searched
+    LEFT JOIN run_events AS e ON i.keep IS NULL AND e.run_no = i.run_no AND e.seq = i.seq
+    LEFT JOIN kept_events AS k ON k.keep = i.keep AND k.run_no = i.run_no AND k.seq = i.seq
+    WHERE i.search_no > (SELECT coalesce(max(id), 0) FROM search_index_docsize)
+    GROUP BY i.search_no ORDER BY i.search_no LIMIT ?1";
+
+/// Documents that are written together.
+const UNWRITTEN_MAX: usize = 64;
+/// Bytes of their words, give or take the last.
+const UNWRITTEN_BYTES_MAX: usize = 256 * 1024;
 
 /// What the session of this number has and no other.
 pub(super) const DROP_DOCUMENTS: &str = "
@@ -88,31 +106,86 @@ pub(super) fn words(event: &Event) -> Indexed {
     search::indexed(message).map_or(Indexed::Nothing, Indexed::Words)
 }
 
+/// A document's number and its words.
+pub(super) type Document = (i64, String);
+
+/// Documents that are still to be written.
+#[derive(Debug, Default)]
+pub(super) struct Unwritten {
+    documents: Vec<Document>,
+    bytes: usize,
+    /// Whether there are others, which are not here.
+    more: bool,
+}
+
+impl Unwritten {
+    /// Those that the database lacks, or as many as are written together.
+    pub(super) async fn read(db: &mut SqliteConnection) -> Result<Self, Error> {
+        let limit = UNWRITTEN_MAX as i64;
+        let rows = sqlx::query(UNWRITTEN).bind(limit).fetch_all(db).await?;
+        let (mut unwritten, more) = (Self::default(), rows.len() == UNWRITTEN_MAX);
+        for row in rows {
+            let words = match words(&rows::json(&row, "payload")?) {
+                Indexed::Words(words) => words,
+                // It would be looked for again and again.
+                Indexed::Nothing | Indexed::Held(_) => String::new(),
+            };
+            unwritten.add(vec![(row.try_get("search_no")?, words)]);
+        }
+        unwritten.more = more;
+        Ok(unwritten)
+    }
+
+    /// Adds what a commit gave numbers to; they are behind those that are not here, if there are such.
+    pub(super) fn add(&mut self, documents: Vec<Document>) {
+        if self.more {
+            return;
+        }
+        self.bytes += documents.iter().map(|(_, words)| words.len()).sum::<usize>();
+        self.documents.extend(documents);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.documents.is_empty() && !self.more
+    }
+
+    /// Whether there are enough to be written.
+    pub(super) fn is_full(&self) -> bool {
+        self.more || self.documents.len() >= UNWRITTEN_MAX || self.bytes >= UNWRITTEN_BYTES_MAX
+    }
+
+    /// Writes them in a transaction that is open, and whatever else there is.
+    pub(super) async fn write(mut self, db: &mut SqliteConnection) -> Result<(), Error> {
+        while !self.is_empty() {
+            let mut statements = Statements::default();
+            let rows = self.documents.into_iter().map(|(number, words)| [number.into(), words.into()]);
+            statements.push(&INSERT_DOCUMENTS, rows);
+            statements.execute(db).await?;
+            self = if self.more { Self::read(db).await? } else { Self::default() };
+        }
+        Ok(())
+    }
+}
+
 /// Gives the entries of these appends documents, numbered from the one after `last`, which then is the last of them.
 /// The numbers are in the order of the entries.
-pub(super) async fn write(
+pub(super) async fn number(
     db: &mut SqliteConnection,
-    statements: &mut Statements,
     appends: &[Numbered<'_>],
     last: &mut i64,
-) -> Result<Vec<Option<i64>>, Error> {
+) -> Result<(Vec<Option<i64>>, Vec<Document>), Error> {
     let held = held(db, held_places(appends)).await?;
     let (numbers, documents) = documents(appends, &held, *last);
     *last = documents.last().map_or(*last, |(number, _)| *number);
-    let rows = documents.into_iter().map(|(number, words)| [number.into(), words.to_owned().into()]);
-    statements.push(&INSERT_DOCUMENTS, rows);
-    Ok(numbers)
+    Ok((numbers, documents))
 }
 
-/// A document's number and its words.
-type Document<'a> = (i64, &'a str);
-
 /// The number of each entry's document, and the documents.
-fn documents<'a>(
-    appends: &[Numbered<'a>],
-    held: &'a [Option<String>],
+fn documents(
+    appends: &[Numbered<'_>],
+    held: &[Option<String>],
     last: i64,
-) -> (Vec<Option<i64>>, Vec<Document<'a>>) {
+) -> (Vec<Option<i64>>, Vec<Document>) {
     let mut held = held.iter();
     let (mut numbers, mut documents) = (Vec::new(), Vec::new());
     for NewEntry { indexed, .. } in appends.iter().flat_map(|new| &new.append.entries) {
@@ -123,7 +196,7 @@ fn documents<'a>(
         };
         numbers.push(words.map(|words| {
             let number = last.saturating_add(1 + int(documents.len() as u64));
-            documents.push((number, words));
+            documents.push((number, words.to_owned()));
             number
         }));
     }

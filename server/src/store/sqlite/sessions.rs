@@ -93,6 +93,12 @@ pub(super) const DROP_KEPT: &str = "
               WHERE o.keep = i.keep AND o.run_no = i.run_no AND o.seq = i.seq
                 AND o.keep IS NOT NULL AND o.session_no <> i.session_no))";
 
+/// Of runs of this session and no other.
+pub(super) const DROP_SPECS: &str = "
+    DELETE FROM specs
+    WHERE spec_no IN (SELECT spec_no FROM runs WHERE session_no = ?1 AND spec_no IS NOT NULL)
+      AND NOT EXISTS (SELECT 1 FROM runs AS o WHERE o.spec_no = specs.spec_no AND o.session_no <> ?1)";
+
 /// Creates a session, or finds it the same as it is to be.
 pub(super) async fn create(
     db: &mut SqliteConnection,
@@ -180,7 +186,7 @@ pub(super) async fn delete(
         return Ok(Err(StoreError::SessionBusy { run }));
     }
     keep_what_is_shared(db, no).await?;
-    for sql in [DROP_KEPT, search::DROP_DOCUMENTS, "DELETE FROM sessions WHERE session_no = ?1"] {
+    for sql in [DROP_KEPT, search::DROP_DOCUMENTS, DROP_SPECS, "DELETE FROM sessions WHERE session_no = ?1"] {
         sqlx::query(sql).bind(no).execute(&mut *db).await?;
     }
     Ok(Ok(true))

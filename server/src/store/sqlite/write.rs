@@ -1,19 +1,19 @@
 //! A commit's appends as few statements, each for all of them: what a commit costs hardly grows with its company.
 
 use agentloop_core::id::{EntryNo, Epoch, RunId, SessionId, TenantId};
-use agentloop_core::time::Timestamp;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row as _, SqliteConnection};
 
 use super::facts::{
-    Encoded, Facts, KnownRun, KnownSession, Numbered, Numbers, RunChange, RunFact, SessionChange, SessionFact,
+    Created, Encoded, Facts, KnownRun, KnownSession, Numbered, Numbers, RunChange, RunFact, SessionChange,
+    SessionFact,
 };
 use super::known::Known;
-use super::search::NewEntry;
+use super::search::{Document, NewEntry};
 use super::statements::{Form, Statements, Value};
 use super::{rows, search};
-use crate::store::codec::{EncodedEvent, int, text};
-use crate::store::{CreateRun, StoreError};
+use crate::store::StoreError;
+use crate::store::codec::{EncodedEvent, int, text, usage_text};
 
 pub(super) const SELECT_FACTS: &str = "
     SELECT j.key AS place, r.run_no, r.epoch, r.last_seq, r.queue_no,
@@ -24,6 +24,16 @@ pub(super) const SELECT_FACTS: &str = "
     FROM json_each(?) AS j
     LEFT JOIN runs AS r ON r.tenant = j.value ->> 0 AND r.run_id = j.value ->> 1
     LEFT JOIN sessions AS s ON s.tenant = j.value ->> 0 AND s.session_id = j.value ->> 2";
+
+pub(super) static INSERT_SPECS: Form = Form {
+    before: "
+    INSERT INTO specs (digest, spec)
+    SELECT * FROM ",
+    columns: 2,
+    after: " WHERE column1 IS NOT NULL
+    ON CONFLICT (digest) DO NOTHING",
+    of_two: 1,
+};
 
 pub(super) static INSERT_SESSIONS: Form = Form {
     before: "
@@ -48,9 +58,12 @@ pub(super) static INSERT_RUNS: Form = Form {
     before: "
     INSERT INTO runs (run_no, last_seq, status, goes_on, at_hosts, wake_at, queue_no, error, usage, iterations,
                       tool_calls, updated_at, tenant, run_id, session_no, epoch, request_digest, agent, model, labels,
-                      created_at)
-    SELECT * FROM ",
-    columns: 21,
+                      created_at, spec_no)
+    SELECT column1, column2, column3, column4, column5, column6, column7, column8, column9, column10,
+           column11, column12, column13, column14, column15, column16, column17, column18, column19, column20,
+           column21, iif(column22 IS NULL, NULL, coalesce((SELECT spec_no FROM specs WHERE digest = column22), 0))
+    FROM ",
+    columns: 22,
     after: " WHERE column1 IS NOT NULL",
     of_two: 1,
 };
@@ -144,6 +157,8 @@ pub(super) struct Decided<'a> {
     pub(super) statements: Statements,
     /// What holds once that is written.
     pub(super) facts: Facts<'a>,
+    /// What is to be in the index then.
+    pub(super) documents: Vec<Document>,
 }
 
 /// Decides on appends. Writes nothing yet, and reads only what is not known.
@@ -164,16 +179,18 @@ pub(super) async fn decide<'a>(
         .map(|(append, _)| *append)
         .collect();
     let mut statements = Statements::default();
+    write_specs(&mut statements, known, &mut facts);
     write_sessions(&mut statements, &facts);
     write_runs(&mut statements, &facts);
     let accepted: Vec<_> = accepted.into_iter().map(|append| facts.numbered(append)).collect();
     write_events(&mut statements, &accepted);
-    write_entries(db, &mut statements, &accepted, &mut facts.last.document).await?;
+    let (numbers, documents) = search::number(db, &accepted, &mut facts.last.document).await?;
+    write_entries(&mut statements, &accepted, numbers);
     write_steers(&mut statements, &accepted);
     write_requests(&mut statements, &accepted);
     write_rules(&mut statements, &accepted);
     write_jobs(&mut statements, &accepted);
-    Ok(Decided { answers, statements, facts })
+    Ok(Decided { answers, statements, facts, documents })
 }
 
 async fn facts<'a>(
@@ -248,6 +265,17 @@ fn known_session(row: &SqliteRow) -> Result<Option<KnownSession>, sqlx::Error> {
     }))
 }
 
+fn write_specs(statements: &mut Statements, known: &Known, facts: &mut Facts<'_>) {
+    let created = facts.runs.values().filter_map(|run| run.change.as_ref()?.created?.spec);
+    let unknown = created.filter(|spec| !known.specs.contains(&spec.digest));
+    facts.specs = unknown.map(|spec| (&spec.digest, spec.text.as_str())).collect();
+    let rows = facts.specs.iter();
+    statements.push(
+        &INSERT_SPECS,
+        rows.map(|(digest, spec)| [digest.as_str().to_owned().into(), (*spec).to_owned().into()]),
+    );
+}
+
 fn write_sessions(statements: &mut Statements, facts: &Facts<'_>) {
     let (mut inserts, mut updates) = (Vec::new(), Vec::new());
     for ((tenant, id), SessionFact { known, change }) in &facts.sessions {
@@ -289,7 +317,7 @@ fn write_runs(statements: &mut Statements, facts: &Facts<'_>) {
         match change.created {
             Some(created) => {
                 let session = facts.session_no(&(tenant.clone(), known.session.clone()));
-                inserts.push(new_run((tenant, id), session, standing(known, change), created, known.epoch));
+                inserts.push(new_run((tenant, id), session, standing(known, change), &created, known.epoch));
             }
             None => updates.push(standing(known, change)),
         }
@@ -302,9 +330,9 @@ fn new_run(
     (tenant, id): (&TenantId, &RunId),
     session: i64,
     standing: [Value; 12],
-    (create, at): (&CreateRun, Timestamp),
+    &Created { create, spec, at }: &Created<'_>,
     epoch: Epoch,
-) -> [Value; 21] {
+) -> [Value; 22] {
     let [
         no,
         last_seq,
@@ -341,6 +369,7 @@ fn new_run(
         create.model.clone().into(),
         text(&create.labels).into(),
         int(at.0).into(),
+        spec.map(|spec| spec.digest.as_str().to_owned()).into(),
     ]
 }
 
@@ -356,7 +385,7 @@ fn standing(run: &KnownRun, change: &RunChange<'_>) -> [Value; 12] {
         summary.wake_at.map(|at| int(at.0)).into(),
         run.queue_no.map(int).into(),
         summary.error.as_ref().map(text).into(),
-        text(&summary.usage).into(),
+        usage_text(&summary.usage).into(),
         i64::from(summary.iterations).into(),
         i64::from(summary.tool_calls).into(),
         int(change.updated_at.0).into(),
@@ -379,19 +408,12 @@ fn event_values(run: i64, event: &EncodedEvent) -> [Value; 6] {
     ]
 }
 
-async fn write_entries(
-    db: &mut SqliteConnection,
-    statements: &mut Statements,
-    accepted: &[Numbered<'_>],
-    last_document: &mut i64,
-) -> Result<(), sqlx::Error> {
-    let documents = search::write(db, statements, accepted, last_document).await?;
+fn write_entries(statements: &mut Statements, accepted: &[Numbered<'_>], documents: Vec<Option<i64>>) {
     let entries = accepted.iter().flat_map(|new| new.append.entries.iter().map(move |entry| (new, entry)));
     let rows = entries.zip(documents).map(|((new, NewEntry { entry, seq, .. }), document)| {
         [new.session.into(), int(entry.0).into(), new.run.into(), int(seq.0).into(), document.into()]
     });
     statements.push(&INSERT_ENTRIES, rows);
-    Ok(())
 }
 
 fn write_steers(statements: &mut Statements, accepted: &[Numbered<'_>]) {

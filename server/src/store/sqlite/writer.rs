@@ -4,7 +4,7 @@
 //! commits grow with the load by themselves, and without load nobody waits for company.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use agentloop_core::id::{Epoch, RuleId, RunId, SessionId, TenantId};
 use agentloop_core::time::Timestamp;
@@ -18,6 +18,7 @@ use super::facts::Encoded;
 use super::known::Known;
 use super::lock::Lock;
 use super::ops::{self, Claim};
+use super::search::Unwritten;
 use super::sessions::{self, NewFork, NewNotes, NewSession};
 use super::write::Decided;
 use super::{backfill, jobs, rows, write};
@@ -37,23 +38,43 @@ pub(super) const BEGIN: &str = "BEGIN IMMEDIATE";
 #[derive(Debug)]
 pub(super) enum Op {
     Append(Box<Encoded>),
-    Claim { tenant: TenantId, run: RunId },
+    Claim {
+        tenant: TenantId,
+        run: RunId,
+    },
     CreateSession(NewSession),
     Fork(NewFork),
-    DeleteSession { tenant: TenantId, session: SessionId },
-    DeleteRule { tenant: TenantId, rule: RuleId },
+    DeleteSession {
+        tenant: TenantId,
+        session: SessionId,
+    },
+    DeleteRule {
+        tenant: TenantId,
+        rule: RuleId,
+    },
     SetNotes(NewNotes),
-    RetryJob { job: JobId, due_at: Timestamp, error: String },
-    FinishJob { job: JobId },
-    SaveTools { tenant: TenantId, tools: Vec<ToolRow> },
+    RetryJob {
+        job: JobId,
+        due_at: Timestamp,
+        error: String,
+    },
+    FinishJob {
+        job: JobId,
+    },
+    SaveTools {
+        tenant: TenantId,
+        tools: Vec<ToolRow>,
+    },
     Index(Batch),
+    /// Brings what was said up to here into the index.
+    WriteDocuments,
     Check,
 }
 
 /// What became of an [`Op`].
 #[derive(Debug)]
 pub(super) enum Answer {
-    /// To `Append`, `RetryJob`, `FinishJob`, `SaveTools`, `Index` and `Check`.
+    /// To `Append`, `RetryJob`, `FinishJob`, `SaveTools`, `Index`, `WriteDocuments` and `Check`.
     Done,
     /// To `Claim`.
     Claimed(Option<Box<Claim>>),
@@ -86,6 +107,10 @@ pub(super) struct Writer {
     pub(super) db: Option<SqliteConnection>,
     /// What need not be read.
     pub(super) known: Known,
+    /// `None` where only the database knows.
+    pub(super) unwritten: Option<Unwritten>,
+    /// Whether there may be any, for those who search.
+    pub(super) lags: Arc<AtomicBool>,
     pub(super) epoch: Epoch,
     pub(super) jobs: mpsc::Receiver<Job>,
     /// Ends the task once everything that waits is written.
@@ -105,6 +130,12 @@ impl Writer {
                 // Whoever asked may be gone; what was written stays written.
                 let _ = job.reply.send(answer);
             }
+            if self.unwritten.as_ref().is_some_and(Unwritten::is_full) {
+                self.write_documents().await;
+            }
+        }
+        if self.lags.load(Ordering::Relaxed) {
+            self.write_documents().await;
         }
         self.close().await;
     }
@@ -148,6 +179,12 @@ impl Writer {
         answers
     }
 
+    /// A failure is one of the index alone: it is tried again, and what is missing is known to the database.
+    async fn write_documents(&mut self) {
+        let (reply, _) = oneshot::channel();
+        let _warned_of = self.attempt(&[Job { op: Op::WriteDocuments, reply }]).await;
+    }
+
     /// Resting on nothing but what is read: that an id is new may be what was wrong.
     async fn commit_alone(&mut self, job: &Job) -> Result<Answer, StoreError> {
         self.known.forget();
@@ -165,8 +202,10 @@ impl Writer {
             Some(db) => db,
             None => self.options.connect().await?,
         };
-        match transaction(&mut db, &mut self.known, self.epoch, jobs).await {
+        match transaction(&mut db, &mut self.known, &mut self.unwritten, self.epoch, jobs).await {
             Ok(answers) => {
+                self.lags
+                    .store(self.unwritten.as_ref().is_none_or(|left| !left.is_empty()), Ordering::Release);
                 self.db = Some(db);
                 self.count(jobs, &answers);
                 Ok(answers)
@@ -174,6 +213,8 @@ impl Writer {
             Err(error) => {
                 tracing::warn!(%error, jobs = jobs.len(), "a commit failed");
                 self.known.forget();
+                self.unwritten = None;
+                self.lags.store(true, Ordering::Release);
                 let _ = db.close().await;
                 Err(error)
             }
@@ -225,6 +266,7 @@ impl Op {
             | Self::FinishJob { .. }
             | Self::SaveTools { .. }
             | Self::Index(_)
+            | Self::WriteDocuments
             | Self::Check => None,
         }
     }
@@ -249,8 +291,14 @@ impl Op {
             | Self::RetryJob { .. }
             | Self::FinishJob { .. }
             | Self::SaveTools { .. }
+            | Self::WriteDocuments
             | Self::Check => {}
         }
+    }
+
+    /// Whether every document is to be in the index before it: what is deleted, and what gives out numbers by itself.
+    fn needs_documents(&self) -> bool {
+        matches!(self, Self::WriteDocuments | Self::DeleteSession { .. } | Self::Index(_))
     }
 
     fn bytes(&self) -> usize {
@@ -270,7 +318,7 @@ impl Op {
             Self::SetNotes(new) => format!("notes on session {}/{}", new.tenant, new.session),
             Self::RetryJob { job, .. } | Self::FinishJob { job } => format!("job {}/{job}", job.tenant),
             Self::SaveTools { tenant, .. } => format!("tools of {tenant}"),
-            Self::Index(_) => "filling of the index".to_owned(),
+            Self::Index(_) | Self::WriteDocuments => "filling of the index".to_owned(),
             Self::DeleteRule { tenant, rule } => format!("rule {tenant}/{rule}"),
             Self::Check => "check".to_owned(),
         }
@@ -285,13 +333,19 @@ fn is_fault_of_one(error: &Error) -> bool {
 async fn transaction(
     db: &mut SqliteConnection,
     known: &mut Known,
+    unwritten: &mut Option<Unwritten>,
     epoch: Epoch,
     jobs: &[Job],
 ) -> Result<Vec<Result<Answer, StoreError>>, Error> {
     if let Some(appends) = jobs.iter().map(|job| job.op.as_append()).collect::<Option<Vec<_>>>() {
-        let Decided { answers, statements, facts } = write::decide(db, known, &appends).await?;
+        let Decided { answers, statements, facts, documents } = write::decide(db, known, &appends).await?;
         statements.commit(db).await?;
         known.learn(facts);
+        match unwritten {
+            Some(unwritten) => unwritten.add(documents),
+            // What was committed stays committed, also where the index is broken.
+            None => *unwritten = Unwritten::read(db).await.ok(),
+        }
         return Ok(answers.into_iter().map(|done| done.map(|()| Answer::Done)).collect());
     }
     db.execute(BEGIN).await?;
@@ -300,12 +354,23 @@ async fn transaction(
         let appends: Vec<&Encoded> = group.iter().filter_map(|job| job.op.as_append()).collect();
         if appends.is_empty() {
             group[0].op.unsettle(known);
+            if group[0].op.needs_documents() {
+                match unwritten.take() {
+                    Some(unwritten) => unwritten.write(db).await?,
+                    None => Unwritten::read(db).await?.write(db).await?,
+                }
+                *unwritten = Some(Unwritten::default());
+            }
             answers.push(alone(db, epoch, &group[0].op).await?);
         } else {
-            let Decided { answers: done, statements, facts } = write::decide(db, known, &appends).await?;
+            let Decided { answers: done, statements, facts, documents } =
+                write::decide(db, known, &appends).await?;
             statements.execute(db).await?;
             // If the commit fails, all of it is forgotten.
             known.learn(facts);
+            if let Some(unwritten) = unwritten {
+                unwritten.add(documents);
+            }
             answers.extend(done.into_iter().map(|done| done.map(|()| Answer::Done)));
         }
     }
@@ -346,6 +411,7 @@ async fn alone(
             backfill::index(db, batch).await?;
             Ok(Answer::Done)
         }
+        Op::WriteDocuments => Ok(Answer::Done),
         Op::Check => {
             ops::check(db).await?;
             Ok(Answer::Done)

@@ -22,7 +22,7 @@ pub(super) use self::{
     queue::{INTERRUPTED, INTERRUPTED_IN, NEXT_QUEUED, QUEUE_HEADS, STEERED},
     requests::pending_query,
     rules::RULES,
-    runs::{DUE, STRETCH, UNFINISHED, runs_query},
+    runs::{DUE, RECORDS, STRETCH, UNFINISHED, runs_query},
     search::SEARCH,
     sessions::{ENTRIES, sessions_query},
 };

@@ -40,6 +40,16 @@ pub(in super::super) async fn run(
         .map_err(|error| rows::failure(format_args!("run {tenant}/{run}"), &error))
 }
 
+/// A first event gets its spec back.
+pub(in super::super) const RECORDS: &str = "
+    SELECT e.seq, e.at, e.status, e.version,
+           iif(p.spec IS NULL, e.payload, json_set(e.payload, '$.spec', json(p.spec))) AS payload
+    FROM runs AS r
+    JOIN run_events AS e ON e.run_no = r.run_no
+    LEFT JOIN specs AS p ON e.seq = 1 AND p.spec_no = r.spec_no
+    WHERE r.tenant = ?1 AND r.run_id = ?2 AND e.seq > ?3
+    ORDER BY e.seq LIMIT ?4";
+
 /// A stretch of a run's journal.
 pub(in super::super) async fn records(
     db: &SqlitePool,
@@ -48,10 +58,7 @@ pub(in super::super) async fn records(
     after: Seq,
     limit: u32,
 ) -> Result<Vec<Record>, StoreError> {
-    let sql = "SELECT seq, at, status, version, payload FROM run_events
-               WHERE run_no = (SELECT run_no FROM runs WHERE tenant = ?1 AND run_id = ?2) AND seq > ?3
-               ORDER BY seq LIMIT ?4";
-    let query = sqlx::query(sql).bind(tenant.as_str()).bind(run.as_str()).bind(int(after.0)).bind(limit);
+    let query = sqlx::query(RECORDS).bind(tenant.as_str()).bind(run.as_str()).bind(int(after.0)).bind(limit);
     all(db, query, rows::event)
         .await
         .map_err(|error| rows::failure(format_args!("journal {tenant}/{run}"), &error))?
@@ -63,14 +70,22 @@ pub(in super::super) async fn records(
 /// How many bytes an event has is known without reading them. `upto` is how far the journal goes, as far as was looked.
 pub(in super::super) const STRETCH: &str = "
     WITH sizes AS (
-        SELECT seq, octet_length(payload) AS size FROM run_events
-        WHERE run_no = (SELECT run_no FROM runs WHERE tenant = ?1 AND run_id = ?2) AND seq > ?3
-        ORDER BY seq LIMIT ?4),
+        SELECT e.seq, octet_length(e.payload) + coalesce(octet_length(p.spec), 0) AS size
+        FROM runs AS r
+        JOIN run_events AS e ON e.run_no = r.run_no
+        LEFT JOIN specs AS p ON e.seq = 1 AND p.spec_no = r.spec_no
+        WHERE r.tenant = ?1 AND r.run_id = ?2 AND e.seq > ?3
+        ORDER BY e.seq LIMIT ?4),
     sums AS (SELECT seq, sum(size) OVER (ORDER BY seq) - size AS before FROM sizes)
-    SELECT seq, at, status, version, payload, (SELECT max(seq) FROM sizes) AS upto FROM run_events
-    WHERE run_no = (SELECT run_no FROM runs WHERE tenant = ?1 AND run_id = ?2) AND seq > ?3
-      AND seq <= (SELECT max(seq) FROM sums WHERE before < ?5)
-    ORDER BY seq";
+    SELECT e.seq, e.at, e.status, e.version,
+           iif(p.spec IS NULL, e.payload, json_set(e.payload, '$.spec', json(p.spec))) AS payload,
+           (SELECT max(seq) FROM sizes) AS upto
+    FROM runs AS r
+    JOIN run_events AS e ON e.run_no = r.run_no
+    LEFT JOIN specs AS p ON e.seq = 1 AND p.spec_no = r.spec_no
+    WHERE r.tenant = ?1 AND r.run_id = ?2 AND e.seq > ?3
+      AND e.seq <= (SELECT max(seq) FROM sums WHERE before < ?5)
+    ORDER BY e.seq";
 
 /// Some of a run's journal.
 pub(in super::super) async fn stretch(

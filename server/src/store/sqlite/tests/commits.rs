@@ -262,6 +262,8 @@ async fn an_append_larger_than_any_text_is_written_whole() {
     let events = (first..first + 600).map(|entry| input(EntryNo(entry), "hello")).collect();
     owner.tell(RunStatus::Preparing, events).await.unwrap();
     assert_eq!(owner.stored().await.len(), 601);
+    let hits = store.search(&owner.tenant, "hello", SearchFilter::default(), 9).await.unwrap();
+    assert_eq!(hits.len(), 9);
     let of = |index: &str| format!("SELECT count(*) AS count FROM {index}");
     for table in ["session_entries", "search_index"] {
         let count = sqlx::query(sqlx::AssertSqlSafe(of(table))).fetch_one(&store.readers).await.unwrap();

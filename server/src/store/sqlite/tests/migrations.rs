@@ -88,7 +88,7 @@ INSERT INTO runs (tenant, run_id, session_id, epoch, last_seq, status, usage, it
 VALUES
 ('T', 'r', 's', 1, 2, 'awaiting_human', '{"input_tokens":0,"output_tokens":0}', 0, 0,
  '0000000000000000000000000000000000000000000000000000000000000000', 'default', 'm', '{}', 1000, 2000, NULL, 1),
-('T', 'q', 's', 1, 1, 'queued', '{"input_tokens":0,"output_tokens":0}', 0, 0,
+('T', 'q', 's', 1, 1, 'queued', '{"input_tokens":7,"output_tokens":0,"cost_micros":9}', 0, 0,
  '0000000000000000000000000000000000000000000000000000000000000000', 'default', 'm', '{}', 1000, 2000, 1, 0);
 INSERT INTO run_events (tenant, run_id, seq, at, kind, status, version, payload) VALUES
 ('T', 'r', 1, 1000, 'input_added', 'preparing', 1,
@@ -135,6 +135,7 @@ async fn what_ids_referred_to_is_what_numbers_refer_to() {
             (row.session, row.queue_no, row.summary.status),
             (session("s"), Some(1), RunStatus::Queued)
         );
+        assert_eq!((row.summary.usage.input_tokens, row.summary.usage.cost_micros), (7, 9));
         assert_eq!(store.rules(&tenant, Some(&session("s"))).await.unwrap().len(), 1);
 
         assert!(store.delete_session(&tenant, &session("f")).await.unwrap());

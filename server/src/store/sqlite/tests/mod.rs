@@ -6,6 +6,7 @@ mod migrations;
 mod opening;
 mod plans;
 mod search;
+mod specs;
 
 use std::sync::Arc;
 

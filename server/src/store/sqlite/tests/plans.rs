@@ -71,6 +71,9 @@ async fn no_query_reads_a_whole_table() {
     check(&store, sessions::SHARE_ENTRIES, "PRIMARY KEY").await;
     check(&store, sessions::KEEP_EVENTS, "session_entries_lent").await;
     check(&store, sessions::REFER_TO_KEPT, "session_entries_lent").await;
+    check(&store, read::RECORDS, "run_events_by_run").await;
+    check(&store, sessions::DROP_SPECS, "runs_by_spec").await;
+    check(&store, &write::INSERT_SPECS.sql(2), "").await;
     check(&store, sessions::DROP_KEPT, "session_entries_kept").await;
     check(&store, &pending(&RequestFilter::default()), "human_requests_open").await;
     check(&store, read::RULES, "remembered_rules_by_session").await;
@@ -80,6 +83,7 @@ async fn no_query_reads_a_whole_table() {
     check(&store, backfill::NUMBER_OWN, "PRIMARY KEY").await;
     check(&store, backfill::NUMBER_LENT, "session_entries_lent").await;
     check(&store, backfill::NUMBER_KEPT, "session_entries_kept").await;
+    check(&store, search::UNWRITTEN, "session_entries_searched").await;
     check(&store, search::SELECT_HELD, "run_events_by_run").await;
     check(&store, &search::INSERT_DOCUMENTS.sql(2), "").await;
     check(&store, search::DROP_DOCUMENTS, "session_entries_searched").await;
@@ -88,7 +92,7 @@ async fn no_query_reads_a_whole_table() {
     check(&store, &write::INSERT_SESSIONS.sql(2), "").await;
     check(&store, &write::UPDATE_SESSIONS.sql(2), "PRIMARY KEY").await;
     check(&store, &write::INSERT_STEERS.sql(2), "").await;
-    check(&store, &write::INSERT_RUNS.sql(2), "").await;
+    check(&store, &write::INSERT_RUNS.sql(2), "sqlite_autoindex_specs_1").await;
     check(&store, &write::INSERT_ENTRIES.sql(2), "").await;
     check(&store, &write::INSERT_REQUESTS.sql(2), "").await;
     check(&store, &write::INSERT_JOBS.sql(2), "").await;

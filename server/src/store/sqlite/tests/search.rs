@@ -116,3 +116,82 @@ async fn more_than_one_batch_is_indexed_and_only_once() {
         on.close().await;
     }
 }
+
+#[tokio::test]
+async fn what_was_said_before_a_kill_is_found_after_it() {
+    let (store, directory) = fresh().await;
+    says(&store, "r", "first").await;
+    assert_eq!(found(&store, "first").await.unwrap(), 1);
+    let written = documents(&directory).await;
+    for at in 0..100 {
+        says(&store, &format!("r{at}"), &format!("word{at}")).await;
+    }
+    says(&store, "q", "last").await;
+    let numbered = numbered(&directory).await;
+    let copy = tempfile::tempdir().unwrap();
+    for name in ["a.db", "a.db-wal"] {
+        std::fs::copy(directory.path().join(name), copy.path().join(name)).unwrap();
+    }
+    let killed = documents(&copy).await;
+    assert!(written < killed && killed < numbered, "some are written together, some are not yet: {killed}");
+    let again = reopened(&copy).await;
+    assert_eq!(found(&again, "last first word99").await.unwrap(), 3);
+    assert_eq!(documents(&copy).await, numbered);
+    assert_eq!(found(&store, "last first word99").await.unwrap(), 3);
+}
+
+#[tokio::test]
+async fn more_than_is_read_at_once_is_found_after_a_kill() {
+    let (store, directory) = fresh().await;
+    let shared: Arc<dyn Store> = store.clone();
+    let mut owner = Owner::started(&shared, "s", "r").await;
+    let first = owner.entry.next().0;
+    let said = |entry| crate::store::conformance::fixture::input(EntryNo(entry), &format!("word{entry}"));
+    let events = (first..first + 200).map(said).collect();
+    owner.tell(agentloop_core::run::status::RunStatus::Preparing, events).await.unwrap();
+    owner.says("and on").await.unwrap();
+    owner.ends().await.unwrap();
+    // As if the server had been killed before any of it was in the index.
+    sqlx::query("DELETE FROM search_index").execute(&mut shell(&directory).await).await.unwrap();
+    let copy = tempfile::tempdir().unwrap();
+    for name in ["a.db", "a.db-wal"] {
+        std::fs::copy(directory.path().join(name), copy.path().join(name)).unwrap();
+    }
+    let again = reopened(&copy).await;
+    says(&again, "q", "afterwards").await;
+    assert_eq!(found(&again, "word1 word100 word200 afterwards").await.unwrap(), 4);
+    assert_eq!(documents(&copy).await, numbered(&copy).await);
+}
+
+#[tokio::test]
+async fn a_close_writes_what_is_not_in_the_index_yet() {
+    let (store, directory) = fresh().await;
+    says(&store, "r", "once").await;
+    assert_eq!(documents(&directory).await, 0);
+    store.close().await;
+    assert_eq!(documents(&directory).await, numbered(&directory).await);
+}
+
+#[tokio::test]
+async fn what_is_deleted_at_once_is_not_indexed_later() {
+    let (store, directory) = fresh().await;
+    says(&store, "r", "secret").await;
+    assert!(store.delete_session(&tenant(), &session("s")).await.unwrap());
+    says(&store, "q", "public").await;
+    assert_eq!((found(&store, "secret").await.unwrap(), found(&store, "public").await.unwrap()), (0, 1));
+    assert_eq!(documents(&directory).await, numbered(&directory).await);
+}
+
+#[tokio::test]
+async fn a_broken_index_holds_nobody_up() {
+    let (store, directory) = fresh().await;
+    says(&store, "r", "before").await;
+    assert_eq!(found(&store, "before").await.unwrap(), 1);
+    sqlx::query("DROP TABLE search_index").execute(&mut shell(&directory).await).await.unwrap();
+    for at in 0..100 {
+        says(&store, &format!("r{at}"), "hello").await;
+    }
+    assert!(found(&store, "hello").await.is_err());
+    assert_eq!(store.entries(&tenant(), &session("s"), EntryNo(0), 200).await.unwrap().len(), 101);
+    store.check().await.unwrap();
+}
