@@ -63,12 +63,18 @@ pub(super) fn encode(record: &Record) -> EncodedEvent {
     }
 }
 
+/// What a spec stands between in the JSON of a first event.
+const BEFORE_SPEC: &str = "\"spec\":";
+const BEHIND_SPEC: &str = ",\"seed\":";
+
 /// Takes the spec out of a first event, which has 0 in its place then. `None`, and the event is left whole: it has none.
 pub(super) fn part(event: &Event, payload: &mut Arc<str>) -> Option<EncodedSpec> {
-    let Event::Started { spec, .. } = event else { return None };
-    let spec = text(spec.as_ref());
-    let (before, after) = payload.split_once(&format!("\"spec\":{spec}"))?;
-    *payload = format!("{before}\"spec\":0{after}").into();
+    let Event::Started { .. } = event else { return None };
+    // What stands before it and behind it in the event are ids and numbers.
+    let begin = payload.find(BEFORE_SPEC)? + BEFORE_SPEC.len();
+    let end = payload.rfind(BEHIND_SPEC)?;
+    let spec = payload.get(begin..end)?.to_owned();
+    *payload = [&payload[..begin], "0", &payload[end..]].concat().into();
     Some(EncodedSpec { digest: Digest::of(&[spec.as_bytes()]), text: spec })
 }
 
@@ -178,7 +184,7 @@ mod tests {
     #[test]
     fn a_first_event_without_its_spec_is_the_rest_of_it() {
         use agentloop_core::agent::RunSpec;
-        let spec = RunSpec { agent: "\"spec\":{\n".to_owned(), ..RunSpec::default() };
+        let spec = RunSpec { agent: "\"spec\":{\n,\"seed\":7".to_owned(), ..RunSpec::default() };
         let event = Event::Started {
             session: agentloop_core::id::SessionId::parse("s").unwrap(),
             last_entry: agentloop_core::id::EntryNo(0),
@@ -193,6 +199,10 @@ mod tests {
         assert_eq!(
             rest.as_ref(),
             r#"{"kind":"started","session":"s","last_entry":0,"spec":0,"seed":18446744073709551615}"#
+        );
+        assert_eq!(
+            spec.text,
+            text(&RunSpec { agent: "\"spec\":{\n,\"seed\":7".to_owned(), ..RunSpec::default() })
         );
         assert_eq!(rest.replacen("\"spec\":0", &format!("\"spec\":{}", spec.text), 1), whole.as_ref());
         let mut other: Arc<str> = text(&record().event).into();
