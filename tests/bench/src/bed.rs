@@ -17,6 +17,20 @@ use crate::process::Process;
 /// The server says this and its address once it listens.
 const LISTENS: &str = "agentloop listens on ";
 
+/// Bytes of the database's pages.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stored {
+    pub(crate) index: u64,
+    /// All but the index.
+    pub(crate) journal: u64,
+}
+
+impl Stored {
+    pub(crate) fn since(self, before: Stored) -> Stored {
+        Stored { index: self.index - before.index, journal: self.journal - before.journal }
+    }
+}
+
 /// The processes of one workload.
 pub(crate) struct Bed {
     pub(crate) server: Process,
@@ -102,6 +116,17 @@ impl Bed {
         let mut db = SqliteConnectOptions::new().filename(self.database()).read_only(true).connect().await?;
         let sql = "SELECT page_count * page_size AS bytes FROM pragma_page_count, pragma_page_size";
         Ok(sqlx::query(sql).fetch_one(&mut db).await?.try_get::<i64, _>("bytes")?.cast_unsigned())
+    }
+
+    /// [`Self::stored`], with the search index apart.
+    pub(crate) async fn parts(&self) -> Result<Stored, Failure> {
+        let mut db = SqliteConnectOptions::new().filename(self.database()).read_only(true).connect().await?;
+        let sql = "SELECT coalesce(sum(pgsize) FILTER (WHERE name LIKE 'search_index%'), 0) AS part,
+                          sum(pgsize) AS whole FROM dbstat";
+        let row = sqlx::query(sql).fetch_one(&mut db).await?;
+        let bytes = |column| Ok::<_, Failure>(row.try_get::<i64, _>(column)?.cast_unsigned());
+        let index = bytes("part")?;
+        Ok(Stored { index, journal: bytes("whole")? - index })
     }
 
     /// Waits until the server knows so many hosts.

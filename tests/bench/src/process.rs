@@ -85,6 +85,13 @@ impl Process {
         Ok(self.child.kill().await?)
     }
 
+    /// SIGTERM, and waits until it has ended well. A build that notes what it does writes that at its end.
+    pub(crate) async fn end(mut self) -> Result<(), Failure> {
+        let sent = Command::new("kill").args(["-TERM", &self.pid.to_string()]).status().await?;
+        let ended = timeout(START, self.child.wait()).await??;
+        if sent.success() && ended.success() { Ok(()) } else { Err("the server did not end well".into()) }
+    }
+
     /// What it has used so far.
     pub(crate) fn usage(&self) -> Result<Usage, Failure> {
         Usage::of(self.pid)

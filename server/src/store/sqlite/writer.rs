@@ -162,14 +162,15 @@ impl Writer {
         !jobs.is_empty()
     }
 
-    /// Commits these jobs together and has an answer for each. Where one of them is at fault, the others are not made
-    /// to fail with it.
+    /// Commits these jobs together and has an answer for each. Where one of them is at fault, or the index may be, the
+    /// others are not made to fail with it.
     async fn commit(&mut self, jobs: &[Job]) -> Vec<Result<Answer, StoreError>> {
         let error = match self.attempt(jobs).await {
             Ok(answers) => return answers,
             Err(error) => error,
         };
-        if !is_fault_of_one(&error) {
+        let index = jobs.len() > 1 && jobs.iter().any(|job| job.op.needs_documents());
+        if !index && !is_fault_of_one(&error) {
             return jobs.iter().map(|_| Err(rows::failure("commit", &error))).collect();
         }
         let mut answers = Vec::with_capacity(jobs.len());

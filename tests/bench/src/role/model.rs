@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 use crate::Failure;
 
 /// Characters of one piece of an answer: about a token.
-const PIECE: &str = "word ";
+pub(crate) const PIECE: &str = "word ";
 
 /// What a prompt asks of the model, as the last message of the user says it: `rounds=1 deltas=20 pace=0`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -59,7 +59,7 @@ pub(crate) async fn run(
         "MiB",
         bed.server.resident()? as f64 / 1048576.0,
     );
-    Ok(())
+    bed.server.end().await
 }
 
 /// How many commits runs share: of a server that shows its metrics, so that this costs the others nothing.
@@ -82,7 +82,7 @@ async fn commits(
         setting.report.add(name, &load, "appends per run", "", appends / runs as f64);
         setting.report.add(name, &load, "appends per commit", "", appends / commits);
     }
-    Ok(())
+    bed.server.end().await
 }
 
 /// Enough for some seconds.

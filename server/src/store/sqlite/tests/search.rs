@@ -195,3 +195,16 @@ async fn a_broken_index_holds_nobody_up() {
     assert_eq!(store.entries(&tenant(), &session("s"), EntryNo(0), 200).await.unwrap().len(), 101);
     store.check().await.unwrap();
 }
+
+#[tokio::test]
+async fn whoever_searches_a_broken_index_fails_alone() {
+    let (store, directory) = fresh().await;
+    says(&store, "r", "before").await;
+    sqlx::query("DROP TABLE search_index").execute(&mut shell(&directory).await).await.unwrap();
+    let shared: Arc<dyn Store> = store.clone();
+    let mut owner = Owner::started(&shared, "s", "q").await;
+    // Both wait for the writer before it looks: they are committed together.
+    let (said, found) = tokio::join!(owner.says("beside it"), found(&store, "before"));
+    said.unwrap();
+    assert!(found.is_err());
+}
