@@ -7,14 +7,17 @@
 # publish the port to 127.0.0.1, as above, or to a network where everyone may run every tool.
 
 FROM rust:1.95-slim-bookworm AS build
+# true: a build that knows its own load (server/release), which takes three times as long.
+ARG PROFILED=false
 WORKDIR /src
 COPY . .
 # The registry and the target folder outlive the build, so only what changed is compiled; the binary is copied out,
 # since a cache is no part of the image.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target,sharing=locked \
+    if [ "$PROFILED" = true ]; then server/release /out/agentloop; else \
     cargo build --release --locked --package agentloop-cli --bin agentloop \
-    && install -D target/release/agentloop /out/agentloop
+    && install -D target/release/agentloop /out/agentloop; fi
 # The runtime image has no shell to make a folder with.
 RUN install -d /out/data
 

@@ -27,7 +27,8 @@ pub(crate) struct Stored {
 
 impl Stored {
     pub(crate) fn since(self, before: Stored) -> Stored {
-        Stored { index: self.index - before.index, journal: self.journal - before.journal }
+        let since = u64::saturating_sub;
+        Stored { index: since(self.index, before.index), journal: since(self.journal, before.journal) }
     }
 }
 

@@ -87,7 +87,8 @@ impl Process {
 
     /// SIGTERM, and waits until it has ended well. A build that notes what it does writes that at its end.
     pub(crate) async fn end(mut self) -> Result<(), Failure> {
-        let sent = Command::new("kill").args(["-TERM", &self.pid.to_string()]).status().await?;
+        // The shell's own, since not every machine has a program of that name.
+        let sent = Command::new("sh").args(["-c", &format!("kill -TERM {}", self.pid)]).status().await?;
         let ended = timeout(START, self.child.wait()).await??;
         if sent.success() && ended.success() { Ok(()) } else { Err("the server did not end well".into()) }
     }
