@@ -1,21 +1,24 @@
 //! Ctrl-C, as something that can be waited for again and again.
 
-use tokio::{signal::ctrl_c, sync::mpsc};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Every ctrl-C from here on. While it lives, ctrl-C does not end the process.
+/// Every ctrl-C from here on, also one that comes before anybody waits for it. From the first of these on, ctrl-C does
+/// not end the process.
 #[derive(Debug)]
-pub(crate) struct Interrupts(mpsc::Receiver<()>);
+pub(crate) struct Interrupts(Option<Signal>);
 
 impl Interrupts {
     pub(crate) fn listen() -> Interrupts {
-        let (sender, interrupts) = mpsc::channel(4);
-        tokio::spawn(async move { while ctrl_c().await.is_ok() && sender.send(()).await.is_ok() {} });
-        Interrupts(interrupts)
+        Interrupts(signal(SignalKind::interrupt()).ok())
     }
 
     /// The next one. Where they cannot be caught, it never comes.
     pub(crate) async fn next(&mut self) {
-        if self.0.recv().await.is_none() {
+        let caught = match &mut self.0 {
+            Some(signal) => signal.recv().await,
+            None => None,
+        };
+        if caught.is_none() {
             std::future::pending::<()>().await;
         }
     }

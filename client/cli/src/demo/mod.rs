@@ -43,8 +43,10 @@ async fn show(args: &DemoArgs, files: &Files, server: &Embedded) -> Result<Exit,
     let session_id = client.get_run(&run_id).await?.session_id;
     guide::print(&client, files, server.address(), &run_id, &session_id, args.keep).await?;
     if args.keep {
+        // Whoever reads the line may act on it at once.
+        let mut interrupts = Interrupts::listen();
         print::line("\nthe server and its tool host go on until ctrl-C")?;
-        Interrupts::listen().next().await;
+        interrupts.next().await;
     }
     host.stop().await?;
     Ok(exit)
