@@ -23,3 +23,17 @@ impl Interrupts {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Interrupts;
+
+    #[tokio::test]
+    async fn one_that_comes_before_anybody_waits_is_not_lost() {
+        let mut interrupts = Interrupts::listen();
+        let me = std::process::id().to_string();
+        let sent = std::process::Command::new("sh").args(["-c", "kill -INT \"$0\"", &me]).status().unwrap();
+        assert!(sent.success());
+        interrupts.next().await;
+    }
+}

@@ -17,6 +17,7 @@ mod registry;
 mod scripted;
 mod sse;
 mod tape;
+mod template;
 mod wire;
 #[cfg(test)]
 mod wire_tests;

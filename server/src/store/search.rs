@@ -139,18 +139,15 @@ fn is_form(word: &str, term: &str) -> bool {
 
 /// Runs of letters and digits, each of one kind of script, with where they begin.
 fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    let kind = |c: char| c.is_alphanumeric().then(|| is_dense_char(c));
-    let mut chars = text.char_indices().peekable();
+    let mut read = 0;
     std::iter::from_fn(move || {
-        let (begin, of) = loop {
-            let (at, c) = chars.next()?;
-            if let Some(of) = kind(c) {
-                break (at, of);
-            }
-        };
-        while chars.next_if(|(_, c)| kind(*c) == Some(of)).is_some() {}
-        let end = chars.peek().map_or(text.len(), |(at, _)| *at);
-        Some((begin, &text[begin..end]))
+        let begin = read + text[read..].find(char::is_alphanumeric)?;
+        let rest = &text[begin..];
+        let dense = is_dense(rest);
+        let end = rest.find(|c: char| !c.is_alphanumeric() || is_dense_char(c) != dense);
+        let word = &rest[..end.unwrap_or(rest.len())];
+        read = begin + word.len();
+        Some((begin, word))
     })
 }
 

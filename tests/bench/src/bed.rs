@@ -13,6 +13,8 @@ use tempfile::TempDir;
 
 use crate::Failure;
 use crate::process::Process;
+use crate::role::model::Format;
+use crate::workload::Setting;
 
 /// The server says this and its address once it listens.
 const LISTENS: &str = "agentloop listens on ";
@@ -38,6 +40,7 @@ pub(crate) struct Bed {
     pub(crate) url: String,
     /// Where the model server listens.
     pub(crate) model: String,
+    pub(crate) format: Format,
     pub(crate) hosts: Option<Process>,
     program: PathBuf,
     dir: TempDir,
@@ -48,32 +51,34 @@ pub(crate) struct Bed {
 
 impl Bed {
     /// Starts everything, with this many tool hosts.
-    pub(crate) async fn make(program: &Path, hosts: usize) -> Result<Bed, Failure> {
-        Bed::start(program, hosts, None).await
+    pub(crate) async fn make(setting: &Setting<'_>, hosts: usize) -> Result<Bed, Failure> {
+        Bed::start(setting, hosts, None).await
     }
 
     /// As [`Self::make`], with a server that shows its metrics.
-    pub(crate) async fn counted(program: &Path, hosts: usize) -> Result<Bed, Failure> {
+    pub(crate) async fn counted(setting: &Setting<'_>, hosts: usize) -> Result<Bed, Failure> {
         let free = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
-        Bed::start(program, hosts, Some(free)).await
+        Bed::start(setting, hosts, Some(free)).await
     }
 
-    async fn start(program: &Path, hosts: usize, metrics: Option<SocketAddr>) -> Result<Bed, Failure> {
+    async fn start(setting: &Setting<'_>, hosts: usize, metrics: Option<SocketAddr>) -> Result<Bed, Failure> {
+        let (program, format) = (setting.program.clone(), setting.options.format);
         let dir = tempfile::tempdir()?;
         let (model_process, model) = Process::role(&["model"]).await?;
         let mut config = "[server]\nlisten = \"127.0.0.1:0\"\nmax_live_runs = 1000000\n".to_owned();
         config += "[store]\npath = \"bench.db\"\n[log]\nlevel = \"warn\"\n";
-        write!(config, "[providers.bench]\nkind = \"openai\"\nbase_url = \"http://{model}/v1\"\n")?;
+        write!(config, "[providers.bench]\nkind = \"{}\"\n", format.name())?;
+        writeln!(config, "base_url = \"http://{model}/v1\"")?;
         config += "[agents.default]\nmodel = \"bench/m\"\n";
         config += "limits = { max_iterations = 100, max_tool_rounds = 100 }\n";
         if let Some(address) = metrics {
             write!(config, "[metrics]\nlisten = \"{address}\"\n")?;
         }
         std::fs::write(dir.path().join("agentloop.toml"), config)?;
-        let (server, url) = serve(program, dir.path()).await?;
-        let program = program.to_owned();
+        let (server, url) = serve(&program, dir.path()).await?;
         let metrics = metrics.map(|address| format!("http://{address}/metrics"));
-        let mut bed = Bed { server, url, model, hosts: None, program, dir, metrics, _model: model_process };
+        let mut bed =
+            Bed { server, url, model, format, hosts: None, program, dir, metrics, _model: model_process };
         if hosts > 0 {
             bed.hosts = Some(Process::role(&["host", &bed.url, &hosts.to_string()]).await?.0);
             bed.connected(hosts).await?;
@@ -88,6 +93,11 @@ impl Bed {
         (self.server, self.url) = serve(&self.program, self.dir.path()).await?;
         self.client()?.is_ready().await?;
         Ok((self, began.elapsed()))
+    }
+
+    /// Ends it all, the server in order.
+    pub(crate) async fn end(self) -> Result<(), Failure> {
+        self.server.end().await
     }
 
     /// Clients with connections of their own.

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+use crate::role::model::Format;
+
 /// Measures what runs cost the server, beside the floors of this machine.
 #[derive(Debug, Parser)]
 #[command(name = "agentloop-bench", args_conflicts_with_subcommands = true)]
@@ -20,6 +22,9 @@ pub(crate) struct Options {
     /// Multiplies the number of runs of each measurement
     #[arg(long, default_value_t = 1.0)]
     pub(crate) scale: f64,
+    /// How the model is spoken to
+    #[arg(long, value_enum, default_value_t = Format::Openai)]
+    pub(crate) format: Format,
     /// Also writes every figure as JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,

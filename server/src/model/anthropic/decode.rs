@@ -8,15 +8,18 @@ use agentloop_core::limits::{CALLS_PER_MESSAGE_MAX, PARTS_PER_MESSAGE_MAX};
 use agentloop_core::message::{FinishReason, Usage};
 use serde_json::Value;
 
-use super::event::{self, Counts, Growth, Said};
+use super::event::{self, Counts, Growth, Said, Single};
 use crate::model::failure::{ProviderFailure, short};
 use crate::model::http::Decoder;
 use crate::model::sse::SseEvent;
+use crate::model::template::Template;
 use crate::model::{ModelError, ModelErrorKind};
 
 /// Where the stream of one answer stands.
 #[derive(Debug, Default)]
 pub(in crate::model) struct MessagesDecoder {
+    /// Of the last event that said one thing.
+    last: Template<Single>,
     open: BTreeMap<u64, Block>,
     blocks: usize,
     calls: u32,
@@ -87,7 +90,7 @@ impl MessagesDecoder {
         if data == "[DONE]" {
             return self.end(deltas);
         }
-        if let Some(said) = Said::usual(data)
+        if let Some(said) = self.last.usual::<Said<'_>>(data)
             && said.kind.as_deref().unwrap_or(&event.name) != "error"
         {
             return self.take(said, &event.name, deltas);

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::model::json::{Empty, Object, Text};
+use crate::model::template;
 
 /// What is of interest in an event. Which of it has a meaning depends on the event's kind.
 #[derive(Debug, Default, PartialEq)]
@@ -57,9 +58,10 @@ pub(super) struct Counts {
     pub(super) cache_write: u64,
 }
 
-impl<'a> Said<'a> {
-    /// What an event of a usual shape says. `None` for all others.
-    pub(super) fn usual(data: &'a str) -> Option<Self> {
+impl<'a> template::Said<'a> for Said<'a> {
+    type Single = Single;
+
+    fn usual(data: &'a str) -> Option<Self> {
         let Object(event): Object<Event<'a>> = serde_json::from_str(data).ok()?;
         Some(Self {
             kind: event.kind.map(|Text(kind)| kind),
@@ -71,6 +73,36 @@ impl<'a> Said<'a> {
         })
     }
 
+    fn single(&self) -> Option<(Single, &'a str)> {
+        let Growth { kind, text, thinking, signature: None, partial_json, stop_reason: None } = &self.delta
+        else {
+            return None;
+        };
+        let (by, text) = match (&**kind, text, thinking, partial_json) {
+            ("text_delta", Some(Cow::Borrowed(text)), None, None) => (By::Text, text),
+            ("thinking_delta", None, Some(Cow::Borrowed(text)), None) => (By::Thinking, text),
+            ("input_json_delta", None, None, Some(Cow::Borrowed(text))) => (By::Arguments, text),
+            _ => return None,
+        };
+        let single = Single { index: self.index, by };
+        // Whatever else there is in it has a meaning.
+        (*self == Self::with(single, Cow::Borrowed(text))).then_some((single, text))
+    }
+
+    fn with(Single { index, by }: Single, text: Cow<'a, str>) -> Self {
+        let text = Some(text);
+        let delta = match by {
+            By::Text => Growth { kind: "text_delta".into(), text, ..Growth::default() },
+            By::Thinking => Growth { kind: "thinking_delta".into(), thinking: text, ..Growth::default() },
+            By::Arguments => {
+                Growth { kind: "input_json_delta".into(), partial_json: text, ..Growth::default() }
+            }
+        };
+        Self { kind: Some("content_block_delta".into()), index, delta, ..Self::default() }
+    }
+}
+
+impl<'a> Said<'a> {
     /// As much of an event as can be understood.
     pub(super) fn odd(event: &'a Value) -> Self {
         Self {
@@ -82,6 +114,20 @@ impl<'a> Said<'a> {
             usage: Counts::odd(&event["usage"]),
         }
     }
+}
+
+/// A block that grows by a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Single {
+    index: u64,
+    by: By,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By {
+    Text,
+    Thinking,
+    Arguments,
 }
 
 impl<'a> Block<'a> {

@@ -11,6 +11,7 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use crate::model::json::{Object, OneOrNone, Text};
+use crate::model::template;
 
 /// What is of interest in an event. Texts are never empty.
 #[derive(Debug, Default, PartialEq)]
@@ -33,9 +34,11 @@ pub(super) struct Fragment<'a> {
     pub(super) arguments: Cow<'a, str>,
 }
 
-impl<'a> Said<'a> {
-    /// What an event of a usual shape says. `None` for all others, and for errors.
-    pub(super) fn usual(data: &'a str) -> Option<Self> {
+impl<'a> template::Said<'a> for Said<'a> {
+    type Single = Single;
+
+    /// And `None` for errors.
+    fn usual(data: &'a str) -> Option<Self> {
         let Object(chunk): Object<Chunk<'a>> = serde_json::from_str(data).ok()?;
         if chunk.error.is_some() {
             return None;
@@ -58,6 +61,33 @@ impl<'a> Said<'a> {
         })
     }
 
+    fn single(&self) -> Option<(Single, &'a str)> {
+        let Said { usage: None, reasoning, content, refusal: None, calls, finish_reason: None } = self else {
+            return None;
+        };
+        match (reasoning, content, calls.as_slice()) {
+            (Some(Cow::Borrowed(text)), None, []) => Some((Single::Reasoning, text)),
+            (None, Some(Cow::Borrowed(text)), []) => Some((Single::Content, text)),
+            (None, None, [Fragment { index, id: None, name: None, arguments: Cow::Borrowed(text) }]) => {
+                Some((Single::Arguments { index: *index }, text))
+            }
+            _ => None,
+        }
+    }
+
+    fn with(single: Single, text: Cow<'a, str>) -> Self {
+        match single {
+            Single::Reasoning => Self { reasoning: Some(text), ..Self::default() },
+            Single::Content => Self { content: Some(text), ..Self::default() },
+            Single::Arguments { index } => {
+                let call = Fragment { index, arguments: text, ..Fragment::default() };
+                Self { calls: vec![call], ..Self::default() }
+            }
+        }
+    }
+}
+
+impl<'a> Said<'a> {
     /// As much of an event as can be understood.
     pub(super) fn odd(chunk: &'a Value) -> Self {
         let choices = chunk["choices"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -75,6 +105,17 @@ impl<'a> Said<'a> {
             finish_reason: filled(Text::of(&choice["finish_reason"])),
         }
     }
+}
+
+/// The one thing that an event says with a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Single {
+    Reasoning,
+    Content,
+    /// Of a tool call that has begun.
+    Arguments {
+        index: Option<u64>,
+    },
 }
 
 impl<'a> Fragment<'a> {

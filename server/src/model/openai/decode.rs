@@ -5,16 +5,19 @@ use agentloop_core::message::FinishReason;
 use serde_json::Value;
 
 use super::calls::Calls;
-use super::chunk::Said;
+use super::chunk::{Said, Single};
 use crate::model::ModelError;
 use crate::model::failure::{ProviderFailure, short};
 use crate::model::http::Decoder;
 use crate::model::sse::SseEvent;
+use crate::model::template::Template;
 
 /// Where the stream of one answer stands.
 #[derive(Debug, Default)]
 pub(in crate::model) struct ChatDecoder {
     calls: Calls,
+    /// Of the last event that said one thing.
+    last: Template<Single>,
     /// Held back to the end, since token counts and, with some servers, more text follow it.
     finish: Option<FinishReason>,
     refused: bool,
@@ -35,7 +38,7 @@ impl Decoder for ChatDecoder {
             }
             return self.end(deltas);
         }
-        let usual = if event.name == "error" { None } else { Said::usual(data) };
+        let usual = if event.name == "error" { None } else { self.last.usual(data) };
         if let Some(said) = usual {
             return self.take(said, deltas);
         }

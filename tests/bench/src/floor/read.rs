@@ -8,13 +8,19 @@ use crate::Failure;
 use crate::floor::Said;
 use crate::measure::middle;
 use crate::process::Usage;
-use crate::role::model::Script;
+use crate::role::model::{Format, Script};
 
 /// Reads `runs` runs, `concurrency` at a time, and says what one cost.
-pub(crate) async fn run(model: &str, script: Script, concurrency: usize, runs: u64) -> Result<(), Failure> {
+pub(crate) async fn run(
+    model: &str,
+    format: Format,
+    script: Script,
+    concurrency: usize,
+    runs: u64,
+) -> Result<(), Failure> {
     let client = reqwest::Client::builder().tcp_nodelay(true).build()?;
-    let url: Arc<str> = format!("http://{model}/v1/chat/completions").into();
-    let requests: Arc<[String]> = (0..=script.rounds).map(|round| script.request(round)).collect();
+    let url: Arc<str> = format!("http://{model}{}", format.path()).into();
+    let requests: Arc<[String]> = (0..=script.rounds).map(|round| format.request(script, round)).collect();
     read(&client, &url, &requests).await?;
     let left = Arc::new(AtomicU64::new(runs));
     let before = Usage::own()?;

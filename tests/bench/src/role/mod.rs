@@ -3,6 +3,8 @@
 pub(crate) mod host;
 pub(crate) mod model;
 
+use clap::ValueEnum as _;
+
 use crate::{Failure, floor};
 
 /// Plays a role until it is done or killed.
@@ -11,9 +13,10 @@ pub(crate) async fn play(role: &str, args: &[String]) -> Result<(), Failure> {
     match (role, &args[..]) {
         ("model", []) => model::run().await,
         ("host", [server, count]) => host::run(server, count.parse()?).await,
-        ("floor-read", [address, script, concurrency, runs]) => {
+        ("floor-read", [address, format, script, concurrency, runs]) => {
+            let format = model::Format::from_str(format, false)?;
             let script = model::Script::read(script).ok_or("not a script")?;
-            floor::read::run(address, script, concurrency.parse()?, runs.parse()?).await
+            floor::read::run(address, format, script, concurrency.parse()?, runs.parse()?).await
         }
         ("floor-stream", [frames]) => floor::stream::run(frames.as_ref()).await,
         ("floor-commit", [rows, concurrency, runs]) => {

@@ -17,7 +17,7 @@ const TOGETHER: usize = 64;
 const ROUNDS: usize = 8;
 
 pub(crate) async fn run(setting: &mut Setting<'_>) -> Result<(), Failure> {
-    let mut bed = Bed::make(&setting.program, 1).await?;
+    let mut bed = Bed::make(setting, 1).await?;
     let clients = bed.clients(connections(TOGETHER))?;
     let mut took = Vec::new();
     for _ in 0..ROUNDS {
@@ -46,7 +46,7 @@ pub(crate) async fn run(setting: &mut Setting<'_>) -> Result<(), Failure> {
     for (what, share) in [("p50", 0.5), ("p99", 0.99)] {
         setting.report.add(NAME, &TOGETHER.to_string(), what, "ms", percentile(took.iter().copied(), share));
     }
-    Ok(())
+    bed.end().await
 }
 
 /// Aborts a run once its host is at work; which call that was, and when, in nanoseconds.

@@ -10,7 +10,7 @@ const NAME: &str = "idle";
 const WATCHED: Duration = Duration::from_secs(20);
 
 pub(crate) async fn run(setting: &mut Setting<'_>) -> Result<(), Failure> {
-    let bed = Bed::make(&setting.program, 0).await?;
+    let bed = Bed::make(setting, 0).await?;
     let before = bed.server.usage()?;
     tokio::time::sleep(WATCHED).await;
     let used = bed.server.usage()?.since(before);

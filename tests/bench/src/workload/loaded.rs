@@ -32,7 +32,7 @@ pub(crate) async fn run(
     script: Script,
     hosts: usize,
 ) -> Result<(), Failure> {
-    let bed = Bed::make(&setting.program, hosts).await?;
+    let bed = Bed::make(setting, hosts).await?;
     let floor = Floor::record(&bed, script).await?;
     for concurrency in setting.options.concurrency.clone() {
         let runs = setting.scaled(runs_of(script, concurrency));
@@ -59,7 +59,7 @@ pub(crate) async fn run(
         "MiB",
         bed.server.resident()? as f64 / 1048576.0,
     );
-    bed.server.end().await
+    bed.end().await
 }
 
 /// How many commits runs share: of a server that shows its metrics, so that this costs the others nothing.
@@ -69,7 +69,7 @@ async fn commits(
     script: Script,
     hosts: usize,
 ) -> Result<(), Failure> {
-    let bed = Bed::counted(&setting.program, hosts).await?;
+    let bed = Bed::counted(setting, hosts).await?;
     for concurrency in setting.options.concurrency.clone() {
         let runs = setting.scaled(runs_of(script, concurrency));
         let clients = bed.clients(connections(concurrency))?;
@@ -82,7 +82,7 @@ async fn commits(
         setting.report.add(name, &load, "appends per run", "", appends / runs as f64);
         setting.report.add(name, &load, "appends per commit", "", appends / commits);
     }
-    bed.server.end().await
+    bed.end().await
 }
 
 /// Enough for some seconds.
@@ -180,7 +180,7 @@ async fn floors(
 ) -> Result<(), Failure> {
     let load = concurrency.to_string();
     let count = runs.to_string();
-    let read = ended(&["floor-read", &bed.model, &script.prompt(), &load, &count]).await?;
+    let read = ended(&["floor-read", &bed.model, bed.format.name(), &script.prompt(), &load, &count]).await?;
     let commit = ended(&["floor-commit", &floor.file("rows"), &load, &count]).await?;
     let (server, url) = Process::role(&["floor-stream", &floor.file("frames")]).await?;
     let clients: Vec<_> = (0..connections(concurrency))
@@ -221,7 +221,9 @@ async fn lateness(
         let before = bed.server.usage()?;
         let seen = drive(&client, 1, runs, move || request(script)).await?;
         let used = bed.server.usage()?.since(before).cpu as f64;
-        let read = ended(&["floor-read", &bed.model, &script.prompt(), "1", &runs.to_string()]).await?;
+        let read =
+            ended(&["floor-read", &bed.model, bed.format.name(), &script.prompt(), "1", &runs.to_string()])
+                .await?;
         let first = percentile(seen.iter().map(|seen| seen.first.as_secs_f64() * 1e3), 0.5);
         let deltas = runs as f64 * f64::from(script.deltas);
         let mut add = |what, unit, value: f64| setting.report.add(name, "1", what, unit, value);

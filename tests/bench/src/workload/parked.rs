@@ -20,7 +20,7 @@ const TOGETHER: usize = 64;
 const RESUMED: usize = 50;
 
 pub(crate) async fn run(setting: &mut Setting<'_>) -> Result<(), Failure> {
-    let bed = Bed::make(&setting.program, 1).await?;
+    let bed = Bed::make(setting, 1).await?;
     let runs = setting.scaled(RUNS);
     park(&bed, runs.min(1_000)).await?;
     settle().await;
@@ -39,7 +39,7 @@ pub(crate) async fn run(setting: &mut Setting<'_>) -> Result<(), Failure> {
     let memory = bed.server.resident()? as f64 / 1048576.0;
     setting.report.add(NAME, &load, "resident memory after a restart", "MiB", memory);
     setting.report.add(NAME, &load, "resumed: p50 of an approval", "ms", resume(&bed).await?);
-    Ok(())
+    bed.end().await
 }
 
 async fn park(bed: &Bed, runs: u64) -> Result<(), Failure> {

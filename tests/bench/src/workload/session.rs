@@ -22,7 +22,7 @@ const LONG: u32 = 50;
 const STEP: u32 = 80;
 
 pub(crate) async fn run(setting: &mut Setting<'_>) -> Result<(), Failure> {
-    let bed = Bed::make(&setting.program, 1).await?;
+    let bed = Bed::make(setting, 1).await?;
     let client = bed.client()?;
     let script = Script::W1;
     let mut spent: Vec<(Duration, Usage, u64)> = Vec::new();
@@ -55,7 +55,7 @@ pub(crate) async fn run(setting: &mut Setting<'_>) -> Result<(), Failure> {
         "B",
         of(|stored| stored.index),
     );
-    Ok(())
+    bed.end().await
 }
 
 /// What the database grows by with answers of one piece, and so many more each time.

@@ -14,7 +14,7 @@ const SUBSCRIBERS: usize = 1_000;
 const TOGETHER: usize = 100;
 
 pub(crate) async fn run(setting: &mut Setting<'_>) -> Result<(), Failure> {
-    let bed = Bed::make(&setting.program, 1).await?;
+    let bed = Bed::make(setting, 1).await?;
     let script = Script { rounds: 5, deltas: 200, pace: 5, ..Script::W1 };
     follow(&bed.client()?, request(script), |_| ()).await?;
     for (load, subscribers, reading) in
@@ -25,7 +25,7 @@ pub(crate) async fn run(setting: &mut Setting<'_>) -> Result<(), Failure> {
             one(setting, &bed, load, &id, subscribers, reading, script).await?;
         }
     }
-    Ok(())
+    bed.end().await
 }
 
 async fn one(

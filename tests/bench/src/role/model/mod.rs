@@ -1,17 +1,20 @@
-//! A model server in the OpenAI format. What it answers, the prompt says: see [`Script`].
+//! A model server. What it answers, the prompt says: see [`Script`].
+
+mod anthropic;
+mod openai;
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use bytes::Bytes;
+use clap::ValueEnum;
 use futures_util::{Stream, StreamExt as _};
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
-use serde::Deserialize;
 use tokio::net::TcpListener;
 
 use crate::Failure;
@@ -55,23 +58,69 @@ impl Script {
         }
         Some(script)
     }
+}
+
+/// How a model is spoken to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// Chat Completions
+    Openai,
+    /// Messages
+    Anthropic,
+}
+
+impl Format {
+    /// As options, roles and the server's configuration call it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Format::Openai => "openai",
+            Format::Anthropic => "anthropic",
+        }
+    }
+
+    /// Where requests go.
+    pub(crate) fn path(self) -> &'static str {
+        match self {
+            Format::Openai => "/v1/chat/completions",
+            Format::Anthropic => "/v1/messages",
+        }
+    }
 
     /// The body of a request as our server sends it, so that the floor reads the same answers.
-    pub(crate) fn request(self, round: u32) -> String {
-        let mut messages = vec![serde_json::json!({ "role": "user", "content": self.prompt() })];
-        for round in 0..round {
-            let id = format!("call_{round}");
-            let function = serde_json::json!({ "name": tool_name(self.tool), "arguments": arguments(round) });
-            messages.push(serde_json::json!({
-                "role": "assistant",
-                "content": null,
-                "tool_calls": [{ "id": id, "type": "function", "function": function }],
-            }));
-            messages
-                .push(serde_json::json!({ "role": "tool", "tool_call_id": id, "content": arguments(round) }));
+    pub(crate) fn request(self, script: Script, round: u32) -> String {
+        match self {
+            Format::Openai => openai::request(script, round),
+            Format::Anthropic => anthropic::request(script, round),
         }
-        serde_json::json!({ "model": "m", "stream": true, "messages": messages }).to_string()
     }
+
+    fn asked(self, body: &[u8]) -> Result<Asked, Failure> {
+        match self {
+            Format::Openai => openai::asked(body),
+            Format::Anthropic => anthropic::asked(body),
+        }
+    }
+
+    fn answer(self, Asked { script, round }: Asked) -> Vec<Bytes> {
+        match (self, round < script.rounds) {
+            (Format::Openai, true) => openai::tool_call(script, round),
+            (Format::Openai, false) => openai::text(script),
+            (Format::Anthropic, true) => anthropic::tool_call(script, round),
+            (Format::Anthropic, false) => anthropic::text(script),
+        }
+    }
+}
+
+/// What a request asks.
+#[derive(Debug, Clone, Copy)]
+struct Asked {
+    script: Script,
+    /// Tool rounds that were made of it.
+    round: u32,
+}
+
+fn call_id(round: u32) -> String {
+    format!("call_{round}")
 }
 
 fn arguments(round: u32) -> String {
@@ -84,19 +133,6 @@ fn tool_name(tool: char) -> &'static str {
         's' => "slow",
         _ => "echo",
     }
-}
-
-#[derive(Deserialize)]
-struct Asked<'a> {
-    #[serde(borrow)]
-    messages: Vec<Said<'a>>,
-}
-
-#[derive(Deserialize)]
-struct Said<'a> {
-    role: &'a str,
-    #[serde(borrow, default)]
-    content: Option<std::borrow::Cow<'a, str>>,
 }
 
 /// Listens on a free port, says which, and answers until it is killed.
@@ -117,15 +153,12 @@ pub(crate) async fn run() -> Result<(), Failure> {
 }
 
 async fn answer(request: Request<Incoming>) -> Result<Response<StreamBody<impl Pieces>>, Failure> {
-    let body = request.into_body().collect().await?.to_bytes();
-    let asked: Asked<'_> = serde_json::from_slice(&body)?;
-    let user = asked.messages.iter().rposition(|said| said.role == "user").ok_or("nobody asks anything")?;
-    let prompt = asked.messages[user].content.as_deref().unwrap_or_default();
-    let script = Script::read(prompt).ok_or("not a prompt of ours")?;
-    let round = asked.messages[user..].iter().filter(|said| said.role == "tool").count();
-    let round = u32::try_from(round)?;
-    let pieces = if round < script.rounds { tool_call(script, round) } else { text(script) };
-    let pace = Duration::from_millis(script.pace);
+    let path = request.uri().path();
+    let format =
+        Format::value_variants().iter().find(|format| format.path() == path).ok_or("no such path")?;
+    let asked = format.asked(&request.into_body().collect().await?.to_bytes())?;
+    let pieces = format.answer(asked);
+    let pace = Duration::from_millis(asked.script.pace);
     let stream = futures_util::stream::iter(pieces).enumerate().then(move |(at, piece)| async move {
         // The first piece and the end come at once.
         if !pace.is_zero() && at > 1 {
@@ -140,36 +173,3 @@ async fn answer(request: Request<Incoming>) -> Result<Response<StreamBody<impl P
 
 trait Pieces: Stream<Item = Result<Frame<Bytes>, Infallible>> {}
 impl<S: Stream<Item = Result<Frame<Bytes>, Infallible>>> Pieces for S {}
-
-fn tool_call(script: Script, round: u32) -> Vec<Bytes> {
-    let id = format!("call_{round}");
-    let arguments = serde_json::Value::from(arguments(round));
-    let name = tool_name(script.tool);
-    let call = format!(
-        r#"{{"tool_calls":[{{"index":0,"id":"{id}","type":"function","function":{{"name":"{name}","arguments":{arguments}}}}}]}}"#
-    );
-    vec![piece(r#"{"role":"assistant","content":null}"#), piece(&call), end("tool_calls")]
-}
-
-fn text(script: Script) -> Vec<Bytes> {
-    let mut pieces = vec![piece(r#"{"role":"assistant","content":""}"#)];
-    let delta = piece(&format!(r#"{{"content":"{PIECE}"}}"#));
-    pieces.extend((0..script.deltas).map(|_| delta.clone()));
-    pieces.push(end("stop"));
-    pieces
-}
-
-fn piece(delta: &str) -> Bytes {
-    chunk(&format!(r#"{{"index":0,"delta":{delta},"finish_reason":null}}"#), "")
-}
-
-fn end(reason: &str) -> Bytes {
-    let usage = r#","usage":{"prompt_tokens":100,"completion_tokens":20,"total_tokens":120}"#;
-    let last = chunk(&format!(r#"{{"index":0,"delta":{{}},"finish_reason":"{reason}"}}"#), usage);
-    Bytes::from([&last[..], b"data: [DONE]\n\n"].concat())
-}
-
-fn chunk(choice: &str, more: &str) -> Bytes {
-    let head = r#""id":"c-1","object":"chat.completion.chunk","created":1,"model":"m""#;
-    Bytes::from(format!("data: {{{head},\"choices\":[{choice}]{more}}}\n\n"))
-}
