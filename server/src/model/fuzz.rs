@@ -1,14 +1,17 @@
 //! What providers send, as fuzz targets.
 
+use std::fmt::Debug;
+
 use agentloop_core::context::assemble::Assembler;
 use agentloop_core::delta::Delta;
 use agentloop_core::error::ModelErrorKind;
 
 use super::ModelError;
-use super::anthropic::MessagesDecoder;
+use super::anthropic::{MessagesDecoder, MessagesSaid};
 use super::http::{Decoder, Reading};
-use super::openai::ChatDecoder;
+use super::openai::{ChatDecoder, ChatSaid};
 use super::sse::{SseEvent, SseParser};
+use super::template::{Said, Template};
 
 /// An event stream: cut anywhere, it is the same events.
 pub(crate) fn sse(data: &[u8]) {
@@ -23,11 +26,13 @@ pub(crate) fn sse(data: &[u8]) {
 /// An answer in the format of Chat Completions.
 pub(crate) fn chat(data: &[u8]) {
     answer::<ChatDecoder>(data);
+    alike::<ChatSaid<'_>>(&parsed([split(data).1]));
 }
 
 /// An answer in the format of Messages.
 pub(crate) fn messages(data: &[u8]) {
     answer::<MessagesDecoder>(data);
+    alike::<MessagesSaid<'_>>(&parsed([split(data).1]));
 }
 
 /// Cut anywhere, an answer is the same deltas and the same end, and they make a message or one error.
@@ -40,6 +45,14 @@ fn answer<D: Decoder + Default>(data: &[u8]) {
     assert_eq!(finishes, usize::from(end.is_ok()), "it ends once");
     assert!(end.is_err() || matches!(deltas.last(), Some(Delta::Finish { .. })), "the end comes last");
     assembled(deltas, end.is_ok());
+}
+
+/// By template, events say what they say without.
+fn alike<'a, S: Said<'a> + Debug + PartialEq>(events: &'a [SseEvent<'static>]) {
+    let mut template = Template::default();
+    for data in events.iter().map(|event| event.data.trim()) {
+        assert_eq!(template.usual::<S>(data), S::usual(data));
+    }
 }
 
 /// The deltas never contradict each other.

@@ -13,7 +13,7 @@ use crate::model::template;
 
 /// What is of interest in an event. Which of it has a meaning depends on the event's kind.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Said<'a> {
+pub(in crate::model) struct Said<'a> {
     /// `None` where the data do not name it; then the stream's `event` field does.
     pub(super) kind: Option<Cow<'a, str>>,
     pub(super) index: u64,
@@ -118,7 +118,7 @@ impl<'a> Said<'a> {
 
 /// A block that grows by a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Single {
+pub(in crate::model) struct Single {
     index: u64,
     by: By,
 }

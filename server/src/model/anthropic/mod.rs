@@ -12,6 +12,8 @@ use agentloop_core::delta::Delta;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 
 pub(super) use self::decode::MessagesDecoder;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(super) use self::event::Said as MessagesSaid;
 use self::messages::Thoughts;
 pub use self::thinking::ThinkingStyle;
 use super::http::{Endpoint, Http, exchange};

@@ -15,7 +15,7 @@ use crate::model::template;
 
 /// What is of interest in an event. Texts are never empty.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Said<'a> {
+pub(in crate::model) struct Said<'a> {
     pub(super) usage: Option<Usage>,
     pub(super) reasoning: Option<Cow<'a, str>>,
     pub(super) content: Option<Cow<'a, str>>,
@@ -109,7 +109,7 @@ impl<'a> Said<'a> {
 
 /// The one thing that an event says with a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Single {
+pub(in crate::model) enum Single {
     Reasoning,
     Content,
     /// Of a tool call that has begun.

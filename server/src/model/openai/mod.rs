@@ -10,6 +10,8 @@ mod request;
 use agentloop_core::delta::Delta;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(super) use self::chunk::Said as ChatSaid;
 pub(super) use self::decode::ChatDecoder;
 use super::http::{Endpoint, Http, exchange};
 use super::registry::{ProviderError, ProviderOptions};
