@@ -46,11 +46,10 @@ pub(super) fn request(script: Script, round: u32) -> String {
     let says = |role: &str, block| serde_json::json!({ "role": role, "content": [block] });
     let mut messages = vec![says("user", serde_json::json!({ "type": "text", "text": script.prompt() }))];
     for round in 0..round {
-        let (id, name) = (call_id(round), tool_name(script.tool));
-        let input = serde_json::json!({ "text": format!("round {round}") });
+        let (id, name, input) = (call_id(round), tool_name(script.tool), arguments(round));
+        let said = input.to_string();
         let call = serde_json::json!({ "type": "tool_use", "id": id, "name": name, "input": input });
-        let result =
-            serde_json::json!({ "type": "tool_result", "tool_use_id": id, "content": arguments(round) });
+        let result = serde_json::json!({ "type": "tool_result", "tool_use_id": id, "content": said });
         messages.push(says("assistant", call));
         messages.push(says("user", result));
     }
@@ -60,7 +59,7 @@ pub(super) fn request(script: Script, round: u32) -> String {
 pub(super) fn tool_call(script: Script, round: u32) -> Vec<Bytes> {
     let (id, name) = (call_id(round), tool_name(script.tool));
     let block = format!(r#"{{"type":"tool_use","id":"{id}","name":"{name}","input":{{}}}}"#);
-    let arguments = serde_json::Value::from(arguments(round));
+    let arguments = serde_json::Value::from(arguments(round).to_string());
     let delta = format!(r#"{{"type":"input_json_delta","partial_json":{arguments}}}"#);
     answer(&block, [piece(&delta)], "tool_use")
 }

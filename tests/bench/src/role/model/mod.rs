@@ -123,8 +123,8 @@ fn call_id(round: u32) -> String {
     format!("call_{round}")
 }
 
-fn arguments(round: u32) -> String {
-    format!("{{\"text\":\"round {round}\"}}")
+fn arguments(round: u32) -> serde_json::Value {
+    serde_json::json!({ "text": format!("round {round}") })
 }
 
 fn tool_name(tool: char) -> &'static str {

@@ -33,21 +33,21 @@ pub(super) fn asked(body: &[u8]) -> Result<Asked, Failure> {
 pub(super) fn request(script: Script, round: u32) -> String {
     let mut messages = vec![serde_json::json!({ "role": "user", "content": script.prompt() })];
     for round in 0..round {
-        let id = call_id(round);
-        let function = serde_json::json!({ "name": tool_name(script.tool), "arguments": arguments(round) });
+        let (id, arguments) = (call_id(round), arguments(round).to_string());
+        let function = serde_json::json!({ "name": tool_name(script.tool), "arguments": arguments });
         messages.push(serde_json::json!({
             "role": "assistant",
             "content": null,
             "tool_calls": [{ "id": id, "type": "function", "function": function }],
         }));
-        messages.push(serde_json::json!({ "role": "tool", "tool_call_id": id, "content": arguments(round) }));
+        messages.push(serde_json::json!({ "role": "tool", "tool_call_id": id, "content": arguments }));
     }
     serde_json::json!({ "model": "m", "stream": true, "messages": messages }).to_string()
 }
 
 pub(super) fn tool_call(script: Script, round: u32) -> Vec<Bytes> {
     let id = call_id(round);
-    let arguments = serde_json::Value::from(arguments(round));
+    let arguments = serde_json::Value::from(arguments(round).to_string());
     let name = tool_name(script.tool);
     let call = format!(
         r#"{{"tool_calls":[{{"index":0,"id":"{id}","type":"function","function":{{"name":"{name}","arguments":{arguments}}}}}]}}"#
