@@ -201,9 +201,16 @@ impl RequestId {
     /// The run that a derived request id names. `None` for anything that this server cannot have issued.
     #[must_use]
     pub fn run(&self) -> Option<RunId> {
-        let mut parts = self.0.rsplitn(3, ':');
-        let (_number, _asker) = (parts.next()?, parts.next()?);
-        RunId::parse(parts.next()?).ok()
+        self.parts().map(|(run, _)| run)
+    }
+
+    /// The run that a derived request id names, and which of its questions that is: what stands behind the run's id and
+    /// a colon. `None` for anything that this server cannot have issued.
+    #[must_use]
+    pub fn parts(&self) -> Option<(RunId, &str)> {
+        let (before, _number) = self.0.rsplit_once(':')?;
+        let (run, _asker) = before.rsplit_once(':')?;
+        Some((RunId::parse(run).ok()?, &self.0[run.len() + 1..]))
     }
 }
 
@@ -273,12 +280,16 @@ mod tests {
         for request in [id.request(1), id.input(1, 2), id.run.planned_question(4)] {
             assert_eq!(request.run(), Some(id.run.clone()));
         }
+        assert_eq!(id.input(1, 2).parts(), Some((id.run.clone(), "3.0:1.2")));
+        assert_eq!(id.run.planned_question(4).parts(), Some((id.run, "plan:4")));
         let longest = RunId::parse("x".repeat(ID_BYTES_MAX)).unwrap();
         let call = CallId { run: longest.clone(), slot: CallSlot(u32::MAX, u32::MAX) };
         for request in [call.input(u32::MAX, u32::MAX), longest.planned_question(u32::MAX)] {
             assert_eq!(RequestId::parse(request.as_str()).unwrap().run(), Some(longest.clone()));
             assert!(RuleId::parse(request.rule(Timestamp(u64::MAX)).as_str()).is_ok());
         }
-        assert_eq!(RequestId::parse("nonsense").unwrap().run(), None);
+        for nonsense in ["nonsense", "r:1", ":1:1"] {
+            assert_eq!(RequestId::parse(nonsense).unwrap().parts(), None, "{nonsense:?}");
+        }
     }
 }

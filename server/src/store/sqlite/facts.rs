@@ -35,10 +35,10 @@ pub(super) struct Encoded {
     pub(super) spec: Option<EncodedSpec>,
     /// What enters the session, and by which event.
     pub(super) entries: Vec<NewEntry>,
-    /// What a human is asked.
-    pub(super) asked: Vec<(RequestId, Timestamp, Seq)>,
-    /// What a human was asked and is no more.
-    pub(super) answered: Vec<(RequestId, Seq)>,
+    /// Which questions a human is asked.
+    pub(super) asked: Vec<(String, Timestamp, Seq)>,
+    /// Which questions a human was asked and is no more.
+    pub(super) answered: Vec<(String, Seq)>,
     /// What is remembered beyond the run.
     pub(super) remembered: Vec<RuleRow>,
     /// The requests that hand the run messages, and where those are held.
@@ -55,7 +55,7 @@ impl Encoded {
     /// Done by the caller's task, so that the writer's time goes to writing.
     ///
     /// # Panics
-    /// When the records are none, or not dense from `after`: then the caller has lost count.
+    /// When the records are none, or not dense from `after`, or ask in another run's name: then the caller is lost.
     pub(super) fn new(append: Append, index: bool) -> Self {
         let (first, last) = match append.records.as_slice() {
             [first, .., last] | [first @ last] => (first, last),
@@ -109,10 +109,10 @@ impl Encoded {
             None => {}
         }
         if let Event::HumanRequested { question } = event {
-            self.asked.push((question.request.clone(), question.asked_at, seq));
+            self.asked.push((which(&self.run.1, &question.request), question.asked_at, seq));
         }
         if let Event::HumanResolved { request, answer, .. } = event {
-            self.answered.push((request.clone(), seq));
+            self.answered.push((which(&self.run.1, request), seq));
             self.remembered.extend(rule_row(&self.session.1, request, answer));
         }
         if let Event::InputHeld { steer: Some(steer), .. } = event {
@@ -176,15 +176,28 @@ impl RunFact<'_> {
     }
 }
 
+/// The one run that may add entries to a session now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct LiveRun {
+    pub(super) no: i64,
+    pub(super) id: RunId,
+}
+
 /// A session, as far as appends depend on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct KnownSession {
     /// By which other tables refer to it.
     pub(super) no: i64,
     pub(super) last_entry: EntryNo,
-    pub(super) live_run: Option<RunId>,
+    pub(super) live_run: Option<LiveRun>,
     pub(super) last_queue_no: u64,
     pub(super) updated_at: Timestamp,
+}
+
+impl KnownSession {
+    fn is_entered_by(&self, run: &RunId) -> bool {
+        self.live_run.as_ref().is_some_and(|live| live.id == *run)
+    }
 }
 
 /// A session in a commit.
@@ -260,8 +273,9 @@ impl<'a> Facts<'a> {
         }
         self.may_enter(append)?;
         self.entries_follow(append)?;
-        let queue_no = self.change_session(append);
-        self.change_run(append, queue_no);
+        let run_no = self.number_run(append);
+        let queue_no = self.change_session(append, run_no);
+        self.change_run(append, run_no, queue_no);
         Ok(())
     }
 
@@ -287,7 +301,7 @@ impl<'a> Facts<'a> {
         let Some(last) = append.enter else { return Ok(()) };
         match self.session(append) {
             Some(KnownSession { live_run: Some(run), .. }) => {
-                Err(StoreError::SessionBusy { run: run.clone() })
+                Err(StoreError::SessionBusy { run: run.id.clone() })
             }
             session if session.map_or(EntryNo(0), |session| session.last_entry) != last => {
                 Err(StoreError::SessionMoved)
@@ -298,7 +312,7 @@ impl<'a> Facts<'a> {
 
     fn entries_follow(&self, append: &Encoded) -> Result<(), StoreError> {
         let session = self.session(append);
-        let lives = session.is_some_and(|session| session.live_run.as_ref() == Some(&append.run.1));
+        let lives = session.is_some_and(|session| session.is_entered_by(&append.run.1));
         if !append.entries.is_empty() && append.enter.is_none() && !lives {
             return Err(StoreError::Conflict);
         }
@@ -316,8 +330,17 @@ impl<'a> Facts<'a> {
         self.sessions.get(&append.session).map(|session| &session.known)
     }
 
+    /// The number of the append's run, which is a new one where the run is.
+    fn number_run(&mut self, append: &Encoded) -> i64 {
+        if let Some(run) = self.runs.get(&append.run) {
+            return run.known.no;
+        }
+        self.last.run += 1;
+        self.last.run
+    }
+
     /// The place in the queue, where the append takes one.
-    fn change_session(&mut self, append: &Encoded) -> Option<u64> {
+    fn change_session(&mut self, append: &Encoded, run_no: i64) -> Option<u64> {
         let last = &mut self.last.session;
         let fact = self.sessions.entry(append.session.clone()).or_insert_with(|| {
             *last += 1;
@@ -331,7 +354,7 @@ impl<'a> Facts<'a> {
             SessionFact { known, change: SessionChange::Created(append.began_at) }
         });
         if append.enter.is_some() {
-            fact.known.live_run = Some(append.run.1.clone());
+            fact.known.live_run = Some(LiveRun { no: run_no, id: append.run.1.clone() });
             fact.moved();
         }
         if let Some(NewEntry { entry, .. }) = append.entries.last() {
@@ -339,7 +362,7 @@ impl<'a> Facts<'a> {
             fact.known.updated_at = fact.known.updated_at.max(append.ended_at);
             fact.moved();
         }
-        if append.finished && fact.known.live_run.as_ref() == Some(&append.run.1) {
+        if append.finished && fact.known.is_entered_by(&append.run.1) {
             fact.known.live_run = None;
             fact.moved();
         }
@@ -350,14 +373,12 @@ impl<'a> Facts<'a> {
         Some(lane + fact.known.last_queue_no)
     }
 
-    fn change_run(&mut self, append: &'a Encoded, queue_no: Option<u64>) {
+    fn change_run(&mut self, append: &'a Encoded, run_no: i64, queue_no: Option<u64>) {
         let (spec, at) = (append.spec.as_ref(), append.began_at);
         let created = append.create.as_ref().map(|create| Created { create, spec, at });
-        let last = &mut self.last.run;
         let RunFact { known, change } = self.runs.entry(append.run.clone()).or_insert_with(|| {
-            *last += 1;
             let known = KnownRun {
-                no: *last,
+                no: run_no,
                 epoch: append.epoch,
                 last_seq: Seq(0),
                 session: append.session.1.clone(),
@@ -375,6 +396,12 @@ impl<'a> Facts<'a> {
             updated_at: append.ended_at,
         });
     }
+}
+
+/// Which of a run's questions it is.
+fn which(run: &RunId, request: &RequestId) -> String {
+    let parts = request.parts().filter(|(of, _)| of == run);
+    parts.expect("a run asks in its own name").1.to_owned()
 }
 
 /// What an answer leaves to runs that start later.

@@ -11,7 +11,7 @@ use sqlx::query::Query;
 use sqlx::sqlite::SqliteArguments;
 use sqlx::{Error, Row as _, Sqlite, SqliteConnection};
 
-use super::{rows, search};
+use super::{read, rows, search};
 use crate::store::codec::{int, text};
 use crate::store::{SessionNotes, SessionRow, StoreError};
 
@@ -212,8 +212,8 @@ async fn found(
     tenant: &TenantId,
     session: &SessionId,
 ) -> Result<Option<(i64, SessionRow)>, Error> {
-    let sql = "SELECT * FROM sessions WHERE tenant = ?1 AND session_id = ?2";
-    let Some(row) = keyed(sql, tenant, session).fetch_optional(db).await? else { return Ok(None) };
+    let mut query = read::session_query(tenant, session);
+    let Some(row) = query.build().fetch_optional(db).await? else { return Ok(None) };
     Ok(Some((row.try_get("session_no")?, rows::session(&row)?)))
 }
 

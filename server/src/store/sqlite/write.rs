@@ -5,8 +5,8 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{Row as _, SqliteConnection};
 
 use super::facts::{
-    Created, Encoded, Facts, KnownRun, KnownSession, Numbered, Numbers, RunChange, RunFact, SessionChange,
-    SessionFact,
+    Created, Encoded, Facts, KnownRun, KnownSession, LiveRun, Numbered, Numbers, RunChange, RunFact,
+    SessionChange, SessionFact,
 };
 use super::known::Known;
 use super::search::{Document, NewEntry};
@@ -18,7 +18,8 @@ use crate::store::codec::{EncodedEvent, int, text, usage_text};
 pub(super) const SELECT_FACTS: &str = "
     SELECT j.key AS place, r.run_no, r.epoch, r.last_seq, r.queue_no,
            (SELECT session_id FROM sessions WHERE session_no = r.session_no) AS session_id,
-           s.session_no, s.last_entry, s.live_run, s.last_queue_no, s.updated_at,
+           s.session_no, s.last_entry, s.live_run_no, s.last_queue_no, s.updated_at,
+           (SELECT run_id FROM runs WHERE run_no = s.live_run_no) AS live_run,
            (SELECT max(run_no) FROM runs) AS last_run, (SELECT max(session_no) FROM sessions) AS last_session,
            (SELECT max(search_no) FROM session_entries WHERE search_no IS NOT NULL) AS last_document
     FROM json_each(?) AS j
@@ -37,7 +38,8 @@ pub(super) static INSERT_SPECS: Form = Form {
 
 pub(super) static INSERT_SESSIONS: Form = Form {
     before: "
-    INSERT INTO sessions (session_no, tenant, session_id, last_entry, live_run, last_queue_no, updated_at, created_at)
+    INSERT INTO sessions (session_no, tenant, session_id, last_entry, live_run_no, last_queue_no, updated_at,
+                          created_at)
     SELECT * FROM ",
     columns: 8,
     after: " WHERE column1 IS NOT NULL",
@@ -47,7 +49,7 @@ pub(super) static INSERT_SESSIONS: Form = Form {
 pub(super) static UPDATE_SESSIONS: Form = Form {
     before: "
     UPDATE sessions
-    SET last_entry = v.column2, live_run = v.column3, last_queue_no = v.column4, updated_at = v.column5
+    SET last_entry = v.column2, live_run_no = v.column3, last_queue_no = v.column4, updated_at = v.column5
     FROM ",
     columns: 5,
     after: " AS v WHERE sessions.session_no = v.column1",
@@ -100,7 +102,7 @@ pub(super) static INSERT_ENTRIES: Form = Form {
 
 pub(super) static INSERT_REQUESTS: Form = Form {
     before: "
-    INSERT INTO human_requests (tenant, request_id, run_no, asked_at, asked_seq)
+    INSERT INTO human_requests (run_no, question, tenant, asked_at, asked_seq)
     SELECT * FROM ",
     columns: 5,
     after: " WHERE column1 IS NOT NULL",
@@ -110,13 +112,11 @@ pub(super) static INSERT_REQUESTS: Form = Form {
 pub(super) static ANSWER_REQUESTS: Form = Form {
     before: "
     UPDATE human_requests
-    SET answered_seq = v.column4
+    SET answered_seq = v.column3
     FROM ",
-    columns: 4,
+    columns: 3,
     after: " AS v
-    WHERE human_requests.tenant = v.column1
-      AND human_requests.request_id = v.column2
-      AND human_requests.run_no = v.column3",
+    WHERE human_requests.run_no = v.column1 AND human_requests.question = v.column2",
     of_two: 2,
 };
 
@@ -259,10 +259,15 @@ fn known_session(row: &SqliteRow) -> Result<Option<KnownSession>, sqlx::Error> {
     Ok(Some(KnownSession {
         no,
         last_entry: EntryNo(rows::number(row, "last_entry")?),
-        live_run: rows::live_run(row)?,
+        live_run: live_run(row)?,
         last_queue_no: rows::number(row, "last_queue_no")?,
         updated_at: rows::time(row, "updated_at")?,
     }))
+}
+
+fn live_run(row: &SqliteRow) -> Result<Option<LiveRun>, sqlx::Error> {
+    let Some(id) = rows::live_run(row)? else { return Ok(None) };
+    Ok(Some(LiveRun { no: row.try_get("live_run_no")?, id }))
 }
 
 fn write_specs(statements: &mut Statements, known: &Known, facts: &mut Facts<'_>) {
@@ -304,7 +309,7 @@ fn write_sessions(statements: &mut Statements, facts: &Facts<'_>) {
 fn session_standing(session: &KnownSession) -> [Value; 4] {
     [
         int(session.last_entry.0).into(),
-        session.live_run.as_ref().map(RunId::shared).into(),
+        session.live_run.as_ref().map(|live| live.no).into(),
         int(session.last_queue_no).into(),
         int(session.updated_at.0).into(),
     ]
@@ -426,20 +431,19 @@ fn write_steers(statements: &mut Statements, accepted: &[Numbered<'_>]) {
 
 fn write_requests(statements: &mut Statements, accepted: &[Numbered<'_>]) {
     let asked = accepted.iter().flat_map(|new| new.append.asked.iter().map(move |asked| (new, asked)));
-    let rows = asked.map(|(new, (request, at, seq))| {
+    let rows = asked.map(|(new, (question, at, seq))| {
         [
-            new.append.run.0.shared().into(),
-            request.shared().into(),
             new.run.into(),
+            question.clone().into(),
+            new.append.run.0.shared().into(),
             int(at.0).into(),
             int(seq.0).into(),
         ]
     });
     statements.push(&INSERT_REQUESTS, rows);
     let answered = accepted.iter().flat_map(|new| new.append.answered.iter().map(move |done| (new, done)));
-    let rows = answered.map(|(new, (request, seq))| {
-        [new.append.run.0.shared().into(), request.shared().into(), new.run.into(), int(seq.0).into()]
-    });
+    let rows =
+        answered.map(|(new, (question, seq))| [new.run.into(), question.clone().into(), int(seq.0).into()]);
     statements.push(&ANSWER_REQUESTS, rows);
 }
 

@@ -12,13 +12,13 @@ use crate::store::{Interrupted, StoreError};
 pub(in super::super) const NEXT_QUEUED: &str = "
     SELECT r.run_id FROM sessions AS s
     JOIN runs AS r ON r.session_no = s.session_no
-    WHERE s.tenant = ?1 AND s.session_id = ?2 AND r.queue_no IS NOT NULL AND s.live_run IS NULL
+    WHERE s.tenant = ?1 AND s.session_id = ?2 AND r.queue_no IS NOT NULL AND s.live_run_no IS NULL
     ORDER BY r.queue_no LIMIT 1";
 
 pub(in super::super) const QUEUE_HEADS: &str = "
     SELECT r.tenant, r.run_id FROM runs AS r
     JOIN sessions AS s ON s.session_no = r.session_no
-    WHERE r.queue_no IS NOT NULL AND s.live_run IS NULL
+    WHERE r.queue_no IS NOT NULL AND s.live_run_no IS NULL
       AND NOT EXISTS (
           SELECT 1 FROM runs AS before
           WHERE before.session_no = r.session_no
@@ -27,19 +27,20 @@ pub(in super::super) const QUEUE_HEADS: &str = "
 
 /// The number is [`ORDINARY_QUEUE_NO`]: statements are constants.
 pub(in super::super) const INTERRUPTED: &str = "
-    SELECT r.tenant, s.live_run, r.run_id FROM runs AS r
+    SELECT r.tenant, live.run_id AS live_run, r.run_id FROM runs AS r
     JOIN sessions AS s ON s.session_no = r.session_no
-    WHERE r.queue_no IS NOT NULL AND r.queue_no < 1099511627776 AND s.live_run IS NOT NULL
+    JOIN runs AS live ON live.run_no = s.live_run_no
+    WHERE r.queue_no IS NOT NULL AND r.queue_no < 1099511627776
       AND NOT EXISTS (
           SELECT 1 FROM runs AS before
           WHERE before.session_no = r.session_no
             AND before.queue_no IS NOT NULL AND before.queue_no < r.queue_no)";
 
 pub(in super::super) const INTERRUPTED_IN: &str = "
-    SELECT r.tenant, s.live_run, r.run_id FROM sessions AS s
+    SELECT r.tenant, live.run_id AS live_run, r.run_id FROM sessions AS s
+    JOIN runs AS live ON live.run_no = s.live_run_no
     JOIN runs AS r ON r.session_no = s.session_no
     WHERE s.tenant = ?1 AND s.session_id = ?2 AND r.queue_no IS NOT NULL AND r.queue_no < 1099511627776
-      AND s.live_run IS NOT NULL
     ORDER BY r.queue_no LIMIT 1";
 
 const _: () = assert!(ORDINARY_QUEUE_NO == 1_099_511_627_776, "the number in the statements");

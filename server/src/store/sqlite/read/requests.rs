@@ -1,7 +1,5 @@
 //! Questions to humans.
 
-use std::borrow::Cow;
-
 use agentloop_core::id::{RequestId, RunId, SessionId, TenantId};
 use agentloop_core::run::event::Event;
 use sqlx::sqlite::SqliteRow;
@@ -22,7 +20,10 @@ const REQUESTS: &str = "
     JOIN sessions AS s ON s.session_no = r.session_no
     JOIN run_events AS asked ON asked.run_no = q.run_no AND asked.seq = q.asked_seq
     LEFT JOIN run_events AS answered ON answered.run_no = q.run_no AND answered.seq = q.answered_seq
-    WHERE q.tenant = ";
+    WHERE ";
+
+/// The number of the run of a tenant.
+const OF_RUN: &str = "q.run_no = (SELECT run_no FROM runs WHERE tenant = ";
 
 /// A question, answered or not.
 pub(in super::super) async fn request(
@@ -30,8 +31,9 @@ pub(in super::super) async fn request(
     tenant: &TenantId,
     request: &RequestId,
 ) -> Result<Option<RequestRow>, StoreError> {
+    let Some((run, which)) = request.parts() else { return Ok(None) };
     let mut query = QueryBuilder::new(REQUESTS);
-    query.push_bind(tenant.as_str()).push(" AND q.request_id = ").push_bind(request.as_str());
+    of_run(&mut query, tenant, &run).push(" AND q.question = ").push_bind(which);
     one(db, query.build(), place)
         .await
         .map_err(|error| rows::failure(format_args!("question {tenant}/{request}"), &error))?
@@ -66,23 +68,28 @@ pub(in super::super) fn pending_query(
     begin: Option<Cursor>,
     size: u32,
 ) -> QueryBuilder<Sqlite> {
-    // By its order alone the inbox would be chosen, and read whole for the questions of one run.
-    let places = match filter.run {
-        Some(_) => Cow::Owned(REQUESTS.replacen("AS q", "AS q INDEXED BY human_requests_by_run", 1)),
-        None => Cow::Borrowed(REQUESTS),
+    let mut query = QueryBuilder::new(REQUESTS);
+    match &filter.run {
+        // By its order alone the inbox would be chosen, and read whole for the questions of one run.
+        Some(run) => of_run(&mut query, tenant, run).push(" AND +q.tenant = "),
+        None => query.push("q.tenant = "),
     };
-    let mut query = QueryBuilder::new(places);
     query.push_bind(tenant.as_str()).push(" AND q.answered_seq IS NULL");
     if let Some(session) = &filter.session {
         query.push(" AND s.session_id = ").push_bind(session.as_str());
     }
-    if let Some(run) = &filter.run {
-        query.push(" AND q.run_no = (SELECT run_no FROM runs WHERE tenant = ").push_bind(tenant.as_str());
-        query.push(" AND run_id = ").push_bind(run.as_str()).push(")");
-    }
-    after(&mut query, " AND (q.asked_at, q.request_id) > (", begin);
-    query.push(" ORDER BY q.asked_at, q.request_id LIMIT ").push_bind(size + 1);
+    after(&mut query, " AND (q.asked_at, r.run_id || ':' || q.question) > (", begin);
+    query.push(" ORDER BY q.asked_at, r.run_id || ':' || q.question LIMIT ").push_bind(size + 1);
     query
+}
+
+fn of_run<'q>(
+    query: &'q mut QueryBuilder<Sqlite>,
+    tenant: &TenantId,
+    run: &RunId,
+) -> &'q mut QueryBuilder<Sqlite> {
+    query.push(OF_RUN).push_bind(tenant.as_str().to_owned());
+    query.push(" AND run_id = ").push_bind(run.as_str().to_owned()).push(")")
 }
 
 /// Where a question stands, and the events that are there.

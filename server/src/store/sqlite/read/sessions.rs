@@ -22,18 +22,28 @@ pub(in super::super) const ENTRIES: &str = "
       AND i.entry_no > ?3
     ORDER BY i.entry_no LIMIT ?4";
 
+/// Sessions with the ids of their live runs.
+const SESSIONS: &str = "
+    SELECT s.*, live.run_id AS live_run FROM sessions AS s
+    LEFT JOIN runs AS live ON live.run_no = s.live_run_no
+    WHERE s.tenant = ";
+
 /// A session's row.
 pub(in super::super) async fn session(
     db: &SqlitePool,
     tenant: &TenantId,
     session: &SessionId,
 ) -> Result<Option<SessionRow>, StoreError> {
-    let query = sqlx::query("SELECT * FROM sessions WHERE tenant = ?1 AND session_id = ?2")
-        .bind(tenant.as_str())
-        .bind(session.as_str());
-    one(db, query, rows::session)
+    one(db, session_query(tenant, session).build(), rows::session)
         .await
         .map_err(|error| rows::failure(format_args!("session {tenant}/{session}"), &error))
+}
+
+pub(in super::super) fn session_query(tenant: &TenantId, session: &SessionId) -> QueryBuilder<Sqlite> {
+    let mut query = QueryBuilder::new(SESSIONS);
+    query.push_bind(tenant.as_str().to_owned());
+    query.push(" AND s.session_id = ").push_bind(session.as_str().to_owned());
+    query
 }
 
 /// A page of sessions.
@@ -55,10 +65,10 @@ pub(in super::super) fn sessions_query(
     begin: Option<Cursor>,
     size: u32,
 ) -> QueryBuilder<Sqlite> {
-    let mut query = QueryBuilder::new("SELECT * FROM sessions WHERE tenant = ");
+    let mut query = QueryBuilder::new(SESSIONS);
     query.push_bind(tenant.as_str());
-    after(&mut query, " AND (updated_at, session_id) < (", begin);
-    query.push(" ORDER BY updated_at DESC, session_id DESC LIMIT ").push_bind(size + 1);
+    after(&mut query, " AND (s.updated_at, s.session_id) < (", begin);
+    query.push(" ORDER BY s.updated_at DESC, s.session_id DESC LIMIT ").push_bind(size + 1);
     query
 }
 
