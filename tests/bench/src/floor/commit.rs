@@ -11,11 +11,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::Failure;
 use crate::floor::Said;
-use crate::measure::middle;
 use crate::process::Usage;
 
-/// Appends of a run of one tool round.
-const APPENDS: usize = 4;
 /// Rows of one statement.
 const ROWS_MAX: usize = 256;
 
@@ -26,11 +23,11 @@ struct Append {
 }
 
 /// Writes `runs` runs, `concurrency` at a time, and says what one cost. The file has the payloads of a run's events, a
-/// JSON array of texts.
-pub(crate) async fn run(rows: &Path, concurrency: usize, runs: u64) -> Result<(), Failure> {
+/// JSON array of texts; each run is written in this many appends.
+pub(crate) async fn run(rows: &Path, appends: usize, concurrency: usize, runs: u64) -> Result<(), Failure> {
     let rows: Vec<String> = serde_json::from_slice(&std::fs::read(rows)?)?;
     let appends: Vec<Arc<[String]>> =
-        rows.chunks(rows.len().div_ceil(APPENDS)).map(|rows| rows.to_vec().into()).collect();
+        rows.chunks(rows.len().div_ceil(appends)).map(|rows| rows.to_vec().into()).collect();
     let dir = tempfile::tempdir()?;
     let mut db = SqliteConnectOptions::new()
         .filename(dir.path().join("floor.db"))
@@ -59,12 +56,14 @@ pub(crate) async fn run(rows: &Path, concurrency: usize, runs: u64) -> Result<()
                     left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
                 {
                     let began = Instant::now();
+                    let mut first = None;
                     for rows in &appends {
                         let (done, told) = oneshot::channel();
                         sender.send(Append { run, rows: rows.clone(), done }).await?;
                         told.await?;
+                        first.get_or_insert_with(|| began.elapsed());
                     }
-                    times.push(began.elapsed().as_nanos() as f64);
+                    times.push((began.elapsed(), first.unwrap_or_default()));
                 }
                 Ok::<_, Failure>(times)
             })
@@ -77,9 +76,7 @@ pub(crate) async fn run(rows: &Path, concurrency: usize, runs: u64) -> Result<()
     let cpu = Usage::own()?.since(before).cpu;
     drop(sender);
     writer.await??;
-    let said = Said { cpu_per_run: cpu as f64 / runs as f64, p50: middle(times.into_iter()), first: 0.0 };
-    crate::say("", &serde_json::to_string(&said)?);
-    Ok(())
+    Said::new(cpu, &times).say()
 }
 
 async fn write(mut db: SqliteConnection, mut queue: mpsc::Receiver<Append>) -> Result<(), sqlx::Error> {

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use crate::Failure;
 use crate::floor::Said;
-use crate::measure::middle;
 use crate::process::Usage;
 use crate::role::model::{Format, Script};
 
@@ -44,13 +43,7 @@ pub(crate) async fn run(
         times.extend(task.await??);
     }
     let cpu = Usage::own()?.since(before).cpu;
-    let said = Said {
-        cpu_per_run: cpu as f64 / runs as f64,
-        p50: middle(times.iter().map(|(whole, _)| whole.as_nanos() as f64)),
-        first: middle(times.iter().map(|(_, first)| first.as_nanos() as f64)),
-    };
-    crate::say("", &serde_json::to_string(&said)?);
-    Ok(())
+    Said::new(cpu, &times).say()
 }
 
 /// One run's calls; how long they took, and how long it took to the first piece of the last answer.

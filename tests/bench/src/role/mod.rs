@@ -19,8 +19,8 @@ pub(crate) async fn play(role: &str, args: &[String]) -> Result<(), Failure> {
             floor::read::run(address, format, script, concurrency.parse()?, runs.parse()?).await
         }
         ("floor-stream", [frames]) => floor::stream::run(frames.as_ref()).await,
-        ("floor-commit", [rows, concurrency, runs]) => {
-            floor::commit::run(rows.as_ref(), concurrency.parse()?, runs.parse()?).await
+        ("floor-commit", [rows, appends, concurrency, runs]) => {
+            floor::commit::run(rows.as_ref(), appends.parse()?, concurrency.parse()?, runs.parse()?).await
         }
         _ => Err(format!("no such role: {role} {args:?}").into()),
     }

@@ -50,7 +50,7 @@ pub(crate) async fn run(
     }
     commits(setting, name, script, hosts).await?;
     if script.rounds == 0 {
-        lateness(setting, name, &bed, script).await?;
+        lateness(setting, name, &bed, &floor, script).await?;
     }
     setting.report.add(
         name,
@@ -169,6 +169,36 @@ async fn payloads(database: &Path, run: &str) -> Result<Vec<String>, Failure> {
     rows.iter().map(|row| Ok(row.try_get("payload")?)).collect()
 }
 
+/// What the same work costs with nothing around it.
+struct Bare {
+    read: Said,
+    commit: Said,
+    /// Nanoseconds of CPU for one run's frames.
+    stream: f64,
+    streamed: Vec<Seen>,
+}
+
+async fn bare(
+    bed: &Bed,
+    floor: &Floor,
+    script: Script,
+    concurrency: usize,
+    runs: u64,
+) -> Result<Bare, Failure> {
+    let (load, count, appends) = (concurrency.to_string(), runs.to_string(), script.appends().to_string());
+    let read = ended(&["floor-read", &bed.model, bed.format.name(), &script.prompt(), &load, &count]).await?;
+    let commit = ended(&["floor-commit", &floor.file("rows"), &appends, &load, &count]).await?;
+    let (server, url) = Process::role(&["floor-stream", &floor.file("frames")]).await?;
+    let clients: Vec<_> = (0..connections(concurrency))
+        .map(|_| agentloop_client::Client::connect(&url))
+        .collect::<Result<_, _>>()?;
+    drive(&clients, concurrency, 10, move || request(script)).await?;
+    let before = server.usage()?;
+    let streamed = drive(&clients, concurrency, runs, move || request(script)).await?;
+    let stream = server.usage()?.since(before).cpu as f64 / runs as f64;
+    Ok(Bare { read, commit, stream, streamed })
+}
+
 async fn floors(
     setting: &mut Setting<'_>,
     name: &'static str,
@@ -178,18 +208,8 @@ async fn floors(
     concurrency: usize,
     runs: u64,
 ) -> Result<(), Failure> {
+    let Bare { read, commit, stream, streamed } = bare(bed, floor, script, concurrency, runs).await?;
     let load = concurrency.to_string();
-    let count = runs.to_string();
-    let read = ended(&["floor-read", &bed.model, bed.format.name(), &script.prompt(), &load, &count]).await?;
-    let commit = ended(&["floor-commit", &floor.file("rows"), &load, &count]).await?;
-    let (server, url) = Process::role(&["floor-stream", &floor.file("frames")]).await?;
-    let clients: Vec<_> = (0..connections(concurrency))
-        .map(|_| agentloop_client::Client::connect(&url))
-        .collect::<Result<_, _>>()?;
-    drive(&clients, concurrency, 10, move || request(script)).await?;
-    let before = server.usage()?;
-    let streamed = drive(&clients, concurrency, runs, move || request(script)).await?;
-    let stream = server.usage()?.since(before).cpu as f64 / runs as f64;
     let mut add = |what, value: f64| setting.report.add(name, &load, what, "ms", value / 1e6);
     add("floor: CPU to read the model", read.cpu_per_run);
     add("floor: CPU to commit", commit.cpu_per_run);
@@ -212,22 +232,22 @@ async fn lateness(
     setting: &mut Setting<'_>,
     name: &'static str,
     bed: &Bed,
+    floor: &Floor,
     script: Script,
 ) -> Result<(), Failure> {
     let script = Script { pace: PACE, ..script };
     let runs = setting.scaled(20);
     let client = bed.clients(1)?;
     for _ in 0..setting.options.repeat {
+        let Bare { read, commit, streamed, .. } = bare(bed, floor, script, 1, runs).await?;
         let before = bed.server.usage()?;
         let seen = drive(&client, 1, runs, move || request(script)).await?;
         let used = bed.server.usage()?.since(before).cpu as f64;
-        let read =
-            ended(&["floor-read", &bed.model, bed.format.name(), &script.prompt(), "1", &runs.to_string()])
-                .await?;
-        let first = percentile(seen.iter().map(|seen| seen.first.as_secs_f64() * 1e3), 0.5);
+        let first = |seen: &[Seen]| percentile(seen.iter().map(|seen| seen.first.as_secs_f64() * 1e3), 0.5);
         let deltas = runs as f64 * f64::from(script.deltas);
         let mut add = |what, unit, value: f64| setting.report.add(name, "1", what, unit, value);
-        add("paced: first delta after direct read", "ms", first - read.first / 1e6);
+        add("paced: first delta after direct read", "ms", first(&seen) - read.first / 1e6);
+        add("paced: floor: one commit and one frame", "ms", commit.first / 1e6 + first(&streamed));
         add("paced: CPU per delta", "µs", used / 1e3 / deltas);
         add("paced: floor: CPU per delta read", "µs", read.cpu_per_run * runs as f64 / 1e3 / deltas);
     }

@@ -43,6 +43,11 @@ impl Script {
         format!("rounds={} deltas={} pace={} tool={}", self.rounds, self.deltas, self.pace, self.tool)
     }
 
+    /// How often a run of it is made durable: before each model call, and before each round of tools and behind it.
+    pub(crate) fn appends(self) -> u32 {
+        2 * self.rounds + 2
+    }
+
     /// What a prompt says.
     pub(crate) fn read(prompt: &str) -> Option<Script> {
         let mut script = Script { rounds: 0, deltas: 1, pace: 0, tool: 'e' };
