@@ -46,12 +46,15 @@ async fn pending(store: &Arc<dyn Store>) -> Vec<RequestRow> {
 
 pub async fn open_questions_are_filtered_and_paged(store: Arc<dyn Store>) {
     let mut expected = Vec::new();
-    for (name, at) in [("c", 2_000), ("a", 3_000), ("b", 3_000)] {
+    for (name, at) in [("c", 2_000), ("b", 3_000), ("a", 3_000)] {
         let mut owner = Owner::started(&store, name, name).await.at(at);
         for index in 0..2 {
-            expected.push(owner.asks(index).await.to_string());
+            expected.push((at, owner.asks(index).await.to_string()));
         }
     }
+    // By time, and within it by id.
+    expected.sort();
+    let expected: Vec<_> = expected.into_iter().map(|(_, id)| id).collect();
     let mut elsewhere = Owner::new(&store, "e", "e").of("elsewhere");
     elsewhere.create().await.unwrap();
     elsewhere.asks(0).await;

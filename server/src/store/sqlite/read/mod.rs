@@ -20,7 +20,7 @@ pub(super) use self::sessions::{entries, session, session_query, sessions};
 pub(super) use self::{
     jobs::DUE_JOBS,
     queue::{INTERRUPTED, INTERRUPTED_IN, NEXT_QUEUED, QUEUE_HEADS, STEERED},
-    requests::pending_query,
+    requests::{pending_query, request_query},
     rules::RULES,
     runs::{DUE, RECORDS, STRETCH, UNFINISHED, runs_query},
     search::SEARCH,

@@ -22,9 +22,6 @@ const REQUESTS: &str = "
     LEFT JOIN run_events AS answered ON answered.run_no = q.run_no AND answered.seq = q.answered_seq
     WHERE ";
 
-/// The number of the run of a tenant.
-const OF_RUN: &str = "q.run_no = (SELECT run_no FROM runs WHERE tenant = ";
-
 /// A question, answered or not.
 pub(in super::super) async fn request(
     db: &SqlitePool,
@@ -32,13 +29,17 @@ pub(in super::super) async fn request(
     request: &RequestId,
 ) -> Result<Option<RequestRow>, StoreError> {
     let Some((run, which)) = request.parts() else { return Ok(None) };
-    let mut query = QueryBuilder::new(REQUESTS);
-    of_run(&mut query, tenant, &run).push(" AND q.question = ").push_bind(which);
-    one(db, query.build(), place)
+    one(db, request_query(tenant, &run, which).build(), place)
         .await
         .map_err(|error| rows::failure(format_args!("question {tenant}/{request}"), &error))?
         .map(|place| question(tenant, place))
         .transpose()
+}
+
+pub(in super::super) fn request_query(tenant: &TenantId, run: &RunId, which: &str) -> QueryBuilder<Sqlite> {
+    let mut query = QueryBuilder::new(REQUESTS);
+    of_run(&mut query, tenant, run).push(" AND q.question = ").push_bind(which);
+    query
 }
 
 /// A page of open questions.
@@ -70,11 +71,10 @@ pub(in super::super) fn pending_query(
 ) -> QueryBuilder<Sqlite> {
     let mut query = QueryBuilder::new(REQUESTS);
     match &filter.run {
-        // By its order alone the inbox would be chosen, and read whole for the questions of one run.
-        Some(run) => of_run(&mut query, tenant, run).push(" AND +q.tenant = "),
-        None => query.push("q.tenant = "),
+        Some(run) => of_run(&mut query, tenant, run),
+        None => query.push("q.tenant = ").push_bind(tenant.as_str()),
     };
-    query.push_bind(tenant.as_str()).push(" AND q.answered_seq IS NULL");
+    query.push(" AND q.answered_seq IS NULL");
     if let Some(session) = &filter.session {
         query.push(" AND s.session_id = ").push_bind(session.as_str());
     }
@@ -83,13 +83,14 @@ pub(in super::super) fn pending_query(
     query
 }
 
+/// Only those of a run.
 fn of_run<'q>(
     query: &'q mut QueryBuilder<Sqlite>,
     tenant: &TenantId,
     run: &RunId,
 ) -> &'q mut QueryBuilder<Sqlite> {
-    query.push(OF_RUN).push_bind(tenant.as_str().to_owned());
-    query.push(" AND run_id = ").push_bind(run.as_str().to_owned()).push(")")
+    query.push("q.run_no = (SELECT run_no FROM runs WHERE tenant = ").push_bind(tenant.as_str());
+    query.push(" AND run_id = ").push_bind(run.as_str()).push(")")
 }
 
 /// Where a question stands, and the events that are there.

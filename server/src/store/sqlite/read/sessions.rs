@@ -41,8 +41,8 @@ pub(in super::super) async fn session(
 
 pub(in super::super) fn session_query(tenant: &TenantId, session: &SessionId) -> QueryBuilder<Sqlite> {
     let mut query = QueryBuilder::new(SESSIONS);
-    query.push_bind(tenant.as_str().to_owned());
-    query.push(" AND s.session_id = ").push_bind(session.as_str().to_owned());
+    query.push_bind(tenant.as_str());
+    query.push(" AND s.session_id = ").push_bind(session.as_str());
     query
 }
 

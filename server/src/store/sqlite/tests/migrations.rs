@@ -1,6 +1,6 @@
 //! Files of earlier versions of the schema are taken over with everything in them.
 
-use agentloop_core::id::{EntryNo, Seq, TenantId};
+use agentloop_core::id::{EntryNo, RequestId, Seq, TenantId};
 use agentloop_core::run::status::RunStatus;
 use sqlx::ConnectOptions as _;
 
@@ -71,7 +71,8 @@ async fn what_was_said_before_there_was_an_index_is_found() {
 }
 
 /// What the last version that referred by ids held of a tenant: a fork of a session that was deleted since, as another
-/// tenant has it under the same names and numbers, and a run that was steered and has a run behind it in its queue.
+/// tenant has it under the same names and numbers, and a run that was steered, asked twice, was answered once, and has
+/// a run behind it in its queue.
 const BY_IDS: &str = r#"
 INSERT INTO sessions (tenant, session_id, created_at, updated_at, last_entry, forked_from, forked_at, forked_asked)
 VALUES ('T', 'f', 1000, 1000, 1, 'gone', 1, 0), ('T', 'g', 1000, 1000, 1, 'f', 1, 0);
@@ -86,7 +87,7 @@ VALUES ('T', 's', 1000, 2000, 1, 'r', 1);
 INSERT INTO runs (tenant, run_id, session_id, epoch, last_seq, status, usage, iterations, tool_calls, request_digest,
                   agent, model, labels, created_at, updated_at, queue_no, at_hosts)
 VALUES
-('T', 'r', 's', 1, 2, 'awaiting_human', '{"input_tokens":0,"output_tokens":0}', 0, 0,
+('T', 'r', 's', 1, 5, 'awaiting_human', '{"input_tokens":0,"output_tokens":0}', 0, 0,
  '0000000000000000000000000000000000000000000000000000000000000000', 'default', 'm', '{}', 1000, 2000, NULL, 1),
 ('T', 'q', 's', 1, 1, 'queued', '{"input_tokens":7,"output_tokens":0,"cost_micros":9}', 0, 0,
  '0000000000000000000000000000000000000000000000000000000000000000', 'default', 'm', '{}', 1000, 2000, 1, 0);
@@ -95,12 +96,23 @@ INSERT INTO run_events (tenant, run_id, seq, at, kind, status, version, payload)
  '{"kind":"input_added","entry":1,"message":{"role":"user","parts":[{"type":"text","text":"said by T"}]}}'),
 ('T', 'r', 2, 2000, 'input_held', 'awaiting_human', 1,
  '{"kind":"input_held","message":{"role":"user","parts":[]},"steer":{"id":"asked","digest":"d"}}'),
+('T', 'r', 3, 2001, 'human_requested', 'awaiting_human', 1,
+ '{"kind":"human_requested","question":{"request":"r:1.0:0","kind":"approve","slot":[1,0],"tool":"t",
+   "arguments":"{}","digest":"00000000000000000000000000000000","asked_at":2001}}'),
+('T', 'r', 4, 2002, 'human_resolved', 'awaiting_human', 1,
+ '{"kind":"human_resolved","request":"r:1.0:0","slot":[1,0],
+   "answer":{"decision":{"decision":"approve"},"by":"by T","at":2002}}'),
+('T', 'r', 5, 2003, 'human_requested', 'awaiting_human', 1,
+ '{"kind":"human_requested","question":{"request":"r:1.1:0","kind":"approve","slot":[1,1],"tool":"t",
+   "arguments":"{}","digest":"00000000000000000000000000000000","asked_at":2003}}'),
 ('T', 'q', 1, 1000, 'model_call_started', 'queued', 1,
  '{"kind":"model_call_started","model_call":1,"attempt":1,"last_entry":0}');
 INSERT INTO session_entries (tenant, session_id, entry_no, run_id, seq) VALUES ('T', 's', 1, 'r', 1);
 INSERT INTO sessions (tenant, session_id, created_at, updated_at, last_entry, forked_from, forked_at, forked_asked)
 VALUES ('T', 'h', 1000, 1000, 1, 's', 1, 0);
 INSERT INTO session_entries (tenant, session_id, entry_no, run_id, seq, owner) VALUES ('T', 'h', 1, 'r', 1, 's');
+INSERT INTO human_requests (tenant, request_id, run_id, session_id, asked_at, asked_seq, answered_seq) VALUES
+('T', 'r:1.0:0', 'r', 's', 2001, 3, 4), ('T', 'r:1.1:0', 'r', 's', 2003, 5, NULL);
 INSERT INTO remembered_rules (tenant, rule_id, session_id, request_id, rule, decided_by, decided_at)
 VALUES ('T', 'rule', 's', 'q', '{"action":"allow","tool":"t","origin":"session"}', 'someone', 1);
 INSERT INTO jobs (tenant, run_id, kind, session_id, due_at, attempts, error)
@@ -130,6 +142,14 @@ async fn what_ids_referred_to_is_what_numbers_refer_to() {
         assert_eq!((said("s").await, said("h").await), (vec![own.clone()], vec![own]));
         let steered = store.steered(&tenant, &run("asked")).await.unwrap().map(|(run, _)| run);
         assert_eq!(steered, Some(run("r")));
+        let live = store.session(&tenant, &session("s")).await.unwrap().unwrap().live_run;
+        assert_eq!(live, Some(run("r")));
+        let page = PageRequest { size: 9, after: None };
+        let open = store.pending(&tenant, RequestFilter::default(), page).await.unwrap().rows;
+        let ids: Vec<_> = open.iter().map(|row| row.question.request.as_str()).collect();
+        assert_eq!(ids, ["r:1.1:0"]);
+        let answered = store.request(&tenant, &RequestId::parse("r:1.0:0").unwrap()).await.unwrap().unwrap();
+        assert_eq!(answered.answer.unwrap().by, format!("by {name}"));
         let row = store.run(&tenant, &run("q")).await.unwrap().unwrap();
         assert_eq!(
             (row.session, row.queue_no, row.summary.status),

@@ -76,6 +76,8 @@ async fn no_query_reads_a_whole_table() {
     check(&store, &write::INSERT_SPECS.sql(2), "").await;
     check(&store, sessions::DROP_KEPT, "session_entries_kept").await;
     check(&store, &pending(&RequestFilter::default()), "human_requests_open").await;
+    let request = read::request_query(&tenant(), &run("r"), "1.0:0").into_string();
+    check(&store, &request, "SEARCH q USING PRIMARY KEY (run_no=? AND question=?)").await;
     check(&store, read::RULES, "remembered_rules_by_session").await;
     check(&store, &write::INSERT_RULES.sql(2), "").await;
     check(&store, backfill::UNINDEXED, "PRIMARY KEY").await;
