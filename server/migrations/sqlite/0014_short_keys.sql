@@ -1,5 +1,5 @@
--- Runs have ids that clients choose; what still repeated them refers to runs by their numbers: a session's live run, and
--- the questions of a run, whose ids begin with that of the run.
+-- Ids are chosen by clients; what still repeated them refers to their rows: a session's live run, the questions of a run,
+-- whose ids begin with that of the run, and the first event of a run, which names its session.
 
 DROP INDEX human_requests_by_run;
 DROP INDEX human_requests_open;
@@ -37,3 +37,23 @@ SET live_run_no = (SELECT r.run_no FROM runs AS r WHERE r.tenant = sessions.tena
 WHERE live_run IS NOT NULL;
 
 ALTER TABLE sessions DROP COLUMN live_run;
+
+-- The journal as it is told: a first event has in its place what is stored elsewhere, its session's id and its spec.
+DROP VIEW journal;
+
+CREATE VIEW whole_events AS
+SELECT e.run_no, e.seq, e.at, e.status, e.version,
+       iif(p.spec IS NULL, e.payload,
+           json_set(e.payload, '$.session', s.session_id, '$.spec', json(p.spec))) AS payload
+FROM run_events AS e
+LEFT JOIN runs AS r ON e.seq = 1 AND r.run_no = e.run_no
+LEFT JOIN sessions AS s ON s.session_no = r.session_no
+LEFT JOIN specs AS p ON p.spec_no = r.spec_no;
+
+-- For people with a SQL shell: the journal with its ids.
+CREATE VIEW journal AS
+SELECT r.tenant, s.session_id, r.run_id, e.seq, e.at, e.payload ->> '$.kind' AS kind, st.name AS status, e.payload
+FROM whole_events AS e
+JOIN runs AS r ON r.run_no = e.run_no
+JOIN sessions AS s ON s.session_no = r.session_no
+LEFT JOIN statuses AS st ON st.status = e.status;

@@ -1,7 +1,8 @@
 //! Events as rows: what stands in columns, and what is in the payload.
 //!
 //! **Invariant:** the payload is the event's JSON alone. Its place, its time and the run's status are columns. Of a
-//! run's first event the spec, which runs have in common, is stored once for all of them.
+//! run's first event the spec, which runs have in common, is stored once for all of them, and its session's id in the
+//! session's row; the view `whole_events` puts both back.
 
 use std::sync::Arc;
 
@@ -63,18 +64,23 @@ pub(super) fn encode(record: &Record) -> EncodedEvent {
     }
 }
 
-/// What a spec stands between in the JSON of a first event.
+/// What a session's id and a spec stand between in the JSON of a first event.
+const BEFORE_SESSION: &str = "\"session\":";
+const BEHIND_SESSION: &str = ",\"last_entry\":";
 const BEFORE_SPEC: &str = "\"spec\":";
 const BEHIND_SPEC: &str = ",\"seed\":";
 
-/// Takes the spec out of a first event, which has 0 in its place then. `None`, and the event is left whole: it has none.
+/// Takes the spec out of a first event, and its session's id, which is that of its run: it has 0 in both places then.
+/// `None`, and the event is left whole: it has none.
 pub(super) fn part(event: &Event, payload: &mut Arc<str>) -> Option<EncodedSpec> {
     let Event::Started { .. } = event else { return None };
-    // What stands before it and behind it in the event are ids and numbers.
-    let begin = payload.find(BEFORE_SPEC)? + BEFORE_SPEC.len();
+    // What stands before the spec and behind it in the event are ids and numbers.
+    let session = payload.find(BEFORE_SESSION)? + BEFORE_SESSION.len();
+    let behind = session + payload.get(session..)?.find(BEHIND_SESSION)?;
+    let begin = behind + payload.get(behind..)?.find(BEFORE_SPEC)? + BEFORE_SPEC.len();
     let end = payload.rfind(BEHIND_SPEC)?;
     let spec = payload.get(begin..end)?.to_owned();
-    *payload = [&payload[..begin], "0", &payload[end..]].concat().into();
+    *payload = [&payload[..session], "0", &payload[behind..begin], "0", &payload[end..]].concat().into();
     Some(EncodedSpec { digest: Digest::of(&[spec.as_bytes()]), text: spec })
 }
 
@@ -198,13 +204,14 @@ mod tests {
         let spec = part(&event, &mut rest).unwrap();
         assert_eq!(
             rest.as_ref(),
-            r#"{"kind":"started","session":"s","last_entry":0,"spec":0,"seed":18446744073709551615}"#
+            r#"{"kind":"started","session":0,"last_entry":0,"spec":0,"seed":18446744073709551615}"#
         );
         assert_eq!(
             spec.text,
             text(&RunSpec { agent: "\"spec\":{\n,\"seed\":7".to_owned(), ..RunSpec::default() })
         );
-        assert_eq!(rest.replacen("\"spec\":0", &format!("\"spec\":{}", spec.text), 1), whole.as_ref());
+        let told = rest.replacen("\"session\":0", "\"session\":\"s\"", 1);
+        assert_eq!(told.replacen("\"spec\":0", &format!("\"spec\":{}", spec.text), 1), whole.as_ref());
         let mut other: Arc<str> = text(&record().event).into();
         assert_eq!(part(&record().event, &mut other), None);
         assert_eq!(other.as_ref(), text(&record().event));

@@ -40,13 +40,10 @@ pub(in super::super) async fn run(
         .map_err(|error| rows::failure(format_args!("run {tenant}/{run}"), &error))
 }
 
-/// A first event gets its spec back.
 pub(in super::super) const RECORDS: &str = "
-    SELECT e.seq, e.at, e.status, e.version,
-           iif(p.spec IS NULL, e.payload, json_set(e.payload, '$.spec', json(p.spec))) AS payload
+    SELECT e.seq, e.at, e.status, e.version, e.payload
     FROM runs AS r
-    JOIN run_events AS e ON e.run_no = r.run_no
-    LEFT JOIN specs AS p ON e.seq = 1 AND p.spec_no = r.spec_no
+    JOIN whole_events AS e ON e.run_no = r.run_no
     WHERE r.tenant = ?1 AND r.run_id = ?2 AND e.seq > ?3
     ORDER BY e.seq LIMIT ?4";
 
@@ -77,12 +74,9 @@ pub(in super::super) const STRETCH: &str = "
         WHERE r.tenant = ?1 AND r.run_id = ?2 AND e.seq > ?3
         ORDER BY e.seq LIMIT ?4),
     sums AS (SELECT seq, sum(size) OVER (ORDER BY seq) - size AS before FROM sizes)
-    SELECT e.seq, e.at, e.status, e.version,
-           iif(p.spec IS NULL, e.payload, json_set(e.payload, '$.spec', json(p.spec))) AS payload,
-           (SELECT max(seq) FROM sizes) AS upto
+    SELECT e.seq, e.at, e.status, e.version, e.payload, (SELECT max(seq) FROM sizes) AS upto
     FROM runs AS r
-    JOIN run_events AS e ON e.run_no = r.run_no
-    LEFT JOIN specs AS p ON e.seq = 1 AND p.spec_no = r.spec_no
+    JOIN whole_events AS e ON e.run_no = r.run_no
     WHERE r.tenant = ?1 AND r.run_id = ?2 AND e.seq > ?3
       AND e.seq <= (SELECT max(seq) FROM sums WHERE before < ?5)
     ORDER BY e.seq";

@@ -39,17 +39,20 @@ async fn runs_that_behave_alike_share_it() {
     assert_eq!(specs(&directory).await, 2);
     for (owner, system) in owners.iter().zip(["alike", "alike", odd]) {
         let whole = owner.stored().await;
-        let Event::Started { spec, seed: 7, .. } = &whole[0].event else { panic!("{:?}", whole[0]) };
-        assert_eq!(spec.agent, system);
+        let Event::Started { spec, seed: 7, session: of, .. } = &whole[0].event else {
+            panic!("{:?}", whole[0])
+        };
+        assert_eq!((spec.agent.as_str(), of), (system, &owner.session));
         let max = StretchMax { records: 9, bytes: 1 };
         let first = store.stretch(&owner.tenant, &owner.run, Seq(0), max).await.unwrap();
         assert_eq!((first.records.as_slice(), first.more), (&whole[..1], true), "its size counts");
         assert_eq!(store.records(&owner.tenant, &owner.run, Seq(1), 9).await.unwrap(), whole[1..]);
     }
-    let sql = "SELECT payload ->> '$.spec.agent' AS agent FROM journal WHERE seq = 1 ORDER BY run_id";
+    let sql = "SELECT (payload ->> '$.session') || ' ' || (payload ->> '$.spec.agent') AS line
+               FROM journal WHERE seq = 1 ORDER BY run_id";
     let rows = sqlx::query(sql).fetch_all(&mut shell(&directory).await).await.unwrap();
-    let shown: Vec<String> = rows.iter().map(|row| row.get("agent")).collect();
-    assert_eq!(shown[..2], ["alike", "alike"]);
+    let shown: Vec<String> = rows.iter().map(|row| row.get("line")).collect();
+    assert_eq!(shown[..2], ["a alike", "b alike"]);
 }
 
 #[tokio::test]
