@@ -26,8 +26,9 @@ struct Append {
 /// JSON array of texts; each run is written in this many appends.
 pub(crate) async fn run(rows: &Path, appends: usize, concurrency: usize, runs: u64) -> Result<(), Failure> {
     let rows: Vec<String> = serde_json::from_slice(&std::fs::read(rows)?)?;
+    let at = |append: usize| append * rows.len() / appends;
     let appends: Vec<Arc<[String]>> =
-        rows.chunks(rows.len().div_ceil(appends)).map(|rows| rows.to_vec().into()).collect();
+        (0..appends).map(|append| rows[at(append)..at(append + 1)].into()).collect();
     let dir = tempfile::tempdir()?;
     let mut db = SqliteConnectOptions::new()
         .filename(dir.path().join("floor.db"))

@@ -43,7 +43,7 @@ impl Script {
         format!("rounds={} deltas={} pace={} tool={}", self.rounds, self.deltas, self.pace, self.tool)
     }
 
-    /// How often a run of it is made durable: before each model call, and before each round of tools and behind it.
+    /// How often a run of it is made durable: before each model call and behind it.
     pub(crate) fn appends(self) -> u32 {
         2 * self.rounds + 2
     }
