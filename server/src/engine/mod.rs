@@ -217,12 +217,17 @@ impl Engine {
     /// # Errors
     /// [`EngineError::SessionBusy`], or the store's.
     pub async fn delete_session(&self, tenant: &TenantId, session: &SessionId) -> Result<bool, EngineError> {
-        let existed = match self.store().delete_session(tenant, session).await {
-            Err(StoreError::SessionBusy { run }) => return Err(EngineError::SessionBusy { run }),
-            other => other?,
-        };
-        self.deps().histories.forget(tenant, session);
-        Ok(existed)
+        let (engine, tenant, session) = (self.clone(), tenant.clone(), session.clone());
+        self.whole("delete session", async move {
+            let deleted = engine.store().delete_session(&tenant, &session).await;
+            // Whatever the answer: one that failed may have been lost on its way.
+            engine.deps().histories.forget(&tenant, &session);
+            match deleted {
+                Err(StoreError::SessionBusy { run }) => Err(EngineError::SessionBusy { run }),
+                other => Ok(other?),
+            }
+        })
+        .await
     }
 
     /// Hands an input to a run, live or not; returns when what it led to is durable.

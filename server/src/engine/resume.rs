@@ -192,10 +192,8 @@ impl Engine {
         match end {
             End::Finished => {
                 self.deps().losses.forget(&key);
-                let (tenant, session) = (key.0, task.session);
-                self.deps().histories.keep(tenant.clone(), session.clone(), task.history);
                 drop(task.place);
-                self.follow(&tenant, &session).await;
+                self.follow(&key.0, &task.session).await;
             }
             End::Parked | End::Stopped => {}
             End::Lost(StoreError::Conflict) => tracing::warn!("the run is owned elsewhere by now"),

@@ -307,7 +307,11 @@ impl Store for Gate {
         session: &SessionId,
         now: Timestamp,
     ) -> Result<SessionRow, StoreError> {
-        self.read(self.0.store.fork(tenant, source, at, session, now)).await
+        let what = format!("{session} is a fork of {source} at {}", at.0);
+        let (tenant, source, session) = (tenant.clone(), source.clone(), session.clone());
+        let write =
+            move |store: MemoryStore| async move { store.fork(&tenant, &source, at, &session, now).await };
+        self.write(what, write).await
     }
 
     async fn set_session_notes(
@@ -355,7 +359,9 @@ impl Store for Gate {
     }
 
     async fn delete_session(&self, tenant: &TenantId, session: &SessionId) -> Result<bool, StoreError> {
-        self.read(self.0.store.delete_session(tenant, session)).await
+        let (what, tenant, session) = (format!("{session} is deleted"), tenant.clone(), session.clone());
+        let write = move |store: MemoryStore| async move { store.delete_session(&tenant, &session).await };
+        self.write(what, write).await
     }
 
     async fn request(

@@ -8,12 +8,14 @@
 //! What goes wrong: the server is killed before or after any write, or told to stop; the store is slow, fails, is away,
 //! or loses the answer to what it wrote; streams of hosts break, are silent, lose frames and repeat them; hosts dawdle,
 //! fail, turn calls down, vanish, and forget what they did; model answers fail, are cut and overflow; the clock is set
-//! forwards and back; callers leave in the middle of a call; subscribers lag, leave and come back.
+//! forwards and back; callers leave in the middle of a call; subscribers lag, leave and come back; sessions are forked and
+//! deleted, and others have their names.
 //!
 //! What is held against it: what callers were told, what hosts did to the world by their own count, and what the
 //! journals say.
 
 mod check;
+mod curator;
 mod gate;
 mod host;
 mod model;

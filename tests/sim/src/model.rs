@@ -4,9 +4,12 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use agentloop_core::context::build::messages;
+use agentloop_core::context::view::view;
 use agentloop_core::delta::Delta;
+use agentloop_core::entry::Entry;
 use agentloop_core::error::ModelErrorKind;
-use agentloop_core::id::CallSlot;
+use agentloop_core::id::{CallSlot, EntryNo, SessionId};
 use agentloop_core::message::{FinishReason, Part, Role, SharedMessage, Usage};
 use agentloop_core::run::ask_human::ASK_HUMAN;
 use agentloop_core::time::Millis;
@@ -15,10 +18,11 @@ use futures_util::StreamExt as _;
 use futures_util::stream::{self, BoxStream};
 
 use crate::random::Random;
-use crate::world::World;
+use crate::world::{World, tenant};
 
-/// What a user says to have an answer at once.
-pub(crate) const PING: &str = "ping";
+/// What a user says, and by the request that says it, to have an answer however that comes about, or at once.
+pub(crate) const PLEASE: &str = "please, ";
+pub(crate) const PING: &str = "ping, ";
 
 /// The one provider.
 pub(crate) struct FakeModels(Arc<FakeModel>);
@@ -48,6 +52,9 @@ impl Model for FakeModel {
         if let Err(problem) = fits_together(&request.messages) {
             self.world.problem(format_args!("a model is shown what does not fit together: {problem}"));
         }
+        if let Err(problem) = is_said(&self.world, &request.messages) {
+            self.world.problem(format_args!("a model is shown what its session does not say: {problem}"));
+        }
         let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
         let fails = if self.world.is_calm() { 0 } else { self.world.plan.model_fails };
         let mut pieces: VecDeque<Piece> = answer(&mut random, &request, fails).into();
@@ -73,7 +80,7 @@ fn answer(random: &mut Random, request: &ModelRequest, fails: u64) -> Vec<Piece>
     let wait = |random: &mut Random| Duration::from_millis(random.pick(&[0, 0, 1, 20, 400, 3_000]));
     let from = request.messages.iter().rposition(|message| message.role == Role::User).unwrap_or(0);
     let rounds = request.messages[from..].iter().filter(|message| message.role == Role::Assistant).count();
-    let is_ping = request.messages.get(from).is_some_and(|message| message.plain_text() == PING);
+    let is_ping = request.messages.get(from).is_some_and(|message| message.plain_text().starts_with(PING));
     let ends = is_ping || request.tools.is_empty() || random.chance(250 + 150 * rounds as u64);
     let text = format!("word {}", random.below(1_000));
     for piece in random_cuts(random, &text) {
@@ -152,6 +159,23 @@ fn random_cuts(random: &mut Random, text: &str) -> Vec<String> {
         cuts.last_mut().expect("there is one").push(letter);
     }
     cuts
+}
+
+/// The session that a request in a user's words is about.
+fn session_of(words: &str) -> Option<SessionId> {
+    let request = words.strip_prefix(PLEASE).or_else(|| words.strip_prefix(PING))?;
+    SessionId::parse(request.rsplit_once("-r")?.0.to_owned()).ok()
+}
+
+/// What a model is shown is the conversation that is stored, whatever was in memory of that or of another one.
+fn is_said(world: &World, shown: &[SharedMessage]) -> Result<(), String> {
+    let asked = shown.iter().rfind(|message| message.role == Role::User).map(|message| message.plain_text());
+    // Summaries and titles are asked for in words of the server's.
+    let Some(session) = asked.as_deref().and_then(session_of) else { return Ok(()) };
+    let entries = world.truth.tables().entries(&tenant(), &session, EntryNo(0), u32::MAX);
+    let entries: Vec<Entry> = entries.into_iter().map(|row| row.content).collect();
+    let said = messages(&view(&entries));
+    if said == shown { Ok(()) } else { Err(format!("{shown:?} in {session}, where it is {said:?}")) }
 }
 
 /// Every call is followed by its one result before anybody else speaks.

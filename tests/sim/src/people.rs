@@ -1,5 +1,6 @@
 //! Those who use the server: callers, people who are asked, and an operator.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use agentloop_server::engine::{OnBusy, Resolution, StartRequest, Started};
 use agentloop_server::store::{PageRequest, RequestFilter, RequestRow, RunFilter};
 
 use crate::host::{HOOKS, PLANNER};
-use crate::model::PING;
+use crate::model::{PING, PLEASE};
 use crate::random::Random;
 use crate::world::{World, passes, tenant};
 use crate::{stepper, subscriber};
@@ -26,33 +27,46 @@ use crate::{stepper, subscriber};
 const TRIES_MAX: u32 = 100_000;
 
 /// Somebody who converses: several requests, which may come while earlier ones are under way.
-pub(crate) async fn converse(world: Arc<World>, session: u64) {
-    let mut random = world.random(&format!("caller {session}"));
+pub(crate) async fn converse(world: Arc<World>, number: u64) {
+    let session = session_id(number);
+    let mut random = world.random(&format!("caller {number}"));
     for number in 0..world.plan.requests {
         pause(&mut random, &[0, 100, 2_000, 15_000]).await;
-        let mut request = request(&mut random, session, number);
-        if world.plan.extensions {
-            direct(&mut random, Arc::make_mut(&mut request.spec));
-        }
-        let Some(started) = submit(&world, &mut random, &request).await else { continue };
-        if random.chance(200) {
-            repeat(&world, &mut random, &request, &started).await;
-        }
-        if random.chance(250) {
-            tokio::spawn(end(world.clone(), random.next(), started.clone()));
-        }
-        if random.chance(600) {
-            wait(&world, &mut random, &started.run).await;
-        }
+        ask_for(&world, &mut random, &session, number).await;
     }
 }
 
+/// One request, and what its caller does about it.
+pub(crate) async fn ask_for(world: &Arc<World>, random: &mut Random, session: &SessionId, number: u64) {
+    let mut request = request(random, session, number);
+    if world.plan.extensions {
+        direct(random, Arc::make_mut(&mut request.spec));
+    }
+    let Some(started) = submit(world, random, &request).await else { return };
+    if random.chance(200) {
+        repeat(world, random, &request, &started).await;
+    }
+    if random.chance(250) {
+        tokio::spawn(end(world.clone(), random.next(), started.clone()));
+    }
+    if random.chance(600) {
+        wait(world, random, &started.run).await;
+    }
+}
+
+/// Those that there are, and those that there would be if everybody was heard.
+pub(crate) fn sessions(world: &World) -> BTreeSet<SessionId> {
+    let own = (0..world.plan.sessions).map(session_id);
+    let tables = world.truth.tables();
+    own.chain(tables.sessions.keys().map(|(_, session)| session.clone())).collect()
+}
+
 /// Whether a session takes its next message, and answers it.
-pub(crate) async fn ping(world: Arc<World>, session: u64) {
+pub(crate) async fn ping(world: Arc<World>, session: SessionId) {
     let mut random = world.random(&format!("ping {session}"));
-    let mut request = request(&mut random, session, 1_000);
+    let mut request = request(&mut random, &session, 1_000);
     request.on_busy = OnBusy::Reject;
-    request.messages = vec![Arc::new(Message::text(Role::User, PING))];
+    say(&mut request, PING);
     let spec = Arc::make_mut(&mut request.spec);
     (spec.planner, spec.stepped, spec.hooks) = (None, false, Vec::new());
     let Some(started) = submit(&world, &mut random, &request).await else {
@@ -65,8 +79,8 @@ pub(crate) async fn ping(world: Arc<World>, session: u64) {
     }
 }
 
-fn request(random: &mut Random, session: u64, number: u64) -> StartRequest {
-    let id = format!("s{session}-r{number}");
+fn request(random: &mut Random, session: &SessionId, number: u64) -> StartRequest {
+    let id = format!("{session}-r{number}");
     let spec = RunSpec {
         agent: "default".to_owned(),
         model: "fake/m".to_owned(),
@@ -98,14 +112,14 @@ fn request(random: &mut Random, session: u64, number: u64) -> StartRequest {
         background: BackgroundPolicy { title: random.chance(200), ..BackgroundPolicy::default() },
         ..RunSpec::default()
     };
-    StartRequest {
+    let mut request = StartRequest {
         tenant: tenant(),
         run: Some(RunId::parse(id.clone()).expect("a good id")),
         traceparent: None,
-        session: Some(session_id(session)),
+        session: Some(session.clone()),
         create_session: true,
         spec: Arc::new(spec),
-        messages: vec![Arc::new(Message::text(Role::User, format!("please, {id}")))],
+        messages: Vec::new(),
         digest: Digest::of(&[id.as_bytes()]),
         on_busy: random.pick(&[
             OnBusy::Reject,
@@ -114,7 +128,15 @@ fn request(random: &mut Random, session: u64, number: u64) -> StartRequest {
             OnBusy::Interrupt,
             OnBusy::Steer,
         ]),
-    }
+    };
+    say(&mut request, PLEASE);
+    request
+}
+
+/// The one message of a request.
+fn say(request: &mut StartRequest, words: &str) {
+    let id = request.run.as_ref().expect("callers give ids");
+    request.messages = vec![Arc::new(Message::text(Role::User, format!("{words}{id}")))];
 }
 
 /// Has planners and hooks have their say, or somebody step the run.
@@ -124,7 +146,7 @@ fn direct(random: &mut Random, spec: &mut RunSpec) {
     spec.hooks = HOOKS.into_iter().filter(|_| random.chance(300)).map(str::to_owned).collect();
 }
 
-pub(crate) fn session_id(session: u64) -> SessionId {
+fn session_id(session: u64) -> SessionId {
     SessionId::parse(format!("s{session}")).expect("a good id")
 }
 
@@ -210,6 +232,7 @@ async fn wait(world: &Arc<World>, random: &mut Random, run: &RunId) {
             world.call(patience, |server| async move { server.engine.wait(&tenant(), run).await }).await;
         match answer {
             Some(Ok(view)) if view.state.status().is_some_and(RunStatus::is_terminal) => return,
+            Some(Err(_)) if world.is_gone(run) => return,
             Some(Err(error)) if !passes(&error) => {
                 return world.problem(format_args!("{run} cannot be waited for: {error}"));
             }
@@ -247,6 +270,7 @@ async fn end(world: Arc<World>, seed: u64, started: Started) {
                 }
                 return;
             }
+            Some(Err(_)) if world.is_gone(&started.run) => return,
             Some(Err(error)) if !passes(&error) => {
                 return world.problem(format_args!("{} cannot be aborted: {error}", started.run));
             }
@@ -257,7 +281,7 @@ async fn end(world: Arc<World>, seed: u64, started: Started) {
 
 fn must_be_over(world: &World, run: &RunId) {
     let status = world.truth.tables().run(&tenant(), run).map(|run| run.row.summary.status);
-    if !status.is_some_and(RunStatus::is_terminal) {
+    if !status.is_some_and(RunStatus::is_terminal) && !world.is_gone(run) {
         world.problem(format_args!("{run} is aborted, and is {status:?}"));
     }
 }
@@ -307,6 +331,7 @@ async fn decide(world: &Arc<World>, random: &mut Random, row: &RequestRow) {
         })
         .await;
     match answer {
+        Some(_) if world.is_gone(&row.run) => {}
         Some(Ok(request)) => {
             let stored = world.truth.tables().request(&tenant(), &request).and_then(|row| row.answer);
             world.trace.line("people", &format!("{request}: {}", decision.name()));
@@ -346,7 +371,7 @@ pub(crate) async fn operate(world: Arc<World>) {
                 .await;
             match answer {
                 Some(Ok(()) | Err(EngineError::Refused(Refusal::WrongPhase(_)))) | None => {}
-                Some(Err(error)) if passes(&error) => {}
+                Some(Err(error)) if passes(&error) || world.is_gone(&row.run) => {}
                 Some(Err(error)) => world.problem(format_args!("{} cannot be resumed: {error}", row.run)),
             }
         }

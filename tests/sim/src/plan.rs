@@ -54,6 +54,8 @@ pub(crate) struct Plan {
     pub(crate) callers_leave: u64,
     /// Whether runs name planners and hooks of hosts, and are stepped.
     pub(crate) extensions: bool,
+    /// Whether sessions are forked and deleted.
+    pub(crate) curates: bool,
     /// Questions to a host's extensions that it does not answer well, or in time, in a thousand.
     pub(crate) extensions_fail: u64,
 }
@@ -124,6 +126,7 @@ impl Plan {
             clock_jumps: some(&[0, 0, 1]) == 1,
             callers_leave: some(&[0, 50, 200]),
             extensions: some(&[0, 1]) == 1,
+            curates: matches!(seed % 7, 3 | 4),
             extensions_fail: some(&[0, 50, 250]),
         }
     }

@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::check;
+use crate::curator;
 use crate::host::{self, Host};
 use crate::people;
 use crate::plan::{Only, Plan, Plant};
@@ -127,6 +128,9 @@ async fn live(world: Arc<World>) {
     for session in 0..world.plan.sessions {
         callers.spawn(people::converse(world.clone(), session));
     }
+    if world.plan.curates {
+        callers.spawn(curator::curate(world.clone()));
+    }
     // Faults last as long as callers come, and a while longer; then everything must come to its end.
     let busy = async {
         let _enough = tokio::time::timeout(Duration::from_secs(600), callers.join_next_all()).await;
@@ -154,7 +158,7 @@ async fn live(world: Arc<World>) {
         }
     } else if world.problems().is_empty() {
         let mut pings = JoinSet::new();
-        for session in 0..world.plan.sessions {
+        for session in people::sessions(&world) {
             pings.spawn(people::ping(world.clone(), session));
         }
         if tokio::time::timeout(END_WITHIN, pings.join_next_all()).await.is_err() {

@@ -22,6 +22,8 @@ use crate::server::Server;
 use crate::store::MemoryStore;
 use crate::trace::Trace;
 
+/// The fault of a caller that does not wait for its answer.
+pub(crate) const CALLERS_LEFT: &str = "callers left";
 /// When simulations begin.
 const START: u64 = 1_800_000_000_000;
 
@@ -55,6 +57,8 @@ pub(crate) struct Promises {
     pub(crate) steered: BTreeSet<RunId>,
     /// Runs that the world made, whether or not anybody was told.
     pub(crate) watched: BTreeSet<RunId>,
+    /// Runs of sessions that are being deleted, or were.
+    pub(crate) doomed: BTreeSet<RunId>,
     /// Subscribers that have not seen their run's end, by its run and their number.
     pub(crate) watching: BTreeSet<(RunId, u64)>,
 }
@@ -103,6 +107,11 @@ impl World {
         *self.faults.lock().unwrap_or_else(PoisonError::into_inner).entry(what).or_default() += 1;
     }
 
+    /// How often this went wrong.
+    pub(crate) fn faults_of(&self, what: &'static str) -> u64 {
+        self.faults().get(what).copied().unwrap_or(0)
+    }
+
     /// How often each thing went wrong.
     pub(crate) fn faults(&self) -> BTreeMap<&'static str, u64> {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -117,6 +126,11 @@ impl World {
 
     pub(crate) fn problems(&self) -> Vec<String> {
         self.problems.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether the run is gone with its session, as somebody wanted it.
+    pub(crate) fn is_gone(&self, run: &RunId) -> bool {
+        self.truth.tables().run(&tenant(), run).is_none() && self.promises().doomed.contains(run)
     }
 
     /// The server, as soon as one is up.
@@ -151,7 +165,7 @@ impl World {
             Some(patience) => match tokio::time::timeout(patience, call).await {
                 Ok(answer) => answer,
                 Err(_) => {
-                    self.fault("callers left");
+                    self.fault(CALLERS_LEFT);
                     None
                 }
             },

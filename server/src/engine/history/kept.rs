@@ -40,8 +40,11 @@ impl Histories {
         }
     }
 
-    /// Keeps a history for the next run.
+    /// Keeps a history for the next run; one without entries is not worth it.
     pub(in crate::engine) fn keep(&self, tenant: TenantId, session: SessionId, history: History) {
+        if history.last() == EntryNo(0) {
+            return;
+        }
         self.lock().insert((tenant, session), history, ENCODED_BYTES_MAX);
     }
 

@@ -33,7 +33,12 @@ impl RunTask {
         let summary = summary(&self.machine, self.parks());
         let wakes = summary.wake_at.is_some();
         let began = Instant::now();
-        self.deps
+        let is_over = matches!(self.machine.state().phase, Phase::Finished { .. });
+        if is_over {
+            self.leave_history(&records);
+        }
+        let appended = self
+            .deps
             .store
             .append(Append {
                 tenant,
@@ -47,13 +52,21 @@ impl RunTask {
                 enter,
                 jobs,
             })
-            .await?;
+            .await;
+        if let Err(error) = appended {
+            if is_over {
+                self.deps.histories.forget(self.tenant(), &self.session);
+            }
+            return Err(error);
+        }
         self.wakes = wakes;
         let took = began.elapsed();
         if has_jobs {
             self.deps.jobs.added();
         }
-        self.history.extend(&records);
+        if !is_over {
+            self.history.extend(&records);
+        }
         let records: Vec<Arc<Record>> = records.into_iter().map(Arc::new).collect();
         self.feed.publish(&self.session, &records);
         self.executors_see(&records);
@@ -68,6 +81,14 @@ impl RunTask {
             records.iter().for_each(|record| follower.event(record));
         }
         Ok(())
+    }
+
+    /// Leaves the session's history to its next run, before the write that frees the session: whoever deletes it then
+    /// finds what there is to forget.
+    fn leave_history(&mut self, records: &[Record]) {
+        let mut history = std::mem::take(&mut self.history);
+        history.extend(records);
+        self.deps.histories.keep(self.tenant().clone(), self.session.clone(), history);
     }
 }
 

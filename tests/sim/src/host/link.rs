@@ -411,7 +411,7 @@ impl Host {
     fn acknowledged(&mut self, call: &CallRef, verdict: ResultVerdict) {
         match verdict {
             ResultVerdict::Recorded | ResultVerdict::Duplicate => {
-                if !self.is_recorded(call) {
+                if !self.is_recorded(call) && !self.world.is_gone(&call.call.run) {
                     self.world.problem(format_args!("{} is acknowledged and not recorded", call.call));
                 }
                 self.remembers(call);

@@ -68,6 +68,24 @@ impl Tables {
         self.sessions.get(&(tenant.clone(), session.clone()))
     }
 
+    /// What there is of a session, in words.
+    pub(crate) fn left_of(&self, tenant: &TenantId, session: &SessionId) -> Vec<String> {
+        let mut left = Vec::new();
+        left.extend(self.session(tenant, session).map(|_| "the session".to_owned()));
+        let is_of = |of: &SessionId| of == session;
+        left.extend(
+            self.runs.values().filter(|run| is_of(&run.row.session)).map(|run| run.row.run.to_string()),
+        );
+        left.extend(
+            self.requests
+                .values()
+                .filter(|row| is_of(&row.session))
+                .map(|row| row.question.request.to_string()),
+        );
+        left.extend(self.jobs.values().filter(|job| is_of(&job.session)).map(|job| job.id.to_string()));
+        left
+    }
+
     /// Raises the run's epoch above that of whoever had it. The journal goes through its stored form, so that what a
     /// restart reads is what a file would give it.
     pub(super) fn claim(
