@@ -156,3 +156,22 @@ async fn a_run_that_did_not_complete_is_not_written_about() {
     let written = model.requests().iter().filter(|request| request["model"] == "notes").count();
     assert_eq!(written, 2, "one title and one summary");
 }
+
+#[tokio::test]
+async fn what_is_made_of_a_deleted_session_is_given_up() {
+    let model = Model::start().await;
+    let server = TestServer::with(&model, TITLE).await;
+    model.says("It rains.");
+    let mut naming = model.speaks();
+    server.run(in_session("s1", "r1", "How is Rome?")).await;
+    naming.asked().await;
+    naming.say("Weather in ");
+    let request = wire::DeleteSessionRequest { session_id: "s1".to_owned() };
+    soon(server.sessions().delete_session(request)).await.expect("deleted");
+    naming.hung_up().await;
+    // A session and a run of the same names have a title of their own.
+    model.says("It snows.").says("Weather in Oslo");
+    server.run(in_session("s1", "r1", "How is Oslo?")).await;
+    assert_eq!(titled(&server).await, "Weather in Oslo");
+    assert_eq!(asked(&model.last_request()).1, "User: How is Oslo?\nAssistant: It snows.\n");
+}

@@ -2,7 +2,7 @@
 
 use agentloop_client::v1 as wire;
 use agentloop_tests::errors::{assert_refused, metadata};
-use agentloop_tests::events::text;
+use agentloop_tests::events::{durable, names, text};
 use agentloop_tests::host::Host;
 use agentloop_tests::input::in_session;
 use agentloop_tests::model::Model;
@@ -183,4 +183,28 @@ async fn deleted_they_take_their_runs_with_them() {
     model.says("a new beginning");
     server.run(in_session("s1", "r1", "hi")).await;
     assert_eq!(read(&model.last_request()), said(&[("user", "hi")]), "nothing of the old one is read");
+}
+
+#[tokio::test]
+async fn of_a_deleted_one_nothing_is_heard_by_the_ids_of_its_runs() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let long = "so it was ".repeat(90_000);
+    model.says(&long);
+    // It does not read on, so that most of it waits for it on the server.
+    let mut old = server.stream(in_session("s1", "r1", &long)).await;
+    old.wait_for_name("run_started").await;
+    server.subscribe("r1", 0).await.rest().await;
+    assert!(delete(&server, "s1").await.expect("deleted"));
+    let request = wire::SubscribeRequest { run_id: "r1".to_owned(), ..wire::SubscribeRequest::default() };
+    let none = soon(server.agent_loop().subscribe(request)).await;
+    assert_refused(none, Code::NotFound, "RUN_NOT_FOUND");
+    model.says("a new beginning");
+    let new = server.stream(in_session("s2", "r1", "hi")).await.rest().await;
+    assert!(new.iter().all(|event| event.session_id == "s2"), "{new:?}");
+    assert_eq!(names(&new).last(), Some(&"run_finished"));
+    let read = server.subscribe("r1", 0).await.rest().await;
+    assert_eq!(durable(&new), read);
+    let gone = old.failure().await;
+    assert_refused::<()>(Err(gone), Code::NotFound, "RUN_NOT_FOUND");
 }

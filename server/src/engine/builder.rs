@@ -177,6 +177,7 @@ impl EngineBuilder {
             }),
             table: Table::default(),
             queues: Turnstile::default(),
+            sessions: Turnstile::default(),
             wake: Wake::default(),
         }));
         tools.report_to(engine.sink());

@@ -8,7 +8,7 @@ mod shown;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use agentloop_core::context::assemble::Assembler;
 use agentloop_core::delta::Delta;
@@ -109,6 +109,7 @@ struct Speaking {
 }
 
 struct Inner {
+    session: SessionId,
     ring: Arc<Ring<Shown>>,
     speaking: Mutex<Option<Speaking>>,
     recent: Mutex<Recent>,
@@ -117,7 +118,6 @@ struct Inner {
 /// What was published last: without a gap.
 #[derive(Default)]
 struct Recent {
-    session: Option<SessionId>,
     records: VecDeque<Weighed>,
     bytes: usize,
 }
@@ -153,11 +153,12 @@ struct Register {
 }
 
 impl Feeds {
-    /// The run's feed, made if there is none.
-    pub fn of(&self, key: &RunKey, buffer: usize) -> Feed {
-        let mut register = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    /// The feed of this run of this session, made if there is none.
+    pub fn of(&self, key: &RunKey, session: &SessionId, buffer: usize) -> Feed {
+        let mut register = self.register();
         let Register { feeds, sweep_at } = &mut *register;
-        if let Some(inner) = feeds.get(key).and_then(Weak::upgrade) {
+        if let Some(inner) = feeds.get(key).and_then(Weak::upgrade).filter(|inner| inner.session == *session)
+        {
             return Feed(inner);
         }
         if feeds.len() >= *sweep_at {
@@ -165,6 +166,7 @@ impl Feeds {
             *sweep_at = SWEEP_AT_LEAST.max(2 * feeds.len());
         }
         let inner = Arc::new(Inner {
+            session: session.clone(),
             ring: Ring::new(buffer, WAITING_BYTES_MAX),
             speaking: Mutex::default(),
             recent: Mutex::default(),
@@ -176,8 +178,8 @@ impl Feeds {
     /// Tells those who listen to a run how far its journal has come: where the answer to a write was lost, nobody
     /// published what it wrote, and the run's end may be among it.
     pub(super) fn remind(&self, key: &RunKey, session: &SessionId, last: &Record) {
-        if let Some(feed) = self.existing(key) {
-            feed.publish(session, &[Arc::new(last.clone())]);
+        if let Some(feed) = self.existing(key).filter(|feed| feed.0.session == *session) {
+            feed.publish(&[Arc::new(last.clone())]);
         }
     }
 
@@ -188,21 +190,37 @@ impl Feeds {
         Some((feed, standing))
     }
 
-    fn existing(&self, key: &RunKey) -> Option<Feed> {
-        let register = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        register.feeds.get(key).and_then(Weak::upgrade).map(Feed)
+    /// The run's feed, if there is one.
+    pub(super) fn existing(&self, key: &RunKey) -> Option<Feed> {
+        self.register().feeds.get(key).and_then(Weak::upgrade).map(Feed)
+    }
+
+    /// The session is deleted, and its runs with it: those who listen hear so, and what comes by their ids is others.
+    pub(super) fn forget(&self, tenant: &TenantId, session: &SessionId) {
+        self.register().feeds.retain(|(of, _), feed| {
+            let Some(feed) = feed.upgrade() else { return false };
+            let is_gone = of == tenant && feed.session == *session;
+            if is_gone {
+                feed.ring.close();
+            }
+            !is_gone
+        });
+    }
+
+    fn register(&self) -> MutexGuard<'_, Register> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Feed {
-    /// Shows durable events of a run of this session. They must be durable by now.
-    pub fn publish(&self, session: &SessionId, records: &[Arc<Record>]) {
+    /// Shows durable events. They must be durable by now.
+    pub fn publish(&self, records: &[Arc<Record>]) {
         let weigh = |record: &Arc<Record>| Weighed {
             bytes: record.weight(),
             record: Arc::new(Sendable::new(record.clone())),
         };
         let records: Vec<Weighed> = records.iter().map(weigh).collect();
-        self.keep(session, &records);
+        self.keep(&records);
         if records.iter().any(|new| ends_speaking(&new.record.event)) {
             *self.speaking() = None;
         }
@@ -212,14 +230,13 @@ impl Feed {
     }
 
     /// Before they are shown: whoever listens from now on and does not hear them finds them here.
-    fn keep(&self, session: &SessionId, records: &[Weighed]) {
+    fn keep(&self, records: &[Weighed]) {
         let mut recent = self.recent();
-        recent.session.get_or_insert_with(|| session.clone());
         let last = recent.records.back().map(|last| last.record.seq);
         let new = records.iter().filter(|new| last.is_none_or(|last| new.record.seq > last));
         // What was written without being published, its answer lost, is only in the journal.
         if new.clone().next().zip(last).is_some_and(|(next, last)| next.record.seq != last.next()) {
-            *recent = Recent { session: recent.session.take(), ..Recent::default() };
+            *recent = Recent::default();
         }
         new.for_each(|new| recent.push(new.clone()));
     }
@@ -227,7 +244,7 @@ impl Feed {
     fn standing(&self) -> Option<Standing> {
         let recent = self.recent();
         let last: &Arc<Record> = &recent.records.back()?.record;
-        Some(Standing { session: recent.session.clone()?, last: last.clone() })
+        Some(Standing { session: self.0.session.clone(), last: last.clone() })
     }
 
     /// Every durable event after `after` so far, if all of them are at hand.
@@ -288,11 +305,16 @@ impl Feed {
         Some(Transient { at, what })
     }
 
-    fn recent(&self) -> std::sync::MutexGuard<'_, Recent> {
+    /// Whether its run was deleted.
+    pub fn is_gone(&self) -> bool {
+        self.0.ring.is_closed()
+    }
+
+    fn recent(&self) -> MutexGuard<'_, Recent> {
         self.0.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn speaking(&self) -> std::sync::MutexGuard<'_, Option<Speaking>> {
+    fn speaking(&self) -> MutexGuard<'_, Option<Speaking>> {
         self.0.speaking.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -401,6 +423,7 @@ impl Reader {
                     None => return Some(Err(EngineError::ShuttingDown)),
                     Some(Ok(item)) => self.admit(item),
                     Some(Err(Missed::Some)) => self.mode = Mode::CatchUp,
+                    Some(Err(Missed::Closed)) => return Some(Err(EngineError::RunNotFound)),
                     Some(Err(Missed::All)) => return Some(Err(EngineError::SubscriberTooSlow)),
                 },
             }
@@ -416,6 +439,9 @@ impl Reader {
     }
 
     async fn catch_up(&mut self) -> Result<(), EngineError> {
+        if self.feed.is_gone() {
+            return Err(EngineError::RunNotFound);
+        }
         let (tenant, run) = &self.key;
         let after = self.ready_last();
         if let Some(recent) = self.feed.since(after) {
@@ -424,6 +450,11 @@ impl Reader {
             return Ok(());
         }
         let stretch = self.sources.store.stretch(tenant, run, after, CATCH_UP_MAX).await?;
+        if stretch.records.is_empty() {
+            // Nothing follows yet, or nothing is left of it.
+            let row = self.sources.store.run(tenant, run).await?;
+            row.filter(|row| row.session == self.feed.0.session).ok_or(EngineError::RunNotFound)?;
+        }
         self.ready.extend(stretch.records.into_iter().map(|record| Shown::durable(Arc::new(record))));
         if !stretch.more {
             self.live();

@@ -4,23 +4,23 @@
 //! **Invariant:** what is under way when the server stops is still in the store, and done by the next one. So a job may
 //! be done more than once.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use agentloop_core::agent::{RetryPolicy, RunSpec};
 use agentloop_core::error::ErrorClass;
-use agentloop_core::id::{Seq, TenantId};
+use agentloop_core::id::{Seq, SessionId, TenantId};
 use agentloop_core::retry;
 use agentloop_core::run::event::{Event, Record};
 use agentloop_core::run::state::State;
 use agentloop_core::time::{Millis, Timestamp};
 use async_trait::async_trait;
 use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
-use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
 use crate::engine::Engine;
 use crate::engine::deps::Deps;
@@ -105,12 +105,21 @@ impl From<StoreError> for JobError {
 /// Who does what follows runs, and how they are told that there is something to do.
 pub(super) struct Jobs {
     executors: Vec<Arc<dyn JobExecutor>>,
-    added: Notify,
+    /// The store has more to do, or there is more room.
+    changed: Notify,
+    under_way: Mutex<HashMap<JobId, UnderWay>>,
+}
+
+/// A job that is being done.
+struct UnderWay {
+    session: SessionId,
+    /// Ends it where it is.
+    stop: CancellationToken,
 }
 
 impl Jobs {
     pub(super) fn new(executors: Vec<Arc<dyn JobExecutor>>) -> Self {
-        Self { executors, added: Notify::new() }
+        Self { executors, changed: Notify::new(), under_way: Mutex::default() }
     }
 
     /// What goes with these records of a run: something where its end is among them, else nothing.
@@ -121,9 +130,21 @@ impl Jobs {
         self.executors.iter().flat_map(|executor| executor.wanted(tenant, state)).collect()
     }
 
-    /// The store has more to do.
-    pub(super) fn added(&self) {
-        self.added.notify_one();
+    /// The store has more to do, or there is more room.
+    pub(super) fn changed(&self) {
+        self.changed.notify_one();
+    }
+
+    /// The session is deleted: what was being done for its runs is not gone on with, and writes nothing to another of its
+    /// name.
+    pub(super) fn forget(&self, tenant: &TenantId, session: &SessionId) {
+        let under_way = self.under_way();
+        let its = under_way.iter().filter(|(id, job)| id.tenant == *tenant && job.session == *session);
+        its.for_each(|(_, job)| job.stop.cancel());
+    }
+
+    fn under_way(&self) -> MutexGuard<'_, HashMap<JobId, UnderWay>> {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn executor(&self, kind: &JobKind) -> Option<&Arc<dyn JobExecutor>> {
@@ -131,65 +152,70 @@ impl Jobs {
     }
 }
 
-/// Does what is due, then sleeps until there is more.
+/// Has done what is due, then sleeps until there is more.
 pub(super) async fn watch(engine: Engine) {
     let deps = engine.deps().clone();
     let stop = deps.tasks.soft().clone();
-    let mut under_way = UnderWay::default();
     while !stop.is_cancelled() {
-        let sleep = under_way.begin_due(&deps).await;
+        let sleep = begin_due(&deps).await;
         tokio::select! { biased;
             () = stop.cancelled() => return,
-            Some(done) = under_way.futures.next() => {
-                under_way.ids.remove(&done);
-            }
-            () = deps.jobs.added.notified() => {}
+            () = deps.jobs.changed.notified() => {}
             () = tokio::time::sleep(sleep) => {}
         }
     }
 }
 
-/// Jobs that are being done.
-#[derive(Default)]
-struct UnderWay {
-    ids: HashSet<JobId>,
-    futures: FuturesUnordered<BoxFuture<'static, JobId>>,
-}
-
-impl UnderWay {
-    /// Begins what is due, as far as there is room; how long to sleep if nothing else happens.
-    async fn begin_due(&mut self, deps: &Arc<Deps>) -> Duration {
-        let room = JOBS_TOGETHER_MAX - self.ids.len();
-        if room == 0 {
-            return SLEEP_MAX;
+/// Begins what is due, as far as there is room, each on a task of its own: one that was handed a connection to the store
+/// must not wait to be polled by somebody who waits for one. How long to sleep if nothing else happens.
+async fn begin_due(deps: &Arc<Deps>) -> Duration {
+    if deps.jobs.under_way().len() >= JOBS_TOGETHER_MAX {
+        return SLEEP_MAX;
+    }
+    let now = deps.clock.now();
+    // What is under way may still be due, and come along.
+    let limit = u32::try_from(JOBS_TOGETHER_MAX).unwrap_or(u32::MAX);
+    let (due, next) = match deps.store.due_jobs(now, limit).await {
+        Ok(found) => found,
+        Err(error) => {
+            tracing::warn!(%error, "cannot ask the store what is to be done");
+            return STORE_WAIT;
         }
-        let now = deps.clock.now();
-        // What is under way is still due, and comes along.
-        let limit = u32::try_from(JOBS_TOGETHER_MAX).unwrap_or(u32::MAX);
-        let (due, next) = match deps.store.due_jobs(now, limit).await {
-            Ok(found) => found,
-            Err(error) => {
-                tracing::warn!(%error, "cannot ask the store what is to be done");
-                return STORE_WAIT;
-            }
-        };
-        for job in due {
-            if self.ids.insert(job.id.clone()) {
-                self.futures.push(see_to(deps.clone(), job).boxed());
-            }
+    };
+    for job in due {
+        begin(deps, job);
+    }
+    match next {
+        Some(next) if deps.jobs.under_way().len() < JOBS_TOGETHER_MAX => {
+            next.since(now).duration().clamp(Duration::from_millis(1), SLEEP_MAX)
         }
-        match next {
-            Some(next) if self.ids.len() < JOBS_TOGETHER_MAX => {
-                next.since(now).duration().clamp(Duration::from_millis(1), SLEEP_MAX)
-            }
-            _ => SLEEP_MAX,
-        }
+        _ => SLEEP_MAX,
     }
 }
 
+/// Begins a job, unless it is under way or there is no room.
+fn begin(deps: &Arc<Deps>, job: Job) {
+    let stop = deps.tasks.soft().child_token();
+    {
+        let mut under_way = deps.jobs.under_way();
+        if under_way.len() >= JOBS_TOGETHER_MAX {
+            return;
+        }
+        let Entry::Vacant(place) = under_way.entry(job.id.clone()) else { return };
+        place.insert(UnderWay { session: job.session.clone(), stop: stop.clone() });
+    }
+    let deps_of_job = deps.clone();
+    drop(deps.tasks.spawn("job", async move {
+        let (deps, id) = (deps_of_job, job.id.clone());
+        let _done = stop.run_until_cancelled(see_to(&deps, job)).await;
+        deps.jobs.under_way().remove(&id);
+        deps.jobs.changed();
+    }));
+}
+
 /// Does one job, and notes what came of it.
-async fn see_to(deps: Arc<Deps>, job: Job) -> JobId {
-    let (spec, result) = tried(&deps, &job).await;
+async fn see_to(deps: &Deps, job: Job) {
+    let (spec, result) = tried(deps, &job).await;
     let tries = job.attempts + 1;
     let again = match result {
         Ok(()) => None,
@@ -207,8 +233,7 @@ async fn see_to(deps: Arc<Deps>, job: Job) -> JobId {
             wait.map(|wait| (deps.clock.now().after(wait), error.to_string()))
         }
     };
-    note(&deps, &job.id, again).await;
-    job.id
+    note(deps, &job.id, again).await;
 }
 
 /// Nobody is told but the log, which hears nothing of what was said in the run.

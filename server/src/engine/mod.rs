@@ -9,6 +9,7 @@ mod asking;
 mod background;
 mod builder;
 mod compact;
+mod deletion;
 mod deps;
 mod executing;
 mod executor;
@@ -74,7 +75,10 @@ pub struct Engine(Arc<Inner>);
 struct Inner {
     deps: Arc<Deps>,
     table: Table,
+    /// Where runs join a session's queue: one at a time, so that its bound holds.
     queues: Turnstile,
+    /// Where runs enter a session, and where it is deleted.
+    sessions: Turnstile,
     wake: Wake,
 }
 
@@ -134,7 +138,7 @@ impl Engine {
             Some((feed, Standing { session, last })) => (feed, session, last.seq, last.status.is_terminal()),
             None => {
                 let row = self.store().run(tenant, run).await?.ok_or(EngineError::RunNotFound)?;
-                let feed = deps.feeds.of(&key, deps.options.subscriber_buffer);
+                let feed = deps.feeds.of(&key, &row.session, deps.options.subscriber_buffer);
                 (feed, row.session, row.last_seq, row.summary.status.is_terminal())
             }
         };
@@ -210,24 +214,6 @@ impl Engine {
     ) -> Result<(), EngineError> {
         let input = || Input::Resume { request: request.to_owned(), by: by.to_owned() };
         self.ask(&(tenant.clone(), run.clone()), input).await
-    }
-
-    /// Deletes a session, its runs and their events; `false` where there was none.
-    ///
-    /// # Errors
-    /// [`EngineError::SessionBusy`], or the store's.
-    pub async fn delete_session(&self, tenant: &TenantId, session: &SessionId) -> Result<bool, EngineError> {
-        let (engine, tenant, session) = (self.clone(), tenant.clone(), session.clone());
-        self.whole("delete session", async move {
-            let deleted = engine.store().delete_session(&tenant, &session).await;
-            // Whatever the answer: one that failed may have been lost on its way.
-            engine.deps().histories.forget(&tenant, &session);
-            match deleted {
-                Err(StoreError::SessionBusy { run }) => Err(EngineError::SessionBusy { run }),
-                other => Ok(other?),
-            }
-        })
-        .await
     }
 
     /// Hands an input to a run, live or not; returns when what it led to is durable.

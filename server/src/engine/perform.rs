@@ -53,7 +53,11 @@ impl ModelCall {
             }
             match self.call(messages, encoded, offered).await {
                 Ok(finished) => Input::ModelFinished(Box::new(finished)),
-                Err(error) => Input::ModelFailed { model_call, attempt, failure: failure_of(error) },
+                Err(error) => {
+                    // Before it is durable that the call failed: what was said is not shown after that.
+                    drop(self.feed.end());
+                    Input::ModelFailed { model_call, attempt, failure: failure_of(error) }
+                }
             }
         }
     }

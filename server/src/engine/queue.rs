@@ -88,13 +88,14 @@ impl Engine {
         let deps = self.deps();
         let (tenant, run) = place.key().clone();
         let session = &claimed.row.session;
+        let _here = self.0.sessions.share(&tenant, session).await;
         for _ in 0..START_TRIES {
             if deps.store.next_queued(&tenant, session).await?.as_ref() != Some(&run) {
                 return Ok(());
             }
             let Some(row) = deps.store.session(&tenant, session).await? else { return Ok(()) };
             let last_entry = row.last_entry;
-            let mut history = deps.histories.take(&*deps.store, &tenant, session, last_entry).await?;
+            let mut history = self.history(&tenant, session, last_entry).await?;
             history.hold(&queued.state().held);
             let mut machine = queued.clone();
             let step = machine

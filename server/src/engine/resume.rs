@@ -145,7 +145,7 @@ impl Engine {
         let followers = deps.observers.iter().filter_map(follow).collect();
         let (mailbox, receiver) = Mailbox::new();
         let task = RunTask {
-            feed: deps.feeds.of(place.key(), deps.options.subscriber_buffer),
+            feed: deps.feeds.of(place.key(), &session, deps.options.subscriber_buffer),
             deps: deps.clone(),
             wake: self.wake().clone(),
             place,

@@ -179,7 +179,9 @@ impl Engine {
 
     fn show(&self, key: &RunKey, what: Progress) {
         let deps = self.deps();
-        deps.feeds.of(key, deps.options.subscriber_buffer).show(deps.clock.now(), what);
+        if let Some(feed) = deps.feeds.existing(key) {
+            feed.show(deps.clock.now(), what);
+        }
     }
 }
 

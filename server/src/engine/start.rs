@@ -186,9 +186,10 @@ impl Engine {
     ) -> Result<(), EngineError> {
         let deps = self.deps();
         let (tenant, run) = place.key().clone();
+        let _here = self.0.sessions.share(&tenant, session).await;
         let history = match last_entry {
             EntryNo(0) => History::default(),
-            last => deps.histories.take(&*deps.store, &tenant, session, last).await?,
+            last => self.history(&tenant, session, last).await?,
         };
         let mut machine = Machine::new(run.clone());
         let start = start_input(run, session, Some(last_entry), deps.ids.seed(), request);
@@ -200,6 +201,26 @@ impl Engine {
         task.place.occupy(mailbox);
         self.launch(task, step.effects);
         Ok(())
+    }
+
+    /// What was said in a session up to its last entry.
+    ///
+    /// # Errors
+    /// [`StoreError::SessionMoved`] when that is not its last entry any more: it may have been deleted. The store's.
+    pub(super) async fn history(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        last: EntryNo,
+    ) -> Result<History, StoreError> {
+        let deps = self.deps();
+        let history = deps.histories.take(&*deps.store, tenant, session, last).await;
+        if let Err(StoreError::Corrupt { .. }) = &history
+            && self.store().session(tenant, session).await?.is_none_or(|row| row.last_entry != last)
+        {
+            return Err(StoreError::SessionMoved);
+        }
+        history
     }
 
     /// The request with the rules that were remembered for it. In the journal they hold for the run, whatever becomes

@@ -1,32 +1,42 @@
-//! One at a time through a narrow place: what is counted there is still so many when it is acted upon.
+//! Narrow places of sessions: what was looked at there still holds when it is acted upon.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use agentloop_core::id::{SessionId, TenantId};
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Sessions share gates, so that these are bounded; those that share one wait for each other now and then.
 const GATES: usize = 64;
 
-/// Lets those who join the queue of one session pass one after the other. Only this process adds to the queues of its
-/// store, so this is enough to keep a bound.
+/// A gate for each session, through which many go together, or one alone. Only this process writes to its store, so
+/// this is enough to keep what was seen from changing.
 pub(super) struct Turnstile {
-    gates: [Mutex<()>; GATES],
+    gates: [RwLock<()>; GATES],
 }
 
 impl Default for Turnstile {
     fn default() -> Self {
-        Self { gates: std::array::from_fn(|_| Mutex::default()) }
+        Self { gates: std::array::from_fn(|_| RwLock::default()) }
     }
 }
 
 impl Turnstile {
-    /// Waits until nobody else is at the queue of this session, and keeps others away until the guard is dropped.
-    pub(super) async fn pass(&self, tenant: &TenantId, session: &SessionId) -> MutexGuard<'_, ()> {
+    /// Waits until nobody else is at this session, and keeps others away until the guard is dropped.
+    pub(super) async fn pass(&self, tenant: &TenantId, session: &SessionId) -> RwLockWriteGuard<'_, ()> {
+        self.gate(tenant, session).write().await
+    }
+
+    /// Waits until nobody is alone at this session, and keeps those who want to be away until the guard is dropped.
+    /// Whoever has one must not ask for another.
+    pub(super) async fn share(&self, tenant: &TenantId, session: &SessionId) -> RwLockReadGuard<'_, ()> {
+        self.gate(tenant, session).read().await
+    }
+
+    fn gate(&self, tenant: &TenantId, session: &SessionId) -> &RwLock<()> {
         // Who shares a gate with whom is the same in every process, so that what a seed replays goes the same way.
         let mut hasher = DefaultHasher::new();
         (tenant, session).hash(&mut hasher);
         let gate = usize::try_from(hasher.finish() % GATES as u64).unwrap_or(0);
-        self.gates[gate].lock().await
+        &self.gates[gate]
     }
 }

@@ -18,13 +18,16 @@ use agentloop_server::store::{
     ToolRow,
 };
 use async_trait::async_trait;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::time::Instant;
 
 use crate::plan::Plant;
 use crate::random::Random;
 use crate::store::MemoryStore;
 use crate::world::World;
+
+/// What is read at a time, as in a store with so many connections.
+const READERS: usize = 2;
 
 /// One process's way to the store. Clones are the same way.
 #[derive(Clone)]
@@ -34,6 +37,8 @@ struct Inner {
     world: Arc<World>,
     store: MemoryStore,
     tasks: Tasks,
+    /// Connections for reading: who has one must be able to go on, whatever everybody else waits for.
+    readers: Semaphore,
     state: Mutex<State>,
 }
 
@@ -59,7 +64,8 @@ struct Fate {
 impl Gate {
     pub(crate) fn new(world: Arc<World>, store: MemoryStore, tasks: Tasks) -> Self {
         let random = world.random(&format!("gate {}", store.epoch().0));
-        Self(Arc::new(Inner { world, store, tasks, state: Mutex::new(State { random, away_until: None }) }))
+        let (readers, state) = (Semaphore::new(READERS), Mutex::new(State { random, away_until: None }));
+        Self(Arc::new(Inner { world, store, tasks, readers, state }))
     }
 
     fn fate(&self, writes: bool) -> Fate {
@@ -102,6 +108,7 @@ impl Gate {
 
     async fn read<T>(&self, read: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
         let fate = self.fate(false);
+        let _connection = self.0.readers.acquire().await.expect("it is never closed");
         pause(fate.before).await;
         if fate.fails {
             self.0.world.fault("store failures");

@@ -16,6 +16,8 @@ pub(super) enum Missed {
     Some,
     /// It was behind, and had not read for too long: it gets nothing any more.
     All,
+    /// Nothing is sent any more, and what was is void.
+    Closed,
 }
 
 /// Sends to those who listen.
@@ -35,6 +37,7 @@ struct State<T> {
     /// How many of them get nothing any more.
     given_up: usize,
     joined: u64,
+    closed: bool,
 }
 
 /// What was sent.
@@ -71,7 +74,8 @@ impl<T> Ring<T> {
     /// Keeps at most so many items for those who have not read them, and at most so many bytes.
     pub(super) fn new(items_max: usize, bytes_max: usize) -> Arc<Self> {
         let (items, places) = (VecDeque::new(), BTreeMap::new());
-        let state = Mutex::new(State { items, bytes: 0, first: 0, places, given_up: 0, joined: 0 });
+        let state =
+            Mutex::new(State { items, bytes: 0, first: 0, places, given_up: 0, joined: 0, closed: false });
         Arc::new(Self { items_max, bytes_max, state, sent: Notify::new() })
     }
 
@@ -117,6 +121,17 @@ impl<T> Ring<T> {
         }
         drop(state);
         self.sent.notify_waiters();
+    }
+
+    /// Ends it for everyone who listens, now and later.
+    pub(super) fn close(&self) {
+        self.state().closed = true;
+        self.sent.notify_waiters();
+    }
+
+    /// Whether it was closed.
+    pub(super) fn is_closed(&self) -> bool {
+        self.state().closed
     }
 
     fn state(&self) -> MutexGuard<'_, State<T>> {
@@ -187,7 +202,10 @@ impl<T: Clone> Listener<T> {
 
     fn try_hear(&self) -> Option<Result<T, Missed>> {
         let mut state = self.ring.state();
-        let State { items, first, places, .. } = &mut *state;
+        let State { items, first, places, closed, .. } = &mut *state;
+        if *closed {
+            return Some(Err(Missed::Closed));
+        }
         let place = places.get_mut(&self.id).expect("a listener has its place");
         if place.given_up {
             return Some(Err(Missed::All));

@@ -21,7 +21,7 @@ impl Bed {
         let store: Arc<dyn Store> = Arc::new(SqliteStore::in_memory().await.unwrap());
         let owner = Owner::started(&store, "s", "r").await;
         let feeds = Feeds::default();
-        let feed = feeds.of(&(owner.tenant.clone(), owner.run.clone()), 16);
+        let feed = feeds.of(&(owner.tenant.clone(), owner.run.clone()), &owner.session, 16);
         let bed = Self { store, feeds, owner, feed };
         bed.publish(Seq(0)).await;
         bed
@@ -34,7 +34,7 @@ impl Bed {
     /// Publishes what is stored after this.
     async fn publish(&self, after: Seq) {
         let stored = self.owner.stored().await.into_iter().filter(|record| record.seq > after);
-        self.feed.publish(&self.owner.session, &stored.map(Arc::new).collect::<Vec<_>>());
+        self.feed.publish(&stored.map(Arc::new).collect::<Vec<_>>());
     }
 
     /// Writes an event, its answer lost: nobody publishes it.
@@ -54,6 +54,15 @@ impl Bed {
     }
 
     fn listens(&self, after: u64) -> impl Stream<Item = Seq> + use<> {
+        self.hears(after).filter_map(|shown| async move {
+            match shown.unwrap() {
+                Shown::Durable(record) => Some(record.seq),
+                Shown::Transient(_) => None,
+            }
+        })
+    }
+
+    fn hears(&self, after: u64) -> impl Stream<Item = Result<Shown, EngineError>> + use<> {
         let sources = Sources {
             store: self.store.clone(),
             clock: Arc::new(TestClock::default()),
@@ -61,13 +70,14 @@ impl Bed {
             stop: CancellationToken::new(),
             slow: Arc::default(),
         };
-        let events = subscribe(self.feeds.of(&self.key(), 16), sources, self.key(), Seq(after), false);
-        events.filter_map(|shown| async move {
-            match shown.unwrap() {
-                Shown::Durable(record) => Some(record.seq),
-                Shown::Transient(_) => None,
-            }
-        })
+        let feed = self.feeds.of(&self.key(), &self.owner.session, 16);
+        subscribe(feed, sources, self.key(), Seq(after), false)
+    }
+
+    /// The session is deleted, as the engine does it.
+    async fn is_deleted(&self) {
+        assert!(self.store.delete_session(&self.owner.tenant, &self.owner.session).await.unwrap());
+        self.feeds.forget(&self.owner.tenant, &self.owner.session);
     }
 }
 
@@ -121,4 +131,58 @@ async fn an_end_that_nobody_published_reaches_who_listens() {
     let last = bed.owner.stored().await.pop().unwrap();
     bed.feeds.remind(&bed.key(), &bed.owner.session, &last);
     assert_eq!(live.map(|Seq(seq)| seq).collect::<Vec<_>>().await, [2, 3]);
+}
+
+fn is_gone(shown: Option<Result<Shown, EngineError>>) -> bool {
+    matches!(shown, Some(Err(EngineError::RunNotFound)))
+}
+
+#[tokio::test]
+async fn who_listens_to_a_run_that_is_deleted_hears_so_wherever_they_are() {
+    let mut bed = Bed::new().await;
+    let mut waits = Box::pin(bed.hears(1));
+    assert!(futures_util::poll!(waits.next()).is_pending());
+    let mut reads = Box::pin(bed.hears(0));
+    assert!(matches!(reads.next().await, Some(Ok(Shown::Durable(_)))));
+    let mut begins = Box::pin(bed.hears(0));
+    // More than is at hand: who reads it is in the middle of the journal then.
+    for _ in 0..2 {
+        bed.says(600_000).await;
+    }
+    let mut is_behind = Box::pin(bed.hears(0));
+    assert!(matches!(is_behind.next().await, Some(Ok(Shown::Durable(_)))));
+    bed.tells(finished()).await;
+    bed.is_deleted().await;
+    while let Some(Ok(Shown::Durable(record))) = is_behind.next().await {
+        assert!(record.seq < Seq(4), "what was not read yet is not there any more");
+    }
+    for listener in [&mut waits, &mut reads, &mut begins] {
+        assert!(is_gone(listener.next().await));
+        assert!(listener.next().await.is_none());
+    }
+}
+
+#[tokio::test]
+async fn a_run_by_the_id_of_a_deleted_one_has_a_feed_of_its_own() {
+    let mut bed = Bed::new().await;
+    let mut old = Box::pin(bed.hears(0));
+    assert!(matches!(old.next().await, Some(Ok(Shown::Durable(_)))));
+    bed.tells(finished()).await;
+    bed.is_deleted().await;
+    assert!(bed.feeds.standing(&bed.key()).is_none());
+    // Somebody who comes late finds neither the run nor another one's events.
+    assert!(is_gone(Box::pin(bed.hears(2)).next().await));
+    for session in ["s", "other"] {
+        let mut new = Bed { owner: Owner::started(&bed.store, session, "r").await, ..bed };
+        new.feed = new.feeds.of(&new.key(), &new.owner.session, 16);
+        new.publish(Seq(0)).await;
+        let mut listener = Box::pin(new.listens(0));
+        new.tells(plain(1)).await;
+        new.tells(finished()).await;
+        assert_eq!(next(&mut listener, 9).await, [1, 2, 3]);
+        assert_eq!(new.feeds.standing(&new.key()).unwrap().1.session, new.owner.session);
+        new.is_deleted().await;
+        bed = new;
+    }
+    assert!(is_gone(old.next().await));
 }

@@ -8,7 +8,7 @@ use crate::engine::EngineBuilder;
 use crate::lifecycle::Tasks;
 use crate::model::{HttpOptions, ProviderRegistry};
 use crate::store::Store;
-use crate::store::conformance::fixture::{Owner, finished};
+use crate::store::conformance::fixture::{Owner, finished, session, tenant};
 use crate::store::sqlite::SqliteStore;
 use crate::tool::{HostOptions, RemoteTools};
 
@@ -47,23 +47,31 @@ impl JobExecutor for Double {
 
 /// An engine over this store, and the tries that its double makes.
 fn engine(store: &Arc<dyn Store>) -> (Tasks, mpsc::UnboundedReceiver<u32>) {
+    let (tasks, _engine, tries) = engine_of(store);
+    (tasks, tries)
+}
+
+fn engine_of(store: &Arc<dyn Store>) -> (Tasks, Engine, mpsc::UnboundedReceiver<u32>) {
     let (tried, tries) = mpsc::unbounded_channel();
     let models = Arc::new(ProviderRegistry::new(HttpOptions::default(), []).unwrap());
     let tools = RemoteTools::new(HostOptions::default(), Timestamp(0), Vec::new());
     let tasks = Tasks::new();
-    drop(
-        EngineBuilder::new(store.clone(), models, tools)
-            .job_executor(Arc::new(Double { tried }))
-            .tasks(tasks.clone())
-            .start(),
-    );
-    (tasks, tries)
+    let engine = EngineBuilder::new(store.clone(), models, tools)
+        .job_executor(Arc::new(Double { tried }))
+        .tasks(tasks.clone())
+        .start();
+    (tasks, engine, tries)
 }
 
 /// A store with a run that ended and left this to do.
 async fn left(hook: &str) -> Arc<dyn Store> {
     let store: Arc<dyn Store> = Arc::new(SqliteStore::in_memory().await.unwrap());
-    let mut owner = Owner::new(&store, "s", "r");
+    leaves(&store, "s", "r", hook).await;
+    store
+}
+
+async fn leaves(store: &Arc<dyn Store>, session: &str, run: &str, hook: &str) {
+    let mut owner = Owner::new(store, session, run);
     let mut append = owner.creation();
     let Event::Started { spec, .. } = &mut append.records[0].event else { panic!("a run starts") };
     Arc::make_mut(spec).retry.initial_backoff = Millis(1);
@@ -71,7 +79,6 @@ async fn left(hook: &str) -> Arc<dyn Store> {
     let mut append = owner.append(RunStatus::Completed, vec![finished()]);
     append.jobs = vec![JobKind::PostRun { hook: hook.to_owned() }];
     owner.write(append).await.unwrap();
-    store
 }
 
 async fn jobs(store: &Arc<dyn Store>) -> Vec<Job> {
@@ -121,4 +128,42 @@ async fn a_stop_leaves_a_job_for_the_next_start() {
         assert_eq!(tasks.shut_down(PATIENCE).await, crate::lifecycle::Exit::Clean);
         assert_eq!(jobs(&store).await.len(), 1);
     }
+}
+
+#[tokio::test]
+async fn what_is_done_for_a_deleted_session_is_not_done_to_the_next_of_its_name() {
+    let store = left("stays").await;
+    let (tasks, engine, mut tries) = engine_of(&store);
+    let mut tried = async || tokio::time::timeout(PATIENCE, tries.recv()).await.unwrap();
+    assert_eq!(tried().await, Some(0));
+    let (tenant, session) = (tenant(), session("s"));
+    assert!(engine.delete_session(&tenant, &session).await.unwrap());
+    leaves(&store, "s", "r", "stays").await;
+    engine.deps().jobs.changed();
+    assert_eq!(tried().await, Some(0), "the job of the new run is its own");
+    assert_eq!(jobs(&store).await.len(), 1, "and is not taken for done with the old one");
+    tasks.shut_down(PATIENCE).await;
+}
+
+#[tokio::test]
+async fn jobs_under_way_are_bounded_also_where_they_are_not_due_any_more() {
+    let store = left("stays").await;
+    let (tasks, engine, mut tries) = engine_of(&store);
+    let mut tried = async || tokio::time::timeout(PATIENCE, tries.recv()).await.unwrap();
+    assert_eq!(tried().await, Some(0));
+    // As where the clock is set back: others come before it.
+    let id = jobs(&store).await.remove(0).id;
+    store.retry_job(&id, Timestamp(u64::MAX / 4), "").await.unwrap();
+    for at in 0..2 * JOBS_TOGETHER_MAX {
+        leaves(&store, &format!("s{at}"), &format!("r{at}"), "stays").await;
+    }
+    engine.deps().jobs.changed();
+    for _ in 1..JOBS_TOGETHER_MAX {
+        assert_eq!(tried().await, Some(0));
+    }
+    // However often it is looked at, and whatever is due: there is no room.
+    begin_due(engine.deps()).await;
+    begin(engine.deps(), jobs(&store).await.remove(0));
+    assert_eq!(engine.deps().jobs.under_way().len(), JOBS_TOGETHER_MAX);
+    tasks.shut_down(PATIENCE).await;
 }

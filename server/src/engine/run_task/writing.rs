@@ -62,13 +62,13 @@ impl RunTask {
         self.wakes = wakes;
         let took = began.elapsed();
         if has_jobs {
-            self.deps.jobs.added();
+            self.deps.jobs.changed();
         }
         if !is_over {
             self.history.extend(&records);
         }
         let records: Vec<Arc<Record>> = records.into_iter().map(Arc::new).collect();
-        self.feed.publish(&self.session, &records);
+        self.feed.publish(&records);
         self.executors_see(&records);
         let (tenant, run) = self.place.key();
         for observer in &self.deps.observers {
