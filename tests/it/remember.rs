@@ -11,7 +11,7 @@ use serde_json::json;
 use tonic::{Code, Status};
 use wire::decision::Decision;
 use wire::run_event::Event;
-use wire::{PolicyAction, RememberScope, RuleOrigin, RunStatus};
+use wire::{PolicyAction, RememberScope, RuleOrigin, RunStatus, ToolStatus};
 
 fn approve() -> Decision {
     Decision::Approve(wire::Approve {})
@@ -30,6 +30,29 @@ fn to(pattern: &str) -> Option<wire::PolicyRule> {
         arguments: vec![pattern],
         ..Default::default()
     })
+}
+
+/// Every call of this tool.
+fn every(tool: &str) -> Option<wire::PolicyRule> {
+    Some(wire::PolicyRule { tool: tool.to_owned(), ..Default::default() })
+}
+
+/// The tool policy of a run whose calls of `weather` for this city are asked about, one at a time.
+fn asks_of(city: &str) -> Option<wire::ToolPolicy> {
+    let pattern = wire::ArgumentPattern { pointer: "/city".to_owned(), pattern: city.to_owned() };
+    let rule = wire::PolicyRule {
+        action: PolicyAction::Ask.into(),
+        arguments: vec![pattern],
+        ..every("weather").expect("a rule")
+    };
+    let rules = Some(wire::PolicyRules { rules: vec![rule] });
+    Some(wire::ToolPolicy { rules, max_parallel: Some(1), ..Default::default() })
+}
+
+/// A run that waits until the others of session `s1` are over.
+fn enqueued(run: &str) -> wire::RunInput {
+    let on_busy_session = wire::BusySessionPolicy::Enqueue.into();
+    wire::RunInput { on_busy_session, ..in_session("s1", run, "go on") }
 }
 
 struct Bench {
@@ -211,4 +234,96 @@ async fn what_cannot_be_remembered_changes_nothing() {
     let other = bench.remember(question, approve(), RememberScope::Run, None).await;
     assert_refused(other, Code::FailedPrecondition, "ALREADY_RESOLVED");
     assert_eq!(bench.rules("").await.len(), 1, "once is once");
+}
+
+#[tokio::test]
+async fn a_denial_stops_calls_of_the_run_that_have_not_begun() {
+    for scope in [RememberScope::Run, RememberScope::Session, RememberScope::Rule] {
+        let bench = Bench::new().await;
+        let city = |name: &str| ("weather", json!({ "city": name }));
+        let calls =
+            [("hold", json!({ "x": "1" })), city("Rome"), city("Oslo"), ("mail", json!({ "to": "bob" }))];
+        bench.model.asks_all(&calls).says("done");
+        let input = wire::RunInput { tool_policy: asks_of("Rome"), ..named("r1", "go") };
+        let events = bench.server.stream(input).await;
+        // One call runs, a human is asked about the next, and the third waits for its turn.
+        bench.host.gate.began(1).await;
+        let pending = bench.server.get_run("r1").await.pending;
+        let [rome, bob] = &pending[..] else { panic!("two questions: {pending:?}") };
+        bench.remember(rome, deny(), scope, every("weather")).await.expect("decided");
+        bench.remember(bob, approve(), RememberScope::Once, None).await.expect("decided");
+        bench.host.gate.open(1);
+        let results = agentloop_tests::events::results(&events.rest().await);
+        let statuses: Vec<ToolStatus> = results.iter().map(wire::ToolResult::status).collect();
+        let wanted = [ToolStatus::Denied, ToolStatus::Denied, ToolStatus::Succeeded, ToolStatus::Succeeded];
+        assert_eq!(statuses, wanted, "{scope:?}");
+        assert_eq!(results[1].output, "denied by a human, for calls like this one: a rule for weather");
+        assert_eq!(bench.host.gate.count("weather"), 0, "{scope:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_denial_holds_for_those_who_wait_for_the_session() {
+    let bench = Bench::new().await;
+    bench.model.asks("weather", json!({ "city": "Rome" })).says("well");
+    let first = wire::RunInput { tool_policy: asks_of("Rome"), ..in_session("s1", "r1", "go") };
+    let waits = bench.server.run(first).await;
+    let second = bench.server.stream(enqueued("r2")).await;
+    let check = wire::CheckPolicyRequest {
+        run_id: "r2".to_owned(),
+        tool: "weather".to_owned(),
+        arguments_json: json!({ "city": "Oslo" }).to_string(),
+        ..Default::default()
+    };
+    let ask = || async { soon(bench.server.tools().check_policy(check.clone())).await.expect("checked") };
+    assert_eq!(ask().await.into_inner().action(), PolicyAction::Allow);
+    bench.model.asks("weather", json!({ "city": "Oslo" })).says("done");
+    bench
+        .remember(&waits.pending[0], deny(), RememberScope::Session, every("weather"))
+        .await
+        .expect("decided");
+    let results = agentloop_tests::events::results(&second.rest().await);
+    assert_eq!(results[0].status(), ToolStatus::Denied);
+    assert_eq!(bench.host.gate.count("weather"), 0);
+    let checked = ask().await.into_inner();
+    assert_eq!((checked.action(), checked.origin()), (PolicyAction::Deny, RuleOrigin::Session));
+}
+
+#[tokio::test]
+async fn what_is_forgotten_is_forgotten_for_those_who_wait_for_the_session() {
+    let bench = Bench::new().await;
+    let waits = bench.writes(in_session("s1", "r1", "go"), &["bob", "eve"]).await;
+    bench.remember(&waits.pending[0], approve(), RememberScope::Rule, to("b*")).await.expect("decided");
+    let waits = bench.server.run(in_session("s1", "r1", "go")).await;
+    let [eve] = &waits.pending[..] else { panic!("one question: {waits:?}") };
+    drop(bench.server.stream(enqueued("r2")).await);
+    let rules = bench.rules("").await;
+    assert!(bench.forget(&rules[0].rule_id).await);
+    bench.model.asks("mail", json!({ "to": "bea" }));
+    bench.remember(eve, approve(), RememberScope::Once, None).await.expect("decided");
+    assert_eq!(bench.server.run(enqueued("r2")).await.status(), RunStatus::AwaitingHuman);
+    assert_eq!(bench.written(), ["bob", "eve"]);
+}
+
+#[tokio::test]
+async fn what_was_remembered_when_its_turn_came_holds_for_the_run() {
+    let mut bench = Bench::new().await;
+    let waits = bench.writes(in_session("s1", "r1", "go"), &["bob"]).await;
+    drop(bench.server.stream(enqueued("r2")).await);
+    for name in ["bea", "zoe", "ben"] {
+        bench.model.asks("mail", json!({ "to": name }));
+    }
+    bench.model.says("done");
+    bench.remember(&waits.pending[0], approve(), RememberScope::Session, to("b*")).await.expect("decided");
+    let waits = bench.server.run(enqueued("r2")).await;
+    let [zoe] = &waits.pending[..] else { panic!("one question: {waits:?}") };
+    let rules = bench.rules("s1").await;
+    assert!(bench.forget(&rules[0].rule_id).await);
+    bench.server.restart().await;
+    bench.host = Host::start(&bench.server).await;
+    bench.remember(zoe, deny(), RememberScope::Once, None).await.expect("decided");
+    assert_eq!(bench.server.run(enqueued("r2")).await.status(), RunStatus::Completed);
+    assert_eq!(bench.written(), ["ben"], "by a rule that is forgotten since");
+    let fresh = bench.writes(in_session("s1", "r3", "go"), &["ben"]).await;
+    assert_eq!(fresh.status(), RunStatus::AwaitingHuman);
 }

@@ -95,11 +95,12 @@ impl Engine {
             }
             let Some(row) = deps.store.session(&tenant, session).await? else { return Ok(()) };
             let last_entry = row.last_entry;
+            let rules = self.remembered(&tenant, Some(session)).await?;
             let mut history = self.history(&tenant, session, last_entry).await?;
             history.hold(&queued.state().held);
             let mut machine = queued.clone();
             let step = machine
-                .handle(Input::Enter { last_entry }, deps.clock.now())
+                .handle(Input::Enter { last_entry, rules }, deps.clock.now())
                 .expect("a queued run enters its session");
             let past = &claimed.records;
             let (mut task, mailbox) =

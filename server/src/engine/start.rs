@@ -153,10 +153,13 @@ impl Engine {
     async fn begin(&self, place: Vacancy, request: &StartRequest) -> Result<Started, EngineError> {
         let (tenant, run) = place.key().clone();
         let session = request.session.clone().unwrap_or_else(|| self.deps().ids.session());
-        let request = &*self.with_remembered(&tenant, &session, request).await?;
         let way = self.way_in(&tenant, &session, request).await?;
         match (way, request.on_busy) {
-            (WayIn::Free(last_entry), _) => self.enter_new(place, &session, last_entry, request).await?,
+            (WayIn::Free(last_entry), _) => {
+                // Read once the session is seen to be free, so that no run before this one has more to remember.
+                let request = self.with_remembered(&tenant, &session, request).await?;
+                self.enter_new(place, &session, last_entry, &request).await?;
+            }
             (WayIn::Busy(by) | WayIn::Queue(by), OnBusy::Reject) => {
                 return Err(EngineError::SessionBusy { run: by });
             }

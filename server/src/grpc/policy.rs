@@ -9,6 +9,7 @@ use agentloop_core::message::ToolCall;
 use agentloop_core::policy::{PolicyAction, PolicyCall, PolicyRule, RuleOrigin, deciding};
 use agentloop_core::run::human::QuestionKind;
 use agentloop_core::run::input::CallFacts;
+use agentloop_core::run::state::Phase;
 use agentloop_proto::v1 as wire;
 use tonic::Status;
 
@@ -66,11 +67,15 @@ impl Checker<'_> {
         Ok(self.answer(spec, &check, &matching))
     }
 
-    /// The run's own, with what was remembered in it.
+    /// The run's own, with what was remembered in it. For one that waits, as if its turn came now.
     async fn of_run(&self, run: &RunId) -> Result<RunSpec, Status> {
         let state = self.engine.view(&self.tenant, run).await?.state;
         let mut spec = RunSpec::clone(&state.spec);
         spec.tool_policy.rules = state.rules().cloned().collect();
+        if state.phase == Phase::Queued {
+            let remembered = self.engine.remembered(&self.tenant, state.session.as_ref()).await?;
+            spec.tool_policy.rules.extend(remembered);
+        }
         Ok(spec)
     }
 

@@ -3,6 +3,8 @@
 mod calls;
 mod compaction;
 
+use std::sync::Arc;
+
 use crate::message::ToolCall;
 use crate::run::event::{AfterAttempt, Event, Record};
 use crate::run::plan::Instruction;
@@ -46,9 +48,12 @@ impl State {
                 self.entered_at = at;
                 self.phase = if *queued { Phase::Queued } else { Phase::Preparing };
             }
-            Event::SessionEntered { last_entry } => {
+            Event::SessionEntered { last_entry, rules } => {
                 assert_eq!(self.phase, Phase::Queued, "only a queued run enters later");
                 self.last_entry = *last_entry;
+                if !rules.is_empty() {
+                    Arc::make_mut(&mut self.spec).tool_policy.rules.extend_from_slice(rules);
+                }
                 self.entered_at = at;
                 self.phase = Phase::Preparing;
             }

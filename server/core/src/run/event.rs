@@ -16,6 +16,7 @@ use crate::extension::Applied;
 use crate::id::{CallSlot, EntryNo, HostId, RequestId, Seq, SessionId};
 use crate::message::{FinishReason, SharedMessage, Usage};
 pub use crate::outcome::Ran;
+use crate::policy::PolicyRule;
 use crate::run::human::{Answer, Question};
 use crate::run::plan::Instruction;
 use crate::run::status::{RunError, RunStatus};
@@ -67,6 +68,10 @@ pub enum Event {
     SessionEntered {
         /// The session's last entry before it.
         last_entry: EntryNo,
+        /// The rules that were remembered by then: they hold for the run, whatever becomes of them. Those of a run that
+        /// did not wait are in its spec.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        rules: Vec<PolicyRule>,
     },
     /// A message from the caller entered the session.
     InputAdded {

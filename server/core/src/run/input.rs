@@ -10,6 +10,7 @@ use crate::extension::Applied;
 use crate::id::{CallSlot, EntryNo, HostId, RequestId, RunId, SessionId};
 use crate::message::{FinishReason, SharedMessage, Usage};
 pub use crate::outcome::CallOutcome;
+use crate::policy::PolicyRule;
 use crate::run::event::{Ran, Steer};
 use crate::run::human::{Decision, Remember};
 use crate::run::plan::Instruction;
@@ -142,6 +143,8 @@ pub enum Input {
     Enter {
         /// The session's last entry.
         last_entry: EntryNo,
+        /// What is remembered for runs that start now.
+        rules: Vec<PolicyRule>,
     },
     /// Someone has more to say while the run is under way.
     Steer {

@@ -150,7 +150,7 @@ impl Machine {
                 let said = transition::human::Said { decision, by, remember: remember.as_deref() };
                 transition::human::decided(&mut turn, &request, digest.as_ref(), said)?;
             }
-            Input::Enter { last_entry } => transition::queue::enter(&mut turn, last_entry)?,
+            Input::Enter { last_entry, rules } => transition::queue::enter(&mut turn, last_entry, rules)?,
             Input::Steer { steer, messages } => transition::steer::steer(&mut turn, steer, messages)?,
             Input::Abort { cause, reason } => transition::finish::abort(&mut turn, cause, reason)?,
             Input::Resume { request, by } => transition::model::resume(&mut turn, request, by)?,

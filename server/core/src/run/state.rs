@@ -25,11 +25,13 @@
 //! Proposed          in the same step                   AwaitingApproval | AwaitingInput | Ready
 //!                                                      | Held (of a run that is directed)
 //! Held              Planned | Step                     AwaitingApproval | Ready | Settled
+//!                   Decided: a deny is remembered      Settled
 //! AwaitingApproval  Decided: approve                   Ready | Held (of a run that is stepped)
 //!                   Decided: else | expired            Settled
 //! AwaitingInput     Decided | expired                  Settled
 //! Ready             SlotGranted                        Offered
 //!                   SlotDenied                         Settled
+//!                   Decided: a deny is remembered      Settled (before its first try)
 //!                   CallFinished, by the last try      Settled
 //! Offered           CallAccepted                       Accepted
 //! Offered, Accepted InputNeeded, Decided, expired      the same: its deadline stands still in between
@@ -71,7 +73,7 @@ pub struct State {
     pub run: RunId,
     /// Its session; `None` before it started.
     pub session: Option<SessionId>,
-    /// How it is to behave.
+    /// How it is to behave: as was asked for, with the rules that were remembered when it entered its session.
     pub spec: Arc<RunSpec>,
     /// Chance, drawn once.
     pub seed: u64,

@@ -49,11 +49,16 @@ fn starts() -> Vec<(&'static str, Event)> {
         ("started.plain", started(RunSpec::default(), 0)),
         ("started.extended", started(extended_spec(), 1)),
         ("started.queued", queued()),
-        ("session_entered", Event::SessionEntered { last_entry: EntryNo(41) }),
+        ("session_entered", entered(Vec::new())),
+        ("session_entered.rules", entered(vec![no_weather(RuleOrigin::Session)])),
         ("input_added", Event::InputAdded { entry: EntryNo(4), message: Arc::new(prompt()) }),
         ("paused", Event::Paused { error: model_error() }),
         ("resumed", Event::Resumed { by: "ops@example.org".to_owned(), request: "resume-1".to_owned() }),
     ]
+}
+
+fn entered(rules: Vec<PolicyRule>) -> Event {
+    Event::SessionEntered { last_entry: EntryNo(41), rules }
 }
 
 fn inputs() -> Vec<(&'static str, Event)> {

@@ -4,8 +4,9 @@ use agentloop_core::agent::{LoopLimits, RetryPolicy, RunSpec, ToolPolicy};
 use agentloop_core::error::ModelErrorKind;
 use agentloop_core::id::CallSlot;
 use agentloop_core::message::FinishReason;
+use agentloop_core::policy::{PolicyAction, PolicyRule, RuleOrigin};
 use agentloop_core::run::event::{Ran, Record};
-use agentloop_core::run::human::Decision;
+use agentloop_core::run::human::{Decision, RememberScope};
 use agentloop_core::run::input::{AbortCause, CallOutcome, Input, Prepared};
 use agentloop_core::run::machine::Machine;
 use agentloop_core::run::plan::Instruction;
@@ -142,7 +143,7 @@ fn random_spec(random: &mut Random) -> RunSpec {
 /// Something happens, now or later; the machine takes it or not.
 fn happen(random: &mut Random, script: &mut Script) {
     if script.state().phase == Phase::Queued && random.one_in(4) {
-        script.does(Input::Enter { last_entry: script.state().last_entry });
+        script.does(enter(script));
     }
     match random.below(100) {
         50..54 => {
@@ -175,7 +176,8 @@ fn happen(random: &mut Random, script: &mut Script) {
                 script.state().open_questions().filter_map(|question| question.slot).collect();
             if !open.is_empty() {
                 let slot = random.pick(&open);
-                let _ = script.step(script.decision(slot, decision));
+                let decision = script.decision(slot, decision);
+                let _ = script.step(if random.one_in(4) { kept(random, decision) } else { decision });
             }
         }
         65..75 => {
@@ -344,6 +346,18 @@ fn random_decision(random: &mut Random) -> Decision {
         14 => Decision::Expired,
         _ => Decision::Withdrawn,
     }
+}
+
+/// A decision that is remembered, for calls like this one or for more.
+fn kept(random: &mut Random, decision: Input) -> Input {
+    let rule = PolicyRule {
+        name: String::new(),
+        action: PolicyAction::Ask,
+        tool: random.pick(&["", "pay", "look"]).to_owned(),
+        arguments: Vec::new(),
+        origin: RuleOrigin::Run,
+    };
+    remembering(decision, RememberScope::Run, random.maybe(rule))
 }
 
 /// Something that nobody waits for: late, twice, forged, or of another call.

@@ -161,7 +161,7 @@ fn a_queued_run_is_prepared_when_its_turn_comes() {
     let mut script = unstarted();
     script.does(start_queued(hooked()));
     assert_eq!(script.status(), RunStatus::Queued);
-    let step = script.does(Input::Enter { last_entry: EntryNo(0) });
+    let step = script.does(enter(&script));
     assert_eq!(
         (kinds(&step.records).as_str(), &step.effects[..]),
         ("session_entered", &[Effect::Prepare][..])

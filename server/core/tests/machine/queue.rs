@@ -2,9 +2,12 @@
 
 use agentloop_core::error::Refusal;
 use agentloop_core::id::EntryNo;
+use agentloop_core::message::ToolStatus;
+use agentloop_core::policy::{PolicyAction, PolicyRule, RuleOrigin};
 use agentloop_core::run::effect::Effect;
 use agentloop_core::run::event::Event;
-use agentloop_core::run::input::{AbortCause, Input};
+use agentloop_core::run::human::RememberScope;
+use agentloop_core::run::input::AbortCause;
 use agentloop_core::run::machine::Step;
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::run::view::WaitKind;
@@ -16,10 +19,6 @@ fn queued(spec: agentloop_core::agent::RunSpec) -> Script {
     let mut script = unstarted();
     script.does(start_queued(spec));
     script
-}
-
-fn enter(script: &Script) -> Input {
-    Input::Enter { last_entry: script.state().last_entry }
 }
 
 #[test]
@@ -39,13 +38,13 @@ fn a_queued_run_asks_for_nothing_and_waits_for_its_session() {
 #[test]
 fn it_enters_after_what_others_left_there() {
     let mut machine = queued(spec()).machine;
-    let step = machine.handle(Input::Enter { last_entry: EntryNo(41) }, T0).expect("taken");
+    let step = machine.handle(enter_after(41, Vec::new()), T0).expect("taken");
     assert_eq!(kinds(&step.records), "session_entered input_entered model_call_started");
     let Event::InputEntered { entry, held } = step.records[1].event else { panic!("the message") };
     assert_eq!((entry, held.0), (EntryNo(42), 2));
     let call = Effect::CallModel { model_call: 1, attempt: 1, last_entry: EntryNo(42), checked: true };
     assert_eq!(step.effects, [call]);
-    let again = machine.handle(Input::Enter { last_entry: EntryNo(42) }, T0);
+    let again = machine.handle(enter_after(42, Vec::new()), T0);
     assert_eq!(again, Err(Refusal::WrongPhase(Some(RunStatus::ModelRunning))));
 }
 
@@ -59,6 +58,46 @@ fn once_it_has_entered_it_is_a_run_like_any_other() {
     script.says("it is sunny");
     assert_eq!(script.status(), RunStatus::Completed);
     assert_eq!(history(&script.journal).len(), 4);
+}
+
+/// Denies every call of this tool.
+fn no(tool: &str) -> PolicyRule {
+    PolicyRule {
+        name: String::new(),
+        action: PolicyAction::Deny,
+        tool: tool.to_owned(),
+        arguments: Vec::new(),
+        origin: RuleOrigin::Session,
+    }
+}
+
+#[test]
+fn what_is_remembered_when_it_enters_holds_for_it() {
+    let mut spec = spec();
+    spec.tool_policy.rules = vec![no("mail")];
+    let mut script = queued(spec);
+    let step = script.does(enter_after(0, vec![no("weather")]));
+    let rules = Vec::from([no("weather")]);
+    assert_eq!(step.records[0].event, Event::SessionEntered { last_entry: EntryNo(0), rules });
+    script.asks([tool("weather"), tool("pay").approval(), tool("mail")]);
+    assert_eq!([script.result(A).0, script.result(C).0], [ToolStatus::Denied; 2]);
+    script.does(remembering(script.decision(B, deny()), RememberScope::Run, None));
+    script.restarts();
+    let known: Vec<&str> = script.state().rules().map(|rule| rule.tool.as_str()).collect();
+    assert_eq!(known, ["mail", "weather", "pay"], "the wider a rule is, the earlier it comes");
+}
+
+#[test]
+fn a_journal_with_the_rules_in_its_first_event_is_still_read() {
+    let mut spec = spec();
+    spec.tool_policy.rules = vec![no("weather")];
+    let mut script = queued(spec);
+    let step = script.does(enter(&script));
+    let entered = serde_json::to_value(&step.records[0].event).expect("plain data serialises");
+    assert_eq!(entered, serde_json::json!({ "kind": "session_entered", "last_entry": 0 }));
+    script.restarts();
+    script.asks([tool("weather")]);
+    assert_eq!(script.result(A).0, ToolStatus::Denied);
 }
 
 #[test]

@@ -83,7 +83,7 @@ impl Dresser {
                 queued: *queued,
                 planner: spec.planner.clone().unwrap_or_default(),
             }),
-            Event::SessionEntered { last_entry } => {
+            Event::SessionEntered { last_entry, .. } => {
                 Wire::SessionEntered(wire::SessionEntered { last_entry_no: last_entry.0 })
             }
             Event::InputAdded { entry, message: input } => Wire::InputMessage(wire::InputMessage {

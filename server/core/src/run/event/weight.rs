@@ -38,11 +38,11 @@ impl Event {
             Self::ExtensionApplied { applied, .. } => applied.outcome.len() + applied.system_prompt.len(),
             // Rare, and of many texts.
             Self::Started { .. }
+            | Self::SessionEntered { .. }
             | Self::Planned { .. }
             | Self::HumanRequested { .. }
             | Self::HumanResolved { .. } => written(self),
-            Self::SessionEntered { .. }
-            | Self::InputEntered { .. }
+            Self::InputEntered { .. }
             | Self::CompactionStarted { .. }
             | Self::ModelCallStarted { .. }
             | Self::CallOffered { .. }

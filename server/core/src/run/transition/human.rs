@@ -4,7 +4,7 @@ use crate::error::Refusal;
 use crate::id::{CallSlot, RequestId};
 use crate::limits::POLICY_RULES_MAX;
 use crate::message::ToolStatus;
-use crate::policy::PolicyRule;
+use crate::policy::{PolicyAction, PolicyRule};
 use crate::run::ask_human;
 use crate::run::event::Event;
 use crate::run::human::{Answer, CannotRemember, Decision, Question, QuestionKind, Remember};
@@ -104,6 +104,9 @@ pub(crate) fn decided(
     resolve(turn, &question, answer.clone());
     if let Some(remembered) = remembered {
         follow(turn, &remembered.rule, &answer);
+        if remembered.rule.action == PolicyAction::Deny {
+            policy::refuse_waiting(turn);
+        }
     }
     plan(turn);
     Ok(())

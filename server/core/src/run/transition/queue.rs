@@ -3,17 +3,18 @@
 use crate::error::Refusal;
 use crate::id::{EntryNo, Seq};
 use crate::message::SharedMessage;
+use crate::policy::PolicyRule;
 use crate::run::event::{Event, Steer};
 use crate::run::machine::Turn;
 use crate::run::state::Phase;
 use crate::run::transition::plan::plan;
 
 /// The session is free: what the queued run brought enters it, and the planner is asked what to do first.
-pub(crate) fn enter(turn: &mut Turn<'_>, last_entry: EntryNo) -> Result<(), Refusal> {
+pub(crate) fn enter(turn: &mut Turn<'_>, last_entry: EntryNo, rules: Vec<PolicyRule>) -> Result<(), Refusal> {
     if turn.state.phase != Phase::Queued {
         return Err(Refusal::WrongPhase(turn.state.status()));
     }
-    turn.emit(Event::SessionEntered { last_entry });
+    turn.emit(Event::SessionEntered { last_entry, rules });
     if !turn.state.is_unprepared() {
         let_in(turn);
         plan(turn);

@@ -166,7 +166,7 @@ impl Stimulus {
                 }
                 other => other,
             },
-            Self::Enter => Input::Enter { last_entry: script.state().last_entry },
+            Self::Enter => enter(script),
             Self::SayMore => steer("more", "and in Ulm?"),
             Self::SayMoreAgain => steer("said", "and tomorrow?"),
             Self::SayOtherByTheSameId => steer("said", "and yesterday?"),

@@ -9,8 +9,9 @@ use agentloop_core::error::ModelErrorKind;
 use agentloop_core::extension::{Applied, ExtensionKind};
 use agentloop_core::id::{CallSlot, EntryNo, HostId, RequestId, RunId};
 use agentloop_core::message::{FinishReason, Message, Part, Role, SharedMessage, ToolCall, Usage};
+use agentloop_core::policy::PolicyRule;
 use agentloop_core::run::event::{Ran, Steer};
-use agentloop_core::run::human::Decision;
+use agentloop_core::run::human::{Decision, Remember, RememberScope};
 use agentloop_core::run::input::{
     AbortCause, CallFacts, CallOutcome, Compacted, Input, ModelFailure, ModelFinished, PlanFailure, Prepared,
     Start,
@@ -20,7 +21,7 @@ use agentloop_core::run::status::{RunError, RunErrorCode};
 use agentloop_core::time::Millis;
 use agentloop_core::tool::{Digest, EffectClass};
 
-use super::{run_id, session_id};
+use super::{Script, run_id, session_id};
 
 /// The chance of every script.
 pub(crate) const SEED: u64 = 0x5eed_0001;
@@ -83,6 +84,16 @@ pub(crate) fn start_after(entries: u64, spec: RunSpec) -> Input {
 pub(crate) fn start_queued(spec: RunSpec) -> Input {
     let Input::Start(start) = start_after(0, spec) else { unreachable!("a start") };
     Input::Start(Box::new(Start { queued: true, ..*start }))
+}
+
+/// Its session is free, and nothing is remembered for it.
+pub(crate) fn enter(script: &Script) -> Input {
+    enter_after(script.state().last_entry.0, Vec::new())
+}
+
+/// Its session is free, with so many entries by now, and these rules are remembered.
+pub(crate) fn enter_after(entries: u64, rules: Vec<PolicyRule>) -> Input {
+    Input::Enter { last_entry: EntryNo(entries), rules }
 }
 
 /// More to say, by a request of this id.
@@ -290,6 +301,17 @@ pub(crate) fn turned_down() -> CallOutcome {
 
 pub(crate) fn edits(arguments: &str) -> Decision {
     Decision::ApproveWithEdits { arguments: arguments.to_owned() }
+}
+
+/// A decision that is remembered.
+pub(crate) fn remembering(input: Input, scope: RememberScope, rule: Option<PolicyRule>) -> Input {
+    match input {
+        Input::Decided { request, decision, digest, by, .. } => {
+            let remember = Some(Box::new(Remember { scope, rule }));
+            Input::Decided { request, decision, digest, by, remember }
+        }
+        other => other,
+    }
 }
 
 pub(crate) fn deny() -> Decision {

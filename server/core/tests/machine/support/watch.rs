@@ -8,6 +8,7 @@ use agentloop_core::entry::Entry;
 use agentloop_core::id::{CallSlot, EntryNo, RunId, RuntimeId, Seq};
 use agentloop_core::limits::TOOL_ATTEMPTS_MAX;
 use agentloop_core::message::SharedMessage;
+use agentloop_core::policy::PolicyAction;
 use agentloop_core::run::effect::{Effect, Offer};
 use agentloop_core::run::event::{Added, Event, Ran, Record};
 use agentloop_core::run::human::{Decision, QuestionKind};
@@ -38,6 +39,8 @@ pub(crate) struct Watch {
     leave: BTreeMap<CallSlot, bool>,
     /// Human leaves to run a call again.
     reruns: BTreeMap<CallSlot, u32>,
+    /// Calls that a human let run, each by itself.
+    named: BTreeSet<CallSlot>,
     /// The key of each call, which never changes.
     keys: BTreeMap<CallSlot, String>,
     /// Every lease given out, which is never given twice.
@@ -68,6 +71,7 @@ impl Watch {
             settled: BTreeSet::new(),
             leave: BTreeMap::new(),
             reruns: BTreeMap::new(),
+            named: BTreeSet::new(),
             keys: BTreeMap::new(),
             leases: BTreeMap::new(),
             seen: Timestamp(0),
@@ -134,6 +138,25 @@ impl Watch {
             assert!(self.held.is_empty(), "the model reads all that was said");
         }
         self.once_only(&record.event);
+        self.by_the_rules(&record.event);
+    }
+
+    /// No call begins that the rules deny by then, unless a human let that very call run.
+    #[track_caller]
+    fn by_the_rules(&mut self, event: &Event) {
+        match event {
+            Event::HumanResolved { slot: Some(slot), answer, .. } if answer.followed.is_none() => {
+                if matches!(answer.decision, Decision::Approve | Decision::ApproveWithEdits { .. }) {
+                    self.named.insert(*slot);
+                }
+            }
+            Event::CallOffered { slot, tool, attempt: 1, .. } if !self.named.contains(slot) => {
+                let call = self.shadow.call(*slot).expect("it is of this round");
+                let rule = self.shadow.rule_for(tool, &call.arguments);
+                assert!(rule.is_none_or(|rule| rule.action != PolicyAction::Deny), "{slot} is denied");
+            }
+            _ => {}
+        }
     }
 
     /// One result per call; a call that must not run twice is offered again only with leave.
