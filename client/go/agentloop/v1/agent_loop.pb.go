@@ -830,7 +830,7 @@ type StepRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The run. Required.
 	RunId string `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	// Makes the call idempotent. Required.
+	// Makes the call idempotent: the same with another `approve_request_id` is ALREADY_EXISTS. Required.
 	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// Approve this waiting question and run its call as the step.
 	ApproveRequestId string `protobuf:"bytes,3,opt,name=approve_request_id,json=approveRequestId,proto3" json:"approve_request_id,omitempty"`

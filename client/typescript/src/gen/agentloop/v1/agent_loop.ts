@@ -163,7 +163,7 @@ export interface SubmitInputResponse {
 export interface StepRequest {
   /** The run. Required. */
   runId: string;
-  /** Makes the call idempotent. Required. */
+  /** Makes the call idempotent: the same with another `approve_request_id` is ALREADY_EXISTS. Required. */
   requestId: string;
   /** Approve this waiting question and run its call as the step. */
   approveRequestId: string;
@@ -2156,7 +2156,7 @@ export const AgentLoopService = {
    * Carries out the next instruction of a stepped run, and returns when it is carried out or waits for a human. The
    * same `request_id` again gives the same step's events.
    *
-   * INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE: the run is over, not stepped, or waits for a
+   * INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE: the run is over, not stepped, or waits for a
    * human), UNAVAILABLE.
    */
   step: {
@@ -2292,7 +2292,7 @@ export interface AgentLoopServer extends UntypedServiceImplementation {
    * Carries out the next instruction of a stepped run, and returns when it is carried out or waits for a human. The
    * same `request_id` again gives the same step's events.
    *
-   * INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE: the run is over, not stepped, or waits for a
+   * INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE: the run is over, not stepped, or waits for a
    * human), UNAVAILABLE.
    */
   step: handleUnaryCall<StepRequest, StepResponse>;
@@ -2443,7 +2443,7 @@ export interface AgentLoopClient extends Client {
    * Carries out the next instruction of a stepped run, and returns when it is carried out or waits for a human. The
    * same `request_id` again gives the same step's events.
    *
-   * INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE: the run is over, not stepped, or waits for a
+   * INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE: the run is over, not stepped, or waits for a
    * human), UNAVAILABLE.
    */
   step(request: StepRequest, callback: (error: ServiceError | null, response: StepResponse) => void): ClientUnaryCall;
