@@ -16,7 +16,7 @@ use prost::Message as _;
 use tonic::{Request, Response, Status};
 
 use super::convert::event::{Dresser, is_last, is_shown};
-use super::convert::input::{Agents, agent_name, start_request};
+use super::convert::input::{Agents, Asked, agent_name, start_request};
 use super::convert::{human, instruction, run, short};
 use super::disconnect::AbortOnDrop;
 use super::page::{page_request, smaller, tenant, traceparent};
@@ -42,7 +42,7 @@ impl AgentLoopService {
         Self { engine, models, agents }
     }
 
-    /// Starts or joins the run, and arms what a disconnect leads to.
+    /// Starts or joins the run, with what a disconnect leads to armed from the moment that the run is there.
     async fn start(
         &self,
         tenant: &TenantId,
@@ -51,16 +51,39 @@ impl AgentLoopService {
     ) -> Result<(Started, Option<AbortOnDrop>), Status> {
         let input = input.ok_or_else(|| Violations::single("input", "is required"))?;
         let cancel = input.on_disconnect() == wire::DisconnectPolicy::Cancel;
+        let (engine, of) = (self.engine.clone(), tenant.clone());
+        // A run that was handed more to do goes by what its own request says.
+        let guard = move |started: &Started| {
+            (cancel && !started.steered).then(|| AbortOnDrop::new(engine, of, started.run.clone()))
+        };
+        let asked = Asked::by(&input);
+        match self.request_to_start(tenant, input, asked.clone()) {
+            Ok(request) => Ok(self.engine.start_with(StartRequest { traceparent, ..request }, guard).await?),
+            Err(refused) => {
+                // What could not be started by today's configuration may be there all the same.
+                let started = self.join(tenant, &asked).await?.ok_or(refused)?;
+                let guard = guard(&started);
+                Ok((started, guard))
+            }
+        }
+    }
+
+    fn request_to_start(
+        &self,
+        tenant: &TenantId,
+        input: wire::RunInput,
+        asked: Asked,
+    ) -> Result<StartRequest, Status> {
         let name = agent_name(&input);
         let agent = self.agents.get(name).ok_or_else(|| no_such_agent(name, self.agents.keys()))?;
-        let request = start_request(tenant.clone(), agent, &*self.models, input)?;
-        let request = StartRequest { traceparent, ..request };
+        let request = start_request(tenant.clone(), agent, &*self.models, input, asked)?;
         self.check(&request.spec)?;
-        let started = self.engine.start(request).await?;
-        // A run that was handed more to do goes by what its own request says.
-        let guard = (cancel && !started.steered)
-            .then(|| AbortOnDrop::new(self.engine.clone(), tenant.clone(), started.run.clone()));
-        Ok((started, guard))
+        Ok(request)
+    }
+
+    async fn join(&self, tenant: &TenantId, asked: &Asked) -> Result<Option<Started>, Status> {
+        let Asked { run: Some(run), digest, on_busy } = asked else { return Ok(None) };
+        Ok(self.engine.join(tenant, run, digest, *on_busy).await?)
     }
 
     /// What a run names must be there when it starts.
