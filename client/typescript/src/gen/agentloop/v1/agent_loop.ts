@@ -171,7 +171,10 @@ export interface StepRequest {
 
 /** What the step did. */
 export interface StepResponse {
-  /** The events of the step. */
+  /**
+   * The events of the step: from the first on, as many as one message has room for beside the run. `Subscribe` has the
+   * rest.
+   */
   events: RunEvent[];
   /** The run after it. */
   run?:
@@ -199,7 +202,7 @@ export interface ListRunsRequest {
   sessionId: string;
   /** Only with one of these statuses; empty means all. */
   statuses: RunStatus[];
-  /** At most this many, 1 to 500; 0 means 50. */
+  /** At most this many, 1 to 500; 0 means 50. A page has fewer where these are too large for one message. */
   pageSize: number;
   /** From an earlier answer; empty for the first page. */
   pageToken: string;
@@ -219,7 +222,7 @@ export interface ListPendingRequest {
   sessionId: string;
   /** Only of this run; empty means all. */
   runId: string;
-  /** At most this many, 1 to 500; 0 means 50. */
+  /** At most this many, 1 to 500; 0 means 50. A page has fewer where these are too large for one message. */
   pageSize: number;
   /** From an earlier answer; empty for the first page. */
   pageToken: string;
