@@ -1,6 +1,10 @@
 //! Ending a run, at whatever moment, leaves a session that takes the next message.
 
+use std::sync::{Arc, Mutex, mpsc};
+
 use agentloop_client::v1 as wire;
+use agentloop_core::id::{RunId, SessionId};
+use agentloop_server::ids::{Ids, RandomIds};
 use agentloop_tests::errors::{assert_refused, metadata};
 use agentloop_tests::events::{assert_dense, name, results};
 use agentloop_tests::host::Host;
@@ -9,7 +13,10 @@ use agentloop_tests::model::{Answer, Model};
 use agentloop_tests::server::TestServer;
 use agentloop_tests::soon;
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 use tonic::Code;
+use tonic::transport::Channel;
+use wire::agent_loop_client::AgentLoopClient;
 use wire::run_event::Event;
 use wire::{RunErrorCode, RunStatus, ToolStatus};
 
@@ -216,6 +223,66 @@ async fn so_does_one_that_waited_without_a_stream() {
     waiting.abort();
     assert!(waiting.await.is_err_and(|error| error.is_cancelled()));
     assert_cancelled(&server, &mut speech).await;
+}
+
+/// Ids of which a run's seed, which is drawn right before the run is written, comes when the test wants it.
+struct Held {
+    asked: Notify,
+    leave: Mutex<mpsc::Receiver<u64>>,
+}
+
+impl Ids for Held {
+    fn run(&self) -> RunId {
+        RandomIds.run()
+    }
+
+    fn session(&self) -> SessionId {
+        RandomIds.session()
+    }
+
+    fn seed(&self) -> u64 {
+        self.asked.notify_one();
+        let leave = self.leave.lock().expect("nobody has panicked");
+        tokio::task::block_in_place(|| leave.recv().expect("the test stays"))
+    }
+}
+
+/// Starts the run by this call, which goes away before the run is there; how the run ends.
+async fn leave_at_the_start<T>(
+    call: impl FnOnce(AgentLoopClient<Channel>, wire::RunInput) -> T,
+) -> wire::RunResult
+where
+    T: Future<Output: Send> + Send + 'static,
+{
+    let model = Model::start().await;
+    let _speech = model.speaks();
+    let (give_leave, leave) = mpsc::channel();
+    let ids = Arc::new(Held { asked: Notify::new(), leave: Mutex::new(leave) });
+    let given = ids.clone();
+    let server = TestServer::built(&model, "", move |builder| builder.ids(given.clone())).await;
+    let input = || on_disconnect(wire::DisconnectPolicy::Cancel);
+    let calling = tokio::spawn(call(server.agent_loop(), input()));
+    soon(ids.asked.notified()).await;
+    calling.abort();
+    assert!(calling.await.is_err_and(|error| error.is_cancelled()));
+    // What comes on the same connection after the call's end is answered after that was heard of.
+    assert_eq!(server.pending().await, []);
+    give_leave.send(7).expect("the server waits");
+    server.run(input()).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn also_one_that_goes_away_while_its_run_begins() {
+    let unary = leave_at_the_start(|mut client, input| async move {
+        client.run(wire::RunRequest { input: Some(input) }).await
+    });
+    let streaming = leave_at_the_start(|mut client, input| async move {
+        client.run_stream(wire::RunStreamRequest { input: Some(input), after_seq: 0 }).await
+    });
+    for ended in [unary.await, streaming.await] {
+        assert_eq!(ended.status(), RunStatus::Aborted);
+        assert_eq!(ended.last_error.map(|error| error.code()), Some(RunErrorCode::AbortedByDisconnect));
+    }
 }
 
 #[tokio::test]

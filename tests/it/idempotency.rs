@@ -79,6 +79,33 @@ async fn a_run_that_a_restart_interrupted_is_joined() {
 }
 
 #[tokio::test]
+async fn a_run_is_joined_whatever_is_configured_by_then() {
+    const SECOND: &str = "[agents.second]\nmodel = \"fake/m\"";
+    let model = Model::start().await;
+    let other = format!("[providers.other]\nkind = \"openai\"\nbase_url = \"{}\"", model.base_url());
+    let mut server = TestServer::with(&model, &format!("{other}\n{SECOND}")).await;
+    let _host = Host::start(&server).await;
+    model.asks("mail", json!({ "to": "bob" }));
+    let input = |text: &str| wire::RunInput {
+        agent: Some("second".to_owned()),
+        model: Some("other/m".to_owned()),
+        ..in_session("s1", "r1", text)
+    };
+    let waits = server.run(input("hi")).await;
+    assert_eq!(waits.status(), RunStatus::AwaitingHuman);
+    // First the provider goes, then the agent.
+    for (old, new) in [(other.as_str(), ""), (SECOND, "")] {
+        server.reconfigure(old, new).await;
+        assert_eq!(server.run(input("hi")).await, waits);
+        let mut events = server.stream(input("hi")).await;
+        events.wait_for_name("human_requested").await;
+        assert_refused(server.try_run(input("hello")).await, Code::AlreadyExists, "ID_REUSED");
+    }
+    let unknown = wire::RunInput { run_id: Some("r2".to_owned()), ..input("hi") };
+    assert_refused(server.try_run(unknown).await, Code::NotFound, "AGENT_NOT_FOUND");
+}
+
+#[tokio::test]
 async fn the_first_answer_to_a_question_counts() {
     let model = Model::start().await;
     let mut server = TestServer::start(&model).await;

@@ -10,6 +10,7 @@ mod context;
 mod extensions;
 mod forks;
 mod idempotency;
+mod large;
 mod lost_host;
 mod metrics;
 mod need_input;

@@ -1,9 +1,15 @@
 //! `GetRun` says why a run is not moving; `ListRuns` finds runs.
 
+use std::sync::Arc;
+
 use agentloop_client::v1 as wire;
+use agentloop_core::time::Timestamp;
+use agentloop_server::clock::TestClock;
+use agentloop_tests::events::name;
 use agentloop_tests::host::Host;
 use agentloop_tests::input::{in_session, named};
 use agentloop_tests::model::{Answer, Model};
+use agentloop_tests::raw_host::{RawHost, declared};
 use agentloop_tests::server::TestServer;
 use agentloop_tests::soon;
 use serde_json::json;
@@ -65,6 +71,30 @@ async fn waits_for_a_tool() {
     let (accepted, ready) = (wire::ToolCallState::Accepted, wire::ToolCallState::Ready);
     assert_eq!(states, [("r1/1.0", accepted), ("r1/1.1", ready)]);
     assert_eq!((open[0].host_id.as_str(), open[0].attempt, open[1].attempt), ("host-1", 1, 0));
+}
+
+#[tokio::test]
+async fn what_is_shown_is_in_the_journal() {
+    let model = Model::start().await;
+    // No time passes, so that nothing is written because it has waited for long enough.
+    let clock = TestClock::at(Timestamp(1_000_000));
+    let server = TestServer::built(&model, "", move |builder| builder.clock(Arc::new(clock.clone()))).await;
+    let mut host = RawHost::welcomed(&server, "h1", vec![declared("job", wire::EffectClass::Unsafe)]).await;
+    model.asks("job", json!({}));
+    let mut events = server.stream(named("r1", "go")).await;
+    host.take_call().await;
+    let accepted = soon(async {
+        loop {
+            let run = server.get_run("r1").await;
+            if run.tool_calls_open[0].state() == wire::ToolCallState::Accepted {
+                break run;
+            }
+        }
+    });
+    let last_seq = accepted.await.last_seq;
+    server.subscribe("r1", last_seq).await;
+    let accepted = events.wait_for(|event| event.seq == last_seq).await;
+    assert_eq!(name(&accepted), "tool_call_accepted");
 }
 
 #[tokio::test]

@@ -111,6 +111,29 @@ async fn the_same_request_is_the_same_step() {
 }
 
 #[tokio::test]
+async fn the_same_request_for_another_question_is_refused() {
+    let model = Model::start().await;
+    let mut server = TestServer::start(&model).await;
+    let host = Host::start(&server).await;
+    model.asks_all(&[("mail", json!({ "to": "bob" })), ("mail", json!({ "to": "eve" }))]);
+    server.run(stepped("r1", "write")).await;
+    step(&server, "1").await;
+    let pending = step(&server, "2").await.run.expect("a run").pending;
+    let (bob, eve) = (&pending[0].request_id, &pending[1].request_id);
+    let first = server.step("r1", "3", bob).await.expect("the call succeeds");
+    drop(host);
+    for _ in 0..2 {
+        assert_eq!(server.step("r1", "3", bob).await.expect("confirmed").events, first.events);
+        for other in [eve.as_str(), ""] {
+            assert_refused(server.step("r1", "3", other).await, Code::AlreadyExists, "ID_REUSED");
+        }
+        assert_refused(server.step("r1", "2", bob).await, Code::AlreadyExists, "ID_REUSED");
+        server.restart().await;
+    }
+    assert_eq!(server.pending().await.len(), 1, "nothing came of what was refused");
+}
+
+#[tokio::test]
 async fn one_step_at_a_time() {
     let model = Model::start().await;
     let server = TestServer::start(&model).await;

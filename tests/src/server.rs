@@ -125,6 +125,16 @@ max_backoff = "5ms"
         (self.server, self.channel, self.url) = (Some(server), channel, url);
     }
 
+    /// As [`Self::restart`], with these words of its configuration replaced.
+    ///
+    /// # Panics
+    /// When it does not start, or has no such words.
+    pub async fn reconfigure(&mut self, old: &str, new: &str) {
+        assert!(self.config.contains(old), "{old} is configured");
+        self.config = self.config.replace(old, new);
+        self.restart().await;
+    }
+
     /// Stops it in good order.
     pub async fn stop(&mut self) {
         if let Some(server) = self.server.take() {

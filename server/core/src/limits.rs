@@ -30,6 +30,10 @@ pub const TOOL_ARGUMENTS_BYTES_MAX: usize = 1024 * 1024;
 pub const TOOL_RESULT_SHOWN_BYTES_MAX: usize = 256 * 1024;
 /// One tool result, whole.
 pub const TOOL_RESULT_BYTES_MAX: usize = 3 * 1024 * 1024;
+/// A human's answer in a tool's place: it is shown beside the arguments of the call.
+pub const ANSWER_IN_PLACE_BYTES_MAX: usize = 2 * 1024 * 1024;
+/// What a tool result quotes of arguments that were changed, beside what the tool said.
+pub const QUOTED_ARGUMENTS_BYTES_MAX: usize = 4 * 1024;
 /// Tool calls in one assistant message.
 pub const CALLS_PER_MESSAGE_MAX: usize = 128;
 /// Tries of one tool call, whatever their failures.
@@ -108,6 +112,11 @@ const _: () = assert!(
 const _: () = assert!(
     TOOL_RESULT_BYTES_MAX < GRPC_MESSAGE_BYTES_MAX && TOOL_ARGUMENTS_BYTES_MAX < GRPC_MESSAGE_BYTES_MAX,
     "a call and its result each fit into one frame"
+);
+const _: () = assert!(
+    ANSWER_IN_PLACE_BYTES_MAX + TOOL_ARGUMENTS_BYTES_MAX + POLICY_RULE_BYTES_MAX < GRPC_MESSAGE_BYTES_MAX
+        && TOOL_RESULT_BYTES_MAX + QUOTED_ARGUMENTS_BYTES_MAX < GRPC_MESSAGE_BYTES_MAX,
+    "a question is shown with its answer, and a result with what it quotes"
 );
 const _: () = assert!(
     TOOL_RESULT_SHOWN_BYTES_MAX < TOOL_RESULT_BYTES_MAX,

@@ -254,7 +254,7 @@ impl Engine {
         Ok(())
     }
 
-    /// A run's state as it is, without bringing it up.
+    /// A run's state as it is and is written, without bringing it up.
     async fn look(&self, key: &RunKey) -> Result<Box<State>, EngineError> {
         if let Some(mailbox) = self.0.table.live(key)
             && let Some(state) = mailbox.look().await

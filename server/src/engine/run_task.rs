@@ -171,6 +171,8 @@ impl RunTask {
                 None => self.step(input, Some(reply)).await,
             },
             Mail::Look(reply) => {
+                // Nothing is shown before it is durable.
+                self.flush().await?;
                 // Whoever stopped looking has no use for it.
                 let _gone = reply.send(Box::new(self.machine.state().clone()));
                 Ok(None)

@@ -80,9 +80,42 @@ impl Engine {
     /// [`EngineError::SessionBusy`], [`EngineError::QueueFull`], [`EngineError::TooManyRuns`],
     /// [`EngineError::ShuttingDown`], or the store's.
     pub async fn start(&self, request: StartRequest) -> Result<Started, EngineError> {
+        Ok(self.start_with(request, |_| ()).await?.0)
+    }
+
+    /// As [`Self::start`], with something that is made at once when the run is there, and dropped if nobody waits for
+    /// it any more.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub async fn start_with<T: Send + 'static>(
+        &self,
+        request: StartRequest,
+        then: impl FnOnce(&Started) -> T + Send + 'static,
+    ) -> Result<(Started, T), EngineError> {
         self.check_running()?;
         let engine = self.clone();
-        self.whole("start", async move { engine.start_or_join(request).await }).await
+        let begun = async move {
+            let started = engine.start_or_join(request).await?;
+            let made = then(&started);
+            Ok((started, made))
+        };
+        self.whole("start", begun).await
+    }
+
+    /// The run that the same request started before, or handed its messages to; `None` where it did not come before.
+    ///
+    /// # Errors
+    /// [`EngineError::IdReused`], [`EngineError::ShuttingDown`], or the store's.
+    pub async fn join(
+        &self,
+        tenant: &TenantId,
+        run: &RunId,
+        digest: &Digest,
+        on_busy: OnBusy,
+    ) -> Result<Option<Started>, EngineError> {
+        self.check_running()?;
+        self.known(tenant, run, digest, on_busy).await
     }
 
     async fn start_or_join(&self, request: StartRequest) -> Result<Started, EngineError> {
@@ -92,7 +125,10 @@ impl Engine {
             // With the place in hand, nobody else is about to start, or steer, by this id: a request that comes again
             // finds what the first one led to, however long that took.
             let found = self.0.table.find(&key).await;
-            if let Some(started) = self.known(&request).await? {
+            if let Some(id) = &request.run
+                && let Some(started) =
+                    self.known(&request.tenant, id, &request.digest, request.on_busy).await?
+            {
                 return Ok(started);
             }
             self.check_planner(&request)?;
@@ -133,20 +169,25 @@ impl Engine {
     }
 
     /// The run that a request led to before, if it did.
-    async fn known(&self, request: &StartRequest) -> Result<Option<Started>, EngineError> {
-        let Some(id) = &request.run else { return Ok(None) };
-        if let Some(row) = self.store().run(&request.tenant, id).await? {
-            let started = join(row, request)?;
-            if request.on_busy == OnBusy::Interrupt {
-                self.attend_later(&request.tenant, &started.session);
+    async fn known(
+        &self,
+        tenant: &TenantId,
+        id: &RunId,
+        digest: &Digest,
+        on_busy: OnBusy,
+    ) -> Result<Option<Started>, EngineError> {
+        if let Some(row) = self.store().run(tenant, id).await? {
+            let started = join(row, digest)?;
+            if on_busy == OnBusy::Interrupt {
+                self.attend_later(tenant, &started.session);
             }
             return Ok(Some(started));
         }
-        let Some((run, digest)) = self.store().steered(&request.tenant, id).await? else { return Ok(None) };
-        if digest != request.digest {
+        let Some((run, steered)) = self.store().steered(tenant, id).await? else { return Ok(None) };
+        if steered != *digest {
             return Err(EngineError::IdReused);
         }
-        let row = self.store().run(&request.tenant, &run).await?.ok_or(EngineError::RunNotFound)?;
+        let row = self.store().run(tenant, &run).await?.ok_or(EngineError::RunNotFound)?;
         Ok(Some(Started { run, session: row.session, joined: true, steered: true }))
     }
 
@@ -308,8 +349,8 @@ pub(super) fn create(request: &StartRequest) -> CreateRun {
     }
 }
 
-fn join(row: RunRow, request: &StartRequest) -> Result<Started, EngineError> {
-    if row.request_digest == request.digest {
+fn join(row: RunRow, digest: &Digest) -> Result<Started, EngineError> {
+    if row.request_digest == *digest {
         Ok(Started { run: row.run, session: row.session, joined: true, steered: false })
     } else {
         Err(EngineError::IdReused)

@@ -35,7 +35,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`EngineError::RunNotFound`], [`EngineError::RequestNotFound`] or [`EngineError::Refused`] for a question that
-    /// cannot be approved, [`EngineError::Refused`] when it is not its time, or the store's.
+    /// cannot be approved, [`EngineError::Refused`] when it is not its time or the request was another, or the store's.
     pub async fn step(
         &self,
         tenant: &TenantId,

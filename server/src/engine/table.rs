@@ -23,7 +23,7 @@ pub(super) enum Mail {
     Tell(Input),
     /// Something happened; the answer comes when what it led to is durable.
     Ask(Input, Reply),
-    /// Someone wants to look.
+    /// Someone wants to look at what is durable.
     Look(oneshot::Sender<Box<State>>),
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::id::{RequestId, RunId, Seq, SessionId, TenantId};
-use agentloop_core::limits::PAGE_BYTES_MAX;
+use agentloop_core::limits::GRPC_MESSAGE_BYTES_MAX;
 use agentloop_core::run::input::AbortCause;
 use agentloop_core::trace::TraceParent;
 use agentloop_proto::EventFrame;
@@ -13,13 +13,14 @@ use agentloop_proto::v1 as wire;
 use agentloop_proto::v1::agent_loop_server::AgentLoop;
 use futures_util::{Stream, StreamExt as _};
 use prost::Message as _;
+use prost::encoding::message;
 use tonic::{Request, Response, Status};
 
 use super::convert::event::{Dresser, is_last, is_shown};
-use super::convert::input::{Agents, agent_name, start_request};
+use super::convert::input::{Agents, Asked, agent_name, start_request};
 use super::convert::{human, instruction, run, short};
 use super::disconnect::AbortOnDrop;
-use super::page::{page_request, smaller, tenant, traceparent};
+use super::page::{fitting, page_request, tenant, traceparent};
 use super::status::{Violations, model_not_configured, no_such_agent};
 use crate::engine::error::EngineError;
 use crate::engine::feed::Shown;
@@ -42,7 +43,7 @@ impl AgentLoopService {
         Self { engine, models, agents }
     }
 
-    /// Starts or joins the run, and arms what a disconnect leads to.
+    /// Starts or joins the run, with what a disconnect leads to armed from the moment that the run is there.
     async fn start(
         &self,
         tenant: &TenantId,
@@ -51,16 +52,39 @@ impl AgentLoopService {
     ) -> Result<(Started, Option<AbortOnDrop>), Status> {
         let input = input.ok_or_else(|| Violations::single("input", "is required"))?;
         let cancel = input.on_disconnect() == wire::DisconnectPolicy::Cancel;
+        let (engine, of) = (self.engine.clone(), tenant.clone());
+        // A run that was handed more to do goes by what its own request says.
+        let guard = move |started: &Started| {
+            (cancel && !started.steered).then(|| AbortOnDrop::new(engine, of, started.run.clone()))
+        };
+        let asked = Asked::by(&input);
+        match self.request_to_start(tenant, input, asked.clone()) {
+            Ok(request) => Ok(self.engine.start_with(StartRequest { traceparent, ..request }, guard).await?),
+            Err(refused) => {
+                // What could not be started by today's configuration may be there all the same.
+                let started = self.join(tenant, &asked).await?.ok_or(refused)?;
+                let guard = guard(&started);
+                Ok((started, guard))
+            }
+        }
+    }
+
+    fn request_to_start(
+        &self,
+        tenant: &TenantId,
+        input: wire::RunInput,
+        asked: Asked,
+    ) -> Result<StartRequest, Status> {
         let name = agent_name(&input);
         let agent = self.agents.get(name).ok_or_else(|| no_such_agent(name, self.agents.keys()))?;
-        let request = start_request(tenant.clone(), agent, &*self.models, input)?;
-        let request = StartRequest { traceparent, ..request };
+        let request = start_request(tenant.clone(), agent, &*self.models, input, asked)?;
         self.check(&request.spec)?;
-        let started = self.engine.start(request).await?;
-        // A run that was handed more to do goes by what its own request says.
-        let guard = (cancel && !started.steered)
-            .then(|| AbortOnDrop::new(self.engine.clone(), tenant.clone(), started.run.clone()));
-        Ok((started, guard))
+        Ok(request)
+    }
+
+    async fn join(&self, tenant: &TenantId, asked: &Asked) -> Result<Option<Started>, Status> {
+        let Asked { run: Some(run), digest, on_busy } = asked else { return Ok(None) };
+        Ok(self.engine.join(tenant, run, digest, *on_busy).await?)
     }
 
     /// What a run names must be there when it starts.
@@ -132,12 +156,12 @@ impl AgentLoopService {
     }
 }
 
-/// What one answer has room for; `Subscribe` has the rest.
-fn first_that_fit(events: impl Iterator<Item = wire::RunEvent>) -> Vec<wire::RunEvent> {
+/// What an answer has so many bytes of room for; `Subscribe` has the rest.
+fn first_that_fit(room: usize, events: impl Iterator<Item = wire::RunEvent>) -> Vec<wire::RunEvent> {
     let mut bytes = 0;
     let fits = |event: &wire::RunEvent| {
-        bytes += event.encoded_len();
-        bytes <= PAGE_BYTES_MAX
+        bytes += message::encoded_len(1, event);
+        bytes <= room
     };
     events.take_while(fits).collect()
 }
@@ -269,11 +293,14 @@ impl AgentLoop for AgentLoopService {
         let done = self.engine.step(&tenant, &run, request.as_str(), approve.as_ref()).await?;
         let dresser = Dresser::new(run, done.view.row.session.clone());
         let events = done.records.into_iter().map(|record| dresser.durable(&record));
-        Ok(Response::new(wire::StepResponse {
-            events: first_that_fit(events),
+        let answer = wire::StepResponse {
+            events: Vec::new(),
             run: Some(run::view(&done.view)),
             instruction: Some(instruction::dress(&done.instruction)),
-        }))
+        };
+        // The run repeats what the events say: an answer of the model, questions that wait.
+        let room = GRPC_MESSAGE_BYTES_MAX.saturating_sub(answer.encoded_len());
+        Ok(Response::new(wire::StepResponse { events: first_that_fit(room, events), ..answer }))
     }
 
     async fn get_run(
@@ -300,12 +327,17 @@ impl AgentLoop for AgentLoopService {
         });
         let statuses = statuses.collect();
         bad.check()?;
+        let filter = RunFilter { session, statuses };
         let page = page_request(message.page_size, message.page_token)?;
-        let page = self.engine.store().runs(&tenant, RunFilter { session, statuses }, page).await?;
-        Ok(Response::new(wire::ListRunsResponse {
-            runs: page.rows.iter().map(run::row).collect(),
-            next_page_token: page.next.unwrap_or_default(),
-        }))
+        let (store, tenant, filter) = (self.engine.store(), &tenant, &filter);
+        fitting(page, |page| async move {
+            let page = store.runs(tenant, filter.clone(), page).await?;
+            Ok(wire::ListRunsResponse {
+                runs: page.rows.iter().map(run::row).collect(),
+                next_page_token: page.next.unwrap_or_default(),
+            })
+        })
+        .await
     }
 
     async fn list_pending(
@@ -318,21 +350,19 @@ impl AgentLoop for AgentLoopService {
             session: optional("session_id", message.session_id, SessionId::parse)?,
             run: optional("run_id", message.run_id, RunId::parse)?,
         };
-        let mut asked = page_request(message.page_size, message.page_token)?;
-        loop {
-            let page = self.engine.store().pending(&tenant, filter.clone(), asked.clone()).await?;
+        let page = page_request(message.page_size, message.page_token)?;
+        let (store, tenant, filter) = (self.engine.store(), &tenant, &filter);
+        fitting(page, |page| async move {
+            let page = store.pending(tenant, filter.clone(), page).await?;
             let requests = page.rows.iter();
-            let answer = wire::ListPendingResponse {
+            Ok(wire::ListPendingResponse {
                 requests: requests
                     .map(|row| human::request(&row.run, &row.session, &row.question, row.answer.as_ref()))
                     .collect(),
                 next_page_token: page.next.unwrap_or_default(),
-            };
-            match smaller(&asked, &answer) {
-                Some(page) => asked = page,
-                None => return Ok(Response::new(answer)),
-            }
-        }
+            })
+        })
+        .await
     }
 
     async fn replay_run(

@@ -16,7 +16,7 @@ use prost::Message as _;
 use tokio::runtime::{Builder, Runtime};
 use tonic::Code;
 
-use super::convert::input::start_request;
+use super::convert::input::{Asked, start_request};
 use super::tool_host::{inbound, response};
 use crate::model::ProviderRegistry;
 use crate::tool::{
@@ -33,10 +33,13 @@ pub(crate) fn run_input(data: &[u8]) {
     let Ok(input) = RunInput::decode(data) else { return };
     let agent = RunSpec { model: "p/m".to_owned(), ..RunSpec::default() };
     let models = ProviderRegistry::default();
-    match start_request(TenantId::local(), &agent, &models, input.clone()) {
+    let start = |input| {
+        let asked = Asked::by(&input);
+        start_request(TenantId::local(), &agent, &models, input, asked)
+    };
+    match start(input.clone()) {
         Ok(request) => {
-            let again =
-                start_request(TenantId::local(), &agent, &models, input).expect("it was taken before");
+            let again = start(input).expect("it was taken before");
             assert_eq!((again.digest, again.spec), (request.digest, request.spec), "the same is the same");
         }
         Err(error) => {

@@ -3,7 +3,7 @@
 use agentloop_core::id::TenantId;
 use agentloop_core::limits::PAGE_BYTES_MAX;
 use agentloop_core::trace::TraceParent;
-use tonic::{Request, Status};
+use tonic::{Request, Response, Status};
 
 use super::status::Violations;
 use crate::store::PageRequest;
@@ -30,10 +30,25 @@ pub(super) fn page_request(size: u32, token: String) -> Result<PageRequest, Stat
     Ok(PageRequest { size, after: (!token.is_empty()).then_some(token) })
 }
 
-/// Half the page, where the answer would be too large to send and can be made smaller.
-pub(super) fn smaller(page: &PageRequest, answer: &impl prost::Message) -> Option<PageRequest> {
-    (answer.encoded_len() > PAGE_BYTES_MAX && page.size > 1)
-        .then(|| PageRequest { size: page.size / 2, after: page.after.clone() })
+/// A list's answer with as much of the page as can be sent: half of it, and half of that, until it is small enough.
+///
+/// # Errors
+/// Those of `answer`.
+pub(super) async fn fitting<A, F>(
+    mut page: PageRequest,
+    answer: impl Fn(PageRequest) -> F,
+) -> Result<Response<A>, Status>
+where
+    A: prost::Message,
+    F: Future<Output = Result<A, Status>>,
+{
+    loop {
+        let whole = answer(page.clone()).await?;
+        if whole.encoded_len() <= PAGE_BYTES_MAX || page.size <= 1 {
+            return Ok(Response::new(whole));
+        }
+        page.size /= 2;
+    }
 }
 
 /// Who asks. Without authentication, everyone on this machine is the same caller.

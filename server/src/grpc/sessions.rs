@@ -8,7 +8,7 @@ use tonic::{Request, Response, Status};
 use super::agent_loop::required;
 use super::convert::input::labels;
 use super::convert::session;
-use super::page::{page_request, smaller, tenant};
+use super::page::{fitting, page_request, tenant};
 use super::status::Violations;
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
@@ -73,11 +73,15 @@ impl Sessions for SessionsService {
         let tenant = tenant(&request);
         let message = request.into_inner();
         let page = page_request(message.page_size, message.page_token)?;
-        let page = self.engine.store().sessions(&tenant, page).await?;
-        Ok(Response::new(wire::ListSessionsResponse {
-            sessions: page.rows.iter().map(session::session).collect(),
-            next_page_token: page.next.unwrap_or_default(),
-        }))
+        let (store, tenant) = (self.engine.store(), &tenant);
+        fitting(page, |page| async move {
+            let page = store.sessions(tenant, page).await?;
+            Ok(wire::ListSessionsResponse {
+                sessions: page.rows.iter().map(session::session).collect(),
+                next_page_token: page.next.unwrap_or_default(),
+            })
+        })
+        .await
     }
 
     async fn list_entries(
@@ -91,19 +95,15 @@ impl Sessions for SessionsService {
         let store = self.engine.store();
         store.session(&tenant, &session).await?.ok_or(EngineError::SessionNotFound)?;
         let after = EntryNo(message.after_entry_no);
-        let mut asked = page;
-        loop {
+        let (tenant, session) = (&tenant, &session);
+        fitting(page, |page| async move {
             // One more than asked for tells whether there are more.
-            let mut rows = store.entries(&tenant, &session, after, asked.size + 1).await?;
-            let more = rows.len() > asked.size as usize;
-            rows.truncate(asked.size as usize);
-            let entries = rows.iter().map(session::entry).collect();
-            let answer = wire::ListEntriesResponse { entries, more };
-            match smaller(&asked, &answer) {
-                Some(page) => asked = page,
-                None => return Ok(Response::new(answer)),
-            }
-        }
+            let mut rows = store.entries(tenant, session, after, page.size + 1).await?;
+            let more = rows.len() > page.size as usize;
+            rows.truncate(page.size as usize);
+            Ok(wire::ListEntriesResponse { entries: rows.iter().map(session::entry).collect(), more })
+        })
+        .await
     }
 
     async fn search_entries(

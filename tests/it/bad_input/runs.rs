@@ -376,7 +376,7 @@ async fn approvals() {
         ),
         (
             with(Some(Decision::AnswerInPlace(wire::AnswerInPlace {
-                output: "x".repeat(3 * 1024 * 1024 + 1),
+                output: "x".repeat(2 * 1024 * 1024 + 1),
             }))),
             "decision.answer_in_place.output",
         ),

@@ -830,7 +830,7 @@ type StepRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The run. Required.
 	RunId string `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	// Makes the call idempotent. Required.
+	// Makes the call idempotent: the same with another `approve_request_id` is ALREADY_EXISTS. Required.
 	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// Approve this waiting question and run its call as the step.
 	ApproveRequestId string `protobuf:"bytes,3,opt,name=approve_request_id,json=approveRequestId,proto3" json:"approve_request_id,omitempty"`
@@ -892,7 +892,8 @@ func (x *StepRequest) GetApproveRequestId() string {
 // What the step did.
 type StepResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The events of the step.
+	// The events of the step: from the first on, as many as one message has room for beside the run. `Subscribe` has the
+	// rest.
 	Events []*RunEvent `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
 	// The run after it.
 	Run *Run `protobuf:"bytes,2,opt,name=run,proto3" json:"run,omitempty"`
@@ -1052,7 +1053,7 @@ type ListRunsRequest struct {
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// Only with one of these statuses; empty means all.
 	Statuses []RunStatus `protobuf:"varint,2,rep,packed,name=statuses,proto3,enum=agentloop.v1.RunStatus" json:"statuses,omitempty"`
-	// At most this many, 1 to 500; 0 means 50.
+	// At most this many, 1 to 500; 0 means 50. A page has fewer where these are too large for one message.
 	PageSize uint32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// From an earlier answer; empty for the first page.
 	PageToken     string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
@@ -1180,7 +1181,7 @@ type ListPendingRequest struct {
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// Only of this run; empty means all.
 	RunId string `protobuf:"bytes,2,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	// At most this many, 1 to 500; 0 means 50.
+	// At most this many, 1 to 500; 0 means 50. A page has fewer where these are too large for one message.
 	PageSize uint32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// From an earlier answer; empty for the first page.
 	PageToken     string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`

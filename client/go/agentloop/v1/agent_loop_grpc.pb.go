@@ -80,7 +80,7 @@ type AgentLoopClient interface {
 	// Carries out the next instruction of a stepped run, and returns when it is carried out or waits for a human. The
 	// same `request_id` again gives the same step's events.
 	//
-	// INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE: the run is over, not stepped, or waits for a
+	// INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE: the run is over, not stepped, or waits for a
 	// human), UNAVAILABLE.
 	Step(ctx context.Context, in *StepRequest, opts ...grpc.CallOption) (*StepResponse, error)
 	// Shows one run, and why it is not moving.
@@ -300,7 +300,7 @@ type AgentLoopServer interface {
 	// Carries out the next instruction of a stepped run, and returns when it is carried out or waits for a human. The
 	// same `request_id` again gives the same step's events.
 	//
-	// INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE: the run is over, not stepped, or waits for a
+	// INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE: the run is over, not stepped, or waits for a
 	// human), UNAVAILABLE.
 	Step(context.Context, *StepRequest) (*StepResponse, error)
 	// Shows one run, and why it is not moving.

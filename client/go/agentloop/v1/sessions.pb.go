@@ -455,7 +455,7 @@ func (x *GetSessionResponse) GetSession() *Session {
 // Asks for sessions.
 type ListSessionsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// At most this many, 1 to 500; 0 means 50.
+	// At most this many, 1 to 500; 0 means 50. A page has fewer where these are too large for one message.
 	PageSize uint32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// From an earlier answer; empty for the first page.
 	PageToken     string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
@@ -569,7 +569,7 @@ type ListEntriesRequest struct {
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// Only entries after this one.
 	AfterEntryNo uint64 `protobuf:"varint,2,opt,name=after_entry_no,json=afterEntryNo,proto3" json:"after_entry_no,omitempty"`
-	// At most this many, 1 to 500; 0 means 50.
+	// At most this many, 1 to 500; 0 means 50. A page has fewer where these are too large for one message.
 	PageSize      uint32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -3919,7 +3919,7 @@ func (*Approve) Descriptor() ([]byte, []int) {
 // Run the call with other arguments.
 type ApproveWithEdits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The whole arguments, a JSON object.
+	// The whole arguments, a JSON object. The call's result quotes them to the model, of long ones the first 4 KiB.
 	ArgumentsJson string `protobuf:"bytes,1,opt,name=arguments_json,json=argumentsJson,proto3" json:"arguments_json,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4057,7 +4057,7 @@ func (x *DenyAndStop) GetMessage() string {
 // Do not run the call; this is its result.
 type AnswerInPlace struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What the model reads as the tool's output.
+	// What the model reads as the tool's output. At most 2 MiB.
 	Output        string `protobuf:"bytes,1,opt,name=output,proto3" json:"output,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

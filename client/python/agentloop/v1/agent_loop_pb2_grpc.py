@@ -178,7 +178,7 @@ class AgentLoopServicer:
         """Carries out the next instruction of a stepped run, and returns when it is carried out or waits for a human. The
         same `request_id` again gives the same step's events.
 
-        INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE: the run is over, not stepped, or waits for a
+        INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE: the run is over, not stepped, or waits for a
         human), UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::message::ToolCall;
 use crate::run::event::{AfterAttempt, Event, Record};
 use crate::run::plan::Instruction;
-use crate::run::state::{Asked, CallState, ModelCall, News, Phase, State};
+use crate::run::state::{Asked, CallState, ModelCall, News, Phase, State, StepCall};
 use crate::time::Timestamp;
 use crate::tool::Digest;
 
@@ -141,12 +141,13 @@ impl State {
                     call.changed_by_hook = true;
                 }
             }
-            Event::Planned { instruction, step, approved, .. } => {
+            Event::Planned { instruction, step, approved, named, .. } => {
                 self.decisions += 1;
                 self.news = None;
                 self.approving.clone_from(approved);
                 if let Some(step) = step {
-                    self.steps.insert(step.clone(), self.seq);
+                    let approve = approved.as_ref().or(named.as_ref()).cloned();
+                    self.steps.insert(step.clone(), StepCall { seq: self.seq, approve });
                 }
                 let goes_on = self.release(instruction, at) && approved.is_none();
                 self.beginning = if goes_on { None } else { Some(instruction.clone()) };

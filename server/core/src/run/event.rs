@@ -215,6 +215,9 @@ pub enum Event {
         /// The question that the step answers: its call runs.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         approved: Option<RequestId>,
+        /// A question that the call of `Step` names and that had been answered before: its call had leave to run.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        named: Option<RequestId>,
     },
     /// A tool call was taken up.
     CallProposed {

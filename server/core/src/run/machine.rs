@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::ask::InputAnswer;
 use crate::error::Refusal;
-use crate::id::{CallSlot, HostId, RunId, RuntimeId};
+use crate::id::{CallSlot, HostId, RequestId, RunId, RuntimeId};
 use crate::run::effect::{Effect, Offer};
 use crate::run::event::{Event, Record};
 use crate::run::input::Input;
@@ -49,7 +49,7 @@ pub struct Machine {
     recovered_at: Option<Timestamp>,
     /// The step whose instruction a planner is asked for. It is not in the journal: whoever steps asks again after a
     /// restart.
-    stepping: Option<String>,
+    stepping: Option<Stepping>,
 }
 
 /// What tells one piece of I/O from another. Its order is the order of effects.
@@ -339,12 +339,19 @@ fn withdraw(key: &Key) -> Effect {
     }
 }
 
+/// A call of `Step` whose instruction is being decided on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Stepping {
+    pub(crate) request: String,
+    pub(crate) approve: Option<RequestId>,
+}
+
 /// One step in the making: the state as it is by now, and the events so far.
 pub(crate) struct Turn<'a> {
     pub(crate) state: &'a mut State,
     pub(crate) now: Timestamp,
     pub(crate) recovered_at: Option<Timestamp>,
-    pub(crate) stepping: &'a mut Option<String>,
+    pub(crate) stepping: &'a mut Option<Stepping>,
     records: Vec<Record>,
     /// What running calls are to hear of their questions.
     answers: Vec<Effect>,

@@ -145,8 +145,17 @@ pub struct State {
     pub news: Option<News>,
     /// The question that the last step answers.
     pub approving: Option<RequestId>,
-    /// Calls of `Step` that were carried out, and where the journal has what each did.
-    pub steps: BTreeMap<String, Seq>,
+    /// Calls of `Step` that were carried out, by what each called itself.
+    pub steps: BTreeMap<String, StepCall>,
+}
+
+/// A call of `Step`, but for its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StepCall {
+    /// Where the journal has what it did.
+    pub seq: Seq,
+    /// The question that it was to approve.
+    pub approve: Option<RequestId>,
 }
 
 /// Texts that follow the system prompt, in order.

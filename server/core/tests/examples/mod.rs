@@ -179,21 +179,25 @@ fn decisions() -> Vec<(&'static str, Event)> {
         planner: "careful".to_owned(),
         step: None,
         approved: None,
+        named: None,
     };
     let select = Instruction::RequestSelect {
         question: "Which city?".to_owned(),
         options: vec![SelectOption { id: "rome".to_owned(), label: "Rome, Italy".to_owned() }],
         multiple: true,
     };
-    let step = Event::Planned {
+    let question = CallId { run: RunId::parse("run-1").expect("a good id"), slot: SLOT }.request(0);
+    let step = |approved, named| Event::Planned {
         instruction: Instruction::CallTools,
         planner: String::new(),
         step: Some("step-2".to_owned()),
-        approved: Some(CallId { run: RunId::parse("run-1").expect("a good id"), slot: SLOT }.request(0)),
+        approved,
+        named,
     };
     vec![
         ("planned", plain(Instruction::CallModel)),
-        ("planned.step", step),
+        ("planned.step", step(Some(question.clone()), None)),
+        ("planned.step.named", step(None, Some(question))),
         ("planned.approve", plain(Instruction::RequestApproval)),
         ("planned.prompt", plain(Instruction::RequestPrompt { question: "When?".to_owned() })),
         ("planned.select", plain(select)),

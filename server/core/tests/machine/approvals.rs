@@ -262,6 +262,21 @@ fn edited_arguments_are_what_runs_and_the_model_is_told() {
 }
 
 #[test]
+fn of_long_edited_arguments_the_model_is_told_the_first() {
+    let mut script = asked();
+    // An umlaut lies across the end of what is quoted.
+    let long = format!(r#"{{"to":"{}"}}"#, "ü".repeat(3_000));
+    script.decides(A, edits(&long));
+    script.runs(A, "paid");
+    let told = format!(
+        "[a human changed the arguments to {} [cut: the first 4095 of {} bytes]]\npaid",
+        &long[..4_095],
+        long.len()
+    );
+    assert_eq!(script.result(A).1, told);
+}
+
+#[test]
 fn edits_that_change_nothing_are_not_mentioned() {
     let mut script = asked();
     script.decides(A, edits(r#"{"amount":1}"#));

@@ -101,6 +101,38 @@ fn the_same_request_is_confirmed_and_another_waits_its_turn() {
 }
 
 #[test]
+fn the_same_request_for_something_else_is_refused() {
+    let mut script = asked([tool("pay").approval(), tool("look").approval()]);
+    script.steps("ask");
+    let question = |slot| script.state().call_id(slot).request(0);
+    let (a, b) = (question(A), question(B));
+    check(&script, step_by("ask", a.clone()), Err(Refusal::IdReused));
+    script.does(step_by("run", a.clone()));
+    let only_the_same = |script: &Script| {
+        check(script, step_by("run", a.clone()), Ok(""));
+        check(script, step_by("run", b.clone()), Err(Refusal::IdReused));
+        check(script, step_on("run"), Err(Refusal::IdReused));
+    };
+    only_the_same(&script);
+    script.runs(A, "paid");
+    script.restarts();
+    only_the_same(&script);
+    script.aborts();
+    only_the_same(&script);
+}
+
+#[test]
+fn a_question_that_was_answered_before_is_part_of_the_request_too() {
+    let mut script = asked([tool("pay").approval()]);
+    script.steps("ask");
+    script.decides(A, Decision::Approve);
+    let question = script.state().call_id(A).request(0);
+    script.does(step_by("run", question.clone()));
+    check(&script, step_by("run", question), Ok(""));
+    check(&script, step_on("run"), Err(Refusal::IdReused));
+}
+
+#[test]
 fn a_run_that_is_not_stepped_is_not() {
     check(&given(spec()), step_on("1"), Err(Refusal::NotStepped));
     check(&given(directed()), step_on("1"), Err(Refusal::NotStepped));
@@ -296,6 +328,7 @@ fn a_planner_is_asked_once_a_step_is_called_for() {
     let step = script.does(step_on("1"));
     assert_eq!((kinds(&step.records).as_str(), script.watch.owed()), ("", vec![Owed::Plan(1)]));
     check(&script, step_on("1"), Ok(""));
+    check(&script, step_by("1", run_id().planned_question(1)), Err(Refusal::IdReused));
     check(&script, step_on("2"), Err(Refusal::WrongPhase(Some(RunStatus::Paused))));
     assert_eq!(script.plans(Instruction::CallModel), "planned model_call_started");
     let Event::Planned { planner, step, .. } = &script.journal[2].event else { panic!("the decision") };

@@ -1,7 +1,7 @@
 //! Questions and answers.
 
 use agentloop_core::id::{RunId, SessionId};
-use agentloop_core::limits::{ANSWER_BYTES_MAX, OPTIONS_MAX, TOOL_RESULT_BYTES_MAX};
+use agentloop_core::limits::{ANSWER_BYTES_MAX, ANSWER_IN_PLACE_BYTES_MAX, OPTIONS_MAX};
 use agentloop_core::policy::PolicyAction;
 use agentloop_core::run::human::{
     Answer, Decision, Question, QuestionKind, Remember, RememberScope, SelectOption,
@@ -187,8 +187,8 @@ pub fn decision(decision: Option<wire::Decision>) -> Result<Decision, (&'static 
         Wire::DenyAndStop(deny) => Decision::DenyAndStop {
             message: short(deny.message).map_err(|problem| ("decision.deny_and_stop.message", problem))?,
         },
-        Wire::AnswerInPlace(answer) if answer.output.len() > TOOL_RESULT_BYTES_MAX => {
-            let problem = format!("must be at most {TOOL_RESULT_BYTES_MAX} bytes");
+        Wire::AnswerInPlace(answer) if answer.output.len() > ANSWER_IN_PLACE_BYTES_MAX => {
+            let problem = format!("must be at most {ANSWER_IN_PLACE_BYTES_MAX} bytes");
             return Err(("decision.answer_in_place.output", problem));
         }
         Wire::AnswerInPlace(answer) => Decision::AnswerInPlace { output: answer.output },

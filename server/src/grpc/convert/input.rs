@@ -41,6 +41,26 @@ pub fn agent_name(input: &wire::RunInput) -> &str {
     input.agent.as_deref().unwrap_or("default")
 }
 
+/// What tells a request that comes again, whatever else is right or wrong with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    /// The id that the caller gave it, if it is one.
+    pub run: Option<RunId>,
+    /// Of all that the caller asks for. What is configured is no part of it: it may change between two calls.
+    pub digest: Digest,
+    /// What to do where the session has a live run or a queue.
+    pub on_busy: OnBusy,
+}
+
+impl Asked {
+    /// By this input.
+    #[must_use]
+    pub fn by(input: &wire::RunInput) -> Self {
+        let run = input.run_id.clone().and_then(|id| RunId::parse(id).ok());
+        Self { run, digest: Digest::of(&[&input.encode_to_vec()]), on_busy: on_busy(input) }
+    }
+}
+
 /// What to start: the agent's configuration with the caller's changes.
 ///
 /// # Errors
@@ -50,14 +70,16 @@ pub fn start_request(
     agent: &RunSpec,
     models: &dyn Models,
     input: wire::RunInput,
+    asked: Asked,
 ) -> Result<StartRequest, Status> {
-    let digest = Digest::of(&[&input.encode_to_vec()]);
+    let Asked { run, digest, on_busy } = asked;
     let mut bad = Violations::default();
     known_values(&input, &mut bad);
-    let run = input.run_id.clone().and_then(|id| bad.take("input.run_id", RunId::parse(id)));
+    if let (None, Some(id)) = (&run, &input.run_id) {
+        bad.take("input.run_id", RunId::parse(id.clone()));
+    }
     let session = input.session_id.clone().and_then(|id| bad.take("input.session_id", SessionId::parse(id)));
     let messages = messages(&input, &mut bad);
-    let on_busy = on_busy(&input);
     let create_session = input.auto_create_session.unwrap_or(false);
     let spec = spec(agent.clone(), models, input, &mut bad);
     bad.check()?;

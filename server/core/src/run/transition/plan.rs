@@ -9,7 +9,7 @@ use crate::message::{Message, Role, ToolStatus};
 use crate::run::event::Event;
 use crate::run::human::{Answer, Ask, Decision, Question};
 use crate::run::input::PlanFailure;
-use crate::run::machine::Turn;
+use crate::run::machine::{Stepping, Turn};
 use crate::run::plan::{Instruction, Situation, react};
 use crate::run::state::{Call, CallState};
 use crate::run::status::{RunError, RunErrorCode};
@@ -65,7 +65,7 @@ pub(crate) fn planned(
     Ok(())
 }
 
-/// Someone wants the next instruction carried out. The same request again is confirmed.
+/// Someone wants the next instruction carried out. The same request again is confirmed, if it is the same in all.
 pub(crate) fn step(
     turn: &mut Turn<'_>,
     request: String,
@@ -73,8 +73,10 @@ pub(crate) fn step(
     by: String,
 ) -> Result<(), Refusal> {
     let state = &*turn.state;
-    if state.steps.contains_key(&request) || turn.stepping.as_ref() == Some(&request) {
-        return Ok(());
+    let carried_out = state.steps.get(&request).map(|step| step.approve.as_ref());
+    let under_way = turn.stepping.as_ref().filter(|step| step.request == request);
+    if let Some(first) = carried_out.or(under_way.map(|step| step.approve.as_ref())) {
+        return if first == approve { Ok(()) } else { Err(Refusal::IdReused) };
     }
     if !state.is_live() || turn.stepping.is_some() {
         return Err(Refusal::WrongPhase(state.status()));
@@ -91,7 +93,7 @@ pub(crate) fn step(
     let Some(situation) = turn.state.situation() else {
         return Err(Refusal::WrongPhase(turn.state.status()));
     };
-    *turn.stepping = Some(request);
+    *turn.stepping = Some(Stepping { request, approve: approve.cloned() });
     if turn.state.has_leave() || turn.state.spec.planner.is_none() {
         // A human's leave is a decision already.
         decide(turn, &situation, react(&situation), String::new());
@@ -106,6 +108,7 @@ fn approve_and_run(turn: &mut Turn<'_>, step: String, question: &Question, by: S
         planner: String::new(),
         step: Some(step),
         approved: Some(question.request.clone()),
+        named: None,
     });
     human::resolve(turn, question, Answer::new(Decision::Approve, by, turn.now));
     ask_for_leave(turn);
@@ -113,8 +116,9 @@ fn approve_and_run(turn: &mut Turn<'_>, step: String, question: &Question, by: S
 
 /// Records a decision and does what it says.
 fn decide(turn: &mut Turn<'_>, situation: &Situation, instruction: Instruction, planner: String) {
-    let step = turn.stepping.take();
-    turn.emit(Event::Planned { instruction: instruction.clone(), planner, step, approved: None });
+    let (step, named) = turn.stepping.take().map(|step| (step.request, step.approve)).unzip();
+    let named = named.flatten();
+    turn.emit(Event::Planned { instruction: instruction.clone(), planner, step, approved: None, named });
     carry_out(turn, situation, instruction);
 }
 

@@ -1,11 +1,12 @@
 //! What becomes of tool calls.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::error::Refusal;
 use crate::extension::Applied;
 use crate::id::{CallSlot, HostId};
-use crate::limits::TOOL_ATTEMPTS_MAX;
+use crate::limits::{QUOTED_ARGUMENTS_BYTES_MAX, TOOL_ATTEMPTS_MAX};
 use crate::message::{Image, Message, Part, Role, ToolResult, ToolStatus};
 use crate::run::event::{AfterAttempt, Event, Ran};
 use crate::run::input::CallOutcome;
@@ -176,7 +177,7 @@ pub(crate) fn settle(
         output
     } else {
         let who = if call.changed_by_hook { "hook" } else { "human" };
-        format!("[a {who} changed the arguments to {}]\n{output}", call.arguments)
+        format!("[a {who} changed the arguments to {}]\n{output}", quoted(&call.arguments))
     };
     let result = ToolResult {
         slot,
@@ -195,6 +196,15 @@ pub(crate) fn settle(
         message: Arc::new(Message { role: Role::Tool, parts: vec![Part::ToolResult(result)] }),
         duration,
     });
+}
+
+/// Arguments as a result quotes them: the result has to fit into one message with them.
+fn quoted(arguments: &str) -> Cow<'_, str> {
+    let end = arguments.floor_char_boundary(QUOTED_ARGUMENTS_BYTES_MAX);
+    match &arguments[..end] {
+        whole if whole.len() == arguments.len() => whole.into(),
+        first => format!("{first} [cut: the first {end} of {} bytes]", arguments.len()).into(),
+    }
 }
 
 fn may_repeat(call: &Call, ran: Ran) -> bool {

@@ -163,7 +163,7 @@ export interface SubmitInputResponse {
 export interface StepRequest {
   /** The run. Required. */
   runId: string;
-  /** Makes the call idempotent. Required. */
+  /** Makes the call idempotent: the same with another `approve_request_id` is ALREADY_EXISTS. Required. */
   requestId: string;
   /** Approve this waiting question and run its call as the step. */
   approveRequestId: string;
@@ -171,7 +171,10 @@ export interface StepRequest {
 
 /** What the step did. */
 export interface StepResponse {
-  /** The events of the step. */
+  /**
+   * The events of the step: from the first on, as many as one message has room for beside the run. `Subscribe` has the
+   * rest.
+   */
   events: RunEvent[];
   /** The run after it. */
   run?:
@@ -199,7 +202,7 @@ export interface ListRunsRequest {
   sessionId: string;
   /** Only with one of these statuses; empty means all. */
   statuses: RunStatus[];
-  /** At most this many, 1 to 500; 0 means 50. */
+  /** At most this many, 1 to 500; 0 means 50. A page has fewer where these are too large for one message. */
   pageSize: number;
   /** From an earlier answer; empty for the first page. */
   pageToken: string;
@@ -219,7 +222,7 @@ export interface ListPendingRequest {
   sessionId: string;
   /** Only of this run; empty means all. */
   runId: string;
-  /** At most this many, 1 to 500; 0 means 50. */
+  /** At most this many, 1 to 500; 0 means 50. A page has fewer where these are too large for one message. */
   pageSize: number;
   /** From an earlier answer; empty for the first page. */
   pageToken: string;
@@ -2156,7 +2159,7 @@ export const AgentLoopService = {
    * Carries out the next instruction of a stepped run, and returns when it is carried out or waits for a human. The
    * same `request_id` again gives the same step's events.
    *
-   * INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE: the run is over, not stepped, or waits for a
+   * INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE: the run is over, not stepped, or waits for a
    * human), UNAVAILABLE.
    */
   step: {
@@ -2292,7 +2295,7 @@ export interface AgentLoopServer extends UntypedServiceImplementation {
    * Carries out the next instruction of a stepped run, and returns when it is carried out or waits for a human. The
    * same `request_id` again gives the same step's events.
    *
-   * INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE: the run is over, not stepped, or waits for a
+   * INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE: the run is over, not stepped, or waits for a
    * human), UNAVAILABLE.
    */
   step: handleUnaryCall<StepRequest, StepResponse>;
@@ -2443,7 +2446,7 @@ export interface AgentLoopClient extends Client {
    * Carries out the next instruction of a stepped run, and returns when it is carried out or waits for a human. The
    * same `request_id` again gives the same step's events.
    *
-   * INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE: the run is over, not stepped, or waits for a
+   * INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE: the run is over, not stepped, or waits for a
    * human), UNAVAILABLE.
    */
   step(request: StepRequest, callback: (error: ServiceError | null, response: StepResponse) => void): ClientUnaryCall;

@@ -121,7 +121,7 @@ export interface GetSessionResponse {
 
 /** Asks for sessions. */
 export interface ListSessionsRequest {
-  /** At most this many, 1 to 500; 0 means 50. */
+  /** At most this many, 1 to 500; 0 means 50. A page has fewer where these are too large for one message. */
   pageSize: number;
   /** From an earlier answer; empty for the first page. */
   pageToken: string;
@@ -141,7 +141,7 @@ export interface ListEntriesRequest {
   sessionId: string;
   /** Only entries after this one. */
   afterEntryNo: bigint;
-  /** At most this many, 1 to 500; 0 means 50. */
+  /** At most this many, 1 to 500; 0 means 50. A page has fewer where these are too large for one message. */
   pageSize: number;
 }
 

@@ -846,7 +846,7 @@ export interface Approve {
 
 /** Run the call with other arguments. */
 export interface ApproveWithEdits {
-  /** The whole arguments, a JSON object. */
+  /** The whole arguments, a JSON object. The call's result quotes them to the model, of long ones the first 4 KiB. */
   argumentsJson: string;
 }
 
@@ -864,7 +864,7 @@ export interface DenyAndStop {
 
 /** Do not run the call; this is its result. */
 export interface AnswerInPlace {
-  /** What the model reads as the tool's output. */
+  /** What the model reads as the tool's output. At most 2 MiB. */
   output: string;
 }
 
