@@ -152,6 +152,49 @@ async fn what_must_not_be_repeated_is_put_to_a_human() {
     assert!(result.output.contains("ask the bank"), "{}", result.output);
 }
 
+/// The host of a call is lost and comes back with the result when the next try is sought already.
+async fn brings_its_result(effect: EffectClass) {
+    let model = Model::start().await;
+    let server = TestServer::with(&model, "[hosts]\ngrace_period = \"0s\"").await;
+    let tools = || vec![declared("job", effect)];
+    let mut host = RawHost::welcomed(&server, "h1", tools()).await;
+    model.asks("job", json!({})).says("done");
+    let mut events = server.stream(named("r1", "go")).await;
+    let call = host.take_call().await;
+    events.wait_for_name("tool_call_accepted").await;
+    drop(host);
+    events.wait_for_name("tool_call_attempt_failed").await;
+    if effect == EffectClass::Unsafe {
+        events.wait_for_name("human_requested").await;
+        let question = server.run(named("r1", "go")).await.pending.remove(0);
+        let again = wire::decision::Decision::Approve(wire::Approve {});
+        server.decide(&question.request_id, again).await.expect("decided");
+    }
+    let mut host = RawHost::open(&server).await;
+    let in_hand = wire::CallInHand {
+        call_id: call.call_id.clone(),
+        attempt: 1,
+        lease_token: call.lease_token.clone(),
+        finished: true,
+    };
+    host.send(Frame::Hello(wire::Hello { calls_in_hand: vec![in_hand], ..hello("h1", tools()) }));
+    let ServerFrame::Welcome(welcome) = host.wait_for(|_| true).await else { panic!("welcome comes first") };
+    assert_eq!(welcome.calls[0].disposition(), wire::CallDisposition::Continue);
+    host.send(Frame::CallResult(result_of(&call, "finished")));
+    match host.wait_for(|_| true).await {
+        ServerFrame::ResultAck(ack) => assert_eq!(ack.verdict(), ResultVerdict::Recorded),
+        other => panic!("the work is not done twice: {other:?}"),
+    }
+    assert_eq!(results(&events.rest().await)[0].output, "finished");
+}
+
+#[tokio::test]
+async fn a_result_that_a_host_brings_comes_before_the_next_try() {
+    for effect in [EffectClass::Unsafe, EffectClass::ReadOnly, EffectClass::Keyed] {
+        brings_its_result(effect).await;
+    }
+}
+
 #[tokio::test]
 async fn a_tool_that_nobody_serves_any_more_is_unavailable() {
     let model = Model::start().await;

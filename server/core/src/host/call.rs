@@ -19,7 +19,9 @@ pub(super) struct Call {
 ///            └───────────room─────────▲                    ▲                  └──unsettled──▶ Held, adrift
 ///                                      (none) ──claimed by a host, or reclaimed by its run──┘
 /// ```
-/// Pinned is like Waiting, for one host; it becomes Waiting where that host does not take the call any more.
+/// Pinned is like Waiting, for one host; it becomes Waiting where that host does not take the call any more. Promised
+/// is reached from either, or from Held by a seek: a host says that it has the answer of the try before, and whatever
+/// comes of that comes first. It becomes Waiting, Pinned or Reserved where the answer does not settle the call.
 /// Every state goes to none when the call is lost, denied, or given up by its run.
 #[derive(Debug, Clone)]
 pub(super) enum State {
@@ -36,6 +38,14 @@ pub(super) enum State {
         host: HostId,
         /// Its stream.
         connection: ConnectionId,
+    },
+    /// A host has the answer of the try before, by its word; the next try waits for that, as long as a host may take
+    /// to confirm a call.
+    Promised {
+        /// The try before.
+        attempt: u32,
+        /// The host that the next one is to have, if it is not any.
+        on: Option<HostId>,
     },
     /// A host has it, or may have it.
     Held(Held),

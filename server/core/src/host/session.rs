@@ -54,6 +54,16 @@ impl Host {
     pub(super) fn has_room(&self, tool: &str, now: Timestamp) -> bool {
         self.load() < CALLS_PER_HOST_MAX && self.connection.as_ref().is_some_and(|c| c.has_room(tool, now))
     }
+
+    /// Whether it would take this call, where it has room.
+    pub(super) fn may_have(&self, call: &CallId) -> bool {
+        self.connection.as_ref().is_none_or(|c| !c.is_stopping(call))
+    }
+
+    /// Whether it would take this call of this tool now.
+    pub(super) fn has_room_for(&self, call: &CallId, tool: &str, now: Timestamp) -> bool {
+        self.has_room(tool, now) && self.may_have(call)
+    }
 }
 
 /// A host's stream.
@@ -134,6 +144,16 @@ impl Connection {
         if *running == 0 {
             self.running.remove(tool);
         }
+    }
+
+    /// Whether it was told to stop a call of this id and still has it. A deleted run's id can be another's by then: what
+    /// the host knows of the one must not become the other's answer.
+    fn is_stopping(&self, call: &CallId) -> bool {
+        if self.stopping.is_empty() {
+            return false;
+        }
+        let first = CallRef { call: call.clone(), attempt: 0 };
+        self.stopping.range(first..).next().is_some_and(|(stopping, _)| stopping.call == *call)
     }
 
     /// A call that was told to stop has stopped, or will not be heard of again. Whether there was one.

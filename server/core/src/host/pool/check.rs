@@ -65,7 +65,9 @@ impl Pool {
                         *connection == stream.id
                     }
                     State::Held(held) => held.connection == Some(stream.id),
-                    State::Waiting | State::Pinned { .. } | State::Answering(_) => false,
+                    State::Waiting | State::Pinned { .. } | State::Promised { .. } | State::Answering(_) => {
+                        false
+                    }
                 };
                 if let Some(tool) = call.tool.as_deref().filter(|_| here) {
                     *running.entry(tool).or_default() += 1;
@@ -97,8 +99,11 @@ impl Pool {
             assert_eq!(self.waiting.contains(name), !tool.queue.is_empty(), "{name}");
             queued.extend(tool.queue.iter().map(|id| (name.clone(), id.clone())));
             if !tool.queue.is_empty() && !self.closing {
-                let idle = tool.hosts.iter().find(|host| self.hosts[*host].has_room(name, self.now));
-                assert_eq!(idle, None, "calls of {name} wait for nothing");
+                let idle = |id: &CallId| {
+                    tool.hosts.iter().find(|host| self.hosts[*host].has_room_for(id, name, self.now))
+                };
+                let waits_for_nothing = tool.queue.iter().find(|id| idle(id).is_some());
+                assert_eq!(waits_for_nothing, None, "{name}");
             }
         }
         assert_eq!(waiting, queued);
@@ -108,7 +113,11 @@ impl Pool {
     fn check_pinned(&self) {
         let pinned = self.calls.iter().filter_map(|(id, call)| match &call.state {
             State::Pinned { host } => Some((host.clone(), id.clone(), call.tool.clone()?)),
-            State::Waiting | State::Reserved { .. } | State::Held(_) | State::Answering(_) => None,
+            State::Waiting
+            | State::Promised { .. }
+            | State::Reserved { .. }
+            | State::Held(_)
+            | State::Answering(_) => None,
         });
         let mut listed = 0;
         for (host, id, tool) in pinned {
@@ -117,7 +126,7 @@ impl Pool {
             if let Some(host) =
                 self.hosts.get(&host).filter(|host| host.connection.is_some() && !self.closing)
             {
-                assert!(!host.has_room(&tool, self.now), "{id} waits for nothing");
+                assert!(!host.has_room_for(&id, &tool, self.now), "{id} waits for nothing");
                 assert!(host.connection.as_ref().is_some_and(|stream| stream.serves(&tool)), "{id}");
             }
         }
@@ -132,6 +141,7 @@ impl Pool {
             let timed = match &call.state {
                 State::Waiting => self.tools[call.tool.as_ref().expect("it has a tool")].hosts.is_empty(),
                 State::Pinned { host } => !self.is_connected(host),
+                State::Promised { .. } => true,
                 State::Held(held) => held.connection.is_none() || !held.accepted,
                 State::Reserved { .. } | State::Answering(_) => false,
             };

@@ -91,9 +91,14 @@ impl Pool {
     fn knows_end_of(&mut self, connection: ConnectionId, host: &HostId, call: &CallRef) -> bool {
         let answering = match self.calls.get(&call.call).map(|call| &call.state) {
             Some(State::Answering(held)) => held.is(call) && held.host == *host,
-            Some(State::Held(_) | State::Waiting | State::Pinned { .. } | State::Reserved { .. }) | None => {
-                false
-            }
+            Some(
+                State::Held(_)
+                | State::Waiting
+                | State::Pinned { .. }
+                | State::Promised { .. }
+                | State::Reserved { .. },
+            )
+            | None => false,
         };
         answering || self.stream(host, connection).is_some_and(|stream| stream.stopping.contains_key(call))
     }
@@ -258,7 +263,7 @@ impl Pool {
             self.begin_answer(&call.call);
         } else if self.stream(&host, connection).is_some_and(|stream| stream.stopped(call)) {
             self.freed.insert(host.clone());
-        } else {
+        } else if !self.awaits_answer(call) {
             self.ignore(&host);
         }
         self.put_answer(Some(connection), host, answer);

@@ -28,7 +28,13 @@ impl Pool {
                 self.disown(&id, &held);
                 self.lose(&request.call, Ran::No, "the call was offered without room for it");
             }
-            Some(State::Waiting | State::Pinned { .. } | State::Reserved { .. } | State::Answering(_))
+            Some(
+                State::Waiting
+                | State::Pinned { .. }
+                | State::Promised { .. }
+                | State::Reserved { .. }
+                | State::Answering(_),
+            )
             | None => {
                 self.lose(&request.call, Ran::No, "the call was offered without room for it");
             }
@@ -89,7 +95,13 @@ impl Pool {
             }
             Some(State::Answering(held)) if held.is(&request.call) => return,
             Some(State::Held(held)) => self.disown(id, &held),
-            Some(State::Waiting | State::Pinned { .. } | State::Reserved { .. } | State::Answering(_)) => {
+            Some(
+                State::Waiting
+                | State::Pinned { .. }
+                | State::Promised { .. }
+                | State::Reserved { .. }
+                | State::Answering(_),
+            ) => {
                 self.remove(id);
             }
             None => {}
@@ -140,6 +152,7 @@ impl Pool {
                 | State::Answering(_)
                 | State::Waiting
                 | State::Pinned { .. }
+                | State::Promised { .. }
                 | State::Reserved { .. },
             )
             | None => {}
@@ -165,7 +178,10 @@ impl Pool {
             .range(first_of(run)..)
             .take_while(|(id, _)| id.run == *run)
             .filter(|(_, call)| {
-                matches!(call.state, State::Waiting | State::Pinned { .. } | State::Reserved { .. })
+                matches!(
+                    call.state,
+                    State::Waiting | State::Pinned { .. } | State::Promised { .. } | State::Reserved { .. }
+                )
             })
             .map(|(id, _)| id.clone())
             .collect();
@@ -177,6 +193,8 @@ impl Pool {
     pub(super) fn settled(&mut self, call: &CallRef) {
         if self.answering(call).is_some() {
             self.remove(&call.call);
+        } else if self.awaits_answer(call) {
+            self.await_no_answer(&call.call);
         }
     }
 
@@ -192,6 +210,7 @@ impl Pool {
             State::Answering(_)
             | State::Waiting
             | State::Pinned { .. }
+            | State::Promised { .. }
             | State::Reserved { .. }
             | State::Held(_) => None,
         }

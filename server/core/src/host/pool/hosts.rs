@@ -102,7 +102,8 @@ impl Pool {
             .collect()
     }
 
-    /// A host brings a call along. It goes on, unless the call went another way in the meantime.
+    /// A host brings a call along. It goes on, unless the call went another way in the meantime. An answer that it has
+    /// is heard also where the call seeks its next host.
     fn adopt(&mut self, joining: &Joining, claim: &CallInHand) -> Disposition {
         let id = &claim.call.call;
         let tool = match self.calls.get(id) {
@@ -115,10 +116,19 @@ impl Pool {
                     call.tool.clone()
                 }
                 State::Answering(held) if held.is(&claim.call) => return Disposition::Continue,
+                State::Waiting | State::Pinned { .. } if claim.finished => {
+                    self.promise(id, claim.call.attempt);
+                    return Disposition::Continue;
+                }
+                // Its run says what the answer is worth when it comes.
+                State::Promised { .. } | State::Reserved { .. } if claim.finished => {
+                    return Disposition::Continue;
+                }
                 State::Held(_)
                 | State::Answering(_)
                 | State::Waiting
                 | State::Pinned { .. }
+                | State::Promised { .. }
                 | State::Reserved { .. } => {
                     return Disposition::Stop;
                 }
@@ -164,6 +174,7 @@ impl Pool {
                 | State::Answering(_)
                 | State::Waiting
                 | State::Pinned { .. }
+                | State::Promised { .. }
                 | State::Reserved { .. } => None,
             })
             .collect();

@@ -8,6 +8,7 @@ mod hosts;
 mod inputs;
 mod pinned;
 mod places;
+mod promises;
 mod time;
 mod views;
 
@@ -58,7 +59,8 @@ struct Tool {
 /// What happens by time alone.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
-    /// What it means depends on where the call stands: no host came, the host did not confirm, or did not come back.
+    /// What it means depends on where the call stands: no host came, the host did not confirm, did not come back, or did
+    /// not send what it said it had.
     Call(CallId),
     /// The host is to be heard from.
     Lease(HostId),
@@ -161,6 +163,7 @@ impl Pool {
             State::Held(_)
             | State::Waiting
             | State::Pinned { .. }
+            | State::Promised { .. }
             | State::Reserved { .. }
             | State::Answering(_) => None,
         }
@@ -181,7 +184,7 @@ impl Pool {
                 }
             }
             State::Held(held) => self.unhold(id, held, call.tool.as_deref()),
-            State::Answering(_) => {}
+            State::Promised { .. } | State::Answering(_) => {}
         }
         Some(call)
     }

@@ -29,6 +29,7 @@ impl Pool {
             Some(State::Waiting) => self.waited_in_vain(id),
             // The host did not come back, and with it goes what the call needed of it.
             Some(State::Pinned { .. }) => self.place_anywhere(id),
+            Some(State::Promised { .. }) => self.await_no_answer(id),
             Some(State::Held(held)) => {
                 let call = held.call_ref(id);
                 let message = if held.connection.is_some() {
