@@ -206,7 +206,9 @@ impl Connection {
         let Ok(claims) = claims else {
             return self.go_away(CloseReason::Unavailable, "calls in hand cannot be looked up at the moment");
         };
-        let (host, max_frame_bytes) = (hello.host.clone(), hello.max_frame_bytes);
+        // What is larger than our own bound cannot be sent, whatever the host takes.
+        let max_frame_bytes = hello.max_frame_bytes.min(self.tools.options().max_frame_bytes);
+        let host = hello.host.clone();
         let extensions = extensions_of(&hello.capabilities);
         let mut offered = self.check(hello.capabilities).await;
         if self.ended.is_cancelled() {
@@ -221,7 +223,7 @@ impl Connection {
             labels: hello.labels,
             tools,
             credit: hello.initial_credit,
-            max_frame_bytes: hello.max_frame_bytes,
+            max_frame_bytes,
             runtimes: hello.open_runtimes,
             claims,
         };

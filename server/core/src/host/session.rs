@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::host::frame::CallRef;
+use crate::host::frame::{CallRef, CallRequest};
 use crate::host::io::{ConnectionId, Joining};
 use crate::host::roster::Rank;
 use crate::id::CallId;
@@ -79,6 +79,8 @@ pub(super) struct Connection {
     pub(super) max_frame_bytes: usize,
     /// Calls that it was told to stop and that still take up room.
     pub(super) stopping: BTreeMap<CallRef, Option<String>>,
+    /// Those of them that it answered, until that is acknowledged: it knows the answer as long.
+    pub(super) ending: BTreeSet<CallRef>,
     /// Runtimes that it has open.
     pub(super) runtimes: BTreeSet<String>,
     /// The tool whose queue it served last.
@@ -105,6 +107,7 @@ impl Connection {
             busy_until: None,
             max_frame_bytes: joining.max_frame_bytes,
             stopping: BTreeMap::new(),
+            ending: BTreeSet::new(),
             runtimes: joining.runtimes.iter().cloned().collect(),
             last_tool: String::new(),
             running: BTreeMap::new(),
@@ -129,6 +132,12 @@ impl Connection {
         self.running.get(tool).copied().unwrap_or_default()
     }
 
+    /// Whether no frame that it takes opens the runtime that a call needs and that it does not have.
+    pub(super) fn is_too_small_for_runtime(&self, request: &CallRequest) -> bool {
+        let Some(runtime) = &request.runtime else { return false };
+        request.opening_size() > self.max_frame_bytes && !self.runtimes.contains(&runtime.id.to_string())
+    }
+
     /// A call takes up room.
     pub(super) fn occupy(&mut self, tool: Option<&str>) {
         if let Some(tool) = tool {
@@ -146,14 +155,16 @@ impl Connection {
         }
     }
 
-    /// Whether it was told to stop a call of this id and still has it. A deleted run's id can be another's by then: what
+    /// Whether it was told to stop a call of this id and still knows it. A deleted run's id can be another's by then: what
     /// the host knows of the one must not become the other's answer.
     fn is_stopping(&self, call: &CallId) -> bool {
-        if self.stopping.is_empty() {
+        if self.stopping.is_empty() && self.ending.is_empty() {
             return false;
         }
         let first = CallRef { call: call.clone(), attempt: 0 };
-        self.stopping.range(first..).next().is_some_and(|(stopping, _)| stopping.call == *call)
+        let stopping = self.stopping.range(&first..).next().map(|(stopping, _)| stopping);
+        let ending = self.ending.range(&first..).next();
+        stopping.into_iter().chain(ending).any(|known| known.call == *call)
     }
 
     /// A call that was told to stop has stopped, or will not be heard of again. Whether there was one.

@@ -293,11 +293,20 @@ async fn blank_arguments_reach_the_host_as_an_empty_object() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_too_large_for_its_host_is_answered() {
-    let bench = Bench::with(HostOptions::default());
+    is_too_large(HostOptions::default(), 4096).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_too_large_for_the_server_to_send_is_answered_whatever_its_host_takes() {
+    is_too_large(HostOptions { max_frame_bytes: 4096, ..HostOptions::default() }, usize::MAX).await;
+}
+
+async fn is_too_large(options: HostOptions, max_frame_bytes: usize) {
+    let bench = Bench::with(options);
     tokio::task::yield_now().await;
     let mut host = bench.dial();
     let mut small = hello("h", &["weather"]);
-    small.max_frame_bytes = 4096;
+    small.max_frame_bytes = max_frame_bytes;
     host.say(HostFrame::Hello(small));
     host.welcome().await;
     let Seek::Granted(at) = bench.seek("r/1.0", "weather") else { panic!("there is room") };

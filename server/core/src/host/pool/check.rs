@@ -13,6 +13,7 @@ impl Pool {
         self.hosts.check();
         self.check_connections();
         self.check_holders();
+        self.check_ending();
         self.check_room();
         self.check_queues();
         self.check_pinned();
@@ -50,6 +51,17 @@ impl Pool {
             assert!(host.connection.is_some() || !host.calls.is_empty(), "{id} is kept for nothing");
         }
         assert!(by_host.is_empty());
+    }
+
+    /// Both sides agree on which host answered what it was told to stop.
+    fn check_ending(&self) {
+        let mut ending: BTreeMap<_, BTreeSet<HostId>> = BTreeMap::new();
+        for (id, host) in self.hosts.iter() {
+            for call in host.connection.iter().flat_map(|stream| &stream.ending) {
+                ending.entry(call.clone()).or_default().insert(id.clone());
+            }
+        }
+        assert_eq!(ending, self.ending);
     }
 
     /// What takes up room was counted, and credit is never overdrawn.

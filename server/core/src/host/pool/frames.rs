@@ -261,7 +261,11 @@ impl Pool {
         let call = &answer.call;
         if self.held(call).is_some_and(|held| held.host == host && held.lease == answer.lease) {
             self.begin_answer(&call.call);
-        } else if self.stream(&host, connection).is_some_and(|stream| stream.stopped(call)) {
+        } else if let Some(stream) = self.stream(&host, connection).filter(|s| s.stopping.contains_key(call))
+        {
+            stream.stopped(call);
+            stream.ending.insert(call.clone());
+            self.ending.entry(call.clone()).or_default().insert(host.clone());
             self.freed.insert(host.clone());
         } else if !self.awaits_answer(call) {
             self.ignore(&host);

@@ -17,7 +17,11 @@ impl Pool {
                     }
                     Some(stream) if request.size() > stream.max_frame_bytes => {
                         let max = stream.max_frame_bytes;
-                        self.too_large(request, max);
+                        self.too_large(request, "call", max);
+                    }
+                    Some(stream) if stream.is_too_small_for_runtime(&request) => {
+                        let max = stream.max_frame_bytes;
+                        self.too_large(request, "call's runtime", max);
                     }
                     Some(_) => self.hand_over(request, connection),
                     None => self.lose(&request.call, Ran::No, "the host disconnected before it got the call"),
@@ -63,9 +67,9 @@ impl Pool {
     }
 
     /// No host like this takes the call, so asking another changes nothing: the model is told.
-    fn too_large(&mut self, request: CallRequest, max: usize) {
+    fn too_large(&mut self, request: CallRequest, what: &str, max: usize) {
         self.remove(&request.call.call);
-        let message = format!("the call is too large for its tool host, which takes {max} bytes");
+        let message = format!("the {what} is too large for its tool host, which takes {max} bytes");
         let lease = request.lease.as_str().to_owned();
         self.out.push(Output::Answer {
             tenant: self.tenant.clone(),
@@ -191,6 +195,12 @@ impl Pool {
     }
 
     pub(super) fn settled(&mut self, call: &CallRef) {
+        for host in self.ending.remove(call).into_iter().flatten() {
+            if let Some(stream) = self.hosts.get_mut(&host).and_then(|host| host.connection.as_mut()) {
+                stream.ending.remove(call);
+            }
+            self.freed.insert(host);
+        }
         if self.answering(call).is_some() {
             self.remove(&call.call);
         } else if self.awaits_answer(call) {

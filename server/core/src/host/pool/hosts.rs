@@ -245,6 +245,13 @@ impl Pool {
         for tool in stream.tools.keys() {
             self.unserve(tool, &id);
         }
+        for call in stream.ending {
+            let Some(hosts) = self.ending.get_mut(&call) else { continue };
+            hosts.remove(&id);
+            if hosts.is_empty() {
+                self.ending.remove(&call);
+            }
+        }
         self.set_adrift(&id);
         self.await_return(&id);
     }

@@ -37,6 +37,8 @@ pub(super) struct Pool {
     calls: BTreeMap<CallId, Call>,
     hosts: Roster,
     connections: BTreeMap<ConnectionId, HostId>,
+    /// The hosts that answered calls which they were told to stop, until the answers are dealt with.
+    ending: BTreeMap<CallRef, BTreeSet<HostId>>,
     tools: BTreeMap<String, Tool>,
     /// Calls that wait for one host each, in order.
     pinned: BTreeMap<HostId, VecDeque<CallId>>,
@@ -78,6 +80,7 @@ impl Pool {
             calls: BTreeMap::new(),
             hosts: Roster::default(),
             connections: BTreeMap::new(),
+            ending: BTreeMap::new(),
             tools: BTreeMap::new(),
             pinned: BTreeMap::new(),
             waiting: BTreeSet::new(),

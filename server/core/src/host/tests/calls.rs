@@ -171,7 +171,12 @@ fn a_host_that_is_still_stopping_a_call_gets_no_other_of_its_id() {
     assert_eq!(bench.seek("a/1.0", "t"), [""; 0]);
     assert_eq!(bench.seek("a/1.1", "t"), ["a/1.1: granted h"], "others are let by");
     assert_eq!(bench.heartbeat(1, &["a/1.0"]), [""; 0], "it goes on");
-    assert_eq!(bench.answer(1, "a/1.0"), ["answer a/1.0#1 succeeded by h for c1", "a/1.0: granted h"]);
+    assert_eq!(bench.answer(1, "a/1.0"), ["answer a/1.0#1 succeeded by h for c1"]);
+    assert_eq!(
+        bench.settled("a/1.0"),
+        ["a/1.0: granted h"],
+        "until it is acknowledged, the host knows the answer"
+    );
 }
 
 #[test]
