@@ -3,6 +3,7 @@
 use crate::host::frame::CallRef;
 use crate::host::io::ConnectionId;
 use crate::id::{CallId, HostId};
+use crate::time::Timestamp;
 
 /// A call and where it stands.
 #[derive(Debug, Clone)]
@@ -71,9 +72,30 @@ pub(super) struct Held {
     pub(super) last_chunk: u64,
     /// Questions that it sent on this stream.
     pub(super) asked: u32,
+    /// What it saved last, where its run was not told yet.
+    pub(super) checkpoint: Option<Vec<u8>>,
+    /// When its run was told of one.
+    pub(super) checkpoint_told: Option<Timestamp>,
 }
 
 impl Held {
+    /// A call that a host is about to get, or may have.
+    pub(super) fn new(host: HostId, attempt: u32, lease: String, connection: Option<ConnectionId>) -> Self {
+        Self {
+            host,
+            attempt,
+            lease,
+            connection,
+            accepted: false,
+            finished: false,
+            missed: 0,
+            last_chunk: 0,
+            asked: 0,
+            checkpoint: None,
+            checkpoint_told: None,
+        }
+    }
+
     /// Whether this is the try that `call` names.
     pub(super) fn is(&self, call: &CallRef) -> bool {
         self.attempt == call.attempt

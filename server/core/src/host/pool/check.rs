@@ -159,6 +159,9 @@ impl Pool {
             };
             assert_eq!(self.timers.get(&Timer::Call(id.clone())).is_some(), timed, "{id} {:?}", call.state);
             expected += usize::from(timed);
+            let saved = matches!(&call.state, State::Held(held) if held.checkpoint.is_some());
+            assert_eq!(self.timers.get(&Timer::Checkpoint(id.clone())).is_some(), saved, "{id}");
+            expected += usize::from(saved);
         }
         for (id, host) in self.hosts.iter() {
             let Some(stream) = &host.connection else { continue };

@@ -229,7 +229,7 @@ impl Pool {
         self.accept(host, call);
         let attempt = call.attempt;
         if let Some(checkpoint) = checkpoint {
-            self.news(&call.call, News::Checkpoint { attempt, checkpoint });
+            self.checkpoint(call, checkpoint);
         }
         if !message.is_empty() || fraction.is_some() {
             self.news(&call.call, News::Progress { attempt, message, fraction });

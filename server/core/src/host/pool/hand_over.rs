@@ -49,18 +49,8 @@ impl Pool {
         let (id, host) = (request.call.call.clone(), request.host.clone());
         let stream = self.stream(&host, connection).expect("only called for a current stream");
         stream.credit.spend();
-        let held = Held {
-            host: host.clone(),
-            attempt: request.call.attempt,
-            lease: request.lease.as_str().to_owned(),
-            connection: Some(connection),
-            accepted: false,
-            finished: false,
-            missed: 0,
-            last_chunk: 0,
-            asked: 0,
-        };
-        self.hold(&id, held);
+        let lease = request.lease.as_str().to_owned();
+        self.hold(&id, Held::new(host, request.call.attempt, lease, Some(connection)));
         self.timers.set(Timer::Call(id), self.now.after(self.options.accept_timeout));
         self.open_runtime(connection, &request);
         self.send(connection, ServerFrame::CallRequest(Box::new(request)));
@@ -135,11 +125,7 @@ impl Pool {
 
     /// A host may have this call, and is to come back with it.
     fn adrift(&mut self, id: &CallId, host: HostId, attempt: u32, lease: String) {
-        let (connection, accepted, finished, missed, last_chunk, asked) = (None, true, false, 0, 0, 0);
-        self.hold(
-            id,
-            Held { host, attempt, lease, connection, accepted, finished, missed, last_chunk, asked },
-        );
+        self.hold(id, Held { accepted: true, ..Held::new(host, attempt, lease, None) });
         self.timers.set(Timer::Call(id.clone()), self.now.after(self.options.grace_period));
     }
 

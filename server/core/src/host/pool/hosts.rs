@@ -134,17 +134,9 @@ impl Pool {
                 }
             },
         };
-        let held = Held {
-            host: joining.host.clone(),
-            attempt: claim.call.attempt,
-            lease: claim.lease.clone(),
-            connection: Some(joining.connection),
-            accepted: true,
-            finished: claim.finished,
-            missed: 0,
-            last_chunk: 0,
-            asked: 0,
-        };
+        let (host, lease) = (joining.host.clone(), claim.lease.clone());
+        let held = Held::new(host, claim.call.attempt, lease, Some(joining.connection));
+        let held = Held { accepted: true, finished: claim.finished, ..held };
         self.hold(id, held);
         self.timers.clear(&Timer::Call(id.clone()));
         if let Some(stream) = self.stream(&joining.host, joining.connection) {
@@ -257,13 +249,14 @@ impl Pool {
     }
 
     fn set_adrift(&mut self, id: &HostId) {
-        let host = &self.hosts[id];
-        if host.calls.is_empty() {
+        let calls = self.hosts[id].calls.clone();
+        if calls.is_empty() {
             self.hosts.remove(id);
             return;
         }
         let until = self.now.after(self.options.grace_period);
-        for call in &host.calls {
+        for call in &calls {
+            self.tell_checkpoint(call);
             if let Some(State::Held(held)) = self.calls.get_mut(call).map(|call| &mut call.state) {
                 held.connection = None;
             }

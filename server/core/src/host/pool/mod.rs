@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod check;
+mod checkpoints;
 mod frames;
 mod hand_over;
 mod hosts;
@@ -64,6 +65,8 @@ enum Timer {
     /// What it means depends on where the call stands: no host came, the host did not confirm, did not come back, or did
     /// not send what it said it had.
     Call(CallId),
+    /// The call's run is told of a checkpoint that came too soon after another.
+    Checkpoint(CallId),
     /// The host is to be heard from.
     Lease(HostId),
     /// The host may be asked again.
@@ -174,6 +177,7 @@ impl Pool {
 
     /// Takes a call out of everything that knows it.
     fn remove(&mut self, id: &CallId) -> Option<Call> {
+        self.tell_checkpoint(id);
         let call = self.calls.remove(id)?;
         self.timers.clear(&Timer::Call(id.clone()));
         match &call.state {

@@ -13,6 +13,7 @@ impl Pool {
         while let Some(timer) = self.timers.pop_due(now) {
             match timer {
                 Timer::Call(id) => self.call_is_due(&id),
+                Timer::Checkpoint(id) => self.tell_checkpoint(&id),
                 Timer::Lease(host) => self.check_lease(&host),
                 Timer::Busy(host) => self.end_pause(host),
             }

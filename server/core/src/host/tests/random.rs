@@ -314,7 +314,10 @@ impl World {
             5..=9 => {
                 HostFrame::Output { call, chunk_seq: self.dice.roll(9), stderr: false, data: Vec::new() }
             }
-            10..=14 => HostFrame::Progress { call, message: "p".into(), fraction: None, checkpoint: None },
+            10..=14 => {
+                let checkpoint = (self.dice.roll(2) == 0).then(|| vec![0]);
+                HostFrame::Progress { call, message: "p".into(), fraction: None, checkpoint }
+            }
             15 => HostFrame::Goodbye,
             _ => HostFrame::Pong,
         };
