@@ -155,8 +155,8 @@ impl Connection {
         }
     }
 
-    /// Whether it was told to stop a call of this id and still knows it. A deleted run's id can be another's by then: what
-    /// the host knows of the one must not become the other's answer.
+    /// Whether it was told to stop a call of this id and still knows it. A deleted run's id can be another's by then:
+    /// what the host knows of the one must not become the other's answer.
     fn is_stopping(&self, call: &CallId) -> bool {
         if self.stopping.is_empty() && self.ending.is_empty() {
             return false;

@@ -1,5 +1,5 @@
-//! What calls save of their progress. Only the newest is ever needed, so of many in a row few become durable: what comes
-//! too soon waits, the next one takes its place, and none waits longer than its host has the call.
+//! What calls save of their progress. Only the newest is ever needed, so of many in a row few become durable: what
+//! comes too soon waits, the next one takes its place, and none waits longer than its host has the call.
 
 use super::{Pool, Timer};
 use crate::host::call::State;

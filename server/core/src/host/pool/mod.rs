@@ -62,8 +62,8 @@ struct Tool {
 /// What happens by time alone.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
-    /// What it means depends on where the call stands: no host came, the host did not confirm, did not come back, or did
-    /// not send what it said it had.
+    /// What it means depends on where the call stands: no host came, the host did not confirm, did not come back, or
+    /// did not send what it said it had.
     Call(CallId),
     /// The call's run is told of a checkpoint that came too soon after another.
     Checkpoint(CallId),
