@@ -4,7 +4,7 @@ use agentloop_client::v1 as wire;
 use agentloop_tests::errors::assert_refused;
 use agentloop_tests::events::{names, results};
 use agentloop_tests::host::Host;
-use agentloop_tests::input::named;
+use agentloop_tests::input::{in_session, named};
 use agentloop_tests::model::Model;
 use agentloop_tests::raw_host::{RawHost, declared, hello, result_of};
 use agentloop_tests::server::TestServer;
@@ -150,6 +150,79 @@ async fn what_must_not_be_repeated_is_put_to_a_human() {
     let result = results(&events.rest().await).remove(0);
     assert_eq!(result.status(), ToolStatus::OutcomeUnknown);
     assert!(result.output.contains("ask the bank"), "{}", result.output);
+}
+
+/// The host of a call is lost and comes back with the result when the next try is sought already.
+async fn brings_its_result(effect: EffectClass) {
+    let model = Model::start().await;
+    let server = TestServer::with(&model, "[hosts]\ngrace_period = \"0s\"").await;
+    let tools = || vec![declared("job", effect)];
+    let mut host = RawHost::welcomed(&server, "h1", tools()).await;
+    model.asks("job", json!({})).says("done");
+    let mut events = server.stream(named("r1", "go")).await;
+    let call = host.take_call().await;
+    events.wait_for_name("tool_call_accepted").await;
+    drop(host);
+    events.wait_for_name("tool_call_attempt_failed").await;
+    if effect == EffectClass::Unsafe {
+        events.wait_for_name("human_requested").await;
+        let question = server.run(named("r1", "go")).await.pending.remove(0);
+        let again = wire::decision::Decision::Approve(wire::Approve {});
+        server.decide(&question.request_id, again).await.expect("decided");
+    }
+    let mut host = RawHost::open(&server).await;
+    let in_hand = wire::CallInHand {
+        call_id: call.call_id.clone(),
+        attempt: 1,
+        lease_token: call.lease_token.clone(),
+        finished: true,
+    };
+    host.send(Frame::Hello(wire::Hello { calls_in_hand: vec![in_hand], ..hello("h1", tools()) }));
+    let ServerFrame::Welcome(welcome) = host.wait_for(|_| true).await else { panic!("welcome comes first") };
+    assert_eq!(welcome.calls[0].disposition(), wire::CallDisposition::Continue);
+    host.send(Frame::CallResult(result_of(&call, "finished")));
+    match host.wait_for(|_| true).await {
+        ServerFrame::ResultAck(ack) => assert_eq!(ack.verdict(), ResultVerdict::Recorded),
+        other => panic!("the work is not done twice: {other:?}"),
+    }
+    assert_eq!(results(&events.rest().await)[0].output, "finished");
+}
+
+#[tokio::test]
+async fn a_result_that_a_host_brings_comes_before_the_next_try() {
+    for effect in [EffectClass::Unsafe, EffectClass::ReadOnly, EffectClass::Keyed] {
+        brings_its_result(effect).await;
+    }
+}
+
+/// The host does not stop what is cancelled, and the run's name is used again: so are the ids of its calls.
+#[tokio::test]
+async fn what_is_known_of_a_deleted_runs_call_does_not_answer_another_of_its_name() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let tools = ["stubborn", "look"].map(|name| declared(name, EffectClass::ReadOnly));
+    let mut host = RawHost::welcomed(&server, "h1", tools.to_vec()).await;
+    model.asks("stubborn", json!({}));
+    let events = server.stream(in_session("s1", "w", "go")).await;
+    let first = host.take_call().await;
+    server.abort("w").await;
+    events.rest().await;
+    let delete = wire::DeleteSessionRequest { session_id: "s1".to_owned() };
+    soon(server.sessions().delete_session(delete)).await.expect("deleted");
+    model.asks("look", json!({})).says("done");
+    let mut events = server.stream(in_session("s1", "w", "look")).await;
+    events.wait_for_name("tool_call_proposed").await;
+    assert_eq!(server.get_run("w").await.waiting_on.map(|on| on.kind()), Some(wire::WaitKind::ToolHost));
+    host.send(Frame::CallResult(result_of(&first, "stubborn to the end")));
+    let next = |frame: &ServerFrame| !matches!(frame, ServerFrame::Cancel(_));
+    match host.wait_for(next).await {
+        ServerFrame::ResultAck(ack) => assert_eq!(ack.verdict(), ResultVerdict::Stale),
+        other => panic!("the host still knows the other's answer: {other:?}"),
+    }
+    let second = host.take_call().await;
+    assert_eq!((&second.call_id, second.tool.as_str()), (&first.call_id, "look"));
+    host.send(Frame::CallResult(result_of(&second, "seen")));
+    assert_eq!(results(&events.rest().await)[0].output, "seen");
 }
 
 #[tokio::test]

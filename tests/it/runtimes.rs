@@ -93,6 +93,22 @@ async fn a_run_has_one_runtime_on_one_host_until_its_end() {
 }
 
 #[tokio::test]
+async fn one_that_no_frame_of_its_host_holds_is_told_to_the_model() {
+    let model = Model::start().await;
+    let server = TestServer::start(&model).await;
+    let mut host = RawHost::open(&server).await;
+    host.send(Frame::Hello(wire::Hello { max_frame_bytes: 4096, ..hello("a", browser()) }));
+    host.wait_for(|frame| matches!(frame, ServerFrame::Welcome(_))).await;
+    model.asks("browse", json!({})).says("never mind");
+    let init_data = json!({ "page": "x".repeat(200_000) }).to_string();
+    let input = wire::RunInput { runtime_init_data_json: Some(init_data), ..named("r1", "look") };
+    let seen = ended(server.stream(input).await).await;
+    assert_eq!(results(&seen)[0].status(), wire::ToolStatus::Rejected);
+    assert!(results(&seen)[0].output.contains("4096"), "{}", results(&seen)[0].output);
+    assert_eq!(closed(&mut host).await, "r1/rt1");
+}
+
+#[tokio::test]
 async fn it_is_closed_when_the_run_is_aborted() {
     let (model, server, mut host) = world().await;
     model.asks("browse", json!({}));

@@ -38,6 +38,8 @@ pub const QUOTED_ARGUMENTS_BYTES_MAX: usize = 4 * 1024;
 pub const CALLS_PER_MESSAGE_MAX: usize = 128;
 /// Tries of one tool call, whatever their failures.
 pub const TOOL_ATTEMPTS_MAX: u32 = 8;
+/// The wait that a host may ask for before a failed call's next try.
+pub const TOOL_RETRY_DELAY_SECS_MAX: u64 = 60 * 60;
 /// Parts of one message.
 pub const PARTS_PER_MESSAGE_MAX: usize = 1_024;
 /// Rules about tool calls from one place: an agent's configuration, a request, a run's remembered decisions.

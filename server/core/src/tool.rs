@@ -50,7 +50,7 @@ pub struct ToolDeclaration {
     /// Whether calls need a runtime that was opened for the run.
     #[serde(default)]
     pub requires_runtime: bool,
-    /// From acceptance to result; absent means the server's default.
+    /// From the offer of each try to its result; absent means the server's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Millis>,
     /// Calls of this tool in flight on one host; absent means as many as the host's credit.

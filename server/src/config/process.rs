@@ -75,7 +75,7 @@ pub struct RunOptions {
     pub park_after: Millis,
     /// How long a call whose effects are unknown waits for someone who knows; absent means for ever.
     pub in_doubt_timeout: Option<Millis>,
-    /// From a call's acceptance to its result, where its tool does not say.
+    /// From the offer of a call to its result, where its tool does not say.
     pub tool_timeout: Millis,
     /// How long a subscriber may take no event before its stream is ended.
     pub subscriber_stall: Millis,

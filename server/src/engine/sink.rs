@@ -4,7 +4,8 @@ use std::sync::{Arc, Weak};
 
 use agentloop_core::ask::Ask;
 use agentloop_core::error::Refusal;
-use agentloop_core::id::{CallId, HostId, RuntimeId, TenantId};
+use agentloop_core::host::frame::CallRef;
+use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, TenantId};
 use agentloop_core::run::input::Input;
 use agentloop_core::run::state::{CallState, State};
 use agentloop_core::time::Millis;
@@ -14,7 +15,7 @@ use async_trait::async_trait;
 use crate::engine::error::EngineError;
 use crate::engine::feed::{Progress, RunKey};
 use crate::engine::{Engine, Inner};
-use crate::tool::{CallAnswer, CallNews, CallSink, Disposition, SinkUnavailable, Verdict};
+use crate::tool::{CallAnswer, CallInHand, CallNews, CallSink, Disposition, SinkUnavailable, Verdict};
 
 #[async_trait]
 impl CallSink for Engine {
@@ -88,19 +89,18 @@ impl CallSink for Engine {
         }
     }
 
-    async fn disposition(
+    async fn dispositions(
         &self,
         tenant: &TenantId,
-        call: &CallId,
-        attempt: u32,
-        lease: &str,
-    ) -> Result<Disposition, SinkUnavailable> {
-        let key = (tenant.clone(), call.run.clone());
+        run: &RunId,
+        calls: &[CallInHand],
+    ) -> Result<Vec<Disposition>, SinkUnavailable> {
+        let key = (tenant.clone(), run.clone());
         match self.look(&key).await {
-            Ok(state) => Ok(dispose(&state, call, attempt, lease)),
-            Err(EngineError::RunNotFound) => Ok(Disposition::Stop),
+            Ok(state) => Ok(calls.iter().map(|claim| dispose(&state, claim)).collect()),
+            Err(EngineError::RunNotFound) => Ok(vec![Disposition::Stop; calls.len()]),
             Err(error) => {
-                tracing::warn!(call.id = %call, %error, "cannot say what a host is to do with a call");
+                tracing::warn!(run.id = %run, %error, "cannot say what a host is to do with its calls");
                 Err(SinkUnavailable)
             }
         }
@@ -142,14 +142,13 @@ impl CallSink for Reports {
         self.engine()?.uses_runtime(tenant, runtime, host).await
     }
 
-    async fn disposition(
+    async fn dispositions(
         &self,
         tenant: &TenantId,
-        call: &CallId,
-        attempt: u32,
-        lease: &str,
-    ) -> Result<Disposition, SinkUnavailable> {
-        self.engine()?.disposition(tenant, call, attempt, lease).await
+        run: &RunId,
+        calls: &[CallInHand],
+    ) -> Result<Vec<Disposition>, SinkUnavailable> {
+        self.engine()?.dispositions(tenant, run, calls).await
     }
 }
 
@@ -206,8 +205,10 @@ fn verdict(refusal: &Refusal) -> Verdict {
     }
 }
 
-fn dispose(state: &State, call: &CallId, attempt: u32, lease: &str) -> Disposition {
-    if state.lease(call.slot, attempt).as_str() != lease {
+fn dispose(state: &State, claim: &CallInHand) -> Disposition {
+    let CallRef { call, attempt } = &claim.call;
+    let attempt = *attempt;
+    if state.lease(call.slot, attempt).as_str() != claim.lease {
         return Disposition::Stop;
     }
     match state.call(call.slot) {

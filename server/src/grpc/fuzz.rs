@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::host::HostHealth;
-use agentloop_core::id::{CallId, HostId, SessionId, TenantId};
+use agentloop_core::id::{CallId, HostId, RunId, SessionId, TenantId};
 use agentloop_core::limits::GRPC_MESSAGE_BYTES_MAX;
 use agentloop_core::run::effect::Offer;
 use agentloop_core::time::Timestamp;
@@ -20,8 +20,8 @@ use super::convert::input::{Asked, start_request};
 use super::tool_host::{inbound, response};
 use crate::model::ProviderRegistry;
 use crate::tool::{
-    CallAnswer, CallNews, CallOwner, CallSink, Disposition, FrameError, HostOptions, RemoteTools, Seek,
-    SinkUnavailable, Tools as _, Verdict,
+    CallAnswer, CallInHand, CallNews, CallOwner, CallSink, Disposition, FrameError, HostOptions, RemoteTools,
+    Seek, SinkUnavailable, Tools as _, Verdict,
 };
 
 /// The calls that wait for a host which serves `t`, and their leases.
@@ -164,14 +164,17 @@ impl CallSink for Engine {
         })
     }
 
-    async fn disposition(
+    async fn dispositions(
         &self,
         _tenant: &TenantId,
-        call: &CallId,
-        _attempt: u32,
-        lease: &str,
-    ) -> Result<Disposition, SinkUnavailable> {
-        let known = CALLS.iter().any(|known| known.0 == call.to_string() && known.1 == lease);
-        Ok(if known { Disposition::Continue } else { Disposition::Stop })
+        _run: &RunId,
+        calls: &[CallInHand],
+    ) -> Result<Vec<Disposition>, SinkUnavailable> {
+        let is_known = |claim: &CallInHand| {
+            let call = claim.call.call.to_string();
+            CALLS.iter().any(|known| known.0 == call && known.1 == claim.lease)
+        };
+        let disposition = |known| if known { Disposition::Continue } else { Disposition::Stop };
+        Ok(calls.iter().map(|claim| disposition(is_known(claim))).collect())
     }
 }

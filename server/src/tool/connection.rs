@@ -1,6 +1,6 @@
 //! One host's stream: hello, then frames until it ends.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use agentloop_core::host::frame::{
     ServerFrame,
 };
 use agentloop_core::host::{CloseReason, ConnectionId, Input, Joining};
-use agentloop_core::id::{CallId, HostId, RuntimeId, TenantId};
+use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, TenantId};
 use agentloop_core::tool::ToolDeclaration;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _, stream};
@@ -32,8 +32,8 @@ const FRAME_BYTES_MIN: usize = 4 * 1024;
 const ANSWERS_AT_ONCE_MAX: usize = 64;
 /// Tools that are checked where they come in, if they are known.
 const KNOWN_AT_ONCE_MAX: usize = 16;
-/// Calls in hand that are looked up at a time.
-const CLAIMS_AT_ONCE_MAX: usize = 32;
+/// Runs that are looked at at a time for one host: a run that is not in memory is read whole.
+const LOOKS_AT_ONCE_MAX: usize = 2;
 
 /// Every place for a host is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -206,7 +206,9 @@ impl Connection {
         let Ok(claims) = claims else {
             return self.go_away(CloseReason::Unavailable, "calls in hand cannot be looked up at the moment");
         };
-        let (host, max_frame_bytes) = (hello.host.clone(), hello.max_frame_bytes);
+        // What is larger than our own bound cannot be sent, whatever the host takes.
+        let max_frame_bytes = hello.max_frame_bytes.min(self.tools.options().max_frame_bytes);
+        let host = hello.host.clone();
         let extensions = extensions_of(&hello.capabilities);
         let mut offered = self.check(hello.capabilities).await;
         if self.ended.is_cancelled() {
@@ -221,7 +223,7 @@ impl Connection {
             labels: hello.labels,
             tools,
             credit: hello.initial_credit,
-            max_frame_bytes: hello.max_frame_bytes,
+            max_frame_bytes,
             runtimes: hello.open_runtimes,
             claims,
         };
@@ -244,7 +246,7 @@ impl Connection {
             };
             Ok((!used).then_some(runtime))
         };
-        let looked_up = stream::iter(open_runtimes).map(look_up).buffered(CLAIMS_AT_ONCE_MAX);
+        let looked_up = stream::iter(open_runtimes).map(look_up).buffered(LOOKS_AT_ONCE_MAX);
         // What cannot be looked up now is closed when the host comes again.
         let unused: Vec<Result<Option<String>, SinkUnavailable>> = looked_up.collect().await;
         for runtime in unused.into_iter().flatten().flatten() {
@@ -279,18 +281,26 @@ impl Connection {
         }
     }
 
-    /// What the owners of calls in hand say about them.
+    /// What the owners of calls in hand say about them, in the host's order.
     async fn look_up(
         &self,
         calls: Vec<CallInHand>,
     ) -> Result<Vec<(CallInHand, Disposition)>, SinkUnavailable> {
-        let look_up = |claim: CallInHand| async move {
+        let mut by_run: BTreeMap<RunId, (Vec<usize>, Vec<CallInHand>)> = BTreeMap::new();
+        for (place, claim) in calls.into_iter().enumerate() {
+            let (places, claims) = by_run.entry(claim.call.call.run.clone()).or_default();
+            places.push(place);
+            claims.push(claim);
+        }
+        let look_up = |(run, (places, claims)): (RunId, (Vec<usize>, Vec<CallInHand>))| async move {
             let sink = self.tools.sink().ok_or(SinkUnavailable)?;
-            let CallRef { call, attempt } = &claim.call;
-            let said = sink.disposition(&self.tenant, call, *attempt, &claim.lease).await?;
-            Ok((claim, said))
+            let said = sink.dispositions(&self.tenant, &run, &claims).await?;
+            Ok(places.into_iter().zip(claims.into_iter().zip(said)).collect::<Vec<_>>())
         };
-        stream::iter(calls).map(look_up).buffered(CLAIMS_AT_ONCE_MAX).try_collect().await
+        let looked_up = stream::iter(by_run).map(look_up).buffered(LOOKS_AT_ONCE_MAX);
+        let mut said: Vec<_> = looked_up.try_concat().await?;
+        said.sort_unstable_by_key(|(place, _)| *place);
+        Ok(said.into_iter().map(|(_, said)| said).collect())
     }
 
     /// What of a host's offer is good, in its order. Compiling hundreds of schemas takes a while, so it is not done

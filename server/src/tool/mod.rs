@@ -31,7 +31,7 @@ use async_trait::async_trait;
 
 pub use agentloop_core::host::FleetCounts;
 pub use agentloop_core::host::News as CallNews;
-pub use agentloop_core::host::frame::Disposition;
+pub use agentloop_core::host::frame::{CallInHand, Disposition};
 
 pub use connection::{Connection, FrameError, Inbound, TooManyHosts};
 pub(crate) use in_process::{InProcess, ToolExecutors};
@@ -194,17 +194,17 @@ pub trait CallSink: Send + Sync + 'static {
         Ok(true)
     }
 
-    /// What a reconnecting host is to do with a call, also when the run is not in memory.
+    /// What a reconnecting host is to do with its calls of one run, in their order; also when the run is not in memory,
+    /// which costs as much as its journal is long, however many the calls are.
     ///
     /// # Errors
     /// When the store cannot say.
-    async fn disposition(
+    async fn dispositions(
         &self,
         tenant: &TenantId,
-        call: &CallId,
-        attempt: u32,
-        lease: &str,
-    ) -> Result<Disposition, SinkUnavailable>;
+        run: &RunId,
+        calls: &[CallInHand],
+    ) -> Result<Vec<Disposition>, SinkUnavailable>;
 }
 
 #[cfg(test)]

@@ -2607,7 +2607,7 @@ func (x *Credit) GetTotal() uint64 {
 	return 0
 }
 
-// The call is being worked on. Its deadline counts from here.
+// The call is being worked on. Its deadline is that of `call_request`, which counts from the offer.
 type CallAccepted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The call.
@@ -2671,7 +2671,7 @@ type CallRejected struct {
 	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// Why.
 	Reason RejectReason `protobuf:"varint,3,opt,name=reason,proto3,enum=agentloop.v1.RejectReason" json:"reason,omitempty"`
-	// For people, and for the model where it is told.
+	// For people, and for the model where it is told. What is beyond 4 KiB is cut off.
 	Message       string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2847,7 +2847,9 @@ type Progress struct {
 	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
 	// 0 to 1; absent where unknown.
 	Fraction *float64 `protobuf:"fixed64,4,opt,name=fraction,proto3,oneof" json:"fraction,omitempty"`
-	// Kept, and given to the next try if there is one. At most 64 KiB; absent keeps the last one.
+	// Kept, and given to the next try if there is one. At most 64 KiB; absent keeps the last one. Send as many as you
+	// like: of those within a second the last one is kept, and none is lost with its host. Where the server itself is
+	// lost, the one that was kept may be a second old.
 	Checkpoint    []byte `protobuf:"bytes,5,opt,name=checkpoint,proto3,oneof" json:"checkpoint,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3096,7 +3098,7 @@ type CallFailed struct {
 	// Whether trying again may help. It is tried again only if that is safe: the effect is NONE, or the tool's class
 	// is not UNSAFE.
 	Retryable bool `protobuf:"varint,5,opt,name=retryable,proto3" json:"retryable,omitempty"`
-	// Not before this; absent means at once.
+	// Not before this; absent means at once. At most 1 h: what is longer is taken as that.
 	RetryDelay *durationpb.Duration `protobuf:"bytes,6,opt,name=retry_delay,json=retryDelay,proto3" json:"retry_delay,omitempty"`
 	// What is known of its effects.
 	Effect        AttemptEffect `protobuf:"varint,7,opt,name=effect,proto3,enum=agentloop.v1.AttemptEffect" json:"effect,omitempty"`

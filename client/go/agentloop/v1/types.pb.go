@@ -3134,7 +3134,7 @@ type ToolDeclaration struct {
 	RequiresApproval bool `protobuf:"varint,5,opt,name=requires_approval,json=requiresApproval,proto3" json:"requires_approval,omitempty"`
 	// Whether calls need a runtime that was opened for the run.
 	RequiresRuntime bool `protobuf:"varint,6,opt,name=requires_runtime,json=requiresRuntime,proto3" json:"requires_runtime,omitempty"`
-	// From acceptance to result. Absent: the server's default.
+	// From the offer of each try to its result. Absent: the server's default.
 	Timeout *durationpb.Duration `protobuf:"bytes,7,opt,name=timeout,proto3" json:"timeout,omitempty"`
 	// Calls of this tool in flight on one host. Absent: as many as the host's credit.
 	MaxConcurrency *uint32 `protobuf:"varint,8,opt,name=max_concurrency,json=maxConcurrency,proto3,oneof" json:"max_concurrency,omitempty"`

@@ -3,6 +3,7 @@
 use crate::host::frame::CallRef;
 use crate::host::io::ConnectionId;
 use crate::id::{CallId, HostId};
+use crate::time::Timestamp;
 
 /// A call and where it stands.
 #[derive(Debug, Clone)]
@@ -19,7 +20,9 @@ pub(super) struct Call {
 ///            └───────────room─────────▲                    ▲                  └──unsettled──▶ Held, adrift
 ///                                      (none) ──claimed by a host, or reclaimed by its run──┘
 /// ```
-/// Pinned is like Waiting, for one host; it becomes Waiting where that host does not take the call any more.
+/// Pinned is like Waiting, for one host; it becomes Waiting where that host does not take the call any more. Promised
+/// is reached from either, or from Held by a seek: a host says that it has the answer of the try before, and whatever
+/// comes of that comes first. It becomes Waiting, Pinned or Reserved where the answer does not settle the call.
 /// Every state goes to none when the call is lost, denied, or given up by its run.
 #[derive(Debug, Clone)]
 pub(super) enum State {
@@ -36,6 +39,14 @@ pub(super) enum State {
         host: HostId,
         /// Its stream.
         connection: ConnectionId,
+    },
+    /// A host has the answer of the try before, by its word; the next try waits for that, as long as a host may take
+    /// to confirm a call.
+    Promised {
+        /// The try before.
+        attempt: u32,
+        /// The host that the next one is to have, if it is not any.
+        on: Option<HostId>,
     },
     /// A host has it, or may have it.
     Held(Held),
@@ -61,9 +72,30 @@ pub(super) struct Held {
     pub(super) last_chunk: u64,
     /// Questions that it sent on this stream.
     pub(super) asked: u32,
+    /// What it saved last, where its run was not told yet.
+    pub(super) checkpoint: Option<Vec<u8>>,
+    /// When its run was told of one.
+    pub(super) checkpoint_told: Option<Timestamp>,
 }
 
 impl Held {
+    /// A call that a host is about to get, or may have.
+    pub(super) fn new(host: HostId, attempt: u32, lease: String, connection: Option<ConnectionId>) -> Self {
+        Self {
+            host,
+            attempt,
+            lease,
+            connection,
+            accepted: false,
+            finished: false,
+            missed: 0,
+            last_chunk: 0,
+            asked: 0,
+            checkpoint: None,
+            checkpoint_told: None,
+        }
+    }
+
     /// Whether this is the try that `call` names.
     pub(super) fn is(&self, call: &CallRef) -> bool {
         self.attempt == call.attempt

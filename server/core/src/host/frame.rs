@@ -332,6 +332,12 @@ impl CallRequest {
         let checkpoint = self.checkpoint.as_ref().map_or(0, Vec::len);
         FRAME_OVERHEAD_BYTES + self.arguments.len() + self.idempotency_key.len() + checkpoint
     }
+
+    /// At most this many bytes on the wire has the frame that opens its runtime; 0 where it needs none.
+    #[must_use]
+    pub fn opening_size(&self) -> usize {
+        self.runtime.as_ref().map_or(0, |runtime| FRAME_OVERHEAD_BYTES + runtime.size())
+    }
 }
 
 impl ServerFrame {

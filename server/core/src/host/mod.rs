@@ -9,7 +9,10 @@
 //!   the tool declares, except where a reconnecting host brings them along;
 //! - a call that is given to a host has exactly one host;
 //! - whoever seeks a host gets an answer: room, a denial, or the wait ends by its own wish;
-//! - as long as a call waits for a tool, no host has room for it.
+//! - as long as a call waits for a tool, no host has room for it;
+//! - no host is given a call while it is told to stop one of the same id;
+//! - a call that another try is sought for while a host has the answer of the last one waits for that answer, for a
+//!   bounded time.
 
 pub mod frame;
 

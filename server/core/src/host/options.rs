@@ -11,7 +11,8 @@ pub struct FleetOptions {
     pub grace_period: Millis,
     /// How long a call waits for a host of its tool to connect at all. Default 30 s.
     pub host_wait: Millis,
-    /// From sending a call to the host's word that it works on it. Default 10 s.
+    /// From sending a call to the host's word that it works on it; and from the word of a host that it has an answer to
+    /// that answer, where the call's next try waits for it. Default 10 s.
     pub accept_timeout: Millis,
     /// A host that rejected a call as busy is left alone for this long. Default 1 s.
     pub busy_pause: Millis,

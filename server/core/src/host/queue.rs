@@ -23,11 +23,17 @@ impl FairQueue {
         self.len += 1;
     }
 
-    /// Takes the next call; its run goes to the end of the line.
-    pub(super) fn pop(&mut self) -> Option<CallId> {
-        let run = self.turns.pop_front()?;
+    /// Whether there is a call that fits.
+    pub(super) fn has(&self, fits: impl Fn(&CallId) -> bool) -> bool {
+        self.next(fits).is_some()
+    }
+
+    /// Takes the next call that fits; its run goes to the end of the line.
+    pub(super) fn pop(&mut self, fits: impl Fn(&CallId) -> bool) -> Option<CallId> {
+        let (turn, place) = self.next(fits)?;
+        let run = self.turns.remove(turn)?;
         let calls = self.by_run.get_mut(&run)?;
-        let call = calls.pop_front()?;
+        let call = calls.remove(place)?;
         if calls.is_empty() {
             self.by_run.remove(&run);
         } else {
@@ -35,6 +41,14 @@ impl FairQueue {
         }
         self.len -= 1;
         Some(call)
+    }
+
+    /// The next call that fits: its run's place in the line, and its own among its run's.
+    fn next(&self, fits: impl Fn(&CallId) -> bool) -> Option<(usize, usize)> {
+        self.turns.iter().enumerate().find_map(|(turn, run)| {
+            let place = self.by_run.get(run)?.iter().position(&fits)?;
+            Some((turn, place))
+        })
     }
 
     /// Takes a call out, wherever it stands.
@@ -75,7 +89,7 @@ mod tests {
     }
 
     fn drain(queue: &mut FairQueue) -> Vec<String> {
-        std::iter::from_fn(|| queue.pop()).map(|call| call.to_string()).collect()
+        std::iter::from_fn(|| queue.pop(|_| true)).map(|call| call.to_string()).collect()
     }
 
     #[test]
@@ -89,6 +103,20 @@ mod tests {
         assert_eq!(queue.len(), 5);
         assert_eq!(drain(&mut queue), ["big/1.0", "small/1.0", "other/1.0", "big/1.1", "big/1.2"]);
         assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn a_call_that_does_not_fit_lets_others_by() {
+        let mut queue = FairQueue::default();
+        for (run, index) in [("a", 0), ("a", 1), ("b", 0)] {
+            queue.push(call(run, index));
+        }
+        let another = |id: &CallId| *id != call("a", 0);
+        assert_eq!(queue.pop(another), Some(call("a", 1)));
+        assert_eq!(queue.pop(another), Some(call("b", 0)));
+        assert!(!queue.has(another));
+        assert_eq!(queue.pop(another), None);
+        assert_eq!(drain(&mut queue), ["a/1.0"]);
     }
 
     #[test]

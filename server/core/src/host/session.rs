@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::host::frame::CallRef;
+use crate::host::frame::{CallRef, CallRequest};
 use crate::host::io::{ConnectionId, Joining};
 use crate::host::roster::Rank;
 use crate::id::CallId;
@@ -54,6 +54,16 @@ impl Host {
     pub(super) fn has_room(&self, tool: &str, now: Timestamp) -> bool {
         self.load() < CALLS_PER_HOST_MAX && self.connection.as_ref().is_some_and(|c| c.has_room(tool, now))
     }
+
+    /// Whether it would take this call, where it has room.
+    pub(super) fn may_have(&self, call: &CallId) -> bool {
+        self.connection.as_ref().is_none_or(|c| !c.is_stopping(call))
+    }
+
+    /// Whether it would take this call of this tool now.
+    pub(super) fn has_room_for(&self, call: &CallId, tool: &str, now: Timestamp) -> bool {
+        self.has_room(tool, now) && self.may_have(call)
+    }
 }
 
 /// A host's stream.
@@ -69,6 +79,8 @@ pub(super) struct Connection {
     pub(super) max_frame_bytes: usize,
     /// Calls that it was told to stop and that still take up room.
     pub(super) stopping: BTreeMap<CallRef, Option<String>>,
+    /// Those of them that it answered, until that is acknowledged: it knows the answer as long.
+    pub(super) ending: BTreeSet<CallRef>,
     /// Runtimes that it has open.
     pub(super) runtimes: BTreeSet<String>,
     /// The tool whose queue it served last.
@@ -95,6 +107,7 @@ impl Connection {
             busy_until: None,
             max_frame_bytes: joining.max_frame_bytes,
             stopping: BTreeMap::new(),
+            ending: BTreeSet::new(),
             runtimes: joining.runtimes.iter().cloned().collect(),
             last_tool: String::new(),
             running: BTreeMap::new(),
@@ -119,6 +132,12 @@ impl Connection {
         self.running.get(tool).copied().unwrap_or_default()
     }
 
+    /// Whether no frame that it takes opens the runtime that a call needs and that it does not have.
+    pub(super) fn is_too_small_for_runtime(&self, request: &CallRequest) -> bool {
+        let Some(runtime) = &request.runtime else { return false };
+        request.opening_size() > self.max_frame_bytes && !self.runtimes.contains(&runtime.id.to_string())
+    }
+
     /// A call takes up room.
     pub(super) fn occupy(&mut self, tool: Option<&str>) {
         if let Some(tool) = tool {
@@ -134,6 +153,18 @@ impl Connection {
         if *running == 0 {
             self.running.remove(tool);
         }
+    }
+
+    /// Whether it was told to stop a call of this id and still knows it. A deleted run's id can be another's by then:
+    /// what the host knows of the one must not become the other's answer.
+    fn is_stopping(&self, call: &CallId) -> bool {
+        if self.stopping.is_empty() && self.ending.is_empty() {
+            return false;
+        }
+        let first = CallRef { call: call.clone(), attempt: 0 };
+        let stopping = self.stopping.range(&first..).next().map(|(stopping, _)| stopping);
+        let ending = self.ending.range(&first..).next();
+        stopping.into_iter().chain(ending).any(|known| known.call == *call)
     }
 
     /// A call that was told to stop has stopped, or will not be heard of again. Whether there was one.

@@ -147,6 +147,16 @@ fn a_host_may_ask_for_time_before_the_next_try() {
 }
 
 #[test]
+fn a_host_does_not_put_the_next_try_off_for_ever() {
+    let hour = Some(T0.after(Millis::secs(3_600)));
+    for asked in [Millis::secs(3_600), Millis::secs(3_601), Millis(u64::MAX)] {
+        let mut script = given_to_host(EffectClass::ReadOnly);
+        script.answers(A, passing(Ran::Yes, asked));
+        assert_eq!(script.machine.deadline(), hour, "{asked:?}");
+    }
+}
+
+#[test]
 fn a_failure_told_twice_is_recorded_once_and_puts_nothing_off() {
     let mut script = given_to_host(EffectClass::ReadOnly);
     script.answers(A, passing(Ran::Yes, Millis::secs(7)));

@@ -197,7 +197,6 @@ fn lease(token: String) -> Checked<String> {
 
 fn rejected(frame: v1::CallRejected) -> Checked<HostFrame> {
     let call = call_ref(&frame.call_id, frame.attempt)?;
-    about(&call, at_most("call_rejected.message", frame.message.len(), SHORT_TEXT_BYTES_MAX))?;
     let reason = match frame.reason() {
         v1::RejectReason::Busy | v1::RejectReason::Unspecified => RejectReason::Busy,
         v1::RejectReason::Draining => RejectReason::Draining,
@@ -205,7 +204,10 @@ fn rejected(frame: v1::CallRejected) -> Checked<HostFrame> {
         v1::RejectReason::BadArguments => RejectReason::BadArguments,
         v1::RejectReason::TooLarge => RejectReason::TooLarge,
     };
-    Ok(HostFrame::Rejected { call, reason, message: frame.message })
+    // It often quotes the arguments, which are the model's: their length is not the host's fault.
+    let mut message = frame.message;
+    message.truncate(message.floor_char_boundary(SHORT_TEXT_BYTES_MAX));
+    Ok(HostFrame::Rejected { call, reason, message })
 }
 
 fn heartbeat(frame: &v1::Heartbeat) -> Checked<HostFrame> {
@@ -494,6 +496,19 @@ mod tests {
         assert!(matches!(answer.outcome, Outcome::Failed { ran: Ran::Maybe, delay: Millis(0), .. }));
         let ack = v1::CancelAck { call_id: CALL.into(), attempt: 1, outcome: 0 };
         assert_eq!(read(Frame::CancelAck(ack)), Ok(HostFrame::CancelAck { call: call(), runs_on: false }));
+    }
+
+    #[test]
+    fn a_long_rejection_is_cut_between_characters() {
+        for (said, kept) in
+            [("x".repeat(4_096), 4_096), ("x".repeat(100_000), 4_096), ("€".repeat(9_000), 4_095)]
+        {
+            let rejected = v1::CallRejected { call_id: CALL.into(), attempt: 1, reason: 4, message: said };
+            let Ok(HostFrame::Rejected { message, .. }) = read(Frame::CallRejected(rejected)) else {
+                panic!("a rejection")
+            };
+            assert_eq!(message.len(), kept);
+        }
     }
 
     #[test]

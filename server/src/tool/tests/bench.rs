@@ -38,8 +38,10 @@ pub(crate) struct FakeEngine {
     pub(crate) available: AtomicBool,
     /// Taken by each recording.
     pub(crate) recordings: Semaphore,
-    /// Held by each look at a call in hand.
+    /// Held by each look at the run of calls in hand.
     pub(crate) looks: Semaphore,
+    /// The runs that were looked at.
+    pub(crate) looked_at: Mutex<Vec<String>>,
     /// Told of each such look.
     pub(crate) looked: Notify,
     /// Taken by each piece of news.
@@ -56,6 +58,7 @@ impl Default for FakeEngine {
             available: AtomicBool::new(true),
             recordings: Semaphore::new(Semaphore::MAX_PERMITS),
             looks: Semaphore::new(Semaphore::MAX_PERMITS),
+            looked_at: Mutex::default(),
             looked: Notify::new(),
             attention: Semaphore::new(Semaphore::MAX_PERMITS),
             verdicts: Mutex::default(),
@@ -132,19 +135,21 @@ impl CallSink for FakeEngine {
         Ok(self.verdicts.lock().unwrap().get(call).copied().unwrap_or(Verdict::Recorded))
     }
 
-    async fn disposition(
+    async fn dispositions(
         &self,
         _tenant: &TenantId,
-        call: &CallId,
-        _attempt: u32,
-        _lease: &str,
-    ) -> Result<Disposition, SinkUnavailable> {
+        run: &RunId,
+        calls: &[CallInHand],
+    ) -> Result<Vec<Disposition>, SinkUnavailable> {
+        self.looked_at.lock().unwrap().push(run.to_string());
         self.looked.notify_one();
         let _looks = self.looks.acquire().await.unwrap();
         if !self.available.load(Ordering::SeqCst) {
             return Err(SinkUnavailable);
         }
-        Ok(self.dispositions.lock().unwrap().get(call).copied().unwrap_or(Disposition::Continue))
+        let said = self.dispositions.lock().unwrap();
+        let disposition = |claim: &CallInHand| said.get(&claim.call.call).copied();
+        Ok(calls.iter().map(|claim| disposition(claim).unwrap_or(Disposition::Continue)).collect())
     }
 }
 

@@ -197,6 +197,34 @@ async fn a_reconnecting_host_is_told_about_each_call_in_hand() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn each_run_of_calls_in_hand_is_looked_at_once_and_few_at_a_time() {
+    let bench = Bench::new();
+    tokio::task::yield_now().await;
+    bench.engine.disposition("q/1.1", Disposition::Stop);
+    bench.engine.looks.forget_permits(usize::MAX);
+    let mut host = bench.dial();
+    let mut back = hello("h", &["weather"]);
+    let calls = ["r/1.0", "q/1.0", "r/1.1", "p/1.0", "q/1.1", "r/1.2"];
+    back.calls_in_hand = calls.iter().map(|call| in_hand(call, 1, false)).collect();
+    host.say(HostFrame::Hello(back));
+    let looked_at = || bench.engine.looked_at.lock().unwrap().clone();
+    while looked_at().len() < 2 {
+        tokio::task::yield_now().await;
+    }
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(looked_at(), ["p", "q"]);
+    bench.engine.looks.add_permits(2);
+    let verdicts = host.welcome().await.calls;
+    assert_eq!(looked_at(), ["p", "q", "r"]);
+    let said =
+        |call: &str| if call == "q/1.1" { frame::Disposition::Stop } else { frame::Disposition::Continue };
+    let expected: Vec<_> = calls.iter().map(|call| (call_ref(call, 1), said(call))).collect();
+    assert_eq!(verdicts, expected, "in the host's order");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_reclaimed_call_is_lost_when_its_host_does_not_come_back() {
     let bench = Bench::new();
     let host = agentloop_core::id::HostId::parse("h").unwrap();
@@ -293,11 +321,20 @@ async fn blank_arguments_reach_the_host_as_an_empty_object() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_too_large_for_its_host_is_answered() {
-    let bench = Bench::with(HostOptions::default());
+    is_too_large(HostOptions::default(), 4096).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_too_large_for_the_server_to_send_is_answered_whatever_its_host_takes() {
+    is_too_large(HostOptions { max_frame_bytes: 4096, ..HostOptions::default() }, usize::MAX).await;
+}
+
+async fn is_too_large(options: HostOptions, max_frame_bytes: usize) {
+    let bench = Bench::with(options);
     tokio::task::yield_now().await;
     let mut host = bench.dial();
     let mut small = hello("h", &["weather"]);
-    small.max_frame_bytes = 4096;
+    small.max_frame_bytes = max_frame_bytes;
     host.say(HostFrame::Hello(small));
     host.welcome().await;
     let Seek::Granted(at) = bench.seek("r/1.0", "weather") else { panic!("there is room") };

@@ -13,6 +13,7 @@ impl Pool {
         self.hosts.check();
         self.check_connections();
         self.check_holders();
+        self.check_ending();
         self.check_room();
         self.check_queues();
         self.check_pinned();
@@ -52,6 +53,17 @@ impl Pool {
         assert!(by_host.is_empty());
     }
 
+    /// Both sides agree on which host answered what it was told to stop.
+    fn check_ending(&self) {
+        let mut ending: BTreeMap<_, BTreeSet<HostId>> = BTreeMap::new();
+        for (id, host) in self.hosts.iter() {
+            for call in host.connection.iter().flat_map(|stream| &stream.ending) {
+                ending.entry(call.clone()).or_default().insert(id.clone());
+            }
+        }
+        assert_eq!(ending, self.ending);
+    }
+
     /// What takes up room was counted, and credit is never overdrawn.
     fn check_room(&self) {
         for host in self.hosts.values() {
@@ -65,7 +77,9 @@ impl Pool {
                         *connection == stream.id
                     }
                     State::Held(held) => held.connection == Some(stream.id),
-                    State::Waiting | State::Pinned { .. } | State::Answering(_) => false,
+                    State::Waiting | State::Pinned { .. } | State::Promised { .. } | State::Answering(_) => {
+                        false
+                    }
                 };
                 if let Some(tool) = call.tool.as_deref().filter(|_| here) {
                     *running.entry(tool).or_default() += 1;
@@ -97,8 +111,11 @@ impl Pool {
             assert_eq!(self.waiting.contains(name), !tool.queue.is_empty(), "{name}");
             queued.extend(tool.queue.iter().map(|id| (name.clone(), id.clone())));
             if !tool.queue.is_empty() && !self.closing {
-                let idle = tool.hosts.iter().find(|host| self.hosts[*host].has_room(name, self.now));
-                assert_eq!(idle, None, "calls of {name} wait for nothing");
+                let idle = |id: &CallId| {
+                    tool.hosts.iter().find(|host| self.hosts[*host].has_room_for(id, name, self.now))
+                };
+                let waits_for_nothing = tool.queue.iter().find(|id| idle(id).is_some());
+                assert_eq!(waits_for_nothing, None, "{name}");
             }
         }
         assert_eq!(waiting, queued);
@@ -108,7 +125,11 @@ impl Pool {
     fn check_pinned(&self) {
         let pinned = self.calls.iter().filter_map(|(id, call)| match &call.state {
             State::Pinned { host } => Some((host.clone(), id.clone(), call.tool.clone()?)),
-            State::Waiting | State::Reserved { .. } | State::Held(_) | State::Answering(_) => None,
+            State::Waiting
+            | State::Promised { .. }
+            | State::Reserved { .. }
+            | State::Held(_)
+            | State::Answering(_) => None,
         });
         let mut listed = 0;
         for (host, id, tool) in pinned {
@@ -117,7 +138,7 @@ impl Pool {
             if let Some(host) =
                 self.hosts.get(&host).filter(|host| host.connection.is_some() && !self.closing)
             {
-                assert!(!host.has_room(&tool, self.now), "{id} waits for nothing");
+                assert!(!host.has_room_for(&id, &tool, self.now), "{id} waits for nothing");
                 assert!(host.connection.as_ref().is_some_and(|stream| stream.serves(&tool)), "{id}");
             }
         }
@@ -132,11 +153,15 @@ impl Pool {
             let timed = match &call.state {
                 State::Waiting => self.tools[call.tool.as_ref().expect("it has a tool")].hosts.is_empty(),
                 State::Pinned { host } => !self.is_connected(host),
+                State::Promised { .. } => true,
                 State::Held(held) => held.connection.is_none() || !held.accepted,
                 State::Reserved { .. } | State::Answering(_) => false,
             };
             assert_eq!(self.timers.get(&Timer::Call(id.clone())).is_some(), timed, "{id} {:?}", call.state);
             expected += usize::from(timed);
+            let saved = matches!(&call.state, State::Held(held) if held.checkpoint.is_some());
+            assert_eq!(self.timers.get(&Timer::Checkpoint(id.clone())).is_some(), saved, "{id}");
+            expected += usize::from(saved);
         }
         for (id, host) in self.hosts.iter() {
             let Some(stream) = &host.connection else { continue };

@@ -91,9 +91,14 @@ impl Pool {
     fn knows_end_of(&mut self, connection: ConnectionId, host: &HostId, call: &CallRef) -> bool {
         let answering = match self.calls.get(&call.call).map(|call| &call.state) {
             Some(State::Answering(held)) => held.is(call) && held.host == *host,
-            Some(State::Held(_) | State::Waiting | State::Pinned { .. } | State::Reserved { .. }) | None => {
-                false
-            }
+            Some(
+                State::Held(_)
+                | State::Waiting
+                | State::Pinned { .. }
+                | State::Promised { .. }
+                | State::Reserved { .. },
+            )
+            | None => false,
         };
         answering || self.stream(host, connection).is_some_and(|stream| stream.stopping.contains_key(call))
     }
@@ -224,7 +229,7 @@ impl Pool {
         self.accept(host, call);
         let attempt = call.attempt;
         if let Some(checkpoint) = checkpoint {
-            self.news(&call.call, News::Checkpoint { attempt, checkpoint });
+            self.checkpoint(call, checkpoint);
         }
         if !message.is_empty() || fraction.is_some() {
             self.news(&call.call, News::Progress { attempt, message, fraction });
@@ -256,9 +261,13 @@ impl Pool {
         let call = &answer.call;
         if self.held(call).is_some_and(|held| held.host == host && held.lease == answer.lease) {
             self.begin_answer(&call.call);
-        } else if self.stream(&host, connection).is_some_and(|stream| stream.stopped(call)) {
+        } else if let Some(stream) = self.stream(&host, connection).filter(|s| s.stopping.contains_key(call))
+        {
+            stream.stopped(call);
+            stream.ending.insert(call.clone());
+            self.ending.entry(call.clone()).or_default().insert(host.clone());
             self.freed.insert(host.clone());
-        } else {
+        } else if !self.awaits_answer(call) {
             self.ignore(&host);
         }
         self.put_answer(Some(connection), host, answer);

@@ -17,7 +17,11 @@ impl Pool {
                     }
                     Some(stream) if request.size() > stream.max_frame_bytes => {
                         let max = stream.max_frame_bytes;
-                        self.too_large(request, max);
+                        self.too_large(request, "call", max);
+                    }
+                    Some(stream) if stream.is_too_small_for_runtime(&request) => {
+                        let max = stream.max_frame_bytes;
+                        self.too_large(request, "call's runtime", max);
                     }
                     Some(_) => self.hand_over(request, connection),
                     None => self.lose(&request.call, Ran::No, "the host disconnected before it got the call"),
@@ -28,7 +32,13 @@ impl Pool {
                 self.disown(&id, &held);
                 self.lose(&request.call, Ran::No, "the call was offered without room for it");
             }
-            Some(State::Waiting | State::Pinned { .. } | State::Reserved { .. } | State::Answering(_))
+            Some(
+                State::Waiting
+                | State::Pinned { .. }
+                | State::Promised { .. }
+                | State::Reserved { .. }
+                | State::Answering(_),
+            )
             | None => {
                 self.lose(&request.call, Ran::No, "the call was offered without room for it");
             }
@@ -39,27 +49,17 @@ impl Pool {
         let (id, host) = (request.call.call.clone(), request.host.clone());
         let stream = self.stream(&host, connection).expect("only called for a current stream");
         stream.credit.spend();
-        let held = Held {
-            host: host.clone(),
-            attempt: request.call.attempt,
-            lease: request.lease.as_str().to_owned(),
-            connection: Some(connection),
-            accepted: false,
-            finished: false,
-            missed: 0,
-            last_chunk: 0,
-            asked: 0,
-        };
-        self.hold(&id, held);
+        let lease = request.lease.as_str().to_owned();
+        self.hold(&id, Held::new(host, request.call.attempt, lease, Some(connection)));
         self.timers.set(Timer::Call(id), self.now.after(self.options.accept_timeout));
         self.open_runtime(connection, &request);
         self.send(connection, ServerFrame::CallRequest(Box::new(request)));
     }
 
     /// No host like this takes the call, so asking another changes nothing: the model is told.
-    fn too_large(&mut self, request: CallRequest, max: usize) {
+    fn too_large(&mut self, request: CallRequest, what: &str, max: usize) {
         self.remove(&request.call.call);
-        let message = format!("the call is too large for its tool host, which takes {max} bytes");
+        let message = format!("the {what} is too large for its tool host, which takes {max} bytes");
         let lease = request.lease.as_str().to_owned();
         self.out.push(Output::Answer {
             tenant: self.tenant.clone(),
@@ -89,7 +89,13 @@ impl Pool {
             }
             Some(State::Answering(held)) if held.is(&request.call) => return,
             Some(State::Held(held)) => self.disown(id, &held),
-            Some(State::Waiting | State::Pinned { .. } | State::Reserved { .. } | State::Answering(_)) => {
+            Some(
+                State::Waiting
+                | State::Pinned { .. }
+                | State::Promised { .. }
+                | State::Reserved { .. }
+                | State::Answering(_),
+            ) => {
                 self.remove(id);
             }
             None => {}
@@ -119,11 +125,7 @@ impl Pool {
 
     /// A host may have this call, and is to come back with it.
     fn adrift(&mut self, id: &CallId, host: HostId, attempt: u32, lease: String) {
-        let (connection, accepted, finished, missed, last_chunk, asked) = (None, true, false, 0, 0, 0);
-        self.hold(
-            id,
-            Held { host, attempt, lease, connection, accepted, finished, missed, last_chunk, asked },
-        );
+        self.hold(id, Held { accepted: true, ..Held::new(host, attempt, lease, None) });
         self.timers.set(Timer::Call(id.clone()), self.now.after(self.options.grace_period));
     }
 
@@ -140,6 +142,7 @@ impl Pool {
                 | State::Answering(_)
                 | State::Waiting
                 | State::Pinned { .. }
+                | State::Promised { .. }
                 | State::Reserved { .. },
             )
             | None => {}
@@ -165,7 +168,10 @@ impl Pool {
             .range(first_of(run)..)
             .take_while(|(id, _)| id.run == *run)
             .filter(|(_, call)| {
-                matches!(call.state, State::Waiting | State::Pinned { .. } | State::Reserved { .. })
+                matches!(
+                    call.state,
+                    State::Waiting | State::Pinned { .. } | State::Promised { .. } | State::Reserved { .. }
+                )
             })
             .map(|(id, _)| id.clone())
             .collect();
@@ -175,8 +181,16 @@ impl Pool {
     }
 
     pub(super) fn settled(&mut self, call: &CallRef) {
+        for host in self.ending.remove(call).into_iter().flatten() {
+            if let Some(stream) = self.hosts.get_mut(&host).and_then(|host| host.connection.as_mut()) {
+                stream.ending.remove(call);
+            }
+            self.freed.insert(host);
+        }
         if self.answering(call).is_some() {
             self.remove(&call.call);
+        } else if self.awaits_answer(call) {
+            self.await_no_answer(&call.call);
         }
     }
 
@@ -192,6 +206,7 @@ impl Pool {
             State::Answering(_)
             | State::Waiting
             | State::Pinned { .. }
+            | State::Promised { .. }
             | State::Reserved { .. }
             | State::Held(_) => None,
         }

@@ -102,7 +102,8 @@ impl Pool {
             .collect()
     }
 
-    /// A host brings a call along. It goes on, unless the call went another way in the meantime.
+    /// A host brings a call along. It goes on, unless the call went another way in the meantime. An answer that it has
+    /// is heard also where the call seeks its next host.
     fn adopt(&mut self, joining: &Joining, claim: &CallInHand) -> Disposition {
         let id = &claim.call.call;
         let tool = match self.calls.get(id) {
@@ -115,26 +116,27 @@ impl Pool {
                     call.tool.clone()
                 }
                 State::Answering(held) if held.is(&claim.call) => return Disposition::Continue,
+                State::Waiting | State::Pinned { .. } if claim.finished => {
+                    self.promise(id, claim.call.attempt);
+                    return Disposition::Continue;
+                }
+                // Its run says what the answer is worth when it comes.
+                State::Promised { .. } | State::Reserved { .. } if claim.finished => {
+                    return Disposition::Continue;
+                }
                 State::Held(_)
                 | State::Answering(_)
                 | State::Waiting
                 | State::Pinned { .. }
+                | State::Promised { .. }
                 | State::Reserved { .. } => {
                     return Disposition::Stop;
                 }
             },
         };
-        let held = Held {
-            host: joining.host.clone(),
-            attempt: claim.call.attempt,
-            lease: claim.lease.clone(),
-            connection: Some(joining.connection),
-            accepted: true,
-            finished: claim.finished,
-            missed: 0,
-            last_chunk: 0,
-            asked: 0,
-        };
+        let (host, lease) = (joining.host.clone(), claim.lease.clone());
+        let held = Held::new(host, claim.call.attempt, lease, Some(joining.connection));
+        let held = Held { accepted: true, finished: claim.finished, ..held };
         self.hold(id, held);
         self.timers.clear(&Timer::Call(id.clone()));
         if let Some(stream) = self.stream(&joining.host, joining.connection) {
@@ -164,6 +166,7 @@ impl Pool {
                 | State::Answering(_)
                 | State::Waiting
                 | State::Pinned { .. }
+                | State::Promised { .. }
                 | State::Reserved { .. } => None,
             })
             .collect();
@@ -234,18 +237,26 @@ impl Pool {
         for tool in stream.tools.keys() {
             self.unserve(tool, &id);
         }
+        for call in stream.ending {
+            let Some(hosts) = self.ending.get_mut(&call) else { continue };
+            hosts.remove(&id);
+            if hosts.is_empty() {
+                self.ending.remove(&call);
+            }
+        }
         self.set_adrift(&id);
         self.await_return(&id);
     }
 
     fn set_adrift(&mut self, id: &HostId) {
-        let host = &self.hosts[id];
-        if host.calls.is_empty() {
+        let calls = self.hosts[id].calls.clone();
+        if calls.is_empty() {
             self.hosts.remove(id);
             return;
         }
         let until = self.now.after(self.options.grace_period);
-        for call in &host.calls {
+        for call in &calls {
+            self.tell_checkpoint(call);
             if let Some(State::Held(held)) = self.calls.get_mut(call).map(|call| &mut call.state) {
                 held.connection = None;
             }

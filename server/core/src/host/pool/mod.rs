@@ -2,12 +2,14 @@
 
 #[cfg(test)]
 mod check;
+mod checkpoints;
 mod frames;
 mod hand_over;
 mod hosts;
 mod inputs;
 mod pinned;
 mod places;
+mod promises;
 mod time;
 mod views;
 
@@ -36,6 +38,8 @@ pub(super) struct Pool {
     calls: BTreeMap<CallId, Call>,
     hosts: Roster,
     connections: BTreeMap<ConnectionId, HostId>,
+    /// The hosts that answered calls which they were told to stop, until the answers are dealt with.
+    ending: BTreeMap<CallRef, BTreeSet<HostId>>,
     tools: BTreeMap<String, Tool>,
     /// Calls that wait for one host each, in order.
     pinned: BTreeMap<HostId, VecDeque<CallId>>,
@@ -58,8 +62,11 @@ struct Tool {
 /// What happens by time alone.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
-    /// What it means depends on where the call stands: no host came, the host did not confirm, or did not come back.
+    /// What it means depends on where the call stands: no host came, the host did not confirm, did not come back, or
+    /// did not send what it said it had.
     Call(CallId),
+    /// The call's run is told of a checkpoint that came too soon after another.
+    Checkpoint(CallId),
     /// The host is to be heard from.
     Lease(HostId),
     /// The host may be asked again.
@@ -76,6 +83,7 @@ impl Pool {
             calls: BTreeMap::new(),
             hosts: Roster::default(),
             connections: BTreeMap::new(),
+            ending: BTreeMap::new(),
             tools: BTreeMap::new(),
             pinned: BTreeMap::new(),
             waiting: BTreeSet::new(),
@@ -161,6 +169,7 @@ impl Pool {
             State::Held(_)
             | State::Waiting
             | State::Pinned { .. }
+            | State::Promised { .. }
             | State::Reserved { .. }
             | State::Answering(_) => None,
         }
@@ -168,6 +177,7 @@ impl Pool {
 
     /// Takes a call out of everything that knows it.
     fn remove(&mut self, id: &CallId) -> Option<Call> {
+        self.tell_checkpoint(id);
         let call = self.calls.remove(id)?;
         self.timers.clear(&Timer::Call(id.clone()));
         match &call.state {
@@ -181,7 +191,7 @@ impl Pool {
                 }
             }
             State::Held(held) => self.unhold(id, held, call.tool.as_deref()),
-            State::Answering(_) => {}
+            State::Promised { .. } | State::Answering(_) => {}
         }
         Some(call)
     }

@@ -13,7 +13,9 @@ impl Pool {
         let stream = self.hosts.get(&host).and_then(|host| host.connection.as_ref());
         match stream.map(|stream| (stream.id, stream.serves(&tool))) {
             Some((_, false)) => self.place(id, tool),
-            Some((connection, true)) if !self.closing && self.hosts[&host].has_room(&tool, self.now) => {
+            Some((connection, true))
+                if !self.closing && self.hosts[&host].has_room_for(&id, &tool, self.now) =>
+            {
                 self.grant(id, tool, host, connection);
             }
             Some(_) => self.pin(id, tool, host),
@@ -61,7 +63,7 @@ impl Pool {
             let connection = stream.id;
             if !stream.serves(&tool) {
                 self.place_anywhere(&id);
-            } else if known.has_room(&tool, self.now) {
+            } else if known.has_room_for(&id, &tool, self.now) {
                 self.remove(&id);
                 self.grant(id, tool, host.clone(), connection);
             }

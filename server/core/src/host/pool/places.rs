@@ -28,9 +28,13 @@ impl Pool {
 
     pub(super) fn seek(&mut self, id: CallId, tool: String, on: Option<HostId>) {
         match self.calls.get(&id).map(|call| call.state.clone()) {
-            Some(State::Waiting | State::Pinned { .. }) => return,
+            Some(State::Waiting | State::Pinned { .. } | State::Promised { .. }) => return,
             Some(State::Reserved { host, connection }) if self.stream(&host, connection).is_some() => {
                 return self.news(&id, News::Granted { host });
+            }
+            Some(State::Held(held)) if held.finished && held.connection.is_some() => {
+                self.remove(&id);
+                return self.await_answer(id, tool, held.attempt, on);
             }
             Some(State::Held(held)) => self.disown(&id, &held),
             Some(State::Reserved { .. } | State::Answering(_)) => {
@@ -45,7 +49,7 @@ impl Pool {
     }
 
     pub(super) fn stop_seeking(&mut self, id: &CallId) {
-        if let Some(State::Waiting | State::Pinned { .. } | State::Reserved { .. }) =
+        if let Some(State::Waiting | State::Pinned { .. } | State::Promised { .. } | State::Reserved { .. }) =
             self.calls.get(id).map(|call| &call.state)
         {
             self.remove(id);
@@ -65,7 +69,7 @@ impl Pool {
             return self.deny(&id, format!("no tool host serves `{tool}`"));
         };
         let full = known.queue.len() >= self.options.queue_per_tool_max;
-        match self.best_host(&tool) {
+        match self.best_host(&id, &tool) {
             Some((host, connection)) => self.grant(id, tool, host, connection),
             None if full => self.deny(&id, format!("too many calls wait for `{tool}`; try again later")),
             None => self.queue(id, tool),
@@ -77,12 +81,12 @@ impl Pool {
     }
 
     /// The least loaded host with room; of equals the one with the most credit.
-    fn best_host(&mut self, tool: &str) -> Option<(HostId, ConnectionId)> {
+    fn best_host(&mut self, id: &CallId, tool: &str) -> Option<(HostId, ConnectionId)> {
         let (hosts, serving, now) = (&mut self.hosts, &self.tools[tool].hosts, self.now);
         if self.closing {
             return None;
         }
-        let has_room = |(_, host): &(&HostId, &Host)| host.has_room(tool, now);
+        let has_room = |(_, host): &(&HostId, &Host)| host.has_room_for(id, tool, now);
         let best = if serving.len() <= FEW_HOSTS {
             serving.iter().map(|id| (id, &hosts[id])).filter(has_room).min_by_key(|(_, host)| host.rank())
         } else {
@@ -124,7 +128,8 @@ impl Pool {
         self.fill_pinned(host);
         while let Some((tool, connection)) = self.next_for(host) {
             let known = self.tools.get_mut(&tool).expect("a call waits for a known tool");
-            let id = known.queue.pop().expect("a tool that is waited for has a queue");
+            let may_have = |id: &CallId| self.hosts[host].may_have(id);
+            let id = known.queue.pop(may_have).expect("it was found that one fits");
             if known.queue.is_empty() {
                 self.waiting.remove(&tool);
             }
@@ -135,7 +140,7 @@ impl Pool {
         }
     }
 
-    /// The next tool that this host has room for and calls wait for.
+    /// The next tool that this host has room for and calls wait for that it may have.
     fn next_for(&self, id: &HostId) -> Option<(String, ConnectionId)> {
         let host = self.hosts.get(id).filter(|_| !self.closing)?;
         let connection = host.connection.as_ref()?;
@@ -144,7 +149,7 @@ impl Pool {
         self.waiting
             .range::<str, _>(after)
             .chain(self.waiting.range::<str, _>(wrapped))
-            .find(|tool| host.has_room(tool, self.now))
+            .find(|tool| host.has_room(tool, self.now) && self.tools[*tool].queue.has(|id| host.may_have(id)))
             .map(|tool| (tool.clone(), connection.id))
     }
 

@@ -13,6 +13,7 @@ impl Pool {
         while let Some(timer) = self.timers.pop_due(now) {
             match timer {
                 Timer::Call(id) => self.call_is_due(&id),
+                Timer::Checkpoint(id) => self.tell_checkpoint(&id),
                 Timer::Lease(host) => self.check_lease(&host),
                 Timer::Busy(host) => self.end_pause(host),
             }
@@ -29,6 +30,7 @@ impl Pool {
             Some(State::Waiting) => self.waited_in_vain(id),
             // The host did not come back, and with it goes what the call needed of it.
             Some(State::Pinned { .. }) => self.place_anywhere(id),
+            Some(State::Promised { .. }) => self.await_no_answer(id),
             Some(State::Held(held)) => {
                 let call = held.call_ref(id);
                 let message = if held.connection.is_some() {

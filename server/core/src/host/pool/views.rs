@@ -48,7 +48,7 @@ impl Pool {
     pub(in crate::host) fn holder(&self, call: &CallId) -> Option<HostId> {
         match &self.calls.get(call)?.state {
             State::Held(held) | State::Answering(held) => Some(held.host.clone()),
-            State::Waiting | State::Pinned { .. } | State::Reserved { .. } => None,
+            State::Waiting | State::Pinned { .. } | State::Promised { .. } | State::Reserved { .. } => None,
         }
     }
 }

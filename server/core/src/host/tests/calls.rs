@@ -163,6 +163,43 @@ fn cancel_is_pushed_and_the_room_stays_taken_until_the_call_stopped() {
 }
 
 #[test]
+fn a_host_that_is_still_stopping_a_call_gets_no_other_of_its_id() {
+    let mut bench = bench();
+    bench.running(1, "h", "a/1.0", "t");
+    bench.cancel("a/1.0");
+    // The run is deleted, and there is another of its id.
+    assert_eq!(bench.seek("a/1.0", "t"), [""; 0]);
+    assert_eq!(bench.seek("a/1.1", "t"), ["a/1.1: granted h"], "others are let by");
+    assert_eq!(bench.heartbeat(1, &["a/1.0"]), [""; 0], "it goes on");
+    assert_eq!(bench.answer(1, "a/1.0"), ["answer a/1.0#1 succeeded by h for c1"]);
+    assert_eq!(
+        bench.settled("a/1.0"),
+        ["a/1.0: granted h"],
+        "until it is acknowledged, the host knows the answer"
+    );
+}
+
+#[test]
+fn a_call_whose_host_still_stops_one_of_its_id_goes_elsewhere() {
+    let mut bench = bench();
+    bench.running(1, "h", "a/1.0", "t");
+    bench.cancel("a/1.0");
+    bench.seek("a/1.0", "t");
+    assert_eq!(bench.join(2, "g", 8, &["t"]), ["c2 joined [ok]", "a/1.0: granted g"]);
+}
+
+#[test]
+fn a_call_that_needs_a_host_waits_until_that_has_stopped_one_of_its_id() {
+    let mut bench = bench();
+    bench.join(2, "g", 8, &["t"]);
+    assert_eq!(bench.seek_on("a/1.0", "t", "h"), ["a/1.0: granted h"]);
+    bench.offer("a/1.0", "h", "t");
+    bench.cancel("a/1.0");
+    assert_eq!(bench.seek_on("a/1.0", "t", "h"), [""; 0]);
+    assert_eq!(bench.heartbeat(1, &[]), ["a/1.0: granted h"]);
+}
+
+#[test]
 fn a_cancelled_call_frees_its_room_by_answer_or_heartbeat() {
     for by_answer in [true, false] {
         let mut bench = Bench::new();

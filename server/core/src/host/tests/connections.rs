@@ -104,6 +104,103 @@ fn a_call_that_went_another_way_in_the_meantime_is_stopped() {
     assert_eq!(lines, ["c3 joined [ok] a/1.0#1 Stop b/1.0#1 Stop"]);
 }
 
+/// A call that was lost with its host, and seeks the next one while nobody has room.
+fn sought_again() -> Bench {
+    let mut bench = Bench::new();
+    bench.join(1, "h", 8, &["t"]);
+    bench.running(1, "h", "a/1.0", "t");
+    bench.leave(1);
+    assert_eq!(bench.pass(Millis::secs(10)), ["a/1.0: lost #1 ran Maybe"]);
+    assert_eq!(bench.seek("a/1.0", "t"), [""; 0]);
+    bench
+}
+
+fn finished() -> Vec<(crate::host::frame::CallInHand, Disposition)> {
+    vec![claim("a/1.0", true, Disposition::Continue)]
+}
+
+#[test]
+fn an_answer_that_a_host_brings_comes_before_the_next_try() {
+    let mut bench = sought_again();
+    let lines = bench.rejoin(2, "h", &["t"], finished());
+    assert_eq!(lines, ["c2 joined [ok] a/1.0#1 Continue", "served t"]);
+    assert_eq!(bench.join(3, "g", 8, &["t"]), ["c3 joined [ok]"], "nor does another host get it");
+    assert_eq!(bench.seek("a/1.0", "t"), [""; 0], "seeking twice is seeking once");
+    assert_eq!(bench.heartbeat(2, &[]), [""; 0]);
+    assert_eq!(bench.answer(2, "a/1.0"), ["answer a/1.0#1 succeeded by h for c2"]);
+    assert_eq!(bench.ignored("h"), 0);
+    assert_eq!(bench.stop_seeking("a/1.0"), [""; 0], "its run has what it wanted");
+    assert_eq!(bench.settled("a/1.0"), [""; 0]);
+    bench.heartbeat(2, &[]);
+    bench.heartbeat(3, &[]);
+    assert_eq!(bench.pass(Millis::secs(14)), [""; 0]);
+    bench.leave(2);
+    bench.leave(3);
+    bench.assert_empty();
+}
+
+#[test]
+fn an_answer_that_does_not_settle_its_call_makes_way_for_the_next_try() {
+    let mut bench = sought_again();
+    bench.rejoin(2, "h", &["t"], finished());
+    bench.answer(2, "a/1.0");
+    assert_eq!(bench.settled("a/1.0#2"), [""; 0], "another try is not meant");
+    assert_eq!(bench.settled("a/1.0"), ["a/1.0: granted h"]);
+}
+
+#[test]
+fn an_answer_that_does_not_come_is_not_waited_for_for_ever() {
+    let mut bench = sought_again();
+    bench.rejoin(2, "h", &["t"], finished());
+    bench.heartbeat(2, &[]);
+    assert_eq!(bench.pass(Millis(9_999)), [""; 0]);
+    assert_eq!(bench.pass(Millis(1)), ["a/1.0: granted h"]);
+}
+
+#[test]
+fn an_answer_whose_host_goes_again_is_waited_for_as_long() {
+    let mut bench = sought_again();
+    bench.rejoin(2, "h", &["t"], finished());
+    bench.join(3, "g", 8, &["t"]);
+    bench.leave(2);
+    bench.pass(Millis::secs(5));
+    let lines = bench.rejoin(4, "h", &["t"], finished());
+    assert_eq!(lines, ["c4 joined [ok] a/1.0#1 Continue"]);
+    assert_eq!(bench.pass(Millis(4_999)), [""; 0]);
+    assert_eq!(bench.pass(Millis(1)), ["a/1.0: granted g"]);
+}
+
+#[test]
+fn an_answer_that_is_there_before_its_call_is_sought_again_comes_first_too() {
+    let mut bench = Bench::new();
+    let lines = bench.rejoin(1, "h", &["t"], finished());
+    assert_eq!(lines, ["c1 joined [ok] a/1.0#1 Continue", "served t", "a/1.0: accepted #1 h"]);
+    assert_eq!(bench.seek("a/1.0", "t"), [""; 0]);
+    bench.answer(1, "a/1.0");
+    assert_eq!(bench.settled("a/1.0"), ["a/1.0: granted h"], "it said that the call failed");
+}
+
+#[test]
+fn an_answer_for_a_call_that_waits_for_one_host_comes_first_too() {
+    let mut bench = Bench::new();
+    bench.join(1, "g", 8, &["t"]);
+    bench.seek_on("a/1.0", "t", "h");
+    assert_eq!(bench.rejoin(2, "x", &["t"], finished()), ["c2 joined [ok] a/1.0#1 Continue"]);
+    bench.answer(2, "a/1.0");
+    assert_eq!(bench.settled("a/1.0"), [""; 0], "it waits for its host");
+    assert_eq!(bench.pass(Millis::secs(10)), ["a/1.0: granted g"]);
+}
+
+#[test]
+fn an_answer_for_a_call_that_has_room_already_is_heard() {
+    let mut bench = sought_again();
+    bench.join(2, "g", 8, &["t"]);
+    assert_eq!(bench.rejoin(3, "h", &["t"], finished()), ["c3 joined [ok] a/1.0#1 Continue"]);
+    assert_eq!(bench.answer(3, "a/1.0"), ["answer a/1.0#1 succeeded by h for c3"]);
+    assert_eq!(bench.stop_seeking("a/1.0"), [""; 0]);
+    bench.settled("a/1.0");
+}
+
 #[test]
 fn naming_a_call_twice_in_hand_is_naming_it_once() {
     let mut bench = Bench::new();

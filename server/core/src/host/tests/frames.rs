@@ -84,7 +84,55 @@ fn progress_and_checkpoints() {
         bench.frame(1, progress("a/1.0", "more", Some(b"ck"))),
         ["a/1.0: checkpoint #1 2", "a/1.0: progress #1 more"]
     );
+    bench.pass(Millis::secs(1));
     assert_eq!(bench.frame(1, progress("a/1.0", "", Some(b""))), ["a/1.0: checkpoint #1 0"]);
+}
+
+#[test]
+fn of_many_checkpoints_the_newest_is_told_once_a_second() {
+    let mut bench = bench();
+    bench.running(1, "h", "a/1.0", "t");
+    let mut told = Vec::new();
+    for size in 1..=3_000 {
+        told.extend(bench.frame(1, progress("a/1.0", "", Some(&vec![0; size]))));
+        told.extend(bench.pass(Millis(1)));
+    }
+    let sizes = [1, 1_000, 2_000, 3_000];
+    assert_eq!(told, sizes.map(|size| format!("a/1.0: checkpoint #1 {size}")));
+}
+
+#[test]
+fn the_last_checkpoint_is_told_before_its_host_has_the_call_no_longer() {
+    let saved = || {
+        let mut bench = bench();
+        bench.running(1, "h", "a/1.0", "t");
+        bench.frame(1, progress("a/1.0", "", Some(b"1")));
+        assert_eq!(bench.frame(1, progress("a/1.0", "", Some(b"22"))), [""; 0]);
+        bench
+    };
+    let told = "a/1.0: checkpoint #1 2";
+    assert_eq!(saved().answer(1, "a/1.0"), [told, "answer a/1.0#1 succeeded by h for c1"]);
+    assert_eq!(saved().leave(1), ["unserved t", told]);
+    assert_eq!(saved().cancel("a/1.0"), [told, "c1 <- cancel a/1.0#1"]);
+    assert_eq!(
+        saved().frame(1, HostFrame::Goodbye),
+        ["c1 closed Goodbye", "unserved t", told, "a/1.0: lost #1 ran Maybe"]
+    );
+    let rejoined = saved().join(2, "h", 8, &["t"]);
+    assert_eq!(rejoined.iter().position(|line| line == told), Some(4), "{rejoined:?}");
+    assert_eq!(rejoined.last().map(String::as_str), Some("a/1.0: lost #1 ran Maybe"));
+}
+
+#[test]
+fn each_call_has_checkpoints_of_its_own() {
+    let mut bench = bench();
+    for id in ["a/1.0", "a/1.1"] {
+        bench.running(1, "h", id, "t");
+        assert_eq!(bench.frame(1, progress(id, "", Some(b"1"))), [format!("{id}: checkpoint #1 1")]);
+        assert_eq!(bench.frame(1, progress(id, "", Some(b"22"))), [""; 0]);
+    }
+    let lines = bench.pass(Millis::secs(1));
+    assert_eq!(lines, ["a/1.0: checkpoint #1 2", "a/1.1: checkpoint #1 2"]);
 }
 
 #[test]

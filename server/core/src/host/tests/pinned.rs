@@ -93,6 +93,24 @@ fn a_runtime_is_opened_once_before_its_first_call_and_closed_in_the_end() {
 }
 
 #[test]
+fn a_runtime_that_no_frame_of_the_host_holds_is_told_to_the_model() {
+    let large = |text: &str, hints: usize| {
+        let Input::Offer(mut request) = needing(text, "a", 1) else { unreachable!("it is an offer") };
+        let runtime = request.runtime.as_mut().expect("it needs one");
+        (runtime.init_data, runtime.hints) = ("x".repeat(2048), "x".repeat(hints));
+        Input::Offer(request)
+    };
+    let mut bench = Bench::new();
+    bench.join(1, "a", 9, &["t"]);
+    bench.seek("r/1.0", "t");
+    assert_eq!(bench.input(large("r/1.0#1", 1025)), ["answer r/1.0#1 rejected by a for nobody"]);
+    bench.seek("r/1.1", "t");
+    assert_eq!(bench.input(large("r/1.1#1", 1024)), ["c1 <- open r/rt1", "c1 <- call r/1.1#1"]);
+    bench.seek("r/1.2", "t");
+    assert_eq!(bench.input(large("r/1.2#1", 1025)), ["c1 <- call r/1.2#1"], "it is open");
+}
+
+#[test]
 fn a_host_that_comes_back_with_its_runtime_is_not_asked_to_open_it_again() {
     let mut bench = Bench::new();
     let runtimes = vec!["r/rt1".to_owned()];

@@ -157,6 +157,13 @@ impl World {
                 claims.push(claim(&text, self.dice.roll(3) == 0, disposition));
             }
         }
+        // Some host has the answer of a call that seeks its next host.
+        for (id, hope) in self.hopes.clone() {
+            if hope == Hope::Seeking && self.attempts.contains_key(&id) && self.dice.roll(3) == 0 {
+                let text = format!("{id}#{}", self.attempts[&id]);
+                claims.push(claim(&text, self.dice.roll(4) > 0, Disposition::Continue));
+            }
+        }
         self.streams.retain(|_, (at, ..)| *at != host);
         self.streams.insert(self.connections, (host, credit, 0));
         self.input(Input::Join(Box::new(Joining {
@@ -307,7 +314,10 @@ impl World {
             5..=9 => {
                 HostFrame::Output { call, chunk_seq: self.dice.roll(9), stderr: false, data: Vec::new() }
             }
-            10..=14 => HostFrame::Progress { call, message: "p".into(), fraction: None, checkpoint: None },
+            10..=14 => {
+                let checkpoint = (self.dice.roll(2) == 0).then(|| vec![0]);
+                HostFrame::Progress { call, message: "p".into(), fraction: None, checkpoint }
+            }
             15 => HostFrame::Goodbye,
             _ => HostFrame::Pong,
         };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::error::Refusal;
 use crate::extension::Applied;
 use crate::id::{CallSlot, HostId};
-use crate::limits::{QUOTED_ARGUMENTS_BYTES_MAX, TOOL_ATTEMPTS_MAX};
+use crate::limits::{QUOTED_ARGUMENTS_BYTES_MAX, TOOL_ATTEMPTS_MAX, TOOL_RETRY_DELAY_SECS_MAX};
 use crate::message::{Image, Message, Part, Role, ToolResult, ToolStatus};
 use crate::run::event::{AfterAttempt, Event, Ran};
 use crate::run::input::CallOutcome;
@@ -107,6 +107,7 @@ pub(crate) fn finished(
             }
             prepare::record(turn, Some(slot), applied);
             human::withdraw(turn, slot);
+            let delay = delay.min(Millis::secs(TOOL_RETRY_DELAY_SECS_MAX));
             let then = if again {
                 AfterAttempt::Retry { at: (delay.0 > 0).then(|| turn.now.after(delay)) }
             } else {

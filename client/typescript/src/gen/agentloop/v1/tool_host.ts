@@ -530,7 +530,7 @@ export interface Credit {
   total: bigint;
 }
 
-/** The call is being worked on. Its deadline counts from here. */
+/** The call is being worked on. Its deadline is that of `call_request`, which counts from the offer. */
 export interface CallAccepted {
   /** The call. */
   callId: string;
@@ -546,7 +546,7 @@ export interface CallRejected {
   attempt: number;
   /** Why. */
   reason: RejectReason;
-  /** For people, and for the model where it is told. */
+  /** For people, and for the model where it is told. What is beyond 4 KiB is cut off. */
   message: string;
 }
 
@@ -576,7 +576,11 @@ export interface Progress {
   fraction?:
     | number
     | undefined;
-  /** Kept, and given to the next try if there is one. At most 64 KiB; absent keeps the last one. */
+  /**
+   * Kept, and given to the next try if there is one. At most 64 KiB; absent keeps the last one. Send as many as you
+   * like: of those within a second the last one is kept, and none is lost with its host. Where the server itself is
+   * lost, the one that was kept may be a second old.
+   */
   checkpoint?: Buffer | undefined;
 }
 
@@ -623,7 +627,7 @@ export interface CallFailed {
    * is not UNSAFE.
    */
   retryable: boolean;
-  /** Not before this; absent means at once. */
+  /** Not before this; absent means at once. At most 1 h: what is longer is taken as that. */
   retryDelay?:
     | Duration
     | undefined;

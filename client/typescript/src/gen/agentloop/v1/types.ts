@@ -700,7 +700,7 @@ export interface ToolDeclaration {
   requiresApproval: boolean;
   /** Whether calls need a runtime that was opened for the run. */
   requiresRuntime: boolean;
-  /** From acceptance to result. Absent: the server's default. */
+  /** From the offer of each try to its result. Absent: the server's default. */
   timeout?:
     | Duration
     | undefined;
