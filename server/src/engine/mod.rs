@@ -60,7 +60,7 @@ pub use view::RunView;
 
 use crate::engine::deps::Deps;
 use crate::engine::error::EngineError;
-use crate::engine::feed::{RunKey, Shown, Sources, Standing};
+use crate::engine::feed::{Feed, RunKey, Shown, Sources, Standing};
 use crate::engine::resume::fold;
 use crate::engine::table::{Found, Table};
 use crate::engine::turnstile::Turnstile;
@@ -154,7 +154,8 @@ impl Engine {
         };
         // Of a run that is over, nothing follows its last event.
         let over = over && after == last;
-        Ok(Subscription { session, events: feed::subscribe(feed, sources, key, after, over) })
+        let events = feed::subscribe(feed.clone(), sources, key, after, over);
+        Ok(Subscription { session, events, feed })
     }
 
     /// Ends a run. Ending one that is over changes nothing.
@@ -323,6 +324,8 @@ pub struct Subscription<S> {
     pub session: SessionId,
     /// The events.
     pub events: S,
+    /// Where they come from, which knows whether the run is deleted.
+    pub feed: Feed,
 }
 
 impl std::fmt::Debug for Engine {

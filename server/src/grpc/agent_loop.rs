@@ -130,6 +130,7 @@ impl AgentLoopService {
         let wanted =
             move |shown: &Shown| is_shown(shown) && (!durable_only || matches!(shown, Shown::Durable(_)));
         let mut guard = guard;
+        guard.iter_mut().for_each(|guard| guard.watches(&subscription.feed));
         let events = subscription.events.filter_map(move |item| {
             let item = match item {
                 Ok(shown) if !wanted(&shown) => None,

@@ -4,26 +4,37 @@ use agentloop_core::id::{RunId, TenantId};
 use agentloop_core::run::input::AbortCause;
 
 use crate::engine::Engine;
+use crate::engine::feed::Feed;
 
 /// Aborts a run when dropped, unless disarmed: it lives in the handler's future or stream, which the transport drops
 /// when its client is gone.
-pub(super) struct AbortOnDrop(Option<(Engine, TenantId, RunId)>);
+pub(super) struct AbortOnDrop {
+    armed: Option<(Engine, TenantId, RunId)>,
+    feed: Option<Feed>,
+}
 
 impl AbortOnDrop {
     /// Armed.
     pub(super) fn new(engine: Engine, tenant: TenantId, run: RunId) -> Self {
-        Self(Some((engine, tenant, run)))
+        Self { armed: Some((engine, tenant, run)), feed: None }
+    }
+
+    /// Where its events come from: once the run is deleted, its id may be another's.
+    pub(super) fn watches(&mut self, feed: &Feed) {
+        self.feed = Some(feed.clone());
     }
 
     /// The run ended, or parked with its caller told.
     pub(super) fn disarm(&mut self) {
-        self.0 = None;
+        self.armed = None;
     }
 }
 
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {
-        if let Some((engine, tenant, run)) = self.0.take() {
+        if let Some((engine, tenant, run)) = self.armed.take()
+            && !self.feed.as_ref().is_some_and(Feed::is_gone)
+        {
             engine.abort_later(tenant, run, AbortCause::Disconnect);
         }
     }
