@@ -45,8 +45,9 @@ const (
 // buf:lint:ignore SERVICE_SUFFIX
 type AgentLoopClient interface {
 	// Starts a run and waits for its end, or until it waits for a human or an operator. Calling again with the same
-	// `run_id` waits on. A client that goes away changes nothing unless `on_disconnect` says so. Metadata named
-	// `traceparent` (W3C Trace Context) puts the run into the caller's trace.
+	// `run_id` waits on, also where its agent or model is not configured any more. A client that goes away changes
+	// nothing unless `on_disconnect` says so. Metadata named `traceparent` (W3C Trace Context) puts the run into the
+	// caller's trace.
 	//
 	// INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND (session, agent), FAILED_PRECONDITION (busy session, model not
 	// configured), RESOURCE_EXHAUSTED, UNAVAILABLE.
@@ -80,8 +81,8 @@ type AgentLoopClient interface {
 	// Carries out the next instruction of a stepped run, and returns when it is carried out or waits for a human. The
 	// same `request_id` again gives the same step's events.
 	//
-	// INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE: the run is over, not stepped, or waits for a
-	// human), UNAVAILABLE.
+	// INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE: the run is over, not stepped, or
+	// waits for a human), UNAVAILABLE.
 	Step(ctx context.Context, in *StepRequest, opts ...grpc.CallOption) (*StepResponse, error)
 	// Shows one run, and why it is not moving.
 	//
@@ -265,8 +266,9 @@ func (c *agentLoopClient) ReplayRun(ctx context.Context, in *ReplayRunRequest, o
 // buf:lint:ignore SERVICE_SUFFIX
 type AgentLoopServer interface {
 	// Starts a run and waits for its end, or until it waits for a human or an operator. Calling again with the same
-	// `run_id` waits on. A client that goes away changes nothing unless `on_disconnect` says so. Metadata named
-	// `traceparent` (W3C Trace Context) puts the run into the caller's trace.
+	// `run_id` waits on, also where its agent or model is not configured any more. A client that goes away changes
+	// nothing unless `on_disconnect` says so. Metadata named `traceparent` (W3C Trace Context) puts the run into the
+	// caller's trace.
 	//
 	// INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND (session, agent), FAILED_PRECONDITION (busy session, model not
 	// configured), RESOURCE_EXHAUSTED, UNAVAILABLE.
@@ -300,8 +302,8 @@ type AgentLoopServer interface {
 	// Carries out the next instruction of a stepped run, and returns when it is carried out or waits for a human. The
 	// same `request_id` again gives the same step's events.
 	//
-	// INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE: the run is over, not stepped, or waits for a
-	// human), UNAVAILABLE.
+	// INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE: the run is over, not stepped, or
+	// waits for a human), UNAVAILABLE.
 	Step(context.Context, *StepRequest) (*StepResponse, error)
 	// Shows one run, and why it is not moving.
 	//

@@ -113,8 +113,9 @@ class AgentLoopServicer:
 
     def Run(self, request, context):
         """Starts a run and waits for its end, or until it waits for a human or an operator. Calling again with the same
-        `run_id` waits on. A client that goes away changes nothing unless `on_disconnect` says so. Metadata named
-        `traceparent` (W3C Trace Context) puts the run into the caller's trace.
+        `run_id` waits on, also where its agent or model is not configured any more. A client that goes away changes
+        nothing unless `on_disconnect` says so. Metadata named `traceparent` (W3C Trace Context) puts the run into the
+        caller's trace.
 
         INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND (session, agent), FAILED_PRECONDITION (busy session, model not
         configured), RESOURCE_EXHAUSTED, UNAVAILABLE.
@@ -178,8 +179,8 @@ class AgentLoopServicer:
         """Carries out the next instruction of a stepped run, and returns when it is carried out or waits for a human. The
         same `request_id` again gives the same step's events.
 
-        INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE: the run is over, not stepped, or waits for a
-        human), UNAVAILABLE.
+        INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE: the run is over, not stepped, or
+        waits for a human), UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -2062,8 +2062,9 @@ export type AgentLoopService = typeof AgentLoopService;
 export const AgentLoopService = {
   /**
    * Starts a run and waits for its end, or until it waits for a human or an operator. Calling again with the same
-   * `run_id` waits on. A client that goes away changes nothing unless `on_disconnect` says so. Metadata named
-   * `traceparent` (W3C Trace Context) puts the run into the caller's trace.
+   * `run_id` waits on, also where its agent or model is not configured any more. A client that goes away changes
+   * nothing unless `on_disconnect` says so. Metadata named `traceparent` (W3C Trace Context) puts the run into the
+   * caller's trace.
    *
    * INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND (session, agent), FAILED_PRECONDITION (busy session, model not
    * configured), RESOURCE_EXHAUSTED, UNAVAILABLE.
@@ -2159,8 +2160,8 @@ export const AgentLoopService = {
    * Carries out the next instruction of a stepped run, and returns when it is carried out or waits for a human. The
    * same `request_id` again gives the same step's events.
    *
-   * INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE: the run is over, not stepped, or waits for a
-   * human), UNAVAILABLE.
+   * INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE: the run is over, not stepped, or
+   * waits for a human), UNAVAILABLE.
    */
   step: {
     path: "/agentloop.v1.AgentLoop/Step" as const,
@@ -2248,8 +2249,9 @@ export const AgentLoopService = {
 export interface AgentLoopServer extends UntypedServiceImplementation {
   /**
    * Starts a run and waits for its end, or until it waits for a human or an operator. Calling again with the same
-   * `run_id` waits on. A client that goes away changes nothing unless `on_disconnect` says so. Metadata named
-   * `traceparent` (W3C Trace Context) puts the run into the caller's trace.
+   * `run_id` waits on, also where its agent or model is not configured any more. A client that goes away changes
+   * nothing unless `on_disconnect` says so. Metadata named `traceparent` (W3C Trace Context) puts the run into the
+   * caller's trace.
    *
    * INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND (session, agent), FAILED_PRECONDITION (busy session, model not
    * configured), RESOURCE_EXHAUSTED, UNAVAILABLE.
@@ -2295,8 +2297,8 @@ export interface AgentLoopServer extends UntypedServiceImplementation {
    * Carries out the next instruction of a stepped run, and returns when it is carried out or waits for a human. The
    * same `request_id` again gives the same step's events.
    *
-   * INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE: the run is over, not stepped, or waits for a
-   * human), UNAVAILABLE.
+   * INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE: the run is over, not stepped, or
+   * waits for a human), UNAVAILABLE.
    */
   step: handleUnaryCall<StepRequest, StepResponse>;
   /**
@@ -2336,8 +2338,9 @@ export interface AgentLoopServer extends UntypedServiceImplementation {
 export interface AgentLoopClient extends Client {
   /**
    * Starts a run and waits for its end, or until it waits for a human or an operator. Calling again with the same
-   * `run_id` waits on. A client that goes away changes nothing unless `on_disconnect` says so. Metadata named
-   * `traceparent` (W3C Trace Context) puts the run into the caller's trace.
+   * `run_id` waits on, also where its agent or model is not configured any more. A client that goes away changes
+   * nothing unless `on_disconnect` says so. Metadata named `traceparent` (W3C Trace Context) puts the run into the
+   * caller's trace.
    *
    * INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND (session, agent), FAILED_PRECONDITION (busy session, model not
    * configured), RESOURCE_EXHAUSTED, UNAVAILABLE.
@@ -2446,8 +2449,8 @@ export interface AgentLoopClient extends Client {
    * Carries out the next instruction of a stepped run, and returns when it is carried out or waits for a human. The
    * same `request_id` again gives the same step's events.
    *
-   * INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE: the run is over, not stepped, or waits for a
-   * human), UNAVAILABLE.
+   * INVALID_ARGUMENT, ALREADY_EXISTS, NOT_FOUND, FAILED_PRECONDITION (WRONG_STATE: the run is over, not stepped, or
+   * waits for a human), UNAVAILABLE.
    */
   step(request: StepRequest, callback: (error: ServiceError | null, response: StepResponse) => void): ClientUnaryCall;
   step(
