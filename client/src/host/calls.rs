@@ -209,13 +209,21 @@ impl Calls {
 
     /// The server has recorded the result, or never will.
     pub(crate) fn acknowledge(&mut self, key: &CallKey) {
-        if !matches!(self.held.get(key), Some(Held::Kept(_))) {
-            return;
+        if let Some(kept) = self.drop_kept(key) {
+            self.memory.put(key.clone(), kept.result);
         }
-        let Some(Held::Kept(kept)) = self.held.remove(key) else { return };
-        self.kept_count -= 1;
-        self.kept_bytes -= outcome::size(&kept.result);
-        self.memory.put(key.clone(), kept.result);
+    }
+
+    /// The server says that something about the call is not as it must be. A result of it would be refused for ever:
+    /// that it was refused is told in its place, on the next connection.
+    pub(crate) fn refused(&mut self, call_id: &str, words: &str) {
+        let of_it = |(key, held): (&CallKey, &Held)| {
+            (key.call_id == call_id && matches!(held, Held::Kept(_))).then(|| key.clone())
+        };
+        let keys: Vec<CallKey> = self.held.iter().filter_map(of_it).collect();
+        for key in keys {
+            self.replace(&key, outcome::refused(words));
+        }
     }
 
     /// Nobody waits for the call any more: it is stopped if it runs.
@@ -323,6 +331,23 @@ impl Calls {
             Held::Kept(kept) => Some(outcome::frame(key, &kept.lease_token, &kept.result)),
             Held::Running(_) => None,
         }
+    }
+
+    /// Something else is told of a call that has ended.
+    fn replace(&mut self, key: &CallKey, result: ToolResult) {
+        if let Some(kept) = self.drop_kept(key) {
+            self.keep(key, &kept.lease_token, result);
+        }
+    }
+
+    fn drop_kept(&mut self, key: &CallKey) -> Option<Kept> {
+        if !matches!(self.held.get(key), Some(Held::Kept(_))) {
+            return None;
+        }
+        let Some(Held::Kept(kept)) = self.held.remove(key) else { return None };
+        self.kept_count -= 1;
+        self.kept_bytes -= outcome::size(&kept.result);
+        Some(kept)
     }
 
     fn keep(&mut self, key: &CallKey, lease_token: &str, result: ToolResult) {

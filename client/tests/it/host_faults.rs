@@ -6,7 +6,7 @@ use std::{
 };
 
 use agentloop_client::{
-    host::{HostError, HostEvent},
+    host::{AttemptEffect, HostError, HostEvent},
     v1::{
         CallDisposition, CallVerdict, CapabilityVerdict, LeaseLost, ProtocolError, Welcome,
         connect_request::Frame, connect_response::Frame as ServerFrame,
@@ -147,6 +147,24 @@ async fn a_broken_protocol_is_told_and_the_host_connects_again() {
     assert!(events.contains(&expected), "{events:?}");
     assert!(matches!(events[0], HostEvent::Connected { .. }));
     assert!(matches!(events[2], HostEvent::Lost { .. }));
+}
+
+#[tokio::test]
+async fn a_result_that_the_server_refuses_does_not_come_again() {
+    let bench = Bench::new().await;
+    let _running = bench.run();
+    let mut first = bench.hosts.welcome().await;
+    first.give(call("c1", "echo", r#"{"text":"malformed"}"#)).await;
+    assert!(matches!(first.reply().await, Frame::CallResult(_)));
+    let error = ProtocolError { message: "call_result.images: too many".into(), call_id: "c1".into() };
+    first.send(ServerFrame::ProtocolError(error)).await;
+    first.fail(Status::invalid_argument("the host broke the protocol")).await;
+
+    let mut second = bench.hosts.welcome().await;
+    let frame = second.reply().await;
+    let Frame::CallFailed(failed) = frame else { panic!("no failure: {frame:?}") };
+    assert_eq!(failed.message, "the server refused the result: call_result.images: too many");
+    assert_eq!(failed.effect(), AttemptEffect::Done);
 }
 
 #[tokio::test]

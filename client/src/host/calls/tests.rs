@@ -1,4 +1,4 @@
-use agentloop_proto::v1::{CallFailed, CallResult};
+use agentloop_proto::v1::{AttemptEffect, CallFailed, CallResult};
 
 use super::*;
 use crate::host::{Output, ToolError};
@@ -174,6 +174,26 @@ fn a_failure_is_kept_like_a_result() {
     let failed = Outcome::Ended(Err(ToolError::failed("no").did_nothing()));
     let frames = calls.finish(&key("a"), failed);
     assert_eq!(calls.resume(&[], GRACE), frames);
+}
+
+#[test]
+fn a_result_that_the_server_refuses_is_told_as_a_failure() {
+    let (mut calls, _) = two_running();
+    calls.finish(&key("a"), ended("malformed"));
+    calls.refused("b", "it still runs");
+    calls.refused("", "no call's");
+    assert_eq!(calls.resume(&[], GRACE), [result("a", "lease-a", "malformed")]);
+
+    calls.refused("a", &"ä".repeat(10_000));
+    let frames = calls.resume(&[], GRACE);
+    let [Frame::CallFailed(failed)] = &frames[..] else { panic!("no failure: {frames:?}") };
+    assert_eq!((failed.call_id.as_str(), failed.lease_token.as_str()), ("a", "lease-a"));
+    assert_eq!(failed.effect(), AttemptEffect::Done);
+    assert!(failed.message.starts_with("the server refused the result: ää"), "{}", failed.message);
+    assert!(failed.message.len() < 4200, "its words are cut");
+
+    calls.acknowledge(&key("a"));
+    assert_eq!((calls.unacknowledged(), calls.kept_bytes), (0, 0));
 }
 
 #[test]
