@@ -18,6 +18,7 @@ use super::{
     drain::{Drain, Stage},
     extension::{self, Kind},
     handshake,
+    outcome::cut,
     runtimes::{Open, Slot},
     session::Session,
     task::{self, Stop, TaskEvent},
@@ -29,6 +30,8 @@ use crate::Client;
 pub(crate) const STOP_GRACE: Duration = Duration::from_secs(5);
 /// Events of running calls that wait to be looked at; more slow the calls down.
 const EVENTS_MAX: usize = 256;
+/// The contract's bound on what is said of a call that is not taken.
+const REJECTION_BYTES_MAX: usize = 4 * 1024;
 /// A connection that lasted this long was a good one: the next failure is a new one.
 const GOOD_CONNECTION: Duration = Duration::from_secs(10);
 
@@ -132,8 +135,9 @@ impl Runtime {
         }
     }
 
-    /// Tells of the tools that the server did not take.
-    fn welcomed(&self, welcome: &Welcome) -> Result<(), HostError> {
+    /// Tells of the tools that the server did not take. A host of which nothing is taken is of no use any more, but
+    /// what came of the calls that it has is not lost with it.
+    fn welcomed(&mut self, welcome: &Welcome) -> Result<(), HostError> {
         let refused: Vec<(String, String)> = welcome
             .capabilities
             .iter()
@@ -144,8 +148,12 @@ impl Runtime {
             tracing::warn!(host_id = %self.host.host_id, %tool, %reason, "tool refused");
         }
         if refused.len() == self.host.tools.len() + self.host.extensions.len() {
-            let reasons = refused.into_iter().map(|(tool, reason)| format!("{tool}: {reason}"));
-            return Err(HostError::ToolsRefused(reasons.collect()));
+            let reasons = refused.iter().map(|(tool, reason)| format!("{tool}: {reason}"));
+            let error = HostError::ToolsRefused(reasons.collect());
+            if self.calls.is_idle() {
+                return Err(error);
+            }
+            self.drain.because_of(error);
         }
         let connection_id = welcome.connection_id.clone();
         self.host.listener.tell(&HostEvent::Connected { connection_id, refused });
@@ -278,7 +286,8 @@ fn inside(slot: Option<Slot>, context: CallContext, call: Running) -> Running {
     })
 }
 
-fn reject(request: &CallRequest, reason: RejectReason, message: String) -> Frame {
+fn reject(request: &CallRequest, reason: RejectReason, mut message: String) -> Frame {
+    cut(&mut message, REJECTION_BYTES_MAX);
     Frame::CallRejected(CallRejected {
         call_id: request.call_id.clone(),
         attempt: request.attempt,

@@ -197,6 +197,10 @@ async fn what_cannot_be_run_is_rejected() {
     let (reason, message) = rejected(call("c2", "echo", r#"{"txt":1}"#)).await;
     assert_eq!(reason, RejectReason::BadArguments);
     assert!(message.contains("missing field `text`"), "{message}");
+    let long = format!(r#""{}""#, "ä".repeat(5000));
+    let (reason, message) = rejected(call("c2", "wait", &long)).await;
+    assert_eq!((reason, message.len() <= 4096), (RejectReason::BadArguments, true), "{message}");
+    assert!(message.ends_with('ä'), "{message}");
 
     connection.give(call("c3", "wait", "{}")).await;
     connection.send(ServerFrame::CallRequest(call("c4", "wait", "{}"))).await;
