@@ -61,6 +61,24 @@ pub(crate) fn refused(words: &str) -> ToolResult {
     Err(ToolError::failed(message).with_effect(AttemptEffect::Done))
 }
 
+/// What takes the place of a result whose frame has so many bytes, where the server takes only so many. Of a failure
+/// the beginning is left.
+pub(crate) fn cut_to_fit(result: &ToolResult, bytes: usize, most: usize) -> ToolResult {
+    match result {
+        Ok(_) => {
+            let message = format!("the result has {bytes} bytes with its frame; the server takes {most}");
+            Err(ToolError::failed(message).with_effect(AttemptEffect::Done))
+        }
+        Err(error) => {
+            let mut error = error.clone();
+            let excess = bytes.saturating_sub(most);
+            let left = error.message.len().saturating_sub(excess);
+            cut(&mut error.message, left);
+            Err(error)
+        }
+    }
+}
+
 /// The frame that tells the server.
 pub(crate) fn frame(key: &CallKey, lease_token: &str, result: &ToolResult) -> Frame {
     let (call_id, attempt, lease_token) = (key.call_id.clone(), key.attempt, lease_token.to_owned());

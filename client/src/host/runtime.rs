@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     CallContext, HostError, HostEvent, ToolError, ToolHost,
+    bound::FrameBound,
     calls::{CallKey, Calls, Intake},
     drain::{Drain, Stage},
     extension::{self, Kind},
@@ -155,6 +156,7 @@ impl Runtime {
             }
             self.drain.because_of(error);
         }
+        self.calls.bind(FrameBound::new(welcome.max_frame_bytes));
         let connection_id = welcome.connection_id.clone();
         self.host.listener.tell(&HostEvent::Connected { connection_id, refused });
         Ok(())
@@ -198,6 +200,9 @@ impl Runtime {
         match self.calls.intake(&request) {
             Intake::Known(frames) => frames,
             Intake::Unknown => vec![self.begin(request)],
+            Intake::Taken => {
+                vec![reject(&request, RejectReason::Busy, "another call of this id still runs here".into())]
+            }
         }
     }
 
@@ -259,7 +264,7 @@ impl Runtime {
         match event {
             TaskEvent::Finished(key, outcome) => self.calls.finish(&key, outcome),
             TaskEvent::Answered(connection, answer) if connection == self.connection => {
-                vec![Frame::ExtensionResponse(answer)]
+                vec![extension::frame(self.calls.bound(), answer)]
             }
             TaskEvent::Answered(..) => Vec::new(),
             TaskEvent::Asked(question, answer) => self.calls.ask(question, answer).into_iter().collect(),

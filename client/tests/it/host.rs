@@ -251,6 +251,22 @@ async fn a_known_call_is_answered_from_memory() {
 }
 
 #[tokio::test]
+async fn a_call_with_another_idempotency_key_is_another_call() {
+    let (_fake, _running, gate, mut connection) = connected(4).await;
+    let other = CallRequest { idempotency_key: "other".into(), ..call("c1", "wait", "{}") };
+    connection.give(call("c1", "wait", "{}")).await;
+    connection.send(ServerFrame::CallRequest(other.clone())).await;
+    assert!(matches!(connection.reply().await, Frame::CallRejected(r) if r.reason() == RejectReason::Busy));
+
+    gate.leave.add_permits(1);
+    assert_eq!(result(connection.reply().await).1, "waited c1");
+    connection.give(other).await;
+    gate.leave.add_permits(1);
+    assert_eq!(result(connection.reply().await).1, "waited c1");
+    assert_eq!(gate.began.load(Ordering::SeqCst), 2, "it ran");
+}
+
+#[tokio::test]
 async fn a_cancel_stops_a_call_that_looks_and_drops_one_that_does_not() {
     let (_fake, _running, _, mut connection) = connected(4).await;
     for tool in ["wait", "deaf"] {
