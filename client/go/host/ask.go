@@ -163,9 +163,16 @@ func (h *Host) dropQuestion(call *Call, question *pb.NeedInput) {
 	}
 }
 
-// sendQuestion is called with the lock held.
+// sendQuestion is called with the lock held. A question that no frame can carry is refused.
 func (h *Host) sendQuestion(waits *asked) {
-	h.send(&pb.ConnectRequest{Frame: &pb.ConnectRequest_NeedInput{NeedInput: waits.question}})
+	frame := &pb.ConnectRequest{Frame: &pb.ConnectRequest_NeedInput{NeedInput: waits.question}}
+	if h.bound.takes(frame) {
+		h.send(frame)
+		return
+	}
+	delete(h.inHand[keyOf(waits.question)].asked, waits.question.InputId)
+	why := fmt.Sprintf("the question has more than the %d bytes that the server takes", h.bound.bytes())
+	waits.answer <- &pb.InputResponse{Response: &pb.InputResponse_Refused{Refused: why}}
 }
 
 func (h *Host) onInputResponse(response *pb.InputResponse) {

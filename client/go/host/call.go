@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,6 +24,13 @@ const (
 	maxChunkBytes      = 64 << 10
 	maxCheckpointBytes = 64 << 10
 	maxProgressBytes   = 4 << 10
+)
+
+// Enough to say why; what a model reads of a failure should not crowd out the conversation.
+const (
+	maxFailureBytes = 64 << 10
+	maxRefusalBytes = 4 << 10
+	maxRetryDelay   = 7 * 24 * time.Hour // no call may take longer
 )
 
 // ToolError is returned by a tool that knows how it failed.
@@ -87,8 +95,15 @@ func (c *Call) SaveCheckpoint(checkpoint []byte) error {
 
 func (c *Call) progress(progress *pb.Progress) {
 	progress.CallId, progress.Attempt = c.CallID, c.Attempt
-	progress.Message = strings.ToValidUTF8(progress.Message[:min(len(progress.Message), maxProgressBytes)], "")
-	c.host.sendWhenRoom(&pb.ConnectRequest{Frame: &pb.ConnectRequest_Progress{Progress: progress}})
+	progress.Message = cut(progress.Message, maxProgressBytes)
+	frame := &pb.ConnectRequest{Frame: &pb.ConnectRequest_Progress{Progress: progress}}
+	c.host.sendWhenRoom(func(bound frameBound) *pb.ConnectRequest {
+		if !bound.takes(frame) {
+			slog.Warn("a checkpoint is larger than the server takes, and left out", "call", c.CallID)
+			progress.Checkpoint = nil
+		}
+		return frame
+	})
 }
 
 // Write shows output to whoever watches. What is said while the server is out of reach is lost.
@@ -109,10 +124,12 @@ func (c *Call) output(data []byte, stream pb.OutputStream) {
 	for len(data) > 0 {
 		size := min(len(data), maxChunkBytes)
 		c.chunks++
-		chunk := &pb.OutputChunk{
-			CallId: c.CallID, Attempt: c.Attempt, ChunkSeq: c.chunks, Stream: stream, Data: bytes.Clone(data[:size]),
-		}
-		c.host.sendWhenRoom(&pb.ConnectRequest{Frame: &pb.ConnectRequest_OutputChunk{OutputChunk: chunk}})
+		c.host.sendWhenRoom(func(bound frameBound) *pb.ConnectRequest {
+			size = bound.beside(c.CallID, size)
+			return &pb.ConnectRequest{Frame: &pb.ConnectRequest_OutputChunk{OutputChunk: &pb.OutputChunk{
+				CallId: c.CallID, Attempt: c.Attempt, ChunkSeq: c.chunks, Stream: stream, Data: bytes.Clone(data[:size]),
+			}}}
+		})
 		data = data[size:]
 	}
 }
@@ -149,13 +166,28 @@ type outcome struct {
 	failure *ToolError
 }
 
+// outcomeOf runs a tool to its end. Whatever goes wrong is an outcome, also where it is in what the tool returns.
+func outcomeOf(ctx context.Context, call *Call, run invocation) *outcome {
+	settled, err := safely(func() (*outcome, error) { return newOutcome(run(ctx, call)), nil })
+	if err != nil {
+		return maybe(err.Error())
+	}
+	return settled
+}
+
+// newOutcome calls what the tool returned, which may panic.
 func newOutcome(value any, err error) *outcome {
 	var failure *ToolError
 	switch {
-	case errors.As(err, &failure):
-		return &outcome{failure: failure}
+	case errors.As(err, &failure) && failure == nil:
+		return maybe("the tool failed and does not say why")
+	case failure != nil:
+		told := *failure
+		told.Message = cut(told.Message, maxFailureBytes)
+		told.RetryDelay = max(0, min(told.RetryDelay, maxRetryDelay))
+		return &outcome{failure: &told}
 	case err != nil:
-		return &outcome{failure: &ToolError{Message: err.Error(), Effect: pb.AttemptEffect_ATTEMPT_EFFECT_MAYBE}}
+		return maybe(err.Error())
 	}
 	shown, is := value.(Output)
 	if is {
@@ -170,9 +202,37 @@ func newOutcome(value any, err error) *outcome {
 		err = fmt.Errorf("the result has %d bytes, the limit is %d", size, maxResultBytes)
 	}
 	if err != nil {
-		return &outcome{failure: &ToolError{Message: err.Error(), Effect: pb.AttemptEffect_ATTEMPT_EFFECT_DONE}}
+		return done(err.Error())
 	}
 	return &outcome{output: output, images: shown.Images}
+}
+
+// maybe is a failure of a tool that may have had an effect.
+func maybe(message string) *outcome {
+	message = cut(message, maxFailureBytes)
+	return &outcome{failure: &ToolError{Message: message, Effect: pb.AttemptEffect_ATTEMPT_EFFECT_MAYBE}}
+}
+
+// done is what is told in place of a result that cannot be.
+func done(message string) *outcome {
+	message = cut(message, maxFailureBytes)
+	return &outcome{failure: &ToolError{Message: message, Effect: pb.AttemptEffect_ATTEMPT_EFFECT_DONE}}
+}
+
+// refused takes the place of a result that the server refuses, in its words.
+func refused(words string) *outcome {
+	return done("the server refused the result: " + cut(words, maxRefusalBytes))
+}
+
+// cutToFit takes the place of an outcome whose frame has so many bytes, where the server takes only so many. Of a
+// failure the beginning is left.
+func (o *outcome) cutToFit(size, most int) *outcome {
+	if o.failure == nil {
+		return done(fmt.Sprintf("the result has %d bytes with its frame; the server takes %d", size, most))
+	}
+	failure := *o.failure
+	failure.Message = cut(failure.Message, len(failure.Message)-(size-most))
+	return &outcome{failure: &failure}
 }
 
 // toText is what the model reads: a string as it is, anything else as JSON.
@@ -187,7 +247,17 @@ func toText(value any) (string, error) {
 	return strings.TrimSuffix(text.String(), "\n"), err
 }
 
-// frame says the outcome, under the lease that the call has now.
+// offer says the outcome, under the lease that the call has now. One that is larger than the server takes is a failure
+// from here on.
+func (held *inHand) offer(bound frameBound) *pb.ConnectRequest {
+	frame := held.frame()
+	if bound.takes(frame) {
+		return frame
+	}
+	held.outcome = held.outcome.cutToFit(proto.Size(frame), bound.bytes())
+	return held.frame()
+}
+
 func (held *inHand) frame() *pb.ConnectRequest {
 	callID, attempt := held.call.CallID, held.call.Attempt
 	failure := held.outcome.failure
@@ -199,7 +269,7 @@ func (held *inHand) frame() *pb.ConnectRequest {
 	}
 	failed := &pb.CallFailed{
 		CallId: callID, Attempt: attempt, LeaseToken: held.leaseToken,
-		Message:   valid(failure.Message),
+		Message:   failure.Message,
 		Retryable: failure.Retryable,
 		Effect:    failure.Effect,
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log/slog"
 	"time"
 
 	pb "agentloop/client/go/agentloop/v1"
@@ -146,6 +145,6 @@ func (c *connection) onFrame(ctx context.Context, frame *pb.ConnectResponse) {
 	case *pb.ConnectResponse_GoAway:
 		c.host.onGoAway(c, frame.GoAway)
 	case *pb.ConnectResponse_ProtocolError:
-		slog.Error("the server says", "message", frame.ProtocolError.Message)
+		c.host.onProtocolError(frame.ProtocolError)
 	}
 }

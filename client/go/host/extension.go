@@ -72,12 +72,19 @@ func (e *extensions) declare(capability *pb.Capability) {
 }
 
 // respond answers a question; what goes wrong is an answer too.
-func (e *extensions) respond(ctx context.Context, request *pb.ExtensionRequest) *pb.ExtensionResponse {
+func (e *extensions) respond(
+	ctx context.Context, request *pb.ExtensionRequest, bound frameBound,
+) *pb.ExtensionResponse {
 	response, err := safely(func() (*pb.ExtensionResponse, error) {
 		response, err := e.answer(ctx, request)
 		if err == nil {
 			// What no frame can carry, such as text that is not UTF-8, must not end the stream.
+			response.RequestId = request.RequestId
 			_, err = proto.Marshal(response)
+		}
+		if frame := extensionFrame(response); err == nil && !bound.takes(frame) {
+			size, most := proto.Size(frame), bound.bytes()
+			err = fmt.Errorf("the answer has %d bytes with its frame; the server takes %d", size, most)
 		}
 		return response, err
 	})
@@ -86,6 +93,10 @@ func (e *extensions) respond(ctx context.Context, request *pb.ExtensionRequest) 
 	}
 	response.RequestId = request.RequestId
 	return response
+}
+
+func extensionFrame(response *pb.ExtensionResponse) *pb.ConnectRequest {
+	return &pb.ConnectRequest{Frame: &pb.ConnectRequest_ExtensionResponse{ExtensionResponse: response}}
 }
 
 func (e *extensions) answer(ctx context.Context, request *pb.ExtensionRequest) (*pb.ExtensionResponse, error) {
@@ -158,21 +169,30 @@ func unknown(name string) error {
 }
 
 func failureOf(name string, err error) *pb.ExtensionFailure {
-	var known *ExtensionError
-	if errors.As(err, &known) {
-		return &pb.ExtensionFailure{Message: valid(known.Message), Retryable: known.Retryable}
+	failure, cause := safely(func() (*pb.ExtensionFailure, error) {
+		var known *ExtensionError
+		if errors.As(err, &known) && known != nil {
+			return &pb.ExtensionFailure{Message: cut(known.Message, maxRefusalBytes), Retryable: known.Retryable}, nil
+		}
+		slog.Error("an extension failed", "extension", name, "error", err)
+		return &pb.ExtensionFailure{Message: cut(err.Error(), maxRefusalBytes)}, nil
+	})
+	if cause != nil {
+		return &pb.ExtensionFailure{Message: "the extension failed and does not say why"}
 	}
-	slog.Error("an extension failed", "extension", name, "error", err)
-	return &pb.ExtensionFailure{Message: valid(err.Error())}
+	return failure
 }
 
 func (h *Host) onExtensionRequest(ctx context.Context, c *connection, request *pb.ExtensionRequest) {
 	go func() {
-		response := h.extensions.respond(ctx, request)
+		h.mu.Lock()
+		bound := h.bound
+		h.mu.Unlock()
+		response := h.extensions.respond(ctx, request, bound)
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		if h.connection == c { // what was asked on an earlier stream is not answered on a later
-			h.send(&pb.ConnectRequest{Frame: &pb.ConnectRequest_ExtensionResponse{ExtensionResponse: response}})
+			h.send(extensionFrame(response))
 		}
 	}()
 }

@@ -59,6 +59,7 @@ type Host struct {
 	inHand     map[callKey]*inHand
 	running    int // tools at work, also for calls that nobody waits for any more
 	connection *connection
+	bound      frameBound
 	draining   bool
 }
 
@@ -206,15 +207,15 @@ func (h *Host) send(frame *pb.ConnectRequest) {
 	}
 }
 
-// sendWhenRoom waits while much is queued already.
-func (h *Host) sendWhenRoom(frame *pb.ConnectRequest) {
+// sendWhenRoom waits while much is queued already. The frame is made for the connection that it is sent on.
+func (h *Host) sendWhenRoom(frame func(frameBound) *pb.ConnectRequest) {
 	h.mu.Lock()
-	c := h.connection
+	c, bound := h.connection, h.bound
 	if c != nil && !c.welcomed {
 		c = nil
 	}
 	h.mu.Unlock()
 	if c != nil {
-		c.outbox.pushWhenRoom(frame)
+		c.outbox.pushWhenRoom(frame(bound))
 	}
 }

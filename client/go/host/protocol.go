@@ -11,6 +11,9 @@ import (
 	"google.golang.org/grpc"
 )
 
+// maxRejectionBytes is what the contract allows.
+const maxRejectionBytes = 4 << 10
+
 // What the host says and is told, in the order of a call's life. Each function that begins with "on" takes the lock;
 // the others are called with it held.
 
@@ -63,6 +66,7 @@ func (h *Host) freeSlots() uint64 {
 func (h *Host) onWelcome(c *connection, welcome *pb.Welcome) {
 	h.mu.Lock()
 	c.welcomed, c.welcomedAt = true, time.Now()
+	h.bound = frameBound(welcome.MaxFrameBytes)
 	for _, verdict := range welcome.Capabilities {
 		if !verdict.Accepted {
 			slog.Warn("refused", "name", verdict.Name, "reason", verdict.Reason)
@@ -93,7 +97,7 @@ func (h *Host) onWelcome(c *connection, welcome *pb.Welcome) {
 func (h *Host) onCallRequest(request *pb.CallRequest) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if held, known := h.inHand[keyOf(request)]; known {
+	if held := h.known(request); held != nil {
 		h.answerFromMemory(held, request.LeaseToken)
 		h.grantCredit()
 		return
@@ -101,13 +105,27 @@ func (h *Host) onCallRequest(request *pb.CallRequest) {
 	run, reason, err := h.check(request)
 	if err != nil {
 		h.send(&pb.ConnectRequest{Frame: &pb.ConnectRequest_CallRejected{CallRejected: &pb.CallRejected{
-			CallId: request.CallId, Attempt: request.Attempt, Reason: reason, Message: err.Error(),
+			CallId: request.CallId, Attempt: request.Attempt, Reason: reason,
+			Message: cut(err.Error(), maxRejectionBytes),
 		}}})
 		h.grantCredit()
 		return
 	}
 	h.sendAccepted(request.CallId, request.Attempt)
 	h.start(request, run)
+}
+
+// known is the call, if it is in hand. What came of another that had its name is forgotten.
+func (h *Host) known(request *pb.CallRequest) *inHand {
+	held := h.inHand[keyOf(request)]
+	switch {
+	case held == nil || held.call.IdempotencyKey == request.IdempotencyKey:
+		return held
+	case held.outcome != nil:
+		h.forget(request)
+		h.noteIdle()
+	}
+	return nil
 }
 
 func (h *Host) answerFromMemory(held *inHand, leaseToken string) {
@@ -127,6 +145,9 @@ func (h *Host) sendAccepted(callID string, attempt uint32) {
 func (h *Host) check(request *pb.CallRequest) (invocation, pb.RejectReason, error) {
 	if h.draining {
 		return nil, pb.RejectReason_REJECT_REASON_DRAINING, fmt.Errorf("the host shuts down")
+	}
+	if _, taken := h.inHand[keyOf(request)]; taken {
+		return nil, pb.RejectReason_REJECT_REASON_BUSY, fmt.Errorf("another call of this id still runs here")
 	}
 	if h.running >= h.options.Concurrency {
 		return nil, pb.RejectReason_REJECT_REASON_BUSY, fmt.Errorf("no room for another call")
@@ -155,9 +176,12 @@ func (h *Host) start(request *pb.CallRequest, run invocation) {
 	h.inHand[held.key()] = held
 	h.running++
 	go func() {
-		outcome := newOutcome(safely(func() (any, error) { return run(ctx, held.call) }))
-		stop()
-		h.onEnd(held, outcome)
+		outcome := maybe("the tool ended its goroutine")
+		defer func() {
+			stop()
+			h.onEnd(held, outcome)
+		}()
+		outcome = outcomeOf(ctx, held.call, run)
 	}()
 }
 
@@ -198,7 +222,20 @@ func (h *Host) settle(held *inHand, outcome *outcome) {
 
 func (h *Host) offerOutcome(held *inHand) {
 	if held.outcome != nil {
-		h.send(held.frame())
+		h.send(held.offer(h.bound))
+	}
+}
+
+// onProtocolError: a result that the server refuses it would refuse for ever. The next connection is told so in its
+// place.
+func (h *Host) onProtocolError(broken *pb.ProtocolError) {
+	slog.Error("the server says", "message", broken.Message)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for key, held := range h.inHand {
+		if key.callID == broken.CallId && held.outcome != nil {
+			held.outcome = refused(broken.Message)
+		}
 	}
 }
 

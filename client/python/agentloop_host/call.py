@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from agentloop.v1.types_pb2 import Image
 
 from .ask import Options, answer, question
 from .failure import ToolFailed
+from .frame import FrameBound, cut
 
 if TYPE_CHECKING:
     from .host import Host
@@ -23,7 +25,12 @@ log = logging.getLogger(__package__)
 MAX_RESULT_BYTES = 3 << 20
 MAX_CHUNK_BYTES = 64 << 10
 MAX_CHECKPOINT_BYTES = 64 << 10
-MAX_PROGRESS_CHARS = 1 << 10  # of at most 4 bytes each
+MAX_PROGRESS_BYTES = 4 << 10
+
+# Enough to say why; what a model reads of a failure should not crowd out the conversation.
+MAX_FAILURE_BYTES = 64 << 10
+MAX_REFUSAL_BYTES = 4 << 10
+MAX_RETRY_DELAY = timedelta(days=7)  # no call may take longer
 
 
 class Call:
@@ -51,17 +58,23 @@ class Call:
         """Says how far the call is. The server keeps the checkpoint and gives it to the next try."""
         if checkpoint is not None and len(checkpoint) > MAX_CHECKPOINT_BYTES:
             raise ValueError(f"a checkpoint has at most {MAX_CHECKPOINT_BYTES} bytes")
-        message = message[:MAX_PROGRESS_CHARS]
+        message = cut(message, MAX_PROGRESS_BYTES)
         await self._host.room()
-        self._host.send(progress=pb.Progress(**ref(self), message=message, fraction=fraction, checkpoint=checkpoint))
+        told = pb.Progress(**ref(self), message=message, fraction=fraction, checkpoint=checkpoint)
+        if not self._host.bound.takes(pb.ConnectRequest(progress=told)):
+            log.warning("a checkpoint of call %s is larger than the server takes, and left out", self.call_id)
+            told.ClearField("checkpoint")
+        self._host.send(progress=told)
 
     async def output(self, data: str | bytes, stream=OUTPUT_STREAM_STDOUT) -> None:
         """Shows output to whoever watches. What is said while the server is out of reach is lost."""
-        data = data.encode() if isinstance(data, str) else data
-        for start in range(0, len(data), MAX_CHUNK_BYTES):
+        data = data.encode(errors="replace") if isinstance(data, str) else data
+        start = 0
+        while start < len(data):
             await self._host.room()
             self._chunks += 1
-            chunk = data[start : start + MAX_CHUNK_BYTES]
+            end = start + self._host.bound.beside(self.call_id, MAX_CHUNK_BYTES)
+            chunk, start = data[start:end], end
             self._host.send(output_chunk=pb.OutputChunk(**ref(self), chunk_seq=self._chunks, stream=stream, data=chunk))
 
     async def ask(self, text: str, *, name: str | None = None, timeout: timedelta | None = None) -> str:
@@ -102,6 +115,10 @@ class Output:
     images: list[Image]
 
 
+# What a tool came to.
+Outcome = pb.CallResult | pb.CallFailed
+
+
 @dataclass
 class InHand:
     """A call from its request until its result is acknowledged."""
@@ -109,35 +126,93 @@ class InHand:
     call: Call
     lease_token: str
     task: asyncio.Task
-    outcome: pb.CallResult | pb.CallFailed | None = None  # None while the tool runs
+    outcome: Outcome | None = None  # None while the tool runs
     cancelling: bool = False
     # Questions that wait, asked again after a reconnect.
     asked: dict[str, tuple[pb.NeedInput, asyncio.Future[pb.InputResponse]]] = field(default_factory=dict)
 
 
-async def outcome_of(held: InHand) -> pb.CallResult | pb.CallFailed:
+async def outcome_of(call: Call, run: Callable[[], Awaitable[Any]]) -> Outcome:
+    """Runs a tool to its end. Whatever it raises is an outcome, but for its cancellation."""
     try:
-        return _result(await held.task)
-    except ToolFailed as failure:
-        delay = failure.retry_delay
-        return pb.CallFailed(
-            message=str(failure), retryable=failure.retryable, retry_delay=delay, effect=failure.effect
-        )
-    except (Exception, asyncio.CancelledError) as error:
-        log.info("call %s failed", held.call.call_id, exc_info=not held.cancelling)
-        return pb.CallFailed(message=f"{type(error).__name__}: {error}", effect=ATTEMPT_EFFECT_MAYBE)
+        return _result(await run())
+    except (asyncio.CancelledError, GeneratorExit):
+        raise
+    except BaseException as error:  # of which SystemExit would end the host
+        if not isinstance(error, ToolFailed):
+            log.info("call %s failed", call.call_id, exc_info=True)
+        return failure_of(error)
 
 
-def _result(value: Any) -> pb.CallResult | pb.CallFailed:
+def _result(value: Any) -> Outcome:
     images = value.images if isinstance(value, Output) else []
     value = value.text if isinstance(value, Output) else value
     output = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    size = len(output.encode()) + sum(image.ByteSize() for image in images)
+    output = output.encode(errors="replace")
+    size = len(output) + sum(image.ByteSize() for image in images)
     if size > MAX_RESULT_BYTES:
-        return pb.CallFailed(
-            message=f"the result has {size} bytes, the limit is {MAX_RESULT_BYTES}", effect=ATTEMPT_EFFECT_DONE
-        )
-    return pb.CallResult(output=output, images=images)
+        return _done(f"the result has {size} bytes, the limit is {MAX_RESULT_BYTES}")
+    return pb.CallResult(output=output.decode(), images=images)
+
+
+def failure_of(error: BaseException) -> pb.CallFailed:
+    """What is told of a tool that raised."""
+    if not isinstance(error, ToolFailed):
+        message = cut(f"{type(error).__name__}: {_words(error)}", MAX_FAILURE_BYTES)
+        return pb.CallFailed(message=message, effect=ATTEMPT_EFFECT_MAYBE)
+    failed = pb.CallFailed(message=cut(_words(error), MAX_FAILURE_BYTES), effect=ATTEMPT_EFFECT_MAYBE)
+    try:
+        how = pb.CallFailed(retryable=error.retryable, retry_delay=_delay(error.retry_delay), effect=error.effect)
+    except (TypeError, ValueError):
+        log.exception("a ToolFailed has an attribute that is not of its type")
+        return failed
+    failed.MergeFrom(how)
+    return failed
+
+
+def _words(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:
+        return "it does not say why"
+
+
+def _delay(delay: timedelta | None) -> timedelta | None:
+    return None if delay is None else min(max(delay, timedelta()), MAX_RETRY_DELAY)
+
+
+def refused(words: str) -> pb.CallFailed:
+    """What takes the place of a result that the server refuses, in its words."""
+    return _done(f"the server refused the result: {cut(words, MAX_REFUSAL_BYTES)}")
+
+
+def _done(message: str) -> pb.CallFailed:
+    return pb.CallFailed(message=message, effect=ATTEMPT_EFFECT_DONE)
+
+
+def outcome_frame(held: InHand, bound: FrameBound) -> pb.ConnectRequest:
+    """Says the outcome, under the lease that the call has now.
+
+    One that is larger than the server takes is a failure from here on; of a failure the beginning is left.
+    """
+    frame = _frame(held)
+    if bound.takes(frame):
+        return frame
+    size, most = frame.ByteSize(), bound.max_bytes
+    if isinstance(held.outcome, pb.CallResult):
+        held.outcome = _done(f"the result has {size} bytes with its frame; the server takes {most}")
+    else:
+        left = len(held.outcome.message.encode()) - (size - most)
+        held.outcome.message = cut(held.outcome.message, max(0, left))
+    return _frame(held)
+
+
+def _frame(held: InHand) -> pb.ConnectRequest:
+    held.outcome.call_id, held.outcome.attempt = held.call.call_id, held.call.attempt
+    held.outcome.lease_token = held.lease_token
+    if isinstance(held.outcome, pb.CallResult):
+        return pb.ConnectRequest(call_result=held.outcome)
+    return pb.ConnectRequest(call_failed=held.outcome)
 
 
 def ref(of) -> dict:

@@ -1,7 +1,6 @@
 """One stream to the server."""
 
 import asyncio
-import logging
 from typing import TYPE_CHECKING
 
 import grpc
@@ -11,8 +10,6 @@ from agentloop.v1.tool_host_pb2_grpc import ToolHostStub
 
 if TYPE_CHECKING:
     from .host import Host
-
-log = logging.getLogger(__package__)
 
 # In seconds.
 WELCOME_TIMEOUT = 10.0
@@ -57,6 +54,7 @@ class Connection:
         finally:
             self.host.connection = None
             self.welcomed = False
+            self.frames.put_nowait(None)  # gRPC does not stop reading them by itself
             self.room.set()
 
     async def _converse(self, welcome: pb.Welcome) -> None:
@@ -133,7 +131,7 @@ class Connection:
                 self.reconnect_after = seconds(frame.go_away.reconnect_after)
                 self.close()
             case "protocol_error":
-                log.error("the server says: %s", frame.protocol_error.message)
+                self.host.on_protocol_error(frame.protocol_error)
 
 
 def seconds(duration) -> float:

@@ -10,7 +10,11 @@ from typing import Any
 from agentloop.v1 import tool_host_pb2 as pb
 from agentloop.v1.types_pb2 import Instruction
 
+from .frame import cut
+
 log = logging.getLogger(__package__)
+
+MAX_FAILURE_BYTES = 4 << 10  # enough for people
 
 
 class ExtensionFailed(Exception):
@@ -47,10 +51,10 @@ class Extensions:
         try:
             return pb.ExtensionResponse(request_id=request.request_id, **await self._answer(request))
         except ExtensionFailed as failure:
-            failed = pb.ExtensionFailure(message=str(failure), retryable=failure.retryable)
-        except Exception as error:
+            failed = pb.ExtensionFailure(message=cut(str(failure), MAX_FAILURE_BYTES), retryable=failure.retryable)
+        except (Exception, SystemExit) as error:
             log.exception("the extension %s failed", request.name)
-            failed = pb.ExtensionFailure(message=f"{type(error).__name__}: {error}")
+            failed = pb.ExtensionFailure(message=cut(f"{type(error).__name__}: {error}", MAX_FAILURE_BYTES))
         return pb.ExtensionResponse(request_id=request.request_id, failure=failed)
 
     async def _answer(self, request: pb.ExtensionRequest) -> dict:

@@ -19,12 +19,15 @@ from agentloop.v1.events_pb2 import ATTEMPT_EFFECT_NONE
 from agentloop.v1.types_pb2 import ToolDeclaration
 
 from .ask import NoAnswer
-from .call import Call, InHand, outcome_of, ref
+from .call import Call, InHand, Outcome, failure_of, outcome_frame, outcome_of, ref, refused
 from .connection import CLOSE_TIMEOUT, MAX_QUEUED_FRAMES, Connection, describe, seconds
 from .extensions import Extensions, Runtimes
 from .failure import ToolFailed
+from .frame import FrameBound, cut
 
 log = logging.getLogger(__package__)
+
+MAX_REJECTION_BYTES = 4 << 10  # what the contract allows
 
 # In seconds.
 FIRST_BACKOFF, MAX_BACKOFF = 0.1, 5.0
@@ -69,6 +72,7 @@ class Host:
         self._running = 0  # tools at work, also for calls that nobody waits for any more
         self._background: set[asyncio.Task] = set()
         self.connection: Connection | None = None
+        self.bound = FrameBound()
         self._draining = asyncio.Event()
         self._idle = asyncio.Event()
         self._leaving = False
@@ -213,6 +217,7 @@ class Host:
         )
 
     def on_welcome(self, welcome: pb.Welcome) -> None:
+        self.bound = FrameBound(welcome.max_frame_bytes)
         for verdict in welcome.capabilities:
             if not verdict.accepted:
                 log.warning("%s was refused: %s", verdict.name, verdict.reason)
@@ -221,15 +226,18 @@ class Host:
                 self.forget(verdict)
         for held in self._in_hand.values():
             self._offer_outcome(held)
-            for question, _ in held.asked.values():
-                self.send(need_input=question)
+            for question, answered in held.asked.values():
+                self._put(question, answered)
         if self._draining.is_set():
             self.send(draining=pb.Draining(reason="the host shuts down"))
         self.on_ready()
 
     def on_call_request(self, request: pb.CallRequest) -> None:
         held = self._in_hand.get((request.call_id, request.attempt))
-        if held:
+        if held and held.outcome is not None and held.call.idempotency_key != request.idempotency_key:
+            self.forget(request)  # another call had this name
+            held = None
+        if held and held.call.idempotency_key == request.idempotency_key:
             self._answer_from_memory(held, request.lease_token)
             self._grant_credit()
             return
@@ -249,10 +257,12 @@ class Host:
 
     def _check(self, request: pb.CallRequest) -> tuple[_Tool | None, dict, pb.CallRejected | None]:
         def refuse(reason, message: str):
-            return None, {}, pb.CallRejected(**ref(request), reason=reason, message=message)
+            return None, {}, pb.CallRejected(**ref(request), reason=reason, message=cut(message, MAX_REJECTION_BYTES))
 
         if self._draining.is_set():
             return refuse(pb.REJECT_REASON_DRAINING, "the host shuts down")
+        if (request.call_id, request.attempt) in self._in_hand:
+            return refuse(pb.REJECT_REASON_BUSY, "another call of this id still runs here")
         if self._running >= self.concurrency:
             return refuse(pb.REJECT_REASON_BUSY, "no room for another call")
         tool = self._tools.get(request.tool)
@@ -267,25 +277,26 @@ class Host:
 
     def _start(self, request: pb.CallRequest, tool: _Tool, arguments: dict) -> None:
         call = Call(self, request)
-        work = tool.function(call, **arguments)
-        task = asyncio.create_task(self._inside(request.runtime_id, call, work) if request.runtime_id else work)
+
+        async def run() -> Any:
+            if request.runtime_id:
+                call.runtime = await self._runtime(request.runtime_id)
+            return await tool.function(call, **arguments)
+
+        task = asyncio.create_task(outcome_of(call, run))
         held = self._in_hand[request.call_id, request.attempt] = InHand(call, request.lease_token, task)
         self._running += 1
         self._spawn(self._finish(held))
 
-    async def _inside(self, runtime_id: str, call: Call, work: Awaitable[Any]) -> Any:
-        """Runs a call as soon as its runtime is open."""
+    async def _runtime(self, runtime_id: str) -> Any:
+        """The runtime, as soon as it is open."""
         try:
             opened = self._runtimes.opened(runtime_id)
             if opened is None:
                 raise RuntimeError("it was never opened")
-            call.runtime = await asyncio.shield(opened)
-        except BaseException as error:
-            work.close()
-            if not isinstance(error, Exception):
-                raise
+            return await asyncio.shield(opened)
+        except Exception as error:
             raise ToolFailed(f"the runtime cannot be opened: {error}", effect=ATTEMPT_EFFECT_NONE) from error
-        return await work
 
     async def ask(self, question: pb.NeedInput) -> pb.InputResponse:
         """Asks a human, now and after each reconnect, until there is an answer or the call is stopped."""
@@ -296,11 +307,18 @@ class Host:
             raise NoAnswer(f"the call asks {question.input_id!r} already")
         answered = asyncio.get_running_loop().create_future()
         held.asked[question.input_id] = question, answered
-        self.send(need_input=question)
+        self._put(question, answered)
         try:
             return await answered
         finally:
             held.asked.pop(question.input_id, None)
+
+    def _put(self, question: pb.NeedInput, answered: asyncio.Future[pb.InputResponse]) -> None:
+        if self.bound.takes(pb.ConnectRequest(need_input=question)):
+            self.send(need_input=question)
+        elif not answered.done():
+            why = f"the question has more than the {self.bound.max_bytes} bytes that the server takes"
+            answered.set_result(pb.InputResponse(refused=why))
 
     def on_input_response(self, response: pb.InputResponse) -> None:
         for held in self._in_hand.values():
@@ -315,6 +333,11 @@ class Host:
         response = await self._extensions.respond(request)
         # What was asked on an earlier stream is not answered on a later.
         if connection is self.connection:
+            size = pb.ConnectRequest(extension_response=response).ByteSize()
+            if self.bound.max_bytes and size > self.bound.max_bytes:
+                message = f"the answer has {size} bytes with its frame; the server takes {self.bound.max_bytes}"
+                failure = pb.ExtensionFailure(message=message)
+                response = pb.ExtensionResponse(request_id=request.request_id, failure=failure)
             self.send(extension_response=response)
 
     def on_open_runtime(self, request: pb.OpenRuntime) -> None:
@@ -324,13 +347,17 @@ class Host:
         self._spawn(self._runtimes.close(closed.runtime_id))
 
     async def _finish(self, held: InHand) -> None:
-        outcome = await outcome_of(held)
-        self._running -= 1
+        try:
+            outcome = await held.task
+        except asyncio.CancelledError as error:
+            outcome = failure_of(error)
+        finally:
+            self._running -= 1
         self._settle(held, outcome)
         self._grant_credit()
         self._note_idle()
 
-    def _settle(self, held: InHand, outcome: pb.CallResult | pb.CallFailed) -> None:
+    def _settle(self, held: InHand, outcome: Outcome) -> None:
         key = held.call.call_id, held.call.attempt
         if self._in_hand.get(key) is not held:
             return  # nobody waits for it any more
@@ -344,12 +371,15 @@ class Host:
         self._offer_outcome(held)
 
     def _offer_outcome(self, held: InHand) -> None:
-        if held.outcome is None:
-            return
-        held.outcome.call_id, held.outcome.attempt = held.call.call_id, held.call.attempt
-        held.outcome.lease_token = held.lease_token
-        kind = "call_result" if isinstance(held.outcome, pb.CallResult) else "call_failed"
-        self.send(**{kind: held.outcome})
+        if held.outcome is not None:
+            self._send(outcome_frame(held, self.bound))
+
+    def on_protocol_error(self, error: pb.ProtocolError) -> None:
+        """A result that the server refuses it would refuse for ever: the next connection is told so in its place."""
+        log.error("the server says: %s", error.message)
+        for held in self._in_hand.values():
+            if held.call.call_id == error.call_id and held.outcome is not None:
+                held.outcome = refused(error.message)
 
     def on_cancel(self, cancel: pb.Cancel) -> None:
         held = self._in_hand.get((cancel.call_id, cancel.attempt))
@@ -391,8 +421,11 @@ class Host:
 
     def send(self, **frame) -> None:
         """Without a welcome the frame is dropped: whatever matters is said again after the next one."""
+        self._send(pb.ConnectRequest(**frame))
+
+    def _send(self, frame: pb.ConnectRequest) -> None:
         if self.connection and self.connection.welcomed:
-            self.connection.frames.put_nowait(pb.ConnectRequest(**frame))
+            self.connection.frames.put_nowait(frame)
 
     async def room(self) -> None:
         """Returns when there is room for a tool's output."""

@@ -5,7 +5,7 @@ use std::time::Duration;
 use agentloop_proto::v1::{NeedInput, SelectOption, connect_request::Frame, input_response::Response};
 use tokio::sync::oneshot;
 
-use super::{ToolError, calls::CallKey};
+use super::{ToolError, bound::FrameBound, calls::CallKey};
 
 /// Questions that one try of a call may ask, as the contract has it.
 pub(crate) const QUESTIONS_MAX: u32 = 16;
@@ -157,5 +157,15 @@ impl Asked {
     pub(crate) fn again(&self) -> impl Iterator<Item = Frame> {
         let open = self.0.iter().filter(|waiting| !waiting.answer.is_closed());
         open.map(|waiting| Frame::NeedInput(waiting.frame.clone()))
+    }
+
+    /// No frame that the server takes can carry these questions.
+    pub(crate) fn refuse_larger(&mut self, bound: FrameBound) {
+        // Of few bytes, and of which a call has few.
+        let larger = |waiting: &mut Waiting| !bound.takes(&Frame::NeedInput(waiting.frame.clone()));
+        for waiting in self.0.extract_if(.., larger) {
+            let why = format!("the question has more than the {} bytes that the server takes", bound.bytes);
+            waiting.answer.send(Response::Refused(why)).ok();
+        }
     }
 }

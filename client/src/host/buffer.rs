@@ -2,10 +2,12 @@
 
 use agentloop_proto::v1::{OutputChunk, OutputStream, connect_request::Frame};
 
-use super::calls::CallKey;
+use super::{bound::FrameBound, calls::CallKey};
 
 /// A buffer this long is sent at once.
 const BUFFER_BYTES: usize = 32 * 1024;
+/// The contract's bound on the output in one frame.
+const CHUNK_BYTES_MAX: usize = 64 * 1024;
 
 /// Output of one call that was not sent yet.
 #[derive(Debug, Default)]
@@ -16,31 +18,40 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    pub(crate) fn push(&mut self, key: &CallKey, stream: OutputStream, bytes: &[u8]) -> Vec<Frame> {
+    pub(crate) fn push(
+        &mut self,
+        key: &CallKey,
+        stream: OutputStream,
+        bytes: &[u8],
+        bound: FrameBound,
+    ) -> Vec<Frame> {
         let mut frames = Vec::new();
         if stream != self.stream || self.bytes.len() + bytes.len() > BUFFER_BYTES {
-            frames.extend(self.flush(key));
+            frames.extend(self.flush(key, bound));
         }
         self.stream = stream;
         self.bytes.extend_from_slice(bytes);
         if self.bytes.len() >= BUFFER_BYTES {
-            frames.extend(self.flush(key));
+            frames.extend(self.flush(key, bound));
         }
         frames
     }
 
-    pub(crate) fn flush(&mut self, key: &CallKey) -> Option<Frame> {
-        if self.bytes.is_empty() {
-            return None;
-        }
+    pub(crate) fn flush(&mut self, key: &CallKey, bound: FrameBound) -> Vec<Frame> {
+        let bytes = std::mem::take(&mut self.bytes);
+        let chunks = bytes.chunks(CHUNK_BYTES_MAX.min(bound.beside(&key.call_id)));
+        chunks.map(|data| self.chunk(key, data)).collect()
+    }
+
+    fn chunk(&mut self, key: &CallKey, data: &[u8]) -> Frame {
         self.chunk_seq += 1;
-        Some(Frame::OutputChunk(OutputChunk {
+        Frame::OutputChunk(OutputChunk {
             call_id: key.call_id.clone(),
             attempt: key.attempt,
             chunk_seq: self.chunk_seq,
             stream: self.stream.into(),
-            data: std::mem::take(&mut self.bytes),
-        }))
+            data: data.to_vec(),
+        })
     }
 }
 
@@ -57,23 +68,34 @@ mod tests {
 
     #[test]
     fn small_pieces_go_together_and_streams_apart() {
-        let key = CallKey::new("c", 1);
+        let (key, any) = (CallKey::new("c", 1), FrameBound::default());
         let mut buffer = Buffer::default();
-        assert_eq!(buffer.push(&key, OutputStream::Stdout, b"ab"), []);
-        assert_eq!(buffer.push(&key, OutputStream::Stdout, b"cd"), []);
-        let frames = buffer.push(&key, OutputStream::Stderr, b"e");
+        assert_eq!(buffer.push(&key, OutputStream::Stdout, b"ab", any), []);
+        assert_eq!(buffer.push(&key, OutputStream::Stdout, b"cd", any), []);
+        let frames = buffer.push(&key, OutputStream::Stderr, b"e", any);
         assert_eq!(chunk(frames.first()), (1, OutputStream::Stdout, 4));
-        assert_eq!(chunk(buffer.flush(&key).as_ref()), (2, OutputStream::Stderr, 1));
-        assert_eq!(buffer.flush(&key), None);
+        assert_eq!(chunk(buffer.flush(&key, any).first()), (2, OutputStream::Stderr, 1));
+        assert_eq!(buffer.flush(&key, any), []);
     }
 
     #[test]
     fn no_chunk_is_larger_than_a_frame_takes() {
-        let key = CallKey::new("c", 1);
+        let (key, any) = (CallKey::new("c", 1), FrameBound::default());
         let mut buffer = Buffer::default();
-        buffer.push(&key, OutputStream::Stdout, &[0; 100]);
-        let frames = buffer.push(&key, OutputStream::Stdout, &[0; 64 * 1024]);
+        buffer.push(&key, OutputStream::Stdout, &[0; 100], any);
+        let frames = buffer.push(&key, OutputStream::Stdout, &[0; 64 * 1024], any);
         let sizes: Vec<usize> = frames.iter().map(|frame| chunk(Some(frame)).2).collect();
         assert_eq!(sizes, [100, 64 * 1024]);
+    }
+
+    #[test]
+    fn nor_than_the_server_takes() {
+        let (key, bound) = (CallKey::new("c", 1), FrameBound::new(64 * 1024));
+        let mut buffer = Buffer::default();
+        let frames = buffer.push(&key, OutputStream::Stdout, &[0; 64 * 1024], bound);
+        assert!(frames.iter().all(|frame| bound.takes(frame)));
+        let chunks: Vec<_> = frames.iter().map(|frame| chunk(Some(frame))).collect();
+        assert_eq!(chunks.iter().map(|chunk| chunk.0).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(chunks.iter().map(|chunk| chunk.2).sum::<usize>(), 64 * 1024);
     }
 }

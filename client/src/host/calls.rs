@@ -13,8 +13,9 @@ use tokio::sync::oneshot;
 
 use super::{
     ask::Asked,
+    bound::FrameBound,
     buffer::Buffer,
-    memory::Memory,
+    memory::{Memory, Remembered},
     outcome::{self, Outcome, ToolResult},
     task::Stop,
 };
@@ -43,6 +44,7 @@ pub(crate) struct Calls {
     concurrency: usize,
     kept_count: usize,
     kept_bytes: usize,
+    bound: FrameBound,
     /// Acknowledged results, to answer a call that is given a second time.
     memory: Memory,
 }
@@ -57,6 +59,7 @@ enum Held {
 #[derive(Debug)]
 struct Running {
     lease_token: String,
+    idempotency_key: String,
     stop: Stop,
     fate: Fate,
     /// The last checkpoint, told again after a reconnect.
@@ -80,6 +83,7 @@ enum Fate {
 #[derive(Debug)]
 struct Kept {
     lease_token: String,
+    idempotency_key: String,
     result: ToolResult,
 }
 
@@ -90,12 +94,20 @@ pub(crate) enum Intake {
     Unknown,
     /// It is known; these frames answer it.
     Known(Vec<Frame>),
+    /// Another call of this name still runs: the server has lost or deleted what that was for.
+    Taken,
+}
+
+impl From<Kept> for Remembered {
+    fn from(Kept { idempotency_key, result, .. }: Kept) -> Self {
+        Remembered { idempotency_key, result }
+    }
 }
 
 impl Running {
-    /// What the server may not have heard, or may have forgotten.
-    fn told_again(&self) -> Vec<Frame> {
-        let checkpoint = self.checkpoint.clone().map(Frame::Progress);
+    fn told_again(&mut self, bound: FrameBound) -> Vec<Frame> {
+        self.asked.refuse_larger(bound);
+        let checkpoint = self.checkpoint.as_ref().map(|progress| progress_frame(bound, progress));
         let wanted = self.fate == Fate::Wanted;
         checkpoint.into_iter().chain(self.asked.again().filter(|_| wanted)).collect()
     }
@@ -103,7 +115,24 @@ impl Running {
 
 impl Calls {
     pub(crate) fn new(concurrency: usize) -> Self {
-        Calls { held: BTreeMap::new(), concurrency, kept_count: 0, kept_bytes: 0, memory: Memory::default() }
+        Calls {
+            held: BTreeMap::new(),
+            concurrency,
+            kept_count: 0,
+            kept_bytes: 0,
+            bound: FrameBound::default(),
+            memory: Memory::default(),
+        }
+    }
+
+    /// Frames have at most so many bytes from here on.
+    pub(crate) fn bind(&mut self, bound: FrameBound) {
+        self.bound = bound;
+    }
+
+    /// The largest frame that the server takes.
+    pub(crate) fn bound(&self) -> FrameBound {
+        self.bound
     }
 
     /// How many more calls there is room for.
@@ -141,11 +170,15 @@ impl Calls {
     /// Looks a given-out call up in memory. The lease that counts is the latest.
     pub(crate) fn intake(&mut self, request: &CallRequest) -> Intake {
         let key = CallKey::new(&request.call_id, request.attempt);
+        self.forget_other(&key, &request.idempotency_key);
         match self.held.get_mut(&key) {
             None => match self.memory.take(&key) {
                 None => return Intake::Unknown,
-                Some(result) => self.keep(&key, &request.lease_token, result),
+                Some(remembered) => self.keep(&key, &request.lease_token, remembered),
             },
+            Some(Held::Running(running)) if running.idempotency_key != request.idempotency_key => {
+                return Intake::Taken;
+            }
             Some(Held::Running(running)) => {
                 running.lease_token.clone_from(&request.lease_token);
                 running.fate = Fate::Wanted;
@@ -157,12 +190,23 @@ impl Calls {
         Intake::Known(frames)
     }
 
+    /// A result of a call that had the same name, but another idempotency key, is not this one's.
+    fn forget_other(&mut self, key: &CallKey, idempotency_key: &str) {
+        if matches!(self.held.get(key), Some(Held::Kept(kept)) if kept.idempotency_key != idempotency_key) {
+            self.drop_kept(key);
+        }
+        if self.memory.idempotency_key(key).is_some_and(|remembered| remembered != idempotency_key) {
+            self.memory.take(key);
+        }
+    }
+
     /// A new call runs.
     pub(crate) fn start(&mut self, request: &CallRequest, stop: Stop) -> Frame {
         let key = CallKey::new(&request.call_id, request.attempt);
         let frame = accepted(&key);
         let running = Running {
             lease_token: request.lease_token.clone(),
+            idempotency_key: request.idempotency_key.clone(),
             stop,
             fate: Fate::Wanted,
             checkpoint: None,
@@ -176,15 +220,16 @@ impl Calls {
     /// A running call ended.
     pub(crate) fn finish(&mut self, key: &CallKey, outcome: Outcome) -> Vec<Frame> {
         let Some(Held::Running(mut running)) = self.held.remove(key) else { return Vec::new() };
-        let mut frames: Vec<Frame> = running.output.flush(key).into_iter().collect();
+        let mut frames = running.output.flush(key, self.bound);
         let result = outcome.settle();
         let cancelled = running.fate == Fate::Cancelled;
         let wanted = running.fate == Fate::Wanted || (cancelled && result.is_ok());
+        let remembered = Remembered { idempotency_key: running.idempotency_key, result };
         if wanted {
-            self.keep(key, &running.lease_token, result);
+            self.keep(key, &running.lease_token, remembered);
             frames.extend(self.result(key));
         } else {
-            self.memory.put(key.clone(), result);
+            self.memory.put(key.clone(), remembered);
         }
         if cancelled {
             let outcome = if wanted { CancelOutcome::Finished } else { CancelOutcome::Stopped };
@@ -209,13 +254,21 @@ impl Calls {
 
     /// The server has recorded the result, or never will.
     pub(crate) fn acknowledge(&mut self, key: &CallKey) {
-        if !matches!(self.held.get(key), Some(Held::Kept(_))) {
-            return;
+        if let Some(kept) = self.drop_kept(key) {
+            self.memory.put(key.clone(), kept.into());
         }
-        let Some(Held::Kept(kept)) = self.held.remove(key) else { return };
-        self.kept_count -= 1;
-        self.kept_bytes -= outcome::size(&kept.result);
-        self.memory.put(key.clone(), kept.result);
+    }
+
+    /// The server says that something about the call is not as it must be. A result of it would be refused for ever:
+    /// that it was refused is told in its place, on the next connection.
+    pub(crate) fn refused(&mut self, call_id: &str, words: &str) {
+        let of_it = |(key, held): (&CallKey, &Held)| {
+            (key.call_id == call_id && matches!(held, Held::Kept(_))).then(|| key.clone())
+        };
+        let keys: Vec<CallKey> = self.held.iter().filter_map(of_it).collect();
+        for key in keys {
+            self.replace(&key, outcome::refused(words));
+        }
     }
 
     /// Nobody waits for the call any more: it is stopped if it runs.
@@ -263,17 +316,20 @@ impl Calls {
                 CallDisposition::Stop | CallDisposition::AlreadyRecorded => self.forget(&key, grace),
             }
         }
-        let told_again = self.held.iter().flat_map(|(key, held)| match held {
-            Held::Running(running) => running.told_again(),
-            Held::Kept(kept) => vec![outcome::frame(key, &kept.lease_token, &kept.result)],
-        });
-        told_again.collect()
+        let keys: Vec<CallKey> = self.held.keys().cloned().collect();
+        keys.iter().flat_map(|key| self.told_again(key)).collect()
     }
 
     /// A running call asks a human. One that nobody waits for hears of its end by the channel's.
     pub(crate) fn ask(&mut self, question: NeedInput, answer: oneshot::Sender<Response>) -> Option<Frame> {
+        let bound = self.bound;
         let running = self.running_mut(&CallKey::new(&question.call_id, question.attempt))?;
-        (running.fate == Fate::Wanted).then(|| running.asked.ask(question, answer))
+        if running.fate != Fate::Wanted {
+            return None;
+        }
+        let frame = running.asked.ask(question, answer);
+        running.asked.refuse_larger(bound);
+        bound.takes(&frame).then_some(frame)
     }
 
     /// A question of a call has its answer, which only the server's current try of it can have asked for.
@@ -291,46 +347,96 @@ impl Calls {
 
     /// A running call says how far it is.
     pub(crate) fn progress(&mut self, progress: Progress) -> Option<Frame> {
+        let bound = self.bound;
         let running = self.running_mut(&CallKey::new(&progress.call_id, progress.attempt))?;
         if running.fate == Fate::Forgotten {
             return None;
         }
+        let frame = progress_frame(bound, &progress);
         if progress.checkpoint.is_some() {
-            running.checkpoint = Some(progress.clone());
+            running.checkpoint = Some(progress);
         }
-        Some(Frame::Progress(progress))
+        Some(frame)
     }
 
     /// A running call wrote something. It is held back for a moment, to be sent with what follows.
     pub(crate) fn output(&mut self, key: &CallKey, stream: OutputStream, bytes: &[u8]) -> Vec<Frame> {
+        let bound = self.bound;
         match self.running_mut(key) {
-            Some(running) if running.fate != Fate::Forgotten => running.output.push(key, stream, bytes),
+            Some(running) if running.fate != Fate::Forgotten => {
+                running.output.push(key, stream, bytes, bound)
+            }
             _ => Vec::new(),
         }
     }
 
     /// Everything that was held back.
     pub(crate) fn flush(&mut self) -> Vec<Frame> {
-        let running = self.held.iter_mut().filter_map(|(key, held)| match held {
-            Held::Running(running) => running.output.flush(key),
-            Held::Kept(_) => None,
+        let bound = self.bound;
+        let running = self.held.iter_mut().flat_map(|(key, held)| match held {
+            Held::Running(running) => running.output.flush(key, bound),
+            Held::Kept(_) => Vec::new(),
         });
         running.collect()
     }
 
-    fn result(&self, key: &CallKey) -> Option<Frame> {
-        match self.held.get(key)? {
-            Held::Kept(kept) => Some(outcome::frame(key, &kept.lease_token, &kept.result)),
-            Held::Running(_) => None,
+    /// What the server may not have heard of a call, or may have forgotten.
+    fn told_again(&mut self, key: &CallKey) -> Vec<Frame> {
+        let bound = self.bound;
+        match self.running_mut(key) {
+            Some(running) => running.told_again(bound),
+            None => self.result(key).into_iter().collect(),
         }
     }
 
-    fn keep(&mut self, key: &CallKey, lease_token: &str, result: ToolResult) {
+    /// The frame of a kept result. One that is larger than the server takes is a failure from here on.
+    fn result(&mut self, key: &CallKey) -> Option<Frame> {
+        let Held::Kept(kept) = self.held.get(key)? else { return None };
+        let frame = outcome::frame(key, &kept.lease_token, &kept.result);
+        if self.bound.takes(&frame) {
+            return Some(frame);
+        }
+        let shorter = outcome::cut_to_fit(&kept.result, frame.encoded_len(), self.bound.bytes);
+        let frame = outcome::frame(key, &kept.lease_token, &shorter);
+        self.replace(key, shorter);
+        Some(frame)
+    }
+
+    /// Something else is told of a call that has ended.
+    fn replace(&mut self, key: &CallKey, result: ToolResult) {
+        if let Some(Kept { lease_token, idempotency_key, .. }) = self.drop_kept(key) {
+            self.keep(key, &lease_token, Remembered { idempotency_key, result });
+        }
+    }
+
+    fn drop_kept(&mut self, key: &CallKey) -> Option<Kept> {
+        if !matches!(self.held.get(key), Some(Held::Kept(_))) {
+            return None;
+        }
+        let Some(Held::Kept(kept)) = self.held.remove(key) else { return None };
+        self.kept_count -= 1;
+        self.kept_bytes -= outcome::size(&kept.result);
+        Some(kept)
+    }
+
+    fn keep(&mut self, key: &CallKey, lease_token: &str, remembered: Remembered) {
+        let Remembered { idempotency_key, result } = remembered;
         self.kept_count += 1;
         self.kept_bytes += outcome::size(&result);
-        let kept = Kept { lease_token: lease_token.to_owned(), result };
+        let kept = Kept { lease_token: lease_token.to_owned(), idempotency_key, result };
         self.held.insert(key.clone(), Held::Kept(kept));
     }
+}
+
+/// How far a call is. A checkpoint that no frame can carry is left out.
+fn progress_frame(bound: FrameBound, progress: &Progress) -> Frame {
+    let frame = Frame::Progress(progress.clone());
+    if bound.takes(&frame) {
+        return frame;
+    }
+    tracing::warn!(call_id = %progress.call_id, bytes = frame.encoded_len(), "checkpoint too large, left out");
+    let Progress { call_id, attempt, message, fraction, .. } = progress.clone();
+    Frame::Progress(Progress { call_id, attempt, message, fraction, checkpoint: None })
 }
 
 fn accepted(key: &CallKey) -> Frame {

@@ -24,13 +24,15 @@ pub(crate) struct Drain {
     /// Cancelled when the host is to finish.
     pub(crate) requested: CancellationToken,
     timeout: Duration,
+    /// Why the host has to finish, where nobody asked for it.
+    cause: Option<HostError>,
     /// The last stage that was entered, and when the next one is due.
     entered: Option<(Stage, Instant)>,
 }
 
 impl Drain {
     pub(crate) fn new(timeout: Duration) -> Self {
-        Drain { requested: CancellationToken::new(), timeout, entered: None }
+        Drain { requested: CancellationToken::new(), timeout, cause: None, entered: None }
     }
 
     pub(crate) fn is_requested(&self) -> bool {
@@ -64,8 +66,20 @@ impl Drain {
         }
     }
 
+    /// The host cannot go on: it finishes what it has, and ends with this error.
+    pub(crate) fn because_of(&mut self, cause: HostError) {
+        self.cause = Some(cause);
+        self.requested.cancel();
+    }
+
     /// How the host ended, with so many results that nobody has acknowledged.
-    pub(crate) fn verdict(&self, unacknowledged: usize) -> Result<(), HostError> {
+    pub(crate) fn verdict(&mut self, unacknowledged: usize) -> Result<(), HostError> {
+        if let Some(cause) = self.cause.take() {
+            if unacknowledged > 0 {
+                tracing::error!(unacknowledged, "results could not be delivered");
+            }
+            return Err(cause);
+        }
         if unacknowledged == 0 { Ok(()) } else { Err(HostError::Undelivered(unacknowledged)) }
     }
 }

@@ -5,10 +5,12 @@ use std::{fmt::Display, future::Future, panic::AssertUnwindSafe, pin::Pin, sync:
 use agentloop_proto::v1::{
     Capability, ContextItem, ContextItems, ContextRequest, ContextSourceDeclaration, ExtensionFailure,
     ExtensionRequest, ExtensionResponse, HookDeclaration, HookPoint, HookRequest, HookVerdict, Instruction,
-    PlanRequest, PlannerDeclaration, RememberRequest, Remembered, Run, capability,
+    PlanRequest, PlannerDeclaration, RememberRequest, Remembered, Run, capability, connect_request::Frame,
     extension_request::Request, extension_response::Response,
 };
 use futures_util::FutureExt as _;
+
+use super::bound::FrameBound;
 
 /// What an extension is asked, and about which run.
 #[derive(Debug, Clone)]
@@ -246,4 +248,39 @@ pub(crate) async fn respond(extension: Option<Extension>, question: ExtensionReq
         Response::Failure(ExtensionFailure { message: error.message, retryable: error.retryable })
     });
     ExtensionResponse { request_id: question.request_id, response: Some(response) }
+}
+
+/// The frame of an answer. One that is larger than the server takes is a failure that says so.
+pub(crate) fn frame(bound: FrameBound, answer: ExtensionResponse) -> Frame {
+    let request_id = answer.request_id.clone();
+    let frame = Frame::ExtensionResponse(answer);
+    if bound.takes(&frame) {
+        return frame;
+    }
+    let (bytes, most) = (frame.encoded_len(), bound.bytes);
+    let message = format!("the answer has {bytes} bytes with its frame; the server takes {most}");
+    let response = Some(Response::Failure(ExtensionFailure { message, retryable: false }));
+    Frame::ExtensionResponse(ExtensionResponse { request_id, response })
+}
+
+#[cfg(test)]
+mod tests {
+    use agentloop_proto::v1::{ContextItem, ContextItems};
+
+    use super::*;
+
+    #[test]
+    fn an_answer_larger_than_the_server_takes_is_a_failure() {
+        let item = ContextItem { text: "x".repeat(5000), origin: String::new() };
+        let response = Some(Response::Context(ContextItems { items: vec![item] }));
+        let answer = ExtensionResponse { request_id: "q".into(), response };
+        let carried = frame(FrameBound::default(), answer.clone());
+        assert_eq!(carried, Frame::ExtensionResponse(answer.clone()));
+        let Frame::ExtensionResponse(failed) = frame(FrameBound::new(4096), answer) else {
+            panic!("no answer")
+        };
+        assert_eq!(failed.request_id, "q");
+        let Some(Response::Failure(failure)) = failed.response else { panic!("no failure") };
+        assert!(failure.message.ends_with("the server takes 4096"), "{}", failure.message);
+    }
 }

@@ -38,6 +38,7 @@
 //! ```
 
 mod ask;
+mod bound;
 mod buffer;
 mod builder;
 mod calls;

@@ -10,6 +10,10 @@ use super::{Output, ToolError, calls::CallKey};
 const RESULT_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// Enough to say why; what a model reads of a failure should not crowd out the conversation.
 const FAILURE_BYTES_MAX: usize = 64 * 1024;
+/// As much of what the server says of a result that it refuses.
+const REFUSAL_BYTES_MAX: usize = 4 * 1024;
+/// No call may take longer, and the contract's durations have an end.
+const RETRY_DELAY_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// What a call comes to.
 pub(crate) type ToolResult = Result<Output, ToolError>;
@@ -36,6 +40,7 @@ impl Outcome {
             }
             Outcome::Ended(Err(mut error)) => {
                 cut(&mut error.message, FAILURE_BYTES_MAX);
+                error.delay = error.delay.map(|delay| delay.min(RETRY_DELAY_MAX));
                 Err(error)
             }
             Outcome::Ended(result) => result,
@@ -44,6 +49,32 @@ impl Outcome {
             Outcome::Stopped => {
                 Err(ToolError::retryable("the call was stopped before it ended", Duration::ZERO))
             }
+        }
+    }
+}
+
+/// What takes the place of a result that the server refuses, in its words.
+pub(crate) fn refused(words: &str) -> ToolResult {
+    let mut words = words.to_owned();
+    cut(&mut words, REFUSAL_BYTES_MAX);
+    let message = format!("the server refused the result: {words}");
+    Err(ToolError::failed(message).with_effect(AttemptEffect::Done))
+}
+
+/// What takes the place of a result whose frame has so many bytes, where the server takes only so many. Of a failure
+/// the beginning is left.
+pub(crate) fn cut_to_fit(result: &ToolResult, bytes: usize, most: usize) -> ToolResult {
+    match result {
+        Ok(_) => {
+            let message = format!("the result has {bytes} bytes with its frame; the server takes {most}");
+            Err(ToolError::failed(message).with_effect(AttemptEffect::Done))
+        }
+        Err(error) => {
+            let mut error = error.clone();
+            let excess = bytes.saturating_sub(most);
+            let left = error.message.len().saturating_sub(excess);
+            cut(&mut error.message, left);
+            Err(error)
         }
     }
 }
@@ -96,6 +127,13 @@ mod tests {
         assert!(error.message.contains("3145729 bytes"), "{error}");
         assert_eq!(error.effect, AttemptEffect::Done);
         assert!(!error.retryable);
+    }
+
+    #[test]
+    fn a_failure_is_one_that_a_server_takes() {
+        let error = ToolError::retryable("ä".repeat(FAILURE_BYTES_MAX), Duration::from_secs(i64::MAX as u64));
+        let settled = Outcome::Ended(Err(error)).settle().expect_err("it failed");
+        assert_eq!((settled.message.len(), settled.delay), (FAILURE_BYTES_MAX, Some(RETRY_DELAY_MAX)));
     }
 
     #[test]

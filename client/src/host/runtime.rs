@@ -14,10 +14,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     CallContext, HostError, HostEvent, ToolError, ToolHost,
+    bound::FrameBound,
     calls::{CallKey, Calls, Intake},
     drain::{Drain, Stage},
     extension::{self, Kind},
     handshake,
+    outcome::cut,
     runtimes::{Open, Slot},
     session::Session,
     task::{self, Stop, TaskEvent},
@@ -29,6 +31,8 @@ use crate::Client;
 pub(crate) const STOP_GRACE: Duration = Duration::from_secs(5);
 /// Events of running calls that wait to be looked at; more slow the calls down.
 const EVENTS_MAX: usize = 256;
+/// The contract's bound on what is said of a call that is not taken.
+const REJECTION_BYTES_MAX: usize = 4 * 1024;
 /// A connection that lasted this long was a good one: the next failure is a new one.
 const GOOD_CONNECTION: Duration = Duration::from_secs(10);
 
@@ -132,8 +136,9 @@ impl Runtime {
         }
     }
 
-    /// Tells of the tools that the server did not take.
-    fn welcomed(&self, welcome: &Welcome) -> Result<(), HostError> {
+    /// Tells of the tools that the server did not take. A host of which nothing is taken is of no use any more, but
+    /// what came of the calls that it has is not lost with it.
+    fn welcomed(&mut self, welcome: &Welcome) -> Result<(), HostError> {
         let refused: Vec<(String, String)> = welcome
             .capabilities
             .iter()
@@ -144,9 +149,14 @@ impl Runtime {
             tracing::warn!(host_id = %self.host.host_id, %tool, %reason, "tool refused");
         }
         if refused.len() == self.host.tools.len() + self.host.extensions.len() {
-            let reasons = refused.into_iter().map(|(tool, reason)| format!("{tool}: {reason}"));
-            return Err(HostError::ToolsRefused(reasons.collect()));
+            let reasons = refused.iter().map(|(tool, reason)| format!("{tool}: {reason}"));
+            let error = HostError::ToolsRefused(reasons.collect());
+            if self.calls.is_idle() {
+                return Err(error);
+            }
+            self.drain.because_of(error);
         }
+        self.calls.bind(FrameBound::new(welcome.max_frame_bytes));
         let connection_id = welcome.connection_id.clone();
         self.host.listener.tell(&HostEvent::Connected { connection_id, refused });
         Ok(())
@@ -190,6 +200,9 @@ impl Runtime {
         match self.calls.intake(&request) {
             Intake::Known(frames) => frames,
             Intake::Unknown => vec![self.begin(request)],
+            Intake::Taken => {
+                vec![reject(&request, RejectReason::Busy, "another call of this id still runs here".into())]
+            }
         }
     }
 
@@ -251,7 +264,7 @@ impl Runtime {
         match event {
             TaskEvent::Finished(key, outcome) => self.calls.finish(&key, outcome),
             TaskEvent::Answered(connection, answer) if connection == self.connection => {
-                vec![Frame::ExtensionResponse(answer)]
+                vec![extension::frame(self.calls.bound(), answer)]
             }
             TaskEvent::Answered(..) => Vec::new(),
             TaskEvent::Asked(question, answer) => self.calls.ask(question, answer).into_iter().collect(),
@@ -278,7 +291,8 @@ fn inside(slot: Option<Slot>, context: CallContext, call: Running) -> Running {
     })
 }
 
-fn reject(request: &CallRequest, reason: RejectReason, message: String) -> Frame {
+fn reject(request: &CallRequest, reason: RejectReason, mut message: String) -> Frame {
+    cut(&mut message, REJECTION_BYTES_MAX);
     Frame::CallRejected(CallRejected {
         call_id: request.call_id.clone(),
         attempt: request.attempt,

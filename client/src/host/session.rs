@@ -157,8 +157,9 @@ impl<'a> Session<'a> {
         self.leave_at = Some(Instant::now() + after);
     }
 
-    fn protocol_error(&self, error: &ProtocolError) -> Ended {
+    fn protocol_error(&mut self, error: &ProtocolError) -> Ended {
         complain(&self.runtime.host, error);
+        self.runtime.calls.refused(&error.call_id, &error.message);
         Ended::Lost(format!("the server reports a broken protocol: {}", error.message))
     }
 

@@ -197,6 +197,10 @@ async fn what_cannot_be_run_is_rejected() {
     let (reason, message) = rejected(call("c2", "echo", r#"{"txt":1}"#)).await;
     assert_eq!(reason, RejectReason::BadArguments);
     assert!(message.contains("missing field `text`"), "{message}");
+    let long = format!(r#""{}""#, "ä".repeat(5000));
+    let (reason, message) = rejected(call("c2", "wait", &long)).await;
+    assert_eq!((reason, message.len() <= 4096), (RejectReason::BadArguments, true), "{message}");
+    assert!(message.ends_with('ä'), "{message}");
 
     connection.give(call("c3", "wait", "{}")).await;
     connection.send(ServerFrame::CallRequest(call("c4", "wait", "{}"))).await;
@@ -244,6 +248,22 @@ async fn a_known_call_is_answered_from_memory() {
     connection.give(call("c1", "wait", "{}")).await;
     assert_eq!(result(connection.reply().await).1, "waited c1");
     assert_eq!(gate.began.load(Ordering::SeqCst), 1, "it ran once");
+}
+
+#[tokio::test]
+async fn a_call_with_another_idempotency_key_is_another_call() {
+    let (_fake, _running, gate, mut connection) = connected(4).await;
+    let other = CallRequest { idempotency_key: "other".into(), ..call("c1", "wait", "{}") };
+    connection.give(call("c1", "wait", "{}")).await;
+    connection.send(ServerFrame::CallRequest(other.clone())).await;
+    assert!(matches!(connection.reply().await, Frame::CallRejected(r) if r.reason() == RejectReason::Busy));
+
+    gate.leave.add_permits(1);
+    assert_eq!(result(connection.reply().await).1, "waited c1");
+    connection.give(other).await;
+    gate.leave.add_permits(1);
+    assert_eq!(result(connection.reply().await).1, "waited c1");
+    assert_eq!(gate.began.load(Ordering::SeqCst), 2, "it ran");
 }
 
 #[tokio::test]

@@ -6,9 +6,9 @@ use std::{
 };
 
 use agentloop_client::{
-    host::{HostError, HostEvent},
+    host::{AttemptEffect, HostError, HostEvent},
     v1::{
-        CallDisposition, CallVerdict, CapabilityVerdict, LeaseLost, ProtocolError, Welcome,
+        CallDisposition, CallVerdict, CapabilityVerdict, Hello, LeaseLost, ProtocolError, Welcome,
         connect_request::Frame, connect_response::Frame as ServerFrame,
     },
 };
@@ -47,6 +47,15 @@ fn with_verdicts(dispositions: &[(&str, CallDisposition)]) -> Welcome {
         disposition: disposition.into(),
     };
     Welcome { calls: dispositions.iter().map(verdict).collect(), ..welcome() }
+}
+
+fn all_refused(hello: &Hello) -> Vec<CapabilityVerdict> {
+    let refuse = |n: usize| CapabilityVerdict {
+        name: format!("t{n}"),
+        accepted: false,
+        reason: "another digest".into(),
+    };
+    (0..hello.capabilities.len()).map(refuse).collect()
 }
 
 #[tokio::test]
@@ -150,6 +159,24 @@ async fn a_broken_protocol_is_told_and_the_host_connects_again() {
 }
 
 #[tokio::test]
+async fn a_result_that_the_server_refuses_does_not_come_again() {
+    let bench = Bench::new().await;
+    let _running = bench.run();
+    let mut first = bench.hosts.welcome().await;
+    first.give(call("c1", "echo", r#"{"text":"malformed"}"#)).await;
+    assert!(matches!(first.reply().await, Frame::CallResult(_)));
+    let error = ProtocolError { message: "call_result.images: too many".into(), call_id: "c1".into() };
+    first.send(ServerFrame::ProtocolError(error)).await;
+    first.fail(Status::invalid_argument("the host broke the protocol")).await;
+
+    let mut second = bench.hosts.welcome().await;
+    let frame = second.reply().await;
+    let Frame::CallFailed(failed) = frame else { panic!("no failure: {frame:?}") };
+    assert_eq!(failed.message, "the server refused the result: call_result.images: too many");
+    assert_eq!(failed.effect(), AttemptEffect::Done);
+}
+
+#[tokio::test]
 async fn a_host_that_is_turned_away_for_good_gives_up() {
     for status in [Status::unauthenticated("no token"), Status::invalid_argument("bad tool")] {
         let bench = Bench::new().await;
@@ -171,13 +198,30 @@ async fn a_host_without_a_single_tool_gives_up() {
     let bench = Bench::new().await;
     let running = bench.run();
     let (connection, hello) = bench.hosts.accept().await;
-    let refuse = |n: usize| CapabilityVerdict {
-        name: format!("t{n}"),
-        accepted: false,
-        reason: "another digest".into(),
-    };
-    let capabilities = (0..hello.capabilities.len()).map(refuse).collect();
-    connection.send(ServerFrame::Welcome(Welcome { capabilities, ..welcome() })).await;
+    connection.send(ServerFrame::Welcome(Welcome { capabilities: all_refused(&hello), ..welcome() })).await;
+    assert!(matches!(running.ended().await, Err(HostError::ToolsRefused(reasons)) if reasons.len() == 6));
+}
+
+#[tokio::test]
+async fn a_host_whose_tools_are_refused_later_delivers_what_it_has_and_ends() {
+    let bench = Bench::new().await;
+    let running = bench.run();
+    let mut first = bench.hosts.welcome().await;
+    first.give(call("c1", "echo", r#"{"text":"one"}"#)).await;
+    assert!(matches!(first.reply().await, Frame::CallResult(_)));
+    first.give(call("c2", "wait", "{}")).await;
+    first.fail(Status::unavailable("restarting")).await;
+
+    let (mut second, hello) = bench.hosts.accept().await;
+    second.send(ServerFrame::Welcome(Welcome { capabilities: all_refused(&hello), ..welcome() })).await;
+    assert!(matches!(second.reply().await, Frame::CallResult(result) if result.output == "one"));
+    assert!(matches!(second.reply().await, Frame::Draining(_)));
+    second.acknowledge("c1").await;
+    bench.gate.leave.add_permits(1);
+    assert!(matches!(second.reply().await, Frame::CallResult(result) if result.output == "waited c2"));
+    second.acknowledge("c2").await;
+    assert!(matches!(second.reply().await, Frame::Goodbye(_)));
+    drop(second);
     assert!(matches!(running.ended().await, Err(HostError::ToolsRefused(reasons)) if reasons.len() == 6));
 }
 

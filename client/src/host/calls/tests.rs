@@ -1,4 +1,4 @@
-use agentloop_proto::v1::{CallFailed, CallResult};
+use agentloop_proto::v1::{AttemptEffect, CallFailed, CallResult};
 
 use super::*;
 use crate::host::{Output, ToolError};
@@ -81,6 +81,23 @@ fn a_known_call_is_answered_from_memory() {
 
     let next_try = CallRequest { attempt: 2, ..request("a", "lease-5") };
     assert_eq!(calls.intake(&next_try), Intake::Unknown, "another try is another call");
+}
+
+#[test]
+fn a_call_with_another_idempotency_key_is_another_call() {
+    let (mut calls, _) = two_running();
+    let other = CallRequest { idempotency_key: "other".into(), ..request("a", "lease-2") };
+    assert_eq!(calls.intake(&other), Intake::Taken, "while the first still runs");
+    assert_eq!(calls.finish(&key("a"), ended("first")), [result("a", "lease-a", "first")]);
+
+    assert_eq!(calls.intake(&other), Intake::Unknown, "before the acknowledgement");
+    assert_eq!((calls.unacknowledged(), calls.kept_bytes), (0, 0), "the first is forgotten");
+    calls.start(&other, Stop::default());
+    assert_eq!(calls.finish(&key("a"), ended("second")), [result("a", "lease-2", "second")]);
+
+    calls.acknowledge(&key("a"));
+    assert_eq!(calls.intake(&request("a", "lease-3")), Intake::Unknown, "and after it");
+    assert_eq!(calls.cancel(&key("a"), GRACE), Some(cancel_ack(&key("a"), CancelOutcome::Unknown)));
 }
 
 #[test]
@@ -174,6 +191,76 @@ fn a_failure_is_kept_like_a_result() {
     let failed = Outcome::Ended(Err(ToolError::failed("no").did_nothing()));
     let frames = calls.finish(&key("a"), failed);
     assert_eq!(calls.resume(&[], GRACE), frames);
+}
+
+#[test]
+fn a_result_that_the_server_refuses_is_told_as_a_failure() {
+    let (mut calls, _) = two_running();
+    calls.finish(&key("a"), ended("malformed"));
+    calls.refused("b", "it still runs");
+    calls.refused("", "no call's");
+    assert_eq!(calls.resume(&[], GRACE), [result("a", "lease-a", "malformed")]);
+
+    calls.refused("a", &"ä".repeat(10_000));
+    let frames = calls.resume(&[], GRACE);
+    let [Frame::CallFailed(failed)] = &frames[..] else { panic!("no failure: {frames:?}") };
+    assert_eq!((failed.call_id.as_str(), failed.lease_token.as_str()), ("a", "lease-a"));
+    assert_eq!(failed.effect(), AttemptEffect::Done);
+    assert!(failed.message.starts_with("the server refused the result: ää"), "{}", failed.message);
+    assert!(failed.message.len() < 4200, "its words are cut");
+
+    calls.acknowledge(&key("a"));
+    assert_eq!((calls.unacknowledged(), calls.kept_bytes), (0, 0));
+}
+
+/// Two calls run, on a server that takes small frames.
+fn bound(bytes: u64) -> Calls {
+    let (mut calls, _) = two_running();
+    calls.bind(FrameBound::new(bytes));
+    calls
+}
+
+#[test]
+fn a_result_larger_than_the_server_takes_is_a_failure_that_says_so() {
+    let mut calls = bound(65_536);
+    let fits = "x".repeat(65_536 - 22);
+    assert_eq!(calls.finish(&key("b"), ended(&fits)), [result("b", "lease-b", &fits)], "to the last byte");
+
+    let frames = calls.finish(&key("a"), ended(&"x".repeat(65_536 - 21)));
+    let [Frame::CallFailed(failed)] = &frames[..] else { panic!("no failure: {frames:?}") };
+    assert_eq!(failed.message, "the result has 65537 bytes with its frame; the server takes 65536");
+    assert_eq!((failed.effect(), failed.retryable), (AttemptEffect::Done, false));
+    assert_eq!(calls.kept_bytes, fits.len() + failed.message.len());
+}
+
+#[test]
+fn a_result_is_made_to_fit_the_server_that_it_is_offered_to() {
+    let (mut calls, _) = two_running();
+    calls.finish(&key("a"), ended(&"x".repeat(5000)));
+    let failed = Outcome::Ended(Err(ToolError::failed("ä".repeat(5000)).did_nothing()));
+    calls.finish(&key("b"), failed);
+    calls.bind(FrameBound::new(4096));
+    let frames = calls.resume(&[], GRACE);
+    assert!(frames.iter().all(|frame| calls.bound.takes(frame)), "{frames:?}");
+    let [Frame::CallFailed(too_large), Frame::CallFailed(failed)] = &frames[..] else { panic!("{frames:?}") };
+    assert!(too_large.message.contains("the server takes 4096"), "{}", too_large.message);
+    assert_eq!(failed.effect(), AttemptEffect::None);
+    assert!(failed.message.len() > 4000, "the beginning is left: {}", failed.message.len());
+}
+
+#[test]
+fn what_else_no_frame_can_carry_is_left_out() {
+    let mut calls = bound(4096);
+    let checkpoint = Some(vec![0; 4096]);
+    let progress = Progress { call_id: "a".into(), attempt: 1, checkpoint, ..Progress::default() };
+    let told = Frame::Progress(Progress { checkpoint: None, ..progress.clone() });
+    assert_eq!(calls.progress(progress), Some(told.clone()));
+
+    let (answer, mut answered) = oneshot::channel();
+    let long = NeedInput { question: "x".repeat(4096), ..question("a", "q") };
+    assert_eq!(calls.ask(long, answer), None);
+    assert!(matches!(answered.try_recv(), Ok(Response::Refused(why)) if why.contains("4096")));
+    assert_eq!(calls.resume(&[], GRACE), [told]);
 }
 
 #[test]

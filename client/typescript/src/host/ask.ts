@@ -2,6 +2,7 @@
 
 import { type InputResponse, NeedInput } from "../gen/agentloop/v1/tool_host.js";
 import { ToolFailed } from "./failure.js";
+import type { FrameBound } from "./frame.js";
 
 // What the contract allows.
 const MAX_QUESTIONS = 16;
@@ -34,13 +35,20 @@ export class Questions {
   readonly #of: { callId: string; attempt: number };
   readonly #signal: AbortSignal;
   readonly #send: (question: NeedInput) => void;
+  readonly #bound: () => FrameBound;
   readonly #open = new Map<string, Open>();
   #asked = 0;
 
-  constructor(of: { callId: string; attempt: number }, signal: AbortSignal, send: (question: NeedInput) => void) {
+  constructor(
+    of: { callId: string; attempt: number },
+    signal: AbortSignal,
+    send: (question: NeedInput) => void,
+    bound: () => FrameBound,
+  ) {
     this.#of = of;
     this.#signal = signal;
     this.#send = send;
+    this.#bound = bound;
   }
 
   async text(text: string, options: QuestionOptions): Promise<string> {
@@ -57,9 +65,9 @@ export class Questions {
     return response.value.optionIds;
   }
 
-  /** Those that wait for an answer, to be asked again after a reconnect. */
-  open(): NeedInput[] {
-    return [...this.#open.values()].map(({ question }) => question);
+  /** Asks those that wait for an answer again, after a reconnect. */
+  askAgain(): void {
+    for (const { question } of this.#open.values()) this.#put(question);
   }
 
   /** The server has an answer. */
@@ -104,8 +112,17 @@ export class Questions {
         resolve(response);
       };
       this.#open.set(question.inputId, { question, resolve: answered });
-      this.#send(question);
+      this.#put(question);
     });
+  }
+
+  /** Asks, where a frame that the server takes can carry the question. */
+  #put(question: NeedInput): void {
+    const bound = this.#bound();
+    if (bound.takes({ $case: "needInput", value: question })) return this.#send(question);
+    const { callId, inputId } = question;
+    const why = `the question has more than the ${bound.maxBytes} bytes that the server takes`;
+    this.onResponse({ callId, inputId, response: { $case: "refused", value: why } });
   }
 }
 

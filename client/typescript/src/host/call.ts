@@ -1,10 +1,11 @@
 // One call: what its tool sees of it, and what the host keeps of it.
 
 import { AttemptEffect, OutputStream } from "../gen/agentloop/v1/events.js";
-import type { CallRequest, ConnectRequest, NeedInput } from "../gen/agentloop/v1/tool_host.js";
+import type { CallRequest, NeedInput } from "../gen/agentloop/v1/tool_host.js";
 import { type DeepPartial, Image } from "../gen/agentloop/v1/types.js";
 import { type Option, Questions, type QuestionOptions } from "./ask.js";
 import { ToolFailed } from "./failure.js";
+import { cut, type Frame, type FrameBound, sizeOf, words } from "./frame.js";
 
 // What the contract allows.
 const MAX_RESULT_BYTES = 3 << 20;
@@ -12,8 +13,10 @@ const MAX_CHUNK_BYTES = 64 << 10;
 const MAX_CHECKPOINT_BYTES = 64 << 10;
 const MAX_PROGRESS_CHARS = 1 << 10; // of at most 4 bytes each
 
-/** What a host says; one case of the contract's oneof. */
-export type Frame = NonNullable<ConnectRequest["frame"]>;
+// Enough to say why; what a model reads of a failure should not crowd out the conversation.
+const MAX_FAILURE_BYTES = 64 << 10;
+const MAX_REFUSAL_BYTES = 4 << 10;
+const MAX_RETRY_DELAY_MS = 7 * 86_400_000; // no call may take longer
 
 /** A call and a try of it. */
 export type Ref = { callId: string; attempt: number };
@@ -23,6 +26,8 @@ export interface Audience {
   send(frame: Frame): void;
   /** Resolves when there is room for more. */
   room(): Promise<void>;
+  /** How large a frame may be. */
+  bound(): FrameBound;
 }
 
 /** One call, as its tool sees it. When `signal` aborts, the tool cleans up and throws. */
@@ -57,7 +62,7 @@ export class Call {
     this.signal = signal;
     this.#audience = audience;
     const send = (question: NeedInput) => audience.send({ $case: "needInput", value: question });
-    this.questions = new Questions(this.ref, signal, send);
+    this.questions = new Questions(this.ref, signal, send, () => audience.bound());
   }
 
   get ref(): Ref {
@@ -76,16 +81,22 @@ export class Call {
       fraction,
       checkpoint: checkpoint && Buffer.from(checkpoint),
     };
-    this.#audience.send({ $case: "progress", value });
+    const frame: Frame = { $case: "progress", value };
+    if (!this.#audience.bound().takes(frame)) {
+      console.error(`a checkpoint of call ${this.callId} is larger than the server takes, and left out`);
+      value.checkpoint = undefined;
+    }
+    this.#audience.send(frame);
   }
 
   /** Shows output to whoever watches. What is said while the server is out of reach is lost. */
   async output(data: string | Uint8Array, stream = OutputStream.STDOUT): Promise<void> {
     const bytes = Buffer.from(data as Uint8Array);
-    for (let start = 0; start < bytes.length; start += MAX_CHUNK_BYTES) {
+    for (let start = 0; start < bytes.length; ) {
       await this.#audience.room();
       this.#chunks += 1n;
-      const chunk = bytes.subarray(start, start + MAX_CHUNK_BYTES);
+      const chunk = bytes.subarray(start, start + this.#audience.bound().beside(this.callId, MAX_CHUNK_BYTES));
+      start += chunk.length;
       const value = { ...this.ref, chunkSeq: this.#chunks, stream, data: chunk };
       this.#audience.send({ $case: "outputChunk", value });
     }
@@ -124,7 +135,10 @@ export class Output {
 }
 
 /** What a tool came to: an output, or a failure. */
-export type Outcome = { output: string; images: Image[] } | { failure: ToolFailed };
+export type Outcome = { output: string; images: Image[] } | { failure: Failure };
+
+/** What is told of a tool that failed. */
+export type Failure = Pick<ToolFailed, "message" | "retryable" | "retryDelayMs" | "effect">;
 
 /** A call from its request until its result is acknowledged. */
 export interface InHand {
@@ -146,15 +160,52 @@ export async function outcomeOf(run: () => Promise<unknown>): Promise<Outcome> {
     const pictures = images.reduce((bytes, image) => bytes + Image.encode(image).finish().length, 0);
     const size = Buffer.byteLength(output) + pictures;
     if (size <= MAX_RESULT_BYTES) return { output, images };
-    const message = `the result has ${size} bytes, the limit is ${MAX_RESULT_BYTES}`;
-    return { failure: new ToolFailed(message, { effect: AttemptEffect.DONE }) };
+    return done(`the result has ${size} bytes, the limit is ${MAX_RESULT_BYTES}`);
   } catch (error) {
-    return { failure: error instanceof ToolFailed ? error : new ToolFailed(String(error)) };
+    return { failure: failureOf(error) };
   }
 }
 
-/** Says the outcome, under the lease that the call has now. */
-export function outcomeFrame(held: InHand, outcome: Outcome): Frame {
+function failureOf(error: unknown): Failure {
+  const unknown = { retryable: false, retryDelayMs: 0, effect: AttemptEffect.MAYBE };
+  if (!(error instanceof ToolFailed)) return { ...unknown, message: cut(words(error), MAX_FAILURE_BYTES) };
+  const { message, retryable, retryDelayMs, effect } = error;
+  return {
+    message: cut(words(message), MAX_FAILURE_BYTES),
+    retryable: retryable === true,
+    retryDelayMs: retryDelayMs > 0 ? Math.min(Number(retryDelayMs), MAX_RETRY_DELAY_MS) : unknown.retryDelayMs,
+    effect: Number.isInteger(effect) ? effect : unknown.effect,
+  };
+}
+
+/** What takes the place of a result that the server refuses, in its words. */
+export function refused(said: string): Outcome {
+  return done(`the server refused the result: ${cut(said, MAX_REFUSAL_BYTES)}`);
+}
+
+function done(message: string): Outcome {
+  return { failure: { message, retryable: false, retryDelayMs: 0, effect: AttemptEffect.DONE } };
+}
+
+/**
+ * Says the outcome, under the lease that the call has now. One that is larger than the server takes is a failure from
+ * here on; of a failure the beginning is left.
+ */
+export function outcomeFrame(held: InHand, outcome: Outcome, bound: FrameBound): Frame {
+  const frame = frameOf(held, outcome);
+  const excess = sizeOf(frame) - bound.maxBytes;
+  if (excess <= 0) return frame;
+  held.outcome = cutToFit(outcome, excess, bound.maxBytes);
+  return frameOf(held, held.outcome);
+}
+
+function cutToFit(outcome: Outcome, excess: number, most: number): Outcome {
+  if ("output" in outcome) return done(`the result has ${most + excess} bytes with its frame; the server takes ${most}`);
+  const { message, ...failure } = outcome.failure;
+  return { failure: { ...failure, message: cut(message, Buffer.byteLength(message) - excess) } };
+}
+
+function frameOf(held: InHand, outcome: Outcome): Frame {
   const { call, leaseToken } = held;
   if ("output" in outcome) {
     return { $case: "callResult", value: { ...call.ref, leaseToken, ...outcome } };

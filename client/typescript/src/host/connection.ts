@@ -14,7 +14,7 @@ import {
   type Welcome,
 } from "../gen/agentloop/v1/tool_host.js";
 import type { Duration } from "../gen/google/protobuf/duration.js";
-import type { Frame } from "./call.js";
+import type { Frame } from "./frame.js";
 
 const WELCOME_TIMEOUT_MS = 10_000;
 export const CLOSE_TIMEOUT_MS = 2_000;

@@ -18,6 +18,9 @@ import {
 } from "../gen/agentloop/v1/tool_host.js";
 import type { Run } from "../gen/agentloop/v1/runs.js";
 import { Instruction } from "../gen/agentloop/v1/types.js";
+import { cut, type FrameBound, sizeOf, words } from "./frame.js";
+
+const MAX_FAILURE_BYTES = 4 << 10; // enough for people
 
 /** Has its say at the points that it was declared for; nothing lets everything be. */
 export type Hook = (request: HookRequest, run: Run) => Promise<DeepPartial<HookVerdict> | void>;
@@ -75,10 +78,13 @@ export class Extensions {
   }
 
   /** Answers a question; what goes wrong is an answer too. */
-  async respond(request: ExtensionRequest): Promise<ExtensionResponse> {
+  async respond(request: ExtensionRequest, bound: FrameBound): Promise<ExtensionResponse> {
     const { requestId } = request;
     try {
-      return { requestId, response: await this.#answer(request) };
+      const response = { requestId, response: await this.#answer(request) };
+      const size = sizeOf({ $case: "extensionResponse", value: response });
+      if (size <= bound.maxBytes) return response;
+      throw new ExtensionFailed(`the answer has ${size} bytes with its frame; the server takes ${bound.maxBytes}`);
     } catch (error) {
       return { requestId, response: { $case: "failure", value: failure(request.name, error) } };
     }
@@ -118,9 +124,11 @@ function find<T>(among: Map<string, T>, name: string): T {
 }
 
 function failure(name: string, error: unknown): ExtensionFailure {
-  if (error instanceof ExtensionFailed) return { message: error.message, retryable: error.retryable };
-  console.error(`the extension ${name} failed: ${error}`);
-  return { message: String(error), retryable: false };
+  if (error instanceof ExtensionFailed) {
+    return { message: cut(error.message, MAX_FAILURE_BYTES), retryable: error.retryable === true };
+  }
+  console.error(`the extension ${name} failed: ${words(error)}`);
+  return { message: cut(words(error), MAX_FAILURE_BYTES), retryable: false };
 }
 
 function toItem(item: string | DeepPartial<ContextItem>): ContextItem {

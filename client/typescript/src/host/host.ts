@@ -14,10 +14,11 @@ import {
   type ExtensionRequest,
   type Hello,
   type InputResponse,
+  type ProtocolError,
   RejectReason,
   type Welcome,
 } from "../gen/agentloop/v1/tool_host.js";
-import { Call, type Frame, type InHand, type Outcome, outcomeFrame, outcomeOf, type Ref } from "./call.js";
+import { Call, type InHand, type Outcome, outcomeFrame, outcomeOf, type Ref, refused } from "./call.js";
 import { CLOSE_TIMEOUT_MS, Connection, milliseconds } from "./connection.js";
 import {
   type ContextSource,
@@ -28,6 +29,7 @@ import {
   type Planner,
   type PlannerOptions,
 } from "./extensions.js";
+import { cut, type Frame, FrameBound } from "./frame.js";
 import { type RuntimeOptions, Runtimes } from "./runtimes.js";
 import { type Rejection, type ToolOptions, Tools, type Work } from "./tools.js";
 
@@ -35,6 +37,7 @@ const FIRST_BACKOFF_MS = 100;
 const MAX_BACKOFF_MS = 5_000;
 const STABLE_AFTER_MS = 1_000; // a connection that held this long was a good one: the backoff starts anew
 const MIN_CANCEL_GRACE_MS = 1_000;
+const MAX_REJECTION_BYTES = 4 << 10; // what the contract allows
 const RUNTIMES_TIMEOUT_MS = 5_000;
 
 const { version } = createRequire(import.meta.url)("@grpc/grpc-js/package.json") as { version: string };
@@ -69,6 +72,7 @@ export class Host {
   readonly #inHand = new Map<string, InHand>();
   #running = 0; // tools at work, also for calls that nobody waits for any more
   #connection?: Connection;
+  #bound = new FrameBound();
   #draining = false;
   #leaving = new AbortController();
   #noteDrain!: () => void;
@@ -195,7 +199,7 @@ export class Host {
         this.#connection!.reconnectAfterMs = milliseconds(frame.value.reconnectAfter);
         return this.#connection!.close();
       case "protocolError":
-        return console.error(`the server says: ${frame.value.message}`);
+        return this.#onProtocolError(frame.value);
     }
   }
 
@@ -218,6 +222,7 @@ export class Host {
   }
 
   #onWelcome(welcome: Welcome): void {
+    this.#bound = new FrameBound(welcome.maxFrameBytes);
     for (const { name, accepted, reason } of welcome.capabilities) {
       if (!accepted) console.error(`${name} was refused: ${reason}`);
     }
@@ -227,7 +232,7 @@ export class Host {
     }
     for (const held of this.#inHand.values()) {
       this.#offerOutcome(held);
-      for (const question of held.call.questions.open()) this.#send({ $case: "needInput", value: question });
+      held.call.questions.askAgain();
     }
     this.#sendCredit();
     if (this.#draining) this.#sendDraining();
@@ -235,7 +240,7 @@ export class Host {
   }
 
   #onCallRequest(request: CallRequest): void {
-    const held = this.#inHand.get(key(request));
+    const held = this.#known(request);
     if (held) {
       this.#answerFromMemory(held, request.leaseToken);
       this.#grantCredit();
@@ -244,12 +249,21 @@ export class Host {
     const checked = this.#check(request);
     if ("reason" in checked) {
       const { callId, attempt } = request;
-      this.#send({ $case: "callRejected", value: { callId, attempt, ...checked } });
+      const message = cut(checked.message, MAX_REJECTION_BYTES);
+      this.#send({ $case: "callRejected", value: { callId, attempt, reason: checked.reason, message } });
       this.#grantCredit();
       return;
     }
     this.#sendAccepted(request);
     this.#start(request, checked.run);
+  }
+
+  /** The call, if it is in hand. What came of another that had its name is forgotten. */
+  #known(request: CallRequest): InHand | undefined {
+    const held = this.#inHand.get(key(request));
+    if (held?.call.idempotencyKey === request.idempotencyKey) return held;
+    if (held?.outcome) this.#forget(request);
+    return undefined;
   }
 
   #answerFromMemory(held: InHand, leaseToken: string): void {
@@ -260,6 +274,9 @@ export class Host {
 
   #check(request: CallRequest): Rejection | { run: Work } {
     if (this.#draining) return { reason: RejectReason.DRAINING, message: "the host shuts down" };
+    if (this.#inHand.has(key(request))) {
+      return { reason: RejectReason.BUSY, message: "another call of this id still runs here" };
+    }
     if (this.#running >= this.#concurrency) {
       return { reason: RejectReason.BUSY, message: "no room for another call" };
     }
@@ -273,6 +290,7 @@ export class Host {
     const audience = {
       send: (frame: Frame) => this.#send(frame),
       room: async () => this.#connection?.room(),
+      bound: () => this.#bound,
     };
     const call = new Call(request, controller.signal, audience);
     const held: InHand = { call, leaseToken: request.leaseToken, controller, cancelling: false };
@@ -300,7 +318,15 @@ export class Host {
   }
 
   #offerOutcome(held: InHand): void {
-    if (held.outcome) this.#send(outcomeFrame(held, held.outcome));
+    if (held.outcome) this.#send(outcomeFrame(held, held.outcome, this.#bound));
+  }
+
+  /** A result that the server refuses it would refuse for ever: the next connection is told so in its place. */
+  #onProtocolError({ message, callId }: ProtocolError): void {
+    console.error(`the server says: ${message}`);
+    for (const held of this.#inHand.values()) {
+      if (held.outcome && held.call.callId === callId) held.outcome = refused(message);
+    }
   }
 
   #onInputResponse(response: InputResponse): void {
@@ -310,7 +336,7 @@ export class Host {
   }
 
   async #onExtensionRequest(request: ExtensionRequest, connection: Connection | undefined): Promise<void> {
-    const response = await this.#extensions.respond(request);
+    const response = await this.#extensions.respond(request, this.#bound);
     // What was asked on an earlier stream is not answered on a later.
     connection?.send({ $case: "extensionResponse", value: response });
   }

@@ -4,6 +4,7 @@
 import { AttemptEffect } from "../gen/agentloop/v1/events.js";
 import type { OpenRuntime } from "../gen/agentloop/v1/tool_host.js";
 import { ToolFailed } from "./failure.js";
+import { words } from "./frame.js";
 import type { Work } from "./tools.js";
 
 /** How to open a runtime from a run's init data and hints, and how to close it. */
@@ -48,7 +49,7 @@ export class Runtimes {
     try {
       await this.#how?.close(await opening);
     } catch (error) {
-      console.error(`the runtime ${runtimeId} did not close well: ${error}`);
+      console.error(`the runtime ${runtimeId} did not close well: ${words(error)}`);
     }
   }
 
@@ -63,7 +64,7 @@ export class Runtimes {
       if (opening === undefined) throw new Error("it was never opened");
       return await opening;
     } catch (error) {
-      const message = `the runtime cannot be opened: ${error instanceof Error ? error.message : error}`;
+      const message = `the runtime cannot be opened: ${error instanceof Error ? error.message : words(error)}`;
       throw new ToolFailed(message, { effect: AttemptEffect.NONE });
     }
   }

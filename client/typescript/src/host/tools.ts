@@ -3,6 +3,7 @@
 import { type CallRequest, type Capability, RejectReason } from "../gen/agentloop/v1/tool_host.js";
 import { ToolDeclaration } from "../gen/agentloop/v1/types.js";
 import type { Call } from "./call.js";
+import { words } from "./frame.js";
 
 /** A tool's declaration, its schema as an object. */
 export type ToolOptions = Partial<Omit<ToolDeclaration, "inputSchemaJson">> &
@@ -37,7 +38,7 @@ export class Tools {
       const args = parseObject(request.argumentsJson);
       return { run: async (call) => tool.run(call, args as never) };
     } catch (error) {
-      return { reason: RejectReason.BAD_ARGUMENTS, message: String(error) };
+      return { reason: RejectReason.BAD_ARGUMENTS, message: words(error) };
     }
   }
 }

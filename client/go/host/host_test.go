@@ -1,0 +1,271 @@
+package host
+
+import (
+	"context"
+	"errors"
+	goruntime "runtime"
+	"strings"
+	"testing"
+	"time"
+
+	pb "agentloop/client/go/agentloop/v1"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+)
+
+const (
+	effectNone  = pb.AttemptEffect_ATTEMPT_EFFECT_NONE
+	effectMaybe = pb.AttemptEffect_ATTEMPT_EFFECT_MAYBE
+	effectDone  = pb.AttemptEffect_ATTEMPT_EFFECT_DONE
+)
+
+type nothing struct{}
+
+func declared(name string) *pb.ToolDeclaration {
+	return &pb.ToolDeclaration{Name: name, InputSchemaJson: "{}", Effect: pb.EffectClass_EFFECT_CLASS_READ_ONLY}
+}
+
+type ownError struct{ text string }
+
+func (e *ownError) Error() string { return e.text }
+
+type unwritable struct{}
+
+func (unwritable) MarshalJSON() ([]byte, error) { panic("not this") }
+
+func TestEachWayToFailIsAFailureOfTheCallAlone(t *testing.T) {
+	cases := []struct {
+		name    string
+		run     func() (any, error)
+		message string
+		effect  pb.AttemptEffect
+	}{
+		{"error", func() (any, error) { return nil, errors.New("no") }, "no", effectMaybe},
+		{"panic", func() (any, error) { panic("no") }, "panic: no", effectMaybe},
+		{"nil *ToolError", func() (any, error) { return nil, (*ToolError)(nil) }, "the tool failed", effectMaybe},
+		{"nil *ownError", func() (any, error) { return nil, (*ownError)(nil) }, "panic: ", effectMaybe},
+		{"MarshalJSON", func() (any, error) { return unwritable{}, nil }, "panic: ", effectMaybe},
+		{"no JSON", func() (any, error) { return func() {}, nil }, "json: unsupported type", effectDone},
+		{"Goexit", func() (any, error) { goruntime.Goexit(); return nil, nil }, "the tool ended", effectMaybe},
+		{"no text", func() (any, error) { return nil, &ToolError{Message: "a\xff"} }, "a\uFFFD", 0},
+	}
+	server := startServer(t)
+	var run func() (any, error)
+	server.start(t, func(h *Host) {
+		AddTool(h, declared("fail"), func(context.Context, *Call, nothing) (any, error) { return run() })
+	})
+	connection := server.welcome(t, 0)
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			run = c.run
+			connection.give(request("c1", "fail", nothing{}))
+			failed := connection.failure()
+			connection.acknowledge("c1")
+			if !strings.HasPrefix(failed.Message, c.message) || failed.Effect != c.effect {
+				t.Errorf("%v", failed)
+			}
+		})
+	}
+}
+
+func TestAFailureIsOneThatAServerTakes(t *testing.T) {
+	long := newOutcome(nil, &ToolError{Message: strings.Repeat("ä", 50_000), Effect: effectNone}).failure
+	if len(long.Message) != 64<<10 || long.Effect != effectNone {
+		t.Errorf("%d bytes, %v", len(long.Message), long.Effect)
+	}
+	for delay, told := range map[time.Duration]time.Duration{-1: 0, time.Second: time.Second, 1 << 62: maxRetryDelay} {
+		if is := newOutcome(nil, &ToolError{RetryDelay: delay}).failure.RetryDelay; is != told {
+			t.Errorf("%v is told as %v", delay, is)
+		}
+	}
+}
+
+func echo(_ context.Context, _ *Call, in struct{ Times int }) (any, error) {
+	return strings.Repeat("x", in.Times), nil
+}
+
+func times(n int) any { return map[string]int{"Times": n} }
+
+func TestAResultThatTheServerRefusesDoesNotComeAgain(t *testing.T) {
+	server := startServer(t)
+	server.start(t, func(h *Host) { AddTool(h, declared("echo"), echo) })
+	first := server.welcome(t, 0)
+	first.give(request("c1", "echo", times(1)))
+	first.result()
+	words := "call_result.images: " + strings.Repeat("ä", 5000)
+	first.send(&pb.ConnectResponse{Frame: &pb.ConnectResponse_ProtocolError{
+		ProtocolError: &pb.ProtocolError{Message: words, CallId: "c1"},
+	}})
+	first.over <- codes.InvalidArgument
+
+	failed := server.welcome(t, 0).failure()
+	if failed.CallId != "c1" || failed.LeaseToken != "lease-c1" || failed.Effect != effectDone {
+		t.Errorf("%v", failed)
+	}
+	if !strings.HasPrefix(failed.Message, "the server refused the result: call_result.images: ää") {
+		t.Errorf("%v", failed.Message)
+	}
+	if len(failed.Message) > 4200 {
+		t.Errorf("its words are not cut: %d bytes", len(failed.Message))
+	}
+}
+
+func TestWhatIsSaidOfARejectionIsCut(t *testing.T) {
+	server := startServer(t)
+	server.start(t, func(h *Host) { AddTool(h, declared("echo"), echo) })
+	connection := server.welcome(t, 0)
+	connection.offer(request("c1", "echo", map[string]int{strings.Repeat("ä", 5000): 1}))
+	rejected := connection.rejection()
+	if rejected.Reason != pb.RejectReason_REJECT_REASON_BAD_ARGUMENTS || len(rejected.Message) > 4096 {
+		t.Errorf("%v: %d bytes", rejected.Reason, len(rejected.Message))
+	}
+	if !strings.HasSuffix(rejected.Message, "ä") {
+		t.Errorf("%v", rejected.Message)
+	}
+}
+
+func TestACallWithAnotherIdempotencyKeyIsAnotherCall(t *testing.T) {
+	server := startServer(t)
+	leave := make(chan string)
+	server.start(t, func(h *Host) {
+		AddTool(h, declared("wait"), func(context.Context, *Call, nothing) (any, error) { return <-leave, nil })
+	})
+	connection := server.welcome(t, 0)
+	expect := func(output string) {
+		t.Helper()
+		if said := connection.result().Output; said != output {
+			t.Errorf("%v is not %v", said, output)
+		}
+	}
+	first, other := request("c1", "wait", nothing{}), request("c1", "wait", nothing{})
+	other.IdempotencyKey = "other"
+	connection.give(first)
+	connection.offer(other)
+	if rejected := connection.rejection(); rejected.Reason != pb.RejectReason_REJECT_REASON_BUSY {
+		t.Errorf("%v", rejected)
+	}
+	leave <- "first"
+	expect("first")
+	connection.offer(first)
+	expect("first") // from memory
+	connection.give(other)
+	leave <- "second"
+	expect("second")
+}
+
+const bound = 65_536
+
+func fits(t *testing.T, frame *pb.ConnectRequest) {
+	t.Helper()
+	if size := proto.Size(frame); size > bound {
+		t.Errorf("the frame has %d bytes", size)
+	}
+}
+
+func TestAResultLargerThanTheServerTakesIsAFailureThatSaysSo(t *testing.T) {
+	server := startServer(t)
+	server.start(t, func(h *Host) { AddTool(h, declared("echo"), echo) })
+	connection := server.welcome(t, bound)
+	const room = bound - 24
+	connection.give(request("c1", "echo", times(room)))
+	frame := connection.reply()
+	if frame.GetCallResult() == nil || proto.Size(frame) != bound {
+		t.Errorf("not to the last byte: %d", proto.Size(frame))
+	}
+	connection.give(request("c2", "echo", times(room+1)))
+	failed := connection.failure()
+	if failed.Message != "the result has 65537 bytes with its frame; the server takes 65536" {
+		t.Errorf("%v", failed.Message)
+	}
+	if failed.Effect != effectDone || failed.Retryable {
+		t.Errorf("%v", failed)
+	}
+}
+
+func TestAResultIsMadeToFitTheServerThatItIsOfferedTo(t *testing.T) {
+	server := startServer(t)
+	server.start(t, func(h *Host) { AddTool(h, declared("echo"), echo) })
+	first := server.welcome(t, 0)
+	first.give(request("c1", "echo", times(bound)))
+	first.result()
+	first.over <- codes.Unavailable
+	if failed := server.welcome(t, bound).failure(); !strings.Contains(failed.Message, "the server takes 65536") {
+		t.Errorf("%v", failed)
+	}
+}
+
+func TestOfAFailureTheBeginningIsLeft(t *testing.T) {
+	server := startServer(t)
+	server.start(t, func(h *Host) {
+		AddTool(h, declared("fail"), func(context.Context, *Call, nothing) (any, error) {
+			return nil, &ToolError{Message: strings.Repeat("ä", bound), Effect: effectNone}
+		})
+	})
+	connection := server.welcome(t, bound)
+	connection.give(request("c1", "fail", nothing{}))
+	frame := connection.reply()
+	fits(t, frame)
+	if failed := frame.GetCallFailed(); failed.GetEffect() != effectNone || len(failed.GetMessage()) < 65_000 {
+		t.Errorf("%v: %d bytes", failed.GetEffect(), len(failed.GetMessage()))
+	}
+}
+
+func TestOutputIsSplitAndWhatNoFrameCanCarryIsLeftOut(t *testing.T) {
+	server := startServer(t)
+	server.start(t, func(h *Host) {
+		AddTool(h, declared("talk"), func(ctx context.Context, call *Call, _ nothing) (any, error) {
+			_, _ = call.Write(make([]byte, bound))
+			if err := call.SaveCheckpoint(make([]byte, bound)); err != nil {
+				return nil, err
+			}
+			_, err := call.Ask(ctx, Question{Text: strings.Repeat("?", bound)})
+			return nil, err
+		})
+		AddTool(h, declared("echo"), echo)
+	})
+	connection := server.welcome(t, bound)
+	connection.give(request("c1", "talk", nothing{}))
+	for said, chunks := 0, uint64(1); said < bound; chunks++ {
+		frame := connection.reply()
+		fits(t, frame)
+		if frame.GetOutputChunk().GetChunkSeq() != chunks {
+			t.Fatalf("no chunk %d: %v", chunks, frame)
+		}
+		said += len(frame.GetOutputChunk().Data)
+	}
+	if progress := connection.reply().GetProgress(); progress == nil || progress.Checkpoint != nil {
+		t.Errorf("%v", progress)
+	}
+	if failed := connection.failure(); !strings.Contains(failed.Message, "65536 bytes") {
+		t.Errorf("%v", failed)
+	}
+}
+
+func TestAnAnswerOfAnExtensionLargerThanTheServerTakesIsAFailure(t *testing.T) {
+	server := startServer(t)
+	server.start(t, func(h *Host) {
+		notes := func(context.Context, *pb.ContextRequest, *pb.Run) ([]*pb.ContextItem, error) {
+			return []*pb.ContextItem{{Text: strings.Repeat("x", bound)}}, nil
+		}
+		h.AddContextSource(&pb.ContextSourceDeclaration{Name: "notes"}, notes, nil)
+		h.AddPlanner(&pb.PlannerDeclaration{Name: "odd"}, func(
+			context.Context, *pb.PlanRequest, *pb.Run,
+		) (*pb.Instruction, error) {
+			return nil, (*ExtensionError)(nil)
+		})
+	})
+	connection := server.welcome(t, bound)
+	ask := func(question *pb.ExtensionRequest) string {
+		connection.send(&pb.ConnectResponse{Frame: &pb.ConnectResponse_ExtensionRequest{ExtensionRequest: question}})
+		return connection.reply().GetExtensionResponse().GetFailure().GetMessage()
+	}
+	notes := &pb.ExtensionRequest{Name: "notes", Request: &pb.ExtensionRequest_Context{Context: &pb.ContextRequest{}}}
+	if said := ask(notes); !strings.Contains(said, "the server takes 65536") {
+		t.Errorf("%v", said)
+	}
+	odd := &pb.ExtensionRequest{Name: "odd", Request: &pb.ExtensionRequest_Plan{Plan: &pb.PlanRequest{}}}
+	if said := ask(odd); said != "the extension failed and does not say why" {
+		t.Errorf("%v", said)
+	}
+}

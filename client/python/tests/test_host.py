@@ -1,0 +1,225 @@
+"""What a host says of its calls, whatever its tools do."""
+
+import asyncio
+import gc
+from datetime import timedelta
+from unittest import main
+
+import grpc
+
+from agentloop.v1 import tool_host_pb2 as pb
+from agentloop_host import DONE, MAYBE, NONE, READ_ONLY, ContextItem, NoAnswer, ToolFailed
+from fake_server import HostTest
+
+ANYTHING = {"type": "object"}
+
+
+class Unspeakable(Exception):
+    def __str__(self):
+        raise ValueError("not even this")
+
+
+class Failures(HostTest):
+    """Each way to fail is a failure of the call alone."""
+
+    async def asyncSetUp(self):
+        await super().asyncSetUp()
+        self.raised: BaseException = ValueError("no")
+
+        @self.host.tool(description="Raises.", schema=ANYTHING, effect=READ_ONLY)
+        async def fail(call):
+            raise self.raised
+
+        self.run_host()
+
+    async def failure(self, raised: BaseException) -> pb.CallFailed:
+        self.raised = raised
+        await self.connection.give("c1", "fail")
+        failed = await self.connection.expect("call_failed")
+        await self.connection.acknowledge("c1")
+        return failed
+
+    async def test_whatever_a_tool_raises(self):
+        self.connection = await self.welcome()
+        for raised, message in [
+            (ValueError("no"), "ValueError: no"),
+            (ValueError("half a \ud83d pair"), "ValueError: half a ? pair"),
+            (SystemExit(3), "SystemExit: 3"),
+            (KeyboardInterrupt(), "KeyboardInterrupt: "),
+            (BaseException("base"), "BaseException: base"),
+            (Unspeakable(), "Unspeakable: it does not say why"),
+            (ToolFailed("half a \ud83d pair"), "half a ? pair"),
+            (ToolFailed("odd", retryable="perhaps"), "odd"),
+            (ToolFailed("odd", retry_delay=float("inf")), "odd"),
+        ]:
+            with self.subTest(message=message):
+                failed = await self.failure(raised)
+                self.assertEqual((failed.message, failed.effect), (message, MAYBE))
+        self.assertEqual(self.host._running, 0)
+
+    async def test_a_failure_is_one_that_a_server_takes(self):
+        self.connection = await self.welcome()
+        failed = await self.failure(ToolFailed("ä" * 50_000, effect=NONE))
+        self.assertEqual((len(failed.message.encode()), failed.effect), (64 << 10, NONE))
+        for delay, told in [(timedelta(seconds=-5), 0), (timedelta(seconds=5), 5), (timedelta.max, 7 * 86_400)]:
+            failed = await self.failure(ToolFailed("later", retryable=True, retry_delay=delay))
+            self.assertEqual((failed.retryable, failed.retry_delay.seconds), (True, told))
+
+
+class Calls(HostTest):
+    async def asyncSetUp(self):
+        await super().asyncSetUp()
+        self.leave = asyncio.Semaphore(0)
+        self.began = 0
+
+        @self.host.tool(description="Says it back.", schema=ANYTHING, effect=READ_ONLY)
+        async def echo(call, text, times=1):
+            return text * times
+
+        @self.host.tool(description="Waits.", schema=ANYTHING, effect=READ_ONLY)
+        async def wait(call):
+            self.began += 1
+            await self.leave.acquire()
+            return f"waited {self.began}"
+
+        self.run_host()
+
+    async def test_text_that_is_no_unicode_is_a_result(self):
+        connection = await self.welcome()
+        await connection.give("c1", "echo", text="half a \ud83d pair")
+        self.assertEqual((await connection.expect("call_result")).output, "half a ? pair")
+
+    async def test_a_result_that_the_server_refuses_does_not_come_again(self):
+        first = await self.welcome()
+        await first.give("c1", "echo", text="malformed")
+        await first.expect("call_result")
+        await first.give("c2", "echo", text="good")
+        await first.expect("call_result")
+        words = "call_result.images: " + "ä" * 5000
+        await first.send(protocol_error=pb.ProtocolError(message=words, call_id="c1"))
+        first.end(grpc.StatusCode.INVALID_ARGUMENT)
+
+        second = await self.welcome()
+        failed = await second.expect("call_failed")
+        self.assertEqual((failed.call_id, failed.lease_token, failed.effect), ("c1", "lease-c1", DONE))
+        self.assertTrue(failed.message.startswith("the server refused the result: call_result.images: ää"))
+        self.assertLess(len(failed.message.encode()), 4200)
+        self.assertEqual((await second.expect("call_result")).output, "good")
+
+    async def test_what_is_said_of_a_rejection_is_cut(self):
+        connection = await self.welcome()
+        for name in ["ä" * 5000, "\ud83d" * 5000]:
+            await connection.offer("c1", "echo", text="x", **{name: 1})
+            rejected = await connection.expect("call_rejected")
+            self.assertEqual(rejected.reason, pb.REJECT_REASON_BAD_ARGUMENTS)
+            self.assertLessEqual(len(rejected.message.encode()), 4096)
+
+    async def test_a_call_with_another_idempotency_key_is_another_call(self):
+        connection = await self.welcome()
+        await connection.give("c1", "wait")
+        await connection.offer("c1", "wait", idempotency_key="other")
+        self.assertEqual((await connection.expect("call_rejected")).reason, pb.REJECT_REASON_BUSY)
+        self.leave.release()
+        self.assertEqual((await connection.expect("call_result")).output, "waited 1")
+        await connection.offer("c1", "wait")
+        self.assertEqual((await connection.expect("call_result")).output, "waited 1", "from memory")
+
+        await connection.give("c1", "wait", idempotency_key="other")
+        self.leave.release()
+        self.assertEqual((await connection.expect("call_result")).output, "waited 2")
+
+    async def test_a_lost_connection_leaves_no_task_behind(self):
+        complaints = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context["message"]))
+        for _ in range(3):
+            connection = await self.welcome()
+            self.assertEqual((await connection.next()).WhichOneof("frame"), "credit")
+            connection.end(grpc.StatusCode.UNAVAILABLE)
+        await self.accept()
+        gc.collect()
+        self.assertEqual(complaints, [])
+
+
+class Bounds(HostTest):
+    """No frame is larger than the server takes."""
+
+    BOUND = 65_536
+
+    async def asyncSetUp(self):
+        await super().asyncSetUp()
+
+        @self.host.tool(description="Says it back.", schema=ANYTHING, effect=READ_ONLY)
+        async def echo(call, text, times):
+            return text * times
+
+        @self.host.tool(description="Fails.", schema=ANYTHING, effect=READ_ONLY)
+        async def fail(call):
+            raise ToolFailed("ä" * 65_536, effect=NONE)
+
+        @self.host.tool(description="Talks.", schema=ANYTHING, effect=READ_ONLY)
+        async def talk(call):
+            await call.output("x" * self.BOUND)
+            await call.progress("saved", checkpoint=bytes(self.BOUND))
+            try:
+                await call.ask("?" * self.BOUND)
+            except NoAnswer as why:
+                return str(why)
+
+        @self.host.context_source()
+        async def notes(request, run):
+            return [ContextItem(text="x" * self.BOUND)]
+
+        self.run_host()
+
+    def assert_fits(self, **frame):
+        self.assertLessEqual(pb.ConnectRequest(**frame).ByteSize(), self.BOUND)
+
+    async def test_a_result_is_a_failure_that_says_so(self):
+        connection = await self.welcome(max_frame_bytes=self.BOUND)
+        room = self.BOUND - 24
+        await connection.give("c1", "echo", text="x", times=room)
+        result = await connection.expect("call_result")
+        self.assertEqual(pb.ConnectRequest(call_result=result).ByteSize(), self.BOUND, "to the last byte")
+        await connection.give("c2", "echo", text="x", times=room + 1)
+        failed = await connection.expect("call_failed")
+        self.assertEqual(failed.message, "the result has 65537 bytes with its frame; the server takes 65536")
+        self.assertEqual((failed.effect, failed.retryable), (DONE, False))
+
+    async def test_of_a_failure_the_beginning_is_left(self):
+        connection = await self.welcome(max_frame_bytes=self.BOUND)
+        await connection.give("c1", "fail")
+        failed = await connection.expect("call_failed")
+        self.assert_fits(call_failed=failed)
+        self.assertEqual((failed.effect, len(failed.message) > 32_000), (NONE, True))
+
+    async def test_a_result_is_made_to_fit_the_server_that_it_is_offered_to(self):
+        first = await self.welcome()
+        await first.give("c1", "echo", text="x", times=self.BOUND)
+        await first.expect("call_result")
+        first.end(grpc.StatusCode.UNAVAILABLE)
+        second = await self.welcome(max_frame_bytes=self.BOUND)
+        self.assertIn("the server takes 65536", (await second.expect("call_failed")).message)
+
+    async def test_output_is_split_and_the_rest_left_out(self):
+        connection = await self.welcome(max_frame_bytes=self.BOUND)
+        await connection.give("c1", "talk")
+        sizes = []
+        while sum(sizes) < self.BOUND:
+            chunk = await connection.expect("output_chunk")
+            self.assert_fits(output_chunk=chunk)
+            sizes.append(len(chunk.data))
+            self.assertEqual(chunk.chunk_seq, len(sizes))
+        progress = await connection.expect("progress")
+        self.assertEqual((progress.message, progress.HasField("checkpoint")), ("saved", False))
+        self.assertIn("65536 bytes", (await connection.expect("call_result")).output)
+
+    async def test_an_answer_of_an_extension_is_a_failure(self):
+        connection = await self.welcome(max_frame_bytes=self.BOUND)
+        question = pb.ExtensionRequest(request_id="q", name="notes", context=pb.ContextRequest())
+        await connection.send(extension_request=question)
+        response = await connection.expect("extension_response")
+        self.assertIn("the server takes 65536", response.failure.message)
+
+
+if __name__ == "__main__":
+    main()

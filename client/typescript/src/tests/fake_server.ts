@@ -1,0 +1,156 @@
+// A server whose side of `Connect` is in the hands of the test.
+
+import { Server, ServerCredentials, type ServerDuplexStream, status } from "@grpc/grpc-js";
+import assert from "node:assert/strict";
+import {
+  CallRequest,
+  type ConnectRequest,
+  ConnectResponse,
+  type Hello,
+  ResultVerdict,
+  ToolHostService,
+  Welcome,
+} from "../gen/agentloop/v1/tool_host.js";
+import type { Frame } from "../host/frame.js";
+import { EffectClass, Host } from "../host/index.js";
+
+const PATIENCE_MS = 20_000; // long enough for a slow machine, short enough to fail
+
+process.setMaxListeners(0); // each host listens for signals
+
+type ServerFrame = NonNullable<ConnectResponse["frame"]>;
+type Kind = Frame["$case"];
+type Said<K extends Kind> = Extract<Frame, { $case: K }>["value"];
+
+/** What comes in some order and is taken in that order. */
+class Queue<T> {
+  readonly #items: T[] = [];
+  readonly #takers: ((item: T) => void)[] = [];
+
+  put(item: T): void {
+    const taker = this.#takers.shift();
+    taker ? taker(item) : this.#items.push(item);
+  }
+
+  take(what: string): Promise<T> {
+    if (this.#items.length > 0) return Promise.resolve(this.#items.shift()!);
+    return new Promise((resolve, reject) => {
+      const tooLong = setTimeout(() => reject(new Error(`${what} takes too long`)), PATIENCE_MS);
+      this.#takers.push((item) => {
+        clearTimeout(tooLong);
+        resolve(item);
+      });
+    });
+  }
+}
+
+/** One connection of a host. */
+export class Connection {
+  readonly #stream: ServerDuplexStream<ConnectRequest, ConnectResponse>;
+  readonly #frames = new Queue<Frame>();
+
+  constructor(stream: ServerDuplexStream<ConnectRequest, ConnectResponse>) {
+    this.#stream = stream;
+    stream.on("data", ({ frame }: ConnectRequest) => this.#frames.put(frame!));
+    stream.on("error", () => undefined);
+    stream.on("end", () => stream.end());
+  }
+
+  /** The next frame that is neither heartbeat nor credit, which must be of this kind. */
+  async expect<K extends Kind>(kind: K): Promise<Said<K>> {
+    for (;;) {
+      const frame = await this.#frames.take(kind);
+      if (frame.$case === "heartbeat" || frame.$case === "credit") continue;
+      assert.equal(frame.$case, kind, JSON.stringify(frame, (_, value) => (typeof value === "bigint" ? `${value}` : value)));
+      return frame.value as Said<K>;
+    }
+  }
+
+  send(frame: ServerFrame): void {
+    this.#stream.write({ frame });
+  }
+
+  welcome(fields: Partial<Welcome>): void {
+    this.send({ $case: "welcome", value: Welcome.fromPartial({ protocolVersion: 1, ...fields }) });
+  }
+
+  offer(callId: string, tool: string, of: { args?: object; idempotencyKey?: string } = {}): void {
+    const value = CallRequest.fromPartial({
+      callId,
+      attempt: 1,
+      leaseToken: `lease-${callId}`,
+      idempotencyKey: of.idempotencyKey ?? `key-${callId}`,
+      tool,
+      argumentsJson: JSON.stringify(of.args ?? {}),
+    });
+    this.send({ $case: "callRequest", value });
+  }
+
+  /** Offers a call that the host must accept. */
+  async give(callId: string, tool: string, of: { args?: object; idempotencyKey?: string } = {}): Promise<void> {
+    this.offer(callId, tool, of);
+    assert.equal((await this.expect("callAccepted")).callId, callId);
+  }
+
+  acknowledge(callId: string): void {
+    this.send({ $case: "resultAck", value: { callId, attempt: 1, verdict: ResultVerdict.RECORDED } });
+  }
+
+  end(code: status): void {
+    this.#stream.emit("error", { code, details: "the test ends the stream" });
+  }
+}
+
+/** A host against a server that the test plays. What is in hand at the end is left. */
+export class Bench {
+  readonly host: Host;
+  readonly #server: Server;
+  readonly #connections: Queue<Connection>;
+  #running?: Promise<boolean>;
+
+  private constructor(server: Server, port: number, connections: Queue<Connection>) {
+    this.#server = server;
+    this.#connections = connections;
+    this.host = new Host({ server: `127.0.0.1:${port}`, hostId: "host-1", drainTimeoutMs: 0 });
+  }
+
+  static async start(): Promise<Bench> {
+    const server = new Server();
+    const connections = new Queue<Connection>();
+    server.addService(ToolHostService, {
+      connect: (stream: ServerDuplexStream<ConnectRequest, ConnectResponse>) => connections.put(new Connection(stream)),
+      completeCall: () => assert.fail("not scripted"),
+    });
+    const port = await new Promise<number>((resolve, reject) => {
+      const bound = (error: Error | null, port: number) => (error ? reject(error) : resolve(port));
+      server.bindAsync("127.0.0.1:0", ServerCredentials.createInsecure(), bound);
+    });
+    return new Bench(server, port, connections);
+  }
+
+  tool<Args>(name: string, run: (args: Args) => unknown): void {
+    const options = { name, description: name, schema: { type: "object" }, effect: EffectClass.READ_ONLY };
+    this.host.tool<Args>(options, async (_, args) => run(args));
+  }
+
+  run(): void {
+    this.#running = this.host.run();
+  }
+
+  async accept(): Promise<[Connection, Hello]> {
+    const connection = await this.#connections.take("a connection");
+    return [connection, await connection.expect("hello")];
+  }
+
+  async welcome(fields: Partial<Welcome> = {}): Promise<Connection> {
+    const [connection] = await this.accept();
+    connection.welcome(fields);
+    return connection;
+  }
+
+  async stop(): Promise<void> {
+    this.host.drain();
+    await this.#running;
+    this.#server.forceShutdown();
+  }
+}

@@ -1,0 +1,201 @@
+// What a host says of its calls, whatever its tools do.
+
+import { status } from "@grpc/grpc-js";
+import assert from "node:assert/strict";
+import { afterEach, beforeEach, describe, test } from "node:test";
+import { CallFailed, ExtensionRequest, RejectReason } from "../gen/agentloop/v1/tool_host.js";
+import { type Frame, sizeOf } from "../host/frame.js";
+import { AttemptEffect, EffectClass, NoAnswer, ToolFailed } from "../host/index.js";
+import { Bench, type Connection } from "./fake_server.js";
+
+const { NONE, MAYBE, DONE } = AttemptEffect;
+
+let bench: Bench;
+beforeEach(async () => void (bench = await Bench.start()));
+afterEach(() => bench.stop());
+
+describe("each way to fail is a failure of the call alone", () => {
+  let thrown: unknown;
+  let connection: Connection;
+
+  beforeEach(async () => {
+    bench.tool("fail", () => {
+      throw thrown;
+    });
+    bench.tool("give", () => thrown);
+    bench.run();
+    connection = await bench.welcome();
+  });
+
+  async function failure(what: unknown, tool = "fail"): Promise<CallFailed> {
+    thrown = what;
+    await connection.give("c1", tool);
+    const failed = await connection.expect("callFailed");
+    connection.acknowledge("c1");
+    return failed;
+  }
+
+  test("whatever a tool throws", async () => {
+    for (const [what, message] of [
+      [new Error("no"), "Error: no"],
+      [undefined, "undefined"],
+      [Object.create(null), "it does not say why"],
+      [new Error("half a \ud83d pair"), "Error: half a \ufffd pair"],
+      [new ToolFailed("odd", { retryDelayMs: "soon" as never, effect: "none" as never }), "odd"],
+    ] as const) {
+      const failed = await failure(what);
+      assert.deepEqual([failed.message, failed.effect], [message, MAYBE]);
+    }
+  });
+
+  test("a result that cannot be written", async () => {
+    assert.match((await failure(1n, "give")).message, /BigInt/);
+    assert.match((await failure({ toJSON: () => assert.fail("not this") }, "give")).message, /not this/);
+  });
+
+  test("a failure is one that a server takes", async () => {
+    const long = await failure(new ToolFailed("ä".repeat(50_000), { effect: NONE }));
+    assert.deepEqual([Buffer.byteLength(long.message), long.effect], [64 << 10, NONE]);
+    for (const [retryDelayMs, told] of [
+      [-5000, undefined],
+      [NaN, undefined],
+      [5500, { seconds: 5n, nanos: 500_000_000 }],
+      [Infinity, { seconds: 604_800n, nanos: 0 }],
+    ] as const) {
+      const failed = await failure(new ToolFailed("later", { retryable: true, retryDelayMs }));
+      assert.deepEqual([failed.retryable, failed.retryDelay], [true, told]);
+    }
+  });
+});
+
+describe("calls", () => {
+  let leave: () => void;
+  let began = 0;
+
+  beforeEach(() => {
+    began = 0;
+    bench.tool("echo", ({ text }: { text: string }) => text);
+    bench.tool("wait", async () => {
+      const call = ++began;
+      await new Promise<void>((resolve) => (leave = resolve));
+      return `waited ${call}`;
+    });
+    bench.run();
+  });
+
+  test("a result that the server refuses does not come again", async () => {
+    const first = await bench.welcome();
+    await first.give("c1", "echo", { args: { text: "malformed" } });
+    await first.expect("callResult");
+    await first.give("c2", "echo", { args: { text: "good" } });
+    await first.expect("callResult");
+    const message = `call_result.images: ${"ä".repeat(5000)}`;
+    first.send({ $case: "protocolError", value: { message, callId: "c1" } });
+    first.end(status.INVALID_ARGUMENT);
+
+    const second = await bench.welcome();
+    const failed = await second.expect("callFailed");
+    assert.deepEqual([failed.callId, failed.leaseToken, failed.effect], ["c1", "lease-c1", DONE]);
+    assert.match(failed.message, /^the server refused the result: call_result.images: ää/);
+    assert.ok(Buffer.byteLength(failed.message) < 4200);
+    assert.equal((await second.expect("callResult")).output, "good");
+  });
+
+  test("what is said of a rejection is cut", async () => {
+    const connection = await bench.welcome();
+    connection.offer("c1", "ä".repeat(5000));
+    const rejected = await connection.expect("callRejected");
+    assert.equal(rejected.reason, RejectReason.UNKNOWN_TOOL);
+    assert.ok(rejected.message.endsWith("ä") && Buffer.byteLength(rejected.message) <= 4096);
+  });
+
+  test("a call with another idempotency key is another call", async () => {
+    const connection = await bench.welcome();
+    await connection.give("c1", "wait");
+    connection.offer("c1", "wait", { idempotencyKey: "other" });
+    assert.equal((await connection.expect("callRejected")).reason, RejectReason.BUSY);
+    leave();
+    assert.equal((await connection.expect("callResult")).output, "waited 1");
+    connection.offer("c1", "wait");
+    assert.equal((await connection.expect("callResult")).output, "waited 1", "from memory");
+
+    await connection.give("c1", "wait", { idempotencyKey: "other" });
+    leave();
+    assert.equal((await connection.expect("callResult")).output, "waited 2");
+  });
+});
+
+describe("no frame is larger than the server takes", () => {
+  const BOUND = 65_536;
+  const small = { maxFrameBytes: BigInt(BOUND) };
+  const fits = (frame: Frame) => assert.ok(sizeOf(frame) <= BOUND);
+
+  beforeEach(() => {
+    bench.tool("echo", ({ times }: { times: number }) => "x".repeat(times));
+    bench.tool("fail", () => {
+      throw new ToolFailed("ä".repeat(BOUND), { effect: NONE });
+    });
+    const talk = { name: "talk", description: "Talks.", schema: { type: "object" }, effect: EffectClass.READ_ONLY };
+    bench.host.tool(talk, async (call) => {
+      await call.output("x".repeat(BOUND));
+      await call.progress("saved", 0.5, new Uint8Array(BOUND));
+      return call.ask("?".repeat(BOUND)).catch((why) => (why instanceof NoAnswer ? why.message : "asked"));
+    });
+    bench.host.contextSource({ name: "notes" }, async () => ["x".repeat(BOUND)]);
+    bench.run();
+  });
+
+  test("a result is a failure that says so", async () => {
+    const connection = await bench.welcome(small);
+    const room = BOUND - 24;
+    await connection.give("c1", "echo", { args: { times: room } });
+    const value = await connection.expect("callResult");
+    assert.equal(sizeOf({ $case: "callResult", value }), BOUND, "to the last byte");
+    await connection.give("c2", "echo", { args: { times: room + 1 } });
+    const failed = await connection.expect("callFailed");
+    assert.equal(failed.message, "the result has 65537 bytes with its frame; the server takes 65536");
+    assert.deepEqual([failed.effect, failed.retryable], [DONE, false]);
+  });
+
+  test("of a failure the beginning is left", async () => {
+    const connection = await bench.welcome(small);
+    await connection.give("c1", "fail");
+    const value = await connection.expect("callFailed");
+    fits({ $case: "callFailed", value });
+    assert.equal(value.effect, NONE);
+    assert.ok(value.message.length > 32_000);
+  });
+
+  test("a result is made to fit the server that it is offered to", async () => {
+    const first = await bench.welcome();
+    await first.give("c1", "echo", { args: { times: BOUND } });
+    await first.expect("callResult");
+    first.end(status.UNAVAILABLE);
+    const second = await bench.welcome(small);
+    assert.match((await second.expect("callFailed")).message, /the server takes 65536/);
+  });
+
+  test("output is split and the rest left out", async () => {
+    const connection = await bench.welcome(small);
+    await connection.give("c1", "talk");
+    let [said, chunks] = [0, 0n];
+    while (said < BOUND) {
+      const value = await connection.expect("outputChunk");
+      fits({ $case: "outputChunk", value });
+      said += value.data.length;
+      assert.equal(value.chunkSeq, ++chunks);
+    }
+    const progress = await connection.expect("progress");
+    assert.deepEqual([progress.message, progress.checkpoint], ["saved", undefined]);
+    assert.match((await connection.expect("callResult")).output, /65536 bytes/);
+  });
+
+  test("an answer of an extension is a failure", async () => {
+    const connection = await bench.welcome(small);
+    const request = { $case: "context" as const, value: {} };
+    connection.send({ $case: "extensionRequest", value: ExtensionRequest.fromPartial({ name: "notes", request }) });
+    const { response } = await connection.expect("extensionResponse");
+    assert.ok(response?.$case === "failure");
+    assert.match(response.value.message, /the server takes 65536/);
+  });
+});
