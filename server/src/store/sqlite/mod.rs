@@ -55,7 +55,7 @@ use super::{
 /// How a store is opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SqliteOptions {
-    /// Connections for queries, each with a thread of its own. At least 1.
+    /// Connections for queries, each with a thread of its own. At least 1. Searches have others.
     pub readers: u32,
     /// The file grows to this many bytes at most; then writes are [`StoreError::Unavailable`] until something is
     /// deleted. Absent means as large as the disk.
@@ -87,6 +87,7 @@ pub struct StoreStats {
 pub struct SqliteStore {
     jobs: mpsc::Sender<Job>,
     readers: SqlitePool,
+    searchers: SqlitePool,
     epoch: Epoch,
     counters: Arc<Counters>,
     hints: Hints,
@@ -146,6 +147,7 @@ impl SqliteStore {
         Self {
             jobs,
             readers: opened.readers,
+            searchers: opened.searchers,
             epoch: opened.epoch,
             counters,
             hints: opened.hints,
@@ -161,6 +163,7 @@ impl SqliteStore {
     /// [`StoreError::Unavailable`]. Closing again waits for the same end.
     pub async fn close(&self) {
         self.readers.close().await;
+        self.searchers.close().await;
         self.closing.cancel();
         self.filled().await;
         if let Some(writer) = self.writer.lock().await.take()
@@ -392,7 +395,7 @@ impl Store for SqliteStore {
         if self.lags.load(Ordering::Acquire) {
             self.done(Op::WriteDocuments).await?;
         }
-        read::search(&self.readers, tenant, query, &filter, limit).await
+        read::search(&self.searchers, tenant, query, &filter, limit).await
     }
 
     async fn delete_session(&self, tenant: &TenantId, session: &SessionId) -> Result<bool, StoreError> {

@@ -30,6 +30,8 @@ const LOG_BEGINS: [[u8; 4]; 2] = [0x377f_0682_u32.to_be_bytes(), 0x377f_0683_u32
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long to wait for a free reading connection.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Connections for searches, which may take long: whoever else reads does not wait for them.
+pub(super) const SEARCHERS: u32 = 2;
 /// Pages of the write-ahead log, of 4 KiB each, before it is moved into the file.
 const CHECKPOINT_PAGES: &str = "4000";
 /// What the write-ahead log shrinks to after a burst.
@@ -121,6 +123,7 @@ pub(super) struct Opened {
     pub(super) writing: SqliteConnectOptions,
     pub(super) db: SqliteConnection,
     pub(super) readers: SqlitePool,
+    pub(super) searchers: SqlitePool,
     pub(super) epoch: Epoch,
     pub(super) hints: Hints,
     pub(super) lock: Option<Lock>,
@@ -249,17 +252,23 @@ async fn open(
     let mut db = prepared(path, &writing, &reading).await?;
     let epoch = new_epoch(&mut db, options).await.map_err(|error| failure(path, &error))?;
     let hints = Hints::read(&mut db).await.map_err(|error| failure(path, &error))?;
-    let readers = SqlitePoolOptions::new()
+    let searchers = pool(SEARCHERS).connect_lazy_with(reading.clone());
+    let readers = pool(options.readers.max(1))
         .min_connections(1)
-        .max_connections(options.readers.max(1))
+        .connect_with(reading)
+        .await
+        .map_err(|error| failure(path, &error))?;
+    Ok(Opened { writing, db, readers, searchers, epoch, hints, lock })
+}
+
+/// As many connections at most. One whose reader went away is free again when its query has ended.
+fn pool(connections: u32) -> SqlitePoolOptions {
+    SqlitePoolOptions::new()
+        .max_connections(connections)
         .acquire_timeout(ACQUIRE_TIMEOUT)
         .idle_timeout(None)
         .max_lifetime(None)
         .test_before_acquire(false)
-        .connect_with(reading)
-        .await
-        .map_err(|error| failure(path, &error))?;
-    Ok(Opened { writing, db, readers, epoch, hints, lock })
 }
 
 /// Looks before it touches: the connection that decides whether the file is ours writes nothing.

@@ -208,3 +208,32 @@ async fn whoever_searches_a_broken_index_fails_alone() {
     said.unwrap();
     assert!(found.is_err());
 }
+
+#[tokio::test]
+async fn searches_wait_for_each_other_and_nobody_for_them() {
+    let (store, _directory) = fresh().await;
+    says(&store, "r", "hello").await;
+    let mut slow = Vec::new();
+    for _ in 0..open::SEARCHERS {
+        slow.push(store.searchers.acquire().await.unwrap());
+    }
+    let waiting: Vec<_> = (0..8)
+        .map(|_| {
+            let store = store.clone();
+            tokio::spawn(async move { found(&store, "hello").await })
+        })
+        .collect();
+    // Each of them is in the queue for a connection once the index is written, which they all wait for.
+    for _ in 0..8 {
+        store.check().await.unwrap();
+        let mut readers = Vec::new();
+        for _ in 0..SqliteOptions::default().readers {
+            readers.push(store.readers.acquire().await.unwrap());
+        }
+    }
+    assert!(waiting.iter().all(|search| !search.is_finished()));
+    drop(slow);
+    for search in waiting {
+        assert_eq!(search.await.unwrap().unwrap(), 1);
+    }
+}
