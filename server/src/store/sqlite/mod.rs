@@ -47,9 +47,9 @@ use self::ops::Claim;
 use self::sessions::{NewFork, NewNotes, NewSession};
 use self::writer::{Answer, Counters, Job, Op, QUEUE_JOBS_MAX, Writer};
 use super::{
-    Append, Claimed, EntryRow, Interrupted, JobId, Page, PageRequest, RequestFilter, RequestRow, RuleRow,
-    RunFilter, RunRow, SearchFilter, SearchHit, SessionNotes, SessionRow, Store, StoreError, Stretch,
-    StretchMax, ToolRow,
+    Append, Claimed, EntryRow, EntryStretch, Interrupted, JobId, Page, PageRequest, RequestFilter,
+    RequestRow, RuleRow, RunFilter, RunRow, SearchFilter, SearchHit, SessionNotes, SessionRow, Store,
+    StoreError, Stretch, StretchMax, ToolRow,
 };
 
 /// How a store is opened.
@@ -379,7 +379,18 @@ impl Store for SqliteStore {
         after: EntryNo,
         limit: u32,
     ) -> Result<Vec<EntryRow>, StoreError> {
-        read::entries(&self.readers, tenant, session, after, limit).await
+        let max = StretchMax { records: limit, bytes: usize::MAX };
+        Ok(self.entry_stretch(tenant, session, after, max).await?.rows)
+    }
+
+    async fn entry_stretch(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        after: EntryNo,
+        max: StretchMax,
+    ) -> Result<EntryStretch, StoreError> {
+        read::entry_stretch(&self.readers, tenant, session, after, max).await
     }
 
     async fn search(

@@ -226,7 +226,8 @@ fn base() -> SqliteConnectOptions {
 /// The one name of a file, also of one that is to be made: its lock and its log have theirs from it. Whatever links
 /// lead there, and wherever the server was started, it is the same.
 fn place_of(path: &Path) -> Result<PathBuf, OpenError> {
-    let unavailable = |error: io::Error| OpenError::Unavailable { path: path.into(), what: error.to_string() };
+    let unavailable =
+        |error: io::Error| OpenError::Unavailable { path: path.into(), what: error.to_string() };
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if !directory.is_dir() {
         return Err(OpenError::NoDirectory { path: path.into() });

@@ -140,7 +140,9 @@ async fn what_a_file_is_called_lets_nobody_in_twice() {
     store.close().await;
 
     let again = SqliteStore::open(&link, &SqliteOptions::default()).await.unwrap();
-    assert!(!elsewhere.path().join("link.db-wal").exists() && !elsewhere.path().join("link.db.lock").exists());
+    assert!(
+        !elsewhere.path().join("link.db-wal").exists() && !elsewhere.path().join("link.db.lock").exists()
+    );
     let error = refused(path).await;
     assert!(matches!(error, OpenError::InUse { .. }), "{error}");
     again.close().await;
