@@ -94,6 +94,8 @@ pub struct SqliteStore {
     search: bool,
     /// Whether something that was said may not be in the index yet.
     lags: Arc<AtomicBool>,
+    /// Whether the index was made anew and is to be filled.
+    renewed: Arc<AtomicBool>,
     closing: CancellationToken,
     writer: tokio::sync::Mutex<Option<JoinHandle<()>>>,
     backfill: tokio::sync::Mutex<Option<JoinHandle<()>>>,
@@ -129,12 +131,15 @@ impl SqliteStore {
         let counters = Arc::<Counters>::default();
         let closing = CancellationToken::new();
         let lags = Arc::new(AtomicBool::new(true));
+        let renewed = Arc::<AtomicBool>::default();
         let writer = Writer {
             options: opened.writing,
             db: Some(opened.db),
             known: Known::default(),
             unwritten: None,
             lags: lags.clone(),
+            gave_up: false,
+            renewed: renewed.clone(),
             epoch: opened.epoch,
             jobs: queue,
             closing: closing.clone(),
@@ -153,6 +158,7 @@ impl SqliteStore {
             hints: opened.hints,
             search: options.search,
             lags,
+            renewed,
             closing,
             writer,
             backfill: tokio::sync::Mutex::new(backfill),
@@ -182,6 +188,22 @@ impl SqliteStore {
         }
     }
 
+    /// Fills the index from the beginning, where it was made anew.
+    async fn fill_again(&self) {
+        if !self.search || !self.renewed.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        let mut backfill = self.backfill.lock().await;
+        let (before, again) = (backfill.take(), backfill::run(self.readers.clone(), self.jobs.downgrade()));
+        *backfill = Some(tokio::spawn(async move {
+            // It ends by itself, with what is not enough.
+            if let Some(before) = before {
+                let _ended = before.await;
+            }
+            again.await;
+        }));
+    }
+
     /// What was written since the store was opened.
     #[must_use]
     pub fn stats(&self) -> StoreStats {
@@ -195,7 +217,9 @@ impl SqliteStore {
     async fn write(&self, op: Op) -> Result<Answer, StoreError> {
         let (reply, answer) = oneshot::channel();
         self.jobs.send(Job { op, reply }).await.map_err(|_| closed())?;
-        answer.await.map_err(|_| closed())?
+        let answer = answer.await.map_err(|_| closed())?;
+        self.fill_again().await;
+        answer
     }
 
     async fn done(&self, op: Op) -> Result<(), StoreError> {
