@@ -17,7 +17,7 @@ use crate::engine::ask::{Question, ask};
 use crate::engine::background::transcript::Transcript;
 use crate::engine::jobs::{JobError, JobExecutor};
 use crate::model::{ModelError, Models};
-use crate::store::{Job, JobKind, SessionNotes, SessionRow, Store};
+use crate::store::{EntryStretch, Job, JobKind, SessionNotes, SessionRow, Store, StoreError, StretchMax};
 
 const TITLE_PROMPT: &str = "You name conversations. Read the beginning of the conversation below and answer with a \
     title for it: at most six words, in the language of the conversation, without quotation marks and without anything \
@@ -43,7 +43,7 @@ const SUMMARY_CALLS_MAX: u32 = 32;
 /// Bound on the tokens of either, with room for models that think first.
 const OUTPUT_TOKENS_MAX: u32 = 4_096;
 /// Entries read at a time.
-const PAGE: u32 = 100;
+const PAGE: StretchMax = StretchMax { records: 100, bytes: 1024 * 1024 };
 
 /// Has the model write titles and summaries.
 pub(super) struct Notes {
@@ -108,8 +108,8 @@ impl Writing<'_> {
     /// The first exchange, `None` where nothing was said.
     async fn beginning(&self) -> Result<Option<String>, JobError> {
         let mut said = Transcript::new(TITLE_INPUT_BYTES_MAX);
-        let page = self.notes.store.entries(&self.job.id.tenant, &self.job.session, EntryNo(0), PAGE).await?;
-        for message in page.iter().filter_map(|row| row.content.message()) {
+        let page = self.page(EntryNo(0)).await?;
+        for message in page.rows.iter().filter_map(|row| row.content.message()) {
             let text = message.plain_text();
             if matches!(message.role, Role::User | Role::Assistant) && !text.trim().is_empty() {
                 if !said.add(message) {
@@ -163,8 +163,8 @@ impl Writing<'_> {
         let mut said = Transcript::new(bytes);
         let mut last = after;
         loop {
-            let page = self.notes.store.entries(&self.job.id.tenant, &self.job.session, last, PAGE).await?;
-            for row in &page {
+            let page = self.page(last).await?;
+            for row in &page.rows {
                 if let Entry::Message(message) = &row.content
                     && !said.add(message)
                 {
@@ -172,10 +172,14 @@ impl Writing<'_> {
                 }
                 last = row.entry;
             }
-            if page.len() < PAGE as usize {
+            if !page.more {
                 return Ok((said.text(), last));
             }
         }
+    }
+
+    async fn page(&self, after: EntryNo) -> Result<EntryStretch, StoreError> {
+        self.notes.store.entry_stretch(&self.job.id.tenant, &self.job.session, after, PAGE).await
     }
 
     async fn save(&self, notes: SessionNotes) -> Result<(), JobError> {

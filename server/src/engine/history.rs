@@ -13,10 +13,10 @@ use agentloop_core::run::event::{Added, Event, Record};
 
 pub(super) use self::kept::Histories;
 use crate::model::{EncodedPrefix, estimate};
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, StretchMax};
 
 /// Entries read at a time.
-const PAGE: u32 = 500;
+const PAGE: StretchMax = StretchMax { records: 500, bytes: 1024 * 1024 };
 
 /// What the model is shown of a session, up to an entry.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ impl History {
     ) -> Result<Self, StoreError> {
         let mut history = Self::default();
         while history.last() < upto {
-            let page = store.entries(tenant, session, history.last(), PAGE).await?;
+            let page = store.entry_stretch(tenant, session, history.last(), PAGE).await?.rows;
             if page.is_empty() {
                 let what = format!("session {session} ends before entry {}", upto.0);
                 return Err(StoreError::Corrupt { what });

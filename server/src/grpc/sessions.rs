@@ -1,6 +1,7 @@
 //! Service Sessions.
 
 use agentloop_core::id::{EntryNo, SessionId};
+use agentloop_core::limits::PAGE_BYTES_MAX;
 use agentloop_proto::v1 as wire;
 use agentloop_proto::v1::sessions_server::Sessions;
 use tonic::{Request, Response, Status};
@@ -13,12 +14,16 @@ use super::status::Violations;
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::ids::Ids;
-use crate::store::SearchFilter;
+use crate::store::{EntryStretch, SearchFilter, StretchMax};
 
 /// Hits of a search when the caller does not say.
 const HITS_DEFAULT: u32 = 20;
 /// Hits of a search at most.
 const HITS_MAX: u32 = 100;
+
+/// Of a page of entries, those that begin after so many bytes are left for the next one. With the last of the others
+/// it is hardly ever too large to be sent.
+const ENTRIES_BYTES_MAX: usize = PAGE_BYTES_MAX / 2;
 
 /// The service.
 pub struct SessionsService {
@@ -97,10 +102,8 @@ impl Sessions for SessionsService {
         let after = EntryNo(message.after_entry_no);
         let (tenant, session) = (&tenant, &session);
         fitting(page, |page| async move {
-            // One more than asked for tells whether there are more.
-            let mut rows = store.entries(tenant, session, after, page.size + 1).await?;
-            let more = rows.len() > page.size as usize;
-            rows.truncate(page.size as usize);
+            let max = StretchMax { records: page.size, bytes: ENTRIES_BYTES_MAX };
+            let EntryStretch { rows, more } = store.entry_stretch(tenant, session, after, max).await?;
             Ok(wire::ListEntriesResponse { entries: rows.iter().map(session::entry).collect(), more })
         })
         .await

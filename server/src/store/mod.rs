@@ -182,12 +182,12 @@ pub struct RunRow {
     pub summary: RunSummary,
 }
 
-/// How much of a journal is read at a time.
+/// How much of a journal, or of a session, is read at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StretchMax {
-    /// At most so many events.
+    /// At most so many events, or entries.
     pub records: u32,
-    /// No event begins after so many bytes of those before it.
+    /// None begins after so many bytes of those before it.
     pub bytes: usize,
 }
 
@@ -197,6 +197,15 @@ pub struct Stretch {
     /// The events; none only where there are none.
     pub records: Vec<Record>,
     /// Whether there may be more of them.
+    pub more: bool,
+}
+
+/// Some of a session.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EntryStretch {
+    /// The entries; none only where there are none.
+    pub rows: Vec<EntryRow>,
+    /// Whether there are more of them.
     pub more: bool,
 }
 
@@ -481,6 +490,31 @@ pub trait Store: Send + Sync + 'static {
         after: EntryNo,
         limit: u32,
     ) -> Result<Vec<EntryRow>, StoreError>;
+
+    /// Entries after `after`, in order, as many as are to be held in memory at a time. A store that can leaves the rest
+    /// where it is; this one reads it and drops it.
+    async fn entry_stretch(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        after: EntryNo,
+        max: StretchMax,
+    ) -> Result<EntryStretch, StoreError> {
+        let mut rows = self.entries(tenant, session, after, max.records.saturating_add(1)).await?;
+        let mut bytes = 0;
+        let fits = |row: &&EntryRow| {
+            let fits = bytes < max.bytes;
+            bytes += match &row.content {
+                Entry::Message(message) => message.size(),
+                Entry::Compaction(compaction) => compaction.summary.len(),
+            };
+            fits
+        };
+        let fitting = rows.iter().take(max.records as usize).take_while(fits).count();
+        let more = fitting < rows.len();
+        rows.truncate(fitting);
+        Ok(EntryStretch { rows, more })
+    }
 
     /// Finds what users and models said by words: the entries of user and assistant messages that have any of the words
     /// of a free text, those that fit best first, at most `limit` and at most 100. Nothing in the text is an operator,

@@ -6,7 +6,7 @@ use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::Timestamp;
 
 use super::fixture::*;
-use crate::store::{RunFilter, SessionRow, Store, StoreError};
+use crate::store::{RunFilter, SessionRow, Store, StoreError, StretchMax};
 
 pub async fn a_session_is_created_when_that_is_asked(store: Arc<dyn Store>) {
     let mut owner = Owner::new(&store, "s", "r");
@@ -90,6 +90,37 @@ pub async fn entries_of_all_runs_are_one_history(store: Arc<dyn Store>) {
     assert_eq!(some, found[1..3]);
     let row = store.session(&tenant(), &session("s")).await.unwrap().unwrap();
     assert_eq!((row.last_entry, row.updated_at), (EntryNo(4), Timestamp(3_000)));
+}
+
+pub async fn entries_come_in_stretches(store: Arc<dyn Store>) {
+    let mut owner = Owner::started(&store, "s", "r").await;
+    let long = "\"".repeat(10_000);
+    for text in ["first", &long, "third", &long, &long, "last"] {
+        owner.says(text).await.unwrap();
+    }
+    owner.ends().await.unwrap();
+    let stretch = async |of: &str, after, records, bytes| {
+        let max = StretchMax { records, bytes };
+        let found = store.entry_stretch(&tenant(), &session(of), EntryNo(after), max).await.unwrap();
+        (found.rows.iter().map(|row| row.entry.0).collect::<Vec<_>>(), found.more)
+    };
+    assert_eq!(stretch("s", 0, 9, 1_000_000).await, (vec![1, 2, 3, 4, 5, 6], false));
+    assert_eq!(stretch("s", 0, 6, 1_000_000).await, (vec![1, 2, 3, 4, 5, 6], false), "those are all");
+    assert_eq!(stretch("s", 0, 5, 1_000_000).await, (vec![1, 2, 3, 4, 5], true));
+    assert_eq!(stretch("s", 0, u32::MAX, usize::MAX).await, (vec![1, 2, 3, 4, 5, 6], false));
+    assert_eq!(stretch("s", 0, 9, 9_000).await, (vec![1, 2], true), "up to the one that passes the bound");
+    assert_eq!(stretch("s", 1, 9, 1).await, (vec![2], true), "at least one");
+    assert_eq!(stretch("s", 4, 1, 9_000).await, (vec![5], true));
+    assert_eq!(stretch("s", 4, 9, 9_000).await, (vec![5], true));
+    assert_eq!(stretch("s", 5, 9, 1).await, (vec![6], false));
+    assert_eq!(stretch("s", 6, 9, 9_000).await, (vec![], false));
+    assert_eq!(stretch("none", 0, 9, 9_000).await, (vec![], false));
+
+    // What stays of a deleted session is as long as it was.
+    store.fork(&tenant(), &session("s"), EntryNo(0), &session("f"), Timestamp(9)).await.unwrap();
+    store.delete_session(&tenant(), &session("s")).await.unwrap();
+    assert_eq!(stretch("f", 0, 9, 9_000).await, (vec![1, 2], true));
+    assert_eq!(stretch("f", 2, 9, 1_000_000).await, (vec![3, 4, 5, 6], false));
 }
 
 pub async fn an_entry_out_of_place_is_refused(store: Arc<dyn Store>) {

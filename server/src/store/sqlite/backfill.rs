@@ -55,6 +55,16 @@ pub(super) struct Batch {
     documents: Vec<(Place, String)>,
     /// Whether nothing follows.
     last: bool,
+    /// How often the index had been made anew when the filling began.
+    renewed: i64,
+}
+
+#[cfg(test)]
+impl Batch {
+    /// One with nothing in it and nothing behind it.
+    pub(super) fn last(renewed: i64) -> Self {
+        Self { documents: Vec::new(), last: true, renewed }
+    }
 }
 
 /// An entry and its event, by the numbers of its session and run.
@@ -81,12 +91,11 @@ pub(super) async fn run(readers: SqlitePool, jobs: mpsc::WeakSender<Job>) {
 /// How many messages were indexed.
 async fn fill(readers: &SqlitePool, jobs: &mpsc::WeakSender<Job>) -> Result<usize, StoreError> {
     let failed = |error: Error| rows::failure("filling of the index", &error);
-    if is_filled(readers).await.map_err(failed)? {
-        return Ok(0);
-    }
+    let Some(renewed) = unfilled(readers).await.map_err(failed)? else { return Ok(0) };
     let (mut place, mut messages) = (Place::default(), 0);
     loop {
-        let (batch, read_to) = next(readers, place).await.map_err(failed)?;
+        let (mut batch, read_to) = next(readers, place).await.map_err(failed)?;
+        batch.renewed = renewed;
         let is_last = batch.last;
         messages += batch.documents.len();
         if is_last || !batch.documents.is_empty() {
@@ -99,9 +108,11 @@ async fn fill(readers: &SqlitePool, jobs: &mpsc::WeakSender<Job>) -> Result<usiz
     }
 }
 
-async fn is_filled(readers: &SqlitePool) -> Result<bool, Error> {
-    let sql = "SELECT EXISTS (SELECT 1 FROM meta WHERE key = 'search_filled') AS filled";
-    sqlx::query(sql).fetch_one(readers).await?.try_get("filled")
+/// How often the index was made anew; `None` where it is filled.
+async fn unfilled(readers: &SqlitePool) -> Result<Option<i64>, Error> {
+    let sql = "SELECT iif(EXISTS (SELECT 1 FROM meta WHERE key = 'search_filled'), NULL,
+                          coalesce((SELECT value FROM meta WHERE key = 'search_renewed'), 0)) AS renewed";
+    sqlx::query(sql).fetch_one(readers).await?.try_get("renewed")
 }
 
 /// The messages after this place, and how far was read for them.
@@ -142,7 +153,8 @@ async fn write(jobs: &mpsc::WeakSender<Job>, batch: Batch) -> Result<(), StoreEr
     answer.await.map_err(|_| super::closed())?.map(drop)
 }
 
-/// Gives each message that is still there and has no document one, and says so when all have.
+/// Gives each message that is still there and has no document one, and says so when all have; not where the index was
+/// made anew meanwhile, with which those before have none again.
 ///
 /// Whoever numbers documents beside the appends has to make the writer forget the last number: see
 /// [`Op::unsettle`].
@@ -157,9 +169,10 @@ pub(super) async fn index(db: &mut SqliteConnection, batch: &Batch) -> Result<()
         }
     }
     if batch.last {
-        sqlx::query("INSERT OR REPLACE INTO meta (key, value) VALUES ('search_filled', 1)")
-            .execute(db)
-            .await?;
+        let sql = "INSERT OR REPLACE INTO meta (key, value)
+                   SELECT 'search_filled', 1
+                   WHERE coalesce((SELECT value FROM meta WHERE key = 'search_renewed'), 0) = ?1";
+        sqlx::query(sql).bind(batch.renewed).execute(db).await?;
     }
     Ok(())
 }

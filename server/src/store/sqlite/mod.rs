@@ -47,15 +47,15 @@ use self::ops::Claim;
 use self::sessions::{NewFork, NewNotes, NewSession};
 use self::writer::{Answer, Counters, Job, Op, QUEUE_JOBS_MAX, Writer};
 use super::{
-    Append, Claimed, EntryRow, Interrupted, JobId, Page, PageRequest, RequestFilter, RequestRow, RuleRow,
-    RunFilter, RunRow, SearchFilter, SearchHit, SessionNotes, SessionRow, Store, StoreError, Stretch,
-    StretchMax, ToolRow,
+    Append, Claimed, EntryRow, EntryStretch, Interrupted, JobId, Page, PageRequest, RequestFilter,
+    RequestRow, RuleRow, RunFilter, RunRow, SearchFilter, SearchHit, SessionNotes, SessionRow, Store,
+    StoreError, Stretch, StretchMax, ToolRow,
 };
 
 /// How a store is opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SqliteOptions {
-    /// Connections for queries, each with a thread of its own. At least 1.
+    /// Connections for queries, each with a thread of its own. At least 1. Searches have others.
     pub readers: u32,
     /// The file grows to this many bytes at most; then writes are [`StoreError::Unavailable`] until something is
     /// deleted. Absent means as large as the disk.
@@ -87,12 +87,15 @@ pub struct StoreStats {
 pub struct SqliteStore {
     jobs: mpsc::Sender<Job>,
     readers: SqlitePool,
+    searchers: SqlitePool,
     epoch: Epoch,
     counters: Arc<Counters>,
     hints: Hints,
     search: bool,
     /// Whether something that was said may not be in the index yet.
     lags: Arc<AtomicBool>,
+    /// Whether the index was made anew and is to be filled.
+    renewed: Arc<AtomicBool>,
     closing: CancellationToken,
     writer: tokio::sync::Mutex<Option<JoinHandle<()>>>,
     backfill: tokio::sync::Mutex<Option<JoinHandle<()>>>,
@@ -128,12 +131,15 @@ impl SqliteStore {
         let counters = Arc::<Counters>::default();
         let closing = CancellationToken::new();
         let lags = Arc::new(AtomicBool::new(true));
+        let renewed = Arc::<AtomicBool>::default();
         let writer = Writer {
             options: opened.writing,
             db: Some(opened.db),
             known: Known::default(),
             unwritten: None,
             lags: lags.clone(),
+            gave_up: false,
+            renewed: renewed.clone(),
             epoch: opened.epoch,
             jobs: queue,
             closing: closing.clone(),
@@ -146,11 +152,13 @@ impl SqliteStore {
         Self {
             jobs,
             readers: opened.readers,
+            searchers: opened.searchers,
             epoch: opened.epoch,
             counters,
             hints: opened.hints,
             search: options.search,
             lags,
+            renewed,
             closing,
             writer,
             backfill: tokio::sync::Mutex::new(backfill),
@@ -161,6 +169,7 @@ impl SqliteStore {
     /// [`StoreError::Unavailable`]. Closing again waits for the same end.
     pub async fn close(&self) {
         self.readers.close().await;
+        self.searchers.close().await;
         self.closing.cancel();
         self.filled().await;
         if let Some(writer) = self.writer.lock().await.take()
@@ -179,6 +188,22 @@ impl SqliteStore {
         }
     }
 
+    /// Fills the index from the beginning, where it was made anew.
+    async fn fill_again(&self) {
+        if !self.search || !self.renewed.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        let mut backfill = self.backfill.lock().await;
+        let (before, again) = (backfill.take(), backfill::run(self.readers.clone(), self.jobs.downgrade()));
+        *backfill = Some(tokio::spawn(async move {
+            // It ends by itself, with what is not enough.
+            if let Some(before) = before {
+                let _ended = before.await;
+            }
+            again.await;
+        }));
+    }
+
     /// What was written since the store was opened.
     #[must_use]
     pub fn stats(&self) -> StoreStats {
@@ -192,7 +217,9 @@ impl SqliteStore {
     async fn write(&self, op: Op) -> Result<Answer, StoreError> {
         let (reply, answer) = oneshot::channel();
         self.jobs.send(Job { op, reply }).await.map_err(|_| closed())?;
-        answer.await.map_err(|_| closed())?
+        let answer = answer.await.map_err(|_| closed())?;
+        self.fill_again().await;
+        answer
     }
 
     async fn done(&self, op: Op) -> Result<(), StoreError> {
@@ -376,7 +403,18 @@ impl Store for SqliteStore {
         after: EntryNo,
         limit: u32,
     ) -> Result<Vec<EntryRow>, StoreError> {
-        read::entries(&self.readers, tenant, session, after, limit).await
+        let max = StretchMax { records: limit, bytes: usize::MAX };
+        Ok(self.entry_stretch(tenant, session, after, max).await?.rows)
+    }
+
+    async fn entry_stretch(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        after: EntryNo,
+        max: StretchMax,
+    ) -> Result<EntryStretch, StoreError> {
+        read::entry_stretch(&self.readers, tenant, session, after, max).await
     }
 
     async fn search(
@@ -392,7 +430,7 @@ impl Store for SqliteStore {
         if self.lags.load(Ordering::Acquire) {
             self.done(Op::WriteDocuments).await?;
         }
-        read::search(&self.readers, tenant, query, &filter, limit).await
+        read::search(&self.searchers, tenant, query, &filter, limit).await
     }
 
     async fn delete_session(&self, tenant: &TenantId, session: &SessionId) -> Result<bool, StoreError> {

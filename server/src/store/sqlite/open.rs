@@ -1,6 +1,6 @@
 //! Opening a file: whether it is there, ours, free, sound and of a version that we know.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,12 +24,22 @@ const APPLICATION_ID: i64 = 0x4147_4C50;
 const CHECKED_BYTES_MAX: u64 = 128 * 1024 * 1024;
 /// Files up to this size are read whole at every start.
 const ALWAYS_CHECKED_BYTES_MAX: u64 = 16 * 1024 * 1024;
-/// What a write-ahead log begins with, and the same as a machine of the other byte order writes it.
-const LOG_BEGINS: [[u8; 4]; 2] = [0x377f_0682_u32.to_be_bytes(), 0x377f_0683_u32.to_be_bytes()];
+/// What a write-ahead log begins with whose checksums are made of numbers with the lowest byte first, and with the
+/// highest.
+const LOG_BEGINS_LOW_FIRST: u32 = 0x377f_0682;
+const LOG_BEGINS_HIGH_FIRST: u32 = 0x377f_0683;
+/// The format of write-ahead logs.
+const LOG_VERSION: u32 = 3_007_000;
+/// Of a log: its header, which ends with its checksum, and the first frame's, which is never zeros alone.
+const LOG_SUMMED_BYTES: usize = 24;
+const LOG_HEADER_BYTES: usize = 32;
+const FRAME_HEADER_BYTES: usize = 24;
 /// How long to wait for someone else's lock, such as that of a SQL shell.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long to wait for a free reading connection.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Connections for searches, which may take long: whoever else reads does not wait for them.
+pub(super) const SEARCHERS: u32 = 2;
 /// Pages of the write-ahead log, of 4 KiB each, before it is moved into the file.
 const CHECKPOINT_PAGES: &str = "4000";
 /// What the write-ahead log shrinks to after a burst.
@@ -81,9 +91,20 @@ pub enum OpenError {
         /// What it is.
         what: String,
     },
+    /// The file has several names, and for each of them a server would look for another lock and another log.
+    #[error(
+        "{} is one of {names} names of its file (hard links); remove the others, or copy the file and name the copy",
+        .path.display()
+    )]
+    ManyNames {
+        /// The file.
+        path: PathBuf,
+        /// How many.
+        names: u64,
+    },
     /// The file was ours, and is damaged.
     #[error(
-        "{} is damaged: {what}; put a backup in its place, or move it and its -wal file away to begin anew",
+        "{} is damaged: {what}; move it, its -wal and its -shm file away, then put a backup in its place, or begin anew",
         .path.display()
     )]
     Damaged {
@@ -91,6 +112,42 @@ pub enum OpenError {
         path: PathBuf,
         /// What was found.
         what: String,
+    },
+    /// The file's write-ahead log is damaged, and what was committed there would be forgotten in silence.
+    #[error(
+        "{} is damaged: {what}, and what was acknowledged may be there and nowhere else; move it, its database and \
+         its -shm file away and put a backup in the database's place. Only if the power was cut while this log was \
+         begun, so that all that was acknowledged is in the database, move the log alone away",
+        .log.display()
+    )]
+    DamagedLog {
+        /// The log.
+        log: PathBuf,
+        /// What was found.
+        what: String,
+    },
+    /// There is a write-ahead log, and no file that it belongs to.
+    #[error(
+        "{} is the log of a database that is not there, and would be overwritten; put {} back in its place, or move \
+         the log away to begin anew",
+        .log.display(), .path.display()
+    )]
+    LogAlone {
+        /// The file.
+        path: PathBuf,
+        /// The log.
+        log: PathBuf,
+    },
+    /// A newer SQLite has written the write-ahead log.
+    #[error(
+        "{} is a write-ahead log of version {found}, this server knows {known}; use the newer server",
+        .log.display(), known = LOG_VERSION
+    )]
+    NewerLog {
+        /// The log.
+        log: PathBuf,
+        /// Of the log.
+        found: u32,
     },
     /// A newer server has written the file.
     #[error("{} has schema version {found}, this server knows up to {known}; use the newer server", .path.display())]
@@ -121,6 +178,7 @@ pub(super) struct Opened {
     pub(super) writing: SqliteConnectOptions,
     pub(super) db: SqliteConnection,
     pub(super) readers: SqlitePool,
+    pub(super) searchers: SqlitePool,
     pub(super) epoch: Epoch,
     pub(super) hints: Hints,
     pub(super) lock: Option<Lock>,
@@ -128,6 +186,7 @@ pub(super) struct Opened {
 
 /// Opens or creates a file, and begins an epoch in it.
 pub(super) async fn file(path: &Path, options: &SqliteOptions) -> Result<Opened, OpenError> {
+    let path = &place_of(path)?;
     let lock = lock_file(path)?;
     check_files(path)?;
     let mut writing = base()
@@ -164,16 +223,39 @@ fn base() -> SqliteConnectOptions {
         .disable_statement_logging()
 }
 
-fn lock_file(path: &Path) -> Result<Lock, OpenError> {
+/// The one name of a file, also of one that is to be made: its lock and its log have theirs from it. Whatever links
+/// lead there, and wherever the server was started, it is the same.
+fn place_of(path: &Path) -> Result<PathBuf, OpenError> {
+    let unavailable =
+        |error: io::Error| OpenError::Unavailable { path: path.into(), what: error.to_string() };
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if !directory.is_dir() {
         return Err(OpenError::NoDirectory { path: path.into() });
     }
+    match path.canonicalize() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        place => return place.map_err(unavailable),
+    }
+    if let Ok(target) = path.read_link() {
+        // Links that lead in a circle are another error.
+        return place_of(&directory.join(target));
+    }
+    let name = path.file_name().ok_or_else(|| OpenError::NoDirectory { path: path.into() })?;
+    Ok(directory.canonicalize().map_err(unavailable)?.join(name))
+}
+
+fn lock_file(path: &Path) -> Result<Lock, OpenError> {
     if path.is_dir() {
         return Err(OpenError::NotOurs { path: path.into(), what: "it is a directory".to_owned() });
     }
-    if path.metadata().is_ok_and(|file| file.permissions().readonly()) {
-        return Err(OpenError::ReadOnly { path: path.into() });
+    if let Ok(file) = path.metadata() {
+        if file.permissions().readonly() {
+            return Err(OpenError::ReadOnly { path: path.into() });
+        }
+        let names = names(&file);
+        if names > 1 {
+            return Err(OpenError::ManyNames { path: path.into(), names });
+        }
     }
     let lock = lock::path_of(path);
     Lock::take(&lock).map_err(|error| match error {
@@ -185,27 +267,78 @@ fn lock_file(path: &Path) -> Result<Lock, OpenError> {
     })
 }
 
+/// How many names a file has, where the system says so.
+fn names(file: &Metadata) -> u64 {
+    #[cfg(unix)]
+    return std::os::unix::fs::MetadataExt::nlink(file);
+    #[cfg(not(unix))]
+    return u64::from(file.is_file());
+}
+
 fn is_refusal(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
 }
 
-/// What SQLite would pass over in silence: a log that is none, with which it would forget what was committed there,
-/// and a file that ends before its last page, which it would notice when that page is read.
+/// What SQLite would pass over in silence: a log that is none or has no database, with which it would forget what was
+/// committed there, and a file that ends before its last page, which it would notice when that page is read.
 fn check_files(path: &Path) -> Result<(), OpenError> {
-    let damaged = |what: &str| OpenError::Damaged { path: path.into(), what: what.to_owned() };
+    let log = log_of(path);
+    let logged = check_log(&log)?;
     let unreadable = |error: io::Error| OpenError::Unavailable { path: path.into(), what: error.to_string() };
-    let log = beginning::<4>(&log_of(path)).map_err(unreadable)?;
-    // Of a log that a power cut has interrupted, nothing may be there but its length.
-    if log.is_some_and(|log| log != [0; 4] && !LOG_BEGINS.contains(&log)) {
-        return Err(damaged("its write-ahead log is none"));
+    let bytes = file_bytes(path).map_err(unreadable)?;
+    if bytes == 0 && logged > 0 {
+        return Err(OpenError::LogAlone { path: path.into(), log });
     }
-    let header = beginning::<32>(path).map_err(unreadable)?;
-    if let (None, Some(header)) = (log, header)
-        && path.metadata().map_err(unreadable)?.len() < announced_bytes(&header)
-    {
-        return Err(damaged("its end is missing"));
+    let header = beginning::<32>(path).map_err(unreadable)?.0;
+    if logged == 0 && bytes < announced_bytes(&header) {
+        return Err(OpenError::Damaged { path: path.into(), what: "its end is missing".to_owned() });
     }
     Ok(())
+}
+
+/// How long the log is; 0 where there is none.
+fn check_log(log: &Path) -> Result<u64, OpenError> {
+    let unreadable = |error: io::Error| OpenError::Unavailable { path: log.into(), what: error.to_string() };
+    let damaged = |what: &str| OpenError::DamagedLog { log: log.into(), what: what.to_owned() };
+    let bytes = file_bytes(log).map_err(unreadable)?;
+    let (begins, read) = beginning::<{ LOG_HEADER_BYTES + FRAME_HEADER_BYTES }>(log).map_err(unreadable)?;
+    let [kind, version] = [number(&begins[..4]), number(&begins[4..8])];
+    // Of a log that a power cut has interrupted, nothing may be there but its length.
+    if read < 4 || begins == [0; LOG_HEADER_BYTES + FRAME_HEADER_BYTES] {
+        return Ok(bytes);
+    }
+    if ![LOG_BEGINS_LOW_FIRST, LOG_BEGINS_HIGH_FIRST].contains(&kind) {
+        return Err(damaged("it is no write-ahead log"));
+    }
+    // A header is durable before anything is written behind it.
+    if bytes <= LOG_HEADER_BYTES as u64 {
+        return Ok(bytes);
+    }
+    let sums = [number(&begins[24..28]), number(&begins[28..32])];
+    if log_sums(kind, &begins[..LOG_SUMMED_BYTES]) != sums {
+        return Err(damaged("its header does not fit its checksum"));
+    }
+    if version != LOG_VERSION {
+        return Err(OpenError::NewerLog { log: log.into(), found: version });
+    }
+    Ok(bytes)
+}
+
+/// The checksum of a log that begins with this number.
+pub(super) fn log_sums(kind: u32, bytes: &[u8]) -> [u32; 2] {
+    let number = |bytes: &[u8]| match kind {
+        LOG_BEGINS_HIGH_FIRST => number(bytes),
+        _ => number(bytes).swap_bytes(),
+    };
+    bytes.chunks_exact(8).fold([0_u32; 2], |[first, second], pair| {
+        let first = first.wrapping_add(number(&pair[..4])).wrapping_add(second);
+        [first, second.wrapping_add(number(&pair[4..])).wrapping_add(first)]
+    })
+}
+
+/// Of four bytes, the highest first.
+fn number(bytes: &[u8]) -> u32 {
+    u32::from_be_bytes(bytes.try_into().expect("four bytes"))
 }
 
 /// The write-ahead log's file.
@@ -215,15 +348,28 @@ fn log_of(database: &Path) -> PathBuf {
     name.into()
 }
 
-/// A file's first bytes; `None` where it does not have so many, or does not exist.
-fn beginning<const BYTES: usize>(path: &Path) -> io::Result<Option<[u8; BYTES]>> {
-    let mut bytes = [0; BYTES];
-    match File::open(path).and_then(|mut file| file.read_exact(&mut bytes)) {
-        Ok(()) => Ok(Some(bytes)),
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof) => {
-            Ok(None)
-        }
+/// A file's length; 0 where it does not exist.
+fn file_bytes(path: &Path) -> io::Result<u64> {
+    match path.metadata() {
+        Ok(file) => Ok(file.len()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
         Err(error) => Err(error),
+    }
+}
+
+/// A file's first bytes, and how many it has of them; the others are zeros.
+fn beginning<const BYTES: usize>(path: &Path) -> io::Result<([u8; BYTES], usize)> {
+    let (mut bytes, mut read) = ([0; BYTES], 0);
+    let mut file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((bytes, 0)),
+        Err(error) => return Err(error),
+    };
+    loop {
+        match file.read(&mut bytes[read..])? {
+            0 => return Ok((bytes, read)),
+            more => read += more,
+        }
     }
 }
 
@@ -249,17 +395,23 @@ async fn open(
     let mut db = prepared(path, &writing, &reading).await?;
     let epoch = new_epoch(&mut db, options).await.map_err(|error| failure(path, &error))?;
     let hints = Hints::read(&mut db).await.map_err(|error| failure(path, &error))?;
-    let readers = SqlitePoolOptions::new()
+    let searchers = pool(SEARCHERS).connect_lazy_with(reading.clone());
+    let readers = pool(options.readers.max(1))
         .min_connections(1)
-        .max_connections(options.readers.max(1))
+        .connect_with(reading)
+        .await
+        .map_err(|error| failure(path, &error))?;
+    Ok(Opened { writing, db, readers, searchers, epoch, hints, lock })
+}
+
+/// As many connections at most. One whose reader went away is free again when its query has ended.
+fn pool(connections: u32) -> SqlitePoolOptions {
+    SqlitePoolOptions::new()
+        .max_connections(connections)
         .acquire_timeout(ACQUIRE_TIMEOUT)
         .idle_timeout(None)
         .max_lifetime(None)
         .test_before_acquire(false)
-        .connect_with(reading)
-        .await
-        .map_err(|error| failure(path, &error))?;
-    Ok(Opened { writing, db, readers, epoch, hints, lock })
 }
 
 /// Looks before it touches: the connection that decides whether the file is ours writes nothing.

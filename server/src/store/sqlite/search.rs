@@ -6,11 +6,16 @@
 //! **Invariant:** an entry has a document in the index or none. What forks share has one document, which goes with the
 //! last of them. Documents that are still to be written are those with numbers above the last in the index, so nothing is
 //! lost that is not in memory.
+//!
+//! The index can be made from the journals at any time. So one that is found damaged is made anew, and what rests on it
+//! goes on.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use agentloop_core::id::{EntryNo, Seq};
 use agentloop_core::run::event::{Added, Event};
+use sqlx::error::{DatabaseError, ErrorKind};
 use sqlx::{Error, Row as _, SqliteConnection};
 
 use super::facts::Numbered;
@@ -55,6 +60,82 @@ pub(super) const DROP_DOCUMENTS: &str = "
           AND NOT EXISTS (
               SELECT 1 FROM session_entries AS o INDEXED BY session_entries_searched
               WHERE o.search_no = i.search_no AND o.session_no <> i.session_no))";
+
+/// An index with nothing in it, in the place of one that is damaged: as the schema has it, and no entry has a document
+/// any more. What was said comes into it as what was said while nothing was indexed does; whoever is at that when this
+/// happens has to begin again, which the count tells.
+pub(super) const RENEW: &str = "
+    DROP TABLE search_index;
+    CREATE VIRTUAL TABLE search_index USING fts5 (
+    text,
+    content = '',
+    contentless_delete = 1,
+    tokenize = 'porter unicode61 remove_diacritics 2'
+);
+    UPDATE session_entries INDEXED BY session_entries_searched SET search_no = NULL WHERE search_no IS NOT NULL;
+    DELETE FROM meta WHERE key = 'search_filled';
+    INSERT INTO meta (key, value) VALUES ('search_renewed', 1) ON CONFLICT (key) DO UPDATE SET value = value + 1";
+
+/// What the index keeps in memory is written at once: with a later statement, whichever it is, that one would fail.
+const FLUSH: &str = "INSERT INTO search_index (search_index) VALUES ('flush')";
+
+/// `SQLITE_CORRUPT` and `SQLITE_CONSTRAINT`: the index does not find what it wrote, or finds what it did not.
+const DAMAGED: [i32; 2] = [11, rows::CONSTRAINT];
+
+/// An error of a statement that writes the index.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct OfIndex(Box<dyn DatabaseError>);
+
+impl DatabaseError for OfIndex {
+    fn message(&self) -> &str {
+        self.0.message()
+    }
+
+    fn code(&self) -> Option<Cow<'_, str>> {
+        self.0.code()
+    }
+
+    fn as_error(&self) -> &(dyn std::error::Error + Send + Sync + 'static) {
+        self
+    }
+
+    fn as_error_mut(&mut self) -> &mut (dyn std::error::Error + Send + Sync + 'static) {
+        self
+    }
+
+    fn into_error(self: Box<Self>) -> Box<dyn std::error::Error + Send + Sync + 'static> {
+        self
+    }
+
+    fn kind(&self) -> ErrorKind {
+        self.0.kind()
+    }
+}
+
+/// Notes that a statement writes the index.
+pub(super) fn of_index(error: Error) -> Error {
+    match error {
+        Error::Database(error) => Error::Database(Box::new(OfIndex(error))),
+        other => other,
+    }
+}
+
+/// Whether the index is what is damaged.
+pub(super) fn is_damage(error: &Error) -> bool {
+    error.as_database_error().is_some_and(|error| error.try_downcast_ref::<OfIndex>().is_some())
+        && rows::primary_code(error).is_some_and(|code| DAMAGED.contains(&code))
+}
+
+/// Takes out of the index what the session of this number has and no other.
+pub(super) async fn drop_documents(db: &mut SqliteConnection, session: i64) -> Result<(), Error> {
+    let dropped = sqlx::query(DROP_DOCUMENTS).bind(session).execute(&mut *db).await.map_err(of_index)?;
+    if dropped.rows_affected() > 0 { flush(db).await } else { Ok(()) }
+}
+
+async fn flush(db: &mut SqliteConnection) -> Result<(), Error> {
+    sqlx::query(FLUSH).execute(db).await.map(|_| ()).map_err(of_index)
+}
 
 /// What is indexed of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -136,8 +217,10 @@ impl Unwritten {
         Ok(unwritten)
     }
 
-    /// Adds what a commit gave numbers to; they are behind those that are not here, if there are such.
+    /// Adds what a commit gave numbers to; they are behind those that are not here, if there are such. Where there are
+    /// enough already, which could not be written, only the database has them.
     pub(super) fn add(&mut self, documents: Vec<Document>) {
+        self.more |= self.is_full() && !documents.is_empty();
         if self.more {
             return;
         }
@@ -156,12 +239,16 @@ impl Unwritten {
 
     /// Writes them in a transaction that is open, and whatever else there is.
     pub(super) async fn write(mut self, db: &mut SqliteConnection) -> Result<(), Error> {
+        let writes = !self.is_empty();
         while !self.is_empty() {
             let mut statements = Statements::default();
             let rows = self.documents.into_iter().map(|(number, words)| [number.into(), words.into()]);
             statements.push(&INSERT_DOCUMENTS, rows);
-            statements.execute(db).await?;
+            statements.execute(db).await.map_err(of_index)?;
             self = if self.more { Self::read(db).await? } else { Self::default() };
+        }
+        if writes {
+            flush(db).await?;
         }
         Ok(())
     }

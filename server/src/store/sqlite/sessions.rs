@@ -186,7 +186,8 @@ pub(super) async fn delete(
         return Ok(Err(StoreError::SessionBusy { run }));
     }
     keep_what_is_shared(db, no).await?;
-    for sql in [DROP_KEPT, search::DROP_DOCUMENTS, DROP_SPECS, "DELETE FROM sessions WHERE session_no = ?1"] {
+    search::drop_documents(db, no).await?;
+    for sql in [DROP_KEPT, DROP_SPECS, "DELETE FROM sessions WHERE session_no = ?1"] {
         sqlx::query(sql).bind(no).execute(&mut *db).await?;
     }
     Ok(Ok(true))

@@ -18,7 +18,7 @@ use super::facts::Encoded;
 use super::known::Known;
 use super::lock::Lock;
 use super::ops::{self, Claim};
-use super::search::Unwritten;
+use super::search::{self, Unwritten};
 use super::sessions::{self, NewFork, NewNotes, NewSession};
 use super::write::Decided;
 use super::{backfill, jobs, rows, write};
@@ -68,13 +68,16 @@ pub(super) enum Op {
     Index(Batch),
     /// Brings what was said up to here into the index.
     WriteDocuments,
+    /// Makes the index anew, with nothing in it.
+    RenewIndex,
     Check,
 }
 
 /// What became of an [`Op`].
 #[derive(Debug)]
 pub(super) enum Answer {
-    /// To `Append`, `RetryJob`, `FinishJob`, `SaveTools`, `Index`, `WriteDocuments` and `Check`.
+    /// To `Append`, `RetryJob`, `FinishJob`, `SaveTools`, `Index`, `WriteDocuments`,
+    /// `RenewIndex` and `Check`.
     Done,
     /// To `Claim`.
     Claimed(Option<Box<Claim>>),
@@ -111,6 +114,10 @@ pub(super) struct Writer {
     pub(super) unwritten: Option<Unwritten>,
     /// Whether there may be any, for those who search.
     pub(super) lags: Arc<AtomicBool>,
+    /// Whether writing them failed, so that it is tried again for those alone who need it.
+    pub(super) gave_up: bool,
+    /// Whether the index was made anew and is to be filled.
+    pub(super) renewed: Arc<AtomicBool>,
     pub(super) epoch: Epoch,
     pub(super) jobs: mpsc::Receiver<Job>,
     /// Ends the task once everything that waits is written.
@@ -130,7 +137,7 @@ impl Writer {
                 // Whoever asked may be gone; what was written stays written.
                 let _ = job.reply.send(answer);
             }
-            if self.unwritten.as_ref().is_some_and(Unwritten::is_full) {
+            if !self.gave_up && self.unwritten.as_ref().is_some_and(Unwritten::is_full) {
                 self.write_documents().await;
             }
         }
@@ -165,7 +172,7 @@ impl Writer {
     /// Commits these jobs together and has an answer for each. Where one of them is at fault, or the index may be, the
     /// others are not made to fail with it.
     async fn commit(&mut self, jobs: &[Job]) -> Vec<Result<Answer, StoreError>> {
-        let error = match self.attempt(jobs).await {
+        let error = match self.attempt_mending(jobs).await {
             Ok(answers) => return answers,
             Err(error) => error,
         };
@@ -180,17 +187,38 @@ impl Writer {
         answers
     }
 
-    /// A failure is one of the index alone: it is tried again, and what is missing is known to the database.
+    /// A failure is one of the index alone: it is tried again for whoever needs it, and what is missing is known to the
+    /// database.
     async fn write_documents(&mut self) {
         let (reply, _) = oneshot::channel();
-        let _warned_of = self.attempt(&[Job { op: Op::WriteDocuments, reply }]).await;
+        let answers = self.commit(&[Job { op: Op::WriteDocuments, reply }]).await;
+        self.gave_up = answers.iter().any(Result::is_err);
+    }
+
+    /// One transaction, or two where the index is damaged: then it is made anew before the second.
+    async fn attempt_mending(&mut self, jobs: &[Job]) -> Result<Vec<Result<Answer, StoreError>>, Error> {
+        match self.attempt(jobs).await {
+            Err(error) if search::is_damage(&error) && self.renew_index().await => self.attempt(jobs).await,
+            answers => answers,
+        }
+    }
+
+    /// Whether it could be made anew.
+    async fn renew_index(&mut self) -> bool {
+        let (reply, _) = oneshot::channel();
+        if self.attempt(&[Job { op: Op::RenewIndex, reply }]).await.is_err() {
+            return false;
+        }
+        self.renewed.store(true, Ordering::Release);
+        tracing::warn!("the index of what was said was damaged, and was made anew");
+        true
     }
 
     /// Resting on nothing but what is read: that an id is new may be what was wrong.
     async fn commit_alone(&mut self, job: &Job) -> Result<Answer, StoreError> {
         self.known.forget();
         let mut answers = self
-            .attempt(std::slice::from_ref(job))
+            .attempt_mending(std::slice::from_ref(job))
             .await
             .map_err(|error| rows::failure(job.op.place(), &error))?;
         answers.pop().expect("one job has one answer")
@@ -207,6 +235,7 @@ impl Writer {
             Ok(answers) => {
                 self.lags
                     .store(self.unwritten.as_ref().is_none_or(|left| !left.is_empty()), Ordering::Release);
+                self.gave_up &= !jobs.iter().any(|job| job.op.needs_documents());
                 self.db = Some(db);
                 self.count(jobs, &answers);
                 Ok(answers)
@@ -268,6 +297,7 @@ impl Op {
             | Self::SaveTools { .. }
             | Self::Index(_)
             | Self::WriteDocuments
+            | Self::RenewIndex
             | Self::Check => None,
         }
     }
@@ -284,8 +314,8 @@ impl Op {
             }
             // Its runs go with it.
             Self::DeleteSession { .. } => known.forget(),
-            // It numbers documents.
-            Self::Index(_) => known.forget_numbers(),
+            // They number documents.
+            Self::Index(_) | Self::RenewIndex => known.forget_numbers(),
             Self::Append(_)
             | Self::DeleteRule { .. }
             | Self::SetNotes(_)
@@ -319,7 +349,7 @@ impl Op {
             Self::SetNotes(new) => format!("notes on session {}/{}", new.tenant, new.session),
             Self::RetryJob { job, .. } | Self::FinishJob { job } => format!("job {}/{job}", job.tenant),
             Self::SaveTools { tenant, .. } => format!("tools of {tenant}"),
-            Self::Index(_) | Self::WriteDocuments => "filling of the index".to_owned(),
+            Self::Index(_) | Self::WriteDocuments | Self::RenewIndex => "filling of the index".to_owned(),
             Self::DeleteRule { tenant, rule } => format!("rule {tenant}/{rule}"),
             Self::Check => "check".to_owned(),
         }
@@ -375,7 +405,9 @@ async fn transaction(
             answers.extend(done.into_iter().map(|done| done.map(|()| Answer::Done)));
         }
     }
-    db.execute("COMMIT").await?;
+    let writes_index = jobs.iter().any(|job| job.op.needs_documents());
+    // What the index has in memory is written with the commit.
+    db.execute("COMMIT").await.map_err(|error| if writes_index { search::of_index(error) } else { error })?;
     Ok(answers)
 }
 
@@ -409,10 +441,14 @@ async fn alone(
             Ok(Answer::Done)
         }
         Op::Index(batch) => {
-            backfill::index(db, batch).await?;
+            backfill::index(db, batch).await.map_err(search::of_index)?;
             Ok(Answer::Done)
         }
         Op::WriteDocuments => Ok(Answer::Done),
+        Op::RenewIndex => {
+            sqlx::raw_sql(search::RENEW).execute(db).await?;
+            Ok(Answer::Done)
+        }
         Op::Check => {
             ops::check(db).await?;
             Ok(Answer::Done)

@@ -14,19 +14,28 @@ const HITS_MAX: u32 = 100;
 
 /// The best documents that the filter lets through, each with the entry that it is shown as: that of the session that
 /// was asked for, else the one that is no fork's, else any fork's.
+///
+/// Every document that matches is ranked, and looked up until there are enough. So each is looked up by its number and
+/// that of the session: whoever has few sessions or many, or asks for one, pays about the same. To go from a session's
+/// entries to the index would cost much more, as for each of them the index counts anew how rare the words are.
 pub(in super::super) const SEARCH: &str = "
     WITH found AS MATERIALIZED (
         SELECT f.rowid AS search_no, f.rank AS rank
         FROM search_index AS f
         WHERE f.text MATCH ?1
-          AND EXISTS (
-              SELECT 1 FROM session_entries AS o INDEXED BY session_entries_searched
-              JOIN sessions AS s ON s.session_no = o.session_no
-              WHERE o.search_no = f.rowid AND s.tenant = ?2 AND s.session_id = coalesce(?3, s.session_id))
+          AND iif(?3 IS NULL,
+              EXISTS (
+                  SELECT 1 FROM session_entries AS o INDEXED BY session_entries_searched
+                  CROSS JOIN sessions AS s ON s.session_no = o.session_no
+                  WHERE o.search_no = f.rowid AND s.tenant = ?2),
+              EXISTS (
+                  SELECT 1 FROM session_entries AS o INDEXED BY session_entries_searched
+                  WHERE o.search_no = f.rowid
+                    AND o.session_no = (SELECT session_no FROM sessions WHERE tenant = ?2 AND session_id = ?3)))
           AND NOT EXISTS (
               SELECT 1 FROM session_entries AS o INDEXED BY session_entries_searched
-              JOIN sessions AS s ON s.session_no = o.session_no
-              WHERE o.search_no = f.rowid AND s.tenant = ?2 AND s.session_id = ?4)
+              WHERE o.search_no = f.rowid
+                AND o.session_no = (SELECT session_no FROM sessions WHERE tenant = ?2 AND session_id = ?4))
         ORDER BY f.rank LIMIT ?5)
     SELECT found.rank, s.session_id, i.entry_no, coalesce(r.run_id, k.run_id) AS run_id, i.seq,
            coalesce(e.at, k.at) AS at, coalesce(e.status, k.status) AS status,
@@ -36,7 +45,7 @@ pub(in super::super) const SEARCH: &str = "
         ON i.search_no = found.search_no
        AND i.session_no = (
            SELECT o.session_no FROM session_entries AS o INDEXED BY session_entries_searched
-           JOIN sessions AS s ON s.session_no = o.session_no
+           CROSS JOIN sessions AS s ON s.session_no = o.session_no
            WHERE o.search_no = found.search_no AND s.tenant = ?2 AND s.session_id = coalesce(?3, s.session_id)
            ORDER BY o.owner IS NOT NULL OR o.keep IS NOT NULL, s.session_id LIMIT 1)
     CROSS JOIN sessions AS s ON s.session_no = i.session_no

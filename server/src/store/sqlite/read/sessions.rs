@@ -7,19 +7,29 @@ use sqlx::{Error, QueryBuilder, Sqlite, SqlitePool};
 use super::{after, all, one, rows};
 use crate::store::codec::{self, StoredEvent, int};
 use crate::store::page::{self, Cursor};
-use crate::store::{EntryRow, Page, PageRequest, SessionRow, StoreError};
+use crate::store::{EntryRow, EntryStretch, Page, PageRequest, SessionRow, StoreError, StretchMax};
 
-/// An entry's event is in a journal, unless that was deleted and the event kept.
+/// An entry's event is in a journal, unless that was deleted and the event kept. How many bytes it has is known without
+/// reading them. `upto` is how far the session goes, as far as was looked: one entry further than is told.
 pub(in super::super) const ENTRIES: &str = "
+    WITH sizes AS (
+        SELECT i.entry_no, coalesce(octet_length(e.payload), octet_length(k.payload), 0) AS size
+        FROM session_entries AS i
+        LEFT JOIN run_events AS e ON i.keep IS NULL AND e.run_no = i.run_no AND e.seq = i.seq
+        LEFT JOIN kept_events AS k ON k.keep = i.keep AND k.run_no = i.run_no AND k.seq = i.seq
+        WHERE i.session_no = (SELECT session_no FROM sessions WHERE tenant = ?1 AND session_id = ?2)
+          AND i.entry_no > ?3
+        ORDER BY i.entry_no LIMIT ?4 + 1),
+    sums AS (SELECT entry_no, sum(size) OVER (ORDER BY entry_no) - size AS before FROM sizes)
     SELECT i.entry_no, coalesce(r.run_id, k.run_id) AS run_id, i.seq, coalesce(e.at, k.at) AS at,
            coalesce(e.status, k.status) AS status, coalesce(e.version, k.version) AS version,
-           coalesce(e.payload, k.payload) AS payload
+           coalesce(e.payload, k.payload) AS payload, (SELECT max(entry_no) FROM sizes) AS upto
     FROM session_entries AS i
     LEFT JOIN runs AS r ON i.keep IS NULL AND r.run_no = i.run_no
     LEFT JOIN run_events AS e ON i.keep IS NULL AND e.run_no = i.run_no AND e.seq = i.seq
     LEFT JOIN kept_events AS k ON k.keep = i.keep AND k.run_no = i.run_no AND k.seq = i.seq
     WHERE i.session_no = (SELECT session_no FROM sessions WHERE tenant = ?1 AND session_id = ?2)
-      AND i.entry_no > ?3
+      AND i.entry_no > ?3 AND i.entry_no <= (SELECT max(entry_no) FROM sums WHERE before < ?5)
     ORDER BY i.entry_no LIMIT ?4";
 
 /// Sessions with the ids of their live runs.
@@ -73,21 +83,21 @@ pub(in super::super) fn sessions_query(
 }
 
 /// A stretch of a session's entries, each message from the journal that holds it.
-pub(in super::super) async fn entries(
+pub(in super::super) async fn entry_stretch(
     db: &SqlitePool,
     tenant: &TenantId,
     session: &SessionId,
     after: EntryNo,
-    limit: u32,
-) -> Result<Vec<EntryRow>, StoreError> {
-    let query =
-        sqlx::query(ENTRIES).bind(tenant.as_str()).bind(session.as_str()).bind(int(after.0)).bind(limit);
-    all(db, query, place)
+    max: StretchMax,
+) -> Result<EntryStretch, StoreError> {
+    let query = sqlx::query(ENTRIES).bind(tenant.as_str()).bind(session.as_str()).bind(int(after.0));
+    let query = query.bind(max.records).bind(int(max.bytes as u64));
+    let found = all(db, query, |row| Ok((place(row)?, rows::number(row, "upto")?)))
         .await
-        .map_err(|error| rows::failure(format_args!("entries of {tenant}/{session}"), &error))?
-        .into_iter()
-        .map(|place| entry(tenant, place))
-        .collect()
+        .map_err(|error| rows::failure(format_args!("entries of {tenant}/{session}"), &error))?;
+    let upto = found.last().map(|(_, upto)| *upto);
+    let rows = found.into_iter().map(|(place, _)| entry(tenant, place)).collect::<Result<Vec<_>, _>>()?;
+    Ok(EntryStretch { more: rows.last().map(|row| row.entry.0) < upto, rows })
 }
 
 /// Where an entry stands, and the event that is there.

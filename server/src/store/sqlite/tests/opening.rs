@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use sqlx::Connection as _;
 
 use super::*;
-use crate::store::conformance::fixture::Owner;
+use crate::store::conformance::fixture::{Owner, session, tenant};
 
 async fn refused(path: PathBuf) -> OpenError {
     let before = fs::read(&path).ok();
@@ -109,4 +109,136 @@ async fn damage_is_found_after_an_end_without_a_close() {
     fs::write(&path, bytes).unwrap();
     let error = refused(path).await;
     assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
+    let said = error.to_string();
+    assert!(said.contains("its -wal and its -shm file away, then put a backup in its place"), "{said}");
+}
+
+/// A file of a server that was killed, with what it wrote last in its log alone; the directory, and both files.
+async fn killed() -> (TempDir, PathBuf, PathBuf) {
+    let (store, directory) = fresh().await;
+    let shared: Arc<dyn Store> = store.clone();
+    Owner::started(&shared, "s", "r").await.says("hello").await.unwrap();
+    let copy = tempfile::tempdir().unwrap();
+    let [database, log] = ["a.db", "a.db-wal"].map(|name| copy.path().join(name));
+    fs::copy(directory.path().join("a.db"), &database).unwrap();
+    fs::copy(directory.path().join("a.db-wal"), &log).unwrap();
+    (copy, database, log)
+}
+
+#[tokio::test]
+async fn what_a_file_is_called_lets_nobody_in_twice() {
+    let (store, directory) = fresh().await;
+    let elsewhere = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.db");
+    let (link, folder) = (elsewhere.path().join("link.db"), elsewhere.path().join("folder"));
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    std::os::unix::fs::symlink(directory.path(), &folder).unwrap();
+    for other in [&link, &folder.join("a.db"), &directory.path().join(".").join("a.db")] {
+        let error = SqliteStore::open(other, &SqliteOptions::default()).await.map(|_| ()).unwrap_err();
+        assert!(matches!(error, OpenError::InUse { .. }), "{}: {error}", other.display());
+    }
+    store.close().await;
+
+    let again = SqliteStore::open(&link, &SqliteOptions::default()).await.unwrap();
+    assert!(
+        !elsewhere.path().join("link.db-wal").exists() && !elsewhere.path().join("link.db.lock").exists()
+    );
+    let error = refused(path).await;
+    assert!(matches!(error, OpenError::InUse { .. }), "{error}");
+    again.close().await;
+}
+
+#[tokio::test]
+async fn a_link_to_a_file_that_is_not_there_yet_names_that_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let [first, second, path] = ["first", "second", "a.db"].map(|name| directory.path().join(name));
+    std::os::unix::fs::symlink("second", &first).unwrap();
+    std::os::unix::fs::symlink(&path, &second).unwrap();
+    let store = SqliteStore::open(&first, &SqliteOptions::default()).await.unwrap();
+    let error = refused(path).await;
+    assert!(matches!(error, OpenError::InUse { .. }), "{error}");
+    store.close().await;
+
+    let circle = directory.path().join("circle");
+    std::os::unix::fs::symlink(&circle, &circle).unwrap();
+    let error = refused(circle).await;
+    assert!(matches!(error, OpenError::Unavailable { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_file_of_two_names_is_refused_under_both() {
+    let (store, directory) = fresh().await;
+    store.close().await;
+    let (path, other) = (directory.path().join("a.db"), directory.path().join("b.db"));
+    fs::hard_link(&path, &other).unwrap();
+    for name in [&path, &other] {
+        let error = refused(name.clone()).await;
+        assert!(matches!(error, OpenError::ManyNames { names: 2, .. }), "{error}");
+    }
+    fs::remove_file(other).unwrap();
+    reopened(&directory).await.close().await;
+}
+
+#[tokio::test]
+async fn a_log_whose_header_is_damaged_is_refused() {
+    let (_directory, database, log) = killed().await;
+    let whole = fs::read(&log).unwrap();
+    for at in [0, 4, 8, 12, 16, 20, 23, 24, 31] {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 0x10;
+        fs::write(&log, &bytes).unwrap();
+        let error = refused(database.clone()).await;
+        assert!(matches!(&error, OpenError::DamagedLog { log: named, .. } if *named == log), "{at}: {error}");
+        assert_eq!(fs::read(&log).unwrap(), bytes, "the log is left as it was");
+    }
+    let mut zeroed = whole.clone();
+    zeroed[..32].fill(0);
+    fs::write(&log, zeroed).unwrap();
+    let error = refused(database.clone()).await;
+    assert!(matches!(error, OpenError::DamagedLog { .. }), "{error}");
+
+    fs::write(&log, whole).unwrap();
+    let store = SqliteStore::open(&database, &SqliteOptions::default()).await.unwrap();
+    assert_eq!(store.entries(&tenant(), &session("s"), EntryNo(0), 9).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_log_that_a_power_cut_has_interrupted_is_none() {
+    let (_directory, database, log) = killed().await;
+    let header = fs::read(&log).unwrap()[..32].to_vec();
+    for interrupted in [&header[..], &header[..20], &[0; 32], &[0; 20_000], &[]] {
+        fs::write(&log, interrupted).unwrap();
+        SqliteStore::open(&database, &SqliteOptions::default()).await.unwrap().close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_log_of_a_newer_version_is_named_so() {
+    let (_directory, database, log) = killed().await;
+    let mut bytes = fs::read(&log).unwrap();
+    bytes[4..8].copy_from_slice(&3_007_001_u32.to_be_bytes());
+    let kind = u32::from_be_bytes(bytes[..4].try_into().unwrap());
+    for (at, sum) in [24, 28].into_iter().zip(open::log_sums(kind, &bytes[..24])) {
+        bytes[at..at + 4].copy_from_slice(&sum.to_be_bytes());
+    }
+    fs::write(&log, bytes).unwrap();
+    let error = refused(database).await;
+    let OpenError::NewerLog { found, log: named } = &error else { panic!("{error}") };
+    assert_eq!((*found, named), (3_007_001, &log));
+}
+
+#[tokio::test]
+async fn a_log_without_its_database_is_refused() {
+    let (_directory, database, log) = killed().await;
+    let before = fs::read(&log).unwrap();
+    for empty in [false, true] {
+        fs::remove_file(&database).unwrap();
+        if empty {
+            fs::write(&database, "").unwrap();
+        }
+        let error = refused(database.clone()).await;
+        assert!(matches!(&error, OpenError::LogAlone { log: named, .. } if *named == log), "{error}");
+        assert_eq!(fs::read(&log).unwrap(), before, "the log is left as it was");
+        fs::write(&database, "").unwrap();
+    }
 }

@@ -108,6 +108,9 @@ async fn no_query_reads_a_whole_table() {
     };
     assert_eq!(found.iter().find(whole), None, "{found:#?}");
 
+    let all_sessions = |step: &&String| step.ends_with("(tenant=?)");
+    assert_eq!(found.iter().find(all_sessions), None, "goes through the tenant for each match: {found:#?}");
+
     let of_run = plan(&store, &pending(&of_run)).await.join("\n");
     assert!(!of_run.contains("SCAN"), "{of_run}");
     assert!(of_run.contains("SEARCH q USING PRIMARY KEY (run_no=?)"), "not the whole inbox: {of_run}");

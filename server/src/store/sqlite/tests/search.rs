@@ -208,3 +208,145 @@ async fn whoever_searches_a_broken_index_fails_alone() {
     said.unwrap();
     assert!(found.is_err());
 }
+
+#[tokio::test]
+async fn searches_wait_for_each_other_and_nobody_for_them() {
+    let (store, _directory) = fresh().await;
+    says(&store, "r", "hello").await;
+    let mut slow = Vec::new();
+    for _ in 0..open::SEARCHERS {
+        slow.push(store.searchers.acquire().await.unwrap());
+    }
+    let waiting: Vec<_> = (0..8)
+        .map(|_| {
+            let store = store.clone();
+            tokio::spawn(async move { found(&store, "hello").await })
+        })
+        .collect();
+    // Each of them is in the queue for a connection once the index is written, which they all wait for.
+    for _ in 0..8 {
+        store.check().await.unwrap();
+        let mut readers = Vec::new();
+        for _ in 0..SqliteOptions::default().readers {
+            readers.push(store.readers.acquire().await.unwrap());
+        }
+    }
+    assert!(waiting.iter().all(|search| !search.is_finished()));
+    drop(slow);
+    for search in waiting {
+        assert_eq!(search.await.unwrap().unwrap(), 1);
+    }
+}
+
+/// What the schema says of the index.
+async fn made_as(directory: &TempDir) -> String {
+    let sql = "SELECT sql FROM sqlite_schema WHERE name = 'search_index'";
+    sqlx::query(sql).fetch_one(&mut shell(directory).await).await.unwrap().get("sql")
+}
+
+/// Puts this, as SQL writes bytes, in the place of whatever the index is made of.
+async fn damage(directory: &TempDir, bytes: &str) {
+    let sql = format!("UPDATE search_index_data SET block = {bytes} WHERE id >= 10");
+    sqlx::query(sqlx::AssertSqlSafe(sql)).execute(&mut shell(directory).await).await.unwrap();
+}
+
+/// An index of this has nothing in it, and stumbles over what it finds when it writes.
+const EMPTY: &str = "x'00'";
+/// An index cannot be of this.
+const NONSENSE: &str = "x'00000000ffffffffffffffffffffffff'";
+
+/// The store of a server that was killed when it had three sessions, and the last one not in the index yet; the index
+/// is damaged since.
+async fn damaged(bytes: &str, search: bool) -> (Arc<SqliteStore>, TempDir) {
+    let (store, directory) = fresh().await;
+    let shared: Arc<dyn Store> = store.clone();
+    for name in ["a", "b", "c"] {
+        let mut owner = Owner::started(&shared, name, name).await;
+        owner.says(&format!("word {name}")).await.unwrap();
+        owner.ends().await.unwrap();
+        if name == "b" {
+            assert_eq!(found(&store, "word").await.unwrap(), 2);
+        }
+    }
+    let copy = tempfile::tempdir().unwrap();
+    for name in ["a.db", "a.db-wal"] {
+        std::fs::copy(directory.path().join(name), copy.path().join(name)).unwrap();
+    }
+    let again = opened(&copy, search).await;
+    again.filled().await;
+    damage(&copy, bytes).await;
+    (again, copy)
+}
+
+#[tokio::test]
+async fn a_damaged_index_is_made_anew_when_a_session_is_deleted() {
+    for bytes in [EMPTY, NONSENSE] {
+        let (on, directory) = damaged(bytes, true).await;
+        let before = made_as(&directory).await;
+        on.fork(&tenant(), &session("b"), EntryNo(0), &session("f"), Timestamp(9)).await.unwrap();
+        assert!(on.delete_session(&tenant(), &session("a")).await.unwrap());
+        on.filled().await;
+        assert_eq!(found(&on, "word").await.unwrap(), 2);
+        assert_eq!((documents(&directory).await, numbered(&directory).await), (2, 3));
+        assert_eq!(made_as(&directory).await, before, "it is as the schema has it");
+        says(&on, "q", "word").await;
+        assert_eq!(found(&on, "word").await.unwrap(), 3);
+        on.close().await;
+        let again = opened(&directory, true).await;
+        again.filled().await;
+        assert_eq!(found(&again, "word").await.unwrap(), 3);
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_index_that_nobody_wants_lets_sessions_go() {
+    for bytes in [EMPTY, NONSENSE] {
+        let (off, directory) = damaged(bytes, false).await;
+        for name in ["a", "b"] {
+            assert!(off.delete_session(&tenant(), &session(name)).await.unwrap(), "{name}");
+        }
+        assert_eq!((documents(&directory).await, numbered(&directory).await), (0, 0));
+        off.close().await;
+        let on = opened(&directory, true).await;
+        on.filled().await;
+        assert_eq!(found(&on, "word").await.unwrap(), 1);
+    }
+}
+
+#[tokio::test]
+async fn an_index_that_is_damaged_under_way_is_made_anew_by_who_writes_it() {
+    for bytes in [EMPTY, NONSENSE] {
+        let (store, directory) = fresh().await;
+        store.filled().await;
+        says(&store, "r", "early").await;
+        assert_eq!(found(&store, "early").await.unwrap(), 1);
+        damage(&directory, bytes).await;
+        // So many that they are written without anyone who asks for it.
+        for at in 0..70 {
+            says(&store, &format!("r{at}"), "meanwhile").await;
+        }
+        let _incomplete = found(&store, "meanwhile").await;
+        store.check().await.unwrap();
+        store.filled().await;
+        assert_eq!(found(&store, "early").await.unwrap(), 1);
+        assert_eq!(documents(&directory).await, numbered(&directory).await);
+    }
+}
+
+#[tokio::test]
+async fn a_filling_that_the_index_was_made_anew_under_does_not_say_that_it_is_done() {
+    let (store, directory) = fresh().await;
+    store.filled().await;
+    says(&store, "r", "early").await;
+    let mut shell = shell(&directory).await;
+    sqlx::raw_sql("DELETE FROM meta WHERE key = 'search_filled'").execute(&mut shell).await.unwrap();
+    let filled = "SELECT count(*) AS filled FROM meta WHERE key = 'search_filled'";
+    store.done(Op::RenewIndex).await.unwrap();
+    store.done(Op::Index(backfill::Batch::last(0))).await.unwrap();
+    let count: i64 = sqlx::query(filled).fetch_one(&mut shell).await.unwrap().get("filled");
+    assert_eq!(count, 0, "it began before");
+    assert_eq!(numbered(&directory).await, 0);
+    store.done(Op::Index(backfill::Batch::last(1))).await.unwrap();
+    let count: i64 = sqlx::query(filled).fetch_one(&mut shell).await.unwrap().get("filled");
+    assert_eq!(count, 1);
+}
