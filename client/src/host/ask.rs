@@ -161,7 +161,7 @@ impl Asked {
 
     /// No frame that the server takes can carry these questions.
     pub(crate) fn refuse_larger(&mut self, bound: FrameBound) {
-        // Of few bytes, and of which a call has few.
+        // A copy of each is cheap: questions are few and small.
         let larger = |waiting: &mut Waiting| !bound.takes(&Frame::NeedInput(waiting.frame.clone()));
         for waiting in self.0.extract_if(.., larger) {
             let why = format!("the question has more than the {} bytes that the server takes", bound.bytes);

@@ -166,10 +166,18 @@ export async function outcomeOf(run: () => Promise<unknown>): Promise<Outcome> {
   }
 }
 
-function failureOf(error: unknown): Failure {
+/** What is told of whatever was thrown; a look at it may throw, too. */
+function failureOf(thrown: unknown): Failure {
   const unknown = { retryable: false, retryDelayMs: 0, effect: AttemptEffect.MAYBE };
-  if (!(error instanceof ToolFailed)) return { ...unknown, message: cut(words(error), MAX_FAILURE_BYTES) };
-  const { message, retryable, retryDelayMs, effect } = error;
+  try {
+    if (thrown instanceof ToolFailed) return told(thrown, unknown);
+  } catch (error) {
+    thrown = error;
+  }
+  return { ...unknown, message: cut(words(thrown), MAX_FAILURE_BYTES) };
+}
+
+function told({ message, retryable, retryDelayMs, effect }: ToolFailed, unknown: Omit<Failure, "message">): Failure {
   return {
     message: cut(words(message), MAX_FAILURE_BYTES),
     retryable: retryable === true,

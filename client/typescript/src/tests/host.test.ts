@@ -42,6 +42,7 @@ describe("each way to fail is a failure of the call alone", () => {
       [Object.create(null), "it does not say why"],
       [new Error("half a \ud83d pair"), "Error: half a \ufffd pair"],
       [new ToolFailed("odd", { retryDelayMs: "soon" as never, effect: "none" as never }), "odd"],
+      [new ToolFailed("odd", { retryDelayMs: Symbol() as never }), "TypeError: Cannot convert a Symbol value to a number"],
     ] as const) {
       const failed = await failure(what);
       assert.deepEqual([failed.message, failed.effect], [message, MAYBE]);
