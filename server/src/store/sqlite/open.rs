@@ -108,7 +108,8 @@ pub enum OpenError {
     },
     /// The file was ours, and is damaged.
     #[error(
-        "{} is damaged: {what}; move it, its -wal and its -shm file away, then put a backup in its place, or begin anew",
+        "{} is damaged: {what}; move it, its -wal and its -shm file away, then put a backup in its place, or begin \
+         anew",
         .path.display()
     )]
     Damaged {
