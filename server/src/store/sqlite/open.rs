@@ -13,7 +13,7 @@ use sqlx::{ConnectOptions as _, Connection as _, Error, Row as _, SqliteConnecti
 
 use super::hints::Hints;
 use super::lock::{self, Lock, LockError};
-use super::{SqliteOptions, backfill, ops, rows};
+use super::{SqliteOptions, backfill, ops, rows, search};
 
 pub(super) static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
 
@@ -47,6 +47,10 @@ const LOG_BYTES_MAX: &str = "67108864";
 /// Prepared statements of one connection; the writer's are one per size of a commit and what is in it, and a few.
 const STATEMENTS_MAX: usize = 128;
 const PAGE_BYTES: u64 = 4_096;
+/// What a check finds at most.
+const FINDINGS: &str = "PRAGMA quick_check(100)";
+/// Findings that are told of.
+const FINDINGS_TOLD_MAX: usize = 3;
 
 /// `SQLITE_PERM`, `SQLITE_READONLY`.
 const NOT_WRITABLE: [i32; 2] = [3, 8];
@@ -104,7 +108,8 @@ pub enum OpenError {
     },
     /// The file was ours, and is damaged.
     #[error(
-        "{} is damaged: {what}; move it, its -wal and its -shm file away, then put a backup in its place, or begin anew",
+        "{} is damaged: {what}; move it, its -wal and its -shm file away, then put a backup in its place, or begin \
+         anew",
         .path.display()
     )]
     Damaged {
@@ -392,8 +397,8 @@ async fn open(
     options: &SqliteOptions,
     lock: Option<Lock>,
 ) -> Result<Opened, OpenError> {
-    let mut db = prepared(path, &writing, &reading).await?;
-    let epoch = new_epoch(&mut db, options).await.map_err(|error| failure(path, &error))?;
+    let (mut db, state) = prepared(path, &writing, &reading).await?;
+    let epoch = new_epoch(&mut db, options, state).await.map_err(|error| failure(path, &error))?;
     let hints = Hints::read(&mut db).await.map_err(|error| failure(path, &error))?;
     let searchers = pool(SEARCHERS).connect_lazy_with(reading.clone());
     let readers = pool(options.readers.max(1))
@@ -419,22 +424,32 @@ async fn prepared(
     path: &Path,
     writing: &SqliteConnectOptions,
     reading: &SqliteConnectOptions,
-) -> Result<SqliteConnection, OpenError> {
+) -> Result<(SqliteConnection, State), OpenError> {
+    let mut state = State::Sound;
     if path.metadata().is_ok_and(|file| file.len() > 0) {
         let mut db = reading.connect().await.map_err(|error| failure(path, &error))?;
-        inspect(path, &mut db).await?;
+        state = inspect(path, &mut db).await?;
         db.close().await.map_err(|error| failure(path, &error))?;
     }
     let mut db = writing.connect().await.map_err(|error| failure(path, &error))?;
     MIGRATIONS.run(&mut db).await.map_err(|error| migration_failure(path, error))?;
-    Ok(db)
+    Ok((db, state))
 }
 
-async fn inspect(path: &Path, db: &mut SqliteConnection) -> Result<(), OpenError> {
+/// How a file is that can be opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// As far as was looked.
+    Sound,
+    /// But for the index of what was said, which can be made anew.
+    IndexDamaged,
+}
+
+async fn inspect(path: &Path, db: &mut SqliteConnection) -> Result<State, OpenError> {
     let (application, tables) = identity(db).await.map_err(|error| failure(path, &error))?;
     match (application, tables) {
         (APPLICATION_ID, _) => {}
-        (0, 0) => return Ok(()),
+        (0, 0) => return Ok(State::Sound),
         _ => {
             let what = "it is a database of another program".to_owned();
             return Err(OpenError::NotOurs { path: path.into(), what });
@@ -443,10 +458,7 @@ async fn inspect(path: &Path, db: &mut SqliteConnection) -> Result<(), OpenError
     let bytes = path.metadata().map_or(u64::MAX, |file| file.len());
     let doubtful =
         bytes <= CHECKED_BYTES_MAX && !is_clean(db).await.map_err(|error| failure(path, &error))?;
-    if doubtful || bytes <= ALWAYS_CHECKED_BYTES_MAX {
-        check(path, db).await?;
-    }
-    Ok(())
+    if doubtful || bytes <= ALWAYS_CHECKED_BYTES_MAX { check(path, db).await } else { Ok(State::Sound) }
 }
 
 /// The application id, and how many things there are that our first migration does not begin with.
@@ -465,23 +477,29 @@ async fn is_clean(db: &mut SqliteConnection) -> Result<bool, Error> {
     Ok(row.try_get::<i64, _>("value")? == 1)
 }
 
-async fn check(path: &Path, db: &mut SqliteConnection) -> Result<(), OpenError> {
-    let row =
-        sqlx::query("PRAGMA quick_check(1)").fetch_one(db).await.map_err(|error| failure(path, &error))?;
-    match row.try_get::<String, _>(0) {
-        Ok(verdict) if verdict == "ok" => Ok(()),
-        Ok(verdict) => {
-            // A heading may come first.
-            let found: Vec<&str> = verdict.lines().filter(|line| !line.starts_with("***")).collect();
-            Err(OpenError::Damaged { path: path.into(), what: found.join("; ") })
-        }
-        Err(error) => Err(failure(path, &error)),
+async fn check(path: &Path, db: &mut SqliteConnection) -> Result<State, OpenError> {
+    let rows = sqlx::query(FINDINGS).fetch_all(db).await.map_err(|error| failure(path, &error))?;
+    let verdict = rows.iter().map(|row| row.try_get::<String, _>(0)).collect::<Result<Vec<_>, _>>();
+    let verdict = verdict.map_err(|error| failure(path, &error))?;
+    if verdict == ["ok"] {
+        return Ok(State::Sound);
     }
+    // A heading may come first.
+    let lines = verdict.iter().flat_map(|text| text.lines());
+    let found: Vec<&str> = lines.filter(|line| !line.starts_with("***")).collect();
+    if !found.is_empty() && found.iter().all(|line| line.contains("search_index")) {
+        return Ok(State::IndexDamaged);
+    }
+    let told = &found[..found.len().min(FINDINGS_TOLD_MAX)];
+    Err(OpenError::Damaged { path: path.into(), what: told.join("; ") })
 }
 
-async fn new_epoch(db: &mut SqliteConnection, options: &SqliteOptions) -> Result<Epoch, Error> {
+async fn new_epoch(db: &mut SqliteConnection, options: &SqliteOptions, state: State) -> Result<Epoch, Error> {
     let mut transaction = db.begin_with("BEGIN IMMEDIATE").await?;
     let epoch = ops::begin_epoch(&mut transaction).await?;
+    if state == State::IndexDamaged {
+        search::renew(&mut transaction).await?;
+    }
     backfill::begin(&mut transaction, options.search).await?;
     transaction.commit().await?;
     Ok(epoch)

@@ -64,7 +64,7 @@ pub(super) const DROP_DOCUMENTS: &str = "
 /// An index with nothing in it, in the place of one that is damaged: as the schema has it, and no entry has a document
 /// any more. What was said comes into it as what was said while nothing was indexed does; whoever is at that when this
 /// happens has to begin again, which the count tells.
-pub(super) const RENEW: &str = "
+const RENEW: &str = "
     DROP TABLE search_index;
     CREATE VIRTUAL TABLE search_index USING fts5 (
     text,
@@ -125,6 +125,13 @@ pub(super) fn of_index(error: Error) -> Error {
 pub(super) fn is_damage(error: &Error) -> bool {
     error.as_database_error().is_some_and(|error| error.try_downcast_ref::<OfIndex>().is_some())
         && rows::primary_code(error).is_some_and(|code| DAMAGED.contains(&code))
+}
+
+/// Makes the index anew, in a transaction that is open.
+pub(super) async fn renew(db: &mut SqliteConnection) -> Result<(), Error> {
+    sqlx::raw_sql(RENEW).execute(db).await?;
+    tracing::warn!("the index of what was said is damaged, and is made anew");
+    Ok(())
 }
 
 /// Takes out of the index what the session of this number has and no other.

@@ -210,7 +210,6 @@ impl Writer {
             return false;
         }
         self.renewed.store(true, Ordering::Release);
-        tracing::warn!("the index of what was said was damaged, and was made anew");
         true
     }
 
@@ -446,7 +445,7 @@ async fn alone(
         }
         Op::WriteDocuments => Ok(Answer::Done),
         Op::RenewIndex => {
-            sqlx::raw_sql(search::RENEW).execute(db).await?;
+            search::renew(db).await?;
             Ok(Answer::Done)
         }
         Op::Check => {

@@ -334,6 +334,20 @@ async fn an_index_that_is_damaged_under_way_is_made_anew_by_who_writes_it() {
 }
 
 #[tokio::test]
+async fn a_start_with_a_damaged_index_makes_it_anew() {
+    let (store, directory) = damaged(NONSENSE, true).await;
+    let copy = tempfile::tempdir().unwrap();
+    for name in ["a.db", "a.db-wal"] {
+        std::fs::copy(directory.path().join(name), copy.path().join(name)).unwrap();
+    }
+    drop(store);
+    let again = opened(&copy, true).await;
+    again.filled().await;
+    assert_eq!(found(&again, "word").await.unwrap(), 3);
+    assert_eq!((documents(&copy).await, numbered(&copy).await), (3, 3));
+}
+
+#[tokio::test]
 async fn a_filling_that_the_index_was_made_anew_under_does_not_say_that_it_is_done() {
     let (store, directory) = fresh().await;
     store.filled().await;
