@@ -3776,11 +3776,12 @@ type CallRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The call. Never changes.
 	CallId string `protobuf:"bytes,1,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// Which try, from 1. A host that knows the call and this try answers from memory.
+	// Which try, from 1. A host that knows the call and this try, with the same idempotency key, answers from memory.
 	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// To be sent back with the result.
 	LeaseToken string `protobuf:"bytes,3,opt,name=lease_token,json=leaseToken,proto3" json:"lease_token,omitempty"`
-	// For the tool to dedupe by, across tries and hosts. Never changes.
+	// For the tool to dedupe by, across tries and hosts. Never changes, and tells calls of one id apart: once a run is
+	// deleted, another may have its id.
 	IdempotencyKey string `protobuf:"bytes,4,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
 	// The tool.
 	Tool string `protobuf:"bytes,5,opt,name=tool,proto3" json:"tool,omitempty"`

@@ -740,11 +740,14 @@ export interface ToolsUpdated {
 export interface CallRequest {
   /** The call. Never changes. */
   callId: string;
-  /** Which try, from 1. A host that knows the call and this try answers from memory. */
+  /** Which try, from 1. A host that knows the call and this try, with the same idempotency key, answers from memory. */
   attempt: number;
   /** To be sent back with the result. */
   leaseToken: string;
-  /** For the tool to dedupe by, across tries and hosts. Never changes. */
+  /**
+   * For the tool to dedupe by, across tries and hosts. Never changes, and tells calls of one id apart: once a run is
+   * deleted, another may have its id.
+   */
   idempotencyKey: string;
   /** The tool. */
   tool: string;
