@@ -145,20 +145,26 @@ impl PolicyRule {
         if bytes > POLICY_RULE_BYTES_MAX { Err(BadRule::TooLong) } else { Ok(()) }
     }
 
-    /// The rule for calls of exactly this tool with exactly these arguments; `None` where they are too long for one.
+    /// The rule for calls of exactly this tool with exactly these arguments; `None` where they are too long for one, or
+    /// have a number that is not told apart from others.
     #[must_use]
     pub fn exactly(action: PolicyAction, tool: &str, arguments: &str, origin: RuleOrigin) -> Option<Self> {
-        let arguments = PolicyCall::new(tool, arguments).whole();
-        let pattern = ArgumentPattern { pointer: String::new(), pattern: literal(&arguments) };
+        let call = PolicyCall::new(tool, arguments);
+        if !call.is_exact {
+            return None;
+        }
+        let pattern = ArgumentPattern { pointer: String::new(), pattern: literal(&call.whole()) };
         let rule =
             Self { name: String::new(), action, tool: literal(tool), arguments: vec![pattern], origin };
         rule.check().ok().map(|()| rule)
     }
 
-    /// Whether it is about this call.
+    /// Whether it is about this call. What is allowed by its arguments is not, where they are only nearly known.
     #[must_use]
     pub fn matches(&self, call: &PolicyCall) -> bool {
-        (self.tool.is_empty() || glob::matches(&self.tool, &call.tool))
+        let is_lax = self.action == PolicyAction::Allow && !self.arguments.is_empty() && !call.is_exact;
+        !is_lax
+            && (self.tool.is_empty() || glob::matches(&self.tool, &call.tool))
             && self.arguments.iter().all(|argument| argument.matches(call))
     }
 
@@ -188,6 +194,7 @@ impl ArgumentPattern {
 pub struct PolicyCall {
     tool: String,
     arguments: Value,
+    is_exact: bool,
 }
 
 impl PolicyCall {
@@ -195,7 +202,11 @@ impl PolicyCall {
     #[must_use]
     pub fn new(tool: &str, arguments: &str) -> Self {
         let text = || Value::String(arguments.to_owned());
-        Self { tool: tool.to_owned(), arguments: serde_json::from_str(arguments).unwrap_or_else(|_| text()) }
+        Self {
+            tool: tool.to_owned(),
+            arguments: serde_json::from_str(arguments).unwrap_or_else(|_| text()),
+            is_exact: canonical::is_exact(arguments),
+        }
     }
 
     /// The arguments as a pattern without a pointer sees them.

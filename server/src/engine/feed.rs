@@ -6,7 +6,7 @@
 mod ring;
 mod shown;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -197,14 +197,17 @@ impl Feeds {
 
     /// The session is deleted, and its runs with it: those who listen hear so, and what comes by their ids is others.
     pub(super) fn forget(&self, tenant: &TenantId, session: &SessionId) {
-        self.register().feeds.retain(|(of, _), feed| {
+        let mut gone = BTreeMap::new();
+        self.register().feeds.retain(|key, feed| {
             let Some(feed) = feed.upgrade() else { return false };
-            let is_gone = of == tenant && feed.session == *session;
+            let is_gone = key.0 == *tenant && feed.session == *session;
             if is_gone {
-                feed.ring.close();
+                gone.insert(key.clone(), feed);
             }
             !is_gone
         });
+        // In an order that is the same in every process.
+        gone.values().for_each(|feed| feed.ring.close());
     }
 
     fn register(&self) -> MutexGuard<'_, Register> {

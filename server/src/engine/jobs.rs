@@ -4,8 +4,8 @@
 //! **Invariant:** what is under way when the server stops is still in the store, and done by the next one. So a job may
 //! be done more than once.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -107,7 +107,7 @@ pub(super) struct Jobs {
     executors: Vec<Arc<dyn JobExecutor>>,
     /// The store has more to do, or there is more room.
     changed: Notify,
-    under_way: Mutex<HashMap<JobId, UnderWay>>,
+    under_way: Mutex<BTreeMap<JobId, UnderWay>>,
 }
 
 /// A job that is being done.
@@ -143,7 +143,7 @@ impl Jobs {
         its.for_each(|(_, job)| job.stop.cancel());
     }
 
-    fn under_way(&self) -> MutexGuard<'_, HashMap<JobId, UnderWay>> {
+    fn under_way(&self) -> MutexGuard<'_, BTreeMap<JobId, UnderWay>> {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -3,7 +3,7 @@
 //! One lock guards fleet, catalogue and the streams' ends. Nothing awaits under it: frames and news are put into
 //! channels while it is held, so they leave in the order in which they were decided.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -83,7 +83,7 @@ impl RemoteTools {
             state: Mutex::new(State {
                 fleet,
                 catalogue,
-                streams: HashMap::new(),
+                streams: BTreeMap::new(),
                 armed: None,
                 closing: false,
             }),

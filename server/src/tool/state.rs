@@ -1,6 +1,6 @@
 //! What the lock of [`super::remote::RemoteTools`] guards, and the time by which it is moved.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use agentloop_core::host::frame::{CapabilityVerdict, ServerFrame};
 use agentloop_core::host::{ConnectionId, Fleet, Input, ServedTool};
@@ -23,7 +23,7 @@ pub(super) struct Timeline {
 pub(super) struct State {
     pub(super) fleet: Fleet,
     pub(super) catalogue: Catalogue,
-    pub(super) streams: HashMap<ConnectionId, (TenantId, Sender)>,
+    pub(super) streams: BTreeMap<ConnectionId, (TenantId, Sender)>,
     /// What the timer task sleeps for.
     pub(super) armed: Option<Timestamp>,
     pub(super) closing: bool,

@@ -1697,7 +1697,8 @@ type ToolPolicy struct {
 	Enabled *bool `protobuf:"varint,1,opt,name=enabled,proto3,oneof" json:"enabled,omitempty"`
 	// Of the registered tools, only these. Absent means all; intersected with `RunInput.allowed_tools`.
 	AllowList *ToolNames `protobuf:"bytes,2,opt,name=allow_list,json=allowList,proto3,oneof" json:"allow_list,omitempty"`
-	// Calls of one message in flight together. Default 1: in order.
+	// Calls of one message in flight together. Default 1: in order, except that a call which waits for a human does not
+	// hold up those behind it.
 	MaxParallel *uint32 `protobuf:"varint,3,opt,name=max_parallel,json=maxParallel,proto3,oneof" json:"max_parallel,omitempty"`
 	// Tool calls in the whole run; reaching it fails the run. Default: no bound.
 	MaxCallsPerRun *uint32 `protobuf:"varint,4,opt,name=max_calls_per_run,json=maxCallsPerRun,proto3,oneof" json:"max_calls_per_run,omitempty"`
@@ -3278,7 +3279,8 @@ type HumanRequest struct {
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	// The answer; absent while it waits.
 	Answer *HumanAnswer `protobuf:"bytes,14,opt,name=answer,proto3" json:"answer,omitempty"`
-	// The rule that would be remembered if an answer is to be, where none is given with it: exactly this call.
+	// The rule that would be remembered if an answer is to be, where none is given with it: exactly this call. Absent
+	// where the arguments are too long for one, or have a whole number beyond 64 bits, which is not told apart from others.
 	SuggestedRule *PolicyRule `protobuf:"bytes,15,opt,name=suggested_rule,json=suggestedRule,proto3" json:"suggested_rule,omitempty"`
 	// The host's name for the question, where a running call asks.
 	InputId       string `protobuf:"bytes,16,opt,name=input_id,json=inputId,proto3" json:"input_id,omitempty"`

@@ -35,6 +35,39 @@ fn write(value: &Value, to: &mut String) {
     }
 }
 
+/// Whether equal texts mean that the values were equal: whole numbers beyond 64 bits are rounded.
+pub(super) fn is_exact(json: &str) -> bool {
+    let mut rest = json;
+    while let Some(at) = rest.find(|c: char| c == '"' || c == '-' || c.is_ascii_digit()) {
+        rest = &rest[at..];
+        if rest.starts_with('"') {
+            rest = after_string(rest);
+            continue;
+        }
+        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && !"+-.".contains(c)).unwrap_or(rest.len());
+        let (number, after) = rest.split_at(end);
+        let is_whole = !number.contains(['.', 'e', 'E']);
+        if is_whole && number.parse::<i64>().is_err() && number.parse::<u64>().is_err() {
+            return false;
+        }
+        rest = after;
+    }
+    true
+}
+
+/// What follows the string at the beginning.
+fn after_string(json: &str) -> &str {
+    let mut letters = json.char_indices().skip(1);
+    while let Some((at, letter)) = letters.next() {
+        match letter {
+            '"' => return &json[at + 1..],
+            '\\' => drop(letters.next()),
+            _ => {}
+        }
+    }
+    ""
+}
+
 fn separate(at: usize, to: &mut String) {
     if at > 0 {
         to.push(',');

@@ -109,3 +109,32 @@ fn a_title_says_which_rule_it_is() {
     rule.name = "no shell".to_owned();
     assert_eq!(rule.title(), "the rule \"no shell\"");
 }
+
+#[test]
+fn numbers_that_are_not_told_apart_are_not_allowed_by_what_they_are() {
+    let exactly =
+        |arguments: &str| PolicyRule::exactly(PolicyAction::Allow, "pay", arguments, RuleOrigin::Run);
+    let known = [
+        "{}",
+        r#"{"n":-9223372036854775808,"m":18446744073709551615,"x":1e30,"y":0.1}"#,
+        r#"{"say \"100000000000000000001\"":"1e20, 100000000000000000001 \\"}"#,
+    ];
+    for arguments in known {
+        let rule = exactly(arguments).expect("it is exactly known");
+        assert!(rule.matches(&PolicyCall::new("pay", arguments)), "{arguments}");
+    }
+    for number in ["100000000000000000001", "-9223372036854775809", "18446744073709551616"] {
+        let arguments = format!(r#"{{"to":"ann \"","list":[1,{number}]}}"#);
+        assert_eq!(exactly(&arguments), None, "{number}");
+        let call = PolicyCall::new("pay", &arguments);
+        let by_arguments = |action| rule(action, "pay", &[("/to", "ann*")]);
+        assert!(!by_arguments(PolicyAction::Allow).matches(&call), "{number}");
+        assert!(
+            by_arguments(PolicyAction::Ask).matches(&call) && by_arguments(PolicyAction::Deny).matches(&call)
+        );
+        assert!(
+            rule(PolicyAction::Allow, "pay", &[]).matches(&call),
+            "the tool is allowed whatever it is given"
+        );
+    }
+}

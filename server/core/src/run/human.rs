@@ -349,8 +349,8 @@ pub enum CannotRemember {
     /// The question or the decision is of another kind.
     #[error("only whether a call may run can be remembered, and only approve and deny")]
     Kind,
-    /// The call's arguments are too long to be a rule.
-    #[error("the arguments are too long for the suggested rule: give one")]
+    /// The call's arguments are too long to be a rule, or not exactly known.
+    #[error("the arguments are too long for a suggested rule, or have a number beyond 64 bits: give one")]
     NoSuggestion,
     /// The rule is not about the call.
     #[error("the rule does not match the call in question")]
@@ -387,7 +387,7 @@ impl Question {
     }
 
     /// The rule that would be remembered where none is given: exactly this call. `None` where the question is not
-    /// whether a call may run, or the call is too long.
+    /// whether a call may run, the call is too long, or its arguments have a number that is not told apart from others.
     #[must_use]
     pub fn suggested_rule(&self) -> Option<PolicyRule> {
         match self.kind {

@@ -17,7 +17,7 @@ use agentloop_core::extension::{ExtensionKind, Terms};
 use agentloop_core::host::ConnectionId;
 use agentloop_core::id::{HostId, TenantId};
 use async_trait::async_trait;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Notify, oneshot};
 
 pub use ask::{Ask, Question, Reply, Said};
 use offers::{Key, State};
@@ -59,15 +59,16 @@ pub struct RemoteExtensions {
     /// How long whoever asks for an extension that nobody ever offered waits for somebody to do so.
     wait: Duration,
     state: Mutex<State>,
-    /// Told when somebody offers something.
-    changed: watch::Sender<()>,
+    /// Told when somebody offers something. Waiters are woken in the order in which they came, as they are not by a watch
+    /// channel.
+    changed: Notify,
 }
 
 impl RemoteExtensions {
     /// Without hosts.
     #[must_use]
     pub fn new(wait: Duration) -> Arc<Self> {
-        Arc::new(Self { wait, state: Mutex::new(State::new()), changed: watch::Sender::default() })
+        Arc::new(Self { wait, state: Mutex::new(State::new()), changed: Notify::new() })
     }
 
     /// Takes in what a new host offers: why each is refused, if it is. It is asked nothing before
@@ -82,7 +83,7 @@ impl RemoteExtensions {
     /// Takes in what a host offers in place of what it offered before: why each is refused, if it is.
     pub fn replace(&self, connection: ConnectionId, offered: &[Offered]) -> Vec<Option<String>> {
         let verdicts = self.lock().replace(connection, offered);
-        self.changed.send_replace(());
+        self.changed.notify_waiters();
         verdicts
     }
 
@@ -91,7 +92,7 @@ impl RemoteExtensions {
         if let Some(known) = self.lock().connections.get_mut(&connection) {
             known.active = true;
         }
-        self.changed.send_replace(());
+        self.changed.notify_waiters();
     }
 
     /// The host takes nothing new; what it was asked it may still answer.
@@ -130,14 +131,13 @@ impl RemoteExtensions {
     /// What was declared under this name last; waits for somebody to declare it where nobody ever did.
     async fn terms(&self, key: &Key) -> Result<Terms, ExtensionError> {
         let known = async {
-            let mut changed = self.changed.subscribe();
             loop {
+                let changed = self.changed.notified();
                 let terms = self.lock().offers.get(key).map(|offer| offer.terms.clone());
                 if let Some(terms) = terms {
                     return terms;
                 }
-                // It lives as long as this registry.
-                let _told = changed.changed().await;
+                changed.await;
             }
         };
         tokio::time::timeout(self.wait, known).await.map_err(|_late| ExtensionError::Unknown)
@@ -151,17 +151,17 @@ impl RemoteExtensions {
         ask: &Ask,
         read: impl Fn(Said) -> Result<T, String>,
     ) -> Result<T, ExtensionError> {
-        let mut changed = self.changed.subscribe();
         let mut tried = BTreeSet::new();
         let mut failure = None;
         loop {
+            let changed = self.changed.notified();
             let Some(connection) = self.lock().pick(key, &tried) else {
                 match failure.take() {
                     // A host that was lost may come back in time.
                     None | Some(ExtensionError::Lost) => {}
                     Some(error) => return Err(error),
                 }
-                let _told = changed.changed().await;
+                changed.await;
                 continue;
             };
             tried.insert(connection);

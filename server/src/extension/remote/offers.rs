@@ -1,6 +1,6 @@
 //! Who offers what, and who was asked what.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
 
@@ -22,8 +22,8 @@ pub(super) struct State {
     /// Tells this process's questions from those of the one before it, whose answers may come late.
     process: u64,
     pub(super) offers: BTreeMap<Key, Offer>,
-    pub(super) connections: HashMap<ConnectionId, Connection>,
-    asked: HashMap<u64, (ConnectionId, Waiting)>,
+    pub(super) connections: BTreeMap<ConnectionId, Connection>,
+    asked: BTreeMap<u64, (ConnectionId, Waiting)>,
     last_id: u64,
 }
 
@@ -59,8 +59,8 @@ impl State {
         Self {
             process: RandomState::new().build_hasher().finish(),
             offers: BTreeMap::new(),
-            connections: HashMap::new(),
-            asked: HashMap::new(),
+            connections: BTreeMap::new(),
+            asked: BTreeMap::new(),
             last_id: 0,
         }
     }

@@ -407,7 +407,10 @@ export interface ToolPolicy {
   allowList?:
     | ToolNames
     | undefined;
-  /** Calls of one message in flight together. Default 1: in order. */
+  /**
+   * Calls of one message in flight together. Default 1: in order, except that a call which waits for a human does not
+   * hold up those behind it.
+   */
   maxParallel?:
     | number
     | undefined;
@@ -753,7 +756,10 @@ export interface HumanRequest {
   answer?:
     | HumanAnswer
     | undefined;
-  /** The rule that would be remembered if an answer is to be, where none is given with it: exactly this call. */
+  /**
+   * The rule that would be remembered if an answer is to be, where none is given with it: exactly this call. Absent
+   * where the arguments are too long for one, or have a whole number beyond 64 bits, which is not told apart from others.
+   */
   suggestedRule?:
     | PolicyRule
     | undefined;
