@@ -64,7 +64,7 @@ fn servers_are_killed() {
 
 #[test]
 fn the_same_seed_is_the_same_history() {
-    for seed in [1, 2, 7, 10, 17, 31] {
+    for seed in [1, 2, 7] {
         let (one, two) = (simulate(seed, Options::default()), simulate(seed, Options::default()));
         assert!(one.lines > 100, "seed {seed} does something: {} lines", one.lines);
         assert_eq!((one.digest, one.lines), (two.digest, two.lines), "seed {seed}");
