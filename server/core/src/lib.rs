@@ -12,6 +12,7 @@ pub mod error;
 pub mod extension;
 pub mod message;
 pub mod model;
+pub mod model_traits;
 pub mod outcome;
 pub mod policy;
 pub mod title;

@@ -72,6 +72,9 @@ pub const HELD_MESSAGES_MAX: usize = 512;
 pub const QUEUED_RUNS_PER_SESSION_MAX: usize = 64;
 /// The text of one assistant message, reasoning and tool arguments included.
 pub const MODEL_MESSAGE_BYTES_MAX: usize = 3 * 1024 * 1024;
+/// State that a provider may attach to one part of an answer. A message's states count against
+/// [`MODEL_MESSAGE_BYTES_MAX`] too.
+pub const PROVIDER_STATE_BYTES_MAX: usize = 1024 * 1024;
 /// One message that a caller brings.
 pub const INPUT_MESSAGE_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// One answer to a call that lists something: it has fewer rows than asked for where those would be larger.

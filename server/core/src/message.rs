@@ -2,6 +2,7 @@
 //!
 //! These types are journal format: they are stored as JSON, so fields are only ever added, with a default.
 
+use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -37,11 +38,17 @@ pub struct Message {
 pub enum Part {
     /// Plain text.
     Text {
-        /// UTF-8, any length within the message's bound.
+        /// UTF-8, any length within the message's bound. Empty only beside a `state`.
         text: String,
+        /// What the provider wants back with this text.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        state: Option<ProviderState>,
     },
     /// What the model thought before it spoke. Sent back to the model that made it, as its provider requires.
     Reasoning(Reasoning),
+    /// A piece of an assistant message that only its provider understands, such as a web search that the provider ran
+    /// itself. Sent back to that provider in its place, and shown to nobody.
+    Opaque(ProviderState),
     /// A picture. Users and tools send them; models read them.
     Image {
         /// Where it is.
@@ -59,12 +66,55 @@ pub struct Reasoning {
     /// The readable text; may be empty where the provider hides it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub text: String,
-    /// The provider's signature over the text; opaque.
+    /// The provider's signature over the text, as journals before `state` have it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signature: Option<String>,
-    /// Reasoning that the provider encrypted; opaque.
+    /// Reasoning that the provider encrypted, as journals before `state` have it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redacted: Option<String>,
+    /// What the provider wants back with this reasoning.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<ProviderState>,
+}
+
+impl Reasoning {
+    /// Whether the provider keeps the text from its readers.
+    #[must_use]
+    pub fn is_hidden(&self) -> bool {
+        self.redacted.is_some() || (self.text.is_empty() && self.state.is_some())
+    }
+}
+
+/// State of a provider that belongs to a part of an answer: a signature, an encrypted thought, an item's metadata. It
+/// goes back unchanged to the same provider and model family, and to no other: elsewhere it is refused or misread.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProviderState {
+    /// The configured provider that gave it: what stands before the first `/` of the run's model.
+    pub provider: String,
+    /// The model that gave it, without the date of a snapshot.
+    pub family: String,
+    /// In the form of the provider's adapter. At most
+    /// [`PROVIDER_STATE_BYTES_MAX`](crate::limits::PROVIDER_STATE_BYTES_MAX) bytes.
+    pub data: String,
+}
+
+impl ProviderState {
+    /// Bytes of its texts.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.provider.len() + self.family.len() + self.data.len()
+    }
+}
+
+/// Without the data, which are nobody's but the provider's and may be large.
+impl fmt::Debug for ProviderState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProviderState")
+            .field("provider", &self.provider)
+            .field("family", &self.family)
+            .field("bytes", &self.data.len())
+            .finish_non_exhaustive()
+    }
 }
 
 /// A picture by reference or by value.
@@ -96,6 +146,9 @@ pub struct ToolCall {
     pub name: String,
     /// JSON text, exactly as the model wrote it; may be invalid.
     pub arguments: String,
+    /// What the provider wants back with this call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<ProviderState>,
 }
 
 /// How a tool call ended, as the model is told.
@@ -235,15 +288,27 @@ impl std::ops::AddAssign for Usage {
 /// What stands beside the texts of a part.
 const PART_BYTES: usize = 64;
 
+fn size_of_state(state: &Option<ProviderState>) -> usize {
+    state.as_ref().map_or(0, ProviderState::size)
+}
+
 impl Part {
+    /// Plain text without a provider's state.
+    #[must_use]
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::Text { text: text.into(), state: None }
+    }
+
     fn size(&self) -> usize {
         match self {
-            Self::Text { text } => text.len(),
-            Self::Reasoning(Reasoning { text, signature, redacted }) => {
-                text.len() + [signature, redacted].into_iter().flatten().map(String::len).sum::<usize>()
+            Self::Text { text, state } => text.len() + size_of_state(state),
+            Self::Reasoning(Reasoning { text, signature, redacted, state }) => {
+                let old = [signature, redacted].into_iter().flatten().map(String::len).sum::<usize>();
+                text.len() + old + size_of_state(state)
             }
+            Self::Opaque(state) => state.size(),
             Self::Image { image } => image.size(),
-            Self::ToolCall(call) => call.name.len() + call.arguments.len(),
+            Self::ToolCall(call) => call.name.len() + call.arguments.len() + size_of_state(&call.state),
             Self::ToolResult(result) => result.size(),
         }
     }
@@ -273,14 +338,18 @@ impl Message {
     /// A message of one text part.
     #[must_use]
     pub fn text(role: Role, text: impl Into<String>) -> Self {
-        Self { role, parts: vec![Part::Text { text: text.into() }] }
+        Self { role, parts: vec![Part::text(text)] }
     }
 
     /// The tool calls, in order.
     pub fn tool_calls(&self) -> impl Iterator<Item = &ToolCall> {
         self.parts.iter().filter_map(|part| match part {
             Part::ToolCall(call) => Some(call),
-            Part::Text { .. } | Part::Reasoning(_) | Part::Image { .. } | Part::ToolResult(_) => None,
+            Part::Text { .. }
+            | Part::Reasoning(_)
+            | Part::Opaque(_)
+            | Part::Image { .. }
+            | Part::ToolResult(_) => None,
         })
     }
 
@@ -289,7 +358,11 @@ impl Message {
     pub fn tool_result(&self) -> Option<&ToolResult> {
         self.parts.iter().find_map(|part| match part {
             Part::ToolResult(result) => Some(result),
-            Part::Text { .. } | Part::Reasoning(_) | Part::Image { .. } | Part::ToolCall(_) => None,
+            Part::Text { .. }
+            | Part::Reasoning(_)
+            | Part::Opaque(_)
+            | Part::Image { .. }
+            | Part::ToolCall(_) => None,
         })
     }
 
@@ -305,8 +378,12 @@ impl Message {
         self.parts
             .iter()
             .filter_map(|part| match part {
-                Part::Text { text } => Some(text.as_str()),
-                Part::Reasoning(_) | Part::Image { .. } | Part::ToolCall(_) | Part::ToolResult(_) => None,
+                Part::Text { text, .. } => Some(text.as_str()),
+                Part::Reasoning(_)
+                | Part::Opaque(_)
+                | Part::Image { .. }
+                | Part::ToolCall(_)
+                | Part::ToolResult(_) => None,
             })
             .collect()
     }

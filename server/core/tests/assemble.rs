@@ -7,7 +7,7 @@ use agentloop_core::context::assemble::{AssembleError, Assembler, Finished};
 use agentloop_core::delta::Delta;
 use agentloop_core::id::CallSlot;
 use agentloop_core::limits::{CALLS_PER_MESSAGE_MAX, MODEL_MESSAGE_BYTES_MAX, PARTS_PER_MESSAGE_MAX};
-use agentloop_core::message::{FinishReason, Message, Part, Reasoning, Role, ToolCall, Usage};
+use agentloop_core::message::{FinishReason, Message, Part, ProviderState, Reasoning, Role, ToolCall, Usage};
 
 #[path = "machine/support/random.rs"]
 mod random;
@@ -24,19 +24,32 @@ fn words(random: &mut Random, most: u64) -> String {
     (0..=random.below(most)).map(|_| random.pick(&LETTERS)).collect()
 }
 
+fn state(random: &mut Random) -> ProviderState {
+    ProviderState { provider: "p".to_owned(), family: "m".to_owned(), data: words(random, 8) }
+}
+
 /// The parts of an answer, as a model means it: neighbours of one kind would be one part.
 fn meant(random: &mut Random) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
     let mut calls = 0;
     for _ in 0..random.below(7) {
         match (random.below(3), parts.last()) {
-            (0, Some(Part::Text { .. })) => {}
-            (0, _) => parts.push(Part::Text { text: words(random, 30) }),
+            (0, Some(Part::Text { state: None, .. })) => {}
+            (0, _) => {
+                let text = words(random, 30);
+                let state = random.one_in(3).then(|| state(random));
+                parts.push(Part::Text { text, state });
+            }
             (1, _) => {
                 let (text, signature) = (words(random, 20), words(random, 4));
                 let redacted = words(random, 4);
                 let redacted = random.maybe(redacted);
-                parts.push(Part::Reasoning(Reasoning { text, signature: Some(signature), redacted }));
+                let state = random.one_in(3).then(|| state(random));
+                let signature = Some(signature);
+                parts.push(Part::Reasoning(Reasoning { text, signature, redacted, state }));
+                if random.one_in(4) {
+                    parts.push(Part::Opaque(self::state(random)));
+                }
             }
             _ => {
                 for _ in 0..random.below(4) {
@@ -44,7 +57,8 @@ fn meant(random: &mut Random) -> Vec<Part> {
                     let arguments = format!("{{{}}}", words(random, 30));
                     let slot = CallSlot(MODEL_CALL, calls);
                     let name = format!("tool{}", random.below(3));
-                    parts.push(Part::ToolCall(ToolCall { slot, provider_id, name, arguments }));
+                    let state = random.one_in(3).then(|| state(random));
+                    parts.push(Part::ToolCall(ToolCall { slot, provider_id, name, arguments, state }));
                     calls += 1;
                 }
             }
@@ -74,23 +88,27 @@ fn sent(random: &mut Random, parts: &[Part]) -> Vec<Delta> {
     let numbers: u32 = random.below(3) as u32;
     for part in parts {
         match part {
-            Part::Text { text } => {
+            Part::Text { text, state } => {
                 deltas.extend(cut(random, text).into_iter().map(|text| Delta::Text { text }));
+                if state.is_some() {
+                    deltas.push(Delta::TextEnd { state: state.clone() });
+                }
             }
-            Part::Reasoning(Reasoning { text, signature, redacted }) => {
+            Part::Opaque(state) => deltas.push(Delta::Opaque(state.clone())),
+            Part::Reasoning(Reasoning { text, signature, redacted, state }) => {
                 deltas.extend(cut(random, text).into_iter().map(|text| Delta::Reasoning { text }));
                 let (signature, redacted) = (signature.clone(), redacted.clone());
-                deltas.push(Delta::ReasoningEnd { signature, redacted });
+                deltas.push(Delta::ReasoningEnd { signature, redacted, state: state.clone() });
             }
-            Part::ToolCall(ToolCall { slot, provider_id, name, arguments }) => {
+            Part::ToolCall(ToolCall { slot, provider_id, name, arguments, state }) => {
                 // Providers number calls as they like, also downwards.
                 let index = if numbers == 0 { 1_000 - slot.1 } else { slot.1 * numbers };
                 let (provider_id, name) = (Some(provider_id.clone()), name.clone());
                 deltas.push(Delta::ToolCallStart { index, provider_id, name });
                 let fragments = cut(random, arguments).into_iter();
-                open.push(
-                    fragments.map(|fragment| Delta::ToolCallArguments { index, fragment }).rev().collect(),
-                );
+                let fragments = fragments.map(|fragment| Delta::ToolCallArguments { index, fragment });
+                let signed = state.clone().map(|state| Delta::ToolCallState { index, state });
+                open.push(fragments.chain(signed).rev().collect());
             }
             Part::Image { .. } | Part::ToolResult(_) => unreachable!("no answer has these"),
         }
@@ -209,18 +227,25 @@ fn garbage(random: &mut Random) -> Vec<Delta> {
     let some = |random: &mut Random| {
         let text = "é".repeat(usize::try_from(random.below(size)).expect("small"));
         let index = random.below(calls.max(1)) as u32;
-        let kinds = if random.one_in(ends) { 7 } else { 6 };
+        let kinds = if random.one_in(ends) { 10 } else { 9 };
         match random.below(kinds) {
             3 | 4 if calls == 0 => Delta::Text { text },
             0 => Delta::Text { text },
             1 => Delta::Reasoning { text },
-            2 => Delta::ReasoningEnd { signature: random.maybe(text.clone()), redacted: random.maybe(text) },
+            2 => Delta::ReasoningEnd {
+                signature: random.maybe(text.clone()),
+                redacted: random.maybe(text.clone()),
+                state: random.maybe(small_state(text)),
+            },
             3 => Delta::ToolCallStart {
                 index,
                 provider_id: random.maybe(format!("p{}", index % 3)),
                 name: text,
             },
             4 => Delta::ToolCallArguments { index, fragment: text },
+            6 => Delta::TextEnd { state: random.maybe(small_state(text)) },
+            7 if calls > 0 => Delta::ToolCallState { index, state: small_state(text) },
+            7 | 8 => Delta::Opaque(small_state(text)),
             5 => Delta::Usage(Usage { output_tokens: u64::from(index), ..Usage::default() }),
             _ => Delta::Finish { reason: FinishReason::Stop },
         }
@@ -284,14 +309,22 @@ fn is_within_bounds(message: &Message, seed: u64) {
     assert!(bytes <= MODEL_MESSAGE_BYTES_MAX, "seed {seed}: {bytes} bytes");
 }
 
+fn small_state(data: String) -> ProviderState {
+    ProviderState { provider: "p".to_owned(), family: "m".to_owned(), data }
+}
+
 fn size(part: &Part) -> usize {
     let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+    let of_state = |state: &Option<ProviderState>| state.as_ref().map_or(0, ProviderState::size);
     match part {
-        Part::Text { text } => text.len(),
-        Part::Reasoning(Reasoning { text, signature, redacted }) => {
-            text.len() + length(signature) + length(redacted)
+        Part::Text { text, state } => text.len() + of_state(state),
+        Part::Opaque(state) => state.size(),
+        Part::Reasoning(Reasoning { text, signature, redacted, state }) => {
+            text.len() + length(signature) + length(redacted) + of_state(state)
         }
-        Part::ToolCall(call) => call.provider_id.len() + call.name.len() + call.arguments.len(),
+        Part::ToolCall(call) => {
+            call.provider_id.len() + call.name.len() + call.arguments.len() + of_state(&call.state)
+        }
         Part::Image { .. } | Part::ToolResult(_) => unreachable!("no answer has these"),
     }
 }

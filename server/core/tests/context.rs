@@ -41,6 +41,7 @@ fn round(random: &mut Random, number: u32, entries: &mut Vec<Entry>) {
         provider_id: format!("c{index}"),
         name: "look".to_owned(),
         arguments: format!("{{\"at\":{}}}", index % 2),
+        state: None,
     };
     let mut parts = vec![Part::Reasoning(Reasoning { text: "hm".to_owned(), ..Reasoning::default() })];
     parts.extend((0..count).map(|index| Part::ToolCall(call(index))));
@@ -114,8 +115,9 @@ fn size(message: &Message) -> usize {
         .parts
         .iter()
         .map(|part| match part {
-            Part::Text { text } => text.len(),
+            Part::Text { text, .. } => text.len(),
             Part::Reasoning(reasoning) => reasoning.text.len(),
+            Part::Opaque(state) => state.size(),
             Part::Image { .. } => 1_000,
             Part::ToolCall(call) => call.name.len() + call.arguments.len(),
             Part::ToolResult(result) => result.output.len(),

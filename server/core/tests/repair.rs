@@ -43,6 +43,7 @@ fn history(random: &mut Random) -> Vec<SharedMessage> {
                     provider_id: format!("p{slot}"),
                     name: "look".to_owned(),
                     arguments: "{}".to_owned(),
+                    state: None,
                 };
                 let parts = slots.into_iter().map(|slot| Part::ToolCall(call(slot))).collect();
                 Message { role: Role::Assistant, parts }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::config::{Backend, HttpProvider, ProviderConfig};
 use crate::model::{
-    AnthropicOptions, HttpOptions, InvalidProvider, OpenAiOptions, ProviderKind, ProviderOptions,
-    ProviderRegistry, ScriptSource,
+    AnthropicOptions, GeminiOptions, HttpOptions, InvalidProvider, OpenAiOptions, ProviderKind,
+    ProviderOptions, ProviderRegistry, ResponsesOptions, ScriptSource,
 };
 use crate::secret::Secret;
 
@@ -18,8 +18,8 @@ pub(super) fn registry(
 }
 
 fn options(name: String, provider: ProviderConfig) -> ProviderOptions {
-    let ProviderConfig { backend, record, models, templates } = provider;
-    ProviderOptions { record, models, templates, ..of_backend(name, backend) }
+    let ProviderConfig { backend, record, models, traits, templates } = provider;
+    ProviderOptions { record, models, traits, templates, ..of_backend(name, backend) }
 }
 
 fn of_backend(name: String, backend: Backend) -> ProviderOptions {
@@ -32,9 +32,20 @@ fn of_backend(name: String, backend: Backend) -> ProviderOptions {
             };
             over_http(name, ProviderKind::OpenAi(kind), openai.http)
         }
-        Backend::Anthropic(http) => {
-            over_http(name, ProviderKind::Anthropic(AnthropicOptions::default()), http)
+        Backend::OpenAiResponses(responses) => {
+            let kind = ResponsesOptions { or_chat: responses.or_chat };
+            over_http(name, ProviderKind::OpenAiResponses(kind), responses.http)
         }
+        Backend::Anthropic(anthropic) => {
+            let kind = AnthropicOptions {
+                api_version: anthropic.api_version,
+                betas: anthropic.betas,
+                prompt_cache: anthropic.prompt_cache,
+                ..AnthropicOptions::default()
+            };
+            over_http(name, ProviderKind::Anthropic(kind), anthropic.http)
+        }
+        Backend::Gemini(http) => over_http(name, ProviderKind::Gemini(GeminiOptions::default()), http),
         Backend::Scripted { file } => {
             ProviderOptions::new(name, ProviderKind::Scripted(ScriptSource::File(file)))
         }
@@ -46,6 +57,7 @@ fn over_http(name: String, kind: ProviderKind, http: HttpProvider) -> ProviderOp
     ProviderOptions {
         base_url: http.base_url,
         api_key: http.api_key,
+        key_header: http.key_header,
         headers: http.headers.into_iter().map(|(name, value)| (name, Secret::new(value))).collect(),
         max_output_tokens: http.max_output_tokens,
         ..ProviderOptions::new(name, kind)

@@ -29,7 +29,9 @@ pub use self::error::{ConfigError, Place, Problem};
 pub use self::process::{
     HostOptions, LogFormat, LogOptions, RunOptions, ServerOptions, StoreLocation, StoreOptions,
 };
-pub use self::providers::{Backend, HttpProvider, OpenAiConfig, ProviderConfig};
+pub use self::providers::{
+    AnthropicConfig, Backend, HttpProvider, OpenAiConfig, ProviderConfig, ResponsesConfig,
+};
 use self::reader::{FILE_BYTES_MAX, Reading};
 use self::section::Section;
 pub use self::telemetry::{MetricsOptions, TelemetryOptions};

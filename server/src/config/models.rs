@@ -1,6 +1,7 @@
 //! `[providers.NAME.models."MODEL"]`: how much a model reads and writes, and what it costs.
 
 use agentloop_core::model::{ModelFacts, Prices};
+use agentloop_core::model_traits::{Effort, Efforts, Taken, Thinks, TraitOverrides};
 
 use super::section::Section;
 
@@ -18,6 +19,34 @@ pub(super) fn facts(section: &mut Section<'_, '_>) -> ModelFacts {
         max_output_tokens: section.get_some_within("max_output_tokens", 1..=10_000_000),
         prices: section.section("prices", prices),
     }
+}
+
+/// What the section says that its model takes, in place of its vendor's table.
+pub(super) fn traits(section: &mut Section<'_, '_>) -> TraitOverrides {
+    let thinks = [
+        ("never", Thinks::Never),
+        ("when_asked", Thinks::WhenAsked),
+        ("by_default", Thinks::ByDefault),
+        ("always", Thinks::Always),
+    ];
+    let taken =
+        [("always", Taken::Always), ("without_thinking", Taken::WithoutThinking), ("never", Taken::Never)];
+    TraitOverrides {
+        thinks: section.get_choice("thinks", None, &thinks),
+        efforts: efforts(section),
+        sampling: section.get_choice("sampling", None, &taken),
+        forced_tools: section.get_choice("forced_tools", None, &taken),
+        binds_thoughts: section.get("binds_thoughts"),
+    }
+}
+
+fn efforts(section: &mut Section<'_, '_>) -> Option<Efforts> {
+    let named = |word: &str| Effort::ALL.into_iter().find(|effort| effort.as_str() == word);
+    let words = section.get_list("efforts", |word| {
+        let all = Effort::ALL.map(|effort| format!("\"{}\"", effort.as_str())).join(", ");
+        named(word).map(drop).ok_or_else(|| format!("expected one of {all}; found \"{word}\""))
+    })?;
+    Some(Efforts::of(&words.iter().filter_map(|word| named(word)).collect::<Vec<_>>()))
 }
 
 /// None where none is set. Input and output go together: with one of them alone every cost would be wrong.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use agentloop_core::context::prompt::PromptTemplates;
 use agentloop_core::model::ModelFacts;
+use agentloop_core::model_traits::TraitOverrides;
 
 use super::environment::Environment;
 use super::section::Section;
@@ -28,6 +29,8 @@ pub struct ProviderConfig {
     pub record: Option<PathBuf>,
     /// What is known of its models, by the provider's own names for them.
     pub models: BTreeMap<String, ModelFacts>,
+    /// What its models take, where the vendor's table is wrong or says nothing, by the same names.
+    pub traits: BTreeMap<String, TraitOverrides>,
     /// What system prompts are put into.
     pub templates: PromptTemplates,
 }
@@ -35,7 +38,13 @@ pub struct ProviderConfig {
 impl From<Backend> for ProviderConfig {
     /// With nothing else.
     fn from(backend: Backend) -> Self {
-        Self { backend, record: None, models: BTreeMap::new(), templates: PromptTemplates::default() }
+        Self {
+            backend,
+            record: None,
+            models: BTreeMap::new(),
+            traits: BTreeMap::new(),
+            templates: PromptTemplates::default(),
+        }
     }
 }
 
@@ -44,8 +53,12 @@ impl From<Backend> for ProviderConfig {
 pub enum Backend {
     /// OpenAI's Chat Completions, and everyone who speaks them.
     OpenAi(OpenAiConfig),
+    /// OpenAI's Responses, and everyone who speaks them.
+    OpenAiResponses(ResponsesConfig),
     /// Anthropic's Messages.
-    Anthropic(HttpProvider),
+    Anthropic(AnthropicConfig),
+    /// Google's `generateContent`: the Gemini API and Vertex AI.
+    Gemini(HttpProvider),
     /// Answers read from a file, for demonstrations and tests.
     Scripted {
         /// The file.
@@ -65,6 +78,8 @@ pub struct HttpProvider {
     pub base_url: Option<String>,
     /// Absent for servers that ask for none.
     pub api_key: Option<Secret>,
+    /// The header that carries the key, in `authorization` as a bearer token; absent means the vendor's.
+    pub key_header: Option<String>,
     /// Sent with every request.
     pub headers: Vec<(String, String)>,
     /// Asked for where a run does not say how long an answer may be.
@@ -92,10 +107,43 @@ impl OpenAiConfig {
     }
 }
 
+/// A provider of Responses.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ResponsesConfig {
+    /// Where it is.
+    pub http: HttpProvider,
+    /// Whether a server that does not know Responses is asked in Chat Completions from then on. Only of a provider that
+    /// nobody configured but by its key.
+    pub or_chat: bool,
+}
+
+/// A provider of Messages.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AnthropicConfig {
+    /// Where it is.
+    pub http: HttpProvider,
+    /// The version of the API; absent means the one that every server knows.
+    pub api_version: Option<String>,
+    /// Features of the API that are not in its version.
+    pub betas: Vec<String>,
+    /// Whether the prompt is marked for the provider's cache.
+    pub prompt_cache: bool,
+}
+
+impl AnthropicConfig {
+    /// Without peculiarities.
+    #[must_use]
+    pub fn new(http: HttpProvider) -> Self {
+        Self { http, api_version: None, betas: Vec::new(), prompt_cache: true }
+    }
+}
+
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     OpenAi,
+    OpenAiResponses,
     Anthropic,
+    Gemini,
     Scripted,
     Replay,
 }
@@ -105,15 +153,18 @@ pub(super) fn provider(name: &str, section: &mut Section<'_, '_>) -> Option<Prov
         section.problem(&[], message);
     }
     let kinds = [
+        ("openai-responses", Kind::OpenAiResponses),
         ("openai", Kind::OpenAi),
         ("anthropic", Kind::Anthropic),
+        ("gemini", Kind::Gemini),
         ("scripted", Kind::Scripted),
         ("replay", Kind::Replay),
     ];
     let kind = section.get_choice("kind", None, &kinds);
     if kind.is_none() && !section.is_set("kind") {
-        let message = "expected kind = \"openai\", \"anthropic\", \"scripted\" or \"replay\"";
-        section.problem(&["kind"], message.to_owned());
+        let (last, others) = kinds.split_last().expect("there are kinds");
+        let others: Vec<String> = others.iter().map(|(kind, _)| format!("\"{kind}\"")).collect();
+        section.problem(&["kind"], format!("expected kind = {} or \"{}\"", others.join(", "), last.0));
     }
     let Some(kind) = kind else {
         section.give_up();
@@ -122,21 +173,28 @@ pub(super) fn provider(name: &str, section: &mut Section<'_, '_>) -> Option<Prov
     // Read whatever becomes of the rest, so that none of it is unknown.
     let record = section.get_path("record", None);
     let mut templates = PromptTemplates { provider: prompts::template(section), models: BTreeMap::new() };
+    let mut traits = BTreeMap::new();
     let models = section.each("models", |name, section| {
+        let own = models::traits(section);
+        traits.extend((own != TraitOverrides::default()).then(|| (name.to_owned(), own)));
         let facts = models::facts(section);
         templates.models.extend(prompts::template(section).map(|template| (name.to_owned(), template)));
         Some(facts)
     });
     let backend = match kind {
         Kind::OpenAi => Backend::OpenAi(openai(section)),
-        Kind::Anthropic => Backend::Anthropic(http(section)),
+        Kind::OpenAiResponses => {
+            Backend::OpenAiResponses(ResponsesConfig { http: http(section), or_chat: false })
+        }
+        Kind::Anthropic => Backend::Anthropic(anthropic(section)),
+        Kind::Gemini => Backend::Gemini(http(section)),
         Kind::Scripted => Backend::Scripted { file: file(section, "file = \"script\"")? },
         Kind::Replay => Backend::Replay { file: file(section, "file = \"recording\"")? },
     };
     if matches!(&backend, Backend::Replay { file } if Some(file) == record.as_ref()) {
         section.problem(&["record"], "expected another file than the one that is replayed".to_owned());
     }
-    Some(ProviderConfig { backend, record, models, templates })
+    Some(ProviderConfig { backend, record, models, traits, templates })
 }
 
 /// The name is the part of `provider/model` before the first slash.
@@ -163,10 +221,35 @@ fn openai(section: &mut Section<'_, '_>) -> OpenAiConfig {
     }
 }
 
+fn anthropic(section: &mut Section<'_, '_>) -> AnthropicConfig {
+    AnthropicConfig {
+        http: http(section),
+        api_version: section.get_checked("api_version", None, |version: String| word("a version", version)),
+        betas: section
+            .get_list("betas", |beta| word("a beta", beta.to_owned()).map(drop))
+            .unwrap_or_default(),
+        prompt_cache: section.get_or("prompt_cache", true),
+    }
+}
+
+/// One word that can stand in a header.
+fn word(what: &str, text: String) -> Result<String, String> {
+    let fits = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
+    if (1..=128).contains(&text.len()) && text.bytes().all(fits) {
+        return Ok(text);
+    }
+    Err(format!("expected {what} of 1 to 128 letters, digits, '-', '.' and '_'; found \"{text}\""))
+}
+
 fn http(section: &mut Section<'_, '_>) -> HttpProvider {
     let provider = HttpProvider {
         base_url: section.get_checked("base_url", None, base_url),
         api_key: api_key(section),
+        key_header: section.get_checked("api_key_header", None, |name: String| {
+            header(&name, "")
+                .map(|()| name.clone())
+                .or_else(|message| if is_secret(&name) { Ok(name) } else { Err(message) })
+        }),
         headers: headers(section),
         max_output_tokens: section.get_some_within("max_output_tokens", 1..=10_000_000),
     };
@@ -255,11 +338,16 @@ fn header(name: &str, value: &str) -> Result<(), String> {
     if !is_name {
         return Err(format!("expected a header's name of letters, digits, '-' and '_'; found \"{name}\""));
     }
-    if SECRET_HEADERS.iter().any(|secret| secret.eq_ignore_ascii_case(name)) {
-        return Err(format!("{name} carries a secret; write api_key_env or api_key_file"));
+    if is_secret(name) {
+        let how = "write api_key_env or api_key_file, and api_key_header where it is not the vendor's header";
+        return Err(format!("{name} carries a secret; {how}"));
     }
     let is_text = value.chars().all(|c| c == '\t' || (' '..='~').contains(&c));
     if is_text { Ok(()) } else { Err(format!("expected the value of {name} in printable ASCII")) }
+}
+
+fn is_secret(header: &str) -> bool {
+    SECRET_HEADERS.iter().any(|secret| secret.eq_ignore_ascii_case(header))
 }
 
 /// The file that a provider answers from.
@@ -279,14 +367,21 @@ fn file(section: &mut Section<'_, '_>, expected: &str) -> Option<PathBuf> {
 
 /// The providers whose keys lie in the environment under the names that their vendors use.
 pub(super) fn of_environment(root: &mut Section<'_, '_>) -> BTreeMap<String, ProviderConfig> {
-    let openai =
-        vendor(root, ["OPENAI_API_KEY", "OPENAI_BASE_URL"]).map(OpenAiConfig::new).map(Backend::OpenAi);
-    let anthropic = vendor(root, ["ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"]).map(Backend::Anthropic);
-    let named = [("openai", openai), ("anthropic", anthropic)];
+    let responses = |http| Backend::OpenAiResponses(ResponsesConfig { http, or_chat: true });
+    let openai = vendor(root, "OPENAI_API_KEY", "OPENAI_BASE_URL").map(responses);
+    let anthropic = vendor(root, "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL").or_else(|| {
+        let http = vendor(root, "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL")?;
+        Some(HttpProvider { key_header: Some("authorization".to_owned()), ..http })
+    });
+    let anthropic = anthropic.map(AnthropicConfig::new).map(Backend::Anthropic);
+    let gemini = vendor(root, "GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL")
+        .or_else(|| vendor(root, "GOOGLE_API_KEY", "GOOGLE_GEMINI_BASE_URL"))
+        .map(Backend::Gemini);
+    let named = [("openai", openai), ("anthropic", anthropic), ("gemini", gemini)];
     named.into_iter().filter_map(|(name, backend)| Some((name.to_owned(), backend?.into()))).collect()
 }
 
-fn vendor(root: &mut Section<'_, '_>, [key, url]: [&'static str; 2]) -> Option<HttpProvider> {
+fn vendor(root: &mut Section<'_, '_>, key: &'static str, url: &'static str) -> Option<HttpProvider> {
     let environment = root.environment();
     if environment.get(key) == Ok(None) {
         return None;

@@ -231,7 +231,7 @@ fn transcript(messages: &[SharedMessage]) -> String {
 
 fn line(role: Role, part: &Part) -> String {
     match part {
-        Part::Text { text } => {
+        Part::Text { text, .. } => {
             let speaker = match role {
                 Role::System => "System",
                 Role::User => "User",
@@ -240,7 +240,7 @@ fn line(role: Role, part: &Part) -> String {
             };
             format!("{speaker}: {text}")
         }
-        Part::Reasoning(_) => String::new(),
+        Part::Reasoning(_) | Part::Opaque(_) => String::new(),
         Part::Image { .. } => "[an image]".to_owned(),
         Part::ToolCall(call) => format!("Assistant calls {}({})", call.name, beginning(&call.arguments)),
         Part::ToolResult(result) => format!("{} answers: {}", result.name, beginning(&result.output)),

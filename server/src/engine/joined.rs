@@ -97,9 +97,13 @@ fn has_room(delta: &Delta) -> bool {
         Delta::Text { text }
         | Delta::Reasoning { text }
         | Delta::ToolCallArguments { fragment: text, .. } => text.len() < JOINED_BYTES,
-        Delta::ReasoningEnd { .. } | Delta::ToolCallStart { .. } | Delta::Usage(_) | Delta::Finish { .. } => {
-            false
-        }
+        Delta::ReasoningEnd { .. }
+        | Delta::TextEnd { .. }
+        | Delta::ToolCallStart { .. }
+        | Delta::ToolCallState { .. }
+        | Delta::Opaque(_)
+        | Delta::Usage(_)
+        | Delta::Finish { .. } => false,
     }
 }
 

@@ -139,6 +139,7 @@ impl Checker<'_> {
             provider_id: String::new(),
             name: check.tool.clone(),
             arguments: check.arguments.clone(),
+            state: None,
         };
         let mut facts = self.engine.tools().facts(&self.tenant, spec, &[&call]);
         facts.pop().expect("something is known of each call")

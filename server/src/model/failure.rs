@@ -120,6 +120,14 @@ impl ModelError {
         Self::new(ModelErrorKind::Malformed, message)
     }
 
+    /// The answer is a JSON document, and none of this format.
+    pub(crate) fn no_answer() -> Self {
+        Self::new(
+            ModelErrorKind::BadRequest,
+            "the answer is one JSON document that is no answer of this API; is base_url right?",
+        )
+    }
+
     /// The context was full before the model said anything.
     pub(crate) fn no_room() -> Self {
         Self::new(ModelErrorKind::ContextOverflow, "the context was full before the answer began")

@@ -34,7 +34,7 @@ pub(super) fn assistant(parts: Vec<Part>) -> Message {
 }
 
 pub(super) fn text(text: &str) -> Part {
-    Part::Text { text: text.to_owned() }
+    Part::text(text)
 }
 
 pub(super) fn reasoning(text: &str, signature: Option<&str>, redacted: Option<&str>) -> Part {
@@ -42,6 +42,7 @@ pub(super) fn reasoning(text: &str, signature: Option<&str>, redacted: Option<&s
         text: text.to_owned(),
         signature: signature.map(str::to_owned),
         redacted: redacted.map(str::to_owned),
+        state: None,
     })
 }
 
@@ -51,6 +52,7 @@ pub(super) fn call(id: &str, name: &str, arguments: &str) -> Part {
         provider_id: id.to_owned(),
         name: name.to_owned(),
         arguments: arguments.to_owned(),
+        state: None,
     })
 }
 

@@ -9,11 +9,15 @@ mod failure;
 mod fixtures;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzz;
+mod gemini;
 mod http;
 mod json;
+mod notices;
 mod openai;
+mod origin;
 mod overflow;
 mod registry;
+mod responses;
 mod scripted;
 mod sse;
 mod tape;
@@ -35,11 +39,13 @@ use futures_util::stream::BoxStream;
 
 pub use self::anthropic::{ANTHROPIC_BASE_URL, AnthropicOptions, ThinkingStyle};
 pub use self::encoded::EncodedPrefix;
+pub use self::gemini::{GEMINI_BASE_URL, GeminiOptions};
 pub use self::http::HttpOptions;
 pub use self::openai::{OPENAI_BASE_URL, OpenAiOptions};
 pub use self::registry::{
     InvalidProvider, ProviderError, ProviderKind, ProviderOptions, ProviderRegistry, ScriptSource,
 };
+pub use self::responses::ResponsesOptions;
 pub use self::scripted::{Script, ScriptError, ScriptedModel};
 pub use self::tape::TapeError;
 

@@ -7,11 +7,14 @@ use std::sync::Arc;
 use agentloop_core::agent::ModelTimeouts;
 use agentloop_core::context::prompt::PromptTemplates;
 use agentloop_core::model::ModelFacts;
+use agentloop_core::model_traits::TraitOverrides;
 
 use super::anthropic::{AnthropicModel, AnthropicOptions};
 use super::bounded::Bounded;
+use super::gemini::{GeminiModel, GeminiOptions};
 use super::http::{Http, HttpOptions};
 use super::openai::{OpenAiModel, OpenAiOptions};
+use super::responses::{ResponsesModel, ResponsesOptions};
 use super::scripted::{Script, ScriptError, ScriptedModel};
 use super::tape::{Recorded, Replayed, TapeError, TapeWriter};
 use super::{Model, Models, UnknownModel};
@@ -28,12 +31,16 @@ pub struct ProviderOptions {
     pub base_url: Option<String>,
     /// Absent for servers that ask for none.
     pub api_key: Option<Secret>,
+    /// The header that the key is sent in, in `authorization` as a bearer token; absent means the vendor's.
+    pub key_header: Option<String>,
     /// Sent with every request besides the key.
     pub headers: Vec<(String, Secret)>,
     /// The bound on an answer where the request has none.
     pub max_output_tokens: Option<u32>,
     /// What is known of its models, by the provider's own names for them.
     pub models: BTreeMap<String, ModelFacts>,
+    /// What its models take, where the vendor's table is wrong or says nothing, by the same names.
+    pub traits: BTreeMap<String, TraitOverrides>,
     /// What system prompts are put into.
     pub templates: PromptTemplates,
     /// The file that every call is recorded in.
@@ -49,9 +56,11 @@ impl ProviderOptions {
             kind,
             base_url: None,
             api_key: None,
+            key_header: None,
             headers: Vec::new(),
             max_output_tokens: None,
             models: BTreeMap::new(),
+            traits: BTreeMap::new(),
             templates: PromptTemplates::default(),
             record: None,
         }
@@ -61,10 +70,14 @@ impl ProviderOptions {
 /// What a provider speaks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProviderKind {
-    /// Chat Completions.
+    /// OpenAI's Chat Completions.
     OpenAi(OpenAiOptions),
-    /// Messages.
+    /// OpenAI's Responses.
+    OpenAiResponses(ResponsesOptions),
+    /// Anthropic's Messages.
     Anthropic(AnthropicOptions),
+    /// Google's `generateContent`.
+    Gemini(GeminiOptions),
     /// No provider, but a script that stands in for one.
     Scripted(ScriptSource),
     /// No provider, but a recording of one.
@@ -238,6 +251,14 @@ fn connect(http: &Http, provider: &ProviderOptions) -> Result<Arc<dyn Model>, Pr
         ProviderKind::Anthropic(options) => {
             check_client()?;
             Arc::new(AnthropicModel::new(http.clone(), provider, options)?)
+        }
+        ProviderKind::OpenAiResponses(options) => {
+            check_client()?;
+            Arc::new(ResponsesModel::new(http.clone(), provider, options)?)
+        }
+        ProviderKind::Gemini(options) => {
+            check_client()?;
+            Arc::new(GeminiModel::new(http.clone(), provider, options)?)
         }
         ProviderKind::Scripted(ScriptSource::File(path)) => Arc::new(ScriptedModel::new(Script::load(path)?)),
         ProviderKind::Scripted(ScriptSource::Text(text)) => {

@@ -9,8 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::delta::Delta;
 use crate::error::ModelErrorKind;
 use crate::id::CallSlot;
-use crate::limits::{CALLS_PER_MESSAGE_MAX, MODEL_MESSAGE_BYTES_MAX, PARTS_PER_MESSAGE_MAX};
-use crate::message::{FinishReason, Message, Part, Reasoning, Role, ToolCall, Usage};
+use crate::limits::{
+    CALLS_PER_MESSAGE_MAX, MODEL_MESSAGE_BYTES_MAX, PARTS_PER_MESSAGE_MAX, PROVIDER_STATE_BYTES_MAX,
+};
+use crate::message::{FinishReason, Message, Part, ProviderState, Reasoning, Role, ToolCall, Usage};
 
 /// Puts a model's deltas together.
 #[derive(Debug, Clone)]
@@ -23,6 +25,8 @@ pub struct Assembler {
     provider_ids: BTreeSet<String>,
     /// The reasoning that still waits for its end, by its place in `parts`.
     open_reasoning: Option<usize>,
+    /// Whether the text that stands last is complete, so that more text begins a part of its own.
+    text_is_complete: bool,
     bytes: usize,
     usage: Usage,
     finish: Option<FinishReason>,
@@ -77,6 +81,7 @@ impl Assembler {
             calls: BTreeMap::new(),
             provider_ids: BTreeSet::new(),
             open_reasoning: None,
+            text_is_complete: false,
             bytes: 0,
             usage: Usage::default(),
             finish: None,
@@ -135,9 +140,15 @@ impl Assembler {
         match delta {
             Delta::Text { text } => self.text(text),
             Delta::Reasoning { text } => self.reasoning(text),
-            Delta::ReasoningEnd { signature, redacted } => {
-                self.reasoning_end(signature.clone(), redacted.clone())
+            Delta::TextEnd { state } => self.text_end(state.as_ref()),
+            Delta::ReasoningEnd { signature, redacted, state } => {
+                self.reasoning_end(signature.clone(), redacted.clone(), state.clone())
             }
+            Delta::Opaque(state) => {
+                self.grow_state(state)?;
+                self.push(Part::Opaque(state.clone()))
+            }
+            Delta::ToolCallState { index, state } => self.call_state(*index, state),
             Delta::ToolCallStart { index, provider_id, name } => {
                 self.call_start(*index, provider_id.clone(), name.clone())
             }
@@ -158,11 +169,28 @@ impl Assembler {
             return Ok(());
         }
         self.grow(more.len())?;
-        if let Some(Part::Text { text }) = self.parts.last_mut() {
+        if !self.text_is_complete
+            && let Some(Part::Text { text, .. }) = self.parts.last_mut()
+        {
             text.push_str(more);
             return Ok(());
         }
-        self.push(Part::Text { text: more.to_owned() })
+        self.push(Part::text(more))
+    }
+
+    fn text_end(&mut self, ended: Option<&ProviderState>) -> Result<(), AssembleError> {
+        if let Some(state) = ended {
+            self.grow_state(state)?;
+            match self.parts.last_mut() {
+                Some(Part::Text { state: of_text, .. }) if !self.text_is_complete => {
+                    *of_text = Some(state.clone());
+                }
+                // Some providers sign an answer with a text of nothing.
+                _ => self.push(Part::Text { text: String::new(), state: Some(state.clone()) })?,
+            }
+        }
+        self.text_is_complete = true;
+        Ok(())
     }
 
     fn reasoning(&mut self, more: &str) -> Result<(), AssembleError> {
@@ -183,19 +211,22 @@ impl Assembler {
         &mut self,
         signature: Option<String>,
         redacted: Option<String>,
+        state: Option<ProviderState>,
     ) -> Result<(), AssembleError> {
         self.grow(signature.as_deref().map_or(0, str::len))?;
         self.grow(redacted.as_deref().map_or(0, str::len))?;
+        state.as_ref().map_or(Ok(()), |state| self.grow_state(state))?;
         let open = self.open_reasoning.take().and_then(|place| self.parts.get_mut(place));
         match open {
             Some(Part::Reasoning(reasoning)) => {
                 reasoning.signature = signature;
                 reasoning.redacted = redacted;
+                reasoning.state = state;
                 Ok(())
             }
-            _ if signature.is_none() && redacted.is_none() => Ok(()),
+            _ if signature.is_none() && redacted.is_none() && state.is_none() => Ok(()),
             // Providers that hide their reasoning send nothing but what they need to see again.
-            _ => self.push(Part::Reasoning(Reasoning { text: String::new(), signature, redacted })),
+            _ => self.push(Part::Reasoning(Reasoning { text: String::new(), signature, redacted, state })),
         }
     }
 
@@ -216,7 +247,7 @@ impl Assembler {
         self.grow(name.len() + provider_id.len())?;
         self.calls.insert(index, self.parts.len());
         let slot = CallSlot(self.model_call, position);
-        self.push(Part::ToolCall(ToolCall { slot, provider_id, name, arguments: String::new() }))
+        self.push(Part::ToolCall(ToolCall { slot, provider_id, name, arguments: String::new(), state: None }))
     }
 
     fn call_arguments(&mut self, index: u32, fragment: &str) -> Result<(), AssembleError> {
@@ -226,6 +257,16 @@ impl Assembler {
             return Err(AssembleError::Malformed("arguments of a tool call that has not begun"));
         };
         call.arguments.push_str(fragment);
+        Ok(())
+    }
+
+    fn call_state(&mut self, index: u32, state: &ProviderState) -> Result<(), AssembleError> {
+        self.grow_state(state)?;
+        let part = self.calls.get(&index).and_then(|&place| self.parts.get_mut(place));
+        let Some(Part::ToolCall(call)) = part else {
+            return Err(AssembleError::Malformed("state of a tool call that has not begun"));
+        };
+        call.state = Some(state.clone());
         Ok(())
     }
 
@@ -252,11 +293,22 @@ impl Assembler {
         Ok(())
     }
 
+    fn grow_state(&mut self, state: &ProviderState) -> Result<(), AssembleError> {
+        if state.data.len() > PROVIDER_STATE_BYTES_MAX {
+            return Err(AssembleError::TooLarge {
+                max: PROVIDER_STATE_BYTES_MAX,
+                unit: "bytes of the provider's state with one part",
+            });
+        }
+        self.grow(state.size())
+    }
+
     fn push(&mut self, part: Part) -> Result<(), AssembleError> {
         if self.parts.len() >= PARTS_PER_MESSAGE_MAX {
             return Err(AssembleError::TooLarge { max: PARTS_PER_MESSAGE_MAX, unit: "parts" });
         }
         self.parts.push(part);
+        self.text_is_complete = false;
         Ok(())
     }
 }
@@ -272,7 +324,11 @@ mod tests {
         Delta::Reasoning { text: text.to_owned() }
     }
     fn end(signature: Option<&str>, redacted: Option<&str>) -> Delta {
-        Delta::ReasoningEnd { signature: signature.map(str::to_owned), redacted: redacted.map(str::to_owned) }
+        Delta::ReasoningEnd {
+            signature: signature.map(str::to_owned),
+            redacted: redacted.map(str::to_owned),
+            state: None,
+        }
     }
     fn start(index: u32, id: Option<&str>, name: &str) -> Delta {
         Delta::ToolCallStart { index, provider_id: id.map(str::to_owned), name: name.to_owned() }
@@ -284,13 +340,14 @@ mod tests {
         Delta::Finish { reason }
     }
     fn text_part(text: &str) -> Part {
-        Part::Text { text: text.to_owned() }
+        Part::text(text)
     }
     fn reasoning_part(text: &str, signature: Option<&str>, redacted: Option<&str>) -> Part {
         Part::Reasoning(Reasoning {
             text: text.to_owned(),
             signature: signature.map(str::to_owned),
             redacted: redacted.map(str::to_owned),
+            state: None,
         })
     }
     fn call_part(position: u32, id: &str, name: &str, arguments: &str) -> Part {
@@ -299,6 +356,7 @@ mod tests {
             provider_id: id.to_owned(),
             name: name.to_owned(),
             arguments: arguments.to_owned(),
+            state: None,
         })
     }
 
@@ -407,6 +465,74 @@ mod tests {
             ],
             FinishReason::Stop,
         );
+    }
+
+    fn state(data: &str) -> ProviderState {
+        ProviderState { provider: "p".into(), family: "m".into(), data: data.into() }
+    }
+
+    #[test]
+    fn a_providers_state_stays_with_its_part() {
+        let text_end = |data: &str| Delta::TextEnd { state: Some(state(data)) };
+        let signed = |text: &str, data: &str| Part::Text { text: text.into(), state: Some(state(data)) };
+        check(
+            vec![
+                reasoning("a"),
+                Delta::reasoning_end(Some(state("r"))),
+                Delta::reasoning_end(Some(state("hidden"))),
+                Delta::Opaque(state("search")),
+                text("Hel"),
+                text("lo"),
+                Delta::TextEnd { state: None },
+                text(" world"),
+                text_end("t"),
+                text("!"),
+                start(0, Some("x"), "f"),
+                Delta::ToolCallState { index: 0, state: state("old") },
+                arguments(0, "{}"),
+                Delta::ToolCallState { index: 0, state: state("c") },
+                text_end("nothing"),
+                done(FinishReason::ToolCalls),
+            ],
+            vec![
+                Part::Reasoning(Reasoning {
+                    text: "a".into(),
+                    state: Some(state("r")),
+                    ..Reasoning::default()
+                }),
+                Part::Reasoning(Reasoning { state: Some(state("hidden")), ..Reasoning::default() }),
+                Part::Opaque(state("search")),
+                text_part("Hello"),
+                signed(" world", "t"),
+                text_part("!"),
+                Part::ToolCall(ToolCall {
+                    slot: CallSlot(7, 0),
+                    provider_id: "x".into(),
+                    name: "f".into(),
+                    arguments: "{}".into(),
+                    state: Some(state("c")),
+                }),
+                signed("", "nothing"),
+            ],
+            FinishReason::ToolCalls,
+        );
+    }
+
+    #[test]
+    fn a_providers_state_is_bounded_and_is_not_printed() {
+        let large = state(&"x".repeat(PROVIDER_STATE_BYTES_MAX + 1));
+        for delta in [
+            Delta::Opaque(large.clone()),
+            Delta::TextEnd { state: Some(large.clone()) },
+            Delta::reasoning_end(Some(large.clone())),
+        ] {
+            let error = assemble([delta, done(FinishReason::Stop)]).unwrap_err();
+            assert_eq!(error.kind(), ModelErrorKind::TooLarge, "{error}");
+        }
+        let without_a_call = Delta::ToolCallState { index: 0, state: state("c") };
+        let error = assemble([without_a_call, done(FinishReason::Stop)]).unwrap_err();
+        assert_eq!(error.kind(), ModelErrorKind::Malformed);
+        assert!(!format!("{:?}", state("SECRET")).contains("SECRET"));
     }
 
     #[test]
@@ -527,6 +653,9 @@ mod tests {
                     .map(|fragment| Delta::ToolCallArguments { index: *index, fragment })
                     .collect(),
                 Delta::ReasoningEnd { .. }
+                | Delta::TextEnd { .. }
+                | Delta::ToolCallState { .. }
+                | Delta::Opaque(_)
                 | Delta::ToolCallStart { .. }
                 | Delta::Usage(_)
                 | Delta::Finish { .. } => vec![delta.clone()],

@@ -97,7 +97,9 @@ fn answers(message: &SharedMessage, open: &mut Vec<ToolCall>) -> Option<SharedMe
     let mut answered = BTreeSet::new();
     let fits = |part: &Part| match part {
         Part::ToolResult(result) => open.iter().any(|call| call.slot == result.slot),
-        Part::Text { .. } | Part::Reasoning(_) | Part::Image { .. } | Part::ToolCall(_) => false,
+        Part::Text { .. } | Part::Reasoning(_) | Part::Opaque(_) | Part::Image { .. } | Part::ToolCall(_) => {
+            false
+        }
     };
     let parts: Vec<&Part> = message
         .parts
@@ -118,7 +120,9 @@ fn answers(message: &SharedMessage, open: &mut Vec<ToolCall>) -> Option<SharedMe
 fn slot(part: &Part) -> Option<CallSlot> {
     match part {
         Part::ToolResult(result) => Some(result.slot),
-        Part::Text { .. } | Part::Reasoning(_) | Part::Image { .. } | Part::ToolCall(_) => None,
+        Part::Text { .. } | Part::Reasoning(_) | Part::Opaque(_) | Part::Image { .. } | Part::ToolCall(_) => {
+            None
+        }
     }
 }
 
@@ -142,7 +146,13 @@ mod tests {
     use super::*;
 
     fn call(slot: CallSlot) -> ToolCall {
-        ToolCall { slot, provider_id: format!("p{slot}"), name: "echo".into(), arguments: "{}".into() }
+        ToolCall {
+            slot,
+            provider_id: format!("p{slot}"),
+            name: "echo".into(),
+            arguments: "{}".into(),
+            state: None,
+        }
     }
 
     fn asks(slots: &[CallSlot]) -> SharedMessage {

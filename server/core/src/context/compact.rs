@@ -192,8 +192,12 @@ fn text_of(message: &Message) -> String {
         .parts
         .iter()
         .filter_map(|part| match part {
-            Part::Text { text } => Some(text.as_str()),
-            Part::Reasoning(_) | Part::Image { .. } | Part::ToolCall(_) | Part::ToolResult(_) => None,
+            Part::Text { text, .. } => Some(text.as_str()),
+            Part::Reasoning(_)
+            | Part::Opaque(_)
+            | Part::Image { .. }
+            | Part::ToolCall(_)
+            | Part::ToolResult(_) => None,
         })
         .collect();
     texts.join("\n")

@@ -95,12 +95,14 @@ fn shortened(message: &SharedMessage, cut: &Cut, is_stale: impl Fn(usize) -> boo
     Arc::new(Message { role: message.role, parts })
 }
 
-/// The part, cut; `None` for what the model can do without: old thoughts.
+/// The part, cut; `None` for what the model can do without: old thoughts, and what only a provider reads. A text loses
+/// its provider's state, which is about the text as it was; a call is not changed and keeps it.
 fn shorter(part: &Part, cut: &Cut, is_stale: bool) -> Option<Part> {
     Some(match part {
-        Part::Reasoning(_) => return None,
-        Part::Text { text } => Part::Text { text: short(text, cut.text_bytes) },
-        Part::Image { .. } if cut.text_bytes.is_some() => Part::Text { text: "[image left out]".to_owned() },
+        Part::Reasoning(_) | Part::Opaque(_) => return None,
+        Part::Text { text, state: Some(_) } if text.is_empty() => return None,
+        Part::Text { text, .. } => Part::text(short(text, cut.text_bytes)),
+        Part::Image { .. } if cut.text_bytes.is_some() => Part::text("[image left out]"),
         Part::Image { .. } | Part::ToolCall(_) => part.clone(),
         Part::ToolResult(result) => {
             let output =

@@ -12,7 +12,8 @@ use agentloop_core::error::ModelErrorKind;
 use agentloop_core::extension::{Applied, ExtensionKind};
 use agentloop_core::id::{CallId, CallSlot, EntryNo, HostId, RequestId, RunId, Seq, SessionId};
 use agentloop_core::message::{
-    FinishReason, Image, Message, Part, Reasoning, Role, ToolCall, ToolResult, ToolStatus, Usage,
+    FinishReason, Image, Message, Part, ProviderState, Reasoning, Role, ToolCall, ToolResult, ToolStatus,
+    Usage,
 };
 use agentloop_core::policy::{ArgumentPattern, PolicyAction, PolicyRule, RuleOrigin};
 use agentloop_core::run::event::{AfterAttempt, Event, Observation, Outcome, Ran, Steer, Totals};
@@ -218,6 +219,10 @@ fn model_calls() -> Vec<(&'static str, Event)> {
         ("model_call_failed", failed(Some(Timestamp(1_790_000_002_500)))),
         ("model_call_failed.last", failed(None)),
         ("assistant_message", assistant(asking(), FinishReason::ToolCalls, Observation::Continue)),
+        (
+            "assistant_message.states",
+            assistant(with_states(), FinishReason::ToolCalls, Observation::Continue),
+        ),
         ("assistant_message.full", full(assistant(asking(), FinishReason::ToolCalls, Observation::Compact))),
         (
             "assistant_message.final",
@@ -547,7 +552,7 @@ fn prompt() -> Message {
     Message {
         role: Role::User,
         parts: vec![
-            Part::Text { text: "How warm is it?".to_owned() },
+            Part::text("How warm is it?"),
             Part::Image { image: by_reference },
             Part::Image { image: by_value() },
         ],
@@ -559,19 +564,51 @@ fn asking() -> Message {
         text: "I should look.".to_owned(),
         signature: Some("c2ln".to_owned()),
         redacted: Some("ZGF0YQ==".to_owned()),
+        state: None,
     };
     let call = ToolCall {
         slot: SLOT,
         provider_id: "call_abc".to_owned(),
         name: "weather".to_owned(),
         arguments: r#"{"city": "Köln", "n": 12345678901234567890"#.to_owned(),
+        state: None,
     };
     Message {
         role: Role::Assistant,
         parts: vec![
             Part::Reasoning(thought),
             Part::Reasoning(Reasoning::default()),
-            Part::Text { text: "Let me look.".to_owned() },
+            Part::text("Let me look."),
+            Part::ToolCall(call),
+        ],
+    }
+}
+
+/// Every kind of part that can have a provider's state, with it.
+fn with_states() -> Message {
+    let state = |data: &str| ProviderState {
+        provider: "openai".to_owned(),
+        family: "gpt-6.1-sol".to_owned(),
+        data: data.to_owned(),
+    };
+    let thought = Reasoning {
+        text: "I should look.".to_owned(),
+        state: Some(state(r#"{"encrypted":"b3BhcXVl"}"#)),
+        ..Reasoning::default()
+    };
+    let call = ToolCall {
+        slot: SLOT,
+        provider_id: "call_abc".to_owned(),
+        name: "weather".to_owned(),
+        arguments: "{}".to_owned(),
+        state: Some(state("c2ln")),
+    };
+    Message {
+        role: Role::Assistant,
+        parts: vec![
+            Part::Reasoning(thought),
+            Part::Opaque(state(r#"{"type":"web_search_call"}"#)),
+            Part::Text { text: "Let me look.".to_owned(), state: Some(state("commentary")) },
             Part::ToolCall(call),
         ],
     }

@@ -217,7 +217,7 @@ fn stands(script: &Script) {
                 Part::ToolResult(result) => {
                     open.remove(&result.slot).expect("a result has its call");
                 }
-                Part::Text { .. } | Part::Reasoning(_) | Part::Image { .. } => {}
+                Part::Text { .. } | Part::Reasoning(_) | Part::Opaque(_) | Part::Image { .. } => {}
             }
         }
     }

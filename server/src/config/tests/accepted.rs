@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use agentloop_core::agent::{LoopLimits, ReasoningEffort, RetryPolicy, ToolChoice};
 use agentloop_core::model::{ModelFacts, Prices};
+use agentloop_core::model_traits::{Effort, Efforts, Taken, Thinks, TraitOverrides};
 use agentloop_core::policy::{ArgumentPattern, PolicyAction};
 use agentloop_core::time::Millis;
 
@@ -104,8 +105,20 @@ fn providers_with_keys_from_the_environment_and_from_files() {
         [providers.claude]
         kind = 'anthropic'
         api_key_file = 'key'
+        api_key_header = 'Authorization'
+        api_version = '2026-10-21'
+        betas = ['one-2026-01-01', 'two-2026-01-01']
+        prompt_cache = false
         max_output_tokens = 100
         headers = { x-team = 'a' }
+        [providers.responses]
+        kind = 'openai-responses'
+        base_url = 'https://r.openai.azure.com/openai/v1'
+        api_key_env = 'KEY'
+        api_key_header = 'api-key'
+        [providers.google]
+        kind = 'gemini'
+        api_key_env = 'KEY'
         [providers.local]
         kind = 'openai'
         base_url = 'http://localhost:8000/v1'
@@ -128,11 +141,36 @@ fn providers_with_keys_from_the_environment_and_from_files() {
         ),
         (
             "claude".to_owned(),
-            Backend::Anthropic(HttpProvider {
-                api_key: Some(Secret::new("from-a-file")),
-                max_output_tokens: Some(100),
-                headers: vec![("x-team".to_owned(), "a".to_owned())],
-                base_url: None,
+            Backend::Anthropic(AnthropicConfig {
+                http: HttpProvider {
+                    api_key: Some(Secret::new("from-a-file")),
+                    key_header: Some("Authorization".to_owned()),
+                    max_output_tokens: Some(100),
+                    headers: vec![("x-team".to_owned(), "a".to_owned())],
+                    base_url: None,
+                },
+                api_version: Some("2026-10-21".to_owned()),
+                betas: vec!["one-2026-01-01".to_owned(), "two-2026-01-01".to_owned()],
+                prompt_cache: false,
+            }),
+        ),
+        (
+            "responses".to_owned(),
+            Backend::OpenAiResponses(ResponsesConfig {
+                http: HttpProvider {
+                    base_url: Some("https://r.openai.azure.com/openai/v1".to_owned()),
+                    api_key: Some(Secret::new("from-the-environment")),
+                    key_header: Some("api-key".to_owned()),
+                    ..HttpProvider::default()
+                },
+                or_chat: false,
+            }),
+        ),
+        (
+            "google".to_owned(),
+            Backend::Gemini(HttpProvider {
+                api_key: Some(Secret::new("from-the-environment")),
+                ..HttpProvider::default()
             }),
         ),
         (
@@ -189,21 +227,56 @@ fn what_is_known_of_a_model() {
 }
 
 #[test]
+fn what_a_model_takes() {
+    let text = "
+        [providers.local]
+        kind = 'openai'
+        base_url = 'http://localhost'
+        [providers.local.models.m]
+        thinks = 'by_default'
+        efforts = ['low', 'max']
+        sampling = 'without_thinking'
+        forced_tools = 'never'
+        binds_thoughts = true
+        [providers.local.models.other]
+        context_window = 8192";
+    let expected = TraitOverrides {
+        thinks: Some(Thinks::ByDefault),
+        efforts: Some(Efforts::of(&[Effort::Low, Effort::Max])),
+        sampling: Some(Taken::WithoutThinking),
+        forced_tools: Some(Taken::Never),
+        binds_thoughts: Some(true),
+    };
+    assert_eq!(parsed(text).providers["local"].traits, [("m".to_owned(), expected)].into());
+}
+
+#[test]
 fn keys_in_the_environment_are_enough() {
     let variables = [
         ("OPENAI_API_KEY", "one"),
         ("OPENAI_BASE_URL", "http://localhost:1/v1"),
         ("ANTHROPIC_API_KEY", "two"),
+        ("GEMINI_API_KEY", "three"),
     ];
     let config = parsed_with("", &variables);
-    assert_eq!(config.providers.keys().collect::<Vec<_>>(), ["anthropic", "openai"]);
-    let Backend::OpenAi(openai) = &config.providers["openai"].backend else { panic!("{config:?}") };
+    assert_eq!(config.providers.keys().collect::<Vec<_>>(), ["anthropic", "gemini", "openai"]);
+    let Backend::OpenAiResponses(openai) = &config.providers["openai"].backend else { panic!("{config:?}") };
     assert_eq!(openai.http.base_url.as_deref(), Some("http://localhost:1/v1"));
     assert_eq!(openai.http.api_key, Some(Secret::new("one")));
     assert_eq!(
         config.agents["default"],
         RunSpec { agent: "default".to_owned(), ..RunSpec::default() },
         "an agent of nothing but defaults"
+    );
+
+    let others = [("ANTHROPIC_AUTH_TOKEN", "token"), ("GOOGLE_API_KEY", "three")];
+    let by_token = parsed_with("", &others);
+    let Backend::Anthropic(anthropic) = &by_token.providers["anthropic"].backend else {
+        panic!("{by_token:?}")
+    };
+    assert_eq!(anthropic.http.key_header.as_deref(), Some("authorization"));
+    assert!(
+        matches!(&by_token.providers["gemini"].backend, Backend::Gemini(http) if http.base_url.is_none())
     );
 
     let with_agent = parsed_with("[agents.coder]\nmodel = 'anthropic/claude'", &variables);

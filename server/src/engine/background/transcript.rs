@@ -47,7 +47,7 @@ fn told(message: &Message) -> String {
 
 fn piece(part: &Part) -> Option<String> {
     match part {
-        Part::Text { text } => (!text.trim().is_empty()).then(|| cut(text, TEXT_BYTES_MAX)),
+        Part::Text { text, .. } => (!text.trim().is_empty()).then(|| cut(text, TEXT_BYTES_MAX)),
         Part::ToolCall(call) => {
             Some(format!("[calls {} with {}]", call.name, cut(&call.arguments, TOOL_BYTES_MAX)))
         }
@@ -55,7 +55,7 @@ fn piece(part: &Part) -> Option<String> {
             Some(format!("[{}] {}", result.name, cut(&result.output, TOOL_BYTES_MAX)))
         }
         Part::Image { .. } => Some("[a picture]".to_owned()),
-        Part::Reasoning(_) => None,
+        Part::Reasoning(_) | Part::Opaque(_) => None,
     }
 }
 

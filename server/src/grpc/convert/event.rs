@@ -320,7 +320,12 @@ pub fn is_shown(shown: &Shown) -> bool {
         Shown::Transient(transient) => !matches!(
             transient.what,
             Progress::Delta {
-                delta: Delta::Usage(_) | Delta::Finish { .. } | Delta::ReasoningEnd { .. },
+                delta: Delta::Usage(_)
+                    | Delta::Finish { .. }
+                    | Delta::ReasoningEnd { .. }
+                    | Delta::TextEnd { .. }
+                    | Delta::ToolCallState { .. }
+                    | Delta::Opaque(_),
                 ..
             }
         ),
@@ -379,7 +384,12 @@ fn model_delta((model_call, attempt): (u32, u32), delta_seq: u64, delta: &Delta)
         Delta::Reasoning { text } => Some(Piece::Reasoning(text.clone())),
         Delta::ToolCallStart { index, name, .. } => Some(call(*index, name, "")),
         Delta::ToolCallArguments { index, fragment } => Some(call(*index, "", fragment)),
-        Delta::ReasoningEnd { .. } | Delta::Usage(_) | Delta::Finish { .. } => None,
+        Delta::ReasoningEnd { .. }
+        | Delta::TextEnd { .. }
+        | Delta::ToolCallState { .. }
+        | Delta::Opaque(_)
+        | Delta::Usage(_)
+        | Delta::Finish { .. } => None,
     };
     Wire::ModelDelta(wire::ModelDelta { model_call, attempt, delta_seq, delta: piece })
 }

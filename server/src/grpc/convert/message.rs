@@ -3,7 +3,7 @@
 use agentloop_core::id::{CallId, CallSlot, RunId};
 use agentloop_core::limits::{INPUT_MESSAGE_BYTES_MAX, PARTS_PER_MESSAGE_MAX};
 use agentloop_core::message::{
-    FinishReason, Image, Message, Part, Reasoning, Role, ToolCall, ToolResult, ToolStatus, Usage,
+    FinishReason, Image, Message, Part, Role, ToolCall, ToolResult, ToolStatus, Usage,
 };
 use agentloop_proto::v1 as wire;
 use base64::Engine as _;
@@ -15,7 +15,8 @@ use crate::grpc::status::Violations;
 /// A message as callers see it; its calls are of this run.
 #[must_use]
 pub fn message(run: &RunId, message: &Message) -> wire::Message {
-    let parts = message.parts.iter().map(|part| wire::Part { content: Some(content(run, part)) }).collect();
+    let parts = message.parts.iter().filter_map(|part| content(run, part));
+    let parts = parts.map(|content| wire::Part { content: Some(content) }).collect();
     wire::Message { role: role(message.role).into(), parts }
 }
 
@@ -30,13 +31,17 @@ pub fn role(role: Role) -> wire::Role {
     }
 }
 
-fn content(run: &RunId, part: &Part) -> wire::part::Content {
+/// `None` for what is only between the model's provider and us.
+fn content(run: &RunId, part: &Part) -> Option<wire::part::Content> {
     use wire::part::Content;
-    match part {
-        Part::Text { text } => Content::Text(text.clone()),
-        Part::Reasoning(Reasoning { text, redacted, .. }) => {
-            Content::Reasoning(wire::Reasoning { text: text.clone(), redacted: redacted.is_some() })
-        }
+    Some(match part {
+        Part::Opaque(_) => return None,
+        Part::Text { text, state: Some(_) } if text.is_empty() => return None,
+        Part::Text { text, .. } => Content::Text(text.clone()),
+        Part::Reasoning(reasoning) => Content::Reasoning(wire::Reasoning {
+            text: reasoning.text.clone(),
+            redacted: reasoning.is_hidden(),
+        }),
         Part::Image { image } => Content::Image(self::image(image)),
         Part::ToolCall(ToolCall { slot, name, arguments, .. }) => Content::ToolCall(wire::ToolCall {
             call_id: call_id(run, *slot),
@@ -44,7 +49,7 @@ fn content(run: &RunId, part: &Part) -> wire::part::Content {
             arguments_json: arguments.clone(),
         }),
         Part::ToolResult(result) => Content::ToolResult(tool_result(run, result)),
-    }
+    })
 }
 
 /// A call's id as text.
@@ -145,7 +150,7 @@ pub fn input_message(field: &str, message: wire::Message, bad: &mut Violations) 
 fn input_part(field: &str, part: wire::Part, role: Role, bad: &mut Violations) -> Option<Part> {
     use wire::part::Content;
     match part.content {
-        Some(Content::Text(text)) if !text.is_empty() => Some(Part::Text { text }),
+        Some(Content::Text(text)) if !text.is_empty() => Some(Part::text(text)),
         Some(Content::Text(_)) => {
             bad.add(format!("{field}.text"), "must not be empty");
             None

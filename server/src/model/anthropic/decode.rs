@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use agentloop_core::delta::Delta;
 use agentloop_core::limits::{CALLS_PER_MESSAGE_MAX, PARTS_PER_MESSAGE_MAX};
 use agentloop_core::message::{FinishReason, Usage};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::event::{self, Counts, Growth, Said, Single};
 use crate::model::failure::{ProviderFailure, short};
@@ -78,6 +78,23 @@ impl Decoder for MessagesDecoder {
 
     fn is_done(&self) -> bool {
         self.done
+    }
+
+    /// As the events that would have said it.
+    fn document(&mut self, document: &Value, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
+        let blocks = document["content"].as_array().ok_or_else(ModelError::no_answer)?;
+        let mut say = |event: Value| {
+            let event = SseEvent { name: "".into(), data: event.to_string().into() };
+            self.event(&event, deltas)
+        };
+        say(json!({ "type": "message_start", "message": { "usage": document["usage"] } }))?;
+        for (index, block) in blocks.iter().enumerate() {
+            say(json!({ "type": "content_block_start", "index": index, "content_block": block }))?;
+            say(json!({ "type": "content_block_stop", "index": index }))?;
+        }
+        let reason = document["stop_reason"].as_str().unwrap_or("end_turn");
+        say(json!({ "type": "message_delta", "delta": { "stop_reason": reason } }))?;
+        say(json!({ "type": "message_stop" }))
     }
 }
 
@@ -195,10 +212,10 @@ impl MessagesDecoder {
         match self.open.remove(&index) {
             Some(Block::Thinking { signature }) => {
                 let signature = (!signature.is_empty()).then_some(signature);
-                deltas.push(Delta::ReasoningEnd { signature, redacted: None });
+                deltas.push(Delta::ReasoningEnd { signature, redacted: None, state: None });
             }
             Some(Block::Redacted { data }) => {
-                deltas.push(Delta::ReasoningEnd { signature: None, redacted: Some(data) });
+                deltas.push(Delta::ReasoningEnd { signature: None, redacted: Some(data), state: None });
             }
             Some(Block::Call { index, whole: Some(fragment) }) => {
                 deltas.push(Delta::ToolCallArguments { index, fragment });

@@ -83,6 +83,7 @@ fn thinking_is_kept_with_its_signature() {
             text: text.to_owned(),
             signature: signature.map(str::to_owned),
             redacted: redacted.map(str::to_owned),
+            state: None,
         })
     };
     assert_eq!(
@@ -91,7 +92,7 @@ fn thinking_is_kept_with_its_signature() {
             reasoning("hm yes", Some("c2ln"), None),
             reasoning("", None, Some("b3Bh")),
             reasoning("", Some("b21pdA"), None),
-            Part::Text { text: "Yes.".to_owned() },
+            Part::text("Yes."),
         ]
     );
 }
@@ -195,7 +196,7 @@ fn what_is_not_known_is_skipped() {
         END_TURN,
         STOP,
     ]);
-    assert_eq!(finished.message.parts, [Part::Text { text: "a".to_owned() }]);
+    assert_eq!(finished.message.parts, [Part::text("a")]);
 }
 
 #[test]

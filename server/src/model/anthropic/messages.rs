@@ -108,8 +108,9 @@ impl Conversation {
         let speaker = if role == Role::Assistant { Speaker::Assistant } else { Speaker::User };
         match part {
             // The API refuses blank text.
-            Part::Text { text } if text.trim().is_empty() => {}
-            Part::Text { text } => self.block(speaker, |blocks| text_block(blocks, text)),
+            Part::Text { text, .. } if text.trim().is_empty() => {}
+            Part::Text { text, .. } => self.block(speaker, |blocks| text_block(blocks, text)),
+            Part::Opaque(_) => {}
             Part::Image { image } => self.block(speaker, |blocks| image_block(blocks, image)),
             Part::Reasoning(reasoning) => {
                 if self.thoughts == Thoughts::Keep && is_signed(reasoning) {

@@ -16,14 +16,14 @@ pub(super) use self::decode::MessagesDecoder;
 pub(super) use self::event::Said as MessagesSaid;
 use self::messages::Thoughts;
 pub use self::thinking::ThinkingStyle;
-use super::http::{Endpoint, Http, exchange};
+use super::http::{self, Endpoint, Http, exchange};
 use super::registry::{ProviderError, ProviderOptions};
 use super::wire::ToolLists;
 use super::{Model, ModelError, ModelErrorKind, ModelRequest};
 use crate::secret::Secret;
 
 /// Where Anthropic itself is.
-pub const ANTHROPIC_BASE_URL: &str = "https://api.anthropic.com/v1";
+pub const ANTHROPIC_BASE_URL: &str = "https://api.anthropic.com";
 
 const API_VERSION: &str = "2023-06-01";
 
@@ -32,13 +32,17 @@ const API_VERSION: &str = "2023-06-01";
 pub struct AnthropicOptions {
     /// How models are asked to think.
     pub thinking: ThinkingStyle,
+    /// The version of the API; absent means the one that every server knows.
+    pub api_version: Option<String>,
+    /// Features of the API that are not in its version: the `anthropic-beta` header.
+    pub betas: Vec<String>,
     /// Whether the prompt is marked for the provider's cache.
     pub prompt_cache: bool,
 }
 
 impl Default for AnthropicOptions {
     fn default() -> Self {
-        Self { thinking: ThinkingStyle::Auto, prompt_cache: true }
+        Self { thinking: ThinkingStyle::Auto, api_version: None, betas: Vec::new(), prompt_cache: true }
     }
 }
 
@@ -67,15 +71,26 @@ impl AnthropicModel {
         provider: &ProviderOptions,
         options: &AnthropicOptions,
     ) -> Result<Self, ProviderError> {
-        let mut headers = vec![("anthropic-version".to_owned(), Secret::new(API_VERSION))];
-        if let Some(key) = provider.api_key.as_ref().filter(|key| !key.is_empty()) {
-            headers.push(("x-api-key".to_owned(), key.clone()));
+        let version = options.api_version.as_deref().unwrap_or(API_VERSION);
+        let mut headers = vec![("anthropic-version".to_owned(), Secret::new(version))];
+        if !options.betas.is_empty() {
+            headers.push(("anthropic-beta".to_owned(), Secret::new(options.betas.join(","))));
         }
-        headers.extend(provider.headers.iter().cloned());
+        headers.extend(http::headers(provider, "x-api-key"));
         let base_url = provider.base_url.as_deref().unwrap_or(ANTHROPIC_BASE_URL);
-        let endpoint = Endpoint::new(base_url, "/messages", &headers)?;
+        let endpoint = Endpoint::new(base_url, path, &headers)?.hiding(provider.api_key.as_ref());
         let dialect = Dialect { options: options.clone(), default_max_tokens: provider.max_output_tokens };
         Ok(Self(Arc::new(Provider { http, endpoint, dialect, tools: ToolLists::default() })))
+    }
+}
+
+/// Where requests go, by the path of a base URL. The vendor's own libraries take one without a version, others take
+/// one with it, or the whole.
+fn path(base: &str) -> String {
+    match base {
+        whole if whole.ends_with("/messages") => whole.to_owned(),
+        versioned if versioned.ends_with("/v1") => format!("{versioned}/messages"),
+        plain => format!("{plain}/v1/messages"),
     }
 }
 

@@ -68,13 +68,19 @@ pub fn text_tokens(text: &str) -> u32 {
     u32::try_from(twentieths(text).div_ceil(TWENTIETHS)).unwrap_or(u32::MAX)
 }
 
+fn hidden_tokens(data: &str) -> u32 {
+    u32::try_from(data.len() / HIDDEN_BYTES).unwrap_or(u32::MAX)
+}
+
 fn part_tokens(part: &Part) -> u32 {
     match part {
-        Part::Text { text } => text_tokens(text),
+        Part::Text { text, .. } => text_tokens(text),
         Part::Reasoning(reasoning) => {
-            let hidden = reasoning.redacted.as_ref().map_or(0, |hidden| hidden.len() / HIDDEN_BYTES);
-            text_tokens(&reasoning.text).saturating_add(u32::try_from(hidden).unwrap_or(u32::MAX))
+            let kept = reasoning.redacted.as_ref().or(reasoning.state.as_ref().map(|state| &state.data));
+            let hidden = kept.filter(|_| reasoning.is_hidden()).map_or(0, |kept| hidden_tokens(kept));
+            text_tokens(&reasoning.text).saturating_add(hidden)
         }
+        Part::Opaque(state) => hidden_tokens(&state.data),
         Part::Image { .. } => IMAGE_TOKENS,
         Part::ToolCall(ToolCall { name, arguments, .. }) => {
             CALL_TOKENS.saturating_add(text_tokens(name)).saturating_add(text_tokens(arguments))

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use agentloop_core::agent::ModelTimeouts;
 use agentloop_core::delta::Delta;
+use agentloop_core::limits::{MODEL_MESSAGE_BYTES_MAX, SHORT_TEXT_BYTES_MAX};
 use futures_util::FutureExt as _;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use reqwest::Response;
@@ -19,8 +20,10 @@ use crate::model::failure::{ProviderFailure, short};
 use crate::model::{ModelError, ModelErrorKind};
 use crate::secret::Secret;
 
-/// What is read of an answer that is no event stream.
+/// What is read of the body of an error.
 const ERROR_BODY_BYTES_MAX: usize = 64 * 1024;
+/// What is read of an answer that is one document. JSON may need six bytes for a letter.
+const DOCUMENT_BYTES_MAX: usize = 8 * MODEL_MESSAGE_BYTES_MAX;
 /// How long the end of the stream is waited for once the answer is complete, so that the connection can be reused.
 const DRAIN: Duration = Duration::from_millis(50);
 
@@ -33,6 +36,8 @@ pub(crate) fn exchange<D: Decoder>(
 ) -> BoxStream<'static, Result<Delta, ModelError>> {
     let exchange = Exchange {
         secrets: Arc::clone(post.endpoint.secrets()),
+        request_line: post.endpoint.request_line(),
+        http_status: None,
         phase: Phase::Unsent(http, post),
         clock: None,
         timeouts,
@@ -55,6 +60,10 @@ struct Exchange<D> {
     said: Vec<Delta>,
     ready: VecDeque<Result<Delta, ModelError>>,
     secrets: Arc<[Secret]>,
+    /// Method and URL, for errors.
+    request_line: String,
+    /// Of the answer, once there is one.
+    http_status: Option<u16>,
 }
 
 enum Phase {
@@ -88,12 +97,19 @@ impl<D: Decoder> Exchange<D> {
         }
     }
 
-    /// The one way out for errors, so that none passes with a secret in it.
+    /// The one way out for errors: none passes with a secret in it, and each says which request it is about.
     fn clean(&self, mut error: ModelError) -> ModelError {
+        let about = match self.http_status {
+            Some(status) => format!(" ({}: HTTP {status})", self.request_line),
+            None => format!(" ({})", self.request_line),
+        };
+        let room = SHORT_TEXT_BYTES_MAX.saturating_sub(about.len());
+        let mut message = short(&error.message);
+        message.truncate(message.floor_char_boundary(room));
+        error.message = message + &about;
         for secret in self.secrets.iter() {
             error.message = secret.redact(error.message);
         }
-        error.message = short(&error.message);
         error
     }
 
@@ -102,10 +118,10 @@ impl<D: Decoder> Exchange<D> {
             unreachable!("a request is sent once")
         };
         let clock = self.clock.insert(Clock::start(&self.timeouts));
-        let client = http.client(self.timeouts.connect).map_err(|e| transport(e, ""))?;
-        let endpoint = post.endpoint.clone();
+        let client = http.client(self.timeouts.connect).map_err(transport)?;
         let sending = client.execute(post.into_request());
-        let response = clock.within(sending).await?.map_err(|e| transport(e, endpoint.host()))?;
+        let response = clock.within(sending).await?.map_err(transport)?;
+        self.http_status = Some(response.status().as_u16());
         if !response.status().is_success() {
             return Err(refusal(response, clock).await);
         }
@@ -114,7 +130,12 @@ impl<D: Decoder> Exchange<D> {
                 self.phase = Phase::Streaming(response);
                 Ok(())
             }
-            Content::Json => Err(unstreamed(response, clock).await),
+            Content::Json => {
+                let document = document(response, clock).await?;
+                let complete = self.reading.document(&document, &mut self.said);
+                self.ready.extend(self.said.drain(..).map(Ok));
+                complete
+            }
             Content::Other(what) => Err(ModelError {
                 status: Some(response.status().as_u16()),
                 ..ModelError::malformed(format!(
@@ -132,7 +153,7 @@ impl<D: Decoder> Exchange<D> {
         let chunk = match clock.within(response.chunk()).await {
             Ok(Ok(Some(chunk))) => chunk,
             Ok(Ok(None)) => return self.end(None),
-            Ok(Err(broken)) => return self.end(Some(transport(broken, ""))),
+            Ok(Err(broken)) => return self.end(Some(transport(broken))),
             Err(late) => return self.end(Some(late)),
         };
         let heard = self.reading.push(&chunk, &mut self.said);
@@ -193,16 +214,29 @@ async fn refusal(response: Response, clock: &mut Clock) -> ModelError {
     failure.into_error(retry_after)
 }
 
-/// A good status with a JSON body: an error in disguise, or a server that does not stream.
-async fn unstreamed(response: Response, clock: &mut Clock) -> ModelError {
+/// A good status with a JSON body: an error in disguise, or the answer of a server that does not stream.
+///
+/// # Errors
+/// Where it is an error, or not whole. What is whole and no JSON is no answer however often one asks.
+async fn document(mut response: Response, clock: &mut Clock) -> Result<serde_json::Value, ModelError> {
     let status = response.status().as_u16();
-    let body = bounded_body(response, clock).await;
-    let value: serde_json::Value = serde_json::from_str(&body).unwrap_or_default();
-    if value.get("error").is_some_and(|error| !error.is_null()) || value["object"] == "error" {
-        return ProviderFailure::from_value(None, &value).into_error(None);
+    let mut body = Vec::new();
+    while let Some(chunk) = clock.within(response.chunk()).await?.map_err(transport)? {
+        clock.heard();
+        if body.len() + chunk.len() > DOCUMENT_BYTES_MAX {
+            let message = format!("the answer has more than {DOCUMENT_BYTES_MAX} bytes");
+            return Err(ModelError::new(ModelErrorKind::TooLarge, message));
+        }
+        body.extend_from_slice(&chunk);
     }
-    let message = "the answer is one JSON document, not an event stream; the server does not stream";
-    ModelError { status: Some(status), ..ModelError::malformed(message) }
+    let value: serde_json::Value = serde_json::from_slice(&body).map_err(|e| ModelError {
+        status: Some(status),
+        ..ModelError::bad_request(format!("the answer is one document, and no JSON: {e}; is base_url right?"))
+    })?;
+    if value.get("error").is_some_and(|error| !error.is_null()) || value["object"] == "error" {
+        return Err(ProviderFailure::from_value(None, &value).into_error(None));
+    }
+    Ok(value)
 }
 
 /// As much of the body as comes in time, for a message to people.
@@ -218,7 +252,7 @@ async fn bounded_body(mut response: Response, clock: &mut Clock) -> String {
 }
 
 /// Never names the URL, whose query may hold a key.
-fn transport(error: reqwest::Error, host: &str) -> ModelError {
+fn transport(error: reqwest::Error) -> ModelError {
     let kind = match (error.is_timeout(), error.is_builder()) {
         (true, _) => ModelErrorKind::Timeout,
         (_, true) => ModelErrorKind::BadRequest,
@@ -229,6 +263,5 @@ fn transport(error: reqwest::Error, host: &str) -> ModelError {
     while let Some(deeper) = cause.source() {
         cause = deeper;
     }
-    let place = if host.is_empty() { String::new() } else { format!("{host}: ") };
-    ModelError::new(kind, format!("{place}{cause}"))
+    ModelError::new(kind, cause.to_string())
 }

@@ -18,7 +18,7 @@ pub(crate) use self::exchange::exchange;
 pub(crate) use self::reading::Decoder;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use self::reading::Reading;
-use super::registry::ProviderError;
+use super::registry::{ProviderError, ProviderOptions};
 use crate::secret::Secret;
 
 /// Clients kept for different connect timeouts. Runs hardly ever ask for more than one.
@@ -96,6 +96,26 @@ struct Place {
     secrets: Arc<[Secret]>,
 }
 
+/// The headers of a provider's requests: those that are configured, and the key in the header that is configured for
+/// it, else in this one. In `authorization` it is a bearer token.
+pub(crate) fn headers(provider: &ProviderOptions, key_header: &str) -> Vec<(String, Secret)> {
+    let mut headers = provider.headers.clone();
+    if let Some(key) = provider.api_key.as_ref().filter(|key| !key.is_empty()) {
+        let name = provider.key_header.as_deref().unwrap_or(key_header);
+        let value = match name.eq_ignore_ascii_case("authorization") {
+            true => Secret::new(format!("Bearer {}", key.expose())),
+            false => key.clone(),
+        };
+        headers.push((name.to_owned(), value));
+    }
+    headers
+}
+
+/// A path of an API behind that of a base URL, which may have it already.
+pub(crate) fn appended(base: &str, path: &str) -> String {
+    if base.ends_with(path) { base.to_owned() } else { format!("{base}{path}") }
+}
+
 /// One request, ready to send.
 #[derive(Debug, Clone)]
 pub(crate) struct Post {
@@ -111,13 +131,14 @@ impl fmt::Debug for Endpoint {
 }
 
 impl Endpoint {
-    /// `path` is appended to `base_url`; every header value is treated as a secret.
+    /// `path` says where requests go by the path of `base_url`, which comes without a slash at its end. Every header
+    /// value is treated as a secret.
     ///
     /// # Errors
     /// When the URL is none that we can post to, or a header cannot be sent.
     pub(crate) fn new(
         base_url: &str,
-        path: &str,
+        path: impl FnOnce(&str) -> String,
         headers: &[(String, Secret)],
     ) -> Result<Self, ProviderError> {
         let mut url = Url::parse(base_url.trim()).map_err(|e| ProviderError::BaseUrl(e.to_string()))?;
@@ -127,7 +148,8 @@ impl Endpoint {
         if !url.username().is_empty() || url.password().is_some() {
             return Err(ProviderError::BaseUrl("must not hold credentials; use api_key".to_owned()));
         }
-        url.set_path(&format!("{}{path}", url.path().trim_end_matches('/')));
+        let path = path(url.path().trim_end_matches('/'));
+        url.set_path(&path);
         let mut map = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
         for (name, value) in headers {
             let name = name.parse::<HeaderName>().map_err(|_| ProviderError::Header(name.clone()))?;
@@ -151,9 +173,38 @@ impl Endpoint {
         self.0.url.host_str().unwrap_or_default()
     }
 
+    /// Where requests go, for people: without the query, which may hold a key.
+    pub(crate) fn shown(&self) -> String {
+        let mut url = self.0.url.clone();
+        url.set_query(None);
+        url.set_fragment(None);
+        url.to_string()
+    }
+
+    /// The same place but for its path, to which these segments are added, and its query, to which this is.
+    pub(crate) fn at<'a>(
+        &self,
+        segments: impl IntoIterator<Item = &'a str>,
+        query: Option<(&str, &str)>,
+    ) -> Self {
+        let mut place = Place::clone(&self.0);
+        if let Ok(mut path) = place.url.path_segments_mut() {
+            path.pop_if_empty().extend(segments);
+        }
+        if let Some((name, value)) = query {
+            place.url.query_pairs_mut().append_pair(name, value);
+        }
+        Self(Arc::new(place))
+    }
+
     /// A request with this body.
     pub(crate) fn post(&self, body: Vec<u8>) -> Post {
         Post { endpoint: self.clone(), body: body.into() }
+    }
+
+    /// What an error says of the request that it is about.
+    fn request_line(&self) -> String {
+        format!("POST {}", self.shown())
     }
 
     fn secrets(&self) -> &Arc<[Secret]> {
@@ -175,9 +226,11 @@ impl Post {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::{OpenAiOptions, ProviderKind};
 
     fn endpoint(base_url: &str) -> Result<String, ProviderError> {
-        Endpoint::new(base_url, "/chat/completions", &[]).map(|endpoint| endpoint.0.url.to_string())
+        let path = |base: &str| appended(base, "/chat/completions");
+        Endpoint::new(base_url, path, &[]).map(|endpoint| endpoint.0.url.to_string())
     }
 
     #[test]
@@ -186,6 +239,7 @@ mod tests {
             ("https://api.openai.com/v1", "https://api.openai.com/v1/chat/completions"),
             ("http://localhost:11434/v1/", "http://localhost:11434/v1/chat/completions"),
             ("http://localhost:8080", "http://localhost:8080/chat/completions"),
+            ("http://localhost:8080/v1/chat/completions/", "http://localhost:8080/v1/chat/completions"),
             (
                 "https://x.example/openai?api-version=1",
                 "https://x.example/openai/chat/completions?api-version=1",
@@ -205,7 +259,8 @@ mod tests {
     #[test]
     fn headers_that_cannot_be_sent_are_refused_without_their_value() {
         let header = |name: &str, value: &str| {
-            Endpoint::new("http://x", "", &[(name.to_owned(), Secret::new(value))]).map(|endpoint| {
+            let headers = [(name.to_owned(), Secret::new(value))];
+            Endpoint::new("http://x", str::to_owned, &headers).map(|endpoint| {
                 let shown = format!("{endpoint:?}");
                 assert!(!shown.contains(value), "{shown}");
             })
@@ -213,6 +268,32 @@ mod tests {
         assert_eq!(header("x-key", "sk-1234567"), Ok(()));
         assert_eq!(header("x key", "sk-1234567"), Err(ProviderError::Header("x key".to_owned())));
         assert_eq!(header("x-key", "sk-1234\n567"), Err(ProviderError::Header("x-key".to_owned())));
+    }
+
+    #[test]
+    fn a_place_is_shown_without_its_query() {
+        let endpoint = Endpoint::new("https://x.example/v1?key=secret", str::to_owned, &[]).unwrap();
+        let at = endpoint.at(["models", "a b/c:stream"], Some(("alt", "sse")));
+        assert_eq!(at.shown(), "https://x.example/v1/models/a%20b%2Fc:stream");
+        assert_eq!(at.0.url.as_str(), "https://x.example/v1/models/a%20b%2Fc:stream?key=secret&alt=sse");
+    }
+
+    #[test]
+    fn the_key_is_in_one_header() {
+        let kind = ProviderKind::OpenAi(OpenAiOptions::default());
+        let mut provider =
+            ProviderOptions { api_key: Some(Secret::new("k")), ..ProviderOptions::new("p", kind) };
+        let sent = |provider: &ProviderOptions| {
+            let headers = headers(provider, "x-api-key");
+            headers.iter().map(|(name, value)| format!("{name}: {}", value.expose())).collect::<Vec<_>>()
+        };
+        assert_eq!(sent(&provider), ["x-api-key: k"]);
+        provider.key_header = Some("Authorization".to_owned());
+        assert_eq!(sent(&provider), ["Authorization: Bearer k"]);
+        provider.key_header = Some("api-key".to_owned());
+        assert_eq!(sent(&provider), ["api-key: k"]);
+        provider.api_key = Some(Secret::new(""));
+        assert!(sent(&provider).is_empty());
     }
 
     #[test]

@@ -26,6 +26,13 @@ pub(crate) trait Decoder: Send + 'static {
 
     /// Whether [`Delta::Finish`] was given out.
     fn is_done(&self) -> bool;
+
+    /// Reads an answer that came whole, as one JSON document, from a server that does not stream. Appends what it says,
+    /// [`Delta::Finish`] last.
+    ///
+    /// # Errors
+    /// When it is an error, or no answer of this format.
+    fn document(&mut self, document: &serde_json::Value, deltas: &mut Vec<Delta>) -> Result<(), ModelError>;
 }
 
 /// Where the reading of one answer stands.
@@ -88,6 +95,24 @@ impl<D: Decoder> Reading<D> {
         let complete = decoder.end(deltas);
         count(message_bytes, before, deltas)?;
         complete.map_err(|e| reason.or(rest).unwrap_or(e))
+    }
+
+    /// Takes an answer that came as one JSON document.
+    ///
+    /// # Errors
+    /// When it is an error, no answer of this format, or too large. Asking again would buy it again, so that what is
+    /// no answer is a refused request.
+    pub(crate) fn document(
+        &mut self,
+        document: &serde_json::Value,
+        deltas: &mut Vec<Delta>,
+    ) -> Result<(), ModelError> {
+        let complete = self.decoder.document(document, deltas);
+        count(&mut self.message_bytes, 0, deltas)?;
+        complete.map_err(|error| match error.kind {
+            ModelErrorKind::Malformed => ModelError { kind: ModelErrorKind::BadRequest, ..error },
+            _ => error,
+        })
     }
 
     /// Whether the answer is complete: [`Delta::Finish`] was given out.

@@ -2,7 +2,7 @@
 
 use agentloop_core::delta::Delta;
 use agentloop_core::message::FinishReason;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::calls::Calls;
 use super::chunk::{Said, Single};
@@ -70,6 +70,19 @@ impl Decoder for ChatDecoder {
 
     fn is_done(&self) -> bool {
         self.done
+    }
+
+    /// As one event that has the whole message for its delta.
+    fn document(&mut self, document: &Value, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
+        let choices = document["choices"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let first = choices.iter().find(|choice| choice["index"].as_u64().unwrap_or(0) == 0);
+        let choice =
+            first.filter(|choice| choice["message"].is_object()).ok_or_else(ModelError::no_answer)?;
+        let reason = choice["finish_reason"].as_str().unwrap_or("stop");
+        let choice = json!({ "delta": choice["message"], "finish_reason": reason });
+        let chunk = json!({ "choices": [choice], "usage": document["usage"] });
+        self.take(Said::odd(&chunk), deltas)?;
+        self.end(deltas)
     }
 }
 

@@ -135,7 +135,7 @@ fn reasoning_under_either_name() {
             &chunk(r#"{"content":"Yes."}"#, r#""stop""#),
         ]);
         let reasoning = Reasoning { text: "hm yes".to_owned(), ..Reasoning::default() };
-        let text = Part::Text { text: "Yes.".to_owned() };
+        let text = Part::text("Yes.");
         assert_eq!(finished.message.parts, [Part::Reasoning(reasoning), text]);
     }
     let both = chunk(r#"{"reasoning_content":"hm","reasoning":"hm"}"#, r#""stop""#);

@@ -51,9 +51,12 @@ impl Conversation {
                 written.list("content", |content| {
                     for part in &message.parts {
                         match part {
-                            Part::Text { text } => text_part(content, text),
+                            Part::Text { text, .. } => text_part(content, text),
                             Part::Image { image } => image_part(content, image),
-                            Part::Reasoning(_) | Part::ToolCall(_) | Part::ToolResult(_) => {}
+                            Part::Reasoning(_)
+                            | Part::Opaque(_)
+                            | Part::ToolCall(_)
+                            | Part::ToolResult(_) => {}
                         }
                     }
                 });
@@ -68,7 +71,7 @@ impl Conversation {
         let (ids, send_reasoning) = (&mut self.ids, self.send_reasoning);
         element(&mut self.text, |written| {
             written.field("role", "assistant");
-            let is_silent = |part: &Part| !matches!(part, Part::Text { text } if !text.is_empty());
+            let is_silent = |part: &Part| !matches!(part, Part::Text { text, .. } if !text.is_empty());
             if has_calls && message.parts.iter().all(is_silent) {
                 written.text("content", "null");
             } else {
@@ -189,8 +192,12 @@ struct Joined<'a>(&'a Message, &'static str);
 impl<'a> Joined<'a> {
     fn texts(&self) -> impl Iterator<Item = &'a str> {
         self.0.parts.iter().filter_map(|part| match part {
-            Part::Text { text } => Some(text.as_str()),
-            Part::Image { .. } | Part::Reasoning(_) | Part::ToolCall(_) | Part::ToolResult(_) => None,
+            Part::Text { text, .. } => Some(text.as_str()),
+            Part::Image { .. }
+            | Part::Reasoning(_)
+            | Part::Opaque(_)
+            | Part::ToolCall(_)
+            | Part::ToolResult(_) => None,
         })
     }
 }
@@ -221,7 +228,11 @@ impl fmt::Display for Joined<'_> {
 fn reasoning_text(message: &Message) -> String {
     let text = |part: &Part| match part {
         Part::Reasoning(reasoning) => Some(reasoning.text.clone()),
-        Part::Text { .. } | Part::Image { .. } | Part::ToolCall(_) | Part::ToolResult(_) => None,
+        Part::Text { .. }
+        | Part::Opaque(_)
+        | Part::Image { .. }
+        | Part::ToolCall(_)
+        | Part::ToolResult(_) => None,
     };
     message.parts.iter().filter_map(text).collect()
 }

@@ -13,11 +13,10 @@ use futures_util::stream::{self, BoxStream, StreamExt as _};
 #[cfg(any(test, feature = "fuzzing"))]
 pub(super) use self::chunk::Said as ChatSaid;
 pub(super) use self::decode::ChatDecoder;
-use super::http::{Endpoint, Http, exchange};
+use super::http::{self, Endpoint, Http, exchange};
 use super::registry::{ProviderError, ProviderOptions};
 use super::wire::ToolLists;
 use super::{Model, ModelError, ModelRequest};
-use crate::secret::Secret;
 
 /// Where OpenAI itself is.
 pub const OPENAI_BASE_URL: &str = "https://api.openai.com/v1";
@@ -72,13 +71,10 @@ impl OpenAiModel {
         provider: &ProviderOptions,
         options: &OpenAiOptions,
     ) -> Result<Self, ProviderError> {
-        let mut headers = provider.headers.clone();
-        let key = provider.api_key.as_ref().filter(|key| !key.is_empty());
-        if let Some(key) = key {
-            headers.push(("authorization".to_owned(), Secret::new(format!("Bearer {}", key.expose()))));
-        }
+        let headers = http::headers(provider, "authorization");
         let base_url = provider.base_url.as_deref().unwrap_or(OPENAI_BASE_URL);
-        let endpoint = Endpoint::new(base_url, "/chat/completions", &headers)?.hiding(key);
+        let path = |base: &str| http::appended(base, "/chat/completions");
+        let endpoint = Endpoint::new(base_url, path, &headers)?.hiding(provider.api_key.as_ref());
         let dialect = Dialect {
             options: options.clone(),
             official: endpoint.host() == "api.openai.com",

@@ -127,14 +127,14 @@ impl Scene {
         }
         for part in &message.parts {
             self.input_words += match part {
-                Part::Text { text } => words(text),
+                Part::Text { text, .. } => words(text),
                 Part::ToolCall(call) => words(&call.arguments),
                 Part::ToolResult(result) => {
                     self.results.push(result.output.clone());
                     self.last_result.clone_from(&result.output);
                     words(&result.output)
                 }
-                Part::Reasoning(_) | Part::Image { .. } => 0,
+                Part::Reasoning(_) | Part::Opaque(_) | Part::Image { .. } => 0,
             };
         }
     }
@@ -180,7 +180,7 @@ impl Scene {
             let reasoning = self.fill(reasoning);
             output_words += words(&reasoning);
             deltas.extend(by_word(&reasoning).map(|text| Delta::Reasoning { text }));
-            deltas.push(Delta::ReasoningEnd { signature: None, redacted: None });
+            deltas.push(Delta::reasoning_end(None));
         }
         if let Some(text) = &reply.text {
             let text = self.fill(text);

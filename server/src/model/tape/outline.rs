@@ -2,7 +2,7 @@
 //! nothing that differs between two runs that say the same.
 //!
 //! Not compared are timeouts; what of a tool only the server and its hosts read; the ids of tool calls, of which
-//! counts only which result belongs to which call; and the signatures and hidden parts of reasoning. A JSON schema
+//! counts only which result belongs to which call; and what only the provider reads: signatures, hidden reasoning. A JSON schema
 //! counts as what it says, however it is spaced and ordered.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -109,13 +109,16 @@ struct Calls {
 
 impl Calls {
     fn told(&mut self, message: &Message) -> Value {
-        let parts: Vec<Value> = message.parts.iter().map(|part| self.part(part)).collect();
+        let parts: Vec<Value> = message.parts.iter().filter_map(|part| self.part(part)).collect();
         json!({ "role": message.role, "parts": parts })
     }
 
-    fn part(&mut self, part: &Part) -> Value {
-        match part {
-            Part::Text { text } => json!({ "text": text }),
+    /// `None` for what a recording may have otherwise, or not at all.
+    fn part(&mut self, part: &Part) -> Option<Value> {
+        Some(match part {
+            Part::Opaque(_) => return None,
+            Part::Text { text, state: Some(_) } if text.is_empty() => return None,
+            Part::Text { text, .. } => json!({ "text": text }),
             Part::Reasoning(reasoning) => json!({ "reasoning": reasoning.text }),
             Part::Image { image } => json!({ "image": image }),
             Part::ToolCall(call) => {
@@ -129,7 +132,7 @@ impl Calls {
                 "output": result.output,
                 "images": result.images,
             }),
-        }
+        })
     }
 }
 

@@ -174,7 +174,7 @@ async fn what_differs_between_two_runs_that_say_the_same_does_not_count() {
             match part {
                 Part::ToolCall(call) => call.slot = slot,
                 Part::ToolResult(result) => result.slot = slot,
-                Part::Text { .. } | Part::Reasoning(_) | Part::Image { .. } => {}
+                Part::Text { .. } | Part::Reasoning(_) | Part::Opaque(_) | Part::Image { .. } => {}
             }
         }
         request(messages)

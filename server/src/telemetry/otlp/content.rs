@@ -11,16 +11,18 @@ pub(super) fn message(message: &Message, finish: Option<&FinishReason>) -> Value
         Role::Assistant => "assistant",
         Role::Tool => "tool",
     };
-    let parts: Vec<Value> = message.parts.iter().map(part).collect();
+    let parts: Vec<Value> = message.parts.iter().filter_map(part).collect();
     match finish {
         Some(finish) => json!({ "role": role, "parts": parts, "finish_reason": finish_reason(finish) }),
         None => json!({ "role": role, "parts": parts }),
     }
 }
 
-fn part(part: &Part) -> Value {
-    match part {
-        Part::Text { text } => json!({ "type": "text", "content": text }),
+/// `None` for what is only between the model's provider and us.
+fn part(part: &Part) -> Option<Value> {
+    Some(match part {
+        Part::Opaque(_) => return None,
+        Part::Text { text, .. } => json!({ "type": "text", "content": text }),
         Part::Reasoning(reasoning) => json!({ "type": "reasoning", "content": reasoning.text }),
         // Pictures are too large to be told of.
         Part::Image { .. } => json!({ "type": "image" }),
@@ -30,7 +32,7 @@ fn part(part: &Part) -> Value {
         Part::ToolResult(result) => {
             json!({ "type": "tool_call_response", "id": result.provider_id, "response": result.output })
         }
-    }
+    })
 }
 
 /// As the conventions call it.

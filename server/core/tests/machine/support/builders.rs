@@ -215,6 +215,7 @@ pub(crate) fn model_asks(number: u32, attempt: u32, tools: &[Tool], finish: Fini
             provider_id: format!("p-{slot}"),
             name: tool.name.to_owned(),
             arguments: tool.arguments.clone(),
+            state: None,
         })
     });
     let message = Arc::new(Message { role: Role::Assistant, parts: parts.collect() });

@@ -37,13 +37,13 @@ fn transient() -> Vec<Shown> {
     let deltas = [
         Delta::Text { text: "Sunny".to_owned() },
         Delta::Reasoning { text: "It is May.".to_owned() },
-        Delta::ReasoningEnd { signature: Some("s".to_owned()), redacted: None },
+        Delta::ReasoningEnd { signature: Some("s".to_owned()), redacted: None, state: None },
         Delta::ToolCallStart { index: 0, provider_id: None, name: "echo".to_owned() },
         Delta::ToolCallArguments { index: 0, fragment: "{".to_owned() },
         Delta::Usage(Usage::default()),
         Delta::Finish { reason: FinishReason::Stop },
     ];
-    let parts = vec![Part::Text { text: "Sun".to_owned() }];
+    let parts = vec![Part::text("Sun")];
     let others = [
         Progress::Partial { call, delta_seq: 9, message: Message { role: Role::Assistant, parts } },
         Progress::Call { slot, attempt: 1, message: "half".to_owned(), fraction: Some(0.5) },
