@@ -261,7 +261,7 @@ fn consistent(random: &mut Random, deltas: Vec<Delta>) -> Vec<Delta> {
     let spares = random.one_in(2);
     let fits = |delta: &Delta| match delta {
         Delta::ToolCallStart { index, .. } => begun.insert(*index),
-        Delta::ToolCallArguments { index, .. } => begun.contains(index),
+        Delta::ToolCallArguments { index, .. } | Delta::ToolCallState { index, .. } => begun.contains(index),
         _ => true,
     };
     if spares { deltas.into_iter().filter(fits).collect() } else { deltas }
