@@ -153,6 +153,9 @@ pub struct TraitOverrides {
     pub forced_tools: Option<Taken>,
     /// See [`ModelTraits::binds_thoughts`].
     pub binds_thoughts: Option<bool>,
+    /// Whether the model is asked to think by a number of tokens, in place of an effort or a level. Only of vendors
+    /// that have both.
+    pub by_budget: Option<bool>,
 }
 
 impl ModelTraits {

@@ -41,7 +41,6 @@ fn of_backend(name: String, backend: Backend) -> ProviderOptions {
                 api_version: anthropic.api_version,
                 betas: anthropic.betas,
                 prompt_cache: anthropic.prompt_cache,
-                ..AnthropicOptions::default()
             };
             over_http(name, ProviderKind::Anthropic(kind), anthropic.http)
         }

@@ -37,6 +37,7 @@ pub(super) fn traits(section: &mut Section<'_, '_>) -> TraitOverrides {
         sampling: section.get_choice("sampling", None, &taken),
         forced_tools: section.get_choice("forced_tools", None, &taken),
         binds_thoughts: section.get("binds_thoughts"),
+        by_budget: section.get("thinking_by_budget"),
     }
 }
 

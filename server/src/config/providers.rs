@@ -91,8 +91,8 @@ pub struct HttpProvider {
 pub struct OpenAiConfig {
     /// Where it is.
     pub http: HttpProvider,
-    /// Whether reasoning goes back to the model with the conversation.
-    pub send_reasoning: bool,
+    /// Whether reasoning goes back to the model as text; absent means by the model's name.
+    pub send_reasoning: Option<bool>,
     /// Whether token counts are asked for.
     pub include_usage: bool,
     /// The request field that bounds the answer; absent means whatever fits `base_url`.
@@ -103,7 +103,7 @@ impl OpenAiConfig {
     /// Without peculiarities.
     #[must_use]
     pub fn new(http: HttpProvider) -> Self {
-        Self { http, send_reasoning: false, include_usage: true, max_tokens_field: None }
+        Self { http, send_reasoning: None, include_usage: true, max_tokens_field: None }
     }
 }
 
@@ -209,7 +209,7 @@ fn provider_name(name: &str) -> Result<(), String> {
 fn openai(section: &mut Section<'_, '_>) -> OpenAiConfig {
     OpenAiConfig {
         http: http(section),
-        send_reasoning: section.get_or("send_reasoning", false),
+        send_reasoning: section.get("send_reasoning"),
         include_usage: section.get_or("include_usage", true),
         max_tokens_field: section.get_checked("max_tokens_field", None, |field: String| {
             let known = ["max_tokens", "max_completion_tokens"];

@@ -11,7 +11,13 @@ use agentloop_core::tool::{EffectClass, ToolDeclaration};
 use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};
 
+use super::origin::Origin;
 use super::{EncodedPrefix, ModelRequest};
+
+/// Of [`request`].
+pub(super) fn origin() -> Origin {
+    Origin::new(&"p".into(), "m-1")
+}
 
 pub(super) fn request(messages: Vec<Message>) -> ModelRequest {
     ModelRequest {

@@ -37,7 +37,7 @@ use agentloop_core::time::Millis;
 use agentloop_core::tool::ToolDeclaration;
 use futures_util::stream::BoxStream;
 
-pub use self::anthropic::{ANTHROPIC_BASE_URL, AnthropicOptions, ThinkingStyle};
+pub use self::anthropic::{ANTHROPIC_BASE_URL, AnthropicOptions};
 pub use self::encoded::EncodedPrefix;
 pub use self::gemini::{GEMINI_BASE_URL, GeminiOptions};
 pub use self::http::HttpOptions;

@@ -24,6 +24,13 @@ pub(super) enum States {
     Drop,
 }
 
+/// Of nobody.
+impl Default for Origin {
+    fn default() -> Self {
+        Self { provider: "".into(), family: String::new() }
+    }
+}
+
 impl Origin {
     /// Of the requests for this model of this provider.
     pub(super) fn new(provider: &Arc<str>, model: &str) -> Self {
@@ -137,7 +144,7 @@ const REFUSALS: [&[&str]; 13] = [
 fn refuses_state(error: &ModelError) -> bool {
     let message = error.message.to_ascii_lowercase();
     let says = |words: &&[&str]| words.iter().all(|word| message.contains(word));
-    error.kind == ModelErrorKind::BadRequest && REFUSALS.iter().any(|words| says(words))
+    error.kind == ModelErrorKind::BadRequest && REFUSALS.iter().any(says)
 }
 
 #[cfg(test)]

@@ -180,7 +180,7 @@ fn providers_with_keys_from_the_environment_and_from_files() {
                     base_url: Some("http://localhost:8000/v1".to_owned()),
                     ..HttpProvider::default()
                 },
-                send_reasoning: true,
+                send_reasoning: Some(true),
                 include_usage: false,
                 max_tokens_field: Some("max_tokens".to_owned()),
             }),
@@ -238,6 +238,7 @@ fn what_a_model_takes() {
         sampling = 'without_thinking'
         forced_tools = 'never'
         binds_thoughts = true
+        thinking_by_budget = true
         [providers.local.models.other]
         context_window = 8192";
     let expected = TraitOverrides {
@@ -246,6 +247,7 @@ fn what_a_model_takes() {
         sampling: Some(Taken::WithoutThinking),
         forced_tools: Some(Taken::Never),
         binds_thoughts: Some(true),
+        by_budget: Some(true),
     };
     assert_eq!(parsed(text).providers["local"].traits, [("m".to_owned(), expected)].into());
 }

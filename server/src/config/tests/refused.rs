@@ -173,9 +173,10 @@ fn providers_that_are_not_complete() {
          kind = 'scripted'\n[providers.e]\nkind = 'scripted'\nfile = '/no/such/file'\n[providers.\"f/g\"]\nkind = \
          'openai'\nbase_url = 'http://a'",
         &[
-            "agentloop.toml:1:1: providers.a.kind: expected kind = \"openai\", \"anthropic\", \"scripted\" or \"replay\"",
-            "agentloop.toml:3:8: providers.b.kind: expected \"openai\" or \"anthropic\" or \"scripted\" or \
-             \"replay\", found \"opanai\"",
+            "agentloop.toml:1:1: providers.a.kind: expected kind = \"openai-responses\", \"openai\", \"anthropic\", \
+             \"gemini\", \"scripted\" or \"replay\"",
+            "agentloop.toml:3:8: providers.b.kind: expected \"openai-responses\" or \"openai\" or \"anthropic\" or \
+             \"gemini\" or \"scripted\" or \"replay\", found \"opanai\"",
             "agentloop.toml:6:8: providers.c.kind: expected api_key_env or api_key_file, or the base_url of a server \
              that asks for no key",
             "agentloop.toml:8:8: providers.d.kind: expected file = \"script\"",
@@ -197,7 +198,8 @@ fn recordings_and_facts_of_models() {
             "agentloop.toml:2:8: providers.a.kind: expected file = \"recording\"",
             "agentloop.toml:7:18: providers.b.models.m.context_window: expected a whole number, from 1 to 1000000000; \
              found 0",
-            "agentloop.toml:8:1: providers.b.models.m.temperature: unknown key; there are context_window, \
+            "agentloop.toml:8:1: providers.b.models.m.temperature: unknown key; there are thinks, efforts, sampling, forced_tools, \
+             binds_thoughts, thinking_by_budget, context_window, \
              max_output_tokens, prices, prompt_template, prompt_template_file",
             "agentloop.toml:9:20: providers.b.models.m.prices.input: expected the price of a million tokens, from 0 to \
              1000000, with at most 6 decimals; found -1",

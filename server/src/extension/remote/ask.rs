@@ -30,7 +30,7 @@ pub enum Question {
     /// Decide what to do next.
     Plan(Box<PlanView>),
     /// Have your say.
-    Hook(Occasion),
+    Hook(Box<Occasion>),
     /// Give context.
     Context {
         /// About what.
@@ -84,12 +84,13 @@ impl Question {
                 let messages: usize = view.messages.iter().map(|message| message.size()).sum();
                 messages + view.calls.iter().map(|call| call.arguments.len()).sum::<usize>()
             }
-            Self::Hook(Occasion::PreRun { messages }) | Self::Remember { messages } => {
-                messages.iter().map(|message| message.size()).sum()
-            }
-            Self::Hook(Occasion::PreTool { call }) => call.arguments.len(),
-            Self::Hook(Occasion::PostTool { call, result }) => call.arguments.len() + result.size(),
-            Self::Hook(Occasion::PostRun) => 0,
+            Self::Hook(occasion) => match &**occasion {
+                Occasion::PreRun { messages } => messages.iter().map(|message| message.size()).sum(),
+                Occasion::PreTool { call } => call.arguments.len(),
+                Occasion::PostTool { call, result } => call.arguments.len() + result.size(),
+                Occasion::PostRun => 0,
+            },
+            Self::Remember { messages } => messages.iter().map(|message| message.size()).sum(),
             Self::Context { query, .. } => query.len(),
         }
     }

@@ -69,7 +69,7 @@ impl Hook for RemoteHook {
     async fn call(&self, request: HookRequest) -> Result<HookVerdict, ExtensionError> {
         let HookRequest { run, deadline, occasion } = request;
         let point = occasion.point();
-        let question = Question::Hook(occasion);
+        let question = Question::Hook(Box::new(occasion));
         let ask = Ask { id: String::new(), name: self.key.2.clone(), deadline, run, question };
         let read = |said| match said {
             Said::Hook(verdict) => verdict.check(point).map(|()| verdict),

@@ -4,13 +4,18 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use agentloop_core::delta::Delta;
-use agentloop_core::limits::{CALLS_PER_MESSAGE_MAX, PARTS_PER_MESSAGE_MAX};
+use agentloop_core::limits::{CALLS_PER_MESSAGE_MAX, PARTS_PER_MESSAGE_MAX, PROVIDER_STATE_BYTES_MAX};
 use agentloop_core::message::{FinishReason, Usage};
+use agentloop_core::tool::Digest;
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::event::{self, Counts, Growth, Said, Single};
+use super::state::{TextState, ThoughtState};
 use crate::model::failure::{ProviderFailure, short};
 use crate::model::http::Decoder;
+use crate::model::origin::Origin;
 use crate::model::sse::SseEvent;
 use crate::model::template::Template;
 use crate::model::{ModelError, ModelErrorKind};
@@ -21,6 +26,11 @@ pub(in crate::model) struct MessagesDecoder {
     /// Of the last event that said one thing.
     last: Template<Single>,
     open: BTreeMap<u64, Block>,
+    /// Who answers, and a digest of what its thoughts are bound to.
+    origin: Origin,
+    prefix: Option<Digest>,
+    /// Whether the block that closed last is a text that more text would be joined to.
+    after_text: bool,
     blocks: usize,
     calls: u32,
     /// So far.
@@ -33,7 +43,10 @@ pub(in crate::model) struct MessagesDecoder {
 
 #[derive(Debug)]
 enum Block {
-    Text,
+    Text {
+        /// As they came, with a comma between them.
+        citations: String,
+    },
     Thinking {
         signature: String,
     },
@@ -45,15 +58,27 @@ enum Block {
         /// Given at once by servers that do not stream arguments; the text that is streamed wins.
         whole: Option<String>,
     },
-    /// Of no meaning here, such as a tool that the provider runs itself.
-    Other,
+    /// Of no meaning here, such as a tool that the provider runs itself: kept to be sent back.
+    Opaque {
+        block: Box<RawValue>,
+        /// What is streamed of it.
+        input: String,
+    },
+}
+
+impl MessagesDecoder {
+    /// Of an answer of this origin to a request of this digest.
+    pub(super) fn new(origin: Origin, prefix: Digest) -> Self {
+        Self { origin, prefix: Some(prefix), ..Self::default() }
+    }
 }
 
 impl Decoder for MessagesDecoder {
     fn event(&mut self, event: &SseEvent<'_>, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
         let before = deltas.len();
         self.read(event, deltas)?;
-        self.said |= deltas[before..].iter().any(|delta| !matches!(delta, Delta::Usage(_)));
+        let says = |delta: &Delta| !matches!(delta, Delta::Usage(_) | Delta::TextEnd { state: None });
+        self.said |= deltas[before..].iter().any(says);
         Ok(())
     }
 
@@ -110,7 +135,7 @@ impl MessagesDecoder {
         if let Some(said) = self.last.usual::<Said<'_>>(data)
             && said.kind.as_deref().unwrap_or(&event.name) != "error"
         {
-            return self.take(said, &event.name, deltas);
+            return self.take(said, event, deltas);
         }
         let value: Value = serde_json::from_str(data)
             .map_err(|e| ModelError::malformed(format!("an event of the stream is not JSON: {e}")))?;
@@ -118,14 +143,19 @@ impl MessagesDecoder {
         if said.kind.as_deref().unwrap_or(&event.name) == "error" {
             return Err(ProviderFailure::from_value(None, &value).into_error(None));
         }
-        self.take(said, &event.name, deltas)
+        self.take(said, event, deltas)
     }
 
-    fn take(&mut self, said: Said<'_>, name: &str, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
-        match said.kind.as_deref().unwrap_or(name) {
+    fn take(
+        &mut self,
+        said: Said<'_>,
+        event: &SseEvent<'_>,
+        deltas: &mut Vec<Delta>,
+    ) -> Result<(), ModelError> {
+        match said.kind.as_deref().unwrap_or(&event.name) {
             "message_start" => self.count(said.message_usage, deltas),
-            "content_block_start" => return self.open(said.index, said.block, deltas),
-            "content_block_delta" => return self.grow(said.index, said.delta, deltas),
+            "content_block_start" => return self.open(said.index, said.block, &event.data, deltas),
+            "content_block_delta" => return self.grow(said.index, said.delta, &event.data, deltas),
             "content_block_stop" => self.close(said.index, deltas),
             "message_delta" => {
                 if let Some(reason) = said.delta.stop_reason {
@@ -147,16 +177,21 @@ impl MessagesDecoder {
         &mut self,
         index: u64,
         block: event::Block<'_>,
+        data: &str,
         deltas: &mut Vec<Delta>,
     ) -> Result<(), ModelError> {
         self.blocks += 1;
         if self.blocks > PARTS_PER_MESSAGE_MAX {
             return Err(too_many(PARTS_PER_MESSAGE_MAX, "blocks"));
         }
+        let after_text = std::mem::take(&mut self.after_text);
         let block = match &*block.kind {
             "text" => {
+                if after_text {
+                    deltas.push(Delta::TextEnd { state: None });
+                }
                 deltas.extend(block.text.map(|text| Delta::Text { text: text.into_owned() }));
-                Block::Text
+                Block::Text { citations: raw(data).map(RawEvent::citations).unwrap_or_default() }
             }
             "thinking" => {
                 deltas.extend(block.thinking.map(|text| Delta::Reasoning { text: text.into_owned() }));
@@ -164,7 +199,10 @@ impl MessagesDecoder {
             }
             "redacted_thinking" => Block::Redacted { data: block.data.unwrap_or_default().into_owned() },
             "tool_use" => self.open_call(block, deltas)?,
-            _ => Block::Other,
+            _ => match raw(data).and_then(|event| event.content_block) {
+                Some(block) => Block::Opaque { block: block.to_owned(), input: String::new() },
+                None => return Ok(()),
+            },
         };
         self.open.insert(index, block);
         Ok(())
@@ -181,7 +219,13 @@ impl MessagesDecoder {
         Ok(Block::Call { index, whole: block.input })
     }
 
-    fn grow(&mut self, index: u64, delta: Growth<'_>, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
+    fn grow(
+        &mut self,
+        index: u64,
+        delta: Growth<'_>,
+        data: &str,
+        deltas: &mut Vec<Delta>,
+    ) -> Result<(), ModelError> {
         match (&*delta.kind, self.open.get_mut(&index)) {
             ("text_delta", _) => {
                 deltas.extend(delta.text.map(|text| Delta::Text { text: text.into_owned() }));
@@ -199,10 +243,22 @@ impl MessagesDecoder {
                     deltas.push(Delta::ToolCallArguments { index: *index, fragment });
                 }
             }
+            ("input_json_delta", Some(Block::Opaque { input, .. })) => {
+                grow_within(input, &delta.partial_json.unwrap_or_default())?;
+            }
+            ("citations_delta", Some(Block::Text { citations })) => {
+                let citation = raw(data).and_then(|event| event.delta).and_then(|delta| delta.citation);
+                if let Some(citation) = citation {
+                    if !citations.is_empty() {
+                        citations.push(',');
+                    }
+                    grow_within(citations, citation.get())?;
+                }
+            }
             ("input_json_delta", None) => {
                 return Err(ModelError::malformed("arguments of a tool call that has not begun"));
             }
-            // Citations and the like, and the arguments of tools that the provider runs itself.
+            // Kinds that are yet to come.
             _ => {}
         }
         Ok(())
@@ -212,16 +268,31 @@ impl MessagesDecoder {
         match self.open.remove(&index) {
             Some(Block::Thinking { signature }) => {
                 let signature = (!signature.is_empty()).then_some(signature);
-                deltas.push(Delta::ReasoningEnd { signature, redacted: None, state: None });
+                self.thought(ThoughtState { signature, ..ThoughtState::default() }, deltas);
             }
             Some(Block::Redacted { data }) => {
-                deltas.push(Delta::ReasoningEnd { signature: None, redacted: Some(data), state: None });
+                self.thought(ThoughtState { redacted: Some(data), ..ThoughtState::default() }, deltas);
             }
             Some(Block::Call { index, whole: Some(fragment) }) => {
                 deltas.push(Delta::ToolCallArguments { index, fragment });
             }
-            Some(Block::Call { whole: None, .. } | Block::Text | Block::Other) | None => {}
+            Some(Block::Text { citations }) if citations.is_empty() => self.after_text = true,
+            Some(Block::Text { citations }) => {
+                let citations = RawValue::from_string(format!("[{citations}]"));
+                let state = citations.and_then(|citations| serde_json::to_string(&TextState { citations }));
+                let state = state.ok().map(|data| self.origin.state(data));
+                deltas.push(Delta::TextEnd { state });
+            }
+            Some(Block::Opaque { block, input }) => {
+                deltas.push(Delta::Opaque(self.origin.state(with_input(&block, &input))));
+            }
+            Some(Block::Call { whole: None, .. }) | None => {}
         }
+    }
+
+    fn thought(&self, state: ThoughtState, deltas: &mut Vec<Delta>) {
+        let state = ThoughtState { prefix: self.prefix.clone(), ..state };
+        deltas.push(Delta::reasoning_end(state.kept(&self.origin)));
     }
 
     fn count(&mut self, usage: Option<Counts>, deltas: &mut Vec<Delta>) {
@@ -239,6 +310,7 @@ impl Counts {
         self.output = self.output.max(latest.output);
         self.cache_read = self.cache_read.max(latest.cache_read);
         self.cache_write = self.cache_write.max(latest.cache_write);
+        self.reasoning = self.reasoning.max(latest.reasoning);
     }
 
     /// The API counts cached input beside the input, we count it as part of the input.
@@ -248,7 +320,7 @@ impl Counts {
             output_tokens: self.output,
             cached_input_tokens: self.cache_read,
             cache_write_tokens: self.cache_write,
-            reasoning_tokens: 0,
+            reasoning_tokens: self.reasoning,
             cost_micros: 0,
         }
     }
@@ -263,6 +335,61 @@ fn finish_reason(reason: &str) -> FinishReason {
         "refusal" => FinishReason::Refusal,
         other => FinishReason::Other(short(other)),
     }
+}
+
+/// What of an event goes on as it came.
+#[derive(Deserialize)]
+struct RawEvent<'a> {
+    #[serde(borrow)]
+    content_block: Option<&'a RawValue>,
+    #[serde(borrow)]
+    delta: Option<RawDelta<'a>>,
+}
+
+#[derive(Deserialize)]
+struct RawDelta<'a> {
+    #[serde(borrow)]
+    citation: Option<&'a RawValue>,
+}
+
+fn raw(data: &str) -> Option<RawEvent<'_>> {
+    serde_json::from_str(data).ok()
+}
+
+impl RawEvent<'_> {
+    /// Those that a text block came with, without the brackets.
+    fn citations(self) -> String {
+        #[derive(Deserialize)]
+        struct Cited<'a> {
+            #[serde(borrow)]
+            citations: Option<&'a RawValue>,
+        }
+        let block = self.content_block.and_then(|block| serde_json::from_str::<Cited<'_>>(block.get()).ok());
+        let list = block.and_then(|block| block.citations).map_or("", RawValue::get);
+        let inner = list.strip_prefix('[').and_then(|list| list.strip_suffix(']')).unwrap_or_default();
+        inner.trim().to_owned()
+    }
+}
+
+/// A block with the input that was streamed for it, where that is JSON.
+fn with_input(block: &RawValue, input: &str) -> String {
+    let parsed = serde_json::from_str::<Value>(input).ok();
+    match (parsed, serde_json::from_str::<Value>(block.get())) {
+        (Some(input), Ok(Value::Object(mut whole))) => {
+            whole.insert("input".to_owned(), input);
+            Value::Object(whole).to_string()
+        }
+        _ => block.get().to_owned(),
+    }
+}
+
+/// Adds to what is held back until its block closes.
+fn grow_within(held: &mut String, more: &str) -> Result<(), ModelError> {
+    if held.len() + more.len() > PROVIDER_STATE_BYTES_MAX {
+        return Err(too_many(PROVIDER_STATE_BYTES_MAX, "bytes of state in one block"));
+    }
+    held.push_str(more);
+    Ok(())
 }
 
 fn too_many(max: usize, what: &str) -> ModelError {

@@ -1,5 +1,5 @@
 use agentloop_core::context::assemble::{Assembler, Finished};
-use agentloop_core::message::{Part, Reasoning};
+use agentloop_core::message::{Part, ProviderState, Reasoning};
 
 use super::*;
 
@@ -79,12 +79,13 @@ fn thinking_is_kept_with_its_signature() {
         STOP,
     ]);
     let reasoning = |text: &str, signature: Option<&str>, redacted: Option<&str>| {
-        Part::Reasoning(Reasoning {
-            text: text.to_owned(),
+        let state = ThoughtState {
             signature: signature.map(str::to_owned),
             redacted: redacted.map(str::to_owned),
-            state: None,
-        })
+            prefix: None,
+        };
+        let state = state.kept(&Origin::default());
+        Part::Reasoning(Reasoning { text: text.to_owned(), state, ..Reasoning::default() })
     };
     assert_eq!(
         finished.message.parts,
@@ -178,16 +179,102 @@ fn counts_of_gateways() {
     assert_eq!((finished.usage.input_tokens, finished.usage.output_tokens), (9, 5));
 }
 
+/// The texts of parts, with the state of each.
+fn kept(finished: &Finished) -> Vec<(String, Option<Value>)> {
+    let json = |state: &ProviderState| serde_json::from_str::<Value>(&state.data).unwrap();
+    let kept = |part: &Part| match part {
+        Part::Text { text, state } => (text.clone(), state.as_ref().map(json)),
+        Part::Opaque(state) => (String::new(), Some(json(state))),
+        other => panic!("{other:?}"),
+    };
+    finished.message.parts.iter().map(kept).collect()
+}
+
+#[test]
+fn citations_and_tools_of_the_provider_are_kept() {
+    let finished = finished(&[
+        START,
+        r#"{"type":"content_block_start","index":0,"content_block":{"type":"server_tool_use","id":"s","name":"web_search","input":{}}}"#,
+        r#"{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{\"query\":"}}"#,
+        r#"{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"\"x\"}"}}"#,
+        r#"{"type":"content_block_stop","index":0}"#,
+        r#"{"type":"content_block_start","index":1,"content_block":{"type":"web_search_tool_result","tool_use_id":"s","content":[{"encrypted_content":"e","n":1.50}]}}"#,
+        r#"{"type":"content_block_stop","index":1}"#,
+        r#"{"type":"content_block_start","index":2,"content_block":{"type":"text","text":""}}"#,
+        r#"{"type":"content_block_delta","index":2,"delta":{"type":"text_delta","text":"It says "}}"#,
+        r#"{"type":"content_block_stop","index":2}"#,
+        r#"{"type":"content_block_start","index":3,"content_block":{"type":"text","text":"","citations":[]}}"#,
+        r#"{"type":"content_block_delta","index":3,"delta":{"type":"text_delta","text":"so"}}"#,
+        r#"{"type":"content_block_delta","index":3,"delta":{"type":"citations_delta","citation":{"i":1}}}"#,
+        r#"{"type":"content_block_delta","index":3,"delta":{"type":"citations_delta","citation":{"i":2}}}"#,
+        r#"{"type":"content_block_stop","index":3}"#,
+        r#"{"type":"content_block_start","index":4,"content_block":{"type":"text","text":"."}}"#,
+        r#"{"type":"content_block_stop","index":4}"#,
+        END_TURN,
+        STOP,
+    ]);
+    let search = json!({"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "x"}});
+    let content = json!([{"encrypted_content": "e", "n": 1.5}]);
+    let found = json!({"type": "web_search_tool_result", "tool_use_id": "s", "content": content});
+    let plain = |text: &str| (text.to_owned(), None);
+    assert_eq!(
+        kept(&finished),
+        [
+            (String::new(), Some(search)),
+            (String::new(), Some(found)),
+            plain("It says "),
+            ("so".to_owned(), Some(json!({"citations": [{"i": 1}, {"i": 2}]}))),
+            plain("."),
+        ]
+    );
+}
+
+#[test]
+fn what_a_block_of_the_providers_holds_is_bounded() {
+    let open = r#"{"type":"content_block_start","index":0,"content_block":{"type":"server_tool_use"}}"#;
+    let long = "x".repeat(PROVIDER_STATE_BYTES_MAX / 2 + 1);
+    let grow = json!({"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": long}});
+    let grow = grow.to_string();
+    let error = decode(&[START, open, &grow, &grow]).unwrap_err();
+    assert_eq!(error.kind, ModelErrorKind::TooLarge);
+}
+
+#[test]
+fn an_answer_in_one_document() {
+    let document = json!({
+        "type": "message", "role": "assistant", "stop_reason": "tool_use",
+        "content": [
+            {"type": "thinking", "thinking": "hm", "signature": "s"},
+            {"type": "text", "text": "Let me see."},
+            {"type": "tool_use", "id": "a", "name": "f", "input": {"x": 1}},
+        ],
+        "usage": {"input_tokens": 3, "output_tokens": 4, "output_tokens_details": {"thinking_tokens": 2}},
+    });
+    let (mut decoder, mut deltas) = (MessagesDecoder::default(), Vec::new());
+    decoder.document(&document, &mut deltas).unwrap();
+    let mut assembler = Assembler::new(1);
+    for (seq, delta) in deltas.into_iter().enumerate() {
+        assembler.consume(seq as u64, delta).unwrap();
+    }
+    let finished = assembler.finish().unwrap();
+    assert_eq!(finished.message.plain_text(), "Let me see.");
+    assert_eq!(finished.message.tool_calls().next().unwrap().arguments, r#"{"x":1}"#);
+    assert_eq!(finished.finish_reason, FinishReason::ToolCalls);
+    let usage = finished.usage;
+    assert_eq!((usage.input_tokens, usage.output_tokens, usage.reasoning_tokens), (3, 4, 2));
+    for document in [json!({}), json!([]), json!({"content": "text"})] {
+        let error = MessagesDecoder::default().document(&document, &mut Vec::new()).unwrap_err();
+        assert_eq!(error.kind, ModelErrorKind::BadRequest, "{document}");
+    }
+}
+
 #[test]
 fn what_is_not_known_is_skipped() {
     let finished = finished(&[
         START,
         r#"{"type":"something_new","x":1}"#,
-        r#"{"type":"content_block_start","index":0,"content_block":{"type":"server_tool_use","id":"s","name":"web_search","input":{}}}"#,
-        r#"{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{}"}}"#,
-        r#"{"type":"content_block_stop","index":0}"#,
         r#"{"type":"content_block_start","index":1,"content_block":{"type":"text","text":"a"}}"#,
-        r#"{"type":"content_block_delta","index":1,"delta":{"type":"citations_delta","citation":{}}}"#,
+        r#"{"type":"content_block_delta","index":1,"delta":{"type":"something_delta","thing":{}}}"#,
         r#"{"type":"content_block_stop","index":1}"#,
         r#"{"type":"content_block_stop","index":77}"#,
         "",

@@ -56,6 +56,7 @@ pub(super) struct Counts {
     pub(super) output: u64,
     pub(super) cache_read: u64,
     pub(super) cache_write: u64,
+    pub(super) reasoning: u64,
 }
 
 impl<'a> template::Said<'a> for Said<'a> {
@@ -167,6 +168,7 @@ impl Counts {
             output: count("output_tokens"),
             cache_read: count("cache_read_input_tokens"),
             cache_write: count("cache_creation_input_tokens"),
+            reasoning: usage["output_tokens_details"]["thinking_tokens"].as_u64().unwrap_or(0),
         })
     }
 }
@@ -227,6 +229,12 @@ struct Usage {
     output_tokens: Option<u64>,
     cache_read_input_tokens: Option<u64>,
     cache_creation_input_tokens: Option<u64>,
+    output_tokens_details: Option<Object<Details>>,
+}
+
+#[derive(Default, Deserialize)]
+struct Details {
+    thinking_tokens: Option<u64>,
 }
 
 impl<'a> From<UsualBlock<'a>> for Block<'a> {
@@ -266,6 +274,7 @@ impl From<Object<Usage>> for Counts {
             output: usage.output_tokens.unwrap_or(0),
             cache_read: usage.cache_read_input_tokens.unwrap_or(0),
             cache_write: usage.cache_creation_input_tokens.unwrap_or(0),
+            reasoning: usage.output_tokens_details.and_then(|Object(of)| of.thinking_tokens).unwrap_or(0),
         }
     }
 }

@@ -1,9 +1,14 @@
 //! The conversation in the terms of Messages: turns that alternate, made of blocks.
 
-use agentloop_core::message::{Image, Message, Part, Reasoning, Role, ToolCall, ToolResult};
+use agentloop_core::message::{Message, Part, Role};
+use agentloop_core::tool::Digest;
 
+use super::blocks::{
+    call_block, cited_block, image_block, result_block, text_block, thought_block, writes_call_unchanged,
+};
+use super::state::Rules;
 use crate::model::encoded::{Encoding, trim};
-use crate::model::wire::{CallIds, arguments_object, element, tool_name};
+use crate::model::wire::{CallIds, element};
 
 const CALL_ID_BYTES_MAX: usize = 64;
 /// Opens a conversation whose beginning was compacted away in the middle of a turn: the first word is the user's.
@@ -11,14 +16,9 @@ const OPENING: &str = "(The conversation goes on from here.)";
 /// What marks a block for the provider's cache, put before the brace that ends it.
 const MARK: &[u8] = br#","cache_control":{"type":"ephemeral"}"#;
 
-/// What becomes of the model's earlier thoughts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Thoughts {
-    /// Signed ones go back unchanged and in their place.
-    Keep,
-    /// None goes back.
-    Drop,
-}
+/// Stands between two messages of the model, and behind one that ends the conversation: models refuse to go on with words
+/// that are put into their mouths.
+const GO_ON: &str = "(Go on.)";
 
 /// A conversation as it is sent, and what decides how it goes on. Text that is written is never changed; marks are put
 /// between its pieces when it is sent.
@@ -34,7 +34,9 @@ pub(super) struct Conversation {
     before: Option<usize>,
     since: Option<usize>,
     ids: CallIds,
-    thoughts: Thoughts,
+    rules: Rules,
+    /// Of all that is written so far.
+    digest: Digest,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,19 +64,22 @@ pub(super) struct Ending {
     before: [Option<usize>; 2],
     /// And in itself.
     within: Option<usize>,
+    /// Whether it asks the model to go on.
+    goes_on: bool,
 }
 
 impl Conversation {
     /// Before the first message.
-    pub(super) fn new(thoughts: Thoughts) -> Self {
+    pub(super) fn new(rules: Rules) -> Self {
         Self {
+            digest: rules.base.clone(),
             system: Vec::new(),
             text: Vec::new(),
             open: None,
             before: None,
             since: None,
             ids: CallIds::plain(CALL_ID_BYTES_MAX),
-            thoughts,
+            rules,
         }
     }
 
@@ -83,18 +88,40 @@ impl Conversation {
         &self.system
     }
 
-    /// The end of the conversation. Where it is `marked`, it has two marks: at the end, for the request that comes
+    /// Of all that is sent before the answer.
+    pub(super) fn digest(&self, ending: &Ending) -> Digest {
+        if !ending.goes_on {
+            return self.digest.clone();
+        }
+        let mut block = Vec::new();
+        text_block(&mut block, GO_ON);
+        after(&self.digest, Speaker::User, &block)
+    }
+
+    /// The end of the conversation; where the model's own words are the last, it is asked to `go_on`. Where it is `marked`, it has two marks: at the end, for the request that comes
     /// next, and where the request before this one ended, since its prompt is kept up to there. The provider looks for
     /// what it keeps only some twenty blocks before a mark, and a single round of parallel calls can have more.
-    pub(super) fn ending(&self, marked: bool) -> Ending {
+    pub(super) fn ending(&self, marked: bool, go_on: bool) -> Ending {
         let mut text = Vec::new();
-        let within = self.open.as_ref().and_then(|turn| turn.write(&mut text));
+        let mut within = self.open.as_ref().and_then(|turn| turn.write(&mut text));
+        let goes_on = go_on && self.is_the_models();
+        if goes_on {
+            let mut turn = Turn::new(Speaker::User);
+            text_block(&mut turn.blocks, GO_ON);
+            turn.markable = last_end(&turn.blocks);
+            within = turn.write(&mut text);
+        }
         let since = if within.is_none() { self.since } else { None };
         if marked {
-            Ending { text, before: [self.before, since], within }
+            Ending { text, before: [self.before, since], within, goes_on }
         } else {
-            Ending { text, before: [None, None], within: None }
+            Ending { text, before: [None, None], within: None, goes_on }
         }
+    }
+
+    /// Whether the last words are the model's.
+    fn is_the_models(&self) -> bool {
+        self.open.as_ref().is_some_and(|turn| turn.speaker == Speaker::Assistant)
     }
 
     /// The messages to send, in pieces.
@@ -104,54 +131,119 @@ impl Conversation {
         pieces
     }
 
-    fn part(&mut self, role: Role, part: &Part) {
-        let speaker = if role == Role::Assistant { Speaker::Assistant } else { Speaker::User };
-        match part {
-            // The API refuses blank text.
-            Part::Text { text, .. } if text.trim().is_empty() => {}
-            Part::Text { text, .. } => self.block(speaker, |blocks| text_block(blocks, text)),
-            Part::Opaque(_) => {}
-            Part::Image { image } => self.block(speaker, |blocks| image_block(blocks, image)),
-            Part::Reasoning(reasoning) => {
-                if self.thoughts == Thoughts::Keep && is_signed(reasoning) {
-                    thought_block(&mut self.turn(speaker).blocks, reasoning);
+    /// Whether a message of the model has anything that is written.
+    fn says_anything(&self, message: &Message) -> bool {
+        message.parts.iter().any(|part| match part {
+            Part::Text { text, .. } => !text.trim().is_empty(),
+            Part::Reasoning(reasoning) => self.rules.may_go_back(reasoning),
+            Part::Opaque(state) => self.rules.opaque(state).is_some(),
+            Part::ToolCall(_) | Part::Image { .. } => true,
+            Part::ToolResult(_) => false,
+        })
+    }
+
+    /// Writes a message of the model.
+    fn assistant(&mut self, message: &Message) {
+        if !self.says_anything(message) {
+            return;
+        }
+        if self.is_the_models() {
+            self.block(Speaker::User, |blocks| text_block(blocks, GO_ON));
+        }
+        if self.open.is_none() {
+            self.block(Speaker::User, |blocks| text_block(blocks, OPENING));
+        }
+        let prefix = self.digest.clone();
+        // Whether all that the model said so far in this message is written as it said it.
+        let mut is_whole = true;
+        for part in &message.parts {
+            match part {
+                Part::Reasoning(reasoning) => {
+                    let state = self.rules.thought(reasoning, &prefix);
+                    match state.filter(|_| is_whole || !self.rules.binds) {
+                        Some(state) => {
+                            self.unmarked(|blocks| thought_block(blocks, &reasoning.text, &state));
+                        }
+                        None => is_whole = false,
+                    }
                 }
+                // The API refuses blank text.
+                Part::Text { text, .. } if text.trim().is_empty() => is_whole = false,
+                Part::Text { text, state } => match self.rules.citations(state.as_ref()) {
+                    Some(citations) => {
+                        self.block(Speaker::Assistant, |blocks| cited_block(blocks, text, &citations));
+                    }
+                    None => self.block(Speaker::Assistant, |blocks| text_block(blocks, text)),
+                },
+                Part::Opaque(state) => match self.rules.opaque(state) {
+                    Some(block) => self.unmarked(|blocks| {
+                        blocks.extend_from_slice(block.as_bytes());
+                        blocks.push(b',');
+                    }),
+                    None => is_whole = false,
+                },
+                Part::ToolCall(call) => {
+                    let id = self.ids.call(&call.provider_id);
+                    is_whole &= writes_call_unchanged(call, &id);
+                    self.block(Speaker::Assistant, |blocks| call_block(blocks, call, &id));
+                }
+                Part::Image { image } => {
+                    self.block(Speaker::Assistant, |blocks| image_block(blocks, image));
+                }
+                Part::ToolResult(_) => {}
             }
-            Part::ToolCall(call) => {
-                let id = self.ids.call(&call.provider_id);
-                self.block(speaker, |blocks| call_block(blocks, call, &id));
-            }
-            Part::ToolResult(result) => {
-                let id = self.ids.result(&result.provider_id);
-                result_block(&mut self.turn(Speaker::User).results, result, &id);
+        }
+    }
+
+    /// Writes a message of the user or of tools.
+    fn user(&mut self, message: &Message) {
+        for part in &message.parts {
+            match part {
+                Part::Text { text, .. } if text.trim().is_empty() => {}
+                Part::Text { text, .. } => self.block(Speaker::User, |blocks| text_block(blocks, text)),
+                Part::Image { image } => self.block(Speaker::User, |blocks| image_block(blocks, image)),
+                Part::ToolResult(result) => {
+                    let id = self.ids.result(&result.provider_id);
+                    let results = &mut self.turn(Speaker::User).results;
+                    let begin = results.len();
+                    result_block(results, result, &id);
+                    let digest = after_block(&self.digest, self.open.as_ref(), begin, true);
+                    self.digest = digest;
+                }
+                Part::Reasoning(_) | Part::Opaque(_) | Part::ToolCall(_) => {}
             }
         }
     }
 
     /// Adds a block that can be marked.
     fn block(&mut self, speaker: Speaker, write: impl FnOnce(&mut Vec<u8>)) {
-        let turn = self.turn(speaker);
-        write(&mut turn.blocks);
-        turn.markable = last_end(&turn.blocks);
+        self.written(speaker, write);
+        if let Some(turn) = &mut self.open {
+            turn.markable = last_end(&turn.blocks);
+        }
+    }
+
+    /// Adds a block of the model's that cannot be marked.
+    fn unmarked(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        self.written(Speaker::Assistant, write);
+    }
+
+    fn written(&mut self, speaker: Speaker, write: impl FnOnce(&mut Vec<u8>)) {
+        let blocks = &mut self.turn(speaker).blocks;
+        let begin = blocks.len();
+        write(blocks);
+        self.digest = after_block(&self.digest, self.open.as_ref(), begin, false);
     }
 
     /// The last turn if it is this speaker's, else a new one.
     fn turn(&mut self, speaker: Speaker) -> &mut Turn {
-        if self.open.is_none() && speaker == Speaker::Assistant {
-            self.block(Speaker::User, |blocks| text_block(blocks, OPENING));
-        }
         if self.open.as_ref().is_some_and(|turn| turn.speaker != speaker) {
             self.close();
         }
         if self.open.is_none() && speaker == Speaker::Assistant {
             self.before = self.since.take().or(self.before);
         }
-        self.open.get_or_insert_with(|| Turn {
-            speaker,
-            results: Vec::new(),
-            blocks: Vec::new(),
-            markable: None,
-        })
+        self.open.get_or_insert_with(|| Turn::new(speaker))
     }
 
     fn close(&mut self) {
@@ -163,22 +255,23 @@ impl Conversation {
 
 impl Encoding for Conversation {
     fn writes_like(&self, other: &Self) -> bool {
-        self.thoughts == other.thoughts && self.ids.same_rule(&other.ids)
+        self.rules == other.rules && self.ids.same_rule(&other.ids)
     }
 
     fn add(&mut self, message: &Message) {
         match message.role {
             // Moving a late one to the front would change a prompt that the provider has cached.
-            Role::System if self.open.is_none() => text_block(&mut self.system, &message.plain_text()),
+            Role::System if self.open.is_none() => {
+                let begin = self.system.len();
+                text_block(&mut self.system, &message.plain_text());
+                self.digest = after(&self.digest, Speaker::User, &self.system[begin..]);
+            }
             Role::System => {
                 let text = format!("<system>\n{}\n</system>", message.plain_text());
                 self.block(Speaker::User, |blocks| text_block(blocks, &text));
             }
-            Role::User | Role::Assistant | Role::Tool => {
-                for part in &message.parts {
-                    self.part(message.role, part);
-                }
-            }
+            Role::Assistant => self.assistant(message),
+            Role::User | Role::Tool => self.user(message),
         }
     }
 
@@ -193,6 +286,10 @@ impl Encoding for Conversation {
 }
 
 impl Turn {
+    fn new(speaker: Speaker) -> Self {
+        Self { speaker, results: Vec::new(), blocks: Vec::new(), markable: None }
+    }
+
     /// Writes the turn. Gives where in the text its last block ends that can be marked.
     fn write(&self, out: &mut Vec<u8>) -> Option<usize> {
         let mut results_at = 0;
@@ -207,6 +304,22 @@ impl Turn {
         let in_results = last_end(&self.results).map(|end| results_at + end);
         self.markable.map(|end| results_at + self.results.len() + end).or(in_results)
     }
+}
+
+/// The digest of what is written before a block and of the block, which is the turn's last and begins there.
+fn after_block(before: &Digest, turn: Option<&Turn>, begin: usize, in_results: bool) -> Digest {
+    let Some(turn) = turn else { return before.clone() };
+    let blocks = if in_results { &turn.results } else { &turn.blocks };
+    match &blocks[begin..] {
+        [] => before.clone(),
+        block => after(before, turn.speaker, block),
+    }
+}
+
+/// The digest of what is written before a block and of the block.
+fn after(before: &Digest, speaker: Speaker, block: &[u8]) -> Digest {
+    let speaker: &[u8] = if speaker == Speaker::User { b"user" } else { b"assistant" };
+    Digest::of(&[before.as_str().as_bytes(), speaker, block])
 }
 
 /// Where the last of these blocks ends: before its brace and comma.
@@ -228,67 +341,4 @@ pub(super) fn marked(text: &[u8], places: impl IntoIterator<Item = Option<usize>
 /// The blocks with a mark in the last of them, where there is one.
 pub(super) fn marked_last(blocks: &[u8]) -> Vec<&[u8]> {
     marked(blocks, [last_end(blocks)])
-}
-
-/// Writes a text; nothing for a blank one, which the API refuses.
-pub(super) fn text_block(out: &mut Vec<u8>, text: &str) {
-    if !text.trim().is_empty() {
-        element(out, |block| {
-            block.field("type", "text").field("text", text);
-        });
-    }
-}
-
-fn image_block(out: &mut Vec<u8>, image: &Image) {
-    element(out, |block| {
-        block.field("type", "image").object("source", |source| {
-            match image {
-                Image::Url { url } => source.field("type", "url").field("url", url),
-                Image::Inline { media_type, base64 } => {
-                    source.field("type", "base64").field("media_type", media_type).field("data", base64)
-                }
-            };
-        });
-    });
-}
-
-/// Thoughts that are not signed were never the API's own.
-fn is_signed(reasoning: &Reasoning) -> bool {
-    reasoning.redacted.is_some() || reasoning.signature.is_some()
-}
-
-fn thought_block(out: &mut Vec<u8>, reasoning: &Reasoning) {
-    element(out, |block| {
-        match &reasoning.redacted {
-            Some(data) => block.field("type", "redacted_thinking").field("data", data),
-            None => block
-                .field("type", "thinking")
-                .field("thinking", &reasoning.text)
-                .field("signature", &reasoning.signature),
-        };
-    });
-}
-
-fn call_block(out: &mut Vec<u8>, call: &ToolCall, id: &str) {
-    element(out, |block| {
-        block.field("type", "tool_use").field("id", id).field("name", &*tool_name(&call.name));
-        block.text("input", &arguments_object(&call.arguments));
-    });
-}
-
-fn result_block(out: &mut Vec<u8>, result: &ToolResult, id: &str) {
-    element(out, |block| {
-        block.field("type", "tool_result").field("tool_use_id", id);
-        if !result.images.is_empty() {
-            block.list("content", |content| {
-                text_block(content, &result.output);
-                result.images.iter().for_each(|image| image_block(content, image));
-            });
-        } else if !result.output.trim().is_empty() {
-            block.field("content", &result.output);
-        }
-        if result.status.is_error() {
-            block.field("is_error", &true);
-        }
-    });
 }

@@ -1,25 +1,32 @@
 //! The Messages API of Anthropic, and of the servers that speak it too.
 
+mod blocks;
 mod decode;
 mod event;
 mod messages;
+mod pause;
 mod request;
+mod state;
 mod thinking;
+mod traits;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use agentloop_core::delta::Delta;
+use agentloop_core::model_traits::TraitOverrides;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 
 pub(super) use self::decode::MessagesDecoder;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(super) use self::event::Said as MessagesSaid;
-use self::messages::Thoughts;
-pub use self::thinking::ThinkingStyle;
+use self::request::Call;
 use super::http::{self, Endpoint, Http, exchange};
+use super::notices::Notices;
+use super::origin::{Caller, Origin, States, call_or_without_state};
 use super::registry::{ProviderError, ProviderOptions};
 use super::wire::ToolLists;
-use super::{Model, ModelError, ModelErrorKind, ModelRequest};
+use super::{Model, ModelError, ModelRequest};
 use crate::secret::Secret;
 
 /// Where Anthropic itself is.
@@ -30,8 +37,6 @@ const API_VERSION: &str = "2023-06-01";
 /// How a server or its models differ from each other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AnthropicOptions {
-    /// How models are asked to think.
-    pub thinking: ThinkingStyle,
     /// The version of the API; absent means the one that every server knows.
     pub api_version: Option<String>,
     /// Features of the API that are not in its version: the `anthropic-beta` header.
@@ -42,7 +47,7 @@ pub struct AnthropicOptions {
 
 impl Default for AnthropicOptions {
     fn default() -> Self {
-        Self { thinking: ThinkingStyle::Auto, api_version: None, betas: Vec::new(), prompt_cache: true }
+        Self { api_version: None, betas: Vec::new(), prompt_cache: true }
     }
 }
 
@@ -52,6 +57,7 @@ pub(super) struct AnthropicModel(Arc<Provider>);
 
 #[derive(Debug)]
 struct Provider {
+    name: Arc<str>,
     http: Http,
     endpoint: Endpoint,
     dialect: Dialect,
@@ -59,10 +65,12 @@ struct Provider {
 }
 
 /// The options with what else a request depends on.
-#[derive(Debug, Clone)]
+#[derive(Debug, Default)]
 struct Dialect {
     options: AnthropicOptions,
     default_max_tokens: Option<u32>,
+    traits: BTreeMap<String, TraitOverrides>,
+    notices: Notices,
 }
 
 impl AnthropicModel {
@@ -79,8 +87,14 @@ impl AnthropicModel {
         headers.extend(http::headers(provider, "x-api-key"));
         let base_url = provider.base_url.as_deref().unwrap_or(ANTHROPIC_BASE_URL);
         let endpoint = Endpoint::new(base_url, path, &headers)?.hiding(provider.api_key.as_ref());
-        let dialect = Dialect { options: options.clone(), default_max_tokens: provider.max_output_tokens };
-        Ok(Self(Arc::new(Provider { http, endpoint, dialect, tools: ToolLists::default() })))
+        let dialect = Dialect {
+            options: options.clone(),
+            default_max_tokens: provider.max_output_tokens,
+            traits: provider.traits.clone(),
+            notices: Notices::default(),
+        };
+        let name = provider.name.as_str().into();
+        Ok(Self(Arc::new(Provider { name, http, endpoint, dialect, tools: ToolLists::default() })))
     }
 }
 
@@ -95,48 +109,34 @@ fn path(base: &str) -> String {
 }
 
 impl Provider {
-    fn call(
-        &self,
-        request: &ModelRequest,
-        thoughts: Thoughts,
-    ) -> BoxStream<'static, Result<Delta, ModelError>> {
-        match request::body(request, &self.dialect, &self.tools, thoughts) {
-            Ok(body) => {
-                let post = self.endpoint.post(body);
-                exchange(self.http.clone(), post, request.timeouts.clone(), MessagesDecoder::default())
+    /// One exchange. Its answer may end where the provider pauses.
+    fn exchange(&self, request: &ModelRequest, call: &Call) -> BoxStream<'static, Result<Delta, ModelError>> {
+        match request::body(request, &self.dialect, &self.tools, call) {
+            Ok(written) => {
+                let post = self.endpoint.post(written.body);
+                let decoder = MessagesDecoder::new(call.origin.clone(), written.prefix);
+                exchange(self.http.clone(), post, request.timeouts.clone(), decoder)
             }
             Err(error) => stream::iter([Err(error)]).boxed(),
         }
     }
 }
 
+/// A provider as the calls of one stream see it.
+struct Shared(Arc<Provider>);
+
+impl Caller for Shared {
+    fn call(&self, request: &ModelRequest, states: States) -> BoxStream<'static, Result<Delta, ModelError>> {
+        pause::whole_answer(Arc::clone(&self.0), request.clone(), self.origin(request), states)
+    }
+
+    fn origin(&self, request: &ModelRequest) -> Origin {
+        Origin::new(&self.0.name, &request.model)
+    }
+}
+
 impl Model for AnthropicModel {
     fn stream(&self, request: ModelRequest) -> BoxStream<'static, Result<Delta, ModelError>> {
-        let answer = self.0.call(&request, Thoughts::Keep);
-        let provider = Arc::clone(&self.0);
-        stream::once(async move { provider.or_without_thoughts(request, answer).await }).flatten().boxed()
+        call_or_without_state(&Arc::new(Shared(Arc::clone(&self.0))), request)
     }
-}
-
-impl Provider {
-    /// Signed thoughts are bound to the model that had them, with some models to the whole conversation. A session
-    /// whose model was changed, or that was forked or compacted, may hold some that are refused, or lack some that are
-    /// demanded. Asked once more without any, the model loses only what it thought; the session could else never go on.
-    async fn or_without_thoughts(
-        self: Arc<Self>,
-        request: ModelRequest,
-        mut answer: BoxStream<'static, Result<Delta, ModelError>>,
-    ) -> BoxStream<'static, Result<Delta, ModelError>> {
-        match answer.next().await {
-            Some(Err(error)) if refuses_thoughts(&error) => self.call(&request, Thoughts::Drop),
-            first => stream::iter(first).chain(answer).boxed(),
-        }
-    }
-}
-
-fn refuses_thoughts(error: &ModelError) -> bool {
-    let message = error.message.to_ascii_lowercase();
-    error.kind == ModelErrorKind::BadRequest
-        && message.contains("thinking")
-        && ["block", "signature", "messages."].iter().any(|word| message.contains(word))
 }

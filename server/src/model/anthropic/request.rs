@@ -4,15 +4,36 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use agentloop_core::agent::ToolChoice;
-use agentloop_core::tool::ToolDeclaration;
+use agentloop_core::tool::{Digest, ToolDeclaration};
 
 use super::Dialect;
-use super::messages::{Conversation, Thoughts, marked_last, text_block};
+use super::blocks::text_block;
+use super::messages::{Conversation, marked_last};
+use super::state::Rules;
 use super::thinking::plan;
+use super::traits::{Claude, claude};
+use crate::model::origin::{Origin, States};
 use crate::model::wire::{
     self, Field, Object, Patch, ToolLists, element, object, response_schema, tool_schema,
 };
 use crate::model::{EncodedPrefix, ModelError, ModelRequest};
+
+/// What is decided about one call besides its request.
+#[derive(Debug, Clone)]
+pub(super) struct Call {
+    pub(super) origin: Origin,
+    pub(super) states: States,
+    /// Whether the last message is the beginning of an answer, which the provider is to go on with by itself.
+    pub(super) continues: bool,
+}
+
+/// A request as it is posted.
+#[derive(Debug)]
+pub(super) struct Written {
+    pub(super) body: Vec<u8>,
+    /// Of all that thoughts of the answer are bound to.
+    pub(super) prefix: Digest,
+}
 
 /// The body to post.
 ///
@@ -22,18 +43,29 @@ pub(super) fn body(
     request: &ModelRequest,
     dialect: &Dialect,
     lists: &ToolLists,
-    thoughts: Thoughts,
-) -> Result<Vec<u8>, ModelError> {
+    call: &Call,
+) -> Result<Written, ModelError> {
     let patch = Patch::of(&request.options)?;
-    let head = head(request, dialect, thoughts)?;
+    let claude = claude(&request.model, dialect.traits.get(&request.model));
+    let head = head(request, dialect, &claude, call)?;
     let tools = if request.tools.is_empty() { None } else { Some(lists.text(&request.tools, tools)?) };
-    // Without thoughts a request is only sent again: the next one has them.
-    let encoded = if thoughts == Thoughts::Keep { &request.encoded } else { &EncodedPrefix::default() };
-    encoded.with(Conversation::new(thoughts), &request.messages, |conversation| {
+    let rules = Rules {
+        origin: call.origin.clone(),
+        states: call.states,
+        binds: claude.traits.binds_thoughts,
+        base: Digest::of(&[request.system_prompt.as_bytes(), tools.as_deref().unwrap_or_default()]),
+    };
+    // Without states a request is only sent again: the next one has them. One that continues an answer is no beginning
+    // of the next either.
+    let is_usual = call.states == States::Keep && !call.continues;
+    let encoded = if is_usual { &request.encoded } else { &EncodedPrefix::default() };
+    encoded.with(Conversation::new(rules), &request.messages, |conversation| {
         let cached = dialect.options.prompt_cache;
         // Where the caller has the provider itself mark the end of the prompt, that takes one of the four marks that a
         // request may have.
-        let ending = conversation.ending(cached && !patch.has_object("cache_control"));
+        let marked = cached && !patch.has_object("cache_control");
+        let ending = conversation.ending(marked, !call.continues);
+        let prefix = conversation.digest(&ending);
         let messages = conversation.messages(&ending);
         let pieces = |blocks| if cached { marked_last(blocks) } else { vec![blocks] };
         let system = system(request, conversation);
@@ -44,7 +76,7 @@ pub(super) fn body(
         fields.push(Field { name: "system", elements: &system });
         fields.retain(|field| !field.is_empty());
         fields.push(Field { name: "messages", elements: &messages });
-        wire::body(head, &fields, patch)
+        Ok(Written { body: wire::body(head, &fields, patch)?, prefix })
     })
 }
 
@@ -57,14 +89,19 @@ fn system(request: &ModelRequest, conversation: &Conversation) -> Vec<u8> {
 }
 
 /// Everything but tools, system prompt and messages.
-fn head(request: &ModelRequest, dialect: &Dialect, thoughts: Thoughts) -> Result<Vec<u8>, ModelError> {
+fn head(
+    request: &ModelRequest,
+    dialect: &Dialect,
+    claude: &Claude,
+    call: &Call,
+) -> Result<Vec<u8>, ModelError> {
     let mut options = Cow::Borrowed(&request.options);
     if request.tools.is_empty() && options.tool_choice.is_some() {
         options.to_mut().tool_choice = None;
     }
-    let may_think = thoughts == Thoughts::Keep;
+    let may_think = call.states == States::Keep;
     let plan =
-        plan(&request.model, &options, dialect.options.thinking, dialect.default_max_tokens, may_think);
+        plan(&request.model, &options, claude, dialect.default_max_tokens, may_think, &dialect.notices);
     let format = options.response_schema.as_ref().map(response_schema).transpose()?;
     let mut out = Vec::with_capacity(256);
     object(&mut out, |head| {
@@ -82,7 +119,10 @@ fn head(request: &ModelRequest, dialect: &Dialect, thoughts: Thoughts) -> Result
         }
         head.optional("temperature", plan.temperature).optional("top_p", plan.top_p);
         head.optional("stop_sequences", (!options.stop.is_empty()).then_some(&options.stop));
-        if let Some(choice) = &options.tool_choice {
+        let is_forced = |choice: &&ToolChoice| matches!(choice, ToolChoice::Required | ToolChoice::Named(_));
+        if let Some(choice) =
+            options.tool_choice.as_ref().filter(|choice| plan.may_force || !is_forced(choice))
+        {
             head.object("tool_choice", |written| tool_choice(written, choice));
         }
     });

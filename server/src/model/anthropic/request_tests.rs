@@ -1,30 +1,36 @@
 use agentloop_core::agent::{ModelOptions, ReasoningEffort, ResponseSchema};
-use agentloop_core::message::{Message, Part, Role, SharedMessage, ToolStatus};
+use agentloop_core::message::{Message, Part, Reasoning, Role, SharedMessage, ToolStatus};
 
 use serde_json::{Value, json};
 
 use super::*;
 use crate::model::anthropic::AnthropicOptions;
+use crate::model::anthropic::state::ThoughtState;
 use crate::model::fixtures::{
-    Talk, assistant, call, link, png, reasoning, request, result, text, tool, user,
+    Talk, assistant, call, link, origin, png, reasoning, request, result, text, tool, user,
 };
 
 fn uncached() -> Dialect {
     let options = AnthropicOptions { prompt_cache: false, ..AnthropicOptions::default() };
-    Dialect { options, default_max_tokens: None }
+    Dialect { options, ..Dialect::default() }
 }
 
 fn cached() -> Dialect {
-    Dialect { options: AnthropicOptions::default(), default_max_tokens: None }
+    Dialect::default()
 }
 
-fn sent_with(request: &ModelRequest, dialect: &Dialect, thoughts: Thoughts) -> Value {
-    let body = body(request, dialect, &ToolLists::default(), thoughts).unwrap();
-    serde_json::from_slice(&body).unwrap()
+fn written(request: &ModelRequest, dialect: &Dialect, states: States) -> (Value, Digest) {
+    let call = Call { origin: Origin::new(&"p".into(), &request.model), states, continues: false };
+    let written = body(request, dialect, &ToolLists::default(), &call).unwrap();
+    (serde_json::from_slice(&written.body).unwrap(), written.prefix)
+}
+
+fn sent_with(request: &ModelRequest, dialect: &Dialect, states: States) -> Value {
+    written(request, dialect, states).0
 }
 
 fn sent(request: &ModelRequest, dialect: &Dialect) -> Value {
-    sent_with(request, dialect, Thoughts::Keep)
+    sent_with(request, dialect, States::Keep)
 }
 
 #[track_caller]
@@ -143,6 +149,7 @@ fn a_conversation_with_tools() {
             user("hurry"),
             result("b", ToolStatus::Rejected, "arguments are not JSON", vec![]),
             assistant(vec![text("Sunny in Rome.")]),
+            user("thanks"),
         ],
         json!([
             {"role": "user", "content": [
@@ -162,6 +169,7 @@ fn a_conversation_with_tools() {
                 {"type": "text", "text": "hurry"},
             ]},
             {"role": "assistant", "content": [{"type": "text", "text": "Sunny in Rome."}]},
+            {"role": "user", "content": [{"type": "text", "text": "thanks"}]},
         ]),
     );
 }
@@ -265,7 +273,7 @@ fn the_cache_mark_moves_to_the_last_block() {
     let results = || ["a", "b"].map(|id| result(id, ToolStatus::Succeeded, "x", vec![]));
     assert_eq!(marked([vec![calls()], results().to_vec()].concat()), [false, true]);
     assert_eq!(marked([vec![calls()], results().to_vec(), vec![user("x")]].concat()), [false, false, true]);
-    assert_eq!(marked(vec![assistant(vec![reasoning("x", Some("s"), None)])]), [false]);
+    assert_eq!(marked(vec![assistant(vec![reasoning("x", Some("s"), None)])]), [true], "what is asked last");
 }
 
 /// Every block of a prompt in the order in which the provider keeps them, without marks, and which of them are marked.
@@ -337,7 +345,7 @@ fn thoughts_can_be_dropped() {
     let mut request =
         request(vec![user("x"), assistant(vec![reasoning("t", Some("s"), None), call("a", "f", "{}")])]);
     request.options.reasoning_effort = Some(ReasoningEffort::High);
-    let body = sent_with(&request, &uncached(), Thoughts::Drop);
+    let body = sent_with(&request, &uncached(), States::Drop);
     assert_eq!(body["messages"][1]["content"].as_array().unwrap().len(), 1);
     assert_eq!(body.get("thinking"), None);
     assert!(sent(&request, &uncached())["thinking"].is_object());
@@ -349,16 +357,194 @@ fn what_is_kept_of_a_conversation_changes_no_byte() {
         let (mut talk, encoded) = (Talk::new(seed), EncodedPrefix::kept());
         for _ in 0..30 {
             let dialect = if talk.one_of(4) == 0 { uncached() } else { cached() };
-            let thoughts = if talk.one_of(4) == 0 { Thoughts::Drop } else { Thoughts::Keep };
+            let states = if talk.one_of(4) == 0 { States::Drop } else { States::Keep };
             let body = |encoded: &EncodedPrefix, messages: &[SharedMessage]| {
                 let (messages, encoded) = (messages.to_vec(), encoded.clone());
                 let request = ModelRequest { messages, encoded, ..request(vec![]) };
-                let body = super::body(&request, &dialect, &ToolLists::default(), thoughts).unwrap();
-                String::from_utf8(body).unwrap()
+                let call = Call { origin: origin(), states, continues: false };
+                let written = super::body(&request, &dialect, &ToolLists::default(), &call).unwrap();
+                (String::from_utf8(written.body).unwrap(), written.prefix)
             };
             let messages = talk.next();
             assert_eq!(body(&encoded, &messages), body(&EncodedPrefix::default(), &messages), "seed {seed}");
         }
         assert!(encoded.bytes() > 0);
     }
+}
+
+/// A conversation with a model that binds its thoughts.
+struct Bound {
+    request: ModelRequest,
+    origin: Origin,
+}
+
+impl Bound {
+    fn new(model: &str) -> Self {
+        let mut request = request(vec![]);
+        request.model = model.to_owned();
+        request.system_prompt = "be good".to_owned();
+        request.tools = [tool("f", "{}")].into();
+        Self { request, origin: Origin::new(&"p".into(), model) }
+    }
+
+    fn says(&mut self, message: Message) -> &mut Self {
+        self.request.messages.push(Arc::new(message));
+        self
+    }
+
+    /// The model answers with a thought that is bound to what it was sent.
+    fn thinks(&mut self, signature: &str, then: Vec<Part>) -> &mut Self {
+        let (_, prefix) = written(&self.request, &cached(), States::Keep);
+        let state = ThoughtState { signature: Some(signature.into()), redacted: None, prefix: Some(prefix) };
+        let state = state.kept(&self.origin);
+        let thought = Part::Reasoning(Reasoning { text: "hm".into(), state, ..Reasoning::default() });
+        self.says(assistant([vec![thought], then].concat()))
+    }
+
+    /// The signatures that are sent, in order.
+    fn sends(&self) -> Vec<String> {
+        let body = sent(&self.request, &cached());
+        let turns = body["messages"].as_array().unwrap().clone();
+        let blocks = turns.iter().flat_map(|turn| turn["content"].as_array().unwrap().clone());
+        blocks.filter_map(|block| block["signature"].as_str().map(str::to_owned)).collect()
+    }
+}
+
+fn two_rounds(model: &str) -> Bound {
+    let mut bound = Bound::new(model);
+    bound.says(user("hi")).thinks("one", vec![call("a", "f", "{}")]);
+    bound.says(result("a", ToolStatus::Succeeded, "1", vec![])).thinks("two", vec![text("done")]);
+    bound.says(user("and now?"));
+    bound
+}
+
+#[test]
+fn thoughts_go_back_behind_what_they_were_bound_to() {
+    let mut bound = two_rounds("claude-opus-5-5");
+    assert_eq!(bound.sends(), ["one", "two"]);
+    bound.thinks("three", vec![text("yes")]).says(user("thanks"));
+    assert_eq!(bound.sends(), ["one", "two", "three"]);
+}
+
+#[test]
+fn thoughts_are_left_out_where_anything_before_them_changed() {
+    let changes: [fn(&mut ModelRequest); 5] = [
+        |request| request.system_prompt.push('!'),
+        |request| request.tools = [].into(),
+        |request| request.tools = [tool("f", "{}"), tool("g", "{}")].into(),
+        |request| request.messages[0] = Arc::new(user("hello")),
+        |request| request.messages.insert(0, Arc::new(Message::text(Role::System, "context"))),
+    ];
+    for (number, change) in changes.into_iter().enumerate() {
+        let mut bound = two_rounds("claude-opus-5-5");
+        change(&mut bound.request);
+        assert!(bound.sends().is_empty(), "change {number}");
+        // What it thinks from here on is bound to what it is sent now, without them.
+        bound.thinks("three", vec![text("yes")]).says(user("thanks"));
+        assert_eq!(bound.sends(), ["three"], "change {number}");
+        let mut older = two_rounds("claude-opus-4-8");
+        change(&mut older.request);
+        assert_eq!(older.sends(), ["one", "two"], "these bind nothing, change {number}");
+    }
+}
+
+#[test]
+fn thoughts_come_back_with_what_they_were_bound_to() {
+    let mut bound = two_rounds("claude-opus-5-5");
+    let tools = std::mem::replace(&mut bound.request.tools, [tool("g", "{}")].into());
+    bound.thinks("elsewhere", vec![text("yes")]).says(user("thanks"));
+    assert_eq!(bound.sends(), ["elsewhere"]);
+    bound.request.tools = tools;
+    assert_eq!(bound.sends(), ["one", "two"]);
+}
+
+#[test]
+fn thoughts_behind_what_cannot_be_sent_are_left_out() {
+    let mut bound = Bound::new("claude-opus-5-5");
+    bound.says(user("hi"));
+    let (_, prefix) = written(&bound.request, &cached(), States::Keep);
+    let thought = |signature: &str| {
+        let state =
+            ThoughtState { signature: Some(signature.into()), redacted: None, prefix: Some(prefix.clone()) };
+        Part::Reasoning(Reasoning { state: state.kept(&bound.origin), ..Reasoning::default() })
+    };
+    let parts = vec![thought("one"), text(" "), thought("two"), call("a", "f", "{")];
+    bound.says(assistant(parts)).says(result("a", ToolStatus::Rejected, "no JSON", vec![]));
+    assert_eq!(bound.sends(), ["one"], "the API refuses the blank text between them");
+}
+
+#[test]
+fn thoughts_of_others_are_left_out() {
+    let mut bound = two_rounds("claude-opus-4-8");
+    bound.request.model = "claude-sonnet-5".to_owned();
+    assert!(bound.sends().is_empty());
+    let legacy = [user("hi"), assistant(vec![reasoning("t", Some("old"), None), text("a")]), user("b")];
+    for (model, expected) in [("claude-opus-4-8", &["old"][..]), ("claude-opus-5-5", &[])] {
+        let mut bound = Bound::new(model);
+        bound.request.messages = legacy.iter().cloned().map(Arc::new).collect();
+        assert_eq!(bound.sends(), expected, "{model}: nobody knows what it was bound to");
+    }
+}
+
+#[test]
+fn what_only_the_api_reads_goes_back_as_it_came() {
+    let origin = Origin::new(&"p".into(), "m-1");
+    let search = r#"{"type":"server_tool_use","id":"srv_1","name":"web_search","input":{"query":"x"}}"#;
+    let found =
+        r#"{"type":"web_search_tool_result","tool_use_id":"srv_1","content":[{"encrypted_content":"y"}]}"#;
+    let citations = r#"{"citations":[{"type":"web_search_result_location","encrypted_index":"z"}]}"#;
+    let message = assistant(vec![
+        Part::Opaque(origin.state(search)),
+        Part::Opaque(origin.state(found)),
+        Part::Text { text: "As found.".into(), state: Some(origin.state(citations)) },
+        Part::Opaque(origin.state("no block")),
+    ]);
+    let json = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+    let quoted = json!({"type": "text", "text": "As found.", "citations": json(citations)["citations"]});
+    let history = vec![user("x"), message, user("thanks")];
+    let body = sent(&request(history.clone()), &uncached());
+    assert_eq!(body["messages"][1]["content"], json!([json(search), json(found), quoted]));
+    let dropped = sent_with(&request(history.clone()), &uncached(), States::Drop);
+    assert_eq!(dropped["messages"][1]["content"], json!([{"type": "text", "text": "As found."}]));
+    let mut other = request(history);
+    other.model = "m-2".to_owned();
+    assert_eq!(sent(&other, &uncached())["messages"][1], dropped["messages"][1]);
+}
+
+#[test]
+fn the_model_never_has_the_last_word() {
+    let go_on = json!({"type": "text", "text": "(Go on.)"});
+    let body = sent(&request(vec![user("a"), assistant(vec![text("b")])]), &uncached());
+    assert_eq!(body["messages"][2], json!({"role": "user", "content": [go_on]}));
+    let history = vec![user("a"), assistant(vec![text("b")]), assistant(vec![text("c")]), user("d")];
+    let body = sent(&request(history), &uncached());
+    assert_eq!(body["messages"][2], json!({"role": "user", "content": [go_on]}));
+    assert_eq!(body["messages"][3]["content"][0]["text"], json!("c"));
+    // What it thinks then is bound to the same, whether that stands at the end or between.
+    let mut bound = Bound::new("claude-opus-5-5");
+    bound.says(user("a")).thinks("one", vec![text("b")]).thinks("two", vec![text("c")]).says(user("d"));
+    assert_eq!(bound.sends(), ["one", "two"]);
+}
+
+#[test]
+fn an_answer_that_goes_on_is_sent_back_as_it_is() {
+    let request = request(vec![user("a"), assistant(vec![text("b")])]);
+    let call = Call { origin: origin(), states: States::Keep, continues: true };
+    let written = body(&request, &cached(), &ToolLists::default(), &call).unwrap();
+    let body: Value = serde_json::from_slice(&written.body).unwrap();
+    assert_eq!(body["messages"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn a_tool_is_demanded_only_where_that_is_taken() {
+    let chosen = |model: &str, choice: ToolChoice| {
+        let mut request = request(vec![user("hi")]);
+        request.model = model.to_owned();
+        request.tools = [tool("f", "{}")].into();
+        request.options.tool_choice = Some(choice);
+        sent(&request, &uncached())["tool_choice"].clone()
+    };
+    assert_eq!(chosen("claude-opus-5-5", ToolChoice::Required), Value::Null);
+    assert_eq!(chosen("claude-opus-5-5", ToolChoice::None), json!({"type": "none"}));
+    assert_eq!(chosen("claude-opus-5", ToolChoice::Required), json!({"type": "any"}));
 }

@@ -1,35 +1,20 @@
-//! How a model is asked to think, which depends on its generation.
-//!
-//! | models | asked by | thinks unasked | sampling |
-//! |---|---|---|---|
-//! | before Claude 4.6 | a budget of tokens | no | while not thinking |
-//! | 4.6 | `adaptive` and an effort | no | while not thinking |
-//! | 4.7, 4.8 | `adaptive` and an effort | no | never |
-//! | from 5 | `adaptive` and an effort | yes | never |
+//! How a model is asked to think, and what that leaves of the other parameters.
 //!
 //! The effort becomes a budget of 2,048 (low), 8,192 (medium) or 24,576 (high) tokens where a budget is asked for, and
 //! the same number is added to the default bound of the answer wherever the model thinks, since thoughts count
-//! against that bound. Forced tool use does not go together with thinking; the tool wins.
+//! against that bound. What each model takes stands in [`super::traits`].
 
 use agentloop_core::agent::{ModelOptions, ReasoningEffort, ToolChoice};
+use agentloop_core::model_traits::{Effort, Taken, Thinks};
 use serde::Serialize;
+
+use super::traits::Claude;
+use crate::model::notices::Notices;
 
 /// The bound of an answer that nobody bounded, thoughts not counted. The API insists on one.
 const DEFAULT_MAX_TOKENS: u32 = 4_096;
 /// The least budget that the API takes.
 const BUDGET_TOKENS_MIN: u32 = 1_024;
-
-/// How models are asked to think.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum ThinkingStyle {
-    /// As the model's name says; by a budget where it says nothing.
-    #[default]
-    Auto,
-    /// By a budget of tokens, as models before Claude 4.6 and most other servers want it.
-    Budget,
-    /// By an effort, as models from Claude 4.6 want it.
-    Adaptive,
-}
 
 /// What a model is told about thinking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -55,68 +40,85 @@ pub(super) struct Plan {
     pub(super) max_tokens: u32,
     pub(super) temperature: Option<f64>,
     pub(super) top_p: Option<f64>,
+    /// Whether the request may demand a tool.
+    pub(super) may_force: bool,
 }
 
-/// Of Claude: major and minor.
-type Version = (u32, u32);
+/// What is decided about thinking alone.
+struct Thought {
+    thinking: Option<Thinking>,
+    effort: Option<&'static str>,
+    /// Tokens that the thoughts may take.
+    room: u32,
+}
 
-/// Decides for this model. `may_think` is false where the history lacks thoughts that a budget would demand.
+/// Decides for this model. `may_think` is false where the history lacks thoughts that a budget would demand. What the
+/// model would refuse is left out, and told of in the log.
 pub(super) fn plan(
     model: &str,
     options: &ModelOptions,
-    style: ThinkingStyle,
+    claude: &Claude,
     default_max_tokens: Option<u32>,
     may_think: bool,
+    notices: &Notices,
 ) -> Plan {
-    let version = version(model);
-    let adaptive = match style {
-        ThinkingStyle::Auto => version.is_some_and(|version| version >= (4, 6)),
-        ThinkingStyle::Budget => false,
-        ThinkingStyle::Adaptive => true,
-    };
+    let traits = &claude.traits;
     let forced = matches!(options.tool_choice, Some(ToolChoice::Required | ToolChoice::Named(_)));
-    let unbounded = default_max_tokens.unwrap_or(DEFAULT_MAX_TOKENS);
-    let (thinking, effort, room) = if adaptive {
-        adaptive_thinking(version, options.reasoning_effort, forced)
+    let may_force = traits.forced_tools != Taken::Never;
+    if forced && !may_force {
+        notices.left_out(model, "tool_choice", "auto");
+    }
+    // Where a demanded tool and thinking exclude each other, the tool wins.
+    let calm = forced && traits.forced_tools == Taken::WithoutThinking;
+    let thought = if claude.by_budget {
+        by_budget(options, may_think && !calm)
     } else {
-        let effort = options.reasoning_effort.filter(|_| may_think && !forced);
-        let budget = effort.and_then(|effort| budget(effort, options.max_output_tokens));
-        let thinking = budget.map(|budget| Thinking::Enabled { budget_tokens: budget });
-        (thinking, None, budget.unwrap_or(0))
+        adaptive(model, options.reasoning_effort, claude, calm, notices)
     };
-    let (temperature, top_p) = sampling(version, options, room > 0);
-    let max_tokens = options.max_output_tokens.unwrap_or_else(|| unbounded.saturating_add(room));
-    Plan { thinking, effort, max_tokens, temperature, top_p }
+    let (temperature, top_p) = sampling(model, options, claude, thought.room > 0, notices);
+    let unbounded = default_max_tokens.unwrap_or(DEFAULT_MAX_TOKENS);
+    let max_tokens = options.max_output_tokens.unwrap_or_else(|| unbounded.saturating_add(thought.room));
+    let Thought { thinking, effort, .. } = thought;
+    Plan { thinking, effort, max_tokens, temperature, top_p, may_force }
 }
 
-fn adaptive_thinking(
-    version: Option<Version>,
-    effort: Option<ReasoningEffort>,
-    forced: bool,
-) -> (Option<Thinking>, Option<&'static str>, u32) {
-    let by_default = version.is_some_and(|version| version >= (5, 0));
-    let word = match effort {
-        // Not every model can stop thinking, but every one can think little.
-        Some(ReasoningEffort::None) if by_default => Some("low"),
-        Some(ReasoningEffort::None) | None => None,
-        Some(ReasoningEffort::Low) => Some("low"),
-        Some(ReasoningEffort::Medium) => Some("medium"),
-        Some(ReasoningEffort::High) => Some("high"),
-    };
-    if forced {
-        return (by_default.then_some(Thinking::Disabled), None, 0);
+fn by_budget(options: &ModelOptions, may_think: bool) -> Thought {
+    let effort = options.reasoning_effort.filter(|_| may_think);
+    let budget = effort.and_then(|effort| budget(effort, options.max_output_tokens));
+    let thinking = budget.map(|budget| Thinking::Enabled { budget_tokens: budget });
+    Thought { thinking, effort: None, room: budget.unwrap_or(0) }
+}
+
+fn adaptive(
+    model: &str,
+    asked: Option<ReasoningEffort>,
+    claude: &Claude,
+    calm: bool,
+    notices: &Notices,
+) -> Thought {
+    const SILENT: Thought = Thought { thinking: None, effort: None, room: 0 };
+    let traits = &claude.traits;
+    let not = calm || asked == Some(ReasoningEffort::None);
+    match traits.thinks {
+        Thinks::Never => return SILENT,
+        Thinks::WhenAsked if not || asked.is_none() => return SILENT,
+        Thinks::ByDefault if not => return Thought { thinking: Some(Thinking::Disabled), ..SILENT },
+        Thinks::WhenAsked | Thinks::ByDefault | Thinks::Always => {}
     }
-    if word.is_none() && !by_default {
-        return (None, None, 0);
-    }
-    // These keep their thoughts to themselves unless asked.
-    let display = version.is_some_and(|version| version >= (4, 7)).then_some("summarized");
-    let thinks = match effort {
-        Some(ReasoningEffort::None) => ReasoningEffort::Low,
-        Some(effort) => effort,
-        None => ReasoningEffort::High,
+    let effort = asked.and_then(|asked| {
+        let sent = traits.efforts.nearest(asked.into());
+        if sent != Some(asked.into()) {
+            notices.left_out(model, "reasoning_effort", sent.map_or("nothing", Effort::as_str));
+        }
+        sent
+    });
+    let display = claude.hides_thoughts.then_some("summarized");
+    let room = match asked {
+        Some(ReasoningEffort::None) => room(ReasoningEffort::Low),
+        Some(asked) => room(asked),
+        None => room(ReasoningEffort::High),
     };
-    (Some(Thinking::Adaptive { display }), word, room(thinks))
+    Thought { thinking: Some(Thinking::Adaptive { display }), effort: effort.map(Effort::as_str), room }
 }
 
 /// `None` where there is no room to think.
@@ -140,63 +142,47 @@ fn room(effort: ReasoningEffort) -> u32 {
 }
 
 /// What the model takes of temperature and `top_p`.
-fn sampling(version: Option<Version>, options: &ModelOptions, thinks: bool) -> (Option<f64>, Option<f64>) {
-    let version = version.unwrap_or_default();
-    if thinks || version >= (4, 7) {
+fn sampling(
+    model: &str,
+    options: &ModelOptions,
+    claude: &Claude,
+    thinks: bool,
+    notices: &Notices,
+) -> (Option<f64>, Option<f64>) {
+    if !claude.traits.sampling.while_thinking(thinks) {
+        for (parameter, asked) in [("temperature", options.temperature), ("top_p", options.top_p)] {
+            if asked.is_some() {
+                notices.left_out(model, parameter, "nothing");
+            }
+        }
         return (None, None);
     }
-    let either = version >= (4, 1) && options.temperature.is_some();
-    (options.temperature, options.top_p.filter(|_| !either))
-}
-
-/// Read from names such as `claude-opus-4-6`, `claude-3-7-sonnet-20250219` or `anthropic.claude-sonnet-5-v1:0`.
-fn version(model: &str) -> Option<Version> {
-    let (_, name) = model.split_once("claude")?;
-    let short_number = |word: &str| word.parse::<u32>().ok().filter(|_| word.len() <= 2);
-    let mut words = name.split(|c: char| !c.is_ascii_alphanumeric());
-    let major = words.find_map(short_number);
-    match major {
-        Some(major) => Some((major, words.next().and_then(short_number).unwrap_or(0))),
-        // The one family that has had no number takes what its numbered successors take.
-        None => name.contains("mythos").then_some((5, 0)),
+    let either = claude.one_of_sampling && options.temperature.is_some();
+    if either && options.top_p.is_some() {
+        notices.left_out(model, "top_p", "nothing, beside temperature");
     }
+    (options.temperature, options.top_p.filter(|_| !either))
 }
 
 #[cfg(test)]
 mod tests {
+    use agentloop_core::model_traits::TraitOverrides;
     use serde_json::{Value, json};
 
+    use super::super::traits::claude;
     use super::*;
 
     fn told(plan: &Plan) -> Option<Value> {
         plan.thinking.map(|thinking| serde_json::to_value(thinking).unwrap())
     }
 
-    #[test]
-    fn versions() {
-        for (model, expected) in [
-            ("claude-3-7-sonnet-20250219", Some((3, 7))),
-            ("claude-3-opus-latest", Some((3, 0))),
-            ("claude-sonnet-4-20250514", Some((4, 0))),
-            ("claude-opus-4-1-20250805", Some((4, 1))),
-            ("claude-haiku-4-5", Some((4, 5))),
-            ("claude-opus-4-6", Some((4, 6))),
-            ("claude-sonnet-4.6", Some((4, 6))),
-            ("claude-opus-5", Some((5, 0))),
-            ("claude-opus-5-5", Some((5, 5))),
-            ("claude-haiku-4-5@20251001", Some((4, 5))),
-            ("us.anthropic.claude-opus-4-6-v1:0", Some((4, 6))),
-            ("claude-mythos-preview", Some((5, 0))),
-            ("claude-instant", None),
-            ("deepseek-v4-pro", None),
-        ] {
-            assert_eq!(version(model), expected, "{model}");
-        }
+    fn plan_for(model: &str, options: &ModelOptions, max_tokens: Option<u32>, may_think: bool) -> Plan {
+        plan(model, options, &claude(model, None), max_tokens, may_think, &Notices::default())
     }
 
     fn planned(model: &str, effort: Option<ReasoningEffort>) -> (Option<Value>, Option<&'static str>, u32) {
         let options = ModelOptions { reasoning_effort: effort, ..ModelOptions::default() };
-        let plan = plan(model, &options, ThinkingStyle::Auto, None, true);
+        let plan = plan_for(model, &options, None, true);
         (told(&plan), plan.effort, plan.max_tokens)
     }
 
@@ -206,6 +192,7 @@ mod tests {
         let budget = |tokens: u32| Some(json!({"type": "enabled", "budget_tokens": tokens}));
         let adaptive = || Some(json!({"type": "adaptive"}));
         let shown = || Some(json!({"type": "adaptive", "display": "summarized"}));
+        let off = || Some(json!({"type": "disabled"}));
         let cases = [
             ("claude-haiku-4-5", None, (None, None, 4_096)),
             ("claude-haiku-4-5", Some(Not), (None, None, 4_096)),
@@ -217,7 +204,10 @@ mod tests {
             ("claude-opus-4-6", Some(Low), (adaptive(), Some("low"), 6_144)),
             ("claude-opus-4-8", Some(Medium), (shown(), Some("medium"), 12_288)),
             ("claude-opus-5", None, (shown(), None, 28_672)),
-            ("claude-opus-5", Some(Not), (shown(), Some("low"), 6_144)),
+            ("claude-opus-5", Some(Not), (off(), None, 4_096)),
+            ("claude-haiku-5-5", Some(Not), (off(), None, 4_096)),
+            // These cannot stop thinking, but think little.
+            ("claude-sonnet-5-5", Some(Not), (shown(), Some("low"), 6_144)),
             ("claude-opus-5-5", Some(High), (shown(), Some("high"), 28_672)),
         ];
         for (model, effort, expected) in cases {
@@ -226,15 +216,15 @@ mod tests {
     }
 
     #[test]
-    fn the_style_can_be_given() {
+    fn the_style_can_be_configured() {
         let options =
             ModelOptions { reasoning_effort: Some(ReasoningEffort::Low), ..ModelOptions::default() };
-        let thinking = |model: &str, style| told(&plan(model, &options, style, None, true));
-        assert_eq!(thinking("alias", ThinkingStyle::Adaptive), Some(json!({"type": "adaptive"})));
-        assert_eq!(
-            thinking("claude-opus-5", ThinkingStyle::Budget),
-            Some(json!({"type": "enabled", "budget_tokens": 2048}))
-        );
+        let thinking = |model: &str, by_budget| {
+            let own = TraitOverrides { by_budget: Some(by_budget), ..TraitOverrides::default() };
+            told(&plan(model, &options, &claude(model, Some(&own)), None, true, &Notices::default()))
+        };
+        assert_eq!(thinking("alias", false), Some(json!({"type": "adaptive"})));
+        assert_eq!(thinking("claude-opus-5", true), Some(json!({"type": "enabled", "budget_tokens": 2048})));
     }
 
     #[test]
@@ -245,31 +235,33 @@ mod tests {
                 max_output_tokens: Some(max),
                 ..ModelOptions::default()
             };
-            let plan = plan("claude-haiku-4-5", &options, ThinkingStyle::Auto, Some(7), true);
+            let plan = plan_for("claude-haiku-4-5", &options, Some(7), true);
             (plan.max_tokens, told(&plan).map(|thinking| thinking["budget_tokens"].clone()))
         };
         assert_eq!(bounded(1_024), (1_024, None));
         assert_eq!(bounded(1_025), (1_025, Some(json!(1_024))));
         assert_eq!(bounded(10_000), (10_000, Some(json!(5_000))));
         assert_eq!(bounded(100_000), (100_000, Some(json!(24_576))));
-        let plan = plan("claude-haiku-4-5", &ModelOptions::default(), ThinkingStyle::Auto, Some(7), true);
+        let plan = plan_for("claude-haiku-4-5", &ModelOptions::default(), Some(7), true);
         assert_eq!(plan.max_tokens, 7);
     }
 
     #[test]
-    fn a_forced_tool_wins_over_thinking() {
+    fn a_demanded_tool_and_thinking() {
         let forced = |model: &str| {
             let options = ModelOptions {
                 reasoning_effort: Some(ReasoningEffort::High),
                 tool_choice: Some(ToolChoice::Required),
                 ..ModelOptions::default()
             };
-            let plan = plan(model, &options, ThinkingStyle::Auto, None, true);
-            (told(&plan), plan.effort, plan.max_tokens)
+            let plan = plan_for(model, &options, None, true);
+            (told(&plan), plan.effort, plan.may_force)
         };
-        assert_eq!(forced("claude-haiku-4-5"), (None, None, 4_096));
-        assert_eq!(forced("claude-opus-4-6"), (None, None, 4_096));
-        assert_eq!(forced("claude-opus-5"), (Some(json!({"type": "disabled"})), None, 4_096));
+        let shown = || Some(json!({"type": "adaptive", "display": "summarized"}));
+        assert_eq!(forced("claude-haiku-4-5"), (None, None, true), "the tool wins");
+        assert_eq!(forced("claude-opus-4-6"), (Some(json!({"type": "adaptive"})), Some("high"), true));
+        assert_eq!(forced("claude-opus-5"), (shown(), Some("high"), true));
+        assert_eq!(forced("claude-opus-5-5"), (shown(), Some("high"), false), "thinking wins");
     }
 
     #[test]
@@ -281,13 +273,14 @@ mod tests {
                 reasoning_effort: effort,
                 ..ModelOptions::default()
             };
-            let plan = plan(model, &options, ThinkingStyle::Auto, None, true);
+            let plan = plan_for(model, &options, None, true);
             (plan.temperature, plan.top_p)
         };
         assert_eq!(sampled("claude-3-7-sonnet", None), (Some(0.5), Some(0.9)));
         assert_eq!(sampled("claude-3-7-sonnet", Some(ReasoningEffort::Low)), (None, None));
         assert_eq!(sampled("claude-opus-4-6", None), (Some(0.5), None));
         assert_eq!(sampled("claude-opus-4-7", None), (None, None));
+        assert_eq!(sampled("claude-opus-5-5", None), (None, None));
         assert_eq!(sampled("other", None), (Some(0.5), Some(0.9)));
     }
 
@@ -295,7 +288,7 @@ mod tests {
     fn a_history_without_its_thoughts_is_not_thought_about_by_budget() {
         let options =
             ModelOptions { reasoning_effort: Some(ReasoningEffort::Low), ..ModelOptions::default() };
-        assert_eq!(plan("claude-haiku-4-5", &options, ThinkingStyle::Auto, None, false).thinking, None);
-        assert!(plan("claude-opus-5", &options, ThinkingStyle::Auto, None, false).thinking.is_some());
+        assert_eq!(plan_for("claude-haiku-4-5", &options, None, false).thinking, None);
+        assert!(plan_for("claude-opus-5", &options, None, false).thinking.is_some());
     }
 }

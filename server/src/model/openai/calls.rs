@@ -12,6 +12,7 @@
 
 use agentloop_core::delta::Delta;
 use agentloop_core::limits::CALLS_PER_MESSAGE_MAX;
+use agentloop_core::message::ProviderState;
 
 use super::chunk::Fragment;
 use super::progress::Progress;
@@ -33,6 +34,8 @@ struct Call {
     /// Kept whole, since some fragments can only be told apart by whether these are complete.
     arguments: String,
     progress: Progress,
+    /// Came before the name.
+    state: Option<ProviderState>,
 }
 
 impl Calls {
@@ -41,7 +44,7 @@ impl Calls {
         self.calls.is_empty()
     }
 
-    /// Takes one fragment of a call.
+    /// Takes one fragment of a call. Gives the call's number.
     ///
     /// # Errors
     /// When there are too many calls.
@@ -49,7 +52,7 @@ impl Calls {
         &mut self,
         fragment: Fragment<'_>,
         deltas: &mut Vec<Delta>,
-    ) -> Result<(), ModelError> {
+    ) -> Result<u32, ModelError> {
         let place = match self.place(&fragment) {
             Some(place) => place,
             None => self.begin(&fragment)?,
@@ -63,7 +66,18 @@ impl Calls {
             call.name = name.into_owned();
             give_start(deltas, index, call);
         }
-        Ok(())
+        Ok(index)
+    }
+
+    /// Keeps what the provider wants back with a call.
+    pub(super) fn sign(&mut self, index: u32, state: Option<ProviderState>, deltas: &mut Vec<Delta>) {
+        let call = usize::try_from(index).ok().and_then(|place| self.calls.get_mut(place));
+        let (Some(call), Some(state)) = (call, state) else { return };
+        if call.name.is_empty() {
+            call.state = Some(state);
+        } else {
+            deltas.push(Delta::ToolCallState { index, state });
+        }
     }
 
     /// Gives out what never got a name. The model is then told that there is no such tool.
@@ -100,6 +114,7 @@ impl Calls {
             name: String::new(),
             arguments: String::new(),
             progress: Progress::default(),
+            state: None,
         });
         Ok(self.calls.len() - 1)
     }
@@ -120,6 +135,7 @@ impl Call {
 fn give_start(deltas: &mut Vec<Delta>, index: u32, call: &Call) {
     deltas.push(Delta::ToolCallStart { index, provider_id: call.id.clone(), name: call.name.clone() });
     give_arguments(deltas, index, call.arguments.clone());
+    deltas.extend(call.state.clone().map(|state| Delta::ToolCallState { index, state }));
 }
 
 fn give_arguments(deltas: &mut Vec<Delta>, index: u32, fragment: String) {
@@ -138,7 +154,7 @@ mod tests {
     fn calls(fragments: &[Value]) -> Vec<(Option<String>, String, String)> {
         let (mut calls, mut deltas) = (Calls::default(), Vec::new());
         for fragment in fragments {
-            calls.fragment(Fragment::odd(fragment), &mut deltas).unwrap();
+            let _index = calls.fragment(Fragment::odd(fragment), &mut deltas).unwrap();
         }
         calls.end(&mut deltas);
         let mut made = Vec::new();
@@ -283,7 +299,7 @@ mod tests {
         let error = (0..=CALLS_PER_MESSAGE_MAX as u64)
             .try_for_each(|i| {
                 let one = fragment(Some(u64::MAX - i), None, Some("f"), "");
-                calls.fragment(Fragment::odd(&one), &mut deltas)
+                calls.fragment(Fragment::odd(&one), &mut deltas).map(drop)
             })
             .unwrap_err();
         assert_eq!(error.kind, ModelErrorKind::TooLarge);

@@ -6,8 +6,8 @@
 use std::borrow::Cow;
 
 use agentloop_core::message::Usage;
-use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::model::json::{Object, OneOrNone, Text};
@@ -17,11 +17,46 @@ use crate::model::template;
 #[derive(Debug, Default, PartialEq)]
 pub(in crate::model) struct Said<'a> {
     pub(super) usage: Option<Usage>,
-    pub(super) reasoning: Option<Cow<'a, str>>,
+    pub(super) reasoning: Option<Thought<'a>>,
+    /// What OpenRouter says of reasoning beside its text, to be sent back.
+    pub(super) details: Vec<Value>,
     pub(super) content: Option<Cow<'a, str>>,
     pub(super) refusal: Option<Cow<'a, str>>,
     pub(super) calls: Vec<Fragment<'a>>,
     pub(super) finish_reason: Option<Cow<'a, str>>,
+}
+
+/// A piece of reasoning.
+#[derive(Debug, PartialEq)]
+pub(super) struct Thought<'a> {
+    pub(super) field: ReasoningField,
+    pub(super) text: Cow<'a, str>,
+}
+
+/// Two names for the same, by which servers differ; what is sent back goes by the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::model) enum ReasoningField {
+    /// Of DeepSeek, Kimi, GLM and others.
+    #[serde(rename = "reasoning_content")]
+    Content,
+    /// Of vLLM, Ollama, OpenRouter and others.
+    #[serde(rename = "reasoning")]
+    Plain,
+}
+
+impl ReasoningField {
+    /// As it stands in messages.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Content => "reasoning_content",
+            Self::Plain => "reasoning",
+        }
+    }
+
+    fn first<'a>(content: Option<Cow<'a, str>>, plain: Option<Cow<'a, str>>) -> Option<Thought<'a>> {
+        let content = content.map(|text| Thought { field: Self::Content, text });
+        content.or_else(|| plain.map(|text| Thought { field: Self::Plain, text }))
+    }
 }
 
 /// One element of `tool_calls`, or the old `function_call`.
@@ -32,6 +67,8 @@ pub(super) struct Fragment<'a> {
     pub(super) name: Option<Cow<'a, str>>,
     /// May be empty.
     pub(super) arguments: Cow<'a, str>,
+    /// What Google's servers want back with the call, as JSON text.
+    pub(super) extra: Option<String>,
 }
 
 impl<'a> template::Said<'a> for Said<'a> {
@@ -49,11 +86,18 @@ impl<'a> template::Said<'a> for Said<'a> {
         let (delta, finish_reason) =
             choice.map(|choice| (choice.delta, choice.finish_reason)).unwrap_or_default();
         let Object(delta) = delta.unwrap_or_default();
+        if delta.reasoning_details.is_some() {
+            return None;
+        }
+        if delta.tool_calls.iter().flatten().any(|Object(call)| call.extra_content.is_some()) {
+            return None;
+        }
         let calls = delta.tool_calls.into_iter().flatten().map(|Object(call)| call.into());
         let call = delta.function_call.map(Fragment::from);
         Some(Self {
             usage: chunk.usage.map(|Object(counts)| counts.into()),
-            reasoning: filled(delta.reasoning_content).or_else(|| filled(delta.reasoning)),
+            reasoning: ReasoningField::first(filled(delta.reasoning_content), filled(delta.reasoning)),
+            details: Vec::new(),
             content: filled(delta.content),
             refusal: filled(delta.refusal),
             calls: calls.chain(call).collect(),
@@ -62,22 +106,31 @@ impl<'a> template::Said<'a> for Said<'a> {
     }
 
     fn single(&self) -> Option<(Single, &'a str)> {
-        let Said { usage: None, reasoning, content, refusal: None, calls, finish_reason: None } = self else {
+        let Said { usage: None, reasoning, details, content, refusal: None, calls, finish_reason: None } =
+            self
+        else {
             return None;
         };
         match (reasoning, content, calls.as_slice()) {
-            (Some(Cow::Borrowed(text)), None, []) => Some((Single::Reasoning, text)),
-            (None, Some(Cow::Borrowed(text)), []) => Some((Single::Content, text)),
-            (None, None, [Fragment { index, id: None, name: None, arguments: Cow::Borrowed(text) }]) => {
-                Some((Single::Arguments { index: *index }, text))
+            _ if !details.is_empty() => None,
+            (Some(Thought { field, text: Cow::Borrowed(text) }), None, []) => {
+                Some((Single::Reasoning { field: *field }, text))
             }
+            (None, Some(Cow::Borrowed(text)), []) => Some((Single::Content, text)),
+            (
+                None,
+                None,
+                [Fragment { index, id: None, name: None, arguments: Cow::Borrowed(text), extra: None }],
+            ) => Some((Single::Arguments { index: *index }, text)),
             _ => None,
         }
     }
 
     fn with(single: Single, text: Cow<'a, str>) -> Self {
         match single {
-            Single::Reasoning => Self { reasoning: Some(text), ..Self::default() },
+            Single::Reasoning { field } => {
+                Self { reasoning: Some(Thought { field, text }), ..Self::default() }
+            }
             Single::Content => Self { content: Some(text), ..Self::default() },
             Single::Arguments { index } => {
                 let call = Fragment { index, arguments: text, ..Fragment::default() };
@@ -98,7 +151,8 @@ impl<'a> Said<'a> {
         let call = delta["function_call"].is_object().then(|| Fragment::of_function(&delta["function_call"]));
         Self {
             usage: usage(&chunk["usage"]),
-            reasoning: text(&delta["reasoning_content"]).or_else(|| text(&delta["reasoning"])),
+            reasoning: ReasoningField::first(text(&delta["reasoning_content"]), text(&delta["reasoning"])),
+            details: delta["reasoning_details"].as_array().cloned().unwrap_or_default(),
             content: text(&delta["content"]),
             refusal: text(&delta["refusal"]),
             calls: calls.chain(call).collect(),
@@ -110,7 +164,9 @@ impl<'a> Said<'a> {
 /// The one thing that an event says with a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::model) enum Single {
-    Reasoning,
+    Reasoning {
+        field: ReasoningField,
+    },
     Content,
     /// Of a tool call that has begun.
     Arguments {
@@ -124,6 +180,7 @@ impl<'a> Fragment<'a> {
         Self {
             index: value["index"].as_u64(),
             id: filled(Text::of(&value["id"])),
+            extra: value["extra_content"].as_object().map(|_| value["extra_content"].to_string()),
             ..Self::of_function(&value["function"])
         }
     }
@@ -161,6 +218,7 @@ struct Piece<'a> {
     // Two names for the same; a server that sends both sends the same text in both.
     reasoning_content: Option<Text<'a>>,
     reasoning: Option<Text<'a>>,
+    reasoning_details: Option<IgnoredAny>,
     refusal: Option<Text<'a>>,
     tool_calls: Option<Vec<Object<Call<'a>>>>,
     function_call: Option<Object<Function<'a>>>,
@@ -172,6 +230,7 @@ struct Call<'a> {
     #[serde(borrow)]
     id: Option<Text<'a>>,
     function: Option<Object<Function<'a>>>,
+    extra_content: Option<IgnoredAny>,
 }
 
 #[derive(Default, Deserialize)]

@@ -21,11 +21,21 @@ const SHAPES: Shapes = Shapes {
                 ("reasoning", "text"),
                 ("reasoning_content", "text"),
                 ("refusal", "text"),
+                ("reasoning_details", "null"),
                 ("tool_calls", "calls"),
                 ("function_call", "function"),
             ],
         ),
-        ("call", &[("index", "index"), ("id", "text"), ("type", "text"), ("function", "function")]),
+        (
+            "call",
+            &[
+                ("index", "index"),
+                ("id", "text"),
+                ("type", "text"),
+                ("function", "function"),
+                ("extra_content", "null"),
+            ],
+        ),
         ("function", &[("name", "text"), ("arguments", "text")]),
         (
             "usage",

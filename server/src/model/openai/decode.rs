@@ -2,20 +2,27 @@
 
 use agentloop_core::delta::Delta;
 use agentloop_core::message::FinishReason;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::calls::Calls;
-use super::chunk::{Said, Single};
+use super::chunk::{ReasoningField, Said, Single};
+use super::state::{CallState, Details, ReasoningState};
 use crate::model::ModelError;
 use crate::model::failure::{ProviderFailure, short};
 use crate::model::http::Decoder;
+use crate::model::origin::Origin;
 use crate::model::sse::SseEvent;
 use crate::model::template::Template;
 
 /// Where the stream of one answer stands.
 #[derive(Debug, Default)]
 pub(in crate::model) struct ChatDecoder {
+    origin: Origin,
     calls: Calls,
+    /// The field of reasoning that still waits for its end.
+    reasoning: Option<ReasoningField>,
+    details: Details,
     /// Of the last event that said one thing.
     last: Template<Single>,
     /// Held back to the end, since token counts and, with some servers, more text follow it.
@@ -58,6 +65,7 @@ impl Decoder for ChatDecoder {
             return Err(ModelError::no_room());
         }
         self.calls.end(deltas);
+        self.end_reasoning(deltas);
         let reason = match reason {
             FinishReason::Stop if self.refused => FinishReason::Refusal,
             FinishReason::Stop if !self.calls.is_empty() => FinishReason::ToolCalls,
@@ -87,15 +95,47 @@ impl Decoder for ChatDecoder {
 }
 
 impl ChatDecoder {
+    /// Of an answer of this origin.
+    pub(super) fn new(origin: Origin) -> Self {
+        Self { origin, ..Self::default() }
+    }
+
+    /// What was thought so far is complete.
+    fn end_reasoning(&mut self, deltas: &mut Vec<Delta>) {
+        let details = self.details.take();
+        let field = match (self.reasoning.take(), &details) {
+            (Some(field), _) => field,
+            (None, Some(_)) => ReasoningField::Plain,
+            (None, None) => return,
+        };
+        let data = serde_json::to_string(&ReasoningState { field, details }).ok();
+        deltas.push(Delta::reasoning_end(data.map(|data| self.origin.state(data))));
+    }
+
     fn take(&mut self, said: Said<'_>, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
         deltas.extend(said.usage.map(Delta::Usage));
         let before = deltas.len();
-        deltas.extend(said.reasoning.map(|text| Delta::Reasoning { text: text.into_owned() }));
+        let goes_on = said.content.is_some() || !said.calls.is_empty();
+        if let Some(thought) = said.reasoning {
+            self.reasoning = Some(thought.field);
+            deltas.push(Delta::Reasoning { text: thought.text.into_owned() });
+        }
+        said.details.into_iter().for_each(|piece| self.details.add(piece));
+        // Details are only whole at the end of the answer.
+        if goes_on && self.details.is_empty() {
+            self.end_reasoning(deltas);
+        }
         deltas.extend(said.content.map(|text| Delta::Text { text: text.into_owned() }));
         self.refused |= said.refusal.is_some();
         deltas.extend(said.refusal.map(|text| Delta::Text { text: text.into_owned() }));
-        for fragment in said.calls {
-            self.calls.fragment(fragment, deltas)?;
+        for mut fragment in said.calls {
+            let extra = fragment.extra.take();
+            let index = self.calls.fragment(fragment, deltas)?;
+            if let Some(extra) = extra.and_then(|extra| RawValue::from_string(extra).ok()) {
+                let data = serde_json::to_string(&CallState { extra_content: extra }).ok();
+                let state = data.map(|data| self.origin.state(data));
+                self.calls.sign(index, state, deltas);
+            }
         }
         self.said |= deltas.len() > before;
         if let Some(reason) = said.finish_reason {

@@ -127,6 +127,64 @@ fn stop_with_tool_calls_means_the_calls() {
 }
 
 #[test]
+fn what_openrouter_wants_back_is_put_together() {
+    let detail = |text: &str| json!({"type": "reasoning.text", "text": text, "index": 0});
+    let finished = finished(&[
+        &chunk(&json!({"reasoning": "hm", "reasoning_details": [detail("hm")]}).to_string(), "null"),
+        &chunk(&json!({"reasoning": " yes", "reasoning_details": [detail(" yes")]}).to_string(), "null"),
+        &chunk(
+            r#"{"content":"Yes.","reasoning_details":[{"type":"reasoning.text","signature":"s","index":0}]}"#,
+            "null",
+        ),
+        &chunk(r#"{"content":null}"#, r#""stop""#),
+    ]);
+    let Part::Reasoning(reasoning) = &finished.message.parts[0] else { panic!("{finished:?}") };
+    let state: Value = serde_json::from_str(&reasoning.state.as_ref().unwrap().data).unwrap();
+    let detail = json!({"type": "reasoning.text", "text": "hm yes", "index": 0, "signature": "s"});
+    assert_eq!(state, json!({"field": "reasoning", "details": [detail]}));
+    assert_eq!(finished.message.plain_text(), "Yes.");
+}
+
+#[test]
+fn what_google_wants_back_stays_with_its_call() {
+    let call = |id: &str, extra: Value| json!({"id": id, "type": "function", "function": {"name": "f", "arguments": "{}"}, "extra_content": extra});
+    let signed = json!({"google": {"thought_signature": "SIG"}});
+    let finished = finished(&[
+        &chunk(&json!({"tool_calls": [call("a", signed.clone())]}).to_string(), "null"),
+        &chunk(&json!({"tool_calls": [call("b", Value::Null)]}).to_string(), r#""stop""#),
+    ]);
+    let calls: Vec<_> = finished.message.tool_calls().collect();
+    let state: Value = serde_json::from_str(&calls[0].state.as_ref().unwrap().data).unwrap();
+    assert_eq!(state, json!({"extra_content": signed}));
+    assert_eq!((calls.len(), &calls[1].state), (2, &None));
+}
+
+#[test]
+fn an_answer_in_one_document() {
+    let call = json!({"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}});
+    let message =
+        json!({"role": "assistant", "content": "Yes.", "reasoning_content": "hm", "tool_calls": [call]});
+    let document = json!({
+        "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}],
+        "usage": {"prompt_tokens": 3, "completion_tokens": 4},
+    });
+    let (mut decoder, mut deltas) = (ChatDecoder::default(), Vec::new());
+    decoder.document(&document, &mut deltas).unwrap();
+    let mut assembler = Assembler::new(1);
+    for (seq, delta) in deltas.into_iter().enumerate() {
+        assembler.consume(seq as u64, delta).unwrap();
+    }
+    let finished = assembler.finish().unwrap();
+    assert_eq!(finished.message.plain_text(), "Yes.");
+    assert_eq!(finished.message.tool_calls().count(), 1);
+    assert_eq!((finished.usage.input_tokens, finished.usage.output_tokens), (3, 4));
+    for document in [json!({}), json!([]), json!({"choices": [{"delta": {}}]})] {
+        let error = ChatDecoder::default().document(&document, &mut Vec::new()).unwrap_err();
+        assert_eq!(error.kind, ModelErrorKind::BadRequest, "{document}");
+    }
+}
+
+#[test]
 fn reasoning_under_either_name() {
     for field in ["reasoning_content", "reasoning"] {
         let finished = finished(&[
@@ -134,7 +192,8 @@ fn reasoning_under_either_name() {
             &chunk(&json!({field: " yes", "content": ""}).to_string(), "null"),
             &chunk(r#"{"content":"Yes."}"#, r#""stop""#),
         ]);
-        let reasoning = Reasoning { text: "hm yes".to_owned(), ..Reasoning::default() };
+        let state = Some(Origin::default().state(format!(r#"{{"field":"{field}"}}"#)));
+        let reasoning = Reasoning { text: "hm yes".to_owned(), state, ..Reasoning::default() };
         let text = Part::text("Yes.");
         assert_eq!(finished.message.parts, [Part::Reasoning(reasoning), text]);
     }

@@ -6,7 +6,7 @@ use std::fmt;
 use agentloop_core::message::{Image, Message, Part, Role, ToolCall, ToolResult};
 use serde::{Serialize, Serializer};
 
-use super::Dialect;
+use super::state::{Rules, SendReasoning};
 use crate::model::encoded::{Encoding, trim};
 use crate::model::wire::{CallIds, arguments_text, element, tool_name};
 
@@ -21,14 +21,14 @@ pub(super) struct Conversation {
     /// Pictures of tool results. Tool messages hold only text, and nothing may stand between them, so the pictures
     /// follow the last of them in a message of their own. Its parts.
     pictures: Vec<u8>,
-    send_reasoning: bool,
+    rules: Rules,
 }
 
 impl Conversation {
     /// Before the first message.
-    pub(super) fn new(dialect: &Dialect) -> Self {
-        let ids = if dialect.official { CallIds::plain(OPENAI_ID_BYTES_MAX) } else { CallIds::any() };
-        Self { text: Vec::new(), ids, pictures: Vec::new(), send_reasoning: dialect.options.send_reasoning }
+    pub(super) fn new(official: bool, rules: Rules) -> Self {
+        let ids = if official { CallIds::plain(OPENAI_ID_BYTES_MAX) } else { CallIds::any() };
+        Self { text: Vec::new(), ids, pictures: Vec::new(), rules }
     }
 
     /// What is written for good.
@@ -68,7 +68,7 @@ impl Conversation {
 
     fn assistant(&mut self, message: &Message) {
         let has_calls = message.tool_calls().next().is_some();
-        let (ids, send_reasoning) = (&mut self.ids, self.send_reasoning);
+        let (ids, rules) = (&mut self.ids, &self.rules);
         element(&mut self.text, |written| {
             written.field("role", "assistant");
             let is_silent = |part: &Part| !matches!(part, Part::Text { text, .. } if !text.is_empty());
@@ -79,14 +79,24 @@ impl Conversation {
             }
             if has_calls {
                 written.list("tool_calls", |calls| {
-                    message
-                        .tool_calls()
-                        .for_each(|call| tool_call(calls, call, &ids.call(&call.provider_id)));
+                    for (at, call) in message.tool_calls().enumerate() {
+                        let extra = rules.extra_content(call, at == 0);
+                        tool_call(calls, call, &ids.call(&call.provider_id), extra.as_deref());
+                    }
                 });
             }
-            if has_calls && send_reasoning {
-                // Also where there was none: who asks for the field asks for it with every call.
-                written.field("reasoning_content", &reasoning_text(message));
+            let (field, text, details) = rules.reasoning(message);
+            let sends_text = match rules.send_reasoning {
+                SendReasoning::Never => false,
+                SendReasoning::WithCalls => has_calls,
+                SendReasoning::Always => true,
+            };
+            // Also where there was none: who asks for the field asks for it every time.
+            if sends_text {
+                written.field(field.name(), &text);
+            }
+            if let Some(details) = details {
+                written.text("reasoning_details", details.get());
             }
         });
     }
@@ -106,7 +116,7 @@ impl Conversation {
 
 impl Encoding for Conversation {
     fn writes_like(&self, other: &Self) -> bool {
-        self.send_reasoning == other.send_reasoning && self.ids.same_rule(&other.ids)
+        self.rules == other.rules && self.ids.same_rule(&other.ids)
     }
 
     fn add(&mut self, message: &Message) {
@@ -150,12 +160,15 @@ fn pictures(out: &mut Vec<u8>, parts: &[u8]) {
     }
 }
 
-fn tool_call(calls: &mut Vec<u8>, call: &ToolCall, id: &str) {
+fn tool_call(calls: &mut Vec<u8>, call: &ToolCall, id: &str, extra: Option<&str>) {
     element(calls, |written| {
         written.field("id", id).field("type", "function").object("function", |function| {
             function.field("name", &*tool_name(&call.name));
             function.field("arguments", &*arguments_text(&call.arguments));
         });
+        if let Some(extra) = extra {
+            written.text("extra_content", extra);
+        }
     });
 }
 
@@ -223,16 +236,4 @@ impl fmt::Display for Joined<'_> {
         }
         Ok(())
     }
-}
-
-fn reasoning_text(message: &Message) -> String {
-    let text = |part: &Part| match part {
-        Part::Reasoning(reasoning) => Some(reasoning.text.clone()),
-        Part::Text { .. }
-        | Part::Opaque(_)
-        | Part::Image { .. }
-        | Part::ToolCall(_)
-        | Part::ToolResult(_) => None,
-    };
-    message.parts.iter().filter_map(text).collect()
 }

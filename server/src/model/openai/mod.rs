@@ -6,6 +6,9 @@ mod decode;
 mod messages;
 mod progress;
 mod request;
+mod state;
+
+use std::sync::Arc;
 
 use agentloop_core::delta::Delta;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
@@ -13,7 +16,9 @@ use futures_util::stream::{self, BoxStream, StreamExt as _};
 #[cfg(any(test, feature = "fuzzing"))]
 pub(super) use self::chunk::Said as ChatSaid;
 pub(super) use self::decode::ChatDecoder;
+use self::state::SendReasoning;
 use super::http::{self, Endpoint, Http, exchange};
+use super::origin::{Caller, Origin, States, call_or_without_state};
 use super::registry::{ProviderError, ProviderOptions};
 use super::wire::ToolLists;
 use super::{Model, ModelError, ModelRequest};
@@ -27,22 +32,27 @@ pub struct OpenAiOptions {
     /// The name of the field that bounds the answer; absent means `max_completion_tokens` for OpenAI itself, whose
     /// newer models take no other, and `max_tokens` for everyone else.
     pub max_tokens_field: Option<String>,
-    /// Whether reasoning goes back as `reasoning_content` with the tool calls that it led to. Some providers refuse
-    /// the conversation without it (DeepSeek), others with it.
-    pub send_reasoning: bool,
+    /// Whether the model's reasoning goes back as text, in the field that it came in, with the tool calls that it led
+    /// to. Some providers refuse the conversation without it, others with it. Absent means by the model's name: yes for
+    /// DeepSeek, Kimi and GLM.
+    pub send_reasoning: Option<bool>,
     /// Whether token counts are asked for. Some old servers refuse the question.
     pub include_usage: bool,
 }
 
 impl Default for OpenAiOptions {
     fn default() -> Self {
-        Self { max_tokens_field: None, send_reasoning: false, include_usage: true }
+        Self { max_tokens_field: None, send_reasoning: None, include_usage: true }
     }
 }
 
 /// A provider that speaks Chat Completions.
 #[derive(Debug)]
-pub(super) struct OpenAiModel {
+pub(super) struct OpenAiModel(Arc<Provider>);
+
+#[derive(Debug)]
+struct Provider {
+    name: Arc<str>,
     http: Http,
     endpoint: Endpoint,
     dialect: Dialect,
@@ -55,6 +65,8 @@ struct Dialect {
     options: OpenAiOptions,
     /// Whether this is OpenAI itself, which checks more than its followers do.
     official: bool,
+    /// The namespace of Google's signatures, where this is Google or may be.
+    signatures: Option<&'static str>,
     default_max_tokens: Option<u32>,
 }
 
@@ -62,6 +74,37 @@ impl Dialect {
     fn max_tokens_field(&self) -> &str {
         let default = if self.official { "max_completion_tokens" } else { "max_tokens" };
         self.options.max_tokens_field.as_deref().unwrap_or(default)
+    }
+
+    /// Which messages get their reasoning back as text.
+    fn send_reasoning(&self, model: &str) -> SendReasoning {
+        let model = model.to_ascii_lowercase();
+        let is_of = |names: &[&str]| names.iter().any(|name| model.contains(name));
+        match self.options.send_reasoning {
+            Some(false) => SendReasoning::Never,
+            // With tools in the conversation, it refuses any turn without the field.
+            None | Some(true) if is_of(&["deepseek"]) => SendReasoning::Always,
+            Some(true) => SendReasoning::WithCalls,
+            None if is_of(&["kimi", "glm-"]) => SendReasoning::WithCalls,
+            None => SendReasoning::Never,
+        }
+    }
+
+    /// The namespace of the signatures that this model demands with tool calls: of Gemini, from 3 on.
+    fn signs(&self, model: &str) -> Option<&'static str> {
+        let (_, name) = model.rsplit_once('/').unwrap_or(("", model));
+        let version = name.strip_prefix("gemini-")?;
+        self.signatures.filter(|_| !version.starts_with(['1', '2']))
+    }
+}
+
+/// Where Google's signatures stand at this endpoint. OpenRouter has a way of its own for all vendors.
+fn signatures(endpoint: &Endpoint) -> Option<&'static str> {
+    let (host, shown) = (endpoint.host(), endpoint.shown());
+    match () {
+        () if host.ends_with("openrouter.ai") => None,
+        () if shown.contains("/endpoints/openapi") || host.contains("aiplatform") => Some("vertex"),
+        () => Some("google"),
     }
 }
 
@@ -78,20 +121,37 @@ impl OpenAiModel {
         let dialect = Dialect {
             options: options.clone(),
             official: endpoint.host() == "api.openai.com",
+            signatures: signatures(&endpoint),
             default_max_tokens: provider.max_output_tokens,
         };
-        Ok(Self { http, endpoint, dialect, tools: ToolLists::default() })
+        let name = provider.name.as_str().into();
+        Ok(Self(Arc::new(Provider { name, http, endpoint, dialect, tools: ToolLists::default() })))
+    }
+}
+
+/// A provider as the calls of one stream see it.
+struct Shared(Arc<Provider>);
+
+impl Caller for Shared {
+    fn call(&self, request: &ModelRequest, states: States) -> BoxStream<'static, Result<Delta, ModelError>> {
+        let Provider { http, endpoint, dialect, tools, .. } = &*self.0;
+        let origin = self.origin(request);
+        match request::body(request, dialect, tools, &origin, states) {
+            Ok(body) => {
+                let decoder = ChatDecoder::new(origin);
+                exchange(http.clone(), endpoint.post(body), request.timeouts.clone(), decoder)
+            }
+            Err(error) => stream::iter([Err(error)]).boxed(),
+        }
+    }
+
+    fn origin(&self, request: &ModelRequest) -> Origin {
+        Origin::new(&self.0.name, &request.model)
     }
 }
 
 impl Model for OpenAiModel {
     fn stream(&self, request: ModelRequest) -> BoxStream<'static, Result<Delta, ModelError>> {
-        match request::body(&request, &self.dialect, &self.tools) {
-            Ok(body) => {
-                let post = self.endpoint.post(body);
-                exchange(self.http.clone(), post, request.timeouts, ChatDecoder::default())
-            }
-            Err(error) => stream::iter([Err(error)]).boxed(),
-        }
+        call_or_without_state(&Arc::new(Shared(Arc::clone(&self.0))), request)
     }
 }

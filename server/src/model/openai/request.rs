@@ -7,10 +7,12 @@ use agentloop_core::tool::{Digest, ToolDeclaration};
 
 use super::Dialect;
 use super::messages::{Conversation, system};
+use super::state::Rules;
+use crate::model::origin::{Origin, States};
 use crate::model::wire::{
     self, Field, Object, Patch, ToolLists, element, object, response_schema, tool_schema,
 };
-use crate::model::{ModelError, ModelRequest};
+use crate::model::{EncodedPrefix, ModelError, ModelRequest};
 
 /// The body to post.
 ///
@@ -20,6 +22,8 @@ pub(super) fn body(
     request: &ModelRequest,
     dialect: &Dialect,
     lists: &ToolLists,
+    origin: &Origin,
+    states: States,
 ) -> Result<Vec<u8>, ModelError> {
     let patch = Patch::of(&request.options)?;
     let head = head(request, dialect)?;
@@ -28,7 +32,16 @@ pub(super) fn body(
         system(&mut prompt, request.system_prompt.as_str());
     }
     let tools = if request.tools.is_empty() { None } else { Some(lists.text(&request.tools, tools)?) };
-    request.encoded.with(Conversation::new(dialect), &request.messages, |conversation| {
+    let rules = Rules {
+        origin: origin.clone(),
+        states,
+        send_reasoning: dialect.send_reasoning(&request.model),
+        signs: dialect.signs(&request.model),
+    };
+    // Without states a request is only sent again: the next one has them.
+    let encoded = if states == States::Keep { &request.encoded } else { &EncodedPrefix::default() };
+    let fresh = Conversation::new(dialect.official, rules);
+    encoded.with(fresh, &request.messages, |conversation| {
         let end = conversation.end();
         let messages = Field { name: "messages", elements: &[&prompt, conversation.text(), &end] };
         match &tools {

@@ -1,22 +1,28 @@
 use agentloop_core::agent::ResponseSchema;
-use agentloop_core::message::{Message, Part, Role, SharedMessage, ToolStatus};
+use agentloop_core::message::{Message, Part, Reasoning, Role, SharedMessage, ToolCall, ToolStatus};
 
 use serde_json::{Value, json};
 
 use super::*;
 use crate::model::EncodedPrefix;
 use crate::model::fixtures::{
-    Talk, assistant, call, link, png, reasoning, request, result, text, tool, user,
+    Talk, assistant, call, link, origin, png, reasoning, request, result, text, tool, user,
 };
 use crate::model::openai::OpenAiOptions;
+use crate::model::openai::state::SendReasoning;
 
 fn sent(request: &ModelRequest, dialect: &Dialect) -> Result<Value, ModelError> {
-    let body = body(request, dialect, &ToolLists::default())?;
+    let body = body(request, dialect, &ToolLists::default(), &origin(), States::Keep)?;
     Ok(serde_json::from_slice(&body).unwrap())
 }
 
 fn local() -> Dialect {
-    Dialect { options: OpenAiOptions::default(), official: false, default_max_tokens: None }
+    Dialect {
+        options: OpenAiOptions::default(),
+        official: false,
+        signatures: Some("google"),
+        default_max_tokens: None,
+    }
 }
 
 fn official() -> Dialect {
@@ -222,9 +228,119 @@ fn reasoning_goes_back_only_where_it_is_asked_for() {
         [0, 1, 2].map(|i| body["messages"][i].get("reasoning_content").cloned())
     };
     assert_eq!(thoughts(&local()), [None, None, None]);
-    let deepseek = OpenAiOptions { send_reasoning: true, ..OpenAiOptions::default() };
-    let deepseek = Dialect { options: deepseek, ..local() };
-    assert_eq!(thoughts(&deepseek), [Some(json!("why")), Some(json!("")), None]);
+    let asking = OpenAiOptions { send_reasoning: Some(true), ..OpenAiOptions::default() };
+    let asking = Dialect { options: asking, ..local() };
+    assert_eq!(thoughts(&asking), [Some(json!("why")), Some(json!("")), None]);
+}
+
+#[test]
+fn reasoning_goes_back_by_the_models_name() {
+    use SendReasoning::{Always, Never, WithCalls};
+    let dialect = |send_reasoning| Dialect {
+        options: OpenAiOptions { send_reasoning, ..OpenAiOptions::default() },
+        ..local()
+    };
+    for (model, by_name, asked) in [
+        ("deepseek-v4-pro", Always, Always),
+        ("moonshotai/Kimi-K3", WithCalls, WithCalls),
+        ("glm-5.3", WithCalls, WithCalls),
+        ("qwen3", Never, WithCalls),
+    ] {
+        assert_eq!(dialect(None).send_reasoning(model), by_name, "{model}");
+        assert_eq!(dialect(Some(true)).send_reasoning(model), asked, "{model}");
+        assert_eq!(dialect(Some(false)).send_reasoning(model), Never, "{model}");
+    }
+}
+
+/// A thought with what this adapter keeps of it.
+fn thought(origin: &Origin, text: &str, state: &str) -> Part {
+    Part::Reasoning(Reasoning { text: text.into(), state: Some(origin.state(state)), ..Reasoning::default() })
+}
+
+/// A call that was signed.
+fn signed_call(origin: &Origin, id: &str, state: &str) -> Part {
+    let Part::ToolCall(call) = call(id, "f", "{}") else { unreachable!("it is a call") };
+    Part::ToolCall(ToolCall { state: Some(origin.state(state)), ..call })
+}
+
+#[test]
+fn reasoning_goes_back_to_its_own_model_in_its_own_field() {
+    let foreign = Origin::new(&"other".into(), "m-1");
+    let plain = r#"{"field":"reasoning"}"#;
+    let mut request = request(vec![
+        assistant(vec![thought(&origin(), "own", plain), call("a", "f", "{}")]),
+        assistant(vec![thought(&foreign, "foreign", plain), call("b", "f", "{}")]),
+        assistant(vec![thought(&origin(), "odd", "{}"), call("c", "f", "{}")]),
+    ]);
+    request.options.provider_options = None;
+    let options = OpenAiOptions { send_reasoning: Some(true), ..OpenAiOptions::default() };
+    let body = sent(&request, &Dialect { options, ..local() }).unwrap();
+    assert_eq!(body["messages"][0]["reasoning"], json!("own"));
+    assert_eq!(body["messages"][0].get("reasoning_content"), None);
+    assert_eq!(body["messages"][1]["reasoning_content"], json!(""));
+    assert_eq!(body["messages"][2]["reasoning_content"], json!(""));
+}
+
+#[test]
+fn openrouters_details_go_back_unchanged() {
+    let details = json!([
+        {"type": "reasoning.text", "text": "x", "signature": "s", "index": 0},
+        {"type": "reasoning.encrypted", "data": "d", "index": 1},
+    ]);
+    let state = json!({"field": "reasoning", "details": details}).to_string();
+    let history = vec![assistant(vec![thought(&origin(), "x", &state), call("a", "f", "{}")])];
+    let body = sent(&request(history.clone()), &local()).unwrap();
+    assert_eq!(body["messages"][0]["reasoning_details"], details);
+    let lists = ToolLists::default();
+    let dropped = super::body(&request(history.clone()), &local(), &lists, &origin(), States::Drop).unwrap();
+    assert!(!String::from_utf8(dropped).unwrap().contains("reasoning_details"));
+    let mut other = request(history);
+    other.model = "m-2".to_owned();
+    let elsewhere = Origin::new(&"p".into(), "m-2");
+    let body = super::body(&other, &local(), &lists, &elsewhere, States::Keep).unwrap();
+    assert!(!String::from_utf8(body).unwrap().contains("reasoning_details"));
+}
+
+#[test]
+fn googles_signatures_go_back_where_they_came_from() {
+    let own = r#"{"extra_content":{"google":{"thought_signature":"SIG"}}}"#;
+    let history = vec![
+        assistant(vec![signed_call(&origin(), "a", own), call("b", "f", "{}")]),
+        assistant(vec![call("c", "f", "{}"), call("d", "f", "{}")]),
+        assistant(vec![signed_call(&Origin::new(&"other".into(), "m-1"), "e", own)]),
+    ];
+    let signatures = |model: &str, dialect: &Dialect, states| {
+        let mut request = request(history.clone());
+        request.model = model.to_owned();
+        let body = super::body(&request, dialect, &ToolLists::default(), &origin(), states).unwrap();
+        let body: Value = serde_json::from_slice(&body).unwrap();
+        let calls = body["messages"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .flat_map(|message| message["tool_calls"].as_array().unwrap().clone());
+        let shown = |call: Value| match &call["extra_content"] {
+            Value::Null => String::new(),
+            Value::Object(extra) => {
+                let (namespace, value) = extra.iter().next().unwrap();
+                format!("{namespace}:{}", value["thought_signature"].as_str().unwrap())
+            }
+            other => panic!("{other}"),
+        };
+        calls.map(shown).collect::<Vec<_>>()
+    };
+    let dummy = "google:skip_thought_signature_validator";
+    let keep = States::Keep;
+    assert_eq!(signatures("google/gemini-3.8-flash", &local(), keep), ["google:SIG", "", dummy, "", dummy]);
+    assert_eq!(signatures("gemini-4-argon", &local(), States::Drop), [dummy, "", dummy, "", dummy]);
+    let vertex = Dialect { signatures: Some("vertex"), ..local() };
+    let dummy = "vertex:skip_thought_signature_validator";
+    assert_eq!(signatures("google/gemini-4-argon", &vertex, keep), ["google:SIG", "", dummy, "", dummy]);
+    let openrouter = Dialect { signatures: None, ..local() };
+    for (model, dialect) in [("gemini-2.5-pro", &local()), ("gemini-4-argon", &openrouter), ("m-1", &local())]
+    {
+        assert_eq!(signatures(model, dialect, keep), ["google:SIG", "", "", "", ""], "{model}");
+    }
 }
 
 #[test]
@@ -297,7 +413,10 @@ fn a_longer_conversation_begins_like_a_shorter_one_byte_for_byte() {
     let body = |messages: usize| {
         let mut request = request(history[..messages].to_vec());
         request.tools = [tool("f", "{}")].into();
-        String::from_utf8(super::body(&request, &local(), &ToolLists::default()).unwrap()).unwrap()
+        String::from_utf8(
+            super::body(&request, &local(), &ToolLists::default(), &origin(), States::Keep).unwrap(),
+        )
+        .unwrap()
     };
     for messages in 1..history.len() {
         let shorter = body(messages);
@@ -307,8 +426,8 @@ fn a_longer_conversation_begins_like_a_shorter_one_byte_for_byte() {
 
 #[test]
 fn what_is_kept_of_a_conversation_changes_no_byte() {
-    let deepseek = OpenAiOptions { send_reasoning: true, ..OpenAiOptions::default() };
-    let dialects = [local(), official(), Dialect { options: deepseek, ..local() }];
+    let asking = OpenAiOptions { send_reasoning: Some(true), ..OpenAiOptions::default() };
+    let dialects = [local(), official(), Dialect { options: asking, ..local() }];
     for seed in 0..200 {
         let (mut talk, encoded, mut kind) = (Talk::new(seed), EncodedPrefix::kept(), 0);
         for _ in 0..30 {
@@ -318,7 +437,8 @@ fn what_is_kept_of_a_conversation_changes_no_byte() {
             let body = |encoded: &EncodedPrefix, messages: &[SharedMessage]| {
                 let (messages, encoded) = (messages.to_vec(), encoded.clone());
                 let request = ModelRequest { messages, encoded, ..request(vec![]) };
-                let body = super::body(&request, &dialects[kind], &ToolLists::default()).unwrap();
+                let lists = ToolLists::default();
+                let body = super::body(&request, &dialects[kind], &lists, &origin(), States::Keep).unwrap();
                 String::from_utf8(body).unwrap()
             };
             let messages = talk.next();

@@ -181,12 +181,14 @@ async fn statuses_become_kinds() {
     ] {
         for provider in [openai(), anthropic()] {
             let status = Some(head[..3].parse().unwrap());
-            let expected = ModelError { kind, message: "no".to_owned(), status, retry_after };
-            assert_eq!(error(provider, answer(head, body)).await, expected);
+            let error = error(provider, answer(head, body)).await;
+            assert!(error.message.starts_with("no (POST http://127.0.0.1:"), "{error}");
+            assert!(error.message.ends_with(&format!(": HTTP {})", &head[..3])), "{error}");
+            assert_eq!((error.kind, error.status, error.retry_after), (kind, status, retry_after));
         }
     }
     let silent = error(openai(), answer("502 Bad Gateway", "")).await;
-    assert_eq!(silent.message, "Bad Gateway");
+    assert!(silent.message.starts_with("Bad Gateway (POST "), "{silent}");
 }
 
 #[tokio::test]
@@ -208,7 +210,8 @@ async fn nobody_listens() {
     let model = provider(openai(), "http://127.0.0.1:1/v1?key=in-the-query", Some(KEY));
     let error = model.stream(request(vec![])).next().await.unwrap().unwrap_err();
     assert_eq!(error.kind, ModelErrorKind::Connection);
-    assert!(error.message.starts_with("127.0.0.1: ") && !error.message.contains("query"), "{error}");
+    let about = "(POST http://127.0.0.1:1/v1/chat/completions)";
+    assert!(error.message.ends_with(about) && !error.message.contains("query"), "{error}");
 }
 
 #[tokio::test]
@@ -240,7 +243,7 @@ async fn late(change: fn(&mut ModelRequest), answer: Answer) -> String {
     change(&mut request);
     let error = ask_for(request, openai(), answer).await.unwrap_err();
     assert_eq!(error.kind, ModelErrorKind::Timeout);
-    error.message
+    error.message.split(" (POST").next().unwrap_or_default().to_owned()
 }
 
 #[tokio::test]
@@ -267,7 +270,8 @@ async fn an_error_body_that_does_not_end_still_says_what_it_said() {
     request.timeouts.first_token = Millis(500);
     let slow = answer("503 Unavailable\r\ncontent-length: 100", "try later").then(Then::Hold);
     let error = ask_for(request, openai(), slow).await.unwrap_err();
-    assert_eq!((error.kind, error.message.as_str()), (ModelErrorKind::Unavailable, "try later"));
+    assert_eq!(error.kind, ModelErrorKind::Unavailable);
+    assert!(error.message.starts_with("try later (POST "), "{error}");
 }
 
 #[tokio::test]
@@ -282,17 +286,119 @@ async fn error_bodies_are_bounded() {
 async fn answers_that_are_no_stream() {
     let json = |body: Value| answer("200 OK\r\ncontent-type: application/json", body.to_string());
     let disguised = error(openai(), json(json!({"error": {"message": "busy", "code": 429}}))).await;
-    assert_eq!((disguised.kind, disguised.message.as_str()), (ModelErrorKind::RateLimited, "busy"));
-    for (answer, word) in [
-        (json(json!({"choices": [{"message": {"content": "hi"}}], "error": null})), "does not stream"),
-        (answer("200 OK\r\ncontent-type: application/json", "{"), "does not stream"),
-        (answer("200 OK\r\ncontent-type: text/html", "<html>"), "text/html"),
-        (answer("200 OK\r\ncontent-type: text/event-stream\r\ncontent-encoding: gzip", "x"), "gzip"),
+    assert_eq!(disguised.kind, ModelErrorKind::RateLimited);
+    assert!(disguised.message.starts_with("busy (POST "), "{disguised}");
+    for (answer, kind, word) in [
+        (json(json!({"error": null})), ModelErrorKind::BadRequest, "no answer of this API"),
+        (json(json!({"choices": []})), ModelErrorKind::BadRequest, "is base_url right?"),
+        (answer("200 OK\r\ncontent-type: application/json", "{"), ModelErrorKind::BadRequest, "no JSON"),
+        (answer("200 OK\r\ncontent-type: text/html", "<html>"), ModelErrorKind::Malformed, "text/html"),
+        (
+            answer("200 OK\r\ncontent-type: text/event-stream\r\ncontent-encoding: gzip", "x"),
+            ModelErrorKind::Malformed,
+            "gzip",
+        ),
     ] {
         let error = error(openai(), answer).await;
-        assert_eq!((error.kind, error.status), (ModelErrorKind::Malformed, Some(200)));
-        assert!(error.message.contains(word), "{error}");
+        assert_eq!(error.kind, kind, "{error}");
+        assert!(error.message.contains(word) && error.message.contains("HTTP 200"), "{error}");
     }
+    let cut = "200 OK\r\ncontent-type: application/json\r\ncontent-length: 1000";
+    assert_eq!(error(openai(), answer(cut, "{")).await.kind, ModelErrorKind::Connection);
+}
+
+#[tokio::test]
+async fn an_answer_in_one_document_is_read() {
+    let json = |body: Value| answer("200 OK\r\ncontent-type: application/json", body.to_string());
+    let message = json!({"content": "hi"});
+    let chat = json!({"choices": [{"message": message, "finish_reason": "stop"}], "error": null});
+    let messages = json!({"content": [{"type": "text", "text": "hi"}], "stop_reason": "end_turn"});
+    for (kind, body) in [(openai(), chat), (anthropic(), messages)] {
+        let finished = assemble(ask(kind, json(body)).await.unwrap());
+        assert_eq!(finished.message.plain_text(), "hi");
+        assert_eq!(finished.finish_reason, FinishReason::Stop);
+    }
+}
+
+#[tokio::test]
+async fn messages_go_where_the_base_url_means() {
+    for (base, path) in [
+        ("", "/v1/messages"),
+        ("/", "/v1/messages"),
+        ("/v1", "/v1/messages"),
+        ("/anthropic", "/anthropic/v1/messages"),
+        ("/anthropic/v1/", "/anthropic/v1/messages"),
+        ("/custom/messages", "/custom/messages"),
+    ] {
+        let server = TestServer::start(vec![events(MESSAGES)]).await;
+        let base_url = server.base_url.replace("/v1", base);
+        let model = provider(anthropic(), &base_url, Some(KEY));
+        let _: Vec<Delta> = model.stream(request(vec![user("hi")])).try_collect().await.unwrap();
+        let head = server.asked().remove(0).head;
+        assert!(head.starts_with(&format!("post {path} http/1.1")), "{base}: {head}");
+    }
+}
+
+#[tokio::test]
+async fn version_betas_and_the_keys_header_can_be_set() {
+    let server = TestServer::start(vec![events(MESSAGES)]).await;
+    let kind = ProviderKind::Anthropic(AnthropicOptions {
+        api_version: Some("2026-10-21".to_owned()),
+        betas: vec!["one".to_owned(), "two".to_owned()],
+        ..AnthropicOptions::default()
+    });
+    let options = ProviderOptions {
+        base_url: Some(server.base_url.clone()),
+        api_key: Some(Secret::new(KEY)),
+        key_header: Some("authorization".to_owned()),
+        ..ProviderOptions::new("p", kind)
+    };
+    let registry = ProviderRegistry::new(HttpOptions { system_proxy: false }, [options]).unwrap();
+    let model = registry.resolve("p/m-1").unwrap().0;
+    let _: Vec<Delta> = model.stream(request(vec![user("hi")])).try_collect().await.unwrap();
+    let head = server.asked().remove(0).head;
+    assert!(
+        head.contains("anthropic-version: 2026-10-21") && head.contains("anthropic-beta: one,two"),
+        "{head}"
+    );
+    assert!(head.contains(&format!("authorization: bearer {KEY}")) && !head.contains("x-api-key"), "{head}");
+}
+
+const PAUSED: &str = concat!(
+    "data: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":9}}}\n\n",
+    "data: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"I look. \"}}\n\n",
+    "data: {\"type\":\"content_block_stop\",\"index\":0}\n\n",
+    "data: {\"type\":\"content_block_start\",\"index\":1,\"content_block\":{\"type\":\"server_tool_use\",\"id\":\"s\"}}\n\n",
+    "data: {\"type\":\"content_block_stop\",\"index\":1}\n\n",
+    "data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"pause_turn\"},\"usage\":{\"output_tokens\":4}}\n\n",
+    "data: {\"type\":\"message_stop\"}\n\n",
+);
+
+#[tokio::test]
+async fn a_paused_answer_goes_on() {
+    let server = TestServer::start(vec![events(PAUSED), events(PAUSED), events(MESSAGES)]).await;
+    let model = provider(anthropic(), &server.base_url, Some(KEY));
+    let finished = assemble(model.stream(request(vec![user("hi")])).try_collect().await.unwrap());
+    assert_eq!(finished.message.plain_text(), "I look. I look. Grüezi");
+    assert_eq!(finished.message.tool_calls().count(), 1);
+    assert_eq!(finished.finish_reason, FinishReason::ToolCalls);
+    assert_eq!((finished.usage.input_tokens, finished.usage.output_tokens), (27, 12));
+    let asked = server.asked();
+    assert_eq!(asked.len(), 3);
+    let last = &asked[2].body["messages"];
+    assert_eq!(last.as_array().unwrap().len(), 2, "nothing of the user's follows");
+    let said = last[1]["content"].as_array().unwrap();
+    let kinds: Vec<&str> = said.iter().map(|block| block["type"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["text", "server_tool_use", "text", "server_tool_use"]);
+}
+
+#[tokio::test]
+async fn an_answer_does_not_pause_for_ever() {
+    let server = TestServer::start((0..40).map(|_| events(PAUSED)).collect()).await;
+    let model = provider(anthropic(), &server.base_url, Some(KEY));
+    let error = model.stream(request(vec![user("hi")])).try_collect::<Vec<_>>().await.unwrap_err();
+    assert_eq!(error.kind, ModelErrorKind::TooLarge);
+    assert_eq!(server.asked().len(), 33);
 }
 
 #[tokio::test]
