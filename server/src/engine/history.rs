@@ -12,8 +12,8 @@ use agentloop_core::message::SharedMessage;
 use agentloop_core::run::event::{Added, Event, Record};
 
 pub(super) use self::kept::Histories;
-use crate::model::{EncodedPrefix, estimate};
-use crate::store::{Store, StoreError, StretchMax};
+use crate::model::{EncodedPrefix, estimate, is_unowned, owned_by};
+use crate::store::{EntryRow, Store, StoreError, StretchMax};
 
 /// Entries read at a time.
 const PAGE: StretchMax = StretchMax { records: 500, bytes: 1024 * 1024 };
@@ -66,7 +66,9 @@ impl History {
                 return Err(StoreError::Corrupt { what });
             }
             let missing = usize::try_from(upto.0 - history.last().0).unwrap_or(usize::MAX);
-            history.entries.extend(page.into_iter().take(missing).map(|row| kept(row.content)));
+            for row in page.into_iter().take(missing) {
+                history.entries.push(kept(owned(store, tenant, row).await?));
+            }
         }
         history.look_again();
         Ok(history)
@@ -170,10 +172,69 @@ impl History {
     }
 }
 
+/// An entry whose signed thoughts name their provider. Old journals leave that to the run; of a run that is deleted,
+/// nobody knows.
+async fn owned(store: &dyn Store, tenant: &TenantId, row: EntryRow) -> Result<Entry, StoreError> {
+    match row.content {
+        Entry::Message(message) if is_unowned(&message) => {
+            let run = store.run(tenant, &row.run).await?;
+            let owned = run.map(|run| owned_by(&message, &run.model));
+            Ok(Entry::Message(owned.unwrap_or(message)))
+        }
+        content => Ok(content),
+    }
+}
+
 /// What is kept of an entry: no more than the model is ever shown.
 fn kept(entry: Entry) -> Entry {
     match entry {
         Entry::Message(message) => Entry::Message(shown(&message)),
         Entry::Compaction(compaction) => Entry::Compaction(compaction),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use agentloop_core::message::{Message, Part, Reasoning, Role};
+    use agentloop_core::run::status::RunStatus;
+
+    use super::*;
+    use crate::store::conformance::fixture::{Owner, assistant, session, tenant};
+    use crate::store::sqlite::SqliteStore;
+
+    /// A signed thought as journals held it before state named its provider.
+    fn old_answer(entry: EntryNo) -> Event {
+        let mut event = assistant(entry, "");
+        let Event::AssistantMessage { message, .. } = &mut event else { unreachable!() };
+        let thought = Reasoning { text: "hm".into(), signature: Some("sig".into()), ..Reasoning::default() };
+        let hidden = Reasoning { redacted: Some("xx".into()), ..Reasoning::default() };
+        let parts = vec![Part::Reasoning(thought), Part::Reasoning(hidden), Part::text("so")];
+        *message = Arc::new(Message { role: Role::Assistant, parts });
+        event
+    }
+
+    #[tokio::test]
+    async fn old_signatures_belong_to_the_provider_of_their_run() {
+        let store: Arc<dyn Store> = Arc::new(SqliteStore::in_memory().await.unwrap());
+        let mut owner = Owner::started(&store, "s", "r").await;
+        let entry = owner.entry.next();
+        owner.tell(RunStatus::ModelRunning, vec![old_answer(entry)]).await.unwrap();
+        let run = store.run(&tenant(), &owner.run).await.unwrap().unwrap();
+        let (provider, model) = run.model.split_once('/').unwrap();
+
+        let history = History::load(&*store, &tenant(), &session("s"), entry).await.unwrap();
+        let states = history.view().last().unwrap().parts.iter().filter_map(|part| match part {
+            Part::Reasoning(Reasoning { signature: None, redacted: None, state, text }) => {
+                let state = state.clone().unwrap();
+                assert_eq!((state.provider.as_str(), state.family.as_str()), (provider, model));
+                Some((text.clone(), state.data))
+            }
+            _ => None,
+        });
+        let states = states.collect::<Vec<_>>();
+        let expected = [("hm", r#"{"signature":"sig"}"#), ("", r#"{"redacted":"xx"}"#)];
+        assert_eq!(states, expected.map(|(text, data)| (text.to_owned(), data.to_owned())));
     }
 }

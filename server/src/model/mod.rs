@@ -22,6 +22,7 @@ mod scripted;
 mod sse;
 mod tape;
 mod template;
+mod unowned;
 mod wire;
 #[cfg(test)]
 mod wire_tests;
@@ -48,6 +49,7 @@ pub use self::registry::{
 pub use self::responses::ResponsesOptions;
 pub use self::scripted::{Script, ScriptError, ScriptedModel};
 pub use self::tape::TapeError;
+pub(crate) use self::unowned::{is_unowned, owned_by};
 
 /// One call of a model.
 #[derive(Debug, Clone)]

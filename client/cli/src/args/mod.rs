@@ -139,16 +139,18 @@ pub(crate) struct ServeArgs {
 /// how to look at what it left behind.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The model is a built-in script. With OPENAI_API_KEY (and OPENAI_BASE_URL) or ANTHROPIC_API_KEY set, and --model,
-it is the real one:
+The model is a built-in script. With OPENAI_API_KEY, ANTHROPIC_API_KEY or GEMINI_API_KEY set, and --model, it is
+the real one:
 
   agentloop demo
-  OPENAI_API_KEY=... agentloop demo --model gpt-5-mini")]
+  OPENAI_API_KEY=... agentloop demo --model gpt-6-luna
+  ANTHROPIC_API_KEY=... agentloop demo --model claude-sonnet-5-5
+  GEMINI_API_KEY=... agentloop demo --model gemini-3.8-flash")]
 pub(crate) struct DemoArgs {
     /// Go on serving after the run, until ctrl-C
     #[arg(long)]
     pub(crate) keep: bool,
-    /// The model of the provider whose key is set
+    /// A model of a vendor whose key is set
     #[arg(long, value_name = "NAME", conflicts_with = "scripted")]
     pub(crate) model: Option<String>,
     /// Use the built-in script, whatever keys are set

@@ -21,7 +21,7 @@ pub(crate) struct Files {
     pub(crate) host_log: PathBuf,
     /// `provider/model`.
     pub(crate) model: String,
-    /// The provider's section of the configuration.
+    /// The provider's section of the configuration, with an empty line after it. Empty where the environment has it.
     provider: String,
 }
 
@@ -58,7 +58,7 @@ impl Files {
             "# Written by `agentloop demo`. Paths are relative to this file.\n\n\
              [server]\nlisten = \"{listen}\"\n\n\
              [store]\npath = \"agentloop.db\"\n\n\
-             {}\n\
+             {}\
              [agents.default]\nmodel = {}\nsystem_prompt = {}\n",
             self.provider,
             quoted(&self.model),
@@ -76,28 +76,36 @@ fn make_private(dir: &Path) -> io::Result<()> {
     builder.create(dir)
 }
 
-/// The model, and the section of the provider that has it.
+/// The variables that hold the keys of vendors, by the names that the server gives their providers.
+const KEYS: [(&str, &[&str]); 3] = [
+    ("openai", &["OPENAI_API_KEY"]),
+    ("anthropic", &["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"]),
+    ("gemini", &["GEMINI_API_KEY", "GOOGLE_API_KEY"]),
+];
+
+/// The model, and the section of the provider that has it: none where the server makes providers of the keys that it
+/// finds in the environment.
 fn model(args: &DemoArgs, env: &dyn Fn(&str) -> Option<String>) -> Result<(String, String), Failure> {
     let Some(name) = args.model.as_deref().filter(|_| !args.scripted) else {
-        let section = "[providers.demo]\nkind = \"scripted\"\nfile = \"demo-model.toml\"\n";
+        let section = "[providers.demo]\nkind = \"scripted\"\nfile = \"demo-model.toml\"\n\n";
         return Ok(("demo/scripted".to_owned(), section.to_owned()));
     };
-    let key = |variable: &str| env(variable).is_some();
-    let provider = match (key("OPENAI_API_KEY"), key("ANTHROPIC_API_KEY")) {
-        (true, true) if name.starts_with("claude") => "anthropic",
-        (true, _) => "openai",
-        (false, true) => "anthropic",
-        (false, false) => {
-            return Err(Failure::Usage("--model needs OPENAI_API_KEY or ANTHROPIC_API_KEY to be set".into()));
-        }
+    let has_key = |keys: &[&str]| keys.iter().any(|key| env(key).is_some());
+    let keyed: Vec<&str> = KEYS.iter().filter(|(_, keys)| has_key(keys)).map(|(name, _)| *name).collect();
+    let Some(first) = keyed.first() else {
+        let message = "--model needs OPENAI_API_KEY, ANTHROPIC_API_KEY or GEMINI_API_KEY to be set";
+        return Err(Failure::Usage(message.into()));
     };
-    let prefix = provider.to_ascii_uppercase();
-    let mut section =
-        format!("[providers.{provider}]\nkind = \"{provider}\"\napi_key_env = \"{prefix}_API_KEY\"\n");
-    if let Some(url) = env(&format!("{prefix}_BASE_URL")) {
-        section.push_str(&format!("base_url = {}\n", quoted(&url)));
+    if name.split_once('/').is_some_and(|(provider, _)| keyed.contains(&provider)) {
+        return Ok((name.to_owned(), String::new()));
     }
-    Ok((format!("{provider}/{name}"), section))
+    let vendor = match name {
+        claude if claude.starts_with("claude") => "anthropic",
+        gemini if gemini.starts_with("gemini") => "gemini",
+        _ => "openai",
+    };
+    let provider = if keyed.contains(&vendor) { vendor } else { first };
+    Ok((format!("{provider}/{name}"), String::new()))
 }
 
 /// A TOML string. JSON's escapes are TOML's.
@@ -137,22 +145,21 @@ mod tests {
     }
 
     #[test]
-    fn the_key_decides_on_the_provider() {
-        let both = ["OPENAI_API_KEY", "ANTHROPIC_API_KEY"];
-        assert_eq!(chosen(&["--model", "gpt"], &both).expect("openai").0, "openai/gpt");
-        assert_eq!(chosen(&["--model", "claude-x"], &both).expect("anthropic").0, "anthropic/claude-x");
-        assert_eq!(chosen(&["--model", "m"], &both[1..]).expect("anthropic").0, "anthropic/m");
+    fn the_name_and_the_keys_decide_on_the_provider() {
+        let all = ["OPENAI_API_KEY", "ANTHROPIC_AUTH_TOKEN", "GOOGLE_API_KEY"];
+        for (name, keys, model) in [
+            ("gpt", &all[..], "openai/gpt"),
+            ("claude-x", &all, "anthropic/claude-x"),
+            ("gemini-x", &all, "gemini/gemini-x"),
+            ("anthropic/m", &all, "anthropic/m"),
+            ("org/m", &all, "openai/org/m"),
+            ("m", &all[1..], "anthropic/m"),
+            ("gemini-x", &all[..1], "openai/gemini-x"),
+            ("anthropic/m", &all[..1], "openai/anthropic/m"),
+        ] {
+            assert_eq!(chosen(&["--model", name], keys).expect("a model"), (model.to_owned(), String::new()));
+        }
         assert!(chosen(&["--model", "m"], &[]).is_err());
-    }
-
-    #[test]
-    fn a_key_is_named_and_never_written() {
-        let (_, section) = chosen(&["--model", "m"], &["OPENAI_API_KEY", "OPENAI_BASE_URL"]).expect("openai");
-        assert_eq!(
-            section,
-            "[providers.openai]\nkind = \"openai\"\napi_key_env = \"OPENAI_API_KEY\"\n\
-             base_url = \"the value of OPENAI_BASE_URL\"\n"
-        );
     }
 
     #[test]

@@ -21,6 +21,7 @@ pub(super) use self::decode::MessagesDecoder;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(super) use self::event::Said as MessagesSaid;
 use self::request::Call;
+pub(super) use self::state::old_state;
 use super::http::{self, Endpoint, Http, exchange};
 use super::notices::Notices;
 use super::origin::{Caller, Origin, States, call_or_without_state};

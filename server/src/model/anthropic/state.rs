@@ -54,6 +54,15 @@ impl ThoughtState {
     }
 }
 
+/// A thought's state as it is kept, of a journal that names no provider.
+pub(in crate::model) fn old_state(
+    origin: &Origin,
+    signature: Option<String>,
+    redacted: Option<String>,
+) -> Option<ProviderState> {
+    ThoughtState { signature, redacted, prefix: None }.kept(origin)
+}
+
 impl Rules {
     /// The state of a thought that this model takes behind a prefix of this digest. Thoughts that are not signed were
     /// never the API's own.
