@@ -84,6 +84,21 @@ pub enum ProviderKind {
     Replay(PathBuf),
 }
 
+impl ProviderKind {
+    /// As the configuration calls it.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::OpenAi(_) => "openai",
+            Self::OpenAiResponses(_) => "openai-responses",
+            Self::Anthropic(_) => "anthropic",
+            Self::Gemini(_) => "gemini",
+            Self::Scripted(_) => "scripted",
+            Self::Replay(_) => "replay",
+        }
+    }
+}
+
 /// Where a script is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ScriptSource {

@@ -22,13 +22,12 @@ pub(super) use self::decode::MessagesDecoder;
 pub(super) use self::event::Said as MessagesSaid;
 use self::request::Call;
 pub(super) use self::state::old_state;
-use super::http::{self, Endpoint, Http, exchange};
+use super::http::{Endpoint, Http, Vendor, exchange};
 use super::notices::Notices;
 use super::origin::{Caller, Origin, States, call_or_without_state};
 use super::registry::{ProviderError, ProviderOptions};
 use super::wire::ToolLists;
 use super::{Model, ModelError, ModelRequest};
-use crate::secret::Secret;
 
 /// Where Anthropic itself is.
 pub const ANTHROPIC_BASE_URL: &str = "https://api.anthropic.com";
@@ -81,13 +80,11 @@ impl AnthropicModel {
         options: &AnthropicOptions,
     ) -> Result<Self, ProviderError> {
         let version = options.api_version.as_deref().unwrap_or(API_VERSION);
-        let mut headers = vec![("anthropic-version".to_owned(), Secret::new(version))];
+        let vendor = Vendor { base_url: ANTHROPIC_BASE_URL, key_header: "x-api-key" };
+        let mut endpoint = Endpoint::of(provider, vendor, path)?.with("anthropic-version", version)?;
         if !options.betas.is_empty() {
-            headers.push(("anthropic-beta".to_owned(), Secret::new(options.betas.join(","))));
+            endpoint = endpoint.with("anthropic-beta", &options.betas.join(","))?;
         }
-        headers.extend(http::headers(provider, "x-api-key"));
-        let base_url = provider.base_url.as_deref().unwrap_or(ANTHROPIC_BASE_URL);
-        let endpoint = Endpoint::new(base_url, path, &headers)?.hiding(provider.api_key.as_ref());
         let dialect = Dialect {
             options: options.clone(),
             default_max_tokens: provider.max_output_tokens,

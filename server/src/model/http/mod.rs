@@ -96,9 +96,18 @@ struct Place {
     secrets: Arc<[Secret]>,
 }
 
+/// How a vendor is reached where a provider is not configured otherwise.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Vendor {
+    /// Without a slash at its end.
+    pub(crate) base_url: &'static str,
+    /// The header that the key is sent in.
+    pub(crate) key_header: &'static str,
+}
+
 /// The headers of a provider's requests: those that are configured, and the key in the header that is configured for
 /// it, else in this one. In `authorization` it is a bearer token.
-pub(crate) fn headers(provider: &ProviderOptions, key_header: &str) -> Vec<(String, Secret)> {
+fn headers(provider: &ProviderOptions, key_header: &str) -> Vec<(String, Secret)> {
     let mut headers = provider.headers.clone();
     if let Some(key) = provider.api_key.as_ref().filter(|key| !key.is_empty()) {
         let name = provider.key_header.as_deref().unwrap_or(key_header);
@@ -131,6 +140,24 @@ impl fmt::Debug for Endpoint {
 }
 
 impl Endpoint {
+    /// Of a provider as it is configured, with a line in the log that says where it is. `path` says where requests go
+    /// by the path of the base URL, which comes without a slash at its end.
+    ///
+    /// # Errors
+    /// As [`Endpoint::new`].
+    pub(crate) fn of(
+        provider: &ProviderOptions,
+        vendor: Vendor,
+        path: impl FnOnce(&str) -> String,
+    ) -> Result<Self, ProviderError> {
+        let base_url = provider.base_url.as_deref().unwrap_or(vendor.base_url);
+        let headers = headers(provider, vendor.key_header);
+        let endpoint = Self::new(base_url, path, &headers)?.hiding(provider.api_key.as_ref());
+        let kind = provider.kind.name();
+        tracing::info!(provider = %provider.name, kind, url = %endpoint.shown(), "model provider");
+        Ok(endpoint)
+    }
+
     /// `path` says where requests go by the path of `base_url`, which comes without a slash at its end. Every header
     /// value is treated as a secret.
     ///
@@ -160,6 +187,16 @@ impl Endpoint {
         }
         let secrets = headers.iter().map(|(_, secret)| secret.clone()).collect();
         Ok(Self(Arc::new(Place { url, headers: map, secrets })))
+    }
+
+    /// Each request has this header too, which is no secret, where it has none of this name.
+    ///
+    /// # Errors
+    /// When it cannot be sent.
+    pub(crate) fn with(mut self, name: &'static str, value: &str) -> Result<Self, ProviderError> {
+        let value = HeaderValue::from_str(value).map_err(|_| ProviderError::Header(name.to_owned()))?;
+        Arc::make_mut(&mut self.0).headers.entry(name).or_insert(value);
+        Ok(self)
     }
 
     /// Texts that come back are cleaned of `secret` too, where a header holds it only in part.

@@ -17,7 +17,7 @@ use futures_util::stream::{self, BoxStream, StreamExt as _};
 pub(super) use self::chunk::Said as ChatSaid;
 pub(super) use self::decode::ChatDecoder;
 use self::state::SendReasoning;
-use super::http::{self, Endpoint, Http, exchange};
+use super::http::{self, Endpoint, Http, Vendor, exchange};
 use super::origin::{Caller, Origin, States, call_or_without_state};
 use super::registry::{ProviderError, ProviderOptions};
 use super::wire::ToolLists;
@@ -114,10 +114,8 @@ impl OpenAiModel {
         provider: &ProviderOptions,
         options: &OpenAiOptions,
     ) -> Result<Self, ProviderError> {
-        let headers = http::headers(provider, "authorization");
-        let base_url = provider.base_url.as_deref().unwrap_or(OPENAI_BASE_URL);
-        let path = |base: &str| http::appended(base, "/chat/completions");
-        let endpoint = Endpoint::new(base_url, path, &headers)?.hiding(provider.api_key.as_ref());
+        let vendor = Vendor { base_url: OPENAI_BASE_URL, key_header: "authorization" };
+        let endpoint = Endpoint::of(provider, vendor, |base| http::appended(base, "/chat/completions"))?;
         let dialect = Dialect {
             options: options.clone(),
             official: endpoint.host() == "api.openai.com",
