@@ -1,6 +1,7 @@
 //! What a configuration may say, what is wrong with it, and what is documented of it.
 
 mod accepted;
+mod documented;
 mod example;
 mod refused;
 
