@@ -8,10 +8,11 @@ use crate::{grpc, model, store};
 pub type Target = fn(&[u8]);
 
 /// Every target by the name of its corpus.
-pub const TARGETS: [(&str, Target); 7] = [
+pub const TARGETS: [(&str, Target); 8] = [
     ("sse", sse),
     ("chat", chat),
     ("messages", messages),
+    ("responses", responses),
     ("journal", journal),
     ("config", config),
     ("frames", frames),
@@ -31,6 +32,11 @@ pub fn chat(data: &[u8]) {
 /// An answer in the format of Messages; its first byte says where it is cut.
 pub fn messages(data: &[u8]) {
     model::fuzz::messages(data);
+}
+
+/// An answer in the format of Responses; its first byte says where it is cut.
+pub fn responses(data: &[u8]) {
+    model::fuzz::responses(data);
 }
 
 /// A row of the journal: seq, time, kind, status and version in the first line, then the payload.

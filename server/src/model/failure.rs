@@ -6,8 +6,23 @@ use agentloop_core::limits::SHORT_TEXT_BYTES_MAX;
 use agentloop_core::time::Millis;
 use serde_json::Value;
 
+use super::http::RETRY_AFTER_MAX;
 use super::overflow::{never_allowed, says_overflow};
 use super::{ModelError, ModelErrorKind};
+
+/// Codes that say that something is to be paid, or that a limit of spending is reached: waiting does not help.
+///
+/// Sources: <https://platform.openai.com/docs/guides/error-codes>, <https://platform.moonshot.ai/docs/api/errors>.
+const MONEY: [&str; 8] = [
+    "insufficient_quota",
+    "billing",
+    "insufficient_balance",
+    "credit_balance",
+    "spend_limit_exceeded",
+    "organization_usage_limit_exceeded",
+    "exceeded_current_quota",
+    "payment_required",
+];
 
 /// An error that a provider reported, in an error body or inside its stream.
 #[derive(Debug, Default)]
@@ -68,6 +83,8 @@ impl ProviderFailure {
     /// The error to report.
     pub(crate) fn into_error(self, retry_after: Option<Millis>) -> ModelError {
         let kind = self.kind();
+        let hint = || if kind == ModelErrorKind::RateLimited { wait_in(&self.message) } else { None };
+        let retry_after = retry_after.or_else(hint);
         let message = match (self.message.trim(), self.codes.trim()) {
             ("", "") => "the provider gives no reason".to_owned(),
             ("", codes) => codes.to_owned(),
@@ -79,7 +96,7 @@ impl ProviderFailure {
     fn kind(&self) -> ModelErrorKind {
         let (codes, message) = (self.codes.to_ascii_lowercase(), self.message.to_ascii_lowercase());
         let has = |marks: &[&str]| marks.iter().any(|mark| codes.contains(mark));
-        if has(&["insufficient_quota", "billing", "insufficient_balance"]) {
+        if has(&MONEY) {
             return ModelErrorKind::Unauthorised;
         }
         if never_allowed(self.status, &message) {
@@ -102,6 +119,28 @@ impl ProviderFailure {
             None => ModelErrorKind::Unavailable,
         }
     }
+}
+
+/// The wait that an error tells in words, as OpenAI's do: "Please try again in 1.2s.", "… in 6m0s.", "… in 20ms."
+fn wait_in(message: &str) -> Option<Millis> {
+    let (_, wait) = message.split_once("try again in ")?;
+    let end = wait.find(|c: char| c.is_whitespace()).unwrap_or(wait.len());
+    let (mut rest, mut millis) = (wait[..end].trim_end_matches(['.', ',', ';', ')']), 0.0);
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let number: f64 = rest[..digits].parse().ok()?;
+        let letters = rest[digits..].find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(rest.len() - digits);
+        millis += number
+            * match &rest[digits..digits + letters] {
+                "ms" => 1.0,
+                "s" => 1_000.0,
+                "m" => 60_000.0,
+                "h" => 3_600_000.0,
+                _ => return None,
+            };
+        rest = &rest[digits + letters..];
+    }
+    (end > 0).then(|| Millis(millis.ceil() as u64).min(RETRY_AFTER_MAX))
 }
 
 fn by_status(status: u16) -> ModelErrorKind {
@@ -182,6 +221,42 @@ mod tests {
             "pay",
         );
         check(Some(404), r#"{"error":{"message":"no model x"}}"#, ModelErrorKind::BadRequest, "no model x");
+    }
+
+    #[test]
+    fn waits_in_words() {
+        for (message, wait) in [
+            ("Rate limit reached. Please try again in 1.2s. Visit", Some(1_200)),
+            ("Please try again in 20ms.", Some(20)),
+            ("try again in 6m0s", Some(360_000)),
+            ("try again in 900h", Some(RETRY_AFTER_MAX.0)),
+            ("try again in a while", None),
+            ("try again in ", None),
+            ("try again in 5 minutes", None),
+            ("slow down", None),
+        ] {
+            assert_eq!(wait_in(message), wait.map(Millis), "{message}");
+        }
+        let body = r#"{"error":{"message":"try again in 2s","code":"rate_limit_exceeded"}}"#;
+        let told = |retry_after| ProviderFailure::read(Some(429), body).into_error(retry_after).retry_after;
+        assert_eq!(told(None), Some(Millis(2_000)));
+        assert_eq!(told(Some(Millis(7))), Some(Millis(7)), "a header counts before words");
+        assert_eq!(ProviderFailure::read(Some(400), "try again in 2s").into_error(None).retry_after, None);
+    }
+
+    #[test]
+    fn what_is_to_be_paid_is_not_tried_again() {
+        for code in [
+            "insufficient_quota",
+            "credit_balance_exhausted",
+            "organization_spend_limit_exceeded",
+            "project_spend_limit_exceeded",
+            "organization_usage_limit_exceeded",
+            "billing_hard_limit_reached",
+        ] {
+            let body = format!(r#"{{"error":{{"message":"pay","type":"rate_limit","code":"{code}"}}}}"#);
+            check(Some(429), &body, ModelErrorKind::Unauthorised, "pay");
+        }
     }
 
     #[test]

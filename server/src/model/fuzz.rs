@@ -10,6 +10,7 @@ use super::ModelError;
 use super::anthropic::{MessagesDecoder, MessagesSaid};
 use super::http::{Decoder, Reading};
 use super::openai::{ChatDecoder, ChatSaid};
+use super::responses::ResponsesDecoder;
 use super::sse::{SseEvent, SseParser};
 use super::template::{Said, Template};
 
@@ -33,6 +34,11 @@ pub(crate) fn chat(data: &[u8]) {
 pub(crate) fn messages(data: &[u8]) {
     answer::<MessagesDecoder>(data);
     alike::<MessagesSaid<'_>>(&parsed([split(data).1]));
+}
+
+/// An answer in the format of Responses.
+pub(crate) fn responses(data: &[u8]) {
+    answer::<ResponsesDecoder>(data);
 }
 
 /// Cut anywhere, an answer is the same deltas and the same end, and they make a message or one error.

@@ -103,20 +103,30 @@ pub(super) fn call_or_without_state<C: Caller>(
     caller: &Arc<C>,
     request: ModelRequest,
 ) -> BoxStream<'static, Result<Delta, ModelError>> {
-    let mut answer = caller.call(&request, States::Keep);
+    let answer = caller.call(&request, States::Keep);
     let caller = Arc::clone(caller);
+    or_instead(answer, move |error| {
+        let is_about_state = refuses_state(error) && caller.origin(&request).is_in(&request);
+        is_about_state.then(|| {
+            tracing::warn!(
+                model = request.model,
+                error = error.message,
+                "the provider refuses the state of earlier answers; asking once more without it"
+            );
+            caller.call(&request, States::Drop)
+        })
+    })
+}
+
+/// An answer; where it begins with an error, what there is `instead` of it.
+pub(super) fn or_instead(
+    mut answer: BoxStream<'static, Result<Delta, ModelError>>,
+    instead: impl FnOnce(&ModelError) -> Option<BoxStream<'static, Result<Delta, ModelError>>> + Send + 'static,
+) -> BoxStream<'static, Result<Delta, ModelError>> {
     let answer = async move {
-        match answer.next().await {
-            Some(Err(error)) if refuses_state(&error) && caller.origin(&request).is_in(&request) => {
-                tracing::warn!(
-                    model = request.model,
-                    error = error.message,
-                    "the provider refuses the state of earlier answers; asking once more without it"
-                );
-                caller.call(&request, States::Drop)
-            }
-            first => stream::iter(first).chain(answer).boxed(),
-        }
+        let first = answer.next().await;
+        let other = first.as_ref().and_then(|first| first.as_ref().err()).and_then(instead);
+        other.unwrap_or_else(|| stream::iter(first).chain(answer).boxed())
     };
     stream::once(answer).flatten().boxed()
 }

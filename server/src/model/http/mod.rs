@@ -15,6 +15,7 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, Request, Url};
 
 pub(crate) use self::exchange::exchange;
+pub(crate) use self::headers::RETRY_AFTER_MAX;
 pub(crate) use self::reading::Decoder;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use self::reading::Reading;

@@ -116,9 +116,16 @@ impl OpenAiModel {
     ) -> Result<Self, ProviderError> {
         let vendor = Vendor { base_url: OPENAI_BASE_URL, key_header: "authorization" };
         let endpoint = Endpoint::of(provider, vendor, |base| http::appended(base, "/chat/completions"))?;
+        let official = endpoint.host() == "api.openai.com";
+        if official {
+            tracing::warn!(
+                provider = provider.name,
+                "OpenAI's newer models take tools in Responses alone; kind = \"openai-responses\" speaks it"
+            );
+        }
         let dialect = Dialect {
             options: options.clone(),
-            official: endpoint.host() == "api.openai.com",
+            official,
             signatures: signatures(&endpoint),
             default_max_tokens: provider.max_output_tokens,
         };
@@ -150,6 +157,16 @@ impl Caller for Shared {
 
 impl Model for OpenAiModel {
     fn stream(&self, request: ModelRequest) -> BoxStream<'static, Result<Delta, ModelError>> {
-        call_or_without_state(&Arc::new(Shared(Arc::clone(&self.0))), request)
+        let answer = call_or_without_state(&Arc::new(Shared(Arc::clone(&self.0))), request);
+        answer.map(|item| item.map_err(advised)).boxed()
     }
+}
+
+/// An error that sends the caller to Responses says how to get there.
+fn advised(error: ModelError) -> ModelError {
+    if !error.message.contains("/v1/responses") {
+        return error;
+    }
+    let message = format!("{}; set kind = \"openai-responses\" for this provider", error.message);
+    ModelError { message, ..error }
 }

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use agentloop_core::agent::{ModelOptions, ReasoningEffort, ToolChoice};
-use agentloop_core::tool::{Digest, ToolDeclaration};
+use agentloop_core::tool::ToolDeclaration;
 
 use super::Dialect;
 use super::messages::{Conversation, system};
 use super::state::Rules;
 use crate::model::origin::{Origin, States};
 use crate::model::wire::{
-    self, Field, Object, Patch, ToolLists, element, object, response_schema, tool_schema,
+    self, Field, Object, Patch, ToolLists, cache_key, element, object, response_schema, tool_schema,
 };
 use crate::model::{EncodedPrefix, ModelError, ModelRequest};
 
@@ -79,16 +79,6 @@ fn head(request: &ModelRequest, dialect: &Dialect) -> Result<Vec<u8>, ModelError
         }
     });
     Ok(out)
-}
-
-/// By this the provider brings requests of one conversation to where its beginning is still in memory. The same as long
-/// as the conversation begins alike, which is as long as anything of it can be in memory.
-fn cache_key(request: &ModelRequest) -> Digest {
-    let first = request.messages.first().map(|message| serde_json::to_vec(message).unwrap_or_default());
-    let tools: Vec<&str> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
-    let tools = tools.join(" ");
-    let pieces = [request.system_prompt.as_bytes(), tools.as_bytes(), &first.unwrap_or_default()];
-    Digest::of(&pieces)
 }
 
 /// The tools, each with a comma after it.

@@ -67,6 +67,11 @@ impl CallIds {
         unique
     }
 
+    /// Whether the id of the next call is sent as it is.
+    pub(in crate::model) fn stays(&self, id: &str) -> bool {
+        self.fits(id) && !self.used.contains(id)
+    }
+
     /// The id to send for the result of the latest call with this id.
     pub(in crate::model) fn result(&self, id: &str) -> Arc<str> {
         self.sent.get(id).cloned().unwrap_or_else(|| self.fit(id))

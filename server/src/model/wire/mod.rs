@@ -14,7 +14,7 @@ use std::borrow::Cow;
 
 use agentloop_core::agent::ResponseSchema;
 use agentloop_core::limits::TOOL_NAME_BYTES_MAX;
-use agentloop_core::tool::ToolDeclaration;
+use agentloop_core::tool::{Digest, ToolDeclaration};
 use serde_json::json;
 
 pub(super) use self::body::{Field, Patch, body};
@@ -22,7 +22,7 @@ pub(super) use self::ids::CallIds;
 use self::object_text::{NoObject, ObjectText, is_object};
 pub(super) use self::tools::ToolLists;
 pub(super) use self::writer::{Object, element, object};
-use super::ModelError;
+use super::{ModelError, ModelRequest};
 
 /// A tool's name as every provider accepts it: what is not allowed becomes `_`.
 pub(super) fn tool_name(name: &str) -> Cow<'_, str> {
@@ -64,6 +64,16 @@ pub(super) fn tool_schema(tool: &ToolDeclaration) -> Result<Cow<'_, str>, ModelE
     let schema = ObjectText::read(&tool.input_schema);
     let schema = schema.map_err(|e| refused(format_args!("the schema of tool {:?}", tool.name), &e))?;
     Ok(schema.into_typed())
+}
+
+/// By this the provider brings requests of one conversation to where its beginning is still in memory. The same as long
+/// as the conversation begins alike, which is as long as anything of it can be in memory.
+pub(super) fn cache_key(request: &ModelRequest) -> Digest {
+    let first = request.messages.first().map(|message| serde_json::to_vec(message).unwrap_or_default());
+    let tools: Vec<&str> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
+    let tools = tools.join(" ");
+    let pieces = [request.system_prompt.as_bytes(), tools.as_bytes(), &first.unwrap_or_default()];
+    Digest::of(&pieces)
 }
 
 /// The schema that the answer must follow.

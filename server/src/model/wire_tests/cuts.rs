@@ -3,6 +3,7 @@
 
 use agentloop_core::message::Message;
 
+use super::responses::{RESPONSES, responses};
 use super::*;
 
 /// The deltas up to the end or the error, and the error, of a call for each of these answers.
@@ -62,6 +63,11 @@ async fn messages() {
 }
 
 #[tokio::test]
+async fn responses_of_openai() {
+    check_every_cut(responses(), RESPONSES).await;
+}
+
+#[tokio::test]
 async fn heads() {
     let whole = events(CHAT).bytes;
     let cut_off = |cut: usize| Answer { bytes: whole[..cut].to_vec(), then: Then::Close };
@@ -97,4 +103,9 @@ async fn garbled_chat_completions() {
 #[tokio::test]
 async fn garbled_messages() {
     check_every_slip(anthropic(), MESSAGES).await;
+}
+
+#[tokio::test]
+async fn garbled_responses_of_openai() {
+    check_every_slip(responses(), RESPONSES).await;
 }

@@ -1,6 +1,7 @@
-//! Both providers over a real connection.
+//! Providers over a real connection.
 
 mod cuts;
+mod responses;
 mod server;
 
 use std::sync::Arc;
@@ -313,7 +314,10 @@ async fn an_answer_in_one_document_is_read() {
     let message = json!({"content": "hi"});
     let chat = json!({"choices": [{"message": message, "finish_reason": "stop"}], "error": null});
     let messages = json!({"content": [{"type": "text", "text": "hi"}], "stop_reason": "end_turn"});
-    for (kind, body) in [(openai(), chat), (anthropic(), messages)] {
+    let output = json!([{"type": "message", "content": [{"type": "output_text", "text": "hi"}]}]);
+    let responses = json!({"object": "response", "status": "completed", "error": null, "output": output});
+    let all = [(openai(), chat), (anthropic(), messages), (responses::responses(), responses)];
+    for (kind, body) in all {
         let finished = assemble(ask(kind, json(body)).await.unwrap());
         assert_eq!(finished.message.plain_text(), "hi");
         assert_eq!(finished.finish_reason, FinishReason::Stop);

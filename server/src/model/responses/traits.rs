@@ -1,0 +1,157 @@
+//! What each of OpenAI's models takes of reasoning and sampling, as data.
+//!
+//! Sources: the pages of the models under <https://platform.openai.com/docs/models> and
+//! <https://platform.openai.com/docs/guides/reasoning>.
+
+use agentloop_core::model_traits::{Effort, Efforts, ModelTraits, Taken, Thinks, TraitOverrides};
+
+use Effort::{High, Low, Max, Medium, Minimal, None as Off, XHigh};
+
+/// A row of the table: models of these versions, and of these names where there are any.
+struct Row {
+    /// From this one on.
+    from: (u32, u32),
+    /// What the name has to have in it; one of them.
+    named: &'static [&'static str],
+    thinks: Thinks,
+    efforts: &'static [Effort],
+}
+
+const fn row(
+    from: (u32, u32),
+    named: &'static [&'static str],
+    thinks: Thinks,
+    efforts: &'static [Effort],
+) -> Row {
+    Row { from, named, thinks, efforts }
+}
+
+/// The first row that fits counts, so the newest come first. A model that is newer than this table is taken for the
+/// newest.
+const TABLE: [Row; 13] = [
+    row(
+        (6, 0),
+        &["gpt-6-sol", "gpt-6-luna", "gpt-6.1-terra"],
+        Thinks::ByDefault,
+        &[Off, Low, Medium, High, XHigh, Max],
+    ),
+    row((6, 0), &[], Thinks::Always, &[Low, Medium, High, XHigh, Max]),
+    row((5, 5), &["-pro"], Thinks::Always, &[Medium, High, XHigh]),
+    row((5, 6), &[], Thinks::ByDefault, &[Off, Low, Medium, High, XHigh, Max]),
+    row((5, 5), &[], Thinks::ByDefault, &[Off, Low, Medium, High, XHigh]),
+    row((5, 1), &["-chat"], Thinks::Always, &[Medium]),
+    row((5, 2), &["-pro"], Thinks::Always, &[Medium, High, XHigh]),
+    row((5, 2), &[], Thinks::WhenAsked, &[Off, Low, Medium, High, XHigh]),
+    row((5, 1), &[], Thinks::WhenAsked, &[Off, Low, Medium, High]),
+    row((5, 0), &["-chat"], Thinks::Never, &[]),
+    row((5, 0), &["-pro"], Thinks::Always, &[High]),
+    row((5, 0), &[], Thinks::Always, &[Minimal, Low, Medium, High]),
+    row((0, 0), &[], Thinks::Never, &[]),
+];
+
+/// What this model takes, with what the configuration says. `None` of a model that is not OpenAI's: it gets what it is
+/// asked for and nothing else.
+pub(super) fn gpt(model: &str, overrides: Option<&TraitOverrides>) -> Option<ModelTraits> {
+    match (known(model), overrides) {
+        (None, None) => None,
+        (known, overrides) => Some(known.unwrap_or(ANY).with(overrides)),
+    }
+}
+
+/// Of a model that only the configuration knows.
+const ANY: ModelTraits = ModelTraits {
+    thinks: Thinks::WhenAsked,
+    efforts: Efforts::of(&[Off, Minimal, Low, Medium, High, XHigh, Max]),
+    sampling: Taken::Always,
+    forced_tools: Taken::Always,
+    binds_thoughts: false,
+};
+
+fn known(model: &str) -> Option<ModelTraits> {
+    // openai/gpt-5, openai.gpt-5
+    let name = model.rsplit(['/']).next().unwrap_or(model);
+    let name = name.strip_prefix("openai.").unwrap_or(name);
+    if name.starts_with("gpt-oss") {
+        let efforts = Efforts::of(&[Low, Medium, High]);
+        return Some(ModelTraits { thinks: Thinks::Always, efforts, ..ANY });
+    }
+    if let Some(rest) = name.strip_prefix('o')
+        && rest.starts_with(|c: char| c.is_ascii_digit())
+    {
+        return Some(traits(Thinks::Always, &[Low, Medium, High]));
+    }
+    let version = version(name.strip_prefix("gpt-").or_else(|| name.strip_prefix("chatgpt-"))?);
+    let fits = |row: &&Row| {
+        version >= row.from && (row.named.is_empty() || row.named.iter().any(|named| name.contains(named)))
+    };
+    TABLE.iter().find(fits).map(|row| traits(row.thinks, row.efforts))
+}
+
+fn traits(thinks: Thinks, efforts: &[Effort]) -> ModelTraits {
+    let sampling = if thinks == Thinks::Never { Taken::Always } else { Taken::WithoutThinking };
+    ModelTraits { thinks, efforts: Efforts::of(efforts), sampling, ..ANY }
+}
+
+/// Of `5.4-mini`, `6-astra`, `4o`, `3.5-turbo`; what has no number is old.
+fn version(name: &str) -> (u32, u32) {
+    let number = |text: &str| {
+        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        text[..digits].parse::<u32>().ok().filter(|_| digits <= 2)
+    };
+    let Some(major) = number(name) else { return (0, 0) };
+    let minor = name.split_once('.').filter(|(before, _)| number(before) == Some(major) && before.len() <= 2);
+    (major, minor.and_then(|(_, minor)| number(minor)).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_model_takes_what_its_vendor_says() {
+        use Thinks::{Always, ByDefault, Never, WhenAsked};
+        for (model, thinks, asked, sent) in [
+            ("gpt-6.2-astra", Always, Off, Some(Low)),
+            ("gpt-6-astra", Always, XHigh, Some(XHigh)),
+            ("gpt-6.1-sol", Always, Max, Some(Max)),
+            ("gpt-6-sol", ByDefault, Off, Some(Off)),
+            ("gpt-6-luna", ByDefault, Max, Some(Max)),
+            ("gpt-6.1-terra", ByDefault, Minimal, Some(Low)),
+            ("gpt-7", Always, Off, Some(Low)),
+            ("gpt-5.6-terra", ByDefault, Max, Some(Max)),
+            ("gpt-5.5", ByDefault, Max, Some(XHigh)),
+            ("gpt-5.5-pro", Always, Low, Some(Medium)),
+            ("openai/gpt-5.4-mini", WhenAsked, XHigh, Some(XHigh)),
+            ("gpt-5.2-pro", Always, High, Some(High)),
+            ("gpt-5.1", WhenAsked, XHigh, Some(High)),
+            ("gpt-5.1-chat-latest", Always, High, Some(Medium)),
+            ("openai.gpt-5", Always, Off, Some(Minimal)),
+            ("gpt-5-2025-08-07", Always, Low, Some(Low)),
+            ("gpt-5-pro", Always, Low, Some(High)),
+            ("gpt-5-chat-latest", Never, High, None),
+            ("o3", Always, Off, Some(Low)),
+            ("gpt-4.1", Never, Low, None),
+            ("gpt-4o-2024-08-06", Never, Low, None),
+            ("gpt-oss-120b", Always, Max, Some(High)),
+        ] {
+            let traits = gpt(model, None).unwrap_or_else(|| panic!("{model}"));
+            assert_eq!((traits.thinks, traits.efforts.nearest(asked)), (thinks, sent), "{model}");
+        }
+        assert_eq!(gpt("my-deployment", None), None);
+        assert_eq!(gpt("oryx", None), None);
+    }
+
+    #[test]
+    fn sampling_goes_with_reasoning() {
+        let sampling = |model: &str| gpt(model, None).map(|traits| traits.sampling);
+        assert_eq!(sampling("gpt-5.4"), Some(Taken::WithoutThinking));
+        assert_eq!(sampling("gpt-4o"), Some(Taken::Always));
+    }
+
+    #[test]
+    fn the_configuration_wins() {
+        let own = TraitOverrides { thinks: Some(Thinks::Never), ..TraitOverrides::default() };
+        assert_eq!(gpt("prod", Some(&own)).map(|traits| traits.thinks), Some(Thinks::Never));
+        assert_eq!(gpt("gpt-6-astra", Some(&own)).map(|traits| traits.thinks), Some(Thinks::Never));
+    }
+}
