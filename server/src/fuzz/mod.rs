@@ -8,11 +8,12 @@ use crate::{grpc, model, store};
 pub type Target = fn(&[u8]);
 
 /// Every target by the name of its corpus.
-pub const TARGETS: [(&str, Target); 8] = [
+pub const TARGETS: [(&str, Target); 9] = [
     ("sse", sse),
     ("chat", chat),
     ("messages", messages),
     ("responses", responses),
+    ("gemini", gemini),
     ("journal", journal),
     ("config", config),
     ("frames", frames),
@@ -37,6 +38,11 @@ pub fn messages(data: &[u8]) {
 /// An answer in the format of Responses; its first byte says where it is cut.
 pub fn responses(data: &[u8]) {
     model::fuzz::responses(data);
+}
+
+/// An answer in the format of `generateContent`; its first byte says where it is cut.
+pub fn gemini(data: &[u8]) {
+    model::fuzz::gemini(data);
 }
 
 /// A row of the journal: seq, time, kind, status and version in the first line, then the payload.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};
 
-use super::{TARGETS, Target, chat, config, frames, journal, messages, responses, run_input, sse};
+use super::{TARGETS, Target, chat, config, frames, gemini, journal, messages, responses, run_input, sse};
 
 /// Spoilt copies of each file, in each of the ways.
 const COPIES_PER_FILE: usize = 64;
@@ -90,6 +90,11 @@ fn answers_of_messages() {
 #[test]
 fn answers_of_responses() {
     check("responses", responses);
+}
+
+#[test]
+fn answers_of_gemini() {
+    check("gemini", gemini);
 }
 
 #[test]

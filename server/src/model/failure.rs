@@ -13,7 +13,7 @@ use super::{ModelError, ModelErrorKind};
 /// Codes that say that something is to be paid, or that a limit of spending is reached: waiting does not help.
 ///
 /// Sources: <https://platform.openai.com/docs/guides/error-codes>, <https://platform.moonshot.ai/docs/api/errors>.
-const MONEY: [&str; 8] = [
+const MONEY: [&str; 9] = [
     "insufficient_quota",
     "billing",
     "insufficient_balance",
@@ -22,7 +22,11 @@ const MONEY: [&str; 8] = [
     "organization_usage_limit_exceeded",
     "exceeded_current_quota",
     "payment_required",
+    PER_DAY,
 ];
+
+/// Stands for a quota of a whole day that is used up.
+const PER_DAY: &str = "daily_quota";
 
 /// An error that a provider reported, in an error body or inside its stream.
 #[derive(Debug, Default)]
@@ -33,6 +37,8 @@ pub(crate) struct ProviderFailure {
     pub(crate) codes: String,
     /// For people.
     pub(crate) message: String,
+    /// How long to wait, where the error itself says so.
+    pub(crate) retry_after: Option<Millis>,
 }
 
 impl ProviderFailure {
@@ -65,12 +71,29 @@ impl ProviderFailure {
         if let Some(text) = ["message", "msg"].iter().find_map(|key| object.get(key)?.as_str()) {
             text.clone_into(&mut self.message);
         }
+        let details = object.get("details").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        details.iter().for_each(|detail| self.add_detail(detail));
         for code in ["type", "code", "status"].iter().filter_map(|key| object.get(key)) {
             match code {
                 Value::String(text) => self.codes = format!("{} {text}", self.codes),
                 Value::Number(number) => self.add_number(number.as_u64()),
                 _ => {}
             }
+        }
+    }
+
+    /// Google's: <https://cloud.google.com/apis/design/errors#error_model>.
+    fn add_detail(&mut self, detail: &Value) {
+        if let Some(wait) = detail["retryDelay"].as_str().and_then(waited) {
+            self.retry_after = Some(wait);
+        }
+        if let Some(reason) = detail["reason"].as_str() {
+            self.codes = format!("{} {reason}", self.codes);
+        }
+        let violations = detail["violations"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let ids = violations.iter().filter_map(|violation| violation["quotaId"].as_str());
+        if ids.into_iter().any(|id| id.contains("PerDay")) {
+            self.codes = format!("{} {PER_DAY}", self.codes);
         }
     }
 
@@ -84,7 +107,7 @@ impl ProviderFailure {
     pub(crate) fn into_error(self, retry_after: Option<Millis>) -> ModelError {
         let kind = self.kind();
         let hint = || if kind == ModelErrorKind::RateLimited { wait_in(&self.message) } else { None };
-        let retry_after = retry_after.or_else(hint);
+        let retry_after = retry_after.or(self.retry_after).or_else(hint);
         let message = match (self.message.trim(), self.codes.trim()) {
             ("", "") => "the provider gives no reason".to_owned(),
             ("", codes) => codes.to_owned(),
@@ -96,7 +119,7 @@ impl ProviderFailure {
     fn kind(&self) -> ModelErrorKind {
         let (codes, message) = (self.codes.to_ascii_lowercase(), self.message.to_ascii_lowercase());
         let has = |marks: &[&str]| marks.iter().any(|mark| codes.contains(mark));
-        if has(&MONEY) {
+        if has(&MONEY) || has(&["api_key_invalid"]) {
             return ModelErrorKind::Unauthorised;
         }
         if never_allowed(self.status, &message) {
@@ -125,7 +148,12 @@ impl ProviderFailure {
 fn wait_in(message: &str) -> Option<Millis> {
     let (_, wait) = message.split_once("try again in ")?;
     let end = wait.find(|c: char| c.is_whitespace()).unwrap_or(wait.len());
-    let (mut rest, mut millis) = (wait[..end].trim_end_matches(['.', ',', ';', ')']), 0.0);
+    waited(wait[..end].trim_end_matches(['.', ',', ';', ')']))
+}
+
+/// A duration such as `1.2s`, `6m0s` or `20ms`.
+fn waited(text: &str) -> Option<Millis> {
+    let (mut rest, mut millis) = (text, 0.0);
     while !rest.is_empty() {
         let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
         let number: f64 = rest[..digits].parse().ok()?;
@@ -140,7 +168,7 @@ fn wait_in(message: &str) -> Option<Millis> {
             };
         rest = &rest[digits + letters..];
     }
-    (end > 0).then(|| Millis(millis.ceil() as u64).min(RETRY_AFTER_MAX))
+    (!text.is_empty()).then(|| Millis(millis.ceil() as u64).min(RETRY_AFTER_MAX))
 }
 
 fn by_status(status: u16) -> ModelErrorKind {
@@ -221,6 +249,33 @@ mod tests {
             "pay",
         );
         check(Some(404), r#"{"error":{"message":"no model x"}}"#, ModelErrorKind::BadRequest, "no model x");
+    }
+
+    #[test]
+    fn google_bodies() {
+        let body = |code: u16, status: &str, details: &str| {
+            format!(
+                r#"{{"error":{{"code":{code},"message":"m","status":"{status}","details":[{details}]}}}}"#
+            )
+        };
+        let delay = r#"{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"12.5s"}"#;
+        let busy = ProviderFailure::read(Some(429), &body(429, "RESOURCE_EXHAUSTED", delay)).into_error(None);
+        assert_eq!((busy.kind, busy.retry_after), (ModelErrorKind::RateLimited, Some(Millis(12_500))));
+        let day = r#"{"violations":[{"quotaId":"GenerateRequestsPerDayPerProjectPerModel"}]}"#;
+        check(Some(429), &body(429, "RESOURCE_EXHAUSTED", day), ModelErrorKind::Unauthorised, "m");
+        let key = r#"{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"API_KEY_INVALID"}"#;
+        check(Some(400), &body(400, "INVALID_ARGUMENT", key), ModelErrorKind::Unauthorised, "m");
+        check(Some(403), &body(403, "PERMISSION_DENIED", ""), ModelErrorKind::Unauthorised, "m");
+        check(Some(400), &body(400, "INVALID_ARGUMENT", ""), ModelErrorKind::BadRequest, "m");
+        check(Some(503), &body(503, "UNAVAILABLE", ""), ModelErrorKind::Unavailable, "m");
+        let list = format!("[{}]", body(503, "UNAVAILABLE", ""));
+        check(None, &list, ModelErrorKind::Unavailable, "m");
+        check(
+            Some(400),
+            r#"{"error":{"code":400,"message":"The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).","status":"INVALID_ARGUMENT"}}"#,
+            ModelErrorKind::ContextOverflow,
+            "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
+        );
     }
 
     #[test]

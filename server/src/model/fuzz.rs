@@ -8,6 +8,7 @@ use agentloop_core::error::ModelErrorKind;
 
 use super::ModelError;
 use super::anthropic::{MessagesDecoder, MessagesSaid};
+use super::gemini::GeminiDecoder;
 use super::http::{Decoder, Reading};
 use super::openai::{ChatDecoder, ChatSaid};
 use super::responses::ResponsesDecoder;
@@ -39,6 +40,11 @@ pub(crate) fn messages(data: &[u8]) {
 /// An answer in the format of Responses.
 pub(crate) fn responses(data: &[u8]) {
     answer::<ResponsesDecoder>(data);
+}
+
+/// An answer in the format of `generateContent`.
+pub(crate) fn gemini(data: &[u8]) {
+    answer::<GeminiDecoder>(data);
 }
 
 /// Cut anywhere, an answer is the same deltas and the same end, and they make a message or one error.

@@ -8,17 +8,11 @@ use super::blocks::{
 };
 use super::state::Rules;
 use crate::model::encoded::{Encoding, trim};
-use crate::model::wire::{CallIds, element};
+use crate::model::wire::{CallIds, GO_ON, OPENING, element};
 
 const CALL_ID_BYTES_MAX: usize = 64;
-/// Opens a conversation whose beginning was compacted away in the middle of a turn: the first word is the user's.
-const OPENING: &str = "(The conversation goes on from here.)";
 /// What marks a block for the provider's cache, put before the brace that ends it.
 const MARK: &[u8] = br#","cache_control":{"type":"ephemeral"}"#;
-
-/// Stands between two messages of the model, and behind one that ends the conversation: models refuse to go on with words
-/// that are put into their mouths.
-const GO_ON: &str = "(Go on.)";
 
 /// A conversation as it is sent, and what decides how it goes on. Text that is written is never changed; marks are put
 /// between its pieces when it is sent.

@@ -165,7 +165,7 @@ fn what_did_not_come_in_pieces_is_taken_from_the_whole() {
     assert_eq!(says(&finished(&half)), expected);
     let output = json!([thought(None), message("so"), call("a", "{}")]);
     let at_the_end = json!({"type": "response.completed", "response": {"output": output}});
-    assert_eq!(says(&finished(&[at_the_end.clone()])), expected);
+    assert_eq!(says(&finished(std::slice::from_ref(&at_the_end))), expected);
     for known in 0..whole.len() {
         let mut events = whole[..known].to_vec();
         events.push(at_the_end.clone());
@@ -213,8 +213,7 @@ fn the_end_says_why() {
     assert_eq!(reason(&[incomplete(json!("content_filter"))]), FinishReason::ContentFilter);
     assert_eq!(reason(&[incomplete(json!("steered"))]), FinishReason::Other("steered".to_owned()));
     let refusal = json!({"type": "message", "content": [{"type": "refusal", "refusal": "No."}]});
-    for events in [vec![over(0, refusal.clone()), completed()], vec![piece("refusal", 0, "No."), completed()]]
-    {
+    for events in [vec![over(0, refusal), completed()], vec![piece("refusal", 0, "No."), completed()]] {
         let declined = finished(&events);
         assert_eq!(
             (says(&declined), declined.finish_reason),

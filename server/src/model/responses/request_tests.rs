@@ -60,7 +60,6 @@ fn the_whole_request() {
         temperature: Some(0.5),
         top_p: Some(0.5),
         provider_options: Some(r#"{"reasoning":{"summary":"detailed"},"service_tier":"flex"}"#.to_owned()),
-        ..ModelOptions::default()
     };
     let mut sent = sent(&request);
     let key = sent["prompt_cache_key"].take();

@@ -66,8 +66,14 @@ pub(in crate::model) fn body(
         .collect();
     let mut patched: Value = serde_json::from_slice(&head)
         .map_err(|e| ModelError::bad_request(format!("provider_options cannot be merged: {e}")))?;
+    // Some formats have streaming in the URL, and no such field.
+    let says_stream = patched.get("stream").is_some();
     merge(&mut patched, Value::Object(patch));
-    patched["stream"] = json!(true);
+    if says_stream {
+        patched["stream"] = json!(true);
+    } else if let Some(patched) = patched.as_object_mut() {
+        patched.remove("stream");
+    }
     head.clear();
     serde_json::to_writer(&mut head, &patched).expect("memory takes every byte");
     Ok(joined(head, &kept))

@@ -24,6 +24,13 @@ pub(super) use self::tools::ToolLists;
 pub(super) use self::writer::{Object, element, object};
 use super::{ModelError, ModelRequest};
 
+/// Opens a conversation whose beginning was compacted away in the middle of a turn: the first word is the user's.
+pub(super) const OPENING: &str = "(The conversation goes on from here.)";
+
+/// Stands between two messages of the model, and behind one that ends the conversation: models refuse to go on with words
+/// that are put into their mouths.
+pub(super) const GO_ON: &str = "(Go on.)";
+
 /// A tool's name as every provider accepts it: what is not allowed becomes `_`.
 pub(super) fn tool_name(name: &str) -> Cow<'_, str> {
     if name.is_empty() {

@@ -3,6 +3,7 @@
 
 use agentloop_core::message::Message;
 
+use super::gemini::{GEMINI, gemini};
 use super::responses::{RESPONSES, responses};
 use super::*;
 
@@ -68,6 +69,11 @@ async fn responses_of_openai() {
 }
 
 #[tokio::test]
+async fn generated_content() {
+    check_every_cut(gemini(), GEMINI).await;
+}
+
+#[tokio::test]
 async fn heads() {
     let whole = events(CHAT).bytes;
     let cut_off = |cut: usize| Answer { bytes: whole[..cut].to_vec(), then: Then::Close };
@@ -108,4 +114,9 @@ async fn garbled_messages() {
 #[tokio::test]
 async fn garbled_responses_of_openai() {
     check_every_slip(responses(), RESPONSES).await;
+}
+
+#[tokio::test]
+async fn garbled_generated_content() {
+    check_every_slip(gemini(), GEMINI).await;
 }

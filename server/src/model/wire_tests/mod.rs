@@ -1,6 +1,7 @@
 //! Providers over a real connection.
 
 mod cuts;
+mod gemini;
 mod responses;
 mod server;
 
@@ -316,7 +317,13 @@ async fn an_answer_in_one_document_is_read() {
     let messages = json!({"content": [{"type": "text", "text": "hi"}], "stop_reason": "end_turn"});
     let output = json!([{"type": "message", "content": [{"type": "output_text", "text": "hi"}]}]);
     let responses = json!({"object": "response", "status": "completed", "error": null, "output": output});
-    let all = [(openai(), chat), (anthropic(), messages), (responses::responses(), responses)];
+    let part = json!({"content": {"parts": [{"text": "hi"}]}, "finishReason": "STOP"});
+    let all = [
+        (openai(), chat),
+        (anthropic(), messages),
+        (responses::responses(), responses),
+        (gemini::gemini(), json!({"candidates": [part]})),
+    ];
     for (kind, body) in all {
         let finished = assemble(ask(kind, json(body)).await.unwrap());
         assert_eq!(finished.message.plain_text(), "hi");

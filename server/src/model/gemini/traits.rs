@@ -1,0 +1,128 @@
+//! What each of Google's models takes of thinking and sampling, as data.
+//!
+//! Sources: <https://ai.google.dev/gemini-api/docs/thinking>, and the pages of the models under
+//! <https://ai.google.dev/gemini-api/docs/models>.
+
+use agentloop_core::model_traits::{Effort, Efforts, ModelTraits, Taken, Thinks, TraitOverrides};
+
+use Effort::{High, Low, Medium, Minimal, None as Off};
+
+/// What a model takes, and how it is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Gemini {
+    pub(super) traits: ModelTraits,
+    /// Whether it is asked to think by a budget of tokens, in place of a level.
+    pub(super) by_budget: bool,
+    /// Whether it demands signatures, and takes pictures in results and schemas beside tools.
+    pub(super) is_newer: bool,
+    /// Whether the table knows it. What it does not know gets what it is asked for and nothing else.
+    pub(super) is_known: bool,
+}
+
+/// A row of the table.
+struct Row {
+    /// From this version on.
+    from: (u32, u32),
+    /// What the name has to have in it, if anything.
+    named: &'static str,
+    thinks: Thinks,
+    efforts: &'static [Effort],
+}
+
+const fn row(from: (u32, u32), named: &'static str, thinks: Thinks, efforts: &'static [Effort]) -> Row {
+    Row { from, named, thinks, efforts }
+}
+
+/// The first row that fits counts, so the newest come first. A model that is newer than this table is taken for the
+/// newest.
+const TABLE: [Row; 9] = [
+    row((4, 0), "", Thinks::Always, &[Low, Medium, High]),
+    row((3, 5), "-lite", Thinks::Always, &[Minimal, Low, Medium, High]),
+    row((3, 7), "", Thinks::Always, &[Low, Medium, High]),
+    row((3, 0), "-pro", Thinks::Always, &[Low, Medium, High]),
+    row((3, 0), "", Thinks::Always, &[Minimal, Low, Medium, High]),
+    row((2, 5), "-pro", Thinks::Always, &[Low, Medium, High]),
+    row((2, 5), "-image", Thinks::Never, &[]),
+    row((2, 5), "", Thinks::ByDefault, &[Off, Low, Medium, High]),
+    row((0, 0), "", Thinks::Never, &[]),
+];
+
+/// What this model takes, with what the configuration says.
+pub(super) fn gemini(model: &str, overrides: Option<&TraitOverrides>) -> Gemini {
+    let name = model.rsplit('/').next().unwrap_or(model);
+    let version = match name.strip_prefix("gemini-") {
+        Some(rest) => Some(version(rest)),
+        None if ["gemma", "learnlm"].iter().any(|old| name.starts_with(old)) => Some((1, 0)),
+        None => None,
+    };
+    let row =
+        version.and_then(|version| TABLE.iter().find(|row| version >= row.from && name.contains(row.named)));
+    let traits = ModelTraits {
+        thinks: row.map_or(Thinks::ByDefault, |row| row.thinks),
+        efforts: Efforts::of(row.map_or(&[Low, Medium, High], |row| row.efforts)),
+        sampling: if version >= Some((3, 0)) { Taken::Never } else { Taken::Always },
+        forced_tools: Taken::Always,
+        binds_thoughts: false,
+    };
+    let by_budget = version.is_some_and(|version| version < (3, 0));
+    Gemini {
+        traits: traits.with(overrides),
+        by_budget: overrides.and_then(|own| own.by_budget).unwrap_or(by_budget),
+        is_newer: version.is_none_or(|version| version >= (3, 0)),
+        is_known: version.is_some() || overrides.is_some(),
+    }
+}
+
+/// Of `3.1-pro-preview`, `4-argon`, `flash-latest`; what has no number is the newest.
+fn version(name: &str) -> (u32, u32) {
+    let number = name.split('-').next().unwrap_or(name);
+    let (major, minor) = number.split_once('.').unwrap_or((number, "0"));
+    match (major.parse(), minor.parse()) {
+        (Ok(major), Ok(minor)) => (major, minor),
+        _ => (u32::MAX, 0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_model_takes_what_its_vendor_says() {
+        use Thinks::{Always, ByDefault, Never};
+        for (model, thinks, asked, sent, by_budget, is_newer) in [
+            ("gemini-4-argon", Always, Off, Some(Low), false, true),
+            ("gemini-3.8-flash", Always, Minimal, Some(Low), false, true),
+            ("gemini-3.6-flash", Always, Off, Some(Minimal), false, true),
+            ("gemini-3.5-flash-lite", Always, Off, Some(Minimal), false, true),
+            ("gemini-3.1-pro-preview", Always, Medium, Some(Medium), false, true),
+            ("models/gemini-3-flash-preview", Always, Minimal, Some(Minimal), false, true),
+            ("gemini-2.5-pro", Always, Off, Some(Low), true, false),
+            ("publishers/google/models/gemini-2.5-flash", ByDefault, Off, Some(Off), true, false),
+            ("gemini-2.5-flash-image", Never, High, None, true, false),
+            ("gemini-2.0-flash", Never, High, None, true, false),
+            ("gemma-3-27b-it", Never, High, None, true, false),
+            ("gemini-flash-latest", Always, High, Some(High), false, true),
+        ] {
+            let known = gemini(model, None);
+            let seen =
+                (known.traits.thinks, known.traits.efforts.nearest(asked), known.by_budget, known.is_newer);
+            assert_eq!(seen, (thinks, sent, by_budget, is_newer), "{model}");
+            let sampling = if is_newer { Taken::Never } else { Taken::Always };
+            assert_eq!((known.traits.sampling, known.is_known), (sampling, true), "{model}");
+        }
+        let other = gemini("my-endpoint", None);
+        assert_eq!((other.is_known, other.traits.sampling, other.is_newer), (false, Taken::Always, true));
+    }
+
+    #[test]
+    fn the_configuration_wins() {
+        let own = TraitOverrides {
+            by_budget: Some(true),
+            sampling: Some(Taken::Always),
+            ..TraitOverrides::default()
+        };
+        let other = gemini("gemini-4-argon", Some(&own));
+        assert_eq!((other.by_budget, other.traits.sampling, other.is_known), (true, Taken::Always, true));
+    }
+}
