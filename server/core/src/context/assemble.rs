@@ -524,7 +524,7 @@ mod tests {
         for delta in [
             Delta::Opaque(large.clone()),
             Delta::TextEnd { state: Some(large.clone()) },
-            Delta::reasoning_end(Some(large.clone())),
+            Delta::reasoning_end(Some(large)),
         ] {
             let error = assemble([delta, done(FinishReason::Stop)]).unwrap_err();
             assert_eq!(error.kind(), ModelErrorKind::TooLarge, "{error}");
