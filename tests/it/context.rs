@@ -72,6 +72,15 @@ async fn an_overflow_before_the_answer_is_summed_up_and_the_call_made_again() {
         wire::RunInput { context_policy: Some(policy("summarize")), ..in_session("s", "r", "and now?") };
     let events = stream(&server, input).await;
     let durable: Vec<&str> = names(&events).into_iter().filter(|name| !name.ends_with("delta")).collect();
+    let call = |event: &wire::RunEvent| match &event.event {
+        Some(Event::ModelCallStarted(call)) => Some((call.model_call, call.attempt)),
+        _ => None,
+    };
+    assert_eq!(
+        events.iter().filter_map(call).collect::<Vec<_>>(),
+        [(1, 1), (2, 1)],
+        "no other try, but a call"
+    );
     assert_eq!(
         durable,
         [
@@ -225,9 +234,21 @@ async fn what_never_fits_fails_with_its_reason_and_the_session_lives() {
         context_policy: Some(policy("truncate")),
         ..in_session("s", "r1", "hello")
     };
-    let result = server.run(input).await;
-    assert_eq!(result.status(), RunStatus::Failed);
-    assert_eq!(result.last_error.map(|error| error.code()), Some(RunErrorCode::ContextOverflow));
+    let events = stream(&server, input).await;
+    let told: Vec<&str> = names(&events).into_iter().skip(2).collect();
+    let expected = [
+        "model_call_started",
+        "model_call_failed",
+        "compaction_started",
+        "compaction_failed",
+        "run_finished",
+    ];
+    assert_eq!(told, expected, "what nothing helps ends at once");
+    assert_eq!(model.requests().len(), 1);
+    let row = server.get_run("r1").await;
+    assert_eq!((row.status(), row.iterations), (RunStatus::Failed, 1));
+    assert_eq!(row.last_error.map(|error| error.code()), Some(RunErrorCode::ContextOverflow));
+    assert_eq!(server.entries("s").await.len(), 1, "it left nothing in the session");
     model.answers(|_| Answer::Says("back".to_owned()));
     assert_eq!(server.run(in_session("s", "r2", "again")).await.status(), RunStatus::Completed);
 }

@@ -82,7 +82,10 @@ impl State {
             Event::CompactionStarted { number, strategy, reason, level, .. } => {
                 self.begin_compaction(*number, strategy, *reason, *level, at);
             }
-            Event::CompactionFailed { error, .. } => self.last_error = Some(error.clone()),
+            Event::CompactionFailed { error, usage, .. } => {
+                self.usage += *usage;
+                self.last_error = Some(error.clone());
+            }
             Event::Compacted { usage, .. } => {
                 self.usage += *usage;
                 self.last_error = None;
@@ -228,7 +231,11 @@ impl State {
 
     fn begin_model_call(&mut self, call: ModelCall) {
         self.keep_settled();
-        self.iterations = call.number;
+        // In older journals the call after a compaction is another try of the one before it.
+        let is_new = call.number != self.model_calls;
+        let counts_with_the_last = std::mem::take(&mut self.unsent);
+        self.iterations += u32::from(is_new && !counts_with_the_last);
+        self.model_calls = call.number;
         self.phase = Phase::ModelRunning(call);
     }
 

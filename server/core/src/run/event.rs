@@ -25,7 +25,7 @@ use crate::tool::{Digest, EffectClass};
 use crate::trace::TraceParent;
 
 pub use detail::{Added, AfterAttempt, Observation, Outcome, Steer, Totals};
-use format::{hex, is_none, is_one, one};
+use format::{hex, is_none, is_nothing, is_one, one};
 
 /// Version of the event format, stored beside each event.
 pub const EVENT_VERSION: u32 = 1;
@@ -136,6 +136,9 @@ pub enum Event {
         strategy: String,
         /// Why it failed.
         error: RunError,
+        /// Tokens of the model call that wrote a summary, where there was one.
+        #[serde(default, skip_serializing_if = "is_nothing")]
+        usage: Usage,
     },
     /// The context was made smaller.
     Compacted {

@@ -12,9 +12,11 @@
 //!              ModelFailed, retryable                 BackingOff
 //!              ModelFailed, else or used up           Finished(failed) | Paused
 //!              Recovered                              ModelRunning (next try)
-//!              ContextTooLarge | ModelFailed, overflow  Compacting
+//!              ContextTooLarge | overflow             Compacting (ModelFailed, or finished with nothing said for want
+//!                                                     of room)
 //! BackingOff   DeadlinePassed                         ModelRunning (next try)
-//! Compacting   Compacted                              ModelRunning
+//! Compacting   Compacted                              ModelRunning (next call) | Finished(failed), where an overflow
+//!                                                     is not helped
 //!              CompactionFailed                       Compacting (trim) | Finished(failed)
 //! Tools        last call settled                      ModelRunning (next call) | Finished(a limit)
 //! Preparing, Observed, Tools   Planned | Step          as the instruction says (only of a run that is directed)
@@ -89,8 +91,12 @@ pub struct State {
     pub seq: Seq,
     /// Its session's last entry.
     pub last_entry: EntryNo,
-    /// Model calls begun.
+    /// Model calls, retries not counted, nor calls that were too large to be sent.
     pub iterations: u32,
+    /// The number of the last model call.
+    pub model_calls: u32,
+    /// Whether the last model call was too large to be sent: it counts with the one after it.
+    pub unsent: bool,
     /// Rounds of tool calls begun.
     pub tool_rounds: u32,
     /// Tool calls taken up.
@@ -205,6 +211,8 @@ impl State {
             seq: Seq(0),
             last_entry: EntryNo(0),
             iterations: 0,
+            model_calls: 0,
+            unsent: false,
             tool_rounds: 0,
             tool_calls: 0,
             usage: Usage::default(),

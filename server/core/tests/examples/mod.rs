@@ -161,14 +161,19 @@ fn compactions() -> Vec<(&'static str, Event)> {
         level,
         tokens,
     };
-    let failed =
-        Event::CompactionFailed { number: 2, strategy: "summarize".to_owned(), error: model_error() };
+    let failed = |usage| Event::CompactionFailed {
+        number: 2,
+        strategy: "summarize".to_owned(),
+        error: model_error(),
+        usage,
+    };
     vec![
         ("compaction_started", started(CompactionReason::Tokens, 0, 9_000)),
         ("compaction_started.messages", started(CompactionReason::Messages, 0, 0)),
         ("compaction_started.overflow", started(CompactionReason::Overflow, 3, 0)),
         ("compaction_started.planned", started(CompactionReason::Planned, 0, 0)),
-        ("compaction_failed", failed),
+        ("compaction_failed", failed(Usage::default())),
+        ("compaction_failed.usage", failed(usage)),
         ("compacted", compacted(full, usage)),
         ("compacted.plain", compacted(plain, Usage::default())),
     ]

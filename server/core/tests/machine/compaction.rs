@@ -8,7 +8,8 @@ use agentloop_core::id::EntryNo;
 use agentloop_core::message::FinishReason;
 use agentloop_core::run::effect::Effect;
 use agentloop_core::run::event::{Event, Observation};
-use agentloop_core::run::input::Input;
+use agentloop_core::run::input::{Compacted, Input};
+use agentloop_core::run::machine::Machine;
 use agentloop_core::run::state::Phase;
 use agentloop_core::run::status::{RunErrorCode, RunStatus};
 
@@ -31,7 +32,7 @@ fn an_overflow_is_compacted_and_the_call_made_again() {
     assert_eq!(step.effects.last(), Some(&compact(1, "summarize", CompactionReason::Overflow, 0, 1)));
     let step = script.does(compacted(1));
     assert_eq!(kinds(&step.records), "compacted model_call_started");
-    let call = Effect::CallModel { model_call: 1, attempt: 2, last_entry: EntryNo(2), checked: false };
+    let call = Effect::CallModel { model_call: 2, attempt: 1, last_entry: EntryNo(2), checked: false };
     assert_eq!(step.effects.last(), Some(&call));
     script.says("it fits");
     assert_eq!(script.state().status(), Some(RunStatus::Completed));
@@ -48,7 +49,7 @@ fn the_runs_own_bound_is_compacted_without_a_failure() {
     ];
     assert_eq!(step.effects, effects);
     script.does(compacted(1));
-    assert_eq!(script.model_call(), (1, 2));
+    assert_eq!(script.model_call(), (2, 1));
 }
 
 #[test]
@@ -93,7 +94,7 @@ fn a_failed_strategy_is_followed_by_trimming() {
     assert_eq!(step.effects.last(), Some(&compact(2, "trim", CompactionReason::Overflow, 1, 1)));
     assert_eq!(script.state().last_error.as_ref().map(|error| error.message.as_str()), Some("no summary"));
     let step = script.does(compacted(2));
-    let call = Effect::CallModel { model_call: 1, attempt: 2, last_entry: EntryNo(2), checked: false };
+    let call = Effect::CallModel { model_call: 2, attempt: 1, last_entry: EntryNo(2), checked: false };
     assert_eq!(step.effects.last(), Some(&call));
     assert_eq!(script.state().last_error, None);
 }
@@ -149,7 +150,7 @@ fn a_restart_asks_for_the_compaction_again() {
     assert_eq!(step.records, []);
     assert_eq!(step.effects, [compact(1, "summarize", CompactionReason::Overflow, 0, 1)]);
     script.does(compacted(1));
-    assert_eq!(script.model_call(), (1, 2));
+    assert_eq!(script.model_call(), (2, 1));
 }
 
 #[test]
@@ -195,4 +196,105 @@ fn an_answer_that_the_context_cut_goes_on_in_a_smaller_one() {
     assert_eq!(script.model_call(), (2, 1));
     script.says("second half");
     assert_eq!(script.state().status(), Some(RunStatus::Completed));
+}
+
+/// A compaction after which the context has as many tokens as before.
+fn in_vain(number: u32) -> Input {
+    let Input::Compacted(done) = compacted(number) else { unreachable!() };
+    Input::Compacted(Box::new(Compacted { tokens_after: done.tokens_before, ..*done }))
+}
+
+#[test]
+fn an_overflow_that_nothing_helps_ends_the_run_at_once() {
+    let mut script = given(with_strategy("summarize"));
+    script.model_fails(ModelErrorKind::ContextOverflow);
+    let step = script.does(in_vain(1));
+    assert_eq!(kinds(&step.records), "compaction_failed finished");
+    let code = script.end().map(|error| error.code);
+    assert_eq!(code, Some(RunErrorCode::Model(ModelErrorKind::ContextOverflow)));
+    assert_eq!(script.state().usage.output_tokens, 5, "what a summary took counts all the same");
+    assert_eq!((script.state().iterations, script.state().compactions), (1, 1));
+}
+
+#[test]
+fn a_bound_of_the_runs_own_is_only_an_estimate() {
+    let mut script = given(with_strategy("truncate"));
+    script.does(too_large(1, 1));
+    let step = script.does(in_vain(1));
+    assert_eq!(kinds(&step.records), "compacted model_call_started", "the provider may take it");
+    script.model_fails(ModelErrorKind::ContextOverflow);
+    script.does(in_vain(2));
+    assert_eq!(script.state().status(), Some(RunStatus::Failed));
+}
+
+#[test]
+fn an_answer_that_ends_before_it_begins_is_an_overflow() {
+    let empty = |number: u32| {
+        let mut says = model_says(number, 1, "");
+        if let Input::ModelFinished(done) = &mut says {
+            done.finish = FinishReason::ContextWindow;
+        }
+        says
+    };
+    let mut script = given(with_strategy("truncate"));
+    let step = script.does(empty(1));
+    assert_eq!(kinds(&step.records), "model_call_failed compaction_started");
+    script.does(compacted(1));
+    script.does(empty(2));
+    let step = script.does(in_vain(2));
+    assert_eq!(kinds(&step.records), "compaction_failed finished");
+    assert_eq!(script.state().last_message, None, "nothing was said");
+}
+
+#[test]
+fn calls_after_an_overflow_count_and_retries_do_not() {
+    let limits = LoopLimits { max_iterations: 2, ..spec().limits };
+    let mut script = given(RunSpec { limits, ..with_strategy("truncate") });
+    script.model_fails(ModelErrorKind::Timeout);
+    script.wakes();
+    assert_eq!((script.model_call(), script.state().iterations), ((1, 2), 1));
+    script.model_fails(ModelErrorKind::ContextOverflow);
+    script.does(compacted(1));
+    assert_eq!((script.model_call(), script.state().iterations), ((2, 1), 2));
+    script.model_fails(ModelErrorKind::ContextOverflow);
+    script.does(compacted(2));
+    assert_eq!(script.end().map(|error| error.code), Some(RunErrorCode::LimitIterations));
+}
+
+#[test]
+fn a_call_that_was_never_sent_counts_with_the_one_after_it() {
+    let limits = LoopLimits { max_iterations: 1, ..spec().limits };
+    let mut script = given(RunSpec { limits, ..with_strategy("truncate") });
+    script.does(too_large(1, 1));
+    script.does(compaction_failed(1));
+    script.does(compacted(2));
+    assert_eq!((script.model_call(), script.state().iterations), ((2, 1), 1));
+    script.restarts();
+    assert_eq!((script.model_call(), script.state().iterations), ((2, 2), 1));
+    script.says("done");
+    assert_eq!((script.state().status(), script.state().iterations), (Some(RunStatus::Completed), 1));
+}
+
+/// In journals of earlier versions the call after a compaction is another try of the one before it.
+#[test]
+fn older_journals_count_as_they_did() {
+    let refused = failure(ModelErrorKind::ContextOverflow);
+    let refused = Input::ModelFailed { model_call: 1, attempt: 1, failure: refused };
+    for cause in [too_large(1, 1), refused] {
+        let mut script = given(with_strategy("truncate"));
+        script.does(cause);
+        script.does(compacted(1));
+        let mut journal = script.journal.clone();
+        let Some(Event::ModelCallStarted { model_call, attempt, first_counted, .. }) =
+            journal.last_mut().map(|record| &mut record.event)
+        else {
+            panic!("a call follows")
+        };
+        (*model_call, *attempt, *first_counted) = (1, 2, 2);
+        let mut machine = Machine::replay(run_id(), &journal);
+        assert_eq!((machine.state().iterations, machine.state().model_calls), (1, 1));
+        let asks = model_asks(1, 2, &[tool("ask_human")], FinishReason::ToolCalls);
+        machine.handle(asks, script.now).expect("it goes on");
+        assert_eq!(machine.state().iterations, 1);
+    }
 }

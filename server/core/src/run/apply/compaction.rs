@@ -20,14 +20,11 @@ impl State {
         self.compact_due = None;
         let then = match &self.phase {
             Phase::Compacting(before) => before.then.clone(),
-            Phase::ModelRunning(call) => AfterCompaction::Call {
-                number: call.number,
-                attempt: call.attempt + 1,
-                first_counted: call.attempt + 1,
-            },
             before if reason == CompactionReason::Planned => AfterCompaction::Plan(Box::new(before.clone())),
-            _ => AfterCompaction::Call { number: self.iterations + 1, attempt: 1, first_counted: 1 },
+            _ => AfterCompaction::Call,
         };
+        // A provider that says that its context is full was asked.
+        self.unsent |= matches!(self.phase, Phase::ModelRunning(_)) && reason != CompactionReason::Overflow;
         self.keep_settled();
         let strategy = strategy.to_owned();
         self.phase = Phase::Compacting(CompactionInHand { number, strategy, reason, level, since, then });

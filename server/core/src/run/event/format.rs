@@ -1,5 +1,7 @@
 //! How single fields are written.
 
+use crate::message::Usage;
+
 pub(super) fn one() -> u32 {
     1
 }
@@ -12,6 +14,10 @@ pub(super) fn is_one(number: &u32) -> bool {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
 pub(super) fn is_none(number: &u32) -> bool {
     *number == 0
+}
+
+pub(super) fn is_nothing(usage: &Usage) -> bool {
+    *usage == Usage::default()
 }
 
 /// Bytes as lower-case hex, so that a journal stays readable with any SQL shell.

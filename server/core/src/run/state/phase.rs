@@ -80,15 +80,8 @@ pub struct CompactionInHand {
 /// What follows a compaction.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AfterCompaction {
-    /// This try of a model call.
-    Call {
-        /// Which model call.
-        number: u32,
-        /// Which try.
-        attempt: u32,
-        /// The first try that counts against the retries.
-        first_counted: u32,
-    },
+    /// A model call.
+    Call,
     /// The planner, where the run stood before.
     Plan(Box<Phase>),
 }

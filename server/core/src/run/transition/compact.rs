@@ -3,6 +3,7 @@
 use crate::context::compact::TRIM_LEVELS;
 use crate::entry::CompactionReason;
 use crate::error::{ModelErrorKind, Refusal};
+use crate::message::Usage;
 use crate::run::event::Event;
 use crate::run::input::Compacted;
 use crate::run::machine::Turn;
@@ -13,6 +14,8 @@ use crate::run::transition::{finish, model};
 
 /// The strategy that needs no model and cannot fail.
 const TRIM: &str = "trim";
+
+const NO_ROOM: &str = "the conversation does not fit into the model's context, and cannot be made smaller";
 
 /// Whether another compaction may help: each is harder than the one before it.
 pub(crate) fn may_squeeze(turn: &Turn<'_>) -> bool {
@@ -50,9 +53,17 @@ pub(crate) fn too_large(
     Ok(())
 }
 
-/// It is smaller: the model is called, or the planner asked.
+/// It is smaller: the model is called, or the planner asked. Where it is not, although the provider says that it must
+/// be, the provider would say so again.
 pub(crate) fn compacted(turn: &mut Turn<'_>, done: Compacted) -> Result<(), Refusal> {
-    let then = in_hand(turn, done.number)?.then.clone();
+    let CompactionInHand { then, reason, strategy, .. } = in_hand(turn, done.number)?.clone();
+    if reason == CompactionReason::Overflow && done.tokens_after >= done.tokens_before {
+        let error = RunError::new(RunErrorCode::Model(ModelErrorKind::ContextOverflow), NO_ROOM);
+        let Compacted { number, usage, .. } = done;
+        turn.emit(Event::CompactionFailed { number, strategy, error: error.clone(), usage });
+        finish::fail(turn, error);
+        return Ok(());
+    }
     turn.emit(Event::Compacted {
         entry: turn.state.last_entry.next(),
         compaction: done.compaction,
@@ -61,9 +72,7 @@ pub(crate) fn compacted(turn: &mut Turn<'_>, done: Compacted) -> Result<(), Refu
         tokens_after: done.tokens_after,
     });
     match then {
-        AfterCompaction::Call { number, attempt, first_counted } => {
-            model::call(turn, number, attempt, first_counted);
-        }
+        AfterCompaction::Call => model::next_call(turn),
         AfterCompaction::Plan(_) => plan(turn),
     }
     Ok(())
@@ -73,10 +82,9 @@ pub(crate) fn compacted(turn: &mut Turn<'_>, done: Compacted) -> Result<(), Refu
 pub(crate) fn failed(turn: &mut Turn<'_>, number: u32, error: RunError) -> Result<(), Refusal> {
     let CompactionInHand { strategy, reason, .. } = in_hand(turn, number)?.clone();
     let was_trim = strategy == TRIM;
-    turn.emit(Event::CompactionFailed { number, strategy, error });
+    turn.emit(Event::CompactionFailed { number, strategy, error, usage: Usage::default() });
     if was_trim {
-        let message = "the conversation does not fit into the model's context, and cannot be made smaller";
-        finish::fail(turn, RunError::new(RunErrorCode::Model(ModelErrorKind::ContextOverflow), message));
+        finish::fail(turn, RunError::new(RunErrorCode::Model(ModelErrorKind::ContextOverflow), NO_ROOM));
     } else {
         begin(turn, Some(TRIM.to_owned()), reason, 0);
     }

@@ -2,7 +2,7 @@
 
 use crate::entry::CompactionReason;
 use crate::error::{ErrorClass, ModelErrorKind, Refusal};
-use crate::message::{FinishReason, ToolCall, ToolStatus};
+use crate::message::{FinishReason, Message, ToolCall, ToolStatus};
 use crate::retry::{after_failure, chance};
 use crate::run::apply::repeated;
 use crate::run::event::{Event, Observation};
@@ -20,7 +20,7 @@ use crate::tool::EffectClass;
 pub(crate) fn next_call(turn: &mut Turn<'_>) {
     let (state, limits) = (&*turn.state, &turn.state.spec.limits);
     let tokens = state.usage.input_tokens.saturating_add(state.usage.output_tokens);
-    let reached = if state.iterations >= limits.max_iterations {
+    let reached = if state.iterations >= limits.max_iterations && !state.unsent {
         Some((
             RunErrorCode::LimitIterations,
             format!("reached the limit of {} model calls", limits.max_iterations),
@@ -39,11 +39,11 @@ pub(crate) fn next_call(turn: &mut Turn<'_>) {
     match (reached, turn.state.compact_due) {
         (Some((code, message)), _) => finish::fail(turn, RunError::new(code, message)),
         (None, Some(reason)) => compact::begin(turn, None, reason, 0),
-        (None, None) => call(turn, turn.state.iterations + 1, 1, 1),
+        (None, None) => call(turn, turn.state.model_calls + 1, 1, 1),
     }
 }
 
-pub(crate) fn call(turn: &mut Turn<'_>, model_call: u32, attempt: u32, first_counted: u32) {
+fn call(turn: &mut Turn<'_>, model_call: u32, attempt: u32, first_counted: u32) {
     queue::let_in(turn);
     let last_entry = turn.state.last_entry;
     turn.emit(Event::ModelCallStarted { model_call, attempt, first_counted, last_entry });
@@ -78,6 +78,9 @@ pub(crate) fn current(turn: &Turn<'_>, model_call: u32, attempt: u32) -> Result<
 /// The model finished its message: take up its tool calls, or end.
 pub(crate) fn finished(turn: &mut Turn<'_>, done: ModelFinished) -> Result<(), Refusal> {
     current(turn, done.model_call, done.attempt)?;
+    if done.finish == FinishReason::ContextWindow && says_nothing(&done.message) {
+        return failed(turn, done.model_call, done.attempt, no_room());
+    }
     let calls: Vec<ToolCall> = done.message.tool_calls().cloned().collect();
     assert_eq!(calls.len(), done.facts.len(), "the driver knows something of each call");
     let stopped = refused(&done.finish).or_else(|| round_limit(turn, &calls));
@@ -114,6 +117,21 @@ pub(crate) fn finished(turn: &mut Turn<'_>, done: ModelFinished) -> Result<(), R
     }
     plan(turn);
     Ok(())
+}
+
+/// Whether there is neither text nor a call in a message.
+fn says_nothing(message: &Message) -> bool {
+    message.tool_calls().next().is_none() && message.plain_text().trim().is_empty()
+}
+
+/// The answer ended for want of room before it began.
+fn no_room() -> ModelFailure {
+    ModelFailure {
+        kind: ModelErrorKind::ContextOverflow,
+        message: "the context was full before the answer began".to_owned(),
+        status: None,
+        retry_after: None,
+    }
 }
 
 /// A call that a human answers. A rule may deny it; to ask whether to ask would be one question too many.
