@@ -110,8 +110,8 @@ fn reasoning(
             reasoning.optional("effort", effort.map(Effort::as_str)).optional("summary", summary);
         });
     }
-    // A model that nobody knows may think unasked.
-    let may_think = thinks || (traits.is_none() && effort.is_none());
+    // A model may think unasked.
+    let may_think = traits.is_none_or(|traits| traits.thinks != Thinks::Never);
     if may_think && !call.plain {
         head.list("include", |include| include.extend_from_slice(br#""reasoning.encrypted_content""#));
     }

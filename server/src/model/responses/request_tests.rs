@@ -99,12 +99,12 @@ fn what_is_asked_of_a_model_depends_on_it() {
     let summary = || json!({"summary": "auto"});
     let with_effort = |effort: &str| json!({"effort": effort, "summary": "auto"});
     assert_eq!(with("gpt-4o", Some(ReasoningEffort::High), &plain), (Value::Null, false, true));
-    assert_eq!(with("gpt-5.4", None, &plain), (Value::Null, false, true), "it thinks only when asked to");
+    assert_eq!(with("gpt-5.4", None, &plain), (Value::Null, true, true), "it thinks only when asked to");
     assert_eq!(with("gpt-5.4", Some(ReasoningEffort::Low), &plain), (with_effort("low"), true, false));
     assert_eq!(with("gpt-5.6", None, &plain), (summary(), true, false));
     assert_eq!(
         with("gpt-5.6", Some(ReasoningEffort::None), &plain),
-        (json!({"effort": "none"}), false, true)
+        (json!({"effort": "none"}), true, true)
     );
     assert_eq!(with("gpt-6-astra", Some(ReasoningEffort::None), &plain), (with_effort("low"), true, false));
     assert_eq!(with("prod", None, &plain), (Value::Null, true, true), "nobody knows what it takes");
