@@ -7,18 +7,23 @@
 use agentloop_core::delta::Delta;
 use agentloop_core::limits::CALLS_PER_MESSAGE_MAX;
 use agentloop_core::message::FinishReason;
+use agentloop_core::tool::Digest;
 use serde_json::Value;
 
 use super::event::{BETWEEN, Event, Place, message_text, reasoning_text, refuses, usage};
-use super::state::{ItemState, call_digest, is_encrypted, text_digest};
+use super::state::{ItemState, call_digest, is_encrypted, row_digest, text_digest};
 use crate::model::failure::{ProviderFailure, short};
 use crate::model::http::Decoder;
 use crate::model::origin::Origin;
 use crate::model::sse::SseEvent;
+use crate::model::wire::arguments_text;
 use crate::model::{ModelError, ModelErrorKind};
 
 /// Items of one answer. Each call is one, and each of these may have a thought before it.
 const ITEMS_MAX: usize = 4 * CALLS_PER_MESSAGE_MAX;
+
+/// Put behind the arguments of a call that was cut off.
+const CUT_OFF: &str = " (cut off)";
 
 /// Where the stream of one answer stands.
 #[derive(Debug, Default)]
@@ -26,8 +31,8 @@ pub(in crate::model) struct ResponsesDecoder {
     origin: Origin,
     items: Vec<Item>,
     calls: u32,
-    /// Whether a call was cut off.
-    cut: bool,
+    /// Of the reasoning items that are over and led to nothing yet.
+    row: Option<Digest>,
     refused: bool,
     /// Whether the answer has anything in it.
     said: bool,
@@ -41,6 +46,8 @@ struct Item {
     id: Option<String>,
     kind: Kind,
     is_over: bool,
+    /// Of a call: whether it is not all that the model wanted to say.
+    is_cut: bool,
 }
 
 #[derive(Debug)]
@@ -165,7 +172,7 @@ impl ResponsesDecoder {
             return Err(ModelError::new(ModelErrorKind::TooLarge, message));
         }
         let id = place.id.map(str::to_owned);
-        self.items.push(Item { index: place.index, id, kind: begun, is_over: false });
+        self.items.push(Item { index: place.index, id, kind: begun, is_over: false, is_cut: false });
         Ok(self.items.len() - 1)
     }
 
@@ -279,7 +286,8 @@ impl ResponsesDecoder {
                 let rest = rest(said, &message_text(whole));
                 self.refused |= refuses(whole);
                 self.text(at, &rest, deltas);
-                self.sign_text(at, whole, deltas);
+                let after = self.row.take();
+                self.sign_text(at, whole, after, deltas);
             }
             Kind::Reasoning { said, .. } => {
                 let rest = rest(said, &reasoning_text(whole));
@@ -289,10 +297,12 @@ impl ResponsesDecoder {
             Kind::Call(call) => {
                 let rest = rest(&call.arguments, whole["arguments"].as_str().unwrap_or_default());
                 self.arguments(at, &rest, deltas);
-                self.cut |= whole["status"] == "incomplete";
-                self.sign_call(at, deltas);
+                self.items[at].is_cut = whole["status"] == "incomplete";
+                let after = self.row.take();
+                self.sign_call(at, after, deltas);
             }
             Kind::Other if whole["type"].is_string() => {
+                self.row = None;
                 deltas.push(Delta::Opaque(self.origin.state(text())));
             }
             Kind::Other => {}
@@ -301,34 +311,36 @@ impl ResponsesDecoder {
         Ok(())
     }
 
-    fn sign_text(&self, at: usize, whole: &Value, deltas: &mut Vec<Delta>) {
+    fn sign_text(&self, at: usize, whole: &Value, after: Option<Digest>, deltas: &mut Vec<Delta>) {
         let Kind::Message(said) = &self.items[at].kind else { return };
         if !said.is_empty() {
             let phase = whole["phase"].as_str().map(short);
-            let state = ItemState { digest: text_digest(said), phase }.kept(&self.origin);
+            let state = ItemState { digest: text_digest(said), after, phase }.kept(&self.origin);
             deltas.push(Delta::TextEnd { state });
         }
     }
 
     fn sign_reasoning(
-        &self,
+        &mut self,
         at: usize,
         whole: &Value,
         text: impl FnOnce() -> String,
         deltas: &mut Vec<Delta>,
     ) {
         let Kind::Reasoning { said, .. } = &self.items[at].kind else { return };
-        let state = is_encrypted(whole).then(|| self.origin.state(text()));
-        if !said.is_empty() || state.is_some() {
-            deltas.push(Delta::reasoning_end(state));
+        let item = is_encrypted(whole).then(text);
+        // What follows reasoning that cannot go back was led to by it, too.
+        self.row = item.as_ref().map(|item| row_digest(self.row.as_ref(), item));
+        if !said.is_empty() || item.is_some() {
+            deltas.push(Delta::reasoning_end(item.map(|item| self.origin.state(item))));
         }
     }
 
-    fn sign_call(&self, at: usize, deltas: &mut Vec<Delta>) {
+    fn sign_call(&self, at: usize, after: Option<Digest>, deltas: &mut Vec<Delta>) {
         let Kind::Call(call) = &self.items[at].kind else { return };
         let Some(index) = call.number else { return };
         let digest = call_digest(&call.id, &call.name, &call.arguments);
-        let state = ItemState { digest, phase: None }.kept(&self.origin);
+        let state = ItemState { digest, after, phase: None }.kept(&self.origin);
         deltas.extend(state.map(|state| Delta::ToolCallState { index, state }));
     }
 
@@ -344,13 +356,22 @@ impl ResponsesDecoder {
             let at = self.of_output(item, &mut known, deltas)?;
             self.over(at, item, || item.to_string(), deltas)?;
         }
+        self.cut(kind);
         let reason = self.reason(kind, response);
-        if self.cut && reason == FinishReason::ToolCalls {
-            return Err(ModelError::malformed("the answer is complete, and a tool call of it is not"));
-        }
+        deltas.extend(self.items.iter().filter_map(Item::spoilt));
         deltas.push(Delta::Finish { reason });
         self.done = true;
         Ok(())
+    }
+
+    /// Calls that never came whole are cut off, unless the answer is complete and they look whole.
+    fn cut(&mut self, kind: &str) {
+        for item in self.items.iter_mut().filter(|item| !item.is_over) {
+            if let Kind::Call(call) = &item.kind {
+                let looks_whole = arguments_text(&call.arguments) == call.arguments;
+                item.is_cut = kind == "response.incomplete" || !looks_whole;
+            }
+        }
     }
 
     fn reason(&self, kind: &str, response: &Value) -> FinishReason {
@@ -362,10 +383,19 @@ impl ResponsesDecoder {
             };
         }
         match () {
+            () if self.items.iter().any(|item| item.spoilt().is_some()) => FinishReason::Length,
             () if self.calls > 0 => FinishReason::ToolCalls,
             () if self.refused => FinishReason::Refusal,
             () => FinishReason::Stop,
         }
+    }
+}
+
+impl Item {
+    /// A call that is cut off must not be run, whatever its arguments are so far: with this they are no JSON.
+    fn spoilt(&self) -> Option<Delta> {
+        let Kind::Call(Call { number: Some(index), .. }) = self.kind else { return None };
+        self.is_cut.then(|| Delta::ToolCallArguments { index, fragment: CUT_OFF.to_owned() })
     }
 }
 

@@ -116,7 +116,8 @@ fn by_the_book() {
         over(3, call("b", "{\"y\":2}")),
         completed(),
     ]);
-    let text = json!({"digest": text_digest("Grüezi"), "phase": "final_answer"});
+    let after = row_digest(None, &thought(Some("whole")).to_string());
+    let text = json!({"digest": text_digest("Grüezi"), "after": after, "phase": "final_answer"});
     assert_eq!(
         kept(&answer),
         [
@@ -222,8 +223,13 @@ fn the_end_says_why() {
     }
     let mut cut = call("a", "{}");
     cut["status"] = json!("incomplete");
-    assert_eq!(read(&[over(0, cut.clone()), completed()]).unwrap_err().kind, ModelErrorKind::Malformed);
-    assert_eq!(reason(&[over(0, cut), incomplete(json!("max_output_tokens"))]), FinishReason::Length);
+    for end in [completed(), incomplete(json!("max_output_tokens"))] {
+        let answer = finished(&[over(0, cut.clone()), over(1, call("b", "{}")), end.clone()]);
+        assert_eq!(answer.finish_reason, FinishReason::Length);
+        assert_eq!(says(&answer), ["a {} (cut off)", "b {}"], "it must not be run");
+        let unended = finished(&[added(0, call("a", "")), piece("function_call_arguments", 0, "{"), end]);
+        assert_eq!(says(&unended), ["a { (cut off)"]);
+    }
 }
 
 #[test]
@@ -282,4 +288,22 @@ fn a_document_is_an_answer() {
     );
     assert_eq!(failed.unwrap_err().kind, ModelErrorKind::Unavailable);
     assert_eq!(document(json!({"choices": []})).unwrap_err().kind, ModelErrorKind::BadRequest);
+}
+
+#[test]
+fn reasoning_is_bound_to_what_it_led_to() {
+    let item = |id: &str, encrypted: Option<&str>| json!({"id": id, "type": "reasoning", "summary": [], "encrypted_content": encrypted});
+    let (one, two) = (item("rs_1", Some("A")), item("rs_2", Some("B")));
+    let bare = item("rs_3", None);
+    let after = |events: Vec<Value>| {
+        let finished = finished(&[events, vec![over(9, message("so")), completed()]].concat());
+        kept(&finished).pop().and_then(|(_, state)| state)?.get("after").cloned()
+    };
+    let first = row_digest(None, &one.to_string());
+    let both = row_digest(Some(&first), &two.to_string());
+    assert_eq!(after(vec![]), None);
+    assert_eq!(after(vec![over(0, one.clone())]), Some(json!(first)));
+    assert_eq!(after(vec![over(0, one.clone()), over(1, two)]), Some(json!(both)));
+    assert_eq!(after(vec![over(0, one.clone()), over(1, bare)]), None, "it cannot go back as it was");
+    assert_eq!(after(vec![over(0, one), over(1, call("a", "{}"))]), None, "it led to the call");
 }

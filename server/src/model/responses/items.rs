@@ -3,8 +3,9 @@
 use std::borrow::Cow;
 
 use agentloop_core::message::{Image, Message, Part, Role, ToolCall, ToolResult};
+use agentloop_core::tool::Digest;
 
-use super::state::Rules;
+use super::state::{ItemState, Rules, row_digest};
 use crate::model::encoded::{Encoding, trim};
 use crate::model::wire::{CallIds, arguments_text, element, tool_name};
 
@@ -18,6 +19,20 @@ pub(super) struct Conversation {
     text: Vec<u8>,
     ids: CallIds,
     rules: Rules,
+}
+
+/// Reasoning items in a row that wait for what they led to.
+#[derive(Default)]
+struct Row<'a> {
+    items: Vec<&'a str>,
+    digest: Option<Digest>,
+}
+
+impl<'a> Row<'a> {
+    fn add(&mut self, item: &'a str) {
+        self.digest = Some(row_digest(self.digest.as_ref(), item));
+        self.items.push(item);
+    }
 }
 
 impl Conversation {
@@ -45,28 +60,32 @@ impl Conversation {
     }
 
     fn assistant(&mut self, message: &Message) {
-        for (at, part) in message.parts.iter().enumerate() {
+        let mut row = Row::default();
+        for part in &message.parts {
             match part {
-                Part::Reasoning(reasoning) => {
-                    if let Some(item) = self.rules.reasoning(reasoning)
-                        && self.leads_on(&message.parts[at + 1..])
-                    {
-                        raw(&mut self.text, item);
-                    }
-                }
+                Part::Reasoning(reasoning) => match self.rules.reasoning(reasoning) {
+                    Some(item) => row.add(item),
+                    // What follows it was led to by it, too.
+                    None => row = Row::default(),
+                },
                 Part::Opaque(state) => {
+                    let items = std::mem::take(&mut row).items;
                     if let Some(item) = self.rules.opaque(state) {
-                        raw(&mut self.text, item);
+                        items.into_iter().chain([item]).for_each(|item| raw(&mut self.text, item));
                     }
                 }
                 Part::Text { text, .. } if text.is_empty() => {}
                 Part::Text { text, state } => {
-                    let phase = self.rules.text(text, state.as_ref()).and_then(|state| state.phase);
+                    let state = self.rules.text(text, state.as_ref());
+                    let (after, phase) = state.map(|state| (state.after, state.phase)).unwrap_or_default();
+                    self.led_to(std::mem::take(&mut row), after.as_ref());
                     element(&mut self.text, |item| {
                         item.field("role", "assistant").field("content", text).optional("phase", phase);
                     });
                 }
                 Part::ToolCall(call) => {
+                    let after = self.as_said(call).and_then(|state| state.after);
+                    self.led_to(std::mem::take(&mut row), after.as_ref());
                     let id = self.ids.call(&call.provider_id);
                     self.call(call, &id);
                 }
@@ -76,25 +95,19 @@ impl Conversation {
         }
     }
 
-    /// Whether the item that a reasoning item led to follows it, and is still the same.
-    fn leads_on(&self, following: &[Part]) -> bool {
-        match following.first() {
-            Some(Part::Text { text, state }) => {
-                !text.is_empty() && self.rules.text(text, state.as_ref()).is_some()
-            }
-            // Written as it was said, which takes an id that nobody else had.
-            Some(Part::ToolCall(call)) => {
-                self.rules.is_as_said(call)
-                    && tool_name(&call.name) == call.name
-                    && arguments_text(&call.arguments) == call.arguments
-                    && self.ids.stays(&call.provider_id)
-            }
-            Some(Part::Opaque(state)) => self.rules.opaque(state).is_some(),
-            Some(Part::Reasoning(next)) => {
-                self.rules.reasoning(next).is_some() && self.leads_on(&following[1..])
-            }
-            Some(Part::Image { .. } | Part::ToolResult(_)) | None => false,
+    /// Writes the reasoning before an item, where it is what led to it.
+    fn led_to(&mut self, row: Row<'_>, after: Option<&Digest>) {
+        if after.is_some() && row.digest.as_ref() == after {
+            row.items.into_iter().for_each(|item| raw(&mut self.text, item));
         }
+    }
+
+    /// What is kept of a call that is written as the model said it, which takes an id that nobody else had.
+    fn as_said(&self, call: &ToolCall) -> Option<ItemState> {
+        let same = tool_name(&call.name) == call.name
+            && arguments_text(&call.arguments) == call.arguments
+            && self.ids.stays(&call.provider_id);
+        self.rules.call(call).filter(|_| same)
     }
 
     fn call(&mut self, call: &ToolCall, id: &str) {

@@ -1,9 +1,10 @@
 use agentloop_core::agent::{ReasoningEffort, ResponseSchema};
 use agentloop_core::message::{Message, Part, Reasoning, Role, ToolCall, ToolStatus};
 use agentloop_core::model_traits::{Thinks, TraitOverrides};
+use agentloop_core::tool::Digest;
 use serde_json::{Value, json};
 
-use super::super::state::{ItemState, call_digest, text_digest};
+use super::super::state::{ItemState, call_digest, row_digest, text_digest};
 use super::*;
 use crate::model::fixtures::{assistant, call, link, origin, png, request, result, text, tool, user};
 
@@ -30,14 +31,32 @@ fn thought(id: &str) -> Part {
     Part::Reasoning(Reasoning { state: Some(origin().state(item)), ..Reasoning::default() })
 }
 
-fn said(text: &str, phase: Option<&str>) -> Part {
-    let state = ItemState { digest: text_digest(text), phase: phase.map(str::to_owned) }.kept(&origin());
+/// What follows these items of [`thought`].
+fn after(ids: &[&str]) -> Option<Digest> {
+    ids.iter().fold(None, |row, id| {
+        let Part::Reasoning(Reasoning { state: Some(state), .. }) = thought(id) else { unreachable!() };
+        Some(row_digest(row.as_ref(), &state.data))
+    })
+}
+
+fn said_after(ids: &[&str], text: &str, phase: Option<&str>) -> Part {
+    let phase = phase.map(str::to_owned);
+    let state = ItemState { digest: text_digest(text), after: after(ids), phase }.kept(&origin());
     Part::Text { text: text.to_owned(), state }
 }
 
+fn said(text: &str, phase: Option<&str>) -> Part {
+    said_after(&["rs"], text, phase)
+}
+
 fn asked(id: &str, name: &str, arguments: &str) -> Part {
+    asked_after(&["rs"], id, name, arguments)
+}
+
+fn asked_after(ids: &[&str], id: &str, name: &str, arguments: &str) -> Part {
     let Part::ToolCall(made) = call(id, name, arguments) else { unreachable!() };
-    let state = ItemState { digest: call_digest(id, name, arguments), phase: None }.kept(&origin());
+    let state = ItemState { digest: call_digest(id, name, arguments), after: after(ids), phase: None };
+    let state = state.kept(&origin());
     Part::ToolCall(ToolCall { state, ..made })
 }
 
@@ -102,10 +121,7 @@ fn what_is_asked_of_a_model_depends_on_it() {
     assert_eq!(with("gpt-5.4", None, &plain), (Value::Null, true, true), "it thinks only when asked to");
     assert_eq!(with("gpt-5.4", Some(ReasoningEffort::Low), &plain), (with_effort("low"), true, false));
     assert_eq!(with("gpt-5.6", None, &plain), (summary(), true, false));
-    assert_eq!(
-        with("gpt-5.6", Some(ReasoningEffort::None), &plain),
-        (json!({"effort": "none"}), true, true)
-    );
+    assert_eq!(with("gpt-5.6", Some(ReasoningEffort::None), &plain), (json!({"effort": "none"}), true, true));
     assert_eq!(with("gpt-6-astra", Some(ReasoningEffort::None), &plain), (with_effort("low"), true, false));
     assert_eq!(with("prod", None, &plain), (Value::Null, true, true), "nobody knows what it takes");
     assert_eq!(with("prod", Some(ReasoningEffort::High), &plain), (with_effort("high"), true, true));
@@ -167,11 +183,11 @@ fn item(id: &str) -> Value {
 fn reasoning_goes_back_before_what_it_led_to() {
     let parts = vec![
         thought("rs_1"),
-        said("I look.", Some("commentary")),
+        said_after(&["rs_1"], "I look.", Some("commentary")),
         thought("rs_2"),
         thought("rs_3"),
-        asked("a", "f", "{}"),
-        asked("b", "g", "{}"),
+        asked_after(&["rs_2", "rs_3"], "a", "f", "{}"),
+        asked_after(&[], "b", "g", "{}"),
     ];
     let sent = input(vec![user("hi"), assistant(parts)]);
     assert_eq!(
@@ -216,6 +232,9 @@ fn reasoning_before_anything_else_stays_away() {
         vec![asked("a", "bad name", "{}")],
         vec![asked("functions.f:0", "f", "{}")],
         vec![thought("rs_2")],
+        vec![said_after(&[], "so", None)],
+        vec![said_after(&["rs_2"], "so", None)],
+        vec![text("so"), asked("a", "f", "{}")],
     ] {
         let parts = [vec![thought("rs")], after].concat();
         assert_eq!(goes_back(parts.clone()), nothing, "{parts:?}");

@@ -3,7 +3,7 @@
 //! A reasoning item goes back as it came, and only before the very item that it led to: before any other it is refused,
 //! and so it is without its encrypted content, since nothing is stored with the provider
 //! (<https://platform.openai.com/docs/guides/reasoning>). Hence each text and each call is kept with a digest of what it
-//! was: what was edited since is another item.
+//! was, and of the reasoning that led to it: what was edited since is another item, and so is what stood behind it.
 
 use agentloop_core::message::{ProviderState, Reasoning, ToolCall};
 use agentloop_core::tool::Digest;
@@ -17,6 +17,9 @@ use crate::model::origin::{Origin, States};
 pub(super) struct ItemState {
     /// Of what the item said.
     pub(super) digest: Digest,
+    /// Of the reasoning items right before it, where they can go back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) after: Option<Digest>,
     /// `commentary` or `final_answer`, on texts of newer models.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) phase: Option<String>,
@@ -27,6 +30,12 @@ impl ItemState {
     pub(super) fn kept(&self, origin: &Origin) -> Option<ProviderState> {
         Some(origin.state(serde_json::to_string(self).ok()?))
     }
+}
+
+/// Of reasoning items in a row: of those before, and one more.
+pub(super) fn row_digest(before: Option<&Digest>, item: &str) -> Digest {
+    let before = before.map(ToString::to_string).unwrap_or_default();
+    Digest::of(&[before.as_bytes(), item.as_bytes()])
 }
 
 /// Of a text.
@@ -74,11 +83,9 @@ impl Rules {
         (state.digest == text_digest(text)).then_some(state)
     }
 
-    /// Whether a call is still what the model said.
-    pub(super) fn is_as_said(&self, call: &ToolCall) -> bool {
-        let state =
-            self.own(call.state.as_ref()).and_then(|data| serde_json::from_str::<ItemState>(data).ok());
-        let digest = || call_digest(&call.provider_id, &call.name, &call.arguments);
-        state.is_some_and(|state| state.digest == digest())
+    /// What is kept of a call, where it is still what the model said.
+    pub(super) fn call(&self, call: &ToolCall) -> Option<ItemState> {
+        let state: ItemState = serde_json::from_str(self.own(call.state.as_ref())?).ok()?;
+        (state.digest == call_digest(&call.provider_id, &call.name, &call.arguments)).then_some(state)
     }
 }
