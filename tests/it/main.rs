@@ -33,3 +33,4 @@ mod stream;
 mod tidy;
 mod tools;
 mod traces;
+mod vendors;

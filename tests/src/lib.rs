@@ -15,6 +15,7 @@ pub mod process;
 pub mod raw_host;
 pub mod scrape;
 pub mod server;
+pub mod vendor;
 
 use std::time::Duration;
 

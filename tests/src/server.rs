@@ -18,12 +18,25 @@ use crate::events::Events;
 use crate::model::Model;
 use crate::scrape::Scrape;
 use crate::soon;
+use crate::vendor::{Format, Vendor};
 
 /// The largest message that a test wants to see in one piece.
 const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// Adds parts of one's own to a server that starts.
 type Extend = Arc<dyn Fn(ServerBuilder) -> ServerBuilder + Send + Sync>;
+
+/// One provider of a server that asks several.
+pub struct Provider<'a> {
+    /// What stands before the first `/` of a model reference.
+    pub name: &'a str,
+    /// Who answers.
+    pub vendor: &'a Vendor,
+    /// How it is asked.
+    pub format: Format,
+    /// More keys of its section.
+    pub keys: &'a str,
+}
 
 /// A running server with its files.
 pub struct TestServer {
@@ -80,6 +93,23 @@ impl TestServer {
     }
 
     async fn embedded(model: &Model, server_keys: &str, more: &str, extend: Extend) -> Self {
+        let fake = format!("[providers.fake]\nkind = \"openai\"\nbase_url = \"{}\"", model.base_url());
+        Self::providing(&fake, "fake/m", server_keys, more, extend).await
+    }
+
+    /// With these providers and no other, the model that the agent `default` uses, and more sections.
+    pub async fn asking(providers: &[Provider<'_>], model: &str, more: &str) -> Self {
+        let section = |provider: &Provider<'_>| {
+            let Provider { name, vendor, format, keys } = provider;
+            let (kind, url) = (format.kind(), vendor.base_url(*format));
+            format!("[providers.{name}]\nkind = \"{kind}\"\nbase_url = \"{url}\"\n{keys}\n")
+        };
+        let sections: String = providers.iter().map(section).collect();
+        let extend = Arc::new(std::convert::identity::<ServerBuilder>);
+        Self::providing(&sections, model, "", more, extend).await
+    }
+
+    async fn providing(providers: &str, model: &str, server_keys: &str, more: &str, extend: Extend) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory can be made");
         let config = format!(
             r#"
@@ -89,18 +119,15 @@ shutdown_grace = "2s"
 {server_keys}
 [store]
 path = "test.db"
-[providers.fake]
-kind = "openai"
-base_url = "{base_url}"
+{providers}
 [agents.default]
-model = "fake/m"
+model = "{model}"
 [agents.default.retry]
 max_retries = 2
 initial_backoff = "1ms"
 max_backoff = "5ms"
 {more}
-"#,
-            base_url = model.base_url()
+"#
         );
         let (server, channel, url) = start(&config, &extend, &directory).await;
         Self { server: Some(server), config, extend, directory, channel, url }

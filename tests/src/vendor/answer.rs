@@ -1,0 +1,158 @@
+//! What a vendor answers, in terms that all formats share.
+
+use serde_json::Value;
+
+use super::issued::Issued;
+use super::refusal::Refusal;
+use super::stream::{Stream, error_event};
+use super::{Asked, Format, chat, gemini, http, messages, responses};
+
+/// One piece of an answer.
+#[derive(Debug, Clone)]
+pub enum Piece {
+    /// Reasoning, signed or encrypted as the vendor does.
+    Thought(String),
+    /// Reasoning whose text the vendor keeps.
+    Hidden,
+    /// What the user reads.
+    Text(String),
+    /// A tool, and its arguments.
+    Call(String, Value),
+}
+
+impl Piece {
+    /// Text for the user.
+    pub fn text(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+
+    /// A thought about this.
+    pub fn thought(about: &str) -> Self {
+        Self::Thought(format!("I think about: {about}"))
+    }
+
+    /// A call of a tool.
+    pub fn call(tool: &str, arguments: Value) -> Self {
+        Self::Call(tool.to_owned(), arguments)
+    }
+}
+
+/// How an answer is written. All of it is seen in the wild.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Manner {
+    /// As the vendor documents it.
+    #[default]
+    Usual,
+    /// Deltas of tool calls have no index (Chat Completions).
+    NoIndex,
+    /// All calls have the index 0 (Chat Completions).
+    SameIndex,
+    /// The stream says "stop" although there are calls (Chat Completions).
+    StopDespiteCalls,
+    /// The connection ends in good order before the stream does.
+    Unended,
+    /// After some text comes the news that the vendor is overloaded.
+    OverloadedMidway,
+    /// The first event is an error with its fields at the top (Responses).
+    FlatError,
+    /// The first event is an error with its fields inside `error`.
+    NestedError,
+    /// One JSON document in place of a stream.
+    Document,
+    /// Lines end in CR LF, and there are comments.
+    Crlf,
+}
+
+#[derive(Debug, Clone)]
+enum Said {
+    Pieces(Vec<Piece>),
+    Fails(Refusal),
+    RefusesState,
+}
+
+/// The answer to one request.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    said: Said,
+    manner: Manner,
+}
+
+impl Answer {
+    /// These pieces in this order.
+    pub fn of(pieces: impl IntoIterator<Item = Piece>) -> Self {
+        Self { said: Said::Pieces(pieces.into_iter().collect()), manner: Manner::Usual }
+    }
+
+    /// An HTTP status with the vendor's error body.
+    pub fn fails(status: u16, message: &str) -> Self {
+        Self { said: Said::Fails(Refusal::new(status, message)), manner: Manner::Usual }
+    }
+
+    /// What the vendor says of state that is not its own.
+    pub fn refuses_state() -> Self {
+        Self { said: Said::RefusesState, manner: Manner::Usual }
+    }
+
+    /// Written in this manner.
+    #[must_use]
+    pub fn written(self, manner: Manner) -> Self {
+        Self { manner, ..self }
+    }
+}
+
+/// The HTTP answer.
+pub(super) fn written(answer: &Answer, asked: &Asked, issued: &mut Issued) -> Vec<u8> {
+    let pieces = match &answer.said {
+        Said::Pieces(pieces) => pieces,
+        Said::Fails(refusal) => return http::refusal(asked.format, refusal),
+        Said::RefusesState => return http::refusal(asked.format, &state_refusal(asked.format)),
+    };
+    let document = match asked.format {
+        Format::Chat => chat::document(pieces, asked, issued),
+        Format::Responses => responses::document(pieces, asked, issued),
+        Format::Messages => messages::document(pieces, asked, issued),
+        Format::Gemini => gemini::document(pieces, asked, issued),
+    };
+    if answer.manner == Manner::Document {
+        return http::document(&document);
+    }
+    let stream = match asked.format {
+        Format::Chat => chat::stream(&document, answer.manner),
+        Format::Responses => responses::stream(&document),
+        Format::Messages => messages::stream(&document),
+        Format::Gemini => gemini::stream(&document),
+    };
+    http::stream(&events(stream, asked.format, answer.manner))
+}
+
+fn events(stream: Stream, format: Format, manner: Manner) -> String {
+    let overloaded = Refusal::new(if format == Format::Messages { 529 } else { 503 }, "Overloaded");
+    match manner {
+        Manner::Unended => stream.unended(),
+        Manner::OverloadedMidway => stream.begun() + &error_event(format, &overloaded, false),
+        Manner::FlatError => error_event(format, &overloaded, true),
+        Manner::NestedError => error_event(format, &overloaded, false),
+        Manner::Crlf => {
+            let commented = stream.whole().replace("\n\n", "\n\n: still here\n\n");
+            format!(": hello\n\n{commented}").replace('\n', "\r\n")
+        }
+        Manner::Usual | Manner::NoIndex | Manner::SameIndex | Manner::StopDespiteCalls | Manner::Document => {
+            stream.whole()
+        }
+    }
+}
+
+fn state_refusal(format: Format) -> Refusal {
+    match format {
+        Format::Chat | Format::Gemini => Refusal::new(400, "Corrupted thought signature."),
+        Format::Responses => {
+            let message = "The encrypted content for item rs_0 could not be verified. Reason: Encrypted content \
+                           could not be decrypted or parsed.";
+            Refusal::new(400, message).coded("invalid_encrypted_content")
+        }
+        Format::Messages => Refusal::new(
+            400,
+            "messages.1.content.0: `thinking` block refused. The block is bound to a different conversation",
+        ),
+    }
+}

@@ -1,0 +1,139 @@
+//! A request as it came over the wire.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+/// A vendor's way of being asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// OpenAI's Chat Completions, and whoever speaks them too: the model's name tells which vendor is meant.
+    Chat,
+    /// OpenAI's Responses.
+    Responses,
+    /// Anthropic's Messages.
+    Messages,
+    /// Google's `generateContent`.
+    Gemini,
+}
+
+impl Format {
+    /// The `kind` of a provider in the configuration.
+    pub const fn kind(self) -> &'static str {
+        match self {
+            Self::Chat => "openai",
+            Self::Responses => "openai-responses",
+            Self::Messages => "anthropic",
+            Self::Gemini => "gemini",
+        }
+    }
+
+    /// The path in the base URL, as each vendor documents it.
+    pub(super) const fn base_path(self) -> &'static str {
+        match self {
+            Self::Chat | Self::Responses => "/v1",
+            Self::Messages => "",
+            Self::Gemini => "/v1beta",
+        }
+    }
+}
+
+/// One request.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    /// By its path.
+    pub format: Format,
+    /// Without the query.
+    pub path: String,
+    /// What follows `?`.
+    pub query: String,
+    /// By their names in lower case.
+    pub headers: BTreeMap<String, String>,
+    /// In the body, or in Gemini's path.
+    pub model: String,
+    /// JSON.
+    pub body: Value,
+}
+
+impl Asked {
+    /// From a request line, headers and body; `None` where no vendor has such a path.
+    pub(super) fn read(head: &str, body: &[u8]) -> Option<Self> {
+        let mut lines = head.lines();
+        let target = lines.next()?.strip_prefix("POST ")?.split(' ').next()?;
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let header = |line: &str| {
+            let (name, value) = line.split_once(':')?;
+            Some((name.trim().to_ascii_lowercase(), value.trim().to_owned()))
+        };
+        let headers = lines.filter_map(header).collect();
+        let body: Value = serde_json::from_slice(body).ok()?;
+        Self::new(path, query, headers, body)
+    }
+
+    pub(super) fn new(
+        path: &str,
+        query: &str,
+        headers: BTreeMap<String, String>,
+        body: Value,
+    ) -> Option<Self> {
+        let named = || body["model"].as_str().unwrap_or_default().to_owned();
+        let (format, model) = match path {
+            "/v1/chat/completions" => (Format::Chat, named()),
+            "/v1/responses" => (Format::Responses, named()),
+            "/v1/messages" => (Format::Messages, named()),
+            _ => {
+                let (model, _) =
+                    path.strip_prefix("/v1beta/models/")?.split_once(":streamGenerateContent")?;
+                (Format::Gemini, model.to_owned())
+            }
+        };
+        Some(Self { format, path: path.to_owned(), query: query.to_owned(), headers, model, body })
+    }
+
+    /// The elements of a field that is a list.
+    pub fn list(&self, field: &str) -> &[Value] {
+        list(&self.body, field)
+    }
+
+    /// Whether a field is there and not null.
+    pub(super) fn has(&self, field: &str) -> bool {
+        !self.body[field].is_null()
+    }
+
+    /// The first of these fields that is there.
+    pub(super) fn first_of<'a>(&self, fields: &[&'a str]) -> Option<&'a str> {
+        fields.iter().copied().find(|field| self.has(field))
+    }
+
+    /// Whether the body has this text anywhere.
+    pub fn contains(&self, text: &str) -> bool {
+        holds(&self.body, text)
+    }
+}
+
+/// The elements of a field that is a list; none where it is something else.
+pub(super) fn list<'a>(value: &'a Value, field: &str) -> &'a [Value] {
+    value[field].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// The text of a field; empty where it is something else.
+pub(super) fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+    value[field].as_str().unwrap_or_default()
+}
+
+fn holds(value: &Value, wanted: &str) -> bool {
+    match value {
+        Value::String(text) => text.contains(wanted),
+        Value::Array(values) => values.iter().any(|value| holds(value, wanted)),
+        Value::Object(fields) => fields.values().any(|value| holds(value, wanted)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+/// A model without the date of a snapshot: what is signed for one is good for the other.
+pub(super) fn family(model: &str) -> &str {
+    match model.rsplit_once('-') {
+        Some((base, date)) if date.len() == 8 && date.bytes().all(|byte| byte.is_ascii_digit()) => base,
+        _ => model,
+    }
+}
