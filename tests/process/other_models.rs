@@ -17,20 +17,31 @@ const ANSWER: &str = "Everything was waited for, and the mail is out: \u{1f4e8} 
 
 #[tokio::test]
 async fn in_the_format_of_openai() {
-    converse("openai").await;
+    converse("openai", "v1").await;
+}
+
+#[tokio::test]
+async fn in_the_format_of_responses() {
+    converse("openai-responses", "v1").await;
 }
 
 #[tokio::test]
 async fn in_the_format_of_anthropic() {
-    converse("anthropic").await;
+    converse("anthropic", "v1").await;
 }
 
-async fn converse(format: &str) {
+#[tokio::test]
+async fn in_the_format_of_gemini() {
+    converse("gemini", "v1beta").await;
+}
+
+async fn converse(format: &str, version: &str) {
     let dir = tempfile::tempdir().expect("a directory");
     let Some((_model, url)) = model_server(dir.path()).await else { return };
     let key = dir.path().join("key");
     std::fs::write(&key, "none").expect("written");
-    let provider = format!("kind = \"{format}\"\nbase_url = \"{url}/v1\"\napi_key_file = {}\n", json!(key));
+    let provider =
+        format!("kind = \"{format}\"\nbase_url = \"{url}/{version}\"\napi_key_file = {}\n", json!(key));
     let server = Server::start(&Setting { provider, max_parallel: 2, ..Setting::default() }).await;
     let host = Host::start(&server, "h-1").await;
     let mut run = Follower::start(&server, input("r-1", "s-1", "Wait twice, then mail it")).await;

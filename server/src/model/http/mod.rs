@@ -211,6 +211,11 @@ impl Endpoint {
         self.0.url.host_str().unwrap_or_default()
     }
 
+    /// Whether this is OpenAI itself, in whatever region.
+    pub(crate) fn is_openai(&self) -> bool {
+        self.host() == "api.openai.com" || self.host().ends_with(".api.openai.com")
+    }
+
     /// Where requests go, for people: without the query, which may hold a key.
     pub(crate) fn shown(&self) -> String {
         let mut url = self.0.url.clone();

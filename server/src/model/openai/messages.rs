@@ -1,14 +1,11 @@
 //! The conversation in the terms of Chat Completions.
 
-use std::borrow::Cow;
-use std::fmt;
-
 use agentloop_core::message::{Image, Message, Part, Role, ToolCall, ToolResult};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use super::state::{Rules, SendReasoning};
 use crate::model::encoded::{Encoding, trim};
-use crate::model::wire::{CallIds, arguments_text, element, tool_name};
+use crate::model::wire::{CallIds, Joined, arguments_text, element, image_url, told, tool_name};
 
 /// What OpenAI takes as the id of a tool call. Its followers take more, and some put state of their own into ids.
 const OPENAI_ID_BYTES_MAX: usize = 40;
@@ -172,68 +169,16 @@ fn tool_call(calls: &mut Vec<u8>, call: &ToolCall, id: &str, extra: Option<&str>
     });
 }
 
-/// The output; the protocol has no mark for an error, so the text says that it is one.
-fn told(result: &ToolResult) -> Cow<'_, str> {
-    if result.status.is_error() {
-        Cow::Owned(format!("error: {}", result.output))
-    } else {
-        Cow::Borrowed(&result.output)
-    }
-}
-
 fn text_part(content: &mut Vec<u8>, text: &str) {
     element(content, |part| {
         part.field("type", "text").field("text", text);
     });
 }
 
-fn image_part(content: &mut Vec<u8>, image: &Image) {
-    let url = match image {
-        Image::Url { url } => Cow::Borrowed(url.as_str()),
-        Image::Inline { media_type, base64 } => Cow::Owned(format!("data:{media_type};base64,{base64}")),
-    };
+fn image_part(content: &mut Vec<u8>, picture: &Image) {
     element(content, |part| {
         part.field("type", "image_url").object("image_url", |image| {
-            image.field("url", &*url);
+            image.field("url", &*image_url(picture));
         });
     });
-}
-
-/// The text parts of a message as one text, with this between them.
-struct Joined<'a>(&'a Message, &'static str);
-
-impl<'a> Joined<'a> {
-    fn texts(&self) -> impl Iterator<Item = &'a str> {
-        self.0.parts.iter().filter_map(|part| match part {
-            Part::Text { text, .. } => Some(text.as_str()),
-            Part::Image { .. }
-            | Part::Reasoning(_)
-            | Part::Opaque(_)
-            | Part::ToolCall(_)
-            | Part::ToolResult(_) => None,
-        })
-    }
-}
-
-impl Serialize for Joined<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut texts = self.texts();
-        match (texts.next(), texts.next()) {
-            (None, _) => serializer.serialize_str(""),
-            (Some(only), None) => serializer.serialize_str(only),
-            (Some(_), Some(_)) => serializer.collect_str(self),
-        }
-    }
-}
-
-impl fmt::Display for Joined<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (place, text) in self.texts().enumerate() {
-            if place > 0 {
-                f.write_str(self.1)?;
-            }
-            f.write_str(text)?;
-        }
-        Ok(())
-    }
 }

@@ -116,7 +116,7 @@ impl OpenAiModel {
     ) -> Result<Self, ProviderError> {
         let vendor = Vendor { base_url: OPENAI_BASE_URL, key_header: "authorization" };
         let endpoint = Endpoint::of(provider, vendor, |base| http::appended(base, "/chat/completions"))?;
-        let official = endpoint.host() == "api.openai.com";
+        let official = endpoint.is_openai();
         if official {
             tracing::warn!(
                 provider = provider.name,

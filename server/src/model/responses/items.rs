@@ -1,13 +1,11 @@
 //! The conversation in the terms of Responses: a flat list of items.
 
-use std::borrow::Cow;
-
 use agentloop_core::message::{Image, Message, Part, Role, ToolCall, ToolResult};
 use agentloop_core::tool::Digest;
 
 use super::state::{ItemState, Rules, row_digest};
 use crate::model::encoded::{Encoding, trim};
-use crate::model::wire::{CallIds, arguments_text, element, tool_name};
+use crate::model::wire::{CallIds, Joined, arguments_text, element, image_url, told, tool_name};
 
 /// What the API takes as the id of a call.
 const CALL_ID_BYTES_MAX: usize = 64;
@@ -54,7 +52,7 @@ impl Conversation {
             if has_images {
                 item.list("content", |content| message.parts.iter().for_each(|part| input(content, part)));
             } else {
-                item.field("content", &plain(message));
+                item.field("content", &Joined(message, "\n\n"));
             }
         });
     }
@@ -166,19 +164,6 @@ fn raw(out: &mut Vec<u8>, item: &str) {
     out.push(b',');
 }
 
-/// The texts of a message as one.
-fn plain(message: &Message) -> String {
-    let text = |part: &Part| match part {
-        Part::Text { text, .. } => Some(text.clone()),
-        Part::Image { .. }
-        | Part::Reasoning(_)
-        | Part::Opaque(_)
-        | Part::ToolCall(_)
-        | Part::ToolResult(_) => None,
-    };
-    message.parts.iter().filter_map(text).collect::<Vec<_>>().join("\n\n")
-}
-
 fn input(content: &mut Vec<u8>, part: &Part) {
     match part {
         Part::Text { text, .. } => input_text(content, text),
@@ -194,20 +179,7 @@ fn input_text(content: &mut Vec<u8>, text: &str) {
 }
 
 fn input_image(content: &mut Vec<u8>, image: &Image) {
-    let url = match image {
-        Image::Url { url } => Cow::Borrowed(url.as_str()),
-        Image::Inline { media_type, base64 } => Cow::Owned(format!("data:{media_type};base64,{base64}")),
-    };
     element(content, |part| {
-        part.field("type", "input_image").field("image_url", &*url);
+        part.field("type", "input_image").field("image_url", &*image_url(image));
     });
-}
-
-/// The output; the protocol has no mark for an error, so the text says that it is one.
-fn told(result: &ToolResult) -> Cow<'_, str> {
-    if result.status.is_error() {
-        Cow::Owned(format!("error: {}", result.output))
-    } else {
-        Cow::Borrowed(&result.output)
-    }
 }

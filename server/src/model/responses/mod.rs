@@ -76,13 +76,15 @@ impl ResponsesModel {
     ) -> Result<Self, ProviderError> {
         let vendor = Vendor { base_url: OPENAI_BASE_URL, key_header: "authorization" };
         let endpoint = Endpoint::of(provider, vendor, |base| http::appended(base, "/responses"))?;
+        let official = endpoint.is_openai();
         let dialect = Dialect {
-            official: endpoint.host() == "api.openai.com",
+            official,
             default_max_tokens: provider.max_output_tokens,
             traits: provider.traits.clone(),
             notices: Notices::default(),
         };
-        let chat = options.or_chat.then(|| {
+        // OpenAI itself knows it, whatever it says.
+        let chat = (options.or_chat && !official).then(|| {
             let kind = ProviderKind::OpenAi(OpenAiOptions::default());
             Chat { provider: ProviderOptions { kind, ..provider.clone() }, model: OnceLock::new() }
         });

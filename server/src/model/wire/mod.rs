@@ -7,6 +7,7 @@
 mod body;
 mod ids;
 mod object_text;
+mod parts;
 mod tools;
 mod writer;
 
@@ -20,6 +21,7 @@ use serde_json::json;
 pub(super) use self::body::{Field, Patch, body};
 pub(super) use self::ids::CallIds;
 use self::object_text::{NoObject, ObjectText, is_object};
+pub(super) use self::parts::{Joined, image_url, told};
 pub(super) use self::tools::ToolLists;
 pub(super) use self::writer::{Object, element, object};
 use super::{ModelError, ModelRequest};
