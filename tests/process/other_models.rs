@@ -17,27 +17,28 @@ const ANSWER: &str = "Everything was waited for, and the mail is out: \u{1f4e8} 
 
 #[tokio::test]
 async fn in_the_format_of_openai() {
-    converse("openai", "v1").await;
+    converse("openai", "v1", [0, 1, 2]).await;
 }
 
 #[tokio::test]
 async fn in_the_format_of_responses() {
-    converse("openai-responses", "v1").await;
+    // Each item counts as a turn: a text, and two calls.
+    converse("openai-responses", "v1", [0, 3, 4]).await;
 }
 
 #[tokio::test]
 async fn in_the_format_of_anthropic() {
-    converse("anthropic", "v1").await;
+    converse("anthropic", "v1", [0, 1, 2]).await;
 }
 
 #[tokio::test]
 async fn in_the_format_of_gemini() {
-    converse("gemini", "v1beta").await;
+    converse("gemini", "v1beta", [0, 1, 2]).await;
 }
 
-async fn converse(format: &str, version: &str) {
+async fn converse(format: &str, version: &str, turns: [u32; 3]) {
     let dir = tempfile::tempdir().expect("a directory");
-    let Some((_model, url)) = model_server(dir.path()).await else { return };
+    let Some((_model, url)) = model_server(dir.path(), turns).await else { return };
     let key = dir.path().join("key");
     std::fs::write(&key, "none").expect("written");
     let provider =
@@ -76,7 +77,7 @@ async fn pieces(run: &mut Follower) -> usize {
 }
 
 /// Starts one, and where it listens. It is strict: a request that nothing is prepared for fails.
-async fn model_server(dir: &std::path::Path) -> Option<(Process, String)> {
+async fn model_server(dir: &std::path::Path, turns: [u32; 3]) -> Option<(Process, String)> {
     let script = top().join("tests/mock-llm");
     let installed = top().join(".work/mock-llm/node_modules").exists();
     let installable = may_install() && on_path("npm").is_some();
@@ -85,7 +86,7 @@ async fn model_server(dir: &std::path::Path) -> Option<(Process, String)> {
         return None;
     }
     let fixtures = dir.join("fixtures.json");
-    std::fs::write(&fixtures, fixtures_json().to_string()).expect("written");
+    std::fs::write(&fixtures, fixtures_json(turns).to_string()).expect("written");
     let mut command = Command::new(script);
     // Chunks that are shorter than the answer, some milliseconds apart.
     command
@@ -98,16 +99,16 @@ async fn model_server(dir: &std::path::Path) -> Option<(Process, String)> {
 }
 
 /// What it answers, by how often it spoke before.
-fn fixtures_json() -> Value {
+fn fixtures_json([first, second, third]: [u32; 3]) -> Value {
     let call = |name: &str, arguments: Value| json!({ "name": name, "arguments": arguments.to_string() });
     let slow = call("slow", json!({ "seconds": 0.1 }));
     let mail = call("send_email", json!({ "to": "a@example.com" }));
     json!({ "fixtures": [
         {
-            "match": { "userMessage": "Wait twice", "turnIndex": 0 },
+            "match": { "userMessage": "Wait twice", "turnIndex": first },
             "response": { "content": "I wait.", "toolCalls": [slow.clone(), slow] },
         },
-        { "match": { "userMessage": "Wait twice", "turnIndex": 1 }, "response": { "toolCalls": [mail] } },
-        { "match": { "userMessage": "Wait twice", "turnIndex": 2 }, "response": { "content": ANSWER } },
+        { "match": { "userMessage": "Wait twice", "turnIndex": second }, "response": { "toolCalls": [mail] } },
+        { "match": { "userMessage": "Wait twice", "turnIndex": third }, "response": { "content": ANSWER } },
     ] })
 }
