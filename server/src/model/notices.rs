@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
+use agentloop_core::model_traits::{Effort, Efforts};
+
 /// Parameters that are told of, for one provider.
 const NOTICES_MAX: usize = 256;
 
@@ -12,6 +14,16 @@ const NOTICES_MAX: usize = 256;
 pub(super) struct Notices(Mutex<BTreeMap<String, BTreeSet<&'static str>>>);
 
 impl Notices {
+    /// The effort that is sent where this one is asked for: the nearest that the model has. Where that is another, it is
+    /// said in the log.
+    pub(super) fn effort(&self, model: &str, efforts: Efforts, asked: Effort) -> Option<Effort> {
+        let sent = efforts.nearest(asked);
+        if sent != Some(asked) {
+            self.left_out(model, "reasoning_effort", sent.map_or("nothing", Effort::as_str));
+        }
+        sent
+    }
+
     /// Says in the log that this parameter is left out, or what is sent in its place.
     pub(super) fn left_out(&self, model: &str, parameter: &'static str, sent: &str) {
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -105,13 +105,7 @@ fn adaptive(
         Thinks::ByDefault if not => return Thought { thinking: Some(Thinking::Disabled), ..SILENT },
         Thinks::WhenAsked | Thinks::ByDefault | Thinks::Always => {}
     }
-    let effort = asked.and_then(|asked| {
-        let sent = traits.efforts.nearest(asked.into());
-        if sent != Some(asked.into()) {
-            notices.left_out(model, "reasoning_effort", sent.map_or("nothing", Effort::as_str));
-        }
-        sent
-    });
+    let effort = asked.and_then(|asked| notices.effort(model, traits.efforts, asked.into()));
     let display = claude.hides_thoughts.then_some("summarized");
     let room = match asked {
         Some(ReasoningEffort::None) => room(ReasoningEffort::Low),

@@ -129,17 +129,8 @@ fn thinking(config: &mut Object<'_>, request: &ModelRequest, dialect: &Dialect, 
     if !model.is_known && asked.is_none() {
         return;
     }
-    let effort = asked.and_then(|asked| {
-        let sent = model.traits.efforts.nearest(asked.into());
-        if sent != Some(asked.into()) {
-            dialect.notices.left_out(
-                &request.model,
-                "reasoning_effort",
-                sent.map_or("nothing", Effort::as_str),
-            );
-        }
-        sent
-    });
+    let notices = &dialect.notices;
+    let effort = asked.and_then(|asked| notices.effort(&request.model, model.traits.efforts, asked.into()));
     config.object("thinkingConfig", |thinking| {
         if model.by_budget {
             let budget = BUDGETS.iter().find(|(of, _)| Some(*of) == effort).map(|(_, budget)| *budget);

@@ -128,12 +128,10 @@ fn reasoning(
 
 fn effort(request: &ModelRequest, traits: Option<&ModelTraits>, dialect: &Dialect) -> Option<Effort> {
     let asked = Effort::from(request.options.reasoning_effort?);
-    let Some(traits) = traits else { return Some(asked) };
-    let sent = traits.efforts.nearest(asked);
-    if sent != Some(asked) {
-        dialect.notices.left_out(&request.model, "reasoning_effort", sent.map_or("nothing", Effort::as_str));
+    match traits {
+        Some(traits) => dialect.notices.effort(&request.model, traits.efforts, asked),
+        None => Some(asked),
     }
-    sent
 }
 
 /// The tools, each with a comma after it.
