@@ -3,6 +3,7 @@
 
 mod failures;
 mod history;
+mod parameters;
 mod refusals;
 mod rounds;
 mod secrecy;
@@ -109,6 +110,11 @@ async fn world(kind: Kind) -> World {
 
 fn weather(city: &str) -> Value {
     json!({ "city": city })
+}
+
+/// Yes to a question.
+fn approve() -> wire::decision::Decision {
+    wire::decision::Decision::Approve(wire::Approve {})
 }
 
 /// A run of session `s1` that must come to its end.

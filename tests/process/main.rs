@@ -23,3 +23,4 @@ mod server_killed;
 mod shutdown;
 mod store_faults;
 mod support;
+mod vendors;

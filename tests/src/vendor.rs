@@ -3,7 +3,7 @@
 //!
 //! A [`Vendor`] gives out signatures and encrypted reasoning of its own. It checks every later request as the real vendor
 //! does: state must come back unchanged, in its place, to the one that gave it. A request that it refuses fails the test
-//! when the vendor is dropped, unless the test expects the refusal.
+//! when the vendor is dropped, unless the test expects the refusal; so does an answer that nobody asked for.
 
 mod answer;
 mod chat;
@@ -15,10 +15,14 @@ mod openai;
 mod refusal;
 mod request;
 mod responses;
+mod schema;
 mod stream;
+#[cfg(test)]
+mod testing;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -100,6 +104,11 @@ impl Vendor {
         self.then(Answer::fails(status, &format!("failed with {status}")))
     }
 
+    /// The next request is one too many, and may come again after this time.
+    pub fn limits(&self, wait: Duration) -> &Self {
+        self.then(Answer::limits(wait))
+    }
+
     /// The next request is refused for the state in it, though nothing is wrong with it.
     pub fn refuses_state(&self) -> &Self {
         self.then(Answer::refuses_state())
@@ -158,6 +167,9 @@ impl Drop for Vendor {
         let mut faults = state.faults.clone();
         if refused != expected {
             faults.push(format!("refused {refused} requests, expected {expected}: {:#?}", state.refusals));
+        }
+        if !state.script.is_empty() {
+            faults.push(format!("nobody asked for {:#?}", state.script));
         }
         drop(state);
         if !std::thread::panicking() {

@@ -30,7 +30,7 @@ impl Process {
         command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.kill_on_drop(true);
         for (variable, _) in std::env::vars_os() {
-            if ["AGENTLOOP_", "OPENAI_", "ANTHROPIC_", "OTEL_"]
+            if ["AGENTLOOP_", "OPENAI_", "ANTHROPIC_", "GEMINI_", "GOOGLE_", "OTEL_"]
                 .iter()
                 .any(|of| variable.to_string_lossy().starts_with(of))
             {

@@ -1,5 +1,7 @@
 //! Errors of vendors, in every place where they come, and answers that are no stream.
 
+use std::time::Duration;
+
 use agentloop_client::v1 as wire;
 use agentloop_tests::events::text;
 use agentloop_tests::input::in_session;
@@ -9,6 +11,7 @@ use wire::{RunErrorCode, RunStatus};
 use super::{Kind, World, assert_has, completes, for_each_kind, weather, world};
 
 for_each_kind!(
+    limits_are_waited_for,
     name_the_request,
     in_a_stream_are_tried_again,
     a_document_is_read_as_an_answer,
@@ -63,14 +66,27 @@ async fn name_the_request(kind: Kind) {
     completes(&server, "last").await;
 }
 
+/// Longer than a run of these tests waits by itself.
+async fn limits_are_waited_for(kind: Kind) {
+    const WAIT: Duration = Duration::from_millis(120);
+    let World { vendor, server, host: _host } = world(kind).await;
+    vendor.thinks_and_asks("weather", weather("Rome")).limits(WAIT).says("Sunny.");
+    completes(&server, "r1").await;
+    let requests = vendor.requests();
+    assert_eq!(requests.len(), 3);
+    assert!(requests[2].at - requests[1].at >= WAIT, "it came too soon");
+    assert_eq!(requests[2].body, requests[1].body);
+}
+
 async fn in_a_stream_are_tried_again(kind: Kind) {
-    for manner in [Manner::FlatError, Manner::NestedError, Manner::OverloadedMidway] {
-        let World { vendor, server, host: _host } = world(kind).await;
+    let World { vendor, server, host: _host } = world(kind).await;
+    let manners = [Manner::FlatError, Manner::NestedError, Manner::OverloadedMidway];
+    for (at, manner) in manners.into_iter().enumerate() {
         vendor.thinks_and_asks("weather", weather("Rome"));
         vendor.then(Answer::of([Piece::text("Half of it.")]).written(manner)).says("Sunny.");
-        let result = completes(&server, "r1").await;
+        let result = completes(&server, &format!("r{at}")).await;
         assert_eq!(text(&result.final_assistant_message.expect("an answer")), "Sunny.");
-        assert_eq!(vendor.requests().len(), 3);
+        assert_eq!(vendor.requests().len(), 3 * (at + 1));
     }
 }
 

@@ -7,7 +7,7 @@ use agentloop_tests::input::in_session;
 use agentloop_tests::server::TestServer;
 use agentloop_tests::soon;
 
-use super::{Kind, World, assert_has, completes, completes_with, for_each_kind, weather, world};
+use super::{Kind, World, approve, assert_has, completes, completes_with, for_each_kind, weather, world};
 
 for_each_kind!(
     truncated,
@@ -74,8 +74,7 @@ async fn with_a_host_that_comes_within_a_run(kind: Kind) {
     assert_eq!(waits.status(), wire::RunStatus::AwaitingHuman, "{:?}", waits.last_error);
     let _other = Host::with(&server, "h2", |tool| tool == "big").await;
     vendor.thinks_and_asks("weather", weather("Oslo")).says("It is sent.");
-    let decision = wire::decision::Decision::Approve(wire::Approve {});
-    server.decide(&waits.pending[0].request_id, decision).await.expect("decided");
+    server.decide(&waits.pending[0].request_id, approve()).await.expect("decided");
     let done = server.run(input).await;
     assert_eq!(done.status(), wire::RunStatus::Completed, "{:?}", done.last_error);
     vendor.says("Yes.");

@@ -7,20 +7,30 @@ use agentloop_tests::vendor::{Answer, Manner, Piece};
 use serde_json::json;
 use wire::RunStatus;
 
-use super::{CHAT, DEEPSEEK, Kind, OPENROUTER, World, assert_has, completes, for_each_kind, weather, world};
+use super::{
+    CHAT, DEEPSEEK, Kind, OPENROUTER, World, approve, assert_has, completes, for_each_kind, weather, world,
+};
 
-for_each_kind!(two_rounds_and_the_next_run, calls_together, a_restart_within_a_round, streams_with_comments);
+for_each_kind!(
+    three_rounds_and_the_next_run,
+    calls_together,
+    a_restart_within_a_round,
+    streams_with_comments
+);
 
-async fn two_rounds_and_the_next_run(kind: Kind) {
+async fn three_rounds_and_the_next_run(kind: Kind) {
     let World { vendor, server, host } = world(kind).await;
-    vendor.thinks_and_asks("weather", weather("Rome")).thinks_and_asks("weather", weather("Oslo"));
+    for city in ["Rome", "Oslo", "Kyiv"] {
+        vendor.thinks_and_asks("weather", weather(city));
+    }
     vendor.thinks_and_says("Rome is warmer.");
     completes(&server, "r1").await;
-    assert_eq!(host.gate.count("weather"), 2);
+    assert_eq!(host.gate.count("weather"), 3);
+    assert_has(&vendor.last_request(), &vendor.states()[..3]);
     let given = vendor.states();
     vendor.thinks_and_asks("weather", weather("Bern")).says("Bern is in between.");
     completes(&server, "r2").await;
-    assert_eq!(vendor.requests().len(), 5);
+    assert_eq!(vendor.requests().len(), 6);
     assert_has(&vendor.last_request(), &given);
     assert_has(&vendor.last_request(), &vendor.states());
 }
@@ -38,7 +48,7 @@ async fn reasoning_goes_back_as_text_where_the_vendor_wants_it() {
 
 #[tokio::test]
 async fn reasoning_details_go_back_as_they_came() {
-    two_rounds_and_the_next_run(OPENROUTER).await;
+    three_rounds_and_the_next_run(OPENROUTER).await;
     calls_together(OPENROUTER).await;
 }
 
@@ -63,8 +73,7 @@ async fn a_restart_within_a_round(kind: Kind) {
     drop(host);
     server.restart().await;
     let _host = Host::with(&server, "h1", |tool| ["weather", "mail"].contains(&tool)).await;
-    let decision = wire::decision::Decision::Approve(wire::Approve {});
-    server.decide(&waits.pending[0].request_id, decision).await.expect("decided");
+    server.decide(&waits.pending[0].request_id, approve()).await.expect("decided");
     let done = server.run(input).await;
     assert_eq!(done.status(), RunStatus::Completed, "{:?}", done.last_error);
     assert_has(&vendor.last_request(), &vendor.states());

@@ -21,7 +21,10 @@ impl Process {
     pub fn start(name: &str, mut command: Command) -> Process {
         for (variable, _) in std::env::vars_os() {
             let text = variable.to_string_lossy();
-            if ["AGENTLOOP_", "OPENAI_", "ANTHROPIC_"].iter().any(|prefix| text.starts_with(prefix)) {
+            if ["AGENTLOOP_", "OPENAI_", "ANTHROPIC_", "GEMINI_", "GOOGLE_"]
+                .iter()
+                .any(|prefix| text.starts_with(prefix))
+            {
                 command.env_remove(&variable);
             }
         }
@@ -71,16 +74,28 @@ impl Process {
         self.child.kill().await.expect("it runs");
     }
 
+    /// SIGKILL, and all that it said and nobody waited for.
+    pub async fn killed(mut self) -> String {
+        self.child.kill().await.expect("it runs");
+        self.rest().await
+    }
+
     /// Waits for its exit code and for all that it still says.
     pub async fn ended(mut self) -> (i32, String) {
         let what = format!("the end of {}", self.name);
         let status = soon(&what, self.child.wait()).await.expect("it ran");
+        (status.code().expect("no signal ended it"), self.rest().await)
+    }
+
+    /// All that it still says.
+    async fn rest(&mut self) -> String {
+        let what = format!("the last words of {}", self.name);
         let mut said = String::new();
         while let Some(line) = soon(&what, self.lines.recv()).await {
             said.push_str(&line);
             said.push('\n');
         }
-        (status.code().expect("no signal ended it"), said)
+        said
     }
 }
 

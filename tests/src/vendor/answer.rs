@@ -1,5 +1,7 @@
 //! What a vendor answers, in terms that all formats share.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
 use super::issued::Issued;
@@ -86,6 +88,12 @@ impl Answer {
     /// An HTTP status with the vendor's error body.
     pub fn fails(status: u16, message: &str) -> Self {
         Self { said: Said::Fails(Refusal::new(status, message)), manner: Manner::Usual }
+    }
+
+    /// A limit of requests is reached, and this is how long it takes to be gone.
+    pub fn limits(wait: Duration) -> Self {
+        let refusal = Refusal::new(429, "Rate limit reached.").coded("rate_limit_exceeded");
+        Self { said: Said::Fails(refusal.after(wait)), manner: Manner::Usual }
     }
 
     /// What the vendor says of state that is not its own.

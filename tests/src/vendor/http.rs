@@ -25,21 +25,23 @@ pub(super) async fn serve(mut stream: TcpStream, state: Arc<Mutex<State>>) {
 
 /// A stream of these events.
 pub(super) fn stream(events: &str) -> Vec<u8> {
-    answer(200, "text/event-stream; charset=utf-8", events)
+    answer(200, "text/event-stream; charset=utf-8", "", events)
 }
 
 /// One JSON document.
 pub(super) fn document(document: &Value) -> Vec<u8> {
-    answer(200, "application/json", &document.to_string())
+    answer(200, "application/json", "", &document.to_string())
 }
 
 /// An error.
 pub(super) fn refusal(format: Format, refusal: &Refusal) -> Vec<u8> {
-    answer(refusal.status, "application/json", &refusal.body(format).to_string())
+    let wait = refusal.wait_header(format).unwrap_or_default();
+    answer(refusal.status, "application/json", &wait, &refusal.body(format).to_string())
 }
 
-fn answer(status: u16, content_type: &str, body: &str) -> Vec<u8> {
-    let head = format!("HTTP/1.1 {status} X\r\ncontent-type: {content_type}\r\nconnection: close\r\n");
+fn answer(status: u16, content_type: &str, header: &str, body: &str) -> Vec<u8> {
+    let head =
+        format!("HTTP/1.1 {status} X\r\ncontent-type: {content_type}\r\n{header}connection: close\r\n");
     format!("{head}content-length: {}\r\n\r\n{body}", body.len()).into_bytes()
 }
 

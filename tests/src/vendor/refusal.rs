@@ -1,5 +1,7 @@
 //! What a vendor says to a request that it does not take.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::Format;
@@ -15,11 +17,13 @@ pub struct Refusal {
     pub code: Option<&'static str>,
     /// The field that is wrong, where the vendor names it.
     pub param: Option<String>,
+    /// When to ask again, where the vendor says so.
+    pub wait: Option<Duration>,
 }
 
 impl Refusal {
     pub(super) fn new(status: u16, message: impl Into<String>) -> Self {
-        Self { status, message: message.into(), code: None, param: None }
+        Self { status, message: message.into(), code: None, param: None, wait: None }
     }
 
     pub(super) fn coded(self, code: &'static str) -> Self {
@@ -30,9 +34,23 @@ impl Refusal {
         Self { param: Some(param.into()), ..self }
     }
 
+    pub(super) fn after(self, wait: Duration) -> Self {
+        Self { wait: Some(wait), ..self }
+    }
+
+    /// The header that says when to ask again; Google says it in the body.
+    pub(super) fn wait_header(&self, format: Format) -> Option<String> {
+        let wait = self.wait?;
+        match format {
+            Format::Chat | Format::Responses => Some(format!("retry-after-ms: {}\r\n", wait.as_millis())),
+            Format::Messages => Some(format!("retry-after: {}\r\n", wait.as_secs_f64())),
+            Format::Gemini => None,
+        }
+    }
+
     /// The body of the answer, and of the error event in a stream.
     pub(super) fn body(&self, format: Format) -> Value {
-        let Self { status, message, code, param } = self;
+        let Self { status, message, code, param, .. } = self;
         match format {
             Format::Chat | Format::Responses => json!({
                 "error": { "message": message, "type": self.openai_type(), "param": param, "code": code },
@@ -43,9 +61,21 @@ impl Refusal {
                 "request_id": "req_011CS",
             }),
             Format::Gemini => json!({
-                "error": { "code": status, "message": message, "status": self.google_status() },
+                "error": {
+                    "code": status, "message": message, "status": self.google_status(), "details": self.details(),
+                },
             }),
         }
+    }
+
+    fn details(&self) -> Vec<Value> {
+        let told = |wait: Duration| {
+            json!({
+                "@type": "type.googleapis.com/google.rpc.RetryInfo",
+                "retryDelay": format!("{}s", wait.as_secs_f64()),
+            })
+        };
+        self.wait.map(told).into_iter().collect()
     }
 
     fn openai_type(&self) -> &'static str {

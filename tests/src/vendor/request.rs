@@ -1,6 +1,7 @@
 //! A request as it came over the wire.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use serde_json::Value;
 
@@ -53,6 +54,8 @@ pub struct Asked {
     pub model: String,
     /// JSON.
     pub body: Value,
+    /// When it was here.
+    pub at: Instant,
 }
 
 impl Asked {
@@ -87,7 +90,15 @@ impl Asked {
                 (Format::Gemini, model.to_owned())
             }
         };
-        Some(Self { format, path: path.to_owned(), query: query.to_owned(), headers, model, body })
+        Some(Self {
+            format,
+            path: path.to_owned(),
+            query: query.to_owned(),
+            headers,
+            model,
+            body,
+            at: Instant::now(),
+        })
     }
 
     /// The elements of a field that is a list.
@@ -103,6 +114,12 @@ impl Asked {
     /// The first of these fields that is there.
     pub(super) fn first_of<'a>(&self, fields: &[&'a str]) -> Option<&'a str> {
         fields.iter().copied().find(|field| self.has(field))
+    }
+
+    /// The first field of the body that is none of these.
+    pub(super) fn unknown(&self, known: &[&str]) -> Option<&str> {
+        let fields = self.body.as_object().into_iter().flat_map(|body| body.keys());
+        fields.map(String::as_str).find(|field| !known.contains(field))
     }
 
     /// Whether the body has this text anywhere.

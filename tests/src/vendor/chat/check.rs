@@ -9,7 +9,48 @@ use crate::vendor::issued::Issued;
 use crate::vendor::openai::{check_effort, check_sampling, starts, unsupported};
 use crate::vendor::refusal::{Refusal, bad, ensure};
 use crate::vendor::request::{list, text};
+use crate::vendor::schema;
 use crate::vendor::{Asked, DUMMY_SIGNATURE, Format};
+
+/// Every field that OpenAI knows.
+const FIELDS: [&str; 36] = [
+    "audio",
+    "frequency_penalty",
+    "function_call",
+    "functions",
+    "logit_bias",
+    "logprobs",
+    "max_completion_tokens",
+    "max_tokens",
+    "messages",
+    "metadata",
+    "modalities",
+    "model",
+    "n",
+    "parallel_tool_calls",
+    "prediction",
+    "presence_penalty",
+    "prompt_cache_key",
+    "prompt_cache_options",
+    "prompt_cache_retention",
+    "reasoning_effort",
+    "response_format",
+    "safety_identifier",
+    "seed",
+    "service_tier",
+    "stop",
+    "store",
+    "stream",
+    "stream_options",
+    "temperature",
+    "tool_choice",
+    "tools",
+    "top_logprobs",
+    "top_p",
+    "user",
+    "verbosity",
+    "web_search_options",
+];
 
 pub(in crate::vendor) fn check(asked: &Asked, issued: &Issued) -> Result<(), Refusal> {
     let messages = asked.list("messages");
@@ -60,6 +101,9 @@ fn answered(open: &BTreeSet<&str>) -> Result<(), Refusal> {
 
 fn openai(asked: &Asked) -> Result<(), Refusal> {
     let model = asked.model.as_str();
+    let unknown = asked.unknown(&FIELDS);
+    ensure(unknown.is_none(), || bad(format!("Unrecognized request argument supplied: {unknown:?}")))?;
+    strict(asked)?;
     let sent = asked.body["reasoning_effort"].as_str();
     let effort = check_effort(model, "reasoning_effort", sent)?;
     let counts_default = starts(model, &["gpt-5.5", "gpt-5.6", "gpt-6"]);
@@ -79,6 +123,17 @@ fn openai(asked: &Asked) -> Result<(), Refusal> {
         }
     }
     check_sampling(asked, effort)
+}
+
+fn strict(asked: &Asked) -> Result<(), Refusal> {
+    for (at, tool) in asked.list("tools").iter().enumerate() {
+        let function = &tool["function"];
+        if function["strict"] == true {
+            schema::openai(&function["parameters"], &format!("tools[{at}].function.parameters"))?;
+        }
+    }
+    let format = &asked.body["response_format"]["json_schema"];
+    if format["strict"] == true { schema::openai(&format["schema"], "response_format") } else { Ok(()) }
 }
 
 /// Google's rule: in the current turn, the first call of each step has its signature or the dummy.

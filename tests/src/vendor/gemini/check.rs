@@ -9,6 +9,16 @@ use crate::vendor::refusal::{Refusal, bad, ensure};
 use crate::vendor::request::{list, text};
 use crate::vendor::{Asked, DUMMY_SIGNATURE, Format};
 
+const FIELDS: [&str; 8] = [
+    "contents",
+    "tools",
+    "toolConfig",
+    "safetySettings",
+    "systemInstruction",
+    "generationConfig",
+    "cachedContent",
+    "labels",
+];
 const NAME_CHARACTERS_MAX: usize = 64;
 /// Models that have no parameters of sampling.
 const NO_SAMPLING: [&str; 4] =
@@ -20,6 +30,11 @@ const NOT_MINIMAL: [&str; 5] =
 pub(in crate::vendor) fn check(asked: &Asked, issued: &Issued) -> Result<(), Refusal> {
     ensure(asked.query.split('&').any(|pair| pair == "alt=sse"), || {
         bad("Without alt=sse the answer is no stream of events.")
+    })?;
+    let unknown = asked.unknown(&FIELDS);
+    ensure(unknown.is_none(), || {
+        let name = unknown.unwrap_or_default();
+        bad(format!("Invalid JSON payload received. Unknown name \"{name}\": Cannot find field."))
     })?;
     configured(asked)?;
     let declared = asked.list("tools").iter().flat_map(|tool| list(tool, "functionDeclarations"));

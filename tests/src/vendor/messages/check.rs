@@ -8,10 +8,34 @@ use crate::vendor::Asked;
 use crate::vendor::issued::Issued;
 use crate::vendor::refusal::{Refusal, bad, ensure};
 use crate::vendor::request::{family, list, text};
+use crate::vendor::schema;
 
 const VERSIONS: [&str; 2] = ["2023-06-01", "2026-10-21"];
 const SAMPLING: [&str; 3] = ["temperature", "top_p", "top_k"];
 const BUDGET_TOKENS_MIN: u64 = 1024;
+const FIELDS: [&str; 21] = [
+    "cache_control",
+    "container",
+    "context_management",
+    "inference_geo",
+    "max_tokens",
+    "mcp_servers",
+    "messages",
+    "metadata",
+    "model",
+    "output_config",
+    "service_tier",
+    "speed",
+    "stop_sequences",
+    "stream",
+    "system",
+    "temperature",
+    "thinking",
+    "tool_choice",
+    "tools",
+    "top_k",
+    "top_p",
+];
 
 pub(in crate::vendor) fn check(asked: &Asked, issued: &Issued) -> Result<(), Refusal> {
     let version = asked.headers.get("anthropic-version").map(String::as_str);
@@ -20,6 +44,11 @@ pub(in crate::vendor) fn check(asked: &Asked, issued: &Issued) -> Result<(), Ref
         bad(format!("anthropic-version: \"{version}\" is not a valid version"))
     })?;
     ensure(asked.body["max_tokens"].is_u64(), || bad("max_tokens: Field required"))?;
+    let unknown = asked.unknown(&FIELDS);
+    ensure(unknown.is_none(), || {
+        bad(format!("{}: Extra inputs are not permitted", unknown.unwrap_or_default()))
+    })?;
+    strict(asked)?;
     let traits = traits::of(&asked.model);
     thinking(asked, &traits)?;
     sampling(asked, &traits, version)?;
@@ -40,6 +69,20 @@ pub(in crate::vendor) fn check(asked: &Asked, issued: &Issued) -> Result<(), Ref
         }
     }
     Ok(())
+}
+
+fn strict(asked: &Asked) -> Result<(), Refusal> {
+    for (at, tool) in asked.list("tools").iter().enumerate() {
+        if tool["strict"] == true {
+            schema::anthropic(&tool["input_schema"], &format!("tools.{at}.custom.input_schema"))?;
+        }
+    }
+    let format = &asked.body["output_config"]["format"];
+    if format.is_null() {
+        Ok(())
+    } else {
+        schema::anthropic(&format["schema"], "output_config.format.schema")
+    }
 }
 
 fn thinking(asked: &Asked, traits: &Traits) -> Result<(), Refusal> {

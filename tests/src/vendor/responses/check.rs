@@ -6,9 +6,10 @@ use serde_json::Value;
 
 use crate::vendor::Asked;
 use crate::vendor::issued::{Issued, Item};
-use crate::vendor::openai::{check_effort, check_sampling, reasons};
+use crate::vendor::openai::{check_effort, check_sampling};
 use crate::vendor::refusal::{Refusal, bad, ensure};
 use crate::vendor::request::{family, list, text};
+use crate::vendor::schema;
 
 /// Every field that a request may have.
 const FIELDS: [&str; 30] = [
@@ -54,7 +55,7 @@ pub(in crate::vendor) fn check(asked: &Asked, issued: &Issued) -> Result<(), Ref
         bad("This test keeps nothing: 'store' must be false.").about("store")
     })?;
     let wants = asked.list("include").iter().any(|what| what == "reasoning.encrypted_content");
-    ensure(wants || reasons(&asked.model).efforts.is_empty(), || {
+    ensure(wants || effort == "none", || {
         bad("Without 'store', 'include' must ask for 'reasoning.encrypted_content'.").about("include")
     })?;
     for (at, tool) in asked.list("tools").iter().enumerate() {
@@ -72,11 +73,12 @@ pub(in crate::vendor) fn check(asked: &Asked, issued: &Issued) -> Result<(), Ref
 }
 
 fn fields(asked: &Asked) -> Result<(), Refusal> {
-    let names = asked.body.as_object().into_iter().flat_map(|body| body.keys());
-    for name in names {
-        ensure(FIELDS.contains(&name.as_str()), || {
-            bad(format!("Unknown parameter: '{name}'.")).about(name).coded("unknown_parameter")
-        })?;
+    if let Some(name) = asked.unknown(&FIELDS) {
+        return Err(bad(format!("Unknown parameter: '{name}'.")).about(name).coded("unknown_parameter"));
+    }
+    let format = &asked.body["text"]["format"];
+    if format["strict"] == true {
+        schema::openai(&format["schema"], "text.format.schema")?;
     }
     ensure(!asked.has("previous_response_id"), || {
         bad("Previous response cannot be used for this organization due to Zero Data Retention.")
@@ -95,6 +97,9 @@ fn declared(at: usize, tool: &Value) -> Result<(), Refusal> {
                 .about(param)
                 .coded("missing_required_parameter")
         })?;
+    }
+    if tool["strict"] == true {
+        return schema::openai(&tool["parameters"], &format!("tools[{at}].parameters"));
     }
     Ok(())
 }
