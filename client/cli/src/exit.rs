@@ -76,7 +76,9 @@ impl Failure {
 fn explain(error: &Error) -> String {
     let words = in_one_line(error);
     match error.reason() {
-        Some(reason) => format!("{words} [{}]", crate::names::plain(reason.as_str_name(), "ERROR_REASON_")),
+        Some(reason) => {
+            format!("{words} [{}]", crate::terminal::names::plain(reason.as_str_name(), "ERROR_REASON_"))
+        }
         None => words,
     }
 }

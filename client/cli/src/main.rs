@@ -3,40 +3,11 @@
 mod args;
 mod exit;
 
-mod abort;
-mod approve;
 mod chat;
-mod completions;
-mod fork;
-mod health;
-mod host;
-mod policy;
-mod queue;
-mod replay;
-mod resume;
-mod run;
-mod runs;
-mod serve;
-mod sessions;
-mod tools;
-mod watch;
-
+mod command;
 mod demo;
 mod embedded;
-
-mod answer;
-mod follow;
-mod interrupt;
-mod json;
-mod lines;
-mod names;
-mod print;
-mod render;
-mod rule;
-mod style;
-mod surroundings;
-mod text;
-mod usage;
+mod terminal;
 
 #[cfg(test)]
 #[path = "../../tests/it/agent_loop.rs"]
@@ -56,7 +27,7 @@ use crate::{
 async fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return usage::refuse(&error),
+        Err(error) => return terminal::usage::refuse(&error),
     };
     match dispatch(cli).await {
         Ok(code) => code,
@@ -71,24 +42,24 @@ async fn dispatch(cli: Cli) -> Result<ExitCode, Failure> {
     let Cli { global, command } = cli;
     let exit = match command {
         // The server has exit codes of its own.
-        Command::Serve(args) => return serve::serve(args).await,
+        Command::Serve(args) => return command::serve::serve(args).await,
         Command::Demo(args) => Box::pin(demo::demo(args)).await,
-        Command::Run(args) => Box::pin(run::run(&global, args)).await,
+        Command::Run(args) => Box::pin(command::run::run(&global, args)).await,
         Command::Chat(args) => Box::pin(chat::chat(&global, args)).await,
-        Command::Watch(args) => watch::watch(&global, args).await,
-        Command::Approve(args) => approve::approve(&global, args).await,
-        Command::Abort(args) => abort::abort(&global, args).await,
-        Command::Resume(args) => resume::resume(&global, args).await,
-        Command::Runs(args) => runs::runs(&global, args).await,
-        Command::Replay(args) => replay::replay(&global, args).await,
-        Command::Queue(args) => queue::queue(&global, args).await,
-        Command::Fork(args) => fork::fork(&global, args).await,
-        Command::Policy(args) => policy::policy(&global, args).await,
-        Command::Sessions(args) => sessions::sessions(&global, args).await,
-        Command::Tools => tools::tools(&global).await,
-        Command::Host(args) => host::host(&global, args).await,
-        Command::Health => health::health(&global).await,
-        Command::Completions(args) => completions::completions(&args),
+        Command::Watch(args) => command::watch::watch(&global, args).await,
+        Command::Approve(args) => command::approve::approve(&global, args).await,
+        Command::Abort(args) => command::abort::abort(&global, args).await,
+        Command::Resume(args) => command::resume::resume(&global, args).await,
+        Command::Runs(args) => command::runs::runs(&global, args).await,
+        Command::Replay(args) => command::replay::replay(&global, args).await,
+        Command::Queue(args) => command::queue::queue(&global, args).await,
+        Command::Fork(args) => command::fork::fork(&global, args).await,
+        Command::Policy(args) => command::policy::policy(&global, args).await,
+        Command::Sessions(args) => command::sessions::sessions(&global, args).await,
+        Command::Tools => command::tools::tools(&global).await,
+        Command::Host(args) => command::host::host(&global, args).await,
+        Command::Health => command::health::health(&global).await,
+        Command::Completions(args) => command::completions::completions(&args),
     };
     exit.map(ExitCode::from)
 }

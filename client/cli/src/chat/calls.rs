@@ -14,8 +14,8 @@ use tokio::{
 
 use super::event::{Command, Event, Opened, Trouble};
 use crate::{
+    command::queue,
     exit::{Failure, in_one_line},
-    queue,
 };
 
 /// A server may be away for as long as somebody sits here and waits.

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 pub(crate) use self::remember::{Remembering, SCOPES};
 use super::editor::Editor;
-use crate::{answer::decision, text::exact};
+use crate::{terminal::answer::decision, terminal::text::exact};
 
 /// A question that waits for an answer.
 #[derive(Debug)]

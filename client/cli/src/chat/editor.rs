@@ -4,7 +4,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::{Modifier, Style};
 use ratatui_textarea::{CursorMove, TextArea, WrapMode};
 
-use crate::text::{tame, wrap};
+use crate::terminal::text::{tame, wrap};
 
 /// What a prompt may hold; the server takes no more than some mebibytes.
 const BYTES_MAX: usize = 1024 * 1024;
@@ -62,7 +62,7 @@ impl Editor {
             KeyCode::Char('u') if ctrl => {
                 self.area.delete_line_by_head();
             }
-            KeyCode::Char(c) if !ctrl && crate::style::steers(c) => {}
+            KeyCode::Char(c) if !ctrl && crate::terminal::style::steers(c) => {}
             _ if self.text_bytes() >= BYTES_MAX && matches!(key.code, KeyCode::Char(_)) => {}
             _ => {
                 self.area.input(key);

@@ -8,7 +8,7 @@ use agentloop_client::v1::{
 };
 use crossterm::event::KeyEvent;
 
-use crate::{exit::Exit, queue::Waiting};
+use crate::{command::queue::Waiting, exit::Exit};
 
 /// Something happened.
 #[derive(Debug)]

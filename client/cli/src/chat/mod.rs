@@ -23,9 +23,9 @@ use agentloop_client::{
 use self::app::{App, Options};
 use crate::{
     args::{ChatArgs, Global},
+    command::run::user,
     exit::{Exit, Failure},
-    run::user,
-    surroundings::Surroundings,
+    terminal::surroundings::Surroundings,
 };
 
 pub(crate) async fn chat(global: &Global, args: ChatArgs) -> Result<Exit, Failure> {

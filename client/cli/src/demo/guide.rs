@@ -5,7 +5,7 @@ use std::{fs, io, net::SocketAddr};
 use agentloop_client::Client;
 
 use super::files::Files;
-use crate::{exit::Failure, print};
+use crate::{exit::Failure, terminal::print};
 
 /// Prints what was written, and the commands to look further.
 pub(crate) async fn print(

@@ -11,10 +11,10 @@ use crate::{
     args::{DemoArgs, Global, Output},
     embedded::Embedded,
     exit::{Exit, Failure},
-    follow::Follow,
-    interrupt::Interrupts,
-    print,
-    render::View,
+    terminal::follow::Follow,
+    terminal::interrupt::Interrupts,
+    terminal::print,
+    terminal::render::View,
 };
 
 pub(crate) async fn demo(args: DemoArgs) -> Result<Exit, Failure> {

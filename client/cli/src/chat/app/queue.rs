@@ -6,8 +6,8 @@ use crossterm::event::{KeyCode, KeyEvent};
 use super::{App, Command, Overlay, Unsent};
 use crate::{
     chat::{event::Trouble, transcript::Tone},
-    queue::Waiting,
-    text::tame,
+    command::queue::Waiting,
+    terminal::text::tame,
 };
 
 /// What is on its way at once; more than anybody types before the server answers.

@@ -14,8 +14,8 @@ use crate::{
         event::Trouble,
         transcript::Tone,
     },
-    names,
-    text::tame,
+    terminal::names,
+    terminal::text::tame,
 };
 
 /// A run that has not moved for so long is looked at: what does it wait for?

@@ -9,7 +9,7 @@ use crate::{
         event::Opened,
         transcript::{Tone, Transcript},
     },
-    text::tame,
+    terminal::text::tame,
 };
 
 /// The list of sessions, to pick one of.

@@ -7,7 +7,7 @@ use agentloop_client::v1::{
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::{Card, Choice, Outcome, Stage};
-use crate::{chat::editor::Editor, rule, text::tame};
+use crate::{chat::editor::Editor, terminal::rule, terminal::text::tame};
 
 /// For how long a decision is remembered, in words.
 pub(crate) const SCOPES: [(RememberScope, &str); 3] = [

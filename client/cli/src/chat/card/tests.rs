@@ -181,7 +181,7 @@ fn checks(card: &mut Card, keys: &str) -> CheckPolicyRequest {
 }
 
 fn rule_of(check: &CheckPolicyRequest) -> String {
-    crate::rule::in_words(check.candidate.as_ref().expect("there is one"))
+    crate::terminal::rule::in_words(check.candidate.as_ref().expect("there is one"))
 }
 
 fn tool_call() -> HumanRequest {

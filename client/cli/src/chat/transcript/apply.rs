@@ -8,9 +8,9 @@ use agentloop_client::v1::{
 
 use super::{Block, Moment, Said, State, Tone, Transcript};
 use crate::{
-    names,
-    render::status::{answered, error},
-    style::Style,
+    terminal::names,
+    terminal::render::status::{answered, error},
+    terminal::style::Style,
 };
 
 impl Transcript {

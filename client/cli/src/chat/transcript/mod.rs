@@ -10,7 +10,7 @@ use std::{collections::VecDeque, time::Duration};
 use agentloop_client::v1::{Entry, Message, Role, part::Content};
 
 pub(crate) use self::tool::{Call, State};
-use crate::text::{beginning, tame};
+use crate::terminal::text::{beginning, tame};
 
 /// Older blocks are dropped: they are in the session.
 const BLOCKS_MAX: usize = 4000;

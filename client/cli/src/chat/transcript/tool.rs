@@ -5,8 +5,8 @@ use std::time::Duration;
 use agentloop_client::v1::{ToolCall, ToolResult, ToolStatus};
 
 use crate::{
-    names,
-    text::{beginning, keep_end, tame},
+    terminal::names,
+    terminal::text::{beginning, keep_end, tame},
 };
 
 /// What is kept of arguments and results; the whole is in the session.

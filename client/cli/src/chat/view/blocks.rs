@@ -13,8 +13,8 @@ use crate::{
         app::App,
         transcript::{Block, Call, State, Tone},
     },
-    names,
-    text::wrap,
+    terminal::names,
+    terminal::text::wrap,
 };
 
 /// Lines that a result, an output or a thought takes where details are not asked for.

@@ -18,8 +18,8 @@ use crate::{
         card::{Card, Choice, Stage},
         editor::Editor,
     },
-    names,
-    text::{exact, members, tame, wrap},
+    terminal::names,
+    terminal::text::{exact, members, tame, wrap},
 };
 
 /// Columns and rows of the border.

@@ -11,8 +11,9 @@ use ratatui::{
 use super::{BAD, BOLD, DIM, PICKED, WARN, queue};
 use crate::{
     chat::app::{App, HELP, Overlay, Picker, Rules},
-    names, rule,
-    text::{exact, tame},
+    terminal::names,
+    terminal::rule,
+    terminal::text::{exact, tame},
 };
 
 pub(super) fn draw(overlay: &Overlay, app: &App, area: Rect, buf: &mut Buffer) {

@@ -10,7 +10,7 @@ use ratatui::{
 use super::{DIM, overlay::row};
 use crate::{
     chat::app::{App, Queued},
-    names,
+    terminal::names,
 };
 
 /// Of more, the number is shown.

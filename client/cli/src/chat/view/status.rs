@@ -11,7 +11,7 @@ use ratatui::{
 use super::{BOLD, DIM, WARN};
 use crate::{
     chat::app::{App, Live, Scroll},
-    names,
+    terminal::names,
 };
 
 const SESSION_CHARS: usize = 40;

@@ -96,7 +96,7 @@ fn what_waits_is_listed_and_removed() {
     assert_eq!(press(&mut app, KeyCode::Char('d')), [], "the server may not have it yet");
     let waiting = |run_id: &str, text: &str| {
         let run = Run { run_id: run_id.into(), ..Run::default() };
-        crate::queue::Waiting { run, text: text.into() }
+        crate::command::queue::Waiting { run, text: text.into() }
     };
     let answer = Ok(vec![waiting("r", "the live one"), waiting("other", "from elsewhere")]);
     app.handle(Event::Waiting { session_id: "s".into(), answer });

@@ -12,11 +12,11 @@ use agentloop_client::{
 use tokio::task::JoinHandle;
 
 use crate::{
-    answer::{Questions, Reply, decision},
     exit::{Exit, Failure},
-    interrupt::Interrupts,
-    lines::Lines,
-    render::{View, status::question},
+    terminal::answer::{Questions, Reply, decision},
+    terminal::interrupt::Interrupts,
+    terminal::lines::Lines,
+    terminal::render::{View, status::question},
 };
 
 /// A server may be away for some minutes: the run goes on where it was, and so does whoever follows it.

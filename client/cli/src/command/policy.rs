@@ -8,8 +8,11 @@ use agentloop_client::{
 use crate::{
     args::{Global, PolicyArgs, PolicyCheckArgs, PolicyCommand},
     exit::{Exit, Failure},
-    json, names, print, rule,
-    style::Style,
+    terminal::json,
+    terminal::names,
+    terminal::print,
+    terminal::rule,
+    terminal::style::Style,
 };
 
 pub(crate) async fn policy(global: &Global, args: PolicyArgs) -> Result<Exit, Failure> {

@@ -12,7 +12,7 @@ use std::{
 
 use agentloop_client::v1::{InstructionFile, RunInput};
 
-use crate::names;
+use crate::terminal::names;
 
 /// The name that such files have.
 const FILE_NAME: &str = "AGENTS.md";

@@ -3,7 +3,7 @@
 use agentloop_client::v1::{ArgumentPattern, HumanRequest, PolicyAction, PolicyRule};
 use serde_json::Value;
 
-use crate::{names, style::steers};
+use crate::{terminal::names, terminal::style::steers};
 
 /// What stands for the arguments as a whole, where a pointer stands for a value in them.
 const WHOLE: &str = "the whole";

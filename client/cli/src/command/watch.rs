@@ -3,9 +3,9 @@
 use crate::{
     args::{Global, WatchArgs},
     exit::{Exit, Failure},
-    follow::Follow,
-    interrupt::Interrupts,
-    render::View,
+    terminal::follow::Follow,
+    terminal::interrupt::Interrupts,
+    terminal::render::View,
 };
 
 pub(crate) async fn watch(global: &Global, args: WatchArgs) -> Result<Exit, Failure> {

@@ -5,7 +5,9 @@ use agentloop_client::v1::ResumeRunRequest;
 use crate::{
     args::{Global, ResumeArgs},
     exit::{Exit, Failure},
-    json, names, print,
+    terminal::json,
+    terminal::names,
+    terminal::print,
 };
 
 pub(crate) async fn resume(global: &Global, args: ResumeArgs) -> Result<Exit, Failure> {

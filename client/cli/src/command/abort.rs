@@ -3,7 +3,9 @@
 use crate::{
     args::{AbortArgs, Global},
     exit::{Exit, Failure},
-    json, names, print,
+    terminal::json,
+    terminal::names,
+    terminal::print,
 };
 
 pub(crate) async fn abort(global: &Global, args: AbortArgs) -> Result<Exit, Failure> {

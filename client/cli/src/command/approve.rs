@@ -10,12 +10,14 @@ use agentloop_client::{
 };
 
 use crate::{
-    answer::decision,
     args::{ApproveArgs, DecisionArgs, Global, Remember},
     exit::{Exit, Failure},
-    json, names, print,
-    render::status::{answered as in_words, question},
-    style::Style,
+    terminal::answer::decision,
+    terminal::json,
+    terminal::names,
+    terminal::print,
+    terminal::render::status::{answered as in_words, question},
+    terminal::style::Style,
 };
 
 const PAGE_SIZE: u32 = 100;

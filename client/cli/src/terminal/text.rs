@@ -5,7 +5,7 @@ use std::{iter::Peekable, str::Chars};
 
 use textwrap::{Options, WordSeparator, WrapAlgorithm};
 
-use crate::style::steers;
+use crate::terminal::style::steers;
 
 const TAB: &str = "    ";
 /// Said where text was left out.

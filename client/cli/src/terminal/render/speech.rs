@@ -4,7 +4,7 @@ use agentloop_client::v1::{
     AssistantMessage, Message, ModelDelta, PartialMessage, model_delta::Delta, part::Content,
 };
 
-use crate::names;
+use crate::terminal::names;
 
 /// What was shown of the model call under way.
 #[derive(Debug, Default)]

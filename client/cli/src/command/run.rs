@@ -10,11 +10,11 @@ use agentloop_client::{Client, Error, EventStream, fresh_id, v1::RunInput};
 use crate::{
     args::{Global, RunArgs},
     exit::{Exit, Failure},
-    follow::Follow,
-    interrupt::Interrupts,
-    lines::Lines,
-    render::View,
-    surroundings::Surroundings,
+    terminal::follow::Follow,
+    terminal::interrupt::Interrupts,
+    terminal::lines::Lines,
+    terminal::render::View,
+    terminal::surroundings::Surroundings,
 };
 
 /// What the server takes at most; reading more of a prompt would be in vain.

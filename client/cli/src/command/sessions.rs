@@ -11,8 +11,10 @@ use agentloop_client::{
 use crate::{
     args::{Global, SessionsArgs},
     exit::{Exit, Failure},
-    json, names, print,
-    style::Style,
+    terminal::json,
+    terminal::names,
+    terminal::print,
+    terminal::style::Style,
 };
 
 const PAGE_SIZE: u32 = 500;

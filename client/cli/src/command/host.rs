@@ -10,8 +10,8 @@ use tokio::signal;
 use crate::{
     args::{Global, HostArgs},
     exit::{Exit, Failure},
-    lines::Lines,
-    style::Style,
+    terminal::lines::Lines,
+    terminal::style::Style,
 };
 
 pub(crate) async fn host(global: &Global, args: HostArgs) -> Result<Exit, Failure> {

@@ -5,7 +5,8 @@ use agentloop_client::v1::ReplayRunResponse;
 use crate::{
     args::{Global, ReplayArgs},
     exit::{Exit, Failure},
-    json, print,
+    terminal::json,
+    terminal::print,
 };
 
 pub(crate) async fn replay(global: &Global, args: ReplayArgs) -> Result<Exit, Failure> {

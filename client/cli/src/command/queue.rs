@@ -10,8 +10,10 @@ use agentloop_client::{
 use crate::{
     args::{Global, QueueArgs},
     exit::{Exit, Failure},
-    json, names, print,
-    style::Style,
+    terminal::json,
+    terminal::names,
+    terminal::print,
+    terminal::style::Style,
 };
 
 /// No session has more: the server refuses them.

@@ -8,9 +8,11 @@ use agentloop_client::{
 use crate::{
     args::{Global, RunsArgs},
     exit::{Exit, Failure},
-    json, names, print,
-    render::status::{error, question},
-    style::Style,
+    terminal::json,
+    terminal::names,
+    terminal::print,
+    terminal::render::status::{error, question},
+    terminal::style::Style,
 };
 
 const PAGE_SIZE: u32 = 500;

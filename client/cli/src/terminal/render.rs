@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use agentloop_client::v1::{RunEvent, run_event::Event};
 
 use self::{speech::Speech, status::Status};
-use crate::{json, style::Style};
+use crate::{terminal::json, terminal::style::Style};
 
 /// Where events go.
 pub(crate) enum View {

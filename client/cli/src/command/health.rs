@@ -3,7 +3,7 @@
 use crate::{
     args::Global,
     exit::{Exit, Failure},
-    print,
+    terminal::print,
 };
 
 pub(crate) async fn health(global: &Global) -> Result<Exit, Failure> {

@@ -9,7 +9,7 @@ use agentloop_client::v1::{
     decision::Decision as Kind, human_input::Input, part::Content, run_event::Event,
 };
 
-use crate::{names, rule, style::Style, text::exact};
+use crate::{terminal::names, terminal::rule, terminal::style::Style, terminal::text::exact};
 
 /// Characters of arguments and results that a line has room for; the whole is in the session.
 const ARGUMENTS_CHARS: usize = 200;

@@ -5,7 +5,8 @@ use agentloop_client::v1::ForkSessionRequest;
 use crate::{
     args::{ForkArgs, Global},
     exit::{Exit, Failure},
-    json, print,
+    terminal::json,
+    terminal::print,
 };
 
 pub(crate) async fn fork(global: &Global, args: ForkArgs) -> Result<Exit, Failure> {

@@ -5,7 +5,9 @@ use agentloop_client::v1::{Host, Tool};
 use crate::{
     args::Global,
     exit::{Exit, Failure},
-    json, names, print,
+    terminal::json,
+    terminal::names,
+    terminal::print,
 };
 
 pub(crate) async fn tools(global: &Global) -> Result<Exit, Failure> {

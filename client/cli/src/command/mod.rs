@@ -1,0 +1,18 @@
+//! The commands, a file each: what they ask of the server, and what they print.
+
+pub(crate) mod abort;
+pub(crate) mod approve;
+pub(crate) mod completions;
+pub(crate) mod fork;
+pub(crate) mod health;
+pub(crate) mod host;
+pub(crate) mod policy;
+pub(crate) mod queue;
+pub(crate) mod replay;
+pub(crate) mod resume;
+pub(crate) mod run;
+pub(crate) mod runs;
+pub(crate) mod serve;
+pub(crate) mod sessions;
+pub(crate) mod tools;
+pub(crate) mod watch;
