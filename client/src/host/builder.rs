@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, future::Future, sync::Arc, time::Duration};
 
-use super::{Extension, HostError, Runtimes, Tool, extension::Kind, runtime::Runtime};
+use crate::host::{Extension, HostError, Runtimes, Tool, extension::Kind, link::runtime::Runtime};
 use crate::{Backoff, ClientBuilder, ids};
 
 const CONCURRENCY: usize = 16;
@@ -128,7 +128,7 @@ impl ToolHostBuilder {
         self
     }
 
-    /// How to open and close what tools with [`super::ToolBuilder::requires_runtime`] run in.
+    /// How to open and close what tools with [`crate::host::ToolBuilder::requires_runtime`] run in.
     pub fn runtimes(mut self, runtimes: Runtimes) -> Self {
         self.host.runtimes = Some(runtimes);
         self

@@ -13,12 +13,12 @@ use agentloop_proto::v1::{CallRequest, OutputStream, Progress, input_response::R
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::{
+use crate::host::{
     AskError, Question,
-    ask::Choice,
-    calls::CallKey,
-    outcome::cut,
-    task::{Stop, TaskEvent},
+    call::ask::Choice,
+    call::calls::CallKey,
+    call::outcome::cut,
+    call::task::{Stop, TaskEvent},
 };
 
 const PROGRESS_BYTES_MAX: usize = 4 * 1024;
@@ -100,7 +100,7 @@ impl CallContext {
         &self.call.request.traceparent
     }
 
-    /// What [`super::Runtimes`] opened for the call's run; `None` where the tool needs no runtime, or it is of another
+    /// What [`crate::host::Runtimes`] opened for the call's run; `None` where the tool needs no runtime, or it is of another
     /// type.
     pub fn runtime<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
         self.call.runtime.get().cloned()?.downcast().ok()

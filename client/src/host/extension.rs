@@ -10,7 +10,7 @@ use agentloop_proto::v1::{
 };
 use futures_util::FutureExt as _;
 
-use super::bound::FrameBound;
+use crate::host::call::bound::FrameBound;
 
 /// What an extension is asked, and about which run.
 #[derive(Debug, Clone)]

@@ -37,28 +37,18 @@
 //! # }
 //! ```
 
-mod ask;
-mod bound;
-mod buffer;
 mod builder;
-mod calls;
+mod call;
 mod context;
-mod credit;
-mod drain;
 mod error;
 mod extension;
-mod handshake;
-mod memory;
-mod outcome;
+mod link;
 mod output;
-mod runtime;
 mod runtimes;
-mod session;
-mod task;
 mod tool;
 
-pub use ask::{AskError, Question};
 pub use builder::{HostEvent, ToolHost, ToolHostBuilder};
+pub use call::ask::{AskError, Question};
 pub use context::CallContext;
 pub use error::{HostError, ToolError};
 pub use extension::{Asked, Extension, ExtensionError};

@@ -20,7 +20,7 @@ pub struct Runtimes {
 
 impl Runtimes {
     /// `open` gets the run's init data and hints and returns whatever the tools need, to be had from
-    /// [`super::CallContext::runtime`]; where it fails, the calls that need it fail. `close` is called when the run is
+    /// [`crate::host::CallContext::runtime`]; where it fails, the calls that need it fail. `close` is called when the run is
     /// over, and when the host shuts down.
     pub fn new<T, E, Open, Opened, Close, Closed>(open: Open, close: Close) -> Self
     where

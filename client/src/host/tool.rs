@@ -7,7 +7,7 @@ use schemars::{JsonSchema, generate::SchemaSettings};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use super::{CallContext, HostError, IntoOutput, Output, ToolError};
+use crate::host::{CallContext, HostError, IntoOutput, Output, ToolError};
 
 const NAME_BYTES_MAX: usize = 64;
 const DESCRIPTION_BYTES_MAX: usize = 16 * 1024;
@@ -128,7 +128,7 @@ impl ToolBuilder {
         self
     }
 
-    /// Each call needs a runtime that the host opened for its run: see [`super::Runtimes`].
+    /// Each call needs a runtime that the host opened for its run: see [`crate::host::Runtimes`].
     pub fn requires_runtime(mut self) -> Self {
         self.declaration.requires_runtime = true;
         self

@@ -2,7 +2,7 @@
 
 use agentloop_proto::v1::{OutputChunk, OutputStream, connect_request::Frame};
 
-use super::{bound::FrameBound, calls::CallKey};
+use crate::host::{call::bound::FrameBound, call::calls::CallKey};
 
 /// A buffer this long is sent at once.
 const BUFFER_BYTES: usize = 32 * 1024;

@@ -11,7 +11,7 @@ use futures_util::FutureExt as _;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::{calls::CallKey, outcome::Outcome, tool::Running};
+use crate::host::{call::calls::CallKey, call::outcome::Outcome, tool::Running};
 
 /// What a running call tells its host.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use agentloop_proto::v1::{NeedInput, SelectOption, connect_request::Frame, input_response::Response};
 use tokio::sync::oneshot;
 
-use super::{ToolError, bound::FrameBound, calls::CallKey};
+use crate::host::{ToolError, call::bound::FrameBound, call::calls::CallKey};
 
 /// Questions that one try of a call may ask, as the contract has it.
 pub(crate) const QUESTIONS_MAX: u32 = 16;
@@ -113,7 +113,7 @@ pub enum AskError {
     /// There is no answer and will not be: nobody answered in time, or it is no question that can be asked.
     #[error("no answer: {0}")]
     Refused(String),
-    /// The call is to stop, or nobody waits for it any more: see [`super::CallContext::cancelled`].
+    /// The call is to stop, or nobody waits for it any more: see [`crate::host::CallContext::cancelled`].
     #[error("the call was stopped before a human answered")]
     Stopped,
 }

@@ -12,13 +12,13 @@ use tokio::{
 };
 use tonic::{Status, Streaming};
 
-use super::{
-    calls::CallKey,
-    credit::Credit,
-    drain::Stage,
-    handshake::{Connection, complain, turned_away},
-    runtime::{Ended, Runtime, STOP_GRACE},
-    task::TaskEvent,
+use crate::host::{
+    call::calls::CallKey,
+    call::credit::Credit,
+    call::task::TaskEvent,
+    link::drain::Stage,
+    link::handshake::{Connection, complain, turned_away},
+    link::runtime::{Ended, Runtime, STOP_GRACE},
 };
 
 /// Frames that wait to be sent. With this many, running calls are not listened to; with four times as many, neither

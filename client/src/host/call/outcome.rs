@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use agentloop_proto::v1::{AttemptEffect, CallFailed, CallResult, connect_request::Frame};
 
-use super::{Output, ToolError, calls::CallKey};
+use crate::host::{Output, ToolError, call::calls::CallKey};
 
 /// The contract's bound on a result with its images.
 const RESULT_BYTES_MAX: usize = 3 * 1024 * 1024;

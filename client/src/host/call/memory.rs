@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::{
-    calls::CallKey,
-    outcome::{self, ToolResult},
+use crate::host::{
+    call::calls::CallKey,
+    call::outcome::{self, ToolResult},
 };
 
 const REMEMBERED_MAX: usize = 1024;

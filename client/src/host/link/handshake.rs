@@ -10,11 +10,11 @@ use tokio::{sync::mpsc, time::timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
 
-use super::{
-    Extension, HostError, HostEvent, ToolHost,
-    runtime::{Ended, Runtime},
-};
 use crate::Error;
+use crate::host::{
+    Extension, HostError, HostEvent, ToolHost,
+    link::runtime::{Ended, Runtime},
+};
 
 const PROTOCOL_VERSION: u32 = 1;
 const SDK: &str = concat!("rust/", env!("CARGO_PKG_VERSION"));

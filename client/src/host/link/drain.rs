@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::{HostError, runtime::STOP_GRACE};
+use crate::host::{HostError, link::runtime::STOP_GRACE};
 
 /// Where a host that is to finish stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

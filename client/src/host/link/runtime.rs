@@ -12,20 +12,20 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{
+use crate::Client;
+use crate::host::{
     CallContext, HostError, HostEvent, ToolError, ToolHost,
-    bound::FrameBound,
-    calls::{CallKey, Calls, Intake},
-    drain::{Drain, Stage},
+    call::bound::FrameBound,
+    call::calls::{CallKey, Calls, Intake},
+    call::outcome::cut,
+    call::task::{self, Stop, TaskEvent},
     extension::{self, Kind},
-    handshake,
-    outcome::cut,
+    link::drain::{Drain, Stage},
+    link::handshake,
+    link::session::Session,
     runtimes::{Open, Slot},
-    session::Session,
-    task::{self, Stop, TaskEvent},
     tool::Running,
 };
-use crate::Client;
 
 /// How long a call that is to stop may take where the server does not say.
 pub(crate) const STOP_GRACE: Duration = Duration::from_secs(5);

@@ -11,13 +11,13 @@ use agentloop_proto::v1::{
 };
 use tokio::sync::oneshot;
 
-use super::{
-    ask::Asked,
-    bound::FrameBound,
-    buffer::Buffer,
-    memory::{Memory, Remembered},
-    outcome::{self, Outcome, ToolResult},
-    task::Stop,
+use crate::host::{
+    call::ask::Asked,
+    call::bound::FrameBound,
+    call::buffer::Buffer,
+    call::memory::{Memory, Remembered},
+    call::outcome::{self, Outcome, ToolResult},
+    call::task::Stop,
 };
 
 /// Results that wait for their acknowledgement: beyond either bound the host takes no more calls.
