@@ -30,7 +30,6 @@ mod tests {
 
     use super::Interrupts;
 
-    const THIS: &str = "interrupt::tests::one_that_comes_before_anybody_waits_is_not_lost";
     const ALONE: &str = "AGENTLOOP_TEST_ALONE";
 
     #[tokio::test]
@@ -38,7 +37,9 @@ mod tests {
         // All of a process hear its signals, other tests too.
         if std::env::var_os(ALONE).is_none() {
             let test = std::env::current_exe().unwrap();
-            let ran = Command::new(test).args(["--exact", THIS]).env(ALONE, "1").output().unwrap();
+            let (_, module) = module_path!().split_once("::").expect("a module of this crate");
+            let this = format!("{module}::one_that_comes_before_anybody_waits_is_not_lost");
+            let ran = Command::new(test).args(["--exact", &this]).env(ALONE, "1").output().unwrap();
             let said = String::from_utf8_lossy(&ran.stdout);
             assert!(ran.status.success() && said.contains("1 passed"), "{}: {said}", ran.status);
             return;
