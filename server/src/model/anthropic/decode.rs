@@ -68,8 +68,8 @@ enum Block {
 
 impl MessagesDecoder {
     /// Of an answer of this origin to a request of this digest.
-    pub(super) fn new(origin: Origin, prefix: Digest) -> Self {
-        Self { origin, prefix: Some(prefix), ..Self::default() }
+    pub(super) fn new(origin: Origin, prefix: Option<Digest>) -> Self {
+        Self { origin, prefix, ..Self::default() }
     }
 }
 

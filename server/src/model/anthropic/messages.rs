@@ -29,8 +29,8 @@ pub(super) struct Conversation {
     since: Option<usize>,
     ids: CallIds,
     rules: Rules,
-    /// Of all that is written so far.
-    digest: Digest,
+    /// Of all that is written so far, where that decides which thoughts go back.
+    digest: Option<Digest>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,13 +83,14 @@ impl Conversation {
     }
 
     /// Of all that is sent before the answer.
-    pub(super) fn digest(&self, ending: &Ending) -> Digest {
+    pub(super) fn digest(&self, ending: &Ending) -> Option<Digest> {
+        let before = self.digest.as_ref()?;
         if !ending.goes_on {
-            return self.digest.clone();
+            return Some(before.clone());
         }
         let mut block = Vec::new();
         text_block(&mut block, GO_ON);
-        after(&self.digest, Speaker::User, &block)
+        Some(after(before, Speaker::User, &block))
     }
 
     /// The end of the conversation; where the model's own words are the last, it is asked to `go_on`. Where it is `marked`, it has two marks: at the end, for the request that comes
@@ -153,8 +154,8 @@ impl Conversation {
         for part in &message.parts {
             match part {
                 Part::Reasoning(reasoning) => {
-                    let state = self.rules.thought(reasoning, &prefix);
-                    match state.filter(|_| is_whole || !self.rules.binds) {
+                    let state = self.rules.thought(reasoning, prefix.as_ref());
+                    match state.filter(|_| is_whole || prefix.is_none()) {
                         Some(state) => {
                             self.unmarked(|blocks| thought_block(blocks, &reasoning.text, &state));
                         }
@@ -201,8 +202,7 @@ impl Conversation {
                     let results = &mut self.turn(Speaker::User).results;
                     let begin = results.len();
                     result_block(results, result, &id);
-                    let digest = after_block(&self.digest, self.open.as_ref(), begin, true);
-                    self.digest = digest;
+                    self.note(begin, true);
                 }
                 Part::Reasoning(_) | Part::Opaque(_) | Part::ToolCall(_) => {}
             }
@@ -226,7 +226,17 @@ impl Conversation {
         let blocks = &mut self.turn(speaker).blocks;
         let begin = blocks.len();
         write(blocks);
-        self.digest = after_block(&self.digest, self.open.as_ref(), begin, false);
+        self.note(begin, false);
+    }
+
+    /// Takes into the digest the block that is the turn's last, in its results or not, and begins there.
+    fn note(&mut self, begin: usize, in_results: bool) {
+        if let (Some(before), Some(turn)) = (&self.digest, &self.open) {
+            let block = &(if in_results { &turn.results } else { &turn.blocks })[begin..];
+            if !block.is_empty() {
+                self.digest = Some(after(before, turn.speaker, block));
+            }
+        }
     }
 
     /// The last turn if it is this speaker's, else a new one.
@@ -258,7 +268,8 @@ impl Encoding for Conversation {
             Role::System if self.open.is_none() => {
                 let begin = self.system.len();
                 text_block(&mut self.system, &message.plain_text());
-                self.digest = after(&self.digest, Speaker::User, &self.system[begin..]);
+                let block = &self.system[begin..];
+                self.digest = self.digest.as_ref().map(|before| after(before, Speaker::User, block));
             }
             Role::System => {
                 let text = format!("<system>\n{}\n</system>", message.plain_text());
@@ -297,16 +308,6 @@ impl Turn {
         });
         let in_results = last_end(&self.results).map(|end| results_at + end);
         self.markable.map(|end| results_at + self.results.len() + end).or(in_results)
-    }
-}
-
-/// The digest of what is written before a block and of the block, which is the turn's last and begins there.
-fn after_block(before: &Digest, turn: Option<&Turn>, begin: usize, in_results: bool) -> Digest {
-    let Some(turn) = turn else { return before.clone() };
-    let blocks = if in_results { &turn.results } else { &turn.blocks };
-    match &blocks[begin..] {
-        [] => before.clone(),
-        block => after(before, turn.speaker, block),
     }
 }
 

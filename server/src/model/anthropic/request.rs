@@ -31,8 +31,8 @@ pub(super) struct Call {
 #[derive(Debug)]
 pub(super) struct Written {
     pub(super) body: Vec<u8>,
-    /// Of all that thoughts of the answer are bound to.
-    pub(super) prefix: Digest,
+    /// Of all that thoughts of the answer are bound to, where this model binds them.
+    pub(super) prefix: Option<Digest>,
 }
 
 /// The body to post.
@@ -52,8 +52,10 @@ pub(super) fn body(
     let rules = Rules {
         origin: call.origin.clone(),
         states: call.states,
-        binds: claude.traits.binds_thoughts,
-        base: Digest::of(&[request.system_prompt.as_bytes(), tools.as_deref().unwrap_or_default()]),
+        base: claude
+            .traits
+            .binds_thoughts
+            .then(|| Digest::of(&[request.system_prompt.as_bytes(), tools.as_deref().unwrap_or_default()])),
     };
     // Without states a request is only sent again: the next one has them. One that continues an answer is no beginning
     // of the next either.

@@ -19,7 +19,7 @@ fn cached() -> Dialect {
     Dialect::default()
 }
 
-fn written(request: &ModelRequest, dialect: &Dialect, states: States) -> (Value, Digest) {
+fn written(request: &ModelRequest, dialect: &Dialect, states: States) -> (Value, Option<Digest>) {
     let call = Call { origin: Origin::new(&"p".into(), &request.model), states, continues: false };
     let written = body(request, dialect, &ToolLists::default(), &call).unwrap();
     (serde_json::from_slice(&written.body).unwrap(), written.prefix)
@@ -360,10 +360,11 @@ fn what_is_kept_of_a_conversation_changes_no_byte() {
             let states = if talk.one_of(4) == 0 { States::Drop } else { States::Keep };
             let body = |encoded: &EncodedPrefix, messages: &[SharedMessage]| {
                 let (messages, encoded) = (messages.to_vec(), encoded.clone());
-                let request = ModelRequest { messages, encoded, ..request(vec![]) };
+                let model = "claude-opus-5-5".to_owned();
+                let request = ModelRequest { messages, encoded, model, ..request(vec![]) };
                 let call = Call { origin: origin(), states, continues: false };
                 let written = super::body(&request, &dialect, &ToolLists::default(), &call).unwrap();
-                (String::from_utf8(written.body).unwrap(), written.prefix)
+                (String::from_utf8(written.body).unwrap(), written.prefix.expect("thoughts are bound"))
             };
             let messages = talk.next();
             assert_eq!(body(&encoded, &messages), body(&EncodedPrefix::default(), &messages), "seed {seed}");
@@ -395,7 +396,7 @@ impl Bound {
     /// The model answers with a thought that is bound to what it was sent.
     fn thinks(&mut self, signature: &str, then: Vec<Part>) -> &mut Self {
         let (_, prefix) = written(&self.request, &cached(), States::Keep);
-        let state = ThoughtState { signature: Some(signature.into()), redacted: None, prefix: Some(prefix) };
+        let state = ThoughtState { signature: Some(signature.into()), redacted: None, prefix };
         let state = state.kept(&self.origin);
         let thought = Part::Reasoning(Reasoning { text: "hm".into(), state, ..Reasoning::default() });
         self.says(assistant([vec![thought], then].concat()))
@@ -465,7 +466,7 @@ fn thoughts_behind_what_cannot_be_sent_are_left_out() {
     let (_, prefix) = written(&bound.request, &cached(), States::Keep);
     let thought = |signature: &str| {
         let state =
-            ThoughtState { signature: Some(signature.into()), redacted: None, prefix: Some(prefix.clone()) };
+            ThoughtState { signature: Some(signature.into()), redacted: None, prefix: prefix.clone() };
         Part::Reasoning(Reasoning { state: state.kept(&bound.origin), ..Reasoning::default() })
     };
     let parts = vec![thought("one"), text(" "), thought("two"), call("a", "f", "{")];

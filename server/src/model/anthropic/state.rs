@@ -19,7 +19,8 @@ pub(super) struct ThoughtState {
     pub(super) signature: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) redacted: Option<String>,
-    /// Of all that was sent before the message that it is in. Absent in journals of old.
+    /// Of all that was sent before the message that it is in. Absent where the model does not bind thoughts, and in
+    /// journals of old.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) prefix: Option<Digest>,
 }
@@ -36,10 +37,8 @@ pub(super) struct TextState {
 pub(super) struct Rules {
     pub(super) origin: Origin,
     pub(super) states: States,
-    /// Whether the model binds thoughts to what stands before them.
-    pub(super) binds: bool,
-    /// Of the system prompt and the tools.
-    pub(super) base: Digest,
+    /// Of the system prompt and the tools, where the model binds thoughts to what stands before them.
+    pub(super) base: Option<Digest>,
 }
 
 impl ThoughtState {
@@ -64,9 +63,9 @@ pub(in crate::model) fn old_state(
 }
 
 impl Rules {
-    /// The state of a thought that this model takes behind a prefix of this digest. Thoughts that are not signed were
+    /// The state of a thought that this model takes behind a prefix of this digest, if it binds them. Thoughts that are not signed were
     /// never the API's own.
-    pub(super) fn thought(&self, reasoning: &Reasoning, prefix: &Digest) -> Option<ThoughtState> {
+    pub(super) fn thought(&self, reasoning: &Reasoning, prefix: Option<&Digest>) -> Option<ThoughtState> {
         if self.states == States::Drop {
             return None;
         }
@@ -79,13 +78,13 @@ impl Rules {
             },
             None => return None,
         };
-        let is_bound_elsewhere = self.binds && state.prefix.as_ref() != Some(prefix);
+        let is_bound_elsewhere = prefix.is_some() && state.prefix.as_ref() != prefix;
         (state.is_signed() && !is_bound_elsewhere).then_some(state)
     }
 
     /// Whether a thought goes back behind some prefix.
     pub(super) fn may_go_back(&self, reasoning: &Reasoning) -> bool {
-        Self { binds: false, ..self.clone() }.thought(reasoning, &self.base).is_some()
+        self.thought(reasoning, None).is_some()
     }
 
     /// The citations of a text.
