@@ -1,12 +1,23 @@
 //! A journal is folded anew: what is in it may be anything.
 
+use agentloop_core::error::ModelErrorKind;
 use agentloop_core::id::{EntryNo, Seq};
 use agentloop_core::run::event::{Event, Record};
 use agentloop_core::run::human::Decision;
+use agentloop_core::run::input::Input;
+use agentloop_core::run::machine::Machine;
 use agentloop_core::run::replay::{Replayed, replay};
+use agentloop_core::run::state::Phase;
 use agentloop_core::run::status::RunStatus;
+use agentloop_core::time::Timestamp;
 
 use crate::support::*;
+
+/// What an earlier version wrote of a run whose context was made smaller twice, because of an overflow and of a bound:
+/// each time the call was made again as the next try of the same.
+const COMPACTED: &str = include_str!("../golden/journals-v1/compacted.json");
+/// What it wrote of one that overflowed, until the compaction was under way.
+const COMPACTING: &str = include_str!("../golden/journals-v1/compacting.json");
 
 /// A run with everything in it.
 fn journal() -> Vec<Record> {
@@ -77,6 +88,43 @@ fn an_event_of_another_place_is_named() {
         let folded = fold(&forged);
         assert!(folded.difference.is_some() && folded.events >= at as u64, "{kind}: {folded:?}");
     }
+}
+
+/// A machine that takes over what an earlier version wrote.
+#[track_caller]
+fn taken_over(journal: &str) -> Machine {
+    let records: Vec<Record> = serde_json::from_str(journal).expect("it is readable");
+    assert_eq!(fold(&records).difference, None);
+    let mut machine = Machine::replay(run_id(), &records);
+    machine.handle(Input::Recovered, Timestamp(2_000_000)).expect("it is recovered");
+    machine
+}
+
+#[test]
+fn a_compaction_that_was_followed_by_a_try_of_the_same_call_is_read_as_it_was() {
+    let mut machine = taken_over(COMPACTED);
+    let state = machine.state();
+    assert_eq!((state.iterations, state.model_calls, state.compactions), (2, 2, 2));
+    let Phase::ModelRunning(call) = state.phase else { panic!("{:?}", state.phase) };
+    assert_eq!((call.number, call.attempt), (2, 3), "the try after the one that the restart cut");
+    // It goes on as any other: the next compaction is followed by the next call.
+    let now = Timestamp(2_000_001);
+    let overflow = failure(ModelErrorKind::ContextOverflow);
+    let failed = Input::ModelFailed { model_call: 2, attempt: 3, failure: overflow };
+    machine.handle(failed, now).expect("it overflows");
+    machine.handle(compacted(3), now).expect("it is smaller");
+    assert_eq!((machine.state().iterations, machine.state().model_calls), (3, 3));
+    machine.handle(model_says(3, 1, "done"), now).expect("it answers");
+    assert_eq!(machine.state().status(), Some(RunStatus::Completed));
+}
+
+#[test]
+fn a_compaction_under_way_of_an_earlier_version_is_followed_by_the_next_call() {
+    let mut machine = taken_over(COMPACTING);
+    let now = Timestamp(2_000_001);
+    let step = machine.handle(compacted(1), now).expect("it is smaller");
+    assert_eq!(kinds(&step.records), "compacted model_call_started");
+    assert_eq!((machine.state().iterations, machine.state().model_calls), (2, 2));
 }
 
 #[test]

@@ -47,7 +47,8 @@ pub(super) fn whole_answer(
     states: States,
 ) -> BoxStream<'static, Result<Delta, ModelError>> {
     let call = Call { origin, states, continues: false };
-    let answer = Answer {
+    // It moves with every delta.
+    let answer = Box::new(Answer {
         deltas: provider.exchange(&request, &call),
         messages: request.messages.len(),
         provider,
@@ -61,7 +62,7 @@ pub(super) fn whole_answer(
         calls: 0,
         pauses: 0,
         over: false,
-    };
+    });
     stream::unfold(answer, |mut answer| async move {
         let item = answer.next().await?;
         answer.over |= item.is_err();
