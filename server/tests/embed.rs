@@ -20,7 +20,7 @@ use agentloop_server::config::Config;
 use agentloop_server::engine::{Compactor, EngineBuilder, Observer, OnBusy, StartRequest};
 use agentloop_server::ids::CountingIds;
 use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
-use agentloop_server::store::Store as _;
+use agentloop_server::store::JournalStore as _;
 use agentloop_server::store::sqlite::SqliteStore;
 use agentloop_server::tool::{CallAnswer, CallOwner, CallSink, Offered, Seek, Tools, Verdict};
 use futures_util::stream::{self, BoxStream, StreamExt as _};

@@ -22,9 +22,9 @@ use agentloop_server::engine::{EngineBuilder, OnBusy, StartRequest};
 use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
 use agentloop_server::store::sqlite::SqliteStore;
 use agentloop_server::store::{
-    Append, Claimed, EntryRow, Interrupted, Job, JobId, Page, PageRequest, RequestFilter, RequestRow,
-    RuleRow, RunFilter, RunRow, SearchFilter, SearchHit, SessionNotes, SessionRow, Store, StoreError,
-    ToolRow,
+    Append, Claimed, EntryRow, Interrupted, Job, JobId, JobStore, JournalStore, Page, PageRequest,
+    QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter, RunRow, SearchFilter, SearchHit,
+    SearchStore, SessionNotes, SessionRow, SessionStore, Store, StoreError, ToolRow, ToolStore,
 };
 use agentloop_server::tool::{CallOwner, Offered, Seek, Tools};
 use async_trait::async_trait;
@@ -60,7 +60,7 @@ impl Flaky {
 }
 
 #[async_trait]
-impl Store for Flaky {
+impl JournalStore for Flaky {
     async fn append(&self, append: Append) -> Result<(), StoreError> {
         self.works()?;
         if self.overtaken.load(Ordering::SeqCst) {
@@ -109,30 +109,6 @@ impl Store for Flaky {
         self.inner.unfinished().await
     }
 
-    async fn next_queued(&self, tenant: &TenantId, session: &SessionId) -> Result<Option<RunId>, StoreError> {
-        self.inner.next_queued(tenant, session).await
-    }
-
-    async fn queue_heads(&self) -> Result<Vec<(TenantId, RunId)>, StoreError> {
-        self.inner.queue_heads().await
-    }
-
-    async fn interrupted(&self) -> Result<Vec<Interrupted>, StoreError> {
-        self.inner.interrupted().await
-    }
-
-    async fn interrupted_in(
-        &self,
-        tenant: &TenantId,
-        session: &SessionId,
-    ) -> Result<Option<Interrupted>, StoreError> {
-        self.inner.interrupted_in(tenant, session).await
-    }
-
-    async fn steered(&self, tenant: &TenantId, id: &RunId) -> Result<Option<(RunId, Digest)>, StoreError> {
-        self.inner.steered(tenant, id).await
-    }
-
     async fn due(
         &self,
         now: Timestamp,
@@ -140,7 +116,10 @@ impl Store for Flaky {
     ) -> Result<(Vec<(TenantId, RunId)>, Option<Timestamp>), StoreError> {
         self.inner.due(now, limit).await
     }
+}
 
+#[async_trait]
+impl SessionStore for Flaky {
     async fn create_session(
         &self,
         tenant: &TenantId,
@@ -163,6 +142,15 @@ impl Store for Flaky {
     ) -> Result<SessionRow, StoreError> {
         self.works()?;
         self.inner.fork(tenant, source, at, session, now).await
+    }
+
+    async fn set_session_notes(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        notes: SessionNotes,
+    ) -> Result<bool, StoreError> {
+        self.inner.set_session_notes(tenant, session, notes).await
     }
 
     async fn session(
@@ -191,7 +179,37 @@ impl Store for Flaky {
         self.works()?;
         self.inner.delete_session(tenant, session).await
     }
+}
 
+#[async_trait]
+impl QueueStore for Flaky {
+    async fn next_queued(&self, tenant: &TenantId, session: &SessionId) -> Result<Option<RunId>, StoreError> {
+        self.inner.next_queued(tenant, session).await
+    }
+
+    async fn queue_heads(&self) -> Result<Vec<(TenantId, RunId)>, StoreError> {
+        self.inner.queue_heads().await
+    }
+
+    async fn interrupted(&self) -> Result<Vec<Interrupted>, StoreError> {
+        self.inner.interrupted().await
+    }
+
+    async fn interrupted_in(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+    ) -> Result<Option<Interrupted>, StoreError> {
+        self.inner.interrupted_in(tenant, session).await
+    }
+
+    async fn steered(&self, tenant: &TenantId, id: &RunId) -> Result<Option<(RunId, Digest)>, StoreError> {
+        self.inner.steered(tenant, id).await
+    }
+}
+
+#[async_trait]
+impl RequestStore for Flaky {
     async fn request(
         &self,
         tenant: &TenantId,
@@ -220,26 +238,10 @@ impl Store for Flaky {
     async fn delete_rule(&self, tenant: &TenantId, rule: &RuleId) -> Result<bool, StoreError> {
         self.inner.delete_rule(tenant, rule).await
     }
+}
 
-    async fn search(
-        &self,
-        tenant: &TenantId,
-        query: &str,
-        filter: SearchFilter,
-        limit: u32,
-    ) -> Result<Vec<SearchHit>, StoreError> {
-        self.inner.search(tenant, query, filter, limit).await
-    }
-
-    async fn set_session_notes(
-        &self,
-        tenant: &TenantId,
-        session: &SessionId,
-        notes: SessionNotes,
-    ) -> Result<bool, StoreError> {
-        self.inner.set_session_notes(tenant, session, notes).await
-    }
-
+#[async_trait]
+impl JobStore for Flaky {
     async fn due_jobs(
         &self,
         now: Timestamp,
@@ -255,7 +257,23 @@ impl Store for Flaky {
     async fn finish_job(&self, job: &JobId) -> Result<(), StoreError> {
         self.inner.finish_job(job).await
     }
+}
 
+#[async_trait]
+impl SearchStore for Flaky {
+    async fn search(
+        &self,
+        tenant: &TenantId,
+        query: &str,
+        filter: SearchFilter,
+        limit: u32,
+    ) -> Result<Vec<SearchHit>, StoreError> {
+        self.inner.search(tenant, query, filter, limit).await
+    }
+}
+
+#[async_trait]
+impl ToolStore for Flaky {
     async fn save_tools(&self, tenant: &TenantId, tools: &[ToolRow]) -> Result<(), StoreError> {
         self.works()?;
         self.inner.save_tools(tenant, tools).await
@@ -264,7 +282,10 @@ impl Store for Flaky {
     async fn tools(&self) -> Result<Vec<(TenantId, ToolRow)>, StoreError> {
         self.inner.tools().await
     }
+}
 
+#[async_trait]
+impl Store for Flaky {
     async fn check(&self) -> Result<(), StoreError> {
         self.works()?;
         self.inner.check().await

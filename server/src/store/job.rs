@@ -1,6 +1,9 @@
 //! Work that follows a run's end: written with it, so that it is not lost, and done in the background.
 
+use async_trait::async_trait;
 use std::fmt;
+
+use super::StoreError;
 
 use agentloop_core::id::{EntryNo, RunId, SessionId, TenantId};
 use agentloop_core::time::Timestamp;
@@ -92,6 +95,21 @@ pub struct SessionNotes {
     /// A summary, and the last entry that it takes into account. One that is not further than what is there is left
     /// out.
     pub summary: Option<(String, EntryNo)>,
+}
+
+/// Work that follows a run's end.
+#[async_trait]
+pub trait JobStore: Send + Sync + 'static {
+    /// Jobs of every tenant that are due at `now`, the longest due first, at most `limit`, and when the next one is due
+    /// after those.
+    async fn due_jobs(&self, now: Timestamp, limit: u32)
+    -> Result<(Vec<Job>, Option<Timestamp>), StoreError>;
+
+    /// Notes that a try of a job failed, and when the next one is due. Of a job that is gone, it notes nothing.
+    async fn retry_job(&self, job: &JobId, due_at: Timestamp, error: &str) -> Result<(), StoreError>;
+
+    /// Removes a job that is done, or given up.
+    async fn finish_job(&self, job: &JobId) -> Result<(), StoreError>;
 }
 
 #[cfg(test)]

@@ -2,7 +2,25 @@
 
 use agentloop_core::id::IdError;
 
-use super::{Page, PageRequest, StoreError};
+use super::StoreError;
+
+/// A page of a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page<T> {
+    /// The rows.
+    pub rows: Vec<T>,
+    /// Where the next page begins; `None` when this is the last. Opaque to callers.
+    pub next: Option<String>,
+}
+
+/// Which part of a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PageRequest {
+    /// At most this many rows; read as 1 to 1,000.
+    pub size: u32,
+    /// From [`Page::next`]. Anything else is [`StoreError::BadPageToken`].
+    pub after: Option<String>,
+}
 
 /// Rows of one page at most.
 pub(super) const PAGE_ROWS_MAX: u32 = 1_000;

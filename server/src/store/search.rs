@@ -3,9 +3,13 @@
 //! Words are runs of letters and digits. Scripts that are written without spaces are indexed character by character and
 //! sought by pairs, since nobody marks where their words end.
 
+use agentloop_core::id::TenantId;
 use agentloop_core::id::{EntryNo, RunId, SessionId};
 use agentloop_core::message::{Message, Role};
 use agentloop_core::time::Timestamp;
+use async_trait::async_trait;
+
+use super::StoreError;
 
 /// Of one message, what is indexed, in bytes.
 const INDEXED_BYTES_MAX: usize = 64 * 1024;
@@ -161,6 +165,24 @@ fn is_dense_char(c: char) -> bool {
     matches!(u32::from(c),
         0x0e00..=0x0eff | 0x1000..=0x109f | 0x1780..=0x17ff | 0x2e80..=0x9fff | 0xac00..=0xd7af
         | 0xf900..=0xfaff | 0x2_0000..=0x3_ffff)
+}
+
+/// Full-text search.
+#[async_trait]
+pub trait SearchStore: Send + Sync + 'static {
+    /// Finds what users and models said by words: the entries of user and assistant messages that have any of the words
+    /// of a free text, those that fit best first, at most `limit` and at most 100. Nothing in the text is an operator,
+    /// and no more than its beginning counts.
+    ///
+    /// # Errors
+    /// [`StoreError::SearchOff`].
+    async fn search(
+        &self,
+        tenant: &TenantId,
+        query: &str,
+        filter: SearchFilter,
+        limit: u32,
+    ) -> Result<Vec<SearchHit>, StoreError>;
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use agentloop_core::run::status::RunStatus as Status;
 use agentloop_core::time::Timestamp;
 use agentloop_core::tool::Digest;
 use agentloop_server::store::sqlite::{SqliteOptions, SqliteStore};
-use agentloop_server::store::{Append, CreateRun, RunSummary, Store as _};
+use agentloop_server::store::{Append, CreateRun, JournalStore as _, RunSummary};
 use agentloop_tests::host::Host;
 use agentloop_tests::input::in_session;
 use agentloop_tests::model::Model;

@@ -13,9 +13,9 @@ use agentloop_core::time::Timestamp;
 use agentloop_core::tool::Digest;
 use agentloop_server::lifecycle::Tasks;
 use agentloop_server::store::{
-    Append, Claimed, EntryRow, Interrupted, Job, JobId, Page, PageRequest, RequestFilter, RequestRow,
-    RuleRow, RunFilter, RunRow, SearchFilter, SearchHit, SessionNotes, SessionRow, Store, StoreError,
-    ToolRow,
+    Append, Claimed, EntryRow, Interrupted, Job, JobId, JobStore, JournalStore, Page, PageRequest,
+    QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter, RunRow, SearchFilter, SearchHit,
+    SearchStore, SessionNotes, SessionRow, SessionStore, Store, StoreError, ToolRow, ToolStore,
 };
 use async_trait::async_trait;
 use tokio::sync::{Semaphore, oneshot};
@@ -222,7 +222,7 @@ fn described(append: &Append) -> String {
 }
 
 #[async_trait]
-impl Store for Gate {
+impl JournalStore for Gate {
     async fn append(&self, append: Append) -> Result<(), StoreError> {
         self.write(described(&append), AppendWrite(append)).await
     }
@@ -263,30 +263,6 @@ impl Store for Gate {
         self.read(self.0.store.unfinished()).await
     }
 
-    async fn next_queued(&self, tenant: &TenantId, session: &SessionId) -> Result<Option<RunId>, StoreError> {
-        self.read(self.0.store.next_queued(tenant, session)).await
-    }
-
-    async fn queue_heads(&self) -> Result<Vec<(TenantId, RunId)>, StoreError> {
-        self.read(self.0.store.queue_heads()).await
-    }
-
-    async fn interrupted(&self) -> Result<Vec<Interrupted>, StoreError> {
-        self.read(self.0.store.interrupted()).await
-    }
-
-    async fn interrupted_in(
-        &self,
-        tenant: &TenantId,
-        session: &SessionId,
-    ) -> Result<Option<Interrupted>, StoreError> {
-        self.read(self.0.store.interrupted_in(tenant, session)).await
-    }
-
-    async fn steered(&self, tenant: &TenantId, id: &RunId) -> Result<Option<(RunId, Digest)>, StoreError> {
-        self.read(self.0.store.steered(tenant, id)).await
-    }
-
     async fn due(
         &self,
         now: Timestamp,
@@ -294,7 +270,10 @@ impl Store for Gate {
     ) -> Result<(Vec<(TenantId, RunId)>, Option<Timestamp>), StoreError> {
         self.read(self.0.store.due(now, limit)).await
     }
+}
 
+#[async_trait]
+impl SessionStore for Gate {
     async fn create_session(
         &self,
         tenant: &TenantId,
@@ -355,22 +334,42 @@ impl Store for Gate {
         self.read(self.0.store.entries(tenant, session, after, limit)).await
     }
 
-    async fn search(
-        &self,
-        tenant: &TenantId,
-        query: &str,
-        filter: SearchFilter,
-        limit: u32,
-    ) -> Result<Vec<SearchHit>, StoreError> {
-        self.read(self.0.store.search(tenant, query, filter, limit)).await
-    }
-
     async fn delete_session(&self, tenant: &TenantId, session: &SessionId) -> Result<bool, StoreError> {
         let (what, tenant, session) = (format!("{session} is deleted"), tenant.clone(), session.clone());
         let write = move |store: MemoryStore| async move { store.delete_session(&tenant, &session).await };
         self.write(what, write).await
     }
+}
 
+#[async_trait]
+impl QueueStore for Gate {
+    async fn next_queued(&self, tenant: &TenantId, session: &SessionId) -> Result<Option<RunId>, StoreError> {
+        self.read(self.0.store.next_queued(tenant, session)).await
+    }
+
+    async fn queue_heads(&self) -> Result<Vec<(TenantId, RunId)>, StoreError> {
+        self.read(self.0.store.queue_heads()).await
+    }
+
+    async fn interrupted(&self) -> Result<Vec<Interrupted>, StoreError> {
+        self.read(self.0.store.interrupted()).await
+    }
+
+    async fn interrupted_in(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+    ) -> Result<Option<Interrupted>, StoreError> {
+        self.read(self.0.store.interrupted_in(tenant, session)).await
+    }
+
+    async fn steered(&self, tenant: &TenantId, id: &RunId) -> Result<Option<(RunId, Digest)>, StoreError> {
+        self.read(self.0.store.steered(tenant, id)).await
+    }
+}
+
+#[async_trait]
+impl RequestStore for Gate {
     async fn request(
         &self,
         tenant: &TenantId,
@@ -399,7 +398,10 @@ impl Store for Gate {
     async fn delete_rule(&self, tenant: &TenantId, rule: &RuleId) -> Result<bool, StoreError> {
         self.read(self.0.store.delete_rule(tenant, rule)).await
     }
+}
 
+#[async_trait]
+impl JobStore for Gate {
     async fn due_jobs(
         &self,
         now: Timestamp,
@@ -418,7 +420,23 @@ impl Store for Gate {
         let (what, job) = (format!("{job} is done"), job.clone());
         self.write(what, move |store: MemoryStore| async move { store.finish_job(&job).await }).await
     }
+}
 
+#[async_trait]
+impl SearchStore for Gate {
+    async fn search(
+        &self,
+        tenant: &TenantId,
+        query: &str,
+        filter: SearchFilter,
+        limit: u32,
+    ) -> Result<Vec<SearchHit>, StoreError> {
+        self.read(self.0.store.search(tenant, query, filter, limit)).await
+    }
+}
+
+#[async_trait]
+impl ToolStore for Gate {
     async fn save_tools(&self, tenant: &TenantId, tools: &[ToolRow]) -> Result<(), StoreError> {
         self.read(self.0.store.save_tools(tenant, tools)).await
     }
@@ -426,7 +444,10 @@ impl Store for Gate {
     async fn tools(&self) -> Result<Vec<(TenantId, ToolRow)>, StoreError> {
         self.read(self.0.store.tools()).await
     }
+}
 
+#[async_trait]
+impl Store for Gate {
     async fn check(&self) -> Result<(), StoreError> {
         self.read(self.0.store.check()).await
     }

@@ -10,7 +10,7 @@ use agentloop_server::clock::Clock as _;
 use agentloop_server::engine::{Engine, EngineBuilder, EngineOptions};
 use agentloop_server::extension::remote::Remote;
 use agentloop_server::lifecycle::Tasks;
-use agentloop_server::store::Store as _;
+use agentloop_server::store::{JournalStore as _, ToolStore as _};
 use agentloop_server::tool::{HostOptions, RememberedTool, RemoteTools};
 
 use crate::gate::Gate;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use agentloop_core::id::RunId;
 use agentloop_server::clock::Clock as _;
-use agentloop_server::store::Store as _;
+use agentloop_server::store::ToolStore as _;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 

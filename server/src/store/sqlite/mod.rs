@@ -47,9 +47,10 @@ use self::ops::Claim;
 use self::sessions::{NewFork, NewNotes, NewSession};
 use self::writer::{Answer, Counters, Job, Op, QUEUE_JOBS_MAX, Writer};
 use super::{
-    Append, Claimed, EntryRow, EntryStretch, Interrupted, JobId, Page, PageRequest, RequestFilter,
-    RequestRow, RuleRow, RunFilter, RunRow, SearchFilter, SearchHit, SessionNotes, SessionRow, Store,
-    StoreError, Stretch, StretchMax, ToolRow,
+    Append, Claimed, EntryRow, EntryStretch, Interrupted, JobId, JobStore, JournalStore, Page, PageRequest,
+    QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter, RunRow, SearchFilter, SearchHit,
+    SearchStore, SessionNotes, SessionRow, SessionStore, Store, StoreError, Stretch, StretchMax, ToolRow,
+    ToolStore,
 };
 
 /// How a store is opened.
@@ -249,7 +250,7 @@ fn closed() -> StoreError {
 }
 
 #[async_trait]
-impl Store for SqliteStore {
+impl JournalStore for SqliteStore {
     async fn append(&self, append: Append) -> Result<(), StoreError> {
         let encoded = Encoded::new(append, self.search);
         self.hints.note(&encoded);
@@ -312,39 +313,6 @@ impl Store for SqliteStore {
         read::unfinished(&self.readers).await
     }
 
-    async fn next_queued(&self, tenant: &TenantId, session: &SessionId) -> Result<Option<RunId>, StoreError> {
-        if !self.hints.queues() {
-            return Ok(None);
-        }
-        read::next_queued(&self.readers, tenant, session).await
-    }
-
-    async fn queue_heads(&self) -> Result<Vec<(TenantId, RunId)>, StoreError> {
-        read::queue_heads(&self.readers).await
-    }
-
-    async fn interrupted(&self) -> Result<Vec<Interrupted>, StoreError> {
-        read::interrupted(&self.readers).await
-    }
-
-    async fn interrupted_in(
-        &self,
-        tenant: &TenantId,
-        session: &SessionId,
-    ) -> Result<Option<Interrupted>, StoreError> {
-        if !self.hints.queues() {
-            return Ok(None);
-        }
-        read::interrupted_in(&self.readers, tenant, session).await
-    }
-
-    async fn steered(&self, tenant: &TenantId, id: &RunId) -> Result<Option<(RunId, Digest)>, StoreError> {
-        if !self.hints.steers() {
-            return Ok(None);
-        }
-        read::steered(&self.readers, tenant, id).await
-    }
-
     async fn due(
         &self,
         now: Timestamp,
@@ -352,7 +320,10 @@ impl Store for SqliteStore {
     ) -> Result<(Vec<(TenantId, RunId)>, Option<Timestamp>), StoreError> {
         read::due(&self.readers, now, limit).await
     }
+}
 
+#[async_trait]
+impl SessionStore for SqliteStore {
     async fn create_session(
         &self,
         tenant: &TenantId,
@@ -382,6 +353,16 @@ impl Store for SqliteStore {
         let new =
             NewFork { tenant: tenant.clone(), source: source.clone(), at, session: session.clone(), now };
         self.new_session(Op::Fork(new)).await
+    }
+
+    async fn set_session_notes(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        notes: SessionNotes,
+    ) -> Result<bool, StoreError> {
+        let new = NewNotes { tenant: tenant.clone(), session: session.clone(), notes };
+        self.existed(Op::SetNotes(new)).await
     }
 
     async fn session(
@@ -417,53 +398,50 @@ impl Store for SqliteStore {
         read::entry_stretch(&self.readers, tenant, session, after, max).await
     }
 
-    async fn search(
-        &self,
-        tenant: &TenantId,
-        query: &str,
-        filter: SearchFilter,
-        limit: u32,
-    ) -> Result<Vec<SearchHit>, StoreError> {
-        if !self.search {
-            return Err(StoreError::SearchOff);
-        }
-        if self.lags.load(Ordering::Acquire) {
-            self.done(Op::WriteDocuments).await?;
-        }
-        read::search(&self.searchers, tenant, query, &filter, limit).await
-    }
-
     async fn delete_session(&self, tenant: &TenantId, session: &SessionId) -> Result<bool, StoreError> {
         let op = Op::DeleteSession { tenant: tenant.clone(), session: session.clone() };
         self.existed(op).await
     }
+}
 
-    async fn set_session_notes(
+#[async_trait]
+impl QueueStore for SqliteStore {
+    async fn next_queued(&self, tenant: &TenantId, session: &SessionId) -> Result<Option<RunId>, StoreError> {
+        if !self.hints.queues() {
+            return Ok(None);
+        }
+        read::next_queued(&self.readers, tenant, session).await
+    }
+
+    async fn queue_heads(&self) -> Result<Vec<(TenantId, RunId)>, StoreError> {
+        read::queue_heads(&self.readers).await
+    }
+
+    async fn interrupted(&self) -> Result<Vec<Interrupted>, StoreError> {
+        read::interrupted(&self.readers).await
+    }
+
+    async fn interrupted_in(
         &self,
         tenant: &TenantId,
         session: &SessionId,
-        notes: SessionNotes,
-    ) -> Result<bool, StoreError> {
-        let new = NewNotes { tenant: tenant.clone(), session: session.clone(), notes };
-        self.existed(Op::SetNotes(new)).await
+    ) -> Result<Option<Interrupted>, StoreError> {
+        if !self.hints.queues() {
+            return Ok(None);
+        }
+        read::interrupted_in(&self.readers, tenant, session).await
     }
 
-    async fn due_jobs(
-        &self,
-        now: Timestamp,
-        limit: u32,
-    ) -> Result<(Vec<super::Job>, Option<Timestamp>), StoreError> {
-        read::due_jobs(&self.readers, now, limit).await
+    async fn steered(&self, tenant: &TenantId, id: &RunId) -> Result<Option<(RunId, Digest)>, StoreError> {
+        if !self.hints.steers() {
+            return Ok(None);
+        }
+        read::steered(&self.readers, tenant, id).await
     }
+}
 
-    async fn retry_job(&self, job: &JobId, due_at: Timestamp, error: &str) -> Result<(), StoreError> {
-        self.done(Op::RetryJob { job: job.clone(), due_at, error: error.to_owned() }).await
-    }
-
-    async fn finish_job(&self, job: &JobId) -> Result<(), StoreError> {
-        self.done(Op::FinishJob { job: job.clone() }).await
-    }
-
+#[async_trait]
+impl RequestStore for SqliteStore {
     async fn request(
         &self,
         tenant: &TenantId,
@@ -499,7 +477,48 @@ impl Store for SqliteStore {
             other => unreachable!("a deletion is answered with {other:?}"),
         }
     }
+}
 
+#[async_trait]
+impl JobStore for SqliteStore {
+    async fn due_jobs(
+        &self,
+        now: Timestamp,
+        limit: u32,
+    ) -> Result<(Vec<super::Job>, Option<Timestamp>), StoreError> {
+        read::due_jobs(&self.readers, now, limit).await
+    }
+
+    async fn retry_job(&self, job: &JobId, due_at: Timestamp, error: &str) -> Result<(), StoreError> {
+        self.done(Op::RetryJob { job: job.clone(), due_at, error: error.to_owned() }).await
+    }
+
+    async fn finish_job(&self, job: &JobId) -> Result<(), StoreError> {
+        self.done(Op::FinishJob { job: job.clone() }).await
+    }
+}
+
+#[async_trait]
+impl SearchStore for SqliteStore {
+    async fn search(
+        &self,
+        tenant: &TenantId,
+        query: &str,
+        filter: SearchFilter,
+        limit: u32,
+    ) -> Result<Vec<SearchHit>, StoreError> {
+        if !self.search {
+            return Err(StoreError::SearchOff);
+        }
+        if self.lags.load(Ordering::Acquire) {
+            self.done(Op::WriteDocuments).await?;
+        }
+        read::search(&self.searchers, tenant, query, &filter, limit).await
+    }
+}
+
+#[async_trait]
+impl ToolStore for SqliteStore {
     async fn save_tools(&self, tenant: &TenantId, tools: &[ToolRow]) -> Result<(), StoreError> {
         self.done(Op::SaveTools { tenant: tenant.clone(), tools: tools.to_vec() }).await
     }
@@ -507,7 +526,10 @@ impl Store for SqliteStore {
     async fn tools(&self) -> Result<Vec<(TenantId, ToolRow)>, StoreError> {
         read::tools(&self.readers).await
     }
+}
 
+#[async_trait]
+impl Store for SqliteStore {
     async fn check(&self) -> Result<(), StoreError> {
         self.done(Op::Check).await?;
         read::check(&self.readers).await

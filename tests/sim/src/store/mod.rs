@@ -14,9 +14,9 @@ use agentloop_core::run::event::Record;
 use agentloop_core::time::Timestamp;
 use agentloop_core::tool::Digest;
 use agentloop_server::store::{
-    Append, Claimed, EntryRow, Interrupted, Job, JobId, Page, PageRequest, RequestFilter, RequestRow,
-    RuleRow, RunFilter, RunRow, SearchFilter, SearchHit, SessionNotes, SessionRow, Store, StoreError,
-    ToolRow,
+    Append, Claimed, EntryRow, Interrupted, Job, JobId, JobStore, JournalStore, Page, PageRequest,
+    QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter, RunRow, SearchFilter, SearchHit,
+    SearchStore, SessionNotes, SessionRow, SessionStore, Store, StoreError, ToolRow, ToolStore,
 };
 use async_trait::async_trait;
 
@@ -49,7 +49,7 @@ impl MemoryStore {
 }
 
 #[async_trait]
-impl Store for MemoryStore {
+impl JournalStore for MemoryStore {
     async fn append(&self, append: Append) -> Result<(), StoreError> {
         self.tables().append(append)
     }
@@ -89,30 +89,6 @@ impl Store for MemoryStore {
         Ok(self.tables().unfinished())
     }
 
-    async fn next_queued(&self, tenant: &TenantId, session: &SessionId) -> Result<Option<RunId>, StoreError> {
-        Ok(self.tables().next_queued(tenant, session))
-    }
-
-    async fn queue_heads(&self) -> Result<Vec<(TenantId, RunId)>, StoreError> {
-        Ok(self.tables().queue_heads())
-    }
-
-    async fn interrupted(&self) -> Result<Vec<Interrupted>, StoreError> {
-        Ok(self.tables().interrupted())
-    }
-
-    async fn interrupted_in(
-        &self,
-        tenant: &TenantId,
-        session: &SessionId,
-    ) -> Result<Option<Interrupted>, StoreError> {
-        Ok(self.tables().interrupted_in(tenant, session))
-    }
-
-    async fn steered(&self, tenant: &TenantId, id: &RunId) -> Result<Option<(RunId, Digest)>, StoreError> {
-        Ok(self.tables().steered(tenant, id))
-    }
-
     async fn due(
         &self,
         now: Timestamp,
@@ -120,7 +96,10 @@ impl Store for MemoryStore {
     ) -> Result<(Vec<(TenantId, RunId)>, Option<Timestamp>), StoreError> {
         Ok(self.tables().due(now, limit))
     }
+}
 
+#[async_trait]
+impl SessionStore for MemoryStore {
     async fn create_session(
         &self,
         tenant: &TenantId,
@@ -174,21 +153,40 @@ impl Store for MemoryStore {
         Ok(self.tables().entries(tenant, session, after, limit))
     }
 
-    /// What is said is not indexed.
-    async fn search(
-        &self,
-        _tenant: &TenantId,
-        _query: &str,
-        _filter: SearchFilter,
-        _limit: u32,
-    ) -> Result<Vec<SearchHit>, StoreError> {
-        Err(StoreError::SearchOff)
-    }
-
     async fn delete_session(&self, tenant: &TenantId, session: &SessionId) -> Result<bool, StoreError> {
         self.tables().delete_session(tenant, session)
     }
+}
 
+#[async_trait]
+impl QueueStore for MemoryStore {
+    async fn next_queued(&self, tenant: &TenantId, session: &SessionId) -> Result<Option<RunId>, StoreError> {
+        Ok(self.tables().next_queued(tenant, session))
+    }
+
+    async fn queue_heads(&self) -> Result<Vec<(TenantId, RunId)>, StoreError> {
+        Ok(self.tables().queue_heads())
+    }
+
+    async fn interrupted(&self) -> Result<Vec<Interrupted>, StoreError> {
+        Ok(self.tables().interrupted())
+    }
+
+    async fn interrupted_in(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+    ) -> Result<Option<Interrupted>, StoreError> {
+        Ok(self.tables().interrupted_in(tenant, session))
+    }
+
+    async fn steered(&self, tenant: &TenantId, id: &RunId) -> Result<Option<(RunId, Digest)>, StoreError> {
+        Ok(self.tables().steered(tenant, id))
+    }
+}
+
+#[async_trait]
+impl RequestStore for MemoryStore {
     async fn request(
         &self,
         tenant: &TenantId,
@@ -217,7 +215,10 @@ impl Store for MemoryStore {
     async fn delete_rule(&self, tenant: &TenantId, rule: &RuleId) -> Result<bool, StoreError> {
         Ok(self.tables().delete_rule(tenant, rule))
     }
+}
 
+#[async_trait]
+impl JobStore for MemoryStore {
     async fn due_jobs(
         &self,
         now: Timestamp,
@@ -235,7 +236,24 @@ impl Store for MemoryStore {
         self.tables().finish_job(job);
         Ok(())
     }
+}
 
+#[async_trait]
+impl SearchStore for MemoryStore {
+    /// What is said is not indexed.
+    async fn search(
+        &self,
+        _tenant: &TenantId,
+        _query: &str,
+        _filter: SearchFilter,
+        _limit: u32,
+    ) -> Result<Vec<SearchHit>, StoreError> {
+        Err(StoreError::SearchOff)
+    }
+}
+
+#[async_trait]
+impl ToolStore for MemoryStore {
     async fn save_tools(&self, tenant: &TenantId, tools: &[ToolRow]) -> Result<(), StoreError> {
         self.tables().save_tools(tenant, tools);
         Ok(())
@@ -244,7 +262,10 @@ impl Store for MemoryStore {
     async fn tools(&self) -> Result<Vec<(TenantId, ToolRow)>, StoreError> {
         Ok(self.tables().tools())
     }
+}
 
+#[async_trait]
+impl Store for MemoryStore {
     async fn check(&self) -> Result<(), StoreError> {
         Ok(())
     }
