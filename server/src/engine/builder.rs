@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::clock::{Clock, SystemClock};
-use crate::engine::after::FollowUps;
-use crate::engine::background::Notes;
-use crate::engine::compact::{Compactor, Compactors};
+use crate::engine::after::follow_up::FollowUps;
+use crate::engine::after::notes::Notes;
+use crate::engine::after::runner::{self, JobExecutor, Jobs};
 use crate::engine::deps::{Deps, EngineOptions, Observer};
-use crate::engine::executor::{ExecutorTable, Executors};
+use crate::engine::effect::compact::{Compactor, Compactors};
 use crate::engine::feed::Feeds;
 use crate::engine::history::Histories;
-use crate::engine::jobs::{self, JobExecutor, Jobs};
-use crate::engine::resume::{Reviving, Tally};
-use crate::engine::table::Table;
-use crate::engine::turnstile::Turnstile;
-use crate::engine::wake::{self, Wake};
+use crate::engine::ports::{ExecutorTable, Executors};
+use crate::engine::run::recover::{Reviving, Tally};
+use crate::engine::run::table::Table;
+use crate::engine::run::timers::{self, Wake};
+use crate::engine::session::locks::Turnstile;
 use crate::engine::{Engine, Inner};
 use crate::extension::{Extensions, LocalExtensions};
 use crate::ids::{Ids, RandomIds};
@@ -182,8 +182,8 @@ impl EngineBuilder {
         }));
         tools.report_to(engine.sink());
         let tasks = &engine.deps().tasks;
-        tasks.spawn("wake", wake::watch(engine.clone()));
-        tasks.spawn("jobs", jobs::watch(engine.clone()));
+        tasks.spawn("timers", timers::watch(engine.clone()));
+        tasks.spawn("jobs", runner::watch(engine.clone()));
         tasks.spawn("recover", engine.clone().recover());
         engine
     }

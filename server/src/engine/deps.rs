@@ -9,12 +9,12 @@ use agentloop_core::run::event::Record;
 use agentloop_core::time::Millis;
 
 use crate::clock::Clock;
-use crate::engine::compact::Compactors;
-use crate::engine::executor::ExecutorTable;
+use crate::engine::after::runner::Jobs;
+use crate::engine::effect::compact::Compactors;
 use crate::engine::feed::Feeds;
 use crate::engine::history::Histories;
-use crate::engine::jobs::Jobs;
-use crate::engine::resume::{Reviving, Tally};
+use crate::engine::ports::ExecutorTable;
+use crate::engine::run::recover::{Reviving, Tally};
 use crate::extension::Extensions;
 use crate::ids::Ids;
 use crate::lifecycle::Tasks;
@@ -78,27 +78,27 @@ impl Default for EngineOptions {
 }
 
 /// The engine's dependencies and its shared state.
-pub(super) struct Deps {
-    pub(super) store: Arc<dyn Store>,
-    pub(super) models: Arc<dyn Models>,
-    pub(super) tools: Arc<dyn Tools>,
-    pub(super) extensions: Arc<dyn Extensions>,
-    pub(super) instructions: ExecutorTable,
-    pub(super) clock: Arc<dyn Clock>,
-    pub(super) ids: Arc<dyn Ids>,
-    pub(super) observers: Vec<Arc<dyn Observer>>,
-    pub(super) compactors: Compactors,
-    pub(super) tasks: Tasks,
-    pub(super) options: EngineOptions,
-    pub(super) feeds: Feeds,
-    pub(super) histories: Histories,
-    pub(super) jobs: Jobs,
+pub(in crate::engine) struct Deps {
+    pub(in crate::engine) store: Arc<dyn Store>,
+    pub(in crate::engine) models: Arc<dyn Models>,
+    pub(in crate::engine) tools: Arc<dyn Tools>,
+    pub(in crate::engine) extensions: Arc<dyn Extensions>,
+    pub(in crate::engine) instructions: ExecutorTable,
+    pub(in crate::engine) clock: Arc<dyn Clock>,
+    pub(in crate::engine) ids: Arc<dyn Ids>,
+    pub(in crate::engine) observers: Vec<Arc<dyn Observer>>,
+    pub(in crate::engine) compactors: Compactors,
+    pub(in crate::engine) tasks: Tasks,
+    pub(in crate::engine) options: EngineOptions,
+    pub(in crate::engine) feeds: Feeds,
+    pub(in crate::engine) histories: Histories,
+    pub(in crate::engine) jobs: Jobs,
     /// Subscribers that were ended because they did not read.
-    pub(super) slow_subscribers: Arc<AtomicU64>,
+    pub(in crate::engine) slow_subscribers: Arc<AtomicU64>,
     /// Panics.
-    pub(super) faults: Tally,
+    pub(in crate::engine) faults: Tally,
     /// Failures of the store.
-    pub(super) losses: Tally,
+    pub(in crate::engine) losses: Tally,
     /// Runs that wait for the store to be back.
-    pub(super) reviving: Reviving,
+    pub(in crate::engine) reviving: Reviving,
 }

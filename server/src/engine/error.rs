@@ -63,7 +63,7 @@ pub enum EngineError {
 
 impl EngineError {
     /// Whether the same again may go well by itself: the store is away, or somebody was faster.
-    pub(super) fn passes(&self) -> bool {
+    pub(in crate::engine) fn passes(&self) -> bool {
         matches!(self, Self::Store(StoreError::Unavailable { .. } | StoreError::SessionMoved))
     }
 }

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 /// What a listener gets in place of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Missed {
+pub(in crate::engine) enum Missed {
     /// Items are lost that it had not read. What it is given next is the oldest that is left.
     Some,
     /// It was behind, and had not read for too long: it gets nothing any more.
@@ -21,7 +21,7 @@ pub(super) enum Missed {
 }
 
 /// Sends to those who listen.
-pub(super) struct Ring<T> {
+pub(in crate::engine) struct Ring<T> {
     items_max: usize,
     bytes_max: usize,
     state: Mutex<State<T>>,
@@ -57,22 +57,22 @@ struct Place {
 }
 
 /// How long a listener that is behind may go without reading.
-pub(super) struct Patience {
+pub(in crate::engine) struct Patience {
     /// No longer than this.
-    pub(super) stall: Millis,
+    pub(in crate::engine) stall: Millis,
     /// Counts those that did.
-    pub(super) stalled: Arc<AtomicU64>,
+    pub(in crate::engine) stalled: Arc<AtomicU64>,
 }
 
 /// One who listens; no longer, once it is dropped.
-pub(super) struct Listener<T> {
+pub(in crate::engine) struct Listener<T> {
     ring: Arc<Ring<T>>,
     id: u64,
 }
 
 impl<T> Ring<T> {
     /// Keeps at most so many items for those who have not read them, and at most so many bytes.
-    pub(super) fn new(items_max: usize, bytes_max: usize) -> Arc<Self> {
+    pub(in crate::engine) fn new(items_max: usize, bytes_max: usize) -> Arc<Self> {
         let (items, places) = (VecDeque::new(), BTreeMap::new());
         let state =
             Mutex::new(State { items, bytes: 0, first: 0, places, given_up: 0, joined: 0, closed: false });
@@ -80,12 +80,12 @@ impl<T> Ring<T> {
     }
 
     /// How many listen.
-    pub(super) fn listeners(&self) -> usize {
+    pub(in crate::engine) fn listeners(&self) -> usize {
         self.state().places.len()
     }
 
     /// Hears everything from here on.
-    pub(super) fn listen(self: &Arc<Self>, now: Timestamp, patience: Patience) -> Listener<T> {
+    pub(in crate::engine) fn listen(self: &Arc<Self>, now: Timestamp, patience: Patience) -> Listener<T> {
         let mut state = self.state();
         state.joined += 1;
         let (id, next) = (state.joined, state.end());
@@ -95,12 +95,12 @@ impl<T> Ring<T> {
     }
 
     /// Sends an item of so many bytes. Never waits: what does not fit is lost to those who have not read it.
-    pub(super) fn send(&self, item: T, bytes: usize, now: Timestamp) {
+    pub(in crate::engine) fn send(&self, item: T, bytes: usize, now: Timestamp) {
         self.send_all([(item, bytes)], now);
     }
 
     /// Sends items, each of so many bytes, as [`Ring::send`] does: who listens is woken once for all of them.
-    pub(super) fn send_all(&self, items: impl IntoIterator<Item = (T, usize)>, now: Timestamp) {
+    pub(in crate::engine) fn send_all(&self, items: impl IntoIterator<Item = (T, usize)>, now: Timestamp) {
         let mut state = self.state();
         for (what, bytes) in items {
             let unread = state.places.len() - state.given_up;
@@ -124,13 +124,13 @@ impl<T> Ring<T> {
     }
 
     /// Ends it for everyone who listens, now and later.
-    pub(super) fn close(&self) {
+    pub(in crate::engine) fn close(&self) {
         self.state().closed = true;
         self.sent.notify_waiters();
     }
 
     /// Whether it was closed.
-    pub(super) fn is_closed(&self) -> bool {
+    pub(in crate::engine) fn is_closed(&self) -> bool {
         self.state().closed
     }
 
@@ -185,7 +185,7 @@ impl<T> State<T> {
 
 impl<T: Clone> Listener<T> {
     /// The next item, or what became of it. Nothing is lost where this is dropped before it is done.
-    pub(super) async fn hear(&self) -> Result<T, Missed> {
+    pub(in crate::engine) async fn hear(&self) -> Result<T, Missed> {
         loop {
             if let Some(heard) = self.try_hear() {
                 return heard;
@@ -226,7 +226,7 @@ impl<T: Clone> Listener<T> {
 
 impl<T> Listener<T> {
     /// What it has was taken from it now.
-    pub(super) fn read(&self, now: Timestamp) {
+    pub(in crate::engine) fn read(&self, now: Timestamp) {
         if let Some(place) = self.ring.state().places.get_mut(&self.id) {
             place.read_at = now;
         }

@@ -1,0 +1,9 @@
+//! What a run has done outside of its task. Each is a future that ends in one input for the run.
+
+pub(in crate::engine) mod coalesce;
+pub(in crate::engine) mod compact;
+pub(in crate::engine) mod complete;
+pub(in crate::engine) mod extensions;
+pub(in crate::engine) mod model_call;
+pub(in crate::engine) mod prepare;
+pub(in crate::engine) mod tool_hooks;

@@ -1,0 +1,159 @@
+//! Effects performed: each becomes a call of a port, and the model's answer becomes an input.
+
+use std::sync::Arc;
+
+use agentloop_core::agent::RunSpec;
+use agentloop_core::delta::Delta;
+use agentloop_core::entry::CompactionReason;
+use agentloop_core::id::{EntryNo, TenantId};
+use agentloop_core::message::{ToolCall, Usage};
+use agentloop_core::run::input::{Input, ModelFailure, ModelFinished};
+use agentloop_core::time::Timestamp;
+
+use crate::engine::deps::Deps;
+use crate::engine::effect::coalesce::Joined;
+use crate::engine::effect::compact;
+use crate::engine::effect::extensions::Asking;
+use crate::engine::effect::tool_hooks::before_tools;
+use crate::engine::feed::Feed;
+use crate::engine::history::History;
+use crate::model::{EncodedPrefix, Model, ModelError, ModelRequest, Models, estimate};
+use crate::tool::Offered;
+
+/// One model call, ready to be made.
+pub(in crate::engine) struct ModelCall {
+    pub(in crate::engine) deps: Arc<Deps>,
+    pub(in crate::engine) feed: Feed,
+    pub(in crate::engine) tenant: TenantId,
+    pub(in crate::engine) spec: Arc<RunSpec>,
+    pub(in crate::engine) model_call: u32,
+    pub(in crate::engine) attempt: u32,
+    pub(in crate::engine) system_prompt: String,
+    /// Where hooks are to be asked about tool calls.
+    pub(in crate::engine) asking: Option<Asking>,
+    /// Whether it is held against the run's bounds on its context first.
+    pub(in crate::engine) checked: bool,
+}
+
+impl ModelCall {
+    /// What it sends: fixed before the call is first polled.
+    pub(in crate::engine) fn prepare(
+        self,
+        history: &mut History,
+        last_entry: EntryNo,
+    ) -> impl Future<Output = Input> + Send + 'static {
+        assert_eq!(history.last(), last_entry, "a model reads all of its session");
+        let offered = self.deps.tools.offered(&self.tenant, &self.spec);
+        let too_large = if self.checked { self.too_large(history, &offered) } else { None };
+        let (messages, encoded) = (history.messages(), history.encoded().clone());
+        async move {
+            let (model_call, attempt) = (self.model_call, self.attempt);
+            if let Some((reason, tokens)) = too_large {
+                return Input::ContextTooLarge { model_call, attempt, reason, tokens };
+            }
+            match self.call(messages, encoded, offered).await {
+                Ok(finished) => Input::ModelFinished(Box::new(finished)),
+                Err(error) => {
+                    // Before it is durable that the call failed: what was said is not shown after that.
+                    drop(self.feed.end());
+                    Input::ModelFailed { model_call, attempt, failure: failure_of(error) }
+                }
+            }
+        }
+    }
+
+    fn too_large(&self, history: &mut History, offered: &Offered) -> Option<(CompactionReason, u64)> {
+        let tools = offered.tools.iter().map(|tool| &**tool);
+        let beside = || estimate::tokens(&[], &self.spec.system_prompt, tools);
+        // Counting takes time, and is of no use to a run without bounds.
+        let tokens =
+            if compact::is_bounded(&self.deps, &self.spec) { history.tokens(beside) } else { return None };
+        let reason = compact::too_large(&self.deps, &self.spec, history.view().len(), tokens)?;
+        Some((reason, tokens))
+    }
+
+    async fn call(
+        &self,
+        messages: Vec<agentloop_core::message::SharedMessage>,
+        encoded: EncodedPrefix,
+        offered: Offered,
+    ) -> Result<ModelFinished, ModelError> {
+        let (model, name) = self.model()?;
+        let count = messages.len();
+        let deltas = model.stream(ModelRequest {
+            model: name,
+            system_prompt: self.system_prompt.clone(),
+            messages,
+            encoded,
+            tools: offered.tools,
+            options: self.spec.options.clone(),
+            timeouts: self.spec.timeouts.clone(),
+        });
+        let mut deltas = Joined::new(deltas);
+        let began = self.now();
+        let mut first = None;
+        self.feed.begin((self.model_call, self.attempt));
+        while let Some(delta) = deltas.next().await {
+            first.get_or_insert_with(|| self.now());
+            self.say(delta?)?;
+        }
+        let ended = self.now();
+        let assembler = self.feed.end().expect("nobody else ends what this call began");
+        let done = assembler.finish()?;
+        let calls: Vec<&ToolCall> = done.message.tool_calls().collect();
+        let facts = self.deps.tools.facts(&self.tenant, &self.spec, &calls);
+        let (facts, hooked) = match &self.asking {
+            Some(asking) => before_tools(asking, &calls, facts).await,
+            None => (facts, Vec::new()),
+        };
+        let cost_micros = cost(&*self.deps.models, &self.spec.model, &done.usage);
+        let usage = Usage { cost_micros, ..done.usage };
+        let tokens = usage.input_tokens.saturating_add(usage.output_tokens);
+        // The results of its calls follow the message.
+        let full = compact::too_large(&self.deps, &self.spec, count + 1 + calls.len(), tokens);
+        Ok(ModelFinished {
+            model_call: self.model_call,
+            attempt: self.attempt,
+            message: Arc::new(done.message),
+            finish: done.finish_reason,
+            usage,
+            first_token: first.unwrap_or(ended).since(began),
+            duration: ended.since(began),
+            tools: offered.digest,
+            facts,
+            hooked,
+            full,
+        })
+    }
+
+    /// Who is asked, and for which model.
+    fn model(&self) -> Result<(Arc<dyn Model>, String), ModelError> {
+        let executor = self.deps.instructions.of(&self.spec.agent, |executors| executors.model.as_ref());
+        if let Some(model) = executor {
+            return Ok((model.clone(), self.spec.model.clone()));
+        }
+        Ok(self.deps.models.resolve(&self.spec.model)?)
+    }
+
+    fn say(&self, delta: Delta) -> Result<(), ModelError> {
+        Ok(self.feed.say(self.now(), delta)?)
+    }
+
+    fn now(&self) -> Timestamp {
+        self.deps.clock.now()
+    }
+}
+
+/// What a usage costs, in millionths; 0 where no prices are configured.
+pub(in crate::engine) fn cost(models: &dyn Models, reference: &str, usage: &Usage) -> u64 {
+    models.facts(reference).prices.map_or(0, |prices| prices.cost_micros(usage))
+}
+
+fn failure_of(error: ModelError) -> ModelFailure {
+    ModelFailure {
+        kind: error.kind,
+        message: error.message,
+        status: error.status,
+        retry_after: error.retry_after,
+    }
+}

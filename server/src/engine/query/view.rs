@@ -1,0 +1,79 @@
+//! A run as callers see it.
+
+use agentloop_core::id::{RunId, Seq, TenantId};
+use agentloop_core::run::state::State;
+use futures_util::StreamExt as _;
+
+use crate::engine::Engine;
+use crate::engine::error::EngineError;
+use crate::engine::feed::Shown;
+use crate::store::RunRow;
+
+/// A run: its row and its state.
+#[derive(Debug, Clone)]
+pub struct RunView {
+    /// As stored.
+    pub row: RunRow,
+    /// As folded.
+    pub state: Box<State>,
+    /// Its place in its session's queue, from 1; 0 where it does not wait there.
+    pub queue_position: u32,
+}
+
+impl Engine {
+    /// A run as it stands.
+    ///
+    /// # Errors
+    /// [`EngineError::RunNotFound`], or the store's.
+    pub async fn view(&self, tenant: &TenantId, run: &RunId) -> Result<RunView, EngineError> {
+        let key = (tenant.clone(), run.clone());
+        let state = self.look(&key).await?;
+        let row = self.store().run(tenant, run).await?.ok_or(EngineError::RunNotFound)?;
+        let queue_position = match row.queue_no {
+            Some(mine) => self.queue_position(tenant, &row.session, mine).await?,
+            None => 0,
+        };
+        Ok(RunView { row, state, queue_position })
+    }
+
+    /// Waits until a run is over, or waits for a human or an operator.
+    ///
+    /// # Errors
+    /// [`EngineError::RunNotFound`], [`EngineError::ShuttingDown`], or the store's.
+    pub async fn wait(&self, tenant: &TenantId, run: &RunId) -> Result<RunView, EngineError> {
+        loop {
+            let row = self.store().run(tenant, run).await?.ok_or(EngineError::RunNotFound)?;
+            let status = row.summary.status;
+            if status.is_terminal() || status.is_interrupted() {
+                let view = self.view(tenant, run).await?;
+                let now = view.state.status();
+                if now.is_some_and(|now| now.is_terminal() || now.is_interrupted()) {
+                    return Ok(view);
+                }
+            }
+            self.next_stop(tenant, run, row.last_seq).await?;
+        }
+    }
+
+    /// Waits for an event after `after` that leaves the run at a stop.
+    pub(in crate::engine) async fn next_stop(
+        &self,
+        tenant: &TenantId,
+        run: &RunId,
+        after: Seq,
+    ) -> Result<(), EngineError> {
+        let subscription = self.subscribe(tenant, run, after).await?;
+        let mut events = std::pin::pin!(subscription.events);
+        while let Some(item) = events.next().await {
+            match item? {
+                Shown::Transient(_) => {}
+                Shown::Durable(record) => {
+                    if record.status.is_terminal() || record.status.is_interrupted() {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}

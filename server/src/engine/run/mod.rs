@@ -1,0 +1,9 @@
+//! One live run: its task, and what reaches it.
+
+pub(in crate::engine) mod human;
+pub(in crate::engine) mod plan;
+pub(in crate::engine) mod recover;
+pub(in crate::engine) mod table;
+pub(in crate::engine) mod task;
+pub(in crate::engine) mod timers;
+pub(in crate::engine) mod tool_events;

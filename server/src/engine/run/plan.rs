@@ -1,0 +1,152 @@
+//! A planner is asked what to do next.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use agentloop_core::id::TenantId;
+use agentloop_core::message::{SharedMessage, ToolCall};
+use agentloop_core::run::human::Answer;
+use agentloop_core::run::input::{Input, PlanFailure};
+use agentloop_core::run::plan::{Instruction, Situation};
+use agentloop_core::run::state::{CallState, State};
+use futures_util::FutureExt as _;
+
+use crate::engine::deps::Deps;
+use crate::engine::run::task::RunTask;
+use crate::extension::{ExtensionError, PlanView, Planner, RunContext};
+
+/// Messages that a planner is shown at most.
+const MESSAGES_MAX: usize = 200;
+/// Bytes of those at most.
+const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
+/// How often a planner is asked about one decision.
+const TRIES: u32 = 2;
+
+/// One decision, ready to be asked for.
+struct Planning {
+    deps: Arc<Deps>,
+    tenant: TenantId,
+    state: Arc<State>,
+    decision: u32,
+    situation: Situation,
+    messages: Vec<SharedMessage>,
+}
+
+impl RunTask {
+    /// Asks the run's planner. What it is shown is fixed before it is first polled.
+    pub(in crate::engine) fn planning(
+        &self,
+        decision: u32,
+        situation: Situation,
+    ) -> impl Future<Output = Input> + Send + 'static {
+        let state = self.machine.state();
+        let planning = Planning {
+            deps: self.deps.clone(),
+            tenant: self.place.key().0.clone(),
+            state: Arc::new(state.clone()),
+            decision,
+            situation,
+            messages: last_that_fit(self.history.view()),
+        };
+        async move {
+            let result = planning.decide().await;
+            let result = result.map_err(|error| PlanFailure { message: error.to_string() });
+            Input::Planned { decision, result }
+        }
+    }
+}
+
+impl Planning {
+    async fn decide(&self) -> Result<Instruction, ExtensionError> {
+        let name = self.state.spec.planner.as_deref().unwrap_or_default();
+        let mut tried = 0;
+        loop {
+            tried += 1;
+            let planner = self.deps.extensions.planner(&self.tenant, name).await?;
+            match self.ask(&*planner).await {
+                Err(error) if may_be_asked_again(&error) && tried < TRIES => {
+                    tracing::info!(planner = name, decision = self.decision, %error, "a planner is asked again");
+                }
+                result => return result,
+            }
+        }
+    }
+
+    async fn ask(&self, planner: &dyn Planner) -> Result<Instruction, ExtensionError> {
+        let timeout = planner.timeout();
+        let answer = AssertUnwindSafe(planner.plan(self.view(timeout))).catch_unwind();
+        match tokio::time::timeout(timeout.duration(), answer).await {
+            Err(_) => Err(ExtensionError::Timeout),
+            Ok(Err(_)) => {
+                Err(ExtensionError::Failed { message: "a fault in it".to_owned(), retryable: false })
+            }
+            Ok(Ok(result)) => result,
+        }
+    }
+
+    fn view(&self, timeout: agentloop_core::time::Millis) -> PlanView {
+        PlanView {
+            run: RunContext { tenant: self.tenant.clone(), state: self.state.clone() },
+            deadline: self.deps.clock.now().after(timeout),
+            decision: self.decision,
+            situation: self.situation.clone(),
+            messages: self.messages.clone(),
+            calls: held_calls(&self.state),
+            answer: last_answer(&self.state),
+        }
+    }
+}
+
+/// Whether a planner may say something better next time. Of one that answers nonsense every host was asked already.
+fn may_be_asked_again(error: &ExtensionError) -> bool {
+    match error {
+        ExtensionError::Lost | ExtensionError::Failed { retryable: true, .. } => true,
+        ExtensionError::Unknown
+        | ExtensionError::Timeout
+        | ExtensionError::Nonsense(_)
+        | ExtensionError::Failed { retryable: false, .. } => false,
+    }
+}
+
+/// What a human answered to what the planner asked last.
+fn last_answer(state: &State) -> Option<Answer> {
+    let planned = state.questions.values().filter(|asked| asked.question.slot.is_none());
+    planned.max_by_key(|asked| asked.question.asked_at).and_then(|asked| asked.answer.clone())
+}
+
+fn held_calls(state: &State) -> Vec<ToolCall> {
+    let held = state.round().iter().filter(|call| matches!(call.state, CallState::Held { .. }));
+    held.map(|call| call.wanted.clone()).collect()
+}
+
+/// The end of a conversation, where it is long.
+fn last_that_fit(messages: &[SharedMessage]) -> Vec<SharedMessage> {
+    let mut bytes = 0;
+    let fits = |message: &&SharedMessage| {
+        bytes += message.size();
+        bytes <= MESSAGE_BYTES_MAX
+    };
+    let last = messages.iter().rev().take(MESSAGES_MAX).take_while(fits).count();
+    messages[messages.len() - last..].to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use agentloop_core::message::{Message, Role};
+
+    use super::*;
+
+    fn said(text: &str) -> SharedMessage {
+        Arc::new(Message::text(Role::User, text))
+    }
+
+    #[test]
+    fn of_a_long_conversation_the_end_is_shown() {
+        let messages: Vec<_> = (0..300).map(|at| said(&at.to_string())).collect();
+        let shown = last_that_fit(&messages);
+        assert_eq!(shown, messages[100..]);
+        let long = said(&"x".repeat(MESSAGE_BYTES_MAX));
+        assert_eq!(last_that_fit(&[said("first"), long, said("last")]), [said("last")]);
+        assert_eq!(last_that_fit(&[]), []);
+    }
+}

@@ -1,0 +1,109 @@
+//! Effects of a step, one call each. What leads to an input comes back through the mailbox or as the model's answer.
+
+use agentloop_core::id::CallSlot;
+use agentloop_core::run::effect::Effect;
+use agentloop_core::run::input::Input;
+use agentloop_core::run::machine::Step;
+use agentloop_core::time::Timestamp;
+
+use crate::engine::effect::compact::Compacting;
+use crate::engine::effect::model_call::ModelCall;
+use crate::engine::effect::prepare::prepare;
+use crate::engine::run::task::RunTask;
+use crate::tool::Seek;
+
+impl RunTask {
+    /// Seeks hosts before the step is made durable: where there is room at once, the offer needs no commit of its own.
+    pub(in crate::engine) fn seek(&mut self, step: &mut Step, now: Timestamp) {
+        let mut at = 0;
+        while at < step.effects.len() {
+            let Effect::SeekHost { slot, tool, on } = &step.effects[at] else {
+                at += 1;
+                continue;
+            };
+            let (slot, tool, on) = (*slot, tool.clone(), on.clone());
+            step.effects.remove(at);
+            let (owner, call) = (self.owner(), self.call_id(slot));
+            let sought = match &on {
+                Some(host) => self.deps.tools.seek_on(&owner, &call, &tool, host),
+                None => self.deps.tools.seek(&owner, &call, &tool),
+            };
+            let input = match sought {
+                Seek::Queued => continue,
+                Seek::Granted(host) => Input::SlotGranted { slot, host },
+                Seek::Denied(message) => Input::SlotDenied { slot, message },
+            };
+            match self.machine.handle(input, now) {
+                Ok(more) => step.merge(more),
+                Err(_) => self.deps.tools.stop_seeking(self.tenant(), &self.call_id(slot)),
+            }
+        }
+    }
+
+    /// One call each. What leads to an input comes back through the mailbox or as the model's answer.
+    pub(in crate::engine) fn perform(&mut self, effect: Effect) {
+        let tools = self.deps.tools.clone();
+        match effect {
+            Effect::CallModel { model_call, attempt, last_entry, checked } => {
+                let call = ModelCall {
+                    deps: self.deps.clone(),
+                    feed: self.feed.clone(),
+                    tenant: self.place.key().0.clone(),
+                    spec: self.machine.state().spec.clone(),
+                    model_call,
+                    attempt,
+                    system_prompt: self.machine.state().system_prompt(),
+                    asking: (!self.machine.state().spec.hooks.is_empty()).then(|| self.asking()),
+                    checked,
+                };
+                self.speaking = Some(Box::pin(call.prepare(&mut self.history, last_entry)));
+            }
+            Effect::Plan { decision, situation } => {
+                self.speaking = Some(Box::pin(self.planning(decision, situation)));
+            }
+            Effect::Prepare => self.speaking = Some(Box::pin(prepare(self.asking()))),
+            Effect::Compact { number, strategy, reason, level, last_entry } => {
+                assert_eq!(self.history.last(), last_entry, "a context is all of its session");
+                let state = self.machine.state();
+                let compacting = Compacting {
+                    deps: self.deps.clone(),
+                    spec: state.spec.clone(),
+                    seed: state.seed,
+                    number,
+                    strategy,
+                    reason,
+                    level,
+                    entries: self.history.entries().to_vec(),
+                };
+                self.speaking = Some(Box::pin(compacting.run()));
+            }
+            Effect::StopModel { .. }
+            | Effect::StopPlanning { .. }
+            | Effect::StopPreparing
+            | Effect::StopCompacting { .. } => {
+                self.speaking = None;
+            }
+            Effect::SeekHost { .. } => unreachable!("hosts are sought before the step is written"),
+            Effect::CloseRuntime { host, runtime } => {
+                tools.close_runtime(self.tenant(), &host, &runtime);
+            }
+            Effect::StopSeeking { slot } => tools.stop_seeking(self.tenant(), &self.call_id(slot)),
+            Effect::OfferCall(offer) => {
+                tools.offer(&self.owner_of(offer.slot), &self.call_id(offer.slot), offer);
+            }
+            Effect::ReclaimCall(offer) => {
+                tools.reclaim(&self.owner_of(offer.slot), &self.call_id(offer.slot), offer);
+            }
+            Effect::AnswerInput { slot, attempt, input, answer } => {
+                tools.answer_input(self.tenant(), &self.call_id(slot), attempt, &input, answer);
+            }
+            Effect::CancelCall { slot, attempt, reason } => {
+                tools.cancel(self.tenant(), &self.call_id(slot), attempt, reason);
+            }
+        }
+    }
+}
+
+pub(in crate::engine) fn granted_slot(input: &Input) -> Option<CallSlot> {
+    if let Input::SlotGranted { slot, .. } = input { Some(*slot) } else { None }
+}

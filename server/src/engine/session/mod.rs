@@ -1,0 +1,6 @@
+//! Who may enter a session: starts, the queue, deletion.
+
+pub(in crate::engine) mod delete;
+pub(in crate::engine) mod locks;
+pub(in crate::engine) mod queue;
+pub(in crate::engine) mod start;
