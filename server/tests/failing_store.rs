@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use agentloop_core::agent::RunSpec;
 use agentloop_core::delta::Delta;
 use agentloop_core::id::{
-    CallId, EntryNo, Epoch, HostId, RequestId, RuleId, RunId, Seq, SessionId, TenantId,
+    CallId, EntryNo, Epoch, HostId, RequestId, RuleId, RunId, RunKey, Seq, SessionId, TenantId,
 };
 use agentloop_core::message::{FinishReason, Message, Role, ToolCall};
 use agentloop_core::run::effect::Offer;
@@ -105,15 +105,11 @@ impl JournalStore for Flaky {
         self.inner.runs(tenant, filter, page).await
     }
 
-    async fn unfinished(&self) -> Result<Vec<(TenantId, RunId)>, StoreError> {
+    async fn unfinished(&self) -> Result<Vec<RunKey>, StoreError> {
         self.inner.unfinished().await
     }
 
-    async fn due(
-        &self,
-        now: Timestamp,
-        limit: u32,
-    ) -> Result<(Vec<(TenantId, RunId)>, Option<Timestamp>), StoreError> {
+    async fn due(&self, now: Timestamp, limit: u32) -> Result<(Vec<RunKey>, Option<Timestamp>), StoreError> {
         self.inner.due(now, limit).await
     }
 }
@@ -187,7 +183,7 @@ impl QueueStore for Flaky {
         self.inner.next_queued(tenant, session).await
     }
 
-    async fn queue_heads(&self) -> Result<Vec<(TenantId, RunId)>, StoreError> {
+    async fn queue_heads(&self) -> Result<Vec<RunKey>, StoreError> {
         self.inner.queue_heads().await
     }
 

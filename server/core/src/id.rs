@@ -155,6 +155,23 @@ impl CallId {
     }
 }
 
+/// A run among those of all tenants.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RunKey {
+    /// The tenant that the run belongs to.
+    pub tenant: TenantId,
+    /// The run's id, unique within its tenant.
+    pub run: RunId,
+}
+
+impl RunKey {
+    /// The run of this id that belongs to this tenant.
+    #[must_use]
+    pub fn new(tenant: TenantId, run: RunId) -> Self {
+        Self { tenant, run }
+    }
+}
+
 impl RunId {
     /// The id of the question that the planner's `decision`th instruction asks, from 1.
     #[must_use]

@@ -12,7 +12,7 @@ use crate::engine::effect::compact::{Compactor, Compactors};
 use crate::engine::feed::Feeds;
 use crate::engine::history::Histories;
 use crate::engine::ports::{ExecutorTable, Executors};
-use crate::engine::run::recover::{Reviving, Tally};
+use crate::engine::run::retries::{Reviving, Tally};
 use crate::engine::run::table::Table;
 use crate::engine::run::timers::{self, Wake};
 use crate::engine::session::locks::Turnstile;

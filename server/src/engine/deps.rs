@@ -14,7 +14,7 @@ use crate::engine::effect::compact::Compactors;
 use crate::engine::feed::Feeds;
 use crate::engine::history::Histories;
 use crate::engine::ports::ExecutorTable;
-use crate::engine::run::recover::{Reviving, Tally};
+use crate::engine::run::retries::{Reviving, Tally};
 use crate::extension::Extensions;
 use crate::ids::Ids;
 use crate::lifecycle::Tasks;

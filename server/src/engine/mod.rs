@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use agentloop_core::error::Refusal;
-use agentloop_core::id::{RunId, Seq, SessionId, TenantId};
+use agentloop_core::id::{RunId, RunKey, Seq, SessionId, TenantId};
 use agentloop_core::run::event::Record;
 use agentloop_core::run::input::{AbortCause, Input};
 use agentloop_core::run::state::State;
@@ -38,7 +38,7 @@ pub use self::session::start::{OnBusy, StartRequest, Started};
 
 use crate::engine::deps::Deps;
 use crate::engine::error::EngineError;
-use crate::engine::feed::{Feed, RunKey, Shown, Sources, Standing};
+use crate::engine::feed::{Feed, Shown, Sources, Standing};
 use crate::engine::run::recover::fold;
 use crate::engine::run::table::{Found, Table};
 use crate::engine::run::timers::Wake;
@@ -108,7 +108,7 @@ impl Engine {
         after: Seq,
     ) -> Result<Subscription<impl Stream<Item = Result<Shown, EngineError>> + Send + 'static>, EngineError>
     {
-        let key = (tenant.clone(), run.clone());
+        let key = RunKey::new(tenant.clone(), run.clone());
         let deps = self.deps();
         // What is durable is published a moment later: the store may know of more.
         let standing = deps.feeds.standing(&key).filter(|(_, standing)| after <= standing.last.seq);
@@ -148,7 +148,7 @@ impl Engine {
         reason: &str,
     ) -> Result<(), EngineError> {
         let input = || Input::Abort { cause, reason: reason.to_owned() };
-        match self.ask(&(tenant.clone(), run.clone()), input).await {
+        match self.ask(&RunKey::new(tenant.clone(), run.clone()), input).await {
             Err(EngineError::Refused(Refusal::WrongPhase(Some(status)))) if status.is_terminal() => Ok(()),
             other => other,
         }
@@ -192,7 +192,7 @@ impl Engine {
         by: &str,
     ) -> Result<(), EngineError> {
         let input = || Input::Resume { request: request.to_owned(), by: by.to_owned() };
-        self.ask(&(tenant.clone(), run.clone()), input).await
+        self.ask(&RunKey::new(tenant.clone(), run.clone()), input).await
     }
 
     /// Hands an input to a run, live or not; returns when what it led to is durable.
@@ -207,7 +207,7 @@ impl Engine {
                     }
                 }
             }
-            let row = self.store().run(&key.0, &key.1).await?.ok_or(EngineError::RunNotFound)?;
+            let row = self.store().run(&key.tenant, &key.run).await?.ok_or(EngineError::RunNotFound)?;
             if row.summary.status.is_terminal() {
                 return self.ask_finished(key, input()).await;
             }
@@ -227,7 +227,7 @@ impl Engine {
 
     /// A run that is over takes nothing that would change it; what it says to a repetition is in its journal.
     async fn ask_finished(&self, key: &RunKey, input: Input) -> Result<(), EngineError> {
-        let mut machine = fold(&key.1, &self.journal(key).await?)?;
+        let mut machine = fold(&key.run, &self.journal(key).await?)?;
         let step = machine.handle(input, self.now())?;
         debug_assert!(step.records.is_empty(), "a run that is over does not change");
         Ok(())
@@ -244,11 +244,11 @@ impl Engine {
         if records.is_empty() {
             return Err(EngineError::RunNotFound);
         }
-        Ok(Box::new(fold(&key.1, &records)?.state().clone()))
+        Ok(Box::new(fold(&key.run, &records)?.state().clone()))
     }
 
     async fn journal(&self, key: &RunKey) -> Result<Vec<Record>, EngineError> {
-        Ok(self.store().records(&key.0, &key.1, Seq(0), u32::MAX).await?)
+        Ok(self.store().records(&key.tenant, &key.run, Seq(0), u32::MAX).await?)
     }
 
     /// Brings a run up, unless it is.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use agentloop_core::id::{EntryNo, Epoch, RunId, Seq, SessionId, TenantId};
+use agentloop_core::id::{EntryNo, Epoch, RunId, RunKey, Seq, SessionId, TenantId};
 use agentloop_core::message::Usage;
 use agentloop_core::run::event::Record;
 use agentloop_core::run::status::{RunError, RunStatus};
@@ -212,13 +212,9 @@ pub trait JournalStore: Send + Sync + 'static {
     ) -> Result<Page<RunRow>, StoreError>;
 
     /// Runs of every tenant that are neither over nor parked nor queued: what a start has to continue.
-    async fn unfinished(&self) -> Result<Vec<(TenantId, RunId)>, StoreError>;
+    async fn unfinished(&self) -> Result<Vec<RunKey>, StoreError>;
 
     /// Parked runs of every tenant whose wake time is at or before `now`, at most `limit`, and the earliest wake time
     /// after that.
-    async fn due(
-        &self,
-        now: Timestamp,
-        limit: u32,
-    ) -> Result<(Vec<(TenantId, RunId)>, Option<Timestamp>), StoreError>;
+    async fn due(&self, now: Timestamp, limit: u32) -> Result<(Vec<RunKey>, Option<Timestamp>), StoreError>;
 }

@@ -1,6 +1,6 @@
 //! Runs that wait for their session.
 
-use agentloop_core::id::{RunId, SessionId, TenantId};
+use agentloop_core::id::{RunId, RunKey, SessionId, TenantId};
 use agentloop_core::tool::Digest;
 use async_trait::async_trait;
 
@@ -25,7 +25,7 @@ pub trait QueueStore: Send + Sync + 'static {
     async fn next_queued(&self, tenant: &TenantId, session: &SessionId) -> Result<Option<RunId>, StoreError>;
 
     /// Of every session that has a queue and no live run, the first in the queue: what a start has to let in.
-    async fn queue_heads(&self) -> Result<Vec<(TenantId, RunId)>, StoreError>;
+    async fn queue_heads(&self) -> Result<Vec<RunKey>, StoreError>;
 
     /// Live runs that a queued run of their session interrupts, each with the first such: what a start has to end.
     async fn interrupted(&self) -> Result<Vec<Interrupted>, StoreError>;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use agentloop_core::context::build::messages;
 use agentloop_core::context::view::view;
 use agentloop_core::entry::Entry;
-use agentloop_core::id::{CallId, CallSlot, EntryNo, RunId};
+use agentloop_core::id::{CallId, CallSlot, EntryNo, RunId, RunKey};
 use agentloop_core::message::{Part, SharedMessage, ToolStatus};
 use agentloop_core::run::event::{Event, Record};
 use agentloop_core::run::human::{Decision, QuestionKind};
@@ -24,7 +24,7 @@ pub(crate) fn everything(world: &World) {
         let tables = world.truth.tables();
         let ledger = world.ledger();
         let mut problems = promises(world, &tables);
-        for ((_, id), run) in &tables.runs {
+        for (RunKey { run: id, .. }, run) in &tables.runs {
             problems.extend(journal(id, &run.records).into_iter().map(|problem| format!("{id}: {problem}")));
             problems.extend(row(&tables, id).map(|problem| format!("{id}: {problem}")));
             problems.extend(calls(id, &run.records, &ledger));

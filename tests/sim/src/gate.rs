@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use agentloop_core::id::{EntryNo, Epoch, RequestId, RuleId, RunId, Seq, SessionId, TenantId};
+use agentloop_core::id::{EntryNo, Epoch, RequestId, RuleId, RunId, RunKey, Seq, SessionId, TenantId};
 use agentloop_core::run::event::Record;
 use agentloop_core::time::Timestamp;
 use agentloop_core::tool::Digest;
@@ -259,15 +259,11 @@ impl JournalStore for Gate {
         self.read(self.0.store.runs(tenant, filter, page)).await
     }
 
-    async fn unfinished(&self) -> Result<Vec<(TenantId, RunId)>, StoreError> {
+    async fn unfinished(&self) -> Result<Vec<RunKey>, StoreError> {
         self.read(self.0.store.unfinished()).await
     }
 
-    async fn due(
-        &self,
-        now: Timestamp,
-        limit: u32,
-    ) -> Result<(Vec<(TenantId, RunId)>, Option<Timestamp>), StoreError> {
+    async fn due(&self, now: Timestamp, limit: u32) -> Result<(Vec<RunKey>, Option<Timestamp>), StoreError> {
         self.read(self.0.store.due(now, limit)).await
     }
 }
@@ -347,7 +343,7 @@ impl QueueStore for Gate {
         self.read(self.0.store.next_queued(tenant, session)).await
     }
 
-    async fn queue_heads(&self) -> Result<Vec<(TenantId, RunId)>, StoreError> {
+    async fn queue_heads(&self) -> Result<Vec<RunKey>, StoreError> {
         self.read(self.0.store.queue_heads()).await
     }
 

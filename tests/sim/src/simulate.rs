@@ -199,7 +199,7 @@ fn unfinished(world: &World) -> Vec<RunId> {
     let lost =
         world.promises().runs.keys().filter(|run| tables.run(&tenant(), run).is_none()).cloned().collect();
     let found: Vec<RunId> = lost;
-    stored.map(|((_, id), _)| id.clone()).chain(found).collect()
+    stored.map(|(key, _)| key.run.clone()).chain(found).collect()
 }
 
 /// Waits for all of a set.

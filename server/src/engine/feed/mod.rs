@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use agentloop_core::context::assemble::Assembler;
 use agentloop_core::delta::Delta;
-use agentloop_core::id::{CallSlot, RunId, Seq, SessionId, TenantId};
+use agentloop_core::id::{CallSlot, RunKey, Seq, SessionId, TenantId};
 use agentloop_core::message::Message;
 use agentloop_core::run::event::{Event, Record};
 use agentloop_core::time::{Millis, Timestamp};
@@ -43,7 +43,6 @@ const ITEM_BYTES: usize = 128;
 const SWEEP_AT_LEAST: usize = 64;
 
 /// Which run a feed is of.
-pub type RunKey = (TenantId, RunId);
 
 /// Work in progress, stamped.
 #[derive(Debug, Clone, PartialEq)]
@@ -200,7 +199,7 @@ impl Feeds {
         let mut gone = BTreeMap::new();
         self.register().feeds.retain(|key, feed| {
             let Some(feed) = feed.upgrade() else { return false };
-            let is_gone = key.0 == *tenant && feed.session == *session;
+            let is_gone = key.tenant == *tenant && feed.session == *session;
             if is_gone {
                 gone.insert(key.clone(), feed);
             }
@@ -445,7 +444,7 @@ impl Reader {
         if self.feed.is_gone() {
             return Err(EngineError::RunNotFound);
         }
-        let (tenant, run) = &self.key;
+        let RunKey { tenant, run } = &self.key;
         let after = self.ready_last();
         if let Some(recent) = self.feed.since(after) {
             self.ready.extend(recent);

@@ -1,4 +1,4 @@
-use agentloop_core::id::EntryNo;
+use agentloop_core::id::{EntryNo, RunKey};
 use agentloop_core::run::status::RunStatus;
 use futures_util::StreamExt as _;
 
@@ -21,14 +21,14 @@ impl Bed {
         let store: Arc<dyn Store> = Arc::new(SqliteStore::in_memory().await.unwrap());
         let owner = Owner::started(&store, "s", "r").await;
         let feeds = Feeds::default();
-        let feed = feeds.of(&(owner.tenant.clone(), owner.run.clone()), &owner.session, 16);
+        let feed = feeds.of(&RunKey::new(owner.tenant.clone(), owner.run.clone()), &owner.session, 16);
         let bed = Self { store, feeds, owner, feed };
         bed.publish(Seq(0)).await;
         bed
     }
 
     fn key(&self) -> RunKey {
-        (self.owner.tenant.clone(), self.owner.run.clone())
+        RunKey::new(self.owner.tenant.clone(), self.owner.run.clone())
     }
 
     /// Publishes what is stored after this.

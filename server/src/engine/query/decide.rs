@@ -1,7 +1,7 @@
 //! What humans decide, and what is remembered of it.
 
 use agentloop_core::error::Refusal;
-use agentloop_core::id::{RequestId, SessionId, TenantId};
+use agentloop_core::id::{RequestId, RunKey, SessionId, TenantId};
 use agentloop_core::limits::POLICY_RULES_MAX;
 use agentloop_core::policy::PolicyRule;
 use agentloop_core::run::human::{CannotRemember, Decision, Remember, RememberScope};
@@ -48,7 +48,7 @@ impl Engine {
             by: resolution.by.clone(),
             remember: remember.clone(),
         };
-        match self.ask(&(tenant.clone(), run), input).await {
+        match self.ask(&RunKey::new(tenant.clone(), run), input).await {
             Err(EngineError::RunNotFound | EngineError::Refused(Refusal::UnknownRequest)) => {
                 Err(EngineError::RequestNotFound)
             }

@@ -1,7 +1,7 @@
 //! A run is folded anew from its journal, and compared with where it stands.
 
 use agentloop_core::context::build;
-use agentloop_core::id::{EntryNo, RunId, SessionId, TenantId};
+use agentloop_core::id::{EntryNo, RunId, RunKey, SessionId, TenantId};
 use agentloop_core::run::event::{Event, Record};
 use agentloop_core::run::replay::replay;
 use agentloop_core::run::state::State;
@@ -32,7 +32,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::RunNotFound`], or the store's: a journal that cannot be read is not folded.
     pub async fn replay(&self, tenant: &TenantId, run: &RunId) -> Result<ReplayReport, EngineError> {
-        let key = (tenant.clone(), run.clone());
+        let key = RunKey::new(tenant.clone(), run.clone());
         // What is read first is contained in what is read later, however the run moves meanwhile.
         let live = match self.0.table.live(&key) {
             Some(mailbox) => mailbox.look().await,

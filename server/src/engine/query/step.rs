@@ -3,7 +3,7 @@
 use std::panic::catch_unwind;
 use std::sync::Arc;
 
-use agentloop_core::id::{RequestId, RunId, Seq, TenantId};
+use agentloop_core::id::{RequestId, RunId, RunKey, Seq, TenantId};
 use agentloop_core::run::event::{Event, Record};
 use agentloop_core::run::input::Input;
 use agentloop_core::run::plan::Instruction;
@@ -11,7 +11,6 @@ use agentloop_core::run::steps::step_of;
 
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
-use crate::engine::feed::RunKey;
 use crate::engine::query::view::RunView;
 use crate::store::StoreError;
 
@@ -43,7 +42,7 @@ impl Engine {
         request: &str,
         approve: Option<&RequestId>,
     ) -> Result<StepDone, EngineError> {
-        let key = (tenant.clone(), run.clone());
+        let key = RunKey::new(tenant.clone(), run.clone());
         let input =
             || Input::Step { request: request.to_owned(), approve: approve.cloned(), by: STEPPER.to_owned() };
         self.ask(&key, input).await?;
@@ -68,7 +67,7 @@ impl Engine {
 
 /// The step, once it is over.
 fn find_step<'a>(
-    (_, run): &RunKey,
+    RunKey { run, .. }: &RunKey,
     records: &'a [Record],
     request: &str,
 ) -> Result<Option<&'a [Record]>, EngineError> {

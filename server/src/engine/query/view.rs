@@ -1,6 +1,6 @@
 //! A run as callers see it.
 
-use agentloop_core::id::{RunId, Seq, TenantId};
+use agentloop_core::id::{RunId, RunKey, Seq, TenantId};
 use agentloop_core::run::state::State;
 use futures_util::StreamExt as _;
 
@@ -26,7 +26,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::RunNotFound`], or the store's.
     pub async fn view(&self, tenant: &TenantId, run: &RunId) -> Result<RunView, EngineError> {
-        let key = (tenant.clone(), run.clone());
+        let key = RunKey::new(tenant.clone(), run.clone());
         let state = self.look(&key).await?;
         let row = self.store().run(tenant, run).await?.ok_or(EngineError::RunNotFound)?;
         let queue_position = match row.queue_no {

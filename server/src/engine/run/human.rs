@@ -60,7 +60,7 @@ impl RunTask {
             return;
         };
         let answered = answer(executor.clone(), self.run_context(), question.clone());
-        let (tools, tenant) = (self.deps.tools.clone(), self.place.key().0.clone());
+        let (tools, tenant) = (self.deps.tools.clone(), self.place.key().tenant.clone());
         let checked = answered.map(move |input| {
             input.filter(|input| match input {
                 Input::Decided { decision: Decision::ApproveWithEdits { arguments }, .. } => {
@@ -82,6 +82,6 @@ impl RunTask {
 
     fn run_context(&self) -> RunContext {
         let state = Arc::new(self.machine.state().clone());
-        RunContext { tenant: self.place.key().0.clone(), state }
+        RunContext { tenant: self.place.key().tenant.clone(), state }
     }
 }

@@ -42,7 +42,7 @@ impl RunTask {
         let state = self.machine.state();
         let planning = Planning {
             deps: self.deps.clone(),
-            tenant: self.place.key().0.clone(),
+            tenant: self.place.key().tenant.clone(),
             state: Arc::new(state.clone()),
             decision,
             situation,

@@ -1,5 +1,6 @@
 //! Which runs live here: each has one task and one mailbox. A run that waits for someone has neither.
 
+use agentloop_core::id::RunKey;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,8 +9,6 @@ use agentloop_core::run::input::Input;
 use agentloop_core::run::state::State;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
-
-use crate::engine::feed::RunKey;
 
 /// Inputs that wait for a run's task.
 const MAILBOX: usize = 256;
@@ -159,14 +158,14 @@ impl Drop for Vacancy {
 
 #[cfg(test)]
 mod tests {
-    use agentloop_core::id::{RunId, TenantId};
+    use agentloop_core::id::{RunId, RunKey, TenantId};
 
     use super::*;
 
     #[tokio::test]
     async fn who_waits_for_a_run_to_come_up_goes_on_when_it_has() {
         let table = Table::default();
-        let key = (TenantId::local(), RunId::parse("r1").unwrap());
+        let key = RunKey::new(TenantId::local(), RunId::parse("r1").unwrap());
         let Found::Vacant(place) = table.find(&key).await else { panic!("nobody is there") };
         let waiting = table.find(&key);
         let mut waiting = std::pin::pin!(waiting);

@@ -49,7 +49,7 @@ async fn wake_due(engine: &Engine) -> Duration {
     };
     for key in &due {
         if let Err(error) = engine.bring_up(key).await {
-            tracing::warn!(run.id = %key.1, %error, "cannot wake a run");
+            tracing::warn!(run.id = %key.run, %error, "cannot wake a run");
         }
     }
     if !due.is_empty() {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use agentloop_core::ask::Ask;
 use agentloop_core::error::Refusal;
 use agentloop_core::host::frame::CallRef;
-use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, TenantId};
+use agentloop_core::id::{CallId, HostId, RunId, RunKey, RuntimeId, TenantId};
 use agentloop_core::run::input::Input;
 use agentloop_core::run::state::{CallState, State};
 use agentloop_core::time::Millis;
@@ -13,14 +13,14 @@ use agentloop_core::tool::Digest;
 use async_trait::async_trait;
 
 use crate::engine::error::EngineError;
-use crate::engine::feed::{Progress, RunKey};
+use crate::engine::feed::Progress;
 use crate::engine::{Engine, Inner};
 use crate::tool::{CallAnswer, CallInHand, CallNews, CallSink, Disposition, SinkUnavailable, Verdict};
 
 #[async_trait]
 impl CallSink for Engine {
     async fn news(&self, tenant: &TenantId, call: &CallId, news: CallNews) {
-        let key = (tenant.clone(), call.run.clone());
+        let key = RunKey::new(tenant.clone(), call.run.clone());
         let slot = call.slot;
         let input = match news {
             CallNews::Granted { host } => Input::SlotGranted { slot, host },
@@ -52,7 +52,7 @@ impl CallSink for Engine {
         call: &CallId,
         answer: CallAnswer,
     ) -> Result<Verdict, SinkUnavailable> {
-        let key = (tenant.clone(), call.run.clone());
+        let key = RunKey::new(tenant.clone(), call.run.clone());
         let input = || Input::CallFinished {
             slot: call.slot,
             attempt: answer.attempt,
@@ -78,7 +78,7 @@ impl CallSink for Engine {
         runtime: &RuntimeId,
         host: &HostId,
     ) -> Result<bool, SinkUnavailable> {
-        let key = (tenant.clone(), runtime.run.clone());
+        let key = RunKey::new(tenant.clone(), runtime.run.clone());
         match self.look(&key).await {
             Ok(state) => Ok(state.uses_runtime(runtime, host)),
             Err(EngineError::RunNotFound) => Ok(false),
@@ -95,7 +95,7 @@ impl CallSink for Engine {
         run: &RunId,
         calls: &[CallInHand],
     ) -> Result<Vec<Disposition>, SinkUnavailable> {
-        let key = (tenant.clone(), run.clone());
+        let key = RunKey::new(tenant.clone(), run.clone());
         match self.look(&key).await {
             Ok(state) => Ok(calls.iter().map(|claim| dispose(&state, claim)).collect()),
             Err(EngineError::RunNotFound) => Ok(vec![Disposition::Stop; calls.len()]),

@@ -2,7 +2,7 @@
 //! lets it in: the end of the live run, the write that queued it, or the start of the server.
 
 use agentloop_core::error::Refusal;
-use agentloop_core::id::{RunId, Seq, SessionId, TenantId};
+use agentloop_core::id::{RunId, RunKey, Seq, SessionId, TenantId};
 use agentloop_core::limits::QUEUED_RUNS_PER_SESSION_MAX;
 use agentloop_core::run::event::Steer;
 use agentloop_core::run::input::{AbortCause, Input};
@@ -13,7 +13,6 @@ use tokio::sync::oneshot;
 
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
-use crate::engine::feed::RunKey;
 use crate::engine::history::History;
 use crate::engine::run::recover::{REVIVE_WAIT, fold};
 use crate::engine::run::table::{Found, Vacancy};
@@ -33,7 +32,7 @@ impl Engine {
         request: &StartRequest,
     ) -> Result<(), EngineError> {
         let deps = self.deps();
-        let (tenant, run) = place.key().clone();
+        let RunKey { tenant, run } = place.key().clone();
         // What is counted must still hold when the run is written.
         let turn = self.0.queues.pass(&tenant, session).await;
         if self.queue(&tenant, session).await?.len() >= QUEUED_RUNS_PER_SESSION_MAX {
@@ -66,7 +65,7 @@ impl Engine {
     ) -> Result<(), EngineError> {
         let steer = Steer { id: id.clone(), digest: request.digest.clone() };
         let input = || Input::Steer { steer: steer.clone(), messages: request.messages.clone() };
-        match self.ask(&(request.tenant.clone(), live.clone()), input).await {
+        match self.ask(&RunKey::new(request.tenant.clone(), live.clone()), input).await {
             Err(EngineError::RunNotFound | EngineError::Refused(Refusal::WrongPhase(_))) => {
                 Err(EngineError::Store(StoreError::SessionMoved))
             }
@@ -86,7 +85,7 @@ impl Engine {
         claimed: &Claimed,
     ) -> Result<(), EngineError> {
         let deps = self.deps();
-        let (tenant, run) = place.key().clone();
+        let RunKey { tenant, run } = place.key().clone();
         let session = &claimed.row.session;
         let _here = self.0.sessions.share(&tenant, session).await;
         for _ in 0..START_TRIES {
@@ -142,7 +141,7 @@ impl Engine {
         place: Vacancy,
         input: Input,
     ) -> Result<Option<Result<(), Refusal>>, EngineError> {
-        let (tenant, run) = place.key().clone();
+        let RunKey { tenant, run } = place.key().clone();
         let claimed = self.store().claim(&tenant, &run).await?.ok_or(EngineError::RunNotFound)?;
         let machine = fold(&run, &claimed.records)?;
         if machine.state().phase != Phase::Queued {
@@ -199,7 +198,7 @@ impl Engine {
     /// interrupted.
     async fn attend_once(&self, tenant: &TenantId, session: &SessionId) -> Result<(), EngineError> {
         if let Some(next) = self.store().next_queued(tenant, session).await? {
-            return self.bring_up(&(tenant.clone(), next)).await;
+            return self.bring_up(&RunKey::new(tenant.clone(), next)).await;
         }
         match self.store().interrupted_in(tenant, session).await? {
             Some(found) => self.interrupt(&found).await,

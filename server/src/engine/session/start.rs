@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use agentloop_core::agent::RunSpec;
-use agentloop_core::id::{EntryNo, RunId, SessionId, TenantId};
+use agentloop_core::id::{EntryNo, RunId, RunKey, SessionId, TenantId};
 use agentloop_core::message::SharedMessage;
 use agentloop_core::run::input::{Input, Start};
 use agentloop_core::run::machine::Machine;
@@ -120,7 +120,7 @@ impl Engine {
 
     async fn start_or_join(&self, request: StartRequest) -> Result<Started, EngineError> {
         let run = request.run.clone().unwrap_or_else(|| self.deps().ids.run());
-        let key = (request.tenant.clone(), run.clone());
+        let key = RunKey::new(request.tenant.clone(), run.clone());
         for _ in 0..START_TRIES {
             // With the place in hand, nobody else is about to start, or steer, by this id: a request that comes again
             // finds what the first one led to, however long that took.
@@ -192,7 +192,7 @@ impl Engine {
     }
 
     async fn begin(&self, place: Vacancy, request: &StartRequest) -> Result<Started, EngineError> {
-        let (tenant, run) = place.key().clone();
+        let RunKey { tenant, run } = place.key().clone();
         let session = request.session.clone().unwrap_or_else(|| self.deps().ids.session());
         let way = self.way_in(&tenant, &session, request).await?;
         match (way, request.on_busy) {
@@ -213,7 +213,7 @@ impl Engine {
             }
             (WayIn::Queue(next), OnBusy::Steer) => {
                 // It is about to be the live run.
-                self.bring_up(&(tenant, next)).await?;
+                self.bring_up(&RunKey::new(tenant, next)).await?;
                 return Err(EngineError::Store(StoreError::SessionMoved));
             }
         }
@@ -229,7 +229,7 @@ impl Engine {
         request: &StartRequest,
     ) -> Result<(), EngineError> {
         let deps = self.deps();
-        let (tenant, run) = place.key().clone();
+        let RunKey { tenant, run } = place.key().clone();
         let _here = self.0.sessions.share(&tenant, session).await;
         let history = match last_entry {
             EntryNo(0) => History::default(),

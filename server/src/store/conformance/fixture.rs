@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use agentloop_core::agent::RunSpec;
-use agentloop_core::id::{CallId, CallSlot, EntryNo, Epoch, RequestId, RunId, Seq, SessionId, TenantId};
+use agentloop_core::id::{
+    CallId, CallSlot, EntryNo, Epoch, RequestId, RunId, RunKey, Seq, SessionId, TenantId,
+};
 use agentloop_core::message::{FinishReason, Message, Role, Usage};
 use agentloop_core::run::event::{Event, Observation, Outcome, Record};
 use agentloop_core::run::human::{Answer, Decision, Question, QuestionKind};
@@ -19,6 +21,10 @@ pub const START: u64 = 1_000;
 
 pub fn tenant() -> TenantId {
     TenantId::local()
+}
+
+pub fn key(name: &str) -> RunKey {
+    RunKey::new(tenant(), run(name))
 }
 
 pub fn session(name: &str) -> SessionId {

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use agentloop_core::id::{EntryNo, RunId, Seq, TenantId};
+use agentloop_core::id::{EntryNo, RunId, RunKey, Seq, TenantId};
 use agentloop_core::message::{Message, Role};
 use agentloop_core::run::event::{Event, Steer};
 use agentloop_core::run::status::RunStatus;
@@ -25,7 +25,7 @@ pub async fn a_queued_run_waits_for_its_session(store: Arc<dyn Store>) {
     assert_eq!((row.summary.status, row.last_seq), (RunStatus::Queued, Seq(1)));
     assert!(row.queue_no.is_some());
     assert_eq!(live(&store, "s").await, Some(run("r")));
-    assert_eq!(store.unfinished().await.unwrap(), [(tenant(), run("r"))]);
+    assert_eq!(store.unfinished().await.unwrap(), [key("r")]);
     assert_eq!(next(&store, "s").await, None, "the session is busy");
     assert_eq!(store.queue_heads().await.unwrap(), []);
 
@@ -33,7 +33,7 @@ pub async fn a_queued_run_waits_for_its_session(store: Arc<dyn Store>) {
     first.ends().await.unwrap();
     assert_eq!(live(&store, "s").await, None);
     assert_eq!(next(&store, "s").await, Some(run("q")));
-    assert_eq!(store.queue_heads().await.unwrap(), [(tenant(), run("q"))]);
+    assert_eq!(store.queue_heads().await.unwrap(), [key("q")]);
     assert_eq!(store.unfinished().await.unwrap(), []);
     assert_eq!(next(&store, "none").await, None);
 }
@@ -95,7 +95,7 @@ pub async fn a_run_enters_a_session_that_is_free(store: Arc<dyn Store>) {
     let row = store.run(&tenant(), &run("q")).await.unwrap().unwrap();
     assert_eq!((row.summary.status, row.queue_no), (RunStatus::Preparing, None));
     assert_eq!((next(&store, "s").await, live(&store, "s").await), (None, Some(run("q"))));
-    assert_eq!(store.unfinished().await.unwrap(), [(tenant(), run("q"))]);
+    assert_eq!(store.unfinished().await.unwrap(), [key("q")]);
     second.says("my turn").await.unwrap();
     second.ends().await.unwrap();
     assert_eq!((next(&store, "s").await, live(&store, "s").await), (None, None));
@@ -256,11 +256,11 @@ pub async fn the_heads_of_all_queues_are_found(store: Arc<dyn Store>) {
     }
     let mut theirs = Owner::new(&store, "s", "theirs").of("other");
     theirs.write(theirs.queueing()).await.unwrap();
-    let of_theirs = (TenantId::parse("other").unwrap(), run("theirs"));
+    let of_theirs = RunKey::new(TenantId::parse("other").unwrap(), run("theirs"));
     let check = async |expected: &[&str]| {
         let mut found = store.queue_heads().await.unwrap();
         found.sort();
-        let ours = expected.iter().map(|name| (tenant(), run(name)));
+        let ours = expected.iter().map(|name| key(name));
         assert_eq!(found, ours.chain([of_theirs.clone()]).collect::<Vec<_>>());
     };
     check(&["q", "z"]).await;

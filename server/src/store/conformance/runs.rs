@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use agentloop_core::id::{EntryNo, Epoch, Seq, TenantId};
+use agentloop_core::id::{EntryNo, Epoch, RunKey, Seq};
 use agentloop_core::message::Usage;
 use agentloop_core::run::status::{RunError, RunErrorCode, RunStatus};
 use agentloop_core::time::Timestamp;
@@ -91,7 +91,7 @@ pub async fn unfinished_runs_of_every_tenant_are_found(store: Arc<dyn Store>) {
         owner.create().await.unwrap();
         owner.tell(status, vec![plain(1)]).await.unwrap();
         if !status.is_terminal() && !status.is_interrupted() {
-            expected.push((owner.tenant, owner.run));
+            expected.push(RunKey::new(owner.tenant, owner.run));
         }
     }
     expected.sort();
@@ -127,7 +127,7 @@ pub async fn due_runs_are_found_by_their_time(store: Arc<dyn Store>) {
 }
 
 async fn check_due(store: &Arc<dyn Store>, now: u64, limit: u32, runs: &[&str], next: Option<u64>) {
-    let expected: Vec<(TenantId, _)> = runs.iter().map(|name| (tenant(), run(name))).collect();
+    let expected: Vec<_> = runs.iter().map(|name| key(name)).collect();
     let found = store.due(Timestamp(now), limit).await.unwrap();
     assert_eq!(found, (expected, next.map(Timestamp)), "at {now}, {limit} at most");
 }

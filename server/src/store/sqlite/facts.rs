@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use agentloop_core::id::{EntryNo, Epoch, RequestId, RunId, Seq, SessionId, TenantId};
+use agentloop_core::id::{EntryNo, Epoch, RequestId, RunId, RunKey, Seq, SessionId, TenantId};
 use agentloop_core::run::event::{Added, Event};
 use agentloop_core::run::human::{Answer, RememberScope};
 use agentloop_core::time::Timestamp;
@@ -17,7 +17,6 @@ use crate::store::{Append, CreateRun, JobKind, RuleRow, RunSummary, StoreError};
 /// Places in a queue above this are those of runs that do not interrupt.
 pub(super) const ORDINARY_QUEUE_NO: u64 = 1 << 40;
 
-pub(super) type RunKey = (TenantId, RunId);
 pub(super) type SessionKey = (TenantId, SessionId);
 
 /// An append with its events as rows, and what they mean for the tables beside the journal.
@@ -65,7 +64,7 @@ impl Encoded {
             began_at: first.at,
             ended_at: last.at,
             last: last.seq,
-            run: (append.tenant.clone(), append.run),
+            run: RunKey::new(append.tenant.clone(), append.run),
             session: (append.tenant, append.session),
             epoch: append.epoch,
             after: append.after,
@@ -109,10 +108,10 @@ impl Encoded {
             None => {}
         }
         if let Event::HumanRequested { question } = event {
-            self.asked.push((which(&self.run.1, &question.request), question.asked_at, seq));
+            self.asked.push((which(&self.run.run, &question.request), question.asked_at, seq));
         }
         if let Event::HumanResolved { request, answer, .. } = event {
-            self.answered.push((which(&self.run.1, request), seq));
+            self.answered.push((which(&self.run.run, request), seq));
             self.remembered.extend(rule_row(&self.session.1, request, answer));
         }
         if let Event::InputHeld { steer: Some(steer), .. } = event {
@@ -312,7 +311,7 @@ impl<'a> Facts<'a> {
 
     fn entries_follow(&self, append: &Encoded) -> Result<(), StoreError> {
         let session = self.session(append);
-        let lives = session.is_some_and(|session| session.is_entered_by(&append.run.1));
+        let lives = session.is_some_and(|session| session.is_entered_by(&append.run.run));
         if !append.entries.is_empty() && append.enter.is_none() && !lives {
             return Err(StoreError::Conflict);
         }
@@ -354,7 +353,7 @@ impl<'a> Facts<'a> {
             SessionFact { known, change: SessionChange::Created(append.began_at) }
         });
         if append.enter.is_some() {
-            fact.known.live_run = Some(LiveRun { no: run_no, id: append.run.1.clone() });
+            fact.known.live_run = Some(LiveRun { no: run_no, id: append.run.run.clone() });
             fact.moved();
         }
         if let Some(NewEntry { entry, .. }) = append.entries.last() {
@@ -362,7 +361,7 @@ impl<'a> Facts<'a> {
             fact.known.updated_at = fact.known.updated_at.max(append.ended_at);
             fact.moved();
         }
-        if append.finished && fact.known.is_entered_by(&append.run.1) {
+        if append.finished && fact.known.is_entered_by(&append.run.run) {
             fact.known.live_run = None;
             fact.moved();
         }

@@ -3,11 +3,12 @@
 //! Nobody else writes the file, so what it wrote is what stands there. A run that is over or waits for long is
 //! forgotten, and everything is when a write fails.
 
+use agentloop_core::id::RunKey;
 use std::collections::{HashMap, HashSet};
 
 use agentloop_core::tool::Digest;
 
-use super::facts::{Encoded, Facts, KnownRun, KnownSession, Numbers, RunKey, SessionKey};
+use super::facts::{Encoded, Facts, KnownRun, KnownSession, Numbers, SessionKey};
 
 /// Runs, and sessions, and specs, that are known at one time; beyond that it begins anew.
 const KNOWN_MAX: usize = 8_192;

@@ -27,7 +27,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use agentloop_core::id::{EntryNo, Epoch, RequestId, RuleId, RunId, Seq, SessionId, TenantId};
+use agentloop_core::id::{EntryNo, Epoch, RequestId, RuleId, RunId, RunKey, Seq, SessionId, TenantId};
 use agentloop_core::run::event::Record;
 use agentloop_core::time::Timestamp;
 use agentloop_core::tool::Digest;
@@ -309,15 +309,11 @@ impl JournalStore for SqliteStore {
         read::runs(&self.readers, tenant, &filter, &page).await
     }
 
-    async fn unfinished(&self) -> Result<Vec<(TenantId, RunId)>, StoreError> {
+    async fn unfinished(&self) -> Result<Vec<RunKey>, StoreError> {
         read::unfinished(&self.readers).await
     }
 
-    async fn due(
-        &self,
-        now: Timestamp,
-        limit: u32,
-    ) -> Result<(Vec<(TenantId, RunId)>, Option<Timestamp>), StoreError> {
+    async fn due(&self, now: Timestamp, limit: u32) -> Result<(Vec<RunKey>, Option<Timestamp>), StoreError> {
         read::due(&self.readers, now, limit).await
     }
 }
@@ -413,7 +409,7 @@ impl QueueStore for SqliteStore {
         read::next_queued(&self.readers, tenant, session).await
     }
 
-    async fn queue_heads(&self) -> Result<Vec<(TenantId, RunId)>, StoreError> {
+    async fn queue_heads(&self) -> Result<Vec<RunKey>, StoreError> {
         read::queue_heads(&self.readers).await
     }
 

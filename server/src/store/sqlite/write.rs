@@ -1,6 +1,6 @@
 //! A commit's appends as few statements, each for all of them: what a commit costs hardly grows with its company.
 
-use agentloop_core::id::{EntryNo, Epoch, RunId, SessionId, TenantId};
+use agentloop_core::id::{EntryNo, Epoch, RunId, RunKey, SessionId, TenantId};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row as _, SqliteConnection};
 
@@ -224,7 +224,7 @@ async fn read_facts(
     facts: &mut Facts<'_>,
 ) -> Result<(), sqlx::Error> {
     let keys: Vec<_> =
-        appends.iter().map(|append| (&append.run.0, &append.run.1, &append.session.1)).collect();
+        appends.iter().map(|append| (&append.run.tenant, &append.run.run, &append.session.1)).collect();
     for row in sqlx::query(SELECT_FACTS).bind(text(&keys)).fetch_all(db).await? {
         let append = appends[row.try_get::<u32, _>("place")? as usize];
         facts.last = last(&row)?;
@@ -317,7 +317,7 @@ fn session_standing(session: &KnownSession) -> [Value; 4] {
 
 fn write_runs(statements: &mut Statements, facts: &Facts<'_>) {
     let (mut inserts, mut updates) = (Vec::new(), Vec::new());
-    for ((tenant, id), RunFact { known, change }) in &facts.runs {
+    for (RunKey { tenant, run: id }, RunFact { known, change }) in &facts.runs {
         let Some(change) = change else { continue };
         match change.created {
             Some(created) => {
@@ -424,7 +424,7 @@ fn write_entries(statements: &mut Statements, accepted: &[Numbered<'_>], documen
 fn write_steers(statements: &mut Statements, accepted: &[Numbered<'_>]) {
     let steers = accepted.iter().flat_map(|new| new.append.steers.iter().map(move |steer| (new, steer)));
     let rows = steers.map(|(new, (request, seq))| {
-        [new.append.run.0.shared().into(), request.shared().into(), new.run.into(), int(seq.0).into()]
+        [new.append.run.tenant.shared().into(), request.shared().into(), new.run.into(), int(seq.0).into()]
     });
     statements.push(&INSERT_STEERS, rows);
 }
@@ -435,7 +435,7 @@ fn write_requests(statements: &mut Statements, accepted: &[Numbered<'_>]) {
         [
             new.run.into(),
             question.clone().into(),
-            new.append.run.0.shared().into(),
+            new.append.run.tenant.shared().into(),
             int(at.0).into(),
             int(seq.0).into(),
         ]
@@ -451,7 +451,7 @@ fn write_rules(statements: &mut Statements, accepted: &[Numbered<'_>]) {
     let rules = accepted.iter().flat_map(|new| new.append.remembered.iter().map(move |row| (new, row)));
     let rows = rules.map(|(new, row)| {
         [
-            new.append.run.0.shared().into(),
+            new.append.run.tenant.shared().into(),
             row.id.shared().into(),
             row.session.as_ref().map(SessionId::shared).into(),
             row.request.shared().into(),

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use agentloop_core::id::{Epoch, RuleId, RunId, SessionId, TenantId};
+use agentloop_core::id::{Epoch, RuleId, RunId, RunKey, SessionId, TenantId};
 use agentloop_core::time::Timestamp;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _, Error, Executor as _, SqliteConnection};
@@ -304,7 +304,7 @@ impl Op {
     /// Makes forget what is true no longer once this is done.
     pub(super) fn unsettle(&self, known: &mut Known) {
         match self {
-            Self::Claim { tenant, run } => known.forget_run(&(tenant.clone(), run.clone())),
+            Self::Claim { tenant, run } => known.forget_run(&RunKey::new(tenant.clone(), run.clone())),
             Self::CreateSession(NewSession { tenant, session, .. })
             | Self::Fork(NewFork { tenant, session, .. }) => {
                 known.forget_session(&(tenant.clone(), session.clone()));
@@ -339,7 +339,7 @@ impl Op {
     fn place(&self) -> String {
         match self {
             Self::Append(append) => {
-                format!("append to {}/{} after {}", append.run.0, append.run.1, append.after.0)
+                format!("append to {}/{} after {}", append.run.tenant, append.run.run, append.after.0)
             }
             Self::Claim { tenant, run } => format!("claim of {tenant}/{run}"),
             Self::CreateSession(new) => format!("new session {}/{}", new.tenant, new.session),

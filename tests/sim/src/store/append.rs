@@ -1,7 +1,7 @@
 //! An append: all of it, or nothing.
 
 use agentloop_core::entry::Entry;
-use agentloop_core::id::{EntryNo, RequestId, RunId, Seq, SessionId, TenantId};
+use agentloop_core::id::{EntryNo, RequestId, RunId, RunKey, Seq, SessionId, TenantId};
 use agentloop_core::run::event::{Added, Event, Record};
 use agentloop_core::run::human::{Answer, RememberScope};
 use agentloop_core::time::Timestamp;
@@ -80,7 +80,7 @@ impl Tables {
         let finished = records.iter().any(|record| matches!(record.event, Event::Finished { .. }));
         let place = self.sessions.entry((tenant.clone(), session.clone()));
         let of_session = place.or_insert_with(|| Session::new(session.clone(), began_at));
-        let row = self.runs.entry((tenant.clone(), run.clone())).or_insert_with(|| {
+        let row = self.runs.entry(RunKey::new(tenant.clone(), run.clone())).or_insert_with(|| {
             let create = create.expect("only a run that is created is new");
             let queue_no = (enter.is_none() && !finished).then(|| {
                 of_session.last_queue_no += 1;

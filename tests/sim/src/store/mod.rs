@@ -9,7 +9,7 @@ mod tables;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use agentloop_core::id::{EntryNo, Epoch, RequestId, RuleId, RunId, Seq, SessionId, TenantId};
+use agentloop_core::id::{EntryNo, Epoch, RequestId, RuleId, RunId, RunKey, Seq, SessionId, TenantId};
 use agentloop_core::run::event::Record;
 use agentloop_core::time::Timestamp;
 use agentloop_core::tool::Digest;
@@ -85,15 +85,11 @@ impl JournalStore for MemoryStore {
         self.tables().run_page(tenant, &filter, &page)
     }
 
-    async fn unfinished(&self) -> Result<Vec<(TenantId, RunId)>, StoreError> {
+    async fn unfinished(&self) -> Result<Vec<RunKey>, StoreError> {
         Ok(self.tables().unfinished())
     }
 
-    async fn due(
-        &self,
-        now: Timestamp,
-        limit: u32,
-    ) -> Result<(Vec<(TenantId, RunId)>, Option<Timestamp>), StoreError> {
+    async fn due(&self, now: Timestamp, limit: u32) -> Result<(Vec<RunKey>, Option<Timestamp>), StoreError> {
         Ok(self.tables().due(now, limit))
     }
 }
@@ -164,7 +160,7 @@ impl QueueStore for MemoryStore {
         Ok(self.tables().next_queued(tenant, session))
     }
 
-    async fn queue_heads(&self) -> Result<Vec<(TenantId, RunId)>, StoreError> {
+    async fn queue_heads(&self) -> Result<Vec<RunKey>, StoreError> {
         Ok(self.tables().queue_heads())
     }
 

@@ -1,6 +1,6 @@
 //! Reads.
 
-use agentloop_core::id::{EntryNo, IdError, RequestId, RunId, Seq, SessionId, TenantId};
+use agentloop_core::id::{EntryNo, IdError, RequestId, RunId, RunKey, Seq, SessionId, TenantId};
 use agentloop_core::run::event::{Event, Record};
 use agentloop_core::time::Timestamp;
 use agentloop_core::tool::Digest;
@@ -21,7 +21,7 @@ impl Tables {
         journal.iter().filter(|record| record.seq > after).take(limit as usize).cloned().collect()
     }
 
-    pub(super) fn unfinished(&self) -> Vec<(TenantId, RunId)> {
+    pub(super) fn unfinished(&self) -> Vec<RunKey> {
         let runs = self.runs.iter().filter(|(_, run)| {
             let summary = &run.row.summary;
             summary.goes_on() && run.row.queue_no.is_none()
@@ -35,9 +35,9 @@ impl Tables {
         tenant: &TenantId,
         session: &SessionId,
     ) -> impl Iterator<Item = (u64, RunId)> + use<> {
-        let waits = |((of, run), row): (&(TenantId, RunId), &super::tables::Run)| {
-            let place = row.row.queue_no.filter(|_| of == tenant && row.row.session == *session)?;
-            Some((place, run.clone()))
+        let waits = |(key, row): (&RunKey, &super::tables::Run)| {
+            let place = row.row.queue_no.filter(|_| key.tenant == *tenant && row.row.session == *session)?;
+            Some((place, key.run.clone()))
         };
         let mut queue: Vec<(u64, RunId)> = self.runs.iter().filter_map(waits).collect();
         queue.sort();
@@ -49,9 +49,9 @@ impl Tables {
         self.first_queued(tenant, session).filter(|_| is_free)
     }
 
-    pub(super) fn queue_heads(&self) -> Vec<(TenantId, RunId)> {
+    pub(super) fn queue_heads(&self) -> Vec<RunKey> {
         let heads = self.sessions.keys().filter_map(|(tenant, session)| {
-            self.next_queued(tenant, session).map(|run| (tenant.clone(), run))
+            self.next_queued(tenant, session).map(|run| RunKey::new(tenant.clone(), run))
         });
         heads.collect()
     }
@@ -68,8 +68,8 @@ impl Tables {
     }
 
     pub(crate) fn steered(&self, tenant: &TenantId, id: &RunId) -> Option<(RunId, Digest)> {
-        let ours = self.runs.iter().filter(|((of, _), _)| of == tenant);
-        ours.flat_map(|((_, run), row)| row.records.iter().map(move |record| (run, record))).find_map(
+        let ours = self.runs.iter().filter(|(key, _)| key.tenant == *tenant);
+        ours.flat_map(|(key, row)| row.records.iter().map(move |record| (&key.run, record))).find_map(
             |(run, record)| match &record.event {
                 Event::InputHeld { steer: Some(steer), .. } if steer.id == *id => {
                     Some((run.clone(), steer.digest.clone()))
@@ -79,7 +79,7 @@ impl Tables {
         )
     }
 
-    pub(super) fn due(&self, now: Timestamp, limit: u32) -> (Vec<(TenantId, RunId)>, Option<Timestamp>) {
+    pub(super) fn due(&self, now: Timestamp, limit: u32) -> (Vec<RunKey>, Option<Timestamp>) {
         let waiting = self.runs.iter().filter_map(|(key, run)| Some((run.row.summary.wake_at?, key.clone())));
         let mut waiting: Vec<_> = waiting.collect();
         waiting.sort();
@@ -127,7 +127,7 @@ impl Tables {
         page: &PageRequest,
     ) -> Result<Page<RunRow>, StoreError> {
         let begin = begin(page, RunId::parse)?;
-        let ours = self.runs.iter().filter(|((of, _), _)| of == tenant).map(|(_, run)| &run.row);
+        let ours = self.runs.iter().filter(|(key, _)| key.tenant == *tenant).map(|(_, run)| &run.row);
         let mut rows: Vec<RunRow> = ours
             .filter(|row| filter.session.as_ref().is_none_or(|session| row.session == *session))
             .filter(|row| filter.statuses.is_empty() || filter.statuses.contains(&row.summary.status))

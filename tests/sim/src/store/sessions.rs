@@ -88,7 +88,7 @@ impl Tables {
             return Err(StoreError::SessionBusy { run });
         }
         self.sessions.remove(&(tenant.clone(), session.clone()));
-        self.runs.retain(|(of, _), run| of != tenant || run.row.session != *session);
+        self.runs.retain(|key, run| key.tenant != *tenant || run.row.session != *session);
         self.requests.retain(|(of, _), row| of != tenant || row.session != *session);
         self.rules.retain(|(of, _), row| of != tenant || row.session.as_ref() != Some(session));
         self.jobs.retain(|id, job| id.tenant != *tenant || job.session != *session);

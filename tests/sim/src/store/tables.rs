@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use agentloop_core::id::{EntryNo, Epoch, RequestId, RuleId, RunId, SessionId, TenantId};
+use agentloop_core::id::{EntryNo, Epoch, RequestId, RuleId, RunId, RunKey, SessionId, TenantId};
 use agentloop_core::run::event::Record;
 use agentloop_core::time::Timestamp;
 use agentloop_server::store::{
@@ -12,7 +12,7 @@ use agentloop_server::store::{
 /// Everything, of every tenant.
 #[derive(Debug, Default)]
 pub struct Tables {
-    pub(crate) runs: BTreeMap<(TenantId, RunId), Run>,
+    pub(crate) runs: BTreeMap<RunKey, Run>,
     pub(crate) sessions: BTreeMap<(TenantId, SessionId), Session>,
     pub(super) requests: BTreeMap<(TenantId, RequestId), RequestRow>,
     pub(super) rules: BTreeMap<(TenantId, RuleId), RuleRow>,
@@ -61,7 +61,7 @@ impl Session {
 
 impl Tables {
     pub(crate) fn run(&self, tenant: &TenantId, run: &RunId) -> Option<&Run> {
-        self.runs.get(&(tenant.clone(), run.clone()))
+        self.runs.get(&RunKey::new(tenant.clone(), run.clone()))
     }
 
     pub(crate) fn session(&self, tenant: &TenantId, session: &SessionId) -> Option<&Session> {
@@ -94,7 +94,7 @@ impl Tables {
         run: &RunId,
         least: Epoch,
     ) -> Result<Option<Claimed>, StoreError> {
-        let Some(run) = self.runs.get_mut(&(tenant.clone(), run.clone())) else { return Ok(None) };
+        let Some(run) = self.runs.get_mut(&RunKey::new(tenant.clone(), run.clone())) else { return Ok(None) };
         run.epoch = Epoch(run.epoch.0 + 1).max(least);
         let corrupt = |error: serde_json::Error| StoreError::Corrupt { what: error.to_string() };
         let text = serde_json::to_string(&run.records).map_err(corrupt)?;

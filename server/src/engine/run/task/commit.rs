@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use agentloop_core::id::{EntryNo, Seq};
+use agentloop_core::id::{EntryNo, RunKey, Seq};
 use agentloop_core::run::event::{Outcome, Record};
 use agentloop_core::run::machine::Machine;
 use agentloop_core::run::state::{Phase, State};
@@ -25,7 +25,7 @@ impl RunTask {
     ) -> Result<(), StoreError> {
         self.write_by = None;
         let Some(first) = self.unwritten.first() else { return Ok(()) };
-        let (tenant, run) = self.place.key().clone();
+        let RunKey { tenant, run } = self.place.key().clone();
         let after = Seq(first.seq.0 - 1);
         let records = std::mem::take(&mut self.unwritten);
         let jobs = self.deps.jobs.wanted(&tenant, self.machine.state(), &records);
@@ -70,7 +70,7 @@ impl RunTask {
         let records: Vec<Arc<Record>> = records.into_iter().map(Arc::new).collect();
         self.feed.publish(&records);
         self.executors_see(&records);
-        let (tenant, run) = self.place.key();
+        let RunKey { tenant, run } = self.place.key();
         for observer in &self.deps.observers {
             observer.appended(records.len(), took);
             for record in &records {

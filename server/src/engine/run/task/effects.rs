@@ -48,7 +48,7 @@ impl RunTask {
                 let call = ModelCall {
                     deps: self.deps.clone(),
                     feed: self.feed.clone(),
-                    tenant: self.place.key().0.clone(),
+                    tenant: self.place.key().tenant.clone(),
                     spec: self.machine.state().spec.clone(),
                     model_call,
                     attempt,

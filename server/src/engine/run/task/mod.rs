@@ -260,12 +260,12 @@ impl RunTask {
     }
 
     fn tenant(&self) -> &TenantId {
-        &self.place.key().0
+        &self.place.key().tenant
     }
 
     fn owner(&self) -> CallOwner {
         CallOwner {
-            tenant: self.place.key().0.clone(),
+            tenant: self.place.key().tenant.clone(),
             session: self.session.clone(),
             agent: self.machine.state().spec.agent.clone(),
             traceparent: None,

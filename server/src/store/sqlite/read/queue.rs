@@ -1,6 +1,6 @@
 //! Runs that wait for their session.
 
-use agentloop_core::id::{RunId, SessionId, TenantId};
+use agentloop_core::id::{RunId, RunKey, SessionId, TenantId};
 use agentloop_core::tool::Digest;
 use sqlx::SqlitePool;
 use sqlx::sqlite::SqliteRow;
@@ -65,7 +65,7 @@ pub(in super::super) async fn next_queued(
 }
 
 /// Who may enter any session now.
-pub(in super::super) async fn queue_heads(db: &SqlitePool) -> Result<Vec<(TenantId, RunId)>, StoreError> {
+pub(in super::super) async fn queue_heads(db: &SqlitePool) -> Result<Vec<RunKey>, StoreError> {
     let found = all(db, sqlx::query(QUEUE_HEADS), runs::key).await;
     found.map_err(|error| rows::failure("queues", &error))
 }

@@ -1,6 +1,6 @@
 //! Runs and their journals.
 
-use agentloop_core::id::{RunId, Seq, TenantId};
+use agentloop_core::id::{RunId, RunKey, Seq, TenantId};
 use agentloop_core::run::event::Record;
 use agentloop_core::time::Timestamp;
 use sqlx::sqlite::SqliteRow;
@@ -163,7 +163,7 @@ pub(in super::super) fn runs_query(
 }
 
 /// What a start has to continue.
-pub(in super::super) async fn unfinished(db: &SqlitePool) -> Result<Vec<(TenantId, RunId)>, StoreError> {
+pub(in super::super) async fn unfinished(db: &SqlitePool) -> Result<Vec<RunKey>, StoreError> {
     let found = all(db, sqlx::query(UNFINISHED), key).await;
     found.map_err(|error| rows::failure("unfinished runs", &error))
 }
@@ -173,7 +173,7 @@ pub(in super::super) async fn due(
     db: &SqlitePool,
     now: Timestamp,
     limit: u32,
-) -> Result<(Vec<(TenantId, RunId)>, Option<Timestamp>), StoreError> {
+) -> Result<(Vec<RunKey>, Option<Timestamp>), StoreError> {
     let query = sqlx::query(DUE).bind(i64::from(limit) + 1);
     let found = all(db, query, |row| Ok((rows::time(row, "wake_at")?, key(row)?))).await;
     let mut waiting = found.map_err(|error| rows::failure("due runs", &error))?;
@@ -183,6 +183,6 @@ pub(in super::super) async fn due(
     Ok((waiting.into_iter().map(|(_, run)| run).collect(), next))
 }
 
-pub(super) fn key(row: &SqliteRow) -> Result<(TenantId, RunId), Error> {
-    Ok((rows::tenant_id(row, "tenant")?, rows::run_id(row, "run_id")?))
+pub(super) fn key(row: &SqliteRow) -> Result<RunKey, Error> {
+    Ok(RunKey::new(rows::tenant_id(row, "tenant")?, rows::run_id(row, "run_id")?))
 }

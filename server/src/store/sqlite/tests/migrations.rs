@@ -1,6 +1,6 @@
 //! Files of earlier versions of the schema are taken over with everything in them.
 
-use agentloop_core::id::{EntryNo, RequestId, Seq, TenantId};
+use agentloop_core::id::{EntryNo, RequestId, RunKey, Seq, TenantId};
 use agentloop_core::run::status::RunStatus;
 use sqlx::ConnectOptions as _;
 
@@ -43,7 +43,7 @@ async fn the_first_version_is_taken_over() {
     let row = store.session(&tenant(), &session("s")).await.unwrap().unwrap();
     assert_eq!((row.title.as_str(), row.last_entry, row.live_run), ("A title", EntryNo(1), Some(run("r"))));
     assert_eq!(row.forked_from, None);
-    assert_eq!(store.unfinished().await.unwrap(), [(tenant(), run("r"))]);
+    assert_eq!(store.unfinished().await.unwrap(), [RunKey::new(tenant(), run("r"))]);
     let entries = store.entries(&tenant(), &session("s"), EntryNo(0), 9).await.unwrap();
     assert_eq!(entries.iter().map(plain_text).collect::<Vec<_>>(), ["hello"]);
 
@@ -161,13 +161,13 @@ async fn what_ids_referred_to_is_what_numbers_refer_to() {
         assert!(store.delete_session(&tenant, &session("f")).await.unwrap());
         assert_eq!(said("g").await, [kept], "the other fork has it still");
     }
-    let each = |name: &str| tenants.map(|tenant| (TenantId::parse(tenant).unwrap(), run(name)));
+    let each = |name: &str| tenants.map(|tenant| RunKey::new(TenantId::parse(tenant).unwrap(), run(name)));
     assert_eq!(store.unfinished().await.unwrap(), each("r"));
     let (jobs, next) = store.due_jobs(Timestamp(5_000), 9).await.unwrap();
     assert_eq!(next, None);
     let jobs: Vec<_> =
         jobs.into_iter().map(|job| (job.id.tenant, job.id.run, job.session, job.attempts)).collect();
-    assert_eq!(jobs, each("r").map(|(tenant, run)| (tenant, run, session("s"), 2)));
+    assert_eq!(jobs, each("r").map(|RunKey { tenant, run }| (tenant, run, session("s"), 2)));
     drop(store);
     let mut shell = shell(&directory).await;
     let strays = sqlx::query("PRAGMA foreign_key_check").fetch_all(&mut shell).await.unwrap();
