@@ -117,6 +117,16 @@ impl Tasks {
         self.tracker.spawn(async move { hard.run_until_cancelled(future).await }.instrument(span))
     }
 
+    /// Shuts the process down, as after a panic of a task of this name, once `failed` is cancelled.
+    pub fn depend_on(&self, name: &'static str, failed: CancellationToken) {
+        let tasks = self.clone();
+        drop(self.start(name, async move {
+            if tasks.soft.run_until_cancelled(failed.cancelled()).await.is_some() {
+                tasks.crashed(name);
+            }
+        }));
+    }
+
     fn start(&self, name: &'static str, future: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
         let hard = self.hard.clone();
         let span = tracing::info_span!(TASK_SPAN, { TASK_NAME } = name);
@@ -247,6 +257,19 @@ mod tests {
         let exit = tasks.shut_down(GRACE).await;
         assert_eq!(exit, Exit::Crashed(vec!["writer"]));
         assert_ne!(exit.code(), 0);
+    }
+
+    #[tokio::test]
+    async fn what_the_process_depends_on_fails() {
+        let (tasks, failed) = (Tasks::new(), CancellationToken::new());
+        tasks.depend_on("store", failed.clone());
+        failed.cancel();
+        tasks.soft().cancelled().await;
+        assert_eq!(tasks.shut_down(GRACE).await, Exit::Crashed(vec!["store"]));
+
+        let tasks = Tasks::new();
+        tasks.depend_on("store", CancellationToken::new());
+        assert_eq!(tasks.shut_down(GRACE).await, Exit::Clean, "it holds nobody up");
     }
 
     #[tokio::test]

@@ -7,6 +7,7 @@ mod background;
 mod bad_input;
 mod busy_session;
 mod context;
+mod documents;
 mod extensions;
 mod forks;
 mod idempotency;

@@ -211,7 +211,7 @@ fn reads_imports_as_they_are_written() {
 /// Every link of the table of behaviours leads somewhere, and every test that it names is there.
 #[test]
 fn behaviours_are_proved_by_tests_that_exist() {
-    let table = top().join("server/docs/behaviour.md");
+    let table = top().join("server/docs/internals/behaviour.md");
     let text = fs::read_to_string(&table).expect("the table can be read");
     let mut named = 0;
     for line in text.lines().filter(|line| line.starts_with("| ")) {
@@ -221,7 +221,8 @@ fn behaviours_are_proved_by_tests_that_exist() {
             assert!(file.is_file(), "{target} leads nowhere: {line}");
             let begin = line[..at].rfind('[').expect("a link has a text");
             let Some((path, test)) = line[begin + 1..at].trim_matches('`').split_once("::") else { continue };
-            assert!(target.ends_with(path), "{target} is not {path}");
+            let named_file = fs::canonicalize(top().join(path)).ok();
+            assert_eq!(fs::canonicalize(&file).ok(), named_file, "{target} is not {path}");
             let code = fs::read_to_string(&file).expect("a source file is text");
             assert!(code.contains(&format!("fn {test}(")), "{path} has no {test}");
             named += 1;

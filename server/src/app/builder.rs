@@ -202,6 +202,9 @@ impl ServerBuilder {
         let server = self.config.server.clone();
         let agents = Arc::new(self.take_agents());
         let (ids, tasks) = (self.ids.clone(), Tasks::new());
+        if let Some(own) = &own_store {
+            tasks.depend_on("store", own.failed().clone());
+        }
         let engine = self.engine(store.clone(), models.clone(), hosts.clone(), tasks.clone());
         let soft = tasks.soft().clone();
         let soft_of_metrics = soft.clone();

@@ -52,6 +52,7 @@ use super::{
     SearchStore, SessionNotes, SessionRow, SessionStore, Store, StoreError, Stretch, StretchMax, ToolRow,
     ToolStore,
 };
+use crate::lifecycle::Tasks;
 
 /// How a store is opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,6 +99,8 @@ pub struct SqliteStore {
     /// Whether the index was made anew and is to be filled.
     renewed: Arc<AtomicBool>,
     closing: CancellationToken,
+    /// The writer and the filling of the index.
+    tasks: Tasks,
     writer: tokio::sync::Mutex<Option<JoinHandle<()>>>,
     backfill: tokio::sync::Mutex<Option<JoinHandle<()>>>,
 }
@@ -147,9 +150,10 @@ impl SqliteStore {
             counters: counters.clone(),
             lock: opened.lock,
         };
-        let writer = tokio::sync::Mutex::new(Some(tokio::spawn(writer.run())));
+        let tasks = Tasks::new();
+        let writer = tokio::sync::Mutex::new(Some(tasks.spawn("store writer", writer.run())));
         let backfill = backfill::run(opened.readers.clone(), jobs.downgrade());
-        let backfill = options.search.then(|| tokio::spawn(backfill));
+        let backfill = options.search.then(|| tasks.spawn("search index", backfill));
         Self {
             jobs,
             readers: opened.readers,
@@ -161,6 +165,7 @@ impl SqliteStore {
             lags,
             renewed,
             closing,
+            tasks,
             writer,
             backfill: tokio::sync::Mutex::new(backfill),
         }
@@ -180,6 +185,13 @@ impl SqliteStore {
         }
     }
 
+    /// Cancelled when a task of the store has panicked. Every later write is [`StoreError::Unavailable`]: the process
+    /// should end, and open the file again when it is started.
+    #[must_use]
+    pub fn failed(&self) -> &CancellationToken {
+        self.tasks.soft()
+    }
+
     /// Waits until everything is in the index that is to be, or cannot come there any more.
     async fn filled(&self) {
         if let Some(backfill) = self.backfill.lock().await.take()
@@ -196,7 +208,7 @@ impl SqliteStore {
         }
         let mut backfill = self.backfill.lock().await;
         let (before, again) = (backfill.take(), backfill::run(self.readers.clone(), self.jobs.downgrade()));
-        *backfill = Some(tokio::spawn(async move {
+        *backfill = Some(self.tasks.spawn("search index", async move {
             // It ends by itself, with what is not enough.
             if let Some(before) = before {
                 let _ended = before.await;

@@ -1,0 +1,167 @@
+//! Documents: links lead somewhere, and everything that has a name is told of.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+use agentloop_proto::FILE_DESCRIPTOR_SET;
+use prost::Message as _;
+use prost_types::FileDescriptorSet;
+
+/// Folders that hold what others wrote.
+const NOT_OURS: [&str; 5] = ["target", "node_modules", ".work", ".git", ".venv"];
+
+fn top() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("inside the workspace").to_owned()
+}
+
+/// Every document of the repository.
+fn documents() -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![top()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("the folder can be read") {
+            let path = entry.expect("the folder can be read").path();
+            let name = path.file_name().expect("it has a name").to_string_lossy().into_owned();
+            if path.is_dir() && !path.is_symlink() && !NOT_OURS.contains(&name.as_str()) {
+                folders.push(path);
+            } else if name.ends_with(".md") {
+                found.push(path);
+            }
+        }
+    }
+    assert!(found.len() > 10, "there are documents");
+    found
+}
+
+fn text(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The lines that are not within a fence of code.
+fn prose(text: &str) -> impl Iterator<Item = &str> {
+    let mut in_code = false;
+    text.lines().filter(move |line| {
+        let is_fence = line.trim_start().starts_with("```");
+        in_code ^= is_fence;
+        !in_code && !is_fence
+    })
+}
+
+/// Where the links of a document lead.
+fn links(text: &str) -> impl Iterator<Item = &str> {
+    prose(text).flat_map(|line| {
+        line.match_indices("](").map(|(at, begin)| {
+            let rest = &line[at + begin.len()..];
+            rest.split_once(')').map_or(rest, |(link, _)| link)
+        })
+    })
+}
+
+/// The anchors of a document's headings, as the usual hosts of repositories make them.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for heading in prose(text).filter_map(|line| line.strip_prefix('#')) {
+        let mut anchor = String::new();
+        for c in heading.trim_start_matches('#').trim().chars().flat_map(char::to_lowercase) {
+            match c {
+                ' ' => anchor.push('-'),
+                c if c.is_alphanumeric() || c == '-' || c == '_' => anchor.push(c),
+                _ => {}
+            }
+        }
+        let mut unique = anchor.clone();
+        for number in 1.. {
+            if found.insert(unique) {
+                break;
+            }
+            unique = format!("{anchor}-{number}");
+        }
+    }
+    found
+}
+
+/// A path without `.` and `..`.
+fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => drop(plain.pop()),
+            Component::CurDir => {}
+            other => plain.push(other),
+        }
+    }
+    plain
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let mut dead = Vec::new();
+    let mut followed = 0;
+    for document in documents() {
+        let whole = text(&document);
+        for link in links(&whole).filter(|link| !link.contains("://") && !link.starts_with("mailto:")) {
+            followed += 1;
+            let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let target = if path.is_empty() {
+                document.clone()
+            } else {
+                plain(&document.parent().expect("in a folder").join(path))
+            };
+            let leads = target.starts_with(top())
+                && target.exists()
+                && (anchor.is_empty() || target.is_dir() || anchors(&text(&target)).contains(anchor));
+            if !leads {
+                dead.push(format!("{}: {link}", document.display()));
+            }
+        }
+    }
+    assert!(followed > 50, "only {followed} links");
+    assert!(dead.is_empty(), "{dead:#?}");
+}
+
+#[test]
+fn the_architecture_names_every_rpc() {
+    let architecture = text(&top().join("server/ARCHITECTURE.md"));
+    let files = FileDescriptorSet::decode(FILE_DESCRIPTOR_SET).expect("the descriptors are whole");
+    let mut missing = Vec::new();
+    for service in
+        files.file.iter().filter(|file| file.package() == "agentloop.v1").flat_map(|file| &file.service)
+    {
+        for method in &service.method {
+            let (of, name) = (service.name(), method.name());
+            if !architecture.contains(&format!("{of}/{name}")) && !architecture.contains(&format!("`{name}`"))
+            {
+                missing.push(format!("{of}/{name}"));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
+#[test]
+fn the_architecture_names_every_top_module() {
+    let architecture = text(&top().join("server/ARCHITECTURE.md"));
+    let mut missing = Vec::new();
+    for root in ["server/src", "server/core/src"] {
+        let lib = text(&top().join(root).join("lib.rs"));
+        let modules = lib.lines().filter_map(|line| {
+            let line = line.strip_prefix("pub ").unwrap_or(line);
+            line.strip_prefix("mod ").and_then(|rest| rest.strip_suffix(';'))
+        });
+        missing.extend(
+            modules
+                .filter(|module| !architecture.contains(&format!("`{module}")))
+                .map(|module| format!("{root}: {module}")),
+        );
+    }
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
+#[test]
+fn anchors_are_those_of_the_usual_hosts() {
+    let text = "# A `b`, C!\n## Two  words\n```\n# not this\n```\n# A b c\n";
+    let expected = ["a-b-c", "two--words", "a-b-c-1"].map(str::to_owned);
+    assert_eq!(anchors(text), BTreeSet::from(expected));
+    assert_eq!(links("see [a](b.md#c) and [d](e)").collect::<Vec<_>>(), ["b.md#c", "e"]);
+}
