@@ -1,10 +1,6 @@
 //! The `agentloop.v1` contract as Rust types, clients and service traits.
 //!
-//! Everything here but [`EventFrame`] is generated from `proto/agentloop/v1/*.proto`, which is also the reference manual.
-
-mod frame;
-
-pub use frame::EventFrame;
+//! Everything here is generated from `proto/agentloop/v1/*.proto`, which is also the reference manual.
 
 /// Package `agentloop.v1`.
 #[expect(
@@ -13,7 +9,6 @@ pub use frame::EventFrame;
 )]
 pub mod v1 {
     tonic::include_proto!("agentloop.v1");
-    include!(concat!(env!("OUT_DIR"), "/servers/agentloop.v1.rs"));
 }
 
 /// The contract as an encoded `FileDescriptorSet`, comments included: what server reflection serves.

@@ -20,6 +20,7 @@ pub trait Clock: Send + Sync + 'static {
 pub struct SystemClock;
 
 impl Clock for SystemClock {
+    #[expect(clippy::disallowed_methods, reason = "this is the clock that all others use")]
     fn now(&self) -> Timestamp {
         let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Timestamp(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX))

@@ -22,14 +22,17 @@ pub trait Ids: Send + Sync + 'static {
 pub struct RandomIds;
 
 impl Ids for RandomIds {
+    #[expect(clippy::disallowed_methods, reason = "this makes the ids that all others use")]
     fn run(&self) -> RunId {
         RunId::parse(Uuid::now_v7().to_string()).expect("a UUID is within the alphabet of ids")
     }
 
+    #[expect(clippy::disallowed_methods, reason = "this makes the ids that all others use")]
     fn session(&self) -> SessionId {
         SessionId::parse(Uuid::now_v7().to_string()).expect("a UUID is within the alphabet of ids")
     }
 
+    #[expect(clippy::disallowed_methods, reason = "this is where chance comes from")]
     fn seed(&self) -> u64 {
         rand::random()
     }

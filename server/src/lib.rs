@@ -1,5 +1,7 @@
 //! The agent loop as a gRPC service.
 
+#![cfg_attr(test, expect(clippy::disallowed_methods, reason = "tests start tasks of their own"))]
+
 pub mod clock;
 pub mod config;
 pub mod ids;

@@ -193,6 +193,7 @@ impl Signals {
     /// Turns the first signal into a soft stop and the second into a hard one.
     ///
     /// This is not one of the tasks that a shutdown waits for, or it would wait for the second signal.
+    #[expect(clippy::disallowed_methods, reason = "a shutdown must not wait for it")]
     pub fn obey(self, tasks: &Tasks) -> JoinHandle<()> {
         tokio::spawn(self.relay(tasks.clone()))
     }

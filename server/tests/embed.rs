@@ -1,5 +1,7 @@
 //! The engine embedded: every port is the embedder's own, given once.
 
+#![expect(clippy::disallowed_methods, reason = "tests start tasks of their own")]
+
 use std::sync::{Arc, Mutex, OnceLock};
 
 use agentloop_core::agent::{ContextPolicy, RunSpec};

@@ -23,6 +23,7 @@ pub(super) struct NotText;
 impl Environment {
     /// Of this process. Variables whose names are not UTF-8 are left out: nothing asks for them.
     #[must_use]
+    #[expect(clippy::disallowed_methods, reason = "this reads the environment for everyone")]
     pub fn of_process() -> Self {
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value))).collect()
     }

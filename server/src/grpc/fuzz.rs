@@ -57,6 +57,7 @@ pub(crate) fn frames(data: &[u8]) {
     RUNTIME.get_or_init(build).block_on(session(data));
 }
 
+#[expect(clippy::disallowed_methods, reason = "each input of the fuzzer ends its own task")]
 async fn session(data: &[u8]) {
     let tools = RemoteTools::new(HostOptions::default(), NOW, Vec::new());
     let engine = Arc::new(Engine { tools: Arc::downgrade(&tools), attempts: Mutex::default() });

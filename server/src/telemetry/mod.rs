@@ -35,6 +35,7 @@ pub fn init(options: &LogOptions) -> Result<(), TelemetryError> {
 }
 
 /// Colours are for people, and not for all of them.
+#[expect(clippy::disallowed_methods, reason = "the log begins before the configuration is read")]
 fn colours() -> bool {
     io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }

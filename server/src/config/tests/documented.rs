@@ -8,7 +8,7 @@ const MODELS: &str = include_str!("../../../docs/guide/models.md");
 /// The TOML in a document that makes providers over HTTP.
 fn configurations(document: &str) -> Vec<&str> {
     let blocks = document.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next());
-    blocks.filter(|text| text.contains("kind = \"") && !text.contains("file = \"")).collect()
+    blocks.filter(|text| text.contains("[providers.") && !text.contains("file = \"")).collect()
 }
 
 fn keys_of(text: &str) -> Vec<&str> {

@@ -24,7 +24,7 @@ use crate::engine::error::EngineError;
 use crate::engine::feed::ring::{Listener, Missed, Patience, Ring};
 use crate::store::{Store, StretchMax};
 
-pub use self::item::{Sendable, Shown};
+pub use self::item::Shown;
 
 /// What is read from the journal at a time.
 const CATCH_UP_MAX: StretchMax = StretchMax { records: 256, bytes: 1024 * 1024 };
@@ -41,8 +41,6 @@ const ITEM_BYTES: usize = 128;
 
 /// Entries of feeds that are gone are not worth sweeping below this many.
 const SWEEP_AT_LEAST: usize = 64;
-
-/// Which run a feed is of.
 
 /// Work in progress, stamped.
 #[derive(Debug, Clone, PartialEq)]
@@ -124,7 +122,7 @@ struct Recent {
 /// An event, and roughly its bytes.
 #[derive(Clone)]
 struct Weighed {
-    record: Arc<Sendable<Arc<Record>>>,
+    record: Arc<Record>,
     bytes: usize,
 }
 
@@ -217,10 +215,7 @@ impl Feeds {
 impl Feed {
     /// Shows durable events. They must be durable by now.
     pub fn publish(&self, records: &[Arc<Record>]) {
-        let weigh = |record: &Arc<Record>| Weighed {
-            bytes: record.weight(),
-            record: Arc::new(Sendable::new(record.clone())),
-        };
+        let weigh = |record: &Arc<Record>| Weighed { bytes: record.weight(), record: record.clone() };
         let records: Vec<Weighed> = records.iter().map(weigh).collect();
         self.keep(&records);
         if records.iter().any(|new| ends_speaking(&new.record.event)) {
@@ -262,7 +257,7 @@ impl Feed {
     pub fn show(&self, at: Timestamp, what: Progress) {
         if self.0.ring.listeners() > 0 {
             let bytes = what.size();
-            self.0.ring.send(Shown::transient(Transient { at, what }), bytes, at);
+            self.0.ring.send(Shown::Transient(Arc::new(Transient { at, what })), bytes, at);
         }
     }
 
@@ -457,7 +452,7 @@ impl Reader {
             let row = self.sources.store.run(tenant, run).await?;
             row.filter(|row| row.session == self.feed.0.session).ok_or(EngineError::RunNotFound)?;
         }
-        self.ready.extend(stretch.records.into_iter().map(|record| Shown::durable(Arc::new(record))));
+        self.ready.extend(stretch.records.into_iter().map(|record| Shown::Durable(Arc::new(record))));
         if !stretch.more {
             self.live();
         }
@@ -468,7 +463,7 @@ impl Reader {
     fn live(&mut self) {
         self.mode = Mode::Live;
         if let Some(partial) = self.feed.snapshot(self.sources.clock.now()) {
-            self.ready.push_back(Shown::transient(partial));
+            self.ready.push_back(Shown::Transient(Arc::new(partial)));
         }
     }
 

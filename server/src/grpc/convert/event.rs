@@ -8,8 +8,7 @@ use agentloop_core::run::event::{AfterAttempt, Event, Observation, Outcome, Ran,
 use agentloop_core::run::status::{RunError, RunStatus};
 use agentloop_core::run::view::{LoopPhase, ProcessState, loops};
 use agentloop_core::tool::EffectClass;
-use agentloop_proto::{EventFrame, v1 as wire};
-use prost::Message as _;
+use agentloop_proto::v1 as wire;
 use wire::run_event::Event as Wire;
 
 use super::message::{call_id, finish_reason, message, tool_result, usage};
@@ -31,12 +30,6 @@ impl Dresser {
     #[must_use]
     pub fn new(run: RunId, session: SessionId) -> Self {
         Self { run, session }
-    }
-
-    /// As it is sent; dressed and encoded once for all who subscribe to the run.
-    #[must_use]
-    pub fn frame(&self, shown: &Shown) -> EventFrame {
-        EventFrame { event: shown.encoded(|shown| self.event(shown).encode_to_vec().into()) }
     }
 
     /// As callers see it.

@@ -45,6 +45,7 @@ pub(super) struct AtScrape<F> {
 }
 
 impl<F: Fn() -> Readings> AtScrape<F> {
+    #[expect(clippy::disallowed_methods, reason = "the start of this process, which no run depends on")]
     pub(super) fn new(read: F) -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
         Self { read, since }
