@@ -12,7 +12,7 @@ use agentloop_core::run::input::{CallFacts, CallOutcome};
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::Millis;
 use agentloop_core::tool::{Digest, EffectClass};
-use agentloop_server::engine::feed::Shown;
+use agentloop_server::engine::feed::FeedItem;
 use agentloop_server::engine::{
     Engine, EngineBuilder, Executors, FinishExecutor, HumanExecutor, OnBusy, StartRequest, ToolExecution,
     ToolExecutor,
@@ -264,9 +264,9 @@ async fn cut(class: EffectClass) -> (Option<RunStatus>, Option<String>) {
     let tenant = TenantId::local();
     let started = first.start(request("any", false)).await.expect("a run");
     let events = first.subscribe(&tenant, &started.run, Seq(0)).await.expect("a subscription").events;
-    let offered = |shown: &Shown| match shown {
-        Shown::Durable(record) => record.event.kind() == "call_offered",
-        Shown::Transient(_) => false,
+    let offered = |shown: &FeedItem| match shown {
+        FeedItem::Durable(record) => record.event.kind() == "call_offered",
+        FeedItem::Transient(_) => false,
     };
     let mut events = std::pin::pin!(events);
     while !offered(&events.next().await.expect("it goes on").expect("an event")) {}

@@ -17,7 +17,7 @@ use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::{Digest, EffectClass};
 use agentloop_server::engine::error::EngineError;
-use agentloop_server::engine::feed::Shown;
+use agentloop_server::engine::feed::FeedItem;
 use agentloop_server::engine::{EngineBuilder, OnBusy, StartRequest};
 use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
 use agentloop_server::store::sqlite::SqliteStore;
@@ -447,7 +447,7 @@ async fn an_owner_that_was_overtaken_writes_nothing_shows_nothing_and_offers_not
     let mut events = Box::pin(subscription.events);
     let mut shown = Vec::new();
     while let Some(Some(event)) = events.next().now_or_never() {
-        if let Shown::Durable(record) = event.expect("an event") {
+        if let FeedItem::Durable(record) = event.expect("an event") {
             shown.push(record.seq);
         }
     }

@@ -12,10 +12,10 @@ use crate::engine::effect::compact::{Compactor, Compactors};
 use crate::engine::feed::Feeds;
 use crate::engine::history::Histories;
 use crate::engine::ports::{ExecutorTable, Executors};
-use crate::engine::run::retries::{Reviving, Tally};
+use crate::engine::run::retries::{Revivals, RunCounts};
 use crate::engine::run::table::Table;
 use crate::engine::run::timers::{self, Wake};
-use crate::engine::session::locks::Turnstile;
+use crate::engine::session::locks::SessionLocks;
 use crate::engine::{Engine, Inner};
 use crate::extension::{Extensions, LocalExtensions};
 use crate::ids::{Ids, RandomIds};
@@ -171,13 +171,13 @@ impl EngineBuilder {
                 feeds: Feeds::default(),
                 histories: Histories::default(),
                 jobs: Jobs::new(executors),
-                faults: Tally::default(),
-                losses: Tally::default(),
-                reviving: Reviving::default(),
+                faults: RunCounts::default(),
+                losses: RunCounts::default(),
+                revivals: Revivals::default(),
             }),
             table: Table::default(),
-            queues: Turnstile::default(),
-            sessions: Turnstile::default(),
+            queues: SessionLocks::default(),
+            sessions: SessionLocks::default(),
             wake: Wake::default(),
         }));
         tools.report_to(engine.sink());

@@ -14,7 +14,7 @@ use crate::engine::effect::compact::Compactors;
 use crate::engine::feed::Feeds;
 use crate::engine::history::Histories;
 use crate::engine::ports::ExecutorTable;
-use crate::engine::run::retries::{Reviving, Tally};
+use crate::engine::run::retries::{Revivals, RunCounts};
 use crate::extension::Extensions;
 use crate::ids::Ids;
 use crate::lifecycle::Tasks;
@@ -96,9 +96,9 @@ pub(in crate::engine) struct Deps {
     /// Subscribers that were ended because they did not read.
     pub(in crate::engine) slow_subscribers: Arc<AtomicU64>,
     /// Panics.
-    pub(in crate::engine) faults: Tally,
+    pub(in crate::engine) faults: RunCounts,
     /// Failures of the store.
-    pub(in crate::engine) losses: Tally,
+    pub(in crate::engine) losses: RunCounts,
     /// Runs that wait for the store to be back.
-    pub(in crate::engine) reviving: Reviving,
+    pub(in crate::engine) revivals: Revivals,
 }

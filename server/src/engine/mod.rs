@@ -38,11 +38,11 @@ pub use self::session::start::{OnBusy, StartRequest, Started};
 
 use crate::engine::deps::Deps;
 use crate::engine::error::EngineError;
-use crate::engine::feed::{Feed, Shown, Sources, Standing};
+use crate::engine::feed::{Feed, FeedItem, Sources, Standing};
 use crate::engine::run::recover::fold;
 use crate::engine::run::table::{Found, Table};
 use crate::engine::run::timers::Wake;
-use crate::engine::session::locks::Turnstile;
+use crate::engine::session::locks::SessionLocks;
 use crate::store::{Store, StoreError};
 use crate::tool::Tools;
 
@@ -54,9 +54,9 @@ struct Inner {
     deps: Arc<Deps>,
     table: Table,
     /// Where runs join a session's queue: one at a time, so that its bound holds.
-    queues: Turnstile,
+    queues: SessionLocks,
     /// Where runs enter a session, and where it is deleted.
-    sessions: Turnstile,
+    sessions: SessionLocks,
     wake: Wake,
 }
 
@@ -106,7 +106,7 @@ impl Engine {
         tenant: &TenantId,
         run: &RunId,
         after: Seq,
-    ) -> Result<Subscription<impl Stream<Item = Result<Shown, EngineError>> + Send + 'static>, EngineError>
+    ) -> Result<Subscription<impl Stream<Item = Result<FeedItem, EngineError>> + Send + 'static>, EngineError>
     {
         let key = RunKey::new(tenant.clone(), run.clone());
         let deps = self.deps();

@@ -15,14 +15,14 @@ use prost::Message as _;
 use prost::encoding::message;
 use tonic::{Request, Response, Status};
 
-use super::convert::event::{Dresser, is_last, is_shown};
+use super::convert::event::{EventConverter, is_last, is_shown};
 use super::convert::input::{Agents, Asked, agent_name, start_request};
 use super::convert::{human, instruction, run, short};
 use super::disconnect::AbortOnDrop;
 use super::page::{fitting, page_request, tenant, traceparent};
 use super::status::{Violations, model_not_configured, no_such_agent};
 use crate::engine::error::EngineError;
-use crate::engine::feed::Shown;
+use crate::engine::feed::FeedItem;
 use crate::engine::{Engine, STRATEGIES, StartRequest, Started};
 use crate::model::Models;
 use crate::store::{RequestFilter, RunFilter};
@@ -127,9 +127,10 @@ impl AgentLoopService {
         answer: fn(wire::RunEvent) -> T,
     ) -> Result<EventStream<T>, Status> {
         let subscription = self.engine.subscribe(tenant, run, Seq(after)).await?;
-        let dresser = Dresser::new(run.clone(), subscription.session);
-        let wanted =
-            move |shown: &Shown| is_shown(shown) && (!durable_only || matches!(shown, Shown::Durable(_)));
+        let converter = EventConverter::new(run.clone(), subscription.session);
+        let wanted = move |shown: &FeedItem| {
+            is_shown(shown) && (!durable_only || matches!(shown, FeedItem::Durable(_)))
+        };
         let mut guard = guard;
         guard.iter_mut().for_each(|guard| guard.watches(&subscription.feed));
         let events = subscription.events.filter_map(move |item| {
@@ -139,7 +140,7 @@ impl AgentLoopService {
                     if is_last(&shown) {
                         guard.iter_mut().for_each(AbortOnDrop::disarm);
                     }
-                    Some(Ok(answer(dresser.event(&shown))))
+                    Some(Ok(answer(converter.event(&shown))))
                 }
                 Err(error) => {
                     // The stream ends from our side: its caller has not gone away.
@@ -294,8 +295,8 @@ impl AgentLoop for AgentLoopService {
             return Err(EngineError::RequestNotFound.into());
         }
         let done = self.engine.step(&tenant, &run, request.as_str(), approve.as_ref()).await?;
-        let dresser = Dresser::new(run, done.view.row.session.clone());
-        let events = done.records.into_iter().map(|record| dresser.durable(&record));
+        let converter = EventConverter::new(run, done.view.row.session.clone());
+        let events = done.records.into_iter().map(|record| converter.durable(&record));
         let answer = wire::StepResponse {
             events: Vec::new(),
             run: Some(run::view(&done.view)),

@@ -1,4 +1,4 @@
-//! JSON read where it is: the usual shapes of what providers send, and nothing else.
+//! JSON read where it is: the common shapes of what providers send, and nothing else.
 //!
 //! Each type takes one shape and refuses all others, so that whoever reads a document in these types either reads all
 //! of it that matters, or knows that it is to be read as a tree of values.

@@ -18,8 +18,8 @@ pub(super) trait Said<'a>: Sized {
     /// The one thing that it says with a text.
     type Single: Copy;
 
-    /// What an event of a usual shape says. `None` for all others.
-    fn usual(event: &'a str) -> Option<Self>;
+    /// What an event of a common shape says. `None` for all others.
+    fn fast(event: &'a str) -> Option<Self>;
 
     /// What it says, where that is one thing with a text that is borrowed from the event.
     fn single(&self) -> Option<(Self::Single, &'a str)>;
@@ -48,12 +48,12 @@ impl<S> Default for Template<S> {
 }
 
 impl<S: Copy> Template<S> {
-    /// As [`Said::usual`], and remembered.
-    pub(super) fn usual<'a, T: Said<'a, Single = S>>(&mut self, event: &'a str) -> Option<T> {
+    /// As [`Said::fast`], and remembered.
+    pub(super) fn fast<'a, T: Said<'a, Single = S>>(&mut self, event: &'a str) -> Option<T> {
         if let Some((single, text)) = self.read(event) {
             return Some(T::with(single, text));
         }
-        let said = T::usual(event)?;
+        let said = T::fast(event)?;
         if let Some((single, text)) = said.single() {
             self.learn(event, text, single);
         }

@@ -40,12 +40,12 @@ where
         let padded: &str = format!(r#"{},"obfuscation":"xY9"}}"#, &event[..event.len() - 1]).leak();
         for learnt in [event, padded] {
             let mut template = Template::default();
-            assert_eq!(template.usual::<S>(learnt), S::usual(learnt), "{learnt}");
+            assert_eq!(template.fast::<S>(learnt), S::fast(learnt), "{learnt}");
             let mut read = 0;
             for _ in 0..4_000 {
                 let changed: &str = changed(learnt, &mut chance).leak();
                 if let Some((single, text)) = template.read(changed) {
-                    assert_eq!(Some(S::with(single, text)), S::usual(changed), "{changed}\nafter {learnt}");
+                    assert_eq!(Some(S::with(single, text)), S::fast(changed), "{changed}\nafter {learnt}");
                     read += 1;
                 }
             }
@@ -80,7 +80,7 @@ struct Note<'a> {
 impl<'a> Said<'a> for Note<'a> {
     type Single = u64;
 
-    fn usual(event: &'a str) -> Option<Self> {
+    fn fast(event: &'a str) -> Option<Self> {
         serde_json::from_str(event).ok()
     }
 
@@ -100,10 +100,10 @@ impl<'a> Said<'a> for Note<'a> {
 #[track_caller]
 fn read(learnt: &str, event: &str, said: Option<(u64, &str)>) {
     let mut template = Template::default();
-    template.usual::<Note<'_>>(learnt).unwrap();
+    template.fast::<Note<'_>>(learnt).unwrap();
     assert_eq!(template.read(event), said.map(|(number, text)| (number, Cow::Borrowed(text))));
     if let Some(said) = said {
-        assert_eq!(Note::usual(event), Some(Note::with(said.0, said.1.into())));
+        assert_eq!(Note::fast(event), Some(Note::with(said.0, said.1.into())));
     }
 }
 
@@ -151,7 +151,7 @@ fn what_is_long_is_not_remembered() {
 fn the_last_that_was_learnt_from_counts() {
     let mut template = Template::default();
     for event in [r#"{"number":1,"text":"a"}"#, r#"{"text":"b","number":2}"#, r#"{"text":"c","number":2}"#] {
-        assert_eq!(template.usual::<Note<'_>>(event), Note::usual(event));
+        assert_eq!(template.fast::<Note<'_>>(event), Note::fast(event));
     }
     assert_eq!(template.read(r#"{"text":"d","number":2}"#), Some((2, "d".into())));
     assert_eq!(template.read(r#"{"number":1,"text":"d"}"#), None);

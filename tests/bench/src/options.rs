@@ -16,6 +16,9 @@ pub(crate) struct Options {
     /// Runs at a time, for the workloads that have a load
     #[arg(long, value_delimiter = ',', default_value = "1,16,64,256")]
     pub(crate) concurrency: Vec<usize>,
+    /// Streams at a time, for the workload `live`. 5,000 need a machine of many cores
+    #[arg(long, value_delimiter = ',', default_value = "100,1000")]
+    pub(crate) live: Vec<usize>,
     /// How often each figure is taken; the median is shown, and the spread beside it
     #[arg(long, default_value_t = 3)]
     pub(crate) repeat: usize,
@@ -58,6 +61,8 @@ pub(crate) enum Workload {
     Wf,
     /// 1,000 connected hosts
     Wh,
+    /// Many streams at a time, each of 50 pieces a second
+    Live,
     /// From `Abort` to the host's cancel
     Cancel,
     /// A server that does nothing

@@ -6,7 +6,7 @@ use agentloop_core::context::assemble::Assembler;
 use agentloop_core::id::{RunId, Seq};
 use agentloop_core::run::event::{Event, Record};
 use agentloop_server::engine::error::EngineError;
-use agentloop_server::engine::feed::{Progress, Shown};
+use agentloop_server::engine::feed::{FeedItem, Progress};
 use futures_util::StreamExt as _;
 
 use crate::people::pause;
@@ -69,7 +69,7 @@ impl Subscriber {
                     return true;
                 }
                 Some(Err(error)) => return self.fails(&error),
-                Some(Ok(Shown::Durable(record))) => {
+                Some(Ok(FeedItem::Durable(record))) => {
                     self.sees(&record);
                     if self.world.plan.plant == Some(Plant::FeedRepeats) && self.random.chance(100) {
                         self.sees(&record);
@@ -79,7 +79,7 @@ impl Subscriber {
                     }
                     left -= 1;
                 }
-                Some(Ok(Shown::Transient(transient))) => self.hears(&transient.what),
+                Some(Ok(FeedItem::Transient(transient))) => self.hears(&transient.what),
             }
             if left == 0 && !self.world.is_calm() {
                 return false;

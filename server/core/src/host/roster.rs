@@ -13,7 +13,7 @@ pub(super) type Rank = (usize, Reverse<u64>);
 
 /// The hosts. It is read as a map of them; those that were changed are ranked anew when it is asked for their order.
 #[derive(Debug, Default)]
-pub(super) struct Roster {
+pub(super) struct HostsByLoad {
     hosts: BTreeMap<HostId, Host>,
     /// Those that had a stream when they were ranked. Of equals, the first by id comes first.
     order: BTreeSet<(Rank, HostId)>,
@@ -23,7 +23,7 @@ pub(super) struct Roster {
     changed: BTreeSet<HostId>,
 }
 
-impl Roster {
+impl HostsByLoad {
     /// A host, to change it.
     pub(super) fn get_mut(&mut self, id: &HostId) -> Option<&mut Host> {
         let host = self.hosts.get_mut(id)?;
@@ -79,7 +79,7 @@ fn mark(changed: &mut BTreeSet<HostId>, id: &HostId) {
     }
 }
 
-impl Deref for Roster {
+impl Deref for HostsByLoad {
     type Target = BTreeMap<HostId, Host>;
 
     fn deref(&self) -> &Self::Target {

@@ -1,4 +1,4 @@
-//! Pieces of a model's answer that arrive together, as one.
+//! Joins pieces of a model's answer that arrive together.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -16,7 +16,7 @@ const JOINED_BYTES: usize = 4 * 1024;
 const APART: Duration = Duration::from_millis(1);
 
 /// A model's answer in the pieces that are shown. Nobody waits for more to come.
-pub(in crate::engine) struct Joined<S> {
+pub(in crate::engine) struct Coalesced<S> {
     stream: S,
     /// Came while an earlier piece was held, and cannot be joined to it.
     ahead: Option<Result<Delta, ModelError>>,
@@ -27,7 +27,7 @@ pub(in crate::engine) struct Joined<S> {
     last: Option<Instant>,
 }
 
-impl<S: Stream<Item = Result<Delta, ModelError>> + Unpin> Joined<S> {
+impl<S: Stream<Item = Result<Delta, ModelError>> + Unpin> Coalesced<S> {
     pub(in crate::engine) fn new(stream: S) -> Self {
         Self { stream, ahead: None, asked: false, over: false, last: None }
     }
@@ -146,7 +146,7 @@ mod tests {
     }
 
     async fn all(deltas: Vec<Piece>) -> Vec<Piece> {
-        let mut joined = Joined::new(stream::iter(deltas));
+        let mut joined = Coalesced::new(stream::iter(deltas));
         let mut pieces = Vec::new();
         while let Some(piece) = joined.next().await {
             pieces.push(piece);
@@ -202,7 +202,7 @@ mod tests {
             sender.send(Ok(text("e"))).await.unwrap();
         };
         let read = async move {
-            let mut joined = Joined::new(stream);
+            let mut joined = Coalesced::new(stream);
             assert_eq!(joined.next().await, Some(Ok(text("abcd"))));
             assert_eq!(joined.next().await, Some(Ok(text("e"))));
             assert_eq!(joined.next().await, None);
@@ -225,7 +225,7 @@ mod tests {
         let shown = Arc::new(Mutex::new(Vec::new()));
         let show = Arc::clone(&shown);
         let mut reader = Box::pin(async move {
-            let mut joined = Joined::new(stream);
+            let mut joined = Coalesced::new(stream);
             while let Some(piece) = joined.next().await {
                 show.lock().unwrap().push(piece.unwrap());
             }

@@ -11,7 +11,7 @@ use agentloop_core::run::input::{Input, ModelFailure, ModelFinished};
 use agentloop_core::time::Timestamp;
 
 use crate::engine::deps::Deps;
-use crate::engine::effect::coalesce::Joined;
+use crate::engine::effect::coalesce::Coalesced;
 use crate::engine::effect::compact;
 use crate::engine::effect::extensions::Asking;
 use crate::engine::effect::tool_hooks::before_tools;
@@ -89,7 +89,7 @@ impl ModelCall {
             options: self.spec.options.clone(),
             timeouts: self.spec.timeouts.clone(),
         });
-        let mut deltas = Joined::new(deltas);
+        let mut deltas = Coalesced::new(deltas);
         let began = self.now();
         let mut first = None;
         self.feed.begin((self.model_call, self.attempt));

@@ -8,7 +8,7 @@ use crate::engine::feed::Transient;
 
 /// Something to show. Clones share it.
 #[derive(Debug, Clone)]
-pub enum Shown {
+pub enum FeedItem {
     /// A durable event.
     Durable(Arc<Record>),
     /// Work in progress.

@@ -24,7 +24,7 @@ use crate::engine::error::EngineError;
 use crate::engine::feed::ring::{Listener, Missed, Patience, Ring};
 use crate::store::{Store, StretchMax};
 
-pub use self::item::Shown;
+pub use self::item::FeedItem;
 
 /// What is read from the journal at a time.
 const CATCH_UP_MAX: StretchMax = StretchMax { records: 256, bytes: 1024 * 1024 };
@@ -107,7 +107,7 @@ struct Speaking {
 
 struct Inner {
     session: SessionId,
-    ring: Arc<Ring<Shown>>,
+    ring: Arc<Ring<FeedItem>>,
     speaking: Mutex<Option<Speaking>>,
     recent: Mutex<Recent>,
 }
@@ -222,7 +222,7 @@ impl Feed {
             *self.speaking() = None;
         }
         let Some(at) = records.last().map(|last| last.record.at) else { return };
-        let shown = records.into_iter().map(|Weighed { record, bytes }| (Shown::Durable(record), bytes));
+        let shown = records.into_iter().map(|Weighed { record, bytes }| (FeedItem::Durable(record), bytes));
         self.0.ring.send_all(shown, at);
     }
 
@@ -245,19 +245,19 @@ impl Feed {
     }
 
     /// Every durable event after `after` so far, if all of them are at hand.
-    fn since(&self, after: Seq) -> Option<Vec<Shown>> {
+    fn since(&self, after: Seq) -> Option<Vec<FeedItem>> {
         let recent = self.recent();
         let first = recent.records.front()?.record.seq;
         let records = recent.records.iter().map(|recent| &recent.record);
         let wanted = records.filter(|record| record.seq > after);
-        (first <= after.next()).then(|| wanted.cloned().map(Shown::Durable).collect())
+        (first <= after.next()).then(|| wanted.cloned().map(FeedItem::Durable).collect())
     }
 
     /// Shows work in progress.
     pub fn show(&self, at: Timestamp, what: Progress) {
         if self.0.ring.listeners() > 0 {
             let bytes = what.size();
-            self.0.ring.send(Shown::Transient(Arc::new(Transient { at, what })), bytes, at);
+            self.0.ring.send(FeedItem::Transient(Arc::new(Transient { at, what })), bytes, at);
         }
     }
 
@@ -362,7 +362,7 @@ pub(in crate::engine) fn subscribe(
     key: RunKey,
     after: Seq,
     over: bool,
-) -> impl Stream<Item = Result<Shown, EngineError>> + Send + 'static {
+) -> impl Stream<Item = Result<FeedItem, EngineError>> + Send + 'static {
     let patience = Patience { stall: sources.stall, stalled: sources.slow.clone() };
     let listener = feed.0.ring.listen(sources.clock.now(), patience);
     let reader = Reader {
@@ -392,19 +392,19 @@ enum Mode {
 
 struct Reader {
     feed: Feed,
-    listener: Listener<Shown>,
+    listener: Listener<FeedItem>,
     sources: Sources,
     key: RunKey,
     /// The last durable event shown.
     last: Seq,
     /// The last delta shown or contained in a snapshot: what is at or below it is a repetition.
     heard: Option<((u32, u32), u64)>,
-    ready: VecDeque<Shown>,
+    ready: VecDeque<FeedItem>,
     mode: Mode,
 }
 
 impl Reader {
-    async fn next(&mut self) -> Option<Result<Shown, EngineError>> {
+    async fn next(&mut self) -> Option<Result<FeedItem, EngineError>> {
         loop {
             if let Some(item) = self.ready.pop_front() {
                 return Some(Ok(self.note(item)));
@@ -428,7 +428,7 @@ impl Reader {
     }
 
     /// The next live item; `None` when the server goes down.
-    async fn hear(&mut self) -> Option<Result<Shown, Missed>> {
+    async fn hear(&mut self) -> Option<Result<FeedItem, Missed>> {
         tokio::select! { biased;
             item = self.listener.hear() => Some(item),
             () = self.sources.stop.cancelled() => None,
@@ -452,7 +452,7 @@ impl Reader {
             let row = self.sources.store.run(tenant, run).await?;
             row.filter(|row| row.session == self.feed.0.session).ok_or(EngineError::RunNotFound)?;
         }
-        self.ready.extend(stretch.records.into_iter().map(|record| Shown::Durable(Arc::new(record))));
+        self.ready.extend(stretch.records.into_iter().map(|record| FeedItem::Durable(Arc::new(record))));
         if !stretch.more {
             self.live();
         }
@@ -463,7 +463,7 @@ impl Reader {
     fn live(&mut self) {
         self.mode = Mode::Live;
         if let Some(partial) = self.feed.snapshot(self.sources.clock.now()) {
-            self.ready.push_back(Shown::Transient(Arc::new(partial)));
+            self.ready.push_back(FeedItem::Transient(Arc::new(partial)));
         }
     }
 
@@ -472,19 +472,19 @@ impl Reader {
             .iter()
             .rev()
             .find_map(|item| match item {
-                Shown::Durable(record) => Some(record.seq),
-                Shown::Transient(_) => None,
+                FeedItem::Durable(record) => Some(record.seq),
+                FeedItem::Transient(_) => None,
             })
             .unwrap_or(self.last)
     }
 
     /// Takes in a live item, unless it was shown before; a gap sends the reader back to the journal.
-    fn admit(&mut self, item: Shown) {
+    fn admit(&mut self, item: FeedItem) {
         match &item {
-            Shown::Durable(record) if record.seq <= self.last => {}
-            Shown::Durable(record) if record.seq > self.last.next() => self.mode = Mode::CatchUp,
-            Shown::Durable(_) => self.ready.push_back(item),
-            Shown::Transient(transient) => {
+            FeedItem::Durable(record) if record.seq <= self.last => {}
+            FeedItem::Durable(record) if record.seq > self.last.next() => self.mode = Mode::CatchUp,
+            FeedItem::Durable(_) => self.ready.push_back(item),
+            FeedItem::Transient(transient) => {
                 if let Progress::Delta { call, delta_seq, .. } = &transient.what
                     && self.heard.is_some_and(|heard| (*call, *delta_seq) <= heard)
                 {
@@ -495,17 +495,17 @@ impl Reader {
         }
     }
 
-    fn note(&mut self, item: Shown) -> Shown {
+    fn note(&mut self, item: FeedItem) -> FeedItem {
         self.listener.read(self.sources.clock.now());
         match &item {
-            Shown::Durable(record) => {
+            FeedItem::Durable(record) => {
                 self.last = record.seq;
                 if matches!(record.event, Event::Finished { .. }) {
                     self.ready.clear();
                     self.mode = Mode::Over;
                 }
             }
-            Shown::Transient(transient) => match &transient.what {
+            FeedItem::Transient(transient) => match &transient.what {
                 Progress::Delta { call, delta_seq, .. } | Progress::Partial { call, delta_seq, .. } => {
                     self.heard = Some((*call, *delta_seq));
                 }

@@ -56,13 +56,13 @@ impl Bed {
     fn listens(&self, after: u64) -> impl Stream<Item = Seq> + use<> {
         self.hears(after).filter_map(|shown| async move {
             match shown.unwrap() {
-                Shown::Durable(record) => Some(record.seq),
-                Shown::Transient(_) => None,
+                FeedItem::Durable(record) => Some(record.seq),
+                FeedItem::Transient(_) => None,
             }
         })
     }
 
-    fn hears(&self, after: u64) -> impl Stream<Item = Result<Shown, EngineError>> + use<> {
+    fn hears(&self, after: u64) -> impl Stream<Item = Result<FeedItem, EngineError>> + use<> {
         let sources = Sources {
             store: self.store.clone(),
             clock: Arc::new(TestClock::default()),
@@ -133,7 +133,7 @@ async fn an_end_that_nobody_published_reaches_who_listens() {
     assert_eq!(live.map(|Seq(seq)| seq).collect::<Vec<_>>().await, [2, 3]);
 }
 
-fn is_gone(shown: Option<Result<Shown, EngineError>>) -> bool {
+fn is_gone(shown: Option<Result<FeedItem, EngineError>>) -> bool {
     matches!(shown, Some(Err(EngineError::RunNotFound)))
 }
 
@@ -143,17 +143,17 @@ async fn who_listens_to_a_run_that_is_deleted_hears_so_wherever_they_are() {
     let mut waits = Box::pin(bed.hears(1));
     assert!(futures_util::poll!(waits.next()).is_pending());
     let mut reads = Box::pin(bed.hears(0));
-    assert!(matches!(reads.next().await, Some(Ok(Shown::Durable(_)))));
+    assert!(matches!(reads.next().await, Some(Ok(FeedItem::Durable(_)))));
     let mut begins = Box::pin(bed.hears(0));
     // More than is at hand: who reads it is in the middle of the journal then.
     for _ in 0..2 {
         bed.says(600_000).await;
     }
     let mut is_behind = Box::pin(bed.hears(0));
-    assert!(matches!(is_behind.next().await, Some(Ok(Shown::Durable(_)))));
+    assert!(matches!(is_behind.next().await, Some(Ok(FeedItem::Durable(_)))));
     bed.tells(finished()).await;
     bed.is_deleted().await;
-    while let Some(Ok(Shown::Durable(record))) = is_behind.next().await {
+    while let Some(Ok(FeedItem::Durable(record))) = is_behind.next().await {
         assert!(record.seq < Seq(4), "what was not read yet is not there any more");
     }
     for listener in [&mut waits, &mut reads, &mut begins] {
@@ -166,7 +166,7 @@ async fn who_listens_to_a_run_that_is_deleted_hears_so_wherever_they_are() {
 async fn a_run_by_the_id_of_a_deleted_one_has_a_feed_of_its_own() {
     let mut bed = Bed::new().await;
     let mut old = Box::pin(bed.hears(0));
-    assert!(matches!(old.next().await, Some(Ok(Shown::Durable(_)))));
+    assert!(matches!(old.next().await, Some(Ok(FeedItem::Durable(_)))));
     bed.tells(finished()).await;
     bed.is_deleted().await;
     assert!(bed.feeds.standing(&bed.key()).is_none());

@@ -6,7 +6,7 @@ use futures_util::StreamExt as _;
 
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
-use crate::engine::feed::Shown;
+use crate::engine::feed::FeedItem;
 use crate::store::RunRow;
 
 /// A run: its row and its state.
@@ -66,8 +66,8 @@ impl Engine {
         let mut events = std::pin::pin!(subscription.events);
         while let Some(item) = events.next().await {
             match item? {
-                Shown::Transient(_) => {}
-                Shown::Durable(record) => {
+                FeedItem::Transient(_) => {}
+                FeedItem::Durable(record) => {
                     if record.status.is_terminal() || record.status.is_interrupted() {
                         return Ok(());
                     }

@@ -13,8 +13,8 @@ use futures_util::StreamExt as _;
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::history::History;
-use crate::engine::run::retries::Reviver;
-use crate::engine::run::table::{Mailbox, Vacancy};
+use crate::engine::run::retries::Revival;
+use crate::engine::run::table::{Mailbox, StartPermit};
 use crate::engine::run::task::RunTask;
 use crate::store::{Claimed, Interrupted, StoreError};
 
@@ -70,7 +70,7 @@ impl Engine {
 
     /// Claims a run and starts its task. Where the store fails in between, nobody knows what is written, and the run is
     /// brought up when it is back.
-    pub(in crate::engine) async fn open(&self, place: Vacancy) -> Result<(), EngineError> {
+    pub(in crate::engine) async fn open(&self, place: StartPermit) -> Result<(), EngineError> {
         let key = place.key().clone();
         let opened = self.claim(place).await;
         if opened.as_ref().is_err_and(EngineError::passes) {
@@ -79,7 +79,7 @@ impl Engine {
         opened
     }
 
-    async fn claim(&self, place: Vacancy) -> Result<(), EngineError> {
+    async fn claim(&self, place: StartPermit) -> Result<(), EngineError> {
         self.check_running()?;
         let RunKey { tenant, run } = place.key().clone();
         let claimed = self.store().claim(&tenant, &run).await?.ok_or(EngineError::RunNotFound)?;
@@ -88,7 +88,7 @@ impl Engine {
         }
         if claimed.row.summary.status.is_terminal() {
             // Whoever saw it end may not have seen that it did.
-            self.attend_later(&tenant, &claimed.row.session);
+            self.advance_queue_later(&tenant, &claimed.row.session);
             return Ok(());
         }
         let machine = fold(&run, &claimed.records)?;
@@ -105,7 +105,7 @@ impl Engine {
 
     pub(in crate::engine) async fn task(
         &self,
-        place: Vacancy,
+        place: StartPermit,
         machine: Machine,
         claimed: &Claimed,
     ) -> Result<(RunTask, Mailbox), EngineError> {
@@ -122,27 +122,27 @@ impl Engine {
 
     /// Brings a run up when the store is back, without anyone waiting for it.
     pub(in crate::engine) fn revive_later(&self, key: RunKey) {
-        if let Some(reviving) = self.deps().reviving.begin(&key) {
+        if let Some(revivals) = self.deps().revivals.begin(&key) {
             let engine = self.clone();
-            drop(self.deps().tasks.spawn("revive", async move { engine.revive(key, reviving).await }));
+            drop(self.deps().tasks.spawn("revive", async move { engine.revive(key, revivals).await }));
         }
     }
 
     /// Tries until the store is back.
-    async fn revive(&self, key: RunKey, reviver: Reviver) {
+    async fn revive(&self, key: RunKey, revival: Revival) {
         loop {
             let doublings = self.deps().losses.bump(&key).min(16) - 1;
             if self.has_stopped_after((REVIVE_WAIT * (1 << doublings)).min(REVIVE_WAIT_MAX)).await {
                 return;
             }
-            reviver.begins();
+            revival.begins();
             match self.bring_up(&key).await {
                 Err(error) if error.passes() => continue,
                 // What was to create it came to nothing.
                 Ok(()) | Err(EngineError::RunNotFound) => {}
                 Err(error) => tracing::error!(run.id = %key.run, %error, "cannot go on with the run"),
             }
-            if reviver.is_done() {
+            if revival.is_done() {
                 return;
             }
         }

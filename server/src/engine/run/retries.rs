@@ -6,20 +6,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agentloop_core::id::RunKey;
 
-/// Runs that are being brought up once the store is back: each by one task. With each, whether it was asked for again
-/// since it was last tried: a run that came up may be lost again before whoever brought it up is done.
+/// Runs whose store failed and that a task is trying to bring up again, one task for each run. The flag says whether the
+/// run was lost again since the last try.
 #[derive(Debug, Clone, Default)]
-pub(in crate::engine) struct Reviving(Arc<Mutex<HashMap<RunKey, bool>>>);
+pub(in crate::engine) struct Revivals(Arc<Mutex<HashMap<RunKey, bool>>>);
 
-/// Whoever holds it is the one.
-pub(super) struct Reviver {
-    all: Reviving,
+/// The right to be the one task that brings a run up again.
+pub(super) struct Revival {
+    all: Revivals,
     key: RunKey,
 }
 
-impl Reviving {
-    /// `None`: somebody is at it, and tries once more.
-    pub(super) fn begin(&self, key: &RunKey) -> Option<Reviver> {
+impl Revivals {
+    /// `None` if a task is bringing the run up already; it then tries once more.
+    pub(super) fn begin(&self, key: &RunKey) -> Option<Revival> {
         match self.runs().entry(key.clone()) {
             Entry::Occupied(mut again) => {
                 again.insert(true);
@@ -27,7 +27,7 @@ impl Reviving {
             }
             Entry::Vacant(new) => {
                 new.insert(false);
-                Some(Reviver { all: self.clone(), key: key.clone() })
+                Some(Revival { all: self.clone(), key: key.clone() })
             }
         }
     }
@@ -37,7 +37,7 @@ impl Reviving {
     }
 }
 
-impl Reviver {
+impl Revival {
     /// What was asked for before is about to be done.
     pub(super) fn begins(&self) {
         self.all.runs().insert(self.key.clone(), false);
@@ -54,12 +54,12 @@ impl Reviver {
     }
 }
 
-/// How often something befell each run in this process.
+/// How often something happened to each run in this process.
 #[derive(Debug, Default)]
-pub(in crate::engine) struct Tally(Mutex<HashMap<RunKey, u32>>);
+pub(in crate::engine) struct RunCounts(Mutex<HashMap<RunKey, u32>>);
 
-impl Tally {
-    /// Once more; how often by now.
+impl RunCounts {
+    /// Counts one more, and gives the count.
     pub(super) fn bump(&self, key: &RunKey) -> u32 {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let count = counts.entry(key.clone()).or_default();
@@ -80,18 +80,18 @@ mod tests {
 
     #[test]
     fn a_run_that_is_lost_while_it_is_brought_up_is_brought_up_once_more() {
-        let (all, key) = (Reviving::default(), RunKey::new(TenantId::local(), RunId::parse("r").unwrap()));
-        let reviver = all.begin(&key).unwrap();
+        let (all, key) = (Revivals::default(), RunKey::new(TenantId::local(), RunId::parse("r").unwrap()));
+        let revival = all.begin(&key).unwrap();
         assert!(all.begin(&key).is_none(), "one is at it");
-        reviver.begins();
-        assert!(reviver.is_done(), "what was asked for before it began is done by it");
+        revival.begins();
+        assert!(revival.is_done(), "what was asked for before it began is done by it");
 
-        let reviver = all.begin(&key).unwrap();
-        reviver.begins();
+        let revival = all.begin(&key).unwrap();
+        revival.begins();
         assert!(all.begin(&key).is_none());
-        assert!(!reviver.is_done(), "it was asked for meanwhile");
-        reviver.begins();
-        assert!(reviver.is_done());
+        assert!(!revival.is_done(), "it was asked for meanwhile");
+        revival.begins();
+        assert!(revival.is_done());
         assert!(all.begin(&key).is_some(), "whoever comes next is the one");
     }
 }

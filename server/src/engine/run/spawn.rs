@@ -18,7 +18,7 @@ use crate::engine::error::EngineError;
 use crate::engine::history::History;
 use crate::engine::run::human::Executing;
 use crate::engine::run::recover::fold;
-use crate::engine::run::table::{Mailbox, Vacancy};
+use crate::engine::run::table::{Mailbox, StartPermit};
 use crate::engine::run::task::{End, RunTask};
 use crate::store::StoreError;
 
@@ -26,7 +26,7 @@ impl Engine {
     /// A task of this machine, which had these events before. It does nothing yet.
     pub(in crate::engine) fn assemble(
         &self,
-        place: Vacancy,
+        place: StartPermit,
         machine: Machine,
         epoch: Epoch,
         session: SessionId,
@@ -123,7 +123,7 @@ impl Engine {
         let (mut task, _mailbox) = self.task(place, machine, &claimed).await?;
         let reason = "a fault of the server; its log has the details".to_owned();
         task.step(Input::Abort { cause: AbortCause::Fault, reason }, None).await?;
-        self.attend_later(&key.tenant, &claimed.row.session);
+        self.advance_queue_later(&key.tenant, &claimed.row.session);
         Ok(())
     }
 }

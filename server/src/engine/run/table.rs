@@ -1,10 +1,10 @@
 //! Which runs live here: each has one task and one mailbox. A run that waits for someone has neither.
 
-use agentloop_core::id::RunKey;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use agentloop_core::error::Refusal;
+use agentloop_core::id::RunKey;
 use agentloop_core::run::input::Input;
 use agentloop_core::run::state::State;
 use tokio::sync::{mpsc, oneshot};
@@ -71,15 +71,16 @@ pub(in crate::engine) struct Table(Arc<Mutex<HashMap<RunKey, Slot>>>);
 pub(in crate::engine) enum Found {
     /// A task.
     Live,
-    /// Nothing; whoever holds this is the only one to change that.
-    Vacant(Vacancy),
+    /// No task. Only the holder of this permit may start one.
+    Vacant(StartPermit),
 }
 
-/// The right to bring a run up. Dropped, it gives the place free; so does the end of the task that holds it.
-pub(in crate::engine) struct Vacancy {
+/// The right to start a run's task. The run's place is free again when this is dropped, or when the task that holds it
+/// ends.
+pub(in crate::engine) struct StartPermit {
     table: Table,
     key: RunKey,
-    /// Tells those who wait: cancelled, and replaced, each time that a task is there, and when the vacancy is dropped.
+    /// Tells those who wait: cancelled, and replaced, each time that a task is there, and when the permit is dropped.
     over: Mutex<CancellationToken>,
 }
 
@@ -115,7 +116,11 @@ impl Table {
             None => {
                 let over = CancellationToken::new();
                 slots.insert(key.clone(), Slot::Opening(over.clone()));
-                Ok(Found::Vacant(Vacancy { table: self.clone(), key: key.clone(), over: Mutex::new(over) }))
+                Ok(Found::Vacant(StartPermit {
+                    table: self.clone(),
+                    key: key.clone(),
+                    over: Mutex::new(over),
+                }))
             }
         }
     }
@@ -125,7 +130,7 @@ impl Table {
     }
 }
 
-impl Vacancy {
+impl StartPermit {
     /// The run that it is for.
     pub(in crate::engine) fn key(&self) -> &RunKey {
         &self.key
@@ -149,7 +154,7 @@ impl Vacancy {
     }
 }
 
-impl Drop for Vacancy {
+impl Drop for StartPermit {
     fn drop(&mut self) {
         self.table.slots().remove(&self.key);
         self.next(CancellationToken::new());

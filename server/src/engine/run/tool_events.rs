@@ -107,17 +107,17 @@ impl CallSink for Engine {
     }
 }
 
-/// The engine, for as long as somebody else keeps it.
-struct Reports(Weak<Inner>);
+/// A weak handle to the engine: tools report to it without keeping it alive.
+struct WeakSink(Weak<Inner>);
 
-impl Reports {
+impl WeakSink {
     fn engine(&self) -> Result<Engine, SinkUnavailable> {
         self.0.upgrade().map(Engine).ok_or(SinkUnavailable)
     }
 }
 
 #[async_trait]
-impl CallSink for Reports {
+impl CallSink for WeakSink {
     async fn news(&self, tenant: &TenantId, call: &CallId, news: CallNews) {
         if let Ok(engine) = self.engine() {
             engine.news(tenant, call, news).await;
@@ -156,7 +156,7 @@ impl Engine {
     /// Where tools report to. It does not keep the engine, which keeps its tools.
     #[must_use]
     pub fn sink(&self) -> Arc<dyn CallSink> {
-        Arc::new(Reports(Arc::downgrade(&self.0)))
+        Arc::new(WeakSink(Arc::downgrade(&self.0)))
     }
 
     /// A host that came back asks before its run is up: the run is brought up for it, since nobody asks again unbidden.

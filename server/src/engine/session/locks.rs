@@ -1,26 +1,26 @@
-//! Narrow places of sessions: what was looked at there still holds when it is acted upon.
+//! Locks per session: what was checked under the lock is still true when it is acted on.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use agentloop_core::id::{SessionId, TenantId};
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Sessions share gates, so that these are bounded; those that share one wait for each other now and then.
-const GATES: usize = 64;
+/// Sessions share locks, so that their number is bounded. Two sessions with the same lock sometimes wait for each other.
+const LOCKS: usize = 64;
 
-/// A gate for each session, through which many go together, or one alone. Only this process writes to its store, so
-/// this is enough to keep what was seen from changing.
-pub(in crate::engine) struct Turnstile {
-    gates: [RwLock<()>; GATES],
+/// A lock for each session, shared by readers or held by one writer. Only this process writes to its store, so a lock in
+/// memory is enough.
+pub(in crate::engine) struct SessionLocks {
+    locks: [RwLock<()>; LOCKS],
 }
 
-impl Default for Turnstile {
+impl Default for SessionLocks {
     fn default() -> Self {
-        Self { gates: std::array::from_fn(|_| RwLock::default()) }
+        Self { locks: std::array::from_fn(|_| RwLock::default()) }
     }
 }
 
-impl Turnstile {
+impl SessionLocks {
     /// Waits until nobody else is at this session, and keeps others away until the guard is dropped.
     pub(in crate::engine) async fn pass(
         &self,
@@ -44,7 +44,7 @@ impl Turnstile {
         // Who shares a gate with whom is the same in every process, so that what a seed replays goes the same way.
         let mut hasher = DefaultHasher::new();
         (tenant, session).hash(&mut hasher);
-        let gate = usize::try_from(hasher.finish() % GATES as u64).unwrap_or(0);
-        &self.gates[gate]
+        let gate = usize::try_from(hasher.finish() % LOCKS as u64).unwrap_or(0);
+        &self.locks[gate]
     }
 }

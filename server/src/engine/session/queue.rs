@@ -15,7 +15,7 @@ use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::history::History;
 use crate::engine::run::recover::{REVIVE_WAIT, fold};
-use crate::engine::run::table::{Found, Vacancy};
+use crate::engine::run::table::{Found, StartPermit};
 use crate::engine::run::task::End;
 use crate::engine::session::start::{START_TRIES, StartRequest, create, start_input};
 use crate::store::{Claimed, Interrupted, PageRequest, RunFilter, StoreError};
@@ -27,7 +27,7 @@ impl Engine {
     /// [`EngineError::QueueFull`], or the store's.
     pub(in crate::engine) async fn enqueue(
         &self,
-        place: Vacancy,
+        place: StartPermit,
         session: &SessionId,
         request: &StartRequest,
     ) -> Result<(), EngineError> {
@@ -48,7 +48,7 @@ impl Engine {
         task.write(Some(create(request)), None).await?;
         drop(turn);
         // The session may have become free before this run was there to be let in.
-        self.attend_later(&tenant, session);
+        self.advance_queue_later(&tenant, session);
         Ok(())
     }
 
@@ -80,7 +80,7 @@ impl Engine {
     /// The store's.
     pub(in crate::engine) async fn enter(
         &self,
-        mut place: Vacancy,
+        mut place: StartPermit,
         queued: &Machine,
         claimed: &Claimed,
     ) -> Result<(), EngineError> {
@@ -110,7 +110,7 @@ impl Engine {
                     task.place.occupy(mailbox);
                     self.launch(task, step.effects);
                     // The next in the queue may be there to interrupt this one.
-                    self.attend_later(&tenant, session);
+                    self.advance_queue_later(&tenant, session);
                     return Ok(());
                 }
                 Err(StoreError::SessionBusy { .. } | StoreError::SessionMoved) => place = task.place,
@@ -138,7 +138,7 @@ impl Engine {
 
     async fn ask_where_it_waits(
         &self,
-        place: Vacancy,
+        place: StartPermit,
         input: Input,
     ) -> Result<Option<Result<(), Refusal>>, EngineError> {
         let RunKey { tenant, run } = place.key().clone();
@@ -152,7 +152,7 @@ impl Engine {
         let end = task.step(input, Some(reply)).await?;
         drop(task);
         if matches!(end, Some(End::Finished)) {
-            self.attend_later(&tenant, &claimed.row.session);
+            self.advance_queue_later(&tenant, &claimed.row.session);
         }
         Ok(answer.await.ok())
     }
@@ -167,18 +167,18 @@ impl Engine {
     pub(in crate::engine) async fn follow(&self, tenant: &TenantId, session: &SessionId) {
         match self.store().next_queued(tenant, session).await {
             Ok(None) => {}
-            Ok(Some(_)) | Err(_) => self.attend(tenant, session).await,
+            Ok(Some(_)) | Err(_) => self.advance_queue(tenant, session).await,
         }
     }
 
-    /// As [`Self::attend`], without anyone waiting for it.
-    pub(in crate::engine) fn attend_later(&self, tenant: &TenantId, session: &SessionId) {
+    /// As [`Self::advance_queue`], without anyone waiting for it.
+    pub(in crate::engine) fn advance_queue_later(&self, tenant: &TenantId, session: &SessionId) {
         let (engine, tenant, session) = (self.clone(), tenant.clone(), session.clone());
-        drop(self.deps().tasks.spawn("queue", async move { engine.attend(&tenant, &session).await }));
+        drop(self.deps().tasks.spawn("queue", async move { engine.advance_queue(&tenant, &session).await }));
     }
 
     /// Does what a session's queue calls for, and tries until the store is there to do it.
-    async fn attend(&self, tenant: &TenantId, session: &SessionId) {
+    async fn advance_queue(&self, tenant: &TenantId, session: &SessionId) {
         loop {
             match self.attend_once(tenant, session).await {
                 Ok(()) | Err(EngineError::ShuttingDown) => return,

@@ -15,7 +15,7 @@ use agentloop_core::trace::TraceParent;
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::history::History;
-use crate::engine::run::table::{Found, Vacancy};
+use crate::engine::run::table::{Found, StartPermit};
 use crate::store::{CreateRun, RunRow, StoreError};
 
 /// How often a start is tried again because its session moved meanwhile.
@@ -179,7 +179,7 @@ impl Engine {
         if let Some(row) = self.store().run(tenant, id).await? {
             let started = join(row, digest)?;
             if on_busy == OnBusy::Interrupt {
-                self.attend_later(tenant, &started.session);
+                self.advance_queue_later(tenant, &started.session);
             }
             return Ok(Some(started));
         }
@@ -191,7 +191,7 @@ impl Engine {
         Ok(Some(Started { run, session: row.session, joined: true, steered: true }))
     }
 
-    async fn begin(&self, place: Vacancy, request: &StartRequest) -> Result<Started, EngineError> {
+    async fn begin(&self, place: StartPermit, request: &StartRequest) -> Result<Started, EngineError> {
         let RunKey { tenant, run } = place.key().clone();
         let session = request.session.clone().unwrap_or_else(|| self.deps().ids.session());
         let way = self.way_in(&tenant, &session, request).await?;
@@ -223,7 +223,7 @@ impl Engine {
     /// Creates a run in a session that is free.
     async fn enter_new(
         &self,
-        place: Vacancy,
+        place: StartPermit,
         session: &SessionId,
         last_entry: EntryNo,
         request: &StartRequest,

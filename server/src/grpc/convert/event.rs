@@ -16,16 +16,16 @@ use super::run::{durations, run_error, run_status};
 use super::session::compacted;
 use super::{duration, timestamp};
 use super::{extension, human, instruction};
-use crate::engine::feed::{Progress, Shown, Transient};
+use crate::engine::feed::{FeedItem, Progress, Transient};
 
-/// Dresses the events of one run.
+/// Converts the events of one run to the contract's.
 #[derive(Debug, Clone)]
-pub struct Dresser {
+pub struct EventConverter {
     run: RunId,
     session: SessionId,
 }
 
-impl Dresser {
+impl EventConverter {
     /// For a run and its session.
     #[must_use]
     pub fn new(run: RunId, session: SessionId) -> Self {
@@ -34,10 +34,10 @@ impl Dresser {
 
     /// As callers see it.
     #[must_use]
-    pub fn event(&self, shown: &Shown) -> wire::RunEvent {
+    pub fn event(&self, shown: &FeedItem) -> wire::RunEvent {
         match shown {
-            Shown::Durable(record) => self.durable(record),
-            Shown::Transient(transient) => self.transient(transient),
+            FeedItem::Durable(record) => self.durable(record),
+            FeedItem::Transient(transient) => self.transient(transient),
         }
     }
 
@@ -54,7 +54,7 @@ impl Dresser {
             status: run_status(record.status).into(),
             phase: loop_phase(phase).into(),
             process: process_state(process).into(),
-            event: Some(self.dress(record)),
+            event: Some(self.to_wire(record)),
         }
     }
 
@@ -66,7 +66,7 @@ impl Dresser {
         call_id(&self.run, slot)
     }
 
-    fn dress(&self, record: &Record) -> Wire {
+    fn to_wire(&self, record: &Record) -> Wire {
         match &record.event {
             Event::Started { spec, queued, .. } => Wire::RunStarted(wire::RunStarted {
                 agent: spec.agent.clone(),
@@ -144,7 +144,7 @@ impl Dresser {
             Event::AssistantMessage { .. } => self.assistant(&record.event),
             Event::Planned { instruction: what, planner, step, .. } => {
                 Wire::InstructionPlanned(wire::InstructionPlanned {
-                    instruction: Some(instruction::dress(what)),
+                    instruction: Some(instruction::to_wire(what)),
                     planner: planner.clone(),
                     step_request_id: step.clone().unwrap_or_default(),
                 })
@@ -307,10 +307,10 @@ impl Dresser {
 
 /// Whether callers are shown it: bookkeeping of the assembler is not.
 #[must_use]
-pub fn is_shown(shown: &Shown) -> bool {
+pub fn is_shown(shown: &FeedItem) -> bool {
     match shown {
-        Shown::Durable(_) => true,
-        Shown::Transient(transient) => !matches!(
+        FeedItem::Durable(_) => true,
+        FeedItem::Transient(transient) => !matches!(
             transient.what,
             Progress::Delta {
                 delta: Delta::Usage(_)
@@ -327,10 +327,10 @@ pub fn is_shown(shown: &Shown) -> bool {
 
 /// Whether nothing follows it.
 #[must_use]
-pub fn is_last(shown: &Shown) -> bool {
+pub fn is_last(shown: &FeedItem) -> bool {
     match shown {
-        Shown::Durable(record) => matches!(record.event, Event::Finished { .. }),
-        Shown::Transient(_) => false,
+        FeedItem::Durable(record) => matches!(record.event, Event::Finished { .. }),
+        FeedItem::Transient(_) => false,
     }
 }
 

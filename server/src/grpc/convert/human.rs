@@ -75,7 +75,7 @@ fn option(option: &SelectOption) -> wire::SelectOption {
 #[must_use]
 pub fn answer(answer: &Answer) -> wire::HumanAnswer {
     wire::HumanAnswer {
-        decision: dress(&answer.decision).map(|decision| wire::Decision { decision: Some(decision) }),
+        decision: to_wire(&answer.decision).map(|decision| wire::Decision { decision: Some(decision) }),
         decided_by: answer.by.clone(),
         decided_at: Some(timestamp(answer.at)),
         input: input(&answer.decision).map(|input| wire::HumanInput { input: Some(input) }),
@@ -98,7 +98,7 @@ fn input(decision: &Decision) -> Option<Input> {
     }
 }
 
-fn dress(decision: &Decision) -> Option<Wire> {
+fn to_wire(decision: &Decision) -> Option<Wire> {
     Some(match decision.clone() {
         Decision::Approve => Wire::Approve(wire::Approve {}),
         Decision::ApproveWithEdits { arguments } => {

@@ -6,7 +6,7 @@ use wire::instruction::Instruction as Wire;
 
 /// As callers and planners see it.
 #[must_use]
-pub fn dress(instruction: &Instruction) -> wire::Instruction {
+pub fn to_wire(instruction: &Instruction) -> wire::Instruction {
     let wire = match instruction {
         Instruction::CallModel => Wire::CallModel(wire::CallModelInstruction {}),
         Instruction::CallTools => Wire::CallTools(wire::CallToolsInstruction {}),
@@ -83,7 +83,7 @@ mod tests {
             Instruction::Finish { failure: None },
             Instruction::Finish { failure: Some("no way on".to_owned()) },
         ] {
-            assert_eq!(read(dress(&instruction)), Ok(instruction));
+            assert_eq!(read(to_wire(&instruction)), Ok(instruction));
         }
     }
 

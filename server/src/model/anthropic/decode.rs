@@ -132,14 +132,14 @@ impl MessagesDecoder {
         if data == "[DONE]" {
             return self.end(deltas);
         }
-        if let Some(said) = self.last.usual::<Said<'_>>(data)
+        if let Some(said) = self.last.fast::<Said<'_>>(data)
             && said.kind.as_deref().unwrap_or(&event.name) != "error"
         {
             return self.take(said, event, deltas);
         }
         let value: Value = serde_json::from_str(data)
             .map_err(|e| ModelError::malformed(format!("an event of the stream is not JSON: {e}")))?;
-        let said = Said::odd(&value);
+        let said = Said::lenient(&value);
         if said.kind.as_deref().unwrap_or(&event.name) == "error" {
             return Err(ProviderFailure::from_value(None, &value).into_error(None));
         }

@@ -1,6 +1,6 @@
 //! What one event of the stream says.
 //!
-//! Nearly every event is of a usual shape, which is read where it is. One that is not is read again, as a tree of
+//! Nearly every event has a common shape, which is read in place (`fast`). One that is not is read again, as a tree of
 //! values, of which everything is taken that makes sense.
 
 use std::borrow::Cow;
@@ -62,7 +62,7 @@ pub(super) struct Counts {
 impl<'a> template::Said<'a> for Said<'a> {
     type Single = Single;
 
-    fn usual(data: &'a str) -> Option<Self> {
+    fn fast(data: &'a str) -> Option<Self> {
         let Object(event): Object<Event<'a>> = serde_json::from_str(data).ok()?;
         Some(Self {
             kind: event.kind.map(|Text(kind)| kind),
@@ -105,14 +105,14 @@ impl<'a> template::Said<'a> for Said<'a> {
 
 impl<'a> Said<'a> {
     /// As much of an event as can be understood.
-    pub(super) fn odd(event: &'a Value) -> Self {
+    pub(super) fn lenient(event: &'a Value) -> Self {
         Self {
             kind: text(&event["type"]),
             index: event["index"].as_u64().unwrap_or(0),
-            block: Block::odd(&event["content_block"]),
-            delta: Growth::odd(&event["delta"]),
-            message_usage: Counts::odd(&event["message"]["usage"]),
-            usage: Counts::odd(&event["usage"]),
+            block: Block::lenient(&event["content_block"]),
+            delta: Growth::lenient(&event["delta"]),
+            message_usage: Counts::lenient(&event["message"]["usage"]),
+            usage: Counts::lenient(&event["usage"]),
         }
     }
 }
@@ -132,7 +132,7 @@ enum By {
 }
 
 impl<'a> Block<'a> {
-    fn odd(block: &'a Value) -> Self {
+    fn lenient(block: &'a Value) -> Self {
         let input = block["input"].as_object().filter(|input| !input.is_empty());
         Self {
             kind: text(&block["type"]).unwrap_or_default(),
@@ -148,7 +148,7 @@ impl<'a> Block<'a> {
 }
 
 impl<'a> Growth<'a> {
-    fn odd(delta: &'a Value) -> Self {
+    fn lenient(delta: &'a Value) -> Self {
         Self {
             kind: text(&delta["type"]).unwrap_or_default(),
             text: filled(&delta["text"]),
@@ -161,7 +161,7 @@ impl<'a> Growth<'a> {
 }
 
 impl Counts {
-    fn odd(usage: &Value) -> Option<Self> {
+    fn lenient(usage: &Value) -> Option<Self> {
         let count = |key: &str| usage[key].as_u64().unwrap_or(0);
         usage.is_object().then(|| Self {
             input: count("input_tokens"),

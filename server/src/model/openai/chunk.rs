@@ -1,6 +1,6 @@
 //! What one event of the stream says.
 //!
-//! Nearly every event is of a usual shape, which is read where it is. One that is not is read again, as a tree of
+//! Nearly every event has a common shape, which is read in place (`fast`). One that is not is read again, as a tree of
 //! values, of which everything is taken that makes sense.
 
 use std::borrow::Cow;
@@ -75,7 +75,7 @@ impl<'a> template::Said<'a> for Said<'a> {
     type Single = Single;
 
     /// And `None` for errors.
-    fn usual(data: &'a str) -> Option<Self> {
+    fn fast(data: &'a str) -> Option<Self> {
         let Object(chunk): Object<Chunk<'a>> = serde_json::from_str(data).ok()?;
         if chunk.error.is_some() {
             return None;
@@ -142,12 +142,12 @@ impl<'a> template::Said<'a> for Said<'a> {
 
 impl<'a> Said<'a> {
     /// As much of an event as can be understood.
-    pub(super) fn odd(chunk: &'a Value) -> Self {
+    pub(super) fn lenient(chunk: &'a Value) -> Self {
         let choices = chunk["choices"].as_array().map(Vec::as_slice).unwrap_or_default();
         let first = choices.iter().find(|choice| choice["index"].as_u64().unwrap_or(0) == 0);
         let choice = first.unwrap_or(&Value::Null);
         let delta = &choice["delta"];
-        let calls = delta["tool_calls"].as_array().into_iter().flatten().map(Fragment::odd);
+        let calls = delta["tool_calls"].as_array().into_iter().flatten().map(Fragment::lenient);
         let call = delta["function_call"].is_object().then(|| Fragment::of_function(&delta["function_call"]));
         Self {
             usage: usage(&chunk["usage"]),
@@ -176,7 +176,7 @@ pub(in crate::model) enum Single {
 
 impl<'a> Fragment<'a> {
     /// As much of an element as can be understood.
-    pub(super) fn odd(value: &'a Value) -> Self {
+    pub(super) fn lenient(value: &'a Value) -> Self {
         Self {
             index: value["index"].as_u64(),
             id: filled(Text::of(&value["id"])),

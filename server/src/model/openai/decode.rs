@@ -45,8 +45,8 @@ impl Decoder for ChatDecoder {
             }
             return self.end(deltas);
         }
-        let usual = if event.name == "error" { None } else { self.last.usual(data) };
-        if let Some(said) = usual {
+        let fast = if event.name == "error" { None } else { self.last.fast(data) };
+        if let Some(said) = fast {
             return self.take(said, deltas);
         }
         let chunk: Value = serde_json::from_str(data)
@@ -54,7 +54,7 @@ impl Decoder for ChatDecoder {
         if event.name == "error" || chunk.get("error").is_some_and(|error| !error.is_null()) {
             return Err(ProviderFailure::from_value(None, &chunk).into_error(None));
         }
-        self.take(Said::odd(&chunk), deltas)
+        self.take(Said::lenient(&chunk), deltas)
     }
 
     fn end(&mut self, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
@@ -89,7 +89,7 @@ impl Decoder for ChatDecoder {
         let reason = choice["finish_reason"].as_str().unwrap_or("stop");
         let choice = json!({ "delta": choice["message"], "finish_reason": reason });
         let chunk = json!({ "choices": [choice], "usage": document["usage"] });
-        self.take(Said::odd(&chunk), deltas)?;
+        self.take(Said::lenient(&chunk), deltas)?;
         self.end(deltas)
     }
 }

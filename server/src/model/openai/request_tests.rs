@@ -270,7 +270,7 @@ fn reasoning_goes_back_to_its_own_model_in_its_own_field() {
     let mut request = request(vec![
         assistant(vec![thought(&origin(), "own", plain), call("a", "f", "{}")]),
         assistant(vec![thought(&foreign, "foreign", plain), call("b", "f", "{}")]),
-        assistant(vec![thought(&origin(), "odd", "{}"), call("c", "f", "{}")]),
+        assistant(vec![thought(&origin(), "lenient", "{}"), call("c", "f", "{}")]),
     ]);
     request.options.provider_options = None;
     let options = OpenAiOptions { send_reasoning: Some(true), ..OpenAiOptions::default() };

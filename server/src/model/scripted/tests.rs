@@ -177,7 +177,7 @@ fn mistakes_are_named_with_their_place() {
         ("[[reply]]\nwhen.who = 1", "line 2", "unknown field `who`"),
         ("[[replies]]\n", "line 1", "unknown field `replies`"),
         ("[[reply]]\n\ntext = 1", "line 3", "expected a string"),
-        ("[[reply]]\nerror.kind = \"odd\"", "line 2", "unknown variant `odd`"),
+        ("[[reply]]\nerror.kind = \"lenient\"", "line 2", "unknown variant `lenient`"),
         ("[[reply]]\ntool_calls = [{ name = \"f\", arguments = 7 }]", "line 2", "a table or a text"),
         ("[[reply]]\ntool_calls = [{}]", "line 2", "missing field `name`"),
         ("[[reply", "line 1", ""),

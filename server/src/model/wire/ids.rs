@@ -113,10 +113,10 @@ mod tests {
     fn ids_are_made_to_fit() {
         let mut ids = CallIds::plain(40);
         assert_eq!(&*ids.call("toolu_1"), "toolu_1");
-        let odd = ids.call("functions.f:0");
-        assert_eq!(odd.len(), 37);
-        assert_ne!(ids.call("functions.f:1"), odd);
-        assert_ne!(ids.call("functions.f:0"), odd);
+        let lenient = ids.call("functions.f:0");
+        assert_eq!(lenient.len(), 37);
+        assert_ne!(ids.call("functions.f:1"), lenient);
+        assert_ne!(ids.call("functions.f:0"), lenient);
         assert_eq!(ids.call(&"x".repeat(41)).len(), 37);
         assert!(ids.call("").starts_with("call_"));
         let long = "y".repeat(40);

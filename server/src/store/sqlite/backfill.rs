@@ -157,7 +157,7 @@ async fn write(jobs: &mpsc::WeakSender<Job>, batch: Batch) -> Result<(), StoreEr
 /// made anew meanwhile, with which those before have none again.
 ///
 /// Whoever numbers documents beside the appends has to make the writer forget the last number: see
-/// [`Op::unsettle`].
+/// [`Op::invalidate`].
 pub(super) async fn index(db: &mut SqliteConnection, batch: &Batch) -> Result<(), Error> {
     let sql = "SELECT coalesce(max(search_no), 0) AS last FROM session_entries WHERE search_no IS NOT NULL";
     let mut last: i64 = sqlx::query(sql).fetch_one(&mut *db).await?.try_get("last")?;

@@ -4,10 +4,10 @@
 //! it to SQLite's own thread.
 
 mod backfill;
+mod cache;
 mod facts;
 mod hints;
 mod jobs;
-mod known;
 mod lock;
 mod open;
 mod ops;
@@ -39,9 +39,9 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::open::OpenError;
 
+use self::cache::WriterCache;
 use self::facts::Encoded;
 use self::hints::Hints;
-use self::known::Known;
 use self::open::Opened;
 use self::ops::Claim;
 use self::sessions::{NewFork, NewNotes, NewSession};
@@ -139,7 +139,7 @@ impl SqliteStore {
         let writer = Writer {
             options: opened.writing,
             db: Some(opened.db),
-            known: Known::default(),
+            known: WriterCache::default(),
             unwritten: None,
             lags: lags.clone(),
             gave_up: false,

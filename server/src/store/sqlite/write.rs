@@ -4,11 +4,11 @@ use agentloop_core::id::{EntryNo, Epoch, RunId, RunKey, SessionId, TenantId};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row as _, SqliteConnection};
 
+use super::cache::WriterCache;
 use super::facts::{
     Created, Encoded, Facts, KnownRun, KnownSession, LiveRun, Numbered, Numbers, RunChange, RunFact,
     SessionChange, SessionFact,
 };
-use super::known::Known;
 use super::search::{Document, NewEntry};
 use super::statements::{Form, Statements, Value};
 use super::{rows, search};
@@ -167,7 +167,7 @@ pub(super) struct Decided<'a> {
 /// SQL's own.
 pub(super) async fn decide<'a>(
     db: &mut SqliteConnection,
-    known: &Known,
+    known: &WriterCache,
     appends: &[&'a Encoded],
 ) -> Result<Decided<'a>, sqlx::Error> {
     let mut facts = facts(db, known, appends).await?;
@@ -195,7 +195,7 @@ pub(super) async fn decide<'a>(
 
 async fn facts<'a>(
     db: &mut SqliteConnection,
-    known: &Known,
+    known: &WriterCache,
     appends: &[&'a Encoded],
 ) -> Result<Facts<'a>, sqlx::Error> {
     let mut facts = Facts { last: known.last.unwrap_or_default(), ..Facts::default() };
@@ -270,7 +270,7 @@ fn live_run(row: &SqliteRow) -> Result<Option<LiveRun>, sqlx::Error> {
     Ok(Some(LiveRun { no: row.try_get("live_run_no")?, id }))
 }
 
-fn write_specs(statements: &mut Statements, known: &Known, facts: &mut Facts<'_>) {
+fn write_specs(statements: &mut Statements, known: &WriterCache, facts: &mut Facts<'_>) {
     let created = facts.runs.values().filter_map(|run| run.change.as_ref()?.created?.spec);
     let unknown = created.filter(|spec| !known.specs.contains(&spec.digest));
     facts.specs = unknown.map(|spec| (&spec.digest, spec.text.as_str())).collect();

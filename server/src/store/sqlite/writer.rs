@@ -14,8 +14,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::backfill::Batch;
+use super::cache::WriterCache;
 use super::facts::Encoded;
-use super::known::Known;
 use super::lock::Lock;
 use super::ops::{self, Claim};
 use super::search::{self, Unwritten};
@@ -109,7 +109,7 @@ pub(super) struct Writer {
     /// `None` after a failure.
     pub(super) db: Option<SqliteConnection>,
     /// What need not be read.
-    pub(super) known: Known,
+    pub(super) known: WriterCache,
     /// `None` where only the database knows.
     pub(super) unwritten: Option<Unwritten>,
     /// Whether there may be any, for those who search.
@@ -301,8 +301,8 @@ impl Op {
         }
     }
 
-    /// Makes forget what is true no longer once this is done.
-    pub(super) fn unsettle(&self, known: &mut Known) {
+    /// Drops from the cache what is no longer true once this is done.
+    pub(super) fn invalidate(&self, known: &mut WriterCache) {
         match self {
             Self::Claim { tenant, run } => known.forget_run(&RunKey::new(tenant.clone(), run.clone())),
             Self::CreateSession(NewSession { tenant, session, .. })
@@ -362,7 +362,7 @@ fn is_fault_of_one(error: &Error) -> bool {
 
 async fn transaction(
     db: &mut SqliteConnection,
-    known: &mut Known,
+    known: &mut WriterCache,
     unwritten: &mut Option<Unwritten>,
     epoch: Epoch,
     jobs: &[Job],
@@ -383,7 +383,7 @@ async fn transaction(
     for group in jobs.chunk_by(|a, b| a.op.as_append().is_some() && b.op.as_append().is_some()) {
         let appends: Vec<&Encoded> = group.iter().filter_map(|job| job.op.as_append()).collect();
         if appends.is_empty() {
-            group[0].op.unsettle(known);
+            group[0].op.invalidate(known);
             if group[0].op.needs_documents() {
                 match unwritten.take() {
                     Some(unwritten) => unwritten.write(db).await?,

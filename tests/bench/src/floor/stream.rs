@@ -6,10 +6,11 @@ use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use agentloop_client::v1::{RunStreamRequest, RunStreamResponse};
-use futures_util::Stream;
 use futures_util::future::BoxFuture;
+use futures_util::{Stream, StreamExt as _};
 use prost::Message as _;
 use tokio::net::TcpListener;
 use tonic::body::Body;
@@ -27,8 +28,8 @@ pub(crate) fn save(frames: &[RunStreamResponse], file: &Path) -> Result<(), Fail
     Ok(std::fs::write(file, bytes)?)
 }
 
-/// Answers every call with the frames of a file, until it is killed.
-pub(crate) async fn run(frames: &Path) -> Result<(), Failure> {
+/// Answers every call with the frames of a file, this many milliseconds apart, until it is killed.
+pub(crate) async fn run(frames: &Path, pace: u64) -> Result<(), Failure> {
     let bytes = std::fs::read(frames)?;
     let mut rest = &bytes[..];
     let mut frames = Vec::new();
@@ -38,12 +39,15 @@ pub(crate) async fn run(frames: &Path) -> Result<(), Failure> {
     let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await?;
     crate::ready(&format!("http://{}", listener.local_addr()?));
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-    let service = Frames(frames.into());
+    let service = Frames { frames: frames.into(), pace: Duration::from_millis(pace) };
     Ok(tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming).await?)
 }
 
 #[derive(Clone)]
-struct Frames(Arc<[RunStreamResponse]>);
+struct Frames {
+    frames: Arc<[RunStreamResponse]>,
+    pace: Duration,
+}
 
 impl NamedService for Frames {
     const NAME: &'static str = "agentloop.v1.AgentLoop";
@@ -57,10 +61,18 @@ impl ServerStreamingService<RunStreamRequest> for Frames {
     type Future = BoxFuture<'static, Result<Response<Answer>, Status>>;
 
     fn call(&mut self, _: Request<RunStreamRequest>) -> Self::Future {
-        let frames = self.0.clone();
+        let Self { frames, pace } = self.clone();
         Box::pin(async move {
             let frames = (0..frames.len()).map(move |at| Ok(frames[at].clone()));
-            Ok(Response::new(Box::pin(futures_util::stream::iter(frames)) as Answer))
+            let frames = futures_util::stream::iter(frames);
+            if pace.is_zero() {
+                return Ok(Response::new(Box::pin(frames) as Answer));
+            }
+            let paced = frames.then(move |frame| async move {
+                tokio::time::sleep(pace).await;
+                frame
+            });
+            Ok(Response::new(Box::pin(paced) as Answer))
         })
     }
 }

@@ -18,7 +18,8 @@ pub(crate) async fn play(role: &str, args: &[String]) -> Result<(), Failure> {
             let script = model::Script::read(script).ok_or("not a script")?;
             floor::read::run(address, format, script, concurrency.parse()?, runs.parse()?).await
         }
-        ("floor-stream", [frames]) => floor::stream::run(frames.as_ref()).await,
+        ("floor-stream", [frames]) => floor::stream::run(frames.as_ref(), 0).await,
+        ("floor-stream", [frames, pace]) => floor::stream::run(frames.as_ref(), pace.parse()?).await,
         ("floor-commit", [rows, appends, concurrency, runs]) => {
             floor::commit::run(rows.as_ref(), appends.parse()?, concurrency.parse()?, runs.parse()?).await
         }

@@ -2,6 +2,7 @@
 
 mod cancel;
 mod idle;
+mod live;
 mod loaded;
 mod parked;
 mod session;
@@ -31,7 +32,7 @@ impl Setting<'_> {
     }
 }
 
-const ALL: [Workload; 9] = [
+const ALL: [Workload; 10] = [
     Workload::Idle,
     Workload::W1,
     Workload::W10,
@@ -39,6 +40,7 @@ const ALL: [Workload; 9] = [
     Workload::Wl,
     Workload::Wf,
     Workload::Wh,
+    Workload::Live,
     Workload::Cancel,
     Workload::Wi,
 ];
@@ -74,6 +76,7 @@ async fn measure(setting: &mut Setting<'_>, workload: Workload) -> Result<&'stat
         Workload::Wl => session::run(setting).await?,
         Workload::Wf => watched::run(setting).await?,
         Workload::Cancel => cancel::run(setting).await?,
+        Workload::Live => live::run(setting).await?,
         Workload::Idle => idle::run(setting).await?,
     }
     Ok(match workload {
@@ -85,6 +88,7 @@ async fn measure(setting: &mut Setting<'_>, workload: Workload) -> Result<&'stat
         Workload::Wl => "WL",
         Workload::Wf => "WF",
         Workload::Cancel => "cancel",
+        Workload::Live => "live",
         Workload::Idle => "idle",
     })
 }

@@ -20,7 +20,7 @@ use crate::host::frame::{CallRef, Ran, ServerFrame};
 use crate::host::io::{CloseReason, ConnectionId, Input, News, Output};
 use crate::host::options::FleetOptions;
 use crate::host::queue::FairQueue;
-use crate::host::roster::Roster;
+use crate::host::roster::HostsByLoad;
 use crate::host::session::{Connection, Host};
 use crate::host::timer::Timers;
 use crate::id::{CallId, CallSlot, HostId, RunId, TenantId};
@@ -36,7 +36,7 @@ pub(super) struct Pool {
     /// Whether no call is placed any more.
     closing: bool,
     calls: BTreeMap<CallId, Call>,
-    hosts: Roster,
+    hosts: HostsByLoad,
     connections: BTreeMap<ConnectionId, HostId>,
     /// The hosts that answered calls which they were told to stop, until the answers are dealt with.
     ending: BTreeMap<CallRef, BTreeSet<HostId>>,
@@ -81,7 +81,7 @@ impl Pool {
             now: Timestamp(0),
             closing: false,
             calls: BTreeMap::new(),
-            hosts: Roster::default(),
+            hosts: HostsByLoad::default(),
             connections: BTreeMap::new(),
             ending: BTreeMap::new(),
             tools: BTreeMap::new(),

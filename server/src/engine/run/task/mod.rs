@@ -27,7 +27,7 @@ use crate::engine::effect::tool_hooks::{Judged, Judging, after_tool};
 use crate::engine::feed::Feed;
 use crate::engine::history::History;
 use crate::engine::run::human::Executing;
-use crate::engine::run::table::{Mail, Reply, Vacancy};
+use crate::engine::run::table::{Mail, Reply, StartPermit};
 use crate::engine::run::timers::Wake;
 use crate::extension::RunContext;
 use crate::store::StoreError;
@@ -59,7 +59,7 @@ pub(in crate::engine) enum End {
 pub(in crate::engine) struct RunTask {
     pub(in crate::engine) deps: Arc<Deps>,
     pub(in crate::engine) wake: Wake,
-    pub(in crate::engine) place: Vacancy,
+    pub(in crate::engine) place: StartPermit,
     pub(in crate::engine) machine: Machine,
     pub(in crate::engine) epoch: Epoch,
     pub(in crate::engine) session: SessionId,

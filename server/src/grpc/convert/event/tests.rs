@@ -9,17 +9,17 @@ use agentloop_core::run::event::{EVENT_VERSION, Event, Record};
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::Timestamp;
 
-use super::Dresser;
-use crate::engine::feed::{Progress, Shown, Transient};
+use super::EventConverter;
+use crate::engine::feed::{FeedItem, Progress, Transient};
 
 const AT: Timestamp = Timestamp(1_700_000_000_123);
 
-fn dresser() -> Dresser {
-    Dresser::new(RunId::parse("a-run").unwrap(), SessionId::parse("a-session").unwrap())
+fn converter() -> EventConverter {
+    EventConverter::new(RunId::parse("a-run").unwrap(), SessionId::parse("a-session").unwrap())
 }
 
 /// One of each kind at least, with every field filled somewhere.
-fn durable() -> Vec<Shown> {
+fn durable() -> Vec<FeedItem> {
     let golden = format!("{}/core/tests/golden/event-v{EVENT_VERSION}", env!("CARGO_MANIFEST_DIR"));
     let files = fs::read_dir(golden).unwrap().map(|file| file.unwrap().path());
     let events: Vec<Event> =
@@ -27,10 +27,10 @@ fn durable() -> Vec<Shown> {
     let kinds: BTreeSet<&str> = events.iter().map(Event::kind).collect();
     assert!(kinds.contains("started") && kinds.contains("finished") && kinds.len() > 20, "{kinds:?}");
     let record = |(seq, event)| Record { seq: Seq(seq), at: AT, status: RunStatus::ToolRunning, event };
-    (1..).zip(events).map(|pair| Shown::Durable(Arc::new(record(pair)))).collect()
+    (1..).zip(events).map(|pair| FeedItem::Durable(Arc::new(record(pair)))).collect()
 }
 
-fn transient() -> Vec<Shown> {
+fn transient() -> Vec<FeedItem> {
     let (call, slot) = ((2, 1), CallSlot(2, 3));
     let deltas = [
         Delta::Text { text: "Sunny".to_owned() },
@@ -51,17 +51,17 @@ fn transient() -> Vec<Shown> {
     deltas
         .into_iter()
         .chain(others)
-        .map(|what| Shown::Transient(Arc::new(Transient { at: AT, what })))
+        .map(|what| FeedItem::Transient(Arc::new(Transient { at: AT, what })))
         .collect()
 }
 
 #[test]
-fn every_kind_is_dressed() {
-    let dresser = dresser();
+fn every_kind_is_converted() {
+    let converter = converter();
     let (durable, transient) = (durable(), transient());
     let numbers = (1..=durable.len() as u64).chain(transient.iter().map(|_| 0));
     for (shown, seq) in durable.iter().chain(&transient).zip(numbers) {
-        let event = dresser.event(shown);
+        let event = converter.event(shown);
         assert_eq!((event.seq, &*event.run_id, &*event.session_id), (seq, "a-run", "a-session"), "{shown:?}");
         assert!(event.event.is_some() && event.at.is_some(), "{shown:?}");
     }

@@ -1,11 +1,11 @@
-//! What the writer knows without asking the database: the runs and sessions that it wrote last.
+//! The writer's cache: the runs and sessions that it wrote last, so that it need not read them back.
 //!
-//! Nobody else writes the file, so what it wrote is what stands there. A run that is over or waits for long is
-//! forgotten, and everything is when a write fails.
+//! Nobody else writes the file, so the cache is what the file has. A run that has ended or waits for long is dropped from
+//! it, and everything is dropped when a write fails.
 
-use agentloop_core::id::RunKey;
 use std::collections::{HashMap, HashSet};
 
+use agentloop_core::id::RunKey;
 use agentloop_core::tool::Digest;
 
 use super::facts::{Encoded, Facts, KnownRun, KnownSession, Numbers, SessionKey};
@@ -15,7 +15,7 @@ const KNOWN_MAX: usize = 8_192;
 
 /// Of runs and sessions that were written or asked for.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct WriterCache {
     pub(super) runs: HashMap<RunKey, KnownRun>,
     pub(super) sessions: HashMap<SessionKey, KnownSession>,
     /// Once they were asked for.
@@ -26,7 +26,7 @@ pub(super) struct Known {
     doubts: bool,
 }
 
-impl Known {
+impl WriterCache {
     /// Whether there is nothing yet under the ids of an append's run and session.
     pub(super) fn are_new(&self, append: &Encoded) -> bool {
         !self.doubts && append.create.as_ref().is_some_and(|create| create.made_ids)
