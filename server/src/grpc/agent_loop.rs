@@ -300,7 +300,7 @@ impl AgentLoop for AgentLoopService {
         let answer = wire::StepResponse {
             events: Vec::new(),
             run: Some(run::view(&done.view)),
-            instruction: Some(instruction::dress(&done.instruction)),
+            instruction: Some(instruction::to_wire(&done.instruction)),
         };
         // The run repeats what the events say: an answer of the model, questions that wait.
         let room = GRPC_MESSAGE_BYTES_MAX.saturating_sub(answer.encoded_len());
