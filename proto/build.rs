@@ -14,6 +14,9 @@ const FILES: [&str; 8] = [
     "agentloop/v1/types.proto",
 ];
 
+/// Answers that are one event each. A server has the event as bytes, for all whom it sends it to.
+const FRAMES: [&str; 2] = [".agentloop.v1.RunStreamResponse", ".agentloop.v1.SubscribeResponse"];
+
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=agentloop");
     let set = protox::Compiler::new(["."])?
@@ -24,6 +27,17 @@ fn main() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(out.join("agentloop.bin"), set.encode_to_vec())?;
     // Without the `connect(address)` helper of the clients, which would collide with the method of that name.
-    tonic_prost_build::configure().build_transport(false).btree_map(".").compile_fds(set)?;
+    let messages_and_clients =
+        tonic_prost_build::configure().build_transport(false).build_server(false).btree_map(".");
+    messages_and_clients.compile_fds(set.clone())?;
+    // In a directory of their own: the file is named after the package.
+    let servers = out.join("servers");
+    fs::create_dir_all(&servers)?;
+    let configured = tonic_prost_build::configure().build_client(false).out_dir(servers);
+    FRAMES
+        .into_iter()
+        .fold(configured, |configured, answer| configured.extern_path(answer, "crate::EventFrame"))
+        .extern_path(".agentloop.v1", "crate::v1")
+        .compile_fds(set)?;
     Ok(())
 }

@@ -1,6 +1,10 @@
 //! The `agentloop.v1` contract as Rust types, clients and service traits.
 //!
-//! Everything here is generated from `proto/agentloop/v1/*.proto`, which is also the reference manual.
+//! Everything here but [`EventFrame`] is generated from `proto/agentloop/v1/*.proto`, which is also the reference manual.
+
+mod frame;
+
+pub use frame::EventFrame;
 
 /// Package `agentloop.v1`.
 #[expect(
@@ -9,6 +13,7 @@
 )]
 pub mod v1 {
     tonic::include_proto!("agentloop.v1");
+    include!(concat!(env!("OUT_DIR"), "/servers/agentloop.v1.rs"));
 }
 
 /// The contract as an encoded `FileDescriptorSet`, comments included: what server reflection serves.

@@ -9,10 +9,11 @@ use agentloop_client::v1::{
     AbortRequest, AbortResponse, GetRunRequest, GetRunResponse, HumanAnswer, HumanRequest,
     ListPendingRequest, ListPendingResponse, ListRunsRequest, ListRunsResponse, ReplayRunRequest,
     ReplayRunResponse, ResumeRunRequest, ResumeRunResponse, RunEvent, RunInput, RunRequest, RunResponse,
-    RunResult, RunStatus, RunStreamRequest, RunStreamResponse, StepRequest, StepResponse,
-    SubmitApprovalRequest, SubmitApprovalResponse, SubmitInputRequest, SubmitInputResponse, SubscribeRequest,
-    SubscribeResponse, abort_request, agent_loop_server::AgentLoop,
+    RunResult, RunStatus, RunStreamRequest, StepRequest, StepResponse, SubmitApprovalRequest,
+    SubmitApprovalResponse, SubmitInputRequest, SubmitInputResponse, SubscribeRequest, abort_request,
+    agent_loop_server::AgentLoop,
 };
+use agentloop_proto::EventFrame;
 use futures_util::{Stream, StreamExt as _, stream};
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status};
@@ -56,7 +57,7 @@ pub(crate) struct Script {
     decisions: Arc<Semaphore>,
 }
 
-type Answers<T> = std::pin::Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+type Events = std::pin::Pin<Box<dyn Stream<Item = Result<EventFrame, Status>> + Send>>;
 
 impl Default for Script {
     fn default() -> Self {
@@ -97,14 +98,10 @@ impl Script {
             .ok_or_else(|| Status::unavailable("no scene"))
     }
 
-    fn play<T: Send + 'static>(
-        &self,
-        call: Called,
-        answer: fn(RunEvent) -> T,
-    ) -> Result<Response<Answers<T>>, Status> {
+    fn play(&self, call: Called) -> Result<Response<Events>, Status> {
         let Scene { events, end } = self.called(call)?;
-        let events = stream::iter(events).map(move |event| Ok(answer(event)));
-        let events: Answers<T> = match end {
+        let events = stream::iter(events).map(|event| Ok(EventFrame::from(&event)));
+        let events: Events = match end {
             End::Ok => Box::pin(events),
             End::Error(status) => Box::pin(events.chain(stream::iter([Err(status)]))),
             End::Hang => Box::pin(events.chain(stream::pending())),
@@ -112,7 +109,7 @@ impl Script {
                 let decisions = Arc::clone(&self.decisions);
                 let decided = stream::once(async move { decisions.acquire().await.expect("open").forget() });
                 let later = decided.flat_map(move |()| stream::iter(later.clone()));
-                Box::pin(events.chain(later.map(move |event| Ok(answer(event)))))
+                Box::pin(events.chain(later.map(|event| Ok(EventFrame::from(&event)))))
             }
         };
         Ok(Response::new(events))
@@ -128,8 +125,8 @@ impl Script {
 
 #[tonic::async_trait]
 impl AgentLoop for Script {
-    type RunStreamStream = Answers<RunStreamResponse>;
-    type SubscribeStream = Answers<SubscribeResponse>;
+    type RunStreamStream = Events;
+    type SubscribeStream = Events;
 
     async fn run(&self, request: Request<RunRequest>) -> Result<Response<RunResponse>, Status> {
         let run_id = request.into_inner().input.and_then(|input| input.run_id).unwrap_or_default();
@@ -144,7 +141,7 @@ impl AgentLoop for Script {
         let input = request.into_inner().input.unwrap_or_default();
         self.inputs.lock().expect("no test panics with it").push(input.clone());
         let run_id = input.run_id.unwrap_or_default();
-        self.play(Called::RunStream { run_id }, |event| RunStreamResponse { event: Some(event) })
+        self.play(Called::RunStream { run_id })
     }
 
     async fn subscribe(
@@ -152,7 +149,7 @@ impl AgentLoop for Script {
         request: Request<SubscribeRequest>,
     ) -> Result<Response<Self::SubscribeStream>, Status> {
         let SubscribeRequest { run_id, after_seq, .. } = request.into_inner();
-        self.play(Called::Subscribe { run_id, after_seq }, |event| SubscribeResponse { event: Some(event) })
+        self.play(Called::Subscribe { run_id, after_seq })
     }
 
     async fn get_run(&self, _: Request<GetRunRequest>) -> Result<Response<GetRunResponse>, Status> {

@@ -8,6 +8,7 @@ use agentloop_core::id::{RequestId, RunId, Seq, SessionId, TenantId};
 use agentloop_core::limits::GRPC_MESSAGE_BYTES_MAX;
 use agentloop_core::run::input::AbortCause;
 use agentloop_core::trace::TraceParent;
+use agentloop_proto::EventFrame;
 use agentloop_proto::v1 as wire;
 use agentloop_proto::v1::agent_loop_server::AgentLoop;
 use futures_util::{Stream, StreamExt as _};
@@ -34,8 +35,7 @@ pub struct AgentLoopService {
     agents: Arc<Agents>,
 }
 
-/// Answers that are one event each.
-type EventStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+type EventStream = Pin<Box<dyn Stream<Item = Result<EventFrame, Status>> + Send>>;
 
 impl AgentLoopService {
     /// Over an engine, with these agents.
@@ -117,15 +117,14 @@ impl AgentLoopService {
         if after > last { Err(EngineError::SeqAhead { last }.into()) } else { Ok(()) }
     }
 
-    async fn events<T: Send + 'static>(
+    async fn events(
         &self,
         tenant: &TenantId,
         run: &RunId,
         after: u64,
         durable_only: bool,
         guard: Option<AbortOnDrop>,
-        answer: fn(wire::RunEvent) -> T,
-    ) -> Result<EventStream<T>, Status> {
+    ) -> Result<EventStream, Status> {
         let subscription = self.engine.subscribe(tenant, run, Seq(after)).await?;
         let converter = EventConverter::new(run.clone(), subscription.session);
         let wanted = move |shown: &FeedItem| {
@@ -140,7 +139,7 @@ impl AgentLoopService {
                     if is_last(&shown) {
                         guard.iter_mut().for_each(AbortOnDrop::disarm);
                     }
-                    Some(Ok(answer(converter.event(&shown))))
+                    Some(Ok(converter.frame(&shown)))
                 }
                 Err(error) => {
                     // The stream ends from our side: its caller has not gone away.
@@ -202,7 +201,7 @@ impl AgentLoop for AgentLoopService {
         Ok(Response::new(wire::RunResponse { result: Some(run::result(&view)) }))
     }
 
-    type RunStreamStream = EventStream<wire::RunStreamResponse>;
+    type RunStreamStream = EventStream;
 
     async fn run_stream(
         &self,
@@ -213,11 +212,11 @@ impl AgentLoop for AgentLoopService {
         let wire::RunStreamRequest { input, after_seq } = request.into_inner();
         self.check_after(&tenant, input.as_ref(), Seq(after_seq)).await?;
         let (started, guard) = self.start(&tenant, input, traceparent).await?;
-        let answer = |event| wire::RunStreamResponse { event: Some(event) };
-        Ok(Response::new(self.events(&tenant, &started.run, after_seq, false, guard, answer).await?))
+        let events = self.events(&tenant, &started.run, after_seq, false, guard).await?;
+        Ok(Response::new(events))
     }
 
-    type SubscribeStream = EventStream<wire::SubscribeResponse>;
+    type SubscribeStream = EventStream;
 
     async fn subscribe(
         &self,
@@ -226,8 +225,7 @@ impl AgentLoop for AgentLoopService {
         let tenant = tenant(&request);
         let wire::SubscribeRequest { run_id, after_seq, durable_only } = request.into_inner();
         let run = required("run_id", run_id, RunId::parse)?;
-        let answer = |event| wire::SubscribeResponse { event: Some(event) };
-        Ok(Response::new(self.events(&tenant, &run, after_seq, durable_only, None, answer).await?))
+        Ok(Response::new(self.events(&tenant, &run, after_seq, durable_only, None).await?))
     }
 
     async fn abort(

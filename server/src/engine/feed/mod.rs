@@ -24,7 +24,7 @@ use crate::engine::error::EngineError;
 use crate::engine::feed::ring::{Listener, Missed, Patience, Ring};
 use crate::store::{Store, StretchMax};
 
-pub use self::item::FeedItem;
+pub use self::item::{FeedItem, Sendable};
 
 /// What is read from the journal at a time.
 const CATCH_UP_MAX: StretchMax = StretchMax { records: 256, bytes: 1024 * 1024 };
@@ -122,7 +122,7 @@ struct Recent {
 /// An event, and roughly its bytes.
 #[derive(Clone)]
 struct Weighed {
-    record: Arc<Record>,
+    record: Arc<Sendable<Arc<Record>>>,
     bytes: usize,
 }
 
@@ -215,7 +215,10 @@ impl Feeds {
 impl Feed {
     /// Shows durable events. They must be durable by now.
     pub fn publish(&self, records: &[Arc<Record>]) {
-        let weigh = |record: &Arc<Record>| Weighed { bytes: record.weight(), record: record.clone() };
+        let weigh = |record: &Arc<Record>| Weighed {
+            bytes: record.weight(),
+            record: Arc::new(Sendable::new(record.clone())),
+        };
         let records: Vec<Weighed> = records.iter().map(weigh).collect();
         self.keep(&records);
         if records.iter().any(|new| ends_speaking(&new.record.event)) {
@@ -257,7 +260,7 @@ impl Feed {
     pub fn show(&self, at: Timestamp, what: Progress) {
         if self.0.ring.listeners() > 0 {
             let bytes = what.size();
-            self.0.ring.send(FeedItem::Transient(Arc::new(Transient { at, what })), bytes, at);
+            self.0.ring.send(FeedItem::transient(Transient { at, what }), bytes, at);
         }
     }
 
@@ -452,7 +455,7 @@ impl Reader {
             let row = self.sources.store.run(tenant, run).await?;
             row.filter(|row| row.session == self.feed.0.session).ok_or(EngineError::RunNotFound)?;
         }
-        self.ready.extend(stretch.records.into_iter().map(|record| FeedItem::Durable(Arc::new(record))));
+        self.ready.extend(stretch.records.into_iter().map(|record| FeedItem::durable(Arc::new(record))));
         if !stretch.more {
             self.live();
         }
@@ -463,7 +466,7 @@ impl Reader {
     fn live(&mut self) {
         self.mode = Mode::Live;
         if let Some(partial) = self.feed.snapshot(self.sources.clock.now()) {
-            self.ready.push_back(FeedItem::Transient(Arc::new(partial)));
+            self.ready.push_back(FeedItem::transient(partial));
         }
     }
 

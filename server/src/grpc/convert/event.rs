@@ -8,7 +8,8 @@ use agentloop_core::run::event::{AfterAttempt, Event, Observation, Outcome, Ran,
 use agentloop_core::run::status::{RunError, RunStatus};
 use agentloop_core::run::view::{LoopPhase, ProcessState, loops};
 use agentloop_core::tool::EffectClass;
-use agentloop_proto::v1 as wire;
+use agentloop_proto::{EventFrame, v1 as wire};
+use prost::Message as _;
 use wire::run_event::Event as Wire;
 
 use super::message::{call_id, finish_reason, message, tool_result, usage};
@@ -30,6 +31,12 @@ impl EventConverter {
     #[must_use]
     pub fn new(run: RunId, session: SessionId) -> Self {
         Self { run, session }
+    }
+
+    /// As it is sent: converted and encoded once for all subscribers of the run.
+    #[must_use]
+    pub fn frame(&self, shown: &FeedItem) -> EventFrame {
+        EventFrame { event: shown.encoded(|shown| self.event(shown).encode_to_vec().into()) }
     }
 
     /// As callers see it.

@@ -8,6 +8,8 @@ use agentloop_core::message::{FinishReason, Message, Part, Role, Usage};
 use agentloop_core::run::event::{EVENT_VERSION, Event, Record};
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::Timestamp;
+use agentloop_proto::v1::{RunStreamResponse, SubscribeResponse};
+use prost::Message as _;
 
 use super::EventConverter;
 use crate::engine::feed::{FeedItem, Progress, Transient};
@@ -27,7 +29,7 @@ fn durable() -> Vec<FeedItem> {
     let kinds: BTreeSet<&str> = events.iter().map(Event::kind).collect();
     assert!(kinds.contains("started") && kinds.contains("finished") && kinds.len() > 20, "{kinds:?}");
     let record = |(seq, event)| Record { seq: Seq(seq), at: AT, status: RunStatus::ToolRunning, event };
-    (1..).zip(events).map(|pair| FeedItem::Durable(Arc::new(record(pair)))).collect()
+    (1..).zip(events).map(|pair| FeedItem::durable(Arc::new(record(pair)))).collect()
 }
 
 fn transient() -> Vec<FeedItem> {
@@ -48,21 +50,20 @@ fn transient() -> Vec<FeedItem> {
         Progress::Output { slot, attempt: 1, chunk_seq: 4, stderr: true, data: vec![0, 255] },
     ];
     let deltas = deltas.map(|delta| Progress::Delta { call, delta_seq: 8, delta });
-    deltas
-        .into_iter()
-        .chain(others)
-        .map(|what| FeedItem::Transient(Arc::new(Transient { at: AT, what })))
-        .collect()
+    deltas.into_iter().chain(others).map(|what| FeedItem::transient(Transient { at: AT, what })).collect()
 }
 
 #[test]
-fn every_kind_is_converted() {
+fn what_is_sent_is_what_the_contract_says() {
     let converter = converter();
-    let (durable, transient) = (durable(), transient());
-    let numbers = (1..=durable.len() as u64).chain(transient.iter().map(|_| 0));
-    for (shown, seq) in durable.iter().chain(&transient).zip(numbers) {
-        let event = converter.event(shown);
-        assert_eq!((event.seq, &*event.run_id, &*event.session_id), (seq, "a-run", "a-session"), "{shown:?}");
-        assert!(event.event.is_some() && event.at.is_some(), "{shown:?}");
+    for shown in durable().into_iter().chain(transient()) {
+        let event = Some(converter.event(&shown));
+        let sent = converter.frame(&shown).encode_to_vec();
+        let (run_stream, subscribe) =
+            (RunStreamResponse { event: event.clone() }, SubscribeResponse { event });
+        assert_eq!(sent, run_stream.encode_to_vec(), "{shown:?}");
+        assert_eq!(sent, subscribe.encode_to_vec(), "{shown:?}");
+        assert_eq!(RunStreamResponse::decode(&sent[..]).unwrap(), run_stream);
+        assert_eq!(SubscribeResponse::decode(&sent[..]).unwrap(), subscribe);
     }
 }
