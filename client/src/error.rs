@@ -32,7 +32,7 @@ pub enum Error {
 pub struct Refused {
     /// The gRPC status code.
     pub code: Code,
-    /// For people.
+    /// The reason, as people read it. Programs should not depend on its words.
     pub message: String,
     /// The reason from the contract's list; absent if the answer came from something else than an agentloop server.
     pub reason: Option<ErrorReason>,

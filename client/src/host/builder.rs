@@ -44,7 +44,7 @@ pub enum HostEvent {
     },
     /// The server says that the host broke the protocol.
     ProtocolError {
-        /// For people.
+        /// The reason, as people read it. Programs should not depend on its words.
         message: String,
         /// The call that it was about; empty where there is none.
         call_id: String,

@@ -65,7 +65,7 @@ pub enum Delta {
     Usage(Usage),
     /// The model is done.
     Finish {
-        /// Why.
+        /// Why the model stopped.
         reason: FinishReason,
     },
 }

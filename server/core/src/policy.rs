@@ -159,7 +159,7 @@ impl PolicyRule {
         rule.check().ok().map(|()| rule)
     }
 
-    /// Whether it is about this call. What is allowed by its arguments is not, where they are only nearly known.
+    /// Whether the rule matches this call. An ALLOW rule on arguments does not match if a number in them was rounded.
     #[must_use]
     pub fn matches(&self, call: &PolicyCall) -> bool {
         let is_lax = self.action == PolicyAction::Allow && !self.arguments.is_empty() && !call.is_exact;

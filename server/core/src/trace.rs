@@ -95,7 +95,7 @@ pub enum SpanOf<'a> {
     Model {
         /// Which model call.
         call: u32,
-        /// Which try.
+        /// The try, counted from 1.
         attempt: u32,
     },
     /// A tool call, with all its tries.

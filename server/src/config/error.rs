@@ -38,7 +38,7 @@ fn lines(problems: &[Problem]) -> String {
 /// One thing to mend.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Where.
+    /// Where in the configuration the fault is.
     pub place: Place,
     /// The key with its sections, `server.listen`; empty where it is about none.
     pub key: String,

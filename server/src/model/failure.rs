@@ -35,7 +35,7 @@ pub(crate) struct ProviderFailure {
     pub(crate) status: Option<u16>,
     /// Machine-readable codes and types, as many as there are, separated by spaces.
     pub(crate) codes: String,
-    /// For people.
+    /// The reason, as people read it. Programs should not depend on its words.
     pub(crate) message: String,
     /// How long to wait, where the error itself says so.
     pub(crate) retry_after: Option<Millis>,

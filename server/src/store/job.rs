@@ -58,7 +58,7 @@ impl fmt::Display for JobKind {
 /// asking once. As text, for whoever has to recognise a repetition: `RUN/KIND`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId {
-    /// Whose.
+    /// The tenant that it belongs to.
     pub tenant: TenantId,
     /// The run that it follows.
     pub run: RunId,
@@ -75,7 +75,7 @@ impl fmt::Display for JobId {
 /// A job as stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Job {
-    /// Which.
+    /// The job's id.
     pub id: JobId,
     /// The run's session.
     pub session: SessionId,

@@ -15,7 +15,7 @@ use super::{JobKind, Page, PageRequest, StoreError};
 /// Events of one run to be made durable together.
 #[derive(Debug, Clone)]
 pub struct Append {
-    /// Whose.
+    /// The tenant that it belongs to.
     pub tenant: TenantId,
     /// The run.
     pub run: RunId,

@@ -9,7 +9,7 @@ use super::StoreError;
 /// A live run that a queued run interrupts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interrupted {
-    /// Whose.
+    /// The tenant that it belongs to.
     pub tenant: TenantId,
     /// The live run.
     pub run: RunId,

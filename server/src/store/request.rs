@@ -34,7 +34,7 @@ pub struct RuleRow {
     pub rule: PolicyRule,
     /// Who decided.
     pub by: String,
-    /// When.
+    /// The time at which it happened.
     pub at: Timestamp,
 }
 

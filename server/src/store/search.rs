@@ -43,7 +43,7 @@ pub struct SearchHit {
     pub entry: EntryNo,
     /// The run that added it, which may be deleted where it is shared.
     pub run: RunId,
-    /// When.
+    /// The time at which it happened.
     pub at: Timestamp,
     /// Who said it: user or assistant.
     pub role: Role,

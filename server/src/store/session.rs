@@ -43,7 +43,7 @@ pub struct EntryRow {
     pub run: RunId,
     /// The event that holds it.
     pub seq: Seq,
-    /// When.
+    /// The time at which it happened.
     pub at: Timestamp,
     /// What it is.
     pub content: Entry,

@@ -135,7 +135,7 @@ pub trait Tools: Send + Sync + 'static {
 /// A host's answer to a call, as it came in.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallAnswer {
-    /// Which try.
+    /// The try, counted from 1.
     pub attempt: u32,
     /// The lease that came with it.
     pub lease: String,

@@ -29,9 +29,9 @@ pub enum HostFrame {
     Accepted(CallRef),
     /// The call is not taken.
     Rejected {
-        /// Which.
+        /// The call, and which try of it.
         call: CallRef,
-        /// Why.
+        /// Why the host does not run the call.
         reason: RejectReason,
         /// For people, and for the model where it is told.
         message: String,
@@ -43,9 +43,9 @@ pub enum HostFrame {
     },
     /// How far a call is.
     Progress {
-        /// Which.
+        /// The call, and which try of it.
         call: CallRef,
-        /// For people.
+        /// What the tool reports, as people read it.
         message: String,
         /// 0 to 1.
         fraction: Option<f64>,
@@ -54,7 +54,7 @@ pub enum HostFrame {
     },
     /// Output of a running call.
     Output {
-        /// Which.
+        /// The call, and which try of it.
         call: CallRef,
         /// From 1, rising.
         chunk_seq: u64,
@@ -67,7 +67,7 @@ pub enum HostFrame {
     Answer(Box<Answer>),
     /// The call asks a human.
     NeedInput {
-        /// Which.
+        /// The call, and which try of it.
         call: CallRef,
         /// What it asks, with the host's name for the question; not yet checked.
         ask: Box<Ask>,
@@ -76,7 +76,7 @@ pub enum HostFrame {
     },
     /// What became of a cancel.
     CancelAck {
-        /// Which.
+        /// The call, and which try of it.
         call: CallRef,
         /// Whether it still runs: it cannot be stopped.
         runs_on: bool,
@@ -139,7 +139,7 @@ pub enum Capability {
     Unreadable {
         /// Its name, as far as it has one.
         name: String,
-        /// For people.
+        /// The reason, as people read it. Programs should not depend on its words.
         reason: String,
     },
 }
@@ -147,7 +147,7 @@ pub enum Capability {
 /// A call that a reconnecting host has not seen acknowledged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallInHand {
-    /// Which.
+    /// The call, and which try of it.
     pub call: CallRef,
     /// As given with the call.
     pub lease: String,
@@ -173,7 +173,7 @@ pub enum RejectReason {
 /// A host's answer to a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// Which.
+    /// The call, and which try of it.
     pub call: CallRef,
     /// As given with the call.
     pub lease: String,
@@ -199,21 +199,21 @@ pub enum ServerFrame {
     },
     /// Close a runtime. As text, since a host may name one that no server gave out.
     CloseRuntime {
-        /// Which.
+        /// The id of the runtime, as the host knows it.
         runtime: String,
     },
     /// Stop this.
     Cancel {
-        /// Which.
+        /// The call, and which try of it.
         call: CallRef,
-        /// For people.
+        /// The reason, as people read it. Programs should not depend on its words.
         reason: String,
         /// How long the tool may take to clean up.
         grace: Millis,
     },
     /// The answer needs to be kept no longer.
     ResultAck {
-        /// Which.
+        /// The call, and which try of it.
         call: CallRef,
         /// What became of it.
         verdict: ResultVerdict,
@@ -222,7 +222,7 @@ pub enum ServerFrame {
     LeaseLost(CallRef),
     /// What became of a call's question.
     InputResponse {
-        /// Which.
+        /// The call, and which try of it.
         call: CallRef,
         /// The host's name for the question.
         input: String,
@@ -233,7 +233,7 @@ pub enum ServerFrame {
     GoAway {
         /// Not before this.
         reconnect_after: Millis,
-        /// For people.
+        /// The reason, as people read it. Programs should not depend on its words.
         reason: String,
     },
     /// The host broke the protocol.
@@ -298,7 +298,7 @@ pub enum ResultVerdict {
 /// A call on its way to a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallRequest {
-    /// Which.
+    /// The call, and which try of it.
     pub call: CallRef,
     /// The host that has room for it.
     pub host: HostId,

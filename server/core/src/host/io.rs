@@ -38,9 +38,9 @@ pub struct Joining {
     pub connection: ConnectionId,
     /// Its name. A connection of the same name is replaced.
     pub host: HostId,
-    /// For people.
+    /// The library that the host uses, as it names itself.
     pub sdk: String,
-    /// For people.
+    /// Labels that the host gave itself.
     pub labels: BTreeMap<String, String>,
     /// What it offers and is good.
     pub tools: Vec<ServedTool>,
@@ -87,9 +87,9 @@ pub enum Input {
     Reclaim(Box<CallRequest>),
     /// This try of a call is settled otherwise, or given up. A later try that seeks a host is not touched by it.
     Cancel {
-        /// Which.
+        /// The call, and which try of it.
         call: CallRef,
-        /// For people.
+        /// The reason, as people read it. Programs should not depend on its words.
         reason: String,
     },
     /// A call's question is settled.
@@ -105,7 +105,7 @@ pub enum Input {
     CloseRuntime {
         /// The host that has it, if it is connected.
         host: HostId,
-        /// Which.
+        /// The id of the runtime, as the host knows it.
         runtime: String,
     },
     /// Nobody looks after the calls of this run any more.
@@ -115,17 +115,17 @@ pub enum Input {
     },
     /// The answer to a call is dealt with.
     Settled {
-        /// Which.
+        /// The call, and which try of it.
         call: CallRef,
     },
     /// The answer to a call could not be recorded; its host keeps it.
     Unsettled {
-        /// Which.
+        /// The call, and which try of it.
         call: CallRef,
     },
     /// A call is answered without a stream.
     AnsweredOutside {
-        /// Which.
+        /// The call, and which try of it.
         call: CallRef,
         /// The lease that came with the answer.
         lease: String,
@@ -164,7 +164,7 @@ pub enum Input {
     Drop {
         /// The stream.
         connection: ConnectionId,
-        /// Why.
+        /// Why the stream is ended.
         reason: CloseReason,
     },
     /// A host's stream ended.
@@ -197,19 +197,19 @@ pub enum Output {
     Send {
         /// To whom.
         connection: ConnectionId,
-        /// What.
+        /// The frame that is sent.
         frame: ServerFrame,
     },
     /// Let the stream end, after what was sent.
     Close {
-        /// Which.
+        /// The stream of the host.
         connection: ConnectionId,
-        /// Why.
+        /// Why the stream is ended.
         reason: CloseReason,
     },
     /// Tell whoever owns the call.
     News {
-        /// Whose.
+        /// The tenant that it belongs to.
         tenant: TenantId,
         /// The call.
         call: CallId,
@@ -218,7 +218,7 @@ pub enum Output {
     },
     /// Have an answer recorded, then report [`Input::Settled`] or [`Input::Unsettled`].
     Answer {
-        /// Whose.
+        /// The tenant that it belongs to.
         tenant: TenantId,
         /// The stream that waits for the acknowledgement, if one does.
         connection: Option<ConnectionId>,
@@ -229,14 +229,14 @@ pub enum Output {
     },
     /// A tool has its first host.
     Served {
-        /// Whose.
+        /// The tenant that it belongs to.
         tenant: TenantId,
         /// Its name.
         tool: String,
     },
     /// A tool has no host any more.
     Unserved {
-        /// Whose.
+        /// The tenant that it belongs to.
         tenant: TenantId,
         /// Its name.
         tool: String,
@@ -258,21 +258,21 @@ pub enum News {
     },
     /// A host works on it.
     Accepted {
-        /// Which try.
+        /// The try, counted from 1.
         attempt: u32,
         /// The host.
         host: HostId,
     },
     /// A host saved how far it is.
     Checkpoint {
-        /// Which try.
+        /// The try, counted from 1.
         attempt: u32,
         /// Opaque.
         checkpoint: Vec<u8>,
     },
     /// It asks a human.
     InputNeeded {
-        /// Which try.
+        /// The try, counted from 1.
         attempt: u32,
         /// What, with the host's name for the question.
         ask: Box<Ask>,
@@ -281,25 +281,25 @@ pub enum News {
     },
     /// The host that had it will not answer.
     Lost {
-        /// Which try.
+        /// The try, counted from 1.
         attempt: u32,
-        /// For people.
+        /// The reason, as people read it. Programs should not depend on its words.
         message: String,
         /// What is known of its effects.
         ran: Ran,
     },
     /// How far it is.
     Progress {
-        /// Which try.
+        /// The try, counted from 1.
         attempt: u32,
-        /// For people.
+        /// What the tool reports, as people read it.
         message: String,
         /// 0 to 1.
         fraction: Option<f64>,
     },
     /// Output while it runs.
     Output {
-        /// Which try.
+        /// The try, counted from 1.
         attempt: u32,
         /// From 1, rising; a gap is output that was lost.
         chunk_seq: u64,

@@ -15,7 +15,7 @@ pub enum Effect {
     CallModel {
         /// Which model call.
         model_call: u32,
-        /// Which try.
+        /// The try, counted from 1.
         attempt: u32,
         /// What it reads.
         last_entry: EntryNo,
@@ -31,7 +31,7 @@ pub enum Effect {
         number: u32,
         /// How.
         strategy: String,
-        /// Why.
+        /// Why the context is made smaller.
         reason: CompactionReason,
         /// How hard.
         level: u32,
@@ -40,14 +40,14 @@ pub enum Effect {
     },
     /// The smaller context is not wanted any more. Leads to nothing.
     StopCompacting {
-        /// Which.
+        /// The number of the compaction in its run, counted from 1.
         number: u32,
     },
     /// Hang up on the model. Leads to nothing.
     StopModel {
         /// Which model call.
         model_call: u32,
-        /// Which try.
+        /// The try, counted from 1.
         attempt: u32,
     },
     /// Ask the run's hooks, then its context sources, before the messages that are held enter the session.
@@ -92,14 +92,14 @@ pub enum Effect {
     CloseRuntime {
         /// The host that has it.
         host: HostId,
-        /// Which.
+        /// The runtime that is closed.
         runtime: RuntimeId,
     },
     /// Tell the host what a human answered to its call's question. Leads to nothing; a host that is away asks again.
     AnswerInput {
         /// The call.
         slot: CallSlot,
-        /// Which try.
+        /// The try, counted from 1.
         attempt: u32,
         /// The host's name for the question.
         input: String,
@@ -110,9 +110,9 @@ pub enum Effect {
     CancelCall {
         /// The call.
         slot: CallSlot,
-        /// Which try.
+        /// The try, counted from 1.
         attempt: u32,
-        /// For people.
+        /// The reason, as people read it. Programs should not depend on its words.
         reason: &'static str,
     },
 }
@@ -122,7 +122,7 @@ pub enum Effect {
 pub struct Offer {
     /// The call.
     pub slot: CallSlot,
-    /// Which try.
+    /// The try, counted from 1.
     pub attempt: u32,
     /// The host that has room.
     pub host: HostId,

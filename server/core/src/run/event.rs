@@ -119,7 +119,7 @@ pub enum Event {
         number: u32,
         /// How.
         strategy: String,
-        /// Why.
+        /// Why the context is made smaller.
         reason: CompactionReason,
         /// How hard: 0 as the policy says, then harder each time that it did not help.
         #[serde(default, skip_serializing_if = "is_none")]
@@ -130,7 +130,7 @@ pub enum Event {
     },
     /// Making it smaller failed. What is done in its place follows.
     CompactionFailed {
-        /// Which.
+        /// The number of the compaction in its run, counted from 1.
         number: u32,
         /// How it was tried.
         strategy: String,
@@ -170,9 +170,9 @@ pub enum Event {
     ModelCallFailed {
         /// Which model call.
         model_call: u32,
-        /// Which try.
+        /// The try, counted from 1.
         attempt: u32,
-        /// Why.
+        /// The error, as the journal keeps it.
         error: RunError,
         /// When it is tried again, if it is.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -182,7 +182,7 @@ pub enum Event {
     AssistantMessage {
         /// Which model call.
         model_call: u32,
-        /// Which try.
+        /// The try, counted from 1.
         attempt: u32,
         /// Its place in the session.
         entry: EntryNo,
@@ -207,7 +207,7 @@ pub enum Event {
     /// It was decided what to do next: by a planner, or for a step. The built-in loop decides by itself and leaves no
     /// trace.
     Planned {
-        /// What.
+        /// The instruction that is carried out.
         instruction: Instruction,
         /// Who decided; empty for the built-in loop.
         #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -224,7 +224,7 @@ pub enum Event {
     },
     /// A tool call was taken up.
     CallProposed {
-        /// Which.
+        /// The call's place in its run.
         slot: CallSlot,
         /// The tool.
         tool: String,
@@ -249,7 +249,7 @@ pub enum Event {
     },
     /// A tool call is given to a host.
     CallOffered {
-        /// Which.
+        /// The call's place in its run.
         slot: CallSlot,
         /// The tool.
         tool: String,
@@ -260,18 +260,18 @@ pub enum Event {
     },
     /// The host works on it. Written with the next event that cannot wait: nobody was told of it.
     CallAccepted {
-        /// Which.
+        /// The call's place in its run.
         slot: CallSlot,
-        /// Which try.
+        /// The try, counted from 1.
         attempt: u32,
         /// Who.
         host: HostId,
     },
     /// The host saved how far it is. Written like [`Event::CallAccepted`].
     CallCheckpoint {
-        /// Which.
+        /// The call's place in its run.
         slot: CallSlot,
-        /// Which try.
+        /// The try, counted from 1.
         attempt: u32,
         /// Opaque.
         #[serde(with = "hex")]
@@ -279,9 +279,9 @@ pub enum Event {
     },
     /// A try ended without a result.
     CallAttemptFailed {
-        /// Which.
+        /// The call's place in its run.
         slot: CallSlot,
-        /// Which try.
+        /// The try, counted from 1.
         attempt: u32,
         /// Why, for people.
         message: String,
@@ -292,7 +292,7 @@ pub enum Event {
     },
     /// A tool call has its one result.
     CallSettled {
-        /// Which.
+        /// The call's place in its run.
         slot: CallSlot,
         /// Which try gave it; 0 where no host was given the call.
         attempt: u32,
@@ -308,12 +308,12 @@ pub enum Event {
     },
     /// A human is asked.
     HumanRequested {
-        /// What.
+        /// The question that is asked.
         question: Question,
     },
     /// A question is settled.
     HumanResolved {
-        /// Which.
+        /// The question's id.
         request: RequestId,
         /// The call that it was about, or that asked; absent where the planner asked.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -323,7 +323,7 @@ pub enum Event {
     },
     /// The run waits for an operator.
     Paused {
-        /// Why.
+        /// The error, as the journal keeps it.
         error: RunError,
     },
     /// An operator let it go on.

@@ -283,7 +283,7 @@ pub struct Answer {
     pub decision: Decision,
     /// Who decided; empty where nobody did.
     pub by: String,
-    /// When.
+    /// The time at which it happened.
     pub at: Timestamp,
     /// The rule that is remembered with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

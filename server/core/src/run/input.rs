@@ -32,16 +32,16 @@ pub enum Input {
     ModelFailed {
         /// Which model call.
         model_call: u32,
-        /// Which try.
+        /// The try, counted from 1.
         attempt: u32,
-        /// Why.
+        /// How the model call failed.
         failure: ModelFailure,
     },
     /// What the model call would send passes the run's bounds on its context; nothing was sent.
     ContextTooLarge {
         /// Which model call.
         model_call: u32,
-        /// Which try.
+        /// The try, counted from 1.
         attempt: u32,
         /// Which bound.
         reason: CompactionReason,
@@ -54,7 +54,7 @@ pub enum Input {
     CompactionFailed {
         /// Which compaction.
         number: u32,
-        /// Why.
+        /// The error, as the journal keeps it.
         error: RunError,
     },
     /// A host has room for a call.
@@ -75,7 +75,7 @@ pub enum Input {
     CallAccepted {
         /// The call.
         slot: CallSlot,
-        /// Which try.
+        /// The try, counted from 1.
         attempt: u32,
         /// The host.
         host: HostId,
@@ -84,7 +84,7 @@ pub enum Input {
     CallCheckpoint {
         /// The call.
         slot: CallSlot,
-        /// Which try.
+        /// The try, counted from 1.
         attempt: u32,
         /// Opaque.
         checkpoint: Vec<u8>,
@@ -93,7 +93,7 @@ pub enum Input {
     InputNeeded {
         /// The call.
         slot: CallSlot,
-        /// Which try.
+        /// The try, counted from 1.
         attempt: u32,
         /// What it asks, with the host's name for the question. It was found good.
         ask: Ask,
@@ -104,7 +104,7 @@ pub enum Input {
     CallFinished {
         /// The call.
         slot: CallSlot,
-        /// Which try.
+        /// The try, counted from 1.
         attempt: u32,
         /// The lease that the host was given.
         lease: Digest,
@@ -119,7 +119,7 @@ pub enum Input {
     CallLost {
         /// The call.
         slot: CallSlot,
-        /// Which try.
+        /// The try, counted from 1.
         attempt: u32,
         /// Why, for people.
         message: String,
@@ -155,9 +155,9 @@ pub enum Input {
     },
     /// Someone wants the run to end.
     Abort {
-        /// Why.
+        /// Who or what aborted the run.
         cause: AbortCause,
-        /// For people.
+        /// The reason, as people read it. Programs should not depend on its words.
         reason: String,
     },
     /// An operator lets a paused run go on.
@@ -228,7 +228,7 @@ pub struct Prepared {
 pub struct ModelFinished {
     /// Which model call.
     pub model_call: u32,
-    /// Which try.
+    /// The try, counted from 1.
     pub attempt: u32,
     /// The message.
     pub message: SharedMessage,
@@ -302,9 +302,9 @@ pub enum CallFacts {
 /// Why a model call failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelFailure {
-    /// What kind.
+    /// The kind, which decides whether it is tried again.
     pub kind: ModelErrorKind,
-    /// For people.
+    /// The reason, as people read it. Programs should not depend on its words.
     pub message: String,
     /// HTTP status, where there was one.
     pub status: Option<u16>,
@@ -315,7 +315,7 @@ pub struct ModelFailure {
 /// Why there is no instruction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlanFailure {
-    /// For people.
+    /// The reason, as people read it. Programs should not depend on its words.
     pub message: String,
 }
 

@@ -106,7 +106,7 @@ pub struct WaitingOn {
     pub since: Timestamp,
     /// What exactly, for people.
     pub what: String,
-    /// Which try.
+    /// The try, counted from 1.
     pub attempt: u32,
     /// When it is tried again or given up.
     pub next_at: Option<Timestamp>,

@@ -45,9 +45,9 @@ const SWEEP_AT_LEAST: usize = 64;
 /// Work in progress, stamped.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Transient {
-    /// When.
+    /// The time at which it happened.
     pub at: Timestamp,
-    /// What.
+    /// What is shown.
     pub what: Progress,
 }
 
@@ -76,9 +76,9 @@ pub enum Progress {
     Call {
         /// The call.
         slot: CallSlot,
-        /// Which try.
+        /// The try, counted from 1.
         attempt: u32,
-        /// For people.
+        /// What the tool reports, as people read it.
         message: String,
         /// 0 to 1.
         fraction: Option<f64>,
@@ -87,7 +87,7 @@ pub enum Progress {
     Output {
         /// The call.
         slot: CallSlot,
-        /// Which try.
+        /// The try, counted from 1.
         attempt: u32,
         /// From 1.
         chunk_seq: u64,

@@ -42,7 +42,7 @@ pub trait Line: Send + Sync + 'static {
 
 /// One host's stream.
 pub struct Joining {
-    /// Whose.
+    /// The tenant that it belongs to.
     pub tenant: TenantId,
     /// The stream.
     pub connection: ConnectionId,

@@ -192,7 +192,7 @@ impl SqliteStore {
         self.tasks.soft()
     }
 
-    /// Waits until everything is in the index that is to be, or cannot come there any more.
+    /// Waits until indexing has finished or failed.
     async fn filled(&self) {
         if let Some(backfill) = self.backfill.lock().await.take()
             && let Err(error) = backfill.await

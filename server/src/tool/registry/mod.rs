@@ -21,7 +21,7 @@ use super::schema::Schema;
 /// A tool with its last sign of life, as it is remembered across restarts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RememberedTool {
-    /// Whose.
+    /// The tenant that it belongs to.
     pub tenant: TenantId,
     /// As declared.
     pub declaration: ToolDeclaration,

@@ -6,8 +6,9 @@ use crate::host::frame::CallRef;
 use crate::id::{CallId, HostId};
 
 impl Pool {
-    /// A host says that it has the answer of a sought call's last try: no host gets the next one before that answer had
-    /// its chance. What came of it is told by the call's owner, who seeks no longer where it settled the call.
+    /// A host says that it has the result of the last try of a call that waits for a host. The next try is not placed
+    /// until that result arrives or times out. The call's owner says what came of it, and stops waiting for a host if the
+    /// result settled the call.
     pub(super) fn promise(&mut self, id: &CallId, attempt: u32) {
         let Some(Call { tool: Some(tool), state }) = self.remove(id) else { return };
         let on = match state {

@@ -8,7 +8,7 @@ use crate::tool::{Digest, EffectClass};
 /// A tool call of the current round.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Call {
-    /// Which.
+    /// The call's place in its run.
     pub slot: CallSlot,
     /// As the model asked.
     pub wanted: ToolCall,

@@ -67,7 +67,7 @@ pub struct CompactionInHand {
     pub number: u32,
     /// How.
     pub strategy: String,
-    /// Why.
+    /// Why the context is made smaller.
     pub reason: CompactionReason,
     /// How hard.
     pub level: u32,
