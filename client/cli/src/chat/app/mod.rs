@@ -17,7 +17,13 @@ use std::{
 
 use agentloop_client::v1::{RunInput, RunStatus, Usage};
 
-pub(crate) use self::{keys::HELP, queue::Queued, rules::Rules, scroll::Scroll, session::Picker};
+pub(crate) use self::{
+    keys::HELP,
+    queue::{Busy, Queued},
+    rules::Rules,
+    scroll::Scroll,
+    session::Picker,
+};
 use super::{
     card::Card,
     editor::Editor,
@@ -86,6 +92,8 @@ pub(crate) struct Current {
     pub(crate) title: String,
     /// It is being read.
     pub(crate) opening: bool,
+    /// What was sent meanwhile, the oldest first: sent on once the session is read.
+    pub(crate) early: Vec<(String, Busy)>,
 }
 
 /// The run that is followed.

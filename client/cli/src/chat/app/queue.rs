@@ -15,7 +15,7 @@ const ON_THEIR_WAY_MAX: usize = 64;
 
 /// What becomes of words that are typed while a run is under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Busy {
+pub(crate) enum Busy {
     /// They are a run of their own, which waits for its turn.
     Queue,
     /// The run reads them with its next model call.

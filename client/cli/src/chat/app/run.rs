@@ -29,11 +29,12 @@ impl App {
         if let Some(commands) = self.told_by_name() {
             return commands;
         }
-        if self.session.opening {
-            self.hint = Some("the session is still being read".into());
+        if self.editor.text().trim().is_empty() {
             return Vec::new();
         }
-        if self.editor.text().trim().is_empty() {
+        if self.session.opening {
+            self.hint = Some("sent once the session is read".into());
+            self.session.early.push((self.editor.take(), busy));
             return Vec::new();
         }
         if self.live.is_some() || !self.queue.is_empty() {

@@ -73,17 +73,35 @@ impl App {
         for entry in entries.iter().filter(|entry| !is_of(&entry.run_id, &session.live_run_id)) {
             self.transcript.entry(entry);
         }
-        if session.live_run_id.is_empty() {
-            return Vec::new();
+        let mut commands = Vec::new();
+        if !session.live_run_id.is_empty() {
+            commands = self.join(&session.live_run_id);
+            commands.push(Command::ListWaiting(session.session_id.clone()));
         }
-        let mut commands = self.join(&session.live_run_id);
-        commands.push(Command::ListWaiting(session.session_id.clone()));
+        commands.extend(self.send_early());
         commands
     }
 
+    /// Sends what was sent before the session was read. What is being typed stays.
+    fn send_early(&mut self) -> Vec<Command> {
+        let mut commands = Vec::new();
+        for (text, busy) in std::mem::take(&mut self.session.early) {
+            let typed = self.editor.text();
+            self.editor.set(&text);
+            commands.extend(self.send(busy));
+            self.editor.set(&typed);
+        }
+        commands
+    }
+
+    /// What was sent meanwhile is given back: it was meant for that session.
     pub(super) fn not_opened(&mut self, why: &str) -> Vec<Command> {
         if self.session.opening {
-            self.session = Current::default();
+            let current = std::mem::take(&mut self.session);
+            let early = current.early.into_iter().map(|(text, _)| text);
+            let texts: Vec<String> =
+                early.chain([self.editor.text()]).filter(|text| !text.is_empty()).collect();
+            self.editor.set(&texts.join("\n"));
             self.transcript.note(Tone::Bad, why);
         }
         Vec::new()

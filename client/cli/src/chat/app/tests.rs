@@ -347,7 +347,6 @@ fn a_busy_session_shows_what_keeps_it_busy() {
 fn a_session_is_opened_with_what_was_said() {
     let (mut app, first) = App::new(options(), Some("s".into()));
     assert_eq!(first, [Command::Unfollow, Command::Open("s".into())]);
-    assert_eq!(send(&mut app, "too early"), []);
     let entry = |run_id: &str, text: &str| Entry {
         entry_no: 1,
         run_id: run_id.into(),
@@ -360,6 +359,29 @@ fn a_session_is_opened_with_what_was_said() {
     assert_eq!(app.handle(Event::Opened(Box::new(opened))), then);
     assert_eq!(users(&app), ["before"], "the live run's words come with its events");
     assert!(!app.session.opening);
+}
+
+#[test]
+fn what_is_sent_before_the_session_is_read_is_sent_afterwards() {
+    let mut app = App::new(options(), Some("s".into())).0;
+    assert_eq!(send(&mut app, "early"), []);
+    assert_eq!(send(&mut app, "also early"), []);
+    write(&mut app, "half a wo");
+    let then = app.handle(Event::Opened(Box::new(Opened { session: session("s", ""), ..Opened::default() })));
+    assert!(
+        matches!(&then[..], [Command::Start(first), Command::Say(second)] if second.prompt == "also early" && first.prompt == "early"),
+        "{then:?}"
+    );
+    assert_eq!((users(&app), app.editor.text()), (vec!["early".into()], "half a wo".into()));
+}
+
+#[test]
+fn what_was_sent_to_a_session_that_cannot_be_read_is_given_back() {
+    let mut app = App::new(options(), Some("s".into())).0;
+    send(&mut app, "early");
+    write(&mut app, "and this");
+    assert_eq!(app.handle(Event::NotOpened("no".into())), []);
+    assert_eq!((app.editor.text(), users(&app)), ("early\nand this".into(), vec![]));
 }
 
 #[test]
