@@ -98,6 +98,7 @@ async fn a_remembered_denial_answers_the_next_call_too() {
     chat.sees("may this run?").await;
     chat.types("d\r");
     chat.sees("deny like calls for").await;
+    chat.sees("matches this call").await;
     chat.types("\x12\x12");
     chat.sees_no("the whole is").await;
     chat.sees("matches this call").await;

@@ -118,18 +118,19 @@ impl Pty {
         self.until(&format!("{gone:?} to be gone"), |text| !text.contains(gone)).await;
     }
 
+    /// Each look counts once: what is seen may be half of a frame, and gone with the next look.
     async fn until(&mut self, what: &str, is: impl Fn(&str) -> bool) {
         let waiting = async {
             while !is(&self.text()) {
-                // An end of the output is no reason to wait on.
+                // The output has ended: nothing more will be drawn.
                 if self.drawn.changed().await.is_err() {
-                    break;
+                    return is(&self.text());
                 }
             }
+            true
         };
-        let in_time = tokio::time::timeout(PATIENCE, waiting).await.is_ok();
-        let text = self.text();
-        assert!(in_time && is(&text), "waited for {what}; the screen shows:\n{text}");
+        let seen = tokio::time::timeout(PATIENCE, waiting).await.unwrap_or(false);
+        assert!(seen, "waited for {what}; the screen shows:\n{}", self.text());
     }
 
     /// Sends a signal, such as `TERM`.
