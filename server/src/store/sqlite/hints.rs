@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use sqlx::{Error, Row as _, SqliteConnection};
 
-use super::facts::Encoded;
+use crate::store::sqlite::write::accept::Encoded;
 
 /// Each looks for one row and stops.
 const HINTS: &str = "
@@ -14,7 +14,7 @@ const HINTS: &str = "
 
 /// What need not be looked for while it is false. Nothing becomes false again.
 #[derive(Debug, Default)]
-pub(super) struct Hints {
+pub(in crate::store::sqlite) struct Hints {
     steers: AtomicBool,
     rules: AtomicBool,
     queues: AtomicBool,
@@ -22,7 +22,7 @@ pub(super) struct Hints {
 
 impl Hints {
     /// As the database says.
-    pub(super) async fn read(db: &mut SqliteConnection) -> Result<Self, Error> {
+    pub(in crate::store::sqlite) async fn read(db: &mut SqliteConnection) -> Result<Self, Error> {
         let row = sqlx::query(HINTS).fetch_one(db).await?;
         Ok(Self {
             steers: row.try_get::<bool, _>("steers")?.into(),
@@ -32,22 +32,22 @@ impl Hints {
     }
 
     /// Whether a run may have been handed another request's messages.
-    pub(super) fn steers(&self) -> bool {
+    pub(in crate::store::sqlite) fn steers(&self) -> bool {
         self.steers.load(Ordering::Acquire)
     }
 
     /// Whether a rule may be remembered.
-    pub(super) fn rules(&self) -> bool {
+    pub(in crate::store::sqlite) fn rules(&self) -> bool {
         self.rules.load(Ordering::Acquire)
     }
 
     /// Whether a run may wait for its session.
-    pub(super) fn queues(&self) -> bool {
+    pub(in crate::store::sqlite) fn queues(&self) -> bool {
         self.queues.load(Ordering::Acquire)
     }
 
     /// Before it is written, so that whoever hears of it finds it.
-    pub(super) fn note(&self, append: &Encoded) {
+    pub(in crate::store::sqlite) fn note(&self, append: &Encoded) {
         let set = |hint: &AtomicBool, is: bool| {
             if is && !hint.load(Ordering::Relaxed) {
                 hint.store(true, Ordering::Release);

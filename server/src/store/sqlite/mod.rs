@@ -3,21 +3,12 @@
 //! Reads see every write that was answered before they began. An append makes two hops: to the writing task, and from
 //! it to SQLite's own thread.
 
-mod backfill;
-mod cache;
-mod facts;
 mod hints;
-mod jobs;
-mod lock;
+mod index;
 mod open;
-mod ops;
 mod read;
 mod rows;
-mod search;
-mod sessions;
-mod statements;
 mod write;
-mod writer;
 
 #[cfg(test)]
 mod tests;
@@ -39,20 +30,20 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::open::OpenError;
 
-use self::cache::WriterCache;
-use self::facts::Encoded;
 use self::hints::Hints;
 use self::open::Opened;
-use self::ops::Claim;
-use self::sessions::{NewFork, NewNotes, NewSession};
-use self::writer::{Answer, Counters, Job, Op, QUEUE_JOBS_MAX, Writer};
-use super::{
+use self::write::accept::Encoded;
+use self::write::cache::WriterCache;
+use self::write::ops::Claim;
+use self::write::sessions::{NewFork, NewNotes, NewSession};
+use self::write::task::{Answer, Counters, Job, Op, QUEUE_JOBS_MAX, Writer};
+use crate::lifecycle::Tasks;
+use crate::store::{
     Append, Claimed, EntryRow, EntryStretch, Interrupted, JobId, JobStore, JournalStore, Page, PageRequest,
     QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter, RunRow, SearchFilter, SearchHit,
     SearchStore, SessionNotes, SessionRow, SessionStore, Store, StoreError, Stretch, StretchMax, ToolRow,
     ToolStore,
 };
-use crate::lifecycle::Tasks;
 
 /// How a store is opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -152,7 +143,7 @@ impl SqliteStore {
         };
         let tasks = Tasks::new();
         let writer = tokio::sync::Mutex::new(Some(tasks.spawn("store writer", writer.run())));
-        let backfill = backfill::run(opened.readers.clone(), jobs.downgrade());
+        let backfill = index::backfill::run(opened.readers.clone(), jobs.downgrade());
         let backfill = options.search.then(|| tasks.spawn("search index", backfill));
         Self {
             jobs,
@@ -207,7 +198,8 @@ impl SqliteStore {
             return;
         }
         let mut backfill = self.backfill.lock().await;
-        let (before, again) = (backfill.take(), backfill::run(self.readers.clone(), self.jobs.downgrade()));
+        let (before, again) =
+            (backfill.take(), index::backfill::run(self.readers.clone(), self.jobs.downgrade()));
         *backfill = Some(self.tasks.spawn("search index", async move {
             // It ends by itself, with what is not enough.
             if let Some(before) = before {

@@ -12,18 +12,18 @@ use crate::store::codec::{self, StoredEvent};
 use crate::store::{Job, JobId, JobKind, RunRow, RunSummary, SessionRow, StoreError};
 
 /// `SQLITE_CONSTRAINT`. Appends are checked before they are written, so this means that the tables disagree.
-pub(super) const CONSTRAINT: i32 = 19;
+pub(in crate::store::sqlite) const CONSTRAINT: i32 = 19;
 /// With `SQLITE_CORRUPT` and `SQLITE_NOTADB`.
 const DAMAGED: [i32; 3] = [11, CONSTRAINT, 26];
 
 /// SQLite's primary result code, where the error is one of its own.
-pub(super) fn primary_code(error: &Error) -> Option<i32> {
+pub(in crate::store::sqlite) fn primary_code(error: &Error) -> Option<i32> {
     let code = error.as_database_error()?.code()?.parse::<i32>().ok()?;
     Some(code & 0xff)
 }
 
 /// An error of SQL as one of the store. `place` says what was read or written.
-pub(super) fn failure(place: impl std::fmt::Display, error: &Error) -> StoreError {
+pub(in crate::store::sqlite) fn failure(place: impl std::fmt::Display, error: &Error) -> StoreError {
     let damaged = matches!(error, Error::ColumnDecode { .. } | Error::Decode(_))
         || primary_code(error).is_some_and(|code| DAMAGED.contains(&code));
     let what = format!("{place}: {error}");
@@ -31,36 +31,39 @@ pub(super) fn failure(place: impl std::fmt::Display, error: &Error) -> StoreErro
 }
 
 /// A number that cannot be negative.
-pub(super) fn number(row: &SqliteRow, column: &str) -> Result<u64, Error> {
+pub(in crate::store::sqlite) fn number(row: &SqliteRow, column: &str) -> Result<u64, Error> {
     row.try_get(column)
 }
 
-pub(super) fn time(row: &SqliteRow, column: &str) -> Result<Timestamp, Error> {
+pub(in crate::store::sqlite) fn time(row: &SqliteRow, column: &str) -> Result<Timestamp, Error> {
     number(row, column).map(Timestamp)
 }
 
-pub(super) fn seq(row: &SqliteRow, column: &str) -> Result<Seq, Error> {
+pub(in crate::store::sqlite) fn seq(row: &SqliteRow, column: &str) -> Result<Seq, Error> {
     number(row, column).map(Seq)
 }
 
-pub(super) fn tenant_id(row: &SqliteRow, column: &str) -> Result<TenantId, Error> {
+pub(in crate::store::sqlite) fn tenant_id(row: &SqliteRow, column: &str) -> Result<TenantId, Error> {
     parsed(row, column, |text: &str| TenantId::parse(text))
 }
 
-pub(super) fn run_id(row: &SqliteRow, column: &str) -> Result<RunId, Error> {
+pub(in crate::store::sqlite) fn run_id(row: &SqliteRow, column: &str) -> Result<RunId, Error> {
     parsed(row, column, |text: &str| RunId::parse(text))
 }
 
-pub(super) fn session_id(row: &SqliteRow, column: &str) -> Result<SessionId, Error> {
+pub(in crate::store::sqlite) fn session_id(row: &SqliteRow, column: &str) -> Result<SessionId, Error> {
     parsed(row, column, |text: &str| SessionId::parse(text))
 }
 
-pub(super) fn optional_session_id(row: &SqliteRow, column: &str) -> Result<Option<SessionId>, Error> {
+pub(in crate::store::sqlite) fn optional_session_id(
+    row: &SqliteRow,
+    column: &str,
+) -> Result<Option<SessionId>, Error> {
     let parse = |text: Option<&str>| text.map(SessionId::parse).transpose();
     parsed::<Option<&str>, _, IdError>(row, column, parse)
 }
 
-pub(super) fn live_run(row: &SqliteRow) -> Result<Option<RunId>, Error> {
+pub(in crate::store::sqlite) fn live_run(row: &SqliteRow) -> Result<Option<RunId>, Error> {
     let parse = |text: Option<&str>| text.map(RunId::parse).transpose();
     parsed::<Option<&str>, _, IdError>(row, "live_run", parse)
 }
@@ -73,17 +76,17 @@ fn forked_from(row: &SqliteRow) -> Result<Option<(SessionId, EntryNo)>, Error> {
     Ok(Some((source, EntryNo(number(row, "forked_at")?))))
 }
 
-pub(super) fn digest(row: &SqliteRow, column: &str) -> Result<Digest, Error> {
+pub(in crate::store::sqlite) fn digest(row: &SqliteRow, column: &str) -> Result<Digest, Error> {
     parsed(row, column, |text: &str| serde_json::from_value(serde_json::Value::from(text)))
 }
 
 /// What a JSON column holds.
-pub(super) fn json<T: DeserializeOwned>(row: &SqliteRow, column: &str) -> Result<T, Error> {
+pub(in crate::store::sqlite) fn json<T: DeserializeOwned>(row: &SqliteRow, column: &str) -> Result<T, Error> {
     parsed(row, column, |text: &str| serde_json::from_str(text))
 }
 
 /// From the columns of `runs`.
-pub(super) fn run(row: &SqliteRow) -> Result<RunRow, Error> {
+pub(in crate::store::sqlite) fn run(row: &SqliteRow) -> Result<RunRow, Error> {
     Ok(RunRow {
         run: run_id(row, "run_id")?,
         session: session_id(row, "session_id")?,
@@ -112,7 +115,7 @@ fn summary(row: &SqliteRow) -> Result<RunSummary, Error> {
 }
 
 /// From the columns of `sessions`.
-pub(super) fn session(row: &SqliteRow) -> Result<SessionRow, Error> {
+pub(in crate::store::sqlite) fn session(row: &SqliteRow) -> Result<SessionRow, Error> {
     Ok(SessionRow {
         session: session_id(row, "session_id")?,
         title: title(row)?,
@@ -133,7 +136,7 @@ fn title(row: &SqliteRow) -> Result<String, Error> {
 }
 
 /// From the columns of `jobs`, with the ids of the run and its session.
-pub(super) fn job(row: &SqliteRow) -> Result<Job, Error> {
+pub(in crate::store::sqlite) fn job(row: &SqliteRow) -> Result<Job, Error> {
     let kind = |text: &str| JobKind::parse(text).ok_or("no such kind of job");
     Ok(Job {
         id: JobId {
@@ -149,7 +152,7 @@ pub(super) fn job(row: &SqliteRow) -> Result<Job, Error> {
 }
 
 /// From the columns of `run_events`, or of `kept_events`.
-pub(super) fn event(row: &SqliteRow) -> Result<StoredEvent, Error> {
+pub(in crate::store::sqlite) fn event(row: &SqliteRow) -> Result<StoredEvent, Error> {
     Ok(StoredEvent {
         seq: row.try_get("seq")?,
         at: row.try_get("at")?,
@@ -159,7 +162,7 @@ pub(super) fn event(row: &SqliteRow) -> Result<StoredEvent, Error> {
     })
 }
 
-pub(super) fn parsed<'r, C, T, E>(
+pub(in crate::store::sqlite) fn parsed<'r, C, T, E>(
     row: &'r SqliteRow,
     column: &str,
     parse: impl FnOnce(C) -> Result<T, E>,

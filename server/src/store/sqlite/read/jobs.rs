@@ -6,7 +6,7 @@ use sqlx::SqlitePool;
 use super::{all, rows};
 use crate::store::{Job, StoreError};
 
-pub(in super::super) const DUE_JOBS: &str = "
+pub(in crate::store::sqlite) const DUE_JOBS: &str = "
     SELECT r.tenant, r.run_id, s.session_id, j.kind, j.due_at, j.attempts, j.error
     FROM jobs AS j
     JOIN runs AS r ON r.run_no = j.run_no
@@ -14,7 +14,7 @@ pub(in super::super) const DUE_JOBS: &str = "
     ORDER BY j.due_at, j.run_no, j.kind LIMIT ?1";
 
 /// What is due, and when what is left becomes due.
-pub(in super::super) async fn due_jobs(
+pub(in crate::store::sqlite) async fn due_jobs(
     db: &SqlitePool,
     now: Timestamp,
     limit: u32,

@@ -32,8 +32,8 @@ use sqlx::query::Query;
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::{Error, QueryBuilder, Sqlite, SqlitePool};
 
-use super::rows;
 use crate::store::page::Cursor;
+use crate::store::sqlite::rows;
 use crate::store::{StoreError, ToolRow};
 
 /// Every remembered tool.

@@ -6,16 +6,16 @@ use sqlx::SqlitePool;
 use sqlx::sqlite::SqliteRow;
 
 use super::{all, one, rows, runs};
-use crate::store::sqlite::facts::ORDINARY_QUEUE_NO;
+use crate::store::sqlite::write::accept::ORDINARY_QUEUE_NO;
 use crate::store::{Interrupted, StoreError};
 
-pub(in super::super) const NEXT_QUEUED: &str = "
+pub(in crate::store::sqlite) const NEXT_QUEUED: &str = "
     SELECT r.run_id FROM sessions AS s
     JOIN runs AS r ON r.session_no = s.session_no
     WHERE s.tenant = ?1 AND s.session_id = ?2 AND r.queue_no IS NOT NULL AND s.live_run_no IS NULL
     ORDER BY r.queue_no LIMIT 1";
 
-pub(in super::super) const QUEUE_HEADS: &str = "
+pub(in crate::store::sqlite) const QUEUE_HEADS: &str = "
     SELECT r.tenant, r.run_id FROM runs AS r
     JOIN sessions AS s ON s.session_no = r.session_no
     WHERE r.queue_no IS NOT NULL AND s.live_run_no IS NULL
@@ -26,7 +26,7 @@ pub(in super::super) const QUEUE_HEADS: &str = "
     ORDER BY r.session_no";
 
 /// The number is [`ORDINARY_QUEUE_NO`]: statements are constants.
-pub(in super::super) const INTERRUPTED: &str = "
+pub(in crate::store::sqlite) const INTERRUPTED: &str = "
     SELECT r.tenant, live.run_id AS live_run, r.run_id FROM runs AS r
     JOIN sessions AS s ON s.session_no = r.session_no
     JOIN runs AS live ON live.run_no = s.live_run_no
@@ -36,7 +36,7 @@ pub(in super::super) const INTERRUPTED: &str = "
           WHERE before.session_no = r.session_no
             AND before.queue_no IS NOT NULL AND before.queue_no < r.queue_no)";
 
-pub(in super::super) const INTERRUPTED_IN: &str = "
+pub(in crate::store::sqlite) const INTERRUPTED_IN: &str = "
     SELECT r.tenant, live.run_id AS live_run, r.run_id FROM sessions AS s
     JOIN runs AS live ON live.run_no = s.live_run_no
     JOIN runs AS r ON r.session_no = s.session_no
@@ -45,7 +45,7 @@ pub(in super::super) const INTERRUPTED_IN: &str = "
 
 const _: () = assert!(ORDINARY_QUEUE_NO == 1_099_511_627_776, "the number in the statements");
 
-pub(in super::super) const STEERED: &str = "
+pub(in crate::store::sqlite) const STEERED: &str = "
     SELECT r.run_id, e.payload ->> '$.steer.digest' AS digest
     FROM steers AS t
     JOIN runs AS r ON r.run_no = t.run_no
@@ -53,7 +53,7 @@ pub(in super::super) const STEERED: &str = "
     WHERE t.tenant = ?1 AND t.request_id = ?2";
 
 /// Who may enter a session now.
-pub(in super::super) async fn next_queued(
+pub(in crate::store::sqlite) async fn next_queued(
     db: &SqlitePool,
     tenant: &TenantId,
     session: &SessionId,
@@ -65,19 +65,19 @@ pub(in super::super) async fn next_queued(
 }
 
 /// Who may enter any session now.
-pub(in super::super) async fn queue_heads(db: &SqlitePool) -> Result<Vec<RunKey>, StoreError> {
+pub(in crate::store::sqlite) async fn queue_heads(db: &SqlitePool) -> Result<Vec<RunKey>, StoreError> {
     let found = all(db, sqlx::query(QUEUE_HEADS), runs::key).await;
     found.map_err(|error| rows::failure("queues", &error))
 }
 
 /// Every live run that is interrupted.
-pub(in super::super) async fn interrupted(db: &SqlitePool) -> Result<Vec<Interrupted>, StoreError> {
+pub(in crate::store::sqlite) async fn interrupted(db: &SqlitePool) -> Result<Vec<Interrupted>, StoreError> {
     let found = all(db, sqlx::query(INTERRUPTED), row).await;
     found.map_err(|error| rows::failure("interrupted runs", &error))
 }
 
 /// The live run of one session, if it is interrupted.
-pub(in super::super) async fn interrupted_in(
+pub(in crate::store::sqlite) async fn interrupted_in(
     db: &SqlitePool,
     tenant: &TenantId,
     session: &SessionId,
@@ -97,7 +97,7 @@ fn row(row: &SqliteRow) -> Result<Interrupted, sqlx::Error> {
 }
 
 /// Whom a request handed its messages to.
-pub(in super::super) async fn steered(
+pub(in crate::store::sqlite) async fn steered(
     db: &SqlitePool,
     tenant: &TenantId,
     id: &RunId,

@@ -23,7 +23,7 @@ const REQUESTS: &str = "
     WHERE ";
 
 /// A question, answered or not.
-pub(in super::super) async fn request(
+pub(in crate::store::sqlite) async fn request(
     db: &SqlitePool,
     tenant: &TenantId,
     request: &RequestId,
@@ -36,14 +36,18 @@ pub(in super::super) async fn request(
         .transpose()
 }
 
-pub(in super::super) fn request_query(tenant: &TenantId, run: &RunId, which: &str) -> QueryBuilder<Sqlite> {
+pub(in crate::store::sqlite) fn request_query(
+    tenant: &TenantId,
+    run: &RunId,
+    which: &str,
+) -> QueryBuilder<Sqlite> {
     let mut query = QueryBuilder::new(REQUESTS);
     of_run(&mut query, tenant, run).push(" AND q.question = ").push_bind(which);
     query
 }
 
 /// A page of open questions.
-pub(in super::super) async fn pending(
+pub(in crate::store::sqlite) async fn pending(
     db: &SqlitePool,
     tenant: &TenantId,
     filter: &RequestFilter,
@@ -63,7 +67,7 @@ pub(in super::super) async fn pending(
     }))
 }
 
-pub(in super::super) fn pending_query(
+pub(in crate::store::sqlite) fn pending_query(
     tenant: &TenantId,
     filter: &RequestFilter,
     begin: Option<Cursor>,

@@ -11,12 +11,12 @@ use crate::store::codec::{self, int};
 use crate::store::page::{self, Cursor};
 use crate::store::{Page, PageRequest, RunFilter, RunRow, StoreError, Stretch, StretchMax};
 
-pub(in super::super) const UNFINISHED: &str = "
+pub(in crate::store::sqlite) const UNFINISHED: &str = "
     SELECT tenant, run_id FROM runs INDEXED BY runs_unfinished
     WHERE goes_on = 1
     ORDER BY run_no";
 
-pub(in super::super) const DUE: &str = "
+pub(in crate::store::sqlite) const DUE: &str = "
     SELECT tenant, run_id, wake_at FROM runs
     WHERE wake_at IS NOT NULL
     ORDER BY wake_at LIMIT ?1";
@@ -28,7 +28,7 @@ const RUNS: &str = "
     WHERE r.tenant = ";
 
 /// A run's row.
-pub(in super::super) async fn run(
+pub(in crate::store::sqlite) async fn run(
     db: &SqlitePool,
     tenant: &TenantId,
     run: &RunId,
@@ -40,7 +40,7 @@ pub(in super::super) async fn run(
         .map_err(|error| rows::failure(format_args!("run {tenant}/{run}"), &error))
 }
 
-pub(in super::super) const RECORDS: &str = "
+pub(in crate::store::sqlite) const RECORDS: &str = "
     SELECT e.seq, e.at, e.status, e.version, e.payload
     FROM runs AS r
     JOIN whole_events AS e ON e.run_no = r.run_no
@@ -48,7 +48,7 @@ pub(in super::super) const RECORDS: &str = "
     ORDER BY e.seq LIMIT ?4";
 
 /// A stretch of a run's journal.
-pub(in super::super) async fn records(
+pub(in crate::store::sqlite) async fn records(
     db: &SqlitePool,
     tenant: &TenantId,
     run: &RunId,
@@ -65,7 +65,7 @@ pub(in super::super) async fn records(
 }
 
 /// How many bytes an event has is known without reading them. `upto` is how far the journal goes, as far as was looked.
-pub(in super::super) const STRETCH: &str = "
+pub(in crate::store::sqlite) const STRETCH: &str = "
     WITH sizes AS (
         SELECT e.seq, octet_length(e.payload) + coalesce(octet_length(p.spec), 0) AS size
         FROM runs AS r
@@ -82,7 +82,7 @@ pub(in super::super) const STRETCH: &str = "
     ORDER BY e.seq";
 
 /// Some of a run's journal.
-pub(in super::super) async fn stretch(
+pub(in crate::store::sqlite) async fn stretch(
     db: &SqlitePool,
     tenant: &TenantId,
     run: &RunId,
@@ -105,7 +105,7 @@ pub(in super::super) async fn stretch(
 ///
 /// # Errors
 /// [`StoreError::Corrupt`] when it has gaps or ends early.
-pub(in super::super) async fn journal(
+pub(in crate::store::sqlite) async fn journal(
     db: &SqlitePool,
     tenant: &TenantId,
     row: &RunRow,
@@ -121,7 +121,7 @@ pub(in super::super) async fn journal(
 }
 
 /// A page of runs.
-pub(in super::super) async fn runs(
+pub(in crate::store::sqlite) async fn runs(
     db: &SqlitePool,
     tenant: &TenantId,
     filter: &RunFilter,
@@ -135,7 +135,7 @@ pub(in super::super) async fn runs(
     Ok(page::cut(found, size, |row| Cursor { key: int(row.created_at.0), id: row.run.to_string() }))
 }
 
-pub(in super::super) fn runs_query(
+pub(in crate::store::sqlite) fn runs_query(
     tenant: &TenantId,
     filter: &RunFilter,
     begin: Option<Cursor>,
@@ -163,13 +163,13 @@ pub(in super::super) fn runs_query(
 }
 
 /// What a start has to continue.
-pub(in super::super) async fn unfinished(db: &SqlitePool) -> Result<Vec<RunKey>, StoreError> {
+pub(in crate::store::sqlite) async fn unfinished(db: &SqlitePool) -> Result<Vec<RunKey>, StoreError> {
     let found = all(db, sqlx::query(UNFINISHED), key).await;
     found.map_err(|error| rows::failure("unfinished runs", &error))
 }
 
 /// What is due, and when what is left becomes due.
-pub(in super::super) async fn due(
+pub(in crate::store::sqlite) async fn due(
     db: &SqlitePool,
     now: Timestamp,
     limit: u32,

@@ -18,7 +18,7 @@ const HITS_MAX: u32 = 100;
 /// Every document that matches is ranked, and looked up until there are enough. So each is looked up by its number and
 /// that of the session: whoever has few sessions or many, or asks for one, pays about the same. To go from a session's
 /// entries to the index would cost much more, as for each of them the index counts anew how rare the words are.
-pub(in super::super) const SEARCH: &str = "
+pub(in crate::store::sqlite) const SEARCH: &str = "
     WITH found AS MATERIALIZED (
         SELECT f.rowid AS search_no, f.rank AS rank
         FROM search_index AS f
@@ -54,7 +54,7 @@ pub(in super::super) const SEARCH: &str = "
     LEFT JOIN kept_events AS k ON k.keep = i.keep AND k.run_no = i.run_no AND k.seq = i.seq";
 
 /// The entries that fit best, the best first.
-pub(in super::super) async fn search(
+pub(in crate::store::sqlite) async fn search(
     db: &SqlitePool,
     tenant: &TenantId,
     query: &str,

@@ -11,7 +11,7 @@ use crate::store::{EntryRow, EntryStretch, Page, PageRequest, SessionRow, StoreE
 
 /// An entry's event is in a journal, unless that was deleted and the event kept. How many bytes it has is known without
 /// reading them. `upto` is how far the session goes, as far as was looked: one entry further than is told.
-pub(in super::super) const ENTRIES: &str = "
+pub(in crate::store::sqlite) const ENTRIES: &str = "
     WITH sizes AS (
         SELECT i.entry_no, coalesce(octet_length(e.payload), octet_length(k.payload), 0) AS size
         FROM session_entries AS i
@@ -39,7 +39,7 @@ const SESSIONS: &str = "
     WHERE s.tenant = ";
 
 /// A session's row.
-pub(in super::super) async fn session(
+pub(in crate::store::sqlite) async fn session(
     db: &SqlitePool,
     tenant: &TenantId,
     session: &SessionId,
@@ -49,7 +49,10 @@ pub(in super::super) async fn session(
         .map_err(|error| rows::failure(format_args!("session {tenant}/{session}"), &error))
 }
 
-pub(in super::super) fn session_query(tenant: &TenantId, session: &SessionId) -> QueryBuilder<Sqlite> {
+pub(in crate::store::sqlite) fn session_query(
+    tenant: &TenantId,
+    session: &SessionId,
+) -> QueryBuilder<Sqlite> {
     let mut query = QueryBuilder::new(SESSIONS);
     query.push_bind(tenant.as_str());
     query.push(" AND s.session_id = ").push_bind(session.as_str());
@@ -57,7 +60,7 @@ pub(in super::super) fn session_query(tenant: &TenantId, session: &SessionId) ->
 }
 
 /// A page of sessions.
-pub(in super::super) async fn sessions(
+pub(in crate::store::sqlite) async fn sessions(
     db: &SqlitePool,
     tenant: &TenantId,
     page: &PageRequest,
@@ -70,7 +73,7 @@ pub(in super::super) async fn sessions(
     Ok(page::cut(found, size, |row| Cursor { key: int(row.updated_at.0), id: row.session.to_string() }))
 }
 
-pub(in super::super) fn sessions_query(
+pub(in crate::store::sqlite) fn sessions_query(
     tenant: &TenantId,
     begin: Option<Cursor>,
     size: u32,
@@ -83,7 +86,7 @@ pub(in super::super) fn sessions_query(
 }
 
 /// A stretch of a session's entries, each message from the journal that holds it.
-pub(in super::super) async fn entry_stretch(
+pub(in crate::store::sqlite) async fn entry_stretch(
     db: &SqlitePool,
     tenant: &TenantId,
     session: &SessionId,

@@ -356,11 +356,11 @@ async fn a_filling_that_the_index_was_made_anew_under_does_not_say_that_it_is_do
     sqlx::raw_sql("DELETE FROM meta WHERE key = 'search_filled'").execute(&mut shell).await.unwrap();
     let filled = "SELECT count(*) AS filled FROM meta WHERE key = 'search_filled'";
     store.done(Op::RenewIndex).await.unwrap();
-    store.done(Op::Index(backfill::Batch::last(0))).await.unwrap();
+    store.done(Op::Index(index::backfill::Batch::last(0))).await.unwrap();
     let count: i64 = sqlx::query(filled).fetch_one(&mut shell).await.unwrap().get("filled");
     assert_eq!(count, 0, "it began before");
     assert_eq!(numbered(&directory).await, 0);
-    store.done(Op::Index(backfill::Batch::last(1))).await.unwrap();
+    store.done(Op::Index(index::backfill::Batch::last(1))).await.unwrap();
     let count: i64 = sqlx::query(filled).fetch_one(&mut shell).await.unwrap().get("filled");
     assert_eq!(count, 1);
 }

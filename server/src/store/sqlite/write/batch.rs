@@ -9,14 +9,14 @@ use std::sync::Arc;
 use sqlx::sqlite::SqliteArguments;
 use sqlx::{Arguments as _, AssertSqlSafe, Error, Executor as _, SqliteConnection};
 
-use super::writer::BEGIN;
+use crate::store::sqlite::write::task::BEGIN;
 
 /// The largest size of a text. What is larger travels one statement after the other.
 const SIZE_MAX: usize = 64;
 
 /// What stands in a column.
 #[derive(Debug, Clone)]
-pub(super) enum Value {
+pub(in crate::store::sqlite) enum Value {
     Null,
     Int(i64),
     Static(&'static str),
@@ -56,12 +56,12 @@ impl<T: Into<Self>> From<Option<T>> for Value {
 
 /// A statement around a table of rows, `(VALUES …)`, of which the first column of an empty one is NULL.
 #[derive(Debug)]
-pub(super) struct Form {
-    pub(super) before: &'static str,
-    pub(super) columns: usize,
-    pub(super) after: &'static str,
+pub(in crate::store::sqlite) struct Form {
+    pub(in crate::store::sqlite) before: &'static str,
+    pub(in crate::store::sqlite) columns: usize,
+    pub(in crate::store::sqlite) after: &'static str,
     /// Rows that two appends have, as a rule: how many there are in a text of a size.
-    pub(super) of_two: usize,
+    pub(in crate::store::sqlite) of_two: usize,
 }
 
 impl Form {
@@ -71,7 +71,7 @@ impl Form {
     }
 
     /// The statement for this many rows.
-    pub(super) fn sql(&self, rows: usize) -> String {
+    pub(in crate::store::sqlite) fn sql(&self, rows: usize) -> String {
         let row = format!(",({}?)", "?,".repeat(self.columns - 1));
         let all = row.repeat(rows);
         format!("{}(VALUES {}){}", self.before, &all[1..], self.after)
@@ -103,11 +103,11 @@ impl Rows {
 
 /// What is to be written, in order.
 #[derive(Debug, Default)]
-pub(super) struct Statements(Vec<Rows>);
+pub(in crate::store::sqlite) struct Statements(Vec<Rows>);
 
 impl Statements {
     /// Adds a statement for all these rows; none for none.
-    pub(super) fn push<const N: usize>(
+    pub(in crate::store::sqlite) fn push<const N: usize>(
         &mut self,
         form: &'static Form,
         rows: impl IntoIterator<Item = [Value; N]>,
@@ -123,7 +123,7 @@ impl Statements {
     ///
     /// # Errors
     /// SQL's own; the transaction may then be open.
-    pub(super) async fn commit(self, db: &mut SqliteConnection) -> Result<(), Error> {
+    pub(in crate::store::sqlite) async fn commit(self, db: &mut SqliteConnection) -> Result<(), Error> {
         match self.size() {
             Some(size) => self.together(db, size, [BEGIN, "COMMIT"]).await,
             None => {
@@ -138,7 +138,7 @@ impl Statements {
     ///
     /// # Errors
     /// SQL's own.
-    pub(super) async fn execute(self, db: &mut SqliteConnection) -> Result<(), Error> {
+    pub(in crate::store::sqlite) async fn execute(self, db: &mut SqliteConnection) -> Result<(), Error> {
         match self.size() {
             Some(size) => self.together(db, size, ["", ""]).await,
             None => self.one_by_one(db).await,

@@ -11,40 +11,40 @@ use sqlx::query::Query;
 use sqlx::sqlite::SqliteArguments;
 use sqlx::{Error, Row as _, Sqlite, SqliteConnection};
 
-use super::{read, rows, search};
 use crate::store::codec::{int, text};
+use crate::store::sqlite::{index, read, rows};
 use crate::store::{SessionNotes, SessionRow, StoreError};
 
 /// A session to be created.
 #[derive(Debug)]
-pub(super) struct NewSession {
-    pub(super) tenant: TenantId,
-    pub(super) session: SessionId,
-    pub(super) title: String,
-    pub(super) labels: BTreeMap<String, String>,
-    pub(super) now: Timestamp,
+pub(in crate::store::sqlite) struct NewSession {
+    pub(in crate::store::sqlite) tenant: TenantId,
+    pub(in crate::store::sqlite) session: SessionId,
+    pub(in crate::store::sqlite) title: String,
+    pub(in crate::store::sqlite) labels: BTreeMap<String, String>,
+    pub(in crate::store::sqlite) now: Timestamp,
 }
 
 /// A session to be made from another.
 #[derive(Debug)]
-pub(super) struct NewFork {
-    pub(super) tenant: TenantId,
-    pub(super) source: SessionId,
+pub(in crate::store::sqlite) struct NewFork {
+    pub(in crate::store::sqlite) tenant: TenantId,
+    pub(in crate::store::sqlite) source: SessionId,
     /// The last entry to share; 0 means all.
-    pub(super) at: EntryNo,
-    pub(super) session: SessionId,
-    pub(super) now: Timestamp,
+    pub(in crate::store::sqlite) at: EntryNo,
+    pub(in crate::store::sqlite) session: SessionId,
+    pub(in crate::store::sqlite) now: Timestamp,
 }
 
 /// What is to be written on a session.
 #[derive(Debug)]
-pub(super) struct NewNotes {
-    pub(super) tenant: TenantId,
-    pub(super) session: SessionId,
-    pub(super) notes: SessionNotes,
+pub(in crate::store::sqlite) struct NewNotes {
+    pub(in crate::store::sqlite) tenant: TenantId,
+    pub(in crate::store::sqlite) session: SessionId,
+    pub(in crate::store::sqlite) notes: SessionNotes,
 }
 
-pub(super) const SET_NOTES: &str = "
+pub(in crate::store::sqlite) const SET_NOTES: &str = "
     UPDATE sessions
     SET made_title = iif(title = '' AND made_title = '', coalesce(?3, ''), made_title),
         summary = iif(?5 > summary_upto, ?4, summary),
@@ -59,17 +59,17 @@ const INSERT_FORK: &str = "
     FROM sessions WHERE tenant = ?1 AND session_id = ?2";
 
 /// From the session of one number to that of another.
-pub(super) const SHARE_ENTRIES: &str = "
+pub(in crate::store::sqlite) const SHARE_ENTRIES: &str = "
     INSERT INTO session_entries (session_no, entry_no, run_no, seq, owner, keep, search_no)
     SELECT ?2, entry_no, run_no, seq, iif(keep IS NULL, coalesce(owner, session_no), NULL), keep, search_no
     FROM session_entries WHERE session_no = ?1 AND entry_no <= ?3";
 
-pub(super) const FIRST_QUEUED: &str = "
+pub(in crate::store::sqlite) const FIRST_QUEUED: &str = "
     SELECT run_id FROM runs WHERE session_no = ?1 AND queue_no IS NOT NULL
     ORDER BY queue_no LIMIT 1";
 
 /// Two forks may share the same event.
-pub(super) const KEEP_EVENTS: &str = "
+pub(in crate::store::sqlite) const KEEP_EVENTS: &str = "
     INSERT INTO kept_events (keep, run_no, seq, run_id, at, status, version, payload)
     SELECT ?2, e.run_no, e.seq, r.run_id, e.at, e.status, e.version, e.payload
     FROM session_entries AS i
@@ -78,12 +78,12 @@ pub(super) const KEEP_EVENTS: &str = "
     WHERE i.owner = ?1
     ON CONFLICT (keep, run_no, seq) DO NOTHING";
 
-pub(super) const REFER_TO_KEPT: &str = "
+pub(in crate::store::sqlite) const REFER_TO_KEPT: &str = "
     UPDATE session_entries INDEXED BY session_entries_lent
     SET owner = NULL, keep = ?2 WHERE owner = ?1";
 
 /// What the session of this number has and no other.
-pub(super) const DROP_KEPT: &str = "
+pub(in crate::store::sqlite) const DROP_KEPT: &str = "
     DELETE FROM kept_events
     WHERE (keep, run_no, seq) IN (
         SELECT i.keep, i.run_no, i.seq FROM session_entries AS i
@@ -94,13 +94,13 @@ pub(super) const DROP_KEPT: &str = "
                 AND o.keep IS NOT NULL AND o.session_no <> i.session_no))";
 
 /// Of runs of this session and no other.
-pub(super) const DROP_SPECS: &str = "
+pub(in crate::store::sqlite) const DROP_SPECS: &str = "
     DELETE FROM specs
     WHERE spec_no IN (SELECT spec_no FROM runs WHERE session_no = ?1 AND spec_no IS NOT NULL)
       AND NOT EXISTS (SELECT 1 FROM runs AS o WHERE o.spec_no = specs.spec_no AND o.session_no <> ?1)";
 
 /// Creates a session, or finds it the same as it is to be.
-pub(super) async fn create(
+pub(in crate::store::sqlite) async fn create(
     db: &mut SqliteConnection,
     new: &NewSession,
 ) -> Result<Result<SessionRow, StoreError>, Error> {
@@ -125,7 +125,10 @@ async fn is_titled(db: &mut SqliteConnection, new: &NewSession) -> Result<bool, 
 }
 
 /// Writes a title where there is none, and a summary that is further than the one that is there. `false`: no session.
-pub(super) async fn set_notes(db: &mut SqliteConnection, new: &NewNotes) -> Result<bool, Error> {
+pub(in crate::store::sqlite) async fn set_notes(
+    db: &mut SqliteConnection,
+    new: &NewNotes,
+) -> Result<bool, Error> {
     let (summary, upto) = match &new.notes.summary {
         Some((summary, upto)) => (summary.as_str(), *upto),
         None => ("", EntryNo(0)),
@@ -138,7 +141,7 @@ pub(super) async fn set_notes(db: &mut SqliteConnection, new: &NewNotes) -> Resu
 }
 
 /// Makes a session from another, or finds it made so before.
-pub(super) async fn fork(
+pub(in crate::store::sqlite) async fn fork(
     db: &mut SqliteConnection,
     new: &NewFork,
 ) -> Result<Result<SessionRow, StoreError>, Error> {
@@ -176,7 +179,7 @@ async fn is_this_fork(db: &mut SqliteConnection, new: &NewFork) -> Result<bool, 
 
 /// Deletes a session that has neither a live run nor a queue, and by the foreign keys everything that belongs to it and
 /// is not shared.
-pub(super) async fn delete(
+pub(in crate::store::sqlite) async fn delete(
     db: &mut SqliteConnection,
     tenant: &TenantId,
     session: &SessionId,
@@ -186,7 +189,7 @@ pub(super) async fn delete(
         return Ok(Err(StoreError::SessionBusy { run }));
     }
     keep_what_is_shared(db, no).await?;
-    search::drop_documents(db, no).await?;
+    index::drop_documents(db, no).await?;
     for sql in [DROP_KEPT, DROP_SPECS, "DELETE FROM sessions WHERE session_no = ?1"] {
         sqlx::query(sql).bind(no).execute(&mut *db).await?;
     }

@@ -1,5 +1,7 @@
 //! Opening a file: whether it is there, ours, free, sound and of a version that we know.
 
+pub(in crate::store::sqlite) mod lock;
+
 use std::fs::{File, Metadata};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -11,11 +13,11 @@ use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{ConnectOptions as _, Connection as _, Error, Row as _, SqliteConnection, SqlitePool};
 
-use super::hints::Hints;
-use super::lock::{self, Lock, LockError};
-use super::{SqliteOptions, backfill, ops, rows, search};
+use crate::store::sqlite::hints::Hints;
+use crate::store::sqlite::open::lock::{Lock, LockError};
+use crate::store::sqlite::{SqliteOptions, index, index::backfill, rows, write::ops};
 
-pub(super) static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
+pub(in crate::store::sqlite) static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
 
 /// In the header of every file of ours: "AGLP".
 const APPLICATION_ID: i64 = 0x4147_4C50;
@@ -39,7 +41,7 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long to wait for a free reading connection.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Connections for searches, which may take long: whoever else reads does not wait for them.
-pub(super) const SEARCHERS: u32 = 2;
+pub(in crate::store::sqlite) const SEARCHERS: u32 = 2;
 /// Pages of the write-ahead log, of 4 KiB each, before it is moved into the file.
 const CHECKPOINT_PAGES: &str = "4000";
 /// What the write-ahead log shrinks to after a burst.
@@ -179,18 +181,21 @@ fn holder(pid: Option<&u32>) -> String {
 }
 
 /// An opened file.
-pub(super) struct Opened {
-    pub(super) writing: SqliteConnectOptions,
-    pub(super) db: SqliteConnection,
-    pub(super) readers: SqlitePool,
-    pub(super) searchers: SqlitePool,
-    pub(super) epoch: Epoch,
-    pub(super) hints: Hints,
-    pub(super) lock: Option<Lock>,
+pub(in crate::store::sqlite) struct Opened {
+    pub(in crate::store::sqlite) writing: SqliteConnectOptions,
+    pub(in crate::store::sqlite) db: SqliteConnection,
+    pub(in crate::store::sqlite) readers: SqlitePool,
+    pub(in crate::store::sqlite) searchers: SqlitePool,
+    pub(in crate::store::sqlite) epoch: Epoch,
+    pub(in crate::store::sqlite) hints: Hints,
+    pub(in crate::store::sqlite) lock: Option<Lock>,
 }
 
 /// Opens or creates a file, and begins an epoch in it.
-pub(super) async fn file(path: &Path, options: &SqliteOptions) -> Result<Opened, OpenError> {
+pub(in crate::store::sqlite) async fn file(
+    path: &Path,
+    options: &SqliteOptions,
+) -> Result<Opened, OpenError> {
     let path = &place_of(path)?;
     let lock = lock_file(path)?;
     check_files(path)?;
@@ -210,7 +215,7 @@ pub(super) async fn file(path: &Path, options: &SqliteOptions) -> Result<Opened,
 }
 
 /// A database that lives as long as a connection to it does.
-pub(super) async fn memory(options: &SqliteOptions) -> Result<Opened, OpenError> {
+pub(in crate::store::sqlite) async fn memory(options: &SqliteOptions) -> Result<Opened, OpenError> {
     static DATABASES: AtomicU64 = AtomicU64::new(0);
     let name = PathBuf::from(format!("/agentloop-{}", DATABASES.fetch_add(1, Ordering::Relaxed)));
     let writing =
@@ -330,7 +335,7 @@ fn check_log(log: &Path) -> Result<u64, OpenError> {
 }
 
 /// The checksum of a log that begins with this number.
-pub(super) fn log_sums(kind: u32, bytes: &[u8]) -> [u32; 2] {
+pub(in crate::store::sqlite) fn log_sums(kind: u32, bytes: &[u8]) -> [u32; 2] {
     let number = |bytes: &[u8]| match kind {
         LOG_BEGINS_HIGH_FIRST => number(bytes),
         _ => number(bytes).swap_bytes(),
@@ -498,7 +503,7 @@ async fn new_epoch(db: &mut SqliteConnection, options: &SqliteOptions, state: St
     let mut transaction = db.begin_with("BEGIN IMMEDIATE").await?;
     let epoch = ops::begin_epoch(&mut transaction).await?;
     if state == State::IndexDamaged {
-        search::renew(&mut transaction).await?;
+        index::renew(&mut transaction).await?;
     }
     backfill::begin(&mut transaction, options.search).await?;
     transaction.commit().await?;

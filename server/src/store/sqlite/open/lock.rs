@@ -9,13 +9,13 @@ const PID_BYTES_MAX: u64 = 20;
 
 /// A held lock. The operating system lets go of it when the process ends, however that happens.
 #[derive(Debug)]
-pub(super) struct Lock {
+pub(in crate::store::sqlite) struct Lock {
     _file: File,
 }
 
 /// Why there is no lock.
 #[derive(Debug)]
-pub(super) enum LockError {
+pub(in crate::store::sqlite) enum LockError {
     /// Someone else holds it.
     Held {
         /// The process, where the file says so.
@@ -26,7 +26,7 @@ pub(super) enum LockError {
 }
 
 /// The lock's file: beside the database, with `.lock` added to its name.
-pub(super) fn path_of(database: &Path) -> PathBuf {
+pub(in crate::store::sqlite) fn path_of(database: &Path) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
     name.push(".lock");
     name.into()
@@ -34,7 +34,7 @@ pub(super) fn path_of(database: &Path) -> PathBuf {
 
 impl Lock {
     /// Takes the lock at once or not at all, and writes our process id into its file.
-    pub(super) fn take(path: &Path) -> Result<Self, LockError> {
+    pub(in crate::store::sqlite) fn take(path: &Path) -> Result<Self, LockError> {
         let mut file = OpenOptions::new()
             .read(true)
             .write(true)

@@ -13,15 +13,15 @@ use sqlx::{ConnectOptions as _, Connection as _, Error, Executor as _, SqliteCon
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::backfill::Batch;
-use super::cache::WriterCache;
-use super::facts::Encoded;
-use super::lock::Lock;
-use super::ops::{self, Claim};
-use super::search::{self, Unwritten};
-use super::sessions::{self, NewFork, NewNotes, NewSession};
-use super::write::Decided;
-use super::{backfill, jobs, rows, write};
+use crate::store::sqlite::index::backfill::Batch;
+use crate::store::sqlite::index::{self, Unwritten};
+use crate::store::sqlite::open::lock::Lock;
+use crate::store::sqlite::write::accept::Encoded;
+use crate::store::sqlite::write::append::Decided;
+use crate::store::sqlite::write::cache::WriterCache;
+use crate::store::sqlite::write::ops::{self, Claim};
+use crate::store::sqlite::write::sessions::{self, NewFork, NewNotes, NewSession};
+use crate::store::sqlite::{index::backfill, rows, write::append, write::jobs};
 use crate::store::{JobId, SessionRow, StoreError, ToolRow};
 
 /// Writes that share one commit at most, which bounds how long the first of them waits for the others.
@@ -29,14 +29,14 @@ const COMMIT_JOBS_MAX: usize = 256;
 /// Journal bytes of one commit, give or take its last append.
 const COMMIT_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Writes that wait for the writer; whoever brings more waits with its own in hand.
-pub(super) const QUEUE_JOBS_MAX: usize = 1_024;
+pub(in crate::store::sqlite) const QUEUE_JOBS_MAX: usize = 1_024;
 
 /// Takes the right to write at once, and not in the middle.
-pub(super) const BEGIN: &str = "BEGIN IMMEDIATE";
+pub(in crate::store::sqlite) const BEGIN: &str = "BEGIN IMMEDIATE";
 
 /// Something to write.
 #[derive(Debug)]
-pub(super) enum Op {
+pub(in crate::store::sqlite) enum Op {
     Append(Box<Encoded>),
     Claim {
         tenant: TenantId,
@@ -75,7 +75,7 @@ pub(super) enum Op {
 
 /// What became of an [`Op`].
 #[derive(Debug)]
-pub(super) enum Answer {
+pub(in crate::store::sqlite) enum Answer {
     /// To `Append`, `RetryJob`, `FinishJob`, `SaveTools`, `Index`, `WriteDocuments`,
     /// `RenewIndex` and `Check`.
     Done,
@@ -89,47 +89,47 @@ pub(super) enum Answer {
 
 /// An [`Op`] and who asked for it.
 #[derive(Debug)]
-pub(super) struct Job {
-    pub(super) op: Op,
-    pub(super) reply: oneshot::Sender<Result<Answer, StoreError>>,
+pub(in crate::store::sqlite) struct Job {
+    pub(in crate::store::sqlite) op: Op,
+    pub(in crate::store::sqlite) reply: oneshot::Sender<Result<Answer, StoreError>>,
 }
 
 /// How much was written since the store was opened.
 #[derive(Debug, Default)]
-pub(super) struct Counters {
-    pub(super) appends: AtomicU64,
-    pub(super) commits: AtomicU64,
-    pub(super) bytes: AtomicU64,
+pub(in crate::store::sqlite) struct Counters {
+    pub(in crate::store::sqlite) appends: AtomicU64,
+    pub(in crate::store::sqlite) commits: AtomicU64,
+    pub(in crate::store::sqlite) bytes: AtomicU64,
 }
 
 /// What the writing task owns.
-pub(super) struct Writer {
+pub(in crate::store::sqlite) struct Writer {
     /// For a new connection after a failure.
-    pub(super) options: SqliteConnectOptions,
+    pub(in crate::store::sqlite) options: SqliteConnectOptions,
     /// `None` after a failure.
-    pub(super) db: Option<SqliteConnection>,
+    pub(in crate::store::sqlite) db: Option<SqliteConnection>,
     /// What need not be read.
-    pub(super) known: WriterCache,
+    pub(in crate::store::sqlite) known: WriterCache,
     /// `None` where only the database knows.
-    pub(super) unwritten: Option<Unwritten>,
+    pub(in crate::store::sqlite) unwritten: Option<Unwritten>,
     /// Whether there may be any, for those who search.
-    pub(super) lags: Arc<AtomicBool>,
+    pub(in crate::store::sqlite) lags: Arc<AtomicBool>,
     /// Whether writing them failed, so that it is tried again for those alone who need it.
-    pub(super) gave_up: bool,
+    pub(in crate::store::sqlite) gave_up: bool,
     /// Whether the index was made anew and is to be filled.
-    pub(super) renewed: Arc<AtomicBool>,
-    pub(super) epoch: Epoch,
-    pub(super) jobs: mpsc::Receiver<Job>,
+    pub(in crate::store::sqlite) renewed: Arc<AtomicBool>,
+    pub(in crate::store::sqlite) epoch: Epoch,
+    pub(in crate::store::sqlite) jobs: mpsc::Receiver<Job>,
     /// Ends the task once everything that waits is written.
-    pub(super) closing: CancellationToken,
-    pub(super) counters: Arc<Counters>,
+    pub(in crate::store::sqlite) closing: CancellationToken,
+    pub(in crate::store::sqlite) counters: Arc<Counters>,
     /// Held as long as anything can still be written.
-    pub(super) lock: Option<Lock>,
+    pub(in crate::store::sqlite) lock: Option<Lock>,
 }
 
 impl Writer {
     /// Writes until the store is closed or dropped, then leaves the file clean.
-    pub(super) async fn run(mut self) {
+    pub(in crate::store::sqlite) async fn run(mut self) {
         let mut jobs = Vec::with_capacity(COMMIT_JOBS_MAX);
         while self.gather(&mut jobs).await {
             let answers = self.commit(&jobs).await;
@@ -198,7 +198,7 @@ impl Writer {
     /// One transaction, or two where the index is damaged: then it is made anew before the second.
     async fn attempt_mending(&mut self, jobs: &[Job]) -> Result<Vec<Result<Answer, StoreError>>, Error> {
         match self.attempt(jobs).await {
-            Err(error) if search::is_damage(&error) && self.renew_index().await => self.attempt(jobs).await,
+            Err(error) if index::is_damage(&error) && self.renew_index().await => self.attempt(jobs).await,
             answers => answers,
         }
     }
@@ -302,7 +302,7 @@ impl Op {
     }
 
     /// Drops from the cache what is no longer true once this is done.
-    pub(super) fn invalidate(&self, known: &mut WriterCache) {
+    pub(in crate::store::sqlite) fn invalidate(&self, known: &mut WriterCache) {
         match self {
             Self::Claim { tenant, run } => known.forget_run(&RunKey::new(tenant.clone(), run.clone())),
             Self::CreateSession(NewSession { tenant, session, .. })
@@ -368,7 +368,7 @@ async fn transaction(
     jobs: &[Job],
 ) -> Result<Vec<Result<Answer, StoreError>>, Error> {
     if let Some(appends) = jobs.iter().map(|job| job.op.as_append()).collect::<Option<Vec<_>>>() {
-        let Decided { answers, statements, facts, documents } = write::decide(db, known, &appends).await?;
+        let Decided { answers, statements, facts, documents } = append::decide(db, known, &appends).await?;
         statements.commit(db).await?;
         known.learn(facts);
         match unwritten {
@@ -394,7 +394,7 @@ async fn transaction(
             answers.push(alone(db, epoch, &group[0].op).await?);
         } else {
             let Decided { answers: done, statements, facts, documents } =
-                write::decide(db, known, &appends).await?;
+                append::decide(db, known, &appends).await?;
             statements.execute(db).await?;
             // If the commit fails, all of it is forgotten.
             known.learn(facts);
@@ -406,7 +406,7 @@ async fn transaction(
     }
     let writes_index = jobs.iter().any(|job| job.op.needs_documents());
     // What the index has in memory is written with the commit.
-    db.execute("COMMIT").await.map_err(|error| if writes_index { search::of_index(error) } else { error })?;
+    db.execute("COMMIT").await.map_err(|error| if writes_index { index::of_index(error) } else { error })?;
     Ok(answers)
 }
 
@@ -440,12 +440,12 @@ async fn alone(
             Ok(Answer::Done)
         }
         Op::Index(batch) => {
-            backfill::index(db, batch).await.map_err(search::of_index)?;
+            backfill::index(db, batch).await.map_err(index::of_index)?;
             Ok(Answer::Done)
         }
         Op::WriteDocuments => Ok(Answer::Done),
         Op::RenewIndex => {
-            search::renew(db).await?;
+            index::renew(db).await?;
             Ok(Answer::Done)
         }
         Op::Check => {

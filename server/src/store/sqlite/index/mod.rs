@@ -10,6 +10,8 @@
 //! The index can be made from the journals at any time. So one that is found damaged is made anew, and what rests on it
 //! goes on.
 
+pub(in crate::store::sqlite) mod backfill;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
@@ -18,18 +20,18 @@ use agentloop_core::run::event::{Added, Event};
 use sqlx::error::{DatabaseError, ErrorKind};
 use sqlx::{Error, Row as _, SqliteConnection};
 
-use super::facts::Numbered;
-use super::rows;
-use super::statements::{Form, Statements};
 use crate::store::codec::{int, text};
 use crate::store::search;
+use crate::store::sqlite::rows;
+use crate::store::sqlite::write::accept::Numbered;
+use crate::store::sqlite::write::batch::{Form, Statements};
 
 /// A message that was held before it entered the session.
-pub(super) const SELECT_HELD: &str = "
+pub(in crate::store::sqlite) const SELECT_HELD: &str = "
     SELECT j.key AS place, e.payload FROM json_each(?1) AS j
     JOIN run_events AS e ON e.run_no = j.value ->> 0 AND e.seq = j.value ->> 1";
 
-pub(super) static INSERT_DOCUMENTS: Form = Form {
+pub(in crate::store::sqlite) static INSERT_DOCUMENTS: Form = Form {
     before: "
     INSERT INTO search_index (rowid, text) SELECT * FROM ",
     columns: 2,
@@ -38,7 +40,7 @@ pub(super) static INSERT_DOCUMENTS: Form = Form {
 };
 
 /// What has a number and no document.
-pub(super) const UNWRITTEN: &str = "
+pub(in crate::store::sqlite) const UNWRITTEN: &str = "
     SELECT i.search_no, coalesce(e.payload, k.payload) AS payload
     FROM session_entries AS i INDEXED BY session_entries_searched
     LEFT JOIN run_events AS e ON i.keep IS NULL AND e.run_no = i.run_no AND e.seq = i.seq
@@ -52,7 +54,7 @@ const UNWRITTEN_MAX: usize = 64;
 const UNWRITTEN_BYTES_MAX: usize = 256 * 1024;
 
 /// What the session of this number has and no other.
-pub(super) const DROP_DOCUMENTS: &str = "
+pub(in crate::store::sqlite) const DROP_DOCUMENTS: &str = "
     DELETE FROM search_index
     WHERE rowid IN (
         SELECT i.search_no FROM session_entries AS i
@@ -114,7 +116,7 @@ impl DatabaseError for OfIndex {
 }
 
 /// Notes that a statement writes the index.
-pub(super) fn of_index(error: Error) -> Error {
+pub(in crate::store::sqlite) fn of_index(error: Error) -> Error {
     match error {
         Error::Database(error) => Error::Database(Box::new(OfIndex(error))),
         other => other,
@@ -122,20 +124,23 @@ pub(super) fn of_index(error: Error) -> Error {
 }
 
 /// Whether the index is what is damaged.
-pub(super) fn is_damage(error: &Error) -> bool {
+pub(in crate::store::sqlite) fn is_damage(error: &Error) -> bool {
     error.as_database_error().is_some_and(|error| error.try_downcast_ref::<OfIndex>().is_some())
         && rows::primary_code(error).is_some_and(|code| DAMAGED.contains(&code))
 }
 
 /// Makes the index anew, in a transaction that is open.
-pub(super) async fn renew(db: &mut SqliteConnection) -> Result<(), Error> {
+pub(in crate::store::sqlite) async fn renew(db: &mut SqliteConnection) -> Result<(), Error> {
     sqlx::raw_sql(RENEW).execute(db).await?;
     tracing::warn!("the index of what was said is damaged, and is made anew");
     Ok(())
 }
 
 /// Takes out of the index what the session of this number has and no other.
-pub(super) async fn drop_documents(db: &mut SqliteConnection, session: i64) -> Result<(), Error> {
+pub(in crate::store::sqlite) async fn drop_documents(
+    db: &mut SqliteConnection,
+    session: i64,
+) -> Result<(), Error> {
     let dropped = sqlx::query(DROP_DOCUMENTS).bind(session).execute(&mut *db).await.map_err(of_index)?;
     if dropped.rows_affected() > 0 { flush(db).await } else { Ok(()) }
 }
@@ -146,7 +151,7 @@ async fn flush(db: &mut SqliteConnection) -> Result<(), Error> {
 
 /// What is indexed of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Indexed {
+pub(in crate::store::sqlite) enum Indexed {
     Nothing,
     /// These words.
     Words(String),
@@ -156,18 +161,18 @@ pub(super) enum Indexed {
 
 /// Finds what is indexed in the events of one append.
 #[derive(Debug, Default)]
-pub(super) struct Indexing {
+pub(in crate::store::sqlite) struct Indexing {
     enabled: bool,
     held: BTreeMap<Seq, Indexed>,
 }
 
 impl Indexing {
-    pub(super) fn new(enabled: bool) -> Self {
+    pub(in crate::store::sqlite) fn new(enabled: bool) -> Self {
         Self { enabled, held: BTreeMap::new() }
     }
 
     /// What is indexed of the entry that this event adds, if it adds one.
-    pub(super) fn note(&mut self, seq: Seq, event: &Event) -> Indexed {
+    pub(in crate::store::sqlite) fn note(&mut self, seq: Seq, event: &Event) -> Indexed {
         if !self.enabled {
             return Indexed::Nothing;
         }
@@ -184,7 +189,7 @@ impl Indexing {
 }
 
 /// What of an event's message is indexed. What a context source said was said elsewhere before.
-pub(super) fn words(event: &Event) -> Indexed {
+pub(in crate::store::sqlite) fn words(event: &Event) -> Indexed {
     let message = match event {
         Event::InputAdded { message, .. }
         | Event::InputHeld { message, .. }
@@ -195,11 +200,11 @@ pub(super) fn words(event: &Event) -> Indexed {
 }
 
 /// A document's number and its words.
-pub(super) type Document = (i64, String);
+pub(in crate::store::sqlite) type Document = (i64, String);
 
 /// Documents that are still to be written.
 #[derive(Debug, Default)]
-pub(super) struct Unwritten {
+pub(in crate::store::sqlite) struct Unwritten {
     documents: Vec<Document>,
     bytes: usize,
     /// Whether there are others, which are not here.
@@ -208,7 +213,7 @@ pub(super) struct Unwritten {
 
 impl Unwritten {
     /// Those that the database lacks, or as many as are written together.
-    pub(super) async fn read(db: &mut SqliteConnection) -> Result<Self, Error> {
+    pub(in crate::store::sqlite) async fn read(db: &mut SqliteConnection) -> Result<Self, Error> {
         let limit = UNWRITTEN_MAX as i64;
         let rows = sqlx::query(UNWRITTEN).bind(limit).fetch_all(db).await?;
         let (mut unwritten, more) = (Self::default(), rows.len() == UNWRITTEN_MAX);
@@ -226,7 +231,7 @@ impl Unwritten {
 
     /// Adds what a commit gave numbers to; they are behind those that are not here, if there are such. Where there are
     /// enough already, which could not be written, only the database has them.
-    pub(super) fn add(&mut self, documents: Vec<Document>) {
+    pub(in crate::store::sqlite) fn add(&mut self, documents: Vec<Document>) {
         self.more |= self.is_full() && !documents.is_empty();
         if self.more {
             return;
@@ -235,17 +240,17 @@ impl Unwritten {
         self.documents.extend(documents);
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::store::sqlite) fn is_empty(&self) -> bool {
         self.documents.is_empty() && !self.more
     }
 
     /// Whether there are enough to be written.
-    pub(super) fn is_full(&self) -> bool {
+    pub(in crate::store::sqlite) fn is_full(&self) -> bool {
         self.more || self.documents.len() >= UNWRITTEN_MAX || self.bytes >= UNWRITTEN_BYTES_MAX
     }
 
     /// Writes them in a transaction that is open, and whatever else there is.
-    pub(super) async fn write(mut self, db: &mut SqliteConnection) -> Result<(), Error> {
+    pub(in crate::store::sqlite) async fn write(mut self, db: &mut SqliteConnection) -> Result<(), Error> {
         let writes = !self.is_empty();
         while !self.is_empty() {
             let mut statements = Statements::default();
@@ -263,7 +268,7 @@ impl Unwritten {
 
 /// Gives the entries of these appends documents, numbered from the one after `last`, which then is the last of them.
 /// The numbers are in the order of the entries.
-pub(super) async fn number(
+pub(in crate::store::sqlite) async fn number(
     db: &mut SqliteConnection,
     appends: &[Numbered<'_>],
     last: &mut i64,
@@ -323,9 +328,9 @@ async fn held(db: &mut SqliteConnection, places: Vec<(i64, i64)>) -> Result<Vec<
 
 /// An entry to be written.
 #[derive(Debug)]
-pub(super) struct NewEntry {
-    pub(super) entry: EntryNo,
+pub(in crate::store::sqlite) struct NewEntry {
+    pub(in crate::store::sqlite) entry: EntryNo,
     /// The event that has it.
-    pub(super) seq: Seq,
-    pub(super) indexed: Indexed,
+    pub(in crate::store::sqlite) seq: Seq,
+    pub(in crate::store::sqlite) indexed: Indexed,
 }

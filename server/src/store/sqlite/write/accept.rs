@@ -10,44 +10,44 @@ use agentloop_core::run::human::{Answer, RememberScope};
 use agentloop_core::time::Timestamp;
 use agentloop_core::tool::Digest;
 
-use super::search::{Indexing, NewEntry};
 use crate::store::codec::{self, EncodedEvent, EncodedSpec};
+use crate::store::sqlite::index::{Indexing, NewEntry};
 use crate::store::{Append, CreateRun, JobKind, RuleRow, RunSummary, StoreError};
 
 /// Places in a queue above this are those of runs that do not interrupt.
-pub(super) const ORDINARY_QUEUE_NO: u64 = 1 << 40;
+pub(in crate::store::sqlite) const ORDINARY_QUEUE_NO: u64 = 1 << 40;
 
-pub(super) type SessionKey = (TenantId, SessionId);
+pub(in crate::store::sqlite) type SessionKey = (TenantId, SessionId);
 
 /// An append with its events as rows, and what they mean for the tables beside the journal.
 #[derive(Debug)]
-pub(super) struct Encoded {
-    pub(super) run: RunKey,
-    pub(super) session: SessionKey,
-    pub(super) epoch: Epoch,
-    pub(super) after: Seq,
-    pub(super) last: Seq,
-    pub(super) began_at: Timestamp,
-    pub(super) ended_at: Timestamp,
-    pub(super) events: Vec<EncodedEvent>,
+pub(in crate::store::sqlite) struct Encoded {
+    pub(in crate::store::sqlite) run: RunKey,
+    pub(in crate::store::sqlite) session: SessionKey,
+    pub(in crate::store::sqlite) epoch: Epoch,
+    pub(in crate::store::sqlite) after: Seq,
+    pub(in crate::store::sqlite) last: Seq,
+    pub(in crate::store::sqlite) began_at: Timestamp,
+    pub(in crate::store::sqlite) ended_at: Timestamp,
+    pub(in crate::store::sqlite) events: Vec<EncodedEvent>,
     /// What the first of them is stored without.
-    pub(super) spec: Option<EncodedSpec>,
+    pub(in crate::store::sqlite) spec: Option<EncodedSpec>,
     /// What enters the session, and by which event.
-    pub(super) entries: Vec<NewEntry>,
+    pub(in crate::store::sqlite) entries: Vec<NewEntry>,
     /// Which questions a human is asked.
-    pub(super) asked: Vec<(String, Timestamp, Seq)>,
+    pub(in crate::store::sqlite) asked: Vec<(String, Timestamp, Seq)>,
     /// Which questions a human was asked and is no more.
-    pub(super) answered: Vec<(String, Seq)>,
+    pub(in crate::store::sqlite) answered: Vec<(String, Seq)>,
     /// What is remembered beyond the run.
-    pub(super) remembered: Vec<RuleRow>,
+    pub(in crate::store::sqlite) remembered: Vec<RuleRow>,
     /// The requests that hand the run messages, and where those are held.
-    pub(super) steers: Vec<(RunId, Seq)>,
+    pub(in crate::store::sqlite) steers: Vec<(RunId, Seq)>,
     /// Whether the run is over with it.
-    pub(super) finished: bool,
-    pub(super) summary: RunSummary,
-    pub(super) create: Option<CreateRun>,
-    pub(super) enter: Option<EntryNo>,
-    pub(super) jobs: Vec<JobKind>,
+    pub(in crate::store::sqlite) finished: bool,
+    pub(in crate::store::sqlite) summary: RunSummary,
+    pub(in crate::store::sqlite) create: Option<CreateRun>,
+    pub(in crate::store::sqlite) enter: Option<EntryNo>,
+    pub(in crate::store::sqlite) jobs: Vec<JobKind>,
 }
 
 impl Encoded {
@@ -55,7 +55,7 @@ impl Encoded {
     ///
     /// # Panics
     /// When the records are none, or not dense from `after`, or ask in another run's name: then the caller is lost.
-    pub(super) fn new(append: Append, index: bool) -> Self {
+    pub(in crate::store::sqlite) fn new(append: Append, index: bool) -> Self {
         let (first, last) = match append.records.as_slice() {
             [first, .., last] | [first @ last] => (first, last),
             [] => panic!("an append has at least one record"),
@@ -96,7 +96,7 @@ impl Encoded {
     }
 
     /// How much it adds to the journal.
-    pub(super) fn bytes(&self) -> usize {
+    pub(in crate::store::sqlite) fn bytes(&self) -> usize {
         self.events.iter().map(|event| event.payload.len()).sum()
     }
 
@@ -123,52 +123,52 @@ impl Encoded {
 
 /// The last numbers that were given out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Numbers {
-    pub(super) run: i64,
-    pub(super) session: i64,
+pub(in crate::store::sqlite) struct Numbers {
+    pub(in crate::store::sqlite) run: i64,
+    pub(in crate::store::sqlite) session: i64,
     /// Of the index.
-    pub(super) document: i64,
+    pub(in crate::store::sqlite) document: i64,
 }
 
 /// A run, as far as appends depend on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct KnownRun {
+pub(in crate::store::sqlite) struct KnownRun {
     /// By which other tables refer to it.
-    pub(super) no: i64,
-    pub(super) epoch: Epoch,
-    pub(super) last_seq: Seq,
-    pub(super) session: SessionId,
-    pub(super) queue_no: Option<u64>,
+    pub(in crate::store::sqlite) no: i64,
+    pub(in crate::store::sqlite) epoch: Epoch,
+    pub(in crate::store::sqlite) last_seq: Seq,
+    pub(in crate::store::sqlite) session: SessionId,
+    pub(in crate::store::sqlite) queue_no: Option<u64>,
 }
 
 /// A run in a commit.
 #[derive(Debug)]
-pub(super) struct RunFact<'a> {
-    pub(super) known: KnownRun,
+pub(in crate::store::sqlite) struct RunFact<'a> {
+    pub(in crate::store::sqlite) known: KnownRun,
     /// What is to be written of it.
-    pub(super) change: Option<RunChange<'a>>,
+    pub(in crate::store::sqlite) change: Option<RunChange<'a>>,
 }
 
 /// A run's row after the accepted appends.
 #[derive(Debug)]
-pub(super) struct RunChange<'a> {
+pub(in crate::store::sqlite) struct RunChange<'a> {
     /// Where the row is new.
-    pub(super) created: Option<Created<'a>>,
-    pub(super) summary: &'a RunSummary,
-    pub(super) updated_at: Timestamp,
+    pub(in crate::store::sqlite) created: Option<Created<'a>>,
+    pub(in crate::store::sqlite) summary: &'a RunSummary,
+    pub(in crate::store::sqlite) updated_at: Timestamp,
 }
 
 /// What a run's row has from its creation.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Created<'a> {
-    pub(super) create: &'a CreateRun,
-    pub(super) spec: Option<&'a EncodedSpec>,
-    pub(super) at: Timestamp,
+pub(in crate::store::sqlite) struct Created<'a> {
+    pub(in crate::store::sqlite) create: &'a CreateRun,
+    pub(in crate::store::sqlite) spec: Option<&'a EncodedSpec>,
+    pub(in crate::store::sqlite) at: Timestamp,
 }
 
 impl RunFact<'_> {
     /// Whether nothing more is to be expected of the run for a while.
-    pub(super) fn rests(&self) -> bool {
+    pub(in crate::store::sqlite) fn rests(&self) -> bool {
         self.change.as_ref().is_some_and(|RunChange { summary, .. }| {
             summary.status.is_terminal() || summary.status.is_interrupted() || summary.wake_at.is_some()
         })
@@ -177,20 +177,20 @@ impl RunFact<'_> {
 
 /// The one run that may add entries to a session now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct LiveRun {
-    pub(super) no: i64,
-    pub(super) id: RunId,
+pub(in crate::store::sqlite) struct LiveRun {
+    pub(in crate::store::sqlite) no: i64,
+    pub(in crate::store::sqlite) id: RunId,
 }
 
 /// A session, as far as appends depend on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct KnownSession {
+pub(in crate::store::sqlite) struct KnownSession {
     /// By which other tables refer to it.
-    pub(super) no: i64,
-    pub(super) last_entry: EntryNo,
-    pub(super) live_run: Option<LiveRun>,
-    pub(super) last_queue_no: u64,
-    pub(super) updated_at: Timestamp,
+    pub(in crate::store::sqlite) no: i64,
+    pub(in crate::store::sqlite) last_entry: EntryNo,
+    pub(in crate::store::sqlite) live_run: Option<LiveRun>,
+    pub(in crate::store::sqlite) last_queue_no: u64,
+    pub(in crate::store::sqlite) updated_at: Timestamp,
 }
 
 impl KnownSession {
@@ -201,14 +201,14 @@ impl KnownSession {
 
 /// A session in a commit.
 #[derive(Debug)]
-pub(super) struct SessionFact {
-    pub(super) known: KnownSession,
-    pub(super) change: SessionChange,
+pub(in crate::store::sqlite) struct SessionFact {
+    pub(in crate::store::sqlite) known: KnownSession,
+    pub(in crate::store::sqlite) change: SessionChange,
 }
 
 /// What is to be written of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum SessionChange {
+pub(in crate::store::sqlite) enum SessionChange {
     None,
     /// A new row, since then.
     Created(Timestamp),
@@ -218,7 +218,7 @@ pub(super) enum SessionChange {
 
 impl SessionFact {
     /// As it stands in the database.
-    pub(super) fn unchanged(known: KnownSession) -> Self {
+    pub(in crate::store::sqlite) fn unchanged(known: KnownSession) -> Self {
         Self { known, change: SessionChange::None }
     }
 
@@ -231,20 +231,20 @@ impl SessionFact {
 
 /// What is known of the runs and sessions that a commit is about.
 #[derive(Debug, Default)]
-pub(super) struct Facts<'a> {
-    pub(super) runs: BTreeMap<RunKey, RunFact<'a>>,
-    pub(super) sessions: BTreeMap<SessionKey, SessionFact>,
-    pub(super) last: Numbers,
+pub(in crate::store::sqlite) struct Facts<'a> {
+    pub(in crate::store::sqlite) runs: BTreeMap<RunKey, RunFact<'a>>,
+    pub(in crate::store::sqlite) sessions: BTreeMap<SessionKey, SessionFact>,
+    pub(in crate::store::sqlite) last: Numbers,
     /// Specs that are not known to be there.
-    pub(super) specs: BTreeMap<&'a Digest, &'a str>,
+    pub(in crate::store::sqlite) specs: BTreeMap<&'a Digest, &'a str>,
 }
 
 /// An accepted append and the numbers by which its rows refer to its run and session.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Numbered<'a> {
-    pub(super) append: &'a Encoded,
-    pub(super) run: i64,
-    pub(super) session: i64,
+pub(in crate::store::sqlite) struct Numbered<'a> {
+    pub(in crate::store::sqlite) append: &'a Encoded,
+    pub(in crate::store::sqlite) run: i64,
+    pub(in crate::store::sqlite) session: i64,
 }
 
 impl<'a> Facts<'a> {
@@ -252,7 +252,7 @@ impl<'a> Facts<'a> {
     ///
     /// # Panics
     /// When it was not accepted.
-    pub(super) fn numbered(&self, append: &'a Encoded) -> Numbered<'a> {
+    pub(in crate::store::sqlite) fn numbered(&self, append: &'a Encoded) -> Numbered<'a> {
         Numbered { append, run: self.runs[&append.run].known.no, session: self.session_no(&append.session) }
     }
 
@@ -260,12 +260,12 @@ impl<'a> Facts<'a> {
     ///
     /// # Panics
     /// When it is not known.
-    pub(super) fn session_no(&self, session: &SessionKey) -> i64 {
+    pub(in crate::store::sqlite) fn session_no(&self, session: &SessionKey) -> i64 {
         self.sessions[session].known.no
     }
 
     /// Accepts an append and changes the facts accordingly, or refuses it and changes nothing.
-    pub(super) fn accept(&mut self, append: &'a Encoded) -> Result<(), StoreError> {
+    pub(in crate::store::sqlite) fn accept(&mut self, append: &'a Encoded) -> Result<(), StoreError> {
         match &append.create {
             Some(create) => self.may_create(append, create)?,
             None => self.may_continue(append)?,

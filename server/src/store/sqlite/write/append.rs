@@ -4,18 +4,18 @@ use agentloop_core::id::{EntryNo, Epoch, RunId, RunKey, SessionId, TenantId};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row as _, SqliteConnection};
 
-use super::cache::WriterCache;
-use super::facts::{
+use crate::store::StoreError;
+use crate::store::codec::{EncodedEvent, int, text, usage_text};
+use crate::store::sqlite::index::{Document, NewEntry};
+use crate::store::sqlite::write::accept::{
     Created, Encoded, Facts, KnownRun, KnownSession, LiveRun, Numbered, Numbers, RunChange, RunFact,
     SessionChange, SessionFact,
 };
-use super::search::{Document, NewEntry};
-use super::statements::{Form, Statements, Value};
-use super::{rows, search};
-use crate::store::StoreError;
-use crate::store::codec::{EncodedEvent, int, text, usage_text};
+use crate::store::sqlite::write::batch::{Form, Statements, Value};
+use crate::store::sqlite::write::cache::WriterCache;
+use crate::store::sqlite::{index, rows};
 
-pub(super) const SELECT_FACTS: &str = "
+pub(in crate::store::sqlite) const SELECT_FACTS: &str = "
     SELECT j.key AS place, r.run_no, r.epoch, r.last_seq, r.queue_no,
            (SELECT session_id FROM sessions WHERE session_no = r.session_no) AS session_id,
            s.session_no, s.last_entry, s.live_run_no, s.last_queue_no, s.updated_at,
@@ -26,7 +26,7 @@ pub(super) const SELECT_FACTS: &str = "
     LEFT JOIN runs AS r ON r.tenant = j.value ->> 0 AND r.run_id = j.value ->> 1
     LEFT JOIN sessions AS s ON s.tenant = j.value ->> 0 AND s.session_id = j.value ->> 2";
 
-pub(super) static INSERT_SPECS: Form = Form {
+pub(in crate::store::sqlite) static INSERT_SPECS: Form = Form {
     before: "
     INSERT INTO specs (digest, spec)
     SELECT * FROM ",
@@ -36,7 +36,7 @@ pub(super) static INSERT_SPECS: Form = Form {
     of_two: 1,
 };
 
-pub(super) static INSERT_SESSIONS: Form = Form {
+pub(in crate::store::sqlite) static INSERT_SESSIONS: Form = Form {
     before: "
     INSERT INTO sessions (session_no, tenant, session_id, last_entry, live_run_no, last_queue_no, updated_at,
                           created_at)
@@ -46,7 +46,7 @@ pub(super) static INSERT_SESSIONS: Form = Form {
     of_two: 1,
 };
 
-pub(super) static UPDATE_SESSIONS: Form = Form {
+pub(in crate::store::sqlite) static UPDATE_SESSIONS: Form = Form {
     before: "
     UPDATE sessions
     SET last_entry = v.column2, live_run_no = v.column3, last_queue_no = v.column4, updated_at = v.column5
@@ -56,7 +56,7 @@ pub(super) static UPDATE_SESSIONS: Form = Form {
     of_two: 2,
 };
 
-pub(super) static INSERT_RUNS: Form = Form {
+pub(in crate::store::sqlite) static INSERT_RUNS: Form = Form {
     before: "
     INSERT INTO runs (run_no, last_seq, status, goes_on, at_hosts, wake_at, queue_no, error, usage, iterations,
                       tool_calls, updated_at, tenant, run_id, session_no, epoch, request_digest, agent, model, labels,
@@ -70,7 +70,7 @@ pub(super) static INSERT_RUNS: Form = Form {
     of_two: 1,
 };
 
-pub(super) static UPDATE_RUNS: Form = Form {
+pub(in crate::store::sqlite) static UPDATE_RUNS: Form = Form {
     before: "
     UPDATE runs
     SET last_seq = v.column2, status = v.column3, goes_on = v.column4, at_hosts = v.column5, wake_at = v.column6,
@@ -82,7 +82,7 @@ pub(super) static UPDATE_RUNS: Form = Form {
     of_two: 2,
 };
 
-pub(super) static INSERT_EVENTS: Form = Form {
+pub(in crate::store::sqlite) static INSERT_EVENTS: Form = Form {
     before: "
     INSERT INTO run_events (run_no, seq, at, status, version, payload)
     SELECT * FROM ",
@@ -91,7 +91,7 @@ pub(super) static INSERT_EVENTS: Form = Form {
     of_two: 6,
 };
 
-pub(super) static INSERT_ENTRIES: Form = Form {
+pub(in crate::store::sqlite) static INSERT_ENTRIES: Form = Form {
     before: "
     INSERT INTO session_entries (session_no, entry_no, run_no, seq, search_no)
     SELECT * FROM ",
@@ -100,7 +100,7 @@ pub(super) static INSERT_ENTRIES: Form = Form {
     of_two: 2,
 };
 
-pub(super) static INSERT_REQUESTS: Form = Form {
+pub(in crate::store::sqlite) static INSERT_REQUESTS: Form = Form {
     before: "
     INSERT INTO human_requests (run_no, question, tenant, asked_at, asked_seq)
     SELECT * FROM ",
@@ -109,7 +109,7 @@ pub(super) static INSERT_REQUESTS: Form = Form {
     of_two: 2,
 };
 
-pub(super) static ANSWER_REQUESTS: Form = Form {
+pub(in crate::store::sqlite) static ANSWER_REQUESTS: Form = Form {
     before: "
     UPDATE human_requests
     SET answered_seq = v.column3
@@ -120,7 +120,7 @@ pub(super) static ANSWER_REQUESTS: Form = Form {
     of_two: 2,
 };
 
-pub(super) static INSERT_STEERS: Form = Form {
+pub(in crate::store::sqlite) static INSERT_STEERS: Form = Form {
     before: "
     INSERT INTO steers (tenant, request_id, run_no, seq)
     SELECT * FROM ",
@@ -130,7 +130,7 @@ pub(super) static INSERT_STEERS: Form = Form {
     of_two: 2,
 };
 
-pub(super) static INSERT_RULES: Form = Form {
+pub(in crate::store::sqlite) static INSERT_RULES: Form = Form {
     before: "
     INSERT INTO remembered_rules (tenant, rule_id, session_id, request_id, rule, decided_by, decided_at)
     SELECT * FROM ",
@@ -139,7 +139,7 @@ pub(super) static INSERT_RULES: Form = Form {
     of_two: 2,
 };
 
-pub(super) static INSERT_JOBS: Form = Form {
+pub(in crate::store::sqlite) static INSERT_JOBS: Form = Form {
     before: "
     INSERT INTO jobs (run_no, kind, due_at)
     SELECT * FROM ",
@@ -150,22 +150,22 @@ pub(super) static INSERT_JOBS: Form = Form {
 };
 
 /// What is to become of some appends.
-pub(super) struct Decided<'a> {
+pub(in crate::store::sqlite) struct Decided<'a> {
     /// One for each append, in order.
-    pub(super) answers: Vec<Result<(), StoreError>>,
+    pub(in crate::store::sqlite) answers: Vec<Result<(), StoreError>>,
     /// What the accepted ones write.
-    pub(super) statements: Statements,
+    pub(in crate::store::sqlite) statements: Statements,
     /// What holds once that is written.
-    pub(super) facts: Facts<'a>,
+    pub(in crate::store::sqlite) facts: Facts<'a>,
     /// What is to be in the index then.
-    pub(super) documents: Vec<Document>,
+    pub(in crate::store::sqlite) documents: Vec<Document>,
 }
 
 /// Decides on appends. Writes nothing yet, and reads only what is not known.
 ///
 /// # Errors
 /// SQL's own.
-pub(super) async fn decide<'a>(
+pub(in crate::store::sqlite) async fn decide<'a>(
     db: &mut SqliteConnection,
     known: &WriterCache,
     appends: &[&'a Encoded],
@@ -184,7 +184,7 @@ pub(super) async fn decide<'a>(
     write_runs(&mut statements, &facts);
     let accepted: Vec<_> = accepted.into_iter().map(|append| facts.numbered(append)).collect();
     write_events(&mut statements, &accepted);
-    let (numbers, documents) = search::number(db, &accepted, &mut facts.last.document).await?;
+    let (numbers, documents) = index::number(db, &accepted, &mut facts.last.document).await?;
     write_entries(&mut statements, &accepted, numbers);
     write_steers(&mut statements, &accepted);
     write_requests(&mut statements, &accepted);

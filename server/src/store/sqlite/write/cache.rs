@@ -8,32 +8,32 @@ use std::collections::{HashMap, HashSet};
 use agentloop_core::id::RunKey;
 use agentloop_core::tool::Digest;
 
-use super::facts::{Encoded, Facts, KnownRun, KnownSession, Numbers, SessionKey};
+use crate::store::sqlite::write::accept::{Encoded, Facts, KnownRun, KnownSession, Numbers, SessionKey};
 
 /// Runs, and sessions, and specs, that are known at one time; beyond that it begins anew.
 const KNOWN_MAX: usize = 8_192;
 
 /// Of runs and sessions that were written or asked for.
 #[derive(Debug, Default)]
-pub(super) struct WriterCache {
-    pub(super) runs: HashMap<RunKey, KnownRun>,
-    pub(super) sessions: HashMap<SessionKey, KnownSession>,
+pub(in crate::store::sqlite) struct WriterCache {
+    pub(in crate::store::sqlite) runs: HashMap<RunKey, KnownRun>,
+    pub(in crate::store::sqlite) sessions: HashMap<SessionKey, KnownSession>,
     /// Once they were asked for.
-    pub(super) last: Option<Numbers>,
+    pub(in crate::store::sqlite) last: Option<Numbers>,
     /// Specs that are there.
-    pub(super) specs: HashSet<Digest>,
+    pub(in crate::store::sqlite) specs: HashSet<Digest>,
     /// Whether a write failed since one succeeded: then not even ids that were made for a run are believed to be new.
     doubts: bool,
 }
 
 impl WriterCache {
     /// Whether there is nothing yet under the ids of an append's run and session.
-    pub(super) fn are_new(&self, append: &Encoded) -> bool {
+    pub(in crate::store::sqlite) fn are_new(&self, append: &Encoded) -> bool {
         !self.doubts && append.create.as_ref().is_some_and(|create| create.made_ids)
     }
 
     /// Takes over what a commit made true.
-    pub(super) fn learn(&mut self, facts: Facts<'_>) {
+    pub(in crate::store::sqlite) fn learn(&mut self, facts: Facts<'_>) {
         self.doubts = false;
         if self.runs.len() + facts.runs.len() > KNOWN_MAX {
             self.runs.clear();
@@ -57,22 +57,22 @@ impl WriterCache {
     }
 
     /// Forgets a run that is about to change otherwise.
-    pub(super) fn forget_run(&mut self, key: &RunKey) {
+    pub(in crate::store::sqlite) fn forget_run(&mut self, key: &RunKey) {
         self.runs.remove(key);
     }
 
     /// Forgets a session that is about to change otherwise.
-    pub(super) fn forget_session(&mut self, key: &SessionKey) {
+    pub(in crate::store::sqlite) fn forget_session(&mut self, key: &SessionKey) {
         self.sessions.remove(key);
     }
 
     /// Forgets which numbers were given out last.
-    pub(super) fn forget_numbers(&mut self) {
+    pub(in crate::store::sqlite) fn forget_numbers(&mut self) {
         self.last = None;
     }
 
     /// Forgets everything.
-    pub(super) fn forget(&mut self) {
+    pub(in crate::store::sqlite) fn forget(&mut self) {
         *self = Self { doubts: true, ..Self::default() };
     }
 }

@@ -8,15 +8,15 @@ use sqlx::{Error, Sqlite, SqliteConnection};
 use crate::store::JobId;
 use crate::store::codec::int;
 
-pub(super) const RETRY: &str = "
+pub(in crate::store::sqlite) const RETRY: &str = "
     UPDATE jobs SET due_at = ?4, attempts = attempts + 1, error = ?5
     WHERE run_no = (SELECT run_no FROM runs WHERE tenant = ?1 AND run_id = ?2) AND kind = ?3";
 
-pub(super) const FINISH: &str = "
+pub(in crate::store::sqlite) const FINISH: &str = "
     DELETE FROM jobs WHERE run_no = (SELECT run_no FROM runs WHERE tenant = ?1 AND run_id = ?2) AND kind = ?3";
 
 /// Notes a failed try, and when the next one is due.
-pub(super) async fn retry(
+pub(in crate::store::sqlite) async fn retry(
     db: &mut SqliteConnection,
     job: &JobId,
     due_at: Timestamp,
@@ -27,7 +27,7 @@ pub(super) async fn retry(
 }
 
 /// Removes a job.
-pub(super) async fn finish(db: &mut SqliteConnection, job: &JobId) -> Result<(), Error> {
+pub(in crate::store::sqlite) async fn finish(db: &mut SqliteConnection, job: &JobId) -> Result<(), Error> {
     keyed(FINISH, job).execute(db).await?;
     Ok(())
 }

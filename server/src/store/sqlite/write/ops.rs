@@ -3,19 +3,19 @@
 use agentloop_core::id::{Epoch, RuleId, RunId, TenantId};
 use sqlx::{Error, Row as _, SqliteConnection};
 
-use super::rows;
 use crate::store::codec::{int, text};
+use crate::store::sqlite::rows;
 use crate::store::{RunRow, ToolRow};
 
 /// A claim that succeeded, without the journal.
 #[derive(Debug)]
-pub(super) struct Claim {
-    pub(super) epoch: Epoch,
-    pub(super) row: RunRow,
+pub(in crate::store::sqlite) struct Claim {
+    pub(in crate::store::sqlite) epoch: Epoch,
+    pub(in crate::store::sqlite) row: RunRow,
 }
 
 /// Raises the run's epoch above that of whoever had it. `None`: no such run.
-pub(super) async fn claim(
+pub(in crate::store::sqlite) async fn claim(
     db: &mut SqliteConnection,
     tenant: &TenantId,
     run: &RunId,
@@ -29,7 +29,7 @@ pub(super) async fn claim(
 }
 
 /// Remembers tools by name.
-pub(super) async fn save_tools(
+pub(in crate::store::sqlite) async fn save_tools(
     db: &mut SqliteConnection,
     tenant: &TenantId,
     tools: &[ToolRow],
@@ -47,7 +47,7 @@ pub(super) async fn save_tools(
 }
 
 /// Forgets a remembered rule, if there is one.
-pub(super) async fn delete_rule(
+pub(in crate::store::sqlite) async fn delete_rule(
     db: &mut SqliteConnection,
     tenant: &TenantId,
     rule: &RuleId,
@@ -58,13 +58,13 @@ pub(super) async fn delete_rule(
 }
 
 /// Writes something, since only a write tells whether one can be made.
-pub(super) async fn check(db: &mut SqliteConnection) -> Result<(), Error> {
+pub(in crate::store::sqlite) async fn check(db: &mut SqliteConnection) -> Result<(), Error> {
     sqlx::query("UPDATE meta SET value = value + 1 WHERE key = 'checks'").execute(db).await?;
     Ok(())
 }
 
 /// Opens an epoch: higher than any before it. What is not closed from here on is not clean.
-pub(super) async fn begin_epoch(db: &mut SqliteConnection) -> Result<Epoch, Error> {
+pub(in crate::store::sqlite) async fn begin_epoch(db: &mut SqliteConnection) -> Result<Epoch, Error> {
     sqlx::query(
         "UPDATE meta SET value = CASE key WHEN 'epoch' THEN value + 1 ELSE 0 END WHERE key IN ('epoch', 'clean')",
     )
@@ -75,7 +75,7 @@ pub(super) async fn begin_epoch(db: &mut SqliteConnection) -> Result<Epoch, Erro
 }
 
 /// Says that the file was closed in order.
-pub(super) async fn end_epoch(db: &mut SqliteConnection) -> Result<(), Error> {
+pub(in crate::store::sqlite) async fn end_epoch(db: &mut SqliteConnection) -> Result<(), Error> {
     sqlx::query("UPDATE meta SET value = 1 WHERE key = 'clean'").execute(&mut *db).await?;
     sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(db).await?;
     Ok(())

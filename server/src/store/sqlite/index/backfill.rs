@@ -9,10 +9,10 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{Error, Row as _, SqliteConnection, SqlitePool};
 use tokio::sync::{mpsc, oneshot};
 
-use super::rows;
-use super::search::{self, Indexed};
-use super::writer::{Job, Op};
 use crate::store::StoreError;
+use crate::store::sqlite::index::{self, Indexed};
+use crate::store::sqlite::rows;
+use crate::store::sqlite::write::task::{Job, Op};
 
 /// Messages that are indexed in one write.
 const BATCH_MESSAGES_MAX: u32 = 64;
@@ -20,7 +20,7 @@ const BATCH_MESSAGES_MAX: u32 = 64;
 const BATCH_BYTES_MAX: usize = 1024 * 1024;
 
 /// What has no document, in the order of the sessions' entries. Events without words are passed over here.
-pub(super) const UNINDEXED: &str = "
+pub(in crate::store::sqlite) const UNINDEXED: &str = "
     SELECT i.session_no, i.entry_no, i.run_no, i.seq, coalesce(e.payload, k.payload) AS payload
     FROM session_entries AS i
     LEFT JOIN run_events AS e ON i.keep IS NULL AND e.run_no = i.run_no AND e.seq = i.seq
@@ -30,28 +30,28 @@ pub(super) const UNINDEXED: &str = "
     ORDER BY i.session_no, i.entry_no LIMIT ?3";
 
 /// Where the event of an entry stands, if the entry is still there and has no document.
-pub(super) const STANDING: &str = "
+pub(in crate::store::sqlite) const STANDING: &str = "
     SELECT coalesce(owner, session_no) AS home, keep FROM session_entries
     WHERE session_no = ?1 AND entry_no = ?2 AND run_no = ?3 AND seq = ?4 AND search_no IS NULL";
 
 /// The entry in the session that its event belongs to: forks have it under the same number.
-pub(super) const NUMBER_OWN: &str = "
+pub(in crate::store::sqlite) const NUMBER_OWN: &str = "
     UPDATE session_entries SET search_no = ?1
     WHERE session_no = ?2 AND entry_no = ?5 AND run_no = ?3 AND seq = ?4 AND keep IS NULL";
 
 /// The entries of its forks.
-pub(super) const NUMBER_LENT: &str = "
+pub(in crate::store::sqlite) const NUMBER_LENT: &str = "
     UPDATE session_entries INDEXED BY session_entries_lent SET search_no = ?1
     WHERE owner = ?2 AND run_no = ?3 AND seq = ?4";
 
 /// The entries of what is kept of a deleted session.
-pub(super) const NUMBER_KEPT: &str = "
+pub(in crate::store::sqlite) const NUMBER_KEPT: &str = "
     UPDATE session_entries INDEXED BY session_entries_kept SET search_no = ?1
     WHERE keep = ?2 AND run_no = ?3 AND seq = ?4";
 
 /// A few messages to be indexed.
 #[derive(Debug, Default)]
-pub(super) struct Batch {
+pub(in crate::store::sqlite) struct Batch {
     documents: Vec<(Place, String)>,
     /// Whether nothing follows.
     last: bool,
@@ -62,7 +62,7 @@ pub(super) struct Batch {
 #[cfg(test)]
 impl Batch {
     /// One with nothing in it and nothing behind it.
-    pub(super) fn last(renewed: i64) -> Self {
+    pub(in crate::store::sqlite) fn last(renewed: i64) -> Self {
         Self { documents: Vec::new(), last: true, renewed }
     }
 }
@@ -77,7 +77,7 @@ struct Place {
 }
 
 /// Fills the index, unless the file says that it is filled. Ends early with the store; the next start goes on.
-pub(super) async fn run(readers: SqlitePool, jobs: mpsc::WeakSender<Job>) {
+pub(in crate::store::sqlite) async fn run(readers: SqlitePool, jobs: mpsc::WeakSender<Job>) {
     match fill(&readers, &jobs).await {
         Ok(0) => {}
         Ok(messages) => tracing::info!(messages, "what was said before is in the index"),
@@ -126,7 +126,7 @@ async fn next(readers: &SqlitePool, after: Place) -> Result<(Batch, Place), Erro
         let here = read_place(&row)?;
         rows += 1;
         bytes += row.try_get::<&str, _>("payload")?.len();
-        if let Indexed::Words(words) = search::words(&rows::json(&row, "payload")?) {
+        if let Indexed::Words(words) = index::words(&rows::json(&row, "payload")?) {
             batch.documents.push((here, words));
         }
         place = here;
@@ -147,10 +147,10 @@ fn read_place(row: &SqliteRow) -> Result<Place, Error> {
 /// The sender is taken for as long as the write is on its way, so that a store that is dropped ends.
 async fn write(jobs: &mpsc::WeakSender<Job>, batch: Batch) -> Result<(), StoreError> {
     let (reply, answer) = oneshot::channel();
-    let jobs = jobs.upgrade().ok_or_else(super::closed)?;
-    jobs.send(Job { op: Op::Index(batch), reply }).await.map_err(|_| super::closed())?;
+    let jobs = jobs.upgrade().ok_or_else(crate::store::sqlite::closed)?;
+    jobs.send(Job { op: Op::Index(batch), reply }).await.map_err(|_| crate::store::sqlite::closed())?;
     drop(jobs);
-    answer.await.map_err(|_| super::closed())?.map(drop)
+    answer.await.map_err(|_| crate::store::sqlite::closed())?.map(drop)
 }
 
 /// Gives each message that is still there and has no document one, and says so when all have; not where the index was
@@ -158,7 +158,7 @@ async fn write(jobs: &mpsc::WeakSender<Job>, batch: Batch) -> Result<(), StoreEr
 ///
 /// Whoever numbers documents beside the appends has to make the writer forget the last number: see
 /// [`Op::invalidate`].
-pub(super) async fn index(db: &mut SqliteConnection, batch: &Batch) -> Result<(), Error> {
+pub(in crate::store::sqlite) async fn index(db: &mut SqliteConnection, batch: &Batch) -> Result<(), Error> {
     let sql = "SELECT coalesce(max(search_no), 0) AS last FROM session_entries WHERE search_no IS NOT NULL";
     let mut last: i64 = sqlx::query(sql).fetch_one(&mut *db).await?.try_get("last")?;
     for (place, words) in &batch.documents {
@@ -179,7 +179,7 @@ pub(super) async fn index(db: &mut SqliteConnection, batch: &Batch) -> Result<()
 
 /// Without search, the file is filled no longer: what is said from here on is not indexed. With it, one that has
 /// nothing to index is filled.
-pub(super) async fn begin(db: &mut SqliteConnection, search: bool) -> Result<(), Error> {
+pub(in crate::store::sqlite) async fn begin(db: &mut SqliteConnection, search: bool) -> Result<(), Error> {
     let sql = match search {
         true => {
             "INSERT OR IGNORE INTO meta (key, value)
