@@ -280,5 +280,4 @@ impl From<Object<Usage>> for Counts {
 }
 
 #[cfg(test)]
-#[path = "event_tests.rs"]
 mod tests;

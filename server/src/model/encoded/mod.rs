@@ -109,5 +109,4 @@ pub(super) fn trim(text: &mut Vec<u8>) {
 }
 
 #[cfg(test)]
-#[path = "encoded_tests.rs"]
 mod tests;

@@ -397,5 +397,4 @@ fn too_many(max: usize, what: &str) -> ModelError {
 }
 
 #[cfg(test)]
-#[path = "decode_tests.rs"]
 mod tests;

@@ -154,5 +154,4 @@ fn tool_choice(written: &mut Object<'_>, choice: &ToolChoice) {
 }
 
 #[cfg(test)]
-#[path = "request_tests.rs"]
 mod tests;

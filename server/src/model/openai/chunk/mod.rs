@@ -318,5 +318,4 @@ fn text(value: &Value) -> Option<Cow<'_, str>> {
 }
 
 #[cfg(test)]
-#[path = "chunk_tests.rs"]
 mod tests;

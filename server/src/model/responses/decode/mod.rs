@@ -409,5 +409,4 @@ fn kind_of(item: &Value) -> Kind {
 }
 
 #[cfg(test)]
-#[path = "decode_tests.rs"]
 mod tests;

@@ -161,5 +161,4 @@ fn tool_choice(head: &mut Object<'_>, choice: &ToolChoice) {
 }
 
 #[cfg(test)]
-#[path = "request_tests.rs"]
 mod tests;

@@ -159,5 +159,4 @@ fn finish_reason(reason: &str) -> FinishReason {
 }
 
 #[cfg(test)]
-#[path = "decode_tests.rs"]
 mod tests;

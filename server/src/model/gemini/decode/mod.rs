@@ -220,5 +220,4 @@ fn finish_reason(reason: &str, message: &Value) -> Result<FinishReason, ModelErr
 }
 
 #[cfg(test)]
-#[path = "decode_tests.rs"]
 mod tests;

@@ -240,5 +240,4 @@ fn value(rest: &[u8]) -> Option<&[u8]> {
 }
 
 #[cfg(test)]
-#[path = "sse_tests.rs"]
 mod tests;

@@ -112,5 +112,4 @@ fn unpadded(padded: &str) -> Option<&str> {
 }
 
 #[cfg(test)]
-#[path = "template_tests.rs"]
 pub(super) mod tests;

@@ -124,5 +124,4 @@ fn options(head: &mut Object<'_>, options: &ModelOptions, dialect: &Dialect) {
 }
 
 #[cfg(test)]
-#[path = "request_tests.rs"]
 mod tests;

@@ -171,5 +171,4 @@ fn tool_choice(calling: &mut Object<'_>, choice: &ToolChoice) {
 }
 
 #[cfg(test)]
-#[path = "request_tests.rs"]
 mod tests;

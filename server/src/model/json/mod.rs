@@ -115,5 +115,4 @@ impl<'de> Deserialize<'de> for Empty {
 }
 
 #[cfg(test)]
-#[path = "json_tests.rs"]
 pub(super) mod tests;
