@@ -17,6 +17,13 @@ fn top() -> PathBuf {
 
 /// Every document of the repository.
 fn documents() -> Vec<PathBuf> {
+    let found = files(".md");
+    assert!(found.len() > 10, "there are documents");
+    found
+}
+
+/// Every file of the repository whose name ends so.
+fn files(ending: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![top()];
     while let Some(folder) = folders.pop() {
@@ -25,12 +32,11 @@ fn documents() -> Vec<PathBuf> {
             let name = path.file_name().expect("it has a name").to_string_lossy().into_owned();
             if path.is_dir() && !path.is_symlink() && !NOT_OURS.contains(&name.as_str()) {
                 folders.push(path);
-            } else if name.ends_with(".md") {
+            } else if name.ends_with(ending) {
                 found.push(path);
             }
         }
     }
-    assert!(found.len() > 10, "there are documents");
     found
 }
 
@@ -118,6 +124,27 @@ fn links_lead_somewhere() {
     }
     assert!(followed > 50, "only {followed} links");
     assert!(dead.is_empty(), "{dead:#?}");
+}
+
+/// Source files are named by as much of their path as tells them apart.
+#[test]
+fn named_source_files_exist() {
+    let sources = files(".rs");
+    let (mut named, mut missing) = (0, Vec::new());
+    for document in documents() {
+        let text = text(&document);
+        let code = prose(&text).flat_map(|line| line.split('`').skip(1).step_by(2));
+        for file in
+            code.filter(|code| code.ends_with(".rs") && code.contains('/') && !code.contains(['*', ' ']))
+        {
+            named += 1;
+            if !sources.iter().any(|source| source.ends_with(file.trim_start_matches("../"))) {
+                missing.push(format!("{}: {file}", document.display()));
+            }
+        }
+    }
+    assert!(named > 50, "only {named} files are named");
+    assert!(missing.is_empty(), "{missing:#?}");
 }
 
 #[test]

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
 use crate::engine::Engine;
-use crate::grpc::incoming::{Connection, connections};
+use crate::grpc::edge::incoming::{Connection, connections};
 use crate::store::sqlite::SqliteStore;
 use crate::telemetry::metrics::{self, Metrics, Readings, StoreReadings};
 use crate::telemetry::models::KnownModels;

@@ -22,27 +22,27 @@ pub const TARGETS: [(&str, Target); 9] = [
 
 /// A stream of server-sent events; its first byte says where it is cut.
 pub fn sse(data: &[u8]) {
-    model::fuzz::sse(data);
+    model::testing::fuzz::sse(data);
 }
 
 /// An answer in the format of Chat Completions; its first byte says where it is cut.
 pub fn chat(data: &[u8]) {
-    model::fuzz::chat(data);
+    model::testing::fuzz::chat(data);
 }
 
 /// An answer in the format of Messages; its first byte says where it is cut.
 pub fn messages(data: &[u8]) {
-    model::fuzz::messages(data);
+    model::testing::fuzz::messages(data);
 }
 
 /// An answer in the format of Responses; its first byte says where it is cut.
 pub fn responses(data: &[u8]) {
-    model::fuzz::responses(data);
+    model::testing::fuzz::responses(data);
 }
 
 /// An answer in the format of `generateContent`; its first byte says where it is cut.
 pub fn gemini(data: &[u8]) {
-    model::fuzz::gemini(data);
+    model::testing::fuzz::gemini(data);
 }
 
 /// A row of the journal: seq, time, kind, status and version in the first line, then the payload.

@@ -16,8 +16,8 @@ use prost::Message as _;
 use tokio::runtime::{Builder, Runtime};
 use tonic::Code;
 
-use super::convert::input::{Asked, start_request};
-use super::tool_host::{inbound, response};
+use crate::grpc::convert::input::{Asked, start_request};
+use crate::grpc::service::tool_host::{inbound, response};
 use crate::model::ProviderRegistry;
 use crate::tool::{
     CallAnswer, CallInHand, CallNews, CallOwner, CallSink, Disposition, FrameError, HostOptions, RemoteTools,

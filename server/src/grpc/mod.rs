@@ -1,20 +1,15 @@
 //! The contract, served. Wire types go no further in than this module.
 
-pub mod agent_loop;
 pub mod convert;
-pub mod incoming;
-pub mod intake;
-pub mod sessions;
+pub mod edge;
+pub mod service;
 pub mod status;
-pub mod too_large;
-pub mod tool_host;
-pub mod tools;
 
-mod disconnect;
+pub use self::edge::{incoming, intake, too_large};
+pub use self::service::{agent_loop, sessions, tool_host, tools};
+
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzz;
-mod page;
-mod policy;
 
 #[cfg(test)]
 mod tests;

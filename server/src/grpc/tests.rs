@@ -20,8 +20,8 @@ use tonic::{Code, Status, Streaming};
 use tonic_types::StatusExt as _;
 
 use crate::engine::{Engine, EngineBuilder};
-use crate::grpc::tool_host::ToolHost;
-use crate::grpc::tools::Tools;
+use crate::grpc::service::tool_host::ToolHost;
+use crate::grpc::service::tools::Tools;
 use crate::model::ProviderRegistry;
 use crate::store::sqlite::SqliteStore;
 use crate::tool::tests::bench::{FakeEngine, Heard, NOW, call_id, lease, offer, owner, tenant};

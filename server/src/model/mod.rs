@@ -1,31 +1,14 @@
 //! Language models behind one trait: requests and answers in the core's own terms, vendors hidden.
 
-mod anthropic;
-mod bounded;
-mod encoded;
 pub mod estimate;
-mod failure;
-#[cfg(test)]
-mod fixtures;
-#[cfg(any(test, feature = "fuzzing"))]
-pub(crate) mod fuzz;
-mod gemini;
-mod http;
-mod json;
-mod notices;
-mod openai;
-mod origin;
-mod overflow;
+mod provider;
 mod registry;
-mod responses;
-mod scripted;
-mod sse;
+mod request;
+mod response;
 mod tape;
-mod template;
-mod unowned;
-mod wire;
-#[cfg(test)]
-mod wire_tests;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod testing;
+mod transport;
 
 use std::sync::Arc;
 
@@ -38,18 +21,18 @@ use agentloop_core::time::Millis;
 use agentloop_core::tool::ToolDeclaration;
 use futures_util::stream::BoxStream;
 
-pub use self::anthropic::{ANTHROPIC_BASE_URL, AnthropicOptions};
-pub use self::encoded::EncodedPrefix;
-pub use self::gemini::{GEMINI_BASE_URL, GeminiOptions};
-pub use self::http::HttpOptions;
-pub use self::openai::{OPENAI_BASE_URL, OpenAiOptions};
+pub use self::provider::anthropic::{ANTHROPIC_BASE_URL, AnthropicOptions};
+pub use self::provider::gemini::{GEMINI_BASE_URL, GeminiOptions};
+pub use self::provider::openai::{OPENAI_BASE_URL, OpenAiOptions};
+pub use self::provider::responses::ResponsesOptions;
+pub use self::provider::scripted::{Script, ScriptError, ScriptedModel};
 pub use self::registry::{
     InvalidProvider, ProviderError, ProviderKind, ProviderOptions, ProviderRegistry, ScriptSource,
 };
-pub use self::responses::ResponsesOptions;
-pub use self::scripted::{Script, ScriptError, ScriptedModel};
+pub use self::request::prefix::EncodedPrefix;
+pub(crate) use self::request::unowned::{is_unowned, owned_by};
 pub use self::tape::TapeError;
-pub(crate) use self::unowned::{is_unowned, owned_by};
+pub use self::transport::http::HttpOptions;
 
 /// One call of a model.
 #[derive(Debug, Clone)]

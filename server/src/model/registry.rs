@@ -9,15 +9,15 @@ use agentloop_core::context::prompt::PromptTemplates;
 use agentloop_core::model::ModelFacts;
 use agentloop_core::model_traits::TraitOverrides;
 
-use super::anthropic::{AnthropicModel, AnthropicOptions};
-use super::bounded::Bounded;
-use super::gemini::{GeminiModel, GeminiOptions};
-use super::http::{Http, HttpOptions};
-use super::openai::{OpenAiModel, OpenAiOptions};
-use super::responses::{ResponsesModel, ResponsesOptions};
-use super::scripted::{Script, ScriptError, ScriptedModel};
-use super::tape::{Recorded, Replayed, TapeError, TapeWriter};
-use super::{Model, Models, UnknownModel};
+use crate::model::provider::anthropic::{AnthropicModel, AnthropicOptions};
+use crate::model::provider::gemini::{GeminiModel, GeminiOptions};
+use crate::model::provider::openai::{OpenAiModel, OpenAiOptions};
+use crate::model::provider::responses::{ResponsesModel, ResponsesOptions};
+use crate::model::provider::scripted::{Script, ScriptError, ScriptedModel};
+use crate::model::request::bound::Bounded;
+use crate::model::tape::{Recorded, Replayed, TapeError, TapeWriter};
+use crate::model::transport::http::{Http, HttpOptions};
+use crate::model::{Model, Models, UnknownModel};
 use crate::secret::Secret;
 
 /// One configured provider.

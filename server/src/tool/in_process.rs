@@ -20,14 +20,14 @@ use async_trait::async_trait;
 use futures_util::FutureExt as _;
 use futures_util::future::AbortHandle;
 
-use super::{CallAnswer, CallNews, CallOwner, CallSink, Offered, Seek, Tools};
 use crate::lifecycle::Tasks;
+use crate::tool::{CallAnswer, CallNews, CallOwner, CallSink, Offered, Seek, Tools};
 
 /// The host that the journal names for calls that run here.
 const IN_PROCESS: &str = "in-process";
 
 /// The host that stands for this process.
-pub(super) fn in_process() -> HostId {
+pub(in crate::tool) fn in_process() -> HostId {
     HostId::parse(IN_PROCESS).expect("it is made of letters and a dash")
 }
 

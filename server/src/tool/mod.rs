@@ -2,20 +2,9 @@
 //!
 //! The engine calls down through [`Tools`]; what happens to calls comes up through [`CallSink`].
 
-mod arguments;
-mod calls;
-mod connection;
-mod deliver;
+mod catalogue;
+mod host;
 mod in_process;
-mod options;
-mod outbound;
-mod own;
-mod registry;
-mod remote;
-mod schema;
-mod snapshot;
-mod state;
-mod translate;
 
 use std::sync::Arc;
 
@@ -33,15 +22,15 @@ pub use agentloop_core::host::FleetCounts;
 pub use agentloop_core::host::News as CallNews;
 pub use agentloop_core::host::frame::{CallInHand, Disposition};
 
-pub use connection::{Connection, FrameError, Inbound, TooManyHosts};
+pub use self::catalogue::own::{BadTool, OwnTools};
+pub use self::catalogue::registry::RememberedTool;
+pub use self::host::connection::{Connection, FrameError, Inbound, TooManyHosts};
+pub use self::host::options::HostOptions;
+pub use self::host::outbound::{Outbound, Sending};
+pub use self::host::remote::RemoteTools;
+pub use self::host::snapshot::{HostSnapshot, ToolSnapshot};
 pub(crate) use in_process::{InProcess, ToolExecutors};
 pub use in_process::{ToolExecution, ToolExecutor};
-pub use options::HostOptions;
-pub use outbound::{Outbound, Sending};
-pub use own::{BadTool, OwnTools};
-pub use registry::RememberedTool;
-pub use remote::RemoteTools;
-pub use snapshot::{HostSnapshot, ToolSnapshot};
 
 /// The tools that a model is offered, in the order to show them.
 #[derive(Debug, Clone)]

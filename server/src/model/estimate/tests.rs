@@ -4,7 +4,7 @@ use agentloop_core::message::ToolStatus;
 use serde::Deserialize;
 
 use super::*;
-use crate::model::fixtures::{assistant, call, png, reasoning, result, text, tool, user};
+use crate::model::testing::fixtures::{assistant, call, png, reasoning, result, text, tool, user};
 
 /// A text and what two vocabularies of OpenAI make of it: of its newer models, and of those before.
 #[derive(Deserialize)]

@@ -17,6 +17,6 @@ mod replay;
 mod tests;
 
 pub use self::file::TapeError;
-pub(super) use self::file::TapeWriter;
-pub(super) use self::record::Recorded;
-pub(super) use self::replay::Replayed;
+pub(in crate::model) use self::file::TapeWriter;
+pub(in crate::model) use self::record::Recorded;
+pub(in crate::model) use self::replay::Replayed;

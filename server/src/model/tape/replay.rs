@@ -10,7 +10,7 @@ use futures_util::stream::{self, BoxStream, StreamExt as _};
 use super::file::{self, TapeError};
 use super::line::{Asked, End};
 use super::outline::{Outline, Texts};
-use crate::model::failure::short;
+use crate::model::response::failure::short;
 use crate::model::{Model, ModelError, ModelRequest};
 
 /// Plays a recording. Each recorded call answers one request; after a restart of the server, one again.

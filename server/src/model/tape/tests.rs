@@ -12,7 +12,7 @@ use futures_util::stream::{self, BoxStream, StreamExt as _};
 use tempfile::TempDir;
 
 use super::*;
-use crate::model::fixtures::{assistant, call, reasoning, request, result, text, tool, user};
+use crate::model::testing::fixtures::{assistant, call, reasoning, request, result, text, tool, user};
 use crate::model::{Model, ModelError, ModelErrorKind, ModelRequest};
 
 type Item = Result<Delta, ModelError>;

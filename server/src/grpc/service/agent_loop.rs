@@ -1,0 +1,399 @@
+//! Service AgentLoop: convert, ask the engine, convert.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use agentloop_core::agent::RunSpec;
+use agentloop_core::id::{RequestId, RunId, Seq, SessionId, TenantId};
+use agentloop_core::limits::GRPC_MESSAGE_BYTES_MAX;
+use agentloop_core::run::input::AbortCause;
+use agentloop_core::trace::TraceParent;
+use agentloop_proto::EventFrame;
+use agentloop_proto::v1 as wire;
+use agentloop_proto::v1::agent_loop_server::AgentLoop;
+use futures_util::{Stream, StreamExt as _};
+use prost::Message as _;
+use prost::encoding::message;
+use tonic::{Request, Response, Status};
+
+use crate::engine::error::EngineError;
+use crate::engine::feed::FeedItem;
+use crate::engine::{Engine, STRATEGIES, StartRequest, Started};
+use crate::grpc::convert::event::{EventConverter, is_last, is_shown};
+use crate::grpc::convert::input::{Agents, Asked, agent_name, start_request};
+use crate::grpc::convert::{human, instruction, run, short};
+use crate::grpc::edge::disconnect::AbortOnDrop;
+use crate::grpc::edge::page::{fitting, page_request, tenant, traceparent};
+use crate::grpc::status::{Violations, model_not_configured, no_such_agent};
+use crate::model::Models;
+use crate::store::{RequestFilter, RunFilter};
+
+/// The service.
+pub struct AgentLoopService {
+    engine: Engine,
+    models: Arc<dyn Models>,
+    agents: Arc<Agents>,
+}
+
+type EventStream = Pin<Box<dyn Stream<Item = Result<EventFrame, Status>> + Send>>;
+
+impl AgentLoopService {
+    /// Over an engine, with these agents.
+    pub fn new(engine: Engine, models: Arc<dyn Models>, agents: Arc<Agents>) -> Self {
+        Self { engine, models, agents }
+    }
+
+    /// Starts or joins the run, with what a disconnect leads to armed from the moment that the run is there.
+    async fn start(
+        &self,
+        tenant: &TenantId,
+        input: Option<wire::RunInput>,
+        traceparent: Option<TraceParent>,
+    ) -> Result<(Started, Option<AbortOnDrop>), Status> {
+        let input = input.ok_or_else(|| Violations::single("input", "is required"))?;
+        let cancel = input.on_disconnect() == wire::DisconnectPolicy::Cancel;
+        let (engine, of) = (self.engine.clone(), tenant.clone());
+        // A run that was handed more to do goes by what its own request says.
+        let guard = move |started: &Started| {
+            (cancel && !started.steered).then(|| AbortOnDrop::new(engine, of, started.run.clone()))
+        };
+        let asked = Asked::by(&input);
+        match self.request_to_start(tenant, input, asked.clone()) {
+            Ok(request) => Ok(self.engine.start_with(StartRequest { traceparent, ..request }, guard).await?),
+            Err(refused) => {
+                // What could not be started by today's configuration may be there all the same.
+                let started = self.join(tenant, &asked).await?.ok_or(refused)?;
+                let guard = guard(&started);
+                Ok((started, guard))
+            }
+        }
+    }
+
+    fn request_to_start(
+        &self,
+        tenant: &TenantId,
+        input: wire::RunInput,
+        asked: Asked,
+    ) -> Result<StartRequest, Status> {
+        let name = agent_name(&input);
+        let agent = self.agents.get(name).ok_or_else(|| no_such_agent(name, self.agents.keys()))?;
+        let request = start_request(tenant.clone(), agent, &*self.models, input, asked)?;
+        self.check(&request.spec)?;
+        Ok(request)
+    }
+
+    async fn join(&self, tenant: &TenantId, asked: &Asked) -> Result<Option<Started>, Status> {
+        let Asked { run: Some(run), digest, on_busy } = asked else { return Ok(None) };
+        Ok(self.engine.join(tenant, run, digest, *on_busy).await?)
+    }
+
+    /// What a run names must be there when it starts.
+    fn check(&self, spec: &RunSpec) -> Result<(), Status> {
+        for model in [Some(&spec.model), spec.context.summary_model.as_ref()].into_iter().flatten() {
+            self.models.resolve(model).map_err(|error| model_not_configured(error.to_string()))?;
+        }
+        let strategy = &spec.context.strategy;
+        if !self.engine.has_strategy(strategy) {
+            let problem = format!("no strategy is named {strategy:?}; there is {}", STRATEGIES.join(", "));
+            return Err(Violations::single("input.context_policy.strategy", problem));
+        }
+        Ok(())
+    }
+
+    /// A stream that could not begin where its caller wants must not leave a new run behind.
+    async fn check_after(
+        &self,
+        tenant: &TenantId,
+        input: Option<&wire::RunInput>,
+        after: Seq,
+    ) -> Result<(), Status> {
+        let Some(input) = input.filter(|_| after > Seq(0)) else { return Ok(()) };
+        let run = input.run_id.clone().map(RunId::parse).transpose();
+        let session = input.session_id.clone().map(SessionId::parse).transpose();
+        // What is wrong with the ids is said with whatever else is wrong.
+        let (Ok(run), Ok(session)) = (run, session) else { return Ok(()) };
+        let steered = session.filter(|_| input.on_busy_session() == wire::BusySessionPolicy::Steer);
+        let last = self.engine.last_seq(tenant, run.as_ref(), steered.as_ref()).await?;
+        if after > last { Err(EngineError::SeqAhead { last }.into()) } else { Ok(()) }
+    }
+
+    async fn events(
+        &self,
+        tenant: &TenantId,
+        run: &RunId,
+        after: u64,
+        durable_only: bool,
+        guard: Option<AbortOnDrop>,
+    ) -> Result<EventStream, Status> {
+        let subscription = self.engine.subscribe(tenant, run, Seq(after)).await?;
+        let converter = EventConverter::new(run.clone(), subscription.session);
+        let wanted = move |shown: &FeedItem| {
+            is_shown(shown) && (!durable_only || matches!(shown, FeedItem::Durable(_)))
+        };
+        let mut guard = guard;
+        guard.iter_mut().for_each(|guard| guard.watches(&subscription.feed));
+        let events = subscription.events.filter_map(move |item| {
+            let item = match item {
+                Ok(shown) if !wanted(&shown) => None,
+                Ok(shown) => {
+                    if is_last(&shown) {
+                        guard.iter_mut().for_each(AbortOnDrop::disarm);
+                    }
+                    Some(Ok(converter.frame(&shown)))
+                }
+                Err(error) => {
+                    // The stream ends from our side: its caller has not gone away.
+                    guard.iter_mut().for_each(AbortOnDrop::disarm);
+                    Some(Err(Status::from(error)))
+                }
+            };
+            std::future::ready(item)
+        });
+        Ok(Box::pin(events))
+    }
+
+    async fn request(&self, tenant: &TenantId, request: &RequestId) -> Result<wire::HumanRequest, Status> {
+        let row = self.engine.store().request(tenant, request).await?.ok_or(EngineError::RequestNotFound)?;
+        Ok(human::request(&row.run, &row.session, &row.question, row.answer.as_ref()))
+    }
+}
+
+/// What an answer has so many bytes of room for; `Subscribe` has the rest.
+fn first_that_fit(room: usize, events: impl Iterator<Item = wire::RunEvent>) -> Vec<wire::RunEvent> {
+    let mut bytes = 0;
+    let fits = |event: &wire::RunEvent| {
+        bytes += message::encoded_len(1, event);
+        bytes <= room
+    };
+    events.take_while(fits).collect()
+}
+
+/// An id that a request must have.
+pub(in crate::grpc) fn required<T, E: std::fmt::Display>(
+    field: &str,
+    text: String,
+    parse: impl FnOnce(String) -> Result<T, E>,
+) -> Result<T, Status> {
+    if text.is_empty() {
+        return Err(Violations::single(field, "is required"));
+    }
+    parse(text).map_err(|problem| Violations::single(field, problem.to_string()))
+}
+
+/// An id that a request may have.
+pub(in crate::grpc) fn optional<T, E: std::fmt::Display>(
+    field: &str,
+    text: String,
+    parse: impl FnOnce(String) -> Result<T, E>,
+) -> Result<Option<T>, Status> {
+    if text.is_empty() { Ok(None) } else { required(field, text, parse).map(Some) }
+}
+
+#[tonic::async_trait]
+impl AgentLoop for AgentLoopService {
+    async fn run(&self, request: Request<wire::RunRequest>) -> Result<Response<wire::RunResponse>, Status> {
+        let tenant = tenant(&request);
+        let traceparent = traceparent(&request);
+        let (started, mut guard) = self.start(&tenant, request.into_inner().input, traceparent).await?;
+        let view = self.engine.wait(&tenant, &started.run).await;
+        guard.iter_mut().for_each(AbortOnDrop::disarm);
+        let view = view?;
+        Ok(Response::new(wire::RunResponse { result: Some(run::result(&view)) }))
+    }
+
+    type RunStreamStream = EventStream;
+
+    async fn run_stream(
+        &self,
+        request: Request<wire::RunStreamRequest>,
+    ) -> Result<Response<Self::RunStreamStream>, Status> {
+        let tenant = tenant(&request);
+        let traceparent = traceparent(&request);
+        let wire::RunStreamRequest { input, after_seq } = request.into_inner();
+        self.check_after(&tenant, input.as_ref(), Seq(after_seq)).await?;
+        let (started, guard) = self.start(&tenant, input, traceparent).await?;
+        let events = self.events(&tenant, &started.run, after_seq, false, guard).await?;
+        Ok(Response::new(events))
+    }
+
+    type SubscribeStream = EventStream;
+
+    async fn subscribe(
+        &self,
+        request: Request<wire::SubscribeRequest>,
+    ) -> Result<Response<Self::SubscribeStream>, Status> {
+        let tenant = tenant(&request);
+        let wire::SubscribeRequest { run_id, after_seq, durable_only } = request.into_inner();
+        let run = required("run_id", run_id, RunId::parse)?;
+        Ok(Response::new(self.events(&tenant, &run, after_seq, durable_only, None).await?))
+    }
+
+    async fn abort(
+        &self,
+        request: Request<wire::AbortRequest>,
+    ) -> Result<Response<wire::AbortResponse>, Status> {
+        use wire::abort_request::Target;
+        let tenant = tenant(&request);
+        let wire::AbortRequest { target, reason } = request.into_inner();
+        let reason = short(reason).map_err(|problem| Violations::single("reason", problem))?;
+        let run = match target {
+            None => return Err(Violations::single("target", "run_id or session_id is required")),
+            Some(Target::RunId(run)) => {
+                let run = required("run_id", run, RunId::parse)?;
+                self.engine.abort(&tenant, &run, AbortCause::Caller, &reason).await?;
+                Some(run)
+            }
+            Some(Target::SessionId(session)) => {
+                let session = required("session_id", session, SessionId::parse)?;
+                self.engine.abort_session(&tenant, &session, &reason).await?
+            }
+        };
+        let Some(run) = run else { return Ok(Response::new(wire::AbortResponse::default())) };
+        let view = self.engine.view(&tenant, &run).await?;
+        let status = view.state.status().map_or(wire::RunStatus::Unspecified, run::run_status);
+        Ok(Response::new(wire::AbortResponse { run_id: run.to_string(), status: status.into() }))
+    }
+
+    async fn submit_approval(
+        &self,
+        request: Request<wire::SubmitApprovalRequest>,
+    ) -> Result<Response<wire::SubmitApprovalResponse>, Status> {
+        let tenant = tenant(&request);
+        let mut message = request.into_inner();
+        let request = required("request_id", std::mem::take(&mut message.request_id), RequestId::parse)?;
+        let resolution = human::resolution(message)?;
+        self.engine.decide(&tenant, &request, resolution).await?;
+        let request = self.request(&tenant, &request).await?;
+        Ok(Response::new(wire::SubmitApprovalResponse { request: Some(request) }))
+    }
+
+    async fn submit_input(
+        &self,
+        request: Request<wire::SubmitInputRequest>,
+    ) -> Result<Response<wire::SubmitInputResponse>, Status> {
+        let tenant = tenant(&request);
+        let mut message = request.into_inner();
+        let request = required("request_id", std::mem::take(&mut message.request_id), RequestId::parse)?;
+        let resolution = human::submitted(message)?;
+        self.engine.decide(&tenant, &request, resolution).await?;
+        let request = self.request(&tenant, &request).await?;
+        Ok(Response::new(wire::SubmitInputResponse { request: Some(request) }))
+    }
+
+    async fn step(
+        &self,
+        request: Request<wire::StepRequest>,
+    ) -> Result<Response<wire::StepResponse>, Status> {
+        let tenant = tenant(&request);
+        let message = request.into_inner();
+        let run = required("run_id", message.run_id, RunId::parse)?;
+        let request = required("request_id", message.request_id, RequestId::parse)?;
+        let approve = optional("approve_request_id", message.approve_request_id, RequestId::parse)?;
+        if approve.as_ref().is_some_and(|question| question.run().as_ref() != Some(&run)) {
+            return Err(EngineError::RequestNotFound.into());
+        }
+        let done = self.engine.step(&tenant, &run, request.as_str(), approve.as_ref()).await?;
+        let converter = EventConverter::new(run, done.view.row.session.clone());
+        let events = done.records.into_iter().map(|record| converter.durable(&record));
+        let answer = wire::StepResponse {
+            events: Vec::new(),
+            run: Some(run::view(&done.view)),
+            instruction: Some(instruction::to_wire(&done.instruction)),
+        };
+        // The run repeats what the events say: an answer of the model, questions that wait.
+        let room = GRPC_MESSAGE_BYTES_MAX.saturating_sub(answer.encoded_len());
+        Ok(Response::new(wire::StepResponse { events: first_that_fit(room, events), ..answer }))
+    }
+
+    async fn get_run(
+        &self,
+        request: Request<wire::GetRunRequest>,
+    ) -> Result<Response<wire::GetRunResponse>, Status> {
+        let tenant = tenant(&request);
+        let run = required("run_id", request.into_inner().run_id, RunId::parse)?;
+        let view = self.engine.view(&tenant, &run).await?;
+        Ok(Response::new(wire::GetRunResponse { run: Some(run::view(&view)) }))
+    }
+
+    async fn list_runs(
+        &self,
+        request: Request<wire::ListRunsRequest>,
+    ) -> Result<Response<wire::ListRunsResponse>, Status> {
+        let tenant = tenant(&request);
+        let message = request.into_inner();
+        let session = optional("session_id", message.session_id, SessionId::parse)?;
+        let mut bad = Violations::default();
+        let statuses = message.statuses.iter().enumerate().filter_map(|(at, status)| {
+            let known = run::status_of(*status).ok_or("is not a status");
+            bad.take(&format!("statuses[{at}]"), known)
+        });
+        let statuses = statuses.collect();
+        bad.check()?;
+        let filter = RunFilter { session, statuses };
+        let page = page_request(message.page_size, message.page_token)?;
+        let (store, tenant, filter) = (self.engine.store(), &tenant, &filter);
+        fitting(page, |page| async move {
+            let page = store.runs(tenant, filter.clone(), page).await?;
+            Ok(wire::ListRunsResponse {
+                runs: page.rows.iter().map(run::row).collect(),
+                next_page_token: page.next.unwrap_or_default(),
+            })
+        })
+        .await
+    }
+
+    async fn list_pending(
+        &self,
+        request: Request<wire::ListPendingRequest>,
+    ) -> Result<Response<wire::ListPendingResponse>, Status> {
+        let tenant = tenant(&request);
+        let message = request.into_inner();
+        let filter = RequestFilter {
+            session: optional("session_id", message.session_id, SessionId::parse)?,
+            run: optional("run_id", message.run_id, RunId::parse)?,
+        };
+        let page = page_request(message.page_size, message.page_token)?;
+        let (store, tenant, filter) = (self.engine.store(), &tenant, &filter);
+        fitting(page, |page| async move {
+            let page = store.pending(tenant, filter.clone(), page).await?;
+            let requests = page.rows.iter();
+            Ok(wire::ListPendingResponse {
+                requests: requests
+                    .map(|row| human::request(&row.run, &row.session, &row.question, row.answer.as_ref()))
+                    .collect(),
+                next_page_token: page.next.unwrap_or_default(),
+            })
+        })
+        .await
+    }
+
+    async fn replay_run(
+        &self,
+        request: Request<wire::ReplayRunRequest>,
+    ) -> Result<Response<wire::ReplayRunResponse>, Status> {
+        let tenant = tenant(&request);
+        let run = required("run_id", request.into_inner().run_id, RunId::parse)?;
+        let report = self.engine.replay(&tenant, &run).await?;
+        Ok(Response::new(wire::ReplayRunResponse {
+            events: report.events,
+            faithful: report.difference.is_none(),
+            difference: report.difference.unwrap_or_default(),
+            state_digest: report.state_digest.to_string(),
+            context_digest: report.context_digest.map(|digest| digest.to_string()).unwrap_or_default(),
+        }))
+    }
+
+    async fn resume_run(
+        &self,
+        request: Request<wire::ResumeRunRequest>,
+    ) -> Result<Response<wire::ResumeRunResponse>, Status> {
+        let tenant = tenant(&request);
+        let message = request.into_inner();
+        let run = required("run_id", message.run_id, RunId::parse)?;
+        let request = required("request_id", message.request_id, RequestId::parse)?;
+        let by = short(message.resumed_by).map_err(|problem| Violations::single("resumed_by", problem))?;
+        self.engine.resume(&tenant, &run, request.as_str(), &by).await?;
+        let view = self.engine.view(&tenant, &run).await?;
+        Ok(Response::new(wire::ResumeRunResponse { run: Some(run::view(&view)) }))
+    }
+}

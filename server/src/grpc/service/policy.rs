@@ -1,0 +1,202 @@
+//! What would become of a tool call: the same rules and the same code as in a run, without the run.
+
+use std::sync::Arc;
+
+use agentloop_core::agent::RunSpec;
+use agentloop_core::id::{CallSlot, RequestId, RunId, SessionId, TenantId};
+use agentloop_core::limits::{TOOL_ARGUMENTS_BYTES_MAX, TOOL_NAME_BYTES_MAX};
+use agentloop_core::message::ToolCall;
+use agentloop_core::policy::{PolicyAction, PolicyCall, PolicyRule, RuleOrigin, deciding};
+use agentloop_core::run::human::QuestionKind;
+use agentloop_core::run::input::CallFacts;
+use agentloop_core::run::state::Phase;
+use agentloop_proto::v1 as wire;
+use tonic::Status;
+
+use crate::engine::Engine;
+use crate::engine::error::EngineError;
+use crate::grpc::convert::input::{Agents, tool_policy};
+use crate::grpc::convert::{json_object, policy, timestamp};
+use crate::grpc::service::agent_loop::optional;
+use crate::grpc::status::{Violations, no_such_agent};
+use crate::store::{PageRequest, RequestFilter, RuleRow};
+
+/// Open questions that an answer names.
+const MATCHES_MAX: usize = 100;
+/// Open questions that are looked at, so that an inbox of any size is answered for.
+const QUESTIONS_MAX: usize = 2_000;
+/// Of which so many are read at a time.
+const QUESTIONS_PAGE: u32 = 500;
+
+/// Answers `CheckPolicy`.
+pub(in crate::grpc) struct Checker<'a> {
+    pub(in crate::grpc) engine: &'a Engine,
+    pub(in crate::grpc) agents: &'a Arc<Agents>,
+    pub(in crate::grpc) tenant: TenantId,
+}
+
+/// A checked request.
+struct Check {
+    run: Option<RunId>,
+    session: Option<SessionId>,
+    tool: String,
+    arguments: String,
+    candidate: Option<PolicyRule>,
+}
+
+impl Checker<'_> {
+    /// Says what would become of a call, and which rule decides.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT, NOT_FOUND, or the store's.
+    pub(in crate::grpc) async fn check(
+        &self,
+        mut request: wire::CheckPolicyRequest,
+    ) -> Result<wire::CheckPolicyResponse, Status> {
+        let changes = request.tool_policy.take();
+        let agent = std::mem::take(&mut request.agent);
+        let check = checked(request)?;
+        let spec = match &check.run {
+            Some(run) => self.of_run(run).await?,
+            None => self.of_agent(&agent, changes, check.session.as_ref()).await?,
+        };
+        let matching = match &check.candidate {
+            Some(candidate) => self.matching(&check, candidate).await?,
+            None => Vec::new(),
+        };
+        Ok(self.answer(spec, &check, &matching))
+    }
+
+    /// The run's own, with what was remembered in it. For one that waits, as if its turn came now.
+    async fn of_run(&self, run: &RunId) -> Result<RunSpec, Status> {
+        let state = self.engine.view(&self.tenant, run).await?.state;
+        let mut spec = RunSpec::clone(&state.spec);
+        spec.tool_policy.rules = state.rules().cloned().collect();
+        if state.phase == Phase::Queued {
+            let remembered = self.engine.remembered(&self.tenant, state.session.as_ref()).await?;
+            spec.tool_policy.rules.extend(remembered);
+        }
+        Ok(spec)
+    }
+
+    /// That of a run that would start now.
+    async fn of_agent(
+        &self,
+        agent: &str,
+        changes: Option<wire::ToolPolicy>,
+        session: Option<&SessionId>,
+    ) -> Result<RunSpec, Status> {
+        let name = if agent.is_empty() { "default" } else { agent };
+        let mut spec = self.agents.get(name).ok_or_else(|| no_such_agent(name, self.agents.keys()))?.clone();
+        let mut bad = Violations::default();
+        if let Some(changes) = changes {
+            tool_policy("tool_policy", &mut spec.tool_policy, changes, &mut bad);
+        }
+        bad.check()?;
+        if let Some(session) = session {
+            let row = self.engine.store().session(&self.tenant, session).await?;
+            row.ok_or(EngineError::SessionNotFound)?;
+        }
+        spec.tool_policy.rules.extend(self.engine.remembered(&self.tenant, session).await?);
+        Ok(spec)
+    }
+
+    fn answer(&self, spec: RunSpec, check: &Check, matching: &[RequestId]) -> wire::CheckPolicyResponse {
+        let call = PolicyCall::new(&check.tool, &check.arguments);
+        let rule = deciding(spec.tool_policy.rules.iter().chain(&check.candidate), &call);
+        let (action, reason) = match (self.facts(&spec, check), rule) {
+            (_, Some(rule)) if rule.action == PolicyAction::Deny => {
+                (PolicyAction::Deny, format!("{} denies it", rule.title()))
+            }
+            (CallFacts::Rejected { message }, _) => (PolicyAction::Deny, message),
+            (CallFacts::AsksHuman, _) => (PolicyAction::Allow, "the call is a question itself".to_owned()),
+            (CallFacts::Ready { .. }, Some(rule)) => (rule.action, format!("{} decides", rule.title())),
+            (CallFacts::Ready { requires_approval: true, .. }, None) => {
+                (PolicyAction::Ask, "the tool declares that it requires approval".to_owned())
+            }
+            (CallFacts::Ready { .. }, None) if spec.tool_policy.require_approval_by_default => {
+                (PolicyAction::Ask, "the policy requires approval by default".to_owned())
+            }
+            (CallFacts::Ready { .. }, None) => {
+                (PolicyAction::Allow, "nothing says that a human is to be asked".to_owned())
+            }
+        };
+        // A call that is rejected for what it is, is not rejected by a rule.
+        let rule = rule.filter(|rule| rule.action == action);
+        wire::CheckPolicyResponse {
+            action: policy::action(action).into(),
+            reason,
+            rule: rule.map(policy::rule),
+            origin: rule.map_or(wire::RuleOrigin::Unspecified, |rule| policy::origin(rule.origin)).into(),
+            candidate_matches: check.candidate.as_ref().is_some_and(|candidate| candidate.matches(&call)),
+            matching_request_ids: matching.iter().map(ToString::to_string).collect(),
+        }
+    }
+
+    fn facts(&self, spec: &RunSpec, check: &Check) -> CallFacts {
+        let call = ToolCall {
+            slot: CallSlot(1, 0),
+            provider_id: String::new(),
+            name: check.tool.clone(),
+            arguments: check.arguments.clone(),
+            state: None,
+        };
+        let mut facts = self.engine.tools().facts(&self.tenant, spec, &[&call]);
+        facts.pop().expect("something is known of each call")
+    }
+
+    /// Open questions about calls that a rule matches.
+    async fn matching(&self, check: &Check, candidate: &PolicyRule) -> Result<Vec<RequestId>, Status> {
+        let filter = RequestFilter { session: check.session.clone(), run: check.run.clone() };
+        let mut page = PageRequest { size: QUESTIONS_PAGE, after: None };
+        let (mut seen, mut matching) = (0, Vec::new());
+        loop {
+            let found = self.engine.store().pending(&self.tenant, filter.clone(), page).await?;
+            seen += found.rows.len();
+            let questions = found.rows.into_iter().map(|row| row.question);
+            let matches = questions.filter(|question| {
+                question.kind == QuestionKind::Approve
+                    && candidate.matches(&PolicyCall::new(&question.tool, &question.arguments))
+            });
+            matching.extend(matches.map(|question| question.request).take(MATCHES_MAX - matching.len()));
+            match found.next {
+                Some(next) if seen < QUESTIONS_MAX && matching.len() < MATCHES_MAX => {
+                    page = PageRequest { size: QUESTIONS_PAGE, after: Some(next) };
+                }
+                Some(_) | None => return Ok(matching),
+            }
+        }
+    }
+}
+
+fn checked(request: wire::CheckPolicyRequest) -> Result<Check, Status> {
+    let run = optional("run_id", request.run_id, RunId::parse)?;
+    let session = optional("session_id", request.session_id, SessionId::parse)?;
+    let mut bad = Violations::default();
+    if request.tool.is_empty() || request.tool.len() > TOOL_NAME_BYTES_MAX {
+        bad.add("tool", format!("must be 1 to {TOOL_NAME_BYTES_MAX} bytes"));
+    }
+    let arguments = if request.arguments_json.is_empty() { "{}".to_owned() } else { request.arguments_json };
+    if arguments.len() > TOOL_ARGUMENTS_BYTES_MAX {
+        bad.add("arguments_json", format!("must be at most {TOOL_ARGUMENTS_BYTES_MAX} bytes"));
+    } else {
+        bad.take("arguments_json", json_object(&arguments));
+    }
+    let candidate = request
+        .candidate
+        .and_then(|rule| policy::rule_from("candidate", rule, RuleOrigin::Candidate, &mut bad));
+    bad.check()?;
+    Ok(Check { run, session, tool: request.tool, arguments, candidate })
+}
+
+/// A remembered rule as callers see it.
+pub(in crate::grpc) fn remembered(row: &RuleRow) -> wire::RememberedRule {
+    wire::RememberedRule {
+        rule_id: row.id.to_string(),
+        rule: Some(policy::rule(&row.rule)),
+        session_id: row.session.as_ref().map(ToString::to_string).unwrap_or_default(),
+        request_id: row.request.to_string(),
+        decided_by: row.by.clone(),
+        decided_at: Some(timestamp(row.at)),
+    }
+}

@@ -1,0 +1,175 @@
+//! Service Sessions.
+
+use agentloop_core::id::{EntryNo, SessionId};
+use agentloop_core::limits::PAGE_BYTES_MAX;
+use agentloop_proto::v1 as wire;
+use agentloop_proto::v1::sessions_server::Sessions;
+use tonic::{Request, Response, Status};
+
+use crate::engine::Engine;
+use crate::engine::error::EngineError;
+use crate::grpc::convert::input::labels;
+use crate::grpc::convert::session;
+use crate::grpc::edge::page::{fitting, page_request, tenant};
+use crate::grpc::service::agent_loop::required;
+use crate::grpc::status::Violations;
+use crate::ids::Ids;
+use crate::store::{EntryStretch, SearchFilter, StretchMax};
+
+/// Hits of a search when the caller does not say.
+const HITS_DEFAULT: u32 = 20;
+/// Hits of a search at most.
+const HITS_MAX: u32 = 100;
+
+/// Of a page of entries, those that begin after so many bytes are left for the next one. With the last of the others
+/// it is hardly ever too large to be sent.
+const ENTRIES_BYTES_MAX: usize = PAGE_BYTES_MAX / 2;
+
+/// The service.
+pub struct SessionsService {
+    engine: Engine,
+    ids: std::sync::Arc<dyn Ids>,
+}
+
+impl SessionsService {
+    /// Over an engine.
+    pub fn new(engine: Engine, ids: std::sync::Arc<dyn Ids>) -> Self {
+        Self { engine, ids }
+    }
+}
+
+#[tonic::async_trait]
+impl Sessions for SessionsService {
+    async fn create_session(
+        &self,
+        request: Request<wire::CreateSessionRequest>,
+    ) -> Result<Response<wire::CreateSessionResponse>, Status> {
+        let tenant = tenant(&request);
+        let message = request.into_inner();
+        let mut bad = Violations::default();
+        let session = match message.session_id {
+            None => Some(self.ids.session()),
+            Some(id) => bad.take("session_id", SessionId::parse(id)),
+        };
+        let title = bad.take("title", crate::grpc::convert::short(message.title)).unwrap_or_default();
+        let labels = labels("labels", message.labels, &mut bad);
+        bad.check()?;
+        let session = session.expect("no violation, so there is an id");
+        let store = self.engine.store();
+        let row = store.create_session(&tenant, &session, &title, &labels, self.engine.now()).await?;
+        Ok(Response::new(wire::CreateSessionResponse { session: Some(session::session(&row)) }))
+    }
+
+    async fn get_session(
+        &self,
+        request: Request<wire::GetSessionRequest>,
+    ) -> Result<Response<wire::GetSessionResponse>, Status> {
+        let tenant = tenant(&request);
+        let session = required("session_id", request.into_inner().session_id, SessionId::parse)?;
+        let row = self.engine.store().session(&tenant, &session).await?;
+        let row = row.ok_or(EngineError::SessionNotFound)?;
+        Ok(Response::new(wire::GetSessionResponse { session: Some(session::session(&row)) }))
+    }
+
+    async fn list_sessions(
+        &self,
+        request: Request<wire::ListSessionsRequest>,
+    ) -> Result<Response<wire::ListSessionsResponse>, Status> {
+        let tenant = tenant(&request);
+        let message = request.into_inner();
+        let page = page_request(message.page_size, message.page_token)?;
+        let (store, tenant) = (self.engine.store(), &tenant);
+        fitting(page, |page| async move {
+            let page = store.sessions(tenant, page).await?;
+            Ok(wire::ListSessionsResponse {
+                sessions: page.rows.iter().map(session::session).collect(),
+                next_page_token: page.next.unwrap_or_default(),
+            })
+        })
+        .await
+    }
+
+    async fn list_entries(
+        &self,
+        request: Request<wire::ListEntriesRequest>,
+    ) -> Result<Response<wire::ListEntriesResponse>, Status> {
+        let tenant = tenant(&request);
+        let message = request.into_inner();
+        let session = required("session_id", message.session_id, SessionId::parse)?;
+        let page = page_request(message.page_size, String::new())?;
+        let store = self.engine.store();
+        store.session(&tenant, &session).await?.ok_or(EngineError::SessionNotFound)?;
+        let after = EntryNo(message.after_entry_no);
+        let (tenant, session) = (&tenant, &session);
+        fitting(page, |page| async move {
+            let max = StretchMax { records: page.size, bytes: ENTRIES_BYTES_MAX };
+            let EntryStretch { rows, more } = store.entry_stretch(tenant, session, after, max).await?;
+            Ok(wire::ListEntriesResponse { entries: rows.iter().map(session::entry).collect(), more })
+        })
+        .await
+    }
+
+    async fn search_entries(
+        &self,
+        request: Request<wire::SearchEntriesRequest>,
+    ) -> Result<Response<wire::SearchEntriesResponse>, Status> {
+        let tenant = tenant(&request);
+        let message = request.into_inner();
+        let mut bad = Violations::default();
+        let query = bad.take("query", sought(message.query)).unwrap_or_default();
+        let filter = SearchFilter {
+            session: optional("session_id", message.session_id, &mut bad),
+            not_session: optional("except_session_id", message.except_session_id, &mut bad),
+        };
+        if message.limit > HITS_MAX {
+            bad.add("limit", format!("must be at most {HITS_MAX}"));
+        }
+        bad.check()?;
+        let limit = if message.limit == 0 { HITS_DEFAULT } else { message.limit };
+        let hits = self.engine.store().search(&tenant, &query, filter, limit).await?;
+        Ok(Response::new(wire::SearchEntriesResponse { hits: hits.iter().map(session::hit).collect() }))
+    }
+
+    async fn fork_session(
+        &self,
+        request: Request<wire::ForkSessionRequest>,
+    ) -> Result<Response<wire::ForkSessionResponse>, Status> {
+        let tenant = tenant(&request);
+        let message = request.into_inner();
+        let mut bad = Violations::default();
+        let source = bad.take("session_id", SessionId::parse(message.session_id));
+        let session = match message.new_session_id {
+            None => Some(self.ids.session()),
+            Some(id) => bad.take("new_session_id", SessionId::parse(id)),
+        };
+        bad.check()?;
+        let (source, session) = source.zip(session).expect("no violation, so there are ids");
+        let at = EntryNo(message.at_entry_no);
+        let row = self.engine.store().fork(&tenant, &source, at, &session, self.engine.now()).await?;
+        Ok(Response::new(wire::ForkSessionResponse { session: Some(session::session(&row)) }))
+    }
+
+    async fn delete_session(
+        &self,
+        request: Request<wire::DeleteSessionRequest>,
+    ) -> Result<Response<wire::DeleteSessionResponse>, Status> {
+        let tenant = tenant(&request);
+        let session = required("session_id", request.into_inner().session_id, SessionId::parse)?;
+        let existed = self.engine.delete_session(&tenant, &session).await?;
+        Ok(Response::new(wire::DeleteSessionResponse { existed }))
+    }
+}
+
+/// What to search for.
+fn sought(query: String) -> Result<String, String> {
+    if query.trim().is_empty() {
+        Err("must not be empty".to_owned())
+    } else {
+        crate::grpc::convert::short(query)
+    }
+}
+
+/// A session's id that may be left out.
+fn optional(field: &str, id: String, bad: &mut Violations) -> Option<SessionId> {
+    if id.is_empty() { None } else { bad.take(field, SessionId::parse(id)) }
+}

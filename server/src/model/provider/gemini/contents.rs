@@ -1,0 +1,266 @@
+//! The conversation in the terms of `generateContent`: contents of a role, made of parts.
+
+use std::collections::HashSet;
+
+use agentloop_core::message::{Image, Message, Part, Role, ToolCall, ToolResult};
+
+use super::state::Rules;
+use crate::model::request::history::{GO_ON, OPENING, Object, arguments_object, element, tool_name};
+use crate::model::request::prefix::{Encoding, trim};
+
+/// A conversation as it is sent, and what decides how it goes on. Text that is written is never changed.
+#[derive(Debug)]
+pub(super) struct Conversation {
+    /// What the operator says besides the system prompt: parts, each with a comma after it.
+    system: Vec<u8>,
+    /// Contents that are over, each with a comma after it.
+    text: Vec<u8>,
+    /// The last content, which the next message may belong to.
+    open: Option<(Speaker, Vec<u8>)>,
+    /// Of the calls of the last answer, those that were sent with their ids.
+    identified: HashSet<String>,
+    rules: Rules,
+}
+
+/// Results of tools are contents of their own: the API counts them against the calls before them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Speaker {
+    User,
+    Tool,
+    Model,
+}
+
+impl Speaker {
+    fn role(self) -> &'static str {
+        match self {
+            Self::User | Self::Tool => "user",
+            Self::Model => "model",
+        }
+    }
+}
+
+impl Conversation {
+    /// Before the first message.
+    pub(super) fn new(rules: Rules) -> Self {
+        let (system, text) = (Vec::new(), Vec::new());
+        Self { system, text, open: None, identified: HashSet::new(), rules }
+    }
+
+    /// What the operator says besides the system prompt.
+    pub(super) fn system(&self) -> &[u8] {
+        &self.system
+    }
+
+    /// What is written for good.
+    pub(super) fn text(&self) -> &[u8] {
+        &self.text
+    }
+
+    /// What follows it if no message does. Where the model's own words are the last, it is asked to go on.
+    pub(super) fn end(&self) -> Vec<u8> {
+        let mut end = Vec::new();
+        if let Some((speaker, parts)) = &self.open {
+            content(&mut end, *speaker, parts);
+        }
+        if self.is_open(Speaker::Model) {
+            let mut part = Vec::new();
+            text_part(&mut part, GO_ON);
+            content(&mut end, Speaker::User, &part);
+        }
+        end
+    }
+
+    fn is_open(&self, speaker: Speaker) -> bool {
+        self.open.as_ref().is_some_and(|(open, _)| *open == speaker)
+    }
+
+    /// The parts of the content that this speaker adds to.
+    fn parts(&mut self, speaker: Speaker) -> &mut Vec<u8> {
+        if !self.is_open(speaker) {
+            self.close();
+        }
+        &mut self.open.get_or_insert_with(|| (speaker, Vec::new())).1
+    }
+
+    fn close(&mut self) {
+        if let Some((speaker, parts)) = self.open.take() {
+            content(&mut self.text, speaker, &parts);
+        }
+    }
+
+    fn user(&mut self, message: &Message) {
+        for part in &message.parts {
+            match part {
+                Part::Text { text, .. } if text.is_empty() => {}
+                Part::Text { text, .. } => text_part(self.parts(Speaker::User), text),
+                Part::Image { image } => image_part(self.parts(Speaker::User), image),
+                Part::Reasoning(_) | Part::Opaque(_) | Part::ToolCall(_) | Part::ToolResult(_) => {}
+            }
+        }
+    }
+
+    fn assistant(&mut self, message: &Message) {
+        let parts = self.answer(message);
+        if parts.is_empty() {
+            return;
+        }
+        // The model speaks after somebody else.
+        if self.is_open(Speaker::Model) {
+            text_part(self.parts(Speaker::User), GO_ON);
+        } else if self.open.is_none() {
+            text_part(self.parts(Speaker::User), OPENING);
+        }
+        self.parts(Speaker::Model).extend_from_slice(&parts);
+    }
+
+    /// The parts of an answer.
+    fn answer(&mut self, message: &Message) -> Vec<u8> {
+        let mut parts = Vec::new();
+        let mut calls = 0;
+        self.identified.clear();
+        for part in &message.parts {
+            match part {
+                Part::Text { text, .. } if text.is_empty() => {}
+                Part::Text { text, state } => {
+                    let signature = self.rules.part(state.as_ref()).thought_signature;
+                    element(&mut parts, |part| {
+                        part.field("text", text).optional("thoughtSignature", signature);
+                    });
+                }
+                Part::Reasoning(reasoning) => {
+                    // Thoughts without a signature say nothing to the API.
+                    if let Some(signature) = self.rules.part(reasoning.state.as_ref()).thought_signature {
+                        element(&mut parts, |part| {
+                            part.field("text", &reasoning.text).field("thought", &true);
+                            part.field("thoughtSignature", &signature);
+                        });
+                    }
+                }
+                Part::Opaque(state) => {
+                    if let Some(part) = self.rules.opaque(state) {
+                        parts.extend_from_slice(part.as_bytes());
+                        parts.push(b',');
+                    }
+                }
+                Part::ToolCall(call) => {
+                    self.call(&mut parts, call, calls == 0);
+                    calls += 1;
+                }
+                Part::Image { image } => image_part(&mut parts, image),
+                Part::ToolResult(_) => {}
+            }
+        }
+        parts
+    }
+
+    fn call(&mut self, parts: &mut Vec<u8>, call: &ToolCall, is_first: bool) {
+        let state = self.rules.call(call, is_first);
+        element(parts, |part| {
+            part.object("functionCall", |function| {
+                function.optional("id", state.id.as_ref()).field("name", &*tool_name(&call.name));
+                function.text("args", &arguments_object(&call.arguments));
+            });
+            part.optional("thoughtSignature", state.thought_signature);
+        });
+        if state.id.is_some() {
+            self.identified.insert(call.provider_id.clone());
+        }
+    }
+
+    fn result(&mut self, result: &ToolResult) {
+        let id = self.identified.contains(&result.provider_id).then_some(&result.provider_id);
+        // Within a result, only what is sent along can be shown.
+        let within = |image: &&Image| self.rules.shows_results && matches!(image, Image::Inline { .. });
+        let (shown, after): (Vec<&Image>, Vec<&Image>) = result.images.iter().partition(within);
+        element(self.parts(Speaker::Tool), |part| {
+            part.object("functionResponse", |function| {
+                function.optional("id", id).field("name", &*tool_name(&result.name));
+                function.object("response", |response| {
+                    let key = if result.status.is_error() { "error" } else { "output" };
+                    response.field(key, &result.output);
+                });
+                if !shown.is_empty() {
+                    function.list("parts", |parts| shown.iter().for_each(|image| image_part(parts, image)));
+                }
+            });
+        });
+        if !after.is_empty() {
+            let parts = self.parts(Speaker::Tool);
+            text_part(parts, &format!("Images returned by the tool {}:", tool_name(&result.name)));
+            after.iter().for_each(|image| image_part(parts, image));
+        }
+    }
+}
+
+impl Encoding for Conversation {
+    fn writes_like(&self, other: &Self) -> bool {
+        self.rules == other.rules
+    }
+
+    fn add(&mut self, message: &Message) {
+        match message.role {
+            Role::System => message.parts.iter().for_each(|part| {
+                if let Part::Text { text, .. } = part {
+                    text_part(&mut self.system, text);
+                }
+            }),
+            Role::User => self.user(message),
+            Role::Assistant => self.assistant(message),
+            Role::Tool => message.parts.iter().for_each(|part| {
+                if let Part::ToolResult(result) = part {
+                    self.result(result);
+                }
+            }),
+        }
+    }
+
+    fn trim(&mut self) {
+        trim(&mut self.text);
+    }
+
+    fn bytes(&self) -> usize {
+        let open = self.open.as_ref().map_or(0, |(_, parts)| parts.capacity());
+        let ids: usize = self.identified.iter().map(|id| size_of::<String>() + id.len()).sum();
+        self.system.capacity() + self.text.capacity() + open + ids
+    }
+}
+
+fn content(out: &mut Vec<u8>, speaker: Speaker, parts: &[u8]) {
+    element(out, |content| {
+        content.field("role", speaker.role()).list("parts", |list| list.extend_from_slice(parts));
+    });
+}
+
+/// Writes a part that is a text.
+pub(super) fn text_part(parts: &mut Vec<u8>, text: &str) {
+    element(parts, |part| {
+        part.field("text", text);
+    });
+}
+
+fn image_part(parts: &mut Vec<u8>, image: &Image) {
+    element(parts, |part| match image {
+        Image::Inline { media_type, base64 } => {
+            part.object("inlineData", |data| {
+                data.field("mimeType", media_type).field("data", base64);
+            });
+        }
+        Image::Url { url } => {
+            part.object("fileData", |data: &mut Object<'_>| {
+                data.field("fileUri", url).optional("mimeType", media_type(url));
+            });
+        }
+    });
+}
+
+/// By the end of a URL's path.
+fn media_type(url: &str) -> Option<&'static str> {
+    let path = url.split(['?', '#']).next().unwrap_or_default().to_ascii_lowercase();
+    match path.rsplit('.').next()? {
+        "png" => Some("image/png"),
+        "jpg" | "jpeg" => Some("image/jpeg"),
+        "webp" => Some("image/webp"),
+        "heic" => Some("image/heic"),
+        _ => None,
+    }
+}

@@ -1,0 +1,174 @@
+//! A request in the terms of `generateContent`.
+
+use std::sync::Arc;
+
+use agentloop_core::agent::{ReasoningEffort, ToolChoice};
+use agentloop_core::model_traits::{Effort, Thinks};
+use agentloop_core::tool::ToolDeclaration;
+
+use super::Dialect;
+use super::contents::{Conversation, text_part};
+use super::schema::within_subset;
+use super::state::Rules;
+use super::traits::{Gemini, gemini};
+use crate::model::request::history::{
+    self, Field, Object, Patch, ToolLists, element, object, response_schema, tool_schema,
+};
+use crate::model::request::origin::{Origin, States};
+use crate::model::{EncodedPrefix, ModelError, ModelRequest};
+
+/// Tokens of thoughts for each effort, of models that take a budget.
+const BUDGETS: [(Effort, i32); 4] =
+    [(Effort::None, 0), (Effort::Low, 2_048), (Effort::Medium, 8_192), (Effort::High, 24_576)];
+
+/// The body to post.
+///
+/// # Errors
+/// When a schema cannot be put into the provider's terms, or the provider options are no JSON object.
+pub(super) fn body(
+    request: &ModelRequest,
+    dialect: &Dialect,
+    lists: &ToolLists,
+    origin: &Origin,
+    states: States,
+) -> Result<Vec<u8>, ModelError> {
+    let patch = Patch::of(&request.options)?;
+    let model = gemini(&request.model, dialect.traits.get(&request.model));
+    let config = config(request, dialect, &model)?;
+    let declared = if request.tools.is_empty() { None } else { Some(lists.text(&request.tools, tools)?) };
+    let rules =
+        Rules { origin: origin.clone(), states, signs: model.is_newer, shows_results: model.is_newer };
+    // Without states a request is only sent again: the next one has them.
+    let encoded = if states == States::Keep { &request.encoded } else { &EncodedPrefix::default() };
+    encoded.with(Conversation::new(rules), &request.messages, |conversation| {
+        let head = head(request, conversation, &config);
+        let end = conversation.end();
+        let contents = Field { name: "contents", elements: &[conversation.text(), &end] };
+        match declared.as_deref().and_then(|declared| declared.strip_suffix(b",")) {
+            None => history::body(head, &[contents], patch),
+            Some(declared) => {
+                let elements = &[br#"{"functionDeclarations":["#.as_slice(), declared, b"]},"];
+                history::body(head, &[Field { name: "tools", elements }, contents], patch)
+            }
+        }
+    })
+}
+
+/// Everything but tools and contents.
+fn head(request: &ModelRequest, conversation: &Conversation, config: &[u8]) -> Vec<u8> {
+    let mut system = Vec::new();
+    if !request.system_prompt.is_empty() {
+        text_part(&mut system, &request.system_prompt);
+    }
+    system.extend_from_slice(conversation.system());
+    let mut out = Vec::with_capacity(config.len() + system.len() + 256);
+    object(&mut out, |head| {
+        if !system.is_empty() {
+            head.object("systemInstruction", |instruction| {
+                instruction.list("parts", |parts| parts.extend_from_slice(&system));
+            });
+        }
+        // Without tools there is nothing to choose.
+        if let (Some(choice), false) = (&request.options.tool_choice, request.tools.is_empty()) {
+            head.object("toolConfig", |config| {
+                config.object("functionCallingConfig", |calling| tool_choice(calling, choice));
+            });
+        }
+        head.text("generationConfig", std::str::from_utf8(config).unwrap_or("{}"));
+    });
+    out
+}
+
+/// The generation configuration.
+fn config(request: &ModelRequest, dialect: &Dialect, model: &Gemini) -> Result<Vec<u8>, ModelError> {
+    let options = &request.options;
+    let schema = match &options.response_schema {
+        Some(_) if !model.is_newer && !request.tools.is_empty() => {
+            return Err(ModelError::bad_request(format!(
+                "model {:?} takes a response schema or tools, not both; Gemini 3 and newer take both",
+                request.model
+            )));
+        }
+        Some(response) => {
+            let what = format!("response schema {:?}", response.name);
+            Some(within_subset(response_schema(response)?, &what)?)
+        }
+        None => None,
+    };
+    let mut out = Vec::with_capacity(256);
+    object(&mut out, |config| {
+        let taken = model.traits.sampling.while_thinking(model.traits.thinks != Thinks::Never);
+        for (name, wire, value) in
+            [("temperature", "temperature", options.temperature), ("top_p", "topP", options.top_p)]
+        {
+            if taken {
+                config.optional(wire, value);
+            } else if value.is_some() {
+                dialect.notices.left_out(&request.model, name, "nothing");
+            }
+        }
+        config.optional("maxOutputTokens", options.max_output_tokens.or(dialect.default_max_tokens));
+        config.optional("stopSequences", (!options.stop.is_empty()).then_some(&options.stop));
+        if let Some(schema) = schema {
+            config.field("responseMimeType", "application/json").text("responseJsonSchema", &schema);
+        }
+        thinking(config, request, dialect, model);
+    });
+    Ok(out)
+}
+
+fn thinking(config: &mut Object<'_>, request: &ModelRequest, dialect: &Dialect, model: &Gemini) {
+    let asked = request.options.reasoning_effort;
+    if model.traits.thinks == Thinks::Never {
+        if asked.is_some_and(|asked| asked != ReasoningEffort::None) {
+            dialect.notices.left_out(&request.model, "reasoning_effort", "nothing");
+        }
+        return;
+    }
+    // Of an unknown model, only what is asked for is known to be wanted.
+    if !model.is_known && asked.is_none() {
+        return;
+    }
+    let notices = &dialect.notices;
+    let effort = asked.and_then(|asked| notices.effort(&request.model, model.traits.efforts, asked.into()));
+    config.object("thinkingConfig", |thinking| {
+        if model.by_budget {
+            let budget = BUDGETS.iter().find(|(of, _)| Some(*of) == effort).map(|(_, budget)| *budget);
+            thinking.optional("thinkingBudget", budget);
+        } else {
+            thinking.optional("thinkingLevel", effort.map(|effort| effort.as_str().to_ascii_uppercase()));
+        }
+        thinking.field("includeThoughts", &(effort != Some(Effort::None)));
+    });
+}
+
+/// The tools, each with a comma after it.
+fn tools(tools: &[Arc<ToolDeclaration>]) -> Result<Vec<u8>, ModelError> {
+    let mut out = Vec::new();
+    for tool in tools {
+        if !tool.name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
+            return Err(ModelError::bad_request(format!(
+                "the name of tool {:?} does not begin with a letter or an underscore, as Gemini wants it",
+                tool.name
+            )));
+        }
+        let schema = within_subset(tool_schema(tool)?, &format!("the schema of tool {:?}", tool.name))?;
+        element(&mut out, |written| {
+            written.field("name", &tool.name).field("description", &tool.description);
+            written.text("parametersJsonSchema", &schema);
+        });
+    }
+    Ok(out)
+}
+
+fn tool_choice(calling: &mut Object<'_>, choice: &ToolChoice) {
+    match choice {
+        ToolChoice::Auto => calling.field("mode", "AUTO"),
+        ToolChoice::None => calling.field("mode", "NONE"),
+        ToolChoice::Required => calling.field("mode", "ANY"),
+        ToolChoice::Named(name) => calling.field("mode", "ANY").field("allowedFunctionNames", &[name]),
+    };
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,129 @@
+//! A request in the terms of Chat Completions.
+
+use std::sync::Arc;
+
+use agentloop_core::agent::{ModelOptions, ReasoningEffort, ToolChoice};
+use agentloop_core::tool::ToolDeclaration;
+
+use super::Dialect;
+use super::messages::{Conversation, system};
+use super::state::Rules;
+use crate::model::request::history::{
+    self, Field, Object, Patch, ToolLists, cache_key, element, object, response_schema, tool_schema,
+};
+use crate::model::request::origin::{Origin, States};
+use crate::model::{EncodedPrefix, ModelError, ModelRequest};
+
+/// The body to post.
+///
+/// # Errors
+/// When a schema or the provider options are no JSON object.
+pub(super) fn body(
+    request: &ModelRequest,
+    dialect: &Dialect,
+    lists: &ToolLists,
+    origin: &Origin,
+    states: States,
+) -> Result<Vec<u8>, ModelError> {
+    let patch = Patch::of(&request.options)?;
+    let head = head(request, dialect)?;
+    let mut prompt = Vec::new();
+    if !request.system_prompt.is_empty() {
+        system(&mut prompt, request.system_prompt.as_str());
+    }
+    let tools = if request.tools.is_empty() { None } else { Some(lists.text(&request.tools, tools)?) };
+    let rules = Rules {
+        origin: origin.clone(),
+        states,
+        send_reasoning: dialect.send_reasoning(&request.model),
+        signs: dialect.signs(&request.model),
+    };
+    // Without states a request is only sent again: the next one has them.
+    let encoded = if states == States::Keep { &request.encoded } else { &EncodedPrefix::default() };
+    let fresh = Conversation::new(dialect.official, rules);
+    encoded.with(fresh, &request.messages, |conversation| {
+        let end = conversation.end();
+        let messages = Field { name: "messages", elements: &[&prompt, conversation.text(), &end] };
+        match &tools {
+            None => history::body(head, &[messages], patch),
+            Some(tools) => {
+                history::body(head, &[Field { name: "tools", elements: &[tools] }, messages], patch)
+            }
+        }
+    })
+}
+
+/// Everything but tools and messages.
+fn head(request: &ModelRequest, dialect: &Dialect) -> Result<Vec<u8>, ModelError> {
+    let mut out = Vec::with_capacity(256);
+    let format = request.options.response_schema.as_ref();
+    let schema = format.map(response_schema).transpose()?;
+    object(&mut out, |head| {
+        head.field("model", &request.model).field("stream", &true);
+        if dialect.options.include_usage {
+            head.object("stream_options", |options| {
+                options.field("include_usage", &true);
+            });
+        }
+        head.optional("prompt_cache_key", dialect.official.then(|| cache_key(request)));
+        // Without tools there is nothing to choose, and OpenAI refuses the question.
+        if let (Some(choice), false) = (&request.options.tool_choice, request.tools.is_empty()) {
+            tool_choice(head, choice);
+        }
+        options(head, &request.options, dialect);
+        if let (Some(response), Some(schema)) = (format, schema) {
+            head.object("response_format", |format| {
+                format.field("type", "json_schema").object("json_schema", |named| {
+                    named.field("name", &response.name).text("schema", &schema);
+                    named.field("strict", &response.strict);
+                });
+            });
+        }
+    });
+    Ok(out)
+}
+
+/// The tools, each with a comma after it.
+fn tools(tools: &[Arc<ToolDeclaration>]) -> Result<Vec<u8>, ModelError> {
+    let mut out = Vec::new();
+    for tool in tools {
+        let schema = tool_schema(tool)?;
+        element(&mut out, |written| {
+            written.field("type", "function").object("function", |function| {
+                function.field("name", &tool.name).field("description", &tool.description);
+                function.text("parameters", &schema);
+            });
+        });
+    }
+    Ok(out)
+}
+
+fn tool_choice(head: &mut Object<'_>, choice: &ToolChoice) {
+    match choice {
+        ToolChoice::Auto => head.field("tool_choice", "auto"),
+        ToolChoice::None => head.field("tool_choice", "none"),
+        ToolChoice::Required => head.field("tool_choice", "required"),
+        ToolChoice::Named(name) => head.object("tool_choice", |choice| {
+            choice.field("type", "function").object("function", |function| {
+                function.field("name", name);
+            });
+        }),
+    };
+}
+
+fn options(head: &mut Object<'_>, options: &ModelOptions, dialect: &Dialect) {
+    head.optional("temperature", options.temperature).optional("top_p", options.top_p);
+    let max_tokens = options.max_output_tokens.or(dialect.default_max_tokens);
+    head.optional(dialect.max_tokens_field(), max_tokens);
+    head.optional("stop", (!options.stop.is_empty()).then_some(&options.stop));
+    let effort = options.reasoning_effort.map(|effort| match effort {
+        ReasoningEffort::None => "none",
+        ReasoningEffort::Low => "low",
+        ReasoningEffort::Medium => "medium",
+        ReasoningEffort::High => "high",
+    });
+    head.optional("reasoning_effort", effort);
+}
+
+#[cfg(test)]
+mod tests;

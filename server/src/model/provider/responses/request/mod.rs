@@ -1,0 +1,164 @@
+//! A request in the terms of Responses.
+
+use std::sync::Arc;
+
+use agentloop_core::agent::{ModelOptions, ToolChoice};
+use agentloop_core::model_traits::{Effort, ModelTraits, Thinks};
+use agentloop_core::tool::ToolDeclaration;
+
+use super::Dialect;
+use super::items::Conversation;
+use super::state::Rules;
+use super::traits::gpt;
+use crate::model::request::history::{
+    self, Field, Object, Patch, ToolLists, cache_key, element, object, response_schema, tool_schema,
+};
+use crate::model::request::origin::{Origin, States};
+use crate::model::{EncodedPrefix, ModelError, ModelRequest};
+
+/// What is decided about one call besides its request.
+#[derive(Debug, Clone)]
+pub(super) struct Call {
+    pub(super) origin: Origin,
+    pub(super) states: States,
+    /// Neither summaries of reasoning nor its encrypted content are asked for.
+    pub(super) plain: bool,
+}
+
+/// The body to post.
+///
+/// # Errors
+/// When a schema or the provider options are no JSON object.
+pub(super) fn body(
+    request: &ModelRequest,
+    dialect: &Dialect,
+    lists: &ToolLists,
+    call: &Call,
+) -> Result<Vec<u8>, ModelError> {
+    let patch = Patch::of(&request.options)?;
+    let head = head(request, dialect, call)?;
+    let tools = if request.tools.is_empty() { None } else { Some(lists.text(&request.tools, tools)?) };
+    let rules = Rules { origin: call.origin.clone(), states: call.states };
+    // Without states a request is only sent again: the next one has them.
+    let encoded = if call.states == States::Keep { &request.encoded } else { &EncodedPrefix::default() };
+    encoded.with(Conversation::new(rules), &request.messages, |conversation| {
+        let input = Field { name: "input", elements: &[conversation.text()] };
+        match &tools {
+            None => history::body(head, &[input], patch),
+            Some(tools) => history::body(head, &[Field { name: "tools", elements: &[tools] }, input], patch),
+        }
+    })
+}
+
+/// Everything but tools and input.
+fn head(request: &ModelRequest, dialect: &Dialect, call: &Call) -> Result<Vec<u8>, ModelError> {
+    let options = &request.options;
+    let format = options.response_schema.as_ref();
+    let schema = format.map(response_schema).transpose()?;
+    let traits = gpt(&request.model, dialect.traits.get(&request.model));
+    let mut out = Vec::with_capacity(256);
+    object(&mut out, |head| {
+        head.field("model", &request.model).field("stream", &true).field("store", &false);
+        if dialect.official {
+            // Noise against eavesdroppers who count bytes: here it only costs time.
+            head.object("stream_options", |options| {
+                options.field("include_obfuscation", &false);
+            });
+        }
+        if !request.system_prompt.is_empty() {
+            head.field("instructions", &request.system_prompt);
+        }
+        head.field("prompt_cache_key", &cache_key(request));
+        // Without tools there is nothing to choose, and OpenAI refuses the question.
+        if let (Some(choice), false) = (&options.tool_choice, request.tools.is_empty()) {
+            tool_choice(head, choice);
+        }
+        reasoning(head, request, traits.as_ref(), dialect, call);
+        head.optional("max_output_tokens", options.max_output_tokens.or(dialect.default_max_tokens));
+        if let (Some(response), Some(schema)) = (format, schema) {
+            head.object("text", |text| {
+                text.object("format", |format| {
+                    format.field("type", "json_schema").field("name", &response.name);
+                    format.text("schema", &schema).field("strict", &response.strict);
+                });
+            });
+        }
+        if !options.stop.is_empty() {
+            dialect.notices.left_out(&request.model, "stop", "nothing");
+        }
+    });
+    Ok(out)
+}
+
+/// What is said of reasoning, and of sampling, which depends on it.
+fn reasoning(
+    head: &mut Object<'_>,
+    request: &ModelRequest,
+    traits: Option<&ModelTraits>,
+    dialect: &Dialect,
+    call: &Call,
+) {
+    let effort = effort(request, traits, dialect);
+    let thinks = match (traits.map(|traits| traits.thinks), effort) {
+        (Some(Thinks::Never), _) | (_, Some(Effort::None)) => false,
+        (Some(Thinks::Always | Thinks::ByDefault), _) | (_, Some(_)) => true,
+        (Some(Thinks::WhenAsked) | None, None) => false,
+    };
+    let summary = (thinks && !call.plain).then_some("auto");
+    if effort.is_some() || summary.is_some() {
+        head.object("reasoning", |reasoning| {
+            reasoning.optional("effort", effort.map(Effort::as_str)).optional("summary", summary);
+        });
+    }
+    // A model may think unasked.
+    let may_think = traits.is_none_or(|traits| traits.thinks != Thinks::Never);
+    if may_think && !call.plain {
+        head.list("include", |include| include.extend_from_slice(br#""reasoning.encrypted_content""#));
+    }
+    let ModelOptions { temperature, top_p, .. } = request.options;
+    let taken = traits.is_none_or(|traits| traits.sampling.while_thinking(thinks));
+    for (name, value) in [("temperature", temperature), ("top_p", top_p)] {
+        if taken {
+            head.optional(name, value);
+        } else if value.is_some() {
+            dialect.notices.left_out(&request.model, name, "nothing");
+        }
+    }
+}
+
+fn effort(request: &ModelRequest, traits: Option<&ModelTraits>, dialect: &Dialect) -> Option<Effort> {
+    let asked = Effort::from(request.options.reasoning_effort?);
+    match traits {
+        Some(traits) => dialect.notices.effort(&request.model, traits.efforts, asked),
+        None => Some(asked),
+    }
+}
+
+/// The tools, each with a comma after it.
+fn tools(tools: &[Arc<ToolDeclaration>]) -> Result<Vec<u8>, ModelError> {
+    let mut out = Vec::new();
+    for tool in tools {
+        let schema = tool_schema(tool)?;
+        element(&mut out, |written| {
+            written.field("type", "function").field("name", &tool.name);
+            written.field("description", &tool.description).text("parameters", &schema);
+            // Said, since the API would otherwise try to make schemas strict, and refuses those that cannot be.
+            written.field("strict", &false);
+        });
+    }
+    Ok(out)
+}
+
+fn tool_choice(head: &mut Object<'_>, choice: &ToolChoice) {
+    match choice {
+        ToolChoice::Auto => head.field("tool_choice", "auto"),
+        ToolChoice::None => head.field("tool_choice", "none"),
+        ToolChoice::Required => head.field("tool_choice", "required"),
+        ToolChoice::Named(name) => head.object("tool_choice", |choice| {
+            choice.field("type", "function").field("name", name);
+        }),
+    };
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,88 @@
+//! Lists of tools, written once for all requests that offer them.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use agentloop_core::tool::ToolDeclaration;
+
+use crate::model::ModelError;
+
+/// Lists remembered at a time. There are about as many as configured agents.
+const LISTS_MAX: usize = 256;
+
+type List = [Arc<ToolDeclaration>];
+/// A list and its text.
+type Kept = (Weak<List>, Arc<[u8]>);
+
+/// What a provider was told of lists of tools that are still in use somewhere.
+#[derive(Debug, Default)]
+pub(in crate::model) struct ToolLists(Mutex<Vec<Kept>>);
+
+impl ToolLists {
+    /// The text of this very list: remembered, or as `write` writes it. A list never changes.
+    ///
+    /// # Errors
+    /// Those of `write`.
+    pub(in crate::model) fn text(
+        &self,
+        tools: &Arc<List>,
+        write: impl FnOnce(&List) -> Result<Vec<u8>, ModelError>,
+    ) -> Result<Arc<[u8]>, ModelError> {
+        // A list that is remembered keeps its address even when nobody uses it any more.
+        let is_it = |kept: &Kept| std::ptr::addr_eq(kept.0.as_ptr(), Arc::as_ptr(tools));
+        let found = self.lock().iter().find(|kept| is_it(kept)).map(|(_, text)| Arc::clone(text));
+        if let Some(text) = found {
+            return Ok(text);
+        }
+        let text: Arc<[u8]> = write(tools)?.into();
+        let mut kept = self.lock();
+        kept.retain(|(list, _)| list.strong_count() > 0);
+        if kept.len() >= LISTS_MAX {
+            kept.remove(0);
+        }
+        kept.push((Arc::downgrade(tools), Arc::clone(&text)));
+        Ok(text)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Kept>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::testing::fixtures::tool;
+
+    fn list(name: &str) -> Arc<List> {
+        [tool(name, "{}")].into()
+    }
+
+    fn names(tools: &List) -> Result<Vec<u8>, ModelError> {
+        Ok(tools.iter().flat_map(|tool| tool.name.bytes()).collect())
+    }
+
+    #[test]
+    fn a_list_is_written_once() {
+        let (lists, tools) = (ToolLists::default(), list("f"));
+        let failed = lists.text(&tools, |_| Err(ModelError::bad_request("no")));
+        assert!(failed.is_err());
+        let first = lists.text(&tools, names).unwrap();
+        let again = lists.text(&Arc::clone(&tools), |_| Err(ModelError::bad_request("written again")));
+        assert!(Arc::ptr_eq(&first, &again.unwrap()));
+        assert_eq!(*lists.text(&list("f"), |_| Ok(b"another".to_vec())).unwrap(), *b"another");
+    }
+
+    #[test]
+    fn lists_that_nobody_uses_are_forgotten_and_the_rest_is_bounded() {
+        let lists = ToolLists::default();
+        for _ in 0..3 {
+            lists.text(&list("f"), names).unwrap();
+        }
+        assert_eq!(lists.lock().len(), 1, "only the last, until the next comes");
+        let used: Vec<_> = (0..LISTS_MAX + 2).map(|_| list("g")).collect();
+        for tools in &used {
+            assert_eq!(*lists.text(tools, names).unwrap(), *b"g");
+        }
+        assert_eq!(lists.lock().len(), LISTS_MAX);
+    }
+}

@@ -1,0 +1,213 @@
+//! Who gave a provider's state, and so to whom it goes back; and what is done when it is refused all the same.
+
+use std::sync::Arc;
+
+use agentloop_core::delta::Delta;
+use agentloop_core::message::{Part, ProviderState};
+use futures_util::stream::{self, BoxStream, StreamExt as _};
+
+use crate::model::{ModelError, ModelErrorKind, ModelRequest};
+
+/// The provider and model family of a request. State of another origin is left out of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::model) struct Origin {
+    provider: Arc<str>,
+    family: String,
+}
+
+/// What a request does with the state that earlier answers came with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::model) enum States {
+    /// State of the request's own origin goes back unchanged.
+    Keep,
+    /// None goes back.
+    Drop,
+}
+
+/// Of nobody.
+impl Default for Origin {
+    fn default() -> Self {
+        Self { provider: "".into(), family: String::new() }
+    }
+}
+
+impl Origin {
+    /// Of the requests for this model of this provider.
+    pub(in crate::model) fn new(provider: &Arc<str>, model: &str) -> Self {
+        Self { provider: Arc::clone(provider), family: family(model).to_owned() }
+    }
+
+    /// State that came with an answer to such a request.
+    pub(in crate::model) fn state(&self, data: impl Into<String>) -> ProviderState {
+        let provider = self.provider.as_ref().to_owned();
+        ProviderState { provider, family: self.family.clone(), data: data.into() }
+    }
+
+    /// The data of a state, where it is of this origin.
+    pub(in crate::model) fn own<'a>(&self, state: Option<&'a ProviderState>) -> Option<&'a str> {
+        let own = state.filter(|state| *state.provider == *self.provider && state.family == self.family);
+        own.map(|state| state.data.as_str())
+    }
+
+    /// Whether any of the messages has state of this origin, or of one that is not known.
+    fn is_in(&self, request: &ModelRequest) -> bool {
+        let parts = request.messages.iter().flat_map(|message| &message.parts);
+        parts.into_iter().any(|part| match part {
+            Part::Text { state, .. } => self.own(state.as_ref()).is_some(),
+            Part::Opaque(state) => self.own(Some(state)).is_some(),
+            Part::ToolCall(call) => self.own(call.state.as_ref()).is_some(),
+            Part::Reasoning(reasoning) => {
+                let unknown = reasoning.signature.is_some() || reasoning.redacted.is_some();
+                unknown || self.own(reasoning.state.as_ref()).is_some()
+            }
+            Part::Image { .. } | Part::ToolResult(_) => false,
+        })
+    }
+}
+
+/// A model without the date of a snapshot: what is signed for one is good for the other.
+pub(in crate::model) fn family(model: &str) -> &str {
+    let base = model.split_once('@').map_or(model, |(base, _)| base);
+    let digits = |text: &str, count: usize| text.len() == count && text.bytes().all(|b| b.is_ascii_digit());
+    // claude-sonnet-4-5-20250929
+    if let Some((base, date)) = base.rsplit_once('-')
+        && digits(date, 8)
+    {
+        return base;
+    }
+    // gpt-5-2025-08-07
+    let mut ends = base.rsplitn(4, '-');
+    match (ends.next(), ends.next(), ends.next(), ends.next()) {
+        (Some(day), Some(month), Some(year), Some(base))
+            if digits(day, 2) && digits(month, 2) && digits(year, 4) =>
+        {
+            base
+        }
+        _ => base,
+    }
+}
+
+/// A provider's adapter, which makes one call of a request.
+pub(in crate::model) trait Caller: Send + Sync + 'static {
+    /// Calls the model.
+    fn call(&self, request: &ModelRequest, states: States) -> BoxStream<'static, Result<Delta, ModelError>>;
+
+    /// Who answers.
+    fn origin(&self, request: &ModelRequest) -> Origin;
+}
+
+/// Calls the model; where it refuses the state of earlier answers before it says anything, asks once more without any.
+/// State may be bound to more than is known here: an account, a key, a deployment. Without it the model loses what it
+/// thought; with it the session could never go on.
+pub(in crate::model) fn call_or_without_state<C: Caller>(
+    caller: &Arc<C>,
+    request: ModelRequest,
+) -> BoxStream<'static, Result<Delta, ModelError>> {
+    let answer = caller.call(&request, States::Keep);
+    let caller = Arc::clone(caller);
+    or_instead(answer, move |error| {
+        let is_about_state = refuses_state(error) && caller.origin(&request).is_in(&request);
+        is_about_state.then(|| {
+            tracing::warn!(
+                model = request.model,
+                error = error.message,
+                "the provider refuses the state of earlier answers; asking once more without it"
+            );
+            caller.call(&request, States::Drop)
+        })
+    })
+}
+
+/// An answer; where it begins with an error, what there is `instead` of it.
+pub(in crate::model) fn or_instead(
+    mut answer: BoxStream<'static, Result<Delta, ModelError>>,
+    instead: impl FnOnce(&ModelError) -> Option<BoxStream<'static, Result<Delta, ModelError>>> + Send + 'static,
+) -> BoxStream<'static, Result<Delta, ModelError>> {
+    let answer = async move {
+        let first = answer.next().await;
+        let other = first.as_ref().and_then(|first| first.as_ref().err()).and_then(instead);
+        other.unwrap_or_else(|| stream::iter(first).chain(answer).boxed())
+    };
+    stream::once(answer).flatten().boxed()
+}
+
+/// Words of refusals that are about state, in lower case: in each line, all of them.
+///
+/// Anthropic: signatures, thoughts of another conversation, thoughts that are missing. OpenAI: encrypted content of
+/// another organisation, items that it did not keep or that come without their neighbours. Google: signatures.
+const REFUSALS: [&[&str]; 13] = [
+    &["thinking", "block"],
+    &["thinking", "signature"],
+    &["thinking", "messages."],
+    &["bound to a different conversation"],
+    &["encrypted_content"],
+    &["encrypted content"],
+    &["item with id", "not found"],
+    &["required 'reasoning' item"],
+    &["required following item"],
+    &["thought_signature"],
+    &["thoughtsignature"],
+    &["thought signature"],
+    &["reasoning_details"],
+];
+
+fn refuses_state(error: &ModelError) -> bool {
+    let message = error.message.to_ascii_lowercase();
+    let says = |words: &&[&str]| words.iter().all(|word| message.contains(word));
+    error.kind == ModelErrorKind::BadRequest && REFUSALS.iter().any(says)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_is_of_its_family() {
+        for (model, expected) in [
+            ("claude-sonnet-4-5-20250929", "claude-sonnet-4-5"),
+            ("claude-sonnet-4-5@20250929", "claude-sonnet-4-5"),
+            ("claude-sonnet-4-5", "claude-sonnet-4-5"),
+            ("gpt-5-2025-08-07", "gpt-5"),
+            ("gpt-6.1-sol", "gpt-6.1-sol"),
+            ("gemini-3.8-flash", "gemini-3.8-flash"),
+            ("2025-08-07", "2025-08-07"),
+            ("m-1", "m-1"),
+            ("", ""),
+        ] {
+            assert_eq!(family(model), expected, "{model}");
+        }
+    }
+
+    #[test]
+    fn state_goes_back_to_where_it_came_from() {
+        let origin = Origin::new(&"a".into(), "m-20250101");
+        let state = origin.state("x");
+        assert_eq!(origin.own(Some(&state)), Some("x"));
+        assert_eq!(Origin::new(&"a".into(), "m").own(Some(&state)), Some("x"));
+        assert_eq!(Origin::new(&"b".into(), "m").own(Some(&state)), None);
+        assert_eq!(Origin::new(&"a".into(), "n").own(Some(&state)), None);
+        assert_eq!(origin.own(None), None);
+    }
+
+    #[test]
+    fn refusals_of_state_are_told_from_others() {
+        for message in [
+            "messages.1.content.0: Invalid `signature` in `thinking` block",
+            "messages.3: The block is bound to a different conversation",
+            "The encrypted content for item rs_1 could not be verified. (invalid_encrypted_content)",
+            "Item with id 'rs_1' not found. Items are not persisted when store is set to false",
+            "Item 'fc_1' of type 'function_call' was provided without its required 'reasoning' item: 'rs_1'.",
+            "Item 'rs_1' of type 'reasoning' was provided without its required following item.",
+            "Function call is missing a thought_signature in functionCall parts.",
+        ] {
+            let error = |kind| ModelError::new(kind, message);
+            assert!(refuses_state(&error(ModelErrorKind::BadRequest)), "{message}");
+            assert!(!refuses_state(&error(ModelErrorKind::Unavailable)), "{message}");
+        }
+        for message in
+            ["thinking.type: Input tag 'disabled' found", "messages.0: text is empty", "no such model"]
+        {
+            assert!(!refuses_state(&ModelError::new(ModelErrorKind::BadRequest, message)), "{message}");
+        }
+    }
+}

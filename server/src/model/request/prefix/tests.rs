@@ -1,0 +1,151 @@
+use std::cell::Cell;
+
+use super::*;
+use crate::model::testing::fixtures::user;
+
+thread_local! {
+    /// Messages written.
+    static ADDED: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Texts as they are, of one kind or the other.
+struct Plain {
+    kind: char,
+    text: Vec<u8>,
+}
+
+impl Plain {
+    fn new(kind: char) -> Self {
+        Self { kind, text: Vec::new() }
+    }
+}
+
+impl Encoding for Plain {
+    fn writes_like(&self, other: &Self) -> bool {
+        self.kind == other.kind
+    }
+
+    fn add(&mut self, message: &Message) {
+        ADDED.set(ADDED.get() + 1);
+        self.text.extend_from_slice(message.plain_text().as_bytes());
+    }
+
+    fn trim(&mut self) {
+        trim(&mut self.text);
+    }
+
+    fn bytes(&self) -> usize {
+        self.text.capacity()
+    }
+}
+
+/// Another format.
+struct Other(Plain);
+
+impl Encoding for Other {
+    fn writes_like(&self, other: &Self) -> bool {
+        self.0.writes_like(&other.0)
+    }
+
+    fn add(&mut self, message: &Message) {
+        self.0.add(message);
+    }
+
+    fn trim(&mut self) {
+        self.0.trim();
+    }
+
+    fn bytes(&self) -> usize {
+        self.0.bytes()
+    }
+}
+
+impl EncodedPrefix {
+    /// Keeps these messages as plain text.
+    pub(crate) fn write(&self, messages: &[SharedMessage]) {
+        self.with(Plain::new('p'), messages, |_| ());
+    }
+}
+
+fn said(texts: &[&str]) -> Vec<SharedMessage> {
+    texts.iter().map(|text| Arc::new(user(text))).collect()
+}
+
+/// What is sent, and how many messages are written for it.
+fn written(place: &EncodedPrefix, messages: &[SharedMessage]) -> (String, usize) {
+    ADDED.set(0);
+    let text = place.with(Plain::new('p'), messages, |plain| plain.text.clone());
+    (String::from_utf8(text).unwrap(), ADDED.get())
+}
+
+#[test]
+fn only_what_is_new_is_written() {
+    let (place, all) = (EncodedPrefix::kept(), said(&["a", "b", "c", "d"]));
+    let [first, second] = [place.clone(), place.clone()];
+    assert_eq!(written(&first, &all[..2]), ("ab".to_owned(), 2));
+    assert_eq!(written(&second, &all), ("abcd".to_owned(), 2));
+    assert_eq!(written(&place, &all), ("abcd".to_owned(), 0));
+    let nowhere = EncodedPrefix::default();
+    assert_eq!(written(&nowhere, &all[..2]), ("ab".to_owned(), 2));
+    assert_eq!(written(&nowhere, &all), ("abcd".to_owned(), 4));
+    assert_eq!(nowhere.bytes(), 0);
+}
+
+#[test]
+fn what_is_no_beginning_is_not_used() {
+    let all = said(&["a", "b", "c"]);
+    let fresh = |first: &[SharedMessage], kind, then: &[SharedMessage]| {
+        let place = EncodedPrefix::kept();
+        place.write(first);
+        ADDED.set(0);
+        let text = place.with(Plain::new(kind), then, |plain| plain.text.clone());
+        assert_eq!(ADDED.get(), then.len());
+        String::from_utf8(text).unwrap()
+    };
+    assert_eq!(fresh(&all, 'p', &all[..2]), "ab", "shorter");
+    let summed_up = [said(&["s"]), all[1..].to_vec()].concat();
+    assert_eq!(fresh(&all, 'p', &summed_up), "sbc", "as long, with the same end");
+    assert_eq!(fresh(&all, 'q', &all), "abc", "other options");
+    let place = EncodedPrefix::kept();
+    place.with(Other(Plain::new('p')), &all, |_| ());
+    assert_eq!(written(&place, &all), ("abc".to_owned(), 3), "another format");
+}
+
+#[test]
+fn who_comes_meanwhile_writes_all_of_it() {
+    let (place, all) = (EncodedPrefix::kept(), said(&["a", "b"]));
+    place.write(&all);
+    let within = place.with(Plain::new('p'), &all, |_| {
+        assert_eq!(place.bytes(), 0);
+        place.with(Plain::new('p'), &all[..1], |plain| plain.text.clone())
+    });
+    assert_eq!(within, b"a");
+    assert_eq!(place.with(Plain::new('p'), &all, |plain| plain.text.clone()), b"ab");
+}
+
+#[test]
+fn a_panic_leaves_nothing_half_done() {
+    let (place, all) = (EncodedPrefix::kept(), said(&["a", "b"]));
+    place.write(&all[..1]);
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        place.with::<Plain, ()>(Plain::new('p'), &all, |_| panic!("while it is sent"));
+    }));
+    assert!(panicked.is_err());
+    assert_eq!(place.bytes(), 0);
+    assert_eq!(place.with(Plain::new('p'), &all, |plain| plain.text.clone()), b"ab");
+}
+
+#[test]
+fn memory_is_that_of_the_text_and_an_eighth() {
+    let place = EncodedPrefix::kept();
+    let mut all = Vec::new();
+    for at in 0..300 {
+        all.push(Arc::new(user(&"x".repeat(at))));
+        place.write(&all);
+        let said: usize = all.iter().map(|message| message.plain_text().len()).sum();
+        let most = said + said / 4 + 64 + 2 * all.len() * size_of::<SharedMessage>();
+        assert!((said..=most).contains(&place.bytes()), "{} of {said}", place.bytes());
+    }
+    let shown = format!("{place:?}");
+    assert!(shown.contains("bytes") && !shown.contains("xx"), "{shown}");
+}

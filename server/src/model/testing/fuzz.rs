@@ -1,0 +1,124 @@
+//! What providers send, as fuzz targets.
+
+use std::fmt::Debug;
+
+use agentloop_core::context::assemble::Assembler;
+use agentloop_core::delta::Delta;
+use agentloop_core::error::ModelErrorKind;
+
+use crate::model::ModelError;
+use crate::model::provider::anthropic::{MessagesDecoder, MessagesSaid};
+use crate::model::provider::gemini::GeminiDecoder;
+use crate::model::provider::openai::{ChatDecoder, ChatSaid};
+use crate::model::provider::responses::ResponsesDecoder;
+use crate::model::response::template::{Said, Template};
+use crate::model::transport::http::{Decoder, Reading};
+use crate::model::transport::sse::{SseEvent, SseParser};
+
+/// An event stream: cut anywhere, it is the same events.
+pub(crate) fn sse(data: &[u8]) {
+    let (seed, stream) = split(data);
+    let whole = parsed([stream]);
+    assert_eq!(parsed(pieces(stream, seed)), whole);
+    let bytes: usize = whole.iter().map(|event| event.name.len() + event.data.len()).sum();
+    // A byte that is no UTF-8 becomes a replacement character of three.
+    assert!(bytes <= 3 * stream.len(), "nothing is made up");
+}
+
+/// An answer in the format of Chat Completions.
+pub(crate) fn chat(data: &[u8]) {
+    answer::<ChatDecoder>(data);
+    alike::<ChatSaid<'_>>(&parsed([split(data).1]));
+}
+
+/// An answer in the format of Messages.
+pub(crate) fn messages(data: &[u8]) {
+    answer::<MessagesDecoder>(data);
+    alike::<MessagesSaid<'_>>(&parsed([split(data).1]));
+}
+
+/// An answer in the format of Responses.
+pub(crate) fn responses(data: &[u8]) {
+    answer::<ResponsesDecoder>(data);
+}
+
+/// An answer in the format of `generateContent`.
+pub(crate) fn gemini(data: &[u8]) {
+    answer::<GeminiDecoder>(data);
+}
+
+/// Cut anywhere, an answer is the same deltas and the same end, and they make a message or one error.
+fn answer<D: Decoder + Default>(data: &[u8]) {
+    let (seed, body) = split(data);
+    let whole = read::<D>([body]);
+    assert_eq!(read::<D>(pieces(body, seed)), whole);
+    let (deltas, end) = whole;
+    let finishes = deltas.iter().filter(|delta| matches!(delta, Delta::Finish { .. })).count();
+    assert_eq!(finishes, usize::from(end.is_ok()), "it ends once");
+    assert!(end.is_err() || matches!(deltas.last(), Some(Delta::Finish { .. })), "the end comes last");
+    assembled(deltas, end.is_ok());
+}
+
+/// By template, events say what they say without.
+fn alike<'a, S: Said<'a> + Debug + PartialEq>(events: &'a [SseEvent<'static>]) {
+    let mut template = Template::default();
+    for data in events.iter().map(|event| event.data.trim()) {
+        assert_eq!(template.fast::<S>(data), S::fast(data));
+    }
+}
+
+/// The deltas never contradict each other.
+fn assembled(deltas: Vec<Delta>, complete: bool) {
+    let mut assembler = Assembler::new(1);
+    for (delta, seq) in deltas.into_iter().zip(1..) {
+        if let Err(error) = assembler.consume(seq, delta) {
+            return assert_eq!(error.kind(), ModelErrorKind::TooLarge, "{error}");
+        }
+    }
+    let _shown_to_who_joins = assembler.partial();
+    if complete && let Err(error) = assembler.finish() {
+        assert_eq!(error.kind(), ModelErrorKind::TooLarge, "{error}");
+    }
+}
+
+fn read<'a, D: Decoder + Default>(
+    pieces: impl IntoIterator<Item = &'a [u8]>,
+) -> (Vec<Delta>, Result<(), ModelError>) {
+    let (mut reading, mut deltas) = (Reading::new(D::default()), Vec::new());
+    for piece in pieces {
+        match reading.push(piece, &mut deltas) {
+            Err(error) => return (deltas, Err(error)),
+            Ok(_) if reading.is_done() => return (deltas, Ok(())),
+            Ok(_) => {}
+        }
+    }
+    let end = reading.end(None, &mut deltas);
+    (deltas, end)
+}
+
+fn parsed<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<SseEvent<'static>> {
+    let (mut parser, mut events) = (SseParser::new(), Vec::new());
+    for mut piece in pieces {
+        while let Some(event) = parser.next(&mut piece).expect("the input is smaller than an event may be") {
+            events.push(event.into_owned());
+        }
+    }
+    events.extend(parser.finish().map(SseEvent::into_owned));
+    events
+}
+
+/// The first byte says where the rest is cut.
+fn split(data: &[u8]) -> (u8, &[u8]) {
+    data.split_first().map_or((0, data), |(seed, rest)| (*seed, rest))
+}
+
+/// Pieces of 1 to 16 bytes, by the seed.
+fn pieces(mut bytes: &[u8], seed: u8) -> impl Iterator<Item = &[u8]> {
+    let mut state = u32::from(seed) | 1;
+    std::iter::from_fn(move || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let (piece, rest) = bytes.split_at_checked((state >> 28) as usize + 1).unwrap_or((bytes, &[]));
+        bytes = rest;
+        (!piece.is_empty()).then_some(piece)
+    })
+}

@@ -1,0 +1,83 @@
+//! What a declaration must be before anybody is shown it.
+
+use std::sync::Arc;
+
+use agentloop_core::limits::{TOOL_DESCRIPTION_BYTES_MAX, TOOL_NAME_BYTES_MAX};
+use agentloop_core::run::ask_human::ASK_HUMAN;
+use agentloop_core::time::Millis;
+use agentloop_core::title;
+use agentloop_core::tool::{Digest, ToolDeclaration};
+
+use crate::tool::catalogue::schema::Schema;
+
+/// The schema of a tool without arguments.
+const NO_ARGUMENTS: &str = r#"{"type":"object","properties":{}}"#;
+/// The longest timeout that a tool may ask for: what takes longer is a job to be polled.
+const TIMEOUT_MAX: Millis = Millis::secs(7 * 24 * 60 * 60);
+
+/// A declaration that was found good.
+#[derive(Debug, Clone)]
+pub(in crate::tool) struct Checked {
+    pub(in crate::tool) declaration: Arc<ToolDeclaration>,
+    pub(in crate::tool) digest: Digest,
+    pub(in crate::tool) schema: Arc<Schema>,
+}
+
+/// A declaration that cannot be taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::tool) struct Refused {
+    pub(in crate::tool) name: String,
+    /// For the host's author.
+    pub(in crate::tool) reason: String,
+}
+
+/// Spells out what may be left out. Comes before the digest, so that both spellings are the same tool.
+pub(in crate::tool) fn normalise(mut declaration: ToolDeclaration) -> ToolDeclaration {
+    if declaration.input_schema.trim().is_empty() {
+        NO_ARGUMENTS.clone_into(&mut declaration.input_schema);
+    }
+    declaration
+}
+
+/// Checks a declaration and compiles its schema.
+pub(in crate::tool) fn check(declaration: ToolDeclaration) -> Result<Checked, Refused> {
+    let declaration = normalise(declaration);
+    match check_parts(&declaration) {
+        Ok(schema) => Ok(Checked {
+            digest: declaration.digest(),
+            declaration: Arc::new(declaration),
+            schema: Arc::new(schema),
+        }),
+        Err(reason) => Err(Refused { name: declaration.name, reason }),
+    }
+}
+
+fn check_parts(declaration: &ToolDeclaration) -> Result<Schema, String> {
+    check_name(&declaration.name)?;
+    if declaration.name == ASK_HUMAN {
+        return Err(format!("the server has a tool {ASK_HUMAN} of its own"));
+    }
+    if declaration.description.len() > TOOL_DESCRIPTION_BYTES_MAX {
+        return Err(format!("the description is larger than {TOOL_DESCRIPTION_BYTES_MAX} bytes"));
+    }
+    match declaration.timeout {
+        Some(Millis(0)) => return Err("the timeout is zero".to_owned()),
+        Some(timeout) if timeout > TIMEOUT_MAX => {
+            return Err(format!("the timeout is longer than {} s", TIMEOUT_MAX.0 / 1_000));
+        }
+        Some(_) | None => {}
+    }
+    if declaration.max_concurrency == Some(0) {
+        return Err("max_concurrency is zero: the tool could never run".to_owned());
+    }
+    title::check(&declaration.title)?;
+    Schema::compile(&declaration.input_schema)
+}
+
+fn check_name(name: &str) -> Result<(), String> {
+    let good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    if name.is_empty() || name.len() > TOOL_NAME_BYTES_MAX || !name.bytes().all(good) {
+        return Err(format!("a tool's name is 1 to {TOOL_NAME_BYTES_MAX} letters, digits, '_' and '-'"));
+    }
+    Ok(())
+}

@@ -1,0 +1,345 @@
+//! JSON schemas of tools: compiled once, and safe to apply to whatever a model writes.
+//!
+//! Hosts are trusted with the calls that they get, but not with this process: a schema refers to nothing outside
+//! itself, its regular expressions are bounded, and so is what it costs to apply it.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+
+use agentloop_core::limits::{JSON_DEPTH_MAX, TOOL_ARGUMENTS_BYTES_MAX, TOOL_SCHEMA_BYTES_MAX};
+use jsonschema::{PatternOptions, Validator};
+use serde_json::Value;
+
+use crate::tool::catalogue::arguments;
+
+/// Steps back that a regular expression may take before it gives up.
+const BACKTRACKING_MAX: usize = 100_000;
+/// The compiled size of one regular expression.
+const PATTERN_BYTES_MAX: usize = 1024 * 1024;
+/// References in one schema.
+const REFERENCES_MAX: usize = 512;
+/// Schema nodes visited when every reference is followed once; doubling references would make it astronomic.
+const COST_MAX: u64 = 250_000;
+/// Faults that the model is told about at once.
+const FAULTS_SHOWN_MAX: usize = 5;
+/// The text of one fault.
+const FAULT_BYTES_MAX: usize = 300;
+
+/// The schema of a tool's arguments, ready to use.
+#[derive(Debug)]
+pub(in crate::tool) struct Schema {
+    validator: Validator,
+}
+
+impl Schema {
+    /// Compiles a schema.
+    ///
+    /// # Errors
+    /// Why it cannot be taken, for the host's author.
+    pub(in crate::tool) fn compile(text: &str) -> Result<Self, String> {
+        if text.len() > TOOL_SCHEMA_BYTES_MAX {
+            return Err(format!("the input schema is larger than {TOOL_SCHEMA_BYTES_MAX} bytes"));
+        }
+        let schema: Value =
+            serde_json::from_str(text).map_err(|fault| format!("the input schema is not JSON: {fault}"))?;
+        if schema.get("type").and_then(Value::as_str) != Some("object") {
+            return Err("the input schema must be an object with \"type\": \"object\"".to_owned());
+        }
+        check_depth(&schema).map_err(|fault| format!("the input schema is {fault}"))?;
+        check_references(&schema)?;
+        let patterns =
+            PatternOptions::fancy_regex().backtrack_limit(BACKTRACKING_MAX).size_limit(PATTERN_BYTES_MAX);
+        jsonschema::options()
+            .offline()
+            .with_pattern_options(patterns)
+            .build(&schema)
+            .map(|validator| Self { validator })
+            .map_err(|fault| {
+                format!(
+                    "the input schema is not valid at {}: {}",
+                    place(fault.instance_path().as_str()),
+                    cut(fault.to_string())
+                )
+            })
+    }
+
+    /// Checks a call's arguments.
+    ///
+    /// # Errors
+    /// What is wrong and where, for the model.
+    pub(in crate::tool) fn check(&self, arguments: &str) -> Result<(), String> {
+        if arguments.len() > TOOL_ARGUMENTS_BYTES_MAX {
+            return Err(format!("the arguments are larger than {TOOL_ARGUMENTS_BYTES_MAX} bytes"));
+        }
+        let value = arguments::parse(or_empty_object(arguments))
+            .map_err(|fault| format!("the arguments are not valid JSON: {fault}"))?;
+        if !value.is_object() {
+            return Err("the arguments must be a JSON object".to_owned());
+        }
+        check_depth(&value).map_err(|fault| format!("the arguments are {fault}"))?;
+        self.check_value(&value)
+    }
+
+    fn check_value(&self, value: &Value) -> Result<(), String> {
+        let mut message = String::new();
+        let mut faults = self.validator.iter_errors(value);
+        for fault in faults.by_ref().take(FAULTS_SHOWN_MAX) {
+            let separator = if message.is_empty() { "" } else { "; " };
+            let at = place(fault.instance_path().as_str());
+            let what = cut(fault.masked().to_string());
+            // Writing to a string cannot fail.
+            let _ = write!(message, "{separator}at {at}: {what}");
+        }
+        if message.is_empty() {
+            return Ok(());
+        }
+        let more = if faults.next().is_some() { "; and more" } else { "" };
+        Err(format!("the arguments do not follow the tool's schema: {message}{more}"))
+    }
+}
+
+/// Models write nothing at all where there is nothing to say.
+pub(in crate::tool) fn or_empty_object(arguments: &str) -> &str {
+    if arguments.trim().is_empty() { "{}" } else { arguments }
+}
+
+fn place(path: &str) -> &str {
+    if path.is_empty() { "the top level" } else { path }
+}
+
+fn cut(mut text: String) -> String {
+    if text.len() > FAULT_BYTES_MAX {
+        text.truncate(text.floor_char_boundary(FAULT_BYTES_MAX));
+        text.push('…');
+    }
+    text
+}
+
+/// The parser's own bound on nesting is higher, but finite: this recursion ends.
+fn check_depth(value: &Value) -> Result<(), String> {
+    if depth(value) > JSON_DEPTH_MAX {
+        return Err(format!("nested deeper than {JSON_DEPTH_MAX} levels"));
+    }
+    Ok(())
+}
+
+fn depth(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or_default(),
+        Value::Object(fields) => 1 + fields.values().map(depth).max().unwrap_or_default(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
+    }
+}
+
+fn check_references(schema: &Value) -> Result<(), String> {
+    let mut references = References { root: schema, costs: HashMap::new(), followed: 0 };
+    if references.cost(schema)? > COST_MAX {
+        return Err("the input schema is too costly to apply: its references multiply".to_owned());
+    }
+    Ok(())
+}
+
+/// Adds up what applying a schema visits.
+struct References<'a> {
+    root: &'a Value,
+    /// By the address of the node, which does not move. A node that is being added up counts as one: what leads back
+    /// to it goes deeper into the instance, whose depth is bounded.
+    costs: HashMap<*const Value, u64>,
+    followed: usize,
+}
+
+impl<'a> References<'a> {
+    fn cost(&mut self, node: &'a Value) -> Result<u64, String> {
+        let key = std::ptr::from_ref(node);
+        if let Some(known) = self.costs.get(&key) {
+            return Ok(*known);
+        }
+        self.costs.insert(key, 1);
+        let mut cost: u64 = 1;
+        match node {
+            Value::Array(items) => {
+                for item in items {
+                    cost = cost.saturating_add(self.cost(item)?);
+                }
+            }
+            Value::Object(fields) => {
+                for (name, value) in fields {
+                    let target = self.target(name, value)?;
+                    cost = cost.saturating_add(self.cost(target.unwrap_or(value))?);
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+        self.costs.insert(key, cost);
+        Ok(cost)
+    }
+
+    fn target(&mut self, name: &str, value: &Value) -> Result<Option<&'a Value>, String> {
+        let Some(reference) = value.as_str().filter(|_| name == "$ref" || name == "$dynamicRef") else {
+            return Ok(None);
+        };
+        self.followed += 1;
+        if self.followed > REFERENCES_MAX {
+            return Err(format!("the input schema has more than {REFERENCES_MAX} references"));
+        }
+        let pointer = reference.strip_prefix('#').filter(|rest| rest.is_empty() || rest.starts_with('/'));
+        let pointer = pointer.ok_or_else(|| {
+            format!("the input schema refers to {reference:?}; only \"#/…\" within the schema is taken")
+        })?;
+        let target = self.root.pointer(pointer);
+        target
+            .map(Some)
+            .ok_or_else(|| format!("the input schema refers to {reference:?}, which it does not have"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn compile(schema: &Value) -> Result<Schema, String> {
+        Schema::compile(&schema.to_string())
+    }
+
+    #[track_caller]
+    fn refused(schema: &Value, because: &str) {
+        let reason = compile(schema).expect_err("refused");
+        assert!(reason.contains(because), "{reason}");
+    }
+
+    fn weather() -> Schema {
+        compile(&json!({
+            "type": "object",
+            "properties": {"city": {"type": "string"}, "days": {"type": "integer", "minimum": 1}},
+            "required": ["city"],
+            "additionalProperties": false
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn schemas_that_cannot_be_taken() {
+        assert!(Schema::compile("{").unwrap_err().contains("not JSON"));
+        refused(&json!([]), "\"type\": \"object\"");
+        refused(&json!({}), "\"type\": \"object\"");
+        refused(&json!({"type": "string"}), "\"type\": \"object\"");
+        refused(&json!({"type": "object", "required": "city"}), "not valid at /required");
+        refused(&json!({"type": "object", "properties": {"a": {"pattern": "("}}}), "/properties/a/pattern");
+        refused(&json!({"type": "object", "$ref": "https://example.com/s"}), "only \"#/…\"");
+        refused(&json!({"type": "object", "$ref": "file:///etc/passwd"}), "only \"#/…\"");
+        refused(&json!({"type": "object", "$ref": "#/$defs/no"}), "does not have");
+        let long = json!({"type": "object", "description": "x".repeat(TOOL_SCHEMA_BYTES_MAX)});
+        refused(&long, "larger than");
+        let mut deep = json!({"type": "object"});
+        for _ in 0..JSON_DEPTH_MAX {
+            deep = json!({"type": "object", "not": deep});
+        }
+        refused(&deep, "nested deeper");
+    }
+
+    #[test]
+    fn references_that_multiply_are_refused() {
+        let mut defs = serde_json::Map::new();
+        for level in 0..40 {
+            let next = json!({"$ref": format!("#/$defs/d{}", level + 1)});
+            defs.insert(format!("d{level}"), json!({"allOf": [next, next]}));
+        }
+        defs.insert("d40".into(), json!({"type": "object"}));
+        refused(&json!({"type": "object", "$ref": "#/$defs/d0", "$defs": defs}), "multiply");
+        let many: Vec<Value> = (0..=REFERENCES_MAX).map(|_| json!({"$ref": "#"})).collect();
+        refused(&json!({"type": "object", "anyOf": many}), "references");
+    }
+
+    #[test]
+    fn references_within_the_schema_work_also_in_circles() {
+        let tree = compile(&json!({
+            "type": "object",
+            "properties": {"left": {"$ref": "#"}, "right": {"$ref": "#"}, "name": {"$ref": "#/$defs/name"}},
+            "$defs": {"name": {"type": "string"}}
+        }))
+        .unwrap();
+        assert_eq!(tree.check(r#"{"left": {"right": {"name": "leaf"}}}"#), Ok(()));
+        let fault = tree.check(r#"{"left": {"right": {"name": 7}}}"#).unwrap_err();
+        assert!(fault.contains("/left/right/name"), "{fault}");
+        let endless = compile(&json!({"type": "object", "allOf": [{"$ref": "#"}]})).unwrap();
+        assert_eq!(endless.check("{}"), Ok(()));
+    }
+
+    #[test]
+    fn faults_name_their_place() {
+        for (arguments, parts) in [
+            (r#"{"city": 1}"#, vec!["at /city:", "string"]),
+            ("{}", vec!["at the top level:", "city"]),
+            (r#"{"city": "a", "days": 0}"#, vec!["at /days:"]),
+            (r#"{"city": "a", "town": 0}"#, vec!["town"]),
+            (r#"{"city": 1, "days": "x"}"#, vec!["at /city:", "at /days:"]),
+            ("{", vec!["not valid JSON", "line 1"]),
+            (r#"{"city": "Ulm", "city": "Rom"}"#, vec!["\"city\" appears twice"]),
+            ("[]", vec!["must be a JSON object"]),
+            ("\"x\"", vec!["must be a JSON object"]),
+            ("", vec!["city"]),
+        ] {
+            let fault = weather().check(arguments).unwrap_err();
+            for part in parts {
+                assert!(fault.contains(part), "{arguments}: {fault}");
+            }
+        }
+        assert_eq!(weather().check(r#"{"city": "Ulm", "days": 2}"#), Ok(()));
+    }
+
+    #[test]
+    fn nothing_written_is_an_empty_object() {
+        let schema = compile(&json!({"type": "object"})).unwrap();
+        assert_eq!(schema.check(" \n"), Ok(()));
+        assert_eq!(or_empty_object("  "), "{}");
+        assert_eq!(or_empty_object(r#"{"a":1}"#), r#"{"a":1}"#);
+    }
+
+    #[test]
+    fn faults_are_bounded_and_do_not_repeat_what_the_model_wrote() {
+        let schema =
+            compile(&json!({"type": "object", "additionalProperties": {"type": "integer"}})).unwrap();
+        let secret = "s3cret".repeat(1_000);
+        let fields: serde_json::Map<String, Value> =
+            (0..100).map(|index| (format!("f{index}"), json!(secret))).collect();
+        let fault = schema.check(&Value::Object(fields).to_string()).unwrap_err();
+        assert!(fault.ends_with("and more") && fault.len() < 1_000, "{fault}");
+        assert!(!fault.contains("s3cret"));
+    }
+
+    #[test]
+    fn arguments_are_bounded() {
+        let schema = compile(&json!({"type": "object"})).unwrap();
+        let large = format!("{{\"a\":\"{}\"}}", "x".repeat(TOOL_ARGUMENTS_BYTES_MAX));
+        assert!(schema.check(&large).unwrap_err().contains("larger than"));
+        let deep = format!("{{\"a\":{}1{}}}", "[".repeat(JSON_DEPTH_MAX), "]".repeat(JSON_DEPTH_MAX));
+        assert!(schema.check(&deep).unwrap_err().contains("nested deeper"));
+        let bottomless = "[".repeat(100_000);
+        assert!(schema.check(&bottomless).unwrap_err().contains("not valid JSON"));
+    }
+
+    #[test]
+    fn a_costly_pattern_gives_up() {
+        let schema = compile(&json!({
+            "type": "object",
+            "properties": {"a": {"type": "string", "pattern": "^(?=(a+)+$)(a+)+\\1$"}}
+        }))
+        .unwrap();
+        let arguments = json!({"a": format!("{}b", "a".repeat(200))}).to_string();
+        assert!(schema.check(&arguments).is_err());
+    }
+
+    #[test]
+    fn other_drafts_work_when_they_are_named() {
+        let schema = compile(&json!({
+            "$schema": "http://json-schema.org/draft-07/schema#",
+            "type": "object",
+            "properties": {"pair": {"type": "array", "items": [{"type": "string"}, {"type": "integer"}]}}
+        }))
+        .unwrap();
+        assert_eq!(schema.check(r#"{"pair": ["a", 1]}"#), Ok(()));
+        assert!(schema.check(r#"{"pair": [1, "a"]}"#).is_err());
+    }
+}

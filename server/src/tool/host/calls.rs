@@ -1,0 +1,152 @@
+//! What the engine asks of tools on hosts.
+
+use std::collections::BTreeSet;
+
+use agentloop_core::agent::RunSpec;
+use agentloop_core::ask::InputAnswer;
+use agentloop_core::host::frame::CallRef;
+use agentloop_core::host::{Input, News, Output};
+use agentloop_core::id::{CallId, HostId, RunId, RuntimeId, TenantId};
+use agentloop_core::message::ToolCall;
+use agentloop_core::run::ask_human::{self, ASK_HUMAN};
+use agentloop_core::run::effect::Offer;
+use agentloop_core::run::input::CallFacts;
+use agentloop_core::title::title;
+
+use crate::tool::catalogue::registry::{Tool, asks_human, is_allowed};
+use crate::tool::host::remote::RemoteTools;
+use crate::tool::host::translate;
+use crate::tool::{CallOwner, Offered, Seek, Tools};
+
+/// Names that a model is told when it asks for a tool that there is not.
+const NAMES_SHOWN_MAX: usize = 20;
+/// How alike a name must be to be what the model meant: 1 is equal.
+const ALIKE: f64 = 0.8;
+
+impl Tools for RemoteTools {
+    fn offered(&self, tenant: &TenantId, spec: &RunSpec) -> Offered {
+        let now = self.now();
+        self.lock().catalogue.offered(tenant, spec, now)
+    }
+
+    fn facts(&self, tenant: &TenantId, spec: &RunSpec, calls: &[&ToolCall]) -> Vec<CallFacts> {
+        calls.iter().map(|call| self.facts_of(tenant, spec, call)).collect()
+    }
+
+    fn validate(&self, tenant: &TenantId, tool: &str, arguments: &str) -> Result<(), String> {
+        let known = self.lock().catalogue.tool(tenant, tool).cloned();
+        known.ok_or_else(|| format!("there is no tool `{tool}`"))?.schema.check(arguments)
+    }
+
+    fn seek(&self, owner: &CallOwner, call: &CallId, tool: &str) -> Seek {
+        self.seek_room(owner, call, tool, None)
+    }
+
+    fn seek_on(&self, owner: &CallOwner, call: &CallId, tool: &str, host: &HostId) -> Seek {
+        self.seek_room(owner, call, tool, Some(host.clone()))
+    }
+
+    fn close_runtime(&self, tenant: &TenantId, host: &HostId, runtime: &RuntimeId) {
+        self.input(tenant, Input::CloseRuntime { host: host.clone(), runtime: runtime.to_string() });
+    }
+
+    fn stop_seeking(&self, tenant: &TenantId, call: &CallId) {
+        self.input(tenant, Input::StopSeeking { call: call.clone() });
+    }
+
+    fn offer(&self, owner: &CallOwner, call: &CallId, offer: Offer) {
+        self.input(&owner.tenant, Input::Offer(translate::request(owner, call, offer)));
+    }
+
+    fn reclaim(&self, owner: &CallOwner, call: &CallId, offer: Offer) {
+        self.input(&owner.tenant, Input::Reclaim(translate::request(owner, call, offer)));
+    }
+
+    fn cancel(&self, tenant: &TenantId, call: &CallId, attempt: u32, reason: &str) {
+        let call = CallRef { call: call.clone(), attempt };
+        self.input(tenant, Input::Cancel { call, reason: reason.to_owned() });
+    }
+
+    fn answer_input(&self, tenant: &TenantId, call: &CallId, attempt: u32, input: &str, answer: InputAnswer) {
+        let call = CallRef { call: call.clone(), attempt };
+        self.input(tenant, Input::AnswerInput { call, input: input.to_owned(), answer });
+    }
+
+    fn release(&self, tenant: &TenantId, run: &RunId) {
+        self.input(tenant, Input::Release { run: run.clone() });
+    }
+}
+
+fn is_news_of(output: &Output, sought: &CallId) -> bool {
+    matches!(output, Output::News { call, news: News::Granted { .. } | News::Denied { .. }, .. } if call == sought)
+}
+
+impl RemoteTools {
+    /// Seeks room on any host, or on one alone.
+    fn seek_room(&self, owner: &CallOwner, call: &CallId, tool: &str, on: Option<HostId>) -> Seek {
+        let mut state = self.lock();
+        let now = self.now();
+        let input = Input::Seek { call: call.clone(), tool: tool.to_owned(), on };
+        let mut out = state.fleet.handle(&owner.tenant, input, now);
+        let answer = out.iter().position(|output| is_news_of(output, call));
+        let seek = match answer.map(|at| out.remove(at)) {
+            Some(Output::News { news: News::Granted { host }, .. }) => Seek::Granted(host),
+            Some(Output::News { news: News::Denied { message }, .. }) => Seek::Denied(message),
+            Some(_) | None => Seek::Queued,
+        };
+        self.route(&mut state, out, now);
+        seek
+    }
+
+    fn facts_of(&self, tenant: &TenantId, spec: &RunSpec, call: &ToolCall) -> CallFacts {
+        if call.name == ASK_HUMAN && asks_human(spec) {
+            return match ask_human::ask(&call.arguments) {
+                Ok(_) => CallFacts::AsksHuman,
+                Err(message) => CallFacts::Rejected { message },
+            };
+        }
+        let known = self.lock().catalogue.tool(tenant, &call.name).cloned();
+        let Some(tool) = known.filter(|_| is_allowed(spec, &call.name)) else {
+            return CallFacts::Rejected { message: self.unknown(tenant, spec, &call.name) };
+        };
+        // Outside the lock: a large document takes a while.
+        match tool.schema.check(&call.arguments) {
+            Ok(()) => self.ready(&tool, &call.arguments),
+            Err(message) => CallFacts::Rejected { message },
+        }
+    }
+
+    fn ready(&self, tool: &Tool, arguments: &str) -> CallFacts {
+        let declared = &tool.declaration;
+        CallFacts::Ready {
+            effect: declared.effect,
+            requires_approval: declared.requires_approval,
+            timeout: declared.timeout.unwrap_or(self.options().call_timeout),
+            requires_runtime: declared.requires_runtime,
+            title: title(&declared.title, arguments),
+        }
+    }
+
+    /// What the model reads when it asks for a tool that there is not, or not for it.
+    fn unknown(&self, tenant: &TenantId, spec: &RunSpec, name: &str) -> String {
+        let offered = self.offered(tenant, spec);
+        let names: BTreeSet<&str> = offered.tools.iter().map(|tool| tool.name.as_str()).collect();
+        let asked: String = name.chars().take(NAME_CHARS_SHOWN_MAX).collect();
+        let likely = names
+            .iter()
+            .map(|known| (strsim::jaro_winkler(known, &asked), *known))
+            .filter(|(likeness, _)| *likeness >= ALIKE)
+            .max_by(|a, b| a.0.total_cmp(&b.0));
+        let meant = likely.map(|(_, known)| format!(" Did you mean `{known}`?")).unwrap_or_default();
+        let shown: Vec<&str> = names.iter().copied().take(NAMES_SHOWN_MAX).collect();
+        let list = match (shown.len(), names.len() - shown.len()) {
+            (0, _) => "There are no tools.".to_owned(),
+            (_, 0) => format!("There are: {}.", shown.join(", ")),
+            (_, more) => format!("There are: {}, and {more} more.", shown.join(", ")),
+        };
+        format!("There is no tool `{asked}`.{meant} {list}")
+    }
+}
+
+/// Of a name that a model made up.
+const NAME_CHARS_SHOWN_MAX: usize = 64;

@@ -1,0 +1,11 @@
+//! Tools on hosts that dialled in.
+
+pub(in crate::tool) mod calls;
+pub(in crate::tool) mod connection;
+pub(in crate::tool) mod deliver;
+pub(in crate::tool) mod options;
+pub(in crate::tool) mod outbound;
+pub(in crate::tool) mod remote;
+pub(in crate::tool) mod snapshot;
+pub(in crate::tool) mod state;
+pub(in crate::tool) mod translate;

@@ -1,0 +1,185 @@
+//! What is on its way to one host: bounded in frames and bytes, so that a host that does not read costs itself its
+//! connection and nobody else anything.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+
+use agentloop_core::host::CloseReason;
+use agentloop_core::host::frame::ServerFrame;
+use agentloop_core::limits::CALLS_PER_HOST_MAX;
+use tokio::sync::mpsc;
+use tokio_stream::Stream;
+use tokio_util::sync::CancellationToken;
+
+use crate::extension::remote::{Ask, Line};
+
+/// Frames on their way. All the calls that a host may have room for, and as many words about them, come at once when
+/// it reconnects after a pause.
+const FRAMES_MAX: usize = 2 * CALLS_PER_HOST_MAX;
+/// Bytes on their way.
+const BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// Something for the host.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outbound {
+    /// A frame.
+    Frame(ServerFrame),
+    /// A question for one of its extensions.
+    Ask(Box<Ask>),
+    /// The last one: the stream ends.
+    End(CloseReason),
+}
+
+/// The host has not read what it was sent before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::tool) struct Full;
+
+/// Puts frames on their way. Never waits.
+#[derive(Debug)]
+pub(in crate::tool) struct Sender {
+    // Bounded by the backlog that is counted beside it.
+    frames: mpsc::UnboundedSender<Outbound>,
+    backlog: Arc<Backlog>,
+    ended: CancellationToken,
+}
+
+/// What the transport takes frames from. Dropping it tells the connection that the host is gone.
+#[derive(Debug)]
+pub struct Sending {
+    frames: mpsc::UnboundedReceiver<Outbound>,
+    backlog: Arc<Backlog>,
+    ended: CancellationToken,
+}
+
+#[derive(Debug, Default)]
+struct Backlog {
+    frames: AtomicUsize,
+    bytes: AtomicUsize,
+}
+
+/// Both ends, and a token that is cancelled when either side is done.
+pub(in crate::tool) fn channel() -> (Sender, Sending, CancellationToken) {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let (backlog, ended) = (Arc::new(Backlog::default()), CancellationToken::new());
+    let sender = Sender { frames: sender, backlog: backlog.clone(), ended: ended.clone() };
+    (sender, Sending { frames: receiver, backlog, ended: ended.clone() }, ended)
+}
+
+impl Sender {
+    pub(in crate::tool) fn send(&self, frame: ServerFrame) -> Result<(), Full> {
+        self.backlog.add(frame.size())?;
+        // A receiver that is gone has cancelled the token, which is how the connection learns of it.
+        let _ = self.frames.send(Outbound::Frame(frame));
+        Ok(())
+    }
+
+    /// The way for questions, beside that for frames.
+    pub(in crate::tool) fn line(&self) -> Arc<dyn Line> {
+        Arc::new(AskLine { frames: self.frames.clone(), backlog: self.backlog.clone() })
+    }
+
+    /// Ends the stream after what was sent.
+    pub(in crate::tool) fn end(self, reason: CloseReason) {
+        let _ = self.frames.send(Outbound::End(reason));
+        self.ended.cancel();
+    }
+}
+
+/// Questions for a host's extensions, counted like its frames.
+struct AskLine {
+    frames: mpsc::UnboundedSender<Outbound>,
+    backlog: Arc<Backlog>,
+}
+
+impl Line for AskLine {
+    fn ask(&self, ask: Box<Ask>) -> bool {
+        self.backlog.add(ask.size()).is_ok() && self.frames.send(Outbound::Ask(ask)).is_ok()
+    }
+}
+
+impl Backlog {
+    fn add(&self, size: usize) -> Result<(), Full> {
+        let frames = self.frames.fetch_add(1, Ordering::Relaxed);
+        let bytes = self.bytes.fetch_add(size, Ordering::Relaxed);
+        if frames >= FRAMES_MAX || bytes.saturating_add(size) > BYTES_MAX { Err(Full) } else { Ok(()) }
+    }
+
+    fn take(&self, size: usize) {
+        self.frames.fetch_sub(1, Ordering::Relaxed);
+        self.bytes.fetch_sub(size, Ordering::Relaxed);
+    }
+}
+
+impl Stream for Sending {
+    type Item = Outbound;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Outbound>> {
+        let next = self.frames.poll_recv(context);
+        match &next {
+            Poll::Ready(Some(Outbound::Frame(frame))) => self.backlog.take(frame.size()),
+            Poll::Ready(Some(Outbound::Ask(ask))) => self.backlog.take(ask.size()),
+            Poll::Ready(Some(Outbound::End(_)) | None) | Poll::Pending => {}
+        }
+        next
+    }
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        self.ended.cancel();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agentloop_core::id::HostId;
+    use agentloop_core::time::Millis;
+    use tokio_stream::StreamExt as _;
+
+    use super::*;
+
+    fn go_away() -> ServerFrame {
+        ServerFrame::GoAway { reconnect_after: Millis(1), reason: HostId::parse("x").unwrap().to_string() }
+    }
+
+    fn verdicts(bytes: usize) -> ServerFrame {
+        let verdict =
+            agentloop_core::host::frame::CapabilityVerdict { name: "x".repeat(bytes), refused: None };
+        ServerFrame::ToolsUpdated(vec![verdict])
+    }
+
+    #[tokio::test]
+    async fn frames_come_in_order_and_the_end_last() {
+        let (sender, mut sending, ended) = channel();
+        sender.send(go_away()).unwrap();
+        sender.end(CloseReason::Goodbye);
+        assert!(ended.is_cancelled());
+        assert_eq!(sending.next().await, Some(Outbound::Frame(go_away())));
+        assert_eq!(sending.next().await, Some(Outbound::End(CloseReason::Goodbye)));
+        assert_eq!(sending.next().await, None);
+    }
+
+    #[tokio::test]
+    async fn a_host_that_does_not_read_is_noticed() {
+        let (sender, mut sending, ended) = channel();
+        for _ in 0..FRAMES_MAX {
+            sender.send(go_away()).unwrap();
+        }
+        assert_eq!(sender.send(go_away()), Err(Full));
+        drop((sending.next().await, sending));
+        assert!(ended.is_cancelled(), "nobody reads any more");
+    }
+
+    #[tokio::test]
+    async fn bytes_are_bounded_and_freed_by_reading() {
+        let (sender, mut sending, _ended) = channel();
+        let third = BYTES_MAX / 3;
+        assert_eq!(sender.send(verdicts(third)), Ok(()));
+        assert_eq!(sender.send(verdicts(third)), Ok(()));
+        sending.next().await;
+        assert_eq!(sender.send(verdicts(third)), Ok(()));
+        assert_eq!(sender.send(verdicts(third)), Err(Full));
+    }
+}

@@ -1,0 +1,105 @@
+//! What the lock of [`crate::tool::host::remote::RemoteTools`] guards, and the time by which it is moved.
+
+use std::collections::BTreeMap;
+
+use agentloop_core::host::frame::{CapabilityVerdict, ServerFrame};
+use agentloop_core::host::{ConnectionId, Fleet, Input, ServedTool};
+use agentloop_core::id::TenantId;
+use agentloop_core::time::Timestamp;
+use tokio::time::Instant;
+
+use crate::tool::catalogue::registry::{Catalogue, Checked};
+use crate::tool::host::outbound::{Full, Sender};
+
+/// Time that neither jumps nor stands still with the machine's clock: leases are short, and an operator who sets the
+/// clock must not lose every host.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::tool) struct Timeline {
+    pub(in crate::tool) origin: Timestamp,
+    pub(in crate::tool) start: Instant,
+}
+
+#[derive(Debug)]
+pub(in crate::tool) struct State {
+    pub(in crate::tool) fleet: Fleet,
+    pub(in crate::tool) catalogue: Catalogue,
+    pub(in crate::tool) streams: BTreeMap<ConnectionId, (TenantId, Sender)>,
+    /// What the timer task sleeps for.
+    pub(in crate::tool) armed: Option<Timestamp>,
+    pub(in crate::tool) closing: bool,
+}
+
+impl State {
+    pub(in crate::tool) fn push(
+        &mut self,
+        connection: ConnectionId,
+        frame: ServerFrame,
+    ) -> Option<(TenantId, Full)> {
+        let (tenant, sender) = self.streams.get(&connection)?;
+        sender.send(frame).err().map(|full| (tenant.clone(), full))
+    }
+
+    /// Makes room in the catalogue for what a host offers, as far as there is any.
+    pub(in crate::tool) fn make_room(
+        &mut self,
+        tenant: &TenantId,
+        offered: Vec<Result<Checked, CapabilityVerdict>>,
+        now: Timestamp,
+    ) -> Vec<Result<Checked, CapabilityVerdict>> {
+        let mut coming = 0;
+        let mut admit = |tool: Checked| {
+            let name = &tool.declaration.name;
+            match self.catalogue.make_room(tenant, name, coming) {
+                Ok(forgotten) => {
+                    coming += usize::from(self.catalogue.tool(tenant, name).is_none());
+                    if let Some(tool) = forgotten {
+                        let out = self.fleet.handle(tenant, Input::Forget { tool }, now);
+                        debug_assert!(out.is_empty(), "forgetting asks for nothing");
+                    }
+                    Ok(tool)
+                }
+                Err(reason) => Err(CapabilityVerdict { name: name.clone(), refused: Some(reason) }),
+            }
+        };
+        offered.into_iter().map(|tool| tool.and_then(&mut admit)).collect()
+    }
+
+    /// Enters what the fleet took into the catalogue, and adds its verdicts to those given before.
+    pub(in crate::tool) fn enter(
+        &mut self,
+        tenant: &TenantId,
+        offered: Vec<Result<Checked, CapabilityVerdict>>,
+        judged: Vec<Option<String>>,
+        now: Timestamp,
+    ) -> Vec<CapabilityVerdict> {
+        let mut judged = judged.into_iter();
+        let mut verdict = |tool: Checked| {
+            let name = tool.declaration.name.clone();
+            let refused = judged.next().flatten();
+            if refused.is_none() {
+                self.catalogue.register(tenant, tool, now);
+            }
+            CapabilityVerdict { name, refused }
+        };
+        offered.into_iter().map(|tool| tool.map_or_else(std::convert::identity, &mut verdict)).collect()
+    }
+}
+
+impl Timeline {
+    pub(in crate::tool) fn now(self) -> Timestamp {
+        let passed = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        Timestamp(self.origin.0.saturating_add(passed))
+    }
+
+    pub(in crate::tool) fn instant(self, at: Timestamp) -> Instant {
+        self.start + at.since(self.origin).duration()
+    }
+}
+
+pub(in crate::tool) fn served_tool(tool: &Checked) -> ServedTool {
+    ServedTool {
+        name: tool.declaration.name.clone(),
+        digest: tool.digest.clone(),
+        max_concurrency: tool.declaration.max_concurrency,
+    }
+}

@@ -1,0 +1,41 @@
+//! The fleet's words and the engine's words for the same things. The core keeps hosts and runs apart; here they meet.
+
+use agentloop_core::host::frame::{self, CallRef, CallRequest};
+use agentloop_core::id::{CallId, HostId};
+use agentloop_core::run::effect::Offer;
+
+use crate::tool::catalogue::schema::or_empty_object;
+use crate::tool::{CallAnswer, CallOwner, Verdict};
+
+pub(in crate::tool) fn request(owner: &CallOwner, call: &CallId, offer: Offer) -> Box<CallRequest> {
+    Box::new(CallRequest {
+        call: CallRef { call: call.clone(), attempt: offer.attempt },
+        host: offer.host,
+        lease: offer.lease,
+        idempotency_key: offer.idempotency_key,
+        tool: offer.tool,
+        arguments: or_empty_object(&offer.arguments).to_owned(),
+        deadline: offer.deadline,
+        checkpoint: offer.checkpoint,
+        runtime: offer.runtime,
+        session: owner.session.clone(),
+        traceparent: owner.traceparent,
+    })
+}
+
+pub(in crate::tool) fn answer(host: HostId, answer: frame::Answer) -> (CallRef, CallAnswer) {
+    let attempt = answer.call.attempt;
+    (answer.call, CallAnswer { attempt, lease: answer.lease, host, outcome: answer.outcome })
+}
+
+impl Verdict {
+    /// What the host is told.
+    #[must_use]
+    pub fn for_host(self) -> frame::ResultVerdict {
+        match self {
+            Self::Recorded => frame::ResultVerdict::Recorded,
+            Self::Duplicate => frame::ResultVerdict::Duplicate,
+            Self::Stale | Self::Unknown => frame::ResultVerdict::Stale,
+        }
+    }
+}
