@@ -122,22 +122,19 @@ impl Bed {
         Ok(value.ok_or_else(|| format!("no {name}"))?.parse()?)
     }
 
-    /// Bytes of the database's pages, those in its write-ahead log included.
+    /// The server's search index.
+    fn index(&self) -> PathBuf {
+        self.dir.path().join("bench.db.search")
+    }
+
+    /// Bytes of the database's pages, those in its write-ahead log included, without the search index.
     pub(crate) async fn stored(&self) -> Result<u64, Failure> {
-        let mut db = SqliteConnectOptions::new().filename(self.database()).read_only(true).connect().await?;
-        let sql = "SELECT page_count * page_size AS bytes FROM pragma_page_count, pragma_page_size";
-        Ok(sqlx::query(sql).fetch_one(&mut db).await?.try_get::<i64, _>("bytes")?.cast_unsigned())
+        pages(&self.database()).await
     }
 
     /// [`Self::stored`], with the search index apart.
     pub(crate) async fn parts(&self) -> Result<Stored, Failure> {
-        let mut db = SqliteConnectOptions::new().filename(self.database()).read_only(true).connect().await?;
-        let sql = "SELECT coalesce(sum(pgsize) FILTER (WHERE name LIKE 'search_index%'), 0) AS part,
-                          sum(pgsize) AS whole FROM dbstat";
-        let row = sqlx::query(sql).fetch_one(&mut db).await?;
-        let bytes = |column| Ok::<_, Failure>(row.try_get::<i64, _>(column)?.cast_unsigned());
-        let index = bytes("part")?;
-        Ok(Stored { index, journal: bytes("whole")? - index })
+        Ok(Stored { index: pages(&self.index()).await?, journal: self.stored().await? })
     }
 
     /// Waits until the server knows so many hosts.
@@ -151,6 +148,13 @@ impl Bed {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
+}
+
+/// Bytes of a SQLite file's pages, those in its write-ahead log included.
+async fn pages(file: &Path) -> Result<u64, Failure> {
+    let mut db = SqliteConnectOptions::new().filename(file).read_only(true).connect().await?;
+    let sql = "SELECT page_count * page_size AS bytes FROM pragma_page_count, pragma_page_size";
+    Ok(sqlx::query(sql).fetch_one(&mut db).await?.try_get::<i64, _>("bytes")?.cast_unsigned())
 }
 
 async fn serve(program: &Path, dir: &Path) -> Result<(Process, String), Failure> {

@@ -16,7 +16,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use agentloop_core::id::{EntryNo, Epoch, RequestId, RuleId, RunId, RunKey, Seq, SessionId, TenantId};
 use agentloop_core::run::event::Record;
@@ -31,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 pub use self::open::OpenError;
 
 use self::hints::Hints;
+use self::index::Index;
 use self::open::Opened;
 use self::write::accept::Encoded;
 use self::write::cache::WriterCache;
@@ -53,7 +54,7 @@ pub struct SqliteOptions {
     /// The file grows to this many bytes at most; then writes are [`StoreError::Unavailable`] until something is
     /// deleted. Absent means as large as the disk.
     pub max_bytes: Option<u64>,
-    /// Whether what is said is indexed. What was said while it was not is indexed in the background, once it is.
+    /// Whether there is a search index. Without one an index that is there is deleted; with one it is filled again.
     pub search: bool,
 }
 
@@ -80,20 +81,15 @@ pub struct StoreStats {
 pub struct SqliteStore {
     jobs: mpsc::Sender<Job>,
     readers: SqlitePool,
-    searchers: SqlitePool,
     epoch: Epoch,
     counters: Arc<Counters>,
     hints: Hints,
-    search: bool,
-    /// Whether something that was said may not be in the index yet.
-    lags: Arc<AtomicBool>,
-    /// Whether the index was made anew and is to be filled.
-    renewed: Arc<AtomicBool>,
+    /// Absent: nobody searches.
+    index: Option<Index>,
     closing: CancellationToken,
-    /// The writer and the filling of the index.
+    /// The writer's and the search index's.
     tasks: Tasks,
     writer: tokio::sync::Mutex<Option<JoinHandle<()>>>,
-    backfill: tokio::sync::Mutex<Option<JoinHandle<()>>>,
 }
 
 impl SqliteStore {
@@ -125,16 +121,10 @@ impl SqliteStore {
         let (jobs, queue) = mpsc::channel(QUEUE_JOBS_MAX);
         let counters = Arc::<Counters>::default();
         let closing = CancellationToken::new();
-        let lags = Arc::new(AtomicBool::new(true));
-        let renewed = Arc::<AtomicBool>::default();
         let writer = Writer {
             options: opened.writing,
             db: Some(opened.db),
             known: WriterCache::default(),
-            unwritten: None,
-            lags: lags.clone(),
-            gave_up: false,
-            renewed: renewed.clone(),
             epoch: opened.epoch,
             jobs: queue,
             closing: closing.clone(),
@@ -143,32 +133,30 @@ impl SqliteStore {
         };
         let tasks = Tasks::new();
         let writer = tokio::sync::Mutex::new(Some(tasks.spawn("store writer", writer.run())));
-        let backfill = index::backfill::run(opened.readers.clone(), jobs.downgrade());
-        let backfill = options.search.then(|| tasks.spawn("search index", backfill));
+        let index = options
+            .search
+            .then(|| Index::start(opened.index, opened.readers.clone(), jobs.downgrade(), &tasks));
         Self {
             jobs,
             readers: opened.readers,
-            searchers: opened.searchers,
             epoch: opened.epoch,
             counters,
             hints: opened.hints,
-            search: options.search,
-            lags,
-            renewed,
+            index,
             closing,
             tasks,
             writer,
-            backfill: tokio::sync::Mutex::new(backfill),
         }
     }
 
     /// Writes what waits to be written, moves the write-ahead log into the file and lets go of it. Everything after is
     /// [`StoreError::Unavailable`]. Closing again waits for the same end.
     pub async fn close(&self) {
+        if let Some(index) = &self.index {
+            index.close().await;
+        }
         self.readers.close().await;
-        self.searchers.close().await;
         self.closing.cancel();
-        self.filled().await;
         if let Some(writer) = self.writer.lock().await.take()
             && let Err(error) = writer.await
         {
@@ -181,32 +169,6 @@ impl SqliteStore {
     #[must_use]
     pub fn failed(&self) -> &CancellationToken {
         self.tasks.soft()
-    }
-
-    /// Waits until indexing has finished or failed.
-    async fn filled(&self) {
-        if let Some(backfill) = self.backfill.lock().await.take()
-            && let Err(error) = backfill.await
-        {
-            tracing::error!(%error, "the filling of the index ended by itself");
-        }
-    }
-
-    /// Fills the index from the beginning, where it was made anew.
-    async fn fill_again(&self) {
-        if !self.search || !self.renewed.swap(false, Ordering::AcqRel) {
-            return;
-        }
-        let mut backfill = self.backfill.lock().await;
-        let (before, again) =
-            (backfill.take(), index::backfill::run(self.readers.clone(), self.jobs.downgrade()));
-        *backfill = Some(self.tasks.spawn("search index", async move {
-            // It ends by itself, with what is not enough.
-            if let Some(before) = before {
-                let _ended = before.await;
-            }
-            again.await;
-        }));
     }
 
     /// What was written since the store was opened.
@@ -222,9 +184,7 @@ impl SqliteStore {
     async fn write(&self, op: Op) -> Result<Answer, StoreError> {
         let (reply, answer) = oneshot::channel();
         self.jobs.send(Job { op, reply }).await.map_err(|_| closed())?;
-        let answer = answer.await.map_err(|_| closed())?;
-        self.fill_again().await;
-        answer
+        answer.await.map_err(|_| closed())?
     }
 
     async fn done(&self, op: Op) -> Result<(), StoreError> {
@@ -256,9 +216,14 @@ fn closed() -> StoreError {
 #[async_trait]
 impl JournalStore for SqliteStore {
     async fn append(&self, append: Append) -> Result<(), StoreError> {
-        let encoded = Encoded::new(append, self.search);
+        let encoded = Encoded::new(append);
         self.hints.note(&encoded);
-        self.done(Op::Append(Box::new(encoded))).await
+        let messages = encoded.entries.iter().filter(|entry| entry.is_searched).count();
+        self.done(Op::Append(Box::new(encoded))).await?;
+        if let Some(index) = &self.index {
+            index.note(messages);
+        }
+        Ok(())
     }
 
     async fn claim(&self, tenant: &TenantId, run: &RunId) -> Result<Option<Claimed>, StoreError> {
@@ -399,8 +364,14 @@ impl SessionStore for SqliteStore {
     }
 
     async fn delete_session(&self, tenant: &TenantId, session: &SessionId) -> Result<bool, StoreError> {
-        let op = Op::DeleteSession { tenant: tenant.clone(), session: session.clone() };
-        self.existed(op).await
+        let indexed = self.index.is_some();
+        let op = Op::DeleteSession { tenant: tenant.clone(), session: session.clone(), indexed };
+        let existed = self.existed(op).await?;
+        // Also what an earlier deletion could not delete there.
+        if let Some(index) = &self.index {
+            index.delete().await?;
+        }
+        Ok(existed)
     }
 }
 
@@ -507,13 +478,18 @@ impl SearchStore for SqliteStore {
         filter: SearchFilter,
         limit: u32,
     ) -> Result<Vec<SearchHit>, StoreError> {
-        if !self.search {
-            return Err(StoreError::SearchOff);
+        let Some(index) = &self.index else { return Err(StoreError::SearchOff) };
+        let Some(search) = read::Search::new(tenant, query, &filter, limit) else { return Ok(Vec::new()) };
+        let searchers = index.filled().await?;
+        let mut found = search.find(&searchers.pool).await;
+        if let Err(error) = &found
+            && index::file::is_damage(error)
+        {
+            tracing::warn!(%error, "the search index is damaged, and is filled again");
+            index.is_damaged(&searchers).await;
+            found = search.find(&index.filled().await?.pool).await;
         }
-        if self.lags.load(Ordering::Acquire) {
-            self.done(Op::WriteDocuments).await?;
-        }
-        read::search(&self.searchers, tenant, query, &filter, limit).await
+        search.hits(found)
     }
 }
 

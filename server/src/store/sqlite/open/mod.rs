@@ -14,8 +14,9 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, S
 use sqlx::{ConnectOptions as _, Connection as _, Error, Row as _, SqliteConnection, SqlitePool};
 
 use crate::store::sqlite::hints::Hints;
+use crate::store::sqlite::index::{IndexPlace, file};
 use crate::store::sqlite::open::lock::{Lock, LockError};
-use crate::store::sqlite::{SqliteOptions, index, index::backfill, rows, write::ops};
+use crate::store::sqlite::{SqliteOptions, rows, write::ops};
 
 pub(in crate::store::sqlite) static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
 
@@ -40,8 +41,6 @@ const FRAME_HEADER_BYTES: usize = 24;
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long to wait for a free reading connection.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Connections for searches, which may take long: whoever else reads does not wait for them.
-pub(in crate::store::sqlite) const SEARCHERS: u32 = 2;
 /// Pages of the write-ahead log, of 4 KiB each, before it is moved into the file.
 const CHECKPOINT_PAGES: &str = "4000";
 /// What the write-ahead log shrinks to after a burst.
@@ -185,7 +184,8 @@ pub(in crate::store::sqlite) struct Opened {
     pub(in crate::store::sqlite) writing: SqliteConnectOptions,
     pub(in crate::store::sqlite) db: SqliteConnection,
     pub(in crate::store::sqlite) readers: SqlitePool,
-    pub(in crate::store::sqlite) searchers: SqlitePool,
+    /// Where the search index is to be.
+    pub(in crate::store::sqlite) index: IndexPlace,
     pub(in crate::store::sqlite) epoch: Epoch,
     pub(in crate::store::sqlite) hints: Hints,
     pub(in crate::store::sqlite) lock: Option<Lock>,
@@ -199,7 +199,7 @@ pub(in crate::store::sqlite) async fn file(
     let path = &place_of(path)?;
     let lock = lock_file(path)?;
     check_files(path)?;
-    let mut writing = base()
+    let writing = base()
         .filename(path)
         .create_if_missing(true)
         .journal_mode(SqliteJournalMode::Wal)
@@ -207,9 +207,7 @@ pub(in crate::store::sqlite) async fn file(
         .pragma("journal_size_limit", LOG_BYTES_MAX)
         // What a large statement may have to undo would go through a file otherwise, in each commit anew.
         .pragma("temp_store", "MEMORY");
-    if let Some(bytes) = options.max_bytes {
-        writing = writing.pragma("max_page_count", (bytes / PAGE_BYTES).max(1).to_string());
-    }
+    let writing = limited(writing, options.max_bytes);
     let reading = base().filename(path).pragma("query_only", "ON");
     open(path, writing, reading, options, Some(lock)).await
 }
@@ -224,7 +222,19 @@ pub(in crate::store::sqlite) async fn memory(options: &SqliteOptions) -> Result<
     open(&name, writing, reading, options, None).await
 }
 
-fn base() -> SqliteConnectOptions {
+/// A file that may get as large as this.
+pub(in crate::store::sqlite) fn limited(
+    options: SqliteConnectOptions,
+    max_bytes: Option<u64>,
+) -> SqliteConnectOptions {
+    match max_bytes {
+        Some(bytes) => options.pragma("max_page_count", (bytes / PAGE_BYTES).max(1).to_string()),
+        None => options,
+    }
+}
+
+/// What all connections have in common.
+pub(in crate::store::sqlite) fn base() -> SqliteConnectOptions {
     SqliteConnectOptions::new()
         .synchronous(SqliteSynchronous::Full)
         .foreign_keys(true)
@@ -402,16 +412,36 @@ async fn open(
     options: &SqliteOptions,
     lock: Option<Lock>,
 ) -> Result<Opened, OpenError> {
-    let (mut db, state) = prepared(path, &writing, &reading).await?;
-    let epoch = new_epoch(&mut db, options, state).await.map_err(|error| failure(path, &error))?;
+    let mut db = prepared(path, &writing, &reading).await?;
+    let epoch = new_epoch(&mut db).await.map_err(|error| failure(path, &error))?;
     let hints = Hints::read(&mut db).await.map_err(|error| failure(path, &error))?;
-    let searchers = pool(SEARCHERS).connect_lazy_with(reading.clone());
+    let index = IndexPlace {
+        path: file::path_of(path),
+        in_memory: lock.is_none(),
+        database: path.into(),
+        identity: ops::identity(&mut db).await.map_err(|error| failure(path, &error))?,
+        last: ops::last_document(&mut db).await.map_err(|error| failure(path, &error))?,
+        epoch,
+        max_bytes: options.max_bytes,
+    };
+    if !options.search {
+        drop_index(&index, &mut db).await?;
+    }
     let readers = pool(options.readers.max(1))
         .min_connections(1)
         .connect_with(reading)
         .await
         .map_err(|error| failure(path, &error))?;
-    Ok(Opened { writing, db, readers, searchers, epoch, hints, lock })
+    Ok(Opened { writing, db, readers, index, epoch, hints, lock })
+}
+
+/// Without search there is no index: it would not hear of what is deleted.
+async fn drop_index(index: &IndexPlace, db: &mut SqliteConnection) -> Result<(), OpenError> {
+    file::delete(index)
+        .map_err(|error| OpenError::Unavailable { path: index.path.clone(), what: error.to_string() })?;
+    let sql = "DELETE FROM search_deleted";
+    let deleted = sqlx::query(sql).execute(db).await;
+    deleted.map(|_| ()).map_err(|error| failure(&index.database, &error))
 }
 
 /// As many connections at most. One whose reader went away is free again when its query has ended.
@@ -429,32 +459,22 @@ async fn prepared(
     path: &Path,
     writing: &SqliteConnectOptions,
     reading: &SqliteConnectOptions,
-) -> Result<(SqliteConnection, State), OpenError> {
-    let mut state = State::Sound;
+) -> Result<SqliteConnection, OpenError> {
     if path.metadata().is_ok_and(|file| file.len() > 0) {
         let mut db = reading.connect().await.map_err(|error| failure(path, &error))?;
-        state = inspect(path, &mut db).await?;
+        inspect(path, &mut db).await?;
         db.close().await.map_err(|error| failure(path, &error))?;
     }
     let mut db = writing.connect().await.map_err(|error| failure(path, &error))?;
     MIGRATIONS.run(&mut db).await.map_err(|error| migration_failure(path, error))?;
-    Ok((db, state))
+    Ok(db)
 }
 
-/// How a file is that can be opened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    /// As far as was looked.
-    Sound,
-    /// But for the index of what was said, which can be made anew.
-    IndexDamaged,
-}
-
-async fn inspect(path: &Path, db: &mut SqliteConnection) -> Result<State, OpenError> {
+async fn inspect(path: &Path, db: &mut SqliteConnection) -> Result<(), OpenError> {
     let (application, tables) = identity(db).await.map_err(|error| failure(path, &error))?;
     match (application, tables) {
         (APPLICATION_ID, _) => {}
-        (0, 0) => return Ok(State::Sound),
+        (0, 0) => return Ok(()),
         _ => {
             let what = "it is a database of another program".to_owned();
             return Err(OpenError::NotOurs { path: path.into(), what });
@@ -463,7 +483,7 @@ async fn inspect(path: &Path, db: &mut SqliteConnection) -> Result<State, OpenEr
     let bytes = path.metadata().map_or(u64::MAX, |file| file.len());
     let doubtful =
         bytes <= CHECKED_BYTES_MAX && !is_clean(db).await.map_err(|error| failure(path, &error))?;
-    if doubtful || bytes <= ALWAYS_CHECKED_BYTES_MAX { check(path, db).await } else { Ok(State::Sound) }
+    if doubtful || bytes <= ALWAYS_CHECKED_BYTES_MAX { check(path, db).await } else { Ok(()) }
 }
 
 /// The application id, and how many things there are that our first migration does not begin with.
@@ -482,30 +502,27 @@ async fn is_clean(db: &mut SqliteConnection) -> Result<bool, Error> {
     Ok(row.try_get::<i64, _>("value")? == 1)
 }
 
-async fn check(path: &Path, db: &mut SqliteConnection) -> Result<State, OpenError> {
+async fn check(path: &Path, db: &mut SqliteConnection) -> Result<(), OpenError> {
     let rows = sqlx::query(FINDINGS).fetch_all(db).await.map_err(|error| failure(path, &error))?;
     let verdict = rows.iter().map(|row| row.try_get::<String, _>(0)).collect::<Result<Vec<_>, _>>();
     let verdict = verdict.map_err(|error| failure(path, &error))?;
     if verdict == ["ok"] {
-        return Ok(State::Sound);
+        return Ok(());
     }
     // A heading may come first.
     let lines = verdict.iter().flat_map(|text| text.lines());
     let found: Vec<&str> = lines.filter(|line| !line.starts_with("***")).collect();
+    // Files of older servers have the index of what was said, which the migration drops.
     if !found.is_empty() && found.iter().all(|line| line.contains("search_index")) {
-        return Ok(State::IndexDamaged);
+        return Ok(());
     }
     let told = &found[..found.len().min(FINDINGS_TOLD_MAX)];
     Err(OpenError::Damaged { path: path.into(), what: told.join("; ") })
 }
 
-async fn new_epoch(db: &mut SqliteConnection, options: &SqliteOptions, state: State) -> Result<Epoch, Error> {
+async fn new_epoch(db: &mut SqliteConnection) -> Result<Epoch, Error> {
     let mut transaction = db.begin_with("BEGIN IMMEDIATE").await?;
     let epoch = ops::begin_epoch(&mut transaction).await?;
-    if state == State::IndexDamaged {
-        index::renew(&mut transaction).await?;
-    }
-    backfill::begin(&mut transaction, options.search).await?;
     transaction.commit().await?;
     Ok(epoch)
 }

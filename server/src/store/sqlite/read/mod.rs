@@ -13,7 +13,7 @@ pub(super) use self::queue::{interrupted, interrupted_in, next_queued, queue_hea
 pub(super) use self::requests::{pending, request};
 pub(super) use self::rules::rules;
 pub(super) use self::runs::{due, journal, records, run, runs, stretch, unfinished};
-pub(super) use self::search::search;
+pub(super) use self::search::Search;
 pub(super) use self::sessions::{entry_stretch, session, session_query, sessions};
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ const HITS_MAX: u32 = 100;
 pub(in crate::store::sqlite) const SEARCH: &str = "
     WITH found AS MATERIALIZED (
         SELECT f.rowid AS search_no, f.rank AS rank
-        FROM search_index AS f
+        FROM search.search_index AS f
         WHERE f.text MATCH ?1
           AND iif(?3 IS NULL,
               EXISTS (
@@ -53,33 +53,54 @@ pub(in crate::store::sqlite) const SEARCH: &str = "
     LEFT JOIN run_events AS e ON i.keep IS NULL AND e.run_no = i.run_no AND e.seq = i.seq
     LEFT JOIN kept_events AS k ON k.keep = i.keep AND k.run_no = i.run_no AND k.seq = i.seq";
 
-/// The entries that fit best, the best first.
-pub(in crate::store::sqlite) async fn search(
-    db: &SqlitePool,
-    tenant: &TenantId,
-    query: &str,
-    filter: &SearchFilter,
+/// What is searched for, and where.
+pub(in crate::store::sqlite) struct Search<'a> {
+    tenant: &'a TenantId,
+    terms: Terms,
+    filter: &'a SearchFilter,
     limit: u32,
-) -> Result<Vec<SearchHit>, StoreError> {
-    let Some(terms) = Terms::of(query) else { return Ok(Vec::new()) };
-    let sql = sqlx::query(SEARCH)
-        .bind(terms.expression())
-        .bind(tenant.as_str())
-        .bind(filter.session.as_ref().map(SessionId::as_str))
-        .bind(filter.not_session.as_ref().map(SessionId::as_str))
-        .bind(limit.min(HITS_MAX));
-    let mut found = all(db, sql, found)
-        .await
-        .map_err(|error| rows::failure(format_args!("search in {tenant}"), &error))?
-        .into_iter()
-        .map(|found| hit(tenant, found, &terms))
-        .collect::<Result<Vec<_>, _>>()?;
-    found.sort_by(|a, b| b.score.total_cmp(&a.score).then_with(|| b.at.cmp(&a.at)));
-    Ok(found)
+}
+
+impl<'a> Search<'a> {
+    /// `None`: the query has no words, and finds nothing.
+    pub(in crate::store::sqlite) fn new(
+        tenant: &'a TenantId,
+        query: &str,
+        filter: &'a SearchFilter,
+        limit: u32,
+    ) -> Option<Self> {
+        Some(Self { tenant, terms: Terms::of(query)?, filter, limit: limit.min(HITS_MAX) })
+    }
+
+    /// The entries that fit best.
+    ///
+    /// # Errors
+    /// SQL's own.
+    pub(in crate::store::sqlite) async fn find(&self, db: &SqlitePool) -> Result<Vec<Found>, Error> {
+        let sql = sqlx::query(SEARCH)
+            .bind(self.terms.expression())
+            .bind(self.tenant.as_str())
+            .bind(self.filter.session.as_ref().map(SessionId::as_str))
+            .bind(self.filter.not_session.as_ref().map(SessionId::as_str))
+            .bind(self.limit);
+        all(db, sql, found).await
+    }
+
+    /// What was found, the best first.
+    pub(in crate::store::sqlite) fn hits(
+        &self,
+        found: Result<Vec<Found>, Error>,
+    ) -> Result<Vec<SearchHit>, StoreError> {
+        let failed = |error| rows::failure(format_args!("search in {}", self.tenant), &error);
+        let hits = found.map_err(failed)?.into_iter().map(|found| hit(self.tenant, found, &self.terms));
+        let mut hits = hits.collect::<Result<Vec<_>, _>>()?;
+        hits.sort_by(|a, b| b.score.total_cmp(&a.score).then_with(|| b.at.cmp(&a.at)));
+        Ok(hits)
+    }
 }
 
 /// An entry that was found, and how badly it fits.
-struct Found {
+pub(in crate::store::sqlite) struct Found {
     session: SessionId,
     place: Place,
     rank: f64,

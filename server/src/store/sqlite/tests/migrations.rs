@@ -64,7 +64,6 @@ async fn what_was_said_before_there_was_an_index_is_found() {
     MIGRATIONS.run_to(10, &mut db).await.unwrap();
     drop(db);
     let store = reopened(&directory).await;
-    store.filled().await;
     let hits = store.search(&tenant(), "hello", SearchFilter::default(), 9).await.unwrap();
     let places: Vec<_> = hits.iter().map(|hit| (hit.session.clone(), hit.entry, hit.run.clone())).collect();
     assert_eq!(places, [(session("s"), EntryNo(1), run("r"))]);

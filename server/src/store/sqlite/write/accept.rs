@@ -11,7 +11,6 @@ use agentloop_core::time::Timestamp;
 use agentloop_core::tool::Digest;
 
 use crate::store::codec::{self, EncodedEvent, EncodedSpec};
-use crate::store::sqlite::index::{Indexing, NewEntry};
 use crate::store::{Append, CreateRun, JobKind, RuleRow, RunSummary, StoreError};
 
 /// Places in a queue above this are those of runs that do not interrupt.
@@ -55,7 +54,7 @@ impl Encoded {
     ///
     /// # Panics
     /// When the records are none, or not dense from `after`, or ask in another run's name: then the caller is lost.
-    pub(in crate::store::sqlite) fn new(append: Append, index: bool) -> Self {
+    pub(in crate::store::sqlite) fn new(append: Append) -> Self {
         let (first, last) = match append.records.as_slice() {
             [first, .., last] | [first @ last] => (first, last),
             [] => panic!("an append has at least one record"),
@@ -81,12 +80,11 @@ impl Encoded {
             enter: append.enter,
             jobs: append.jobs,
         };
-        let mut indexing = Indexing::new(index);
         let mut seq = append.after;
         for record in &append.records {
             seq = seq.next();
             assert_eq!(record.seq, seq, "records are dense");
-            encoded.note(seq, &record.event, &mut indexing);
+            encoded.note(seq, &record.event);
             encoded.events.push(codec::encode(record));
         }
         if encoded.create.is_some() {
@@ -100,11 +98,11 @@ impl Encoded {
         self.events.iter().map(|event| event.payload.len()).sum()
     }
 
-    fn note(&mut self, seq: Seq, event: &Event, indexing: &mut Indexing) {
-        let indexed = indexing.note(seq, event);
+    fn note(&mut self, seq: Seq, event: &Event) {
+        let is_searched = is_searched(event);
         match event.entry() {
-            Some((entry, Added::Own)) => self.entries.push(NewEntry { entry, seq, indexed }),
-            Some((entry, Added::Held(seq))) => self.entries.push(NewEntry { entry, seq, indexed }),
+            Some((entry, Added::Own)) => self.entries.push(NewEntry { entry, seq, is_searched }),
+            Some((entry, Added::Held(seq))) => self.entries.push(NewEntry { entry, seq, is_searched }),
             None => {}
         }
         if let Event::HumanRequested { question } = event {
@@ -121,12 +119,29 @@ impl Encoded {
     }
 }
 
+/// An entry to be written.
+#[derive(Debug)]
+pub(in crate::store::sqlite) struct NewEntry {
+    pub(in crate::store::sqlite) entry: EntryNo,
+    /// The event that has it.
+    pub(in crate::store::sqlite) seq: Seq,
+    /// Whether it is a message that searches find by its words, if it has any.
+    pub(in crate::store::sqlite) is_searched: bool,
+}
+
+/// Whether the entry that this event adds is a message that searches find. The outputs of tools and what context sources
+/// said are none.
+fn is_searched(event: &Event) -> bool {
+    matches!(event, Event::InputAdded { .. } | Event::AssistantMessage { .. })
+        || matches!(event.entry(), Some((_, Added::Held(_))))
+}
+
 /// The last numbers that were given out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in crate::store::sqlite) struct Numbers {
     pub(in crate::store::sqlite) run: i64,
     pub(in crate::store::sqlite) session: i64,
-    /// Of the index.
+    /// Of the documents of the search index.
     pub(in crate::store::sqlite) document: i64,
 }
 

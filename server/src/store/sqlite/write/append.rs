@@ -6,14 +6,13 @@ use sqlx::{Row as _, SqliteConnection};
 
 use crate::store::StoreError;
 use crate::store::codec::{EncodedEvent, int, text, usage_text};
-use crate::store::sqlite::index::{Document, NewEntry};
+use crate::store::sqlite::rows;
 use crate::store::sqlite::write::accept::{
-    Created, Encoded, Facts, KnownRun, KnownSession, LiveRun, Numbered, Numbers, RunChange, RunFact,
-    SessionChange, SessionFact,
+    Created, Encoded, Facts, KnownRun, KnownSession, LiveRun, NewEntry, Numbered, Numbers, RunChange,
+    RunFact, SessionChange, SessionFact,
 };
 use crate::store::sqlite::write::batch::{Form, Statements, Value};
 use crate::store::sqlite::write::cache::WriterCache;
-use crate::store::sqlite::{index, rows};
 
 pub(in crate::store::sqlite) const SELECT_FACTS: &str = "
     SELECT j.key AS place, r.run_no, r.epoch, r.last_seq, r.queue_no,
@@ -21,7 +20,8 @@ pub(in crate::store::sqlite) const SELECT_FACTS: &str = "
            s.session_no, s.last_entry, s.live_run_no, s.last_queue_no, s.updated_at,
            (SELECT run_id FROM runs WHERE run_no = s.live_run_no) AS live_run,
            (SELECT max(run_no) FROM runs) AS last_run, (SELECT max(session_no) FROM sessions) AS last_session,
-           (SELECT max(search_no) FROM session_entries WHERE search_no IS NOT NULL) AS last_document
+           max((SELECT coalesce(max(search_no), 0) FROM session_entries WHERE search_no IS NOT NULL),
+               coalesce((SELECT value FROM meta WHERE key = 'last_document'), 0)) AS last_document
     FROM json_each(?) AS j
     LEFT JOIN runs AS r ON r.tenant = j.value ->> 0 AND r.run_id = j.value ->> 1
     LEFT JOIN sessions AS s ON s.tenant = j.value ->> 0 AND s.session_id = j.value ->> 2";
@@ -157,8 +157,6 @@ pub(in crate::store::sqlite) struct Decided<'a> {
     pub(in crate::store::sqlite) statements: Statements,
     /// What holds once that is written.
     pub(in crate::store::sqlite) facts: Facts<'a>,
-    /// What is to be in the index then.
-    pub(in crate::store::sqlite) documents: Vec<Document>,
 }
 
 /// Decides on appends. Writes nothing yet, and reads only what is not known.
@@ -184,13 +182,25 @@ pub(in crate::store::sqlite) async fn decide<'a>(
     write_runs(&mut statements, &facts);
     let accepted: Vec<_> = accepted.into_iter().map(|append| facts.numbered(append)).collect();
     write_events(&mut statements, &accepted);
-    let (numbers, documents) = index::number(db, &accepted, &mut facts.last.document).await?;
+    let numbers = number_documents(&accepted, &mut facts.last.document);
     write_entries(&mut statements, &accepted, numbers);
     write_steers(&mut statements, &accepted);
     write_requests(&mut statements, &accepted);
     write_rules(&mut statements, &accepted);
     write_jobs(&mut statements, &accepted);
-    Ok(Decided { answers, statements, facts, documents })
+    Ok(Decided { answers, statements, facts })
+}
+
+/// The number of each entry's document, from the one after `last`, which then is the last of them.
+fn number_documents(appends: &[Numbered<'_>], last: &mut i64) -> Vec<Option<i64>> {
+    let entries = appends.iter().flat_map(|new| &new.append.entries);
+    let number = |new: &NewEntry| {
+        new.is_searched.then(|| {
+            *last += 1;
+            *last
+        })
+    };
+    entries.map(number).collect()
 }
 
 async fn facts<'a>(

@@ -80,3 +80,26 @@ pub(in crate::store::sqlite) async fn end_epoch(db: &mut SqliteConnection) -> Re
     sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(db).await?;
     Ok(())
 }
+
+/// The number that the database was given when it was made, or when the migration that gives it ran.
+pub(in crate::store::sqlite) async fn identity(db: &mut SqliteConnection) -> Result<i64, Error> {
+    let row = sqlx::query("SELECT value FROM meta WHERE key = 'identity'").fetch_one(db).await?;
+    row.try_get("value")
+}
+
+/// The last number that was given to a document.
+pub(in crate::store::sqlite) async fn last_document(db: &mut SqliteConnection) -> Result<i64, Error> {
+    let sql =
+        "SELECT max((SELECT coalesce(max(search_no), 0) FROM session_entries WHERE search_no IS NOT NULL),
+                          coalesce((SELECT value FROM meta WHERE key = 'last_document'), 0)) AS last";
+    sqlx::query(sql).fetch_one(db).await?.try_get("last")
+}
+
+/// Forgets documents of deleted sessions, which the index has no more.
+pub(in crate::store::sqlite) async fn forget_deleted(
+    db: &mut SqliteConnection,
+    numbers: &[i64],
+) -> Result<(), Error> {
+    let sql = "DELETE FROM search_deleted WHERE search_no IN (SELECT value FROM json_each(?1))";
+    sqlx::query(sql).bind(text(&numbers)).execute(db).await.map(|_| ())
+}

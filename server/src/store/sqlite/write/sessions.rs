@@ -12,7 +12,7 @@ use sqlx::sqlite::SqliteArguments;
 use sqlx::{Error, Row as _, Sqlite, SqliteConnection};
 
 use crate::store::codec::{int, text};
-use crate::store::sqlite::{index, read, rows};
+use crate::store::sqlite::{read, rows};
 use crate::store::{SessionNotes, SessionRow, StoreError};
 
 /// A session to be created.
@@ -81,6 +81,22 @@ pub(in crate::store::sqlite) const KEEP_EVENTS: &str = "
 pub(in crate::store::sqlite) const REFER_TO_KEPT: &str = "
     UPDATE session_entries INDEXED BY session_entries_lent
     SET owner = NULL, keep = ?2 WHERE owner = ?1";
+
+/// The documents of what the session of this number has and no other.
+pub(in crate::store::sqlite) const DELETE_DOCUMENTS: &str = "
+    INSERT INTO search_deleted (search_no)
+    SELECT i.search_no FROM session_entries AS i
+    WHERE i.session_no = ?1 AND i.search_no IS NOT NULL
+      AND NOT EXISTS (
+          SELECT 1 FROM session_entries AS o INDEXED BY session_entries_searched
+          WHERE o.search_no = i.search_no AND o.session_no <> i.session_no)
+    ON CONFLICT (search_no) DO NOTHING";
+
+/// No number of a document is given out again: an index that is older than the database would take one for the other.
+const KEEP_LAST_DOCUMENT: &str = "
+    INSERT INTO meta (key, value)
+    SELECT 'last_document', max(search_no) FROM search_deleted HAVING count(*) > 0
+    ON CONFLICT (key) DO UPDATE SET value = max(value, excluded.value)";
 
 /// What the session of this number has and no other.
 pub(in crate::store::sqlite) const DROP_KEPT: &str = "
@@ -178,18 +194,22 @@ async fn is_this_fork(db: &mut SqliteConnection, new: &NewFork) -> Result<bool, 
 }
 
 /// Deletes a session that has neither a live run nor a queue, and by the foreign keys everything that belongs to it and
-/// is not shared.
+/// is not shared. Where there is an index, it is left the numbers of the documents to be deleted.
 pub(in crate::store::sqlite) async fn delete(
     db: &mut SqliteConnection,
     tenant: &TenantId,
     session: &SessionId,
+    indexed: bool,
 ) -> Result<Result<bool, StoreError>, Error> {
     let Some((no, row)) = found(db, tenant, session).await? else { return Ok(Ok(false)) };
     if let Some(run) = row.live_run.or(first_queued(db, no).await?) {
         return Ok(Err(StoreError::SessionBusy { run }));
     }
     keep_what_is_shared(db, no).await?;
-    index::drop_documents(db, no).await?;
+    if indexed {
+        sqlx::query(DELETE_DOCUMENTS).bind(no).execute(&mut *db).await?;
+        sqlx::query(KEEP_LAST_DOCUMENT).execute(&mut *db).await?;
+    }
     for sql in [DROP_KEPT, DROP_SPECS, "DELETE FROM sessions WHERE session_no = ?1"] {
         sqlx::query(sql).bind(no).execute(&mut *db).await?;
     }

@@ -4,7 +4,7 @@
 //! commits grow with the load by themselves, and without load nobody waits for company.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use agentloop_core::id::{Epoch, RuleId, RunId, RunKey, SessionId, TenantId};
 use agentloop_core::time::Timestamp;
@@ -13,15 +13,13 @@ use sqlx::{ConnectOptions as _, Connection as _, Error, Executor as _, SqliteCon
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use crate::store::sqlite::index::backfill::Batch;
-use crate::store::sqlite::index::{self, Unwritten};
 use crate::store::sqlite::open::lock::Lock;
 use crate::store::sqlite::write::accept::Encoded;
 use crate::store::sqlite::write::append::Decided;
 use crate::store::sqlite::write::cache::WriterCache;
 use crate::store::sqlite::write::ops::{self, Claim};
 use crate::store::sqlite::write::sessions::{self, NewFork, NewNotes, NewSession};
-use crate::store::sqlite::{index::backfill, rows, write::append, write::jobs};
+use crate::store::sqlite::{rows, write::append, write::jobs};
 use crate::store::{JobId, SessionRow, StoreError, ToolRow};
 
 /// Writes that share one commit at most, which bounds how long the first of them waits for the others.
@@ -47,6 +45,8 @@ pub(in crate::store::sqlite) enum Op {
     DeleteSession {
         tenant: TenantId,
         session: SessionId,
+        /// Whether there is a search index, from which it is to be deleted too.
+        indexed: bool,
     },
     DeleteRule {
         tenant: TenantId,
@@ -65,19 +65,15 @@ pub(in crate::store::sqlite) enum Op {
         tenant: TenantId,
         tools: Vec<ToolRow>,
     },
-    Index(Batch),
-    /// Brings what was said up to here into the index.
-    WriteDocuments,
-    /// Makes the index anew, with nothing in it.
-    RenewIndex,
+    /// The search index has these documents of deleted sessions no more.
+    ForgetDeleted(Vec<i64>),
     Check,
 }
 
 /// What became of an [`Op`].
 #[derive(Debug)]
 pub(in crate::store::sqlite) enum Answer {
-    /// To `Append`, `RetryJob`, `FinishJob`, `SaveTools`, `Index`, `WriteDocuments`,
-    /// `RenewIndex` and `Check`.
+    /// To `Append`, `RetryJob`, `FinishJob`, `SaveTools`, `ForgetDeleted` and `Check`.
     Done,
     /// To `Claim`.
     Claimed(Option<Box<Claim>>),
@@ -110,14 +106,6 @@ pub(in crate::store::sqlite) struct Writer {
     pub(in crate::store::sqlite) db: Option<SqliteConnection>,
     /// What need not be read.
     pub(in crate::store::sqlite) known: WriterCache,
-    /// `None` where only the database knows.
-    pub(in crate::store::sqlite) unwritten: Option<Unwritten>,
-    /// Whether there may be any, for those who search.
-    pub(in crate::store::sqlite) lags: Arc<AtomicBool>,
-    /// Whether writing them failed, so that it is tried again for those alone who need it.
-    pub(in crate::store::sqlite) gave_up: bool,
-    /// Whether the index was made anew and is to be filled.
-    pub(in crate::store::sqlite) renewed: Arc<AtomicBool>,
     pub(in crate::store::sqlite) epoch: Epoch,
     pub(in crate::store::sqlite) jobs: mpsc::Receiver<Job>,
     /// Ends the task once everything that waits is written.
@@ -137,12 +125,6 @@ impl Writer {
                 // Whoever asked may be gone; what was written stays written.
                 let _ = job.reply.send(answer);
             }
-            if !self.gave_up && self.unwritten.as_ref().is_some_and(Unwritten::is_full) {
-                self.write_documents().await;
-            }
-        }
-        if self.lags.load(Ordering::Relaxed) {
-            self.write_documents().await;
         }
         self.close().await;
     }
@@ -169,15 +151,14 @@ impl Writer {
         !jobs.is_empty()
     }
 
-    /// Commits these jobs together and has an answer for each. Where one of them is at fault, or the index may be, the
-    /// others are not made to fail with it.
+    /// Commits these jobs together and has an answer for each. Where one of them is at fault, the others are not made to
+    /// fail with it.
     async fn commit(&mut self, jobs: &[Job]) -> Vec<Result<Answer, StoreError>> {
-        let error = match self.attempt_mending(jobs).await {
+        let error = match self.attempt(jobs).await {
             Ok(answers) => return answers,
             Err(error) => error,
         };
-        let index = jobs.len() > 1 && jobs.iter().any(|job| job.op.needs_documents());
-        if !index && !is_fault_of_one(&error) {
+        if !is_fault_of_one(&error) {
             return jobs.iter().map(|_| Err(rows::failure("commit", &error))).collect();
         }
         let mut answers = Vec::with_capacity(jobs.len());
@@ -187,37 +168,11 @@ impl Writer {
         answers
     }
 
-    /// A failure is one of the index alone: it is tried again for whoever needs it, and what is missing is known to the
-    /// database.
-    async fn write_documents(&mut self) {
-        let (reply, _) = oneshot::channel();
-        let answers = self.commit(&[Job { op: Op::WriteDocuments, reply }]).await;
-        self.gave_up = answers.iter().any(Result::is_err);
-    }
-
-    /// One transaction, or two where the index is damaged: then it is made anew before the second.
-    async fn attempt_mending(&mut self, jobs: &[Job]) -> Result<Vec<Result<Answer, StoreError>>, Error> {
-        match self.attempt(jobs).await {
-            Err(error) if index::is_damage(&error) && self.renew_index().await => self.attempt(jobs).await,
-            answers => answers,
-        }
-    }
-
-    /// Whether it could be made anew.
-    async fn renew_index(&mut self) -> bool {
-        let (reply, _) = oneshot::channel();
-        if self.attempt(&[Job { op: Op::RenewIndex, reply }]).await.is_err() {
-            return false;
-        }
-        self.renewed.store(true, Ordering::Release);
-        true
-    }
-
     /// Resting on nothing but what is read: that an id is new may be what was wrong.
     async fn commit_alone(&mut self, job: &Job) -> Result<Answer, StoreError> {
         self.known.forget();
         let mut answers = self
-            .attempt_mending(std::slice::from_ref(job))
+            .attempt(std::slice::from_ref(job))
             .await
             .map_err(|error| rows::failure(job.op.place(), &error))?;
         answers.pop().expect("one job has one answer")
@@ -230,11 +185,8 @@ impl Writer {
             Some(db) => db,
             None => self.options.connect().await?,
         };
-        match transaction(&mut db, &mut self.known, &mut self.unwritten, self.epoch, jobs).await {
+        match transaction(&mut db, &mut self.known, self.epoch, jobs).await {
             Ok(answers) => {
-                self.lags
-                    .store(self.unwritten.as_ref().is_none_or(|left| !left.is_empty()), Ordering::Release);
-                self.gave_up &= !jobs.iter().any(|job| job.op.needs_documents());
                 self.db = Some(db);
                 self.count(jobs, &answers);
                 Ok(answers)
@@ -242,8 +194,6 @@ impl Writer {
             Err(error) => {
                 tracing::warn!(%error, jobs = jobs.len(), "a commit failed");
                 self.known.forget();
-                self.unwritten = None;
-                self.lags.store(true, Ordering::Release);
                 let _ = db.close().await;
                 Err(error)
             }
@@ -294,9 +244,7 @@ impl Op {
             | Self::RetryJob { .. }
             | Self::FinishJob { .. }
             | Self::SaveTools { .. }
-            | Self::Index(_)
-            | Self::WriteDocuments
-            | Self::RenewIndex
+            | Self::ForgetDeleted(_)
             | Self::Check => None,
         }
     }
@@ -313,22 +261,15 @@ impl Op {
             }
             // Its runs go with it.
             Self::DeleteSession { .. } => known.forget(),
-            // They number documents.
-            Self::Index(_) | Self::RenewIndex => known.forget_numbers(),
             Self::Append(_)
             | Self::DeleteRule { .. }
             | Self::SetNotes(_)
             | Self::RetryJob { .. }
             | Self::FinishJob { .. }
             | Self::SaveTools { .. }
-            | Self::WriteDocuments
+            | Self::ForgetDeleted(_)
             | Self::Check => {}
         }
-    }
-
-    /// Whether every document is to be in the index before it: what is deleted, and what gives out numbers by itself.
-    fn needs_documents(&self) -> bool {
-        matches!(self, Self::WriteDocuments | Self::DeleteSession { .. } | Self::Index(_))
     }
 
     fn bytes(&self) -> usize {
@@ -344,11 +285,11 @@ impl Op {
             Self::Claim { tenant, run } => format!("claim of {tenant}/{run}"),
             Self::CreateSession(new) => format!("new session {}/{}", new.tenant, new.session),
             Self::Fork(new) => format!("fork {}/{} of {}", new.tenant, new.session, new.source),
-            Self::DeleteSession { tenant, session } => format!("deletion of session {tenant}/{session}"),
+            Self::DeleteSession { tenant, session, .. } => format!("deletion of session {tenant}/{session}"),
             Self::SetNotes(new) => format!("notes on session {}/{}", new.tenant, new.session),
             Self::RetryJob { job, .. } | Self::FinishJob { job } => format!("job {}/{job}", job.tenant),
             Self::SaveTools { tenant, .. } => format!("tools of {tenant}"),
-            Self::Index(_) | Self::WriteDocuments | Self::RenewIndex => "filling of the index".to_owned(),
+            Self::ForgetDeleted(_) => "deletion from the search index".to_owned(),
             Self::DeleteRule { tenant, rule } => format!("rule {tenant}/{rule}"),
             Self::Check => "check".to_owned(),
         }
@@ -363,19 +304,13 @@ fn is_fault_of_one(error: &Error) -> bool {
 async fn transaction(
     db: &mut SqliteConnection,
     known: &mut WriterCache,
-    unwritten: &mut Option<Unwritten>,
     epoch: Epoch,
     jobs: &[Job],
 ) -> Result<Vec<Result<Answer, StoreError>>, Error> {
     if let Some(appends) = jobs.iter().map(|job| job.op.as_append()).collect::<Option<Vec<_>>>() {
-        let Decided { answers, statements, facts, documents } = append::decide(db, known, &appends).await?;
+        let Decided { answers, statements, facts } = append::decide(db, known, &appends).await?;
         statements.commit(db).await?;
         known.learn(facts);
-        match unwritten {
-            Some(unwritten) => unwritten.add(documents),
-            // What was committed stays committed, also where the index is broken.
-            None => *unwritten = Unwritten::read(db).await.ok(),
-        }
         return Ok(answers.into_iter().map(|done| done.map(|()| Answer::Done)).collect());
     }
     db.execute(BEGIN).await?;
@@ -384,29 +319,16 @@ async fn transaction(
         let appends: Vec<&Encoded> = group.iter().filter_map(|job| job.op.as_append()).collect();
         if appends.is_empty() {
             group[0].op.invalidate(known);
-            if group[0].op.needs_documents() {
-                match unwritten.take() {
-                    Some(unwritten) => unwritten.write(db).await?,
-                    None => Unwritten::read(db).await?.write(db).await?,
-                }
-                *unwritten = Some(Unwritten::default());
-            }
             answers.push(alone(db, epoch, &group[0].op).await?);
         } else {
-            let Decided { answers: done, statements, facts, documents } =
-                append::decide(db, known, &appends).await?;
+            let Decided { answers: done, statements, facts } = append::decide(db, known, &appends).await?;
             statements.execute(db).await?;
             // If the commit fails, all of it is forgotten.
             known.learn(facts);
-            if let Some(unwritten) = unwritten {
-                unwritten.add(documents);
-            }
             answers.extend(done.into_iter().map(|done| done.map(|()| Answer::Done)));
         }
     }
-    let writes_index = jobs.iter().any(|job| job.op.needs_documents());
-    // What the index has in memory is written with the commit.
-    db.execute("COMMIT").await.map_err(|error| if writes_index { index::of_index(error) } else { error })?;
+    db.execute("COMMIT").await?;
     Ok(answers)
 }
 
@@ -422,8 +344,8 @@ async fn alone(
         }
         Op::CreateSession(new) => sessions::create(db, new).await?.map(|row| Answer::Session(Box::new(row))),
         Op::Fork(new) => sessions::fork(db, new).await?.map(|row| Answer::Session(Box::new(row))),
-        Op::DeleteSession { tenant, session } => {
-            sessions::delete(db, tenant, session).await?.map(Answer::Existed)
+        Op::DeleteSession { tenant, session, indexed } => {
+            sessions::delete(db, tenant, session, *indexed).await?.map(Answer::Existed)
         }
         Op::SetNotes(new) => Ok(Answer::Existed(sessions::set_notes(db, new).await?)),
         Op::RetryJob { job, due_at, error } => {
@@ -439,13 +361,8 @@ async fn alone(
             ops::save_tools(db, tenant, tools).await?;
             Ok(Answer::Done)
         }
-        Op::Index(batch) => {
-            backfill::index(db, batch).await.map_err(index::of_index)?;
-            Ok(Answer::Done)
-        }
-        Op::WriteDocuments => Ok(Answer::Done),
-        Op::RenewIndex => {
-            index::renew(db).await?;
+        Op::ForgetDeleted(numbers) => {
+            ops::forget_deleted(db, numbers).await?;
             Ok(Answer::Done)
         }
         Op::Check => {
