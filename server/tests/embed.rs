@@ -19,7 +19,7 @@ use agentloop_core::tool::{Digest, EffectClass, ToolDeclaration};
 use agentloop_server::app::Server;
 use agentloop_server::clock::TestClock;
 use agentloop_server::config::Config;
-use agentloop_server::engine::{Compactor, EngineBuilder, Observer, OnBusy, StartRequest};
+use agentloop_server::engine::{Compactor, EngineParts, Observer, OnBusy, StartRequest};
 use agentloop_server::ids::CountingIds;
 use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
 use agentloop_server::store::JournalStore as _;
@@ -153,11 +153,13 @@ fn request(prompt: &str) -> StartRequest {
 async fn every_port_can_be_ones_own() {
     let store = Arc::new(SqliteStore::in_memory().await.expect("a store"));
     let (tools, seen) = (Arc::new(LocalTools::default()), Arc::new(Seen::default()));
-    let engine = EngineBuilder::new(store.clone(), Arc::new(Parrot), tools.clone())
-        .clock(Arc::new(TestClock::at(Timestamp(1_000))))
-        .ids(Arc::new(CountingIds::default()))
-        .observer(seen.clone())
-        .start();
+    let parts = EngineParts {
+        clock: Arc::new(TestClock::at(Timestamp(1_000))),
+        ids: Arc::new(CountingIds::default()),
+        observers: vec![seen.clone()],
+        ..EngineParts::default()
+    };
+    let engine = parts.start(store.clone(), Arc::new(Parrot), tools.clone());
     assert!(tools.engine.set(engine.sink()).is_ok());
 
     let started = engine.start(request("say it")).await.expect("a run");
@@ -191,7 +193,7 @@ async fn every_port_can_be_ones_own() {
 async fn a_result_that_comes_twice_is_recorded_once() {
     let store = Arc::new(SqliteStore::in_memory().await.expect("a store"));
     let tools = Arc::new(LocalTools::default());
-    let engine = EngineBuilder::new(store, Arc::new(Parrot), tools.clone()).start();
+    let engine = EngineParts::default().start(store, Arc::new(Parrot), tools.clone());
     assert!(tools.engine.set(engine.sink()).is_ok());
     let started = engine.start(request("say it")).await.expect("a run");
     engine.wait(&TenantId::local(), &started.run).await.expect("an end");

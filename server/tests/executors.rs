@@ -14,7 +14,7 @@ use agentloop_core::time::Millis;
 use agentloop_core::tool::{Digest, EffectClass};
 use agentloop_server::engine::feed::FeedItem;
 use agentloop_server::engine::{
-    Engine, EngineBuilder, Executors, FinishExecutor, HumanExecutor, OnBusy, StartRequest, ToolExecution,
+    Engine, EngineParts, Executors, FinishExecutor, HumanExecutor, OnBusy, StartRequest, ToolExecution,
     ToolExecutor,
 };
 use agentloop_server::extension::RunContext;
@@ -149,12 +149,17 @@ fn tools(does: Does) -> Executors {
     Executors { tools: Some(Arc::new(Here(does))), ..Executors::default() }
 }
 
-async fn builder() -> EngineBuilder {
-    over(Arc::new(SqliteStore::in_memory().await.expect("a store")), EffectClass::ReadOnly)
+async fn started(parts: EngineParts) -> Engine {
+    let store = Arc::new(SqliteStore::in_memory().await.expect("a store"));
+    started_over(store, EffectClass::ReadOnly, parts)
 }
 
-fn over(store: Arc<SqliteStore>, class: EffectClass) -> EngineBuilder {
-    EngineBuilder::new(store, Arc::new(BuiltIn), Arc::new(NoHosts(class)))
+fn started_over(store: Arc<SqliteStore>, class: EffectClass, parts: EngineParts) -> Engine {
+    parts.start(store, Arc::new(BuiltIn), Arc::new(NoHosts(class)))
+}
+
+fn with(executors: Executors) -> EngineParts {
+    EngineParts { executors, ..EngineParts::default() }
 }
 
 fn request(agent: &str, careful: bool) -> StartRequest {
@@ -185,15 +190,13 @@ async fn run(engine: &Engine, agent: &str) -> String {
 
 #[tokio::test]
 async fn the_agents_come_before_the_engines_before_the_built_in() {
-    let plain = builder().await.start();
+    let plain = started(EngineParts::default()).await;
     assert_eq!(run(&plain, "any").await, "built-in: built-in: no host");
     let model = |name| Some(Arc::new(Speaker(name)) as Arc<dyn Model>);
-    let engine = builder()
-        .await
-        .executors(Executors { model: model("engine"), ..tools(Does::Says("engine")) })
-        .agent_executors("own", Executors { model: model("agent"), ..tools(Does::Says("agent")) })
-        .agent_executors("half", tools(Does::Says("agent")))
-        .start();
+    let own = Executors { model: model("agent"), ..tools(Does::Says("agent")) };
+    let agent_executors = [("own".to_owned(), own), ("half".to_owned(), tools(Does::Says("agent")))].into();
+    let executors = Executors { model: model("engine"), ..tools(Does::Says("engine")) };
+    let engine = started(EngineParts { agent_executors, ..with(executors) }).await;
     assert_eq!(run(&engine, "any").await, "engine: engine paid 1.0 on try 1");
     assert_eq!(run(&engine, "own").await, "agent: agent paid 1.0 on try 1");
     assert_eq!(run(&engine, "half").await, "engine: agent paid 1.0 on try 1", "each kind by itself");
@@ -201,13 +204,13 @@ async fn the_agents_come_before_the_engines_before_the_built_in() {
 
 #[tokio::test]
 async fn a_fault_in_an_executor_is_one_calls() {
-    let engine = builder().await.executors(tools(Does::Panics)).start();
+    let engine = started(with(tools(Does::Panics))).await;
     assert_eq!(run(&engine, "any").await, "built-in: a fault in the tool");
 }
 
 #[tokio::test]
 async fn a_call_that_is_given_up_is_dropped() {
-    let engine = builder().await.executors(tools(Does::Hangs)).start();
+    let engine = started(with(tools(Does::Hangs))).await;
     let started = engine.start(request("any", false)).await.expect("a run");
     let tenant = TenantId::local();
     engine
@@ -222,7 +225,7 @@ async fn a_call_that_is_given_up_is_dropped() {
 async fn asked(decision: Option<Decision>) -> (Option<RunStatus>, Option<String>) {
     let human: Arc<dyn HumanExecutor> = Arc::new(Says(decision));
     let executors = Executors { human: Some(human), ..tools(Does::Says("engine")) };
-    let engine = builder().await.executors(executors).start();
+    let engine = started(with(executors)).await;
     let started = engine.start(request("any", true)).await.expect("a run");
     let tenant = TenantId::local();
     loop {
@@ -260,7 +263,8 @@ async fn what_it_leaves_or_says_wrongly_waits_for_a_human() {
 async fn cut(class: EffectClass) -> (Option<RunStatus>, Option<String>) {
     let store = Arc::new(SqliteStore::in_memory().await.expect("a store"));
     let tasks = Tasks::new();
-    let first = over(store.clone(), class).tasks(tasks.clone()).executors(tools(Does::Hangs)).start();
+    let first =
+        started_over(store.clone(), class, EngineParts { tasks: tasks.clone(), ..with(tools(Does::Hangs)) });
     let tenant = TenantId::local();
     let started = first.start(request("any", false)).await.expect("a run");
     let events = first.subscribe(&tenant, &started.run, Seq(0)).await.expect("a subscription").events;
@@ -273,7 +277,7 @@ async fn cut(class: EffectClass) -> (Option<RunStatus>, Option<String>) {
     tasks.soft().cancel();
     tasks.shut_down(std::time::Duration::from_secs(5)).await;
     drop(first);
-    let second = over(store, class).executors(tools(Does::Says("second"))).start();
+    let second = started_over(store, class, with(tools(Does::Says("second"))));
     let view = second.wait(&tenant, &started.run).await.expect("a stop");
     (view.state.status(), view.state.last_message.map(|message| message.plain_text()))
 }
@@ -290,7 +294,7 @@ async fn a_call_that_a_restart_cut_is_made_again_where_that_is_safe() {
 async fn the_end_is_told_once_it_is_durable() {
     let ends = Arc::new(Ends::default());
     let executors = Executors { finish: Some(ends.clone()), ..tools(Does::Says("engine")) };
-    let engine = builder().await.executors(executors).start();
+    let engine = started(with(executors)).await;
     run(&engine, "any").await;
     ends.1.notified().await;
     assert_eq!(*ends.0.lock().expect("not poisoned"), [Some(RunStatus::Completed)]);

@@ -18,7 +18,7 @@ use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::{Digest, EffectClass};
 use agentloop_server::engine::error::EngineError;
 use agentloop_server::engine::feed::FeedItem;
-use agentloop_server::engine::{EngineBuilder, OnBusy, StartRequest};
+use agentloop_server::engine::{EngineParts, OnBusy, StartRequest};
 use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
 use agentloop_server::store::sqlite::SqliteStore;
 use agentloop_server::store::{
@@ -384,9 +384,11 @@ async fn a_failed_write_stops_the_run_until_the_store_is_back() {
         Delta::Finish { reason: FinishReason::Stop },
     ]);
     let (called, may_speak) = (model.called.clone(), model.may_speak.clone());
-    let engine =
-        EngineBuilder::new(store.clone(), Arc::new(One(Arc::new(model))), Arc::new(Keeping::default()))
-            .start();
+    let engine = EngineParts::default().start(
+        store.clone(),
+        Arc::new(One(Arc::new(model))),
+        Arc::new(Keeping::default()),
+    );
     let tenant = TenantId::local();
 
     let run = engine.start(request("r")).await.expect("a run").run;
@@ -428,7 +430,7 @@ async fn an_owner_that_was_overtaken_writes_nothing_shows_nothing_and_offers_not
     ]);
     let (called, may_speak) = (model.called.clone(), model.may_speak.clone());
     let tools = Arc::new(Keeping::default());
-    let engine = EngineBuilder::new(store.clone(), Arc::new(One(Arc::new(model))), tools.clone()).start();
+    let engine = EngineParts::default().start(store.clone(), Arc::new(One(Arc::new(model))), tools.clone());
     let tenant = TenantId::local();
     let run = engine.start(request("r")).await.expect("a run").run;
     called.notified().await;

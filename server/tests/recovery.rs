@@ -12,7 +12,7 @@ use agentloop_core::run::input::CallFacts;
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::Millis;
 use agentloop_core::tool::{Digest, EffectClass};
-use agentloop_server::engine::{Engine, EngineBuilder, OnBusy, StartRequest};
+use agentloop_server::engine::{Engine, EngineParts, OnBusy, StartRequest};
 use agentloop_server::lifecycle::Tasks;
 use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
 use agentloop_server::store::Store;
@@ -110,7 +110,8 @@ impl Process {
         let (offering, offered) = mpsc::unbounded_channel();
         let tools = Arc::new(Answers { seek, sought: seeking, offered: offering });
         let tasks = Tasks::new();
-        let engine = EngineBuilder::new(store.clone(), Arc::new(One), tools).tasks(tasks.clone()).start();
+        let parts = EngineParts { tasks: tasks.clone(), ..EngineParts::default() };
+        let engine = parts.start(store.clone(), Arc::new(One), tools);
         Self { engine, tasks, sought, offered }
     }
 

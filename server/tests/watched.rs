@@ -9,7 +9,7 @@ use agentloop_core::time::Timestamp;
 use agentloop_proto::EventFrame;
 use agentloop_proto::v1::agent_loop_server::AgentLoop as _;
 use agentloop_proto::v1::{RunEvent, RunInput, RunStreamRequest, SubscribeRequest, run_event::Event};
-use agentloop_server::engine::EngineBuilder;
+use agentloop_server::engine::EngineParts;
 use agentloop_server::grpc::agent_loop::AgentLoopService;
 use agentloop_server::model::{Model, ModelError, ModelRequest, Models, UnknownModel};
 use agentloop_server::store::sqlite::SqliteStore;
@@ -45,7 +45,7 @@ async fn service(model: Shy) -> AgentLoopService {
     let store = Arc::new(SqliteStore::in_memory().await.expect("a store"));
     let models = Arc::new(model);
     let tools = RemoteTools::new(HostOptions::default(), Timestamp(0), Vec::new());
-    let engine = EngineBuilder::new(store, models.clone(), tools).start();
+    let engine = EngineParts::default().start(store, models.clone(), tools);
     let agent = RunSpec { agent: "default".into(), model: "any/shy".into(), ..RunSpec::default() };
     AgentLoopService::new(engine, models, Arc::new([("default".to_owned(), agent)].into()))
 }

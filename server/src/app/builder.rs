@@ -1,6 +1,5 @@
 //! A server of one's own parts: what is not given is what the configuration says.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use agentloop_core::tool::ToolDeclaration;
@@ -8,17 +7,15 @@ use agentloop_core::tool::ToolDeclaration;
 use crate::app::hosts::{host_options, remember_tools, remembered_tools};
 use crate::app::observe::{Counting, Tracing};
 use crate::app::{Server, StartError, listen, metrics, open, providers, serve, until};
-use crate::clock::{Clock, SystemClock};
+use crate::clock::Clock;
 use crate::config::Config;
 use crate::engine::{
-    Compactor, Compactors, Engine, EngineBuilder, EngineOptions, Executors, JobExecutor, LogObserver,
-    Observer, Recall,
+    Compactor, Engine, EngineOptions, EngineParts, Executors, JobExecutor, LogObserver, Observer, Recall,
 };
 use crate::extension::remote::Remote;
 use crate::extension::{ContextSource, Hook, LocalExtensions, Planner};
 use crate::grpc::convert::input::Agents;
-use crate::ids::{Ids, RandomIds};
-use crate::lifecycle::Tasks;
+use crate::ids::Ids;
 use crate::model::Models;
 use crate::store::Store;
 use crate::telemetry::metrics::Metrics;
@@ -35,14 +32,8 @@ pub struct ServerBuilder {
     models: Option<Arc<dyn Models>>,
     tools: Option<WrapTools>,
     own_tools: Vec<(ToolDeclaration, Arc<dyn ToolExecutor>)>,
-    clock: Arc<dyn Clock>,
-    ids: Arc<dyn Ids>,
     extensions: LocalExtensions,
-    observers: Vec<Arc<dyn Observer>>,
-    executors: Executors,
-    agent_executors: BTreeMap<String, Executors>,
-    compactors: Compactors,
-    job_executors: Vec<Arc<dyn JobExecutor>>,
+    engine: EngineParts,
 }
 
 impl ServerBuilder {
@@ -53,14 +44,8 @@ impl ServerBuilder {
             models: None,
             tools: None,
             own_tools: Vec::new(),
-            clock: Arc::new(SystemClock),
-            ids: Arc::new(RandomIds),
             extensions: LocalExtensions::new(),
-            observers: vec![Arc::new(LogObserver)],
-            executors: Executors::default(),
-            agent_executors: BTreeMap::new(),
-            compactors: Compactors::new(),
-            job_executors: Vec::new(),
+            engine: EngineParts { observers: vec![Arc::new(LogObserver)], ..EngineParts::default() },
         }
     }
 
@@ -96,21 +81,21 @@ impl ServerBuilder {
     /// Another clock.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.clock = clock;
+        self.engine.clock = clock;
         self
     }
 
     /// Another source of ids and chance.
     #[must_use]
     pub fn ids(mut self, ids: Arc<dyn Ids>) -> Self {
-        self.ids = ids;
+        self.engine.ids = ids;
         self
     }
 
     /// One more observer, beside the one that writes the log.
     #[must_use]
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
-        self.observers.push(observer);
+        self.engine.observers.push(observer);
         self
     }
 
@@ -146,28 +131,28 @@ impl ServerBuilder {
     /// Executors of instructions in place of the built-in ones, for every agent that has none of its own.
     #[must_use]
     pub fn executors(mut self, executors: Executors) -> Self {
-        self.executors = executors;
+        self.engine.executors = executors;
         self
     }
 
     /// Executors of the instructions of one agent's runs.
     #[must_use]
     pub fn agent_executors(mut self, agent: impl Into<String>, executors: Executors) -> Self {
-        self.agent_executors.insert(agent.into(), executors);
+        self.engine.agent_executors.insert(agent.into(), executors);
         self
     }
 
     /// One more way to make a context smaller, which runs name in their context policy.
     #[must_use]
     pub fn compactor(mut self, name: impl Into<String>, compactor: Arc<dyn Compactor>) -> Self {
-        self.compactors.insert(name.into(), compactor);
+        self.engine.compactors.insert(name.into(), compactor);
         self
     }
 
     /// One more executor of what follows runs, beside those that are built in.
     #[must_use]
     pub fn job_executor(mut self, executor: Arc<dyn JobExecutor>) -> Self {
-        self.job_executors.push(executor);
+        self.engine.job_executors.push(executor);
         self
     }
 
@@ -194,18 +179,18 @@ impl ServerBuilder {
             None => None,
         };
         if let Some((_, metrics)) = &scrapes {
-            self.observers.push(Arc::new(Counting(metrics.clone())));
+            self.engine.observers.push(Arc::new(Counting(metrics.clone())));
         }
         let otlp = self.start_otlp()?;
         let options = host_options(&self.config);
-        let hosts = remembered_tools(&*store, options, self.clock.now(), own_tools).await?;
+        let hosts = remembered_tools(&*store, options, self.engine.clock.now(), own_tools).await?;
         let server = self.config.server.clone();
         let agents = Arc::new(self.take_agents());
-        let (ids, tasks) = (self.ids.clone(), Tasks::new());
+        let (ids, tasks) = (self.engine.ids.clone(), self.engine.tasks.clone());
         if let Some(own) = &own_store {
             tasks.depend_on("store", own.failed().clone());
         }
-        let engine = self.engine(store.clone(), models.clone(), hosts.clone(), tasks.clone());
+        let engine = self.start_engine(store.clone(), models.clone(), hosts.clone());
         let soft = tasks.soft().clone();
         let soft_of_metrics = soft.clone();
         let driving = hosts.clone().drive(engine.sink());
@@ -241,7 +226,7 @@ impl ServerBuilder {
         let options = &self.config.telemetry;
         let Some(endpoint) = &options.otlp_endpoint else { return Ok(None) };
         let otlp = Otlp::start(endpoint, options, metrics::known_models(&self.config))?;
-        self.observers.push(Arc::new(Tracing(otlp.clone())));
+        self.engine.observers.push(Arc::new(Tracing(otlp.clone())));
         Ok(Some(otlp))
     }
 
@@ -265,48 +250,28 @@ impl ServerBuilder {
         agents
     }
 
-    fn engine(
-        self,
+    fn start_engine(
+        mut self,
         store: Arc<dyn Store>,
         models: Arc<dyn Models>,
         hosts: Arc<RemoteTools>,
-        tasks: Tasks,
     ) -> Engine {
-        let extensions = with_next(self.extensions, store.clone(), &hosts);
+        self.engine.extensions = Arc::new(with_next(self.extensions, store.clone(), &hosts));
+        let Config { server, runs, telemetry, .. } = self.config;
+        self.engine.options = EngineOptions {
+            max_live_runs: server.max_live_runs,
+            park_after: runs.park_after,
+            subscriber_stall: runs.subscriber_stall,
+            subscriber_buffer: runs.subscriber_buffer,
+            traced: telemetry.otlp_endpoint.is_some(),
+        };
+        let own = self.own_tools.into_iter().map(|(declaration, executor)| (declaration.name, executor));
+        self.engine.tool_executors = own.collect();
         let tools: Arc<dyn Tools> = match self.tools {
             Some(wrap) => wrap(hosts),
             None => hosts,
         };
-        let Config { server, runs, telemetry, .. } = self.config;
-        let mut builder = EngineBuilder::new(store, models, tools)
-            .extensions(Arc::new(extensions))
-            .executors(self.executors)
-            .clock(self.clock)
-            .ids(self.ids)
-            .tasks(tasks)
-            .options(EngineOptions {
-                max_live_runs: server.max_live_runs,
-                park_after: runs.park_after,
-                subscriber_stall: runs.subscriber_stall,
-                subscriber_buffer: runs.subscriber_buffer,
-                traced: telemetry.otlp_endpoint.is_some(),
-            });
-        for (declaration, executor) in self.own_tools {
-            builder = builder.tool_executor(declaration.name, executor);
-        }
-        for observer in self.observers {
-            builder = builder.observer(observer);
-        }
-        for (agent, executors) in self.agent_executors {
-            builder = builder.agent_executors(agent, executors);
-        }
-        for (name, compactor) in self.compactors {
-            builder = builder.compactor(name, compactor);
-        }
-        for executor in self.job_executors {
-            builder = builder.job_executor(executor);
-        }
-        builder.start()
+        self.engine.start(store, models, tools)
     }
 }
 

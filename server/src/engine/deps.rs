@@ -2,18 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::Duration;
 
-use agentloop_core::id::{RunId, SessionId, TenantId};
-use agentloop_core::run::event::Record;
 use agentloop_core::time::Millis;
 
 use crate::clock::Clock;
 use crate::engine::after::runner::Jobs;
-use crate::engine::effect::compact::Compactors;
 use crate::engine::feed::Feeds;
 use crate::engine::history::Histories;
-use crate::engine::ports::ExecutorTable;
+use crate::engine::ports::{Compactors, ExecutorTable, Observer};
 use crate::engine::run::retries::{Revivals, RunCounts};
 use crate::extension::Extensions;
 use crate::ids::Ids;
@@ -21,34 +17,6 @@ use crate::lifecycle::Tasks;
 use crate::model::Models;
 use crate::store::Store;
 use crate::tool::Tools;
-
-/// Sees every durable event of every run, after it is durable. Must not block.
-pub trait Observer: Send + Sync + 'static {
-    /// One event.
-    fn event(&self, _tenant: &TenantId, _run: &RunId, _session: &SessionId, _record: &Record) {}
-
-    /// Who is to follow one run, as long as it has a task here: for observers that would otherwise have to look up
-    /// what they know of a run at each of its events. `past` are the events that it had before, none for a new run.
-    /// Asked each time that a run comes up.
-    fn follow(
-        &self,
-        _tenant: &TenantId,
-        _run: &RunId,
-        _session: &SessionId,
-        _past: &[Record],
-    ) -> Option<Box<dyn RunObserver>> {
-        None
-    }
-
-    /// So many events of a run were made durable together, which took so long.
-    fn appended(&self, _events: usize, _took: Duration) {}
-}
-
-/// Follows one run. Dropped with the run's task: when the run is over, waits, or goes on elsewhere.
-pub trait RunObserver: Send + Sync + 'static {
-    /// One event, after it is durable. Must not block.
-    fn event(&mut self, record: &Record);
-}
 
 /// How the engine is tuned.
 #[derive(Debug, Clone)]

@@ -3,7 +3,7 @@
 use agentloop_core::id::{RunId, SessionId, TenantId};
 use agentloop_core::run::event::{Event, Outcome, Record};
 
-use crate::engine::deps::Observer;
+use crate::engine::ports::Observer;
 
 /// Writes a line when a run starts, and one however it ends; steps between at level debug.
 #[derive(Debug, Clone, Copy, Default)]

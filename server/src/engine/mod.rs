@@ -1,13 +1,13 @@
 //! The engine: live runs, and everything that one may ask of a run. Cheap to clone.
 
 mod after;
-mod builder;
 mod deps;
 mod effect;
 pub mod error;
 pub mod feed;
 mod history;
 mod log;
+mod parts;
 mod ports;
 mod query;
 mod run;
@@ -24,12 +24,14 @@ use agentloop_core::run::state::State;
 use futures_util::Stream;
 
 pub use self::after::recall::Recall;
-pub use self::after::runner::{JobError, JobExecutor};
-pub use self::builder::EngineBuilder;
-pub use self::deps::{EngineOptions, Observer, RunObserver};
-pub use self::effect::compact::{Compactor, Compactors, STRATEGIES};
+pub use self::deps::EngineOptions;
+pub use self::effect::compact::STRATEGIES;
 pub use self::log::LogObserver;
-pub use self::ports::{Executors, FinishExecutor, HumanExecutor, ToolExecution, ToolExecutor};
+pub use self::parts::EngineParts;
+pub use self::ports::{
+    Compactor, Compactors, Executors, FinishExecutor, HumanExecutor, JobError, JobExecutor, Observer,
+    RunObserver, ToolExecution, ToolExecutor,
+};
 pub use self::query::decide::Resolution;
 pub use self::query::replay::ReplayReport;
 pub use self::query::step::StepDone;

@@ -19,7 +19,7 @@ use tonic::transport::{Channel, Server};
 use tonic::{Code, Status, Streaming};
 use tonic_types::StatusExt as _;
 
-use crate::engine::{Engine, EngineBuilder};
+use crate::engine::{Engine, EngineParts};
 use crate::grpc::service::tool_host::ToolHost;
 use crate::grpc::service::tools::Tools;
 use crate::model::ProviderRegistry;
@@ -39,7 +39,7 @@ struct Bench {
 async fn idle_engine(tools: Arc<RemoteTools>) -> Engine {
     let store = Arc::new(SqliteStore::in_memory().await.unwrap());
     let models = Arc::new(ProviderRegistry::default());
-    EngineBuilder::new(store, models, tools).start()
+    EngineParts::default().start(store, models, tools)
 }
 
 impl Bench {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use agentloop_core::id::Epoch;
 use agentloop_core::time::Millis;
 use agentloop_server::clock::Clock as _;
-use agentloop_server::engine::{Engine, EngineBuilder, EngineOptions};
+use agentloop_server::engine::{Engine, EngineOptions, EngineParts};
 use agentloop_server::extension::remote::Remote;
 use agentloop_server::lifecycle::Tasks;
 use agentloop_server::store::{JournalStore as _, ToolStore as _};
@@ -45,18 +45,19 @@ impl Server {
         });
         let tools = RemoteTools::new(HostOptions::default(), world.clock.now(), remembered.collect());
         let gate = Arc::new(Gate::new(world.clone(), store, tasks.clone()));
-        let engine =
-            EngineBuilder::new(gate, Arc::new(FakeModels::new(world.clone(), number)), tools.clone())
-                .clock(Arc::new(world.clock.clone()))
-                .ids(Arc::new(SimIds::new(world.random(&format!("ids {number}")))))
-                .tasks(tasks.clone())
-                .extensions(Arc::new(Remote(tools.extensions().clone())))
-                .options(EngineOptions {
-                    park_after: Millis::secs(2),
-                    subscriber_buffer: 16,
-                    ..EngineOptions::default()
-                })
-                .start();
+        let parts = EngineParts {
+            clock: Arc::new(world.clock.clone()),
+            ids: Arc::new(SimIds::new(world.random(&format!("ids {number}")))),
+            tasks: tasks.clone(),
+            extensions: Arc::new(Remote(tools.extensions().clone())),
+            options: EngineOptions {
+                park_after: Millis::secs(2),
+                subscriber_buffer: 16,
+                ..EngineOptions::default()
+            },
+            ..EngineParts::default()
+        };
+        let engine = parts.start(gate, Arc::new(FakeModels::new(world.clone(), number)), tools.clone());
         drop(tasks.spawn("tools", tools.clone().drive(engine.sink())));
         Self { number, engine, tools, tasks }
     }

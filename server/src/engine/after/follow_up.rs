@@ -14,9 +14,9 @@ use agentloop_core::run::state::State;
 use async_trait::async_trait;
 
 use crate::clock::Clock;
-use crate::engine::after::runner::{JobError, JobExecutor};
 use crate::engine::effect::extensions::{Asking, within};
 use crate::engine::error::EngineError;
+use crate::engine::ports::{JobError, JobExecutor};
 use crate::engine::run::recover::fold;
 use crate::extension::{ExtensionError, Extensions, Occasion, RememberRequest, RunContext};
 use crate::store::{Job, JobKind, Store, StoreError};

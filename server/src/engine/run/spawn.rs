@@ -12,10 +12,10 @@ use futures_util::FutureExt as _;
 use tracing::Instrument as _;
 
 use crate::engine::Engine;
-use crate::engine::deps::Observer;
 use crate::engine::effect::tool_hooks::Judging;
 use crate::engine::error::EngineError;
 use crate::engine::history::History;
+use crate::engine::ports::Observer;
 use crate::engine::run::human::Executing;
 use crate::engine::run::recover::fold;
 use crate::engine::run::table::{Mailbox, StartPermit};

@@ -14,8 +14,8 @@ use agentloop_core::run::state::{Phase, State};
 use async_trait::async_trait;
 
 use crate::engine::after::notes::transcript::Transcript;
-use crate::engine::after::runner::{JobError, JobExecutor};
 use crate::engine::effect::complete::{Question, ask};
+use crate::engine::ports::{JobError, JobExecutor};
 use crate::model::{ModelError, Models};
 use crate::store::{EntryStretch, Job, JobKind, SessionNotes, SessionRow, Store, StoreError, StretchMax};
 

@@ -11,19 +11,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use agentloop_core::agent::{RetryPolicy, RunSpec};
-use agentloop_core::error::ErrorClass;
 use agentloop_core::id::{Seq, SessionId, TenantId};
 use agentloop_core::retry;
 use agentloop_core::run::event::{Event, Record};
 use agentloop_core::run::state::State;
 use agentloop_core::time::{Millis, Timestamp};
-use async_trait::async_trait;
 use futures_util::FutureExt as _;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::Engine;
 use crate::engine::deps::Deps;
+use crate::engine::ports::{JobError, JobExecutor};
 use crate::store::{Job, JobId, JobKind, StoreError};
 
 /// Jobs under way at a time, of all runs.
@@ -38,63 +37,6 @@ const ERROR_BYTES_MAX: usize = 1024;
 const STORE_WAIT: Duration = Duration::from_secs(1);
 /// No such wait is longer. Also the longest sleep, so that a clock that was moved is noticed.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
-
-/// Does what follows runs, as far as it is its business. The engine asks each of its executors what a run that ends
-/// wants done, and gives a job to the first that takes it.
-#[async_trait]
-pub trait JobExecutor: Send + Sync + 'static {
-    /// What is to be done after this run, which is about to be written as over. Must not block: the run's end waits for
-    /// it.
-    fn wanted(&self, tenant: &TenantId, ended: &State) -> Vec<JobKind>;
-
-    /// Whether jobs of this kind are its business.
-    fn takes(&self, kind: &JobKind) -> bool;
-
-    /// Does a job of a run with this spec. It may have been done before, and is dropped where the server stops: either
-    /// way it is given again, with the same id.
-    ///
-    /// # Errors
-    /// [`JobError`], which says whether trying again may help.
-    async fn execute(&self, job: &Job, spec: &RunSpec) -> Result<(), JobError>;
-}
-
-/// Why a job was not done.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum JobError {
-    /// Another try may succeed.
-    #[error("{why}")]
-    Retryable {
-        /// Stored with the job, never logged.
-        why: String,
-        /// The least to wait.
-        after: Option<Millis>,
-    },
-    /// No further try will do better.
-    #[error("{why}")]
-    Fatal {
-        /// For whoever embeds the executor; it is neither stored nor logged.
-        why: String,
-    },
-}
-
-impl JobError {
-    /// What to do about it.
-    #[must_use]
-    pub fn class(&self) -> ErrorClass {
-        match self {
-            Self::Retryable { .. } => ErrorClass::Retryable,
-            Self::Fatal { .. } => ErrorClass::Fatal,
-        }
-    }
-
-    /// The least to wait before another try.
-    fn after(&self) -> Option<Millis> {
-        match self {
-            Self::Retryable { after, .. } => *after,
-            Self::Fatal { .. } => None,
-        }
-    }
-}
 
 impl From<StoreError> for JobError {
     fn from(error: StoreError) -> Self {

@@ -1,10 +1,11 @@
 //! Jobs of any kind, done by a double.
 
 use agentloop_core::run::status::RunStatus;
+use async_trait::async_trait;
 use tokio::sync::mpsc;
 
 use super::*;
-use crate::engine::EngineBuilder;
+use crate::engine::EngineParts;
 use crate::lifecycle::Tasks;
 use crate::model::{HttpOptions, ProviderRegistry};
 use crate::store::Store;
@@ -56,10 +57,9 @@ fn engine_of(store: &Arc<dyn Store>) -> (Tasks, Engine, mpsc::UnboundedReceiver<
     let models = Arc::new(ProviderRegistry::new(HttpOptions::default(), []).unwrap());
     let tools = RemoteTools::new(HostOptions::default(), Timestamp(0), Vec::new());
     let tasks = Tasks::new();
-    let engine = EngineBuilder::new(store.clone(), models, tools)
-        .job_executor(Arc::new(Double { tried }))
-        .tasks(tasks.clone())
-        .start();
+    let job_executors: Vec<Arc<dyn JobExecutor>> = vec![Arc::new(Double { tried })];
+    let parts = EngineParts { job_executors, tasks: tasks.clone(), ..EngineParts::default() };
+    let engine = parts.start(store.clone(), models, tools);
     (tasks, engine, tries)
 }
 

@@ -21,11 +21,12 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::alarm::Alarm;
-use crate::engine::deps::{Deps, RunObserver};
+use crate::engine::deps::Deps;
 use crate::engine::effect::extensions::Asking;
 use crate::engine::effect::tool_hooks::{Judged, Judging, after_tool};
 use crate::engine::feed::Feed;
 use crate::engine::history::History;
+use crate::engine::ports::RunObserver;
 use crate::engine::run::human::Executing;
 use crate::engine::run::table::{Mail, Reply, StartPermit};
 use crate::engine::run::timers::Wake;

@@ -114,7 +114,17 @@ impl Filler {
         commands: mpsc::Receiver<Command>,
         many: Arc<Notify>,
     ) -> Self {
-        Self { place, readers, writer, commands, many, file: None, number: 0, discarded: false, waiting: Vec::new() }
+        Self {
+            place,
+            readers,
+            writer,
+            commands,
+            many,
+            file: None,
+            number: 0,
+            discarded: false,
+            waiting: Vec::new(),
+        }
     }
 
     /// Runs until nobody can ask any more. A deletion waits for one batch at most.
