@@ -6,7 +6,7 @@ use agentloop_core::context::assemble::Assembler;
 use agentloop_core::id::{RunId, Seq};
 use agentloop_core::run::event::{Event, Record};
 use agentloop_server::engine::error::EngineError;
-use agentloop_server::engine::feed::{FeedItem, Progress};
+use agentloop_server::engine::feed::{FeedItem, ModelAttempt, Progress};
 use futures_util::StreamExt as _;
 
 use crate::people::pause;
@@ -25,7 +25,7 @@ struct Subscriber {
 }
 
 struct Hearing {
-    call: (u32, u32),
+    call: ModelAttempt,
     last: u64,
     assembler: Assembler,
 }
@@ -111,7 +111,10 @@ impl Subscriber {
         }
         self.last = record.seq;
         if let Event::AssistantMessage { model_call, attempt, message, .. } = &record.event
-            && let Some(heard) = self.hears.take().filter(|heard| heard.call == (*model_call, *attempt))
+            && let Some(heard) = self
+                .hears
+                .take()
+                .filter(|heard| heard.call == ModelAttempt { model_call: *model_call, attempt: *attempt })
         {
             // One that lagged may have missed the last pieces, and cannot know.
             if let Ok(finished) = heard.assembler.finish()
@@ -135,7 +138,7 @@ impl Subscriber {
             return;
         };
         if *delta_seq == 1 {
-            self.hears = Some(Hearing { call: *call, last: 0, assembler: Assembler::new(call.0) });
+            self.hears = Some(Hearing { call: *call, last: 0, assembler: Assembler::new(call.model_call) });
         }
         let Some(hearing) = self.hears.as_mut().filter(|hearing| hearing.call == *call) else { return };
         if *delta_seq <= hearing.last {

@@ -15,7 +15,7 @@ use crate::engine::effect::coalesce::Coalesced;
 use crate::engine::effect::compact;
 use crate::engine::effect::extensions::Asking;
 use crate::engine::effect::tool_hooks::before_tools;
-use crate::engine::feed::Feed;
+use crate::engine::feed::{Feed, ModelAttempt};
 use crate::engine::history::History;
 use crate::model::{EncodedPrefix, Model, ModelError, ModelRequest, Models, estimate};
 use crate::tool::Offered;
@@ -92,7 +92,7 @@ impl ModelCall {
         let mut deltas = Coalesced::new(deltas);
         let began = self.now();
         let mut first = None;
-        self.feed.begin((self.model_call, self.attempt));
+        self.feed.begin(ModelAttempt { model_call: self.model_call, attempt: self.attempt });
         while let Some(delta) = deltas.next().await {
             first.get_or_insert_with(|| self.now());
             self.say(delta?)?;

@@ -57,7 +57,7 @@ pub enum Progress {
     /// A piece of the model's answer.
     Delta {
         /// Which model call and which try.
-        call: (u32, u32),
+        call: ModelAttempt,
         /// Rising within the try.
         delta_seq: u64,
         /// The piece.
@@ -66,7 +66,7 @@ pub enum Progress {
     /// The model's answer so far.
     Partial {
         /// Which model call and which try.
-        call: (u32, u32),
+        call: ModelAttempt,
         /// The last delta in it.
         delta_seq: u64,
         /// The message so far.
@@ -98,9 +98,18 @@ pub enum Progress {
     },
 }
 
+/// A try of a model call. Later ones are greater.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ModelAttempt {
+    /// The model call, counted from 1 in its run.
+    pub model_call: u32,
+    /// The try, counted from 1 in its call.
+    pub attempt: u32,
+}
+
 /// The model's message in the making.
 struct Speaking {
-    call: (u32, u32),
+    call: ModelAttempt,
     delta_seq: u64,
     assembler: Assembler,
 }
@@ -265,8 +274,8 @@ impl Feed {
     }
 
     /// The model begins to speak.
-    pub fn begin(&self, call: (u32, u32)) {
-        *self.speaking() = Some(Speaking { call, delta_seq: 0, assembler: Assembler::new(call.0) });
+    pub fn begin(&self, call: ModelAttempt) {
+        *self.speaking() = Some(Speaking { call, delta_seq: 0, assembler: Assembler::new(call.model_call) });
     }
 
     /// The model says more: kept for those who join later, shown to those who listen.
@@ -401,7 +410,7 @@ struct Reader {
     /// The last durable event shown.
     last: Seq,
     /// The last delta shown or contained in a snapshot: what is at or below it is a repetition.
-    heard: Option<((u32, u32), u64)>,
+    heard: Option<(ModelAttempt, u64)>,
     ready: VecDeque<FeedItem>,
     mode: Mode,
 }

@@ -371,7 +371,7 @@ impl Connection {
     }
 
     async fn record(&self, answered: Answered) {
-        let call = answered.1.call.clone();
+        let call = answered.answer.call.clone();
         match self.tools.record(&self.tenant, answered).await {
             Ok(verdict) => self.acknowledge(call, verdict.for_host()),
             Err(SinkUnavailable) => {

@@ -73,7 +73,7 @@ impl Deliveries {
 
     /// Puts an answer on its way for which no stream waits.
     pub(in crate::tool) fn put_answer(&self, tenant: TenantId, answered: Answered) {
-        let lane = self.lane(&tenant, &answered.1.call.call.run);
+        let lane = self.lane(&tenant, answered.run());
         let _ = lane.items.send(Item::Answer { tenant, answered });
     }
 

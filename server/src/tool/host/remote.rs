@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use agentloop_core::host::frame::{Answer, CallRef, CapabilityVerdict, Disposition, ServerFrame, Welcome};
 use agentloop_core::host::{CloseReason, ConnectionId, Fleet, Input, Output, ServedTool};
-use agentloop_core::id::{HostId, TenantId};
+use agentloop_core::id::{HostId, RunId, TenantId};
 use agentloop_core::time::Timestamp;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
@@ -55,7 +55,18 @@ impl std::fmt::Debug for Sink {
 }
 
 /// An answer that came out of the fleet, and who gave it.
-pub(in crate::tool) type Answered = (HostId, Box<Answer>);
+#[derive(Debug)]
+pub(in crate::tool) struct Answered {
+    pub(in crate::tool) host: HostId,
+    pub(in crate::tool) answer: Box<Answer>,
+}
+
+impl Answered {
+    /// The run whose call was answered.
+    pub(in crate::tool) fn run(&self) -> &RunId {
+        &self.answer.call.call.run
+    }
+}
 
 impl RemoteTools {
     /// With the tools that the store remembers. `now` is the time of day; from here on it is counted, not asked.
@@ -249,7 +260,7 @@ impl RemoteTools {
         let host = host.unwrap_or_else(|| HostId::parse("unary").expect("it is a valid id"));
         let answered = Input::AnsweredOutside { call: answer.call.clone(), lease: answer.lease.clone() };
         self.input(tenant, answered);
-        self.record(tenant, (host, Box::new(answer))).await
+        self.record(tenant, Answered { host, answer: Box::new(answer) }).await
     }
 
     /// Has an answer recorded, after everything that its host said before. The fleet learns how it went.
@@ -258,7 +269,7 @@ impl RemoteTools {
         tenant: &TenantId,
         answered: Answered,
     ) -> Result<Verdict, SinkUnavailable> {
-        self.deliveries.flush(tenant, &answered.1.call.call.run).await;
+        self.deliveries.flush(tenant, answered.run()).await;
         self.record_now(tenant, answered).await
     }
 
@@ -266,7 +277,7 @@ impl RemoteTools {
     pub(in crate::tool) async fn record_now(
         &self,
         tenant: &TenantId,
-        (host, answer): Answered,
+        Answered { host, answer }: Answered,
     ) -> Result<Verdict, SinkUnavailable> {
         let (call, answer): (_, CallAnswer) = translate::answer(host, *answer);
         let verdict = match self.sink() {
@@ -418,9 +429,11 @@ impl RemoteTools {
                     }
                 }
                 Output::News { tenant, call, news } => self.deliveries.put(tenant, call, news),
-                Output::Answer { connection: Some(_), host, answer, .. } => answers.push((host, answer)),
+                Output::Answer { connection: Some(_), host, answer, .. } => {
+                    answers.push(Answered { host, answer })
+                }
                 Output::Answer { tenant, connection: None, host, answer } => {
-                    self.deliveries.put_answer(tenant, (host, answer));
+                    self.deliveries.put_answer(tenant, Answered { host, answer });
                 }
                 Output::Unserved { tenant, tool } => {
                     state.catalogue.unserve(&tenant, &tool, now);

@@ -17,7 +17,7 @@ use super::run::{durations, run_error, run_status};
 use super::session::compacted;
 use super::{duration, timestamp};
 use super::{extension, human, instruction};
-use crate::engine::feed::{FeedItem, Progress, Transient};
+use crate::engine::feed::{FeedItem, ModelAttempt, Progress, Transient};
 
 /// Converts the events of one run to the contract's.
 #[derive(Debug, Clone)]
@@ -263,19 +263,19 @@ impl EventConverter {
     fn transient(&self, transient: &Transient) -> wire::RunEvent {
         let (turn, status, process, event) = match &transient.what {
             Progress::Delta { call, delta_seq, delta } => (
-                call.0,
+                call.model_call,
                 RunStatus::ModelRunning,
                 ProcessState::Streaming,
                 model_delta(*call, *delta_seq, delta),
             ),
             Progress::Partial { call, delta_seq, message: so_far } => {
                 let partial = Wire::PartialMessage(wire::PartialMessage {
-                    model_call: call.0,
-                    attempt: call.1,
+                    model_call: call.model_call,
+                    attempt: call.attempt,
                     delta_seq: *delta_seq,
                     message: Some(message(&self.run, so_far)),
                 });
-                (call.0, RunStatus::ModelRunning, ProcessState::Streaming, partial)
+                (call.model_call, RunStatus::ModelRunning, ProcessState::Streaming, partial)
             }
             Progress::Call { slot, attempt, message, fraction } => {
                 let progress = Wire::ToolCallProgress(wire::ToolCallProgress {
@@ -370,8 +370,9 @@ fn turn_of(event: &Event) -> Option<u32> {
     }
 }
 
-fn model_delta((model_call, attempt): (u32, u32), delta_seq: u64, delta: &Delta) -> Wire {
+fn model_delta(call: ModelAttempt, delta_seq: u64, delta: &Delta) -> Wire {
     use wire::model_delta::Delta as Piece;
+    let ModelAttempt { model_call, attempt } = call;
     let call = |index: u32, name: &str, fragment: &str| {
         Piece::ToolCall(wire::ToolCallDelta {
             index,

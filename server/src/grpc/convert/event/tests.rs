@@ -12,7 +12,7 @@ use agentloop_proto::v1::{RunStreamResponse, SubscribeResponse};
 use prost::Message as _;
 
 use super::EventConverter;
-use crate::engine::feed::{FeedItem, Progress, Transient};
+use crate::engine::feed::{FeedItem, ModelAttempt, Progress, Transient};
 
 const AT: Timestamp = Timestamp(1_700_000_000_123);
 
@@ -33,7 +33,7 @@ fn durable() -> Vec<FeedItem> {
 }
 
 fn transient() -> Vec<FeedItem> {
-    let (call, slot) = ((2, 1), CallSlot(2, 3));
+    let (call, slot) = (ModelAttempt { model_call: 2, attempt: 1 }, CallSlot(2, 3));
     let deltas = [
         Delta::Text { text: "Sunny".to_owned() },
         Delta::Reasoning { text: "It is May.".to_owned() },
