@@ -1,6 +1,7 @@
 //! Language models behind one trait: requests and answers in the core's own terms, vendors hidden.
 
 pub mod estimate;
+mod options;
 mod provider;
 mod registry;
 mod request;
@@ -21,14 +22,15 @@ use agentloop_core::time::Millis;
 use agentloop_core::tool::ToolDeclaration;
 use futures_util::stream::BoxStream;
 
-pub use self::provider::anthropic::{ANTHROPIC_BASE_URL, AnthropicOptions};
-pub use self::provider::gemini::{GEMINI_BASE_URL, GeminiOptions};
-pub use self::provider::openai::{OPENAI_BASE_URL, OpenAiOptions};
-pub use self::provider::responses::ResponsesOptions;
-pub use self::provider::scripted::{Script, ScriptError, ScriptedModel};
-pub use self::registry::{
-    InvalidProvider, ProviderError, ProviderKind, ProviderOptions, ProviderRegistry, ScriptSource,
+pub use self::options::{
+    AnthropicOptions, GeminiOptions, InvalidProvider, OpenAiOptions, ProviderError, ProviderKind,
+    ProviderOptions, ResponsesOptions, ScriptSource,
 };
+pub use self::provider::anthropic::ANTHROPIC_BASE_URL;
+pub use self::provider::gemini::GEMINI_BASE_URL;
+pub use self::provider::openai::OPENAI_BASE_URL;
+pub use self::provider::scripted::{Script, ScriptError, ScriptedModel};
+pub use self::registry::ProviderRegistry;
 pub use self::request::prefix::EncodedPrefix;
 pub(crate) use self::request::unowned::{is_unowned, owned_by};
 pub use self::tape::TapeError;

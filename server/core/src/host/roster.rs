@@ -1,15 +1,11 @@
 //! The hosts of one tenant, by their ids and by how much they have to do.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 
-use crate::host::session::Host;
+use crate::host::session::{Host, Rank};
 use crate::id::HostId;
 use crate::time::Timestamp;
-
-/// The least loaded first; of equals the one with the most credit.
-pub(super) type Rank = (usize, Reverse<u64>);
 
 /// The hosts. It is read as a map of them; those that were changed are ranked anew when it is asked for their order.
 #[derive(Debug, Default)]

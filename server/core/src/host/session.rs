@@ -5,11 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::host::frame::{CallRef, CallRequest};
 use crate::host::io::{ConnectionId, Joining};
-use crate::host::roster::Rank;
 use crate::id::CallId;
 use crate::limits::CALLS_PER_HOST_MAX;
 use crate::time::Timestamp;
 use crate::tool::Digest;
+
+/// The least loaded first; of equals the one with the most credit.
+pub(super) type Rank = (usize, Reverse<u64>);
 
 /// A host. It exists as long as it is connected or calls wait for it to come back.
 #[derive(Debug, Clone)]

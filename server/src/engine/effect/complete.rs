@@ -7,7 +7,6 @@ use agentloop_core::context::assemble::Assembler;
 use agentloop_core::message::{Message, Role, Usage};
 use futures_util::StreamExt as _;
 
-use crate::engine::effect::model_call::cost;
 use crate::model::{EncodedPrefix, ModelError, ModelRequest, Models};
 
 /// Whom to ask, and how.
@@ -58,4 +57,9 @@ pub(in crate::engine) async fn ask(
     let done = assembler.finish()?;
     let cost_micros = cost(models, reference, &done.usage);
     Ok((done.message.plain_text(), Usage { cost_micros, ..done.usage }))
+}
+
+/// What a usage costs, in millionths; 0 where no prices are configured.
+pub(in crate::engine) fn cost(models: &dyn Models, reference: &str, usage: &Usage) -> u64 {
+    models.facts(reference).prices.map_or(0, |prices| prices.cost_micros(usage))
 }

@@ -13,11 +13,12 @@ use agentloop_core::time::Timestamp;
 use crate::engine::deps::Deps;
 use crate::engine::effect::coalesce::Coalesced;
 use crate::engine::effect::compact;
+use crate::engine::effect::complete::cost;
 use crate::engine::effect::extensions::Asking;
 use crate::engine::effect::tool_hooks::before_tools;
 use crate::engine::feed::{Feed, ModelAttempt};
 use crate::engine::history::History;
-use crate::model::{EncodedPrefix, Model, ModelError, ModelRequest, Models, estimate};
+use crate::model::{EncodedPrefix, Model, ModelError, ModelRequest, estimate};
 use crate::tool::Offered;
 
 /// One model call, ready to be made.
@@ -142,11 +143,6 @@ impl ModelCall {
     fn now(&self) -> Timestamp {
         self.deps.clock.now()
     }
-}
-
-/// What a usage costs, in millionths; 0 where no prices are configured.
-pub(in crate::engine) fn cost(models: &dyn Models, reference: &str, usage: &Usage) -> u64 {
-    models.facts(reference).prices.map_or(0, |prices| prices.cost_micros(usage))
 }
 
 fn failure_of(error: ModelError) -> ModelFailure {

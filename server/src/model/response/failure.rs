@@ -7,8 +7,10 @@ use agentloop_core::time::Millis;
 use serde_json::Value;
 
 use crate::model::response::overflow::{never_allowed, says_overflow};
-use crate::model::transport::http::RETRY_AFTER_MAX;
 use crate::model::{ModelError, ModelErrorKind};
+
+/// No wait that a provider asks for is taken longer than this: a hostile or confused one must not park runs for ever.
+pub(crate) const RETRY_AFTER_MAX: Millis = Millis::secs(3600);
 
 /// Codes that say that something is to be paid, or that a limit of spending is reached: waiting does not help.
 ///

@@ -3,6 +3,7 @@
 //! Reads see every write that was answered before they began. An append makes two hops: to the writing task, and from
 //! it to SQLite's own thread.
 
+mod connect;
 mod hints;
 mod index;
 mod open;

@@ -22,7 +22,7 @@ pub(in crate::model) use self::decode::MessagesDecoder;
 pub(in crate::model) use self::event::Said as MessagesSaid;
 use self::request::Call;
 pub(in crate::model) use self::state::old_state;
-use crate::model::registry::{ProviderError, ProviderOptions};
+use crate::model::options::{AnthropicOptions, ProviderError, ProviderOptions};
 use crate::model::request::history::ToolLists;
 use crate::model::request::notices::Notices;
 use crate::model::request::origin::{Caller, Origin, States, call_or_without_state};
@@ -33,23 +33,6 @@ use crate::model::{Model, ModelError, ModelRequest};
 pub const ANTHROPIC_BASE_URL: &str = "https://api.anthropic.com";
 
 const API_VERSION: &str = "2023-06-01";
-
-/// How a server or its models differ from each other.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AnthropicOptions {
-    /// The version of the API; absent means the one that every server knows.
-    pub api_version: Option<String>,
-    /// Features of the API that are not in its version: the `anthropic-beta` header.
-    pub betas: Vec<String>,
-    /// Whether the prompt is marked for the provider's cache.
-    pub prompt_cache: bool,
-}
-
-impl Default for AnthropicOptions {
-    fn default() -> Self {
-        Self { api_version: None, betas: Vec::new(), prompt_cache: true }
-    }
-}
 
 /// A provider that speaks Messages.
 #[derive(Debug)]

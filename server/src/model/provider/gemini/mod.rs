@@ -22,7 +22,7 @@ use agentloop_core::model_traits::TraitOverrides;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 
 pub(in crate::model) use self::decode::GeminiDecoder;
-use crate::model::registry::{ProviderError, ProviderOptions};
+use crate::model::options::{GeminiOptions, ProviderError, ProviderOptions};
 use crate::model::request::history::ToolLists;
 use crate::model::request::notices::Notices;
 use crate::model::request::origin::{Caller, Origin, States, call_or_without_state};
@@ -34,10 +34,6 @@ pub const GEMINI_BASE_URL: &str = "https://generativelanguage.googleapis.com/v1b
 
 /// The version of the API where a base URL names none: the one that has everything.
 const API_VERSION: &str = "v1beta";
-
-/// How a server differs from the vendor's own.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct GeminiOptions {}
 
 /// A provider that speaks it.
 #[derive(Debug)]

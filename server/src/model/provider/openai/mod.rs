@@ -17,7 +17,7 @@ use futures_util::stream::{self, BoxStream, StreamExt as _};
 pub(in crate::model) use self::chunk::Said as ChatSaid;
 pub(in crate::model) use self::decode::ChatDecoder;
 use self::state::SendReasoning;
-use crate::model::registry::{ProviderError, ProviderOptions};
+use crate::model::options::{OpenAiOptions, ProviderError, ProviderOptions};
 use crate::model::request::history::ToolLists;
 use crate::model::request::origin::{Caller, Origin, States, call_or_without_state};
 use crate::model::transport::http::{self, Endpoint, Http, Vendor, exchange};
@@ -25,26 +25,6 @@ use crate::model::{Model, ModelError, ModelRequest};
 
 /// Where OpenAI itself is.
 pub const OPENAI_BASE_URL: &str = "https://api.openai.com/v1";
-
-/// How a server differs from OpenAI.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OpenAiOptions {
-    /// The name of the field that bounds the answer; absent means `max_completion_tokens` for OpenAI itself, whose
-    /// newer models take no other, and `max_tokens` for everyone else.
-    pub max_tokens_field: Option<String>,
-    /// Whether the model's reasoning goes back as text, in the field that it came in, with the tool calls that it led
-    /// to. Some providers refuse the conversation without it, others with it. Absent means by the model's name: yes for
-    /// DeepSeek, Kimi and GLM.
-    pub send_reasoning: Option<bool>,
-    /// Whether token counts are asked for. Some old servers refuse the question.
-    pub include_usage: bool,
-}
-
-impl Default for OpenAiOptions {
-    fn default() -> Self {
-        Self { max_tokens_field: None, send_reasoning: None, include_usage: true }
-    }
-}
 
 /// A provider that speaks Chat Completions.
 #[derive(Debug)]

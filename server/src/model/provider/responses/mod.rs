@@ -20,20 +20,13 @@ use futures_util::stream::{self, BoxStream, StreamExt as _};
 
 pub(in crate::model) use self::decode::ResponsesDecoder;
 use self::request::Call;
-use crate::model::provider::openai::{OPENAI_BASE_URL, OpenAiModel, OpenAiOptions};
-use crate::model::registry::{ProviderError, ProviderKind, ProviderOptions};
+use crate::model::options::{OpenAiOptions, ProviderError, ProviderKind, ProviderOptions, ResponsesOptions};
+use crate::model::provider::openai::{OPENAI_BASE_URL, OpenAiModel};
 use crate::model::request::history::ToolLists;
 use crate::model::request::notices::Notices;
 use crate::model::request::origin::{Caller, Origin, States, call_or_without_state, or_instead};
 use crate::model::transport::http::{self, Endpoint, Http, Vendor, exchange};
 use crate::model::{Model, ModelError, ModelErrorKind, ModelRequest};
-
-/// How a server differs from the vendor's own.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ResponsesOptions {
-    /// Whether a server that does not know Responses is asked in Chat Completions from then on.
-    pub or_chat: bool,
-}
 
 /// A provider that speaks Responses.
 #[derive(Debug)]

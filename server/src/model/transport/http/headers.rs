@@ -3,8 +3,7 @@
 use agentloop_core::time::Millis;
 use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, DATE, HeaderMap, RETRY_AFTER};
 
-/// No wait that a provider asks for is taken longer than this: a hostile or confused one must not park runs for ever.
-pub(crate) const RETRY_AFTER_MAX: Millis = Millis::secs(3600);
+use crate::model::response::failure::RETRY_AFTER_MAX;
 
 /// What an answer's body is.
 #[derive(Debug, Clone, PartialEq, Eq)]

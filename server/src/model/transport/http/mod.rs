@@ -15,11 +15,10 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, Request, Url};
 
 pub(crate) use self::exchange::exchange;
-pub(crate) use self::headers::RETRY_AFTER_MAX;
 pub(crate) use self::reading::Decoder;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use self::reading::Reading;
-use crate::model::registry::{ProviderError, ProviderOptions};
+use crate::model::options::{ProviderError, ProviderOptions};
 use crate::secret::Secret;
 
 /// Clients kept for different connect timeouts. Runs hardly ever ask for more than one.

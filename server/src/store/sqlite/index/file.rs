@@ -2,14 +2,13 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
 use sqlx::{ConnectOptions as _, Connection as _, Error, Row as _, SqliteConnection, SqlitePool};
 
 use super::IndexPlace;
 use crate::store::codec::{int, text};
-use crate::store::sqlite::{open, rows};
+use crate::store::sqlite::{connect, rows};
 
 /// In the header of every index of ours: "AGLS".
 const APPLICATION_ID: i64 = 0x4147_4C53;
@@ -32,8 +31,6 @@ const SCHEMA: &str = "
 const CHECKED_BYTES_MAX: u64 = 128 * 1024 * 1024;
 /// Connections for searches, which may take long: whoever else reads does not wait for them.
 pub(in crate::store::sqlite) const SEARCHERS: u32 = 2;
-/// How long a search waits for a connection.
-const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// `SQLITE_ERROR`, `SQLITE_CORRUPT`, `SQLITE_CONSTRAINT` and `SQLITE_NOTADB`: the index lacks what it is to have, does
 /// not find what it wrote, or finds what it did not.
@@ -159,28 +156,22 @@ impl IndexFile {
 }
 
 fn writing(place: &IndexPlace) -> SqliteConnectOptions {
-    let options = open::base().filename(&place.path).create_if_missing(true);
+    let options = connect::base().filename(&place.path).create_if_missing(true);
     if place.in_memory {
         return options.vfs("memdb").journal_mode(SqliteJournalMode::Memory);
     }
-    open::limited(options.journal_mode(SqliteJournalMode::Wal), place.max_bytes)
+    connect::limited(options.journal_mode(SqliteJournalMode::Wal), place.max_bytes)
 }
 
 /// Each connects when it is first needed.
 fn searchers(place: &IndexPlace) -> SqlitePool {
-    let main = open::base().filename(&place.database).pragma("query_only", "ON");
+    let main = connect::base().filename(&place.database).pragma("query_only", "ON");
     let (main, name) = if place.in_memory {
         (main.vfs("memdb"), format!("file:{}?vfs=memdb", place.path.display()))
     } else {
         (main, place.path.display().to_string())
     };
-    let options = SqlitePoolOptions::new()
-        .max_connections(SEARCHERS)
-        .acquire_timeout(ACQUIRE_TIMEOUT)
-        .idle_timeout(None)
-        .max_lifetime(None)
-        .test_before_acquire(false);
-    let attached = options.after_connect(move |db, _| {
+    let attached = connect::pool(SEARCHERS).after_connect(move |db, _| {
         let name = name.clone();
         Box::pin(async move {
             sqlx::query("ATTACH ?1 AS search").bind(name).execute(db).await?;

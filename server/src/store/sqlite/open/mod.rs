@@ -6,13 +6,13 @@ use std::fs::{File, Metadata};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use agentloop_core::id::Epoch;
 use sqlx::migrate::{MigrateError, Migrator};
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
 use sqlx::{ConnectOptions as _, Connection as _, Error, Row as _, SqliteConnection, SqlitePool};
 
+use crate::store::sqlite::connect::{base, limited, pool};
 use crate::store::sqlite::hints::Hints;
 use crate::store::sqlite::index::{IndexPlace, file};
 use crate::store::sqlite::open::lock::{Lock, LockError};
@@ -37,17 +37,10 @@ const LOG_VERSION: u32 = 3_007_000;
 const LOG_SUMMED_BYTES: usize = 24;
 const LOG_HEADER_BYTES: usize = 32;
 const FRAME_HEADER_BYTES: usize = 24;
-/// How long to wait for someone else's lock, such as that of a SQL shell.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long to wait for a free reading connection.
-const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pages of the write-ahead log, of 4 KiB each, before it is moved into the file.
 const CHECKPOINT_PAGES: &str = "4000";
 /// What the write-ahead log shrinks to after a burst.
 const LOG_BYTES_MAX: &str = "67108864";
-/// Prepared statements of one connection; the writer's are one per size of a commit and what is in it, and a few.
-const STATEMENTS_MAX: usize = 128;
-const PAGE_BYTES: u64 = 4_096;
 /// What a check finds at most.
 const FINDINGS: &str = "PRAGMA quick_check(100)";
 /// Findings that are told of.
@@ -220,27 +213,6 @@ pub(in crate::store::sqlite) async fn memory(options: &SqliteOptions) -> Result<
         base().filename(&name).vfs("memdb").create_if_missing(true).journal_mode(SqliteJournalMode::Memory);
     let reading = base().filename(&name).vfs("memdb").pragma("query_only", "ON");
     open(&name, writing, reading, options, None).await
-}
-
-/// A file that may get as large as this.
-pub(in crate::store::sqlite) fn limited(
-    options: SqliteConnectOptions,
-    max_bytes: Option<u64>,
-) -> SqliteConnectOptions {
-    match max_bytes {
-        Some(bytes) => options.pragma("max_page_count", (bytes / PAGE_BYTES).max(1).to_string()),
-        None => options,
-    }
-}
-
-/// What all connections have in common.
-pub(in crate::store::sqlite) fn base() -> SqliteConnectOptions {
-    SqliteConnectOptions::new()
-        .synchronous(SqliteSynchronous::Full)
-        .foreign_keys(true)
-        .busy_timeout(BUSY_TIMEOUT)
-        .statement_cache_capacity(STATEMENTS_MAX)
-        .disable_statement_logging()
 }
 
 /// The one name of a file, also of one that is to be made: its lock and its log have theirs from it. Whatever links
@@ -442,16 +414,6 @@ async fn drop_index(index: &IndexPlace, db: &mut SqliteConnection) -> Result<(),
     let sql = "DELETE FROM search_deleted";
     let deleted = sqlx::query(sql).execute(db).await;
     deleted.map(|_| ()).map_err(|error| failure(&index.database, &error))
-}
-
-/// As many connections at most. One whose reader went away is free again when its query has ended.
-fn pool(connections: u32) -> SqlitePoolOptions {
-    SqlitePoolOptions::new()
-        .max_connections(connections)
-        .acquire_timeout(ACQUIRE_TIMEOUT)
-        .idle_timeout(None)
-        .max_lifetime(None)
-        .test_before_acquire(false)
 }
 
 /// Looks before it touches: the connection that decides whether the file is ours writes nothing.

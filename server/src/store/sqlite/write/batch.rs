@@ -9,7 +9,8 @@ use std::sync::Arc;
 use sqlx::sqlite::SqliteArguments;
 use sqlx::{Arguments as _, AssertSqlSafe, Error, Executor as _, SqliteConnection};
 
-use crate::store::sqlite::write::task::BEGIN;
+/// Takes the right to write at once, and not in the middle.
+pub(in crate::store::sqlite) const BEGIN: &str = "BEGIN IMMEDIATE";
 
 /// The largest size of a text. What is larger travels one statement after the other.
 const SIZE_MAX: usize = 64;

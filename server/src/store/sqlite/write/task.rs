@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::store::sqlite::open::lock::Lock;
 use crate::store::sqlite::write::accept::Encoded;
 use crate::store::sqlite::write::append::Decided;
+use crate::store::sqlite::write::batch::BEGIN;
 use crate::store::sqlite::write::cache::WriterCache;
 use crate::store::sqlite::write::ops::{self, Claim};
 use crate::store::sqlite::write::sessions::{self, NewFork, NewNotes, NewSession};
@@ -28,9 +29,6 @@ const COMMIT_JOBS_MAX: usize = 256;
 const COMMIT_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Writes that wait for the writer; whoever brings more waits with its own in hand.
 pub(in crate::store::sqlite) const QUEUE_JOBS_MAX: usize = 1_024;
-
-/// Takes the right to write at once, and not in the middle.
-pub(in crate::store::sqlite) const BEGIN: &str = "BEGIN IMMEDIATE";
 
 /// Something to write.
 #[derive(Debug)]
