@@ -5,7 +5,7 @@
 
 use agentloop_core::id::TenantId;
 use agentloop_core::id::{EntryNo, RunId, SessionId};
-use agentloop_core::message::{Message, Role};
+use agentloop_core::message::Role;
 use agentloop_core::time::Timestamp;
 use async_trait::async_trait;
 
@@ -53,12 +53,8 @@ pub struct SearchHit {
     pub score: f64,
 }
 
-/// What of a message is indexed: the text of those that converse. `None` for nothing.
-pub(super) fn indexed(message: &Message) -> Option<String> {
-    if !matches!(message.role, Role::User | Role::Assistant) {
-        return None;
-    }
-    let text = message.plain_text();
+/// The words of a text that are indexed. `None` for none.
+pub(super) fn indexed(text: &str) -> Option<String> {
     let mut all = String::new();
     for (_, word) in words(&text[..text.floor_char_boundary(INDEXED_BYTES_MAX)]) {
         if is_dense(word) {
@@ -225,15 +221,12 @@ mod tests {
 
     #[test]
     fn what_is_said_is_indexed() {
-        let of = |role, text: &str| indexed(&Message::text(role, text));
-        assert_eq!(of(Role::User, "Hi, Rome!").as_deref(), Some("Hi Rome"));
-        assert_eq!(of(Role::Assistant, "去北京 by train").as_deref(), Some("去 北 京 by train"));
-        assert_eq!(of(Role::Tool, "secret"), None);
-        assert_eq!(of(Role::System, "rules"), None);
-        assert_eq!(of(Role::User, "…"), None);
+        assert_eq!(indexed("Hi, Rome!").as_deref(), Some("Hi Rome"));
+        assert_eq!(indexed("去北京 by train").as_deref(), Some("去 北 京 by train"));
+        assert_eq!(indexed("…"), None);
         let blob = format!("data {} end", "A".repeat(10_000));
-        assert_eq!(of(Role::User, &blob).as_deref(), Some("data end"));
-        assert!(of(Role::User, &"ab ".repeat(INDEXED_BYTES_MAX)).unwrap().len() <= INDEXED_BYTES_MAX);
+        assert_eq!(indexed(&blob).as_deref(), Some("data end"));
+        assert!(indexed(&"ab ".repeat(INDEXED_BYTES_MAX)).unwrap().len() <= INDEXED_BYTES_MAX);
     }
 
     #[test]

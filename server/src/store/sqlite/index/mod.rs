@@ -30,7 +30,7 @@ use crate::store::sqlite::write::task::Job;
 pub(in crate::store::sqlite) use self::task::{STATE, UNINDEXED};
 
 /// Messages that are added together, unless someone searches before.
-const BATCH_MESSAGES: usize = 64;
+const BATCH_MESSAGES: usize = 256;
 /// Searches and deletions that wait for the task; whoever brings more waits before it is heard.
 const COMMANDS_MAX: usize = 1_024;
 /// How long a search waits for an index that is being filled, which may take minutes for a large database.

@@ -1,9 +1,11 @@
 //! The task that fills the index, deletes from it, and makes it anew where it is damaged.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use agentloop_core::run::event::Event;
+use agentloop_core::message::Role;
 use futures_util::TryStreamExt as _;
+use serde::Deserialize;
 use sqlx::{Error, Row as _, SqlitePool};
 use tokio::sync::{Notify, mpsc, oneshot};
 
@@ -305,22 +307,47 @@ async fn read(readers: &SqlitePool, after: i64) -> Result<(Vec<(i64, String)>, b
     while bytes < BATCH_BYTES_MAX
         && let Some(row) = found.try_next().await?
     {
-        bytes += row.try_get::<&str, _>("payload")?.len();
+        let payload: &str = row.try_get("payload")?;
+        bytes += payload.len();
         // One without words has its number in the index too: it would be looked for again and again.
-        documents.push((row.try_get("search_no")?, words(&rows::json(&row, "payload")?)));
+        documents.push((row.try_get("search_no")?, words(payload)));
     }
     let more = documents.len() == BATCH_MESSAGES || bytes >= BATCH_BYTES_MAX;
     Ok((documents, more))
 }
 
-/// What of an event's message is indexed. What a context source said was said elsewhere before.
-fn words(event: &Event) -> String {
-    match event {
-        Event::InputAdded { message, .. }
-        | Event::InputHeld { message, .. }
-        | Event::AssistantMessage { message, .. } => search::indexed(message).unwrap_or_default(),
-        _ => String::new(),
+/// Of an event, what may be indexed.
+#[derive(Deserialize)]
+struct Said<'a> {
+    #[serde(borrow)]
+    message: SaidMessage<'a>,
+}
+
+#[derive(Deserialize)]
+struct SaidMessage<'a> {
+    role: Role,
+    #[serde(borrow)]
+    parts: Vec<SaidPart<'a>>,
+}
+
+#[derive(Deserialize)]
+struct SaidPart<'a> {
+    #[serde(rename = "type", borrow)]
+    kind: Cow<'a, str>,
+    #[serde(borrow, default)]
+    text: Cow<'a, str>,
+}
+
+/// The words of an event's message that are indexed. An event that cannot be read has none; whoever reads its run is
+/// told.
+fn words(payload: &str) -> String {
+    let Ok(Said { message }) = serde_json::from_str(payload) else { return String::new() };
+    if !matches!(message.role, Role::User | Role::Assistant) {
+        return String::new();
     }
+    let text: String =
+        message.parts.iter().filter(|part| part.kind == "text").map(|part| &*part.text).collect();
+    search::indexed(&text).unwrap_or_default()
 }
 
 /// The sender is taken for as long as the write is on its way, so that a store that is dropped ends.
@@ -331,4 +358,35 @@ async fn forget(writer: &mpsc::WeakSender<Job>, numbers: Vec<i64>) -> Result<(),
     writer.send(job).await.map_err(|_| crate::store::sqlite::closed())?;
     drop(writer);
     answer.await.map_err(|_| crate::store::sqlite::closed())?.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The words of a message of this role with these parts, as JSON.
+    fn said(role: &str, parts: &str) -> String {
+        words(&format!(
+            r#"{{"kind":"input_added","entry":1,"message":{{"role":"{role}","parts":[{parts}]}}}}"#
+        ))
+    }
+
+    #[test]
+    fn the_text_of_users_and_models_is_indexed() {
+        let rome = r#"{"type":"text","text":"To \"Rome\"","state":{"any":1}}"#;
+        assert_eq!(said("user", rome), "To Rome");
+        assert_eq!(said("assistant", &format!(r#"{rome},{{"type":"text","text":" now"}}"#)), "To Rome now");
+        assert_eq!(said("tool", rome), "");
+        assert_eq!(said("system", rome), "");
+        let other = r#"{"type":"reasoning","text":"hm"},{"type":"tool_call","slot":[1,0],"name":"f","arguments":"{}"}"#;
+        assert_eq!(said("assistant", other), "");
+        assert_eq!(said("assistant", &format!("{other},{rome}")), "To Rome");
+    }
+
+    #[test]
+    fn what_cannot_be_read_has_no_words() {
+        for broken in ["", "{", "{\"kind\":\"input_added\"}", "{\"message\":7}", "[]"] {
+            assert_eq!(words(broken), "", "{broken}");
+        }
+    }
 }

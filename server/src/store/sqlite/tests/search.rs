@@ -140,14 +140,14 @@ async fn more_than_one_batch_is_indexed_and_only_once() {
     let off = opened(&directory, false).await;
     let shared: Arc<dyn Store> = off.clone();
     let mut owner = Owner::started(&shared, "s", "r").await;
-    for at in 0..150 {
+    for at in 0..300 {
         owner.says(&format!("word{at}")).await.unwrap();
     }
     owner.ends().await.unwrap();
     off.close().await;
     for _ in 0..2 {
         let on = opened(&directory, true).await;
-        assert_eq!(found(&on, "word0 word75 word149").await.unwrap(), 3);
+        assert_eq!(found(&on, "word0 word75 word299").await.unwrap(), 3);
         assert_eq!(documents(&directory).await, numbered(&directory).await);
         on.close().await;
     }
@@ -161,12 +161,12 @@ async fn many_messages_are_indexed_without_anyone_who_searches() {
         assert_eq!(found(&store, "first").await.unwrap(), 1);
         index_shell(&directory).await
     };
-    for at in 0..200 {
+    for at in 0..300 {
         says(&store, &format!("r{at}"), "meanwhile").await;
     }
     let sql = "SELECT count(*) FROM search_index_docsize";
     let mut documents = 0_i64;
-    while documents < 64 {
+    while documents < 256 {
         documents = sqlx::query_scalar(sql).fetch_one(&mut index).await.unwrap();
     }
 }

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use agentloop_core::id::{EntryNo, Epoch, RequestId, RunId, RunKey, Seq, SessionId, TenantId};
+use agentloop_core::message::Part;
 use agentloop_core::run::event::{Added, Event};
 use agentloop_core::run::human::{Answer, RememberScope};
 use agentloop_core::time::Timestamp;
@@ -129,11 +130,15 @@ pub(in crate::store::sqlite) struct NewEntry {
     pub(in crate::store::sqlite) is_searched: bool,
 }
 
-/// Whether the entry that this event adds is a message that searches find. The outputs of tools and what context sources
-/// said are none.
+/// Whether the entry that this event adds is a message that searches find: one with text, or one that was held, which is
+/// not looked into. The outputs of tools and what context sources said are none.
 fn is_searched(event: &Event) -> bool {
-    matches!(event, Event::InputAdded { .. } | Event::AssistantMessage { .. })
-        || matches!(event.entry(), Some((_, Added::Held(_))))
+    match event {
+        Event::InputAdded { message, .. } | Event::AssistantMessage { message, .. } => {
+            message.parts.iter().any(|part| matches!(part, Part::Text { .. }))
+        }
+        other => matches!(other.entry(), Some((_, Added::Held(_)))),
+    }
 }
 
 /// The last numbers that were given out.
