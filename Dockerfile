@@ -3,25 +3,25 @@
 #   docker build -t agentloop .
 #   docker run --rm -p 127.0.0.1:50051:50051 -v agentloop:/data -e OPENAI_API_KEY agentloop
 #
-# Inside, the server listens on all of the container's addresses, or nothing could reach it. There is no authentication:
+# Inside the container, the server listens on every interface, or no client could reach it. There is no authentication:
 # publish the port to 127.0.0.1, as above, or to a network where everyone may run every tool.
 
 FROM rust:1.95-slim-bookworm AS build
-# true: a build that knows its own load (server/release), which takes three times as long.
+# true: a profile-guided build (server/release), which takes three times as long.
 ARG PROFILED=false
 WORKDIR /src
 COPY . .
-# The registry and the target folder outlive the build, so only what changed is compiled; the binary is copied out,
-# since a cache is no part of the image.
+# Caches keep the registry and the target folder between builds. A cache is not part of the image, so the binary is copied
+# out of it.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target,sharing=locked \
     if [ "$PROFILED" = true ]; then server/release /out/agentloop; else \
     cargo build --release --locked --package agentloop-cli --bin agentloop \
     && install -D target/release/agentloop /out/agentloop; fi
-# The runtime image has no shell to make a folder with.
+# The runtime image has no shell, so the data folder is made here.
 RUN install -d /out/data
 
-# glibc, certificates and nothing else; runs as user 65532.
+# The runtime image has glibc, certificates and nothing else. It runs as user 65532.
 FROM gcr.io/distroless/cc-debian12:nonroot
 COPY --from=build /out/agentloop /usr/local/bin/agentloop
 COPY --from=build --chown=65532:65532 /out/data /data
