@@ -205,7 +205,7 @@ async fn the_agents_come_before_the_engines_before_the_built_in() {
 #[tokio::test]
 async fn a_fault_in_an_executor_is_one_calls() {
     let engine = started(with(tools(Does::Panics))).await;
-    assert_eq!(run(&engine, "any").await, "built-in: a fault in the tool");
+    assert_eq!(run(&engine, "any").await, "built-in: the tool failed with an internal error");
 }
 
 #[tokio::test]

@@ -24,12 +24,12 @@ use crate::grpc::service::tool_host::ToolHost;
 use crate::grpc::service::tools::Tools;
 use crate::model::ProviderRegistry;
 use crate::store::sqlite::SqliteStore;
-use crate::tool::tests::bench::{FakeEngine, Heard, NOW, call_id, lease, offer, owner, tenant};
+use crate::tool::tests::harness::{FakeEngine, Heard, NOW, call_id, lease, offer, owner, tenant};
 use crate::tool::{CallNews, Disposition, HostOptions, RemoteTools, Seek, Tools as _, Verdict};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-struct Bench {
+struct Harness {
     tools: Arc<RemoteTools>,
     engine: Arc<FakeEngine>,
     channel: Channel,
@@ -42,7 +42,7 @@ async fn idle_engine(tools: Arc<RemoteTools>) -> Engine {
     EngineParts::default().start(store, models, tools)
 }
 
-impl Bench {
+impl Harness {
     async fn new() -> Self {
         Self::with(HostOptions::default()).await
     }
@@ -187,9 +187,9 @@ fn reason(status: &Status) -> String {
 
 #[tokio::test]
 async fn a_call_travels_whole() {
-    let bench = Bench::new().await;
-    let mut host = bench.host("h", &["weather"]).await;
-    assert_eq!(bench.give("r/2.1", 3, "weather"), "h");
+    let harness = Harness::new().await;
+    let mut host = harness.host("h", &["weather"]).await;
+    assert_eq!(harness.give("r/2.1", 3, "weather"), "h");
     let request = host.take().await;
     let expected = v1::CallRequest {
         call_id: "r/2.1".into(),
@@ -223,7 +223,7 @@ async fn a_call_travels_whole() {
     }));
     host.say(result("r/2.1", 3));
     assert_eq!(host.ack().await, ("r/2.1".into(), v1::ResultVerdict::Recorded));
-    let heard = bench.engine.all();
+    let heard = harness.engine.all();
     let news: Vec<&CallNews> = heard
         .iter()
         .filter_map(|heard| match heard {
@@ -248,9 +248,9 @@ async fn a_call_travels_whole() {
 
 #[tokio::test]
 async fn a_failure_travels_too() {
-    let bench = Bench::new().await;
-    let mut host = bench.host("h", &["weather"]).await;
-    bench.give("r/1.0", 1, "weather");
+    let harness = Harness::new().await;
+    let mut host = harness.host("h", &["weather"]).await;
+    harness.give("r/1.0", 1, "weather");
     host.take().await;
     host.say(Say::CallFailed(v1::CallFailed {
         call_id: "r/1.0".into(),
@@ -262,7 +262,7 @@ async fn a_failure_travels_too() {
         effect: v1::AttemptEffect::None.into(),
     }));
     host.ack().await;
-    let heard = bench.engine.all();
+    let heard = harness.engine.all();
     let Some(Heard::Finished(_, answer)) = heard.last() else { panic!("{heard:?}") };
     let CallOutcome::Failed { message, retryable: true, delay, ran } = &answer.outcome else {
         panic!("{answer:?}")
@@ -273,8 +273,8 @@ async fn a_failure_travels_too() {
 
 #[tokio::test]
 async fn a_host_that_begins_with_something_else_is_thrown_out() {
-    let bench = Bench::new().await;
-    let mut host = bench.dial().await;
+    let harness = Harness::new().await;
+    let mut host = harness.dial().await;
     host.say(Say::Pong(v1::Pong { nonce: 1 }));
     let (message, status) = host.thrown_out().await;
     assert!(message.contains("hello"), "{message}");
@@ -283,8 +283,8 @@ async fn a_host_that_begins_with_something_else_is_thrown_out() {
 
 #[tokio::test]
 async fn a_version_that_is_not_spoken() {
-    let bench = Bench::new().await;
-    let mut host = bench.dial().await;
+    let harness = Harness::new().await;
+    let mut host = harness.dial().await;
     host.say(Say::Hello(v1::Hello { protocol_version: 9, ..hello("h", &[]) }));
     let (message, status) = host.thrown_out().await;
     assert!(message.contains('9'), "{message}");
@@ -293,14 +293,14 @@ async fn a_version_that_is_not_spoken() {
 
 #[tokio::test]
 async fn malformed_frames_are_told_and_end_the_stream() {
-    let bench = Bench::new().await;
-    let mut nameless = bench.dial().await;
+    let harness = Harness::new().await;
+    let mut nameless = harness.dial().await;
     nameless.say(Say::Hello(hello("", &[])));
     let (message, status) = nameless.thrown_out().await;
     assert!(message.contains("hello.host_id"), "{message}");
     assert_eq!(status.code(), Code::InvalidArgument);
 
-    let mut host = bench.host("h", &["weather"]).await;
+    let mut host = harness.host("h", &["weather"]).await;
     host.say(Say::CallAccepted(v1::CallAccepted { call_id: "made up".into(), attempt: 1 }));
     let (message, status) = host.thrown_out().await;
     assert!(message.contains("call_id"), "{message}");
@@ -309,20 +309,20 @@ async fn malformed_frames_are_told_and_end_the_stream() {
 
 #[tokio::test]
 async fn a_frame_larger_than_any_is_told_and_ends_the_stream() {
-    let bench = Bench::new().await;
-    let mut host = bench.host("h", &["weather"]).await;
+    let harness = Harness::new().await;
+    let mut host = harness.host("h", &["weather"]).await;
     let large = v1::CallResult { output: "x".repeat(5 * 1024 * 1024), ..result_of("r/1.0", 1) };
     host.say(Say::CallResult(large));
     let (message, status) = host.thrown_out().await;
     assert!(message.contains("larger than 4194304 bytes"), "{message}");
     assert_eq!(status.code(), Code::InvalidArgument);
-    assert_eq!(bench.tools.hosts_snapshot(&tenant()), []);
+    assert_eq!(harness.tools.hosts_snapshot(&tenant()), []);
 }
 
 #[tokio::test]
 async fn bytes_that_are_no_frame_are_told_and_end_the_stream() {
-    let bench = Bench::new().await;
-    let mut client = tonic::client::Grpc::new(bench.channel.clone());
+    let harness = Harness::new().await;
+    let mut client = tonic::client::Grpc::new(harness.channel.clone());
     client.ready().await.unwrap();
     // Where a frame has its hello, this has a number.
     let codec = tonic_prost::ProstCodec::<v1::Credit, ConnectResponse>::default();
@@ -337,37 +337,37 @@ async fn bytes_that_are_no_frame_are_told_and_end_the_stream() {
 
 #[tokio::test]
 async fn unknown_calls_are_stale_and_results_given_twice_are_duplicates() {
-    let bench = Bench::new().await;
-    let mut host = bench.host("h", &["weather"]).await;
-    bench.engine.verdict("x/1.0", Verdict::Unknown);
+    let harness = Harness::new().await;
+    let mut host = harness.host("h", &["weather"]).await;
+    harness.engine.verdict("x/1.0", Verdict::Unknown);
     host.say(result("x/1.0", 1));
     assert_eq!(host.ack().await, ("x/1.0".into(), v1::ResultVerdict::Stale));
-    bench.give("r/1.0", 1, "weather");
+    harness.give("r/1.0", 1, "weather");
     host.take().await;
     host.say(result("r/1.0", 1));
     assert_eq!(host.ack().await.1, v1::ResultVerdict::Recorded);
-    bench.engine.verdict("r/1.0", Verdict::Duplicate);
+    harness.engine.verdict("r/1.0", Verdict::Duplicate);
     host.say(result("r/1.0", 1));
     assert_eq!(host.ack().await.1, v1::ResultVerdict::Duplicate);
 }
 
 #[tokio::test]
 async fn a_second_connection_takes_the_firsts_place() {
-    let bench = Bench::new().await;
-    let mut first = bench.host("h", &["weather"]).await;
-    let mut second = bench.host("h", &["weather"]).await;
+    let harness = Harness::new().await;
+    let mut first = harness.host("h", &["weather"]).await;
+    let mut second = harness.host("h", &["weather"]).await;
     let (_, status) = first.thrown_out().await;
     assert_eq!(status.code(), Code::FailedPrecondition);
-    bench.give("r/1.0", 1, "weather");
+    harness.give("r/1.0", 1, "weather");
     second.take().await;
 }
 
 #[tokio::test]
 async fn two_hosts_share_a_tool() {
-    let bench = Bench::new().await;
-    let mut hosts = [bench.host("a", &["weather"]).await, bench.host("b", &["weather"]).await];
+    let harness = Harness::new().await;
+    let mut hosts = [harness.host("a", &["weather"]).await, harness.host("b", &["weather"]).await];
     let mut given: Vec<String> =
-        (0..4).map(|index| bench.give(&format!("r/1.{index}"), 1, "weather")).collect();
+        (0..4).map(|index| harness.give(&format!("r/1.{index}"), 1, "weather")).collect();
     given.sort();
     assert_eq!(given, ["a", "a", "b", "b"]);
     for host in &mut hosts {
@@ -380,23 +380,23 @@ async fn two_hosts_share_a_tool() {
 
 #[tokio::test]
 async fn a_host_reconnects_with_calls_in_hand_and_results_that_were_not_acknowledged() {
-    let bench = Bench::new().await;
-    let mut host = bench.host("h", &["weather"]).await;
+    let harness = Harness::new().await;
+    let mut host = harness.host("h", &["weather"]).await;
     for call in ["r/1.0", "r/1.1", "r/1.2"] {
-        bench.give(call, 1, "weather");
+        harness.give(call, 1, "weather");
         host.take().await;
     }
-    bench.engine.heard(3).await;
-    bench.engine.available.store(false, Ordering::SeqCst);
+    harness.engine.heard(3).await;
+    harness.engine.available.store(false, Ordering::SeqCst);
     host.say(result("r/1.1", 1));
     assert!(matches!(host.told().await, Told::GoAway(_)));
     let status = host.next().await.expect_err("the stream ends");
     assert_eq!(status.code(), Code::Unavailable);
     assert!(status.get_details_retry_info().is_some());
 
-    bench.engine.available.store(true, Ordering::SeqCst);
-    bench.engine.disposition("r/1.2", Disposition::Stop);
-    let mut host = bench.dial().await;
+    harness.engine.available.store(true, Ordering::SeqCst);
+    harness.engine.disposition("r/1.2", Disposition::Stop);
+    let mut host = harness.dial().await;
     let in_hand = |call: &str, finished| v1::CallInHand {
         call_id: call.into(),
         attempt: 1,
@@ -413,16 +413,16 @@ async fn a_host_reconnects_with_calls_in_hand_and_results_that_were_not_acknowle
         host.say(result(call, 1));
         assert_eq!(host.ack().await, (call.into(), v1::ResultVerdict::Recorded));
     }
-    assert!(!bench.engine.all().iter().any(|heard| matches!(heard, Heard::News(_, CallNews::Lost { .. }))));
+    assert!(!harness.engine.all().iter().any(|heard| matches!(heard, Heard::News(_, CallNews::Lost { .. }))));
 }
 
 #[tokio::test]
 async fn a_cancel_is_pushed() {
-    let bench = Bench::new().await;
-    let mut host = bench.host("h", &["weather"]).await;
-    bench.give("r/1.0", 1, "weather");
+    let harness = Harness::new().await;
+    let mut host = harness.host("h", &["weather"]).await;
+    harness.give("r/1.0", 1, "weather");
     host.take().await;
-    bench.tools.cancel(&tenant(), &call_id("r/1.0"), 1, "the user has changed their mind");
+    harness.tools.cancel(&tenant(), &call_id("r/1.0"), 1, "the user has changed their mind");
     let Told::Cancel(cancel) = host.told().await else { panic!("no cancel") };
     assert_eq!((cancel.call_id.as_str(), cancel.attempt), ("r/1.0", 1));
     assert_eq!(cancel.grace_period, Some(prost_types::Duration { seconds: 5, nanos: 0 }));
@@ -431,33 +431,33 @@ async fn a_cancel_is_pushed() {
         attempt: 1,
         outcome: v1::CancelOutcome::Stopped.into(),
     }));
-    bench.give("r/1.1", 1, "weather");
+    harness.give("r/1.1", 1, "weather");
     host.take().await;
 }
 
 #[tokio::test]
 async fn a_host_drains_and_says_goodbye() {
-    let bench = Bench::new().await;
-    let mut host = bench.host("h", &["weather"]).await;
-    bench.give("r/1.0", 1, "weather");
+    let harness = Harness::new().await;
+    let mut host = harness.host("h", &["weather"]).await;
+    harness.give("r/1.0", 1, "weather");
     host.take().await;
     host.say(Say::Draining(v1::Draining::default()));
     host.say(result("r/1.0", 1));
     host.ack().await;
-    assert_eq!(bench.tools.seek(&owner(), &call_id("r/1.1"), "weather"), Seek::Queued);
+    assert_eq!(harness.tools.seek(&owner(), &call_id("r/1.1"), "weather"), Seek::Queued);
     host.say(Say::Goodbye(v1::Goodbye::default()));
     assert_eq!(host.next().await.unwrap(), None, "the stream ends as it should");
 }
 
 #[tokio::test]
 async fn a_host_that_hangs_up_is_lost() {
-    let bench = Bench::new().await;
-    let mut host = bench.host("h", &["weather"]).await;
-    bench.give("r/1.0", 1, "weather");
+    let harness = Harness::new().await;
+    let mut host = harness.host("h", &["weather"]).await;
+    harness.give("r/1.0", 1, "weather");
     host.take().await;
-    bench.engine.heard(1).await;
+    harness.engine.heard(1).await;
     drop(host);
-    let mut tools = ToolsClient::new(bench.channel.clone());
+    let mut tools = ToolsClient::new(harness.channel.clone());
     loop {
         let hosts = tools.list_hosts(v1::ListHostsRequest {}).await.unwrap().into_inner().hosts;
         if hosts[0].health() == v1::HostHealth::Lost {
@@ -470,8 +470,8 @@ async fn a_host_that_hangs_up_is_lost() {
 
 #[tokio::test]
 async fn tools_change_on_a_live_stream() {
-    let bench = Bench::new().await;
-    let mut host = bench.host("h", &["a"]).await;
+    let harness = Harness::new().await;
+    let mut host = harness.host("h", &["a"]).await;
     let unknown = v1::Capability { capability: None };
     host.say(Say::UpdateTools(v1::UpdateTools {
         capabilities: vec![tool("b"), unknown, tool("not a name")],
@@ -484,12 +484,12 @@ async fn tools_change_on_a_live_stream() {
 
 #[tokio::test]
 async fn the_tools_service_shows_tools_and_hosts() {
-    let bench = Bench::new().await;
-    let mut host = bench.host("h", &["a", "b"]).await;
-    bench.give("r/1.0", 1, "a");
+    let harness = Harness::new().await;
+    let mut host = harness.host("h", &["a", "b"]).await;
+    harness.give("r/1.0", 1, "a");
     host.take().await;
-    bench.engine.heard(1).await;
-    let mut client = ToolsClient::new(bench.channel.clone());
+    harness.engine.heard(1).await;
+    let mut client = ToolsClient::new(harness.channel.clone());
     let list = |name: &str| v1::ListToolsRequest { name: name.into() };
     let tools = client.list_tools(list("")).await.unwrap().into_inner().tools;
     let lines: Vec<_> = tools
@@ -507,15 +507,15 @@ async fn the_tools_service_shows_tools_and_hosts() {
     assert_eq!((hosts[0].host_id.as_str(), hosts[0].sdk.as_str()), ("h", "test/1"));
     assert_eq!((hosts[0].calls_in_flight, hosts[0].free_credit), (1, 7));
     assert_eq!(hosts[0].tools, ["a", "b"]);
-    assert_eq!(bench.tools.offered(&tenant(), &RunSpec::default()).tools.len(), 2);
+    assert_eq!(harness.tools.offered(&tenant(), &RunSpec::default()).tools.len(), 2);
 }
 
 #[tokio::test]
 async fn too_many_hosts_are_told_to_come_back() {
-    let bench = Bench::with(HostOptions { connections_max: 1, ..HostOptions::default() }).await;
-    let _host = bench.host("h", &["a"]).await;
+    let harness = Harness::with(HostOptions { connections_max: 1, ..HostOptions::default() }).await;
+    let _host = harness.host("h", &["a"]).await;
     let (_say, frames) = mpsc::unbounded_channel();
-    let mut client = ToolHostClient::new(bench.channel.clone());
+    let mut client = ToolHostClient::new(harness.channel.clone());
     let status = client.connect(UnboundedReceiverStream::new(frames)).await.expect_err("no place");
     assert_eq!((status.code(), reason(&status).as_str()), (Code::ResourceExhausted, "TOO_MANY_HOSTS"));
     assert!(status.get_details_retry_info().is_some());
@@ -524,41 +524,41 @@ async fn too_many_hosts_are_told_to_come_back() {
 #[tokio::test]
 async fn results_come_without_a_stream_too() {
     use v1::complete_call_request::Outcome;
-    let bench = Bench::new().await;
-    let mut host = bench.host("h", &["a"]).await;
-    bench.give("r/1.0", 1, "a");
+    let harness = Harness::new().await;
+    let mut host = harness.host("h", &["a"]).await;
+    harness.give("r/1.0", 1, "a");
     host.take().await;
     drop(host);
     let done = || Some(Outcome::Result(result_of("r/1.0", 1)));
-    assert_eq!(bench.complete(done()).await.unwrap(), i32::from(v1::ResultVerdict::Recorded));
-    bench.engine.verdict("r/1.0", Verdict::Duplicate);
-    assert_eq!(bench.complete(done()).await.unwrap(), i32::from(v1::ResultVerdict::Duplicate));
+    assert_eq!(harness.complete(done()).await.unwrap(), i32::from(v1::ResultVerdict::Recorded));
+    harness.engine.verdict("r/1.0", Verdict::Duplicate);
+    assert_eq!(harness.complete(done()).await.unwrap(), i32::from(v1::ResultVerdict::Duplicate));
 
-    bench.engine.verdict("x/1.0", Verdict::Unknown);
-    let status = bench.complete(Some(Outcome::Result(result_of("x/1.0", 1)))).await.unwrap_err();
+    harness.engine.verdict("x/1.0", Verdict::Unknown);
+    let status = harness.complete(Some(Outcome::Result(result_of("x/1.0", 1)))).await.unwrap_err();
     assert_eq!((status.code(), reason(&status).as_str()), (Code::NotFound, "CALL_NOT_FOUND"));
 
-    let status = bench.complete(None).await.unwrap_err();
+    let status = harness.complete(None).await.unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument);
     let violations = status.get_details_bad_request().unwrap().field_violations;
     assert_eq!(violations[0].field, "outcome");
     let bad = v1::CallFailed { call_id: "?".into(), ..v1::CallFailed::default() };
-    let status = bench.complete(Some(Outcome::Failed(bad))).await.unwrap_err();
+    let status = harness.complete(Some(Outcome::Failed(bad))).await.unwrap_err();
     assert_eq!(status.get_details_bad_request().unwrap().field_violations[0].field, "call_id");
 
-    bench.engine.available.store(false, Ordering::SeqCst);
-    let status = bench.complete(done()).await.unwrap_err();
+    harness.engine.available.store(false, Ordering::SeqCst);
+    let status = harness.complete(done()).await.unwrap_err();
     assert_eq!((status.code(), reason(&status).as_str()), (Code::Unavailable, "STORE_UNAVAILABLE"));
 }
 
 #[tokio::test]
 async fn shutting_down_is_announced_and_ends_the_stream() {
-    let bench = Bench::new().await;
-    let mut host = bench.host("h", &["a"]).await;
-    bench.tools.go_away();
+    let harness = Harness::new().await;
+    let mut host = harness.host("h", &["a"]).await;
+    harness.tools.go_away();
     let Told::GoAway(go_away) = host.told().await else { panic!("no go-away") };
     assert_eq!(go_away.reconnect_after, Some(prost_types::Duration { seconds: 1, nanos: 0 }));
-    bench.tools.close();
+    harness.tools.close();
     let status = host.next().await.expect_err("the stream ends");
     assert_eq!((status.code(), reason(&status).as_str()), (Code::Unavailable, "SHUTTING_DOWN"));
 }

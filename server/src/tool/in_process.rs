@@ -1,8 +1,8 @@
-//! Tools that run in this process, put around those that run elsewhere.
+//! Runs tool calls with executors inside this process, and passes all other calls on to the tool hosts.
 //!
-//! The process stands in for a host: a call that an executor takes is granted at once, and its result comes up as a
-//! host's does. So everything that is decided about calls before and after holds for these as well. A call that a
-//! restart cut is lost, and its tool's effect class says what follows.
+//! The process acts as one more host: a call that an executor takes is granted at once, and its result is reported
+//! like a host's. So all rules on calls (approvals, limits, retries) hold here too. A call that a restart interrupts
+//! is lost; its tool's effect class decides what follows.
 
 use std::collections::{BTreeMap, HashMap};
 use std::panic::AssertUnwindSafe;
@@ -23,50 +23,50 @@ use futures_util::future::AbortHandle;
 use crate::lifecycle::Tasks;
 use crate::tool::{CallAnswer, CallNews, CallOwner, CallSink, Offered, Seek, Tools};
 
-/// The host that the journal names for calls that run here.
+/// The host id in the journal for calls that run in this process.
 const IN_PROCESS: &str = "in-process";
 
-/// The host that stands for this process.
+/// The host id that stands for this process.
 pub(in crate::tool) fn in_process() -> HostId {
-    HostId::parse(IN_PROCESS).expect("it is made of letters and a dash")
+    HostId::parse(IN_PROCESS).expect("letters and a dash are valid in an id")
 }
 
-/// Runs tool calls in this process. Whether a call may run is decided as ever; hosts are not asked.
+/// Runs tool calls in this process instead of on a tool host. It is asked only for calls that are allowed to run.
 #[async_trait]
 pub trait ToolExecutor: Send + Sync + 'static {
-    /// Whether it runs the calls of this tool; hosts run the others. Only asked of an executor that was not given for
-    /// one tool.
+    /// True if it runs the calls of this tool; hosts run the others. An executor that was registered for one tool is
+    /// not asked.
     fn takes(&self, tool: &str) -> bool {
         let _any = tool;
         true
     }
 
-    /// Runs a call. Dropped where the call is given up: when the run ends first, or the call's time is up.
+    /// Runs a call. The future is dropped when the run ends or the call's deadline passes.
     async fn run(&self, call: ToolExecution) -> CallOutcome;
 }
 
 /// A tool call to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolExecution {
-    /// Whose it is.
+    /// The tenant that the run belongs to.
     pub tenant: TenantId,
-    /// The session.
+    /// The run's session.
     pub session: SessionId,
-    /// The call.
+    /// The call's id, the same for every attempt.
     pub call: CallId,
-    /// Which try, from 1.
+    /// Attempt number, counted from 1.
     pub attempt: u32,
-    /// The tool.
+    /// The name of the tool.
     pub tool: String,
-    /// JSON text.
+    /// A JSON object as text. It follows the tool's schema.
     pub arguments: String,
-    /// The same for every try.
+    /// A key for downstream services to detect a repeat. It is the same for every attempt.
     pub idempotency_key: String,
-    /// Given up after this.
+    /// The time at which the call is given up and this future dropped.
     pub deadline: Timestamp,
 }
 
-/// Who runs which calls here. An agent's executor comes before that of all agents, and that before the tool's own.
+/// The executors of this process. Precedence: the agent's, then the one for all agents, then the tool's.
 #[derive(Clone, Default)]
 pub(crate) struct ToolExecutors {
     pub(crate) agents: BTreeMap<String, Arc<dyn ToolExecutor>>,
@@ -82,52 +82,58 @@ impl ToolExecutors {
     }
 }
 
-/// Tools of which some run here.
+/// Tools of which some run in this process.
 pub(crate) struct InProcess {
-    elsewhere: Arc<dyn Tools>,
+    hosted: Arc<dyn Tools>,
     executors: ToolExecutors,
     tasks: Tasks,
     sink: OnceLock<Arc<dyn CallSink>>,
     running: Arc<Mutex<Running>>,
 }
 
-/// Tries under way, by call.
-type Running = HashMap<(TenantId, CallId), (u32, AbortHandle)>;
+/// Attempts that run now, by call.
+type Running = HashMap<(TenantId, CallId), RunningAttempt>;
+
+struct RunningAttempt {
+    /// Attempt number, counted from 1.
+    attempt: u32,
+    abort: AbortHandle,
+}
 
 impl InProcess {
-    /// Around these tools.
-    pub(crate) fn around(elsewhere: Arc<dyn Tools>, executors: ToolExecutors, tasks: Tasks) -> Arc<Self> {
+    /// Adds the executors to the tools of hosts.
+    pub(crate) fn around(hosted: Arc<dyn Tools>, executors: ToolExecutors, tasks: Tasks) -> Arc<Self> {
         let (sink, running) = (OnceLock::new(), Arc::default());
-        Arc::new(Self { elsewhere, executors, tasks, sink, running })
+        Arc::new(Self { hosted, executors, tasks, sink, running })
     }
 
-    /// Where results go: the engine, which is made after the tools that it needs.
+    /// Sets the receiver of results. Separate from the constructor because the engine is made after its tools.
     pub(crate) fn report_to(&self, sink: Arc<dyn CallSink>) {
         let set = self.sink.set(sink);
         assert!(set.is_ok(), "there is one engine");
     }
 
     fn sink(&self) -> Arc<dyn CallSink> {
-        self.sink.get().expect("the engine asks for calls after it was made").clone()
+        self.sink.get().expect("the engine calls `report_to` before it asks for calls").clone()
     }
 
-    /// Runs a try, and reports what came of it.
+    /// Runs one attempt on a task of its own, and reports its result.
     fn run(&self, executor: Arc<dyn ToolExecutor>, execution: ToolExecution, offer: Offer) {
         let (tenant, call, attempt) = (execution.tenant.clone(), execution.call.clone(), execution.attempt);
         let (sink, running) = (self.sink(), self.running.clone());
         let key = (tenant.clone(), call.clone());
         let (abort, registration) = AbortHandle::new_pair();
-        lock(&self.running).insert(key.clone(), (attempt, abort));
+        lock(&self.running).insert(key.clone(), RunningAttempt { attempt, abort });
         let work = async move {
-            // A fault of the embedder's is one call's, and not the run's.
+            // A panic in the embedder's code fails this call, not the run.
             let outcome = AssertUnwindSafe(executor.run(execution)).catch_unwind().await;
-            let outcome = outcome.unwrap_or_else(|_| fault());
+            let outcome = outcome.unwrap_or_else(|_| panicked());
             let Offer { lease, host, .. } = offer;
             let answer = CallAnswer { attempt, lease: lease.to_string(), host, outcome };
-            // Where the store cannot say now, the run is taken up anew, and so is the call.
+            // If the store does not answer, the run is recovered later, and the call with it.
             let _verdict = sink.finished(&tenant, &call, answer).await;
             let mut running = lock(&running);
-            if running.get(&key).is_some_and(|(last, _)| *last == attempt) {
+            if running.get(&key).is_some_and(|last| last.attempt == attempt) {
                 running.remove(&key);
             }
         };
@@ -135,7 +141,7 @@ impl InProcess {
         drop(self.tasks.spawn_contained("tool", work));
     }
 
-    /// A try that was under way in the process before this one.
+    /// Reports an attempt as lost that ran in an earlier process.
     fn lose(&self, tenant: &TenantId, call: &CallId, attempt: u32) {
         let (sink, tenant, call) = (self.sink(), tenant.clone(), call.clone());
         let message = "the server stopped during the call".to_owned();
@@ -146,42 +152,42 @@ impl InProcess {
 
 impl Tools for InProcess {
     fn offered(&self, tenant: &TenantId, spec: &RunSpec) -> Offered {
-        self.elsewhere.offered(tenant, spec)
+        self.hosted.offered(tenant, spec)
     }
 
     fn facts(&self, tenant: &TenantId, spec: &RunSpec, calls: &[&ToolCall]) -> Vec<CallFacts> {
-        self.elsewhere.facts(tenant, spec, calls)
+        self.hosted.facts(tenant, spec, calls)
     }
 
     fn validate(&self, tenant: &TenantId, tool: &str, arguments: &str) -> Result<(), String> {
-        self.elsewhere.validate(tenant, tool, arguments)
+        self.hosted.validate(tenant, tool, arguments)
     }
 
     fn seek(&self, owner: &CallOwner, call: &CallId, tool: &str) -> Seek {
         match self.executors.of(&owner.agent, tool) {
             Some(_) => Seek::Granted(in_process()),
-            None => self.elsewhere.seek(owner, call, tool),
+            None => self.hosted.seek(owner, call, tool),
         }
     }
 
     fn seek_on(&self, owner: &CallOwner, call: &CallId, tool: &str, host: &HostId) -> Seek {
         match self.executors.of(&owner.agent, tool) {
             Some(_) => Seek::Granted(in_process()),
-            None => self.elsewhere.seek_on(owner, call, tool, host),
+            None => self.hosted.seek_on(owner, call, tool, host),
         }
     }
 
     fn close_runtime(&self, tenant: &TenantId, host: &HostId, runtime: &RuntimeId) {
-        self.elsewhere.close_runtime(tenant, host, runtime);
+        self.hosted.close_runtime(tenant, host, runtime);
     }
 
     fn stop_seeking(&self, tenant: &TenantId, call: &CallId) {
-        self.elsewhere.stop_seeking(tenant, call);
+        self.hosted.stop_seeking(tenant, call);
     }
 
     fn offer(&self, owner: &CallOwner, call: &CallId, offer: Offer) {
         if offer.host != in_process() {
-            return self.elsewhere.offer(owner, call, offer);
+            return self.hosted.offer(owner, call, offer);
         }
         let Some(executor) = self.executors.of(&owner.agent, &offer.tool) else {
             return self.lose(&owner.tenant, call, offer.attempt);
@@ -203,39 +209,40 @@ impl Tools for InProcess {
         if offer.host == in_process() {
             self.lose(&owner.tenant, call, offer.attempt);
         } else {
-            self.elsewhere.reclaim(owner, call, offer);
+            self.hosted.reclaim(owner, call, offer);
         }
     }
 
     fn cancel(&self, tenant: &TenantId, call: &CallId, attempt: u32, reason: &str) {
         let key = (tenant.clone(), call.clone());
         let mut running = lock(&self.running);
-        match running.get(&key).map(|(last, _)| *last == attempt) {
-            Some(true) => running.remove(&key).into_iter().for_each(|(_, work)| work.abort()),
+        match running.get(&key).map(|last| last.attempt == attempt) {
+            Some(true) => running.remove(&key).into_iter().for_each(|last| last.abort.abort()),
             Some(false) => {}
-            None => self.elsewhere.cancel(tenant, call, attempt, reason),
+            None => self.hosted.cancel(tenant, call, attempt, reason),
         }
     }
 
     fn answer_input(&self, tenant: &TenantId, call: &CallId, attempt: u32, input: &str, answer: InputAnswer) {
-        self.elsewhere.answer_input(tenant, call, attempt, input, answer);
+        self.hosted.answer_input(tenant, call, attempt, input, answer);
     }
 
     fn release(&self, tenant: &TenantId, run: &RunId) {
-        lock(&self.running).retain(|(of, call), (_, work)| {
+        lock(&self.running).retain(|(of, call), running| {
             let released = of == tenant && call.run == *run;
             if released {
-                work.abort();
+                running.abort.abort();
             }
             !released
         });
-        self.elsewhere.release(tenant, run);
+        self.hosted.release(tenant, run);
     }
 }
 
-fn fault() -> CallOutcome {
+/// The outcome of a call whose executor panicked.
+fn panicked() -> CallOutcome {
     CallOutcome::Failed {
-        message: "a fault in the tool".to_owned(),
+        message: "the tool failed with an internal error".to_owned(),
         retryable: false,
         delay: Millis(0),
         ran: Ran::Maybe,
@@ -243,6 +250,6 @@ fn fault() -> CallOutcome {
 }
 
 fn lock(running: &Mutex<Running>) -> MutexGuard<'_, Running> {
-    // What is in it is whole between any two steps.
+    // No operation leaves the map half changed, so it is still good after a panic.
     running.lock().unwrap_or_else(PoisonError::into_inner)
 }

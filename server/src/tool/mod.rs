@@ -1,6 +1,6 @@
-//! Tools as the engine sees them: what there is, what a call may do, and who runs it.
+//! The engine's interface to tools: list them, check calls, find a host for a call and cancel it.
 //!
-//! The engine calls down through [`Tools`]; what happens to calls comes up through [`CallSink`].
+//! The engine calls [`Tools`]. Tools report what happens to calls through [`CallSink`].
 
 mod catalogue;
 mod host;
@@ -26,7 +26,7 @@ pub use self::catalogue::own::{BadTool, OwnTools};
 pub use self::catalogue::registry::RememberedTool;
 pub use self::host::connection::{Connection, FrameError, Inbound, TooManyHosts};
 pub use self::host::options::HostOptions;
-pub use self::host::outbound::{Outbound, Sending};
+pub use self::host::outbound::{Outbound, OutboundFrames};
 pub use self::host::remote::RemoteTools;
 pub use self::host::snapshot::{HostSnapshot, ToolSnapshot};
 pub(crate) use in_process::{InProcess, ToolExecutors};
@@ -35,63 +35,63 @@ pub use in_process::{ToolExecution, ToolExecutor};
 /// The tools that a model is offered, in the order to show them.
 #[derive(Debug, Clone)]
 pub struct Offered {
-    /// The declarations.
+    /// The declarations, in the order to show them.
     pub tools: Arc<[Arc<ToolDeclaration>]>,
-    /// Of all of them, in order.
+    /// Digest over the declarations in this order. It changes when a tool or the order changes.
     pub digest: Digest,
 }
 
-/// Who wants a call to run, beside the call itself.
+/// The tenant, session and agent on whose behalf a call runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallOwner {
     /// The tenant whose hosts may serve it.
     pub tenant: TenantId,
-    /// The session, for the host's information.
+    /// The run's session. The host is told of it.
     pub session: SessionId,
     /// The agent, whose calls may have an executor of their own.
     pub agent: String,
-    /// The span above what the host does, for the host's information.
+    /// The parent span for the host's own spans.
     pub traceparent: Option<TraceParent>,
 }
 
-/// What came of seeking a host.
+/// The result of seeking a host for a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Seek {
     /// This host has room, and keeps it for the call until it is offered or given up.
     Granted(HostId),
-    /// The call waits its turn; [`CallNews::Granted`] or [`CallNews::Denied`] follows.
+    /// The call waits in the tool's queue; [`CallNews::Granted`] or [`CallNews::Denied`] follows.
     Queued,
-    /// No host will have room: the queue is full, or nobody serves the tool. The model reads why.
+    /// No host will have room: the queue is full, or no host serves the tool. The model reads this reason.
     Denied(String),
 }
 
-/// Tools, wherever they run. Calls do not block; nothing here is durable.
+/// Tools on hosts or in this process. No method blocks, and nothing here is durable.
 pub trait Tools: Send + Sync + 'static {
-    /// What a run's model is offered now: registered tools within the run's lists, in the run's order.
+    /// The tools that a run's model may call now: those registered and within the run's lists, in the run's order.
     fn offered(&self, tenant: &TenantId, spec: &RunSpec) -> Offered;
 
-    /// What is known about calls that a model asks for: whether the tool exists and is allowed, and whether the
-    /// arguments follow its schema (the message for the model names the path of what is wrong).
+    /// Checks the calls that a model asks for, one result per call in the same order. A call is rejected if the tool
+    /// does not exist, is not allowed, or its arguments break the schema; the message names the JSON path.
     fn facts(&self, tenant: &TenantId, spec: &RunSpec, calls: &[&ToolCall]) -> Vec<CallFacts>;
 
-    /// Checks arguments that did not come from the model, such as those that a human edited.
+    /// Checks arguments that a human edited, against the tool's schema.
     ///
     /// # Errors
-    /// What is wrong, with its path; also when nobody knows the tool.
+    /// The fault with its JSON path, or that there is no such tool.
     fn validate(&self, tenant: &TenantId, tool: &str, arguments: &str) -> Result<(), String>;
 
-    /// Seeks a host for a call. Seeking twice is seeking once.
+    /// Seeks a host for a call. Idempotent: a second call for the same attempt changes nothing.
     fn seek(&self, owner: &CallOwner, call: &CallId, tool: &str) -> Seek;
 
-    /// Like [`Tools::seek`], on the host that has the run's runtime; elsewhere only if that host is gone.
+    /// Like [`Tools::seek`], on the host that has the run's runtime. Another host is used only if that one is gone.
     fn seek_on(&self, owner: &CallOwner, call: &CallId, tool: &str, _host: &HostId) -> Seek {
         self.seek(owner, call, tool)
     }
 
-    /// A runtime is used no longer: tells its host to close it, if it is connected.
+    /// Tells the host, if it is connected, to close a runtime that no run uses any more.
     fn close_runtime(&self, _tenant: &TenantId, _host: &HostId, _runtime: &RuntimeId) {}
 
-    /// Gives up the place in the queue, or the room that was granted.
+    /// Removes the call from the queue, or releases the room that was granted to it.
     fn stop_seeking(&self, tenant: &TenantId, call: &CallId);
 
     /// Sends a call to the host that has room for it. If the host is gone by now, [`CallNews::Lost`] follows.
@@ -101,11 +101,11 @@ pub trait Tools: Send + Sync + 'static {
     /// period [`CallNews::Lost`] follows.
     fn reclaim(&self, owner: &CallOwner, call: &CallId, offer: Offer);
 
-    /// This try is over, or the call is settled otherwise: tells the host to stop, at once. A try whose answer is being
-    /// recorded is only forgotten; a later try that is being sought is left alone.
+    /// Tells the host at once to stop this attempt. If the attempt's result is being recorded, only forgets it. A later
+    /// attempt that seeks a host is not affected.
     fn cancel(&self, tenant: &TenantId, call: &CallId, attempt: u32, reason: &str);
 
-    /// Tells a running call's host what became of its question, if it is there.
+    /// Sends a running call's host the answer to its question, if the host is connected.
     fn answer_input(
         &self,
         _tenant: &TenantId,
@@ -116,53 +116,54 @@ pub trait Tools: Send + Sync + 'static {
     ) {
     }
 
-    /// Forgets every call of a run, whatever its state: its task ended. Hosts keep working; what they send later goes
-    /// through [`CallSink::finished`] as news of an unknown call.
+    /// Forgets every call of a run whose task ended. Hosts keep working: a result that arrives later is passed to
+    /// [`CallSink::finished`] like that of any unknown call.
     fn release(&self, tenant: &TenantId, run: &RunId);
 }
 
-/// A host's answer to a call, as it came in.
+/// A host's result for one attempt of a call, as received.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallAnswer {
-    /// The try, counted from 1.
+    /// Attempt number, counted from 1.
     pub attempt: u32,
-    /// The lease that came with it.
+    /// The lease that the host returned. Not checked yet.
     pub lease: String,
-    /// The host.
+    /// The host that sent it.
     pub host: HostId,
-    /// The answer.
+    /// Success with output, or failure.
     pub outcome: CallOutcome,
 }
 
-/// What became of an answer.
+/// How a host's result was dealt with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is recorded, durably, or led to another try.
+    /// It is durable, or led to another attempt.
     Recorded,
-    /// It was recorded before.
+    /// The same result was recorded earlier.
     Duplicate,
-    /// The call was settled otherwise, or is another host's by now.
+    /// The call was settled without it, or another host has the call by now.
     Stale,
     /// There is no such call, or the lease was never given out.
     Unknown,
 }
 
-/// The store cannot say now; the host is to connect again later.
+/// The store does not answer at the moment. The host is asked to connect again later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("unavailable")]
+#[error("the store does not answer; try again later")]
 pub struct SinkUnavailable;
 
-/// Where news of calls go: the engine.
+/// Receiver of everything that happens to calls. The engine implements it.
 #[async_trait]
 pub trait CallSink: Send + Sync + 'static {
-    /// Something happened to a call. In order per call. News of a call that nobody waits for are dropped.
+    /// Reports that something happened to a call. Reports of one call arrive in order. A report of a call that no run
+    /// waits for is dropped.
     async fn news(&self, tenant: &TenantId, call: &CallId, news: CallNews);
 
-    /// A host answers a call: from its stream, after a reconnect, or without a stream. Returns when the answer is
-    /// durable or refused, also when the run was not in memory.
+    /// Records a host's result, from its stream or from `CompleteCall`. Returns when the result is durable or refused.
+    /// A run that is not in memory is loaded for it.
     ///
     /// # Errors
-    /// When the store cannot say; the host keeps its answer.
+    /// When the store does not answer; the host keeps its result.
     async fn finished(
         &self,
         tenant: &TenantId,
@@ -170,7 +171,7 @@ pub trait CallSink: Send + Sync + 'static {
         answer: CallAnswer,
     ) -> Result<Verdict, SinkUnavailable>;
 
-    /// Whether a run still uses a runtime that a host says it has open, also when the run is not in memory.
+    /// True if a run still uses a runtime that a host reports as open, also when the run is not in memory.
     ///
     /// # Errors
     /// When the store cannot say.
@@ -183,8 +184,8 @@ pub trait CallSink: Send + Sync + 'static {
         Ok(true)
     }
 
-    /// What a reconnecting host is to do with its calls of one run, in their order; also when the run is not in memory,
-    /// which costs as much as its journal is long, however many the calls are.
+    /// Decides what a reconnecting host is to do with its calls of one run, one result per call in the same order. A run
+    /// that is not in memory is read from its journal once, for all calls together.
     ///
     /// # Errors
     /// When the store cannot say.

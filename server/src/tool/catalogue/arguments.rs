@@ -1,25 +1,25 @@
-//! A call's arguments as JSON that everybody reads alike.
+//! Parses a call's arguments as JSON without duplicate names.
 //!
-//! Where a name appears twice in one object, readers differ about which value counts: a rule would look at one, and a
-//! host run the other. Such arguments are not taken.
+//! If a name appears twice in one object, parsers differ about which value counts: a policy rule might check one value
+//! and the host run with the other. Such arguments are refused.
 
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// Of a name that appears twice, what the model is told.
+/// Bytes of a duplicate name that are repeated to the model.
 const NAME_BYTES_SHOWN_MAX: usize = 64;
 
-/// Reads them.
+/// Parses a call's arguments.
 ///
 /// # Errors
-/// What is wrong and where, for the model.
+/// The fault and its position, for the model.
 pub(in crate::tool) fn parse(text: &str) -> Result<Value, serde_json::Error> {
     serde_json::from_str(text).map(|Unambiguous(value)| value)
 }
 
-/// A value none of whose objects has a name twice.
+/// A JSON value in which no object has a name twice.
 struct Unambiguous(Value);
 
 impl<'de> Deserialize<'de> for Unambiguous {

@@ -1,4 +1,4 @@
-//! Which tools there are, and what may be asked of them.
+//! The catalogue of known tools, with their declarations and compiled argument schemas.
 
 pub(in crate::tool) mod arguments;
 pub(in crate::tool) mod own;

@@ -1,43 +1,46 @@
-//! Tools of the server itself: declared by whoever embeds it, and run in its process.
+//! Tools that an embedder declares. They run in the server's process, and no host may declare the same name.
 
 use std::collections::BTreeSet;
 
 use agentloop_core::tool::ToolDeclaration;
 
-use crate::tool::catalogue::registry::{Checked, check};
+use crate::tool::catalogue::registry::{CheckedTool, check};
 
-/// Declarations that were found good.
+/// The embedder's tools, checked and ready to register.
 #[derive(Debug, Default)]
-pub struct OwnTools(pub(in crate::tool) Vec<Checked>);
+pub struct OwnTools(pub(in crate::tool) Vec<CheckedTool>);
 
-/// A declaration that cannot be taken.
+/// The declaration of an embedder's tool that is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the tool {name:?} cannot be taken: {reason}")]
+#[error("the tool {name:?} is refused: {reason}")]
 pub struct BadTool {
-    /// The tool.
+    /// The name in the declaration.
     pub name: String,
-    /// What is wrong with it.
+    /// The fault in the declaration.
     pub reason: String,
 }
 
 impl OwnTools {
-    /// Checks them as those of hosts are. What only a host has is not to be asked for.
+    /// Checks declarations like those of hosts. Features that only hosts have (runtimes, concurrency, streamed output)
+    /// are refused.
     ///
     /// # Errors
-    /// The first that cannot be taken.
+    /// The first declaration that is refused.
     pub fn check(declarations: Vec<ToolDeclaration>) -> Result<Self, BadTool> {
         let mut names = BTreeSet::new();
         let mut checked = Vec::new();
         for declaration in declarations {
             let bad = |reason: &str| BadTool { name: declaration.name.clone(), reason: reason.to_owned() };
             if declaration.requires_runtime {
-                return Err(bad("it needs a runtime, which hosts alone have"));
+                return Err(bad("it requires a runtime, which only tool hosts have"));
             }
             if declaration.max_concurrency.is_some() {
-                return Err(bad("max_concurrency is for hosts: an executor sees to its own bounds"));
+                return Err(bad(
+                    "max_concurrency is for tool hosts only; limit concurrency inside the executor",
+                ));
             }
             if declaration.streams_output {
-                return Err(bad("it streams output, which hosts alone can"));
+                return Err(bad("it streams output, which only tool hosts can"));
             }
             if !names.insert(declaration.name.clone()) {
                 return Err(bad("it is declared twice"));

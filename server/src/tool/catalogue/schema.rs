@@ -1,7 +1,7 @@
-//! JSON schemas of tools: compiled once, and safe to apply to whatever a model writes.
+//! JSON schemas of tools: compiled once, then applied to the arguments that models write.
 //!
-//! Hosts are trusted with the calls that they get, but not with this process: a schema refers to nothing outside
-//! itself, its regular expressions are bounded, and so is what it costs to apply it.
+//! A host may send a hostile schema. So a schema may refer to nothing outside itself, and its regular expressions and
+//! the cost of applying it are bounded.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -12,17 +12,17 @@ use serde_json::Value;
 
 use crate::tool::catalogue::arguments;
 
-/// Steps back that a regular expression may take before it gives up.
+/// Backtracking steps after which a regular expression gives up.
 const BACKTRACKING_MAX: usize = 100_000;
-/// The compiled size of one regular expression.
+/// Size limit of one compiled regular expression.
 const PATTERN_BYTES_MAX: usize = 1024 * 1024;
-/// References in one schema.
+/// References that one schema may contain.
 const REFERENCES_MAX: usize = 512;
-/// Schema nodes visited when every reference is followed once; doubling references would make it astronomic.
+/// Schema nodes that may be visited when every reference is followed. Nested references can double this at each level.
 const COST_MAX: u64 = 250_000;
-/// Faults that the model is told about at once.
+/// Faults that one message to the model lists.
 const FAULTS_SHOWN_MAX: usize = 5;
-/// The text of one fault.
+/// Bytes of one fault's text.
 const FAULT_BYTES_MAX: usize = 300;
 
 /// The schema of a tool's arguments, ready to use.
@@ -32,10 +32,10 @@ pub(in crate::tool) struct Schema {
 }
 
 impl Schema {
-    /// Compiles a schema.
+    /// Parses a schema, checks its bounds and compiles it.
     ///
     /// # Errors
-    /// Why it cannot be taken, for the host's author.
+    /// The reason for the refusal, for the host's author.
     pub(in crate::tool) fn compile(text: &str) -> Result<Self, String> {
         if text.len() > TOOL_SCHEMA_BYTES_MAX {
             return Err(format!("the input schema is larger than {TOOL_SCHEMA_BYTES_MAX} bytes"));
@@ -57,8 +57,8 @@ impl Schema {
             .map_err(|fault| {
                 format!(
                     "the input schema is not valid at {}: {}",
-                    place(fault.instance_path().as_str()),
-                    cut(fault.to_string())
+                    location(fault.instance_path().as_str()),
+                    truncate(fault.to_string())
                 )
             })
     }
@@ -66,7 +66,7 @@ impl Schema {
     /// Checks a call's arguments.
     ///
     /// # Errors
-    /// What is wrong and where, for the model.
+    /// The faults and their JSON paths, for the model.
     pub(in crate::tool) fn check(&self, arguments: &str) -> Result<(), String> {
         if arguments.len() > TOOL_ARGUMENTS_BYTES_MAX {
             return Err(format!("the arguments are larger than {TOOL_ARGUMENTS_BYTES_MAX} bytes"));
@@ -85,8 +85,8 @@ impl Schema {
         let mut faults = self.validator.iter_errors(value);
         for fault in faults.by_ref().take(FAULTS_SHOWN_MAX) {
             let separator = if message.is_empty() { "" } else { "; " };
-            let at = place(fault.instance_path().as_str());
-            let what = cut(fault.masked().to_string());
+            let at = location(fault.instance_path().as_str());
+            let what = truncate(fault.masked().to_string());
             // Writing to a string cannot fail.
             let _ = write!(message, "{separator}at {at}: {what}");
         }
@@ -98,16 +98,16 @@ impl Schema {
     }
 }
 
-/// Models write nothing at all where there is nothing to say.
+/// Replaces blank arguments by `{}`. Models write nothing for a tool without arguments.
 pub(in crate::tool) fn or_empty_object(arguments: &str) -> &str {
     if arguments.trim().is_empty() { "{}" } else { arguments }
 }
 
-fn place(path: &str) -> &str {
+fn location(path: &str) -> &str {
     if path.is_empty() { "the top level" } else { path }
 }
 
-fn cut(mut text: String) -> String {
+fn truncate(mut text: String) -> String {
     if text.len() > FAULT_BYTES_MAX {
         text.truncate(text.floor_char_boundary(FAULT_BYTES_MAX));
         text.push('…');
@@ -115,7 +115,7 @@ fn cut(mut text: String) -> String {
     text
 }
 
-/// The parser's own bound on nesting is higher, but finite: this recursion ends.
+/// Refuses deep nesting. The recursion is bounded because the parser has a limit of its own.
 fn check_depth(value: &Value) -> Result<(), String> {
     if depth(value) > JSON_DEPTH_MAX {
         return Err(format!("nested deeper than {JSON_DEPTH_MAX} levels"));
@@ -139,11 +139,11 @@ fn check_references(schema: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Adds up what applying a schema visits.
+/// Counts the nodes that applying a schema visits.
 struct References<'a> {
     root: &'a Value,
-    /// By the address of the node, which does not move. A node that is being added up counts as one: what leads back
-    /// to it goes deeper into the instance, whose depth is bounded.
+    /// Cost by the address of a node; nodes do not move. A node whose sum is incomplete counts as one: a cycle back to
+    /// it goes deeper into the instance, whose depth is bounded.
     costs: HashMap<*const Value, u64>,
     followed: usize,
 }

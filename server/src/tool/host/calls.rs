@@ -1,4 +1,4 @@
-//! What the engine asks of tools on hosts.
+//! [`Tools`] for tools on hosts: each method becomes an input of the fleet or a look into the catalogue.
 
 use std::collections::BTreeSet;
 
@@ -18,10 +18,12 @@ use crate::tool::host::remote::RemoteTools;
 use crate::tool::host::translate;
 use crate::tool::{CallOwner, Offered, Seek, Tools};
 
-/// Names that a model is told when it asks for a tool that there is not.
+/// Tool names listed to a model that asks for an unknown tool.
 const NAMES_SHOWN_MAX: usize = 20;
-/// How alike a name must be to be what the model meant: 1 is equal.
-const ALIKE: f64 = 0.8;
+/// Jaro-Winkler similarity from which a name is suggested to the model; 1 means equal.
+const SIMILARITY_MIN: f64 = 0.8;
+/// Characters of an unknown name that are repeated to the model.
+const NAME_CHARS_SHOWN_MAX: usize = 64;
 
 impl Tools for RemoteTools {
     fn offered(&self, tenant: &TenantId, spec: &RunSpec) -> Offered {
@@ -77,19 +79,20 @@ impl Tools for RemoteTools {
     }
 }
 
-fn is_news_of(output: &Output, sought: &CallId) -> bool {
+/// True for the fleet's immediate answer to a seek of this call.
+fn is_seek_result(output: &Output, sought: &CallId) -> bool {
     matches!(output, Output::News { call, news: News::Granted { .. } | News::Denied { .. }, .. } if call == sought)
 }
 
 impl RemoteTools {
-    /// Seeks room on any host, or on one alone.
+    /// Seeks room on any host, or only on the host given by `on`.
     fn seek_room(&self, owner: &CallOwner, call: &CallId, tool: &str, on: Option<HostId>) -> Seek {
         let mut state = self.lock();
         let now = self.now();
         let input = Input::Seek { call: call.clone(), tool: tool.to_owned(), on };
         let mut out = state.fleet.handle(&owner.tenant, input, now);
-        let answer = out.iter().position(|output| is_news_of(output, call));
-        let seek = match answer.map(|at| out.remove(at)) {
+        let result = out.iter().position(|output| is_seek_result(output, call));
+        let seek = match result.map(|at| out.remove(at)) {
             Some(Output::News { news: News::Granted { host }, .. }) => Seek::Granted(host),
             Some(Output::News { news: News::Denied { message }, .. }) => Seek::Denied(message),
             Some(_) | None => Seek::Queued,
@@ -107,16 +110,16 @@ impl RemoteTools {
         }
         let known = self.lock().catalogue.tool(tenant, &call.name).cloned();
         let Some(tool) = known.filter(|_| is_allowed(spec, &call.name)) else {
-            return CallFacts::Rejected { message: self.unknown(tenant, spec, &call.name) };
+            return CallFacts::Rejected { message: self.unknown_tool(tenant, spec, &call.name) };
         };
-        // Outside the lock: a large document takes a while.
+        // Checked outside the lock, because a large document takes a while.
         match tool.schema.check(&call.arguments) {
-            Ok(()) => self.ready(&tool, &call.arguments),
+            Ok(()) => self.ready_facts(&tool, &call.arguments),
             Err(message) => CallFacts::Rejected { message },
         }
     }
 
-    fn ready(&self, tool: &Tool, arguments: &str) -> CallFacts {
+    fn ready_facts(&self, tool: &Tool, arguments: &str) -> CallFacts {
         let declared = &tool.declaration;
         CallFacts::Ready {
             effect: declared.effect,
@@ -127,15 +130,15 @@ impl RemoteTools {
         }
     }
 
-    /// What the model reads when it asks for a tool that there is not, or not for it.
-    fn unknown(&self, tenant: &TenantId, spec: &RunSpec, name: &str) -> String {
+    /// The message for a model that asks for a tool that is unknown or not allowed in its run.
+    fn unknown_tool(&self, tenant: &TenantId, spec: &RunSpec, name: &str) -> String {
         let offered = self.offered(tenant, spec);
         let names: BTreeSet<&str> = offered.tools.iter().map(|tool| tool.name.as_str()).collect();
-        let asked: String = name.chars().take(NAME_CHARS_SHOWN_MAX).collect();
+        let shown_name: String = name.chars().take(NAME_CHARS_SHOWN_MAX).collect();
         let likely = names
             .iter()
-            .map(|known| (strsim::jaro_winkler(known, &asked), *known))
-            .filter(|(likeness, _)| *likeness >= ALIKE)
+            .map(|known| (strsim::jaro_winkler(known, &shown_name), *known))
+            .filter(|(similarity, _)| *similarity >= SIMILARITY_MIN)
             .max_by(|a, b| a.0.total_cmp(&b.0));
         let meant = likely.map(|(_, known)| format!(" Did you mean `{known}`?")).unwrap_or_default();
         let shown: Vec<&str> = names.iter().copied().take(NAMES_SHOWN_MAX).collect();
@@ -144,9 +147,6 @@ impl RemoteTools {
             (_, 0) => format!("There are: {}.", shown.join(", ")),
             (_, more) => format!("There are: {}, and {more} more.", shown.join(", ")),
         };
-        format!("There is no tool `{asked}`.{meant} {list}")
+        format!("There is no tool `{shown_name}`.{meant} {list}")
     }
 }
-
-/// Of a name that a model made up.
-const NAME_CHARS_SHOWN_MAX: usize = 64;

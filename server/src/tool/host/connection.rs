@@ -1,4 +1,4 @@
-//! One host's stream: hello, then frames until it ends.
+//! One host's stream: checks the hello, then handles frames until the stream ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,51 +18,51 @@ use tokio_util::sync::CancellationToken;
 
 use crate::extension::remote::{Joining as Offering, Line, Offered, Reply};
 use crate::tool::SinkUnavailable;
-use crate::tool::catalogue::registry::{Checked, Refused, check, normalise};
-use crate::tool::host::outbound::{self, Sending};
-use crate::tool::host::remote::{Answered, RemoteTools};
+use crate::tool::catalogue::registry::{CheckedTool, RefusedTool, check, normalise};
+use crate::tool::host::outbound::{self, OutboundFrames};
+use crate::tool::host::remote::{HostAnswer, RemoteTools};
 
-/// The version of the protocol that is spoken.
+/// The only version of the tool-host protocol that the server accepts.
 const PROTOCOL_VERSION: u32 = 1;
-/// From the stream's start to its first frame.
+/// Time from the stream's start within which the hello must arrive.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
-/// The smallest largest frame that a host may name: less holds no call worth sending.
+/// The smallest `max_frame_bytes` that a host may declare. Below this hardly any call would fit.
 const FRAME_BYTES_MIN: usize = 4 * 1024;
-/// Answers of one host that are being recorded at a time; what comes on top waits in its stream.
-const ANSWERS_AT_ONCE_MAX: usize = 64;
-/// Tools that are checked where they come in, if they are known.
-const KNOWN_AT_ONCE_MAX: usize = 16;
-/// Runs that are looked at at a time for one host: a run that is not in memory is read whole.
-const LOOKS_AT_ONCE_MAX: usize = 2;
+/// Results of one host recorded at a time. At the limit its stream is not read.
+const RESULTS_AT_ONCE_MAX: usize = 64;
+/// Known tools that are checked on the stream's own task. More go to a blocking thread.
+const KNOWN_TOOLS_INLINE_MAX: usize = 16;
+/// Runs looked up at a time for one host. Each look-up of a run that is not in memory reads its whole journal.
+const RUN_LOOKUPS_AT_ONCE_MAX: usize = 2;
 
-/// Every place for a host is taken.
+/// The limit of connected hosts is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{max} tool hosts are connected, and no more are taken")]
+#[error("{max} tool hosts are connected, which is the limit; raise hosts.max_hosts or connect later")]
 pub struct TooManyHosts {
-    /// How many there may be.
+    /// The limit, `hosts.max_hosts` of the configuration.
     pub max: usize,
 }
 
-/// What came instead of a frame.
+/// A frame that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FrameError {
     /// A frame that breaks the protocol.
     Malformed {
-        /// What was wrong, and what was expected.
+        /// The fault and the expected form. The host is told.
         message: String,
-        /// The call that it was about.
+        /// The call that the frame named, if that could be read.
         call: Option<CallId>,
     },
-    /// The stream broke.
+    /// The transport failed; nothing more can be read.
     Broken,
 }
 
-/// What came from a host.
+/// A message from a host.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Inbound {
-    /// A frame.
+    /// A frame of the tool-host protocol.
     Frame(HostFrame),
-    /// What one of its extensions answers.
+    /// The answer of one of its extensions to a question.
     Reply(Box<Reply>),
 }
 
@@ -72,16 +72,16 @@ impl From<HostFrame> for Inbound {
     }
 }
 
-/// One host's stream, seen from our side.
+/// The server's side of one host's stream.
 pub struct Connection {
     tools: Arc<RemoteTools>,
     tenant: TenantId,
     id: ConnectionId,
-    /// Cancelled when the host is gone, or its stream is ended from our side.
+    /// Cancelled when the host is gone or the server ended the stream.
     ended: CancellationToken,
-    /// Where questions for its extensions go.
+    /// Sends questions to the host's extensions.
     line: Arc<dyn Line>,
-    _place: OwnedSemaphorePermit,
+    _slot: OwnedSemaphorePermit,
 }
 
 impl RemoteTools {
@@ -89,7 +89,7 @@ impl RemoteTools {
         &self,
         tenant: &TenantId,
         capabilities: Vec<Capability>,
-    ) -> Vec<Result<Checked, CapabilityVerdict>> {
+    ) -> Vec<Result<CheckedTool, CapabilityVerdict>> {
         let mut names = BTreeSet::new();
         let mut extensions = BTreeSet::new();
         let refused = |name, reason| CapabilityVerdict { name, refused: Some(reason) };
@@ -100,19 +100,19 @@ impl RemoteTools {
                 Capability::Extension { name, terms } if !extensions.insert((terms.kind(), name.clone())) => {
                     Err(refused(name, "declared twice".to_owned()))
                 }
-                // Whether it is taken is said by the registry of extensions.
+                // `offer_extensions` asks the registry of extensions for the verdict.
                 Capability::Extension { name, .. } => Err(CapabilityVerdict { name, refused: None }),
                 Capability::Tool(tool) if !names.insert(tool.name.clone()) => {
                     Err(refused(tool.name, "declared twice".to_owned()))
                 }
-                Capability::Tool(tool) => {
-                    self.check_tool(tenant, *tool).map_err(|Refused { name, reason }| refused(name, reason))
-                }
+                Capability::Tool(tool) => self
+                    .check_tool(tenant, *tool)
+                    .map_err(|RefusedTool { name, reason }| refused(name, reason)),
             })
             .collect()
     }
 
-    /// Whether all of these are tools that were checked before.
+    /// True if all of these are tools that were checked before.
     fn are_known(&self, tenant: &TenantId, capabilities: &[Capability]) -> bool {
         let known = |tool: &ToolDeclaration| {
             let tool = normalise(tool.clone());
@@ -121,30 +121,30 @@ impl RemoteTools {
         capabilities.iter().all(|capability| matches!(capability, Capability::Tool(tool) if known(tool)))
     }
 
-    /// Hosts reconnect with the tools that they had: those are known to be good.
-    fn check_tool(&self, tenant: &TenantId, tool: ToolDeclaration) -> Result<Checked, Refused> {
+    /// Checks a declaration, unless the catalogue has exactly this one: hosts reconnect with the same tools.
+    fn check_tool(&self, tenant: &TenantId, tool: ToolDeclaration) -> Result<CheckedTool, RefusedTool> {
         let tool = normalise(tool);
         let known = self.lock().catalogue.known(tenant, &tool.name, &tool.digest());
         known.map_or_else(|| check(tool), Ok)
     }
 
-    /// Takes a stream in. What is to be sent comes out of the second value; [`Connection::run`] is to be run.
+    /// Accepts a host's stream. Run [`Connection::run`], and send the host what comes out of [`OutboundFrames`].
     ///
     /// # Errors
-    /// When there are too many.
-    pub fn accept(self: &Arc<Self>, tenant: TenantId) -> Result<(Connection, Sending), TooManyHosts> {
-        let place = self.places.clone().try_acquire_owned();
-        let place = place.map_err(|_| TooManyHosts { max: self.options().connections_max })?;
+    /// When the limit of connected hosts is reached.
+    pub fn accept(self: &Arc<Self>, tenant: TenantId) -> Result<(Connection, OutboundFrames), TooManyHosts> {
+        let slot = self.connection_slots.clone().try_acquire_owned();
+        let slot = slot.map_err(|_| TooManyHosts { max: self.options().connections_max })?;
         let (sender, sending, ended) = outbound::channel();
         let id = self.next_connection();
         let line = sender.line();
         self.open(&tenant, id, sender);
-        Ok((Connection { tools: self.clone(), tenant, id, ended, line, _place: place }, sending))
+        Ok((Connection { tools: self.clone(), tenant, id, ended, line, _slot: slot }, sending))
     }
 }
 
 impl Connection {
-    /// Serves the host until its stream ends from either side, and what it answered is dealt with.
+    /// Serves the host until the stream ends from either side and its results are recorded.
     pub async fn run<I: Into<Inbound>>(self, frames: impl Stream<Item = Result<I, FrameError>> + Send) {
         let frames = frames.map(|frame| frame.map(I::into));
         tokio::pin!(frames);
@@ -157,7 +157,7 @@ impl Connection {
         }
     }
 
-    /// The first frame, which is a hello in time.
+    /// Reads the first frame. Returns `None` and ends the stream unless it is a valid hello in time.
     async fn hello(
         &self,
         frames: &mut (impl Stream<Item = Result<Inbound, FrameError>> + Unpin),
@@ -185,11 +185,12 @@ impl Connection {
         let version = hello.protocol_version;
         if version != PROTOCOL_VERSION {
             let message =
-                format!("version {version} of the protocol is not spoken here; {PROTOCOL_VERSION} is");
+                format!("protocol version {version} is not supported; use version {PROTOCOL_VERSION}");
             return Some((CloseReason::Version, message));
         }
         if hello.max_frame_bytes < FRAME_BYTES_MIN {
-            let message = format!("max_frame_bytes is below {FRAME_BYTES_MIN}");
+            let message =
+                format!("max_frame_bytes is {}; use at least {FRAME_BYTES_MIN}", hello.max_frame_bytes);
             return Some((CloseReason::Violation, message));
         }
         None
@@ -206,7 +207,7 @@ impl Connection {
         let Ok(claims) = claims else {
             return self.go_away(CloseReason::Unavailable, "calls in hand cannot be looked up at the moment");
         };
-        // What is larger than our own bound cannot be sent, whatever the host takes.
+        // The server cannot send frames above its own limit, even if the host accepts larger ones.
         let max_frame_bytes = hello.max_frame_bytes.min(self.tools.options().max_frame_bytes);
         let host = hello.host.clone();
         let extensions = extensions_of(&hello.capabilities);
@@ -231,12 +232,12 @@ impl Connection {
         if !self.tools.join(&self.tenant, self.id, offered, join) {
             return self.go_away(CloseReason::ShuttingDown, "the server is shutting down");
         }
-        // Nothing is sent before the welcome.
+        // Extensions are asked only now, because the welcome must be the first frame that the host gets.
         self.tools.extensions().activate(self.id);
         self.close_unused(&id, open_runtimes).await;
     }
 
-    /// Has the host close what no run uses any more. Whatever ends from here on is told by its run.
+    /// Tells the host to close runtimes that no run uses. For runs that end later, the run does this itself.
     async fn close_unused(&self, host: &HostId, open_runtimes: Vec<String>) {
         let look_up = |runtime: String| async move {
             let sink = self.tools.sink().ok_or(SinkUnavailable)?;
@@ -246,8 +247,8 @@ impl Connection {
             };
             Ok((!used).then_some(runtime))
         };
-        let looked_up = stream::iter(open_runtimes).map(look_up).buffered(LOOKS_AT_ONCE_MAX);
-        // What cannot be looked up now is closed when the host comes again.
+        let looked_up = stream::iter(open_runtimes).map(look_up).buffered(RUN_LOOKUPS_AT_ONCE_MAX);
+        // If a look-up fails, the runtime is closed when the host connects again.
         let unused: Vec<Result<Option<String>, SinkUnavailable>> = looked_up.collect().await;
         for runtime in unused.into_iter().flatten().flatten() {
             let host = host.clone();
@@ -255,12 +256,12 @@ impl Connection {
         }
     }
 
-    /// Offers a host's extensions, and enters what is said of each among its verdicts.
+    /// Registers a host's extensions, and writes the registry's verdicts into `verdicts`.
     fn offer_extensions(
         &self,
         joining: Option<(HostId, usize)>,
         extensions: Vec<(usize, Offered)>,
-        verdicts: &mut [Result<Checked, CapabilityVerdict>],
+        verdicts: &mut [Result<CheckedTool, CapabilityVerdict>],
     ) {
         let wanted =
             |(at, _): &(usize, Offered)| matches!(&verdicts[*at], Err(said) if said.refused.is_none());
@@ -281,7 +282,7 @@ impl Connection {
         }
     }
 
-    /// What the owners of calls in hand say about them, in the host's order.
+    /// Asks the engine what the host is to do with each call it still has. Keeps the host's order.
     async fn look_up(
         &self,
         calls: Vec<CallInHand>,
@@ -297,16 +298,16 @@ impl Connection {
             let said = sink.dispositions(&self.tenant, &run, &claims).await?;
             Ok(places.into_iter().zip(claims.into_iter().zip(said)).collect::<Vec<_>>())
         };
-        let looked_up = stream::iter(by_run).map(look_up).buffered(LOOKS_AT_ONCE_MAX);
+        let looked_up = stream::iter(by_run).map(look_up).buffered(RUN_LOOKUPS_AT_ONCE_MAX);
         let mut said: Vec<_> = looked_up.try_concat().await?;
         said.sort_unstable_by_key(|(place, _)| *place);
         Ok(said.into_iter().map(|(_, said)| said).collect())
     }
 
-    /// What of a host's offer is good, in its order. Compiling hundreds of schemas takes a while, so it is not done
-    /// where other streams wait; a few tools that are known are not worth a thread.
-    async fn check(&self, capabilities: Vec<Capability>) -> Vec<Result<Checked, CapabilityVerdict>> {
-        if capabilities.len() <= KNOWN_AT_ONCE_MAX && self.tools.are_known(&self.tenant, &capabilities) {
+    /// Checks a host's offer, in its order. Compiling hundreds of schemas takes a while, so that runs on a blocking
+    /// thread; for a few known tools a thread costs more than the check.
+    async fn check(&self, capabilities: Vec<Capability>) -> Vec<Result<CheckedTool, CapabilityVerdict>> {
+        if capabilities.len() <= KNOWN_TOOLS_INLINE_MAX && self.tools.are_known(&self.tenant, &capabilities) {
             return self.tools.check(&self.tenant, capabilities);
         }
         let (tools, tenant) = (self.tools.clone(), self.tenant.clone());
@@ -322,7 +323,7 @@ impl Connection {
         let mut answers = FuturesUnordered::new();
         let mut alive = tokio::time::interval(self.tools.options().heartbeat_interval.duration());
         loop {
-            let full = answers.len() >= ANSWERS_AT_ONCE_MAX;
+            let full = answers.len() >= RESULTS_AT_ONCE_MAX;
             tokio::select! {
                 biased;
                 () = self.ended.cancelled() => break,
@@ -338,7 +339,7 @@ impl Connection {
                     Some(Err(FrameError::Malformed { message, call })) => self.violation(message, call),
                     Some(Err(FrameError::Broken)) | None => break,
                 },
-                // That nothing is read from it is not the host's fault.
+                // While the stream is not read, the host cannot show that it is alive, so its lease is renewed here.
                 _ = alive.tick(), if full => {
                     self.tools.input(&self.tenant, Input::Touch { connection: self.id });
                 }
@@ -348,7 +349,7 @@ impl Connection {
         while let Some(()) = answers.next().await {}
     }
 
-    async fn frame(&self, frame: HostFrame) -> Vec<Answered> {
+    async fn frame(&self, frame: HostFrame) -> Vec<HostAnswer> {
         let connection = self.id;
         match frame {
             HostFrame::UpdateTools { capabilities } => {
@@ -370,7 +371,7 @@ impl Connection {
         }
     }
 
-    async fn record(&self, answered: Answered) {
+    async fn record(&self, answered: HostAnswer) {
         let call = answered.answer.call.clone();
         match self.tools.record(&self.tenant, answered).await {
             Ok(verdict) => self.acknowledge(call, verdict.for_host()),
@@ -384,7 +385,7 @@ impl Connection {
         self.tools.send(self.id, ServerFrame::ResultAck { call, verdict });
     }
 
-    /// Has the host connect again later; it keeps what it has.
+    /// Asks the host to connect again later. It keeps its calls and results until then.
     fn go_away(&self, reason: CloseReason, message: &str) {
         let reconnect_after = self.tools.options().reconnect_after;
         self.tools.send(self.id, ServerFrame::GoAway { reconnect_after, reason: message.to_owned() });
@@ -403,7 +404,7 @@ impl Connection {
     }
 }
 
-/// The extensions among what a host offers, each with its place.
+/// The extensions in a host's offer, each with its index there.
 fn extensions_of(capabilities: &[Capability]) -> Vec<(usize, Offered)> {
     let extension = |(at, capability): (usize, &Capability)| match capability {
         Capability::Extension { name, terms } => {
@@ -421,7 +422,7 @@ impl std::fmt::Debug for Connection {
 }
 
 impl Drop for Connection {
-    /// Also when its task is dropped half way.
+    /// Removes the host also when the task is dropped before its end.
     fn drop(&mut self) {
         self.tools.leave(&self.tenant, self.id);
     }

@@ -1,4 +1,4 @@
-//! News on their way to the engine: in order per run, and never waited for by a host's stream.
+//! Queues of call news from the hosts to the engine. News of one run stay in order, and a host's stream never waits.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
@@ -10,56 +10,56 @@ use futures_util::future::join_all;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::tool::CallSink;
-use crate::tool::host::remote::{Answered, RemoteTools};
+use crate::tool::host::remote::{HostAnswer, RemoteTools};
 
-/// News of runs in the same lane wait for each other.
+/// Number of queues. Each run belongs to one lane by hash; the runs of one lane wait for each other.
 const LANES: usize = 16;
-/// Output, progress and checkpoints that wait in one lane; what comes on top is dropped.
+/// Bytes of output, progress and checkpoints that may wait in one lane. Beyond this they are dropped.
 const BACKLOG_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// What an item costs beside its bytes.
+/// Overhead counted for each item, in bytes.
 const ITEM_BYTES: usize = 256;
 
-/// Where news are put. Never waits.
+/// The sending end. Sending never waits.
 #[derive(Debug)]
-pub(in crate::tool) struct Deliveries {
+pub(in crate::tool) struct NewsSender {
     lanes: Vec<Lane>,
 }
 
 #[derive(Debug)]
 struct Lane {
-    // What may be dropped is bounded by the backlog. What may not comes a few times per call at most, and calls are
-    // bounded by queues and credit.
+    // Droppable items are bounded by the backlog. The others come a few times per call at most, and calls are bounded
+    // by queues and credit.
     items: mpsc::UnboundedSender<Item>,
     backlog: Arc<AtomicUsize>,
 }
 
-/// The other end, to be given to [`deliver`].
+/// The receiving end, to be given to [`deliver`].
 #[derive(Debug)]
-pub(in crate::tool) struct Undelivered {
+pub(in crate::tool) struct NewsReceiver {
     lanes: Vec<(mpsc::UnboundedReceiver<Item>, Arc<AtomicUsize>)>,
 }
 
 #[derive(Debug)]
 enum Item {
     News { tenant: TenantId, call: CallId, news: News, counted: usize },
-    Answer { tenant: TenantId, answered: Answered },
+    Answer { tenant: TenantId, answered: HostAnswer },
     Flush(oneshot::Sender<()>),
 }
 
-/// Both ends.
-pub(in crate::tool) fn channel() -> (Deliveries, Undelivered) {
+/// Makes a connected pair of ends.
+pub(in crate::tool) fn channel() -> (NewsSender, NewsReceiver) {
     let lane = |_| {
         let (sender, receiver) = mpsc::unbounded_channel();
         let backlog = Arc::new(AtomicUsize::new(0));
         (Lane { items: sender, backlog: backlog.clone() }, (receiver, backlog))
     };
     let (lanes, receivers) = (0..LANES).map(lane).unzip();
-    (Deliveries { lanes }, Undelivered { lanes: receivers })
+    (NewsSender { lanes }, NewsReceiver { lanes: receivers })
 }
 
-impl Deliveries {
-    /// Puts news on their way. Those that may be dropped are, when too many wait.
-    pub(in crate::tool) fn put(&self, tenant: TenantId, call: CallId, news: News) {
+impl NewsSender {
+    /// Queues news for the engine. Droppable news are dropped when the lane's backlog is full.
+    pub(in crate::tool) fn send(&self, tenant: TenantId, call: CallId, news: News) {
         let lane = self.lane(&tenant, &call.run);
         let counted = droppable_size(&news);
         if counted > 0 && lane.backlog.fetch_add(counted, Ordering::Relaxed) + counted > BACKLOG_BYTES_MAX {
@@ -67,17 +67,17 @@ impl Deliveries {
             tracing::debug!(call.id = %call, "output or progress dropped: its run does not keep up");
             return;
         }
-        // The other end is gone only when the process ends.
+        // The receiver is gone only when the process ends.
         let _ = lane.items.send(Item::News { tenant, call, news, counted });
     }
 
-    /// Puts an answer on its way for which no stream waits.
-    pub(in crate::tool) fn put_answer(&self, tenant: TenantId, answered: Answered) {
+    /// Queues a result whose host has no stream to acknowledge it on.
+    pub(in crate::tool) fn send_answer(&self, tenant: TenantId, answered: HostAnswer) {
         let lane = self.lane(&tenant, answered.run());
         let _ = lane.items.send(Item::Answer { tenant, answered });
     }
 
-    /// Returns when everything that was put before for this run is delivered.
+    /// Returns when everything sent earlier for this run is delivered.
     pub(in crate::tool) async fn flush(&self, tenant: &TenantId, run: &RunId) {
         let (done, delivered) = oneshot::channel();
         let _ = self.lane(tenant, run).items.send(Item::Flush(done));
@@ -92,7 +92,7 @@ impl Deliveries {
     }
 }
 
-/// Zero for what must arrive.
+/// Bytes to count against the backlog; zero for news that must not be dropped.
 fn droppable_size(news: &News) -> usize {
     match news {
         News::Output { data, .. } => ITEM_BYTES + data.len(),
@@ -106,9 +106,9 @@ fn droppable_size(news: &News) -> usize {
     }
 }
 
-/// Delivers until the other end is dropped.
-pub(in crate::tool) async fn deliver(undelivered: Undelivered, sink: Arc<dyn CallSink>, tools: &RemoteTools) {
-    let lanes = undelivered.lanes.into_iter().map(|(mut items, backlog)| {
+/// Delivers to the engine until the sender is dropped.
+pub(in crate::tool) async fn deliver(receiver: NewsReceiver, sink: Arc<dyn CallSink>, tools: &RemoteTools) {
+    let lanes = receiver.lanes.into_iter().map(|(mut items, backlog)| {
         let sink = sink.clone();
         async move {
             while let Some(item) = items.recv().await {
@@ -118,7 +118,7 @@ pub(in crate::tool) async fn deliver(undelivered: Undelivered, sink: Arc<dyn Cal
                         backlog.fetch_sub(counted, Ordering::Relaxed);
                     }
                     Item::Answer { tenant, answered } => {
-                        // An answer that cannot be recorded is lost like its host: time tells the run.
+                        // If it cannot be recorded, the run treats the call as lost when its deadline passes.
                         let _ = tools.record_now(&tenant, answered).await;
                     }
                     Item::Flush(done) => {

@@ -1,4 +1,4 @@
-//! Tools on hosts that dialled in.
+//! Tools on tool hosts: their connections, the fleet that places calls, and delivery of results to the engine.
 
 pub(in crate::tool) mod calls;
 pub(in crate::tool) mod connection;

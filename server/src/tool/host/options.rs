@@ -1,25 +1,26 @@
-//! Times and bounds of the tool-host side.
+//! Times and limits for serving tool hosts.
 
 use agentloop_core::host::FleetOptions;
 use agentloop_core::limits::GRPC_MESSAGE_BYTES_MAX;
 use agentloop_core::time::Millis;
 
-/// How tool hosts are served.
+/// Times and limits for serving tool hosts. The server's configuration fills them from `[hosts]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostOptions {
-    /// Times and bounds of placing calls.
+    /// Times and limits for placing calls on hosts.
     pub fleet: FleetOptions,
-    /// How often hosts are to send a heartbeat. Default 5 s: three of them fit into the default lease.
+    /// Interval at which hosts are to send a heartbeat. Default 5 s: three of them fit into the default lease.
     pub heartbeat_interval: Millis,
-    /// From offer to result, for tools that declare nothing. Default 2 min.
+    /// Time from offer to result for tools that declare no timeout. Default 2 min.
     pub call_timeout: Millis,
-    /// How long a tool is still offered to models after its last host went. Default 10 min.
+    /// Time for which a tool is still offered to models after its last host left. Default 10 min.
     pub tool_retention: Millis,
-    /// How long hosts are asked to stay away when the server sends them away. Default 1 s.
+    /// Delay before a host connects again after the server sent it away. Default 1 s.
     pub reconnect_after: Millis,
-    /// Streams of hosts at a time, over all tenants. Default 1024.
+    /// Open host streams at a time, over all tenants. Default 1024.
     pub connections_max: usize,
-    /// The largest frame that is taken, in bytes. Default 4 MiB; larger is of no use.
+    /// The largest frame accepted from a host, in bytes. Default 4 MiB, the limit of a gRPC message, so a larger value
+    /// has no effect.
     pub max_frame_bytes: usize,
 }
 

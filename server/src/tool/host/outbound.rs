@@ -1,5 +1,5 @@
-//! What is on its way to one host: bounded in frames and bytes, so that a host that does not read costs itself its
-//! connection and nobody else anything.
+//! The send queue of one host, bounded in frames and bytes. A host that does not read fills it and loses its
+//! connection; no other host or run waits for it.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,39 +15,38 @@ use tokio_util::sync::CancellationToken;
 
 use crate::extension::remote::{Ask, Line};
 
-/// Frames on their way. All the calls that a host may have room for, and as many words about them, come at once when
-/// it reconnects after a pause.
+/// Frames that may wait for one host. After a reconnect it may get all its calls at once, and one frame more for each.
 const FRAMES_MAX: usize = 2 * CALLS_PER_HOST_MAX;
-/// Bytes on their way.
+/// Bytes that may wait for one host.
 const BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// Something for the host.
+/// A message for the host.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outbound {
-    /// A frame.
+    /// A frame of the tool-host protocol.
     Frame(ServerFrame),
     /// A question for one of its extensions.
     Ask(Box<Ask>),
-    /// The last one: the stream ends.
+    /// The end of the stream. Nothing follows it.
     End(CloseReason),
 }
 
-/// The host has not read what it was sent before.
+/// The send queue is full: the host does not read fast enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::tool) struct Full;
 
-/// Puts frames on their way. Never waits.
+/// The server's end of the queue. Sending never waits.
 #[derive(Debug)]
 pub(in crate::tool) struct Sender {
-    // Bounded by the backlog that is counted beside it.
+    // Bounded by `backlog`.
     frames: mpsc::UnboundedSender<Outbound>,
     backlog: Arc<Backlog>,
     ended: CancellationToken,
 }
 
-/// What the transport takes frames from. Dropping it tells the connection that the host is gone.
+/// The transport's end of the queue. Dropping it tells the connection that the host is gone.
 #[derive(Debug)]
-pub struct Sending {
+pub struct OutboundFrames {
     frames: mpsc::UnboundedReceiver<Outbound>,
     backlog: Arc<Backlog>,
     ended: CancellationToken,
@@ -59,35 +58,35 @@ struct Backlog {
     bytes: AtomicUsize,
 }
 
-/// Both ends, and a token that is cancelled when either side is done.
-pub(in crate::tool) fn channel() -> (Sender, Sending, CancellationToken) {
+/// Makes a connected pair of ends, and a token that is cancelled when either end is done.
+pub(in crate::tool) fn channel() -> (Sender, OutboundFrames, CancellationToken) {
     let (sender, receiver) = mpsc::unbounded_channel();
     let (backlog, ended) = (Arc::new(Backlog::default()), CancellationToken::new());
     let sender = Sender { frames: sender, backlog: backlog.clone(), ended: ended.clone() };
-    (sender, Sending { frames: receiver, backlog, ended: ended.clone() }, ended)
+    (sender, OutboundFrames { frames: receiver, backlog, ended: ended.clone() }, ended)
 }
 
 impl Sender {
     pub(in crate::tool) fn send(&self, frame: ServerFrame) -> Result<(), Full> {
         self.backlog.add(frame.size())?;
-        // A receiver that is gone has cancelled the token, which is how the connection learns of it.
+        // If the receiver is gone, it has cancelled the token, which the connection watches.
         let _ = self.frames.send(Outbound::Frame(frame));
         Ok(())
     }
 
-    /// The way for questions, beside that for frames.
+    /// A handle that sends questions to the host's extensions through the same queue.
     pub(in crate::tool) fn line(&self) -> Arc<dyn Line> {
         Arc::new(AskLine { frames: self.frames.clone(), backlog: self.backlog.clone() })
     }
 
-    /// Ends the stream after what was sent.
+    /// Ends the stream after everything sent earlier.
     pub(in crate::tool) fn end(self, reason: CloseReason) {
         let _ = self.frames.send(Outbound::End(reason));
         self.ended.cancel();
     }
 }
 
-/// Questions for a host's extensions, counted like its frames.
+/// Sends questions for a host's extensions. They count against the same bounds as frames.
 struct AskLine {
     frames: mpsc::UnboundedSender<Outbound>,
     backlog: Arc<Backlog>,
@@ -112,7 +111,7 @@ impl Backlog {
     }
 }
 
-impl Stream for Sending {
+impl Stream for OutboundFrames {
     type Item = Outbound;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Outbound>> {
@@ -126,7 +125,7 @@ impl Stream for Sending {
     }
 }
 
-impl Drop for Sending {
+impl Drop for OutboundFrames {
     fn drop(&mut self) {
         self.ended.cancel();
     }

@@ -1,7 +1,7 @@
-//! Tools on hosts that dialled in: the fleet, the catalogue, and what goes between them, the hosts and the engine.
+//! Tools on connected hosts: joins the fleet, the catalogue, the hosts' streams and the engine.
 //!
-//! One lock guards fleet, catalogue and the streams' ends. Nothing awaits under it: frames and news are put into
-//! channels while it is held, so they leave in the order in which they were decided.
+//! One lock guards the fleet, the catalogue and the send queues. Nothing awaits under it. Frames and news are queued
+//! while it is held, so they leave in the order in which they were decided.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,8 +16,8 @@ use tokio::time::Instant;
 
 use crate::extension::remote::RemoteExtensions;
 use crate::tool::catalogue::own::OwnTools;
-use crate::tool::catalogue::registry::{Catalogue, Checked, RememberedTool, Tool};
-use crate::tool::host::deliver::{Deliveries, Undelivered, channel, deliver};
+use crate::tool::catalogue::registry::{Catalogue, CheckedTool, RememberedTool, Tool};
+use crate::tool::host::deliver::{NewsReceiver, NewsSender, channel, deliver};
 use crate::tool::host::outbound::{Full, Sender};
 use crate::tool::host::snapshot::{HostSnapshot, ToolSnapshot};
 use crate::tool::host::state::{State, Timeline, served_tool};
@@ -26,26 +26,26 @@ use crate::tool::{
     CallAnswer, CallSink, FleetCounts, HostOptions, SinkUnavailable, Verdict, host::translate,
 };
 
-/// Tools on hosts that dialled in. Shared by the engine, the hosts' streams and [`RemoteTools::drive`].
+/// Tools on connected hosts. Shared by the engine, the hosts' streams and [`RemoteTools::drive`].
 #[derive(Debug)]
 pub struct RemoteTools {
     options: HostOptions,
-    /// Streams that may still be opened.
-    pub(in crate::tool) places: Arc<Semaphore>,
+    /// A permit for each host stream that may still be opened.
+    pub(in crate::tool) connection_slots: Arc<Semaphore>,
     state: Mutex<State>,
-    /// The fleet has something to do earlier than was known.
-    earlier: Notify,
-    /// The store is behind.
+    /// Wakes the timer when the fleet's next deadline became earlier.
+    deadline_moved: Notify,
+    /// Wakes the writer of the tool catalogue when a row of the store is out of date.
     unsaved: Notify,
     connections: AtomicU64,
     timeline: Timeline,
-    deliveries: Deliveries,
-    undelivered: Mutex<Option<Undelivered>>,
+    news: NewsSender,
+    news_receiver: Mutex<Option<NewsReceiver>>,
     sink: OnceLock<Sink>,
     extensions: Arc<RemoteExtensions>,
 }
 
-/// The engine, which is made after the tools that it needs.
+/// The engine. It is set after construction, because the engine is made after its tools.
 struct Sink(Arc<dyn CallSink>);
 
 impl std::fmt::Debug for Sink {
@@ -54,28 +54,29 @@ impl std::fmt::Debug for Sink {
     }
 }
 
-/// An answer that came out of the fleet, and who gave it.
+/// A host's result that the fleet accepted, with the host that sent it.
 #[derive(Debug)]
-pub(in crate::tool) struct Answered {
+pub(in crate::tool) struct HostAnswer {
     pub(in crate::tool) host: HostId,
     pub(in crate::tool) answer: Box<Answer>,
 }
 
-impl Answered {
-    /// The run whose call was answered.
+impl HostAnswer {
+    /// The run that the call belongs to.
     pub(in crate::tool) fn run(&self) -> &RunId {
         &self.answer.call.call.run
     }
 }
 
 impl RemoteTools {
-    /// With the tools that the store remembers. `now` is the time of day; from here on it is counted, not asked.
+    /// Starts with the tools that the store remembers and without hosts. `now` is the time of day; later times are
+    /// counted from it on a monotonic clock.
     #[must_use]
     pub fn new(options: HostOptions, now: Timestamp, remembered: Vec<RememberedTool>) -> Arc<Self> {
         Self::with_own(options, now, OwnTools::default(), remembered)
     }
 
-    /// As [`Self::new`], with tools of the server itself, which no host may bring. Their calls are not placed here.
+    /// Like [`Self::new`], with an embedder's tools, whose names no host may declare. Their calls are not placed here.
     #[must_use]
     pub fn with_own(
         options: HostOptions,
@@ -89,55 +90,55 @@ impl RemoteTools {
             let out = fleet.handle(&tenant, Input::Remember { tools }, now);
             debug_assert!(out.is_empty(), "remembering asks for nothing");
         }
-        let (deliveries, undelivered) = channel();
+        let (news, news_receiver) = channel();
         Arc::new(Self {
             options,
-            places: Arc::new(Semaphore::new(options.connections_max)),
+            connection_slots: Arc::new(Semaphore::new(options.connections_max)),
             state: Mutex::new(State {
                 fleet,
                 catalogue,
                 streams: BTreeMap::new(),
-                armed: None,
+                timer_deadline: None,
                 closing: false,
             }),
-            earlier: Notify::new(),
+            deadline_moved: Notify::new(),
             unsaved: Notify::new(),
             connections: AtomicU64::new(1),
             timeline: Timeline { origin: now, start: Instant::now() },
-            deliveries,
-            undelivered: Mutex::new(Some(undelivered)),
+            news,
+            news_receiver: Mutex::new(Some(news_receiver)),
             sink: OnceLock::new(),
             extensions: RemoteExtensions::new(options.fleet.host_wait.duration()),
         })
     }
 
-    /// What hosts offer beside tools.
+    /// The hooks, planners and context sources that hosts offer.
     #[must_use]
     pub fn extensions(&self) -> &Arc<RemoteExtensions> {
         &self.extensions
     }
 
-    /// Times and bounds.
+    /// The times and limits that this was made with.
     #[must_use]
     pub fn options(&self) -> &HostOptions {
         &self.options
     }
 
-    /// Does what time brings about and delivers news to the engine, until it is dropped. To be run once, on a task of
-    /// its own. Before that, news wait, and hosts that bring calls along are sent away.
+    /// Runs timers and delivers news to the engine until it is dropped. Run it once, on a task of its own. Before that,
+    /// news wait, and hosts that reconnect with calls are sent away.
     pub async fn drive(self: Arc<Self>, sink: Arc<dyn CallSink>) {
-        let undelivered = self.undelivered.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let (Some(undelivered), Ok(())) = (undelivered, self.sink.set(Sink(sink.clone()))) else {
-            tracing::error!("the tool hosts are driven twice");
+        let news_receiver = self.news_receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let (Some(news_receiver), Ok(())) = (news_receiver, self.sink.set(Sink(sink.clone()))) else {
+            tracing::error!("RemoteTools::drive was called twice; the second call does nothing");
             return;
         };
-        tokio::join!(deliver(undelivered, sink, &self), self.keep_time(), self.keep_fresh());
+        tokio::join!(deliver(news_receiver, sink, &self), self.run_timer(), self.refresh_catalogue());
     }
 
-    async fn keep_time(&self) {
+    async fn run_timer(&self) {
         loop {
-            let earlier = self.earlier.notified();
-            let deadline = self.arm();
+            let moved = self.deadline_moved.notified();
+            let deadline = self.arm_timer();
             let due = async {
                 match deadline {
                     Some(at) => tokio::time::sleep_until(self.timeline.instant(at)).await,
@@ -145,27 +146,27 @@ impl RemoteTools {
                 }
             };
             tokio::select! { biased;
-                () = due => self.time_has_come(),
-                () = earlier => {}
+                () = due => self.handle_due(),
+                () = moved => {}
             }
         }
     }
 
-    /// What is armed is what the timer task sleeps for; whoever finds something earlier wakes it.
-    fn arm(&self) -> Option<Timestamp> {
+    /// Sets the time that the timer task sleeps until. [`Self::route`] wakes it if a deadline becomes earlier.
+    fn arm_timer(&self) -> Option<Timestamp> {
         let mut state = self.lock();
-        state.armed = state.fleet.deadline();
-        state.armed
+        state.timer_deadline = state.fleet.deadline();
+        state.timer_deadline
     }
 
-    fn time_has_come(&self) {
+    fn handle_due(&self) {
         let mut state = self.lock();
         let now = self.now();
         let out = state.fleet.handle_time(now);
         self.route(&mut state, out, now);
     }
 
-    async fn keep_fresh(&self) {
+    async fn refresh_catalogue(&self) {
         let period = self.options.tool_retention.duration() / 2;
         loop {
             tokio::time::sleep(period).await;
@@ -174,8 +175,8 @@ impl RemoteTools {
         }
     }
 
-    /// The tools whose rows in the store are behind, as soon as there are any. What could not be saved is handed back
-    /// by [`RemoteTools::not_saved`].
+    /// Waits until rows in the store are out of date, and returns them. Give rows that could not be saved back to
+    /// [`RemoteTools::not_saved`].
     pub async fn unsaved(&self) -> Vec<RememberedTool> {
         loop {
             let rows = self.lock().catalogue.take_unsaved(self.now());
@@ -186,13 +187,13 @@ impl RemoteTools {
         }
     }
 
-    /// Takes back what [`RemoteTools::unsaved`] gave. It is given again by the next call.
+    /// Takes back rows from [`RemoteTools::unsaved`]. Its next call returns them again.
     pub fn not_saved(&self, rows: Vec<RememberedTool>) {
         self.lock().catalogue.put_back(rows);
     }
 
-    /// Begins the shutdown: hosts are asked to connect elsewhere, no call is placed and no host taken in any more.
-    /// Calls in hand go on, and their answers are recorded.
+    /// Begins the shutdown. Hosts are asked to connect elsewhere; no more calls are placed and no hosts accepted.
+    /// Running calls go on, and their results are recorded.
     pub fn go_away(&self) {
         let mut state = self.lock();
         state.closing = true;
@@ -200,7 +201,7 @@ impl RemoteTools {
         self.route(&mut state, out, self.now());
     }
 
-    /// Ends every stream.
+    /// Ends every host's stream, at the end of the shutdown.
     pub fn close(&self) {
         let mut state = self.lock();
         state.closing = true;
@@ -208,12 +209,12 @@ impl RemoteTools {
         self.route(&mut state, out, self.now());
     }
 
-    /// Whether the server is going down.
+    /// True once the shutdown has begun.
     pub(in crate::tool) fn is_closing(&self) -> bool {
         self.lock().closing
     }
 
-    /// A tenant's known tools, by name.
+    /// A tenant's known tools, sorted by name, with the embedder's.
     #[must_use]
     pub fn tools_snapshot(&self, tenant: &TenantId) -> Vec<ToolSnapshot> {
         let state = self.lock();
@@ -239,45 +240,45 @@ impl RemoteTools {
         state.catalogue.tools(tenant).map(snapshot).collect()
     }
 
-    /// A tenant's hosts, by id: the connected ones, and those whose calls wait for them.
+    /// A tenant's hosts, sorted by id: those that are connected, and lost ones whose calls wait for them.
     #[must_use]
     pub fn hosts_snapshot(&self, tenant: &TenantId) -> Vec<HostSnapshot> {
         self.lock().fleet.hosts(tenant)
     }
 
-    /// How much goes on at the hosts, of all tenants.
+    /// Counts of hosts and calls over all tenants, for metrics.
     #[must_use]
     pub fn counts(&self) -> FleetCounts {
         self.lock().fleet.counts()
     }
 
-    /// Has an answer recorded that came without a stream.
+    /// Records a result that came by `CompleteCall` instead of a host's stream.
     ///
     /// # Errors
-    /// When the store cannot say; the caller is to try again.
+    /// When the store does not answer; the caller is to try again.
     pub async fn complete(&self, tenant: &TenantId, answer: Answer) -> Result<Verdict, SinkUnavailable> {
         let host = self.lock().fleet.holder(tenant, &answer.call.call);
         let host = host.unwrap_or_else(|| HostId::parse("unary").expect("it is a valid id"));
         let answered = Input::AnsweredOutside { call: answer.call.clone(), lease: answer.lease.clone() };
         self.input(tenant, answered);
-        self.record(tenant, Answered { host, answer: Box::new(answer) }).await
+        self.record(tenant, HostAnswer { host, answer: Box::new(answer) }).await
     }
 
-    /// Has an answer recorded, after everything that its host said before. The fleet learns how it went.
+    /// Records a result after all earlier news of its run, and tells the fleet the outcome.
     pub(in crate::tool) async fn record(
         &self,
         tenant: &TenantId,
-        answered: Answered,
+        answered: HostAnswer,
     ) -> Result<Verdict, SinkUnavailable> {
-        self.deliveries.flush(tenant, answered.run()).await;
+        self.news.flush(tenant, answered.run()).await;
         self.record_now(tenant, answered).await
     }
 
-    /// Like [`Self::record`], where everything before is known to be delivered.
+    /// Like [`Self::record`], for a caller that knows that all earlier news are delivered.
     pub(in crate::tool) async fn record_now(
         &self,
         tenant: &TenantId,
-        Answered { host, answer }: Answered,
+        HostAnswer { host, answer }: HostAnswer,
     ) -> Result<Verdict, SinkUnavailable> {
         let (call, answer): (_, CallAnswer) = translate::answer(host, *answer);
         let verdict = match self.sink() {
@@ -297,73 +298,72 @@ impl RemoteTools {
         ConnectionId(self.connections.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// A stream is open; what is for it goes here.
+    /// Registers the send queue of a new stream.
     pub(in crate::tool) fn open(&self, tenant: &TenantId, connection: ConnectionId, sender: Sender) {
         self.lock().streams.insert(connection, (tenant.clone(), sender));
     }
 
-    /// A stream is gone.
+    /// Removes a stream that ended. Calling it twice does no harm.
     pub(in crate::tool) fn leave(&self, tenant: &TenantId, connection: ConnectionId) {
         self.input(tenant, Input::Leave { connection });
         self.lock().streams.remove(&connection);
         self.extensions.leave(connection);
     }
 
-    /// Sends a host something that the fleet need not know of.
+    /// Sends a host a frame that does not concern the fleet.
     pub(in crate::tool) fn send(&self, connection: ConnectionId, frame: ServerFrame) {
         let mut state = self.lock();
         self.route(&mut state, vec![Output::Send { connection, frame }], self.now());
     }
 
-    /// Takes an input in and carries out what comes of it. Answers are returned, for the caller to have them
-    /// recorded.
-    pub(in crate::tool) fn input(&self, tenant: &TenantId, input: Input) -> Vec<Answered> {
+    /// Gives the fleet an input and carries out its outputs. Results of calls are returned for the caller to record.
+    pub(in crate::tool) fn input(&self, tenant: &TenantId, input: Input) -> Vec<HostAnswer> {
         let mut state = self.lock();
         self.step(&mut state, tenant, input)
     }
 
-    fn step(&self, state: &mut State, tenant: &TenantId, input: Input) -> Vec<Answered> {
+    fn step(&self, state: &mut State, tenant: &TenantId, input: Input) -> Vec<HostAnswer> {
         let now = self.now();
         let out = state.fleet.handle(tenant, input, now);
         self.route(state, out, now)
     }
 
-    /// Takes in a host with what it offers; `false`, and nothing happens, where the server is going down by now: nobody
-    /// would end its stream.
+    /// Admits a host with the tools it offers. Returns `false` and does nothing once the shutdown has begun, because
+    /// nothing would end its stream.
     pub(in crate::tool) fn join(
         &self,
         tenant: &TenantId,
         connection: ConnectionId,
-        offered: Vec<Result<Checked, CapabilityVerdict>>,
+        offered: Vec<Result<CheckedTool, CapabilityVerdict>>,
         input: impl FnOnce(Vec<ServedTool>) -> Input,
     ) -> bool {
         let mut state = self.lock();
         if state.closing {
             return false;
         }
-        self.admit_to(&mut state, tenant, connection, offered, input);
+        self.admit_tools(&mut state, tenant, connection, offered, input);
         true
     }
 
-    /// Takes in what a host offers after its hello.
+    /// Replaces a connected host's tools.
     pub(in crate::tool) fn replace(
         &self,
         tenant: &TenantId,
         connection: ConnectionId,
-        offered: Vec<Result<Checked, CapabilityVerdict>>,
+        offered: Vec<Result<CheckedTool, CapabilityVerdict>>,
         input: impl FnOnce(Vec<ServedTool>) -> Input,
     ) {
-        self.admit_to(&mut self.lock(), tenant, connection, offered, input);
+        self.admit_tools(&mut self.lock(), tenant, connection, offered, input);
     }
 
-    /// Takes in what a host offers, at its hello or later: those of `offered` that were found good, and the verdicts on
-    /// those that were not, in the host's order. What the fleet takes is in the catalogue before anybody else looks.
-    fn admit_to(
+    /// Admits the tools that a host offers, at its hello or later. `offered` has, in the host's order, the tools that
+    /// passed the checks and the verdicts on the others. The lock is held until the accepted ones are in the catalogue.
+    fn admit_tools(
         &self,
         state: &mut State,
         tenant: &TenantId,
         connection: ConnectionId,
-        offered: Vec<Result<Checked, CapabilityVerdict>>,
+        offered: Vec<Result<CheckedTool, CapabilityVerdict>>,
         input: impl FnOnce(Vec<ServedTool>) -> Input,
     ) {
         let now = self.now();
@@ -406,13 +406,13 @@ impl RemoteTools {
         }))
     }
 
-    /// Carries out what the fleet asks for. A host that does not read is dropped, which may ask for more.
+    /// Carries out the fleet's outputs. A host whose send queue is full is dropped, which may lead to more outputs.
     pub(in crate::tool) fn route(
         &self,
         state: &mut State,
         out: Vec<Output>,
         now: Timestamp,
-    ) -> Vec<Answered> {
+    ) -> Vec<HostAnswer> {
         let mut answers = Vec::new();
         let mut todo = std::collections::VecDeque::from(out);
         while let Some(output) = todo.pop_front() {
@@ -428,27 +428,29 @@ impl RemoteTools {
                         sender.end(reason);
                     }
                 }
-                Output::News { tenant, call, news } => self.deliveries.put(tenant, call, news),
+                Output::News { tenant, call, news } => self.news.send(tenant, call, news),
                 Output::Answer { connection: Some(_), host, answer, .. } => {
-                    answers.push(Answered { host, answer })
+                    answers.push(HostAnswer { host, answer })
                 }
                 Output::Answer { tenant, connection: None, host, answer } => {
-                    self.deliveries.put_answer(tenant, Answered { host, answer });
+                    self.news.send_answer(tenant, HostAnswer { host, answer });
                 }
                 Output::Unserved { tenant, tool } => {
                     state.catalogue.unserve(&tenant, &tool, now);
                     self.unsaved.notify_one();
                 }
-                // Registering says the same and more.
+                // Nothing to do: `enter` registers the tool.
                 Output::Served { .. } => {}
                 Output::Joined { .. } | Output::ToolsReplaced { .. } => {
-                    unreachable!("hosts join by being admitted")
+                    unreachable!("admit_tools takes these outputs out before it routes the rest")
                 }
             }
         }
         let deadline = state.fleet.deadline();
-        if deadline.is_some_and(|deadline| state.armed.is_none_or(|armed| deadline < armed)) {
-            self.earlier.notify_one();
+        if deadline.is_some_and(|deadline| {
+            state.timer_deadline.is_none_or(|timer_deadline| deadline < timer_deadline)
+        }) {
+            self.deadline_moved.notify_one();
         }
         answers
     }
@@ -458,7 +460,7 @@ impl RemoteTools {
     }
 
     pub(in crate::tool) fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic under the lock is a fault of ours; the state is as good as it was, and one fault is enough.
+        // After a panic under the lock the state is still usable, so one fault does not stop all tools.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! What there is, for people.
+//! Snapshots of tools and hosts, for `ListTools` and `ListHosts`.
 
 use std::sync::Arc;
 
@@ -7,22 +7,22 @@ use agentloop_core::id::HostId;
 use agentloop_core::time::Timestamp;
 use agentloop_core::tool::{Digest, ToolDeclaration};
 
-/// A tool host.
+/// A tool host as `ListHosts` shows it.
 pub type HostSnapshot = HostView;
 
-/// A registered tool.
+/// A registered tool as `ListTools` shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolSnapshot {
-    /// As its hosts declare it.
+    /// The declaration that its hosts agree on.
     pub declaration: Arc<ToolDeclaration>,
-    /// Of the declaration.
+    /// Digest of the declaration. Hosts that serve the tool must have the same.
     pub digest: Digest,
-    /// Who serves it and takes calls.
+    /// The hosts that serve it and accept calls.
     pub hosts: Vec<HostId>,
-    /// Calls that a host has or has room for.
+    /// Calls that a host has, or that room is granted for.
     pub calls_in_flight: usize,
-    /// Calls that wait.
+    /// Calls that wait in the queue for a host.
     pub calls_queued: usize,
-    /// When a host that serves it was last seen.
+    /// The last time at which a host served it; the present time while one does.
     pub last_seen: Timestamp,
 }

@@ -1,4 +1,4 @@
-//! What the lock of [`crate::tool::host::remote::RemoteTools`] guards, and the time by which it is moved.
+//! The state behind the lock of [`crate::tool::host::remote::RemoteTools`], and the clock for its deadlines.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,10 @@ use agentloop_core::id::TenantId;
 use agentloop_core::time::Timestamp;
 use tokio::time::Instant;
 
-use crate::tool::catalogue::registry::{Catalogue, Checked};
+use crate::tool::catalogue::registry::{Catalogue, CheckedTool};
 use crate::tool::host::outbound::{Full, Sender};
 
-/// Time that neither jumps nor stands still with the machine's clock: leases are short, and an operator who sets the
-/// clock must not lose every host.
+/// A monotonic clock. Leases are short, so a change of the machine's clock must not expire those of all hosts.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::tool) struct Timeline {
     pub(in crate::tool) origin: Timestamp,
@@ -24,8 +23,8 @@ pub(in crate::tool) struct State {
     pub(in crate::tool) fleet: Fleet,
     pub(in crate::tool) catalogue: Catalogue,
     pub(in crate::tool) streams: BTreeMap<ConnectionId, (TenantId, Sender)>,
-    /// What the timer task sleeps for.
-    pub(in crate::tool) armed: Option<Timestamp>,
+    /// The time that the timer task sleeps until.
+    pub(in crate::tool) timer_deadline: Option<Timestamp>,
     pub(in crate::tool) closing: bool,
 }
 
@@ -39,15 +38,15 @@ impl State {
         sender.send(frame).err().map(|full| (tenant.clone(), full))
     }
 
-    /// Makes room in the catalogue for what a host offers, as far as there is any.
+    /// Makes room in the catalogue for the tools that a host offers. A tool for which there is no room gets a refusal.
     pub(in crate::tool) fn make_room(
         &mut self,
         tenant: &TenantId,
-        offered: Vec<Result<Checked, CapabilityVerdict>>,
+        offered: Vec<Result<CheckedTool, CapabilityVerdict>>,
         now: Timestamp,
-    ) -> Vec<Result<Checked, CapabilityVerdict>> {
+    ) -> Vec<Result<CheckedTool, CapabilityVerdict>> {
         let mut coming = 0;
-        let mut admit = |tool: Checked| {
+        let mut admit = |tool: CheckedTool| {
             let name = &tool.declaration.name;
             match self.catalogue.make_room(tenant, name, coming) {
                 Ok(forgotten) => {
@@ -64,16 +63,16 @@ impl State {
         offered.into_iter().map(|tool| tool.and_then(&mut admit)).collect()
     }
 
-    /// Enters what the fleet took into the catalogue, and adds its verdicts to those given before.
+    /// Registers the tools that the fleet accepted. Returns a verdict for each offer, in the host's order.
     pub(in crate::tool) fn enter(
         &mut self,
         tenant: &TenantId,
-        offered: Vec<Result<Checked, CapabilityVerdict>>,
+        offered: Vec<Result<CheckedTool, CapabilityVerdict>>,
         judged: Vec<Option<String>>,
         now: Timestamp,
     ) -> Vec<CapabilityVerdict> {
         let mut judged = judged.into_iter();
-        let mut verdict = |tool: Checked| {
+        let mut verdict = |tool: CheckedTool| {
             let name = tool.declaration.name.clone();
             let refused = judged.next().flatten();
             if refused.is_none() {
@@ -96,7 +95,7 @@ impl Timeline {
     }
 }
 
-pub(in crate::tool) fn served_tool(tool: &Checked) -> ServedTool {
+pub(in crate::tool) fn served_tool(tool: &CheckedTool) -> ServedTool {
     ServedTool {
         name: tool.declaration.name.clone(),
         digest: tool.digest.clone(),

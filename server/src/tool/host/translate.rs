@@ -1,4 +1,4 @@
-//! The fleet's words and the engine's words for the same things. The core keeps hosts and runs apart; here they meet.
+//! Conversion between the fleet's types and the engine's types. In the core, hosts and runs do not know each other.
 
 use agentloop_core::host::frame::{self, CallRef, CallRequest};
 use agentloop_core::id::{CallId, HostId};
@@ -7,6 +7,7 @@ use agentloop_core::run::effect::Offer;
 use crate::tool::catalogue::schema::or_empty_object;
 use crate::tool::{CallAnswer, CallOwner, Verdict};
 
+/// The frame that offers a call to a host.
 pub(in crate::tool) fn request(owner: &CallOwner, call: &CallId, offer: Offer) -> Box<CallRequest> {
     Box::new(CallRequest {
         call: CallRef { call: call.clone(), attempt: offer.attempt },
@@ -23,13 +24,14 @@ pub(in crate::tool) fn request(owner: &CallOwner, call: &CallId, offer: Offer) -
     })
 }
 
+/// Splits a host's result into the attempt that it names and the result for the engine.
 pub(in crate::tool) fn answer(host: HostId, answer: frame::Answer) -> (CallRef, CallAnswer) {
     let attempt = answer.call.attempt;
     (answer.call, CallAnswer { attempt, lease: answer.lease, host, outcome: answer.outcome })
 }
 
 impl Verdict {
-    /// What the host is told.
+    /// The verdict that the host receives in its acknowledgement.
     #[must_use]
     pub fn for_host(self) -> frame::ResultVerdict {
         match self {

@@ -8,7 +8,7 @@ use agentloop_core::host::frame::{self, HostFrame, RejectReason, ResultVerdict, 
 use agentloop_core::run::event::Ran;
 use agentloop_core::run::input::CallOutcome;
 
-use super::bench::*;
+use super::harness::*;
 use crate::tool::{CallNews, Disposition, HostOptions, Seek, SinkUnavailable, Tools as _, Verdict};
 
 fn ack(call: &str, attempt: u32, verdict: ResultVerdict) -> ServerFrame {
@@ -17,15 +17,15 @@ fn ack(call: &str, attempt: u32, verdict: ResultVerdict) -> ServerFrame {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_from_seeking_to_acknowledgement() {
-    let bench = Bench::new();
-    let mut host = bench.host("h", &["weather"]).await;
-    bench.give("r/1.0", 1, "weather");
+    let harness = Harness::new();
+    let mut host = harness.host("h", &["weather"]).await;
+    harness.give("r/1.0", 1, "weather");
     let request = host.take().await;
     assert_eq!((request.tool.as_str(), request.arguments.as_str()), ("weather", r#"{"city":"Ulm"}"#));
     assert_eq!(request.idempotency_key, "key of r/1.0");
     host.answer("r/1.0", 1);
     assert_eq!(host.frame().await, ack("r/1.0", 1, ResultVerdict::Recorded));
-    let heard = bench.engine.all();
+    let heard = harness.engine.all();
     let [Heard::News(_, CallNews::Accepted { attempt: 1, .. }), Heard::Finished(_, answer)] =
         heard.as_slice()
     else {
@@ -37,8 +37,8 @@ async fn a_call_from_seeking_to_acknowledgement() {
 
 #[tokio::test(start_paused = true)]
 async fn each_verdict_has_its_acknowledgement() {
-    let bench = Bench::new();
-    let mut host = bench.host("h", &["weather"]).await;
+    let harness = Harness::new();
+    let mut host = harness.host("h", &["weather"]).await;
     for (index, (verdict, told)) in [
         (Verdict::Recorded, ResultVerdict::Recorded),
         (Verdict::Duplicate, ResultVerdict::Duplicate),
@@ -49,7 +49,7 @@ async fn each_verdict_has_its_acknowledgement() {
     .enumerate()
     {
         let call = format!("r/1.{index}");
-        bench.engine.verdict(&call, verdict);
+        harness.engine.verdict(&call, verdict);
         host.answer(&call, 1);
         assert_eq!(host.frame().await, ack(&call, 1, told), "{verdict:?}");
     }
@@ -57,15 +57,15 @@ async fn each_verdict_has_its_acknowledgement() {
 
 #[tokio::test(start_paused = true)]
 async fn the_engine_hears_of_a_call_in_order() {
-    let bench = Bench::new();
-    let mut host = bench.host("h", &["weather"]).await;
-    bench.give("r/1.0", 1, "weather");
+    let harness = Harness::new();
+    let mut host = harness.host("h", &["weather"]).await;
+    harness.give("r/1.0", 1, "weather");
     host.take().await;
     for chunk in 1..=20 {
         host.say(output("r/1.0", chunk, 10));
     }
     host.answer("r/1.0", 1);
-    let heard = bench.engine.heard(22).await;
+    let heard = harness.engine.heard(22).await;
     let chunks: Vec<u64> = heard
         .iter()
         .filter_map(|heard| match heard {
@@ -80,69 +80,69 @@ async fn the_engine_hears_of_a_call_in_order() {
 
 #[tokio::test(start_paused = true)]
 async fn a_waiting_call_is_granted_when_there_is_room() {
-    let bench = Bench::new();
+    let harness = Harness::new();
     let mut joining = hello("h", &["weather"]);
     joining.initial_credit = 0;
     let mut host = {
         tokio::task::yield_now().await;
-        bench.dial()
+        harness.dial()
     };
     host.say(HostFrame::Hello(joining));
     host.welcome().await;
-    assert_eq!(bench.seek("r/1.0", "weather"), Seek::Queued);
-    assert_eq!(bench.seek("r/1.0", "weather"), Seek::Queued);
+    assert_eq!(harness.seek("r/1.0", "weather"), Seek::Queued);
+    assert_eq!(harness.seek("r/1.0", "weather"), Seek::Queued);
     host.say(HostFrame::Credit { total: 1 });
-    let news = bench.engine.news("r/1.0", |news| matches!(news, CallNews::Granted { .. })).await;
+    let news = harness.engine.news("r/1.0", |news| matches!(news, CallNews::Granted { .. })).await;
     assert!(matches!(news, CallNews::Granted { host } if host.as_str() == "h"));
-    assert!(matches!(bench.seek("r/1.0", "weather"), Seek::Granted(_)));
+    assert!(matches!(harness.seek("r/1.0", "weather"), Seek::Granted(_)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn nobody_serves_an_unknown_tool() {
-    let bench = Bench::new();
-    assert!(matches!(bench.seek("r/1.0", "weather"), Seek::Denied(why) if why.contains("weather")));
+    let harness = Harness::new();
+    assert!(matches!(harness.seek("r/1.0", "weather"), Seek::Denied(why) if why.contains("weather")));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_known_tool_is_waited_for_and_then_denied() {
-    let bench = Bench::new();
-    drop(bench.host("h", &["weather"]).await);
+    let harness = Harness::new();
+    drop(harness.host("h", &["weather"]).await);
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(bench.seek("r/1.0", "weather"), Seek::Queued);
+    assert_eq!(harness.seek("r/1.0", "weather"), Seek::Queued);
     let began = tokio::time::Instant::now();
-    bench.engine.news("r/1.0", |news| matches!(news, CallNews::Denied { .. })).await;
+    harness.engine.news("r/1.0", |news| matches!(news, CallNews::Denied { .. })).await;
     assert_eq!(began.elapsed().as_secs(), 30);
 }
 
 #[tokio::test(start_paused = true)]
 async fn cancel_reaches_the_host_at_once() {
-    let bench = Bench::new();
-    let mut host = bench.host("h", &["weather"]).await;
-    bench.give("r/1.0", 1, "weather");
+    let harness = Harness::new();
+    let mut host = harness.host("h", &["weather"]).await;
+    harness.give("r/1.0", 1, "weather");
     host.take().await;
-    bench.engine.heard(1).await;
-    bench.tools.cancel(&tenant(), &call_id("r/1.0"), 1, "aborted");
+    harness.engine.heard(1).await;
+    harness.tools.cancel(&tenant(), &call_id("r/1.0"), 1, "aborted");
     let began = tokio::time::Instant::now();
     let ServerFrame::Cancel { call, reason, .. } = host.frame().await else { panic!("no cancel") };
     assert_eq!((call, reason.as_str()), (call_ref("r/1.0", 1), "aborted"));
     assert!(began.elapsed().is_zero());
-    bench.engine.verdict("r/1.0", Verdict::Stale);
+    harness.engine.verdict("r/1.0", Verdict::Stale);
     host.answer("r/1.0", 1);
     assert_eq!(host.frame().await, ack("r/1.0", 1, ResultVerdict::Stale));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_its_host_finds_wrong_is_answered() {
-    let bench = Bench::new();
-    let mut host = bench.host("h", &["weather"]).await;
-    bench.give("r/1.0", 1, "weather");
+    let harness = Harness::new();
+    let mut host = harness.host("h", &["weather"]).await;
+    harness.give("r/1.0", 1, "weather");
     let call = host.call().await.call;
     host.say(HostFrame::Rejected {
         call,
         reason: RejectReason::BadArguments,
         message: "no such city".into(),
     });
-    let heard = bench.engine.heard(1).await;
+    let heard = harness.engine.heard(1).await;
     let [Heard::Finished(_, answer)] = heard.as_slice() else { panic!("{heard:?}") };
     assert_eq!(answer.outcome, CallOutcome::Rejected { message: "no such city".into() });
     assert_eq!(answer.lease, lease("r/1.0", 1).as_str());
@@ -150,41 +150,42 @@ async fn a_call_that_its_host_finds_wrong_is_answered() {
 
 #[tokio::test(start_paused = true)]
 async fn a_result_that_cannot_be_recorded_is_not_acknowledged_and_offered_again() {
-    let bench = Bench::new();
-    let mut host = bench.host("h", &["weather"]).await;
-    bench.give("r/1.0", 1, "weather");
+    let harness = Harness::new();
+    let mut host = harness.host("h", &["weather"]).await;
+    harness.give("r/1.0", 1, "weather");
     host.take().await;
-    bench.engine.available.store(false, Ordering::SeqCst);
+    harness.engine.available.store(false, Ordering::SeqCst);
     host.answer("r/1.0", 1);
     assert!(matches!(host.frame().await, ServerFrame::GoAway { .. }));
     assert_eq!(host.end().await, CloseReason::Unavailable);
 
-    let mut early = bench.dial();
+    let mut early = harness.dial();
     let mut again = hello("h", &["weather"]);
     again.calls_in_hand = vec![in_hand("r/1.0", 1, true)];
     early.say(HostFrame::Hello(again.clone()));
     assert!(matches!(early.frame().await, ServerFrame::GoAway { .. }), "calls in hand cannot be looked up");
     assert_eq!(early.end().await, CloseReason::Unavailable);
 
-    bench.engine.available.store(true, Ordering::SeqCst);
-    let mut host = bench.dial();
+    harness.engine.available.store(true, Ordering::SeqCst);
+    let mut host = harness.dial();
     host.say(HostFrame::Hello(again));
     let welcome = host.welcome().await;
     assert_eq!(welcome.calls, [(call_ref("r/1.0", 1), frame::Disposition::Continue)]);
     host.answer("r/1.0", 1);
     assert_eq!(host.frame().await, ack("r/1.0", 1, ResultVerdict::Recorded));
-    let lost = bench.engine.all().iter().any(|heard| matches!(heard, Heard::News(_, CallNews::Lost { .. })));
-    assert!(!lost, "{:?}", bench.engine.all());
+    let lost =
+        harness.engine.all().iter().any(|heard| matches!(heard, Heard::News(_, CallNews::Lost { .. })));
+    assert!(!lost, "{:?}", harness.engine.all());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_reconnecting_host_is_told_about_each_call_in_hand() {
-    let bench = Bench::new();
+    let harness = Harness::new();
     tokio::task::yield_now().await;
-    bench.engine.disposition("r/1.0", Disposition::Continue);
-    bench.engine.disposition("r/1.1", Disposition::Stop);
-    bench.engine.disposition("r/1.2", Disposition::AlreadyRecorded);
-    let mut host = bench.dial();
+    harness.engine.disposition("r/1.0", Disposition::Continue);
+    harness.engine.disposition("r/1.1", Disposition::Stop);
+    harness.engine.disposition("r/1.2", Disposition::AlreadyRecorded);
+    let mut host = harness.dial();
     let mut back = hello("h", &["weather"]);
     back.calls_in_hand = (0..3).map(|index| in_hand(&format!("r/1.{index}"), 1, index == 2)).collect();
     host.say(HostFrame::Hello(back));
@@ -193,21 +194,21 @@ async fn a_reconnecting_host_is_told_about_each_call_in_hand() {
         verdicts,
         [frame::Disposition::Continue, frame::Disposition::Stop, frame::Disposition::AlreadyRecorded]
     );
-    bench.engine.news("r/1.0", |news| matches!(news, CallNews::Accepted { attempt: 1, .. })).await;
+    harness.engine.news("r/1.0", |news| matches!(news, CallNews::Accepted { attempt: 1, .. })).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn each_run_of_calls_in_hand_is_looked_at_once_and_few_at_a_time() {
-    let bench = Bench::new();
+    let harness = Harness::new();
     tokio::task::yield_now().await;
-    bench.engine.disposition("q/1.1", Disposition::Stop);
-    bench.engine.looks.forget_permits(usize::MAX);
-    let mut host = bench.dial();
+    harness.engine.disposition("q/1.1", Disposition::Stop);
+    harness.engine.looks.forget_permits(usize::MAX);
+    let mut host = harness.dial();
     let mut back = hello("h", &["weather"]);
     let calls = ["r/1.0", "q/1.0", "r/1.1", "p/1.0", "q/1.1", "r/1.2"];
     back.calls_in_hand = calls.iter().map(|call| in_hand(call, 1, false)).collect();
     host.say(HostFrame::Hello(back));
-    let looked_at = || bench.engine.looked_at.lock().unwrap().clone();
+    let looked_at = || harness.engine.looked_at.lock().unwrap().clone();
     while looked_at().len() < 2 {
         tokio::task::yield_now().await;
     }
@@ -215,7 +216,7 @@ async fn each_run_of_calls_in_hand_is_looked_at_once_and_few_at_a_time() {
         tokio::task::yield_now().await;
     }
     assert_eq!(looked_at(), ["p", "q"]);
-    bench.engine.looks.add_permits(2);
+    harness.engine.looks.add_permits(2);
     let verdicts = host.welcome().await.calls;
     assert_eq!(looked_at(), ["p", "q", "r"]);
     let said =
@@ -226,50 +227,50 @@ async fn each_run_of_calls_in_hand_is_looked_at_once_and_few_at_a_time() {
 
 #[tokio::test(start_paused = true)]
 async fn a_reclaimed_call_is_lost_when_its_host_does_not_come_back() {
-    let bench = Bench::new();
+    let harness = Harness::new();
     let host = agentloop_core::id::HostId::parse("h").unwrap();
-    bench.tools.reclaim(&owner(), &call_id("r/1.0"), offer("r/1.0", 3, &host, "weather"));
+    harness.tools.reclaim(&owner(), &call_id("r/1.0"), offer("r/1.0", 3, &host, "weather"));
     let began = tokio::time::Instant::now();
-    let lost = bench.engine.news("r/1.0", |news| matches!(news, CallNews::Lost { .. })).await;
+    let lost = harness.engine.news("r/1.0", |news| matches!(news, CallNews::Lost { .. })).await;
     assert!(matches!(lost, CallNews::Lost { attempt: 3, ran: Ran::Maybe, .. }), "{lost:?}");
     assert_eq!(began.elapsed().as_secs(), 10);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_without_a_stream() {
-    let bench = Bench::new();
-    let mut host = bench.host("h", &["weather"]).await;
-    bench.give("r/1.0", 1, "weather");
+    let harness = Harness::new();
+    let mut host = harness.host("h", &["weather"]).await;
+    harness.give("r/1.0", 1, "weather");
     host.take().await;
     drop(host);
     let given = |call: &str| match answer(call, 1) {
         HostFrame::Answer(answer) => *answer,
         other => panic!("{other:?}"),
     };
-    bench.engine.available.store(false, Ordering::SeqCst);
-    assert_eq!(bench.tools.complete(&tenant(), given("r/1.0")).await, Err(SinkUnavailable));
-    bench.engine.available.store(true, Ordering::SeqCst);
-    assert_eq!(bench.tools.complete(&tenant(), given("r/1.0")).await, Ok(Verdict::Recorded));
-    let heard = bench.engine.all();
+    harness.engine.available.store(false, Ordering::SeqCst);
+    assert_eq!(harness.tools.complete(&tenant(), given("r/1.0")).await, Err(SinkUnavailable));
+    harness.engine.available.store(true, Ordering::SeqCst);
+    assert_eq!(harness.tools.complete(&tenant(), given("r/1.0")).await, Ok(Verdict::Recorded));
+    let heard = harness.engine.all();
     let Some(Heard::Finished(_, answer)) = heard.last() else { panic!("{heard:?}") };
     assert_eq!(answer.host.as_str(), "h", "whoever had the call");
-    bench.engine.verdict("x/1.0", Verdict::Unknown);
-    assert_eq!(bench.tools.complete(&tenant(), given("x/1.0")).await, Ok(Verdict::Unknown));
+    harness.engine.verdict("x/1.0", Verdict::Unknown);
+    assert_eq!(harness.tools.complete(&tenant(), given("x/1.0")).await, Ok(Verdict::Unknown));
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert!(!bench.engine.all().iter().any(|heard| matches!(heard, Heard::News(_, CallNews::Lost { .. }))));
+    assert!(!harness.engine.all().iter().any(|heard| matches!(heard, Heard::News(_, CallNews::Lost { .. }))));
 }
 
 #[tokio::test(start_paused = true)]
 async fn slow_recording_holds_the_host_back_and_does_not_lose_it() {
-    let bench = Bench::new();
-    let mut host = bench.host("h", &["weather"]).await;
-    bench.engine.recordings.forget_permits(usize::MAX);
+    let harness = Harness::new();
+    let mut host = harness.host("h", &["weather"]).await;
+    harness.engine.recordings.forget_permits(usize::MAX);
     for index in 0..200 {
         host.answer(&format!("r/1.{index}"), 1);
     }
     tokio::time::sleep(Duration::from_secs(120)).await;
-    assert_eq!(bench.tools.hosts_snapshot(&tenant()).len(), 1, "a host that cannot be read is not silent");
-    bench.engine.recordings.add_permits(200);
+    assert_eq!(harness.tools.hosts_snapshot(&tenant()).len(), 1, "a host that cannot be read is not silent");
+    harness.engine.recordings.add_permits(200);
     for _ in 0..200 {
         assert!(matches!(host.frame().await, ServerFrame::ResultAck { .. }));
     }
@@ -277,45 +278,45 @@ async fn slow_recording_holds_the_host_back_and_does_not_lose_it() {
 
 #[tokio::test(start_paused = true)]
 async fn output_of_a_run_that_does_not_keep_up_is_dropped_and_its_answer_is_not() {
-    let bench = Bench::new();
-    let mut host = bench.host("h", &["weather"]).await;
-    bench.give("r/1.0", 1, "weather");
+    let harness = Harness::new();
+    let mut host = harness.host("h", &["weather"]).await;
+    harness.give("r/1.0", 1, "weather");
     host.take().await;
-    bench.engine.heard(1).await;
-    bench.engine.attention.forget_permits(usize::MAX);
+    harness.engine.heard(1).await;
+    harness.engine.attention.forget_permits(usize::MAX);
     for chunk in 1..=1_000 {
         host.say(output("r/1.0", chunk, 64 * 1024));
     }
     host.say(HostFrame::Heartbeat { calls: vec![call_ref("r/1.0", 1)] });
     tokio::time::sleep(Duration::from_secs(1)).await;
-    bench.engine.attention.add_permits(10_000);
+    harness.engine.attention.add_permits(10_000);
     host.answer("r/1.0", 1);
     assert_eq!(host.frame().await, ack("r/1.0", 1, ResultVerdict::Recorded));
-    let heard = bench.engine.all().len();
+    let heard = harness.engine.all().len();
     assert!((32..=80).contains(&heard), "4 MiB in pieces of 64 KiB, not {heard}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_released_run_finds_its_call_again() {
-    let bench = Bench::new();
-    let mut host = bench.host("h", &["weather"]).await;
-    bench.give("r/1.0", 1, "weather");
+    let harness = Harness::new();
+    let mut host = harness.host("h", &["weather"]).await;
+    harness.give("r/1.0", 1, "weather");
     let request = host.take().await;
-    bench.engine.heard(1).await;
-    bench.tools.release(&tenant(), &run_id("r"));
-    bench.tools.reclaim(&owner(), &call_id("r/1.0"), offer("r/1.0", 1, &request.host, "weather"));
-    let heard = bench.engine.heard(2).await;
+    harness.engine.heard(1).await;
+    harness.tools.release(&tenant(), &run_id("r"));
+    harness.tools.reclaim(&owner(), &call_id("r/1.0"), offer("r/1.0", 1, &request.host, "weather"));
+    let heard = harness.engine.heard(2).await;
     assert!(matches!(&heard[1], Heard::News(_, CallNews::Accepted { attempt: 1, .. })), "{heard:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn blank_arguments_reach_the_host_as_an_empty_object() {
-    let bench = Bench::new();
-    let mut host = bench.host("h", &["weather"]).await;
-    let Seek::Granted(at) = bench.seek("r/1.0", "weather") else { panic!("there is room") };
+    let harness = Harness::new();
+    let mut host = harness.host("h", &["weather"]).await;
+    let Seek::Granted(at) = harness.seek("r/1.0", "weather") else { panic!("there is room") };
     let mut blank = offer("r/1.0", 1, &at, "weather");
     blank.arguments = " ".to_owned();
-    bench.tools.offer(&owner(), &call_id("r/1.0"), blank);
+    harness.tools.offer(&owner(), &call_id("r/1.0"), blank);
     assert_eq!(host.call().await.arguments, "{}");
 }
 
@@ -330,18 +331,18 @@ async fn a_call_too_large_for_the_server_to_send_is_answered_whatever_its_host_t
 }
 
 async fn is_too_large(options: HostOptions, max_frame_bytes: usize) {
-    let bench = Bench::with(options);
+    let harness = Harness::with(options);
     tokio::task::yield_now().await;
-    let mut host = bench.dial();
+    let mut host = harness.dial();
     let mut small = hello("h", &["weather"]);
     small.max_frame_bytes = max_frame_bytes;
     host.say(HostFrame::Hello(small));
     host.welcome().await;
-    let Seek::Granted(at) = bench.seek("r/1.0", "weather") else { panic!("there is room") };
+    let Seek::Granted(at) = harness.seek("r/1.0", "weather") else { panic!("there is room") };
     let mut large = offer("r/1.0", 1, &at, "weather");
     large.arguments = format!("{{\"city\":\"{}\"}}", "x".repeat(5_000));
-    bench.tools.offer(&owner(), &call_id("r/1.0"), large);
-    let heard = bench.engine.heard(1).await;
+    harness.tools.offer(&owner(), &call_id("r/1.0"), large);
+    let heard = harness.engine.heard(1).await;
     let [Heard::Finished(_, answer)] = heard.as_slice() else { panic!("{heard:?}") };
     assert!(matches!(&answer.outcome, CallOutcome::Rejected { message } if message.contains("4096")));
 }

@@ -1,4 +1,4 @@
-//! What the engine is told about calls that a model asks for.
+//! Checks of the calls that a model asks for: unknown tools, tools that are not allowed, bad arguments.
 
 use agentloop_core::agent::RunSpec;
 use agentloop_core::host::frame::{Capability, HostFrame};
@@ -8,7 +8,7 @@ use agentloop_core::run::input::CallFacts;
 use agentloop_core::time::Millis;
 use agentloop_core::tool::EffectClass;
 
-use super::bench::*;
+use super::harness::*;
 use crate::tool::Tools as _;
 
 fn call(name: &str, arguments: &str) -> ToolCall {
@@ -16,10 +16,10 @@ fn call(name: &str, arguments: &str) -> ToolCall {
     ToolCall { slot, provider_id, name: name.to_owned(), arguments: arguments.to_owned(), state: None }
 }
 
-async fn bench() -> (Bench, FakeHost) {
-    let bench = Bench::new();
+async fn harness() -> (Harness, FakeHost) {
+    let harness = Harness::new();
     tokio::task::yield_now().await;
-    let mut host = bench.dial();
+    let mut host = harness.dial();
     let mut offer = hello("h", &["get_weather", "send_mail"]);
     let mut slow = declaration("slow");
     slow.timeout = Some(Millis::secs(3_600));
@@ -28,11 +28,11 @@ async fn bench() -> (Bench, FakeHost) {
     offer.capabilities.push(Capability::Tool(Box::new(slow)));
     host.say(HostFrame::Hello(offer));
     host.welcome().await;
-    (bench, host)
+    (harness, host)
 }
 
-fn message(bench: &Bench, spec: &RunSpec, call: &ToolCall) -> String {
-    match bench.tools.facts(&tenant(), spec, &[call]).remove(0) {
+fn message(harness: &Harness, spec: &RunSpec, call: &ToolCall) -> String {
+    match harness.tools.facts(&tenant(), spec, &[call]).remove(0) {
         CallFacts::Rejected { message } => message,
         other @ (CallFacts::Ready { .. } | CallFacts::AsksHuman) => panic!("{other:?}"),
     }
@@ -40,9 +40,9 @@ fn message(bench: &Bench, spec: &RunSpec, call: &ToolCall) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn a_good_call_is_ready() {
-    let (bench, _host) = bench().await;
+    let (harness, _host) = harness().await;
     let (quick, slow) = (call("get_weather", r#"{"city":"Ulm"}"#), call("slow", ""));
-    let facts = bench.tools.facts(&tenant(), &RunSpec::default(), &[&quick, &slow]);
+    let facts = harness.tools.facts(&tenant(), &RunSpec::default(), &[&quick, &slow]);
     let ready = |effect, requires_approval, timeout| CallFacts::Ready {
         effect,
         requires_approval,
@@ -61,40 +61,40 @@ async fn a_good_call_is_ready() {
 
 #[tokio::test(start_paused = true)]
 async fn bad_arguments_name_their_place() {
-    let (bench, _host) = bench().await;
-    let fault = message(&bench, &RunSpec::default(), &call("get_weather", r#"{"city":7}"#));
+    let (harness, _host) = harness().await;
+    let fault = message(&harness, &RunSpec::default(), &call("get_weather", r#"{"city":7}"#));
     assert!(fault.contains("/city"), "{fault}");
-    let fault = message(&bench, &RunSpec::default(), &call("get_weather", "{\"city"));
+    let fault = message(&harness, &RunSpec::default(), &call("get_weather", "{\"city"));
     assert!(fault.contains("not valid JSON"), "{fault}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_unknown_tool_is_answered_with_what_there_is() {
-    let (bench, _host) = bench().await;
-    let fault = message(&bench, &RunSpec::default(), &call("getWeather", "{}"));
+    let (harness, _host) = harness().await;
+    let fault = message(&harness, &RunSpec::default(), &call("getWeather", "{}"));
     assert!(fault.contains("Did you mean `get_weather`?"), "{fault}");
     assert!(fault.contains("get_weather, send_mail, slow"), "{fault}");
-    let fault = message(&bench, &RunSpec::default(), &call(&"x".repeat(10_000), "{}"));
+    let fault = message(&harness, &RunSpec::default(), &call(&"x".repeat(10_000), "{}"));
     assert!(!fault.contains("Did you mean") && fault.len() < 300, "{fault}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_tool_that_is_not_for_this_run_does_not_exist() {
-    let (bench, _host) = bench().await;
+    let (harness, _host) = harness().await;
     let mut spec = RunSpec { allowed_tools: Some(vec!["send_mail".into()]), ..RunSpec::default() };
-    let fault = message(&bench, &spec, &call("get_weather", "{}"));
+    let fault = message(&harness, &spec, &call("get_weather", "{}"));
     assert!(fault.contains("no tool `get_weather`") && fault.contains("There are: send_mail."), "{fault}");
     spec.tool_policy.enabled = false;
-    let fault = message(&bench, &spec, &call("send_mail", "{}"));
+    let fault = message(&harness, &spec, &call("send_mail", "{}"));
     assert!(fault.contains("There are no tools."), "{fault}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn arguments_of_humans_are_checked_like_those_of_models() {
-    let (bench, _host) = bench().await;
-    assert_eq!(bench.tools.validate(&tenant(), "get_weather", r#"{"city":"Ulm"}"#), Ok(()));
-    assert!(bench.tools.validate(&tenant(), "get_weather", r#"{"city":7}"#).unwrap_err().contains("/city"));
-    assert!(bench.tools.validate(&tenant(), "nothing", "{}").unwrap_err().contains("nothing"));
+    let (harness, _host) = harness().await;
+    assert_eq!(harness.tools.validate(&tenant(), "get_weather", r#"{"city":"Ulm"}"#), Ok(()));
+    assert!(harness.tools.validate(&tenant(), "get_weather", r#"{"city":7}"#).unwrap_err().contains("/city"));
+    assert!(harness.tools.validate(&tenant(), "nothing", "{}").unwrap_err().contains("nothing"));
     let other = agentloop_core::id::TenantId::parse("other").unwrap();
-    assert!(bench.tools.validate(&other, "get_weather", "{}").is_err());
+    assert!(harness.tools.validate(&other, "get_weather", "{}").is_err());
 }

@@ -6,19 +6,19 @@ use agentloop_core::agent::RunSpec;
 use agentloop_core::host::frame::{Capability, Hello, HostFrame, ServerFrame};
 use agentloop_core::host::{CloseReason, HostHealth};
 
-use super::bench::*;
+use super::harness::*;
 use crate::tool::{CallNews, HostOptions, RemoteTools, Seek, Tools as _};
 
-fn offered(bench: &Bench) -> Vec<String> {
-    let offered = bench.tools.offered(&tenant(), &RunSpec::default());
+fn offered(harness: &Harness) -> Vec<String> {
+    let offered = harness.tools.offered(&tenant(), &RunSpec::default());
     offered.tools.iter().map(|tool| tool.name.clone()).collect()
 }
 
 #[tokio::test(start_paused = true)]
 async fn welcome_says_what_is_to_be_known() {
-    let bench = Bench::new();
+    let harness = Harness::new();
     tokio::task::yield_now().await;
-    let mut host = bench.dial();
+    let mut host = harness.dial();
     host.say(HostFrame::Hello(hello("h", &["weather"])));
     let welcome = host.welcome().await;
     assert_eq!(
@@ -31,9 +31,9 @@ async fn welcome_says_what_is_to_be_known() {
 
 #[tokio::test(start_paused = true)]
 async fn a_refused_tool_is_no_dead_connection() {
-    let bench = Bench::new();
-    let _other = bench.host("other", &["weather"]).await;
-    let mut host = bench.dial();
+    let harness = Harness::new();
+    let _other = harness.host("other", &["weather"]).await;
+    let mut host = harness.dial();
     let mut offer = hello("h", &["good", "good"]);
     let mut bad_schema = declaration("bad");
     bad_schema.input_schema = "[]".into();
@@ -57,165 +57,165 @@ async fn a_refused_tool_is_no_dead_connection() {
     }
     assert!(reasons[4].contains(declaration("weather").digest().as_str()));
     assert!(reasons[4].contains(different.digest().as_str()));
-    assert_eq!(offered(&bench), ["fine", "good", "weather"]);
+    assert_eq!(offered(&harness), ["fine", "good", "weather"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn tools_change_on_a_live_stream() {
-    let bench = Bench::new();
-    let mut host = bench.host("h", &["a", "b"]).await;
+    let harness = Harness::new();
+    let mut host = harness.host("h", &["a", "b"]).await;
     host.say(HostFrame::UpdateTools {
         capabilities: vec![capability("b"), capability("c"), capability("c")],
     });
     let ServerFrame::ToolsUpdated(verdicts) = host.frame().await else { panic!("no verdicts") };
     let taken: Vec<bool> = verdicts.iter().map(|verdict| verdict.refused.is_none()).collect();
     assert_eq!(taken, [true, true, false]);
-    assert_eq!(offered(&bench), ["a", "b", "c"], "the old one may come back");
-    assert_eq!(bench.seek("r/1.0", "a"), Seek::Queued);
-    assert!(matches!(bench.seek("r/1.1", "c"), Seek::Granted(_)));
+    assert_eq!(offered(&harness), ["a", "b", "c"], "the old one may come back");
+    assert_eq!(harness.seek("r/1.0", "a"), Seek::Queued);
+    assert!(matches!(harness.seek("r/1.1", "c"), Seek::Granted(_)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_tool_is_offered_for_a_while_after_its_last_host_went() {
-    let bench = Bench::new();
-    let host = bench.host("h", &["a"]).await;
+    let harness = Harness::new();
+    let host = harness.host("h", &["a"]).await;
     tokio::time::sleep(Duration::from_secs(14)).await;
     drop(host);
     tokio::time::sleep(Duration::from_secs(599)).await;
-    assert_eq!(offered(&bench), ["a"]);
+    assert_eq!(offered(&harness), ["a"]);
     tokio::time::sleep(Duration::from_secs(2)).await;
-    assert_eq!(offered(&bench), [""; 0]);
+    assert_eq!(offered(&harness), [""; 0]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_host_without_a_heartbeat_is_lost_and_its_calls_after_it() {
-    let bench = Bench::new();
-    let mut host = bench.host("h", &["a"]).await;
-    bench.give("r/1.0", 1, "a");
+    let harness = Harness::new();
+    let mut host = harness.host("h", &["a"]).await;
+    harness.give("r/1.0", 1, "a");
     host.take().await;
     let began = tokio::time::Instant::now();
     assert_eq!(host.end().await, CloseReason::Silent);
     assert_eq!(began.elapsed().as_secs(), 15);
-    assert_eq!(bench.tools.hosts_snapshot(&tenant())[0].health, HostHealth::Lost);
-    bench.engine.news("r/1.0", |news| matches!(news, CallNews::Lost { .. })).await;
+    assert_eq!(harness.tools.hosts_snapshot(&tenant())[0].health, HostHealth::Lost);
+    harness.engine.news("r/1.0", |news| matches!(news, CallNews::Lost { .. })).await;
     assert_eq!(began.elapsed().as_secs(), 25);
-    assert_eq!(bench.tools.hosts_snapshot(&tenant()), []);
+    assert_eq!(harness.tools.hosts_snapshot(&tenant()), []);
 }
 
 #[tokio::test(start_paused = true)]
 async fn heartbeats_keep_a_host() {
-    let bench = Bench::new();
-    let host = bench.host("h", &["a"]).await;
+    let harness = Harness::new();
+    let host = harness.host("h", &["a"]).await;
     for _ in 0..20 {
         tokio::time::sleep(Duration::from_secs(5)).await;
         host.say(HostFrame::Heartbeat { calls: Vec::new() });
     }
-    assert_eq!(bench.tools.hosts_snapshot(&tenant())[0].health, HostHealth::Connected);
+    assert_eq!(harness.tools.hosts_snapshot(&tenant())[0].health, HostHealth::Connected);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_second_connection_takes_the_firsts_place() {
-    let bench = Bench::new();
-    let mut first = bench.host("h", &["a"]).await;
-    let mut second = bench.host("h", &["a"]).await;
+    let harness = Harness::new();
+    let mut first = harness.host("h", &["a"]).await;
+    let mut second = harness.host("h", &["a"]).await;
     assert!(first.protocol_error().await.contains("another connection"));
     assert_eq!(first.end().await, CloseReason::Replaced);
-    bench.give("r/1.0", 1, "a");
+    harness.give("r/1.0", 1, "a");
     second.take().await;
-    assert_eq!(bench.tools.hosts_snapshot(&tenant()).len(), 1);
+    assert_eq!(harness.tools.hosts_snapshot(&tenant()).len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn draining_and_goodbye() {
-    let bench = Bench::new();
-    let mut leaving = bench.host("h", &["a"]).await;
-    bench.give("r/1.0", 1, "a");
+    let harness = Harness::new();
+    let mut leaving = harness.host("h", &["a"]).await;
+    harness.give("r/1.0", 1, "a");
     leaving.take().await;
     leaving.say(HostFrame::Draining);
-    let mut staying = bench.host("g", &["a"]).await;
+    let mut staying = harness.host("g", &["a"]).await;
     for index in 1..4 {
-        bench.give(&format!("r/1.{index}"), 1, "a");
+        harness.give(&format!("r/1.{index}"), 1, "a");
         staying.take().await;
     }
     leaving.answer("r/1.0", 1);
     assert!(matches!(leaving.frame().await, ServerFrame::ResultAck { .. }));
     leaving.say(HostFrame::Goodbye);
     assert_eq!(leaving.end().await, CloseReason::Goodbye);
-    assert_eq!(bench.tools.hosts_snapshot(&tenant()).len(), 1);
+    assert_eq!(harness.tools.hosts_snapshot(&tenant()).len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn shutting_down_sends_hosts_away_and_records_what_they_finish() {
-    let bench = Bench::new();
-    let mut host = bench.host("h", &["a"]).await;
-    bench.give("r/1.0", 1, "a");
+    let harness = Harness::new();
+    let mut host = harness.host("h", &["a"]).await;
+    harness.give("r/1.0", 1, "a");
     host.take().await;
-    bench.tools.go_away();
+    harness.tools.go_away();
     assert!(matches!(host.frame().await, ServerFrame::GoAway { .. }));
-    let mut late = bench.dial();
+    let mut late = harness.dial();
     late.say(HostFrame::Hello(hello("g", &["a"])));
     assert!(matches!(late.frame().await, ServerFrame::GoAway { .. }));
     assert_eq!(late.end().await, CloseReason::ShuttingDown);
-    assert_eq!(bench.seek("r/1.1", "a"), Seek::Queued, "a denial would be told to the model");
+    assert_eq!(harness.seek("r/1.1", "a"), Seek::Queued, "a denial would be told to the model");
     host.answer("r/1.0", 1);
     assert!(matches!(host.frame().await, ServerFrame::ResultAck { .. }));
-    bench.tools.close();
+    harness.tools.close();
     assert_eq!(host.end().await, CloseReason::ShuttingDown);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_host_that_is_looked_at_when_the_server_stops_is_sent_away() {
-    let bench = Bench::new();
-    bench.engine.looks.forget_permits(usize::MAX);
-    let mut late = bench.dial();
+    let harness = Harness::new();
+    harness.engine.looks.forget_permits(usize::MAX);
+    let mut late = harness.dial();
     let hello = Hello { calls_in_hand: vec![in_hand("r/1.0", 1, true)], ..*hello("h", &["a"]) };
     late.say(HostFrame::Hello(Box::new(hello)));
-    bench.engine.looked.notified().await;
-    bench.tools.go_away();
-    bench.tools.close();
-    bench.engine.looks.add_permits(1);
+    harness.engine.looked.notified().await;
+    harness.tools.go_away();
+    harness.tools.close();
+    harness.engine.looks.add_permits(1);
     assert!(matches!(late.frame().await, ServerFrame::GoAway { .. }));
     assert_eq!(late.end().await, CloseReason::ShuttingDown);
 }
 
 #[tokio::test(start_paused = true)]
 async fn there_is_a_place_for_so_many_hosts() {
-    let bench = Bench::with(HostOptions { connections_max: 2, ..HostOptions::default() });
-    let first = bench.host("a", &["t"]).await;
-    let _second = bench.host("b", &["t"]).await;
-    let refused = bench.tools.accept(tenant()).expect_err("no place");
+    let harness = Harness::with(HostOptions { connections_max: 2, ..HostOptions::default() });
+    let first = harness.host("a", &["t"]).await;
+    let _second = harness.host("b", &["t"]).await;
+    let refused = harness.tools.accept(tenant()).expect_err("no place");
     assert!(refused.to_string().contains('2'));
     drop(first);
     tokio::time::sleep(Duration::from_secs(1)).await;
-    bench.host("c", &["t"]).await;
+    harness.host("c", &["t"]).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_whose_task_is_dropped_leaves_nothing_behind() {
-    let bench = Bench::new();
+    let harness = Harness::new();
     tokio::task::yield_now().await;
-    let (connection, mut sending) = bench.tools.accept(tenant()).unwrap();
+    let (connection, mut sending) = harness.tools.accept(tenant()).unwrap();
     let (frames, receiver) = tokio::sync::mpsc::unbounded_channel();
     let task = tokio::spawn(connection.run(tokio_stream::wrappers::UnboundedReceiverStream::new(receiver)));
     frames.send(Ok(HostFrame::Hello(hello("h", &["a"])))).unwrap();
     tokio_stream::StreamExt::next(&mut sending).await.expect("welcome");
     task.abort();
     let _ = task.await;
-    assert_eq!(bench.tools.hosts_snapshot(&tenant()), []);
+    assert_eq!(harness.tools.hosts_snapshot(&tenant()), []);
     assert_eq!(tokio_stream::StreamExt::next(&mut sending).await, None);
 }
 
 #[tokio::test(start_paused = true)]
 async fn tools_are_remembered_across_restarts() {
-    let bench = Bench::new();
-    let host = bench.host("h", &["a", "b"]).await;
-    let rows = bench.tools.unsaved().await;
+    let harness = Harness::new();
+    let host = harness.host("h", &["a", "b"]).await;
+    let rows = harness.tools.unsaved().await;
     assert_eq!(rows.iter().map(|row| row.declaration.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
-    bench.tools.not_saved(rows.clone());
-    assert_eq!(bench.tools.unsaved().await.len(), 2);
+    harness.tools.not_saved(rows.clone());
+    assert_eq!(harness.tools.unsaved().await.len(), 2);
     tokio::time::sleep(Duration::from_secs(5)).await;
     drop(host);
-    let gone = bench.tools.unsaved().await;
+    let gone = harness.tools.unsaved().await;
     assert_eq!(gone[0].last_seen.0, NOW.0 + 5_000);
 
     let restarted = RemoteTools::new(HostOptions::default(), gone[0].last_seen, gone);
@@ -227,13 +227,13 @@ async fn tools_are_remembered_across_restarts() {
 
 #[tokio::test(start_paused = true)]
 async fn served_tools_are_saved_again_before_they_are_forgotten() {
-    let bench = Bench::new();
-    let host = bench.host("h", &["a"]).await;
-    bench.tools.unsaved().await;
+    let harness = Harness::new();
+    let host = harness.host("h", &["a"]).await;
+    harness.tools.unsaved().await;
     let rows = async {
         loop {
             tokio::select! {
-                rows = bench.tools.unsaved() => break rows,
+                rows = harness.tools.unsaved() => break rows,
                 () = tokio::time::sleep(Duration::from_secs(5)) => host.say(HostFrame::Pong),
             }
         }
@@ -244,12 +244,12 @@ async fn served_tools_are_saved_again_before_they_are_forgotten() {
 
 #[tokio::test(start_paused = true)]
 async fn snapshots() {
-    let bench = Bench::new();
-    let mut host = bench.host("h", &["a", "b"]).await;
-    bench.give("r/1.0", 1, "a");
+    let harness = Harness::new();
+    let mut host = harness.host("h", &["a", "b"]).await;
+    harness.give("r/1.0", 1, "a");
     host.take().await;
-    bench.engine.heard(1).await;
-    let tools = bench.tools.tools_snapshot(&tenant());
+    harness.engine.heard(1).await;
+    let tools = harness.tools.tools_snapshot(&tenant());
     let lines: Vec<_> = tools
         .iter()
         .map(|tool| {
@@ -257,7 +257,7 @@ async fn snapshots() {
         })
         .collect();
     assert_eq!(lines, [("a", 1, 1, 0), ("b", 1, 0, 0)]);
-    let hosts = bench.tools.hosts_snapshot(&tenant());
+    let hosts = harness.tools.hosts_snapshot(&tenant());
     assert_eq!((hosts[0].calls, hosts[0].free_credit, hosts[0].sdk.as_str()), (1, 7, "test/1"));
-    assert_eq!(bench.tools.tools_snapshot(&agentloop_core::id::TenantId::parse("other").unwrap()), []);
+    assert_eq!(harness.tools.tools_snapshot(&agentloop_core::id::TenantId::parse("other").unwrap()), []);
 }

@@ -1,7 +1,7 @@
-//! Hosts and the engine, both fake, around the real thing between them.
+//! Tests of `RemoteTools` between fake hosts and a fake engine.
 
-pub(crate) mod bench;
 mod calls;
 mod facts;
+mod faulty_hosts;
+pub(crate) mod harness;
 mod hosts;
-mod liars;

@@ -11,7 +11,7 @@ use agentloop_core::host::frame::{
 use agentloop_core::id::HostId;
 use agentloop_core::run::event::Event;
 use agentloop_server::extension::remote::{Ask, Reply};
-use agentloop_server::tool::{FrameError, Inbound, Outbound, Sending};
+use agentloop_server::tool::{FrameError, Inbound, Outbound, OutboundFrames};
 use futures_util::StreamExt as _;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -127,7 +127,7 @@ impl Host {
         }
     }
 
-    async fn serve(&mut self, mut sending: Sending) {
+    async fn serve(&mut self, mut sending: OutboundFrames) {
         let mut heartbeat = tokio::time::interval(Duration::from_secs(5));
         let mut dead_until: Option<Instant> = None;
         let (say, mut said) = mpsc::unbounded_channel();

@@ -1,4 +1,4 @@
-//! What a declaration must be before anybody is shown it.
+//! Checks of a tool's declaration: name, sizes, limits and schema.
 
 use std::sync::Arc;
 
@@ -12,26 +12,26 @@ use crate::tool::catalogue::schema::Schema;
 
 /// The schema of a tool without arguments.
 const NO_ARGUMENTS: &str = r#"{"type":"object","properties":{}}"#;
-/// The longest timeout that a tool may ask for: what takes longer is a job to be polled.
+/// The longest timeout that a tool may declare. Longer work should be a job that a second tool polls.
 const TIMEOUT_MAX: Millis = Millis::secs(7 * 24 * 60 * 60);
 
-/// A declaration that was found good.
+/// A declaration that passed all checks, with its compiled schema.
 #[derive(Debug, Clone)]
-pub(in crate::tool) struct Checked {
+pub(in crate::tool) struct CheckedTool {
     pub(in crate::tool) declaration: Arc<ToolDeclaration>,
     pub(in crate::tool) digest: Digest,
     pub(in crate::tool) schema: Arc<Schema>,
 }
 
-/// A declaration that cannot be taken.
+/// A declaration that is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::tool) struct Refused {
+pub(in crate::tool) struct RefusedTool {
     pub(in crate::tool) name: String,
-    /// For the host's author.
+    /// The reason, for the host's author.
     pub(in crate::tool) reason: String,
 }
 
-/// Spells out what may be left out. Comes before the digest, so that both spellings are the same tool.
+/// Fills in an omitted schema. Done before the digest, so that both spellings are the same tool.
 pub(in crate::tool) fn normalise(mut declaration: ToolDeclaration) -> ToolDeclaration {
     if declaration.input_schema.trim().is_empty() {
         NO_ARGUMENTS.clone_into(&mut declaration.input_schema);
@@ -40,22 +40,22 @@ pub(in crate::tool) fn normalise(mut declaration: ToolDeclaration) -> ToolDeclar
 }
 
 /// Checks a declaration and compiles its schema.
-pub(in crate::tool) fn check(declaration: ToolDeclaration) -> Result<Checked, Refused> {
+pub(in crate::tool) fn check(declaration: ToolDeclaration) -> Result<CheckedTool, RefusedTool> {
     let declaration = normalise(declaration);
     match check_parts(&declaration) {
-        Ok(schema) => Ok(Checked {
+        Ok(schema) => Ok(CheckedTool {
             digest: declaration.digest(),
             declaration: Arc::new(declaration),
             schema: Arc::new(schema),
         }),
-        Err(reason) => Err(Refused { name: declaration.name, reason }),
+        Err(reason) => Err(RefusedTool { name: declaration.name, reason }),
     }
 }
 
 fn check_parts(declaration: &ToolDeclaration) -> Result<Schema, String> {
     check_name(&declaration.name)?;
     if declaration.name == ASK_HUMAN {
-        return Err(format!("the server has a tool {ASK_HUMAN} of its own"));
+        return Err(format!("the server has a tool {ASK_HUMAN} of its own; choose another name"));
     }
     if declaration.description.len() > TOOL_DESCRIPTION_BYTES_MAX {
         return Err(format!("the description is larger than {TOOL_DESCRIPTION_BYTES_MAX} bytes"));

@@ -1,4 +1,4 @@
-//! The catalogue: which tools there are, per tenant, whether or not somebody serves them at the moment.
+//! The catalogue: the known tools of each tenant, including those that no host serves at the moment.
 
 mod declaration;
 mod offered;
@@ -12,42 +12,42 @@ use agentloop_core::limits::TOOLS_PER_TENANT_MAX;
 use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::{Digest, ToolDeclaration};
 
-pub(in crate::tool) use declaration::{Checked, Refused, check, normalise};
-use offered::Offers;
+pub(in crate::tool) use declaration::{CheckedTool, RefusedTool, check, normalise};
+use offered::OfferCache;
 
 use crate::tool::Offered;
 use crate::tool::catalogue::schema::Schema;
 
-/// A tool with its last sign of life, as it is remembered across restarts.
+/// A tool as the store keeps it across restarts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RememberedTool {
     /// The tenant that it belongs to.
     pub tenant: TenantId,
-    /// As declared.
+    /// The declaration, as the host sent it after normalisation.
     pub declaration: ToolDeclaration,
-    /// When a host that serves it was last seen.
+    /// The last time at which a host served it.
     pub last_seen: Timestamp,
 }
 
-/// All tools of all tenants.
+/// The known tools of all tenants.
 #[derive(Debug)]
 pub(in crate::tool) struct Catalogue {
     retention: Millis,
-    /// Tools of the server itself, which every tenant has.
+    /// The embedder's tools, which every tenant has.
     own: BTreeMap<String, Tool>,
-    shelves: BTreeMap<TenantId, Shelf>,
-    /// Tools whose row in the store is behind.
+    by_tenant: BTreeMap<TenantId, TenantTools>,
+    /// Tools whose row in the store is out of date.
     unsaved: BTreeSet<(TenantId, String)>,
 }
 
-/// The tools of one tenant.
+/// The tools of one tenant's hosts, and a cache of what its runs are offered.
 #[derive(Debug, Default)]
-struct Shelf {
+struct TenantTools {
     tools: BTreeMap<String, Tool>,
-    offers: Offers,
+    offers: OfferCache,
 }
 
-/// A known tool.
+/// A known tool. `served` is true while a connected host serves it.
 #[derive(Debug, Clone)]
 pub(in crate::tool) struct Tool {
     pub(in crate::tool) declaration: Arc<ToolDeclaration>,
@@ -58,39 +58,43 @@ pub(in crate::tool) struct Tool {
 }
 
 impl Tool {
-    /// A tool that the server has itself, and always serves.
+    /// One of the server's built-in tools, which is always served.
     fn built_in(declaration: ToolDeclaration, now: Timestamp) -> Self {
         let digest = declaration.digest();
         let schema = Schema::compile(&declaration.input_schema).expect("our own schema is right");
-        Self::served(Checked { declaration: Arc::new(declaration), digest, schema: Arc::new(schema) }, now)
+        Self::served(
+            CheckedTool { declaration: Arc::new(declaration), digest, schema: Arc::new(schema) },
+            now,
+        )
     }
 
-    fn served(Checked { declaration, digest, schema }: Checked, now: Timestamp) -> Self {
+    fn served(CheckedTool { declaration, digest, schema }: CheckedTool, now: Timestamp) -> Self {
         Self { declaration, digest, schema, served: true, last_seen: now }
     }
 
-    /// Whether it runs in this process.
+    /// True for an embedder's tool, which runs in this process.
     pub(in crate::tool) fn is_own(&self, catalogue: &Catalogue) -> bool {
         catalogue.own.contains_key(&self.declaration.name)
     }
 
-    /// When a host that serves it was last seen.
+    /// The last time at which a host served it: `now` while one does.
     pub(in crate::tool) fn last_seen(&self, now: Timestamp) -> Timestamp {
         if self.served { now } else { self.last_seen }
     }
 }
 
 impl Catalogue {
-    /// What the store remembers. A row that this version cannot take is left out: its host will declare it again.
+    /// A catalogue of the embedder's tools and those that the store remembers. A remembered tool that fails the checks
+    /// of this version is left out; its host declares it again when it connects.
     pub(in crate::tool) fn new(
         retention: Millis,
-        own: Vec<Checked>,
+        own: Vec<CheckedTool>,
         remembered: Vec<RememberedTool>,
         now: Timestamp,
     ) -> Self {
         let own = own.into_iter().map(|tool| (tool.declaration.name.clone(), Tool::served(tool, now)));
         let own = own.collect();
-        let mut catalogue = Self { retention, own, shelves: BTreeMap::new(), unsaved: BTreeSet::new() };
+        let mut catalogue = Self { retention, own, by_tenant: BTreeMap::new(), unsaved: BTreeSet::new() };
         for row in remembered {
             if catalogue.own.contains_key(&row.declaration.name) {
                 continue;
@@ -101,7 +105,7 @@ impl Catalogue {
                     tracing::warn!(
                         tool = refused.name,
                         reason = refused.reason,
-                        "a remembered tool is left out"
+                        "a tool in the store fails the checks of this version and is left out until its host connects"
                     );
                 }
             }
@@ -109,16 +113,16 @@ impl Catalogue {
         catalogue
     }
 
-    fn put(&mut self, tenant: &TenantId, tool: Checked, served: bool, last_seen: Timestamp) {
-        let shelf = self.shelves.entry(tenant.clone()).or_default();
-        shelf.offers.clear();
-        let Checked { declaration, digest, schema } = tool;
+    fn put(&mut self, tenant: &TenantId, tool: CheckedTool, served: bool, last_seen: Timestamp) {
+        let hosted = self.by_tenant.entry(tenant.clone()).or_default();
+        hosted.offers.clear();
+        let CheckedTool { declaration, digest, schema } = tool;
         let name = declaration.name.clone();
-        shelf.tools.insert(name, Tool { declaration, digest, schema, served, last_seen });
+        hosted.tools.insert(name, Tool { declaration, digest, schema, served, last_seen });
     }
 
-    /// Takes in a tool that a host serves from now on.
-    pub(in crate::tool) fn register(&mut self, tenant: &TenantId, tool: Checked, now: Timestamp) {
+    /// Registers a tool that a host serves from now on.
+    pub(in crate::tool) fn register(&mut self, tenant: &TenantId, tool: CheckedTool, now: Timestamp) {
         let unchanged = self
             .tool(tenant, &tool.declaration.name)
             .is_some_and(|known| known.served && known.digest == tool.digest);
@@ -128,11 +132,11 @@ impl Catalogue {
         }
     }
 
-    /// Room for a tool of this name beside `coming` other new ones. A catalogue that is full forgets the tool that was not seen for the longest
-    /// time; its name is returned.
+    /// Makes room for a tool of this name beside `coming` other new ones. A full catalogue forgets the tool that was
+    /// unserved for the longest time, and returns its name.
     ///
     /// # Errors
-    /// Why there is no room: every tool is served, or the server has one of this name.
+    /// When every tool is served, or the server has a tool of this name.
     pub(in crate::tool) fn make_room(
         &mut self,
         tenant: &TenantId,
@@ -140,40 +144,44 @@ impl Catalogue {
         coming: usize,
     ) -> Result<Option<String>, String> {
         if self.own.contains_key(name) {
-            return Err(format!("the server has a tool {name} of its own"));
+            return Err(format!("the server has a tool {name} of its own; choose another name"));
         }
-        let Some(shelf) = self.shelves.get_mut(tenant) else { return Ok(None) };
-        if shelf.tools.len() + coming < TOOLS_PER_TENANT_MAX || shelf.tools.contains_key(name) {
+        let Some(hosted) = self.by_tenant.get_mut(tenant) else { return Ok(None) };
+        if hosted.tools.len() + coming < TOOLS_PER_TENANT_MAX || hosted.tools.contains_key(name) {
             return Ok(None);
         }
-        let unserved = shelf.tools.iter().filter(|(_, tool)| !tool.served);
+        let unserved = hosted.tools.iter().filter(|(_, tool)| !tool.served);
         let oldest = unserved.min_by_key(|(_, tool)| tool.last_seen).map(|(name, _)| name.clone());
-        let oldest = oldest.ok_or_else(|| format!("there are {TOOLS_PER_TENANT_MAX} tools already"))?;
-        shelf.tools.remove(&oldest);
-        shelf.offers.clear();
+        let oldest = oldest.ok_or_else(|| {
+            format!(
+                "{TOOLS_PER_TENANT_MAX} tools are served already, which is the limit; disconnect a host first"
+            )
+        })?;
+        hosted.tools.remove(&oldest);
+        hosted.offers.clear();
         Ok(Some(oldest))
     }
 
-    /// The last host of a tool is gone.
+    /// Marks a tool as unserved: its last host is gone.
     pub(in crate::tool) fn unserve(&mut self, tenant: &TenantId, name: &str, now: Timestamp) {
-        let Some(shelf) = self.shelves.get_mut(tenant) else { return };
-        if let Some(tool) = shelf.tools.get_mut(name) {
+        let Some(hosted) = self.by_tenant.get_mut(tenant) else { return };
+        if let Some(tool) = hosted.tools.get_mut(name) {
             tool.served = false;
             tool.last_seen = now;
-            shelf.offers.clear();
+            hosted.offers.clear();
             self.unsaved.insert((tenant.clone(), name.to_owned()));
         }
     }
 
-    /// Marks what is served as seen, so that the store's rows do not fall behind for long.
+    /// Marks every served tool as unsaved, so that `last_seen` in the store is renewed from time to time.
     pub(in crate::tool) fn refresh(&mut self) {
-        for (tenant, shelf) in &self.shelves {
-            let served = shelf.tools.iter().filter(|(_, tool)| tool.served);
+        for (tenant, hosted) in &self.by_tenant {
+            let served = hosted.tools.iter().filter(|(_, tool)| tool.served);
             self.unsaved.extend(served.map(|(name, _)| (tenant.clone(), name.clone())));
         }
     }
 
-    /// Takes what the store should be told.
+    /// Takes the rows that the store should write.
     pub(in crate::tool) fn take_unsaved(&mut self, now: Timestamp) -> Vec<RememberedTool> {
         std::mem::take(&mut self.unsaved)
             .into_iter()
@@ -186,50 +194,55 @@ impl Catalogue {
             .collect()
     }
 
-    /// The store could not be told.
+    /// Marks rows as unsaved again after the store failed to write them.
     pub(in crate::tool) fn put_back(&mut self, rows: Vec<RememberedTool>) {
         self.unsaved.extend(rows.into_iter().map(|row| (row.tenant, row.declaration.name)));
     }
 
-    /// A known tool.
+    /// Finds a tool by name. The embedder's tools take precedence.
     pub(in crate::tool) fn tool(&self, tenant: &TenantId, name: &str) -> Option<&Tool> {
-        self.own.get(name).or_else(|| self.shelves.get(tenant)?.tools.get(name))
+        self.own.get(name).or_else(|| self.by_tenant.get(tenant)?.tools.get(name))
     }
 
-    /// A tool that was checked before, so that it need not be compiled again.
-    pub(in crate::tool) fn known(&self, tenant: &TenantId, name: &str, digest: &Digest) -> Option<Checked> {
+    /// Finds a tool with exactly this declaration, whose schema need not be compiled again.
+    pub(in crate::tool) fn known(
+        &self,
+        tenant: &TenantId,
+        name: &str,
+        digest: &Digest,
+    ) -> Option<CheckedTool> {
         let tool = self.tool(tenant, name).filter(|tool| tool.digest == *digest)?;
         let Tool { declaration, digest, schema, .. } = tool.clone();
-        Some(Checked { declaration, digest, schema })
+        Some(CheckedTool { declaration, digest, schema })
     }
 
     /// All known tools of a tenant, by name.
     pub(in crate::tool) fn tools(&self, tenant: &TenantId) -> impl Iterator<Item = &Tool> {
-        let hosted = self.shelves.get(tenant).into_iter().flat_map(|shelf| &shelf.tools);
+        let hosted = self.by_tenant.get(tenant).into_iter().flat_map(|hosted| &hosted.tools);
         let all: BTreeMap<&String, &Tool> = self.own.iter().chain(hosted).collect();
         all.into_values()
     }
 
-    /// All known tools of all tenants, by name.
+    /// The names of all hosted tools, by tenant.
     pub(in crate::tool) fn names(&self) -> Vec<(TenantId, Vec<String>)> {
-        let names = |shelf: &Shelf| shelf.tools.keys().cloned().collect();
-        self.shelves.iter().map(|(tenant, shelf)| (tenant.clone(), names(shelf))).collect()
+        let names = |hosted: &TenantTools| hosted.tools.keys().cloned().collect();
+        self.by_tenant.iter().map(|(tenant, hosted)| (tenant.clone(), names(hosted))).collect()
     }
 
-    /// What a run's model is offered now.
+    /// The tools that a run's model may call now.
     pub(in crate::tool) fn offered(&mut self, tenant: &TenantId, spec: &RunSpec, now: Timestamp) -> Offered {
         let retention = self.retention;
-        let shelf = self.shelves.entry(tenant.clone()).or_default();
-        shelf.offers.get(spec, (&self.own, &shelf.tools), now, retention)
+        let hosted = self.by_tenant.entry(tenant.clone()).or_default();
+        hosted.offers.get(spec, (&self.own, &hosted.tools), now, retention)
     }
 }
 
-/// Whether a run's model is offered the built-in tool `ask_human`, which no list names: it has a switch of its own.
+/// True if a run's model is offered the built-in tool `ask_human`. It has a switch of its own, so no list names it.
 pub(in crate::tool) fn asks_human(spec: &RunSpec) -> bool {
     spec.tool_policy.enabled && spec.tool_policy.ask_human
 }
 
-/// Whether a run may use a tool of this name.
+/// True if the run's lists allow a tool of this name.
 pub(in crate::tool) fn is_allowed(spec: &RunSpec, name: &str) -> bool {
     let within = |list: &Option<Vec<String>>| {
         list.as_ref().is_none_or(|names| names.iter().any(|allowed| allowed == name))

@@ -1,4 +1,4 @@
-//! What a model is offered, made once and shared until something changes.
+//! A cache of tool lists: the list that a model is offered is made once and shared until the tools change.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -11,18 +11,18 @@ use agentloop_core::tool::{Digest, ToolDeclaration};
 use super::{Tool, asks_human, is_allowed};
 use crate::tool::Offered;
 
-/// Kinds of runs that are remembered at a time. There are about as many as configured agents.
-const KINDS_MAX: usize = 256;
+/// Lists in the cache. There are about as many as configured agents.
+const OFFERS_CACHED_MAX: usize = 256;
 
-/// What was offered to runs that ask for the same.
+/// Tool lists by the settings that decide them.
 #[derive(Debug, Default)]
-pub(super) struct Offers {
-    by_kind: HashMap<Kind, Made>,
+pub(super) struct OfferCache {
+    by_key: HashMap<OfferKey, CachedOffer>,
 }
 
-/// Everything about a run that decides what it is offered.
+/// All settings of a run that decide its tool list.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Kind {
+struct OfferKey {
     enabled: bool,
     allow_list: Option<Vec<String>>,
     allowed_tools: Option<Vec<String>>,
@@ -31,16 +31,16 @@ struct Kind {
 }
 
 #[derive(Debug)]
-struct Made {
+struct CachedOffer {
     offered: Offered,
-    /// When the first tool that nobody serves falls out of it.
+    /// The time at which the first unserved tool drops out of the list.
     until: Option<Timestamp>,
 }
 
-impl Offers {
-    /// The tools changed.
+impl OfferCache {
+    /// Drops all lists. Called when the tools change.
     pub(super) fn clear(&mut self) {
-        self.by_kind.clear();
+        self.by_key.clear();
     }
 
     pub(super) fn get(
@@ -50,23 +50,22 @@ impl Offers {
         now: Timestamp,
         retention: Millis,
     ) -> Offered {
-        let kind = Kind {
+        let key = OfferKey {
             enabled: spec.tool_policy.enabled,
             allow_list: spec.tool_policy.allow_list.clone(),
             allowed_tools: spec.allowed_tools.clone(),
             tool_order: spec.tool_order.clone(),
             ask_human: asks_human(spec),
         };
-        if let Some(made) = self.by_kind.get(&kind).filter(|made| made.until.is_none_or(|until| now < until))
-        {
+        if let Some(made) = self.by_key.get(&key).filter(|made| made.until.is_none_or(|until| now < until)) {
             return made.offered.clone();
         }
-        if self.by_kind.len() >= KINDS_MAX {
-            self.by_kind.clear();
+        if self.by_key.len() >= OFFERS_CACHED_MAX {
+            self.by_key.clear();
         }
         let made = make(spec, tools, now, retention);
         let offered = made.offered.clone();
-        self.by_kind.insert(kind, made);
+        self.by_key.insert(key, made);
         offered
     }
 }
@@ -76,7 +75,7 @@ fn make(
     (own, hosted): (&BTreeMap<String, Tool>, &BTreeMap<String, Tool>),
     now: Timestamp,
     retention: Millis,
-) -> Made {
+) -> CachedOffer {
     let gone_at = |tool: &Tool| tool.last_seen.after(retention);
     let asking = asks_human(spec).then(|| Tool::built_in(ask_human::declaration(), now));
     let mut shown: BTreeMap<&str, &Tool> = hosted
@@ -91,10 +90,10 @@ fn make(
     let digests: Vec<&[u8]> = ordered.iter().map(|tool| tool.digest.as_str().as_bytes()).collect();
     let digest = Digest::of(&digests);
     let tools: Arc<[Arc<ToolDeclaration>]> = ordered.iter().map(|tool| tool.declaration.clone()).collect();
-    Made { offered: Offered { tools, digest }, until }
+    CachedOffer { offered: Offered { tools, digest }, until }
 }
 
-/// Those that the run names first, in its order; the rest by name. Each once.
+/// Sorts tools: those in the run's `tool_order` first, in that order, then the others by name. No tool appears twice.
 fn in_order<'a>(spec: &RunSpec, shown: &BTreeMap<&str, &'a Tool>) -> Vec<&'a Tool> {
     let mut seen = BTreeSet::new();
     let named = spec.tool_order.iter().map(String::as_str);

@@ -1,17 +1,17 @@
-//! Hosts that do what no host should.
+//! Hosts that break the protocol, are too slow, or lie.
 
 use std::time::Duration;
 
 use agentloop_core::host::CloseReason;
 use agentloop_core::host::frame::{Ask, HostFrame, ServerFrame};
 
-use super::bench::*;
+use super::harness::*;
 use crate::tool::{CallNews, FrameError, Verdict};
 
 #[tokio::test(start_paused = true)]
 async fn a_host_that_says_nothing() {
-    let bench = Bench::new();
-    let mut host = bench.dial();
+    let harness = Harness::new();
+    let mut host = harness.dial();
     let began = tokio::time::Instant::now();
     assert!(host.protocol_error().await.contains("no hello"));
     assert_eq!(host.end().await, CloseReason::Violation);
@@ -20,21 +20,21 @@ async fn a_host_that_says_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_host_that_begins_with_something_else() {
-    let bench = Bench::new();
+    let harness = Harness::new();
     for frame in [HostFrame::Pong, HostFrame::Unknown, answer("r/1.0", 1)] {
-        let mut host = bench.dial();
+        let mut host = harness.dial();
         host.say(frame);
         assert!(host.protocol_error().await.contains("must be a hello"));
         assert_eq!(host.end().await, CloseReason::Violation);
     }
-    assert_eq!(bench.engine.all(), []);
+    assert_eq!(harness.engine.all(), []);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_host_of_another_time() {
-    let bench = Bench::new();
+    let harness = Harness::new();
     for version in [0, 2] {
-        let mut host = bench.dial();
+        let mut host = harness.dial();
         let mut other = hello("h", &["a"]);
         other.protocol_version = version;
         host.say(HostFrame::Hello(other));
@@ -45,8 +45,8 @@ async fn a_host_of_another_time() {
 
 #[tokio::test(start_paused = true)]
 async fn a_host_that_takes_next_to_nothing() {
-    let bench = Bench::new();
-    let mut host = bench.dial();
+    let harness = Harness::new();
+    let mut host = harness.dial();
     let mut tiny = hello("h", &["a"]);
     tiny.max_frame_bytes = 10;
     host.say(HostFrame::Hello(tiny));
@@ -56,8 +56,8 @@ async fn a_host_that_takes_next_to_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_host_that_says_hello_twice() {
-    let bench = Bench::new();
-    let mut host = bench.host("h", &["a"]).await;
+    let harness = Harness::new();
+    let mut host = harness.host("h", &["a"]).await;
     host.say(HostFrame::Hello(hello("h", &["a"])));
     assert!(host.protocol_error().await.contains("second hello"));
     assert_eq!(host.end().await, CloseReason::Violation);
@@ -65,36 +65,36 @@ async fn a_host_that_says_hello_twice() {
 
 #[tokio::test(start_paused = true)]
 async fn a_host_whose_frames_make_no_sense() {
-    let bench = Bench::new();
-    let mut host = bench.host("h", &["a"]).await;
+    let harness = Harness::new();
+    let mut host = harness.host("h", &["a"]).await;
     let malformed = FrameError::Malformed { message: "too large".into(), call: Some(call_id("r/1.0")) };
     host.frames.send(Err(malformed.clone())).unwrap();
     let ServerFrame::ProtocolError { message, call } = host.frame().await else { panic!("no error") };
     assert_eq!((message.as_str(), call), ("too large", Some(call_id("r/1.0"))));
     assert_eq!(host.end().await, CloseReason::Violation);
-    let mut first = bench.dial();
+    let mut first = harness.dial();
     first.frames.send(Err(malformed)).unwrap();
     assert_eq!(first.protocol_error().await, "too large");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_host_that_answers_twice_is_told_so() {
-    let bench = Bench::new();
-    let mut host = bench.host("h", &["a"]).await;
-    bench.give("r/1.0", 1, "a");
+    let harness = Harness::new();
+    let mut host = harness.host("h", &["a"]).await;
+    harness.give("r/1.0", 1, "a");
     host.take().await;
     host.answer("r/1.0", 1);
     assert!(matches!(host.frame().await, ServerFrame::ResultAck { .. }));
-    bench.engine.verdict("r/1.0", Verdict::Duplicate);
+    harness.engine.verdict("r/1.0", Verdict::Duplicate);
     host.answer("r/1.0", 1);
     assert!(matches!(host.frame().await, ServerFrame::ResultAck { .. }));
-    assert_eq!(bench.tools.hosts_snapshot(&tenant())[0].ignored_frames, 1);
+    assert_eq!(harness.tools.hosts_snapshot(&tenant())[0].ignored_frames, 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_host_that_works_on_what_is_not_its_own() {
-    let bench = Bench::new();
-    let mut host = bench.host("h", &["a"]).await;
+    let harness = Harness::new();
+    let mut host = harness.host("h", &["a"]).await;
     host.say(HostFrame::Accepted(call_ref("x/1.0", 1)));
     assert_eq!(host.frame().await, ServerFrame::LeaseLost(call_ref("x/1.0", 1)));
     host.say(output("x/1.0", 1, 10));
@@ -105,45 +105,45 @@ async fn a_host_that_works_on_what_is_not_its_own() {
         checkpoint: Some(vec![1]),
     });
     assert_eq!(host.frame().await, ServerFrame::LeaseLost(call_ref("x/1.0", 1)));
-    assert_eq!(bench.engine.all(), [], "nobody hears of it");
+    assert_eq!(harness.engine.all(), [], "nobody hears of it");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_host_that_forgets_a_call() {
-    let bench = Bench::new();
-    let mut host = bench.host("h", &["a"]).await;
-    bench.give("r/1.0", 1, "a");
+    let harness = Harness::new();
+    let mut host = harness.host("h", &["a"]).await;
+    harness.give("r/1.0", 1, "a");
     host.take().await;
     for _ in 0..2 {
         host.say(HostFrame::Heartbeat { calls: Vec::new() });
     }
-    bench.engine.news("r/1.0", |news| matches!(news, CallNews::Lost { .. })).await;
+    harness.engine.news("r/1.0", |news| matches!(news, CallNews::Lost { .. })).await;
     assert_eq!(host.frame().await, ServerFrame::LeaseLost(call_ref("r/1.0", 1)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_host_that_never_confirms() {
-    let bench = Bench::new();
-    let mut host = bench.host("h", &["a"]).await;
-    bench.give("r/1.0", 1, "a");
+    let harness = Harness::new();
+    let mut host = harness.host("h", &["a"]).await;
+    harness.give("r/1.0", 1, "a");
     host.call().await;
     let began = tokio::time::Instant::now();
-    bench.engine.news("r/1.0", |news| matches!(news, CallNews::Lost { .. })).await;
+    harness.engine.news("r/1.0", |news| matches!(news, CallNews::Lost { .. })).await;
     assert_eq!(began.elapsed().as_secs(), 10);
     assert!(matches!(host.frame().await, ServerFrame::Cancel { .. }));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_host_that_does_not_read() {
-    let bench = Bench::new();
-    let mut host = bench.host("h", &["a"]).await;
+    let harness = Harness::new();
+    let mut host = harness.host("h", &["a"]).await;
     for index in 0..30_000 {
         let call = call_ref("x/1.0", 1);
         let ask = Ask { input: Some(format!("q{index}")), ..Ask::default() };
         host.say(HostFrame::NeedInput { call, ask: Box::new(ask), timeout: None });
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(bench.tools.hosts_snapshot(&tenant()), [], "it is dropped");
+    assert_eq!(harness.tools.hosts_snapshot(&tenant()), [], "it is dropped");
     let mut frames = 0;
     let end = loop {
         match host.next().await {
@@ -156,18 +156,18 @@ async fn a_host_that_does_not_read() {
 
 #[tokio::test(start_paused = true)]
 async fn a_host_that_gives_credit_without_end() {
-    let bench = Bench::new();
-    let mut host = bench.host("h", &["a"]).await;
+    let harness = Harness::new();
+    let mut host = harness.host("h", &["a"]).await;
     host.say(HostFrame::Credit { total: u64::MAX });
     assert!(host.protocol_error().await.contains("credit"));
     assert_eq!(host.end().await, CloseReason::Violation);
     let mut boasting = hello("h", &["a"]);
     boasting.initial_credit = u64::MAX;
-    let mut host = bench.dial();
+    let mut host = harness.dial();
     host.say(HostFrame::Hello(boasting));
     assert!(host.protocol_error().await.contains("credit"));
     assert_eq!(host.end().await, CloseReason::Violation);
-    assert_eq!(bench.tools.hosts_snapshot(&tenant()), []);
+    assert_eq!(harness.tools.hosts_snapshot(&tenant()), []);
 }
 
 #[tokio::test(start_paused = true)]

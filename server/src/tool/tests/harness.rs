@@ -1,4 +1,4 @@
-//! A fake engine that remembers what it is told, and a fake host that says what it is told to say.
+//! A real `RemoteTools` between a fake engine, which records its input, and fake hosts, which the test scripts.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,13 +18,13 @@ use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use crate::tool::{
-    CallAnswer, CallNews, CallOwner, CallSink, Disposition, FrameError, HostOptions, Outbound, RemoteTools,
-    Seek, Sending, SinkUnavailable, Tools as _, Verdict,
+    CallAnswer, CallNews, CallOwner, CallSink, Disposition, FrameError, HostOptions, Outbound,
+    OutboundFrames, RemoteTools, Seek, SinkUnavailable, Tools as _, Verdict,
 };
 
 pub(crate) const NOW: Timestamp = Timestamp(1_700_000_000_000);
 
-/// What the engine heard, in order.
+/// A call of the sink, as the fake engine recorded it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Heard {
     News(CallId, CallNews),
@@ -34,17 +34,17 @@ pub(crate) enum Heard {
 pub(crate) struct FakeEngine {
     heard: Mutex<Vec<Heard>>,
     changed: Notify,
-    /// Whether its store answers.
+    /// True while its store answers.
     pub(crate) available: AtomicBool,
-    /// Taken by each recording.
+    /// One permit is used up by each result to record.
     pub(crate) recordings: Semaphore,
-    /// Held by each look at the run of calls in hand.
+    /// One permit is held during each look-up of a run's calls.
     pub(crate) looks: Semaphore,
-    /// The runs that were looked at.
+    /// The runs that were looked up, in order.
     pub(crate) looked_at: Mutex<Vec<String>>,
-    /// Told of each such look.
+    /// Notified of each look-up.
     pub(crate) looked: Notify,
-    /// Taken by each piece of news.
+    /// One permit is used up by each piece of news.
     pub(crate) attention: Semaphore,
     verdicts: Mutex<HashMap<CallId, Verdict>>,
     dispositions: Mutex<HashMap<CallId, Disposition>>,
@@ -76,7 +76,7 @@ impl FakeEngine {
         self.dispositions.lock().unwrap().insert(call_id(call), disposition);
     }
 
-    /// Waits until it has heard this much, and returns it.
+    /// Waits for this many calls of the sink, and returns all so far.
     pub(crate) async fn heard(&self, count: usize) -> Vec<Heard> {
         loop {
             let changed = self.changed.notified();
@@ -88,7 +88,7 @@ impl FakeEngine {
         }
     }
 
-    /// Waits for news of a call that fit.
+    /// Waits for news of a call for which `fits` is true.
     pub(crate) async fn news(&self, call: &str, fits: impl Fn(&CallNews) -> bool) -> CallNews {
         let id = call_id(call);
         loop {
@@ -153,13 +153,13 @@ impl CallSink for FakeEngine {
     }
 }
 
-/// The thing itself, driven, with a fake engine.
-pub(crate) struct Bench {
+/// A running `RemoteTools` with a fake engine.
+pub(crate) struct Harness {
     pub(crate) tools: Arc<RemoteTools>,
     pub(crate) engine: Arc<FakeEngine>,
 }
 
-impl Bench {
+impl Harness {
     pub(crate) fn new() -> Self {
         Self::with(HostOptions::default())
     }
@@ -171,15 +171,15 @@ impl Bench {
         Self { tools, engine }
     }
 
-    /// A stream on which nothing was said yet.
+    /// Opens a stream. The host has sent nothing yet.
     pub(crate) fn dial(&self) -> FakeHost {
-        let (connection, sending) = self.tools.accept(tenant()).expect("there is a place");
+        let (connection, sending) = self.tools.accept(tenant()).expect("the server accepts another host");
         let (frames, receiver) = mpsc::unbounded_channel();
         tokio::spawn(connection.run(UnboundedReceiverStream::new(receiver)));
         FakeHost { frames, sending }
     }
 
-    /// A host that is in, with tools and room for eight calls.
+    /// Connects a host with these tools and credit for eight calls.
     pub(crate) async fn host(&self, name: &str, tools: &[&str]) -> FakeHost {
         // The driver has to have run once, or the host is sent away.
         tokio::task::yield_now().await;
@@ -194,7 +194,7 @@ impl Bench {
         self.tools.seek(&owner(), &call_id(call), tool)
     }
 
-    /// Seeks and offers; the host has room.
+    /// Seeks a host, which must have room, and offers it the call.
     pub(crate) fn give(&self, call: &str, attempt: u32, tool: &str) {
         let Seek::Granted(host) = self.seek(call, tool) else { panic!("there is room for {call}") };
         self.tools.offer(&owner(), &call_id(call), offer(call, attempt, &host, tool));
@@ -203,7 +203,7 @@ impl Bench {
 
 pub(crate) struct FakeHost {
     pub(crate) frames: mpsc::UnboundedSender<Result<HostFrame, FrameError>>,
-    pub(crate) sending: Sending,
+    pub(crate) sending: OutboundFrames,
 }
 
 impl FakeHost {
@@ -212,7 +212,7 @@ impl FakeHost {
         let _ = self.frames.send(Ok(frame));
     }
 
-    /// The next thing for the host.
+    /// The next message from the server.
     pub(crate) async fn next(&mut self) -> Outbound {
         self.sending.next().await.expect("the stream goes on")
     }
@@ -252,7 +252,7 @@ impl FakeHost {
         }
     }
 
-    /// Takes the next call and says so.
+    /// Accepts the next call.
     pub(crate) async fn take(&mut self) -> CallRequest {
         let request = self.call().await;
         self.say(HostFrame::Accepted(request.call.clone()));
