@@ -16,12 +16,12 @@ use crate::config::ServerOptions;
 use crate::engine::Engine;
 use crate::grpc::convert::input::Agents;
 use crate::grpc::edge::incoming::connections;
-use crate::grpc::edge::intake::Intake;
-use crate::grpc::edge::too_large::{in_the_contracts_words, refused_for};
+use crate::grpc::edge::receive_budget::ReceiveBudget;
+use crate::grpc::edge::transport_errors::{overload_reason, with_contract_status};
 use crate::grpc::service::agent_loop::AgentLoopService;
 use crate::grpc::service::sessions::SessionsService;
-use crate::grpc::service::tool_host::ToolHost;
-use crate::grpc::service::tools::Tools;
+use crate::grpc::service::tool_host::ToolHostService;
+use crate::grpc::service::tools::ToolsService;
 use crate::ids::Ids;
 use crate::lifecycle::Tasks;
 use crate::model::Models;
@@ -81,7 +81,7 @@ pub(super) async fn serve(listener: TcpListener, services: Services, options: Se
         hosts.go_away();
         hosts.close();
     };
-    let intake = Intake::new();
+    let receive_budget = ReceiveBudget::new();
     let served = Server::builder()
         .http2_keepalive_interval(Some(KEEPALIVE_EVERY))
         .http2_keepalive_timeout(Some(KEEPALIVE_WAIT))
@@ -89,22 +89,22 @@ pub(super) async fn serve(listener: TcpListener, services: Services, options: Se
         .http2_max_pending_accept_reset_streams(Some(PENDING_RESETS_MAX))
         .max_concurrent_streams(options.max_concurrent_streams)
         .layer(MapResponseLayer::new(move |response| {
-            let response = in_the_contracts_words(response);
+            let response = with_contract_status(response);
             if let Some(metrics) = &metrics
-                && let Some(reason) = refused_for(&response)
+                && let Some(reason) = overload_reason(&response)
             {
                 metrics.refused(reason);
             }
             response
         }))
-        .layer(MapRequestLayer::new(move |request| intake.bound(request)))
+        .layer(MapRequestLayer::new(move |request| receive_budget.limit(request)))
         .add_service(health_service)
         .add_service(reflection)
         .add_service(older_reflection)
         .add_service(AgentLoopServer::new(agent_loop).max_decoding_message_size(max))
         .add_service(SessionsServer::new(sessions).max_decoding_message_size(max))
-        .add_service(ToolHost::server(services.tools.clone(), tasks.tracker().clone()))
-        .add_service(Tools::server(services.tools, services.engine, services.agents))
+        .add_service(ToolHostService::server(services.tools.clone(), tasks.tracker().clone()))
+        .add_service(ToolsService::server(services.tools, services.engine, services.agents))
         .serve_with_incoming_shutdown(connections(listener, options.max_connections), stopped)
         .await;
     if let Err(error) = served {

@@ -1,4 +1,4 @@
-//! `[agents.NAME]`: what a run is told to be, before its request has its say.
+//! `[agents.NAME]`: the settings of an agent's runs. A request can override most of them.
 
 use agentloop_core::agent::{
     BackgroundPolicy, ContextPolicy, LoopLimits, ModelOptions, ModelTimeouts, ReasoningEffort,
@@ -19,7 +19,7 @@ const HOUR: Millis = Millis::secs(60 * 60);
 const DAY: Millis = Millis::secs(24 * 60 * 60);
 const YEAR: Millis = Millis::secs(365 * 24 * 60 * 60);
 
-/// Reads one agent. `providers` are the names that its model can begin with.
+/// Reads one agent. `providers` are the configured providers that its model may name.
 pub(super) fn agent(name: &str, section: &mut Section<'_, '_>, providers: &[&str]) -> RunSpec {
     if name.is_empty() || name.len() > ID_BYTES_MAX {
         section.problem(&[], format!("expected an agent's name of 1 to {ID_BYTES_MAX} bytes"));
@@ -37,7 +37,7 @@ pub(super) fn agent(name: &str, section: &mut Section<'_, '_>, providers: &[&str
         options: section.section("options", options),
         timeouts: section.section("timeouts", timeouts),
         approval_timeout: section.get_some_within("approval_timeout", Millis::secs(1)..=YEAR),
-        // The same for every agent; `[runs]` has it.
+        // Set from `[runs]`, because it is the same for every agent.
         in_doubt_timeout: None,
         runtime_init_data: section.get_json("runtime_init_data"),
         runtime_hints: section.get_json("runtime_hints"),
@@ -127,7 +127,7 @@ fn limits(section: &mut Section<'_, '_>) -> LoopLimits {
     }
 }
 
-/// The preset comes first; keys beside it change it.
+/// Reads the retry policy. The preset gives the defaults for the other keys.
 fn retry(section: &mut Section<'_, '_>) -> RetryPolicy {
     let presets = [("standard", Preset::Standard), ("patient", Preset::Patient)];
     let preset =

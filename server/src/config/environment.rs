@@ -1,52 +1,51 @@
-//! The environment variables that the process was started with.
+//! A copy of the process's environment variables, and the rules for those that override keys.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::sync::Arc;
 
-/// What every variable that sets a key begins with.
+/// The prefix of all variables that override a key.
 pub(super) const PREFIX: &str = "AGENTLOOP_";
 
-/// Variables with the prefix that belong to the commands and not to the configuration.
-const OF_THE_COMMANDS: [&str; 5] =
+/// Variables with the prefix that the commands read. They are not keys of the configuration.
+const COMMAND_VARIABLES: [&str; 5] =
     ["AGENTLOOP_CONFIG", "AGENTLOOP_HOST_ID", "AGENTLOOP_JOURNAL", "AGENTLOOP_SERVER", "AGENTLOOP_TOKEN"];
 
 /// A copy of the environment. Holds secrets, so it shows no values.
 #[derive(Clone, Default)]
 pub struct Environment(Arc<BTreeMap<String, OsString>>);
 
-/// The variable is set to something that is not text.
+/// The variable's value is not UTF-8.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NotText;
 
 impl Environment {
-    /// Of this process. Variables whose names are not UTF-8 are left out: nothing asks for them.
+    /// Copies the environment of this process. Variables whose names are not UTF-8 are left out.
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "this reads the environment for everyone")]
     pub fn of_process() -> Self {
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value))).collect()
     }
 
-    /// The value of a variable. One that is set to nothing counts as not set, since that is what a template with
-    /// nothing to fill in leaves behind.
+    /// The value of a variable. An empty value counts as not set, because templates of deployments leave those behind.
     pub(super) fn get(&self, name: &str) -> Result<Option<&str>, NotText> {
         let value = self.0.get(name).filter(|value| !value.is_empty());
         value.map(|value| value.to_str().ok_or(NotText)).transpose()
     }
 
-    /// The variables that are meant for the configuration.
+    /// The names of all variables that look like overrides of keys, known or unknown.
     pub(super) fn overrides(&self) -> impl Iterator<Item = &str> {
         self.0
             .iter()
             .filter(|(_, value)| !value.is_empty())
             .map(|(name, _)| name.as_str())
             .filter(|name| name.starts_with(PREFIX))
-            .filter(|name| !OF_THE_COMMANDS.contains(name) && !is_service_link(name))
+            .filter(|name| !COMMAND_VARIABLES.contains(name) && !is_service_link(name))
     }
 }
 
-/// Whether Kubernetes set the variable because there is a service whose name begins with `agentloop`:
+/// True for a variable that Kubernetes sets for a service whose name begins with `agentloop`:
 /// `AGENTLOOP_SERVICE_HOST`, `AGENTLOOP_SERVICE_PORT_GRPC`, `AGENTLOOP_PORT`, `AGENTLOOP_PORT_50051_TCP_ADDR`.
 fn is_service_link(name: &str) -> bool {
     let is_of_a_port = |rest: &str| rest.starts_with(|first: char| first.is_ascii_digit());

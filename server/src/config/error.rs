@@ -1,27 +1,27 @@
-//! What is wrong with a configuration, and where.
+//! Errors of a configuration, with their places in the file or environment.
 
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// Why there is no configuration.
+/// The configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
     #[error("cannot read the configuration {}: {cause}", path.display())]
     Read {
-        /// As given.
+        /// The path as given.
         path: PathBuf,
-        /// Why not.
+        /// The error of the file system.
         cause: io::Error,
     },
-    /// Something in it is wrong. Every problem is listed, in the order of the file.
+    /// It has problems. All are listed, in the order of the file.
     #[error("{}", lines(.0))]
     Invalid(Vec<Problem>),
 }
 
 impl ConfigError {
-    /// What is to be mended.
+    /// The problems to correct; none if the file could not be read.
     #[must_use]
     pub fn problems(&self) -> &[Problem] {
         match self {
@@ -35,14 +35,14 @@ fn lines(problems: &[Problem]) -> String {
     problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
-/// One thing to mend.
+/// One fault of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Where in the configuration the fault is.
+    /// The place of the fault.
     pub place: Place,
-    /// The key with its sections, `server.listen`; empty where it is about none.
+    /// The key with its sections, such as `server.listen`; empty if the fault concerns no single key.
     pub key: String,
-    /// What was expected, or what to write instead. Never quotes a secret.
+    /// The expected value, or a way to correct the fault. Never quotes a secret.
     pub message: String,
 }
 
@@ -56,16 +56,16 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Where a setting stands.
+/// The place where a setting is made.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     /// In the file.
     File {
-        /// As given.
+        /// The path as given.
         name: String,
-        /// From 1.
+        /// Line number, counted from 1.
         line: usize,
-        /// From 1, in characters.
+        /// Column in characters, counted from 1.
         column: usize,
     },
     /// In the environment variable of this name.

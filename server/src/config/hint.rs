@@ -1,15 +1,15 @@
-//! What somebody may have meant.
+//! Suggestions for misspelt names.
 
 use strsim::damerau_levenshtein;
 
-/// The question to ask when something known is close to what was written.
+/// Suggests a known name that is close to the written one.
 pub(super) fn did_you_mean(written: &str, known: &[&str]) -> Option<String> {
     let closest = known.iter().min_by_key(|name| damerau_levenshtein(written, name))?;
     let allowed = (written.chars().count() / 3).max(1);
     (damerau_levenshtein(written, closest) <= allowed).then(|| format!("did you mean {closest}?"))
 }
 
-/// [`did_you_mean`], or else everything that is known.
+/// Like [`did_you_mean`], or lists all known names if none is close.
 pub(super) fn did_you_mean_one_of(written: &str, known: &[&str]) -> String {
     did_you_mean(written, known).unwrap_or_else(|| match known {
         [] => "there are none".to_owned(),

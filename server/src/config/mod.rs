@@ -1,7 +1,7 @@
-//! The configuration: a file, and the environment over it. Everything in it is checked before anything starts, and
-//! everything wrong with it is reported at once, with line and column.
+//! The configuration: a file, with environment variables that override it. It is checked before anything starts, and
+//! all problems are reported together, with line and column.
 //!
-//! What comes out is plain data. Each module is handed the part that concerns it.
+//! The result is plain data. `app` hands each module the part that concerns it.
 
 mod agents;
 mod environment;
@@ -36,37 +36,37 @@ use self::reader::{FILE_BYTES_MAX, Reading};
 use self::section::Section;
 pub use self::telemetry::{MetricsOptions, TelemetryOptions};
 
-/// The agent that a run gets when it names none.
+/// The name of the agent for runs that name none.
 pub const DEFAULT_AGENT: &str = "default";
 
-/// Everything that an operator decides.
+/// The whole configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// Where the server listens and how much it takes on.
+    /// `[server]`: the listening address and limits on load.
     pub server: ServerOptions,
-    /// Where everything is kept.
+    /// `[store]`: the database.
     pub store: StoreOptions,
-    /// How the process logs.
+    /// `[log]`: format and level of the log.
     pub log: LogOptions,
-    /// Where metrics can be read.
+    /// `[metrics]`: the endpoint that Prometheus reads.
     pub metrics: MetricsOptions,
-    /// Where traces and metrics are sent.
+    /// `[telemetry]`: the OpenTelemetry collector.
     pub telemetry: TelemetryOptions,
-    /// What holds for all runs.
+    /// `[runs]`: times and limits of all runs.
     pub runs: RunOptions,
-    /// What holds for all tool hosts.
+    /// `[hosts]`: times and limits of all tool hosts.
     pub hosts: HostOptions,
-    /// Where models are, by the name that comes before the slash in `provider/model`.
+    /// `[providers.NAME]`, by the name before the slash in `provider/model`.
     pub providers: BTreeMap<String, ProviderConfig>,
-    /// What runs are told to be, by the name that a request gives. The model of one that names none is empty.
+    /// `[agents.NAME]`, by the name that a request uses. The model of an agent that names none is empty.
     pub agents: BTreeMap<String, RunSpec>,
 }
 
 impl Config {
-    /// Reads the file, if there is one to read, and the environment of this process.
+    /// Reads the file, if a path is given, and the environment of this process.
     ///
     /// # Errors
-    /// When the file cannot be read, or with everything that is wrong in it and in the environment.
+    /// When the file cannot be read, or with all problems in it and in the environment.
     pub fn load(path: Option<&Path>) -> Result<Self, ConfigError> {
         let environment = Environment::of_process();
         let Some(path) = path else { return Self::parse_with("", "", &environment) };
@@ -75,19 +75,19 @@ impl Config {
         Self::parse_with(&text, &path.to_string_lossy(), &environment)
     }
 
-    /// Reads the text of a file of this name, as if no environment variable were set.
+    /// Reads the text of a file of this name without any environment variables.
     ///
     /// # Errors
-    /// With everything that is wrong in it.
+    /// With all problems in it.
     pub fn parse(text: &str, name: &str) -> Result<Self, ConfigError> {
         Self::parse_with(text, name, &Environment::default())
     }
 
-    /// Reads the text of a file of this name in this environment. Relative paths in the text start from the folder
-    /// of `name`.
+    /// Reads the text of a file of this name with these environment variables. Relative paths in the text start from the
+    /// folder of `name`.
     ///
     /// # Errors
-    /// With everything that is wrong in either.
+    /// With all problems in both.
     pub fn parse_with(text: &str, name: &str, environment: &Environment) -> Result<Self, ConfigError> {
         match read(text, name, environment) {
             Reading { value: Some(config), problems, .. } if problems.is_empty() => Ok(config),
@@ -110,18 +110,18 @@ fn config(root: &mut Section<'_, '_>) -> Config {
     let hosts = root.overridable_section("hosts", process::hosts);
     let (providers, names) = providers(root);
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let mut agents = root.each("agents", |name, section| Some(agents::agent(name, section, &names)));
+    let mut agents = root.each_named("agents", |name, section| Some(agents::agent(name, section, &names)));
     if agents.is_empty() && !root.contains("providers") && !providers.is_empty() {
         agents.insert(DEFAULT_AGENT.to_owned(), nameless_agent());
     }
     Config { server, store, log, metrics, telemetry, runs, hosts, providers, agents }
 }
 
-/// The providers, and the names of all of them, those with problems included: a provider that is there and wrong is
-/// not also missing.
+/// The providers, and the names of all of them, invalid ones included: an agent that uses an invalid provider is not
+/// reported as a second problem.
 fn providers(root: &mut Section<'_, '_>) -> (BTreeMap<String, ProviderConfig>, Vec<String>) {
     let mut names = Vec::new();
-    let mut providers = root.each("providers", |name, section| {
+    let mut providers = root.each_named("providers", |name, section| {
         names.push(name.to_owned());
         providers::provider(name, section)
     });
@@ -132,12 +132,12 @@ fn providers(root: &mut Section<'_, '_>) -> (BTreeMap<String, ProviderConfig>, V
     (providers, names)
 }
 
-/// An agent of nothing but defaults: whoever uses it names a model.
+/// An agent with defaults only. Requests that use it must name a model.
 fn nameless_agent() -> RunSpec {
     RunSpec { agent: DEFAULT_AGENT.to_owned(), ..RunSpec::default() }
 }
 
-/// A file's text, for a key that names the file; the error is for the operator.
+/// Reads a file that a key names. The error is a message for the operator.
 fn text_of(path: &Path, bytes_max: usize) -> Result<String, String> {
     read_text(path, bytes_max).map_err(|error| format!("cannot read {}: {error}", path.display()))
 }

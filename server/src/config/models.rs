@@ -1,18 +1,18 @@
-//! `[providers.NAME.models."MODEL"]`: how much a model reads and writes, and what it costs.
+//! `[providers.NAME.models."MODEL"]`: the sizes, prices and traits of a model.
 
 use agentloop_core::model::{ModelFacts, Prices};
 use agentloop_core::model_traits::{Effort, Efforts, Taken, Thinks, TraitOverrides};
 
 use super::section::Section;
 
-/// Tokens that no context window passes.
+/// Largest context window that is accepted, in tokens.
 const CONTEXT_WINDOW_MAX: u64 = 1_000_000_000;
-/// The dearest million tokens that is no slip, in units of money.
+/// Highest price of a million tokens that is accepted; more is taken for a mistake.
 const PRICE_MAX: f64 = 1_000_000.0;
-/// Of a unit of money: the finest that a price is given in.
+/// Micros per unit of money. Prices are stored in micros.
 const MICROS: f64 = 1_000_000.0;
 
-/// What the section says of its model.
+/// Reads the sizes and prices of a model.
 pub(super) fn facts(section: &mut Section<'_, '_>) -> ModelFacts {
     ModelFacts {
         context_window: section.get_some_within("context_window", 1..=CONTEXT_WINDOW_MAX),
@@ -21,7 +21,7 @@ pub(super) fn facts(section: &mut Section<'_, '_>) -> ModelFacts {
     }
 }
 
-/// What the section says that its model takes, in place of its vendor's table.
+/// Reads corrections to the built-in table of what models accept.
 pub(super) fn traits(section: &mut Section<'_, '_>) -> TraitOverrides {
     let thinks = [
         ("never", Thinks::Never),
@@ -50,7 +50,7 @@ fn efforts(section: &mut Section<'_, '_>) -> Option<Efforts> {
     Some(Efforts::of(&words.iter().filter_map(|word| named(word)).collect::<Vec<_>>()))
 }
 
-/// None where none is set. Input and output go together: with one of them alone every cost would be wrong.
+/// Reads the prices; `None` if none is set. Input and output are required together, or every cost would be wrong.
 fn prices(section: &mut Section<'_, '_>) -> Option<Prices> {
     let [input, output, cached_input, cache_write] =
         ["input", "output", "cached_input", "cache_write"].map(|key| price(section, key));
@@ -66,7 +66,7 @@ fn prices(section: &mut Section<'_, '_>) -> Option<Prices> {
     Some(Prices { input: input?, output: output?, cached_input, cache_write })
 }
 
-/// In millionths, from a decimal number.
+/// Reads a decimal price, in micros.
 fn price(section: &mut Section<'_, '_>, key: &'static str) -> Option<u64> {
     section.get_checked(key, None, |price: f64| {
         let micros = (price * MICROS).round();

@@ -15,92 +15,92 @@ const DAY: Millis = Millis::secs(24 * 60 * 60);
 const ZERO: Millis = Millis(0);
 const MILLISECOND: Millis = Millis(1);
 
-/// Where the server listens and how much it takes on.
+/// `[server]`: the listening address and limits on load.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerOptions {
-    /// The address to listen on. Loopback, unless the operator has said that he means it.
+    /// The address to listen on. Other addresses than loopback need `allow_insecure_remote`.
     pub listen: SocketAddr,
-    /// Runs that have a task at one time; runs that wait for a human have none.
+    /// Runs that may have a task at one time. Runs that wait for a human have none.
     pub max_live_runs: usize,
     /// Largest gRPC message in either direction, in bytes.
     pub max_message_bytes: usize,
-    /// Calls that one connection may have open.
+    /// Calls (HTTP/2 streams) that one connection may have open.
     pub max_concurrent_streams: u32,
     /// Connections at one time, tool hosts included.
     pub max_connections: usize,
-    /// How long a shutdown waits before it stops what is left.
+    /// Time that a shutdown waits for runs and streams before it stops them.
     pub shutdown_grace: Millis,
 }
 
-/// Where everything that counts is kept.
+/// `[store]`: the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreOptions {
-    /// The database.
+    /// The place of the database.
     pub location: StoreLocation,
-    /// Whether what is said is indexed.
+    /// True if messages are indexed for `SearchEntries`.
     pub search: bool,
 }
 
-/// Where a database is.
+/// The place of a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreLocation {
-    /// In memory, gone with the process.
+    /// In memory. The data is lost when the process ends.
     Memory,
-    /// In this file.
+    /// In this SQLite file.
     File(PathBuf),
 }
 
-/// How the process logs.
+/// `[log]`: format and level of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogOptions {
-    /// For whom.
+    /// Text or JSON.
     pub format: LogFormat,
-    /// A filter as `tracing` knows it: a level, or directives like `info,agentloop_server::engine=debug`.
+    /// A `tracing` filter: a level, or directives like `info,agentloop_server::engine=debug`.
     pub level: String,
 }
 
-/// For whom the log is written.
+/// The format of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
-    /// People.
+    /// Lines of text for people.
     Text,
-    /// Programs: one JSON object a line.
+    /// One JSON object per line, for programs.
     Json,
 }
 
-/// What holds for all runs.
+/// `[runs]`: times and limits of all runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunOptions {
-    /// A run that waits longer than this before its next try gives up its task until then.
+    /// A run that waits longer than this for its next attempt is parked: it has no task until then.
     pub park_after: Millis,
-    /// How long a call whose effects are unknown waits for someone who knows; absent means for ever.
+    /// Time that a call in doubt waits for a human or a late result; `None` means no limit.
     pub in_doubt_timeout: Option<Millis>,
-    /// From the offer of a call to its result, where its tool does not say.
+    /// Time from the offer of a call to its result, for tools that declare no timeout.
     pub tool_timeout: Millis,
-    /// How long a subscriber may take no event before its stream is ended.
+    /// Time after which the stream of a subscriber that reads nothing is ended.
     pub subscriber_stall: Millis,
-    /// Events kept for a subscriber that is slow to take them.
+    /// Events buffered for a slow subscriber before it loses deltas.
     pub subscriber_buffer: usize,
 }
 
-/// What holds for all tool hosts.
+/// `[hosts]`: times and limits of all tool hosts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostOptions {
-    /// How often a host is to say that it lives.
+    /// Interval at which hosts are to send a heartbeat.
     pub heartbeat_interval: Millis,
-    /// A host that says nothing for this long is lost.
+    /// Time after which a silent host is lost.
     pub lease_timeout: Millis,
-    /// How long a lost host may come back to its calls.
+    /// Time that a lost host has to reconnect before its calls are lost too.
     pub grace_period: Millis,
-    /// How long a call waits for a host that serves its tool.
+    /// Time that a call waits for a host that serves its tool.
     pub host_wait: Millis,
-    /// How long a host may take to accept a call.
+    /// Time that a host has to accept a call.
     pub accept_timeout: Millis,
-    /// How long a tool stays known after its last host has gone.
+    /// Time that a tool is still offered to models after its last host left.
     pub tool_retention: Millis,
-    /// Hosts connected at one time.
+    /// Hosts that may be connected at one time.
     pub max_hosts: usize,
-    /// Calls that wait for room on a host, for each tool.
+    /// Calls that may wait for room on a host, per tool.
     pub queue_per_tool: usize,
 }
 
@@ -121,9 +121,9 @@ pub(super) fn server(section: &mut Section<'_, '_>) -> ServerOptions {
     let insecure = section.get_or("allow_insecure_remote", false);
     if !options.listen.ip().is_loopback() && !insecure {
         let message = format!(
-            "{} can be reached from other machines, and nobody is asked who they are: whoever connects can run every \
-             tool and read every session; listen on 127.0.0.1, or set server.allow_insecure_remote = true if something \
-             else keeps strangers out",
+            "{} can be reached from other machines, and there is no authentication: whoever connects can run every \
+             tool and read every session; listen on 127.0.0.1, or set server.allow_insecure_remote = true if a \
+             firewall or proxy controls access",
             options.listen
         );
         section.problem(&["listen"], message);
@@ -150,7 +150,8 @@ pub(super) fn log(section: &mut Section<'_, '_>) -> LogOptions {
     }
 }
 
-/// A lone word that is no level would name a module, and silence everything else: a misspelt level must not do that.
+/// Checks the filter. A misspelt level would be read as the name of a module and silence the rest of the log, so single
+/// words must be levels.
 fn log_level(level: String) -> Result<String, String> {
     const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
     let is_level = |word: &str| LEVELS.iter().any(|level| level.eq_ignore_ascii_case(word));

@@ -1,4 +1,4 @@
-//! What agents are told, and templates that it is put into: in the configuration itself, or in files that it names.
+//! Reads system prompts and prompt templates, written in the configuration or in files that it names.
 
 use std::path::Path;
 
@@ -8,12 +8,12 @@ use super::section::Section;
 
 const PROMPT_BYTES_MAX: usize = 1024 * 1024;
 
-/// What an agent is told.
+/// Reads an agent's system prompt.
 pub(super) fn system_prompt(section: &mut Section<'_, '_>) -> String {
     prompt(section, "system_prompt", "system_prompt_file").map(|(_, text)| text).unwrap_or_default()
 }
 
-/// What the system prompt is put into, by an agent, a provider or a model.
+/// Reads the prompt template of an agent, a provider or a model.
 pub(super) fn template(section: &mut Section<'_, '_>) -> Option<String> {
     let (key, text) = prompt(section, "prompt_template", "prompt_template_file")?;
     if !text.contains(SYSTEM_PROMPT) {
@@ -23,7 +23,7 @@ pub(super) fn template(section: &mut Section<'_, '_>) -> Option<String> {
     Some(text)
 }
 
-/// The text, and the key that has it.
+/// Reads a text from one of two keys. Returns the key that set it, with the text.
 fn prompt(
     section: &mut Section<'_, '_>,
     key: &'static str,
@@ -40,7 +40,7 @@ fn prompt(
     Some((file_key, text_of(section, file_key, &file?, PROMPT_BYTES_MAX)?))
 }
 
-/// The text of a file that this key names.
+/// Reads the file that this key names, and reports a failure at the key.
 pub(super) fn text_of(
     section: &mut Section<'_, '_>,
     key: &'static str,

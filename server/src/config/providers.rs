@@ -1,4 +1,4 @@
-//! `[providers.NAME]`: where models are, and with which key.
+//! `[providers.NAME]`: the servers of models: their kind, address and API key.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,31 +12,31 @@ use super::section::Section;
 use super::{models, prompts};
 use crate::secret::Secret;
 
-/// Longer than any key, shorter than a file that was meant for something else.
+/// Largest key file. It is longer than any key; a larger file is probably the wrong one.
 const KEY_FILE_BYTES_MAX: usize = 64 * 1024;
 const HEADERS_MAX: usize = 64;
 
-/// Headers that carry secrets, which the file must not hold.
+/// Headers that carry secrets. The configuration file must not set them.
 const SECRET_HEADERS: [&str; 6] =
     ["authorization", "proxy-authorization", "x-api-key", "api-key", "x-goog-api-key", "cookie"];
 
-/// One provider of models.
+/// A configured provider of models.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProviderConfig {
-    /// What it is.
+    /// The kind of provider, with its own settings.
     pub backend: Backend,
-    /// The file that its calls are recorded in, if they are.
+    /// The file to record its calls in; `None` to record nothing.
     pub record: Option<PathBuf>,
-    /// What is known of its models, by the provider's own names for them.
+    /// Sizes and prices of its models, by the provider's names for them.
     pub models: BTreeMap<String, ModelFacts>,
-    /// What its models take, where the vendor's table is wrong or says nothing, by the same names.
+    /// Corrections to the built-in table of what its models accept, by the same names.
     pub traits: BTreeMap<String, TraitOverrides>,
-    /// What system prompts are put into.
+    /// The prompt templates of the provider and of its models.
     pub templates: PromptTemplates,
 }
 
 impl From<Backend> for ProviderConfig {
-    /// With nothing else.
+    /// A provider with this backend and no other settings.
     fn from(backend: Backend) -> Self {
         Self {
             backend,
@@ -48,90 +48,90 @@ impl From<Backend> for ProviderConfig {
     }
 }
 
-/// What answers in a provider's name.
+/// The API that a provider uses, or the file that stands in for one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Backend {
-    /// OpenAI's Chat Completions, and everyone who speaks them.
+    /// OpenAI's Chat Completions, and servers compatible with them.
     OpenAi(OpenAiConfig),
-    /// OpenAI's Responses, and everyone who speaks them.
+    /// OpenAI's Responses, and servers compatible with them.
     OpenAiResponses(ResponsesConfig),
-    /// Anthropic's Messages.
+    /// Anthropic's Messages API.
     Anthropic(AnthropicConfig),
-    /// Google's `generateContent`: the Gemini API and Vertex AI.
+    /// Google's `generateContent`, of the Gemini API and Vertex AI.
     Gemini(HttpProvider),
-    /// Answers read from a file, for demonstrations and tests.
+    /// Scripted answers from a file, for demonstrations and tests.
     Scripted {
-        /// The file.
+        /// The script, in TOML.
         file: PathBuf,
     },
-    /// The answers of a provider whose calls were recorded.
+    /// Answers from a recording of another provider's calls.
     Replay {
-        /// The recording.
+        /// The recording, one JSON object per line.
         file: PathBuf,
     },
 }
 
-/// What every provider over HTTP has.
+/// Settings that every provider over HTTP has.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HttpProvider {
-    /// Before the path of each request; absent means the vendor's own.
+    /// The URL before the path of each request; `None` for the vendor's own.
     pub base_url: Option<String>,
-    /// Absent for servers that ask for none.
+    /// The API key; `None` for servers that need none.
     pub api_key: Option<Secret>,
-    /// The header that carries the key, in `authorization` as a bearer token; absent means the vendor's.
+    /// The header that carries the key, as a bearer token in `authorization`; `None` for the vendor's own.
     pub key_header: Option<String>,
-    /// Sent with every request.
+    /// Names and values of headers sent with every request.
     pub headers: Vec<(String, String)>,
-    /// Asked for where a run does not say how long an answer may be.
+    /// Limit on the tokens of an answer, for runs that set none.
     pub max_output_tokens: Option<u32>,
 }
 
-/// A provider of Chat Completions, and how it differs from OpenAI.
+/// A provider of Chat Completions, with its differences from OpenAI.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenAiConfig {
-    /// Where it is.
+    /// Address, key and headers.
     pub http: HttpProvider,
-    /// Whether reasoning goes back to the model as text; absent means by the model's name.
+    /// True if the model gets its reasoning back as text; `None` decides by the model's name.
     pub send_reasoning: Option<bool>,
-    /// Whether token counts are asked for.
+    /// True if requests ask for token counts.
     pub include_usage: bool,
-    /// The request field that bounds the answer; absent means whatever fits `base_url`.
+    /// The request field that limits the answer; `None` decides by `base_url`.
     pub max_tokens_field: Option<String>,
 }
 
 impl OpenAiConfig {
-    /// Without peculiarities.
+    /// A provider with the defaults of all other settings.
     #[must_use]
     pub fn new(http: HttpProvider) -> Self {
         Self { http, send_reasoning: None, include_usage: true, max_tokens_field: None }
     }
 }
 
-/// A provider of Responses.
+/// A provider of OpenAI's Responses API.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ResponsesConfig {
-    /// Where it is.
+    /// Address, key and headers.
     pub http: HttpProvider,
-    /// Whether a server that does not know Responses is asked in Chat Completions from then on. Only of a provider that
-    /// nobody configured but by its key.
+    /// True if Chat Completions are used once the server turns out not to know Responses. Only for a provider that was
+    /// made from its key in the environment.
     pub or_chat: bool,
 }
 
-/// A provider of Messages.
+/// A provider of Anthropic's Messages API.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AnthropicConfig {
-    /// Where it is.
+    /// Address, key and headers.
     pub http: HttpProvider,
-    /// The version of the API; absent means the one that every server knows.
+    /// The version of the API; `None` for 2023-06-01.
     pub api_version: Option<String>,
-    /// Features of the API that are not in its version.
+    /// Names of beta features to turn on.
     pub betas: Vec<String>,
-    /// Whether the prompt is marked for the provider's cache.
+    /// True if requests mark the prompt for the provider's cache.
     pub prompt_cache: bool,
 }
 
 impl AnthropicConfig {
-    /// Without peculiarities.
+    /// A provider with the defaults of all other settings.
     #[must_use]
     pub fn new(http: HttpProvider) -> Self {
         Self { http, api_version: None, betas: Vec::new(), prompt_cache: true }
@@ -139,7 +139,7 @@ impl AnthropicConfig {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Kind {
+enum ProviderKind {
     OpenAi,
     OpenAiResponses,
     Anthropic,
@@ -153,12 +153,12 @@ pub(super) fn provider(name: &str, section: &mut Section<'_, '_>) -> Option<Prov
         section.problem(&[], message);
     }
     let kinds = [
-        ("openai-responses", Kind::OpenAiResponses),
-        ("openai", Kind::OpenAi),
-        ("anthropic", Kind::Anthropic),
-        ("gemini", Kind::Gemini),
-        ("scripted", Kind::Scripted),
-        ("replay", Kind::Replay),
+        ("openai-responses", ProviderKind::OpenAiResponses),
+        ("openai", ProviderKind::OpenAi),
+        ("anthropic", ProviderKind::Anthropic),
+        ("gemini", ProviderKind::Gemini),
+        ("scripted", ProviderKind::Scripted),
+        ("replay", ProviderKind::Replay),
     ];
     let kind = section.get_choice("kind", None, &kinds);
     if kind.is_none() && !section.is_set("kind") {
@@ -170,11 +170,11 @@ pub(super) fn provider(name: &str, section: &mut Section<'_, '_>) -> Option<Prov
         section.give_up();
         return None;
     };
-    // Read whatever becomes of the rest, so that none of it is unknown.
+    // Read these even if the rest is invalid, so that they are not reported as unknown keys.
     let record = section.get_path("record", None);
     let mut templates = PromptTemplates { provider: prompts::template(section), models: BTreeMap::new() };
     let mut traits = BTreeMap::new();
-    let models = section.each("models", |name, section| {
+    let models = section.each_named("models", |name, section| {
         let own = models::traits(section);
         traits.extend((own != TraitOverrides::default()).then(|| (name.to_owned(), own)));
         let facts = models::facts(section);
@@ -182,14 +182,14 @@ pub(super) fn provider(name: &str, section: &mut Section<'_, '_>) -> Option<Prov
         Some(facts)
     });
     let backend = match kind {
-        Kind::OpenAi => Backend::OpenAi(openai(section)),
-        Kind::OpenAiResponses => {
+        ProviderKind::OpenAi => Backend::OpenAi(openai(section)),
+        ProviderKind::OpenAiResponses => {
             Backend::OpenAiResponses(ResponsesConfig { http: http(section), or_chat: false })
         }
-        Kind::Anthropic => Backend::Anthropic(anthropic(section)),
-        Kind::Gemini => Backend::Gemini(http(section)),
-        Kind::Scripted => Backend::Scripted { file: file(section, "file = \"script\"")? },
-        Kind::Replay => Backend::Replay { file: file(section, "file = \"recording\"")? },
+        ProviderKind::Anthropic => Backend::Anthropic(anthropic(section)),
+        ProviderKind::Gemini => Backend::Gemini(http(section)),
+        ProviderKind::Scripted => Backend::Scripted { file: file(section, "file = \"script\"")? },
+        ProviderKind::Replay => Backend::Replay { file: file(section, "file = \"recording\"")? },
     };
     if matches!(&backend, Backend::Replay { file } if Some(file) == record.as_ref()) {
         section.problem(&["record"], "expected another file than the one that is replayed".to_owned());
@@ -197,7 +197,7 @@ pub(super) fn provider(name: &str, section: &mut Section<'_, '_>) -> Option<Prov
     Some(ProviderConfig { backend, record, models, traits, templates })
 }
 
-/// The name is the part of `provider/model` before the first slash.
+/// Checks a provider's name, which comes before the first slash of `provider/model`.
 fn provider_name(name: &str) -> Result<(), String> {
     let fits = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
     if (1..=64).contains(&name.len()) && name.bytes().all(fits) {
@@ -232,7 +232,7 @@ fn anthropic(section: &mut Section<'_, '_>) -> AnthropicConfig {
     }
 }
 
-/// One word that can stand in a header.
+/// Checks a word that is sent in a header. `what` names it in the message.
 fn word(what: &str, text: String) -> Result<String, String> {
     let fits = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
     if (1..=128).contains(&text.len()) && text.bytes().all(fits) {
@@ -293,7 +293,7 @@ fn api_key(section: &mut Section<'_, '_>) -> Option<Secret> {
     from_environment.or(from_file)
 }
 
-/// What is not a variable's name is not repeated: it may well be the key itself.
+/// Reads an API key from a variable. An invalid name is not repeated in the message, because it may be the key itself.
 fn key_in_variable(environment: &Environment, name: &str) -> Result<Secret, String> {
     let is_name = !name.is_empty()
         && !name.starts_with(|first: char| first.is_ascii_digit())
@@ -313,7 +313,7 @@ fn key_in_file(path: &Path) -> Result<Secret, String> {
     secret(&text).ok_or_else(|| format!("{} holds no key", path.display()))
 }
 
-/// A key is one word: anything else could not be sent as a header.
+/// Checks that a key is one printable word, which a header can carry.
 fn secret(text: &str) -> Option<Secret> {
     let text = text.trim();
     let is_word = !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic());
@@ -350,7 +350,7 @@ fn is_secret(header: &str) -> bool {
     SECRET_HEADERS.iter().any(|secret| secret.eq_ignore_ascii_case(header))
 }
 
-/// The file that a provider answers from.
+/// Reads the path of a script or recording, and checks that the file exists.
 fn file(section: &mut Section<'_, '_>, expected: &str) -> Option<PathBuf> {
     let file = section.get_path("file", None);
     match &file {
@@ -365,7 +365,7 @@ fn file(section: &mut Section<'_, '_>, expected: &str) -> Option<PathBuf> {
     file
 }
 
-/// The providers whose keys lie in the environment under the names that their vendors use.
+/// Makes providers from API keys in the environment, under the vendors' usual variable names.
 pub(super) fn of_environment(root: &mut Section<'_, '_>) -> BTreeMap<String, ProviderConfig> {
     let responses = |http| Backend::OpenAiResponses(ResponsesConfig { http, or_chat: true });
     let openai = vendor(root, "OPENAI_API_KEY", "OPENAI_BASE_URL").map(responses);

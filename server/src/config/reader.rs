@@ -1,4 +1,4 @@
-//! Reads a whole configuration and gathers everything that is wrong with it, instead of stopping at the first.
+//! Reads a configuration and collects all its problems, instead of stopping at the first.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -11,10 +11,10 @@ use super::error::{Place, Problem};
 use super::hint::did_you_mean;
 use super::section::Section;
 
-/// A configuration longer than this is a mistake: the wrong file.
+/// A longer file is refused: it is probably not a configuration.
 pub(super) const FILE_BYTES_MAX: usize = 1024 * 1024;
 
-/// What is read from, and what came of it.
+/// The source of the configuration, and the problems and keys found so far.
 #[derive(Debug)]
 pub(super) struct Reader<'t> {
     name: &'t str,
@@ -25,23 +25,23 @@ pub(super) struct Reader<'t> {
     variables: BTreeSet<String>,
 }
 
-/// A key that the configuration has, whether it is set or not. What the documentation is held against.
+/// A key that the server reads, set or not. A test compares them with the example file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Key {
-    /// With its sections; `*` stands for a name that the operator chooses: `agents.*.model`.
+    /// The key with its sections; `*` stands for a name that the operator chooses: `agents.*.model`.
     pub(super) path: String,
-    /// As one would write it; `None` for a key without a default.
+    /// The default as it is written in the file; `None` for a key without one.
     pub(super) default: Option<String>,
-    /// Whether the file or the environment sets it.
+    /// True if the file or the environment sets it.
     pub(super) set: bool,
 }
 
-/// What was read. `value` counts for nothing while there are problems.
+/// The result of reading. `value` is usable only if there are no problems.
 #[derive(Debug)]
 pub(super) struct Reading<T> {
     pub(super) value: Option<T>,
     pub(super) problems: Vec<Problem>,
-    /// What there is to configure, for the test that compares it with what is documented.
+    /// Every key that the server asked for, for the test that compares them with the example file.
     #[cfg_attr(
         not(test),
         expect(dead_code, reason = "kept in every build so that tests see the same reading")
@@ -49,7 +49,7 @@ pub(super) struct Reading<T> {
     pub(super) keys: Vec<Key>,
 }
 
-/// Reads `text`, a file of this `name`, by means of `body`, which asks for every key that there is.
+/// Reads `text`, a file of this `name`. `body` must ask for every known key; other keys are reported as unknown.
 pub(super) fn read<T>(
     text: &str,
     name: &str,
@@ -88,7 +88,7 @@ impl<'t> Reader<'t> {
         (table.into_inner(), errors.into_iter().map(problem).collect())
     }
 
-    /// Where in the file these bytes are.
+    /// The line and column of a byte range.
     pub(super) fn at(&self, bytes: Range<usize>) -> Place {
         let before = self.text.get(..bytes.start).unwrap_or(self.text);
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
@@ -99,7 +99,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// The folder that relative paths in the file start from: the file's own.
+    /// The folder of the file, from which relative paths in it start.
     pub(super) fn folder(&self) -> PathBuf {
         Path::new(self.name).parent().unwrap_or(Path::new("")).to_owned()
     }
@@ -112,7 +112,7 @@ impl<'t> Reader<'t> {
         self.keys.push(key);
     }
 
-    /// Reads the variable of this name, and remembers that there is one.
+    /// Reads the variable of this name, and marks the name as known.
     pub(super) fn variable(&mut self, name: String, key: &str) -> Option<(&'t str, Place)> {
         let place = Place::Variable(name.clone());
         let value = self.environment.get(&name);
@@ -136,7 +136,8 @@ impl<'t> Reader<'t> {
                 message: format!(
                     "sets nothing; {}",
                     did_you_mean(name, &known).unwrap_or_else(|| {
-                        "a key of [server], [store], [log], [runs] or [hosts] is set by AGENTLOOP_<SECTION>_<KEY>"
+                        "AGENTLOOP_<SECTION>_<KEY> sets a key of [server], [store], [log], [metrics], [telemetry], \
+                         [runs] or [hosts]"
                             .to_owned()
                     })
                 ),

@@ -1,13 +1,13 @@
-//! `[[agents.NAME.tool_policy.rules]]`: which tool calls may run.
+//! `[[agents.NAME.tool_policy.rules]]`: rules that allow, ask about or deny tool calls.
 
 use agentloop_core::limits::POLICY_RULES_MAX;
 use agentloop_core::policy::{ArgumentPattern, PolicyAction, PolicyRule, RuleOrigin};
 
 use super::section::Section;
 
-/// Reads an agent's rules, in their order.
+/// Reads an agent's rules in the order of the file.
 pub(super) fn rules(section: &mut Section<'_, '_>) -> Vec<PolicyRule> {
-    section.every("rules", POLICY_RULES_MAX, rule)
+    section.each_in_list("rules", POLICY_RULES_MAX, rule)
 }
 
 fn rule(section: &mut Section<'_, '_>) -> Option<PolicyRule> {

@@ -1,39 +1,39 @@
-//! What the process shows of itself to others: `[metrics]` and `[telemetry]`.
+//! `[metrics]` and `[telemetry]`: the endpoint for Prometheus and the OpenTelemetry collector.
 
 use std::net::SocketAddr;
 
 use super::section::Section;
 
-/// The standard variable for where traces and metrics go.
+/// The standard variable for the collector's address.
 const ENDPOINT_VARIABLE: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
-/// The standard variable for the protocol that is spoken there.
+/// The standard variable for the protocol. Only `grpc` is supported.
 const PROTOCOL_VARIABLE: &str = "OTEL_EXPORTER_OTLP_PROTOCOL";
-/// The standard variable for what the process is called there.
+/// The standard variable for the name of this service.
 const NAME_VARIABLE: &str = "OTEL_SERVICE_NAME";
-/// The standard variable that turns all of it off.
+/// The standard variable that turns telemetry off.
 const DISABLED_VARIABLE: &str = "OTEL_SDK_DISABLED";
 const NAME: &str = "agentloop";
 
-/// Where metrics can be read.
+/// `[metrics]`: the endpoint that Prometheus reads.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MetricsOptions {
-    /// The address of the HTTP endpoint; absent means that nothing is counted.
+    /// The address of the HTTP endpoint; `None` to count nothing.
     pub listen: Option<SocketAddr>,
 }
 
-/// Where traces and metrics are sent.
+/// `[telemetry]`: the OpenTelemetry collector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TelemetryOptions {
-    /// The collector, which speaks OTLP over gRPC; absent means that nothing is sent.
+    /// The collector's address, for OTLP over gRPC; `None` to send nothing.
     pub otlp_endpoint: Option<String>,
-    /// What the process is called there.
+    /// The name of this service in traces and metrics.
     pub service_name: String,
-    /// Whether prompts, answers and tools' arguments and results are sent too.
+    /// True if spans also carry prompts, answers, and the arguments and results of tools.
     pub capture_content: bool,
 }
 
 impl Default for TelemetryOptions {
-    /// Nothing is sent.
+    /// No collector.
     fn default() -> Self {
         Self { otlp_endpoint: None, service_name: NAME.to_owned(), capture_content: false }
     }
@@ -44,9 +44,9 @@ pub(super) fn metrics(section: &mut Section<'_, '_>) -> MetricsOptions {
     let insecure = section.get_or("allow_insecure_remote", false);
     if let Some(listen) = listen.filter(|listen| !listen.ip().is_loopback() && !insecure) {
         let message = format!(
-            "{listen} can be reached from other machines, and nobody is asked who they are: whoever connects can read \
+            "{listen} can be reached from other machines, and there is no authentication: whoever connects can read \
              which tools and models are used, and how much; listen on 127.0.0.1, or set \
-             metrics.allow_insecure_remote = true if that is meant"
+             metrics.allow_insecure_remote = true if this is intended"
         );
         section.problem(&["listen"], message);
     }
@@ -64,14 +64,15 @@ pub(super) fn telemetry(section: &mut Section<'_, '_>) -> TelemetryOptions {
     }
 }
 
-/// Where every program with these conventions sends to, unless this one is told otherwise.
+/// The collector's address from OpenTelemetry's standard variables.
 fn standard_endpoint(section: &mut Section<'_, '_>) -> Option<String> {
     if standard(section, DISABLED_VARIABLE).is_some_and(|word| word.eq_ignore_ascii_case("true")) {
         return None;
     }
     let found = standard(section, ENDPOINT_VARIABLE)?;
     if let Some(protocol) = standard(section, PROTOCOL_VARIABLE).filter(|protocol| protocol != "grpc") {
-        let message = format!("expected grpc, which is all that is spoken here; found \"{protocol}\"");
+        let message =
+            format!("expected grpc, the only protocol that this server supports; found \"{protocol}\"");
         section.problem_in(PROTOCOL_VARIABLE, message);
         return None;
     }
@@ -97,7 +98,7 @@ fn endpoint(text: String) -> Result<String, String> {
     let is_good = rest.is_some_and(|rest| {
         !rest.is_empty() && !rest.starts_with(['/', ':']) && rest.chars().all(|c| c.is_ascii_graphic())
     });
-    // Whoever has a user name or password in it does not want to see it in the log.
+    // A user name or password in the address would end up in the log.
     match is_good && !text.contains('@') {
         true => Ok(text),
         false => Err("expected an address like \"http://127.0.0.1:4317\"".to_owned()),

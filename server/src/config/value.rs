@@ -1,4 +1,4 @@
-//! The kinds of values that a setting can have, and how each is written.
+//! The types of configuration values: how each is parsed from TOML or an environment variable, and how it is printed.
 
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -9,24 +9,24 @@ use agentloop_core::time::Millis;
 use serde_json::{Map, Number};
 use toml::de::{DeInteger, DeTable, DeValue};
 
-/// A scalar as it was written.
+/// A value before it is parsed.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Raw<'a> {
-    /// In the file.
+    /// A TOML value of the file.
     Toml(&'a DeValue<'a>),
-    /// In the environment, where everything is text.
+    /// The text of an environment variable.
     Variable(&'a str),
 }
 
-/// A type that a setting can have.
+/// A type that the value of a key can have.
 pub(super) trait Value: Sized {
-    /// What is expected, to follow the word "expected".
+    /// Describes valid values in messages, after the word "expected".
     const EXPECTED: &'static str;
 
-    /// `None` when it is something else.
+    /// Parses a value; `None` if it has another type or form.
     fn read(raw: Raw<'_>) -> Option<Self>;
 
-    /// As one would write it into the file.
+    /// Prints the value as it is written in the file.
     fn show(&self) -> String;
 }
 
@@ -87,7 +87,7 @@ impl Value for Millis {
         (Duration::from_millis(millis) == length).then_some(Self(millis))
     }
 
-    /// In the largest unit that needs no other beside it.
+    /// Uses the largest unit of which it is a multiple.
     fn show(&self) -> String {
         let units = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)];
         let whole = units.iter().find(|(_, millis)| self.0 > 0 && self.0.is_multiple_of(*millis));
@@ -157,7 +157,7 @@ fn whole(integer: &DeInteger<'_>) -> Option<i64> {
     i64::from_str_radix(integer.as_str(), integer.radix()).ok()
 }
 
-/// What a value is, for whoever wrote something else than expected.
+/// Describes a value in messages, after the word "found".
 pub(super) fn found(raw: Raw<'_>) -> String {
     match raw {
         Raw::Variable(text) => quoted(text),
@@ -173,7 +173,7 @@ pub(super) fn found(raw: Raw<'_>) -> String {
     }
 }
 
-/// A table as JSON text. `None` for numbers that JSON has not: infinities and such.
+/// Converts a table to JSON text; `None` if a number has no JSON form, such as infinity.
 pub(super) fn json_object(table: &DeTable<'_>) -> Option<String> {
     object(table).map(|object| object.to_string())
 }

@@ -1,4 +1,4 @@
-//! What callers and tool hosts send, as fuzz targets.
+//! Fuzz targets for the bytes that callers and tool hosts send.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
@@ -16,7 +16,7 @@ use prost::Message as _;
 use tokio::runtime::{Builder, Runtime};
 use tonic::Code;
 
-use crate::grpc::convert::input::{Asked, start_request};
+use crate::grpc::convert::input::{RequestIdentity, start_request};
 use crate::grpc::service::tool_host::{inbound, response};
 use crate::model::ProviderRegistry;
 use crate::tool::{
@@ -24,18 +24,18 @@ use crate::tool::{
     Seek, SinkUnavailable, Tools as _, Verdict,
 };
 
-/// The calls that wait for a host which serves `t`, and their leases.
+/// Calls of the tool `t` that wait for a host, with their leases.
 const CALLS: [(&str, &str); 3] = [("r/1.0", "lease-0"), ("r/1.1", "lease-1"), ("s/1.0", "lease-2")];
 const NOW: Timestamp = Timestamp(1_700_000_000_000);
 
-/// An input is a request, or an error that says which field is wrong.
+/// Decodes a `RunInput`. It must become a request, or an error that names the invalid field.
 pub(crate) fn run_input(data: &[u8]) {
     let Ok(input) = RunInput::decode(data) else { return };
     let agent = RunSpec { model: "p/m".to_owned(), ..RunSpec::default() };
     let models = ProviderRegistry::default();
     let start = |input| {
-        let asked = Asked::by(&input);
-        start_request(TenantId::local(), &agent, &models, input, asked)
+        let identity = RequestIdentity::of(&input);
+        start_request(TenantId::local(), &agent, &models, input, identity)
     };
     match start(input.clone()) {
         Ok(request) => {
@@ -49,8 +49,8 @@ pub(crate) fn run_input(data: &[u8]) {
     }
 }
 
-/// A host says whatever it likes, to a fleet that has calls for it. Whatever it is answered fits into a frame, and
-/// once its stream is over, the server keeps nothing of it but its name and calls for a while.
+/// Plays arbitrary frames of a host to a fleet that has calls for it. Every response must fit into a frame. After the
+/// stream's end no host may be left connected.
 pub(crate) fn frames(data: &[u8]) {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     let build = || Builder::new_current_thread().enable_time().build().expect("a runtime starts");
@@ -62,11 +62,11 @@ async fn session(data: &[u8]) {
     let tools = RemoteTools::new(HostOptions::default(), NOW, Vec::new());
     let engine = Arc::new(Engine { tools: Arc::downgrade(&tools), attempts: Mutex::default() });
     let driver = tokio::spawn(tools.clone().drive(engine.clone()));
-    // The driver has to have run once, or hosts that bring calls along are sent away.
+    // The driver must have run once, or hosts that reconnect with calls are sent away.
     tokio::task::yield_now().await;
-    let (connection, sending) = tools.accept(TenantId::local()).expect("there is a place");
+    let (connection, sending) = tools.accept(TenantId::local()).expect("the first host is accepted");
     let frames = stream::iter(messages(data)).then(async |bytes| {
-        // As between two frames from a socket, everybody else has a turn.
+        // Lets the other tasks run, as they would between two frames from a socket.
         tokio::task::yield_now().await;
         engine.offer_all();
         match ConnectRequest::decode(bytes) {
@@ -85,7 +85,7 @@ async fn session(data: &[u8]) {
     driver.abort();
 }
 
-/// Pieces of the data, each behind its length in two bytes; the last one may be cut.
+/// Splits the data into messages, each preceded by its length in two bytes. The last one may be cut short.
 fn messages(mut data: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let (length, rest) = data.split_first_chunk()?;
@@ -96,11 +96,11 @@ fn messages(mut data: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Has calls, and tries each of them again as long as a host takes it.
+/// An engine that offers each call again whenever a host has room for it.
 struct Engine {
-    /// Kept by the session: these report to this engine, and would keep it.
+    /// Weak, because the tools own this engine. [`session`] keeps them alive.
     tools: Weak<RemoteTools>,
-    /// How often each call was offered.
+    /// The latest attempt number of each call.
     attempts: Mutex<[u32; CALLS.len()]>,
 }
 

@@ -1,11 +1,11 @@
-//! The contract, served. Wire types go no further in than this module.
+//! The gRPC services. Generated wire types are used in this module only; everything below works with the core's types.
 
 pub mod convert;
 pub mod edge;
 pub mod service;
 pub mod status;
 
-pub use self::edge::{incoming, intake, too_large};
+pub use self::edge::{incoming, receive_budget, transport_errors};
 pub use self::service::{agent_loop, sessions, tool_host, tools};
 
 #[cfg(any(test, feature = "fuzzing"))]

@@ -1,4 +1,4 @@
-//! Every error as a gRPC status: one table, one reason each.
+//! Maps every error to a gRPC status with one reason of the contract's `ErrorReason`.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::store::StoreError;
 
 /// The domain of every `ErrorInfo`.
 pub const DOMAIN: &str = "agentloop.v1";
-/// What a caller is told to wait where waiting helps.
+/// The delay in `RetryInfo` for errors that pass with time.
 const RETRY_SOON: Duration = Duration::from_secs(1);
 
-/// A status with its reason; `metadata` goes into its `ErrorInfo`.
+/// A status whose `ErrorInfo` holds the reason and `metadata`.
 #[must_use]
 pub fn status(
     code: Code,
@@ -35,7 +35,7 @@ fn details(reason: ErrorReason, metadata: impl IntoIterator<Item = (&'static str
     ErrorDetails::with_error_info(name, DOMAIN, metadata)
 }
 
-/// As [`status`], with what to wait before trying again.
+/// Like [`status`], with a `RetryInfo` that tells the caller how long to wait before it tries again.
 #[must_use]
 pub fn retryable(code: Code, reason: ErrorReason, message: impl Into<String>) -> Status {
     let mut details = details(reason, []);
@@ -43,47 +43,40 @@ pub fn retryable(code: Code, reason: ErrorReason, message: impl Into<String>) ->
     Status::with_error_details(code, message, details)
 }
 
-/// The contract has it, this version does not.
-#[must_use]
-pub fn not_implemented(what: &str) -> Status {
-    let message = format!("{what} is part of the contract, but not of this version of the server");
-    status(Code::Unimplemented, ErrorReason::NotImplemented, message, [])
-}
-
 fn agent_not_found(name: &str, configured: String) -> Status {
     let message = format!("no agent {name:?} is configured; there are: {configured}");
     status(Code::NotFound, ErrorReason::AgentNotFound, message, [("agent", name.to_owned())])
 }
 
-/// There is no agent of this name, but those.
+/// NOT_FOUND for an agent that is not configured. The message lists those that are.
 #[must_use]
 pub fn no_such_agent<'a>(name: &str, configured: impl Iterator<Item = &'a String>) -> Status {
     let names: Vec<&str> = configured.map(String::as_str).collect();
     agent_not_found(name, if names.is_empty() { "none".to_owned() } else { names.join(", ") })
 }
 
-/// No provider serves a model.
+/// FAILED_PRECONDITION: no provider serves the model. The message says which one and what to configure.
 #[must_use]
 pub fn model_not_configured(message: String) -> Status {
     status(Code::FailedPrecondition, ErrorReason::ModelNotConfigured, message, [])
 }
 
-/// What is wrong with a request, field by field.
+/// The invalid fields of a request, collected so that one answer reports them all.
 #[derive(Debug, Default)]
 pub struct Violations(Vec<FieldViolation>);
 
 impl Violations {
-    /// One more thing that is wrong.
+    /// Adds a field and its problem. The problem continues the field's name: `must be at most 10`.
     pub fn add(&mut self, field: impl Into<String>, problem: impl Into<String>) {
         self.0.push(FieldViolation::new(field, problem));
     }
 
-    /// Takes a value, or notes why there is none.
+    /// Returns the value, or adds the error as this field's problem.
     pub fn take<T, E: std::fmt::Display>(&mut self, field: &str, value: Result<T, E>) -> Option<T> {
         value.map_err(|problem| self.add(field, problem.to_string())).ok()
     }
 
-    /// Nothing, if nothing is wrong.
+    /// Succeeds if no field is invalid.
     ///
     /// # Errors
     /// INVALID_ARGUMENT with every violation.
@@ -95,7 +88,7 @@ impl Violations {
         Err(Status::with_error_details(Code::InvalidArgument, message, details))
     }
 
-    /// One thing is wrong.
+    /// INVALID_ARGUMENT for one field.
     #[must_use]
     pub fn single(field: impl Into<String>, problem: impl Into<String>) -> Status {
         let mut violations = Self::default();
@@ -129,14 +122,14 @@ impl From<EngineError> for Status {
             EngineError::BadArguments(problem) => {
                 Violations::single("decision.approve_with_edits.arguments_json", problem)
             }
-            EngineError::Refused(refusal) => refused(refusal),
-            EngineError::Store(error) => stored(error),
+            EngineError::Refused(refusal) => refusal_status(refusal),
+            EngineError::Store(error) => store_status(error),
             EngineError::ShuttingDown => retryable(Code::Unavailable, ErrorReason::ShuttingDown, message),
         }
     }
 }
 
-fn refused(refusal: Refusal) -> Status {
+fn refusal_status(refusal: Refusal) -> Status {
     let message = refusal.to_string();
     match refusal {
         Refusal::WrongPhase(run) => {
@@ -166,7 +159,7 @@ fn refused(refusal: Refusal) -> Status {
     }
 }
 
-/// The field of `SubmitApproval` or `SubmitInput` that does not fit the question.
+/// The field of `SubmitApproval` or `SubmitInput` that the fault is about.
 fn answer_field(bad: &BadAnswer) -> &'static str {
     match bad {
         BadAnswer::InputWanted | BadAnswer::DecisionWanted => "request_id",
@@ -182,8 +175,8 @@ fn memory_field(why: &CannotRemember) -> &'static str {
     }
 }
 
-/// The store's words are for the log: they may name files and hosts.
-fn stored(error: StoreError) -> Status {
+/// Messages of the database go to the log only, because they may name files and hosts.
+fn store_status(error: StoreError) -> Status {
     let message = error.to_string();
     match error {
         StoreError::Conflict => {
@@ -202,12 +195,12 @@ fn stored(error: StoreError) -> Status {
         StoreError::SearchOff => status(Code::FailedPrecondition, ErrorReason::SearchOff, message, []),
         StoreError::BadPageToken => Violations::single("page_token", "is not one that this server gave out"),
         StoreError::Corrupt { what } => {
-            tracing::error!(what, "stored data cannot be read");
+            tracing::error!(what, "stored data cannot be read; restore the database from a backup");
             let message = "stored data of this run or session cannot be read";
             status(Code::DataLoss, ErrorReason::JournalCorrupt, message, [])
         }
         StoreError::Unavailable { what } => {
-            tracing::warn!(what, "the store is unavailable");
+            tracing::warn!(what, "the store is unavailable; check its disk and locks");
             let message = "the store cannot serve this now; try again";
             retryable(Code::Unavailable, ErrorReason::StoreUnavailable, message)
         }
@@ -216,6 +209,6 @@ fn stored(error: StoreError) -> Status {
 
 impl From<StoreError> for Status {
     fn from(error: StoreError) -> Self {
-        stored(error)
+        store_status(error)
     }
 }

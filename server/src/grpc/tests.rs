@@ -1,4 +1,4 @@
-//! The services through a real socket, with the generated client.
+//! Tests of the services ToolHost and Tools over a real socket, with the generated client.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,8 +20,8 @@ use tonic::{Code, Status, Streaming};
 use tonic_types::StatusExt as _;
 
 use crate::engine::{Engine, EngineParts};
-use crate::grpc::service::tool_host::ToolHost;
-use crate::grpc::service::tools::Tools;
+use crate::grpc::service::tool_host::ToolHostService;
+use crate::grpc::service::tools::ToolsService;
 use crate::model::ProviderRegistry;
 use crate::store::sqlite::SqliteStore;
 use crate::tool::tests::harness::{FakeEngine, Heard, NOW, call_id, lease, offer, owner, tenant};
@@ -35,7 +35,7 @@ struct Harness {
     channel: Channel,
 }
 
-/// An engine that is asked for nothing.
+/// An engine without runs.
 async fn idle_engine(tools: Arc<RemoteTools>) -> Engine {
     let store = Arc::new(SqliteStore::in_memory().await.unwrap());
     let models = Arc::new(ProviderRegistry::default());
@@ -54,15 +54,19 @@ impl Harness {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let server = Server::builder()
-            .add_service(ToolHost::server(tools.clone(), TaskTracker::new()))
-            .add_service(Tools::server(tools.clone(), idle_engine(tools.clone()).await, Arc::default()))
+            .add_service(ToolHostService::server(tools.clone(), TaskTracker::new()))
+            .add_service(ToolsService::server(
+                tools.clone(),
+                idle_engine(tools.clone()).await,
+                Arc::default(),
+            ))
             .serve_with_incoming(TcpListenerStream::new(listener));
         tokio::spawn(server);
         let channel = Channel::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();
         Self { tools, engine, channel }
     }
 
-    /// A stream on which nothing was said yet; the response's headers are there.
+    /// Opens a stream and waits for the response headers. The host has sent nothing yet.
     async fn dial(&self) -> Host {
         let (say, frames) = mpsc::unbounded_channel();
         let mut client = ToolHostClient::new(self.channel.clone()).max_encoding_message_size(usize::MAX);

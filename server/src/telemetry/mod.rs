@@ -1,4 +1,4 @@
-//! What the process says about itself.
+//! Logs, Prometheus metrics, and OpenTelemetry traces and metrics of this process.
 
 pub mod fields;
 pub mod metrics;
@@ -14,27 +14,27 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::config::{LogFormat, LogOptions};
 
-/// Why there will be no log.
+/// The log cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
-    /// The filter cannot be read. A [`LogOptions`] out of the configuration has been checked before.
-    #[error("the log level cannot be read: {0}")]
+    /// The filter is invalid. [`LogOptions`] from the configuration are checked already.
+    #[error("the log filter is invalid; use a level such as \"info\": {0}")]
     Filter(#[from] tracing_subscriber::filter::ParseError),
-    /// Somebody else in this process logs already.
+    /// Another part of this process has set up logging.
     #[error("logging is already set up: {0}")]
     AlreadySet(#[from] tracing_subscriber::util::TryInitError),
 }
 
-/// Logs to standard error from here on; standard output belongs to the command's own answers.
+/// Starts logging to standard error. Standard output is left to the command's own output.
 ///
 /// # Errors
-/// When the filter is wrong, or the process logs already.
+/// When the filter is invalid, or the process logs already.
 pub fn init(options: &LogOptions) -> Result<(), TelemetryError> {
     subscriber(options, io::stderr, colours())?.try_init()?;
     Ok(())
 }
 
-/// Colours are for people, and not for all of them.
+/// True if standard error is a terminal and `NO_COLOR` is not set.
 #[expect(clippy::disallowed_methods, reason = "the log begins before the configuration is read")]
 fn colours() -> bool {
     io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
@@ -60,7 +60,7 @@ mod tests {
     use super::fields::{RUN_ID, RUN_SPAN};
     use super::*;
 
-    /// What is logged with these options within the span of a run.
+    /// The log that `act` writes with these options, inside the span of a run.
     fn logged(format: LogFormat, level: &str, act: impl FnOnce()) -> String {
         let written = Arc::new(Mutex::new(Vec::new()));
         let options = LogOptions { format, level: level.to_owned() };

@@ -1,23 +1,23 @@
-//! Names of models that are fit to be labels.
+//! Names of models as metric labels: only those in the configuration, so that labels stay bounded.
 
 use std::collections::BTreeSet;
 
-/// Stands for every name that has no label of its own.
+/// The label for every name that has none of its own.
 pub(super) const OTHER: &str = "other";
 
-/// The models that the configuration names: callers may ask for others, and a label must not be theirs to choose.
+/// The models that the configuration names. Callers may name others, which must not become labels.
 #[derive(Debug, Clone, Default)]
 pub struct KnownModels(BTreeSet<String>);
 
 impl FromIterator<String> for KnownModels {
-    /// Of references like `provider/model`.
+    /// Collects references of the form `provider/model`.
     fn from_iter<I: IntoIterator<Item = String>>(models: I) -> Self {
         Self(models.into_iter().collect())
     }
 }
 
 impl KnownModels {
-    /// Provider and model, or a word in place of what the configuration does not name.
+    /// The labels for provider and model; [`OTHER`] for a name that is not in the configuration.
     pub(super) fn labels<'a>(&self, reference: &'a str) -> (&'a str, &'a str) {
         let (provider, model) = split(reference);
         if self.0.contains(reference) {
@@ -30,7 +30,7 @@ impl KnownModels {
     }
 }
 
-/// Provider and model, whatever they are.
+/// Splits `provider/model`, known or not.
 pub(super) fn split(reference: &str) -> (&str, &str) {
     reference.split_once('/').unwrap_or((reference, ""))
 }

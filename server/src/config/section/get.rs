@@ -1,4 +1,4 @@
-//! The ways to ask for a key, one for each shape that a value can have.
+//! Methods of [`Section`] that read a key, one for each form of value.
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -8,17 +8,17 @@ use crate::config::error::Place;
 use crate::config::value::{Raw, Value, json_object};
 
 impl Section<'_, '_> {
-    /// A key without a default.
+    /// Reads a key without a default.
     pub(in crate::config) fn get<V: Value>(&mut self, key: &'static str) -> Option<V> {
         self.read(key, None, |value| Ok(value))
     }
 
-    /// A key with a default.
+    /// Reads a key with a default.
     pub(in crate::config) fn get_or<V: Value>(&mut self, key: &'static str, default: V) -> V {
         self.read(key, Some(default.show()), |value| Ok(value)).unwrap_or(default)
     }
 
-    /// A key with a default and bounds.
+    /// Reads a key with a default and bounds.
     pub(in crate::config) fn get_within<V: Value + PartialOrd>(
         &mut self,
         key: &'static str,
@@ -28,7 +28,7 @@ impl Section<'_, '_> {
         self.read(key, Some(default.show()), |value| within(value, &bounds)).unwrap_or(default)
     }
 
-    /// A key with bounds and without a default.
+    /// Reads a key with bounds and without a default.
     pub(in crate::config) fn get_some_within<V: Value + PartialOrd>(
         &mut self,
         key: &'static str,
@@ -37,7 +37,7 @@ impl Section<'_, '_> {
         self.read(key, None, |value| within(value, &bounds))
     }
 
-    /// A key whose value has to pass a check, which otherwise says what is expected.
+    /// Reads a key whose value must pass a check. The check's error is the message for the operator.
     pub(in crate::config) fn get_checked<V: Value, T>(
         &mut self,
         key: &'static str,
@@ -47,7 +47,7 @@ impl Section<'_, '_> {
         self.read(key, default.map(Value::show), check)
     }
 
-    /// One of a few words.
+    /// Reads a key whose value is one of a few words.
     pub(in crate::config) fn get_choice<T: Copy>(
         &mut self,
         key: &'static str,
@@ -65,7 +65,7 @@ impl Section<'_, '_> {
         chosen.or_else(|| choices.iter().find(|(name, _)| Some(*name) == default).map(|(_, choice)| *choice))
     }
 
-    /// A path. In the file it is relative to the file, in the environment to the current folder.
+    /// Reads a path. In the file it is relative to the file, in the environment to the current folder.
     pub(in crate::config) fn get_path(
         &mut self,
         key: &'static str,
@@ -78,13 +78,13 @@ impl Section<'_, '_> {
         }
     }
 
-    /// A list of texts, each of which has to pass a check.
+    /// Reads a list of texts, each of which must pass a check.
     pub(in crate::config) fn get_list(
         &mut self,
         key: &'static str,
         check: impl Fn(&str) -> Result<(), String>,
     ) -> Option<Vec<String>> {
-        let Found { raw: Raw::Toml(value), place } = self.ask(key, None)? else { return None };
+        let Found { raw: Raw::Toml(value), place } = self.look_up(key, None)? else { return None };
         let Some(items) = value.as_array() else {
             self.mismatch(key, place, "a list of texts, like [\"a\", \"b\"]", Raw::Toml(value));
             return None;
@@ -103,9 +103,9 @@ impl Section<'_, '_> {
         Some(list)
     }
 
-    /// A table of any shape, as JSON text.
+    /// Reads a table of any shape, as JSON text.
     pub(in crate::config) fn get_json(&mut self, key: &'static str) -> Option<String> {
-        let Found { raw: Raw::Toml(value), place } = self.ask(key, None)? else { return None };
+        let Found { raw: Raw::Toml(value), place } = self.look_up(key, None)? else { return None };
         let Some(table) = value.as_table() else {
             self.mismatch(key, place, "a table", Raw::Toml(value));
             return None;
@@ -117,9 +117,9 @@ impl Section<'_, '_> {
         json
     }
 
-    /// A table of texts under names that the operator chooses.
+    /// Reads a table of texts under names that the operator chooses.
     pub(in crate::config) fn get_texts(&mut self, key: &'static str) -> Vec<(String, String)> {
-        let Some(Found { raw: Raw::Toml(value), place }) = self.ask(key, None) else { return vec![] };
+        let Some(Found { raw: Raw::Toml(value), place }) = self.look_up(key, None) else { return vec![] };
         let Some(table) = value.as_table() else {
             self.mismatch(key, place, "a table of texts", Raw::Toml(value));
             return vec![];
@@ -143,7 +143,7 @@ impl Section<'_, '_> {
         default: Option<String>,
         check: impl FnOnce(V) -> Result<T, String>,
     ) -> Option<T> {
-        let Found { raw, place } = self.ask(key, default)?;
+        let Found { raw, place } = self.look_up(key, default)?;
         let Some(value) = V::read(raw) else {
             self.mismatch(key, place, V::EXPECTED, raw);
             return None;

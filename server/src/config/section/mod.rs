@@ -1,5 +1,5 @@
-//! One table of the configuration, read key by key. Whoever reads it asks for every key that there is; what is in the
-//! table and was never asked for is unknown.
+//! One table of the configuration, read key by key. The reader must ask for every known key: a key in the table that
+//! was never asked for is reported as unknown.
 
 mod get;
 
@@ -15,14 +15,14 @@ use super::hint::did_you_mean_one_of;
 use super::reader::{Key, Reader};
 use super::value::{Raw, found};
 
-/// A table, or the absence of one, which reads like an empty one.
+/// A table. A missing one reads like an empty one.
 pub(super) struct Section<'r, 't> {
     reader: &'r mut Reader<'t>,
     table: Option<&'t DeTable<'t>>,
     header: Range<usize>,
-    /// As in the file: `agents.default.limits`.
+    /// The name in the file: `agents.default.limits`.
     path: String,
-    /// With `*` for chosen names: `agents.*.limits`.
+    /// The name with `*` for names that the operator chooses: `agents.*.limits`.
     pattern: String,
     overridable: bool,
     known: Vec<&'static str>,
@@ -30,14 +30,14 @@ pub(super) struct Section<'r, 't> {
     set: BTreeMap<&'static str, Place>,
 }
 
-/// A value and where it stands.
+/// A value and its place in the file or environment.
 struct Found<'t> {
     raw: Raw<'t>,
     place: Place,
 }
 
 impl<'r, 't> Section<'r, 't> {
-    /// The whole file.
+    /// The top-level table of the file.
     pub(super) fn root(reader: &'r mut Reader<'t>, table: &'t DeTable<'t>) -> Self {
         Self::new(reader, Some(table), 0..0)
     }
@@ -56,14 +56,14 @@ impl<'r, 't> Section<'r, 't> {
         }
     }
 
-    /// Reads the table by means of `body` and reports what `body` did not ask for.
+    /// Runs `body`, then reports the keys that it did not ask for.
     pub(super) fn finish_after<T>(mut self, body: impl FnOnce(&mut Self) -> T) -> T {
         let value = body(&mut self);
         self.find_unknown_keys();
         value
     }
 
-    /// A table within this one.
+    /// Reads the table of this name within this one.
     pub(super) fn section<T>(
         &mut self,
         key: &'static str,
@@ -72,7 +72,7 @@ impl<'r, 't> Section<'r, 't> {
         self.child(key, false, body)
     }
 
-    /// A table within this one whose keys can also be set by the environment.
+    /// Like [`Self::section`], with keys that environment variables can override.
     pub(super) fn overridable_section<T>(
         &mut self,
         key: &'static str,
@@ -95,9 +95,9 @@ impl<'r, 't> Section<'r, 't> {
         Section { path, pattern, overridable, ..child }.finish_after(body)
     }
 
-    /// The tables within the table of this name, each under a name that the operator chooses. Those that `body` can
-    /// make nothing of are left out.
-    pub(super) fn each<T>(
+    /// Reads the tables within the table of this name; the operator chooses their names. Those for which `body` returns
+    /// `None` are left out.
+    pub(super) fn each_named<T>(
         &mut self,
         key: &'static str,
         mut body: impl FnMut(&str, &mut Section<'_, 't>) -> Option<T>,
@@ -122,8 +122,8 @@ impl<'r, 't> Section<'r, 't> {
         read
     }
 
-    /// The tables of the list of this name. Those that `body` can make nothing of are left out.
-    pub(super) fn every<T>(
+    /// Reads the tables of the list of this name. Those for which `body` returns `None` are left out.
+    pub(super) fn each_in_list<T>(
         &mut self,
         key: &'static str,
         count_max: usize,
@@ -174,17 +174,17 @@ impl<'r, 't> Section<'r, 't> {
         table
     }
 
-    /// Whether the file or the environment sets a key that was asked for.
+    /// True if the file or the environment sets a key that was asked for.
     pub(super) fn is_set(&self, key: &str) -> bool {
         self.set.contains_key(key)
     }
 
-    /// Whether the file has this key, asked for or not.
+    /// True if the file has this key, asked for or not.
     pub(super) fn contains(&self, key: &str) -> bool {
         self.table.is_some_and(|table| table.contains_key(key))
     }
 
-    /// A key that there is not, with a better word for why than "unknown".
+    /// Refuses a key with a message that explains more than "unknown key".
     pub(super) fn refuse(&mut self, key: &'static str, message: &str) {
         self.refused.push(key);
         if let Some((name, _)) = self.table.and_then(|table| table.get_key_value(key)) {
@@ -193,13 +193,12 @@ impl<'r, 't> Section<'r, 't> {
         }
     }
 
-    /// Nothing more can be said about this table, since it is not known what it is to be.
+    /// Ends reading without reports of unknown keys, because the kind of the table is unknown.
     pub(super) fn give_up(&mut self) {
         self.table = None;
     }
 
-    /// Something is wrong with how these keys go together. It is reported where the first of them is set, or else at
-    /// the head of the section.
+    /// Reports a problem with the combination of these keys, at the first one that is set or at the section's header.
     pub(super) fn problem(&mut self, keys: &[&'static str], message: String) {
         let set = keys.iter().find_map(|key| Some((*key, self.set.get(key)?.clone())));
         let (key, place) = set.unwrap_or_else(|| {
@@ -208,18 +207,18 @@ impl<'r, 't> Section<'r, 't> {
         self.report(key, place, message);
     }
 
-    /// Something is wrong with an environment variable that sets no key.
+    /// Reports a problem with an environment variable that is not an override of a key.
     pub(super) fn problem_in(&mut self, variable: &str, message: String) {
         self.reader.report(Place::Variable(variable.to_owned()), String::new(), message);
     }
 
-    /// Environment variables, for the secrets that are named there.
+    /// The environment, for secrets and the vendors' own variables.
     pub(super) fn environment(&self) -> &'t super::Environment {
         self.reader.environment
     }
 
-    /// The environment is asked first, since it is what one changes for one start of the process.
-    fn ask(&mut self, key: &'static str, default: Option<String>) -> Option<Found<'t>> {
+    /// Looks a key up in the environment, then in the file, and notes it as known.
+    fn look_up(&mut self, key: &'static str, default: Option<String>) -> Option<Found<'t>> {
         self.known.push(key);
         let found = self.in_environment(key).or_else(|| self.in_file(key));
         self.reader.note_key(Key { path: join(&self.pattern, key), default, set: found.is_some() });

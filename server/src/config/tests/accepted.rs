@@ -1,4 +1,4 @@
-//! What a configuration comes to.
+//! Configurations that are accepted, with the options that they result in.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,11 +1,11 @@
-//! The configurations that people copy from the documents are ones that the server reads.
+//! The configurations in the documents are accepted by the server.
 
 use super::*;
 
 const README: &str = include_str!("../../../../README.md");
 const MODELS: &str = include_str!("../../../docs/guide/models.md");
 
-/// The TOML in a document that makes providers over HTTP.
+/// The TOML blocks of a document that configure providers over HTTP.
 fn configurations(document: &str) -> Vec<&str> {
     let blocks = document.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next());
     blocks.filter(|text| text.contains("[providers.") && !text.contains("file = \"")).collect()

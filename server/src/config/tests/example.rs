@@ -1,4 +1,4 @@
-//! The example is the reference of the configuration: it names every key, and each default in it is the real one.
+//! The example file is the reference of the configuration: it names every key, with its real default.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,14 +8,14 @@ use super::*;
 
 const EXAMPLE: &str = include_str!("../../../agentloop.example.toml");
 
-/// A setting as the example documents it.
+/// A key and its default, as the example documents them.
 struct Documented {
     key: String,
     /// `None` where the comment says that there is none, or that the key is required.
     default: Option<String>,
 }
 
-/// The example with every setting in force.
+/// The example with every setting uncommented.
 fn uncommented() -> String {
     let is_setting = |line: &&str| line.starts_with('#') && !line.starts_with("# ") && *line != "#";
     EXAMPLE
@@ -25,7 +25,7 @@ fn uncommented() -> String {
         .join("\n")
 }
 
-/// Reads the uncommented example in a place where the files that it names exist.
+/// Reads the uncommented example in a folder that has the files it names.
 fn everything_set() -> Reading<Config> {
     let folder = tempfile::tempdir().unwrap();
     for (file, text) in [
@@ -76,7 +76,7 @@ fn pattern(header: &str) -> String {
     parts.join(".")
 }
 
-/// What the end of a comment says: `(default: …)`, `(no default)`, `(no default: …)` or `(required)`.
+/// Reads the end of a comment: `(default: …)`, `(no default)`, `(no default: …)` or `(required)`.
 #[track_caller]
 fn default(comment: &str, key: &str) -> Option<String> {
     let last = comment.rsplit_once('(').and_then(|(_, last)| last.strip_suffix(')'));
@@ -90,8 +90,8 @@ fn default(comment: &str, key: &str) -> Option<String> {
     }
 }
 
-/// The keys that there are, with their defaults: those of the first section of each kind, where several of one kind
-/// are set, since presets change the defaults of what stands beside them.
+/// All keys with their defaults. If a section occurs twice, the first counts, because a preset changes the defaults of
+/// the keys beside it.
 fn known() -> BTreeMap<String, Option<String>> {
     let mut known = BTreeMap::new();
     for Key { path, default, .. } in everything_set().keys {

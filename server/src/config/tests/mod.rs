@@ -1,4 +1,4 @@
-//! What a configuration may say, what is wrong with it, and what is documented of it.
+//! Tests of the configuration: accepted and refused files, and its documentation.
 
 mod accepted;
 mod documented;
@@ -7,13 +7,13 @@ mod refused;
 
 use super::*;
 
-/// A configuration without the environment.
+/// Parses a configuration without environment variables.
 #[track_caller]
 fn parsed(text: &str) -> Config {
     Config::parse(text, "agentloop.toml").unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// What is wrong with this text in this environment, one problem a line.
+/// The problems of this text with these environment variables, one per line.
 #[track_caller]
 fn problems(text: &str, variables: &[(&str, &str)]) -> Vec<String> {
     let environment: Environment = variables.iter().copied().collect();

@@ -1,4 +1,4 @@
-//! What is wrong, where, and what to write instead.
+//! Configurations that are refused, with the place and text of each message.
 
 use std::fs;
 
@@ -123,8 +123,8 @@ fn variables_that_set_nothing_or_nonsense() {
             "environment variable AGENTLOOP_RUNS_PARK_AFTER: runs.park_after: expected a length of time in quotes, in \
              whole milliseconds: \"10ms\", \"30s\", \"5m\"; found \"soon\"",
             "environment variable AGENTLOOP_SERVER_LISTN: sets nothing; did you mean AGENTLOOP_SERVER_LISTEN?",
-            "environment variable AGENTLOOP_WHATEVER_ELSE_THERE_IS: sets nothing; a key of [server], [store], [log], \
-             [runs] or [hosts] is set by AGENTLOOP_<SECTION>_<KEY>",
+            "environment variable AGENTLOOP_WHATEVER_ELSE_THERE_IS: sets nothing; \
+             AGENTLOOP_<SECTION>_<KEY> sets a key of [server], [store], [log], [metrics], [telemetry], [runs] or [hosts]",
         ]
     );
 }
@@ -413,7 +413,7 @@ fn collectors_that_are_none() {
     assert_eq!(
         problems("", &variables),
         [
-            "environment variable OTEL_EXPORTER_OTLP_PROTOCOL: expected grpc, which is all that is spoken here; found \"http/protobuf\""
+            "environment variable OTEL_EXPORTER_OTLP_PROTOCOL: expected grpc, the only protocol that this server supports; found \"http/protobuf\""
         ]
     );
 }

@@ -1,5 +1,5 @@
-//! What extensions on hosts are asked, and what they answer. What is wrong with an answer is no fault of the stream:
-//! it counts as nonsense, and somebody else is asked.
+//! Conversion of extension declarations, of questions to them and of their answers. An invalid answer does not end the
+//! host's stream: the next host that offers the extension is asked.
 
 use agentloop_core::extension::{ExtensionKind, HookPoint, HookTerms, SourceTerms, Terms};
 use agentloop_core::limits::{
@@ -29,16 +29,24 @@ const SOURCE_TIMEOUT: Millis = Millis::secs(2);
 const TIMEOUT_MAX: Millis = Millis::secs(600);
 const SOURCE_TIMEOUT_MAX: Millis = Millis::secs(60);
 
-/// A planner, as declared; or its name and what is wrong with it.
-pub(super) fn planner(declared: wire::PlannerDeclaration) -> Result<(String, Terms), (String, String)> {
+/// An extension's declaration that is refused.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct BadDeclaration {
+    pub(super) name: String,
+    /// The fault, for the host's author.
+    pub(super) problem: String,
+}
+
+/// Parses the declaration of a planner.
+pub(super) fn planner(declared: wire::PlannerDeclaration) -> Result<(String, Terms), BadDeclaration> {
     let terms = checked(&declared.name, &declared.description)
         .and_then(|()| timeout(declared.timeout, PLANNER_TIMEOUT, TIMEOUT_MAX))
         .map(|timeout| Terms::Planner { timeout });
     named(declared.name, terms)
 }
 
-/// A hook, as declared; or its name and what is wrong with it.
-pub(super) fn hook(declared: wire::HookDeclaration) -> Result<(String, Terms), (String, String)> {
+/// Parses the declaration of a hook.
+pub(super) fn hook(declared: wire::HookDeclaration) -> Result<(String, Terms), BadDeclaration> {
     let terms = checked(&declared.name, &declared.description)
         .and_then(|()| {
             let points = declared.points.iter().map(|point| hook_point(*point)).collect::<Option<_>>();
@@ -55,18 +63,18 @@ pub(super) fn hook(declared: wire::HookDeclaration) -> Result<(String, Terms), (
     named(declared.name, terms)
 }
 
-/// A context source, as declared; or its name and what is wrong with it.
-pub(super) fn source(declared: wire::ContextSourceDeclaration) -> Result<(String, Terms), (String, String)> {
+/// Parses the declaration of a context source.
+pub(super) fn source(declared: wire::ContextSourceDeclaration) -> Result<(String, Terms), BadDeclaration> {
     let terms = checked(&declared.name, &declared.description)
         .and_then(|()| timeout(declared.timeout, SOURCE_TIMEOUT, SOURCE_TIMEOUT_MAX))
         .map(|timeout| Terms::ContextSource(SourceTerms { timeout, remembers: declared.remembers }));
     named(declared.name, terms)
 }
 
-fn named(name: String, terms: Result<Terms, String>) -> Result<(String, Terms), (String, String)> {
+fn named(name: String, terms: Result<Terms, String>) -> Result<(String, Terms), BadDeclaration> {
     match terms {
         Ok(terms) => Ok((name, terms)),
-        Err(problem) => Err((name, problem)),
+        Err(problem) => Err(BadDeclaration { name, problem }),
     }
 }
 
@@ -108,7 +116,7 @@ fn wire_point(point: HookPoint) -> wire::HookPoint {
     }
 }
 
-/// What kind of extension.
+/// Converts the kind of an extension.
 pub(super) fn kind(kind: ExtensionKind) -> wire::ExtensionKind {
     match kind {
         ExtensionKind::Planner => wire::ExtensionKind::Planner,
@@ -117,18 +125,18 @@ pub(super) fn kind(kind: ExtensionKind) -> wire::ExtensionKind {
     }
 }
 
-/// A question on its way to a host.
+/// Converts a question to an extension.
 pub(crate) fn ask(ask: &Ask) -> wire::ExtensionRequest {
     let state = &ask.run.state;
     let request = match &ask.question {
         Question::Plan(view) => Request::Plan(plan_request(state, view)),
-        Question::Hook(occasion) => Request::Hook(occasion_of(&ask.run, occasion)),
+        Question::Hook(occasion) => Request::Hook(hook_request(&ask.run, occasion)),
         Question::Context { query, max_bytes } => Request::Context(wire::ContextRequest {
             query: query.clone(),
             max_bytes: u32::try_from(*max_bytes).unwrap_or(u32::MAX),
         }),
-        Question::Remember { messages: said } => {
-            Request::Remember(wire::RememberRequest { messages: messages(state, said) })
+        Question::Remember { messages: finished } => {
+            Request::Remember(wire::RememberRequest { messages: messages(state, finished) })
         }
     };
     wire::ExtensionRequest {
@@ -161,13 +169,13 @@ fn situation(situation: &Situation) -> wire::PlanSituation {
     }
 }
 
-fn occasion_of(context: &RunContext, occasion: &Occasion) -> wire::HookRequest {
+fn hook_request(context: &RunContext, occasion: &Occasion) -> wire::HookRequest {
     let state = &context.state;
     let request =
         wire::HookRequest { point: wire_point(occasion.point()).into(), ..wire::HookRequest::default() };
     match occasion {
-        Occasion::PreRun { messages: said } => {
-            wire::HookRequest { input_messages: messages(state, said), ..request }
+        Occasion::PreRun { messages: input } => {
+            wire::HookRequest { input_messages: messages(state, input), ..request }
         }
         Occasion::PreTool { call } => {
             wire::HookRequest { tool_call: Some(tool_call(state, call)), ..request }
@@ -195,7 +203,7 @@ fn tool_call(state: &State, call: &ToolCall) -> wire::ToolCall {
     }
 }
 
-/// The run as `GetRun` shows it, as far as its state tells; `None` before it started.
+/// The run as `GetRun` shows it, built from its state alone; `None` before it started.
 fn run_view(context: &RunContext) -> Option<RunView> {
     let state = &context.state;
     let row = RunRow {
@@ -222,17 +230,17 @@ fn run_view(context: &RunContext) -> Option<RunView> {
     Some(RunView { row, state: Box::new(State::clone(state)), queue_position: 0 })
 }
 
-/// An answer of a host.
+/// Parses a host's answer.
 pub(crate) fn reply(response: wire::ExtensionResponse) -> Reply {
     let answer = match response.response {
         Some(Response::Failure(failure)) => {
             Err(ExtensionError::Failed { message: shortened(failure.message), retryable: failure.retryable })
         }
-        Some(Response::Hook(said)) => verdict(said).map(Said::Hook).map_err(ExtensionError::Nonsense),
+        Some(Response::Hook(reply)) => verdict(reply).map(Said::Hook).map_err(ExtensionError::Nonsense),
         Some(Response::Context(items)) => context(items).map(Said::Context).map_err(ExtensionError::Nonsense),
         Some(Response::Remembered(_)) => Ok(Said::Remembered),
-        Some(Response::Instruction(said)) => {
-            instruction::read(said).map(Said::Instruction).map_err(ExtensionError::Nonsense)
+        Some(Response::Instruction(reply)) => {
+            instruction::from_wire(reply).map(Said::Instruction).map_err(ExtensionError::Nonsense)
         }
         None => Err(ExtensionError::Nonsense("the answer is empty".to_owned())),
     };
@@ -244,23 +252,23 @@ fn shortened(mut text: String) -> String {
     text
 }
 
-fn verdict(said: wire::HookVerdict) -> Result<HookVerdict, String> {
+fn verdict(reply: wire::HookVerdict) -> Result<HookVerdict, String> {
     let mut bad = Violations::default();
-    let input_messages = said
+    let input_messages = reply
         .input_messages
         .into_iter()
         .enumerate()
         .map(|(at, each)| input_message(&format!("input_messages[{at}]"), each, &mut bad))
         .collect::<Option<Vec<_>>>();
     bad.check().map_err(|status| status.message().to_owned())?;
-    let input_messages = input_messages.expect("what is missing was noted");
+    let input_messages = input_messages.expect("every message that failed added a violation");
     Ok(HookVerdict {
-        annotation: said.annotation,
-        veto: said.veto,
+        annotation: reply.annotation,
+        veto: reply.veto,
         input_messages,
-        system_prompt_addition: said.system_prompt_addition,
-        arguments: said.arguments_json,
-        output: said.output,
+        system_prompt_addition: reply.system_prompt_addition,
+        arguments: reply.arguments_json,
+        output: reply.output,
     })
 }
 
@@ -308,7 +316,7 @@ mod tests {
                 "description",
             ),
         ] {
-            let (_, problem) = hook(bad).expect_err(words);
+            let BadDeclaration { problem, .. } = hook(bad).expect_err(words);
             assert!(problem.contains(words), "{problem}");
         }
         let long = wire::ContextSourceDeclaration {

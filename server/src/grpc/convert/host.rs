@@ -1,5 +1,4 @@
-//! Frames of tool hosts. What a host sends is checked here for form and size; whether it makes sense is the fleet's
-//! business.
+//! Conversion of frames from tool hosts. It checks their form and sizes; the fleet checks that they fit its state.
 
 use agentloop_core::extension::Terms;
 use agentloop_core::host::frame::{
@@ -18,17 +17,17 @@ use agentloop_proto::v1::{self, capability, connect_request::Frame, image};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::extension;
+use super::extension::{self, BadDeclaration};
 use crate::tool::{FrameError, Inbound};
 
-/// What is wrong with a frame.
+/// A fault in a host's frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Malformed {
-    /// The field, as in the contract.
+    /// The path of the field, as in the contract.
     pub(crate) field: &'static str,
-    /// What it must be.
+    /// The rule that the field breaks.
     pub(crate) problem: String,
-    /// The call that the frame is about, as far as it says so.
+    /// The call that the frame names, if that could be read.
     pub(crate) call: Option<CallId>,
 }
 
@@ -38,31 +37,31 @@ impl From<Malformed> for FrameError {
     }
 }
 
-type Checked<T> = Result<T, Malformed>;
+type Parsed<T> = Result<T, Malformed>;
 
-fn malformed<T>(field: &'static str, problem: impl Into<String>) -> Checked<T> {
+fn malformed<T>(field: &'static str, problem: impl Into<String>) -> Parsed<T> {
     Err(Malformed { field, problem: problem.into(), call: None })
 }
 
-fn at_most(field: &'static str, size: usize, max: usize) -> Checked<()> {
+fn at_most(field: &'static str, size: usize, max: usize) -> Parsed<()> {
     if size > max { malformed(field, format!("must be at most {max} bytes, has {size}")) } else { Ok(()) }
 }
 
-/// Adds which call a fault is about.
-fn about<T>(call: &CallRef, checked: Checked<T>) -> Checked<T> {
+/// Adds the call to a fault.
+fn about<T>(call: &CallRef, checked: Parsed<T>) -> Parsed<T> {
     checked.map_err(|fault| Malformed { call: Some(call.call.clone()), ..fault })
 }
 
-/// What came from a host.
-pub(crate) fn inbound(request: v1::ConnectRequest) -> Checked<Inbound> {
+/// Converts a message from a host: a frame, or the answer of an extension.
+pub(crate) fn inbound(request: v1::ConnectRequest) -> Parsed<Inbound> {
     match request.frame {
         Some(Frame::ExtensionResponse(response)) => Ok(Inbound::Reply(Box::new(extension::reply(response)))),
         _ => host_frame(request).map(Inbound::Frame),
     }
 }
 
-/// A frame from a host. One of a kind that this version does not know is no fault.
-pub(crate) fn host_frame(request: v1::ConnectRequest) -> Checked<HostFrame> {
+/// Converts a frame from a host. A kind that this version does not know becomes `HostFrame::Unknown`.
+pub(crate) fn host_frame(request: v1::ConnectRequest) -> Parsed<HostFrame> {
     let Some(frame) = request.frame else { return Ok(HostFrame::Unknown) };
     Ok(match frame {
         Frame::Hello(frame) => HostFrame::Hello(Box::new(hello(frame)?)),
@@ -86,7 +85,7 @@ pub(crate) fn host_frame(request: v1::ConnectRequest) -> Checked<HostFrame> {
     })
 }
 
-fn hello(frame: v1::Hello) -> Checked<Hello> {
+fn hello(frame: v1::Hello) -> Parsed<Hello> {
     let host = HostId::parse(frame.host_id)
         .or_else(|fault: IdError| malformed("hello.host_id", fault.to_string()))?;
     at_most("hello.sdk", frame.sdk.len(), SHORT_TEXT_BYTES_MAX)?;
@@ -117,13 +116,13 @@ fn hello(frame: v1::Hello) -> Checked<Hello> {
         labels: frame.labels.into_iter().collect(),
         capabilities: capabilities("hello.capabilities", frame.capabilities)?,
         max_frame_bytes,
-        calls_in_hand: frame.calls_in_hand.into_iter().map(call_in_hand).collect::<Checked<_>>()?,
+        calls_in_hand: frame.calls_in_hand.into_iter().map(call_in_hand).collect::<Parsed<_>>()?,
         initial_credit: frame.initial_credit,
         open_runtimes: frame.open_runtimes,
     })
 }
 
-fn call_in_hand(call: v1::CallInHand) -> Checked<CallInHand> {
+fn call_in_hand(call: v1::CallInHand) -> Parsed<CallInHand> {
     Ok(CallInHand {
         call: call_ref(&call.call_id, call.attempt)?,
         lease: lease(call.lease_token)?,
@@ -131,14 +130,14 @@ fn call_in_hand(call: v1::CallInHand) -> Checked<CallInHand> {
     })
 }
 
-fn capabilities(field: &'static str, capabilities: Vec<v1::Capability>) -> Checked<Vec<Capability>> {
+fn capabilities(field: &'static str, capabilities: Vec<v1::Capability>) -> Parsed<Vec<Capability>> {
     if capabilities.len() > TOOLS_PER_HOST_MAX {
         return malformed(field, format!("must be at most {TOOLS_PER_HOST_MAX}"));
     }
     Ok(capabilities.into_iter().map(capability).collect())
 }
 
-/// What is wrong with one tool is no fault of the frame: the others are taken.
+/// Converts a capability. A fault in it refuses this capability only, not the frame.
 fn capability(capability: v1::Capability) -> Capability {
     let unreadable = |name: String, reason: &str| Capability::Unreadable { name, reason: reason.to_owned() };
     match capability.capability {
@@ -164,10 +163,10 @@ fn capability(capability: v1::Capability) -> Capability {
     }
 }
 
-fn extended(read: Result<(String, Terms), (String, String)>) -> Capability {
-    match read {
+fn extended(parsed: Result<(String, Terms), BadDeclaration>) -> Capability {
+    match parsed {
         Ok((name, terms)) => Capability::Extension { name, terms },
-        Err((name, reason)) => Capability::Unreadable { name, reason },
+        Err(BadDeclaration { name, problem }) => Capability::Unreadable { name, reason: problem },
     }
 }
 
@@ -180,9 +179,9 @@ fn effect_class(class: v1::EffectClass) -> EffectClass {
     }
 }
 
-fn call_ref(call: &str, attempt: u32) -> Checked<CallRef> {
+fn call_ref(call: &str, attempt: u32) -> Parsed<CallRef> {
     let Some(call) = CallId::parse(call) else {
-        return malformed("call_id", "is not one that a server gives out");
+        return malformed("call_id", "is not a call id; use the one of the call_request");
     };
     if attempt == 0 {
         return Err(Malformed { field: "attempt", problem: "counts from 1".to_owned(), call: Some(call) });
@@ -190,12 +189,12 @@ fn call_ref(call: &str, attempt: u32) -> Checked<CallRef> {
     Ok(CallRef { call, attempt })
 }
 
-fn lease(token: String) -> Checked<String> {
+fn lease(token: String) -> Parsed<String> {
     at_most("lease_token", token.len(), ID_BYTES_MAX)?;
     Ok(token)
 }
 
-fn rejected(frame: v1::CallRejected) -> Checked<HostFrame> {
+fn rejected(frame: v1::CallRejected) -> Parsed<HostFrame> {
     let call = call_ref(&frame.call_id, frame.attempt)?;
     let reason = match frame.reason() {
         v1::RejectReason::Busy | v1::RejectReason::Unspecified => RejectReason::Busy,
@@ -204,21 +203,21 @@ fn rejected(frame: v1::CallRejected) -> Checked<HostFrame> {
         v1::RejectReason::BadArguments => RejectReason::BadArguments,
         v1::RejectReason::TooLarge => RejectReason::TooLarge,
     };
-    // It often quotes the arguments, which are the model's: their length is not the host's fault.
+    // Cut, not refused: messages often quote the model's arguments, whose length is not the host's fault.
     let mut message = frame.message;
     message.truncate(message.floor_char_boundary(SHORT_TEXT_BYTES_MAX));
     Ok(HostFrame::Rejected { call, reason, message })
 }
 
-fn heartbeat(frame: &v1::Heartbeat) -> Checked<HostFrame> {
+fn heartbeat(frame: &v1::Heartbeat) -> Parsed<HostFrame> {
     if frame.calls.len() > CALLS_PER_HOST_MAX {
         return malformed("heartbeat.calls", format!("must be at most {CALLS_PER_HOST_MAX}"));
     }
     let calls = frame.calls.iter().map(|call| call_ref(&call.call_id, call.attempt));
-    Ok(HostFrame::Heartbeat { calls: calls.collect::<Checked<_>>()? })
+    Ok(HostFrame::Heartbeat { calls: calls.collect::<Parsed<_>>()? })
 }
 
-fn progress(frame: v1::Progress) -> Checked<HostFrame> {
+fn progress(frame: v1::Progress) -> Parsed<HostFrame> {
     let call = call_ref(&frame.call_id, frame.attempt)?;
     about(&call, at_most("progress.message", frame.message.len(), SHORT_TEXT_BYTES_MAX))?;
     let checkpoint = frame.checkpoint.as_ref().map_or(0, Vec::len);
@@ -228,7 +227,7 @@ fn progress(frame: v1::Progress) -> Checked<HostFrame> {
     Ok(HostFrame::Progress { call, message: frame.message, fraction, checkpoint: frame.checkpoint })
 }
 
-fn output(frame: v1::OutputChunk) -> Checked<HostFrame> {
+fn output(frame: v1::OutputChunk) -> Parsed<HostFrame> {
     let call = call_ref(&frame.call_id, frame.attempt)?;
     about(&call, at_most("output_chunk.data", frame.data.len(), OUTPUT_CHUNK_BYTES_MAX))?;
     let stderr = match frame.stream() {
@@ -238,8 +237,8 @@ fn output(frame: v1::OutputChunk) -> Checked<HostFrame> {
     Ok(HostFrame::Output { call, chunk_seq: frame.chunk_seq, stderr, data: frame.data })
 }
 
-/// A result, from a stream or without one.
-pub(crate) fn result(frame: v1::CallResult) -> Checked<Answer> {
+/// Converts a result, from a stream or from `CompleteCall`.
+pub(crate) fn result(frame: v1::CallResult) -> Parsed<Answer> {
     let call = call_ref(&frame.call_id, frame.attempt)?;
     let lease = about(&call, lease(frame.lease_token))?;
     let images: usize = frame.images.iter().map(image_size).sum();
@@ -263,7 +262,7 @@ fn image_size(image: &v1::Image) -> usize {
     source + image.media_type.len()
 }
 
-fn picture(image: v1::Image) -> Checked<Image> {
+fn picture(image: v1::Image) -> Parsed<Image> {
     match image.source {
         Some(image::Source::Url(url)) if url.starts_with("https:") || url.starts_with("http:") => {
             Ok(Image::Url { url })
@@ -279,8 +278,8 @@ fn picture(image: v1::Image) -> Checked<Image> {
     }
 }
 
-/// A failure, from a stream or without one.
-pub(crate) fn failed(frame: v1::CallFailed) -> Checked<Answer> {
+/// Converts a failure, from a stream or from `CompleteCall`.
+pub(crate) fn failed(frame: v1::CallFailed) -> Parsed<Answer> {
     let call = call_ref(&frame.call_id, frame.attempt)?;
     let lease = about(&call, lease(frame.lease_token.clone()))?;
     about(&call, at_most("call_failed.message", frame.message.len(), TOOL_RESULT_BYTES_MAX))?;
@@ -295,7 +294,7 @@ pub(crate) fn failed(frame: v1::CallFailed) -> Checked<Answer> {
     Ok(Answer { call, lease, outcome: Outcome::Failed { message: frame.message, retryable, delay, ran } })
 }
 
-fn need_input(frame: v1::NeedInput) -> Checked<HostFrame> {
+fn need_input(frame: v1::NeedInput) -> Parsed<HostFrame> {
     let call = call_ref(&frame.call_id, frame.attempt)?;
     about(&call, at_most("need_input.input_id", frame.input_id.len(), ID_BYTES_MAX))?;
     if frame.input_id.is_empty() {
@@ -313,7 +312,7 @@ fn need_input(frame: v1::NeedInput) -> Checked<HostFrame> {
     Ok(HostFrame::NeedInput { call, ask: Box::new(ask), timeout })
 }
 
-fn cancel_ack(frame: &v1::CancelAck) -> Checked<HostFrame> {
+fn cancel_ack(frame: &v1::CancelAck) -> Parsed<HostFrame> {
     let call = call_ref(&frame.call_id, frame.attempt)?;
     let runs_on = match frame.outcome() {
         v1::CancelOutcome::Cannot => true,
@@ -336,7 +335,7 @@ mod tests {
 
     const CALL: &str = "r/1.0";
 
-    fn read(frame: Frame) -> Checked<HostFrame> {
+    fn read(frame: Frame) -> Parsed<HostFrame> {
         host_frame(v1::ConnectRequest { frame: Some(frame) })
     }
 

@@ -1,4 +1,4 @@
-//! Questions and answers.
+//! Conversion of requests to humans (approvals, prompts, choices) and their answers.
 
 use agentloop_core::id::{RunId, SessionId};
 use agentloop_core::limits::{ANSWER_BYTES_MAX, ANSWER_IN_PLACE_BYTES_MAX, OPTIONS_MAX};
@@ -17,7 +17,7 @@ use super::{json_object, policy, short, timestamp};
 use crate::engine::Resolution;
 use crate::grpc::status::Violations;
 
-/// A question as callers see it.
+/// Converts a request to a human, with its answer if there is one.
 #[must_use]
 pub fn request(
     run: &RunId,
@@ -71,11 +71,11 @@ fn option(option: &SelectOption) -> wire::SelectOption {
     wire::SelectOption { id: option.id.clone(), label: option.label.clone() }
 }
 
-/// An answer as callers see it.
+/// Converts the answer of a human, or of a rule or timeout in their place.
 #[must_use]
 pub fn answer(answer: &Answer) -> wire::HumanAnswer {
     wire::HumanAnswer {
-        decision: to_wire(&answer.decision).map(|decision| wire::Decision { decision: Some(decision) }),
+        decision: wire_decision(&answer.decision).map(|decision| wire::Decision { decision: Some(decision) }),
         decided_by: answer.by.clone(),
         decided_at: Some(timestamp(answer.at)),
         input: input(&answer.decision).map(|input| wire::HumanInput { input: Some(input) }),
@@ -98,7 +98,7 @@ fn input(decision: &Decision) -> Option<Input> {
     }
 }
 
-fn to_wire(decision: &Decision) -> Option<Wire> {
+fn wire_decision(decision: &Decision) -> Option<Wire> {
     Some(match decision.clone() {
         Decision::Approve => Wire::Approve(wire::Approve {}),
         Decision::ApproveWithEdits { arguments } => {
@@ -113,11 +113,11 @@ fn to_wire(decision: &Decision) -> Option<Wire> {
     })
 }
 
-/// What `SubmitApproval` says, but for the question's id.
+/// Parses the decision of a `SubmitApproval`. The caller reads the request id.
 ///
 /// # Errors
 /// INVALID_ARGUMENT with what is wrong.
-pub(crate) fn resolution(message: wire::SubmitApprovalRequest) -> Result<Resolution, Status> {
+pub(crate) fn approval_resolution(message: wire::SubmitApprovalRequest) -> Result<Resolution, Status> {
     let remember = remember(message.remember, message.remember_rule)?;
     let decision =
         decision(message.decision).map_err(|(field, problem)| Violations::single(field, problem))?;
@@ -126,11 +126,11 @@ pub(crate) fn resolution(message: wire::SubmitApprovalRequest) -> Result<Resolut
     Ok(Resolution { decision, digest, by, remember })
 }
 
-/// What `SubmitInput` says, but for the question's id.
+/// Parses the answer of a `SubmitInput`. The caller reads the request id.
 ///
 /// # Errors
 /// INVALID_ARGUMENT with what is wrong.
-pub(crate) fn submitted(message: wire::SubmitInputRequest) -> Result<Resolution, Status> {
+pub(crate) fn input_resolution(message: wire::SubmitInputRequest) -> Result<Resolution, Status> {
     use wire::submit_input_request::Input;
     let by = short(message.answered_by).map_err(|problem| Violations::single("answered_by", problem))?;
     let decision = match message.input {
@@ -159,17 +159,17 @@ fn remember(scope: i32, rule: Option<wire::PolicyRule>) -> Result<Option<Remembe
         (None, None) => Ok(None),
         (None, Some(_)) => Err(Violations::single("remember_rule", "needs remember beside it")),
         (Some(scope), rule) => {
-            // Its action follows from the decision, and is set where that is known.
+            // `Ask` stands in for the action, which the engine sets from the decision.
             let rule = rule.map(|rule| policy::with_action(rule, PolicyAction::Ask, scope.origin()));
             Ok(Some(Remember { scope, rule }))
         }
     }
 }
 
-/// A decision from outside.
+/// Parses a decision and checks the sizes of its texts.
 ///
 /// # Errors
-/// The field, relative to the decision, and what is wrong with it.
+/// The path of the invalid field, and the problem with it.
 pub fn decision(decision: Option<wire::Decision>) -> Result<Decision, (&'static str, String)> {
     let Some(decision) = decision.and_then(|decision| decision.decision) else {
         return Err(("decision", "is required".to_owned()));

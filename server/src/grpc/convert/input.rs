@@ -1,4 +1,4 @@
-//! What a caller wants to run: every field checked, every violation reported.
+//! Turns a `RunInput` into a request to start a run. Checks every field and reports all violations together.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,62 +17,62 @@ use agentloop_proto::v1 as wire;
 use prost::Message as _;
 use tonic::Status;
 
+use super::context::apply_context_settings;
 use super::message::input_message;
 use super::policy::rules;
-use super::surroundings::surroundings;
 use super::{json_object, millis};
 use crate::engine::{OnBusy, StartRequest};
 use crate::grpc::status::Violations;
 use crate::model::Models;
 
-/// A system prompt from outside, in bytes.
+/// Largest system prompt that a request may bring.
 const SYSTEM_PROMPT_BYTES_MAX: usize = 1024 * 1024;
-/// Names in any list of tools.
+/// Tool names that one list of a request may have.
 const TOOL_NAMES_MAX: usize = 1_024;
-/// Texts that end an answer.
+/// Stop sequences that a request may have.
 const STOP_MAX: usize = 8;
 
-/// The agents that a caller may name.
+/// The configured agents, by the name that a caller uses.
 pub type Agents = BTreeMap<String, RunSpec>;
 
-/// The configured agent that is meant.
+/// The name of the agent that the request asks for; `default` if it names none.
 #[must_use]
 pub fn agent_name(input: &wire::RunInput) -> &str {
     input.agent.as_deref().unwrap_or("default")
 }
 
-/// What tells a request that comes again, whatever else is right or wrong with it.
+/// Identifies a repeat of an earlier request, even if the request is no longer valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked {
-    /// The id that the caller gave it, if it is one.
+pub struct RequestIdentity {
+    /// The run id that the caller gave, if it is valid.
     pub run: Option<RunId>,
-    /// Of all that the caller asks for. What is configured is no part of it: it may change between two calls.
+    /// Digest of the request. The configuration is not part of it, because it may change between two calls.
     pub digest: Digest,
-    /// What to do where the session has a live run or a queue.
+    /// The caller's policy for a session that has a live run or a queue.
     pub on_busy: OnBusy,
 }
 
-impl Asked {
-    /// By this input.
+impl RequestIdentity {
+    /// The identity of this request.
     #[must_use]
-    pub fn by(input: &wire::RunInput) -> Self {
+    pub fn of(input: &wire::RunInput) -> Self {
         let run = input.run_id.clone().and_then(|id| RunId::parse(id).ok());
         Self { run, digest: Digest::of(&[&input.encode_to_vec()]), on_busy: on_busy(input) }
     }
 }
 
-/// What to start: the agent's configuration with the caller's changes.
+/// Builds the request to start a run: the agent's configuration with the caller's changes.
 ///
 /// # Errors
-/// INVALID_ARGUMENT with every violation; UNIMPLEMENTED for what this version does not have.
+/// INVALID_ARGUMENT with every violation.
 pub fn start_request(
     tenant: TenantId,
     agent: &RunSpec,
     models: &dyn Models,
     input: wire::RunInput,
-    asked: Asked,
+    identity: RequestIdentity,
 ) -> Result<StartRequest, Status> {
-    let Asked { run, digest, on_busy } = asked;
+    let RequestIdentity { run, digest, on_busy } = identity;
     let mut bad = Violations::default();
     known_values(&input, &mut bad);
     if let (None, Some(id)) = (&run, &input.run_id) {
@@ -106,7 +106,7 @@ fn on_busy(input: &wire::RunInput) -> OnBusy {
     }
 }
 
-/// What a later version of the contract may mean must not be taken for the default of this one.
+/// Refuses enum values of a later version of the contract, which must not be read as this version's default.
 fn known_values(input: &wire::RunInput, bad: &mut Violations) {
     const UNKNOWN: &str = "is not a value that this server knows";
     if wire::DisconnectPolicy::try_from(input.on_disconnect).is_err() {
@@ -148,7 +148,7 @@ fn spec(mut spec: RunSpec, models: &dyn Models, mut input: wire::RunInput, bad: 
         spec.model = model;
     }
     if spec.model.is_empty() {
-        bad.add("input.model", "is required: the agent has no model of its own");
+        bad.add("input.model", "is required, because the agent has no model; name one as provider/model");
     } else if !spec.model.contains('/') || spec.model.len() > SHORT_TEXT_BYTES_MAX {
         bad.add("input.model", "must be provider/model");
     }
@@ -161,7 +161,7 @@ fn spec(mut spec: RunSpec, models: &dyn Models, mut input: wire::RunInput, bad: 
         }
         spec.system_prompt = prompt;
     }
-    surroundings(&mut spec, models, &mut input, bad);
+    apply_context_settings(&mut spec, models, &mut input, bad);
     if let Some(tools) = input.allowed_tools {
         spec.allowed_tools = Some(tool_names("input.allowed_tools.names", tools.names, bad));
     }
@@ -195,7 +195,7 @@ fn spec(mut spec: RunSpec, models: &dyn Models, mut input: wire::RunInput, bad: 
     spec
 }
 
-/// The caller's labels.
+/// Checks the number and sizes of labels.
 pub fn labels(
     field: &str,
     labels: BTreeMap<String, String>,
@@ -233,7 +233,7 @@ fn tool_names(field: &str, names: Vec<String>, bad: &mut Violations) -> Vec<Stri
     names
 }
 
-/// Puts what a request says of tools in place of what `to` does; `field` is where the request says it.
+/// Applies the fields that a request sets to the agent's tool policy. `field` is the policy's path in the request.
 pub(in crate::grpc) fn tool_policy(
     field: &str,
     to: &mut ToolPolicy,

@@ -1,10 +1,10 @@
-//! What is to be done next.
+//! Conversion of the planner's instructions.
 
 use agentloop_core::run::plan::{Instruction, SelectOption};
 use agentloop_proto::v1 as wire;
 use wire::instruction::Instruction as Wire;
 
-/// As callers and planners see it.
+/// Converts an instruction for callers and planners.
 #[must_use]
 pub fn to_wire(instruction: &Instruction) -> wire::Instruction {
     let wire = match instruction {
@@ -35,11 +35,11 @@ pub fn to_wire(instruction: &Instruction) -> wire::Instruction {
     wire::Instruction { instruction: Some(wire) }
 }
 
-/// What a planner sent.
+/// Parses an instruction that a remote planner returned.
 ///
 /// # Errors
-/// What is wrong with it.
-pub fn read(instruction: wire::Instruction) -> Result<Instruction, String> {
+/// The fault, for the log and the event of the failed planner.
+pub fn from_wire(instruction: wire::Instruction) -> Result<Instruction, String> {
     let instruction = match instruction.instruction.ok_or("an instruction says what to do")? {
         Wire::CallModel(_) => Instruction::CallModel,
         Wire::CallTools(_) => Instruction::CallTools,
@@ -83,14 +83,14 @@ mod tests {
             Instruction::Finish { failure: None },
             Instruction::Finish { failure: Some("no way on".to_owned()) },
         ] {
-            assert_eq!(read(to_wire(&instruction)), Ok(instruction));
+            assert_eq!(from_wire(to_wire(&instruction)), Ok(instruction));
         }
     }
 
     #[test]
     fn nonsense_is_named() {
-        assert!(read(wire::Instruction::default()).is_err());
+        assert!(from_wire(wire::Instruction::default()).is_err());
         let nothing = Wire::RequestHumanPrompt(wire::RequestPromptInstruction::default());
-        assert!(read(wire::Instruction { instruction: Some(nothing) }).is_err());
+        assert!(from_wire(wire::Instruction { instruction: Some(nothing) }).is_err());
     }
 }

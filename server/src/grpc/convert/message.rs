@@ -1,4 +1,4 @@
-//! Messages.
+//! Conversion of messages, tool results, images and token usage.
 
 use agentloop_core::id::{CallId, CallSlot, RunId};
 use agentloop_core::limits::{INPUT_MESSAGE_BYTES_MAX, PARTS_PER_MESSAGE_MAX};
@@ -12,7 +12,7 @@ use prost::Message as _;
 
 use crate::grpc::status::Violations;
 
-/// A message as callers see it; its calls are of this run.
+/// Converts a message. Ids of its tool calls are made for this run.
 #[must_use]
 pub fn message(run: &RunId, message: &Message) -> wire::Message {
     let parts = message.parts.iter().filter_map(|part| content(run, part));
@@ -20,7 +20,7 @@ pub fn message(run: &RunId, message: &Message) -> wire::Message {
     wire::Message { role: role(message.role).into(), parts }
 }
 
-/// Who speaks.
+/// Converts the role of a message.
 #[must_use]
 pub fn role(role: Role) -> wire::Role {
     match role {
@@ -31,7 +31,7 @@ pub fn role(role: Role) -> wire::Role {
     }
 }
 
-/// `None` for what is only between the model's provider and us.
+/// Converts a part; `None` for a provider's own state, which callers do not see.
 fn content(run: &RunId, part: &Part) -> Option<wire::part::Content> {
     use wire::part::Content;
     Some(match part {
@@ -52,13 +52,13 @@ fn content(run: &RunId, part: &Part) -> Option<wire::part::Content> {
     })
 }
 
-/// A call's id as text.
+/// The call id of the contract: run and slot.
 #[must_use]
 pub fn call_id(run: &RunId, slot: CallSlot) -> String {
     CallId { run: run.clone(), slot }.to_string()
 }
 
-/// A tool's answer.
+/// Converts a tool result.
 #[must_use]
 pub fn tool_result(run: &RunId, result: &ToolResult) -> wire::ToolResult {
     wire::ToolResult {
@@ -90,14 +90,14 @@ fn image(image: &Image) -> wire::Image {
             wire::Image { source: Some(wire::image::Source::Url(url.clone())), media_type: String::new() }
         }
         Image::Inline { media_type, base64 } => wire::Image {
-            // What is stored was encoded here, or by the host's edge.
+            // Decoding cannot fail: `input_image` or the host's conversion encoded it.
             source: BASE64_STANDARD.decode(base64).ok().map(wire::image::Source::Data),
             media_type: media_type.clone(),
         },
     }
 }
 
-/// Why a model stopped.
+/// Converts a finish reason. The context window counts as `LENGTH`.
 #[must_use]
 pub fn finish_reason(reason: &FinishReason) -> wire::FinishReason {
     match reason {
@@ -110,7 +110,7 @@ pub fn finish_reason(reason: &FinishReason) -> wire::FinishReason {
     }
 }
 
-/// Tokens.
+/// Converts token counts and cost.
 #[must_use]
 pub fn usage(usage: Usage) -> wire::Usage {
     wire::Usage {
@@ -123,7 +123,7 @@ pub fn usage(usage: Usage) -> wire::Usage {
     }
 }
 
-/// A message that a caller brings: of the user, or of whoever operates the agent.
+/// Parses an input message. Its role must be user or system.
 pub fn input_message(field: &str, message: wire::Message, bad: &mut Violations) -> Option<Message> {
     let role = match message.role() {
         wire::Role::User => Role::User,
@@ -170,10 +170,10 @@ fn input_part(field: &str, part: wire::Part, role: Role, bad: &mut Violations) -
     }
 }
 
-/// A picture from outside.
+/// Parses an image from a request.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The problem with its URL, data or media type.
 pub fn input_image(image: wire::Image) -> Result<Image, &'static str> {
     match image.source {
         Some(wire::image::Source::Url(url)) if url.starts_with("https://") || url.starts_with("http://") => {

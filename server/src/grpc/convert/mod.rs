@@ -1,5 +1,6 @@
-//! Wire types to the core's and back. From here on inwards no generated type exists.
+//! Conversion between the generated wire types and the core's types. No code below this module sees a wire type.
 
+mod context;
 pub mod event;
 pub(crate) mod extension;
 pub(crate) mod host;
@@ -11,12 +12,11 @@ pub(crate) mod policy;
 pub mod run;
 pub(crate) mod server_frame;
 pub mod session;
-mod surroundings;
 
 use agentloop_core::limits::{JSON_DEPTH_MAX, SHORT_TEXT_BYTES_MAX};
 use agentloop_core::time::{Millis, Timestamp};
 
-/// A point in time.
+/// Converts a time in milliseconds to the protobuf type.
 #[must_use]
 pub fn timestamp(at: Timestamp) -> prost_types::Timestamp {
     prost_types::Timestamp {
@@ -25,7 +25,7 @@ pub fn timestamp(at: Timestamp) -> prost_types::Timestamp {
     }
 }
 
-/// A length of time.
+/// Converts a duration in milliseconds to the protobuf type.
 #[must_use]
 pub fn duration(length: Millis) -> prost_types::Duration {
     prost_types::Duration {
@@ -34,7 +34,7 @@ pub fn duration(length: Millis) -> prost_types::Duration {
     }
 }
 
-/// A length of time from outside.
+/// Parses a duration from a request, rounded up to milliseconds.
 ///
 /// # Errors
 /// When it is negative, zero or not a duration.
@@ -47,10 +47,10 @@ pub fn millis(length: &prost_types::Duration) -> Result<Millis, &'static str> {
     }
 }
 
-/// JSON text that must be an object.
+/// Checks that a text is a JSON object of bounded depth.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The problem, for the caller.
 pub fn json_object(text: &str) -> Result<(), String> {
     match serde_json::from_str::<serde_json::Value>(text) {
         Err(error) => Err(format!("is not JSON: {error}")),
@@ -73,10 +73,10 @@ fn depth(value: &serde_json::Value) -> usize {
     }
 }
 
-/// A short text from outside.
+/// Checks the length of a short text from a request.
 ///
 /// # Errors
-/// When it is too long.
+/// When it is longer than `SHORT_TEXT_BYTES_MAX`.
 pub fn short(text: String) -> Result<String, String> {
     if text.len() > SHORT_TEXT_BYTES_MAX {
         Err(format!("must be at most {SHORT_TEXT_BYTES_MAX} bytes"))

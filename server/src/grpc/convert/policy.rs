@@ -1,4 +1,4 @@
-//! Rules about tool calls.
+//! Conversion of policy rules, with their actions and origins.
 
 use agentloop_core::limits::POLICY_RULES_MAX;
 use agentloop_core::policy::{ArgumentPattern, PolicyAction, PolicyRule, RuleOrigin};
@@ -6,7 +6,7 @@ use agentloop_proto::v1 as wire;
 
 use crate::grpc::status::Violations;
 
-/// A rule as callers see it.
+/// Converts a rule.
 #[must_use]
 pub(crate) fn rule(rule: &PolicyRule) -> wire::PolicyRule {
     let pattern = |argument: &ArgumentPattern| wire::ArgumentPattern {
@@ -21,7 +21,7 @@ pub(crate) fn rule(rule: &PolicyRule) -> wire::PolicyRule {
     }
 }
 
-/// What becomes of a call.
+/// Converts the action of a rule.
 #[must_use]
 pub(crate) fn action(action: PolicyAction) -> wire::PolicyAction {
     match action {
@@ -31,7 +31,7 @@ pub(crate) fn action(action: PolicyAction) -> wire::PolicyAction {
     }
 }
 
-/// Where a rule comes from.
+/// Converts the origin of a rule.
 #[must_use]
 pub(crate) fn origin(origin: RuleOrigin) -> wire::RuleOrigin {
     match origin {
@@ -44,7 +44,7 @@ pub(crate) fn origin(origin: RuleOrigin) -> wire::RuleOrigin {
     }
 }
 
-/// The rules of a request.
+/// Parses the rules of a request.
 pub(crate) fn rules(field: &str, rules: wire::PolicyRules, bad: &mut Violations) -> Vec<PolicyRule> {
     if rules.rules.len() > POLICY_RULES_MAX {
         bad.add(field, format!("must be at most {POLICY_RULES_MAX}"));
@@ -56,7 +56,7 @@ pub(crate) fn rules(field: &str, rules: wire::PolicyRules, bad: &mut Violations)
         .collect()
 }
 
-/// A rule from outside.
+/// Parses and checks one rule.
 pub(crate) fn rule_from(
     field: &str,
     rule: wire::PolicyRule,
@@ -79,7 +79,7 @@ pub(crate) fn rule_from(
     }
 }
 
-/// A rule from outside whose action is known otherwise; not checked.
+/// Converts a rule whose action the caller supplies. The rule is not checked.
 #[must_use]
 pub(crate) fn with_action(rule: wire::PolicyRule, action: PolicyAction, origin: RuleOrigin) -> PolicyRule {
     let pattern = |argument: wire::ArgumentPattern| ArgumentPattern {

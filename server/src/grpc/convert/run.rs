@@ -1,4 +1,4 @@
-//! Runs.
+//! Conversion of runs: rows of lists, single runs, results, statuses and errors.
 
 use agentloop_core::error::ModelErrorKind;
 use agentloop_core::id::{HostId, RunId};
@@ -13,7 +13,7 @@ use super::{duration, human, timestamp};
 use crate::engine::RunView;
 use crate::store::RunRow;
 
-/// A run in a list.
+/// Converts a run for a list. Fields that need the journal stay empty.
 #[must_use]
 pub fn row(row: &RunRow) -> wire::Run {
     wire::Run {
@@ -39,7 +39,7 @@ pub fn row(row: &RunRow) -> wire::Run {
     }
 }
 
-/// A run by itself.
+/// Converts a single run with everything that its state tells.
 #[must_use]
 pub fn view(view: &RunView) -> wire::Run {
     let state = &view.state;
@@ -57,7 +57,7 @@ pub fn view(view: &RunView) -> wire::Run {
     run
 }
 
-/// How a run ended, or where it waits.
+/// The result of `Run`: the end of the run, or the requests that it waits for.
 #[must_use]
 pub fn result(view: &RunView) -> wire::RunResult {
     let state = &view.state;
@@ -79,7 +79,7 @@ fn state_durations(state: &State) -> wire::RunDurations {
     durations(state.updated_at.since(state.started_at), state.model_time, state.tool_time)
 }
 
-/// Where a run's time went.
+/// Converts the run's total time and its shares of models and tools.
 #[must_use]
 pub fn durations(total: Millis, model: Millis, tools: Millis) -> wire::RunDurations {
     wire::RunDurations {
@@ -144,7 +144,7 @@ fn waiting_on(waiting: &WaitingOn) -> wire::WaitingOn {
     }
 }
 
-/// Where a run stands.
+/// Converts a run status.
 #[must_use]
 pub fn run_status(status: RunStatus) -> wire::RunStatus {
     match status {
@@ -162,14 +162,14 @@ pub fn run_status(status: RunStatus) -> wire::RunStatus {
     }
 }
 
-/// A status that a caller names.
+/// Parses a run status from a request; `None` if it is unspecified or unknown.
 #[must_use]
 pub fn status_of(wire: i32) -> Option<RunStatus> {
     let wire = wire::RunStatus::try_from(wire).ok()?;
     RunStatus::ALL.into_iter().find(|status| run_status(*status) == wire)
 }
 
-/// Why a run failed.
+/// Converts the error of a run or of a model call.
 #[must_use]
 pub fn run_error(error: &RunError) -> wire::RunError {
     wire::RunError {

@@ -1,4 +1,4 @@
-//! Frames to tool hosts.
+//! Conversion of the server's frames to tool hosts.
 
 use agentloop_core::host::frame::{
     CallRequest, CapabilityVerdict, Disposition, InputAnswer, ResultVerdict, ServerFrame, Welcome,
@@ -8,7 +8,7 @@ use agentloop_proto::v1::{self, connect_response::Frame, input_response};
 use super::{duration, extension, timestamp};
 use crate::extension::remote::Ask;
 
-/// A frame to a host.
+/// Converts a frame to a host.
 pub(crate) fn server_frame(frame: ServerFrame) -> v1::ConnectResponse {
     let frame = match frame {
         ServerFrame::Welcome(frame) => Frame::Welcome(welcome(*frame)),
@@ -56,7 +56,7 @@ pub(crate) fn server_frame(frame: ServerFrame) -> v1::ConnectResponse {
     v1::ConnectResponse { frame: Some(frame) }
 }
 
-/// A question for one of a host's extensions.
+/// Converts a question for one of a host's extensions.
 pub(crate) fn extension_request(question: &Ask) -> v1::ConnectResponse {
     v1::ConnectResponse { frame: Some(Frame::ExtensionRequest(extension::ask(question))) }
 }
@@ -125,7 +125,7 @@ fn disposition(disposition: Disposition) -> v1::CallDisposition {
     }
 }
 
-/// What became of a result.
+/// Converts the verdict of a `ResultAck`.
 pub(crate) fn result_verdict(verdict: ResultVerdict) -> v1::ResultVerdict {
     match verdict {
         ResultVerdict::Recorded => v1::ResultVerdict::Recorded,

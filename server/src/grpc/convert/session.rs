@@ -1,4 +1,4 @@
-//! Sessions and their entries.
+//! Conversion of sessions, entries and search hits.
 
 use agentloop_core::entry::{Compaction, Entry};
 use agentloop_core::id::{EntryNo, RunId};
@@ -8,7 +8,7 @@ use super::message::{message, role};
 use super::timestamp;
 use crate::store::{EntryRow, SearchHit, SessionRow};
 
-/// A session.
+/// Converts the row of a session.
 #[must_use]
 pub fn session(row: &SessionRow) -> wire::Session {
     wire::Session {
@@ -30,11 +30,11 @@ pub fn session(row: &SessionRow) -> wire::Session {
     }
 }
 
-/// One entry of a session.
+/// Converts one entry of a session.
 #[must_use]
 pub fn entry(row: &EntryRow) -> wire::Entry {
-    let (said, compaction) = match &row.content {
-        Entry::Message(said) => (Some(message(&row.run, said)), None),
+    let (message, compaction) = match &row.content {
+        Entry::Message(stored) => (Some(self::message(&row.run, stored)), None),
         Entry::Compaction(compaction) => (None, Some(compacted(row.entry, compaction))),
     };
     wire::Entry {
@@ -42,12 +42,12 @@ pub fn entry(row: &EntryRow) -> wire::Entry {
         run_id: row.run.to_string(),
         seq: row.seq.0,
         at: Some(timestamp(row.at)),
-        message: said,
+        message,
         compaction,
     }
 }
 
-/// An entry that was found.
+/// Converts a search hit.
 #[must_use]
 pub fn hit(hit: &SearchHit) -> wire::EntryHit {
     wire::EntryHit {
@@ -61,7 +61,7 @@ pub fn hit(hit: &SearchHit) -> wire::EntryHit {
     }
 }
 
-/// A compaction, without what only its event knows.
+/// Converts a compaction, without the token counts and usage that only its event has.
 #[must_use]
 pub fn compacted(entry: EntryNo, compaction: &Compaction) -> wire::ContextCompacted {
     wire::ContextCompacted {

@@ -1,4 +1,4 @@
-//! A caller that goes away: if its run was told to end then, it does.
+//! Aborts a run when its caller disconnects, if the request asked for that.
 
 use agentloop_core::id::{RunId, TenantId};
 use agentloop_core::run::input::AbortCause;
@@ -6,25 +6,25 @@ use agentloop_core::run::input::AbortCause;
 use crate::engine::Engine;
 use crate::engine::feed::Feed;
 
-/// Aborts a run when dropped, unless disarmed: it lives in the handler's future or stream, which the transport drops
-/// when its client is gone.
+/// Aborts a run when dropped, unless disarmed. It lives in the handler's future or stream, which the transport drops
+/// when the client is gone.
 pub(in crate::grpc) struct AbortOnDrop {
     armed: Option<(Engine, TenantId, RunId)>,
     feed: Option<Feed>,
 }
 
 impl AbortOnDrop {
-    /// Armed.
+    /// Makes a guard that aborts this run when it is dropped.
     pub(in crate::grpc) fn new(engine: Engine, tenant: TenantId, run: RunId) -> Self {
         Self { armed: Some((engine, tenant, run)), feed: None }
     }
 
-    /// Where its events come from: once the run is deleted, its id may be another's.
+    /// Sets the run's feed. If the run was deleted, another run may have its id, and nothing is aborted.
     pub(in crate::grpc) fn watches(&mut self, feed: &Feed) {
         self.feed = Some(feed.clone());
     }
 
-    /// The run ended, or parked with its caller told.
+    /// Turns the guard off: the run ended, or the caller has its answer.
     pub(in crate::grpc) fn disarm(&mut self) {
         self.armed = None;
     }

@@ -1,4 +1,4 @@
-//! Accepted connections: without Nagle's delay, no more of them than configured, and none that says nothing.
+//! Accepts TCP connections: sets TCP_NODELAY, limits their number and drops clients that send nothing.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,49 +14,49 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Sleep, sleep};
 use tonic::transport::server::Connected;
 
-/// What every client of HTTP/2 begins with, in bytes.
+/// Length of the connection preface that every HTTP/2 client sends first.
 const PREFACE_BYTES: usize = 24;
-/// How long a client may take for that. From there on the transport asks it for signs of life.
+/// Time within which the preface must arrive. After it, the transport's keepalive watches the client.
 const PREFACE_WAIT: Duration = Duration::from_secs(10);
 
-/// A connection, and its place among those that are allowed.
+/// An accepted connection. It holds one of the permits that limit their number.
 #[derive(Debug)]
 pub struct Connection {
     stream: TcpStream,
     preface: Option<Preface>,
-    _place: OwnedSemaphorePermit,
+    _slot: OwnedSemaphorePermit,
 }
 
-/// What is still to come of a connection's beginning, and until when.
+/// The part of the preface that has not arrived yet, and its deadline.
 #[derive(Debug)]
 struct Preface {
     missing: usize,
     late: Pin<Box<Sleep>>,
 }
 
-/// Connections as they come in. While there are as many as allowed, further ones wait to be accepted.
+/// Accepts connections. At the limit, further clients wait in the listener's backlog.
 pub fn connections(
     listener: TcpListener,
     max_connections: usize,
 ) -> impl Stream<Item = io::Result<Connection>> {
-    let places = Arc::new(Semaphore::new(max_connections.min(Semaphore::MAX_PERMITS)));
-    futures_util::stream::unfold((listener, places), |(listener, places)| async move {
-        let place = places.clone().acquire_owned().await.expect("the semaphore is never closed");
+    let slots = Arc::new(Semaphore::new(max_connections.min(Semaphore::MAX_PERMITS)));
+    futures_util::stream::unfold((listener, slots), |(listener, slots)| async move {
+        let slot = slots.clone().acquire_owned().await.expect("the semaphore is never closed");
         let accepted = match listener.accept().await {
             Ok((stream, _)) => {
-                // A connection that died at once says so when it is read.
+                // An error means that the connection is dead already; the first read reports that.
                 let _dead = stream.set_nodelay(true);
                 let preface = Preface { missing: PREFACE_BYTES, late: Box::pin(sleep(PREFACE_WAIT)) };
-                Ok(Connection { stream, preface: Some(preface), _place: place })
+                Ok(Connection { stream, preface: Some(preface), _slot: slot })
             }
             Err(error) => {
-                // Out of file descriptors, mostly: to try again at once would only burn the processor.
-                tracing::warn!(%error, "cannot accept a connection");
+                // Mostly a lack of file descriptors. Waiting avoids a busy loop.
+                tracing::warn!(%error, "cannot accept a connection; if files are exhausted, raise the limit of open files");
                 sleep(Duration::from_millis(100)).await;
                 Err(error)
             }
         };
-        Some((accepted, (listener, places)))
+        Some((accepted, (listener, slots)))
     })
 }
 
@@ -87,7 +87,7 @@ impl AsyncRead for Connection {
     }
 }
 
-/// Not vectored: the transport then puts frames of less than a KiB together, where it would make a write of each.
+/// Vectored writes are left out on purpose: without them the transport joins frames below 1 KiB into one write.
 impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, buf)

@@ -1,7 +1,7 @@
-//! What every call passes on its way in, whatever it asks.
+//! Handling that does not depend on the method: connections, limits, paging, disconnects and transport errors.
 
 pub(in crate::grpc) mod disconnect;
 pub mod incoming;
-pub mod intake;
 pub(in crate::grpc) mod page;
-pub mod too_large;
+pub mod receive_budget;
+pub mod transport_errors;

@@ -1,4 +1,4 @@
-//! What every list has in common, and who asks.
+//! Common parts of requests: page sizes and tokens of lists, the tenant, and the trace parent.
 
 use agentloop_core::id::TenantId;
 use agentloop_core::limits::PAGE_BYTES_MAX;
@@ -8,14 +8,14 @@ use tonic::{Request, Response, Status};
 use crate::grpc::status::Violations;
 use crate::store::PageRequest;
 
-/// Rows of a page when the caller does not say.
+/// Rows of a page if the request names no size.
 const PAGE_DEFAULT: u32 = 50;
-/// Rows of a page at most.
+/// Largest page size that a request may name, in rows.
 const PAGE_MAX: u32 = 500;
-/// A page token at most, in bytes.
+/// Longest page token that is accepted, in bytes.
 const TOKEN_BYTES_MAX: usize = 512;
 
-/// Which part of a list.
+/// Checks the page size and token of a list request.
 ///
 /// # Errors
 /// INVALID_ARGUMENT for a page that is too large or a token that cannot be one.
@@ -30,11 +30,11 @@ pub(in crate::grpc) fn page_request(size: u32, token: String) -> Result<PageRequ
     Ok(PageRequest { size, after: (!token.is_empty()).then_some(token) })
 }
 
-/// A list's answer with as much of the page as can be sent: half of it, and half of that, until it is small enough.
+/// Answers a list request with as many rows as fit into a message: halves the page until it is small enough.
 ///
 /// # Errors
-/// Those of `answer`.
-pub(in crate::grpc) async fn fitting<A, F>(
+/// The error of `answer`, if it returns one.
+pub(in crate::grpc) async fn fit_page<A, F>(
     mut page: PageRequest,
     answer: impl Fn(PageRequest) -> F,
 ) -> Result<Response<A>, Status>
@@ -51,12 +51,12 @@ where
     }
 }
 
-/// Who asks. Without authentication, everyone on this machine is the same caller.
+/// The caller's tenant. Without authentication there is one tenant for everybody.
 pub(in crate::grpc) fn tenant<T>(_request: &Request<T>) -> TenantId {
     TenantId::local()
 }
 
-/// The caller's span, where the metadata names one as the W3C defines it.
+/// The caller's span from the `traceparent` metadata (W3C Trace Context). Invalid values are ignored.
 pub(in crate::grpc) fn traceparent<T>(request: &Request<T>) -> Option<TraceParent> {
     TraceParent::parse(request.metadata().get("traceparent")?.to_str().ok()?)
 }

@@ -1,4 +1,4 @@
-//! Service AgentLoop: convert, ask the engine, convert.
+//! The service `AgentLoop`: each RPC converts the request, calls the engine and converts the result.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,15 +20,15 @@ use crate::engine::error::EngineError;
 use crate::engine::feed::FeedItem;
 use crate::engine::{Engine, STRATEGIES, StartRequest, Started};
 use crate::grpc::convert::event::{EventConverter, is_last, is_shown};
-use crate::grpc::convert::input::{Agents, Asked, agent_name, start_request};
+use crate::grpc::convert::input::{Agents, RequestIdentity, agent_name, start_request};
 use crate::grpc::convert::{human, instruction, run, short};
 use crate::grpc::edge::disconnect::AbortOnDrop;
-use crate::grpc::edge::page::{fitting, page_request, tenant, traceparent};
+use crate::grpc::edge::page::{fit_page, page_request, tenant, traceparent};
 use crate::grpc::status::{Violations, model_not_configured, no_such_agent};
 use crate::model::Models;
 use crate::store::{RequestFilter, RunFilter};
 
-/// The service.
+/// Serves `agentloop.v1.AgentLoop` for one engine.
 pub struct AgentLoopService {
     engine: Engine,
     models: Arc<dyn Models>,
@@ -38,12 +38,13 @@ pub struct AgentLoopService {
 type EventStream = Pin<Box<dyn Stream<Item = Result<EventFrame, Status>> + Send>>;
 
 impl AgentLoopService {
-    /// Over an engine, with these agents.
+    /// `agents` are the configured agents that a request may name.
     pub fn new(engine: Engine, models: Arc<dyn Models>, agents: Arc<Agents>) -> Self {
         Self { engine, models, agents }
     }
 
-    /// Starts or joins the run, with what a disconnect leads to armed from the moment that the run is there.
+    /// Starts or joins the run. If the request asks for it, the guard that aborts on disconnect is armed as soon as the
+    /// run exists.
     async fn start(
         &self,
         tenant: &TenantId,
@@ -53,16 +54,16 @@ impl AgentLoopService {
         let input = input.ok_or_else(|| Violations::single("input", "is required"))?;
         let cancel = input.on_disconnect() == wire::DisconnectPolicy::Cancel;
         let (engine, of) = (self.engine.clone(), tenant.clone());
-        // A run that was handed more to do goes by what its own request says.
+        // A steered run follows the disconnect policy of the request that started it.
         let guard = move |started: &Started| {
             (cancel && !started.steered).then(|| AbortOnDrop::new(engine, of, started.run.clone()))
         };
-        let asked = Asked::by(&input);
-        match self.request_to_start(tenant, input, asked.clone()) {
+        let identity = RequestIdentity::of(&input);
+        match self.request_to_start(tenant, input, identity.clone()) {
             Ok(request) => Ok(self.engine.start_with(StartRequest { traceparent, ..request }, guard).await?),
             Err(refused) => {
-                // What could not be started by today's configuration may be there all the same.
-                let started = self.join(tenant, &asked).await?.ok_or(refused)?;
+                // The configuration may have changed, but a run with this id may exist from before.
+                let started = self.join(tenant, &identity).await?.ok_or(refused)?;
                 let guard = guard(&started);
                 Ok((started, guard))
             }
@@ -73,21 +74,21 @@ impl AgentLoopService {
         &self,
         tenant: &TenantId,
         input: wire::RunInput,
-        asked: Asked,
+        identity: RequestIdentity,
     ) -> Result<StartRequest, Status> {
         let name = agent_name(&input);
         let agent = self.agents.get(name).ok_or_else(|| no_such_agent(name, self.agents.keys()))?;
-        let request = start_request(tenant.clone(), agent, &*self.models, input, asked)?;
+        let request = start_request(tenant.clone(), agent, &*self.models, input, identity)?;
         self.check(&request.spec)?;
         Ok(request)
     }
 
-    async fn join(&self, tenant: &TenantId, asked: &Asked) -> Result<Option<Started>, Status> {
-        let Asked { run: Some(run), digest, on_busy } = asked else { return Ok(None) };
+    async fn join(&self, tenant: &TenantId, identity: &RequestIdentity) -> Result<Option<Started>, Status> {
+        let RequestIdentity { run: Some(run), digest, on_busy } = identity else { return Ok(None) };
         Ok(self.engine.join(tenant, run, digest, *on_busy).await?)
     }
 
-    /// What a run names must be there when it starts.
+    /// Checks that the model and the compaction strategy that a run names exist.
     fn check(&self, spec: &RunSpec) -> Result<(), Status> {
         for model in [Some(&spec.model), spec.context.summary_model.as_ref()].into_iter().flatten() {
             self.models.resolve(model).map_err(|error| model_not_configured(error.to_string()))?;
@@ -100,7 +101,7 @@ impl AgentLoopService {
         Ok(())
     }
 
-    /// A stream that could not begin where its caller wants must not leave a new run behind.
+    /// Refuses an `after_seq` beyond the run's last event before the run is started.
     async fn check_after(
         &self,
         tenant: &TenantId,
@@ -110,7 +111,7 @@ impl AgentLoopService {
         let Some(input) = input.filter(|_| after > Seq(0)) else { return Ok(()) };
         let run = input.run_id.clone().map(RunId::parse).transpose();
         let session = input.session_id.clone().map(SessionId::parse).transpose();
-        // What is wrong with the ids is said with whatever else is wrong.
+        // Invalid ids are reported later, together with other invalid fields.
         let (Ok(run), Ok(session)) = (run, session) else { return Ok(()) };
         let steered = session.filter(|_| input.on_busy_session() == wire::BusySessionPolicy::Steer);
         let last = self.engine.last_seq(tenant, run.as_ref(), steered.as_ref()).await?;
@@ -142,7 +143,7 @@ impl AgentLoopService {
                     Some(Ok(converter.frame(&shown)))
                 }
                 Err(error) => {
-                    // The stream ends from our side: its caller has not gone away.
+                    // The server ends the stream, so this is not a disconnect of the caller.
                     guard.iter_mut().for_each(AbortOnDrop::disarm);
                     Some(Err(Status::from(error)))
                 }
@@ -158,8 +159,8 @@ impl AgentLoopService {
     }
 }
 
-/// What an answer has so many bytes of room for; `Subscribe` has the rest.
-fn first_that_fit(room: usize, events: impl Iterator<Item = wire::RunEvent>) -> Vec<wire::RunEvent> {
+/// The first events that fit into `room` bytes. The caller gets the rest by `Subscribe`.
+fn take_fitting(room: usize, events: impl Iterator<Item = wire::RunEvent>) -> Vec<wire::RunEvent> {
     let mut bytes = 0;
     let fits = |event: &wire::RunEvent| {
         bytes += message::encoded_len(1, event);
@@ -168,7 +169,7 @@ fn first_that_fit(room: usize, events: impl Iterator<Item = wire::RunEvent>) -> 
     events.take_while(fits).collect()
 }
 
-/// An id that a request must have.
+/// Parses an id that a request must have.
 pub(in crate::grpc) fn required<T, E: std::fmt::Display>(
     field: &str,
     text: String,
@@ -180,7 +181,7 @@ pub(in crate::grpc) fn required<T, E: std::fmt::Display>(
     parse(text).map_err(|problem| Violations::single(field, problem.to_string()))
 }
 
-/// An id that a request may have.
+/// Parses an id that a request may leave empty.
 pub(in crate::grpc) fn optional<T, E: std::fmt::Display>(
     field: &str,
     text: String,
@@ -261,7 +262,7 @@ impl AgentLoop for AgentLoopService {
         let tenant = tenant(&request);
         let mut message = request.into_inner();
         let request = required("request_id", std::mem::take(&mut message.request_id), RequestId::parse)?;
-        let resolution = human::resolution(message)?;
+        let resolution = human::approval_resolution(message)?;
         self.engine.decide(&tenant, &request, resolution).await?;
         let request = self.request(&tenant, &request).await?;
         Ok(Response::new(wire::SubmitApprovalResponse { request: Some(request) }))
@@ -274,7 +275,7 @@ impl AgentLoop for AgentLoopService {
         let tenant = tenant(&request);
         let mut message = request.into_inner();
         let request = required("request_id", std::mem::take(&mut message.request_id), RequestId::parse)?;
-        let resolution = human::submitted(message)?;
+        let resolution = human::input_resolution(message)?;
         self.engine.decide(&tenant, &request, resolution).await?;
         let request = self.request(&tenant, &request).await?;
         Ok(Response::new(wire::SubmitInputResponse { request: Some(request) }))
@@ -300,9 +301,9 @@ impl AgentLoop for AgentLoopService {
             run: Some(run::view(&done.view)),
             instruction: Some(instruction::to_wire(&done.instruction)),
         };
-        // The run repeats what the events say: an answer of the model, questions that wait.
+        // The run itself takes room too: it repeats the model's message and open questions.
         let room = GRPC_MESSAGE_BYTES_MAX.saturating_sub(answer.encoded_len());
-        Ok(Response::new(wire::StepResponse { events: first_that_fit(room, events), ..answer }))
+        Ok(Response::new(wire::StepResponse { events: take_fitting(room, events), ..answer }))
     }
 
     async fn get_run(
@@ -332,7 +333,7 @@ impl AgentLoop for AgentLoopService {
         let filter = RunFilter { session, statuses };
         let page = page_request(message.page_size, message.page_token)?;
         let (store, tenant, filter) = (self.engine.store(), &tenant, &filter);
-        fitting(page, |page| async move {
+        fit_page(page, |page| async move {
             let page = store.runs(tenant, filter.clone(), page).await?;
             Ok(wire::ListRunsResponse {
                 runs: page.rows.iter().map(run::row).collect(),
@@ -354,7 +355,7 @@ impl AgentLoop for AgentLoopService {
         };
         let page = page_request(message.page_size, message.page_token)?;
         let (store, tenant, filter) = (self.engine.store(), &tenant, &filter);
-        fitting(page, |page| async move {
+        fit_page(page, |page| async move {
             let page = store.pending(tenant, filter.clone(), page).await?;
             let requests = page.rows.iter();
             Ok(wire::ListPendingResponse {

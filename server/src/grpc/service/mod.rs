@@ -1,4 +1,4 @@
-//! The services of the contract: convert, ask the engine, convert.
+//! One file per service of the contract. Each RPC converts the request, calls the engine and converts the result.
 
 pub mod agent_loop;
 pub(in crate::grpc) mod policy;

@@ -1,4 +1,4 @@
-//! What would become of a tool call: the same rules and the same code as in a run, without the run.
+//! `CheckPolicy`: tells if a tool call would be allowed, asked about or denied, by the code that runs use.
 
 use std::sync::Arc;
 
@@ -21,22 +21,22 @@ use crate::grpc::service::agent_loop::optional;
 use crate::grpc::status::{Violations, no_such_agent};
 use crate::store::{PageRequest, RequestFilter, RuleRow};
 
-/// Open questions that an answer names.
+/// Request ids that one answer lists.
 const MATCHES_MAX: usize = 100;
-/// Open questions that are looked at, so that an inbox of any size is answered for.
+/// Open requests that one check reads, so that its cost is bounded however many are open.
 const QUESTIONS_MAX: usize = 2_000;
-/// Of which so many are read at a time.
+/// Open requests read from the store at a time.
 const QUESTIONS_PAGE: u32 = 500;
 
-/// Answers `CheckPolicy`.
-pub(in crate::grpc) struct Checker<'a> {
+/// Answers `CheckPolicy` for one caller.
+pub(in crate::grpc) struct PolicyChecker<'a> {
     pub(in crate::grpc) engine: &'a Engine,
     pub(in crate::grpc) agents: &'a Arc<Agents>,
     pub(in crate::grpc) tenant: TenantId,
 }
 
-/// A checked request.
-struct Check {
+/// The parsed and validated fields of a request.
+struct PolicyQuery {
     run: Option<RunId>,
     session: Option<SessionId>,
     tool: String,
@@ -44,18 +44,18 @@ struct Check {
     candidate: Option<PolicyRule>,
 }
 
-impl Checker<'_> {
-    /// Says what would become of a call, and which rule decides.
+impl PolicyChecker<'_> {
+    /// Decides about the call, and names the rule that decides.
     ///
     /// # Errors
-    /// INVALID_ARGUMENT, NOT_FOUND, or the store's.
+    /// INVALID_ARGUMENT, NOT_FOUND, or an error of the store.
     pub(in crate::grpc) async fn check(
         &self,
         mut request: wire::CheckPolicyRequest,
     ) -> Result<wire::CheckPolicyResponse, Status> {
         let changes = request.tool_policy.take();
         let agent = std::mem::take(&mut request.agent);
-        let check = checked(request)?;
+        let check = parse(request)?;
         let spec = match &check.run {
             Some(run) => self.of_run(run).await?,
             None => self.of_agent(&agent, changes, check.session.as_ref()).await?,
@@ -67,7 +67,7 @@ impl Checker<'_> {
         Ok(self.answer(spec, &check, &matching))
     }
 
-    /// The run's own, with what was remembered in it. For one that waits, as if its turn came now.
+    /// The run's settings with its remembered rules. For a queued run, as if it entered its session now.
     async fn of_run(&self, run: &RunId) -> Result<RunSpec, Status> {
         let state = self.engine.view(&self.tenant, run).await?.state;
         let mut spec = RunSpec::clone(&state.spec);
@@ -79,7 +79,7 @@ impl Checker<'_> {
         Ok(spec)
     }
 
-    /// That of a run that would start now.
+    /// The settings of a run that would start now.
     async fn of_agent(
         &self,
         agent: &str,
@@ -101,7 +101,12 @@ impl Checker<'_> {
         Ok(spec)
     }
 
-    fn answer(&self, spec: RunSpec, check: &Check, matching: &[RequestId]) -> wire::CheckPolicyResponse {
+    fn answer(
+        &self,
+        spec: RunSpec,
+        check: &PolicyQuery,
+        matching: &[RequestId],
+    ) -> wire::CheckPolicyResponse {
         let call = PolicyCall::new(&check.tool, &check.arguments);
         let rule = deciding(spec.tool_policy.rules.iter().chain(&check.candidate), &call);
         let (action, reason) = match (self.facts(&spec, check), rule) {
@@ -118,10 +123,10 @@ impl Checker<'_> {
                 (PolicyAction::Ask, "the policy requires approval by default".to_owned())
             }
             (CallFacts::Ready { .. }, None) => {
-                (PolicyAction::Allow, "nothing says that a human is to be asked".to_owned())
+                (PolicyAction::Allow, "no rule, tool or default requires approval".to_owned())
             }
         };
-        // A call that is rejected for what it is, is not rejected by a rule.
+        // If the call itself is rejected, no rule decided that.
         let rule = rule.filter(|rule| rule.action == action);
         wire::CheckPolicyResponse {
             action: policy::action(action).into(),
@@ -133,7 +138,7 @@ impl Checker<'_> {
         }
     }
 
-    fn facts(&self, spec: &RunSpec, check: &Check) -> CallFacts {
+    fn facts(&self, spec: &RunSpec, check: &PolicyQuery) -> CallFacts {
         let call = ToolCall {
             slot: CallSlot(1, 0),
             provider_id: String::new(),
@@ -142,11 +147,11 @@ impl Checker<'_> {
             state: None,
         };
         let mut facts = self.engine.tools().facts(&self.tenant, spec, &[&call]);
-        facts.pop().expect("something is known of each call")
+        facts.pop().expect("`facts` returns one result per call")
     }
 
-    /// Open questions about calls that a rule matches.
-    async fn matching(&self, check: &Check, candidate: &PolicyRule) -> Result<Vec<RequestId>, Status> {
+    /// The open approval requests whose calls the candidate rule matches.
+    async fn matching(&self, check: &PolicyQuery, candidate: &PolicyRule) -> Result<Vec<RequestId>, Status> {
         let filter = RequestFilter { session: check.session.clone(), run: check.run.clone() };
         let mut page = PageRequest { size: QUESTIONS_PAGE, after: None };
         let (mut seen, mut matching) = (0, Vec::new());
@@ -169,7 +174,7 @@ impl Checker<'_> {
     }
 }
 
-fn checked(request: wire::CheckPolicyRequest) -> Result<Check, Status> {
+fn parse(request: wire::CheckPolicyRequest) -> Result<PolicyQuery, Status> {
     let run = optional("run_id", request.run_id, RunId::parse)?;
     let session = optional("session_id", request.session_id, SessionId::parse)?;
     let mut bad = Violations::default();
@@ -186,10 +191,10 @@ fn checked(request: wire::CheckPolicyRequest) -> Result<Check, Status> {
         .candidate
         .and_then(|rule| policy::rule_from("candidate", rule, RuleOrigin::Candidate, &mut bad));
     bad.check()?;
-    Ok(Check { run, session, tool: request.tool, arguments, candidate })
+    Ok(PolicyQuery { run, session, tool: request.tool, arguments, candidate })
 }
 
-/// A remembered rule as callers see it.
+/// Converts a remembered rule.
 pub(in crate::grpc) fn remembered(row: &RuleRow) -> wire::RememberedRule {
     wire::RememberedRule {
         rule_id: row.id.to_string(),

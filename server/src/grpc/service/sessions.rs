@@ -1,4 +1,4 @@
-//! Service Sessions.
+//! The service `Sessions`: create, read, list, search, fork and delete sessions.
 
 use agentloop_core::id::{EntryNo, SessionId};
 use agentloop_core::limits::PAGE_BYTES_MAX;
@@ -10,29 +10,28 @@ use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::grpc::convert::input::labels;
 use crate::grpc::convert::session;
-use crate::grpc::edge::page::{fitting, page_request, tenant};
+use crate::grpc::edge::page::{fit_page, page_request, tenant};
 use crate::grpc::service::agent_loop::required;
 use crate::grpc::status::Violations;
 use crate::ids::Ids;
 use crate::store::{EntryStretch, SearchFilter, StretchMax};
 
-/// Hits of a search when the caller does not say.
+/// Hits of a search if the request names no number.
 const HITS_DEFAULT: u32 = 20;
-/// Hits of a search at most.
+/// Largest number of hits that a request may ask for.
 const HITS_MAX: u32 = 100;
 
-/// Of a page of entries, those that begin after so many bytes are left for the next one. With the last of the others
-/// it is hardly ever too large to be sent.
+/// Bytes after which a page of entries is ended. Half of the limit leaves room for a large last entry.
 const ENTRIES_BYTES_MAX: usize = PAGE_BYTES_MAX / 2;
 
-/// The service.
+/// Serves `agentloop.v1.Sessions` for one engine.
 pub struct SessionsService {
     engine: Engine,
     ids: std::sync::Arc<dyn Ids>,
 }
 
 impl SessionsService {
-    /// Over an engine.
+    /// `ids` makes ids for sessions whose creator gives none.
     pub fn new(engine: Engine, ids: std::sync::Arc<dyn Ids>) -> Self {
         Self { engine, ids }
     }
@@ -79,7 +78,7 @@ impl Sessions for SessionsService {
         let message = request.into_inner();
         let page = page_request(message.page_size, message.page_token)?;
         let (store, tenant) = (self.engine.store(), &tenant);
-        fitting(page, |page| async move {
+        fit_page(page, |page| async move {
             let page = store.sessions(tenant, page).await?;
             Ok(wire::ListSessionsResponse {
                 sessions: page.rows.iter().map(session::session).collect(),
@@ -101,7 +100,7 @@ impl Sessions for SessionsService {
         store.session(&tenant, &session).await?.ok_or(EngineError::SessionNotFound)?;
         let after = EntryNo(message.after_entry_no);
         let (tenant, session) = (&tenant, &session);
-        fitting(page, |page| async move {
+        fit_page(page, |page| async move {
             let max = StretchMax { records: page.size, bytes: ENTRIES_BYTES_MAX };
             let EntryStretch { rows, more } = store.entry_stretch(tenant, session, after, max).await?;
             Ok(wire::ListEntriesResponse { entries: rows.iter().map(session::entry).collect(), more })
@@ -116,7 +115,7 @@ impl Sessions for SessionsService {
         let tenant = tenant(&request);
         let message = request.into_inner();
         let mut bad = Violations::default();
-        let query = bad.take("query", sought(message.query)).unwrap_or_default();
+        let query = bad.take("query", search_query(message.query)).unwrap_or_default();
         let filter = SearchFilter {
             session: optional("session_id", message.session_id, &mut bad),
             not_session: optional("except_session_id", message.except_session_id, &mut bad),
@@ -160,8 +159,8 @@ impl Sessions for SessionsService {
     }
 }
 
-/// What to search for.
-fn sought(query: String) -> Result<String, String> {
+/// Checks the text of a search.
+fn search_query(query: String) -> Result<String, String> {
     if query.trim().is_empty() {
         Err("must not be empty".to_owned())
     } else {
@@ -169,7 +168,7 @@ fn sought(query: String) -> Result<String, String> {
     }
 }
 
-/// A session's id that may be left out.
+/// Parses a session's id that the request may leave empty.
 fn optional(field: &str, id: String, bad: &mut Violations) -> Option<SessionId> {
     if id.is_empty() { None } else { bad.take(field, SessionId::parse(id)) }
 }

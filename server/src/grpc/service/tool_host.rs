@@ -1,4 +1,4 @@
-//! The service that tool hosts dial.
+//! The service `ToolHost`, which tool hosts connect to, and its error statuses.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,16 +19,16 @@ use crate::grpc::convert::server_frame::{extension_request, result_verdict, serv
 use crate::grpc::status::{Violations, retryable, status};
 use crate::tool::{FrameError, Inbound, Outbound, RemoteTools, SinkUnavailable, TooManyHosts, Verdict};
 
-/// The service over the tools on hosts.
+/// Serves `agentloop.v1.ToolHost`.
 #[derive(Debug, Clone)]
-pub struct ToolHost {
+pub struct ToolHostService {
     tools: Arc<RemoteTools>,
     tasks: TaskTracker,
     max_frame_bytes: usize,
 }
 
-impl ToolHost {
-    /// The service, ready to be served. Streams are served on tasks of their own, which `tasks` tracks.
+impl ToolHostService {
+    /// The service for tonic's router. Each host's stream runs on a task of its own, which `tasks` tracks.
     #[must_use]
     pub fn server(tools: Arc<RemoteTools>, tasks: TaskTracker) -> ToolHostServer<Self> {
         let max_frame_bytes = tools.options().max_frame_bytes;
@@ -39,20 +39,20 @@ impl ToolHost {
     }
 }
 
-/// Why a call or a stream of this service ends with an error.
+/// The error that a call or stream of this service ends with.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 enum ToolHostError {
     #[error(transparent)]
     TooManyHosts(#[from] TooManyHosts),
     #[error("{field}: {problem}")]
     Malformed { field: &'static str, problem: String },
-    #[error("there is no call {0}, or its lease token is another")]
+    #[error("there is no call {0}, or it has another lease token")]
     NoCall(CallId),
     #[error("results cannot be recorded at the moment; keep the result and try again")]
     Unavailable,
-    #[error("the host broke the protocol; the protocol error before says how")]
+    #[error("the host broke the protocol; see the protocol_error frame before this")]
     Violation,
-    #[error("the version of the protocol is not spoken here")]
+    #[error("the host's protocol version is not supported; see the protocol_error frame before this")]
     Version,
     #[error("another connection with this host id took this one's place")]
     Replaced,
@@ -96,7 +96,7 @@ impl From<ToolHostError> for Status {
     }
 }
 
-/// How a stream ends. `None`: as it should.
+/// The error that a stream ends with; `None` after a goodbye.
 fn end(reason: CloseReason) -> Option<ToolHostError> {
     match reason {
         CloseReason::Goodbye => None,
@@ -111,11 +111,10 @@ fn end(reason: CloseReason) -> Option<ToolHostError> {
 }
 
 #[tonic::async_trait]
-impl tool_host_server::ToolHost for ToolHost {
+impl tool_host_server::ToolHost for ToolHostService {
     type ConnectStream = Pin<Box<dyn Stream<Item = Result<ConnectResponse, Status>> + Send>>;
 
-    /// Returns at once: a host's call blocks until the response's headers arrive, and it may want to see them before
-    /// it says hello.
+    /// Returns at once, before the hello: a host's call blocks until the response headers arrive.
     async fn connect(
         &self,
         request: Request<Streaming<ConnectRequest>>,
@@ -138,7 +137,7 @@ impl tool_host_server::ToolHost for ToolHost {
     }
 }
 
-impl ToolHost {
+impl ToolHostService {
     async fn complete(&self, request: CompleteCallRequest) -> Result<CompleteCallResponse, ToolHostError> {
         let answer = match request.outcome {
             Some(Outcome::Result(result)) => convert::result(result)?,
@@ -165,12 +164,12 @@ pub(in crate::grpc) fn inbound(
 ) -> Result<Inbound, FrameError> {
     match frame {
         Ok(frame) => convert::inbound(frame).map_err(FrameError::from),
-        // What tonic says of a message that is larger than it may be.
+        // tonic's status for a message above the size limit.
         Err(status) if status.code() == Code::OutOfRange => {
             let message = format!("a frame is larger than {max} bytes");
             Err(FrameError::Malformed { message, call: None })
         }
-        // What it says of bytes that are no message.
+        // tonic's status for bytes that cannot be decoded.
         Err(status) if status.code() == Code::Internal => {
             Err(FrameError::Malformed { message: "a frame cannot be decoded".to_owned(), call: None })
         }

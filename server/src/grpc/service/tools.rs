@@ -1,32 +1,33 @@
-//! The service that says what tools there are and who serves them.
+//! The service `Tools`: lists tools, hosts and remembered rules, and checks a call against the policy.
 
 use std::sync::Arc;
 
 use agentloop_core::host::HostHealth;
 use agentloop_core::id::{RuleId, SessionId, TenantId};
-use agentloop_core::tool::{EffectClass, ToolDeclaration};
+use agentloop_core::tool::ToolDeclaration;
 use agentloop_proto::v1;
 use agentloop_proto::v1::tools_server::{self, ToolsServer};
 use tonic::{Request, Response, Status};
 
 use crate::engine::Engine;
+use crate::grpc::convert::event::effect_class;
 use crate::grpc::convert::input::Agents;
 use crate::grpc::convert::{duration, timestamp};
 use crate::grpc::edge::page::tenant;
 use crate::grpc::service::agent_loop::{optional, required};
-use crate::grpc::service::policy::{Checker, remembered};
+use crate::grpc::service::policy::{PolicyChecker, remembered};
 use crate::tool::{HostSnapshot, RemoteTools, ToolSnapshot};
 
-/// The service over the tools on hosts, and over the rules about their calls.
+/// Serves `agentloop.v1.Tools`.
 #[derive(Debug, Clone)]
-pub struct Tools {
+pub struct ToolsService {
     tools: Arc<RemoteTools>,
     engine: Engine,
     agents: Arc<Agents>,
 }
 
-impl Tools {
-    /// The service, ready to be served.
+impl ToolsService {
+    /// The service for tonic's router.
     #[must_use]
     pub fn server(tools: Arc<RemoteTools>, engine: Engine, agents: Arc<Agents>) -> ToolsServer<Self> {
         ToolsServer::new(Self { tools, engine, agents })
@@ -34,7 +35,7 @@ impl Tools {
 }
 
 #[tonic::async_trait]
-impl tools_server::Tools for Tools {
+impl tools_server::Tools for ToolsService {
     async fn list_tools(
         &self,
         request: Request<v1::ListToolsRequest>,
@@ -62,7 +63,7 @@ impl tools_server::Tools for Tools {
         &self,
         request: Request<v1::CheckPolicyRequest>,
     ) -> Result<Response<v1::CheckPolicyResponse>, Status> {
-        let checker = Checker { engine: &self.engine, agents: &self.agents, tenant: tenant(&request) };
+        let checker = PolicyChecker { engine: &self.engine, agents: &self.agents, tenant: tenant(&request) };
         Ok(Response::new(checker.check(request.into_inner()).await?))
     }
 
@@ -99,17 +100,11 @@ fn tool(tool: ToolSnapshot) -> v1::Tool {
 }
 
 fn declaration(declared: &ToolDeclaration) -> v1::ToolDeclaration {
-    let effect = match declared.effect {
-        EffectClass::ReadOnly => v1::EffectClass::ReadOnly,
-        EffectClass::Idempotent => v1::EffectClass::Idempotent,
-        EffectClass::Keyed => v1::EffectClass::Keyed,
-        EffectClass::Unsafe => v1::EffectClass::Unsafe,
-    };
     v1::ToolDeclaration {
         name: declared.name.clone(),
         description: declared.description.clone(),
         input_schema_json: declared.input_schema.clone(),
-        effect: effect.into(),
+        effect: effect_class(declared.effect).into(),
         requires_approval: declared.requires_approval,
         requires_runtime: declared.requires_runtime,
         timeout: declared.timeout.map(duration),

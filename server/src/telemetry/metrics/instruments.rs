@@ -1,4 +1,4 @@
-//! What is counted, under which name, and where the hot path finds it.
+//! The metrics with their names and help texts, and handles that count without a look-up by name.
 
 use std::sync::{Arc, OnceLock};
 
@@ -10,7 +10,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 type Words<const N: usize> = [(&'static str, &'static str); N];
 type Names<const N: usize> = [(&'static str, Arc<str>); N];
-/// Money and other sums that are no whole numbers.
+/// A counter for amounts with decimals, such as money.
 type Sum = Counter<f64, std::sync::atomic::AtomicU64>;
 
 const RUN_SECONDS: &[f64] =
@@ -25,7 +25,7 @@ const APPEND_SECONDS: &[f64] =
     &[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
 const ITERATIONS: &[f64] = &[1.0, 2.0, 3.0, 5.0, 8.0, 13.0, 21.0, 34.0, 55.0, 100.0, 200.0];
 
-/// Makes histograms of these bounds.
+/// Makes histograms with these upper bounds of buckets.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds(&'static [f64]);
 
@@ -57,7 +57,7 @@ pub(super) struct Instruments {
     tool_duration: Family<Names<1>, Histogram, Bounds>,
 }
 
-/// Makes each known to the registry. The library puts `_total` behind the names of counters.
+/// Makes metrics and registers them. The library appends `_total` to the names of counters.
 struct Registrar<'r>(&'r mut Registry);
 
 impl Registrar<'_> {
@@ -176,7 +176,7 @@ impl Instruments {
     }
 }
 
-/// What is counted of one model, found once.
+/// The counters of one model. They are looked up once.
 pub(super) struct ModelMeter {
     labels: Names<2>,
     succeeded: Counter,
@@ -199,7 +199,7 @@ impl ModelMeter {
         self.first_token.observe(first_token);
     }
 
-    /// Rare enough to be looked up.
+    /// Looks its counter up on each call, because failures are rare.
     pub(super) fn failed(&self, error: &'static str, retried: bool) {
         let [provider, model] = self.labels.clone();
         self.calls.get_or_create(&[provider, model, ("outcome", error.into())]).inc();
@@ -220,7 +220,8 @@ impl ModelMeter {
     }
 }
 
-/// What is counted of one tool: each found when it is first needed, so that there is no series of what never happens.
+/// The counters of one tool. Each is created when it is first needed, so that no series exists for outcomes that never
+/// occur.
 pub(super) struct ToolMeter {
     label: Names<1>,
     calls: Family<Names<2>, Counter>,
@@ -232,7 +233,7 @@ pub(super) struct ToolMeter {
 }
 
 impl ToolMeter {
-    /// `seconds` is absent where no host was given the call.
+    /// `seconds` is `None` if the call was never offered to a host.
     pub(super) fn settled(&self, status: ToolStatus, seconds: Option<f64>) {
         let find = || {
             let [tool] = self.label.clone();

@@ -1,8 +1,8 @@
-//! Metrics in Prometheus' terms, counted since the process started.
+//! Metrics for Prometheus, counted since the process started.
 //!
 //! **Labels are bounded.** A label's values come from a closed list, from the configuration, or from tools that hosts
-//! declared, of which only the first `TOOL_NAMES_MAX` have their own. Ids, texts and names that a model or a caller
-//! made up are never labels.
+//! declared, of which only the first `TOOL_NAMES_MAX` have their own. Ids, texts and names made up by models or callers
+//! are never labels.
 
 mod instruments;
 mod readings;
@@ -20,15 +20,15 @@ use instruments::{Instruments, ModelMeter, ToolMeter};
 pub use readings::{Readings, StoreReadings};
 pub use run::RunMeter;
 
-/// Tools that have a label of their own; what comes after them is counted as [`OTHER`].
+/// Tools with a label of their own. Further ones are counted as [`OTHER`].
 const TOOL_NAMES_MAX: usize = 200;
-/// Stands for every name of a tool that there is not.
+/// The label for all tools that do not exist.
 const UNKNOWN: &str = "unknown";
 
-/// What a scrape is answered with.
+/// The content type of [`Metrics::text`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The process' metrics. Cheap to clone.
+/// The metrics of this process. Cheap to clone.
 #[derive(Clone)]
 pub struct Metrics(Arc<Inner>);
 
@@ -43,7 +43,7 @@ struct Inner {
 }
 
 impl Metrics {
-    /// Nothing counted yet. Of models, only these have labels of their own.
+    /// Starts with all counters at zero. Only these models have labels of their own.
     #[must_use]
     pub fn new(models: KnownModels) -> Self {
         let mut registry = Registry::with_prefix("agentloop");
@@ -60,13 +60,13 @@ impl Metrics {
         }))
     }
 
-    /// Asks for these at each scrape.
+    /// Sets the function that reads the gauges at each scrape.
     pub fn read_at_scrape(&self, read: impl Fn() -> Readings + Send + Sync + 'static) {
         let mut registry = self.0.registry.lock().unwrap_or_else(PoisonError::into_inner);
         registry.register_collector(Box::new(readings::AtScrape::new(read)));
     }
 
-    /// Everything, as [`CONTENT_TYPE`].
+    /// All metrics as text, of type [`CONTENT_TYPE`].
     #[must_use]
     pub fn text(&self) -> String {
         let registry = self.0.registry.lock().unwrap_or_else(PoisonError::into_inner);
@@ -75,18 +75,18 @@ impl Metrics {
         text
     }
 
-    /// Counts what happens to one run.
+    /// Counts the events of one run.
     #[must_use]
     pub fn run(&self) -> RunMeter {
         RunMeter::new(self.clone())
     }
 
-    /// Events of a run were made durable, which took so long.
+    /// Counts an append of events, with the time until they were durable.
     pub fn appended(&self, took: Duration) {
         self.0.instruments.append_duration.observe(took.as_secs_f64());
     }
 
-    /// A call was refused because something is full, for this reason of the contract's closed list.
+    /// Counts a call that was refused with RESOURCE_EXHAUSTED. `reason` is one of the contract's closed list.
     pub fn refused(&self, reason: &'static str) {
         self.0.instruments.refusals.get_or_create(&[("reason", reason)]).inc();
     }
@@ -95,7 +95,7 @@ impl Metrics {
         &self.0.instruments
     }
 
-    /// The counters of a model: its own where the configuration names it.
+    /// The counters of a model; shared ones if the configuration does not name it.
     fn model(&self, reference: &str) -> Arc<ModelMeter> {
         let (provider, model) = self.0.models.labels(reference);
         let mut meters = self.0.model_meters.lock().unwrap_or_else(PoisonError::into_inner);
@@ -103,7 +103,7 @@ impl Metrics {
         meters.entry((provider.to_owned(), model.to_owned())).or_insert_with(new).clone()
     }
 
-    /// The counters of a tool that a host declared.
+    /// The counters of a declared tool.
     fn tool(&self, name: &str) -> Arc<ToolMeter> {
         let mut meters = self.0.tool_meters.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(meter) = meters.get(name) {
@@ -117,7 +117,7 @@ impl Metrics {
         meter
     }
 
-    /// The counters of all tools that there are not.
+    /// The counters shared by all tools that do not exist.
     fn unknown_tool(&self) -> &Arc<ToolMeter> {
         &self.0.unknown_tool
     }

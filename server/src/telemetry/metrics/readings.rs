@@ -1,4 +1,4 @@
-//! What is not counted but read, at each scrape.
+//! Metrics that are read at each scrape instead of counted.
 
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -9,38 +9,38 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 
-/// How things stand now.
+/// The values at the time of a scrape.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Readings {
-    /// Runs with a task.
+    /// Runs that have a task.
     pub live_runs: usize,
-    /// Tool hosts with a connection.
+    /// Connected tool hosts.
     pub hosts: usize,
-    /// Tool calls that a host has or has room for.
+    /// Tool calls that a host has, or that room is granted for.
     pub calls: usize,
-    /// Tool calls that wait for room.
+    /// Tool calls that wait in a queue for a host.
     pub queued_calls: usize,
-    /// Subscribers that were ended because they did not read, since the start.
+    /// Subscribers whose stream was ended because they did not read, since the start.
     pub slow_subscribers: u64,
-    /// Of the configured store; absent where it is the embedder's.
+    /// Counts of the SQLite store; `None` if the embedder brought its own store.
     pub store: Option<StoreReadings>,
 }
 
-/// What a store wrote since the start.
+/// Writes of the store since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StoreReadings {
-    /// Appends that were made durable.
+    /// Appends of events that are durable.
     pub appends: u64,
-    /// Commits, those of other writes included.
+    /// Commits, including those of other writes.
     pub commits: u64,
-    /// Of the appended events.
+    /// Size of the appended events, in bytes.
     pub bytes: u64,
 }
 
-/// Reads when it is asked.
+/// A collector that calls `read` at each scrape.
 pub(super) struct AtScrape<F> {
     read: F,
-    /// Seconds since 1970, when the counting began.
+    /// The start of the counting, in seconds since 1970.
     since: f64,
 }
 
@@ -58,7 +58,7 @@ impl<F> fmt::Debug for AtScrape<F> {
     }
 }
 
-/// Writes one number after the other.
+/// Writes metrics to a scrape's response.
 struct Writer<'a>(DescriptorEncoder<'a>);
 
 impl Writer<'_> {

@@ -1,4 +1,4 @@
-//! One run's events, counted.
+//! Counts the events of one run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,14 +12,13 @@ use agentloop_core::time::{Millis, Timestamp};
 use super::Metrics;
 use super::instruments::{ModelMeter, ToolMeter};
 
-/// Counts one run's events. What it has to know of earlier ones it keeps, so that nothing is looked up by name while the
-/// run goes on.
+/// Counts one run's events. Keeps what later events need from earlier ones, so that nothing is looked up by name.
 pub struct RunMeter {
     metrics: Metrics,
     model: Option<Arc<ModelMeter>>,
-    /// The model that writes summaries.
+    /// The model that writes summaries, if it is another.
     summaries: Option<Arc<ModelMeter>>,
-    /// Calls that were taken up and not settled.
+    /// Calls that are proposed and not settled.
     calls: BTreeMap<CallSlot, Arc<ToolMeter>>,
     questions: BTreeMap<RequestId, Timestamp>,
     compacts_for: Option<CompactionReason>,
@@ -37,20 +36,20 @@ impl RunMeter {
         }
     }
 
-    /// An event of before, which was counted when it happened.
+    /// Takes in an event from before a restart without counting it.
     pub fn recall(&mut self, record: &Record) {
         self.learn(record);
         self.forget(record);
     }
 
-    /// An event that happens now.
+    /// Takes in and counts a new event.
     pub fn count(&mut self, record: &Record) {
         self.learn(record);
         self.add(record);
         self.forget(record);
     }
 
-    /// What later events do not say again.
+    /// Keeps the facts that later events do not repeat.
     fn learn(&mut self, record: &Record) {
         match &record.event {
             Event::Started { spec, .. } => {

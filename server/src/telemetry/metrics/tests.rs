@@ -1,4 +1,4 @@
-//! Labels and names. What a run counts is tested through the server.
+//! Tests of labels and names. The counting of runs is tested through the server, in `tests/it/metrics.rs`.
 
 use super::*;
 

@@ -1,9 +1,10 @@
-//! What was said, in the form that the conventions give it. Only where the operator wants it sent.
+//! Messages as JSON, in the form of OpenTelemetry's conventions for generative AI. Used only if the operator turns on
+//! `telemetry.capture_content`.
 
 use agentloop_core::message::{FinishReason, Message, Part, Role};
 use serde_json::{Value, json};
 
-/// One message; `finish` where a model wrote it.
+/// Converts a message. `finish` is set for messages of a model.
 pub(super) fn message(message: &Message, finish: Option<&FinishReason>) -> Value {
     let role = match message.role {
         Role::System => "system",
@@ -18,13 +19,13 @@ pub(super) fn message(message: &Message, finish: Option<&FinishReason>) -> Value
     }
 }
 
-/// `None` for what is only between the model's provider and us.
+/// Converts a part; `None` for a provider's own state.
 fn part(part: &Part) -> Option<Value> {
     Some(match part {
         Part::Opaque(_) => return None,
         Part::Text { text, .. } => json!({ "type": "text", "content": text }),
         Part::Reasoning(reasoning) => json!({ "type": "reasoning", "content": reasoning.text }),
-        // Pictures are too large to be told of.
+        // The data of images is left out, because it is too large for a span.
         Part::Image { .. } => json!({ "type": "image" }),
         Part::ToolCall(call) => {
             json!({ "type": "tool_call", "id": call.provider_id, "name": call.name, "arguments": call.arguments })
@@ -35,7 +36,7 @@ fn part(part: &Part) -> Option<Value> {
     })
 }
 
-/// As the conventions call it.
+/// The conventions' name of a finish reason.
 pub(super) fn finish_reason(reason: &FinishReason) -> &str {
     match reason {
         FinishReason::Stop => "stop",

@@ -1,4 +1,4 @@
-//! The metrics that are sent: those of the conventions for generative AI.
+//! The metrics that are sent to the collector, named by OpenTelemetry's conventions for generative AI.
 
 use agentloop_core::message::Usage;
 use agentloop_core::time::Millis;

@@ -1,8 +1,8 @@
-//! Traces and metrics for a collector of OpenTelemetry's, by OTLP over gRPC.
+//! Sends traces and metrics to an OpenTelemetry collector, by OTLP over gRPC.
 //!
-//! Spans are made from the journal's events when what they are about is over, with the times that the events have. So
-//! a restart continues a trace, and whatever is slow or unreachable behind the collector never holds up a run: spans
-//! wait in a bounded queue, and are lost where it is full.
+//! A span is made from the run's events when the work it describes has ended, with the times of those events. So a
+//! restart continues a trace. Spans wait in a bounded queue and are dropped when it is full, so a slow collector never
+//! delays a run.
 
 mod content;
 mod instruments;
@@ -24,15 +24,15 @@ use crate::config::TelemetryOptions;
 use instruments::Instruments;
 pub use run::RunSpans;
 
-/// The name under which spans and metrics are made.
+/// The instrumentation scope of all spans and metrics.
 const SCOPE: &str = "agentloop";
 
-/// What is sent is not to be sent there.
+/// The exporter cannot be built, because its endpoint is invalid.
 #[derive(Debug, thiserror::Error)]
-#[error("telemetry cannot be sent: {0}")]
+#[error("telemetry cannot be sent; check telemetry.otlp_endpoint: {0}")]
 pub struct OtlpError(#[from] ExporterBuildError);
 
-/// The way to a collector. Cheap to clone.
+/// The exporter of spans and metrics. Cheap to clone.
 #[derive(Clone)]
 pub struct Otlp(Arc<Inner>);
 
@@ -46,10 +46,10 @@ struct Inner {
 }
 
 impl Otlp {
-    /// Connects when there is something to send. To be called within a runtime, which the connections then use.
+    /// Builds the exporter. It connects when there is something to send. Call it inside a Tokio runtime.
     ///
     /// # Errors
-    /// When the endpoint is no address.
+    /// When the endpoint is not a valid address.
     pub fn start(endpoint: &str, options: &TelemetryOptions, models: KnownModels) -> Result<Self, OtlpError> {
         let resource = Resource::builder().with_service_name(options.service_name.clone()).build();
         let exporter = SpanExporter::builder().with_tonic().with_endpoint(endpoint).build()?;
@@ -64,17 +64,17 @@ impl Otlp {
         Ok(Self(Arc::new(Inner { spans, metrics, instruments, scope, models, capture_content })))
     }
 
-    /// Shows what happens to one run.
+    /// Makes the spans of one run.
     #[must_use]
     pub fn run(&self, run: &RunId, session: &SessionId) -> RunSpans {
         RunSpans::new(self.clone(), run.clone(), session.clone())
     }
 
-    /// Sends what is left, which may take some seconds. Blocks: not to be called by a task.
+    /// Sends everything that is queued, which may take seconds. Blocks, so do not call it on an async task.
     pub fn shut_down(&self) {
         for (what, done) in [("traces", self.0.spans.shutdown()), ("metrics", self.0.metrics.shutdown())] {
             if let Err(error) = done {
-                tracing::warn!(what, %error, "the last of it could not be sent");
+                tracing::warn!(what, %error, "the last telemetry could not be sent and is lost; check the collector");
             }
         }
     }
@@ -96,7 +96,7 @@ impl Otlp {
     }
 
     fn send(&self, span: SpanData) {
-        // The processor leaves it to its callers to heed that.
+        // The processor does not check this itself.
         if span.span_context.is_sampled() {
             self.0.spans.on_end(span);
         }

@@ -1,4 +1,4 @@
-//! One run's events, as spans by the conventions for generative AI.
+//! Turns the events of one run into spans, by OpenTelemetry's conventions for generative AI.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,36 +20,51 @@ use super::span::Span;
 use super::{Otlp, content};
 use crate::telemetry::models::split;
 
-/// Of a tool's name that a model made up.
+/// Characters kept of a tool's name, which a model may have made up.
 const NAME_CHARS_MAX: usize = 64;
 
-/// Makes one run's spans. What it has to know of earlier events it keeps.
+/// Makes one run's spans. Keeps what later events need from earlier ones.
 pub struct RunSpans {
     otlp: Otlp,
     run: RunId,
     session: SessionId,
-    begun: Option<Begun>,
-    model_call: Option<(u32, u32, Timestamp)>,
-    /// Calls that were taken up and not settled.
+    started: Option<Started>,
+    model_call: Option<CurrentModelCall>,
+    /// Calls that are proposed and not settled.
     calls: BTreeMap<CallSlot, Call>,
     questions: BTreeMap<RequestId, Question>,
-    compaction: Option<(u32, Timestamp, String)>,
-    /// What it was asked, where that is sent.
-    asked: Vec<SharedMessage>,
+    compaction: Option<CurrentCompaction>,
+    /// The run's input messages, if their content is sent.
+    input: Vec<SharedMessage>,
     ended: Vec<SpanData>,
 }
 
-/// What the first event says.
-struct Begun {
+/// A model call that has begun and not ended.
+struct CurrentModelCall {
+    number: u32,
+    /// Attempt number, counted from 1.
+    attempt: u32,
+    began: Timestamp,
+}
+
+/// A compaction that has begun and not ended.
+struct CurrentCompaction {
+    number: u32,
+    began: Timestamp,
+    strategy: String,
+}
+
+/// The content of the run's first event.
+struct Started {
     at: Timestamp,
     spec: Arc<RunSpec>,
     trace: RunTrace,
 }
 
 struct Call {
-    /// As the model spelt it, cut to [`NAME_CHARS_MAX`].
+    /// The name as the model wrote it, cut to [`NAME_CHARS_MAX`].
     tool: String,
-    /// Whether there is such a tool: the name of one that there is not is no name for a span.
+    /// True if the tool exists. An unknown name is not used in the span's name.
     is_known: bool,
     provider_id: String,
     arguments: String,
@@ -63,50 +78,51 @@ impl RunSpans {
             otlp,
             run,
             session,
-            begun: None,
+            started: None,
             model_call: None,
             calls: BTreeMap::new(),
             questions: BTreeMap::new(),
             compaction: None,
-            asked: Vec::new(),
+            input: Vec::new(),
             ended: Vec::new(),
         }
     }
 
-    /// An event of before, which was shown when it happened.
+    /// Takes in an event from before a restart. Its spans were sent then, so none is sent.
     pub fn recall(&mut self, record: &Record) {
-        self.take_in(record, true);
+        self.handle(record, true);
         self.ended.clear();
     }
 
-    /// An event that happens now.
+    /// Takes in a new event, and sends the spans that it ends.
     pub fn show(&mut self, record: &Record) {
-        self.take_in(record, false);
+        self.handle(record, false);
         for span in self.ended.drain(..) {
             self.otlp.send(span);
         }
     }
 
-    fn take_in(&mut self, record: &Record, past: bool) {
+    fn handle(&mut self, record: &Record, is_replay: bool) {
         let at = record.at;
         match &record.event {
             Event::Started { spec, traceparent, .. } => {
                 let trace = RunTrace::new(self.run.clone(), at, *traceparent);
-                self.begun = Some(Begun { at, spec: spec.clone(), trace });
+                self.started = Some(Started { at, spec: spec.clone(), trace });
             }
             Event::InputAdded { message, .. } | Event::InputHeld { message, .. }
                 if self.otlp.captures_content() =>
             {
-                self.asked.push(message.clone());
+                self.input.push(message.clone());
             }
             Event::ModelCallStarted { model_call, attempt, .. } => {
                 self.cut_off(at, "interrupted");
-                self.model_call = Some((*model_call, *attempt, at));
+                self.model_call =
+                    Some(CurrentModelCall { number: *model_call, attempt: *attempt, began: at });
             }
             Event::ModelCallFailed { error, retry_at, .. } => {
-                self.model_failed(at, error, retry_at.is_some(), past);
+                self.model_failed(at, error, retry_at.is_some(), is_replay);
             }
-            Event::AssistantMessage { .. } => self.model_answered(record, past),
+            Event::AssistantMessage { .. } => self.model_answered(record, is_replay),
             Event::CallProposed { slot, tool, arguments, .. } => {
                 self.proposed(*slot, tool, arguments.as_deref(), at);
             }
@@ -116,7 +132,7 @@ impl RunSpans {
                 }
             }
             Event::CallSettled { slot, attempt, message, .. } => {
-                self.settled(*slot, *attempt, message, at, past);
+                self.settled(*slot, *attempt, message, at, is_replay);
             }
             Event::HumanRequested { question } => {
                 self.questions.insert(question.request.clone(), question.clone());
@@ -125,16 +141,17 @@ impl RunSpans {
                 self.answered(request, answer.decision.name(), at)
             }
             Event::CompactionStarted { number, strategy, .. } => {
-                // A model call that turned out to be too large was not made.
+                // The model call was not made, because its request was too large.
                 self.model_call = None;
-                self.compaction = Some((*number, at, strategy.clone()));
+                let strategy = strategy.clone();
+                self.compaction = Some(CurrentCompaction { number: *number, began: at, strategy });
             }
-            Event::Compacted { usage, .. } => self.compacted(at, None, usage, past),
+            Event::Compacted { usage, .. } => self.compacted(at, None, usage, is_replay),
             Event::CompactionFailed { error, .. } => {
-                self.compacted(at, Some(error.code.as_str()), &Usage::default(), past);
+                self.compacted(at, Some(error.code.as_str()), &Usage::default(), is_replay);
             }
             Event::Finished { outcome, error, totals } => {
-                self.finished(at, *outcome, error.as_ref(), totals, past);
+                self.finished(at, *outcome, error.as_ref(), totals, is_replay);
             }
             _ => {}
         }
@@ -149,23 +166,23 @@ impl RunSpans {
     }
 
     fn end(&mut self, span: Span<'_>) {
-        if let Some(begun) = &self.begun {
-            self.ended.push(span.data(&begun.trace, self.otlp.scope()));
+        if let Some(started) = &self.started {
+            self.ended.push(span.data(&started.trace, self.otlp.scope()));
         }
     }
 
-    /// The model call that is under way, which is over.
+    /// Ends the current model call, and returns its span.
     fn model_span(&mut self, at: Timestamp) -> Option<Span<'static>> {
-        let (call, attempt, began) = self.model_call.take()?;
-        let spec = self.begun.as_ref()?.spec.clone();
+        let CurrentModelCall { number, attempt, began } = self.model_call.take()?;
+        let spec = self.started.as_ref()?.spec.clone();
         let (provider, model) = split(&spec.model);
-        let span = self.span(SpanOf::Model { call, attempt }, format!("chat {model}"), began, at);
+        let span = self.span(SpanOf::Model { call: number, attempt }, format!("chat {model}"), began, at);
         let span = Span { kind: SpanKind::Client, ..span }
-            .says("gen_ai.operation.name", "chat")
-            .says("gen_ai.provider.name", provider.to_owned())
-            .says("gen_ai.request.model", model.to_owned())
-            .says("gen_ai.request.stream", true)
-            .says("agentloop.attempt", i64::from(attempt));
+            .with("gen_ai.operation.name", "chat")
+            .with("gen_ai.provider.name", provider.to_owned())
+            .with("gen_ai.request.model", model.to_owned())
+            .with("gen_ai.request.stream", true)
+            .with("agentloop.attempt", i64::from(attempt));
         Some(span)
     }
 
@@ -175,10 +192,10 @@ impl RunSpans {
         }
     }
 
-    fn model_failed(&mut self, at: Timestamp, error: &RunError, is_tried_again: bool, past: bool) {
+    fn model_failed(&mut self, at: Timestamp, error: &RunError, is_tried_again: bool, is_replay: bool) {
         let Some(span) = self.model_span(at) else { return };
         let code = error.code.as_str();
-        if !past {
+        if !is_replay {
             let took = at.since(span.began);
             self.otlp.instruments().model_failed(&self.model_labels(), took, code, is_tried_again);
         }
@@ -189,7 +206,7 @@ impl RunSpans {
         self.end(span);
     }
 
-    fn model_answered(&mut self, record: &Record, past: bool) {
+    fn model_answered(&mut self, record: &Record, is_replay: bool) {
         let Event::AssistantMessage { message, finish, usage, first_token, duration, .. } = &record.event
         else {
             return;
@@ -202,25 +219,25 @@ impl RunSpans {
             let call_of = Call { tool, is_known: false, provider_id, arguments, proposed, offered: None };
             self.calls.insert(call.slot, call_of);
         }
-        if !past {
+        if !is_replay {
             self.otlp.instruments().model_answered(&self.model_labels(), *duration, *first_token, usage);
         }
         let Some(span) = self.model_span(record.at) else { return };
         let reasons = vec![StringValue::from(content::finish_reason(finish).to_owned())];
         let mut span = span
-            .says("gen_ai.response.finish_reasons", Value::Array(Array::String(reasons)))
-            .says("gen_ai.response.time_to_first_chunk", first_token.duration().as_secs_f64());
+            .with("gen_ai.response.finish_reasons", Value::Array(Array::String(reasons)))
+            .with("gen_ai.response.time_to_first_chunk", first_token.duration().as_secs_f64());
         span.attributes.extend(tokens(usage));
         if self.otlp.captures_content() {
             let said = json!([content::message(message, Some(finish))]);
-            span = span.says("gen_ai.output.messages", said.to_string());
+            span = span.with("gen_ai.output.messages", said.to_string());
         }
         self.end(span);
     }
 
-    /// As labels of metrics, which are bounded.
+    /// The labels of the model's metrics. Their values are bounded.
     fn model_labels(&self) -> [KeyValue; 3] {
-        let reference = self.begun.as_ref().map_or("", |begun| begun.spec.model.as_str());
+        let reference = self.started.as_ref().map_or("", |started| started.spec.model.as_str());
         let (provider, model) = self.otlp.models().labels(reference);
         [
             KeyValue::new("gen_ai.operation.name", "chat"),
@@ -244,12 +261,19 @@ impl RunSpans {
         }
     }
 
-    fn settled(&mut self, slot: CallSlot, attempt: u32, message: &SharedMessage, at: Timestamp, past: bool) {
+    fn settled(
+        &mut self,
+        slot: CallSlot,
+        attempt: u32,
+        message: &SharedMessage,
+        at: Timestamp,
+        is_replay: bool,
+    ) {
         let Some(call) = self.calls.remove(&slot) else { return };
         let Some(result) = message.tool_result() else { return };
         let began = call.offered.unwrap_or(call.proposed);
         let error = result.status.is_error().then(|| result.status.as_str());
-        if !past && call.offered.is_some() {
+        if !is_replay && call.offered.is_some() {
             self.otlp.instruments().tool_settled(&call.tool, at.since(began), error);
         }
         let name = match call.is_known {
@@ -258,17 +282,17 @@ impl RunSpans {
         };
         let span = self
             .span(SpanOf::Call(slot), name, began, at)
-            .says("gen_ai.operation.name", "execute_tool")
-            .says("gen_ai.tool.name", call.tool)
-            .says("gen_ai.tool.type", "function")
-            .says("gen_ai.tool.call.id", call.provider_id)
-            .says("agentloop.tool.outcome", result.status.as_str())
-            .says("agentloop.attempt", i64::from(attempt));
+            .with("gen_ai.operation.name", "execute_tool")
+            .with("gen_ai.tool.name", call.tool)
+            .with("gen_ai.tool.type", "function")
+            .with("gen_ai.tool.call.id", call.provider_id)
+            .with("agentloop.tool.outcome", result.status.as_str())
+            .with("agentloop.attempt", i64::from(attempt));
         let mut span = Span { error, ..span };
         if self.otlp.captures_content() {
             span = span
-                .says("gen_ai.tool.call.arguments", call.arguments)
-                .says("gen_ai.tool.call.result", result.output.clone());
+                .with("gen_ai.tool.call.arguments", call.arguments)
+                .with("gen_ai.tool.call.result", result.output.clone());
         }
         self.end(span);
     }
@@ -277,22 +301,22 @@ impl RunSpans {
         let Some(question) = self.questions.remove(request) else { return };
         let span = self
             .span(SpanOf::Question(request.as_str()), "await_human".to_owned(), question.asked_at, at)
-            .says("agentloop.human.decision", decision);
+            .with("agentloop.human.decision", decision);
         let tool = Some(question.tool).filter(|tool| !tool.is_empty());
         let span = match tool {
-            Some(tool) => span.says("gen_ai.tool.name", tool),
+            Some(tool) => span.with("gen_ai.tool.name", tool),
             None => span,
         };
         self.end(span);
     }
 
-    fn compacted(&mut self, at: Timestamp, error: Option<&'static str>, usage: &Usage, past: bool) {
-        let Some((number, began, strategy)) = self.compaction.take() else { return };
-        if !past {
+    fn compacted(&mut self, at: Timestamp, error: Option<&'static str>, usage: &Usage, is_replay: bool) {
+        let Some(CurrentCompaction { number, began, strategy }) = self.compaction.take() else { return };
+        if !is_replay {
             self.otlp.instruments().compacted(&strategy);
         }
         let span = self.span(SpanOf::Compaction(number), "compact".to_owned(), began, at);
-        let mut span = Span { error, ..span }.says("agentloop.compaction.strategy", strategy);
+        let mut span = Span { error, ..span }.with("agentloop.compaction.strategy", strategy);
         span.attributes.extend(tokens(usage));
         self.end(span);
     }
@@ -303,32 +327,32 @@ impl RunSpans {
         outcome: Outcome,
         error: Option<&RunError>,
         totals: &Totals,
-        past: bool,
+        is_replay: bool,
     ) {
         let code = match outcome {
             Outcome::Completed => None,
             Outcome::Failed | Outcome::Aborted => Some(error.map_or("unknown", |error| error.code.as_str())),
         };
         self.cut_off(at, code.unwrap_or("interrupted"));
-        let Some(begun) = &self.begun else { return };
-        let (agent, began) = (begun.spec.agent.clone(), begun.at);
-        let (provider, model) = split(&begun.spec.model);
-        if !past {
+        let Some(started) = &self.started else { return };
+        let (agent, began) = (started.spec.agent.clone(), started.at);
+        let (provider, model) = split(&started.spec.model);
+        if !is_replay {
             self.otlp.instruments().run_finished(&agent, totals.duration, code);
         }
         let span = self
             .span(SpanOf::Run, format!("invoke_agent {agent}"), began, at)
-            .says("gen_ai.operation.name", "invoke_agent")
-            .says("gen_ai.agent.name", agent)
-            .says("gen_ai.provider.name", provider.to_owned())
-            .says("gen_ai.request.model", model.to_owned())
-            .says("agentloop.run.iterations", i64::from(totals.iterations))
-            .says("agentloop.run.tool_calls", i64::from(totals.tool_calls));
+            .with("gen_ai.operation.name", "invoke_agent")
+            .with("gen_ai.agent.name", agent)
+            .with("gen_ai.provider.name", provider.to_owned())
+            .with("gen_ai.request.model", model.to_owned())
+            .with("agentloop.run.iterations", i64::from(totals.iterations))
+            .with("agentloop.run.tool_calls", i64::from(totals.tool_calls));
         let mut span = Span { error: code, ..span };
         span.attributes.extend(tokens(&totals.usage));
         if self.otlp.captures_content() {
-            let asked: Vec<_> = self.asked.iter().map(|message| content::message(message, None)).collect();
-            span = span.says("gen_ai.input.messages", json!(asked).to_string());
+            let input: Vec<_> = self.input.iter().map(|message| content::message(message, None)).collect();
+            span = span.with("gen_ai.input.messages", json!(input).to_string());
         }
         self.end(span);
     }

@@ -1,4 +1,4 @@
-//! A span in the making.
+//! A span's content, and its conversion to the exporter's type.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -8,7 +8,7 @@ use opentelemetry::trace::{SpanContext, SpanId, SpanKind, Status, TraceFlags, Tr
 use opentelemetry::{InstrumentationScope, KeyValue, Value};
 use opentelemetry_sdk::trace::SpanData;
 
-/// What a span says.
+/// A span that has ended, before its conversion.
 pub(super) struct Span<'a> {
     pub(super) of: SpanOf<'a>,
     pub(super) name: String,
@@ -16,18 +16,18 @@ pub(super) struct Span<'a> {
     pub(super) began: Timestamp,
     pub(super) ended: Timestamp,
     pub(super) attributes: Vec<KeyValue>,
-    /// The class of the error that it ended with.
+    /// The class of the error that it ended with, for `error.type`.
     pub(super) error: Option<&'static str>,
 }
 
 impl Span<'_> {
-    /// One more thing to say.
-    pub(super) fn says(mut self, key: &'static str, value: impl Into<Value>) -> Self {
+    /// Adds an attribute.
+    pub(super) fn with(mut self, key: &'static str, value: impl Into<Value>) -> Self {
         self.attributes.push(KeyValue::new(key, value));
         self
     }
 
-    /// As the exporter wants it.
+    /// Converts the span. Its ids and parent follow from the trace, so they are the same after a restart.
     pub(super) fn data(mut self, trace: &RunTrace, scope: &InstrumentationScope) -> SpanData {
         let parent = match self.of {
             SpanOf::Run => trace.parent().map(|parent| parent.span),

@@ -1,4 +1,4 @@
-//! Events.
+//! Conversion of a run's events, durable and transient, to the contract's `RunEvent`.
 
 use agentloop_core::context::build::is_cut;
 use agentloop_core::delta::Delta;
@@ -27,19 +27,19 @@ pub struct EventConverter {
 }
 
 impl EventConverter {
-    /// For a run and its session.
+    /// A converter for the events of one run.
     #[must_use]
     pub fn new(run: RunId, session: SessionId) -> Self {
         Self { run, session }
     }
 
-    /// As it is sent: converted and encoded once for all subscribers of the run.
+    /// The frame to send. Each item is converted and encoded once, for all subscribers of the run.
     #[must_use]
     pub fn frame(&self, shown: &FeedItem) -> EventFrame {
         EventFrame { event: shown.encoded(|shown| self.event(shown).encode_to_vec().into()) }
     }
 
-    /// As callers see it.
+    /// Converts an item of the feed.
     #[must_use]
     pub fn event(&self, shown: &FeedItem) -> wire::RunEvent {
         match shown {
@@ -48,7 +48,7 @@ impl EventConverter {
         }
     }
 
-    /// A durable one as callers see it.
+    /// Converts a durable event.
     #[must_use]
     pub fn durable(&self, record: &Record) -> wire::RunEvent {
         let (phase, process) = loops(&record.event, record.status);
@@ -312,7 +312,7 @@ impl EventConverter {
     }
 }
 
-/// Whether callers are shown it: bookkeeping of the assembler is not.
+/// True if callers see the item. Deltas that only the message assembler needs are hidden.
 #[must_use]
 pub fn is_shown(shown: &FeedItem) -> bool {
     match shown {
@@ -332,7 +332,7 @@ pub fn is_shown(shown: &FeedItem) -> bool {
     }
 }
 
-/// Whether nothing follows it.
+/// True for the run's last event.
 #[must_use]
 pub fn is_last(shown: &FeedItem) -> bool {
     match shown {
@@ -438,7 +438,7 @@ fn attempt_effect(ran: Ran) -> wire::AttemptEffect {
     }
 }
 
-/// What running a tool twice means.
+/// Converts a tool's effect class.
 #[must_use]
 pub fn effect_class(class: EffectClass) -> wire::EffectClass {
     match class {

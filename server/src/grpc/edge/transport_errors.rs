@@ -1,5 +1,5 @@
-//! A message that is too large, or is none, never reaches a handler: what the transport says of it is put into the
-//! contract's words.
+//! Rewrites the transport's own errors into errors of the contract. The transport refuses messages that are too large
+//! or cannot be decoded before a handler sees them.
 
 use agentloop_proto::v1::ErrorReason;
 use tonic::body::Body;
@@ -9,15 +9,15 @@ use tonic_types::StatusExt as _;
 
 use crate::grpc::status::status;
 
-/// The response as it is, or the contract's error in place of the transport's.
+/// Replaces an error of the transport by the contract's error. Other responses are unchanged.
 #[must_use]
-pub fn in_the_contracts_words(response: Response<Body>) -> Response<Body> {
+pub fn with_contract_status(response: Response<Body>) -> Response<Body> {
     match Status::from_header_map(response.headers()) {
         // The contract's own errors of this code carry details.
         Some(error) if error.code() == Code::OutOfRange && error.details().is_empty() => {
             status(Code::ResourceExhausted, ErrorReason::MessageTooLarge, error.message(), []).into_http()
         }
-        // Ours is never said without details: this is about bytes that cannot be decoded.
+        // The server's own INTERNAL always has details, so this one is about bytes that cannot be decoded.
         Some(error) if error.code() == Code::Internal && error.details().is_empty() => {
             status(Code::InvalidArgument, ErrorReason::InvalidField, error.message(), []).into_http()
         }
@@ -25,10 +25,9 @@ pub fn in_the_contracts_words(response: Response<Body>) -> Response<Body> {
     }
 }
 
-/// Why a response is a refusal because something is full, in a word of the contract. A stream that ends with one is not
-/// seen here.
+/// The reason of a RESOURCE_EXHAUSTED response, for metrics. Streams that end with one later are not seen here.
 #[must_use]
-pub fn refused_for(response: &Response<Body>) -> Option<&'static str> {
+pub fn overload_reason(response: &Response<Body>) -> Option<&'static str> {
     let error = Status::from_header_map(response.headers())?;
     if error.code() != Code::ResourceExhausted {
         return None;

@@ -1,4 +1,5 @@
-//! What surrounds the conversation: instruction files, environment, context policy, extensions.
+//! The part of a `RunInput` that shapes the model's context: instruction files, environment, context policy, planner,
+//! hooks and context sources.
 
 use std::collections::BTreeMap;
 
@@ -15,8 +16,8 @@ const INSTRUCTION_FILE_BYTES_MAX: usize = 64 * 1024;
 const ENVIRONMENT_MAX: usize = 64;
 const NAMES_MAX: usize = 32;
 
-/// What the caller's surroundings change about the run.
-pub(super) fn surroundings(
+/// Applies the request's context settings to the run's spec.
+pub(super) fn apply_context_settings(
     spec: &mut RunSpec,
     models: &dyn Models,
     input: &mut wire::RunInput,
