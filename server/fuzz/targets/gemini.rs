@@ -1,3 +1,5 @@
+//! Fuzz target: answers in the format of Google's `generateContent`, cut at any place.
+
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| agentloop_server::fuzz::gemini(data));
