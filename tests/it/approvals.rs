@@ -1,4 +1,4 @@
-//! Humans are asked before a tool runs, and what they decide is what happens.
+//! Approvals: a human is asked before a tool runs, and the decision is carried out.
 
 use agentloop_client::v1 as wire;
 use agentloop_tests::errors::{assert_invalid, assert_refused, metadata};
@@ -26,7 +26,7 @@ fn deny(message: &str) -> Decision {
     Decision::Deny(wire::Deny { message: message.to_owned() })
 }
 
-/// A run that waits for leave to write to bob.
+/// A run that waits for approval of a mail to bob.
 struct Asked {
     model: Model,
     server: TestServer,
@@ -56,7 +56,7 @@ impl Asked {
         result.clone()
     }
 
-    /// What the model read of it.
+    /// The tool result that the model read.
     fn read(&self) -> Value {
         let request = self.model.last_request();
         request["messages"].as_array().and_then(|all| all.last()).expect("messages")["content"].clone()
@@ -178,7 +178,7 @@ async fn several_questions_of_one_message_wait_by_themselves() {
     let policy = wire::ToolPolicy { max_parallel: Some(4), ..Default::default() };
     let input = wire::RunInput { tool_policy: Some(policy), ..named("r1", "go") };
     let mut events = server.stream(input.clone()).await;
-    // What needs no leave runs meanwhile.
+    // Calls that need no approval run meanwhile.
     let weather = events.wait_for_name("tool_call_result").await;
     assert_eq!(results(&[weather])[0].name, "weather");
     let pending = server.pending().await;

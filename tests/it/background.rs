@@ -1,4 +1,4 @@
-//! What the model writes about a session once a run of it is over.
+//! Background work: the titles and summaries that the model writes after a run.
 
 use agentloop_client::v1 as wire;
 use agentloop_tests::input::in_session;
@@ -34,7 +34,7 @@ async fn titled(server: &TestServer) -> String {
     session_with(server, |session| !session.title.is_empty()).await.title
 }
 
-/// What a request asks for, and about what.
+/// The instructions of a request, and the text that it is about.
 fn asked(request: &Value) -> (&str, &str) {
     let text = |at: usize| request["messages"][at]["content"].as_str().unwrap_or_default();
     (text(0), text(1))

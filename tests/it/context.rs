@@ -1,4 +1,4 @@
-//! The conversation is kept within the model's context, whatever its length and however it is made smaller.
+//! Compaction: a conversation of any length is kept within the model's context, by each strategy.
 
 use agentloop_client::v1 as wire;
 use agentloop_tests::errors::assert_invalid;
@@ -261,7 +261,7 @@ async fn a_strategy_that_nobody_knows_is_refused() {
     assert_invalid(server.try_run(input).await, &["input.context_policy.strategy"]);
 }
 
-/// Whatever the strategy, a small window is never the end of a session, and what is stored grows with what was said.
+/// With any strategy, a session goes on in a small context window, and the store grows only with the messages.
 #[tokio::test]
 async fn a_session_of_a_thousand_calls_in_a_small_window() {
     const WINDOW: usize = 12_000;

@@ -1,4 +1,4 @@
-//! Documents: links lead somewhere, and everything that has a name is told of.
+//! Rules on documents: links have targets, named files exist, and ARCHITECTURE names every RPC and top module.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,7 +8,7 @@ use agentloop_proto::FILE_DESCRIPTOR_SET;
 use prost::Message as _;
 use prost_types::FileDescriptorSet;
 
-/// Folders that hold what others wrote.
+/// Folders whose documents are not ours.
 const NOT_OURS: [&str; 5] = ["target", "node_modules", ".work", ".git", ".venv"];
 
 fn top() -> PathBuf {
@@ -54,7 +54,7 @@ fn prose(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Where the links of a document lead.
+/// The targets of a document's links.
 fn links(text: &str) -> impl Iterator<Item = &str> {
     prose(text).flat_map(|line| {
         line.match_indices("](").map(|(at, begin)| {

@@ -1,4 +1,4 @@
-//! A conversation goes on from an earlier place, and from where it is.
+//! Forks: a conversation continues from an earlier entry, and the original is unchanged.
 
 use agentloop_client::v1 as wire;
 use agentloop_tests::errors::{assert_invalid, assert_refused};

@@ -1,4 +1,4 @@
-//! However large what is stored is, what is answered fits into a message that any client takes.
+//! Responses fit into a message of default size, however large the stored data is.
 
 use agentloop_client::v1 as wire;
 use agentloop_tests::errors::assert_invalid;

@@ -1,4 +1,4 @@
-//! What Prometheus reads: exact counts of what happened, and nothing of what was said.
+//! Metrics for Prometheus: exact counts of events, and no content of messages.
 
 use agentloop_client::v1 as wire;
 use agentloop_tests::host::Host;

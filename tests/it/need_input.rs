@@ -46,7 +46,7 @@ async fn submit(server: &TestServer, request: &str, input: Input) {
     soon(server.agent_loop().submit_input(request)).await.expect("answered");
 }
 
-/// What the host hears of a question.
+/// The response to a question that the host receives.
 async fn heard(host: &mut RawHost, input: &str) -> Response {
     let frame = host.wait_for(|frame| matches!(frame, ServerFrame::InputResponse(_))).await;
     let ServerFrame::InputResponse(heard) = frame else { unreachable!("it was waited for") };

@@ -1,4 +1,4 @@
-//! What is too much is refused with words, never kept in memory.
+//! Overload is refused with an error and a reason, and nothing is kept in memory.
 
 use agentloop_client::v1 as wire;
 use agentloop_tests::errors::assert_refused;

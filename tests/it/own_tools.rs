@@ -1,4 +1,4 @@
-//! Tools of the server itself: declared by whoever embeds it, and run in its process.
+//! An embedder's tools, which run in the server's process.
 
 use std::sync::{Arc, Mutex};
 

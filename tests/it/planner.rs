@@ -23,7 +23,7 @@ use wire::run_event::Event;
 use wire::submit_input_request::Input;
 use wire::{HumanRequestKind, RunErrorCode, RunStatus, ToolStatus, WaitKind};
 
-/// What a planner answers to one question.
+/// A planner's answer to one question.
 enum Say {
     Do(Instruction),
     Fail(ExtensionError),
@@ -165,7 +165,7 @@ async fn one_that_nobody_offers_is_refused() {
     assert_eq!(model.requests().len(), 0);
 }
 
-/// Why a run ends whose planner says this, and how often it was asked.
+/// The error of a run whose planner gives this answer, and the number of questions to the planner.
 async fn failure(script: impl IntoIterator<Item = Say>) -> (wire::RunError, usize) {
     let model = Model::start().await;
     let planner = Scripted::says(script);

@@ -22,7 +22,7 @@ async fn talked() -> (Model, TestServer) {
     (model, server)
 }
 
-/// What the run's sources gave to the model.
+/// The context that the run's sources gave to the model.
 async fn recalled(server: &TestServer, session: &str) -> Vec<String> {
     let entries = server.entries(session).await;
     let texts = entries.into_iter().filter_map(|entry| {
@@ -39,7 +39,7 @@ fn text(part: wire::Part) -> Option<String> {
     }
 }
 
-/// What was told of the one source that was asked: outcome and error.
+/// The `ExtensionApplied` event of the one source: outcome and error.
 async fn told(server: &TestServer, run: &str) -> (String, String) {
     let mut events = server.subscribe(run, 0).await;
     events.wait_for_name("run_finished").await;

@@ -33,7 +33,7 @@ fn by(agent: &str, run: &str, prompt: &str) -> RunInput {
     RunInput { agent: Some(agent.to_owned()), ..named(run, prompt) }
 }
 
-/// What was said and done in a run, without what no two runs have in common.
+/// The messages and events of a run, without fields that differ from run to run.
 struct Told {
     events: Vec<&'static str>,
     answer: String,

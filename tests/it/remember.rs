@@ -1,4 +1,4 @@
-//! What a human decided once is not asked again, for as long as the human said.
+//! Remembered decisions: a human is not asked again within the scope that the human chose.
 
 use agentloop_client::v1 as wire;
 use agentloop_tests::errors::{assert_invalid, assert_refused};

@@ -1,4 +1,4 @@
-//! What was said is found again.
+//! `SearchEntries` finds messages.
 
 use agentloop_client::v1 as wire;
 use agentloop_tests::errors::assert_invalid;
@@ -18,7 +18,7 @@ async fn search(
     Ok(soon(server.sessions().search_entries(request)).await?.into_inner().hits)
 }
 
-/// Where it is found: session and entry.
+/// The hits of a search: session and entry.
 async fn places(server: &TestServer, request: wire::SearchEntriesRequest) -> Vec<(String, u64)> {
     let hits = search(server, request).await.expect("the call succeeds");
     hits.into_iter().map(|hit| (hit.session_id, hit.entry_no)).collect()

@@ -1,4 +1,4 @@
-//! What the server says of itself: health and reflection.
+//! The services for health and reflection.
 
 use agentloop_tests::model::Model;
 use agentloop_tests::server::TestServer;

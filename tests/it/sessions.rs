@@ -1,4 +1,4 @@
-//! Sessions: what runs leave behind, and what the next one reads.
+//! Sessions: the entries that runs leave, and the history that the next run reads.
 
 use agentloop_client::v1 as wire;
 use agentloop_tests::errors::{assert_refused, metadata};

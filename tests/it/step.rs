@@ -22,7 +22,7 @@ async fn step(server: &TestServer, request: &str) -> wire::StepResponse {
     server.step("r1", request, "").await.expect("the call succeeds")
 }
 
-/// What was carried out, and the kinds of its events.
+/// The instruction of a step, and the kinds of its events.
 fn did(step: &wire::StepResponse) -> (&'static str, Vec<&'static str>) {
     let instruction = step.instruction.clone().and_then(|instruction| instruction.instruction);
     let name = match instruction.expect("an instruction") {

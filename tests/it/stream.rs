@@ -52,7 +52,7 @@ async fn tells_a_whole_run_in_order() {
     assert_eq!(finished.usage.map(|usage| usage.output_tokens), Some(10));
 }
 
-/// What the deltas of a stream, and the snapshot that they go on from, come to.
+/// The text of a stream: its snapshot, if any, with the deltas after it.
 #[track_caller]
 fn spoken(events: &[wire::RunEvent]) -> String {
     let mut said = String::new();

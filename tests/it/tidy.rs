@@ -1,11 +1,11 @@
-//! Who may import whom, and which package is whose: read from the `use` lines of the server.
+//! Rules on imports, checked on the source files: modules import downward only, and heavy packages have owners.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Modules from the top down. A module imports from rows below its own; those of the lowest row are data and
-/// services that everything may use, and may use each other.
+/// Modules from the top down. A module imports only from rows below its own. Modules of the lowest row are for all to
+/// use, and may import each other.
 const LAYERS: [&[&str]; 7] = [
     &["main", "fuzz"],
     &["app"],
@@ -15,7 +15,7 @@ const LAYERS: [&[&str]; 7] = [
     &["extension"],
     &["alarm", "clock", "config", "ids", "lifecycle", "secret", "telemetry"],
 ];
-/// The lowest row.
+/// Index of the lowest row, whose modules may import each other.
 const BASE: usize = LAYERS.len() - 1;
 
 /// Packages that only some files may name, by the paths that these begin with.

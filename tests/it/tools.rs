@@ -1,4 +1,4 @@
-//! Tools: what there are, what the model is offered, and what becomes of its calls.
+//! Tools: listing them, offering them to the model, and the outcomes of calls.
 
 use agentloop_client::v1 as wire;
 use agentloop_tests::events::{name, names, results};

@@ -1,4 +1,4 @@
-//! What a collector of OpenTelemetry's is sent, and what tool hosts are told of it.
+//! Traces and metrics that an OpenTelemetry collector gets, and the trace parents that tool hosts get.
 
 use agentloop_client::v1 as wire;
 use agentloop_tests::collector::{Collector, Span, is_error, number_of, text_of};

@@ -24,7 +24,7 @@ struct Options {
     /// The host's name.
     #[arg(long)]
     host_id: String,
-    /// Where the tools write what they do.
+    /// The file that the tools write their actions to.
     #[arg(long)]
     journal: PathBuf,
     /// Calls that run at a time.
@@ -56,7 +56,7 @@ async fn send_email(email: Email, ctx: CallContext, journal: Journal) -> Result<
     Ok("sent")
 }
 
-/// How long a call takes. It ends early when it is cancelled.
+/// Waits for the duration of a call, or until it is cancelled.
 #[derive(Deserialize, JsonSchema)]
 struct Takes {
     seconds: f64,
@@ -86,7 +86,7 @@ async fn charge(takes: Takes, ctx: CallContext, journal: Journal) -> Result<&'st
 #[derive(Deserialize, JsonSchema)]
 struct Work {
     label: String,
-    /// How long it takes, in milliseconds.
+    /// Duration in milliseconds.
     #[serde(default)]
     ms: u64,
     /// Tries that do nothing and ask for another.
@@ -137,7 +137,7 @@ impl Journal {
         }
     }
 
-    /// Whether this key comes for the first time to any of the hosts whose journals are in this folder.
+    /// True if no host whose journal is in this folder has seen the key before.
     fn once(&self, key: &str) -> std::io::Result<bool> {
         let keys = self.0.with_file_name("keys");
         std::fs::create_dir_all(&keys)?;
@@ -153,7 +153,7 @@ impl Journal {
 /// The smallest picture there is.
 const PICTURE: &[u8] = b"GIF89a\x01\x00\x01\x00\x00\x00\x00;";
 
-/// How long a human may think about a side.
+/// Time that a human has to choose a side.
 #[derive(Deserialize, JsonSchema)]
 struct Patience {
     patience: f64,

@@ -45,7 +45,7 @@ async fn told_to_stop_under_load() {
         let begin = Instant::now();
         load.site.suffer(Fault::Terminate).await;
         assert!(begin.elapsed() < Duration::from_secs(15), "it stops and starts in {:?}", begin.elapsed());
-        load.look();
+        load.check_workers();
     }
     load.finish().await;
 }

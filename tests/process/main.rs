@@ -1,7 +1,7 @@
 //! Behaviour of real processes over real sockets: the command as it is built, hosts in every language, and what is
 //! left when one of them is killed.
 //!
-//! Whatever a process says is part of its test's output.
+//! The output of every process is part of its test's output.
 
 mod abort;
 mod busy_session;

@@ -28,9 +28,9 @@ struct Scenario {
     /// Answers of the model, of a hundred, that are errors.
     model_fails: u64,
     compacts: Option<&'static str>,
-    /// What comes to the same session while the run is at work.
+    /// A second request to the same session while the run is live.
     second: Option<Busy>,
-    /// Whether it is aborted while the server is killed.
+    /// True if the run is aborted while the server is killed.
     aborts: bool,
 }
 

@@ -11,7 +11,7 @@ use clap::Parser;
 
 #[derive(Parser)]
 struct Options {
-    /// How long it takes, without the last runs' way to their end.
+    /// Duration of the load, without the time that the last runs need to end.
     #[arg(long, default_value_t = 30.0)]
     minutes: f64,
     /// Decides what happens, though not exactly when.
@@ -20,7 +20,7 @@ struct Options {
     /// Sessions at work at a time.
     #[arg(long, default_value_t = 64)]
     sessions: u64,
-    /// Tool hosts.
+    /// Number of tool hosts.
     #[arg(long, default_value_t = 3)]
     hosts: usize,
     /// The longest time between two faults, in milliseconds.

@@ -64,7 +64,7 @@ fn large(run: &str) -> RunInput {
     input(run, &format!("s-{run}"), &"large ".repeat(20_000))
 }
 
-/// Whether a run was acknowledged.
+/// True if the start of the run was acknowledged.
 async fn started(client: &Client, input: RunInput) -> Result<(), agentloop_client::Error> {
     let mut events: EventStream = client.run_stream(input).await?;
     events.next().await.expect("an event or an error").map(|_| ())
@@ -186,7 +186,7 @@ async fn used() -> Server {
     server
 }
 
-/// That a server which was stopped well, and whose file was then changed, does not start.
+/// Asserts that a server does not start if its file was changed after a clean stop.
 async fn refused(why: &str, change: impl Fn(&Path)) {
     let mut server = used().await;
     let (code, _) = server.terminate().await;
@@ -195,7 +195,7 @@ async fn refused(why: &str, change: impl Fn(&Path)) {
     says(&server, why).await;
 }
 
-/// That it does not start, says why and which file it is, and changes nothing.
+/// Asserts that it does not start, names the reason and the file, and changes nothing.
 async fn says(server: &Server, why: &str) {
     let database = server.file("agentloop.db");
     let before = content(&database);

@@ -20,7 +20,7 @@ struct Kept {
     metrics: Vec<String>,
 }
 
-/// The collector.
+/// A collector that keeps all spans and metrics it gets.
 #[derive(Clone)]
 pub struct Collector {
     kept: Arc<Mutex<Kept>>,
@@ -124,7 +124,7 @@ pub fn number_of(span: &Span, key: &str) -> Option<i64> {
     }
 }
 
-/// Whether it ended with an error.
+/// True if the span ended with an error.
 pub fn is_error(span: &Span) -> bool {
     span.status.as_ref().is_some_and(|status| status.code() == StatusCode::Error)
 }

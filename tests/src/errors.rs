@@ -1,4 +1,4 @@
-//! What an error says beside its code.
+//! Reads and asserts the details of error statuses.
 
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
@@ -14,13 +14,13 @@ pub fn metadata(status: &Status, key: &str) -> String {
     info.and_then(|info| info.metadata.get(key).cloned()).unwrap_or_default()
 }
 
-/// The fields that are wrong.
+/// The invalid fields that the error names.
 pub fn fields(status: &Status) -> Vec<String> {
     let bad = status.get_details_bad_request();
     bad.into_iter().flat_map(|bad| bad.field_violations).map(|violation| violation.field).collect()
 }
 
-/// That a call failed with this code and reason.
+/// Asserts that a call failed with this code and reason.
 ///
 /// # Panics
 /// When it did not.
@@ -33,7 +33,7 @@ pub fn assert_refused<T: std::fmt::Debug>(result: Result<T, Status>, code: Code,
     status
 }
 
-/// That a call failed for these fields.
+/// Asserts that a call failed with exactly these invalid fields.
 ///
 /// # Panics
 /// When it did not.

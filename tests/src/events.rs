@@ -17,13 +17,13 @@ pub struct Events {
 }
 
 impl Events {
-    /// Those of `RunStream`.
+    /// The events of `RunStream`.
     pub fn of_run(response: Response<Streaming<wire::RunStreamResponse>>) -> Self {
         let stream = response.into_inner();
         Self::of(stream.map(|item| item.map(|response| response.event.expect("an event"))))
     }
 
-    /// Those of `Subscribe`.
+    /// The events of `Subscribe`.
     pub fn of_subscription(response: Response<Streaming<wire::SubscribeResponse>>) -> Self {
         let stream = response.into_inner();
         Self::of(stream.map(|item| item.map(|response| response.event.expect("an event"))))
@@ -102,7 +102,7 @@ impl Events {
     }
 }
 
-/// What kind of event it is, as the contract calls it.
+/// The name of the event's kind in the contract.
 ///
 /// # Panics
 /// When it is none.
@@ -149,7 +149,7 @@ pub fn durable(events: &[wire::RunEvent]) -> Vec<wire::RunEvent> {
     events.iter().filter(|event| event.seq > 0).cloned().collect()
 }
 
-/// That the durable ones are all there, once each, from this one on.
+/// Asserts that the durable events are complete from this number on, each once.
 ///
 /// # Panics
 /// When they are not.

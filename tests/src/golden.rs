@@ -36,9 +36,9 @@ pub struct Known {
     pub key: &'static str,
     /// The first version of the schema that can hold it.
     pub since: i64,
-    /// What its model does.
+    /// The script of its model.
     pub script: Script,
-    /// Whether it was finished.
+    /// True if the run has ended in the files.
     pub finished: bool,
 }
 
@@ -61,7 +61,7 @@ pub fn known() -> Vec<Known> {
     ]
 }
 
-/// What a known run was started with.
+/// The input that a known run was started with.
 pub fn input(key: &str) -> wire::RunInput {
     let mut input = in_session(&format!("s-{key}"), &format!("r-{key}"), &prompt(key));
     if key == "compacted" {

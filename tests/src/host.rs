@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::server::TestServer;
 use crate::soon;
 
-/// What happened in the host's tools.
+/// Holds the calls of a host's gated tools until the test lets them end, and counts calls.
 #[derive(Clone)]
 pub struct Gate {
     calls: Arc<Mutex<Vec<(String, Value)>>>,
@@ -28,9 +28,9 @@ pub struct Gate {
 /// Calls of gated tools.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Running {
-    /// How many began.
+    /// Calls that have begun.
     pub began: usize,
-    /// How many run now.
+    /// Calls that run now.
     pub now: usize,
     /// The most that ever ran together.
     pub most: usize,
@@ -53,7 +53,7 @@ impl Gate {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// How often a tool ran.
+    /// The number of times that a tool ran.
     pub fn count(&self, tool: &str) -> usize {
         self.calls().iter().filter(|(name, _)| name == tool).count()
     }
@@ -108,7 +108,7 @@ impl Gate {
 
 /// A running host. Dropped, it vanishes.
 pub struct Host {
-    /// What happens in its tools.
+    /// The gate of its tools.
     pub gate: Gate,
     task: JoinHandle<()>,
     stop: CancellationToken,

@@ -1,4 +1,4 @@
-//! What runs are given.
+//! Builders of `RunInput` for tests.
 
 use agentloop_client::v1 as wire;
 

@@ -22,7 +22,7 @@ use std::time::Duration;
 /// Long enough for a slow machine, short enough to fail.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What is awaited must come.
+/// Awaits something that must come soon.
 ///
 /// # Panics
 /// When it does not come in [`PATIENCE`].

@@ -24,10 +24,10 @@ const RESUMED: u64 = 21;
 /// Memory counts as settled when it has not changed for this long.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// What parked runs cost.
+/// The measured cost of parked runs.
 #[derive(Debug, Clone, Copy)]
 pub struct Cost {
-    /// How many there are.
+    /// Number of parked runs.
     pub runs: u64,
     /// Resident memory for each, in bytes: what the last three quarters of them added. By then what a process takes
     /// once, such as the database's caches, is mostly there.
@@ -44,7 +44,7 @@ pub struct Cost {
     pub per_second: f64,
 }
 
-/// Parks so many runs and looks what it costs.
+/// Parks this many runs and measures their cost.
 ///
 /// # Panics
 /// When one of them does not park, or does not go on.

@@ -68,7 +68,7 @@ impl RawHost {
         }
     }
 
-    /// Answers a question.
+    /// Answers a question for an extension.
     pub fn answers(&self, asked: &wire::ExtensionRequest, response: Response) {
         self.send(Frame::ExtensionResponse(wire::ExtensionResponse {
             request_id: asked.request_id.clone(),
@@ -76,7 +76,7 @@ impl RawHost {
         }));
     }
 
-    /// Sends a frame.
+    /// Sends a frame. Does nothing once the stream has ended.
     pub fn send(&self, frame: Frame) {
         // A stream that is over takes nothing, which its answers tell.
         let _sent = self.frames.send(wire::ConnectRequest { frame: Some(frame) });
@@ -191,7 +191,7 @@ pub fn memory(name: &str) -> Offer {
     })
 }
 
-/// Pieces of context.
+/// An answer of a context source, with these texts.
 pub fn context(items: &[(&str, &str)]) -> Response {
     let item = |(text, origin): &(&str, &str)| wire::ContextItem {
         text: (*text).to_owned(),
@@ -200,7 +200,7 @@ pub fn context(items: &[(&str, &str)]) -> Response {
     Response::Context(wire::ContextItems { items: items.iter().map(item).collect() })
 }
 
-/// A failure.
+/// An answer that reports a failure.
 pub fn failure(message: &str, retryable: bool) -> Response {
     Response::Failure(wire::ExtensionFailure { message: message.to_owned(), retryable })
 }

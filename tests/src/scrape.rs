@@ -1,4 +1,4 @@
-//! What a server's metrics say, read over HTTP as Prometheus does.
+//! Reads a server's metrics over HTTP, as Prometheus does.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -6,10 +6,10 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// One scrape.
+/// The metrics of one scrape.
 #[derive(Debug)]
 pub struct Scrape {
-    /// All of it.
+    /// The whole text.
     pub text: String,
     samples: BTreeMap<String, f64>,
 }
@@ -47,10 +47,10 @@ impl Scrape {
     }
 }
 
-/// What a path is answered with, head and body.
+/// The response to a path, head and body.
 ///
 /// # Panics
-/// When nobody answers.
+/// When the endpoint does not answer.
 pub async fn get(address: SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(address).await.expect("someone listens");
     let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");

@@ -28,11 +28,11 @@ type Extend = Arc<dyn Fn(ServerBuilder) -> ServerBuilder + Send + Sync>;
 
 /// One provider of a server that asks several.
 pub struct Provider<'a> {
-    /// What stands before the first `/` of a model reference.
+    /// The name before the first `/` of a model reference.
     pub name: &'a str,
-    /// Who answers.
+    /// The model server.
     pub vendor: &'a Vendor,
-    /// How it is asked.
+    /// The kind of API.
     pub format: Format,
     /// More keys of its section.
     pub keys: &'a str,
@@ -174,7 +174,7 @@ max_backoff = "5ms"
         self.directory.path().join("test.db")
     }
 
-    /// What a scrape of its metrics reads.
+    /// Scrapes its metrics.
     ///
     /// # Panics
     /// When it serves none.
@@ -183,7 +183,7 @@ max_backoff = "5ms"
         soon(Scrape::of(server.metrics_address().expect("metrics are served"))).await
     }
 
-    /// Where it listens.
+    /// Its address as a URL.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -193,22 +193,22 @@ max_backoff = "5ms"
         self.channel.clone()
     }
 
-    /// Service AgentLoop.
+    /// A client of the service `AgentLoop`.
     pub fn agent_loop(&self) -> AgentLoopClient<Channel> {
         AgentLoopClient::new(self.channel()).max_decoding_message_size(MESSAGE_BYTES_MAX)
     }
 
-    /// Service Sessions.
+    /// A client of the service `Sessions`.
     pub fn sessions(&self) -> SessionsClient<Channel> {
         SessionsClient::new(self.channel()).max_decoding_message_size(MESSAGE_BYTES_MAX)
     }
 
-    /// Service Tools.
+    /// A client of the service `Tools`.
     pub fn tools(&self) -> ToolsClient<Channel> {
         ToolsClient::new(self.channel())
     }
 
-    /// Service ToolHost.
+    /// A client of the service `ToolHost`.
     pub fn tool_host(&self) -> ToolHostClient<Channel> {
         ToolHostClient::new(self.channel())
     }
@@ -231,7 +231,7 @@ max_backoff = "5ms"
         Ok(response.into_inner().result.expect("a result"))
     }
 
-    /// `RunStream`.
+    /// Calls `RunStream`, which must succeed.
     ///
     /// # Panics
     /// When the call fails.
@@ -240,7 +240,7 @@ max_backoff = "5ms"
         Events::of_run(soon(self.agent_loop().run_stream(request)).await.expect("the call succeeds"))
     }
 
-    /// `Subscribe`.
+    /// Calls `Subscribe`, which must succeed.
     ///
     /// # Panics
     /// When the call fails.
@@ -249,7 +249,7 @@ max_backoff = "5ms"
         Events::of_subscription(soon(self.agent_loop().subscribe(request)).await.expect("the call succeeds"))
     }
 
-    /// `GetRun`.
+    /// Calls `GetRun`, which must succeed.
     ///
     /// # Panics
     /// When the call fails.
@@ -269,7 +269,7 @@ max_backoff = "5ms"
         soon(self.agent_loop().abort(request)).await.expect("the call succeeds").into_inner()
     }
 
-    /// `Step`.
+    /// Calls `Step` for this run.
     ///
     /// # Errors
     /// The call's.
@@ -287,7 +287,7 @@ max_backoff = "5ms"
         soon(self.agent_loop().step(request)).await.map(tonic::Response::into_inner)
     }
 
-    /// `ReplayRun`.
+    /// Calls `ReplayRun`, which must succeed.
     ///
     /// # Panics
     /// When the call fails.
@@ -296,7 +296,7 @@ max_backoff = "5ms"
         soon(self.agent_loop().replay_run(request)).await.expect("the call succeeds").into_inner()
     }
 
-    /// `SubmitApproval`.
+    /// Calls `SubmitApproval` with this decision.
     ///
     /// # Errors
     /// The call's.

@@ -1,4 +1,4 @@
-//! What is measured: a release server on a fresh database, a model server and tool hosts, each a process of its own.
+//! The processes of a measurement: a release server on a fresh database, a model server and tool hosts.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -38,13 +38,13 @@ impl Stored {
 pub(crate) struct Bed {
     pub(crate) server: Process,
     pub(crate) url: String,
-    /// Where the model server listens.
+    /// The model server's address.
     pub(crate) model: String,
     pub(crate) format: Format,
     pub(crate) hosts: Option<Process>,
     program: PathBuf,
     dir: TempDir,
-    /// Where its metrics are, if it shows them.
+    /// The address of the server's metrics, if it has them.
     metrics: Option<String>,
     _model: Process,
 }

@@ -14,7 +14,7 @@ use crate::role::model::Script;
 /// Streams over one connection.
 const STREAMS_PER_CONNECTION: usize = 32;
 
-/// What a caller saw of a run.
+/// The times of a run as its caller saw them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Seen {
     /// To the end of the stream.
@@ -31,7 +31,7 @@ pub(crate) fn request(script: Script) -> RunStreamRequest {
     RunStreamRequest { input: Some(input), after_seq: 0 }
 }
 
-/// How many connections a load of this concurrency uses.
+/// Number of connections for a load of this concurrency.
 pub(crate) fn connections(concurrency: usize) -> usize {
     concurrency.div_ceil(STREAMS_PER_CONNECTION)
 }

@@ -1,4 +1,4 @@
-//! What a run costs the server, beside the floor of this machine.
+//! Benchmark: the cost of a run, compared with the floor of this machine.
 //!
 //! The release server, a scripted model server over HTTP, tool hosts and this load are processes of their own on
 //! loopback. CPU time is that of the server process alone, as the kernel counts it; the floors are measured in the same
@@ -21,7 +21,7 @@ use clap::Parser as _;
 
 use crate::options::{Command, Options};
 
-/// Whatever goes wrong ends the program.
+/// Any error. It ends the program.
 pub(crate) type Failure = Box<dyn Error + Send + Sync>;
 
 fn main() -> Result<(), Failure> {

@@ -1,4 +1,4 @@
-//! The command line.
+//! The command-line options of the benchmark.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use crate::role::model::Format;
 #[derive(Debug, Parser)]
 #[command(name = "agentloop-bench", args_conflicts_with_subcommands = true)]
 pub(crate) struct Options {
-    /// Which workloads; all of them by default
+    /// Workloads to measure; all of them by default
     #[arg(value_enum)]
     pub(crate) workloads: Vec<Workload>,
     /// Runs at a time, for the workloads that have a load
@@ -19,13 +19,13 @@ pub(crate) struct Options {
     /// Streams at a time, for the workload `live`. 5,000 need a machine of many cores
     #[arg(long, value_delimiter = ',', default_value = "100,1000")]
     pub(crate) live: Vec<usize>,
-    /// How often each figure is taken; the median is shown, and the spread beside it
+    /// Number of measurements of each figure; the report has the median and the spread
     #[arg(long, default_value_t = 3)]
     pub(crate) repeat: usize,
     /// Multiplies the number of runs of each measurement
     #[arg(long, default_value_t = 1.0)]
     pub(crate) scale: f64,
-    /// How the model is spoken to
+    /// API of the model server
     #[arg(long, value_enum, default_value_t = Format::Openai)]
     pub(crate) format: Format,
     /// Also writes every figure as JSON

@@ -12,13 +12,13 @@ use tokio::time::timeout;
 
 use crate::Failure;
 
-/// How long a process may take to be ready.
+/// Time that a process has to become ready.
 const START: Duration = Duration::from_secs(120);
 
 /// A process that is killed when this is dropped.
 pub(crate) struct Process {
     child: Child,
-    /// What it says; its number of lines is small.
+    /// Its output. The number of lines is small.
     lines: mpsc::UnboundedReceiver<String>,
     pid: u32,
 }
@@ -80,7 +80,7 @@ impl Process {
         if self.child.wait().await?.success() { Ok(last) } else { Err("a process failed".into()) }
     }
 
-    /// SIGKILL.
+    /// Kills it with SIGKILL.
     pub(crate) async fn kill(mut self) -> Result<(), Failure> {
         Ok(self.child.kill().await?)
     }
@@ -93,7 +93,7 @@ impl Process {
         if sent.success() && ended.success() { Ok(()) } else { Err("the server did not end well".into()) }
     }
 
-    /// What it has used so far.
+    /// The resources that it has used so far.
     pub(crate) fn usage(&self) -> Result<Usage, Failure> {
         Usage::of(self.pid)
     }
@@ -124,7 +124,7 @@ fn forward(stream: impl AsyncRead + Send + Unpin + 'static, lines: mpsc::Unbound
     });
 }
 
-/// What a process has used since its start.
+/// The resources that a process has used since its start.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Usage {
     /// Nanoseconds on a CPU, of threads that still live.
@@ -156,7 +156,7 @@ impl Usage {
         Ok(usage)
     }
 
-    /// What was used from `before` to this.
+    /// The resources used since `before`.
     pub(crate) fn since(self, before: Usage) -> Usage {
         Usage {
             cpu: self.cpu.saturating_sub(before.cpu),

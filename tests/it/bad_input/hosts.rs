@@ -1,4 +1,4 @@
-//! Services ToolHost and Tools.
+//! Invalid requests to the services `ToolHost` and `Tools`.
 
 use agentloop_client::v1 as wire;
 use agentloop_tests::errors::{assert_invalid, assert_refused, reason};

@@ -1,4 +1,4 @@
-//! What is wrong with a call is said field by field, and nothing of it is done.
+//! Invalid requests: the error names every invalid field, and nothing is done.
 
 mod hosts;
 mod runs;
@@ -14,6 +14,6 @@ fn long_id() -> String {
     "x".repeat(129)
 }
 
-/// What no list takes as a page: its size, and its token.
+/// Invalid pages of lists: a size and a token.
 const BAD_PAGES: [(u32, &str, &str); 3] =
     [(501, "", "page_size"), (0, "nonsense", "page_token"), (0, "1:not an id", "page_token")];

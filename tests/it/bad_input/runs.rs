@@ -1,4 +1,4 @@
-//! Service AgentLoop.
+//! Invalid requests to the service `AgentLoop`.
 
 use agentloop_client::v1 as wire;
 use agentloop_tests::errors::{assert_invalid, assert_refused};
@@ -11,7 +11,7 @@ use wire::decision::Decision;
 
 use super::{BAD_PAGES, long, long_id};
 
-/// How an otherwise good input is spoilt, and the fields that are wrong then.
+/// A change that makes a valid input invalid, and the fields that the error must name.
 type Case = (fn(&mut wire::RunInput), &'static [&'static str]);
 
 fn message(role: wire::Role, content: Option<wire::part::Content>) -> wire::Message {

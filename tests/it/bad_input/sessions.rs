@@ -1,4 +1,4 @@
-//! Service Sessions.
+//! Invalid requests to the service `Sessions`.
 
 use agentloop_client::v1 as wire;
 use agentloop_tests::errors::{assert_invalid, assert_refused};

@@ -1,4 +1,4 @@
-//! Runs that end what their session is at.
+//! Runs that abort the live run of their session.
 
 use agentloop_client::v1 as wire;
 use agentloop_tests::events::names;

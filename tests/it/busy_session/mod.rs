@@ -1,4 +1,4 @@
-//! What a run does when its session has a live one: wait, interrupt, or hand over what it has to say.
+//! Starting a run in a session that has a live one: enqueue, interrupt or steer.
 
 mod cut;
 mod interrupt;
@@ -29,7 +29,7 @@ fn busy(policy: BusySessionPolicy, run: &str, text: &str) -> wire::RunInput {
     wire::RunInput { on_busy_session: policy.into(), ..in_session("s1", run, text) }
 }
 
-/// What was said in session `s1`.
+/// The texts of session `s1`.
 async fn said(server: &TestServer) -> Vec<String> {
     let message = |entry: wire::Entry| agentloop_tests::events::text(&entry.message.expect("a message"));
     server.entries("s1").await.into_iter().map(message).collect()
@@ -46,7 +46,7 @@ async fn delete(server: &TestServer) -> Result<bool, tonic::Status> {
     Ok(soon(server.sessions().delete_session(request)).await?.into_inner().existed)
 }
 
-/// Why a run ended.
+/// The error code of an ended run.
 fn end(events: &[wire::RunEvent]) -> wire::RunError {
     let Some(Event::RunFinished(finished)) = events.last().and_then(|event| event.event.clone()) else {
         panic!("not over: {events:?}")

@@ -1,4 +1,4 @@
-//! Runs that wait until all that came before is over.
+//! Queued runs, which wait until all earlier runs of the session have ended.
 
 use agentloop_client::v1 as wire;
 use agentloop_tests::errors::{assert_refused, metadata};
@@ -60,7 +60,7 @@ async fn they_go_one_after_the_other_in_the_order_they_came() {
     model.says("second").says("third");
     speech.say("first");
     speech.end();
-    // A unary call waits for its turn too.
+    // A unary call waits in the queue too.
     let third = server.run(enqueued("r3", "three")).await;
     assert_eq!((third.run_id.as_str(), third.status()), ("r3", RunStatus::Completed));
     assert_eq!(said(&server).await, ["one", "first", "two", "second", "three", "third"]);

@@ -1,4 +1,4 @@
-//! Messages handed to a run that is under way.
+//! Messages that are delivered to a live run.
 
 use agentloop_client::v1 as wire;
 use agentloop_tests::errors::assert_refused;

@@ -1,4 +1,4 @@
-//! Extensions on hosts: who is taken, what runs ask of them, and what becomes of those that fail.
+//! Extensions on hosts: which declarations are accepted, the questions of runs, and failures.
 
 mod library;
 mod planner;
@@ -43,7 +43,7 @@ async fn all(mut events: Events) -> Vec<wire::RunEvent> {
     events.seen
 }
 
-/// What was told of the extensions that were asked: name, outcome, error.
+/// The `ExtensionApplied` events of a run: name, outcome, error.
 fn applied(events: &[wire::RunEvent]) -> Vec<(String, String, String)> {
     let applied = |event: &wire::RunEvent| match &event.event {
         Some(Event::ExtensionApplied(applied)) => {

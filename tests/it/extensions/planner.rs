@@ -25,7 +25,7 @@ fn does(instruction: Instruction) -> Response {
     Response::Instruction(wire::Instruction { instruction: Some(instruction) })
 }
 
-/// What the planner is asked, and the request that it has to name.
+/// The planner's next question, and the request id that its answer must name.
 async fn asked(host: &mut RawHost) -> (wire::ExtensionRequest, wire::PlanRequest) {
     let request = host.asked().await;
     match request.request.clone() {
@@ -91,7 +91,7 @@ fn within(seconds: i64) -> Vec<Offer> {
     })]
 }
 
-/// Why a run ends whose planner answers so. It is asked once.
+/// The error of a run whose planner gives this answer. The planner is asked once.
 async fn failure_of(answer: impl Fn(&RawHost, &wire::ExtensionRequest)) -> String {
     let model = Model::start().await;
     let server = TestServer::start(&model).await;
@@ -130,7 +130,7 @@ async fn nonsense_from_it_fails_the_run_and_nothing_else() {
     let instruction = |instruction| Response::Instruction(wire::Instruction { instruction });
     let question = Instruction::RequestHumanPrompt(wire::RequestPromptInstruction::default());
     for (says, words) in [
-        // What a later version of the contract may know is nothing here.
+        // An instruction of a later version of the contract.
         (instruction(None), "says what to do"),
         (instruction(Some(question)), "nonsense"),
         (does(Instruction::CallTools(wire::CallToolsInstruction {})), "no tool call waits"),

@@ -14,7 +14,7 @@ async fn world() -> (Model, TestServer) {
     (model, server)
 }
 
-/// Where nobody waits long for a host.
+/// A server on which calls wait only briefly for a host.
 async fn impatient() -> (Model, TestServer) {
     let model = Model::start().await;
     let server = TestServer::with(&model, "[hosts]\nhost_wait = \"100ms\"").await;

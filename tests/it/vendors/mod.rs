@@ -128,7 +128,7 @@ async fn completes_with(server: &TestServer, input: wire::RunInput) -> wire::Run
     result
 }
 
-/// That a request has all of these.
+/// Asserts that a request contains all of these states.
 #[track_caller]
 fn assert_has(asked: &Asked, states: &[String]) {
     for state in states {
@@ -136,7 +136,7 @@ fn assert_has(asked: &Asked, states: &[String]) {
     }
 }
 
-/// That a request has none of these.
+/// Asserts that a request contains none of these states.
 #[track_caller]
 fn assert_lacks(asked: &Asked, states: &[String]) {
     for state in states {

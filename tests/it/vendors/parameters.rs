@@ -31,8 +31,8 @@ fn options(effort: ReasoningEffort, forces: bool) -> wire::ModelOptions {
     }
 }
 
-/// Asks each of these models for everything, in many combinations. The vendor refuses what they do not take, which fails
-/// the test.
+/// Requests every parameter from each of these models, in many combinations. If the server sends a parameter that the
+/// model does not accept, the vendor's refusal fails the test.
 async fn are_left_out(kind: Kind, models: &[&str]) -> Vec<Asked> {
     let vendor = Vendor::start("a").await;
     let default = format!("a/{}", kind.model);

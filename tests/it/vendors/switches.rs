@@ -74,7 +74,7 @@ impl All {
         all.clone().flat_map(|a| all.clone().map(move |b| (a, b))).filter(|(a, b)| a != b).collect()
     }
 
-    /// That no vendor was sent anything that another one gave out.
+    /// Asserts that no vendor was sent state that another vendor issued.
     #[track_caller]
     fn assert_apart(&self) {
         for (a, b) in self.pairs() {

@@ -39,7 +39,7 @@ fn field(number: u8, content: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// What a caller should not send, and what it is told.
+/// Invalid messages of a caller, and the expected statuses.
 fn requests() -> Vec<(&'static str, Bytes, &'static str)> {
     let deep = |depth: usize| format!("{}1{}", "{\"a\":".repeat(depth), "}".repeat(depth));
     let hints = |json: String| run(RunInput { runtime_hints_json: Some(json), ..prompt("hi") });

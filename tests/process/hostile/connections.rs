@@ -21,7 +21,7 @@ const SUBSCRIBE: &str = "/agentloop.v1.AgentLoop/Subscribe";
 const ENTRIES: &str = "/agentloop.v1.Sessions/ListEntries";
 const CONNECT: &str = "/agentloop.v1.ToolHost/Connect";
 
-/// What every connection begins with, and settings that change nothing.
+/// The preface of a connection, and an empty SETTINGS frame.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 async fn dial(siege: &Siege) -> TcpStream {
@@ -78,7 +78,7 @@ async fn garbage_is_hung_up_on() {
     siege.end("garbage", GROWTH_MAX).await;
 }
 
-/// Whoever connects and says nothing has no claim on the places of others.
+/// Silent connections do not use up the limit of connections for good.
 #[tokio::test]
 async fn silent_connections_lose_their_places() {
     const PLACES: usize = 16;

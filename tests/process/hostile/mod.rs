@@ -1,5 +1,5 @@
-//! Whoever is at the other end of the wire does what it likes: the server's memory stays within a bound, it answers
-//! throughout, and whoever is honest is served beside it.
+//! Attacks by hostile peers. The server's memory stays bounded, its health service answers throughout, and honest
+//! callers are served meanwhile.
 //!
 //! `HOSTILE_SCALE=n` in the environment makes each attack n times as long.
 
@@ -36,7 +36,7 @@ struct Siege {
     answers: Arc<AtomicUsize>,
 }
 
-/// How many of something that is `count` in the normal test run.
+/// Scales a count of the normal test run by `HOSTILE_SCALE`.
 fn scaled(count: usize) -> usize {
     let scale =
         std::env::var("HOSTILE_SCALE").map_or(1, |scale| scale.parse().expect("HOSTILE_SCALE is a number"));

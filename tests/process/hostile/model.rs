@@ -16,11 +16,11 @@ use crate::support::soon;
 const KEY: &str = "sk-never-to-be-seen";
 const EVENTS: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
 
-/// What it answers: a beginning, and what follows again and again.
+/// A hostile answer: its first bytes, and the bytes that are repeated after them.
 struct Answer {
     begin: String,
     again: Vec<u8>,
-    /// What the run is said to have failed of.
+    /// The expected error of the run.
     code: RunErrorCode,
 }
 

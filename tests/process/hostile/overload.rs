@@ -68,7 +68,7 @@ async fn several_times_the_capacity_is_refused_early() {
     siege.end("several times the capacity", GROWTH_MAX).await;
 }
 
-/// What holds while every place is taken: exactly as many runs as there are places, and each of them finishes.
+/// While the limit of live runs is reached, exactly that many runs work, and each of them finishes.
 #[tokio::test]
 async fn what_was_taken_finishes_and_makes_room() {
     let mut model = Model::start().await;

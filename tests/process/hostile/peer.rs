@@ -10,12 +10,12 @@ use tokio::net::TcpStream;
 use crate::support::server::Server;
 use crate::support::soon;
 
-/// A connection.
+/// An HTTP/2 connection that the test writes frame by frame.
 pub(super) struct Peer {
     send: SendRequest<Bytes>,
 }
 
-/// What came of a call: the gRPC status and its message.
+/// The result of a call: the gRPC status and its message.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) status: String,

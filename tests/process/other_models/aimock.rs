@@ -1,4 +1,4 @@
-//! The one for Node.
+//! The model server `aimock` (Node).
 
 use agentloop_client::v1::decision::Decision;
 use agentloop_client::v1::run_event::Event;
@@ -129,7 +129,7 @@ async fn model_server(dir: &std::path::Path, format: Format) -> Option<(Process,
     Some((process, format!("{url}/{version}")))
 }
 
-/// What it answers, by how often it spoke before and how often it was asked.
+/// The script of answers, by the number of earlier answers and of requests.
 fn fixtures_json(format: Format) -> Value {
     let call = |name: &str, arguments: Value| json!({ "name": name, "arguments": arguments.to_string() });
     let slow = call("slow", json!({ "seconds": 0.1 }));

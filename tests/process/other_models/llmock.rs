@@ -1,4 +1,4 @@
-//! The one for Python, which judges those who ask it, too.
+//! The model server `llmock` (Python), which also checks the requests.
 
 use agentloop_client::v1::{RunErrorCode, RunStatus, ToolStatus};
 use agentloop_tests::vendor::Format;
@@ -74,7 +74,7 @@ async fn finds_no_fault(model: &Llmock, format: Format) {
     assert_eq!(seen["count"], 8, "{seen:#}");
 }
 
-/// One that listens.
+/// Starts one and waits until it listens.
 struct Llmock {
     _process: Process,
     address: String,
@@ -107,7 +107,7 @@ impl Llmock {
         format!("http://{}/{path}", self.address)
     }
 
-    /// What comes next, each for the first request that it fits.
+    /// Sets the next answers. Each is used for the first request that it matches.
     async fn plays(&self, behaviors: &[Value]) {
         let queued =
             self.asked("POST", "/_llmock/scenario", &json!({ "behaviors": behaviors }).to_string()).await;

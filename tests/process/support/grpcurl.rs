@@ -42,7 +42,7 @@ impl Grpcurl {
         Some(Grpcurl { program, address })
     }
 
-    /// What `list` or `describe` say.
+    /// The output of `list` or `describe`.
     pub(crate) async fn ask(&self, arguments: &[&str]) -> String {
         self.output(Command::new(&self.program).arg("-plaintext").arg(&self.address).args(arguments)).await
     }
@@ -89,7 +89,7 @@ impl Grpcurl {
 }
 
 impl Streaming {
-    /// Sends a message.
+    /// Sends a message, given as JSON.
     pub(crate) async fn send(&mut self, message: &Value) {
         let requests = self.requests.as_mut().expect("this call takes more than one request");
         requests.write_all(message.to_string().as_bytes()).await.expect("grpcurl reads");

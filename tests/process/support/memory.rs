@@ -1,4 +1,4 @@
-//! How much memory a process has needed.
+//! Measures the peak memory of a process.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! What only these tests use, beside the harness for processes.
+//! Helpers for these tests only: `grpcurl` and memory measurement.
 
 pub(crate) mod grpcurl;
 pub(crate) mod memory;

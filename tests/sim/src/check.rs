@@ -1,4 +1,4 @@
-//! What must hold in the end: told from the journals and the hosts' own counts, not from what the server says.
+//! The checks at the end of a simulation. They compare the journals with the hosts' own counts.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ pub(crate) fn everything(world: &World) {
     problems.iter().for_each(|problem| world.problem(problem));
 }
 
-/// What was said to callers is so.
+/// Checks the promises that the server made to callers.
 fn promises(world: &World, tables: &Tables) -> Vec<String> {
     let promises = world.promises();
     let lost = promises.runs.keys().filter(|run| tables.run(&tenant(), run).is_none());
@@ -73,7 +73,7 @@ fn row(tables: &Tables, id: &RunId) -> Option<String> {
     (told != folded).then(|| format!("its row says {told:?}, its journal {folded:?}"))
 }
 
-/// What a journal says of one call.
+/// The events of one call in a journal.
 #[derive(Default)]
 struct Told {
     effect: Option<EffectClass>,

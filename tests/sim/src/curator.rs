@@ -15,11 +15,11 @@ use crate::random::Random;
 use crate::server::Server;
 use crate::world::{CALLERS_LEFT, World, passes, tenant};
 
-/// What a curator does before it goes.
+/// Number of actions of a curator.
 const DEEDS: u64 = 25;
-/// How the sessions that it makes are called.
+/// Ids of the sessions that it makes.
 const NAMES: [&str; 3] = ["f0", "f1", "f2"];
-/// What was asked for by somebody who has gone is done by then.
+/// Time after which a call is done whose caller has gone.
 const CALL_MAX: Duration = Duration::from_secs(60);
 
 struct Curator {
@@ -29,7 +29,7 @@ struct Curator {
     had: BTreeMap<SessionId, EntryNo>,
 }
 
-/// Does so while there are faults.
+/// Forks and deletes sessions while faults are injected.
 pub(crate) async fn curate(world: Arc<World>) {
     let random = world.random("curator");
     let mut curator = Curator { world, random, had: BTreeMap::new() };

@@ -26,7 +26,7 @@ use crate::random::Random;
 use crate::store::MemoryStore;
 use crate::world::World;
 
-/// What is read at a time, as in a store with so many connections.
+/// Reads that run at a time, like a store's read connections.
 const READERS: usize = 2;
 
 /// One process's way to the store. Clones are the same way.
@@ -44,11 +44,11 @@ struct Inner {
 
 struct State {
     random: Random,
-    /// Until when nothing gets through.
+    /// End of an outage, during which every operation fails.
     away_until: Option<Instant>,
 }
 
-/// What becomes of an operation.
+/// The delays and faults of one operation.
 #[derive(Debug, Clone, Copy, Default)]
 struct Fate {
     before: Duration,
@@ -57,7 +57,7 @@ struct Fate {
     crash_before: bool,
     crash_after: bool,
     loses_answer: bool,
-    /// Said to be done, and not done.
+    /// The operation is reported as done and is not done.
     lies: bool,
 }
 

@@ -16,7 +16,7 @@ use clap::Parser;
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
-    /// How many seeds to run
+    /// Number of seeds to run
     #[arg(long, default_value_t = 100, conflicts_with = "seed")]
     seeds: u64,
     /// The first of them
@@ -31,12 +31,12 @@ struct Arguments {
     /// Go on after a seed that fails
     #[arg(long)]
     keep_going: bool,
-    /// How many seeds run at the same time, each on a thread of its own; absent for one per processor
+    /// Number of seeds that run at the same time, each on its own thread; one per processor by default
     #[arg(long, conflicts_with = "seed")]
     jobs: Option<NonZeroUsize>,
 }
 
-/// How often it is said how far things have come.
+/// Interval of progress reports.
 const PROGRESS_EVERY: Duration = Duration::from_secs(30);
 
 fn main() -> ExitCode {

@@ -20,11 +20,11 @@ use futures_util::stream::{self, BoxStream};
 use crate::random::Random;
 use crate::world::{World, tenant};
 
-/// What a user says, and by the request that says it, to have an answer however that comes about, or at once.
+/// Prefixes of a user's message, before the request's id. `PLEASE` may be answered after any detours, `PING` at once.
 pub(crate) const PLEASE: &str = "please, ";
 pub(crate) const PING: &str = "ping, ";
 
-/// The one provider.
+/// `Models` with one fake provider.
 pub(crate) struct FakeModels(Arc<FakeModel>);
 
 impl FakeModels {
@@ -167,7 +167,7 @@ fn session_of(words: &str) -> Option<SessionId> {
     SessionId::parse(request.rsplit_once("-r")?.0.to_owned()).ok()
 }
 
-/// What a model is shown is the conversation that is stored, whatever was in memory of that or of another one.
+/// Checks that the messages shown to the model are those stored for the session.
 fn is_said(world: &World, shown: &[SharedMessage]) -> Result<(), String> {
     let asked = shown.iter().rfind(|message| message.role == Role::User).map(|message| message.plain_text());
     // Summaries and titles are asked for in words of the server's.

@@ -61,7 +61,7 @@ pub(crate) fn sessions(world: &World) -> BTreeSet<SessionId> {
     own.chain(tables.sessions.keys().map(|(_, session)| session.clone())).collect()
 }
 
-/// Whether a session takes its next message, and answers it.
+/// Checks that a session accepts its next message and answers it.
 pub(crate) async fn ping(world: Arc<World>, session: SessionId) {
     let mut random = world.random(&format!("ping {session}"));
     let mut request = request(&mut random, &session, 1_000);
@@ -180,7 +180,7 @@ async fn submit(world: &Arc<World>, random: &mut Random, request: &StartRequest)
     None
 }
 
-/// What the server said of a start is true by then, and stays so.
+/// Checks that an acknowledged start is stored, and keeps it as a promise.
 fn acknowledged(world: &Arc<World>, id: &RunId, started: &Started) {
     let is_there = {
         let tables = world.truth.tables();
@@ -378,7 +378,7 @@ pub(crate) async fn operate(world: Arc<World>) {
     }
 }
 
-/// Moves the clock.
+/// Lets the clock jump from time to time.
 pub(crate) async fn move_clock(world: Arc<World>) {
     let mut random = world.random("clock");
     if !world.plan.clock_jumps {
@@ -396,7 +396,7 @@ pub(crate) async fn move_clock(world: Arc<World>) {
     }
 }
 
-/// How long a caller waits for this call before it goes away; `None` for as long as it takes.
+/// Time after which a caller gives up a call; `None` if it waits to the end.
 pub(crate) fn patience(world: &World, random: &mut Random) -> Option<Duration> {
     let leaves = !world.is_calm() && random.chance(world.plan.callers_leave);
     leaves.then(|| Duration::from_millis(random.pick(&[0, 1, 5, 300, 2_000])))

@@ -1,24 +1,24 @@
-//! What a seed decides before anything happens: how much is done, and how badly it goes.
+//! The plan that a seed makes before the simulation: the amount of work, and the rates of faults.
 
 use crate::random::Random;
 
-/// A fault that is built in on purpose, to see whether it is found.
+/// A bug that is planted on purpose, to test that the checks find it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plant {
-    /// Now and then the store says that an append is durable, and has not written it.
+    /// The store sometimes acknowledges an append without writing it.
     StoreAcknowledgesWithoutStoring,
-    /// A host that is given a call again runs it again, whatever it means to run it twice.
+    /// A host runs a call again that it gets again, even if that is unsafe.
     HostRunsTwice,
-    /// A host says of a call that had its effect that it never ran.
+    /// A host reports that a call never ran although it took effect.
     HostDeniesWhatItDid,
-    /// A subscriber is shown an event twice.
+    /// A subscriber gets an event twice.
     FeedRepeats,
 }
 
-/// One thing that goes wrong as often as it can, and nothing else.
+/// A single kind of fault, injected as often as possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Only {
-    /// Callers leave in the middle of their calls, of a store that takes its time.
+    /// Callers leave during their calls, and the store is slow.
     CallersLeave,
     /// The store writes, and its answer is lost.
     AnswersAreLost,
@@ -26,16 +26,16 @@ pub enum Only {
     Kills,
 }
 
-/// How a simulation goes.
+/// The plan of a simulation.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) plant: Option<Plant>,
-    /// Conversations.
+    /// Number of sessions.
     pub(crate) sessions: u64,
-    /// Requests in each.
+    /// Number of requests in each session.
     pub(crate) requests: u64,
-    /// Host processes.
+    /// Number of host processes.
     pub(crate) hosts: u64,
     pub(crate) store: StorePlan,
     /// Model calls that fail, in a thousand.
@@ -44,23 +44,23 @@ pub(crate) struct Plan {
     pub(crate) link_fails: u64,
     /// Calls that a host fails, turns down or dawdles over, in a thousand.
     pub(crate) host_fails: u64,
-    /// Whether hosts that lost their stream hand in what they have without one, as whoever calls `CompleteCall` does.
+    /// True if hosts that lost their stream send results by `CompleteCall`.
     pub(crate) answers_outside: bool,
-    /// From one planned end of the server to the next, in seconds; 0 for never.
+    /// Seconds between planned stops of the server; 0 for none.
     pub(crate) server_ends_every: u64,
-    /// Whether the clock is moved.
+    /// True if the clock jumps.
     pub(crate) clock_jumps: bool,
     /// Calls of the server that their caller gives up halfway, in a thousand.
     pub(crate) callers_leave: u64,
-    /// Whether runs name planners and hooks of hosts, and are stepped.
+    /// True if runs use planners and hooks of hosts, and some are stepped.
     pub(crate) extensions: bool,
-    /// Whether sessions are forked and deleted.
+    /// True if sessions are forked and deleted.
     pub(crate) curates: bool,
     /// Questions to a host's extensions that it does not answer well, or in time, in a thousand.
     pub(crate) extensions_fail: u64,
 }
 
-/// How the store behaves; the numbers are times in a thousand.
+/// Rates of the store's faults, in a thousand operations.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct StorePlan {
     pub(crate) slow: u64,

@@ -42,7 +42,7 @@ impl Random {
         self.below(1_000) < in_a_thousand
     }
 
-    /// One of these.
+    /// Picks one of these at random.
     pub(crate) fn pick<T: Clone>(&mut self, from: &[T]) -> T {
         let index = usize::try_from(self.below(from.len() as u64)).expect("an index");
         from[index].clone()

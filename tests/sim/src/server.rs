@@ -18,7 +18,7 @@ use crate::model::FakeModels;
 use crate::store::MemoryStore;
 use crate::world::{SimIds, World};
 
-/// How long a graceful end may take before it becomes a sudden one.
+/// Time after which a graceful stop becomes a kill.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// One process of the server. Clones are the same.

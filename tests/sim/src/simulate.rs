@@ -20,27 +20,27 @@ use crate::plan::{Only, Plan, Plant};
 use crate::server;
 use crate::world::{World, tenant};
 
-/// How long runs may take to end once nothing goes wrong any more: waits for a store that was away grow to minutes, and
-/// a clock that was set back has to come to where it was.
+/// Time that runs have to end after the last fault. Backoff after an outage of the store grows to minutes, and a clock
+/// that was set back must catch up.
 const END_WITHIN: Duration = Duration::from_secs(2 * 3_600);
 
-/// How a seed is run.
+/// Options for running a seed.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Options {
-    /// Whether every line of the trace is printed.
+    /// True prints every line of the trace.
     pub trace: bool,
     /// A fault that is built in on purpose.
     pub plant: Option<Plant>,
-    /// The one thing that goes wrong; absent for what the seed has.
+    /// The only kind of fault to inject; `None` for those of the seed.
     pub only: Option<Only>,
 }
 
-/// What came of a seed.
+/// The result of a seed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// What must not be; empty if all is well.
+    /// The violations found; empty if there are none.
     pub problems: Vec<String>,
-    /// Of the whole trace: equal histories have equal digests.
+    /// Digest of the whole trace. Equal histories have equal digests.
     pub digest: u64,
     /// Lines of the trace.
     pub lines: u64,
@@ -52,7 +52,7 @@ pub struct Outcome {
     pub events: usize,
     /// Processes of the server.
     pub processes: u64,
-    /// How often each thing went wrong.
+    /// The number of faults of each kind.
     pub faults: BTreeMap<&'static str, u64>,
 }
 
@@ -61,7 +61,7 @@ thread_local! {
     static PANICS: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
 }
 
-/// Runs a seed.
+/// Runs the simulation of a seed.
 #[must_use]
 pub fn simulate(seed: u64, options: Options) -> Outcome {
     listen_for_panics();

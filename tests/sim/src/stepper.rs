@@ -70,7 +70,7 @@ async fn one(
     }
 }
 
-/// What the caller was told is what is stored, and begins with the decision for this step.
+/// Checks that the returned records are stored, and that they begin with this step's instruction.
 fn is_stored(world: &World, run: &RunId, request: &str, records: &[Arc<Record>]) {
     let is_own = matches!(
         records.first().map(|record| &record.event),

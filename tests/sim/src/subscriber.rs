@@ -87,7 +87,7 @@ impl Subscriber {
         }
     }
 
-    /// Whether there is no use in coming back.
+    /// True for an error after which the subscriber does not come back. Records errors that must not occur.
     fn fails(&self, error: &EngineError) -> bool {
         if passes(error) {
             return false;

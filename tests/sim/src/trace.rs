@@ -1,4 +1,4 @@
-//! What happened, line by line. Equal runs leave equal traces.
+//! The trace of a simulation, one line per event. Equal simulations have equal traces.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hasher as _};
@@ -50,7 +50,7 @@ impl Trace {
         (lines.digest.finish(), lines.count)
     }
 
-    /// The last lines.
+    /// The last lines of the trace.
     pub(crate) fn tail(&self) -> Vec<String> {
         self.lines().tail.iter().cloned().collect()
     }

@@ -1,4 +1,5 @@
-//! What everybody in a simulation shares: the truth, the time, the server that is up, and what was promised.
+//! The state that all parts of a simulation share: the stored data, the clock, the running server, and the promises that
+//! the server has made to its callers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -24,7 +25,7 @@ use crate::trace::Trace;
 
 /// The fault of a caller that does not wait for its answer.
 pub(crate) const CALLERS_LEFT: &str = "callers left";
-/// When simulations begin.
+/// Start time of simulations, in milliseconds since 1970.
 const START: u64 = 1_800_000_000_000;
 
 /// Shared by every actor of one simulation.
@@ -48,7 +49,7 @@ pub(crate) struct World {
     faults: Mutex<BTreeMap<&'static str, u64>>,
 }
 
-/// What the server has said, and must stand by.
+/// Statements of the server that must stay true.
 #[derive(Debug, Default)]
 pub(crate) struct Promises {
     /// Runs that callers were told of.
@@ -102,22 +103,22 @@ impl World {
         self.promises.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Something went wrong, as the seed has it.
+    /// Counts a fault that the seed injects.
     pub(crate) fn fault(&self, what: &'static str) {
         *self.faults.lock().unwrap_or_else(PoisonError::into_inner).entry(what).or_default() += 1;
     }
 
-    /// How often this went wrong.
+    /// The number of faults of this kind.
     pub(crate) fn faults_of(&self, what: &'static str) -> u64 {
         self.faults().get(what).copied().unwrap_or(0)
     }
 
-    /// How often each thing went wrong.
+    /// The number of faults of each kind.
     pub(crate) fn faults(&self) -> BTreeMap<&'static str, u64> {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Something that must not be.
+    /// Records a violation, which fails the simulation.
     pub(crate) fn problem(&self, what: impl Display) {
         let what = what.to_string();
         self.trace.line("PROBLEM", &what);
@@ -128,12 +129,12 @@ impl World {
         self.problems.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether the run is gone with its session, as somebody wanted it.
+    /// True if the run is gone because its session was deleted.
     pub(crate) fn is_gone(&self, run: &RunId) -> bool {
         self.truth.tables().run(&tenant(), run).is_none() && self.promises().doomed.contains(run)
     }
 
-    /// The server, as soon as one is up.
+    /// Waits until a server is up, and returns it.
     pub(crate) async fn up(&self) -> Server {
         loop {
             let came_up = self.came_up.notified();
@@ -145,14 +146,13 @@ impl World {
         }
     }
 
-    /// Another server is up, or none.
+    /// Sets the server that is up, or that none is.
     pub(crate) fn serves(&self, server: Option<Server>) {
         *self.server.lock().unwrap_or_else(PoisonError::into_inner) = server;
         self.came_up.notify_waiters();
     }
 
-    /// Asks the server something, as a client does: `None` where the server went away under the call, or the caller
-    /// lost its patience.
+    /// Calls the server as a client does; `None` if the server stopped during the call, or the caller gave up.
     pub(crate) async fn call<T, F: Future<Output = T>>(
         &self,
         patience: Option<Duration>,
@@ -174,7 +174,7 @@ impl World {
     }
 }
 
-/// Whether it is worth asking again.
+/// True for an error that passes, so that the call can be tried again.
 pub(crate) fn passes(error: &EngineError) -> bool {
     matches!(
         error,

@@ -11,7 +11,7 @@ use super::dice::Dice;
 use super::script::{Script, label_of, place_of};
 use crate::model::{Answer, Model};
 
-/// How well the model works.
+/// The error rate and delays of the model.
 #[derive(Debug, Clone, Copy)]
 pub struct Temper {
     /// Answers of a hundred that are an error, or end too early.
@@ -60,12 +60,12 @@ impl Brain {
     }
 }
 
-/// What a run of this key is told to do.
+/// The prompt of the run with this key.
 pub fn prompt(key: &str) -> String {
     format!("Follow the script of <{key}>.")
 }
 
-/// Where a message leaves its run: the key, and the round that comes next.
+/// The position of a run after a message: its key, and the next round.
 fn place(message: &Value) -> Option<(String, usize)> {
     match message["role"].as_str()? {
         "user" => {

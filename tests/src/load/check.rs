@@ -1,4 +1,4 @@
-//! What must hold of a run that is over, whatever happened to the processes meanwhile.
+//! Checks of an ended run. They hold whatever faults the processes had meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,15 +18,15 @@ struct Call {
     label: String,
     tool: String,
     effect: EffectClass,
-    /// What a human approved instead.
+    /// The arguments that a human approved instead.
     edited: Option<String>,
     approved: bool,
-    /// How often a human said that it is to run again, not knowing whether it ran.
+    /// The number of times that a human let a call in doubt run again.
     again: u32,
     results: Vec<(ToolStatus, u32)>,
 }
 
-/// What is still to be checked once nothing runs any more: how often a label may have begun.
+/// The limits to check after all work has ended: the number of times that a label may have begun.
 pub type Bounds = BTreeMap<String, u32>;
 
 /// Compares a run's events with what the hosts did and what the human was told. What the hosts may still do is bounded
@@ -67,7 +67,7 @@ pub fn run(events: &[wire::RunEvent], said: &[Said], ledger: &mut Ledger) -> Bou
     bounds
 }
 
-/// That a label was done as often as it may be.
+/// Checks that a label was carried out an allowed number of times.
 ///
 /// # Panics
 /// When it was done more often, or under two keys.

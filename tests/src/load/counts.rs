@@ -1,4 +1,4 @@
-//! What happened, as numbers for people.
+//! Counts of events in a load, for its report.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +20,7 @@ impl Counts {
         *counts.entry(what.to_owned()).or_default() += many;
     }
 
-    /// How many there were.
+    /// The count of one kind.
     pub fn of(&self, what: &str) -> u64 {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(what).copied().unwrap_or_default()
     }

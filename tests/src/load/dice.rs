@@ -7,7 +7,7 @@ use std::time::Duration;
 pub struct Dice(u64);
 
 impl Dice {
-    /// From a seed.
+    /// A generator for this seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -42,7 +42,7 @@ impl Dice {
         Duration::from_millis(self.below(ms + 1))
     }
 
-    /// One of these.
+    /// Picks one of these at random.
     pub fn one_of<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
         let at = usize::try_from(self.below(choices.len() as u64)).expect("an index");
         &choices[at]

@@ -13,26 +13,26 @@ use super::dice::Dice;
 /// An answer that the server took.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Said {
-    /// The question.
+    /// The request to decide.
     pub request_id: String,
-    /// What was decided; none for text.
+    /// The decision; `None` for a text.
     pub decision: Option<Decision>,
 }
 
-/// How he answers.
+/// The manner in which a human answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Manner {
-    /// As the dice fall, after a while.
+    /// At random, after a random delay.
     Any,
-    /// Lets everything happen, at once.
+    /// Approves everything at once.
     Approves,
-    /// The same, with other arguments.
+    /// Approves everything at once, with other arguments.
     Edits,
-    /// Lets nothing happen, and says nothing where nobody knows what happened.
+    /// Denies everything, and does not answer for calls in doubt.
     Denies,
 }
 
-/// Answers a question. None where it was answered, or taken back, before.
+/// Answers a request; `None` if it was answered or withdrawn before.
 ///
 /// # Panics
 /// When the server refuses for another reason.

@@ -1,22 +1,22 @@
-//! What the tools of all hosts did, read from their files.
+//! The actions of all hosts' tools, read from their journals.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 
-/// What was done under one label.
+/// The actions under one label.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Deeds {
-    /// Times that something happened.
+    /// Number of times that the work began.
     pub begins: u32,
-    /// Times that a keyed call came again, and nothing happened.
+    /// Number of times that a keyed call came again and was not run.
     pub agains: u32,
-    /// Times that it was carried through.
+    /// Number of times that the work was completed.
     pub ends: u32,
-    /// Under which idempotency keys.
+    /// The idempotency keys that the work was called with.
     pub keys: BTreeSet<String>,
-    /// Which tries of the call came to a host, the second time that one does included.
+    /// Call and attempt of each request that reached a host, repeats included.
     pub tries: Vec<(String, u32)>,
 }
 
@@ -34,7 +34,7 @@ impl Ledger {
         Self { folder: folder.to_owned(), read: BTreeMap::new(), deeds: BTreeMap::new() }
     }
 
-    /// What was done under a label so far.
+    /// The actions under a label so far.
     ///
     /// # Panics
     /// When a file cannot be read.

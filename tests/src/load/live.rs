@@ -17,13 +17,13 @@ use crate::events::text;
 
 /// A run that is under way.
 pub struct Live {
-    /// What its prompt and its labels begin with.
+    /// The prefix of its prompt and labels.
     pub key: String,
     watcher: Watcher,
     world: Arc<World>,
     manner: Manner,
     dice: Dice,
-    /// How many of the events that were seen were reacted to.
+    /// Number of seen events that were handled.
     handled: usize,
     said: Vec<Said>,
     aborted: Option<RunStatus>,
@@ -45,11 +45,11 @@ pub struct Ended {
     pub key: String,
     /// The run, also where its request came to another one.
     pub run_id: String,
-    /// Its journal.
+    /// The durable events seen so far.
     pub events: Vec<wire::RunEvent>,
     world: Arc<World>,
     said: Vec<Said>,
-    /// What an abort was answered with.
+    /// The status that an abort returned.
     aborted: Option<RunStatus>,
 }
 
@@ -69,7 +69,7 @@ impl Live {
         Self { key, watcher, world, manner, dice, handled: 0, said: Vec::new(), aborted: None }
     }
 
-    /// What it is to be started with, as long as nothing of it was seen.
+    /// The input to start the run with, until its first event was seen.
     pub fn input(&self) -> Option<wire::RunInput> {
         self.watcher.input()
     }
@@ -98,7 +98,7 @@ impl Live {
         self.watcher.seen.len() as u64
     }
 
-    /// Ends it.
+    /// Aborts the run.
     ///
     /// # Panics
     /// When that is refused.
@@ -109,7 +109,7 @@ impl Live {
         self.aborted = Some(answer.status());
     }
 
-    /// Follows it to its end, and answers what is asked.
+    /// Follows the run to its end, and answers its requests to humans.
     ///
     /// # Panics
     /// When its events are not what they should be.
@@ -132,7 +132,7 @@ impl Live {
 }
 
 impl Ended {
-    /// What must hold of it. Whether someone may have ended it is for the caller to say.
+    /// Checks the rules for an ended run. The caller tells if it may have been aborted.
     ///
     /// # Panics
     /// When it does not.
@@ -155,7 +155,7 @@ impl Ended {
         self.world.brain.forget(&self.key);
     }
 
-    /// How it ended.
+    /// The event of the run's end.
     ///
     /// # Panics
     /// When it did not.
@@ -180,7 +180,7 @@ impl Ended {
         assert!(good, "{}: {finished:?}", self.run_id);
     }
 
-    /// What the user said is in the session once, unless the run never entered it.
+    /// Checks that the user's message is in the session exactly once, unless the run never entered the session.
     async fn said_once(&self) {
         let session_id = self.events[0].session_id.clone();
         let request = wire::ListEntriesRequest { session_id, page_size: 500, ..Default::default() };

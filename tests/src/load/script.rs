@@ -1,36 +1,36 @@
-//! What a run's model does: rounds of tool calls, then an answer.
+//! The script of a run's model: rounds of tool calls, then an answer.
 
 use serde_json::{Value, json};
 
 use super::dice::Dice;
 
-/// The tools of the tests' host, by what doing them twice means.
+/// The effect class READ_ONLY. This and the following are tools of the tests' host.
 pub const LOOK: &str = "look";
-/// Idempotent.
+/// The effect class IDEMPOTENT.
 pub const PUT: &str = "put";
-/// Deduped by its key.
+/// The effect class KEYED.
 pub const BOOK: &str = "reserve";
-/// UNSAFE.
+/// The effect class UNSAFE.
 pub const PAY: &str = "pay";
 /// UNSAFE, and asks a human from inside the call.
 pub const INQUIRE: &str = "inquire";
 /// UNSAFE, and a human must approve it.
 pub const POST: &str = "post";
-/// Built into the server.
+/// The server's built-in tool.
 pub const ASK: &str = "ask_human";
 
 /// A tool call that the model wants.
 #[derive(Debug, Clone)]
 pub struct Wish {
-    /// The tool.
+    /// The name of the tool.
     pub tool: &'static str,
-    /// How long it takes, in milliseconds.
+    /// Duration of the call in milliseconds.
     pub ms: u64,
     /// Tries that the host refuses before it does anything.
     pub refusals: u32,
 }
 
-/// What a run's model does.
+/// The script of a run's model.
 #[derive(Debug, Clone, Default)]
 pub struct Script {
     /// The calls of one message each.
@@ -43,12 +43,12 @@ pub fn wish(tool: &'static str, ms: u64) -> Wish {
 }
 
 impl Script {
-    /// Rounds of calls.
+    /// A script of these rounds of calls.
     pub fn of(rounds: &[&[Wish]]) -> Self {
         Self { rounds: rounds.iter().map(|round| round.to_vec()).collect() }
     }
 
-    /// As the dice fall: up to three rounds of up to three calls.
+    /// A random script: up to three rounds of up to three calls.
     pub fn any(dice: &mut Dice) -> Self {
         let rounds = (0..dice.below(4)).map(|_| {
             let calls = (0..=dice.below(3)).map(|_| any_wish(dice));
@@ -57,7 +57,7 @@ impl Script {
         Self { rounds: rounds.collect() }
     }
 
-    /// What the model asks for in a round of the run of this key.
+    /// The calls of one round of the run with this key.
     pub fn calls(&self, key: &str, round: usize) -> Option<Vec<(String, Value)>> {
         let wishes = self.rounds.get(round)?;
         let calls = wishes.iter().enumerate().map(|(at, wish)| {

@@ -10,7 +10,7 @@ use crate::process::server::Server;
 /// Calls that a host has room for.
 const CONCURRENCY: usize = 16;
 
-/// What is done to the processes.
+/// A fault of processes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
     /// SIGKILL to the server, which is started again.
@@ -50,7 +50,7 @@ impl Fault {
 
 /// One server and its hosts.
 pub struct Site {
-    /// The server.
+    /// The server under load.
     pub server: Server,
     hosts: Vec<Host>,
     started: usize,
@@ -68,7 +68,7 @@ impl Site {
         site
     }
 
-    /// How many hosts there are.
+    /// Number of hosts.
     pub fn hosts(&self) -> usize {
         self.hosts.len()
     }

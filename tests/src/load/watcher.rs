@@ -56,12 +56,12 @@ impl Watcher {
         Self { client, run_id, start: Some(input), messages: None, seen: Vec::new(), counts, dice, leaves: 2 }
     }
 
-    /// What it is to be started with, as long as nothing of it was seen.
+    /// The input to start the run with, until its first event was seen.
     pub fn input(&self) -> Option<wire::RunInput> {
         self.start.clone()
     }
 
-    /// Whether the run's end was seen.
+    /// True once the run's end was seen.
     pub fn is_over(&self) -> bool {
         matches!(self.seen.last().and_then(|event| event.event.as_ref()), Some(Event::RunFinished(_)))
     }

@@ -28,7 +28,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Who has not begun yet.
+    /// A worker that has not begun yet.
     pub fn new(world: Arc<World>, number: u64, dice: Dice) -> Self {
         Self { world, number, runs: 0, keys: 0, dice }
     }

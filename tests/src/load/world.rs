@@ -18,38 +18,38 @@ use super::worker::Worker;
 use crate::model::Model;
 use crate::process::server::{Server, Setting};
 
-/// How much there is to do.
+/// The size of a load.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
     /// Decides what happens, though not exactly when.
     pub seed: u64,
     /// Sessions that are at work at a time.
     pub sessions: u64,
-    /// Tool hosts.
+    /// Number of tool hosts.
     pub hosts: usize,
-    /// How the model behaves.
+    /// The error rate and delays of the model.
     pub temper: Temper,
 }
 
-/// What all workers share.
+/// The state that all workers share.
 pub struct World {
     pub(super) client: Client,
     pub(super) brain: Brain,
     pub(super) counts: Counts,
     ledger: Mutex<Ledger>,
-    /// How often each label may have begun by the end.
+    /// The number of times that each label may have begun by the end.
     bounds: Mutex<Bounds>,
     /// Runs whose end was seen, and how they ended.
     ended: Mutex<BTreeMap<String, wire::RunStatus>>,
     stopping: AtomicBool,
 }
 
-/// Workers and processes.
+/// A running load: workers and processes.
 pub struct Load {
     world: Arc<World>,
-    /// The processes.
+    /// The processes of server and hosts.
     pub site: Site,
-    /// What happened so far.
+    /// The counts so far.
     pub counts: Counts,
     model: Model,
     workers: JoinSet<()>,
@@ -82,14 +82,14 @@ impl Load {
         let fault = Fault::any(&mut self.dice, self.site.hosts());
         println!("{fault:?}");
         self.site.suffer(fault).await;
-        self.look();
+        self.check_workers();
     }
 
     /// Fails if a worker has found something that does not hold.
     ///
     /// # Panics
-    /// With its words.
-    pub fn look(&mut self) {
+    /// With the fault that was found.
+    pub fn check_workers(&mut self) {
         while let Some(worker) = self.workers.try_join_next() {
             worker.expect("what must hold does");
             assert!(self.world.is_stopping(), "workers go on until they are told to stop");
@@ -107,7 +107,7 @@ impl Load {
             worker.expect("what must hold does");
         }
         self.world.settled().await;
-        self.look();
+        self.check_workers();
         println!("{}", self.counts);
         self.counts
     }
@@ -141,7 +141,7 @@ impl World {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner).insert(run.to_owned(), status);
     }
 
-    /// What must hold when nothing runs any more.
+    /// Checks the rules for the time after all work has ended.
     ///
     /// # Panics
     /// When it does not.

@@ -17,18 +17,18 @@ use tokio::sync::{mpsc, watch};
 
 use crate::soon;
 
-/// Decides on an answer where the script has none.
+/// Chooses an answer when the script has none.
 type Responder = dyn Fn(&Value) -> Answer + Send + Sync;
 
-/// What the model answers to one request.
+/// The model's answer to one request.
 pub enum Answer {
-    /// Text, and that is the end.
+    /// A text, then the end of the answer.
     Says(String),
-    /// These tools are wanted.
+    /// Calls of these tools.
     Asks(Vec<(String, Value)>),
     /// An HTTP status with this `Retry-After`, if any, and a message.
     Fails(u16, Option<u32>, String),
-    /// Whatever the test says while the connection is open.
+    /// An answer that the test gives piece by piece, through a [`Speech`].
     Speech(Live),
     /// These bytes as the whole of a stream.
     Raw(Vec<u8>),
@@ -52,12 +52,12 @@ struct State {
     script: VecDeque<Answer>,
     responder: Option<Box<Responder>>,
     requests: Vec<Value>,
-    /// Whether requests are only checked, and not kept.
+    /// True to check requests without keeping them.
     forgets: bool,
     faults: Vec<String>,
 }
 
-/// The model.
+/// A scripted model server, which runs inside the test.
 pub struct Model {
     state: Arc<Mutex<State>>,
     base_url: String,
@@ -122,19 +122,19 @@ impl Model {
         Speech { sender, asked: was_asked, gone: is_gone }
     }
 
-    /// What has no place in the script is answered by this.
+    /// Sets a function that answers requests beyond the script.
     pub fn answers(&self, respond: impl Fn(&Value) -> Answer + Send + Sync + 'static) -> &Self {
         self.state().responder = Some(Box::new(respond));
         self
     }
 
-    /// From here on requests are checked and not kept, for a test that makes very many.
+    /// From here on, checks requests without keeping them, for a test that makes very many.
     pub fn forgets(&self) -> &Self {
         self.state().forgets = true;
         self
     }
 
-    /// What was wrong with requests so far.
+    /// The faults found in requests so far.
     pub fn faults(&self) -> Vec<String> {
         self.state().faults.clone()
     }
@@ -178,7 +178,7 @@ pub struct Speech {
 }
 
 impl Speech {
-    /// Until the server asks; what it asks.
+    /// Waits for the server's request, and returns it.
     ///
     /// # Panics
     /// When it does not ask in time.
@@ -212,7 +212,7 @@ impl Speech {
         self.send(sse::end("tool_calls"));
     }
 
-    /// Until the server hangs up.
+    /// Waits until the server closes the connection.
     ///
     /// # Panics
     /// When it does not in time.

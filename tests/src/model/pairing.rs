@@ -1,10 +1,10 @@
-//! What every provider refuses: a tool call without its result, a result without its call.
+//! Checks that each tool call in a request is followed by its result, as every provider requires.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-/// What is wrong with a conversation, if anything is.
+/// The first fault of a conversation, if there is one.
 pub(super) fn fault(request: &Value) -> Option<String> {
     let messages = request["messages"].as_array()?;
     let mut open: BTreeSet<&str> = BTreeSet::new();

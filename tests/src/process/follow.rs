@@ -1,4 +1,4 @@
-//! Following a run, and what its events must be like.
+//! Follows a run's events across lost connections, and checks the rules that hold for every run.
 
 use agentloop_client::v1::run_event::Event;
 use agentloop_client::v1::{
@@ -14,7 +14,7 @@ use super::soon;
 pub struct Follower {
     client: Client,
     stream: EventStream,
-    /// What it saw.
+    /// The durable events so far.
     pub seen: Vec<RunEvent>,
 }
 
@@ -26,7 +26,7 @@ impl Follower {
         Follower { client, stream, seen: Vec::new() }
     }
 
-    /// The run.
+    /// The id of the run.
     pub fn run_id(&self) -> &str {
         self.stream.run_id()
     }
@@ -59,7 +59,7 @@ impl Follower {
         self.seen.get(seq as usize - 1)?.event.clone()
     }
 
-    /// The next question.
+    /// Reads on to the next request to a human.
     pub async fn question(&mut self) -> HumanRequest {
         let asked = self.until("a question", |event| match event {
             Event::HumanRequested(asked) => Some(asked.clone()),
@@ -120,7 +120,7 @@ impl Follower {
         text(answers.next_back().expect("an answer"))
     }
 
-    /// How many of the durable events are such.
+    /// Counts the durable events for which `is` is true.
     pub fn count(&self, such: impl Fn(&Event) -> bool) -> usize {
         self.seen.iter().filter_map(|event| event.event.as_ref()).filter(|event| such(event)).count()
     }
@@ -172,7 +172,7 @@ pub fn text(message: &Message) -> String {
     texts.collect()
 }
 
-/// How a tool call came out, and its output.
+/// The status and output of a tool result.
 pub fn outcome(result: &ToolCallResult) -> (ToolStatus, &str) {
     let result = result.result.as_ref().expect("a result");
     (result.status(), &result.output)

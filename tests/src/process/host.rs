@@ -9,9 +9,9 @@ use super::{built, eventually, leave_out, server::Server, top};
 
 /// A tool host and the file that its tools write to.
 pub struct Host {
-    /// What it calls itself.
+    /// Its host id.
     pub id: String,
-    /// Its process.
+    /// The host's process.
     pub process: Process,
     journal: PathBuf,
 }
@@ -58,7 +58,7 @@ impl Host {
         Host { id: id.to_owned(), process, journal }
     }
 
-    /// What its tools wrote that contains `text`.
+    /// The lines of its tools that contain `text`.
     pub fn did(&self, text: &str) -> Vec<String> {
         lines_with(&self.journal, text)
     }
@@ -79,7 +79,7 @@ pub fn example_of(language: &str) -> Option<PathBuf> {
     None
 }
 
-/// Whether the language's set-up has left what it leaves.
+/// True if the language's set-up has run in this folder.
 fn is_set_up(folder: &Path) -> bool {
     [".venv/installed", "dist/.sources", "bin/example-host"].iter().any(|made| folder.join(made).exists())
 }

@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep, timeout};
 pub const PATIENCE: Duration = Duration::from_secs(60);
 const POLL_EVERY: Duration = Duration::from_millis(20);
 
-/// What comes of it, which must not take for ever.
+/// Awaits a future, and fails the test if it takes too long.
 #[track_caller]
 pub fn soon<T>(what: &str, work: impl Future<Output = T>) -> impl Future<Output = T> {
     let caller = std::panic::Location::caller();
@@ -51,7 +51,7 @@ pub fn top() -> PathBuf {
     tests.parent().expect("tests is a folder of the repository").to_owned()
 }
 
-/// Where cargo puts what it builds: executables of tests and examples are in its folders `deps` and `examples`.
+/// Cargo's target folder of this profile. Its folders `deps` and `examples` have the executables of tests and examples.
 fn target_dir() -> PathBuf {
     let test = std::env::current_exe().expect("a running program has a path");
     test.ancestors().nth(2).expect("it is in target/debug/deps").to_owned()
@@ -74,7 +74,7 @@ pub fn leave_out(missing: &str) {
     println!("left out; missing: {missing}");
 }
 
-/// Whether a test may get from the network what it needs. `tests/run` gets it before the tests, or not at all.
+/// True if a test may install missing dependencies itself. Under `tests/run` they are installed before the tests.
 pub fn may_install() -> bool {
     std::env::var_os("POLYGLOT_TESTS").is_none() && !in_ci()
 }
@@ -83,13 +83,13 @@ fn in_ci() -> bool {
     std::env::var("CI").is_ok_and(|ci| ci == "true")
 }
 
-/// Where a program is.
+/// Finds a program on the `PATH`.
 pub fn on_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
 }
 
-/// How many times as much is to be tried where chance decides: what `CRASH_TESTS` says, or 1.
+/// Factor for the length of randomised tests: the variable `CRASH_TESTS`, or 1.
 pub fn times() -> u64 {
     std::env::var("CRASH_TESTS").ok().and_then(|times| times.parse().ok()).unwrap_or(1)
 }

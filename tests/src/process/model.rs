@@ -22,7 +22,7 @@ pub struct Model {
 
 /// One call of the model, which waits for what the test makes it answer.
 pub struct Call {
-    /// What the model was asked.
+    /// The body of the request.
     pub request: Value,
     connection: TcpStream,
 }
@@ -55,7 +55,7 @@ impl Model {
         }
     }
 
-    /// The next call.
+    /// Waits for the next call.
     pub async fn call(&mut self) -> Call {
         match self.passed_over.pop_front() {
             Some(call) => call,
@@ -77,7 +77,7 @@ impl Model {
         }
     }
 
-    /// Whether a call came that nobody took.
+    /// True if a call came that the test has not taken.
     pub fn was_called(&mut self) -> bool {
         !self.passed_over.is_empty() || self.calls.try_recv().is_ok()
     }
@@ -150,7 +150,7 @@ impl Call {
         self.chunk(json!({ "delta": { "role": "assistant", "content": text } })).await;
     }
 
-    /// Whether this is said anywhere in the conversation.
+    /// True if the conversation contains this text.
     pub fn mentions(&self, text: &str) -> bool {
         self.is_about(text)
     }

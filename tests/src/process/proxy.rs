@@ -26,7 +26,7 @@ impl Proxy {
         Proxy { address, whole }
     }
 
-    /// Where it listens.
+    /// The proxy's own address.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }

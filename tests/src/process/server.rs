@@ -13,7 +13,7 @@ use tokio::process::Command;
 use super::child::Process;
 use super::{built, eventually};
 
-/// What a test may set.
+/// Settings of a server under test.
 pub struct Setting {
     /// The section of the provider `test`.
     pub provider: String,
@@ -23,23 +23,23 @@ pub struct Setting {
     pub agent: &'static str,
     /// A host that says nothing for this long is lost.
     pub lease_timeout: &'static str,
-    /// How long a lost host may come back to its calls.
+    /// Time that a lost host has to reconnect to its calls.
     pub grace_period: &'static str,
-    /// How long a call that may have taken effect waits for someone who knows.
+    /// Time that a call in doubt waits for a human or a late result.
     pub in_doubt_timeout: &'static str,
     /// Calls of one message that may be at work together.
     pub max_parallel: u32,
-    /// Of the agent: how often and when a model is tried again, as an inline table.
+    /// The agent's retry policy, as an inline table.
     pub retry: &'static str,
-    /// Whether the model is offered the tool that asks a human.
+    /// True offers the model the tool that asks a human.
     pub ask_human: bool,
-    /// Whether sessions are given titles by the model.
+    /// True makes the model write titles of sessions.
     pub titles: bool,
-    /// A run that waits longer than this for its next try gives up its task.
+    /// A run that waits longer than this for its next attempt is parked.
     pub park_after: &'static str,
-    /// What is logged.
+    /// The level of the log.
     pub log_level: &'static str,
-    /// Whether a bound on the size of files, see [`Server::bound_files`], is an error for it and not its end.
+    /// True makes a write beyond [`Server::bound_files`] fail instead of killing the process.
     pub bounded: bool,
 }
 
@@ -112,8 +112,7 @@ impl Server {
         process.kill().await;
     }
 
-    /// From here on no file of the server may become larger than this, as on a disk that is full; `None`: as large as
-    /// they like.
+    /// Limits the size of the server's files from here on, as a full disk does; `None` removes the limit.
     pub async fn bound_files(&self, bytes: Option<u64>) {
         let bound = bytes.map_or_else(|| "unlimited".to_owned(), |bytes| bytes.to_string());
         let (pid, fsize) = (self.pid().to_string(), format!("--fsize={bound}:unlimited"));
@@ -126,7 +125,7 @@ impl Server {
         self.process.as_ref().expect("it runs").signal(signal).await;
     }
 
-    /// Its process.
+    /// The server's process.
     pub fn pid(&self) -> u32 {
         self.process.as_ref().expect("it runs").pid()
     }
@@ -148,12 +147,12 @@ impl Server {
         process.ended().await
     }
 
-    /// Where it listens, for clients.
+    /// Its address as a URL.
     pub fn url(&self) -> String {
         format!("http://{}", self.address())
     }
 
-    /// Where it listens, as host and port.
+    /// Its address as host and port.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }

@@ -1,4 +1,4 @@
-//! What a vendor answers, in terms that all formats share.
+//! A vendor's answer in a form that all formats share, and its conversion to bytes.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub enum Piece {
     Thought(String),
     /// Reasoning whose text the vendor keeps.
     Hidden,
-    /// What the user reads.
+    /// Text for the user.
     Text(String),
     /// A tool, and its arguments.
     Call(String, Value),
@@ -39,7 +39,7 @@ impl Piece {
     }
 }
 
-/// How an answer is written. All of it is seen in the wild.
+/// Variants of writing an answer. Each occurs at a real vendor.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Manner {
     /// As the vendor documents it.
@@ -96,7 +96,7 @@ impl Answer {
         Self { said: Said::Fails(refusal.after(wait)), manner: Manner::Usual }
     }
 
-    /// What the vendor says of state that is not its own.
+    /// The error of a vendor that refuses the state of earlier answers.
     pub fn refuses_state() -> Self {
         Self { said: Said::RefusesState, manner: Manner::Usual }
     }
@@ -108,7 +108,7 @@ impl Answer {
     }
 }
 
-/// The HTTP answer.
+/// Writes the HTTP response.
 pub(super) fn written(answer: &Answer, asked: &Asked, issued: &mut Issued) -> Vec<u8> {
     let pieces = match &answer.said {
         Said::Pieces(pieces) => pieces,

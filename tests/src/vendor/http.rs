@@ -28,12 +28,12 @@ pub(super) fn stream(events: &str) -> Vec<u8> {
     answer(200, "text/event-stream; charset=utf-8", "", events)
 }
 
-/// One JSON document.
+/// A response with one JSON document.
 pub(super) fn document(document: &Value) -> Vec<u8> {
     answer(200, "application/json", "", &document.to_string())
 }
 
-/// An error.
+/// An error response.
 pub(super) fn refusal(format: Format, refusal: &Refusal) -> Vec<u8> {
     let wait = refusal.wait_header(format).unwrap_or_default();
     answer(refusal.status, "application/json", &wait, &refusal.body(format).to_string())

@@ -1,4 +1,4 @@
-//! What a vendor gave out and recognises.
+//! The state that a vendor has issued, which it recognises in later requests.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -35,7 +35,7 @@ pub(super) struct Signed {
     pub(super) of: Value,
 }
 
-/// A thinking block.
+/// A thinking block with its signature.
 pub(super) struct Thought {
     pub(super) family: String,
     /// Its text or, where it is redacted, its data.

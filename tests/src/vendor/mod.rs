@@ -213,7 +213,7 @@ impl State {
     }
 }
 
-/// Whether the vendor takes a request.
+/// Checks a request by the vendor's rules.
 fn check(asked: &Asked, issued: &Issued) -> Result<(), Refusal> {
     match asked.format {
         Format::Chat => chat::check(asked, issued),

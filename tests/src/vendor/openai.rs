@@ -1,4 +1,4 @@
-//! What OpenAI's models take, whichever way they are asked.
+//! The parameters that OpenAI's models accept, in either API.
 
 use super::Asked;
 use super::refusal::{Refusal, bad, ensure};
@@ -14,7 +14,7 @@ const SAMPLING: [&str; 7] = [
     "top_logprobs",
 ];
 
-/// How a model of OpenAI reasons.
+/// The reasoning efforts that a model of OpenAI accepts.
 pub(super) struct Reasons {
     /// The efforts that it takes; none where it does not reason.
     pub(super) efforts: &'static [&'static str],
@@ -44,7 +44,7 @@ pub(super) fn reasons(model: &str) -> Reasons {
     Reasons { efforts, default }
 }
 
-/// Whether a name begins with one of these.
+/// True if a name begins with one of these.
 pub(super) fn starts(model: &str, beginnings: &[&str]) -> bool {
     beginnings.iter().any(|beginning| model.starts_with(beginning))
 }

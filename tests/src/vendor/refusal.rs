@@ -1,4 +1,4 @@
-//! What a vendor says to a request that it does not take.
+//! Error responses of a vendor to requests that it refuses.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::Format;
 /// A request that broke a rule, or another error of the vendor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// HTTP.
+    /// The HTTP status.
     pub status: u16,
     /// In the vendor's words.
     pub message: String,

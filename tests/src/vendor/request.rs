@@ -39,20 +39,20 @@ impl Format {
     }
 }
 
-/// One request.
+/// A request as the vendor received it.
 #[derive(Debug, Clone)]
 pub struct Asked {
-    /// By its path.
+    /// The format, known from the path.
     pub format: Format,
-    /// Without the query.
+    /// The path without the query.
     pub path: String,
-    /// What follows `?`.
+    /// The query after `?`.
     pub query: String,
     /// By their names in lower case.
     pub headers: BTreeMap<String, String>,
     /// In the body, or in Gemini's path.
     pub model: String,
-    /// JSON.
+    /// The body as JSON.
     pub body: Value,
     /// When it was here.
     pub at: Instant,
@@ -106,7 +106,7 @@ impl Asked {
         list(&self.body, field)
     }
 
-    /// Whether a field is there and not null.
+    /// True if a field is present and not null.
     pub(super) fn has(&self, field: &str) -> bool {
         !self.body[field].is_null()
     }
@@ -122,7 +122,7 @@ impl Asked {
         fields.map(String::as_str).find(|field| !known.contains(field))
     }
 
-    /// Whether the body has this text anywhere.
+    /// True if the body contains this text.
     pub fn contains(&self, text: &str) -> bool {
         holds(&self.body, text)
     }

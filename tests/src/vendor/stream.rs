@@ -9,9 +9,9 @@ use super::refusal::Refusal;
 #[derive(Default)]
 pub(super) struct Stream {
     events: Vec<String>,
-    /// How many there are up to the first word of text.
+    /// Number of events up to the first word of text.
     begun: Option<usize>,
-    /// How many there are before those that end the stream.
+    /// Number of events before those that end the stream.
     end: Option<usize>,
 }
 

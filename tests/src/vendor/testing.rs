@@ -1,4 +1,4 @@
-//! What the tests of the rules share: requests that a right client sends, each with one thing changed.
+//! Helpers for tests of the vendors' rules: a valid request with one change.
 
 use std::collections::BTreeMap;
 
@@ -58,7 +58,7 @@ impl Bench {
         }
     }
 
-    /// That the request with this change is refused with these words.
+    /// Asserts that the request with this change is refused with this message.
     #[track_caller]
     pub(super) fn refuses(&self, body: &Value, change: impl FnOnce(&mut Value), why: &str) {
         let mut changed = body.clone();
@@ -70,7 +70,7 @@ impl Bench {
         }
     }
 
-    /// That the request with this change is taken, too.
+    /// Asserts that the request with this change is accepted too.
     #[track_caller]
     pub(super) fn takes_with(&self, body: &Value, change: impl FnOnce(&mut Value)) {
         let mut changed = body.clone();

@@ -1,4 +1,4 @@
-//! What the same work costs with nothing around it: the least that a server could need on this machine.
+//! Floors: the cost of the same work without the server, which is the least that a server could need on this machine.
 
 pub(crate) mod commit;
 pub(crate) mod read;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::Failure;
 use crate::measure::middle;
 
-/// What a process of a floor says of itself at its end.
+/// The report of a floor's process at its end.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Said {
     /// Nanoseconds of CPU for one run.

@@ -23,12 +23,12 @@ const PACE: u64 = 20;
 const PIECES_PER_SECOND: u32 = 50;
 /// From the first piece of the last stream to the begin of the measurement.
 const SETTLE: Duration = Duration::from_secs(2);
-/// The measurement.
+/// Length of the measurement.
 const WINDOW_SECONDS: u64 = 10;
-/// What a stream lasts beyond the measurement, so that all are under way from its begin to its end.
+/// Additional length of each stream, so that all are live during the whole measurement.
 const SPARE_SECONDS: u32 = 15;
 
-/// What all streams together have shown.
+/// The counts of all streams together.
 #[derive(Debug, Default)]
 struct Counted {
     /// Streams with a piece.

@@ -62,7 +62,7 @@ pub(crate) async fn run(
     bed.end().await
 }
 
-/// How many commits runs share: of a server that shows its metrics, so that this costs the others nothing.
+/// Measures how many runs share a commit. Uses a server of its own with metrics, so that they cost the others nothing.
 async fn commits(
     setting: &mut Setting<'_>,
     name: &'static str,
@@ -139,7 +139,7 @@ fn add(
     add("deltas shown per run", "", deltas / runs);
 }
 
-/// What the floors need of a run that was made.
+/// The input of the floors: the frames and rows of one run.
 struct Floor {
     dir: TempDir,
 }
@@ -169,7 +169,7 @@ async fn payloads(database: &Path, run: &str) -> Result<Vec<String>, Failure> {
     rows.iter().map(|row| Ok(row.try_get("payload")?)).collect()
 }
 
-/// What the same work costs with nothing around it.
+/// The measured costs of the floors.
 struct Bare {
     read: Said,
     commit: Said,
@@ -227,7 +227,7 @@ async fn ended(args: &[&str]) -> Result<Said, Failure> {
     Ok(serde_json::from_str(&process.result().await?)?)
 }
 
-/// How much later than to one who reads the model directly the first piece comes, from a model that takes its time.
+/// Measures the delay of the first piece compared with reading a slow model directly.
 async fn lateness(
     setting: &mut Setting<'_>,
     name: &'static str,

@@ -1,4 +1,4 @@
-//! What is measured, one file each.
+//! The workloads, one file each.
 
 mod cancel;
 mod idle;
@@ -17,7 +17,7 @@ use crate::options::{Options, Workload};
 use crate::report::Report;
 use crate::role::model::Script;
 
-/// What every workload is given.
+/// The settings that every workload gets.
 pub(crate) struct Setting<'a> {
     pub(crate) options: &'a Options,
     /// The server's program.

@@ -16,7 +16,7 @@ use crate::workload::Setting;
 const NAME: &str = "WI";
 const RUNS: u64 = 100_000;
 const TOGETHER: usize = 64;
-/// How many are resumed, one after the other.
+/// Number of runs that are resumed, one after the other.
 const RESUMED: usize = 50;
 
 pub(crate) async fn run(setting: &mut Setting<'_>) -> Result<(), Failure> {

@@ -58,7 +58,7 @@ pub(crate) async fn run(setting: &mut Setting<'_>) -> Result<(), Failure> {
     bed.end().await
 }
 
-/// What the database grows by with answers of one piece, and so many more each time.
+/// The growth of the database over runs whose answers get `step` pieces longer each time.
 async fn said(bed: &Bed, step: u32) -> Result<Stored, Failure> {
     let client = bed.client()?;
     let before = indexed(bed).await?;
@@ -69,7 +69,7 @@ async fn said(bed: &Bed, step: u32) -> Result<Stored, Failure> {
     Ok(indexed(bed).await?.since(before))
 }
 
-/// What is stored once all of it is in the index, which a search sees to.
+/// The size of the database after indexing; a search waits for the index.
 async fn indexed(bed: &Bed) -> Result<Stored, Failure> {
     let search = SearchEntriesRequest { query: "word".to_owned(), limit: 1, ..Default::default() };
     bed.client()?.sessions().search_entries(search).await?;

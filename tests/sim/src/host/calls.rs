@@ -15,7 +15,7 @@ use crate::plan::Plant;
 use crate::random::Random;
 use crate::world::World;
 
-/// What a running call tells its host.
+/// A report of a running call to its host.
 #[derive(Debug)]
 pub(super) enum Told {
     Checkpoint(Vec<u8>),
@@ -29,12 +29,12 @@ pub(super) enum Told {
 pub(super) struct Held {
     pub(super) lease: String,
     pub(super) outcome: Option<Outcome>,
-    /// Whether it waits for a human.
+    /// True while it waits for a human.
     pub(super) asks: bool,
-    /// Whether it has had its effect: from here on it cannot be stopped.
+    /// True once it took effect. From then on it cannot be stopped.
     pub(super) done: watch::Receiver<bool>,
     pub(super) answers: watch::Sender<Option<InputAnswer>>,
-    /// What runs; absent where the answer is known.
+    /// The running task; `None` if the result is known already.
     pub(super) task: Option<AbortHandle>,
 }
 
@@ -115,7 +115,7 @@ pub(super) fn start(
     Held { lease, outcome: None, asks: false, done: is_done, answers, task }
 }
 
-/// What `consult` asks.
+/// The question of the tool `consult`.
 pub(super) fn question() -> Box<Ask> {
     Box::new(Ask {
         text: "go on?".to_owned(),

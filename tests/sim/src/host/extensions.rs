@@ -36,7 +36,7 @@ pub(super) fn offered() -> Vec<Capability> {
     ]
 }
 
-/// What is answered, and after how long; none where nothing ever is.
+/// The answer and its delay; `None` if the host never answers.
 pub(super) fn answer(world: &World, random: &mut Random, ask: &Ask, fails: u64) -> Option<(Duration, Reply)> {
     let thinks = Duration::from_millis(random.pick(&[0, 0, 5, 200, 1_500]));
     let reply = |answer| Reply { id: ask.id.clone(), answer };

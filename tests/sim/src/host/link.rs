@@ -26,7 +26,7 @@ use crate::world::{World, tenant};
 /// Calls that a host takes at a time.
 const ROOM: u64 = 4;
 
-/// One host process.
+/// A host process with its connection.
 pub(crate) struct Host {
     world: Arc<World>,
     name: String,
@@ -352,7 +352,7 @@ impl Host {
         self.world.plan.plant == Some(Plant::HostRunsTwice)
     }
 
-    /// What the server says of a call in hand.
+    /// Handles the server's disposition for a call that the host still has.
     fn told_of(&mut self, call: &CallRef, said: Disposition) {
         match said {
             Disposition::Continue => {
@@ -366,7 +366,7 @@ impl Host {
         }
     }
 
-    /// Whether it was not turned down.
+    /// Takes a call, or rejects it; true if it was taken.
     fn takes(&mut self, request: &CallRequest) -> bool {
         self.link.iter_mut().for_each(|link| link.taken += 1);
         let call = request.call.clone();
@@ -420,7 +420,7 @@ impl Host {
         }
     }
 
-    /// Whether the truth has an answer to this try.
+    /// True if the store has a result for this attempt.
     fn is_recorded(&self, call: &CallRef) -> bool {
         let tables = self.world.truth.tables();
         let Some(run) = tables.run(&tenant(), &call.call.run) else { return false };

@@ -18,12 +18,12 @@ pub(crate) use link::Host;
 /// A tool that asks a human from inside.
 pub(crate) const CONSULT: &str = "consult";
 
-/// What hosts did to the world, past everything that they said about it.
+/// The true effects of hosts, independent of their reports.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    /// How often each call took effect.
+    /// The number of times that each call took effect.
     pub(crate) effects: BTreeMap<CallId, u32>,
-    /// What hosts answered to each call.
+    /// The outputs that hosts sent for each call.
     pub(crate) outputs: BTreeMap<CallId, BTreeSet<String>>,
 }
 

@@ -118,7 +118,7 @@ impl Tables {
         records.iter().for_each(|record| self.note(&tenant, &run, &session, record));
     }
 
-    /// What an event means beside the journal.
+    /// Updates the tables that are derived from the journal.
     fn note(&mut self, tenant: &TenantId, run: &RunId, session: &SessionId, record: &Record) {
         match &record.event {
             Event::HumanRequested { question } => {
@@ -173,7 +173,7 @@ fn entry(run: &RunId, journal: &[Record], record: &Record) -> Option<EntryRow> {
     Some(EntryRow { entry, run: run.clone(), seq: holder.seq, at: holder.at, content })
 }
 
-/// What an answer leaves to runs that start later.
+/// The rule that an answer leaves for later runs, if any.
 fn rule(session: &SessionId, request: &RequestId, answer: &Answer) -> Option<RuleRow> {
     let remembered = answer.remembered.as_deref()?;
     let session = match remembered.scope {

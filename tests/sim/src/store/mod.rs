@@ -42,7 +42,7 @@ impl MemoryStore {
         Self { tables: self.tables.clone(), epoch: Epoch(self.epoch.0 + 1) }
     }
 
-    /// What is stored.
+    /// The stored data.
     pub fn tables(&self) -> MutexGuard<'_, Tables> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -236,7 +236,7 @@ impl JobStore for MemoryStore {
 
 #[async_trait]
 impl SearchStore for MemoryStore {
-    /// What is said is not indexed.
+    /// Search is off, because messages are not indexed.
     async fn search(
         &self,
         _tenant: &TenantId,

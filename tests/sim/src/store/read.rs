@@ -1,4 +1,4 @@
-//! Reads.
+//! Reads of the store in memory.
 
 use agentloop_core::id::{EntryNo, IdError, RequestId, RunId, RunKey, Seq, SessionId, TenantId};
 use agentloop_core::run::event::{Event, Record};

@@ -1,4 +1,4 @@
-//! What is stored, and the small writes.
+//! The tables of the store in memory, and its smaller writes.
 
 use std::collections::BTreeMap;
 
@@ -68,7 +68,7 @@ impl Tables {
         self.sessions.get(&(tenant.clone(), session.clone()))
     }
 
-    /// What there is of a session, in words.
+    /// The rows that exist for a session, as text.
     pub(crate) fn left_of(&self, tenant: &TenantId, session: &SessionId) -> Vec<String> {
         let mut left = Vec::new();
         left.extend(self.session(tenant, session).map(|_| "the session".to_owned()));

@@ -1,4 +1,4 @@
-//! What is refused in Chat Completions.
+//! The rules for requests of Chat Completions.
 
 use std::collections::BTreeSet;
 

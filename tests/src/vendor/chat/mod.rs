@@ -13,7 +13,7 @@ use super::issued::{Issued, Signed};
 use super::openai::starts;
 use super::{Asked, Format, Piece};
 
-/// Whose model is asked, by its name.
+/// The maker of a model, known from the model's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Flavour {
     OpenAi,

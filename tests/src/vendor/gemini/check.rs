@@ -1,4 +1,4 @@
-//! What is refused in `generateContent`.
+//! The rules for requests of `generateContent`.
 
 use serde_json::Value;
 

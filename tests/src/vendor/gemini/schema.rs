@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::vendor::refusal::{Refusal, bad, ensure};
 
-/// Of `parametersJsonSchema`.
+/// Keywords allowed in `parametersJsonSchema`.
 const JSON_SCHEMA: [&str; 22] = [
     "$id",
     "$defs",
@@ -29,7 +29,7 @@ const JSON_SCHEMA: [&str; 22] = [
     "propertyOrdering",
     "default",
 ];
-/// Of `parameters`.
+/// Keywords allowed in `parameters`.
 const OPEN_API: [&str; 22] = [
     "type",
     "format",

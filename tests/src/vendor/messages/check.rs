@@ -1,4 +1,4 @@
-//! What is refused in Messages.
+//! The rules for requests of Messages.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! What a thought is bound to: everything before it, as the vendor reads it.
+//! The part of a request that a thought is bound to: everything before it, as the vendor reads it.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! What Anthropic's models take.
+//! The parameters that Anthropic's models accept.
 
 use crate::vendor::request::family;
 
@@ -11,20 +11,20 @@ pub(super) enum Forced {
     Never,
 }
 
-/// One model.
+/// The traits of one model.
 pub(super) struct Traits {
-    /// Types of `thinking`.
+    /// Accepted types of `thinking`.
     pub(super) thinking: &'static [&'static str],
     /// Values of `output_config.effort`.
     pub(super) efforts: &'static [&'static str],
     pub(super) forced: Forced,
-    /// Whether it takes `temperature` and the like.
+    /// True if it accepts `temperature` and other sampling parameters.
     pub(super) sampling: bool,
-    /// Whether the last message may be the model's own.
+    /// True if the last message may be the model's own.
     pub(super) prefill: bool,
-    /// Whether each thought is bound to all that is before it.
+    /// True if each thought is bound to everything before it.
     pub(super) binds: bool,
-    /// Whether thoughts come without their text unless it is asked for.
+    /// True if thoughts have no text unless the request asks for it.
     pub(super) hides_thoughts: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What is refused in Responses.
+//! The rules for requests of Responses.
 
 use std::collections::BTreeSet;
 

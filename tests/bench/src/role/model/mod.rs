@@ -22,7 +22,7 @@ use crate::Failure;
 /// Characters of one piece of an answer: about a token.
 pub(crate) const PIECE: &str = "word ";
 
-/// What a prompt asks of the model, as the last message of the user says it: `rounds=1 deltas=20 pace=0`.
+/// The script of the model's answers, written in the user's last message: `rounds=1 deltas=20 pace=0`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Script {
     /// Tool rounds before the answer; one call of `echo` each.
@@ -43,12 +43,12 @@ impl Script {
         format!("rounds={} deltas={} pace={} tool={}", self.rounds, self.deltas, self.pace, self.tool)
     }
 
-    /// How often a run of it is made durable: before each model call and behind it.
+    /// Number of appends of a run: one before and one after each model call.
     pub(crate) fn appends(self) -> u32 {
         2 * self.rounds + 2
     }
 
-    /// What a prompt says.
+    /// Parses the script in a prompt.
     pub(crate) fn read(prompt: &str) -> Option<Script> {
         let mut script = Script { rounds: 0, deltas: 1, pace: 0, tool: 'e' };
         for word in prompt.split_whitespace() {
@@ -65,7 +65,7 @@ impl Script {
     }
 }
 
-/// How a model is spoken to.
+/// The API of the model server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// Chat Completions
@@ -83,7 +83,7 @@ impl Format {
         }
     }
 
-    /// Where requests go.
+    /// The path of requests.
     pub(crate) fn path(self) -> &'static str {
         match self {
             Format::Openai => "/v1/chat/completions",
@@ -116,7 +116,7 @@ impl Format {
     }
 }
 
-/// What a request asks.
+/// The script and round that a request is for.
 #[derive(Debug, Clone, Copy)]
 struct Asked {
     script: Script,
