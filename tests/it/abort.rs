@@ -302,7 +302,7 @@ async fn otherwise_the_run_goes_on() {
 }
 
 #[tokio::test]
-async fn what_a_host_answers_too_late_changes_nothing() {
+async fn a_late_result_of_a_host_changes_nothing() {
     let model = Model::start().await;
     let server = TestServer::start(&model).await;
     let host = Host::start(&server).await;

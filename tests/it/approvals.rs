@@ -127,7 +127,7 @@ async fn answered_in_place_it_does_not_run() {
 }
 
 #[tokio::test]
-async fn what_was_shown_is_what_is_approved() {
+async fn an_approval_needs_the_digest_of_the_shown_call() {
     let asked = asked(named("r1", "write")).await;
     let request = |digest: &str| wire::SubmitApprovalRequest {
         request_id: asked.question.request_id.clone(),

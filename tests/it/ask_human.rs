@@ -105,7 +105,7 @@ async fn a_choice_is_one_of_its_options() {
 }
 
 #[tokio::test]
-async fn what_can_run_runs_meanwhile() {
+async fn other_calls_run_while_a_question_waits() {
     let model = Model::start().await;
     let server = TestServer::start(&model).await;
     let host = Host::start(&server).await;

@@ -127,7 +127,7 @@ async fn a_model_that_fails_is_asked_again() {
 }
 
 #[tokio::test]
-async fn what_was_not_done_is_done_after_a_restart() {
+async fn unfinished_background_work_is_done_after_a_restart() {
     let model = Model::start().await;
     let mut server = TestServer::with(&model, TITLE).await;
     model.says("It rains.");
@@ -158,7 +158,7 @@ async fn a_run_that_did_not_complete_is_not_written_about() {
 }
 
 #[tokio::test]
-async fn what_is_made_of_a_deleted_session_is_given_up() {
+async fn background_work_on_a_deleted_session_is_given_up() {
     let model = Model::start().await;
     let server = TestServer::with(&model, TITLE).await;
     model.says("It rains.");

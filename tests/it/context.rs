@@ -225,7 +225,7 @@ async fn a_message_larger_than_the_context_is_cut_and_the_session_takes_the_next
 }
 
 #[tokio::test]
-async fn what_never_fits_fails_with_its_reason_and_the_session_lives() {
+async fn a_request_that_never_fits_fails_and_the_session_goes_on() {
     let model = Model::start().await;
     let server = TestServer::start(&model).await;
     model.answers(|_| overflows());

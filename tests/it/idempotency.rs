@@ -51,7 +51,7 @@ async fn many_who_ask_at_once_get_one_run() {
 }
 
 #[tokio::test]
-async fn who_asks_while_a_run_begins_joins_it_while_it_lives() {
+async fn concurrent_equal_requests_join_one_run() {
     let model = Model::start().await;
     let server = TestServer::start(&model).await;
     let speech = model.speaks();

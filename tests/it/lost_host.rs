@@ -92,7 +92,7 @@ async fn a_host_that_comes_back_goes_on_with_its_calls() {
 const NO_GRACE: &str = "[hosts]\ngrace_period = \"0s\"\nhost_wait = \"100ms\"";
 
 #[tokio::test]
-async fn what_may_be_repeated_goes_to_another_host() {
+async fn a_repeatable_call_goes_to_another_host() {
     let model = Model::start().await;
     let server = TestServer::with(&model, NO_GRACE).await;
     let tools = || vec![declared("look", EffectClass::ReadOnly)];
@@ -112,7 +112,7 @@ async fn what_may_be_repeated_goes_to_another_host() {
 }
 
 #[tokio::test]
-async fn what_may_be_repeated_waits_for_another_host() {
+async fn a_repeatable_call_waits_for_another_host() {
     let model = Model::start().await;
     let server = TestServer::with(&model, "[hosts]\ngrace_period = \"0s\"").await;
     let tools = || vec![declared("look", EffectClass::ReadOnly)];
@@ -131,7 +131,7 @@ async fn what_may_be_repeated_waits_for_another_host() {
 }
 
 #[tokio::test]
-async fn what_must_not_be_repeated_is_put_to_a_human() {
+async fn an_unsafe_call_is_put_to_a_human() {
     let model = Model::start().await;
     let server = TestServer::with(&model, NO_GRACE).await;
     let mut host = RawHost::welcomed(&server, "h1", vec![declared("pay", EffectClass::Unsafe)]).await;
@@ -197,7 +197,7 @@ async fn a_result_that_a_host_brings_comes_before_the_next_try() {
 
 /// The host does not stop what is cancelled, and the run's name is used again: so are the ids of its calls.
 #[tokio::test]
-async fn what_is_known_of_a_deleted_runs_call_does_not_answer_another_of_its_name() {
+async fn a_deleted_runs_result_does_not_answer_a_new_run_of_the_same_id() {
     let model = Model::start().await;
     let server = TestServer::start(&model).await;
     let tools = ["stubborn", "look"].map(|name| declared(name, EffectClass::ReadOnly));

@@ -104,7 +104,7 @@ async fn tokens_and_compactions_are_counted() {
 }
 
 #[tokio::test]
-async fn what_goes_on_is_read_while_it_goes_on() {
+async fn gauges_show_work_in_progress() {
     let model = Model::start().await;
     let server = TestServer::configured(&model, "max_live_runs = 1", METRICS).await;
     let host = Host::start(&server).await;

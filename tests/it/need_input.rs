@@ -131,7 +131,7 @@ async fn nobody_answers_in_time() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_asked_is_refused_and_the_call_goes_on() {
+async fn an_invalid_question_is_refused_and_the_call_goes_on() {
     let model = Model::start().await;
     let server = TestServer::start(&model).await;
     let mut host = RawHost::welcomed(&server, "h1", tools()).await;

@@ -171,7 +171,7 @@ async fn cut(effect: EffectClass) -> (wire::RunResult, usize) {
 }
 
 #[tokio::test]
-async fn what_a_restart_cut_goes_on_as_the_effect_class_says() {
+async fn a_call_cut_by_a_restart_follows_its_effect_class() {
     let (again, calls) = cut(EffectClass::Keyed).await;
     assert_eq!((again.status(), calls), (RunStatus::Completed, 2));
     let (doubt, calls) = cut(EffectClass::Unsafe).await;

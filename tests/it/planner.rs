@@ -180,7 +180,7 @@ async fn failure(script: impl IntoIterator<Item = Say>) -> (wire::RunError, usiz
 }
 
 #[tokio::test]
-async fn what_goes_wrong_with_it_fails_the_run() {
+async fn a_failing_planner_fails_the_run() {
     let lasting = ExtensionError::Failed { message: "no rules".to_owned(), retryable: false };
     let empty = Instruction::RequestPrompt { question: String::new() };
     for (script, says, asked) in [
@@ -288,7 +288,7 @@ fn by(answer: Input, question: &wire::HumanRequest) -> wire::SubmitInputRequest 
 }
 
 #[tokio::test]
-async fn what_it_asks_a_human_waits_through_a_restart_and_becomes_a_message() {
+async fn a_planners_question_survives_a_restart_and_its_answer_becomes_a_message() {
     let option = |id: &str, label: &str| SelectOption { id: id.to_owned(), label: label.to_owned() };
     let options = vec![option("r", "Rome"), option("u", "Ulm")];
     let select = Instruction::RequestSelect { question: "Where?".to_owned(), options, multiple: false };

@@ -83,7 +83,7 @@ async fn a_run_is_not_told_what_its_own_session_says() {
 }
 
 #[tokio::test]
-async fn where_nothing_is_found_nothing_is_added() {
+async fn recall_without_hits_adds_nothing() {
     let (model, server) = talked().await;
     model.says("Paris.");
     server.run(recalling("s2", "r2", "Which town lies on the Seine?")).await;

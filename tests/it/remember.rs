@@ -188,7 +188,7 @@ async fn as_a_rule_until_it_is_forgotten() {
 }
 
 #[tokio::test]
-async fn what_else_waits_in_the_run_is_answered_with_it() {
+async fn other_waiting_requests_of_the_run_are_answered_by_the_rule() {
     let bench = Bench::new().await;
     let calls = ["bob", "bea", "eve"].map(|name| ("mail", json!({ "to": name })));
     bench.model.asks_all(&calls).says("done");
@@ -213,7 +213,7 @@ async fn what_else_waits_in_the_run_is_answered_with_it() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_remembered_changes_nothing() {
+async fn a_decision_that_cannot_be_remembered_changes_nothing() {
     let bench = Bench::new().await;
     let waits = bench.writes(named("r1", "go"), &["bob"]).await;
     let question = &waits.pending[0];
@@ -290,7 +290,7 @@ async fn a_denial_holds_for_those_who_wait_for_the_session() {
 }
 
 #[tokio::test]
-async fn what_is_forgotten_is_forgotten_for_those_who_wait_for_the_session() {
+async fn a_deleted_rule_does_not_apply_to_queued_runs() {
     let bench = Bench::new().await;
     let waits = bench.writes(in_session("s1", "r1", "go"), &["bob", "eve"]).await;
     bench.remember(&waits.pending[0], approve(), RememberScope::Rule, to("b*")).await.expect("decided");
@@ -306,7 +306,7 @@ async fn what_is_forgotten_is_forgotten_for_those_who_wait_for_the_session() {
 }
 
 #[tokio::test]
-async fn what_was_remembered_when_its_turn_came_holds_for_the_run() {
+async fn a_run_keeps_the_rules_from_when_it_entered_its_session() {
     let mut bench = Bench::new().await;
     let waits = bench.writes(in_session("s1", "r1", "go"), &["bob"]).await;
     drop(bench.server.stream(enqueued("r2")).await);

@@ -64,7 +64,7 @@ async fn a_run_that_did_nothing_yet_sent_nothing() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_not_replayed() {
+async fn an_unknown_run_is_not_replayed() {
     let model = Model::start().await;
     let server = TestServer::start(&model).await;
     let replay = |run: &str| {

@@ -69,7 +69,7 @@ fn failing(status: u16) -> Answer {
 }
 
 #[tokio::test]
-async fn what_trying_again_cannot_help_fails_at_once() {
+async fn errors_that_retries_cannot_help_fail_at_once() {
     for (status, code) in [
         (400, RunErrorCode::ModelBadRequest),
         (401, RunErrorCode::ModelUnauthorized),

@@ -74,7 +74,7 @@ async fn waits_for_a_tool() {
 }
 
 #[tokio::test]
-async fn what_is_shown_is_in_the_journal() {
+async fn get_run_shows_only_journaled_state() {
     let model = Model::start().await;
     // No time passes, so that nothing is written because it has waited for long enough.
     let clock = TestClock::at(Timestamp(1_000_000));

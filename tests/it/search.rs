@@ -64,7 +64,7 @@ async fn words_lead_to_the_entries_that_have_them() {
 }
 
 #[tokio::test]
-async fn what_is_deleted_is_not_found() {
+async fn deleted_messages_are_not_found() {
     let (_model, server) = talked().await;
     let request = wire::DeleteSessionRequest { session_id: "s1".to_owned() };
     soon(server.sessions().delete_session(request)).await.expect("deleted");

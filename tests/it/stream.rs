@@ -77,7 +77,7 @@ fn spoken(events: &[wire::RunEvent]) -> String {
 }
 
 #[tokio::test]
-async fn who_joins_in_the_middle_of_a_message_misses_nothing() {
+async fn a_subscriber_that_joins_in_the_middle_of_a_message_misses_nothing() {
     let model = Model::start().await;
     let server = TestServer::start(&model).await;
     let speech = model.speaks();
@@ -216,7 +216,7 @@ fn flood(speech: &agentloop_tests::model::Speech) {
 }
 
 #[tokio::test]
-async fn who_does_not_read_neither_slows_the_run_nor_loses_a_durable_event() {
+async fn a_subscriber_that_does_not_read_neither_slows_the_run_nor_loses_durable_events() {
     let model = Model::start().await;
     let server = TestServer::with(&model, "[runs]\nsubscriber_buffer = 16").await;
     let mut speech = model.speaks();
@@ -233,7 +233,7 @@ async fn who_does_not_read_neither_slows_the_run_nor_loses_a_durable_event() {
 }
 
 #[tokio::test]
-async fn who_does_not_read_for_long_is_ended_and_comes_back_without_loss() {
+async fn a_stalled_subscriber_is_ended_and_comes_back_without_loss() {
     let model = Model::start().await;
     let more = "[runs]\nsubscriber_buffer = 16\nsubscriber_stall = \"1s\"";
     let server = TestServer::with(&model, more).await;
@@ -256,7 +256,7 @@ async fn who_does_not_read_for_long_is_ended_and_comes_back_without_loss() {
 }
 
 #[tokio::test]
-async fn who_is_ended_for_not_reading_has_not_gone_away() {
+async fn a_subscriber_ended_for_not_reading_has_not_disconnected() {
     let model = Model::start().await;
     let more = "[runs]\nsubscriber_buffer = 16\nsubscriber_stall = \"1s\"";
     let server = TestServer::with(&model, more).await;

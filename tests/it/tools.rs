@@ -145,7 +145,7 @@ async fn result_of_call(
 }
 
 #[tokio::test]
-async fn what_cannot_be_called_is_told_to_the_model() {
+async fn the_model_is_told_of_calls_that_cannot_run() {
     let (model, server, host) = world().await;
     let world = (&model, &server);
     for (tool, arguments, words) in [

@@ -157,7 +157,7 @@ async fn a_trace_survives_a_restart() {
 }
 
 #[tokio::test]
-async fn what_is_said_is_sent_where_that_is_wanted() {
+async fn content_is_sent_only_if_it_is_turned_on() {
     let (model, collector) = (Model::start().await, Collector::start().await);
     let section = format!("{}\ncapture_content = true\nservice_name = \"here\"", collector.section());
     let mut server = TestServer::with(&model, &section).await;

@@ -17,7 +17,7 @@ fn last(request: &Value) -> &Value {
 }
 
 #[tokio::test]
-async fn what_was_said_to_a_run_and_what_waits_survive() {
+async fn steered_messages_and_queued_runs_survive_a_kill() {
     let mut model = Model::start().await;
     let mut server = Server::start(&model.setting()).await;
     let mut first = Follower::start(&server, input("r-1", "s-1", "one")).await;

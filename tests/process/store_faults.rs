@@ -71,7 +71,7 @@ async fn started(client: &Client, input: RunInput) -> Result<(), agentloop_clien
 }
 
 #[tokio::test]
-async fn what_is_no_database_of_ours_is_refused_and_left_as_it_is() {
+async fn a_file_that_is_not_our_database_is_refused_and_left_unchanged() {
     refused("is a directory", |database| {
         remove(database);
         fs::create_dir(database).expect("made");

@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_can_be_read() {
+    fn printed_values_can_be_parsed() {
         for (millis, shown) in [
             (0, "0ms"),
             (1, "1ms"),

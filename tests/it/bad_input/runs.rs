@@ -236,7 +236,7 @@ async fn every_field_of_a_runs_input() {
 }
 
 #[tokio::test]
-async fn what_a_run_names_must_be_there() {
+async fn names_in_a_run_must_exist() {
     let model = Model::start().await;
     let server = TestServer::start(&model).await;
     let agent = wire::RunInput { agent: Some("nobody".to_owned()), ..prompt("hi") };

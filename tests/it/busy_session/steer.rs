@@ -94,7 +94,7 @@ async fn the_same_request_again_says_nothing_twice() {
 }
 
 #[tokio::test]
-async fn whatever_ends_the_run_they_stay_said() {
+async fn steered_messages_stay_in_the_session_when_the_run_is_aborted() {
     let model = Model::start().await;
     let server = TestServer::start(&model).await;
     let host = Host::start(&server).await;
@@ -113,7 +113,7 @@ async fn whatever_ends_the_run_they_stay_said() {
 }
 
 #[tokio::test]
-async fn who_steers_may_leave_and_may_say_where_to_go_on() {
+async fn a_steering_caller_may_disconnect_and_may_give_after_seq() {
     let model = Model::start().await;
     let server = TestServer::start(&model).await;
     let mut speech = model.speaks();

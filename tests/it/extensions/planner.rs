@@ -58,7 +58,7 @@ async fn it_decides_each_step_over_the_stream() {
 }
 
 #[tokio::test]
-async fn where_its_host_is_lost_another_is_asked_and_without_one_the_run_fails() {
+async fn if_its_host_is_lost_another_is_asked_or_the_run_fails() {
     let model = Model::start().await;
     let server = TestServer::with(&model, "[hosts]\nhost_wait = \"1s\"\n").await;
     let mut first = RawHost::extending(&server, "first", within(8)).await;

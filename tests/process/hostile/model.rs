@@ -129,7 +129,7 @@ async fn check(siege: &Siege, name: &'static str, code: RunErrorCode, round: usi
 }
 
 #[tokio::test]
-async fn whatever_a_model_answers_ends_the_run_with_a_reason() {
+async fn any_hostile_answer_of_a_model_ends_the_run_with_a_reason() {
     // Several at a time, each of which may hold an event of 4 MiB and what its JSON becomes in memory.
     const GROWTH_MAX: usize = 512 * MIB;
     let folder = tempfile::tempdir().expect("a folder");

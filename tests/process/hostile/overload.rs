@@ -70,7 +70,7 @@ async fn several_times_the_capacity_is_refused_early() {
 
 /// While the limit of live runs is reached, exactly that many runs work, and each of them finishes.
 #[tokio::test]
-async fn what_was_taken_finishes_and_makes_room() {
+async fn accepted_runs_finish_and_make_room() {
     let mut model = Model::start().await;
     let setting = Setting { server: "max_live_runs = 9", ..model.setting() };
     let honest = tokio::spawn(async move {

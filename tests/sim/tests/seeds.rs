@@ -19,7 +19,7 @@ fn hold(seeds: Range<u64>, only: Option<Only>) {
 }
 
 #[test]
-fn whatever_goes_wrong_what_was_said_holds() {
+fn promises_hold_under_all_faults() {
     hold(0..40, None);
 }
 

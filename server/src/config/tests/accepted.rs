@@ -196,7 +196,7 @@ fn providers_with_keys_from_the_environment_and_from_files() {
 }
 
 #[test]
-fn what_is_known_of_a_model() {
+fn sizes_and_prices_of_models() {
     let text = "
         [providers.local]
         kind = 'openai'
@@ -227,7 +227,7 @@ fn what_is_known_of_a_model() {
 }
 
 #[test]
-fn what_a_model_takes() {
+fn traits_of_models() {
     let text = "
         [providers.local]
         kind = 'openai'

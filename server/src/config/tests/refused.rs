@@ -25,7 +25,7 @@ fn every_problem_is_reported_in_the_order_of_the_file() {
 }
 
 #[test]
-fn what_is_not_toml() {
+fn files_that_are_not_toml() {
     let problems = problems("[server]\nlisten = \n[log\n", &[]);
     assert!(problems[0].starts_with("agentloop.toml:2:10: "), "{problems:?}");
     assert!(problems.iter().any(|problem| problem.starts_with("agentloop.toml:3:")), "{problems:?}");
@@ -277,7 +277,7 @@ fn a_provider_with_a_problem_is_not_also_missing() {
 }
 
 #[test]
-fn what_does_not_go_together_in_an_agent() {
+fn agent_settings_that_contradict_each_other() {
     check(
         "[agents.a]\nsystem_prompt = 'a'\nsystem_prompt_file = 'b'\nretry.initial_backoff = '1m'\ntimeouts.total = \
          '1s'\noptions.response_schema.name = 'x'",

@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_declared_badly_is_named() {
+    fn invalid_declarations_are_refused_with_a_reason() {
         let pre_run = wire::HookPoint::PreRun.into();
         let (name, terms) = hook(declared(vec![pre_run], None)).expect("a good one");
         let points = std::collections::BTreeSet::from([HookPoint::PreRun]);

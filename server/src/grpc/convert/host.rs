@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_has_its_meaning() {
+    fn omitted_fields_have_their_defaults() {
         let Ok(HostFrame::Hello(hello)) = read(Frame::Hello(hello_frame())) else { panic!("a hello") };
         assert_eq!(hello.max_frame_bytes, GRPC_MESSAGE_BYTES_MAX);
         assert_eq!(host_frame(v1::ConnectRequest { frame: None }), Ok(HostFrame::Unknown));

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_says_too_little_is_given_up() {
+    async fn a_client_without_a_whole_preface_is_dropped() {
         for begin in ["", "P", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r"] {
             let (mut client, mut connection) = pair().await;
             client.write_all(begin.as_bytes()).await.unwrap();
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_has_begun_may_be_silent() {
+    async fn a_client_may_be_silent_after_its_preface() {
         let (mut client, mut connection) = pair().await;
         client.write_all(&[b'x'; PREFACE_BYTES]).await.unwrap();
         connection.read_exact(&mut [0; PREFACE_BYTES]).await.unwrap();

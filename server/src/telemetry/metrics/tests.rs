@@ -29,7 +29,7 @@ fn tools_beyond_the_bound_share_a_label() {
 }
 
 #[test]
-fn what_is_read_is_read_at_each_scrape() {
+fn gauges_are_read_at_each_scrape() {
     let metrics = Metrics::new(KnownModels::default());
     let hosts = std::sync::atomic::AtomicUsize::new(0);
     metrics.read_at_scrape(move || Readings {

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_unambiguous_reads_as_ever() {
+    fn arguments_without_duplicate_names_parse_as_usual() {
         for text in [
             r#"{"a":1,"b":[-2,2.5,true,null,"x",{"a":{}}],"c":{"a":2},"":"\u00e4\n"}"#,
             "18446744073709551615",

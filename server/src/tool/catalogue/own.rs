@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_taken_is_refused_with_its_name() {
+    fn invalid_declarations_are_refused_with_their_name() {
         assert!(OwnTools::check(vec![sound()]).is_ok());
         for (bad, because) in [
             (vec![ToolDeclaration { requires_runtime: true, ..sound() }], "runtime"),

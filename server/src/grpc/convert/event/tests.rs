@@ -54,7 +54,7 @@ fn transient() -> Vec<FeedItem> {
 }
 
 #[test]
-fn what_is_sent_is_what_the_contract_says() {
+fn event_frames_equal_the_messages_of_the_contract() {
     let converter = converter();
     for shown in durable().into_iter().chain(transient()) {
         let event = Some(converter.event(&shown));

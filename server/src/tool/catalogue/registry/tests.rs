@@ -102,7 +102,7 @@ fn tools_are_offered_by_name_within_the_runs_lists() {
 }
 
 #[test]
-fn what_is_unchanged_is_not_made_again() {
+fn an_unchanged_tool_list_is_shared() {
     let mut catalogue = catalogue(&["a", "b"]);
     let first = catalogue.offered(&tenant(), &RunSpec::default(), NOW);
     let again = catalogue.offered(&tenant(), &RunSpec::default(), NOW);
