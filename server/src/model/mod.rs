@@ -1,12 +1,13 @@
-//! Language models behind one trait: requests and answers in the core's own terms, vendors hidden.
+//! Language models behind one trait. Requests and answers are in the core's own types; each provider's
+//! wire format is private.
 
 pub mod estimate;
 mod options;
 mod provider;
+mod recording;
 mod registry;
 mod request;
 mod response;
-mod tape;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod testing;
 mod transport;
@@ -30,35 +31,35 @@ pub use self::provider::anthropic::ANTHROPIC_BASE_URL;
 pub use self::provider::gemini::GEMINI_BASE_URL;
 pub use self::provider::openai::OPENAI_BASE_URL;
 pub use self::provider::scripted::{Script, ScriptError, ScriptedModel};
+pub use self::recording::RecordingError;
 pub use self::registry::ProviderRegistry;
+pub(crate) use self::request::legacy_signatures::{has_legacy_signature, with_signature_owner};
 pub use self::request::prefix::EncodedPrefix;
-pub(crate) use self::request::unowned::{is_unowned, owned_by};
-pub use self::tape::TapeError;
 pub use self::transport::http::HttpOptions;
 
-/// One call of a model.
+/// One request to a language model, in the core's own terms.
 #[derive(Debug, Clone)]
 pub struct ModelRequest {
-    /// The provider's own name of the model.
+    /// Model name as the provider spells it, without the `provider/` prefix.
     pub model: String,
-    /// Put before the messages; empty means none.
+    /// System prompt, sent before the messages. Empty means none.
     pub system_prompt: String,
     /// The conversation, oldest first. Every tool call in it is followed by its result.
     pub messages: Vec<SharedMessage>,
-    /// What is written already of the messages, from the request before of the same conversation.
+    /// Cache of these messages in the provider's wire format, carried over from the session's previous request.
     pub encoded: EncodedPrefix,
-    /// What the model may call, in the order to show it.
+    /// Tools offered to the model, in this order.
     pub tools: Arc<[Arc<ToolDeclaration>]>,
-    /// How to answer.
+    /// Sampling, reasoning, tool choice and output options.
     pub options: ModelOptions,
-    /// How long to wait.
+    /// Bounds on connecting, the first token, silence between events, and the whole call.
     pub timeouts: ModelTimeouts,
 }
 
 /// A language model. Implementations hold connections, not conversations.
 pub trait Model: Send + Sync + 'static {
-    /// Calls the model. The stream ends after [`Delta::Finish`], or with one error; dropping it cancels the call.
-    /// Nothing is sent before the stream is first polled.
+    /// Calls the model. The stream ends after [`Delta::Finish`], or with one error. Dropping the stream cancels
+    /// the call. Nothing is sent before the stream is first polled.
     fn stream(&self, request: ModelRequest) -> BoxStream<'static, Result<Delta, ModelError>>;
 }
 
@@ -66,18 +67,18 @@ pub trait Model: Send + Sync + 'static {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{kind}: {message}")]
 pub struct ModelError {
-    /// What went wrong; decides what happens next.
+    /// Class of the failure. It decides between retry, compaction and giving up.
     pub kind: ModelErrorKind,
-    /// In the provider's words where it has any. Never holds a secret.
+    /// Reason for people, in the provider's words where it gave any. Never holds a secret.
     pub message: String,
-    /// HTTP status, where there was one.
+    /// HTTP status of the answer; `None` if there was no answer or the error came inside a stream.
     pub status: Option<u16>,
-    /// How long the provider asks us to wait.
+    /// Wait that the provider asks for before the next attempt.
     pub retry_after: Option<Millis>,
 }
 
 impl ModelError {
-    /// An error of no HTTP answer, whose provider asks for no wait.
+    /// Creates an error without HTTP status and without a requested wait.
     #[must_use]
     pub fn new(kind: ModelErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), status: None, retry_after: None }
@@ -98,34 +99,34 @@ impl From<UnknownModel> for ModelError {
 
 pub use agentloop_core::error::ModelErrorKind;
 
-/// Finds the model that a run's `provider/model` names.
+/// Finds the model that a `provider/model` reference names.
 pub trait Models: Send + Sync + 'static {
-    /// The model and its provider's own name for it.
+    /// Returns the model, and the name that its provider knows it by.
     ///
     /// # Errors
-    /// When no such provider is configured; the text says which are.
+    /// If no such provider is configured. The error lists the configured ones.
     fn resolve(&self, reference: &str) -> Result<(Arc<dyn Model>, String), UnknownModel>;
 
-    /// What is known of the model that a `provider/model` names; nothing, where nobody said anything about it.
+    /// Configured facts about the model that a `provider/model` reference names. Empty if nothing is configured for it.
     fn facts(&self, reference: &str) -> ModelFacts {
         let _anything = reference;
         ModelFacts::default()
     }
 
-    /// What the system prompts of the runs of this `provider/model` are put into, where the agent has no template of its
-    /// own: see [`agentloop_core::context::prompt`].
+    /// Template for the system prompts of runs with this `provider/model`, used if the agent has no template of
+    /// its own: see [`agentloop_core::context::prompt`].
     fn prompt_template(&self, reference: &str) -> Option<&str> {
         let _anything = reference;
         None
     }
 }
 
-/// A model reference that leads nowhere.
+/// A model reference whose provider is not configured.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no provider serves model {reference:?}; configured: {configured}")]
 pub struct UnknownModel {
-    /// As given.
+    /// The reference as the caller gave it.
     pub reference: String,
-    /// The names of the providers that there are.
+    /// Names of the configured providers, separated by commas.
     pub configured: String,
 }

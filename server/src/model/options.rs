@@ -1,4 +1,4 @@
-//! One configured provider: how it is described, and what may be wrong with the description.
+//! Configuration of a provider, and the errors in it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,38 +8,38 @@ use agentloop_core::model::ModelFacts;
 use agentloop_core::model_traits::TraitOverrides;
 
 use crate::model::provider::scripted::ScriptError;
-use crate::model::tape::TapeError;
+use crate::model::recording::RecordingError;
 use crate::secret::Secret;
 
-/// One configured provider.
+/// Configuration of one provider.
 #[derive(Debug, Clone)]
 pub struct ProviderOptions {
-    /// What stands before the first `/` of a model reference.
+    /// Name of the provider: the part of a model reference before the first `/`.
     pub name: String,
-    /// What it speaks.
+    /// Wire format, with the options that only this format has.
     pub kind: ProviderKind,
-    /// Where it is; absent means where the vendor is. The path of the API is appended, so OpenAI's ends in `/v1`.
+    /// Base URL, to which the path of the API is appended. OpenAI's ends in `/v1`. `None` is the vendor's own URL.
     pub base_url: Option<String>,
-    /// Absent for servers that ask for none.
+    /// API key; `None` for servers that need none.
     pub api_key: Option<Secret>,
-    /// The header that the key is sent in, in `authorization` as a bearer token; absent means the vendor's.
+    /// Header that carries the key, in `authorization` as a bearer token. `None` is the vendor's own header.
     pub key_header: Option<String>,
-    /// Sent with every request besides the key.
+    /// Further headers of every request.
     pub headers: Vec<(String, Secret)>,
-    /// The bound on an answer where the request has none.
+    /// Limit on the output tokens of requests that set none.
     pub max_output_tokens: Option<u32>,
-    /// What is known of its models, by the provider's own names for them.
+    /// Configured facts about its models, by the provider's model names.
     pub models: BTreeMap<String, ModelFacts>,
-    /// What its models take, where the vendor's table is wrong or says nothing, by the same names.
+    /// Corrections of the built-in table of model traits, by the provider's model names.
     pub traits: BTreeMap<String, TraitOverrides>,
-    /// What system prompts are put into.
+    /// Templates for system prompts, for the provider and for single models.
     pub templates: PromptTemplates,
-    /// The file that every call is recorded in.
+    /// File to which every call is recorded; `None` records nothing.
     pub record: Option<PathBuf>,
 }
 
 impl ProviderOptions {
-    /// With a name and kind, and nothing else.
+    /// Creates options with this name and kind, and everything else at its default.
     #[must_use]
     pub fn new(name: impl Into<String>, kind: ProviderKind) -> Self {
         Self {
@@ -58,25 +58,25 @@ impl ProviderOptions {
     }
 }
 
-/// What a provider speaks.
+/// Wire format of a provider, with the options that only this format has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProviderKind {
-    /// OpenAI's Chat Completions.
+    /// OpenAI's Chat Completions API.
     OpenAi(OpenAiOptions),
-    /// OpenAI's Responses.
+    /// OpenAI's Responses API.
     OpenAiResponses(ResponsesOptions),
-    /// Anthropic's Messages.
+    /// Anthropic's Messages API.
     Anthropic(AnthropicOptions),
-    /// Google's `generateContent`.
+    /// Google's `generateContent` API.
     Gemini(GeminiOptions),
-    /// No provider, but a script that stands in for one.
+    /// No network: answers come from a script.
     Scripted(ScriptSource),
-    /// No provider, but a recording of one.
+    /// No network: answers come from a recording.
     Replay(PathBuf),
 }
 
 impl ProviderKind {
-    /// As the configuration calls it.
+    /// Name of the kind in the configuration file.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -90,12 +90,12 @@ impl ProviderKind {
     }
 }
 
-/// Where a script is.
+/// Source of a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ScriptSource {
-    /// A TOML file.
+    /// Path of a TOML file.
     File(PathBuf),
-    /// The text itself.
+    /// TOML text.
     Text(String),
 }
 
@@ -103,13 +103,13 @@ pub enum ScriptSource {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("provider {name:?}: {cause}")]
 pub struct InvalidProvider {
-    /// As configured.
+    /// Name of the provider in the configuration.
     pub name: String,
-    /// What is wrong.
+    /// Reason why it cannot be used.
     pub cause: ProviderError,
 }
 
-/// What is wrong with a provider. Never holds a secret.
+/// Reason why a provider cannot be used. Never holds a secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProviderError {
     /// The name is empty or has a `/` in it.
@@ -118,31 +118,31 @@ pub enum ProviderError {
     /// Two providers have this name.
     #[error("configured twice")]
     Duplicate,
-    /// The base URL cannot be posted to.
+    /// The base URL is not one that accepts requests.
     #[error("base_url: {0}")]
     BaseUrl(String),
-    /// This header's name or value cannot be sent.
+    /// The name or value of this header has characters that HTTP does not allow.
     #[error("header {0:?} has characters that cannot be sent")]
     Header(String),
-    /// The HTTP client cannot be built.
+    /// The HTTP client cannot be built, for example without usable certificates.
     #[error("HTTP client: {0}")]
     Client(String),
-    /// The script cannot be played.
+    /// The script cannot be read or parsed.
     #[error(transparent)]
     Script(#[from] ScriptError),
     /// The recording can be neither written nor replayed.
     #[error(transparent)]
-    Tape(#[from] TapeError),
+    Recording(#[from] RecordingError),
 }
 
-/// How a server or its models differ from each other.
+/// Options of a server that speaks the Messages API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AnthropicOptions {
-    /// The version of the API; absent means the one that every server knows.
+    /// Value of the `anthropic-version` header. `None` is the version that every server accepts.
     pub api_version: Option<String>,
-    /// Features of the API that are not in its version: the `anthropic-beta` header.
+    /// Beta features, sent in the `anthropic-beta` header.
     pub betas: Vec<String>,
-    /// Whether the prompt is marked for the provider's cache.
+    /// True to mark the prompt for the provider's prompt cache.
     pub prompt_cache: bool,
 }
 
@@ -152,21 +152,21 @@ impl Default for AnthropicOptions {
     }
 }
 
-/// How a server differs from the vendor's own.
+/// Options of a server that speaks `generateContent`. There are none yet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GeminiOptions {}
 
-/// How a server differs from OpenAI.
+/// Options of a server that speaks Chat Completions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenAiOptions {
-    /// The name of the field that bounds the answer; absent means `max_completion_tokens` for OpenAI itself, whose
-    /// newer models take no other, and `max_tokens` for everyone else.
+    /// Name of the field that limits output tokens. `None` is `max_completion_tokens` for OpenAI itself, whose
+    /// newer models accept no other, and `max_tokens` for all other servers.
     pub max_tokens_field: Option<String>,
-    /// Whether the model's reasoning goes back as text, in the field that it came in, with the tool calls that it led
-    /// to. Some providers refuse the conversation without it, others with it. Absent means by the model's name: yes for
-    /// DeepSeek, Kimi and GLM.
+    /// True to send the model's reasoning back as text, in the field in which it came, together with the tool
+    /// calls that followed it. Some providers refuse a conversation without it, others refuse one with it.
+    /// `None` decides by model name: true for DeepSeek, Kimi and GLM.
     pub send_reasoning: Option<bool>,
-    /// Whether token counts are asked for. Some old servers refuse the question.
+    /// True to request token counts. Some old servers refuse the request for them.
     pub include_usage: bool,
 }
 
@@ -176,9 +176,9 @@ impl Default for OpenAiOptions {
     }
 }
 
-/// How a server differs from the vendor's own.
+/// Options of a server that speaks the Responses API.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ResponsesOptions {
-    /// Whether a server that does not know Responses is asked in Chat Completions from then on.
+    /// True to switch to Chat Completions if the server does not know the Responses API.
     pub or_chat: bool,
 }

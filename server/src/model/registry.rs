@@ -1,4 +1,4 @@
-//! Which provider a model reference means.
+//! The configured providers: builds each of them, and finds the one that a model reference names.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,18 +14,18 @@ use crate::model::provider::gemini::GeminiModel;
 use crate::model::provider::openai::OpenAiModel;
 use crate::model::provider::responses::ResponsesModel;
 use crate::model::provider::scripted::{Script, ScriptedModel};
-use crate::model::request::bound::Bounded;
-use crate::model::tape::{Recorded, Replayed, TapeError, TapeWriter};
+use crate::model::recording::{RecordingError, RecordingModel, RecordingWriter, ReplayModel};
+use crate::model::request::output_limit::OutputLimited;
 use crate::model::transport::http::{Http, HttpOptions};
 use crate::model::{Model, Models, UnknownModel};
 
-/// All configured providers. Built once and read-only after.
+/// All configured providers. Built at start and read-only afterwards.
 #[derive(Clone, Default)]
 pub struct ProviderRegistry {
     providers: BTreeMap<String, Arc<dyn Model>>,
-    /// By `provider/model`.
+    /// Configured facts, by `provider/model`.
     facts: BTreeMap<String, ModelFacts>,
-    /// By provider.
+    /// Prompt templates, by provider name.
     templates: BTreeMap<String, PromptTemplates>,
 }
 
@@ -36,15 +36,15 @@ impl std::fmt::Debug for ProviderRegistry {
 }
 
 impl ProviderRegistry {
-    /// Builds every provider. Connects to none yet, but reads scripts and recordings, and opens those to be written.
+    /// Builds every provider. Opens no connection, but reads scripts and recordings, and opens the recordings to write.
     ///
     /// # Errors
-    /// When one of them cannot be used as it is configured.
+    /// If a provider cannot be used as configured.
     pub fn new(
         http: HttpOptions,
         providers: impl IntoIterator<Item = ProviderOptions>,
     ) -> Result<Self, InvalidProvider> {
-        let mut builder = Builder { http: Http::new(http), tapes: BTreeMap::new() };
+        let mut builder = Builder { http: Http::new(http), recordings: BTreeMap::new() };
         let mut registry = Self::default();
         for provider in providers {
             let added = builder.build(&provider).and_then(|model| registry.add(&provider.name, model));
@@ -58,10 +58,10 @@ impl ProviderRegistry {
         Ok(registry)
     }
 
-    /// Adds a model that does not come from configuration, such as one of the program that embeds the server.
+    /// Adds a model that is not configured, such as one that the embedding program implements.
     ///
     /// # Errors
-    /// When the name cannot be one, or is taken.
+    /// If the name is empty, contains `/`, or is taken.
     pub fn add(&mut self, name: &str, model: Arc<dyn Model>) -> Result<(), ProviderError> {
         if name.is_empty() || name.contains('/') {
             return Err(ProviderError::Name);
@@ -73,7 +73,7 @@ impl ProviderRegistry {
         Ok(())
     }
 
-    /// The configured names, sorted.
+    /// Names of all providers, sorted.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.providers.keys().map(String::as_str)
     }
@@ -103,31 +103,31 @@ impl Models for ProviderRegistry {
     }
 }
 
-/// What providers have in common while they are built.
+/// State shared by the providers while they are built.
 struct Builder {
     http: Http,
-    /// Those that are written, one for each file.
-    tapes: BTreeMap<PathBuf, Arc<TapeWriter>>,
+    /// Open recordings, by file. Providers that record to the same file share a writer.
+    recordings: BTreeMap<PathBuf, Arc<RecordingWriter>>,
 }
 
 impl Builder {
     fn build(&mut self, provider: &ProviderOptions) -> Result<Arc<dyn Model>, ProviderError> {
-        let model = Bounded::where_needed(connect(&self.http, provider)?, &provider.models);
+        let model = OutputLimited::wrap(connect(&self.http, provider)?, &provider.models);
         let Some(path) = &provider.record else { return Ok(model) };
-        Ok(Arc::new(Recorded::new(&provider.name, model, self.tape(path)?)))
+        Ok(Arc::new(RecordingModel::new(&provider.name, model, self.recording(path)?)))
     }
 
-    fn tape(&mut self, path: &Path) -> Result<Arc<TapeWriter>, TapeError> {
-        if let Some(tape) = self.tapes.get(path) {
-            return Ok(Arc::clone(tape));
+    fn recording(&mut self, path: &Path) -> Result<Arc<RecordingWriter>, RecordingError> {
+        if let Some(recording) = self.recordings.get(path) {
+            return Ok(Arc::clone(recording));
         }
-        let tape = Arc::new(TapeWriter::open(path)?);
-        self.tapes.insert(path.to_owned(), Arc::clone(&tape));
-        Ok(tape)
+        let recording = Arc::new(RecordingWriter::open(path)?);
+        self.recordings.insert(path.to_owned(), Arc::clone(&recording));
+        Ok(recording)
     }
 }
 
-/// The provider itself.
+/// Creates the provider's own model, without output limit and recording.
 fn connect(http: &Http, provider: &ProviderOptions) -> Result<Arc<dyn Model>, ProviderError> {
     let check_client = || {
         let client = http.client(ModelTimeouts::default().connect);
@@ -154,7 +154,7 @@ fn connect(http: &Http, provider: &ProviderOptions) -> Result<Arc<dyn Model>, Pr
         ProviderKind::Scripted(ScriptSource::Text(text)) => {
             Arc::new(ScriptedModel::new(Script::parse(&provider.name, text)?))
         }
-        ProviderKind::Replay(path) => Arc::new(Replayed::load(path)?),
+        ProviderKind::Replay(path) => Arc::new(ReplayModel::load(path)?),
     })
 }
 

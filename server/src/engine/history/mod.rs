@@ -12,7 +12,7 @@ use agentloop_core::message::SharedMessage;
 use agentloop_core::run::event::{Added, Event, Record};
 
 pub(in crate::engine) use self::cache::Histories;
-use crate::model::{EncodedPrefix, estimate, is_unowned, owned_by};
+use crate::model::{EncodedPrefix, estimate, has_legacy_signature, with_signature_owner};
 use crate::store::{EntryRow, Store, StoreError, StretchMax};
 
 /// Entries read at a time.
@@ -42,7 +42,7 @@ impl Default for History {
             entries: Vec::new(),
             view: Vec::new(),
             paired: Paired::default(),
-            encoded: EncodedPrefix::kept(),
+            encoded: EncodedPrefix::caching(),
             counted: None,
             estimated: (0, 0),
             held: BTreeMap::new(),
@@ -151,7 +151,7 @@ impl History {
 
     /// Gives up what adapters wrote.
     fn forget_encoded(&mut self) {
-        self.encoded = EncodedPrefix::kept();
+        self.encoded = EncodedPrefix::caching();
     }
 
     /// Tokens of what the model is shown: as the provider counted them, as far as it did, and `beside`, which stands
@@ -176,9 +176,9 @@ impl History {
 /// nobody knows.
 async fn owned(store: &dyn Store, tenant: &TenantId, row: EntryRow) -> Result<Entry, StoreError> {
     match row.content {
-        Entry::Message(message) if is_unowned(&message) => {
+        Entry::Message(message) if has_legacy_signature(&message) => {
             let run = store.run(tenant, &row.run).await?;
-            let owned = run.map(|run| owned_by(&message, &run.model));
+            let owned = run.map(|run| with_signature_owner(&message, &run.model));
             Ok(Entry::Message(owned.unwrap_or(message)))
         }
         content => Ok(content),

@@ -1,14 +1,15 @@
-//! How many tokens something is, before a provider has counted it.
+//! Estimates token counts before a provider has counted.
 //!
-//! An estimate, made without a vocabulary: one takes some fifty megabytes of memory once loaded, is right for one
-//! family of models, and others count as much differently from it as this does. It walks the text as tokenizers cut
-//! it, into words, numbers, spaces and punctuation, and knows how much of each goes into a token. For English, other
-//! European languages, program text and JSON it is within a quarter of what OpenAI's newer models count, more often
-//! above than below; for other scripts it lies between the newer vocabularies and the older, which need up to three
-//! times as many tokens. Whoever knows what a provider counted for the last request should take that, and add the
-//! estimate of what is new.
+//! The estimate uses no vocabulary. A vocabulary takes some fifty megabytes of memory, is exact for one family
+//! of models, and other families differ from it as much as this estimate does. The text is walked as tokenizers
+//! cut it, into words, numbers, spaces and punctuation, and each piece has a weight.
 //!
-//! A message's estimate depends on nothing but the message, so sums can be kept while a conversation grows.
+//! For English, other European languages, program text and JSON the estimate is within a quarter of the count
+//! of OpenAI's newer models, more often above than below. For other scripts it lies between the newer
+//! vocabularies and the older ones, which need up to three times as many tokens. If a provider has counted the
+//! last request, use that count and add the estimate of the new messages.
+//!
+//! A message's estimate depends on the message alone, so a sum can be kept while a conversation grows.
 
 use agentloop_core::limits::TOOL_RESULT_SHOWN_BYTES_MAX;
 use agentloop_core::message::{Message, Part, SharedMessage, ToolCall, ToolResult};
@@ -18,20 +19,20 @@ use self::text::twentieths;
 
 mod text;
 
-/// What a message costs beside its parts: who speaks, where it begins and ends.
+/// Tokens of a message beside its parts: role, start and end.
 const MESSAGE_TOKENS: u32 = 4;
-/// What a tool call or result costs beside its texts: ids and the words of the format.
+/// Tokens of a tool call or result beside its texts: ids and the words of the format.
 const CALL_TOKENS: u32 = 12;
-/// What a tool costs beside its texts.
+/// Tokens of a tool declaration beside its texts.
 const TOOL_TOKENS: u32 = 8;
-/// A picture: providers count some hundred to some thousand, by a size that is not known here.
+/// Tokens of an image. Providers count some hundred to some thousand, by a size that is not known here.
 const IMAGE_TOKENS: u32 = 1_200;
-/// Bytes of hidden reasoning to a token.
+/// Bytes per token of hidden reasoning.
 const HIDDEN_BYTES: usize = 4;
-/// Parts of a token that texts are counted in.
+/// Weights of texts are counted in twentieths of a token.
 const TWENTIETHS: u64 = 20;
 
-/// A whole request.
+/// Estimates a request: messages, system prompt and tools.
 #[must_use]
 pub fn tokens<'t>(
     messages: &[SharedMessage],
@@ -43,26 +44,26 @@ pub fn tokens<'t>(
     messages.chain(tools).chain([u64::from(system_prompt_tokens(system_prompt))]).sum()
 }
 
-/// A message of a conversation, as the model is shown it.
+/// Estimates a message, as the model sees it: long tool output is cut.
 #[must_use]
 pub fn message_tokens(message: &Message) -> u32 {
     message.parts.iter().map(part_tokens).fold(MESSAGE_TOKENS, u32::saturating_add)
 }
 
-/// The system prompt; nothing where there is none.
+/// Estimates the system prompt; 0 if it is empty.
 #[must_use]
 pub fn system_prompt_tokens(system_prompt: &str) -> u32 {
     if system_prompt.is_empty() { 0 } else { text_tokens(system_prompt).saturating_add(MESSAGE_TOKENS) }
 }
 
-/// A tool that the model is offered.
+/// Estimates the declaration of a tool.
 #[must_use]
 pub fn tool_tokens(tool: &ToolDeclaration) -> u32 {
     let texts = [&tool.name, &tool.description, &tool.input_schema];
     texts.iter().map(|text| text_tokens(text)).fold(TOOL_TOKENS, u32::saturating_add)
 }
 
-/// A text by itself.
+/// Estimates a text without the message around it.
 #[must_use]
 pub fn text_tokens(text: &str) -> u32 {
     u32::try_from(twentieths(text).div_ceil(TWENTIETHS)).unwrap_or(u32::MAX)

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use super::*;
 use crate::model::testing::fixtures::{assistant, call, png, reasoning, result, text, tool, user};
 
-/// A text and what two vocabularies of OpenAI make of it: of its newer models, and of those before.
+/// A text and its token counts in two vocabularies of OpenAI: the newer `o200k` and the older `cl100k`.
 #[derive(Deserialize)]
 struct Sample {
     name: String,

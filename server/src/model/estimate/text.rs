@@ -1,25 +1,25 @@
-//! Text cut as tokenizers cut it, and what each piece weighs.
+//! Cuts text as tokenizers do, and weighs each piece.
 //!
-//! Weights are in twentieths of a token. They were found by comparing with real counts; the samples of the tests hold
-//! them to it.
+//! Weights are in twentieths of a token. They were found by comparison with real counts, and the samples of
+//! the tests check them.
 
 use std::iter::Peekable;
 use std::str::Chars;
 
-/// One token.
+/// Weight of one token.
 const TOKEN: u64 = 20;
-/// Letters of a word that common vocabularies know whole.
+/// Words of up to so many letters are usually one token.
 const WORD_LETTERS: u64 = 8;
-/// Further letters to a token.
+/// Letters per token beyond [`WORD_LETTERS`].
 const LONG_WORD_LETTERS: u64 = 5;
-/// Capitals to a token where there are only capitals.
+/// Letters per token in a word of capitals.
 const CAPITALS: u64 = 5;
-/// Digits to a token.
+/// Digits per token.
 const DIGITS: u64 = 3;
 
-/// What a character belongs to.
+/// Class of a character. Tokenizers cut where the class changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum CharClass {
     Lower,
     Upper,
     Digit,
@@ -29,43 +29,43 @@ enum Kind {
     Other,
 }
 
-fn kind(c: char) -> Kind {
+fn class(c: char) -> CharClass {
     match c {
-        'a'..='z' => Kind::Lower,
-        'A'..='Z' => Kind::Upper,
-        '0'..='9' => Kind::Digit,
-        ' ' => Kind::Space,
-        '\n' | '\r' | '\t' => Kind::Break,
-        '\0'..='\x7f' => Kind::Punctuation,
-        _ => Kind::Other,
+        'a'..='z' => CharClass::Lower,
+        'A'..='Z' => CharClass::Upper,
+        '0'..='9' => CharClass::Digit,
+        ' ' => CharClass::Space,
+        '\n' | '\r' | '\t' => CharClass::Break,
+        '\0'..='\x7f' => CharClass::Punctuation,
+        _ => CharClass::Other,
     }
 }
 
-/// What a text weighs.
+/// Returns the weight of a text.
 pub(super) fn twentieths(text: &str) -> u64 {
     let mut chars = text.chars().peekable();
     let mut sum = 0_u64;
     while let Some(c) = chars.next() {
-        sum += match kind(c) {
-            Kind::Lower => word(1 + run(&mut chars, Kind::Lower)),
-            Kind::Upper => capital(&mut chars),
-            Kind::Digit => (1 + run(&mut chars, Kind::Digit)).div_ceil(DIGITS) * TOKEN,
-            Kind::Space => space(&mut chars),
-            Kind::Break => {
-                run(&mut chars, Kind::Break);
+        sum += match class(c) {
+            CharClass::Lower => word(1 + run(&mut chars, CharClass::Lower)),
+            CharClass::Upper => capital(&mut chars),
+            CharClass::Digit => (1 + run(&mut chars, CharClass::Digit)).div_ceil(DIGITS) * TOKEN,
+            CharClass::Space => space(&mut chars),
+            CharClass::Break => {
+                run(&mut chars, CharClass::Break);
                 14
             }
-            Kind::Punctuation => punctuation(c, &mut chars),
-            Kind::Other => other(c),
+            CharClass::Punctuation => punctuation(c, &mut chars),
+            CharClass::Other => other(c),
         };
     }
     sum
 }
 
-/// How many more of a kind follow.
-fn run(chars: &mut Peekable<Chars<'_>>, wanted: Kind) -> u64 {
+/// Consumes the following characters of a class and returns their number.
+fn run(chars: &mut Peekable<Chars<'_>>, wanted: CharClass) -> u64 {
     let mut length = 0;
-    while chars.next_if(|c| kind(*c) == wanted).is_some() {
+    while chars.next_if(|c| class(*c) == wanted).is_some() {
         length += 1;
     }
     length
@@ -75,31 +75,31 @@ fn word(letters: u64) -> u64 {
     TOKEN + letters.saturating_sub(WORD_LETTERS) * TOKEN / LONG_WORD_LETTERS
 }
 
-/// A word with a capital, or capitals alone.
+/// Weighs a capitalised word, or a word of capitals.
 fn capital(chars: &mut Peekable<Chars<'_>>) -> u64 {
-    match 1 + run(chars, Kind::Upper) {
-        1 => word(1 + run(chars, Kind::Lower)),
+    match 1 + run(chars, CharClass::Upper) {
+        1 => word(1 + run(chars, CharClass::Lower)),
         capitals => (capitals * TOKEN / CAPITALS).max(TOKEN),
     }
 }
 
-/// One space goes into the token of the word after it, several are one token.
+/// Weighs spaces: a single one belongs to the token of the next word, several are one token.
 fn space(chars: &mut Peekable<Chars<'_>>) -> u64 {
-    if run(chars, Kind::Space) > 0 {
+    if run(chars, CharClass::Space) > 0 {
         return TOKEN;
     }
-    match chars.peek().map(|c| kind(*c)) {
-        Some(Kind::Lower | Kind::Upper | Kind::Punctuation | Kind::Other) => 0,
-        Some(Kind::Digit) => TOKEN,
-        Some(Kind::Space | Kind::Break) | None => 10,
+    match chars.peek().map(|c| class(*c)) {
+        Some(CharClass::Lower | CharClass::Upper | CharClass::Punctuation | CharClass::Other) => 0,
+        Some(CharClass::Digit) => TOKEN,
+        Some(CharClass::Space | CharClass::Break) | None => 10,
     }
 }
 
-/// One mark often joins what stands beside it, a row of the same is known whole, and of several that differ two or
-/// three make a token.
+/// Weighs punctuation: one mark often joins its neighbour's token, repetitions of one mark are one token, and
+/// two or three different marks are one token.
 fn punctuation(first: char, chars: &mut Peekable<Chars<'_>>) -> u64 {
     let (mut length, mut alike) = (1, true);
-    while let Some(next) = chars.next_if(|c| kind(*c) == Kind::Punctuation) {
+    while let Some(next) = chars.next_if(|c| class(*c) == CharClass::Punctuation) {
         length += 1;
         alike &= next == first;
     }
@@ -110,10 +110,10 @@ fn punctuation(first: char, chars: &mut Peekable<Chars<'_>>) -> u64 {
     }
 }
 
-/// By script, between what newer and older vocabularies need.
+/// Weighs a character by its script, between the newer and the older vocabularies.
 fn other(c: char) -> u64 {
     match u32::from(c) {
-        // Latin with marks.
+        // Accented Latin.
         ..0x250 => 10,
         // Greek, Cyrillic, Hebrew, Arabic.
         0x250..0x900 => 8,
@@ -125,7 +125,7 @@ fn other(c: char) -> u64 {
         0x2000..0x2e80 => 12,
         // Chinese characters and kana.
         0x2e80..0xfb00 => 18,
-        // Emoji and what is rare.
+        // Emoji and rare characters.
         0x1_0000.. => 40,
         _ => TOKEN,
     }

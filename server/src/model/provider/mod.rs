@@ -1,4 +1,4 @@
-//! One wire format each: a request written, an answer read.
+//! Providers, one module for each wire format: writes requests and decodes answers.
 
 pub(in crate::model) mod anthropic;
 pub(in crate::model) mod gemini;

@@ -1,8 +1,8 @@
-//! What requests of all providers have in common.
+//! Parts of building a request that several providers share.
 
-pub(in crate::model) mod bound;
 pub(in crate::model) mod history;
-pub(in crate::model) mod notices;
+pub(in crate::model) mod legacy_signatures;
+pub(in crate::model) mod omissions;
 pub(in crate::model) mod origin;
+pub(in crate::model) mod output_limit;
 pub(in crate::model) mod prefix;
-pub(in crate::model) mod unowned;

@@ -1,4 +1,5 @@
-//! Who gave a provider's state, and so to whom it goes back; and what is done when it is refused all the same.
+//! Sends provider state back only to the provider and model family that issued it, and repeats a request
+//! without state if the provider refuses the state.
 
 use std::sync::Arc;
 
@@ -8,23 +9,23 @@ use futures_util::stream::{self, BoxStream, StreamExt as _};
 
 use crate::model::{ModelError, ModelErrorKind, ModelRequest};
 
-/// The provider and model family of a request. State of another origin is left out of it.
+/// Provider and model family of a request. State from another origin is not sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::model) struct Origin {
     provider: Arc<str>,
     family: String,
 }
 
-/// What a request does with the state that earlier answers came with.
+/// Treatment of the state that came with earlier answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::model) enum States {
-    /// State of the request's own origin goes back unchanged.
+pub(in crate::model) enum StatePolicy {
+    /// Send back state of the request's own origin, unchanged.
     Keep,
-    /// None goes back.
+    /// Send no state.
     Drop,
 }
 
-/// Of nobody.
+/// An origin that matches no state.
 impl Default for Origin {
     fn default() -> Self {
         Self { provider: "".into(), family: String::new() }
@@ -32,40 +33,40 @@ impl Default for Origin {
 }
 
 impl Origin {
-    /// Of the requests for this model of this provider.
+    /// Creates the origin of requests for this model of this provider.
     pub(in crate::model) fn new(provider: &Arc<str>, model: &str) -> Self {
         Self { provider: Arc::clone(provider), family: family(model).to_owned() }
     }
 
-    /// State that came with an answer to such a request.
+    /// Labels state that came with an answer with this origin.
     pub(in crate::model) fn state(&self, data: impl Into<String>) -> ProviderState {
         let provider = self.provider.as_ref().to_owned();
         ProviderState { provider, family: self.family.clone(), data: data.into() }
     }
 
-    /// The data of a state, where it is of this origin.
-    pub(in crate::model) fn own<'a>(&self, state: Option<&'a ProviderState>) -> Option<&'a str> {
-        let own = state.filter(|state| *state.provider == *self.provider && state.family == self.family);
-        own.map(|state| state.data.as_str())
+    /// Returns the data of `state` if it is from this origin.
+    pub(in crate::model) fn own_data<'a>(&self, state: Option<&'a ProviderState>) -> Option<&'a str> {
+        let own_data = state.filter(|state| *state.provider == *self.provider && state.family == self.family);
+        own_data.map(|state| state.data.as_str())
     }
 
-    /// Whether any of the messages has state of this origin, or of one that is not known.
-    fn is_in(&self, request: &ModelRequest) -> bool {
+    /// True if any message has state from this origin, or signed state without a recorded origin.
+    fn has_state_in(&self, request: &ModelRequest) -> bool {
         let parts = request.messages.iter().flat_map(|message| &message.parts);
         parts.into_iter().any(|part| match part {
-            Part::Text { state, .. } => self.own(state.as_ref()).is_some(),
-            Part::Opaque(state) => self.own(Some(state)).is_some(),
-            Part::ToolCall(call) => self.own(call.state.as_ref()).is_some(),
+            Part::Text { state, .. } => self.own_data(state.as_ref()).is_some(),
+            Part::Opaque(state) => self.own_data(Some(state)).is_some(),
+            Part::ToolCall(call) => self.own_data(call.state.as_ref()).is_some(),
             Part::Reasoning(reasoning) => {
                 let unknown = reasoning.signature.is_some() || reasoning.redacted.is_some();
-                unknown || self.own(reasoning.state.as_ref()).is_some()
+                unknown || self.own_data(reasoning.state.as_ref()).is_some()
             }
             Part::Image { .. } | Part::ToolResult(_) => false,
         })
     }
 }
 
-/// A model without the date of a snapshot: what is signed for one is good for the other.
+/// Returns the model name without the date of a snapshot. State is valid for all snapshots of a model.
 pub(in crate::model) fn family(model: &str) -> &str {
     let base = model.split_once('@').map_or(model, |(base, _)| base);
     let digits = |text: &str, count: usize| text.len() == count && text.bytes().all(|b| b.is_ascii_digit());
@@ -87,39 +88,45 @@ pub(in crate::model) fn family(model: &str) -> &str {
     }
 }
 
-/// A provider's adapter, which makes one call of a request.
-pub(in crate::model) trait Caller: Send + Sync + 'static {
-    /// Calls the model.
-    fn call(&self, request: &ModelRequest, states: States) -> BoxStream<'static, Result<Delta, ModelError>>;
+/// One provider, as seen by the code that repeats calls.
+pub(in crate::model) trait Adapter: Send + Sync + 'static {
+    /// Sends the request and streams the answer.
+    fn call(
+        &self,
+        request: &ModelRequest,
+        states: StatePolicy,
+    ) -> BoxStream<'static, Result<Delta, ModelError>>;
 
-    /// Who answers.
+    /// Returns the origin of the answer to this request.
     fn origin(&self, request: &ModelRequest) -> Origin;
 }
 
-/// Calls the model; where it refuses the state of earlier answers before it says anything, asks once more without any.
-/// State may be bound to more than is known here: an account, a key, a deployment. Without it the model loses what it
-/// thought; with it the session could never go on.
-pub(in crate::model) fn call_or_without_state<C: Caller>(
+/// Calls the model. If the provider refuses the state of earlier answers before it sends any delta, the request
+/// is sent once more without state.
+///
+/// A provider may bind state to an account, key or deployment that is not known here. Without state the model
+/// loses its earlier reasoning; with refused state the session could never continue.
+pub(in crate::model) fn call_with_state_fallback<C: Adapter>(
     caller: &Arc<C>,
     request: ModelRequest,
 ) -> BoxStream<'static, Result<Delta, ModelError>> {
-    let answer = caller.call(&request, States::Keep);
+    let answer = caller.call(&request, StatePolicy::Keep);
     let caller = Arc::clone(caller);
-    or_instead(answer, move |error| {
-        let is_about_state = refuses_state(error) && caller.origin(&request).is_in(&request);
+    with_fallback(answer, move |error| {
+        let is_about_state = refuses_state(error) && caller.origin(&request).has_state_in(&request);
         is_about_state.then(|| {
             tracing::warn!(
                 model = request.model,
                 error = error.message,
                 "the provider refuses the state of earlier answers; asking once more without it"
             );
-            caller.call(&request, States::Drop)
+            caller.call(&request, StatePolicy::Drop)
         })
     })
 }
 
-/// An answer; where it begins with an error, what there is `instead` of it.
-pub(in crate::model) fn or_instead(
+/// Returns `answer`, or, if its first item is an error, the stream that `instead` returns for this error.
+pub(in crate::model) fn with_fallback(
     mut answer: BoxStream<'static, Result<Delta, ModelError>>,
     instead: impl FnOnce(&ModelError) -> Option<BoxStream<'static, Result<Delta, ModelError>>> + Send + 'static,
 ) -> BoxStream<'static, Result<Delta, ModelError>> {
@@ -131,10 +138,12 @@ pub(in crate::model) fn or_instead(
     stream::once(answer).flatten().boxed()
 }
 
-/// Words of refusals that are about state, in lower case: in each line, all of them.
+/// Marks of error messages that refuse state, in lower case. A message matches a row if it contains all
+/// words of the row.
 ///
-/// Anthropic: signatures, thoughts of another conversation, thoughts that are missing. OpenAI: encrypted content of
-/// another organisation, items that it did not keep or that come without their neighbours. Google: signatures.
+/// The rows are, in this order: Anthropic on signatures and on thinking of another conversation; OpenAI on
+/// encrypted content of another organisation and on items that are not stored or lack their neighbours;
+/// Google on signatures; OpenRouter.
 const REFUSALS: [&[&str]; 13] = [
     &["thinking", "block"],
     &["thinking", "signature"],
@@ -182,11 +191,11 @@ mod tests {
     fn state_goes_back_to_where_it_came_from() {
         let origin = Origin::new(&"a".into(), "m-20250101");
         let state = origin.state("x");
-        assert_eq!(origin.own(Some(&state)), Some("x"));
-        assert_eq!(Origin::new(&"a".into(), "m").own(Some(&state)), Some("x"));
-        assert_eq!(Origin::new(&"b".into(), "m").own(Some(&state)), None);
-        assert_eq!(Origin::new(&"a".into(), "n").own(Some(&state)), None);
-        assert_eq!(origin.own(None), None);
+        assert_eq!(origin.own_data(Some(&state)), Some("x"));
+        assert_eq!(Origin::new(&"a".into(), "m").own_data(Some(&state)), Some("x"));
+        assert_eq!(Origin::new(&"b".into(), "m").own_data(Some(&state)), None);
+        assert_eq!(Origin::new(&"a".into(), "n").own_data(Some(&state)), None);
+        assert_eq!(origin.own_data(None), None);
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! What a provider's error means: status, code and words to one [`ModelErrorKind`].
+//! Classifies a provider's error: status, codes and words to one [`ModelErrorKind`].
 //!
-//! One table for all providers, since gateways answer with each other's codes.
+//! All providers share one table, because gateways answer with each other's codes.
 
 use agentloop_core::limits::SHORT_TEXT_BYTES_MAX;
 use agentloop_core::time::Millis;
@@ -9,10 +9,10 @@ use serde_json::Value;
 use crate::model::response::overflow::{never_allowed, says_overflow};
 use crate::model::{ModelError, ModelErrorKind};
 
-/// No wait that a provider asks for is taken longer than this: a hostile or confused one must not park runs for ever.
+/// Upper limit for a wait that a provider asks for. A hostile or confused provider must not park runs for ever.
 pub(crate) const RETRY_AFTER_MAX: Millis = Millis::secs(3600);
 
-/// Codes that say that something is to be paid, or that a limit of spending is reached: waiting does not help.
+/// Codes for missing payment or a reached spending limit, where waiting does not help.
 ///
 /// Sources: <https://platform.openai.com/docs/guides/error-codes>, <https://platform.moonshot.ai/docs/api/errors>.
 const MONEY: [&str; 9] = [
@@ -27,25 +27,25 @@ const MONEY: [&str; 9] = [
     PER_DAY,
 ];
 
-/// Stands for a quota of a whole day that is used up.
+/// Our own code for a daily quota that is used up.
 const PER_DAY: &str = "daily_quota";
 
-/// An error that a provider reported, in an error body or inside its stream.
+/// An error that a provider reported, in an error body or inside a stream.
 #[derive(Debug, Default)]
 pub(crate) struct ProviderFailure {
     /// HTTP status; `None` inside a stream.
     pub(crate) status: Option<u16>,
-    /// Machine-readable codes and types, as many as there are, separated by spaces.
+    /// Machine-readable codes and types, separated by spaces.
     pub(crate) codes: String,
-    /// The reason, as people read it. Programs should not depend on its words.
+    /// Reason for people. Its words are not stable.
     pub(crate) message: String,
-    /// How long to wait, where the error itself says so.
+    /// Wait that the error itself asks for.
     pub(crate) retry_after: Option<Millis>,
 }
 
 impl ProviderFailure {
-    /// Reads the error object of a stream, or the body of an error answer. Knows the shapes in use: an object or a
-    /// text under `error`, `detail` or `message`, a list of one such object, or plain text.
+    /// Reads an error event of a stream, or the body of an error answer. It knows the shapes in use: an object
+    /// or a text under `error`, `detail` or `message`, a list with one such object, or plain text.
     pub(crate) fn read(status: Option<u16>, body: &str) -> Self {
         match serde_json::from_str::<Value>(body) {
             Ok(value) => Self::from_value(status, &value),
@@ -53,7 +53,7 @@ impl ProviderFailure {
         }
     }
 
-    /// As [`Self::read`], from JSON.
+    /// Same as [`Self::read`], from parsed JSON.
     pub(crate) fn from_value(status: Option<u16>, value: &Value) -> Self {
         let value = value.get(0).unwrap_or(value);
         let mut failure = Self { status, ..Self::default() };
@@ -84,9 +84,9 @@ impl ProviderFailure {
         }
     }
 
-    /// Google's: <https://cloud.google.com/apis/design/errors#error_model>.
+    /// Reads one of Google's error details: <https://cloud.google.com/apis/design/errors#error_model>.
     fn add_detail(&mut self, detail: &Value) {
-        if let Some(wait) = detail["retryDelay"].as_str().and_then(waited) {
+        if let Some(wait) = detail["retryDelay"].as_str().and_then(parse_wait) {
             self.retry_after = Some(wait);
         }
         if let Some(reason) = detail["reason"].as_str() {
@@ -99,13 +99,14 @@ impl ProviderFailure {
         }
     }
 
-    /// Gateways put the status of whom they asked into the error that they stream.
+    /// Takes a numeric code as the status: gateways report the upstream server's status this way.
     fn add_number(&mut self, code: Option<u64>) {
         let code = code.and_then(|code| u16::try_from(code).ok()).filter(|code| (300..600).contains(code));
         self.status = self.status.filter(|status| *status >= 300).or(code);
     }
 
-    /// The error to report.
+    /// Converts to the error that the caller gets. `retry_after` is the wait from the headers, and wins
+    /// over the error's own.
     pub(crate) fn into_error(self, retry_after: Option<Millis>) -> ModelError {
         let kind = self.kind();
         let hint = || if kind == ModelErrorKind::RateLimited { wait_in(&self.message) } else { None };
@@ -146,15 +147,15 @@ impl ProviderFailure {
     }
 }
 
-/// The wait that an error tells in words, as OpenAI's do: "Please try again in 1.2s.", "… in 6m0s.", "… in 20ms."
+/// Reads the wait from an error message such as OpenAI's: "Please try again in 1.2s.", "… in 6m0s.", "… in 20ms."
 fn wait_in(message: &str) -> Option<Millis> {
     let (_, wait) = message.split_once("try again in ")?;
     let end = wait.find(|c: char| c.is_whitespace()).unwrap_or(wait.len());
-    waited(wait[..end].trim_end_matches(['.', ',', ';', ')']))
+    parse_wait(wait[..end].trim_end_matches(['.', ',', ';', ')']))
 }
 
-/// A duration such as `1.2s`, `6m0s` or `20ms`.
-fn waited(text: &str) -> Option<Millis> {
+/// Parses a duration such as `1.2s`, `6m0s` or `20ms`.
+fn parse_wait(text: &str) -> Option<Millis> {
     let (mut rest, mut millis) = (text, 0.0);
     while !rest.is_empty() {
         let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
@@ -184,12 +185,12 @@ fn by_status(status: u16) -> ModelErrorKind {
 }
 
 impl ModelError {
-    /// The stream is not what the protocol says.
+    /// The stream violates the protocol.
     pub(crate) fn malformed(message: impl Into<String>) -> Self {
         Self::new(ModelErrorKind::Malformed, message)
     }
 
-    /// The answer is a JSON document, and none of this format.
+    /// The answer is a JSON document, but not in this provider's format.
     pub(crate) fn no_answer() -> Self {
         Self::new(
             ModelErrorKind::BadRequest,
@@ -202,13 +203,13 @@ impl ModelError {
         Self::new(ModelErrorKind::ContextOverflow, "the context was full before the answer began")
     }
 
-    /// The request cannot be put into the provider's terms.
+    /// The request cannot be written in the provider's format.
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(ModelErrorKind::BadRequest, message)
     }
 }
 
-/// At most [`SHORT_TEXT_BYTES_MAX`] bytes of a text, on one line.
+/// Returns at most [`SHORT_TEXT_BYTES_MAX`] bytes of a text, on one line.
 pub(crate) fn short(text: &str) -> String {
     let end = text.floor_char_boundary(SHORT_TEXT_BYTES_MAX);
     text[..end].chars().map(|c| if c.is_control() { ' ' } else { c }).collect()

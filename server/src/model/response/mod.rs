@@ -1,4 +1,4 @@
-//! What answers of all providers have in common.
+//! Parts of reading an answer that several providers share.
 
 pub(in crate::model) mod failure;
 pub(in crate::model) mod fields;

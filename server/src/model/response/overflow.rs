@@ -1,6 +1,6 @@
-//! That a request is longer than the model's context, as providers say it.
+//! Recognises errors that say that the request exceeds the model's context.
 
-/// Codes and words that say so, in lower case.
+/// Codes and words of such errors, in lower case.
 const MARKS: [&str; 31] = [
     "context_length_exceeded",
     "contextwindowexceeded",
@@ -35,16 +35,16 @@ const MARKS: [&str; 31] = [
     "too many tokens",
 ];
 
-/// Said of a request that alone is more than a whole minute's allowance: it would be refused for ever.
+/// Text of OpenAI's error for a request that exceeds a whole minute's token limit by itself.
 const NEVER_ALLOWED: &str = "request too large for";
 
-/// Whether an error with this status says that the request is too long. `codes` and `message` are in lower case.
+/// True if an error with this status says that the request is too long. `codes` and `message` are in lower case.
 pub(in crate::model) fn says_overflow(status: Option<u16>, codes: &str, message: &str) -> bool {
     let may = status.is_none_or(|status| matches!(status, 400 | 413 | 422 | 500..=599));
     may && MARKS.iter().any(|mark| codes.contains(mark) || message.contains(mark))
 }
 
-/// Whether an error that speaks of a rate is about this one request, so that waiting does not help.
+/// True if a rate-limit error is about the size of this single request, so that waiting does not help.
 pub(in crate::model) fn never_allowed(status: Option<u16>, message: &str) -> bool {
     matches!(status, None | Some(413 | 429)) && message.contains(NEVER_ALLOWED)
 }

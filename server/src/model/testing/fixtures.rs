@@ -14,7 +14,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use crate::model::request::origin::Origin;
 use crate::model::{EncodedPrefix, ModelRequest};
 
-/// Of [`request`].
+/// Origin of the requests that [`request`] builds.
 pub(in crate::model) fn origin() -> Origin {
     Origin::new(&"p".into(), "m-1")
 }
@@ -97,19 +97,19 @@ pub(in crate::model) fn tool(name: &str, schema: &str) -> Arc<ToolDeclaration> {
     })
 }
 
-/// Conversations as sessions have them, one after the other: each goes on from the one before, or is compacted, cut back
-/// to where another was forked from it, or said anew with as many messages and the same end.
-pub(in crate::model) struct Talk {
+/// Random conversations as sessions have them, one after the other. Each continues the one before, or is
+/// compacted, cut back to a fork, or has a message replaced.
+pub(in crate::model) struct RandomConversation {
     chance: SmallRng,
     messages: Vec<SharedMessage>,
 }
 
-impl Talk {
+impl RandomConversation {
     pub(in crate::model) fn new(seed: u64) -> Self {
         Self { chance: SmallRng::seed_from_u64(seed), messages: Vec::new() }
     }
 
-    /// One of this many.
+    /// Returns a random number below `many`.
     pub(in crate::model) fn one_of(&mut self, many: usize) -> usize {
         self.chance.random_range(0..many)
     }

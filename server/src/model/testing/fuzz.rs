@@ -1,4 +1,4 @@
-//! What providers send, as fuzz targets.
+//! Fuzz targets for the event streams of providers.
 
 use std::fmt::Debug;
 
@@ -12,29 +12,29 @@ use crate::model::provider::gemini::GeminiDecoder;
 use crate::model::provider::openai::{ChatDecoder, ChatSaid};
 use crate::model::provider::responses::ResponsesDecoder;
 use crate::model::response::template::{Said, Template};
-use crate::model::transport::http::{Decoder, Reading};
+use crate::model::transport::http::{AnswerReader, Decoder};
 use crate::model::transport::sse::{SseEvent, SseParser};
 
-/// An event stream: cut anywhere, it is the same events.
+/// An event stream gives the same events wherever it is cut.
 pub(crate) fn sse(data: &[u8]) {
     let (seed, stream) = split(data);
     let whole = parsed([stream]);
     assert_eq!(parsed(pieces(stream, seed)), whole);
     let bytes: usize = whole.iter().map(|event| event.name.len() + event.data.len()).sum();
-    // A byte that is no UTF-8 becomes a replacement character of three.
+    // An invalid byte becomes a replacement character of three bytes.
     assert!(bytes <= 3 * stream.len(), "nothing is made up");
 }
 
 /// An answer in the format of Chat Completions.
 pub(crate) fn chat(data: &[u8]) {
     answer::<ChatDecoder>(data);
-    alike::<ChatSaid<'_>>(&parsed([split(data).1]));
+    template_agrees::<ChatSaid<'_>>(&parsed([split(data).1]));
 }
 
 /// An answer in the format of Messages.
 pub(crate) fn messages(data: &[u8]) {
     answer::<MessagesDecoder>(data);
-    alike::<MessagesSaid<'_>>(&parsed([split(data).1]));
+    template_agrees::<MessagesSaid<'_>>(&parsed([split(data).1]));
 }
 
 /// An answer in the format of Responses.
@@ -47,7 +47,7 @@ pub(crate) fn gemini(data: &[u8]) {
     answer::<GeminiDecoder>(data);
 }
 
-/// Cut anywhere, an answer is the same deltas and the same end, and they make a message or one error.
+/// An answer gives the same deltas and the same end wherever it is cut. The deltas form a message, or one error.
 fn answer<D: Decoder + Default>(data: &[u8]) {
     let (seed, body) = split(data);
     let whole = read::<D>([body]);
@@ -60,14 +60,14 @@ fn answer<D: Decoder + Default>(data: &[u8]) {
 }
 
 /// By template, events say what they say without.
-fn alike<'a, S: Said<'a> + Debug + PartialEq>(events: &'a [SseEvent<'static>]) {
+fn template_agrees<'a, S: Said<'a> + Debug + PartialEq>(events: &'a [SseEvent<'static>]) {
     let mut template = Template::default();
     for data in events.iter().map(|event| event.data.trim()) {
         assert_eq!(template.fast::<S>(data), S::fast(data));
     }
 }
 
-/// The deltas never contradict each other.
+/// The deltas are consistent: assembling them fails only because of size.
 fn assembled(deltas: Vec<Delta>, complete: bool) {
     let mut assembler = Assembler::new(1);
     for (delta, seq) in deltas.into_iter().zip(1..) {
@@ -84,15 +84,15 @@ fn assembled(deltas: Vec<Delta>, complete: bool) {
 fn read<'a, D: Decoder + Default>(
     pieces: impl IntoIterator<Item = &'a [u8]>,
 ) -> (Vec<Delta>, Result<(), ModelError>) {
-    let (mut reading, mut deltas) = (Reading::new(D::default()), Vec::new());
+    let (mut reader, mut deltas) = (AnswerReader::new(D::default()), Vec::new());
     for piece in pieces {
-        match reading.push(piece, &mut deltas) {
+        match reader.push(piece, &mut deltas) {
             Err(error) => return (deltas, Err(error)),
-            Ok(_) if reading.is_done() => return (deltas, Ok(())),
+            Ok(_) if reader.is_done() => return (deltas, Ok(())),
             Ok(_) => {}
         }
     }
-    let end = reading.end(None, &mut deltas);
+    let end = reader.end(None, &mut deltas);
     (deltas, end)
 }
 
@@ -107,12 +107,12 @@ fn parsed<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<SseEvent<'stati
     events
 }
 
-/// The first byte says where the rest is cut.
+/// Splits off the first byte, which seeds the cuts.
 fn split(data: &[u8]) -> (u8, &[u8]) {
     data.split_first().map_or((0, data), |(seed, rest)| (*seed, rest))
 }
 
-/// Pieces of 1 to 16 bytes, by the seed.
+/// Cuts into pieces of 1 to 16 bytes, by the seed.
 fn pieces(mut bytes: &[u8], seed: u8) -> impl Iterator<Item = &[u8]> {
     let mut state = u32::from(seed) | 1;
     std::iter::from_fn(move || {

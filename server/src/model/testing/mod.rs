@@ -1,4 +1,4 @@
-//! What tests and fuzz targets of this module share.
+//! Fixtures and fuzz targets that the modules of `model` share.
 
 #[cfg(test)]
 pub(in crate::model) mod fixtures;

@@ -1,4 +1,4 @@
-//! How requests get there and answers come back: HTTP and event streams.
+//! HTTP requests, and event streams as answers.
 
 pub(in crate::model) mod http;
 pub(in crate::model) mod sse;

@@ -1,4 +1,4 @@
-//! The blocks that turns are made of.
+//! Writes content blocks.
 
 use agentloop_core::message::{Image, ToolCall, ToolResult};
 use serde_json::value::RawValue;
@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use super::state::ThoughtState;
 use crate::model::request::history::{arguments_object, element, tool_name};
 
-/// Writes a text; nothing for a blank one, which the API refuses.
+/// Writes a text block. Blank text is skipped, because the API refuses it.
 pub(super) fn text_block(out: &mut Vec<u8>, text: &str) {
     if !text.trim().is_empty() {
         element(out, |block| {
@@ -15,7 +15,7 @@ pub(super) fn text_block(out: &mut Vec<u8>, text: &str) {
     }
 }
 
-/// Writes a picture.
+/// Writes an image block.
 pub(super) fn image_block(out: &mut Vec<u8>, image: &Image) {
     element(out, |block| {
         block.field("type", "image").object("source", |source| {
@@ -29,14 +29,14 @@ pub(super) fn image_block(out: &mut Vec<u8>, image: &Image) {
     });
 }
 
-/// Writes a text of the model that quotes what the provider found.
+/// Writes a text block of the model with its citations.
 pub(super) fn cited_block(out: &mut Vec<u8>, text: &str, citations: &RawValue) {
     element(out, |block| {
         block.field("type", "text").field("text", text).text("citations", citations.get());
     });
 }
 
-/// Writes a thought.
+/// Writes a thinking block, or a redacted one.
 pub(super) fn thought_block(out: &mut Vec<u8>, text: &str, state: &ThoughtState) {
     element(out, |block| {
         match &state.redacted {
@@ -48,14 +48,14 @@ pub(super) fn thought_block(out: &mut Vec<u8>, text: &str, state: &ThoughtState)
     });
 }
 
-/// Whether a call goes back as the model wrote it.
+/// True if the call is sent exactly as the model wrote it.
 pub(super) fn writes_call_unchanged(call: &ToolCall, id: &str) -> bool {
     let wrote_nothing = call.arguments.trim().is_empty();
     let same_arguments = wrote_nothing || arguments_object(&call.arguments) == call.arguments.trim();
     id == call.provider_id && tool_name(&call.name) == call.name && same_arguments
 }
 
-/// Writes a call with the id that is sent for it.
+/// Writes a tool call under the id that is sent for it.
 pub(super) fn call_block(out: &mut Vec<u8>, call: &ToolCall, id: &str) {
     element(out, |block| {
         block.field("type", "tool_use").field("id", id).field("name", &*tool_name(&call.name));
@@ -63,7 +63,7 @@ pub(super) fn call_block(out: &mut Vec<u8>, call: &ToolCall, id: &str) {
     });
 }
 
-/// Writes a result with the id that is sent for its call.
+/// Writes a tool result under the id that is sent for its call.
 pub(super) fn result_block(out: &mut Vec<u8>, result: &ToolResult, id: &str) {
     element(out, |block| {
         block.field("type", "tool_result").field("tool_use_id", id);

@@ -1,4 +1,4 @@
-//! The conversation in the terms of Messages: turns that alternate, made of blocks.
+//! Encodes a conversation as Messages: alternating turns made of blocks. A turn is one message of the API.
 
 use agentloop_core::message::{Message, Part, Role};
 use agentloop_core::tool::Digest;
@@ -6,30 +6,30 @@ use agentloop_core::tool::Digest;
 use super::blocks::{
     call_block, cited_block, image_block, result_block, text_block, thought_block, writes_call_unchanged,
 };
-use super::state::Rules;
+use super::state::StateRules;
 use crate::model::request::history::{CallIds, GO_ON, OPENING, element};
-use crate::model::request::prefix::{Encoding, trim};
+use crate::model::request::prefix::{Encoder, trim};
 
 const CALL_ID_BYTES_MAX: usize = 64;
-/// What marks a block for the provider's cache, put before the brace that ends it.
+/// Cache mark of a block, inserted before its closing brace.
 const MARK: &[u8] = br#","cache_control":{"type":"ephemeral"}"#;
 
-/// A conversation as it is sent, and what decides how it goes on. Text that is written is never changed; marks are put
-/// between its pieces when it is sent.
+/// Encoded conversation. Encoded text never changes; cache marks are inserted between its pieces when it is sent.
 #[derive(Debug)]
 pub(super) struct Conversation {
-    /// What the operator says, before everything else: blocks, each with a comma after it.
+    /// Blocks of system messages before the first turn, each followed by a comma.
     system: Vec<u8>,
-    /// Turns that are over, each with a comma after it.
+    /// Complete turns, each followed by a comma.
     text: Vec<u8>,
-    /// The last turn, which the next message may belong to.
-    open: Option<Turn>,
-    /// Where in the text the last block ends that can be marked: before the model's last turn, and after that began.
-    before: Option<usize>,
-    since: Option<usize>,
+    /// The last turn. The next message may still be added to it.
+    last_turn: Option<Turn>,
+    /// End of the last markable block in `text` before the model's last turn.
+    mark_before_answer: Option<usize>,
+    /// The same, after the model's last turn began.
+    mark_since_answer: Option<usize>,
     ids: CallIds,
-    rules: Rules,
-    /// Of all that is written so far, where that decides which thoughts go back.
+    rules: StateRules,
+    /// Digest of everything encoded so far, if the model binds thinking to its prefix.
     digest: Option<Digest>,
 }
 
@@ -42,50 +42,50 @@ enum Speaker {
 #[derive(Debug)]
 struct Turn {
     speaker: Speaker,
-    /// Tool results, which must stand before everything else in their turn.
+    /// Tool results. They must come first in their turn.
     results: Vec<u8>,
     blocks: Vec<u8>,
-    /// Where in the blocks the last one ends that can be marked. Thoughts cannot.
+    /// End of the last markable block in `blocks`. Thinking cannot be marked.
     markable: Option<usize>,
 }
 
-/// What is sent after the text that is written for good.
+/// The end of the conversation, sent after the complete turns.
 #[derive(Debug)]
-pub(super) struct Ending {
-    /// The last turn.
+pub(super) struct ConversationEnd {
+    /// The last turn, and the request to go on.
     text: Vec<u8>,
-    /// Where marks go in the turns before it.
-    before: [Option<usize>; 2],
-    /// And in itself.
-    within: Option<usize>,
-    /// Whether it asks the model to go on.
-    goes_on: bool,
+    /// Positions of cache marks in the complete turns.
+    marks_in_text: [Option<usize>; 2],
+    /// Position of the cache mark in this text.
+    mark_in_last_turn: Option<usize>,
+    /// True if it ends with the request to go on.
+    asks_to_go_on: bool,
 }
 
 impl Conversation {
-    /// Before the first message.
-    pub(super) fn new(rules: Rules) -> Self {
+    /// Creates the encoder of an empty conversation.
+    pub(super) fn new(rules: StateRules) -> Self {
         Self {
-            digest: rules.base.clone(),
+            digest: rules.prompt_digest.clone(),
             system: Vec::new(),
             text: Vec::new(),
-            open: None,
-            before: None,
-            since: None,
+            last_turn: None,
+            mark_before_answer: None,
+            mark_since_answer: None,
             ids: CallIds::plain(CALL_ID_BYTES_MAX),
             rules,
         }
     }
 
-    /// What the operator says besides the system prompt.
+    /// Returns the blocks of system messages.
     pub(super) fn system(&self) -> &[u8] {
         &self.system
     }
 
-    /// Of all that is sent before the answer.
-    pub(super) fn digest(&self, ending: &Ending) -> Option<Digest> {
+    /// Returns the digest of everything sent before the answer.
+    pub(super) fn digest(&self, ending: &ConversationEnd) -> Option<Digest> {
         let before = self.digest.as_ref()?;
-        if !ending.goes_on {
+        if !ending.asks_to_go_on {
             return Some(before.clone());
         }
         let mut block = Vec::new();
@@ -93,41 +93,48 @@ impl Conversation {
         Some(after(before, Speaker::User, &block))
     }
 
-    /// The end of the conversation; where the model's own words are the last, it is asked to `go_on`. Where it is `marked`, it has two marks: at the end, for the request that comes
-    /// next, and where the request before this one ended, since its prompt is kept up to there. The provider looks for
-    /// what it keeps only some twenty blocks before a mark, and a single round of parallel calls can have more.
-    pub(super) fn ending(&self, marked: bool, go_on: bool) -> Ending {
+    /// Encodes the end of the conversation. If the model's own turn is last, `go_on` adds a request to continue.
+    ///
+    /// If `is_cached`, it has two marks: at the end, for the next request, and where the previous request
+    /// ended, because the prompt is cached up to there. The provider searches only some twenty blocks before a
+    /// mark, and one round of parallel calls can have more.
+    pub(super) fn ending(&self, is_cached: bool, go_on: bool) -> ConversationEnd {
         let mut text = Vec::new();
-        let mut within = self.open.as_ref().and_then(|turn| turn.write(&mut text));
-        let goes_on = go_on && self.is_the_models();
-        if goes_on {
+        let mut mark_in_last_turn = self.last_turn.as_ref().and_then(|turn| turn.write(&mut text));
+        let asks_to_go_on = go_on && self.ends_with_model();
+        if asks_to_go_on {
             let mut turn = Turn::new(Speaker::User);
             text_block(&mut turn.blocks, GO_ON);
             turn.markable = last_end(&turn.blocks);
-            within = turn.write(&mut text);
+            mark_in_last_turn = turn.write(&mut text);
         }
-        let since = if within.is_none() { self.since } else { None };
-        if marked {
-            Ending { text, before: [self.before, since], within, goes_on }
+        let mark_since_answer = if mark_in_last_turn.is_none() { self.mark_since_answer } else { None };
+        if is_cached {
+            ConversationEnd {
+                text,
+                marks_in_text: [self.mark_before_answer, mark_since_answer],
+                mark_in_last_turn,
+                asks_to_go_on,
+            }
         } else {
-            Ending { text, before: [None, None], within: None, goes_on }
+            ConversationEnd { text, marks_in_text: [None, None], mark_in_last_turn: None, asks_to_go_on }
         }
     }
 
-    /// Whether the last words are the model's.
-    fn is_the_models(&self) -> bool {
-        self.open.as_ref().is_some_and(|turn| turn.speaker == Speaker::Assistant)
+    /// True if the last turn is the model's.
+    fn ends_with_model(&self) -> bool {
+        self.last_turn.as_ref().is_some_and(|turn| turn.speaker == Speaker::Assistant)
     }
 
-    /// The messages to send, in pieces.
-    pub(super) fn messages<'a>(&'a self, ending: &'a Ending) -> Vec<&'a [u8]> {
-        let mut pieces = marked(&self.text, ending.before);
-        pieces.extend(marked(&ending.text, [ending.within]));
+    /// Returns the messages to send, in pieces.
+    pub(super) fn messages<'a>(&'a self, ending: &'a ConversationEnd) -> Vec<&'a [u8]> {
+        let mut pieces = with_marks(&self.text, ending.marks_in_text);
+        pieces.extend(with_marks(&ending.text, [ending.mark_in_last_turn]));
         pieces
     }
 
-    /// Whether a message of the model has anything that is written.
-    fn says_anything(&self, message: &Message) -> bool {
+    /// True if any part of the model's message is encoded.
+    fn has_content(&self, message: &Message) -> bool {
         message.parts.iter().any(|part| match part {
             Part::Text { text, .. } => !text.trim().is_empty(),
             Part::Reasoning(reasoning) => self.rules.may_go_back(reasoning),
@@ -137,33 +144,33 @@ impl Conversation {
         })
     }
 
-    /// Writes a message of the model.
+    /// Encodes a message of the model.
     fn assistant(&mut self, message: &Message) {
-        if !self.says_anything(message) {
+        if !self.has_content(message) {
             return;
         }
-        if self.is_the_models() {
+        if self.ends_with_model() {
             self.block(Speaker::User, |blocks| text_block(blocks, GO_ON));
         }
-        if self.open.is_none() {
+        if self.last_turn.is_none() {
             self.block(Speaker::User, |blocks| text_block(blocks, OPENING));
         }
         let prefix = self.digest.clone();
-        // Whether all that the model said so far in this message is written as it said it.
-        let mut is_whole = true;
+        // True while everything in this message is encoded exactly as the model wrote it.
+        let mut is_unchanged = true;
         for part in &message.parts {
             match part {
                 Part::Reasoning(reasoning) => {
                     let state = self.rules.thought(reasoning, prefix.as_ref());
-                    match state.filter(|_| is_whole || prefix.is_none()) {
+                    match state.filter(|_| is_unchanged || prefix.is_none()) {
                         Some(state) => {
-                            self.unmarked(|blocks| thought_block(blocks, &reasoning.text, &state));
+                            self.unmarkable_block(|blocks| thought_block(blocks, &reasoning.text, &state));
                         }
-                        None => is_whole = false,
+                        None => is_unchanged = false,
                     }
                 }
                 // The API refuses blank text.
-                Part::Text { text, .. } if text.trim().is_empty() => is_whole = false,
+                Part::Text { text, .. } if text.trim().is_empty() => is_unchanged = false,
                 Part::Text { text, state } => match self.rules.citations(state.as_ref()) {
                     Some(citations) => {
                         self.block(Speaker::Assistant, |blocks| cited_block(blocks, text, &citations));
@@ -171,15 +178,15 @@ impl Conversation {
                     None => self.block(Speaker::Assistant, |blocks| text_block(blocks, text)),
                 },
                 Part::Opaque(state) => match self.rules.opaque(state) {
-                    Some(block) => self.unmarked(|blocks| {
+                    Some(block) => self.unmarkable_block(|blocks| {
                         blocks.extend_from_slice(block.as_bytes());
                         blocks.push(b',');
                     }),
-                    None => is_whole = false,
+                    None => is_unchanged = false,
                 },
                 Part::ToolCall(call) => {
                     let id = self.ids.call(&call.provider_id);
-                    is_whole &= writes_call_unchanged(call, &id);
+                    is_unchanged &= writes_call_unchanged(call, &id);
                     self.block(Speaker::Assistant, |blocks| call_block(blocks, call, &id));
                 }
                 Part::Image { image } => {
@@ -190,7 +197,7 @@ impl Conversation {
         }
     }
 
-    /// Writes a message of the user or of tools.
+    /// Encodes a message of the user or of tools.
     fn user(&mut self, message: &Message) {
         for part in &message.parts {
             match part {
@@ -202,36 +209,36 @@ impl Conversation {
                     let results = &mut self.turn(Speaker::User).results;
                     let begin = results.len();
                     result_block(results, result, &id);
-                    self.note(begin, true);
+                    self.update_digest(begin, true);
                 }
                 Part::Reasoning(_) | Part::Opaque(_) | Part::ToolCall(_) => {}
             }
         }
     }
 
-    /// Adds a block that can be marked.
+    /// Adds a markable block.
     fn block(&mut self, speaker: Speaker, write: impl FnOnce(&mut Vec<u8>)) {
-        self.written(speaker, write);
-        if let Some(turn) = &mut self.open {
+        self.write_block(speaker, write);
+        if let Some(turn) = &mut self.last_turn {
             turn.markable = last_end(&turn.blocks);
         }
     }
 
-    /// Adds a block of the model's that cannot be marked.
-    fn unmarked(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
-        self.written(Speaker::Assistant, write);
+    /// Adds a block of the model that cannot be marked.
+    fn unmarkable_block(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        self.write_block(Speaker::Assistant, write);
     }
 
-    fn written(&mut self, speaker: Speaker, write: impl FnOnce(&mut Vec<u8>)) {
+    fn write_block(&mut self, speaker: Speaker, write: impl FnOnce(&mut Vec<u8>)) {
         let blocks = &mut self.turn(speaker).blocks;
         let begin = blocks.len();
         write(blocks);
-        self.note(begin, false);
+        self.update_digest(begin, false);
     }
 
-    /// Takes into the digest the block that is the turn's last, in its results or not, and begins there.
-    fn note(&mut self, begin: usize, in_results: bool) {
-        if let (Some(before), Some(turn)) = (&self.digest, &self.open) {
+    /// Adds the last block of the turn, which begins at `begin`, to the digest.
+    fn update_digest(&mut self, begin: usize, in_results: bool) {
+        if let (Some(before), Some(turn)) = (&self.digest, &self.last_turn) {
             let block = &(if in_results { &turn.results } else { &turn.blocks })[begin..];
             if !block.is_empty() {
                 self.digest = Some(after(before, turn.speaker, block));
@@ -239,33 +246,33 @@ impl Conversation {
         }
     }
 
-    /// The last turn if it is this speaker's, else a new one.
+    /// Returns the last turn if it is this speaker's, else a new one.
     fn turn(&mut self, speaker: Speaker) -> &mut Turn {
-        if self.open.as_ref().is_some_and(|turn| turn.speaker != speaker) {
+        if self.last_turn.as_ref().is_some_and(|turn| turn.speaker != speaker) {
             self.close();
         }
-        if self.open.is_none() && speaker == Speaker::Assistant {
-            self.before = self.since.take().or(self.before);
+        if self.last_turn.is_none() && speaker == Speaker::Assistant {
+            self.mark_before_answer = self.mark_since_answer.take().or(self.mark_before_answer);
         }
-        self.open.get_or_insert_with(|| Turn::new(speaker))
+        self.last_turn.get_or_insert_with(|| Turn::new(speaker))
     }
 
     fn close(&mut self) {
-        if let Some(turn) = self.open.take() {
-            self.since = turn.write(&mut self.text).or(self.since);
+        if let Some(turn) = self.last_turn.take() {
+            self.mark_since_answer = turn.write(&mut self.text).or(self.mark_since_answer);
         }
     }
 }
 
-impl Encoding for Conversation {
-    fn writes_like(&self, other: &Self) -> bool {
-        self.rules == other.rules && self.ids.same_rule(&other.ids)
+impl Encoder for Conversation {
+    fn is_compatible_with(&self, other: &Self) -> bool {
+        self.rules == other.rules && self.ids.has_same_limit(&other.ids)
     }
 
     fn add(&mut self, message: &Message) {
         match message.role {
-            // Moving a late one to the front would change a prompt that the provider has cached.
-            Role::System if self.open.is_none() => {
+            // Moving a later system message to the front would change the cached prompt.
+            Role::System if self.last_turn.is_none() => {
                 let begin = self.system.len();
                 text_block(&mut self.system, &message.plain_text());
                 let block = &self.system[begin..];
@@ -285,8 +292,9 @@ impl Encoding for Conversation {
     }
 
     fn bytes(&self) -> usize {
-        let open = self.open.as_ref().map_or(0, |turn| turn.results.capacity() + turn.blocks.capacity());
-        self.system.capacity() + self.text.capacity() + open + self.ids.bytes()
+        let last_turn =
+            self.last_turn.as_ref().map_or(0, |turn| turn.results.capacity() + turn.blocks.capacity());
+        self.system.capacity() + self.text.capacity() + last_turn + self.ids.bytes()
     }
 }
 
@@ -295,7 +303,7 @@ impl Turn {
         Self { speaker, results: Vec::new(), blocks: Vec::new(), markable: None }
     }
 
-    /// Writes the turn. Gives where in the text its last block ends that can be marked.
+    /// Writes the turn. Returns the end of its last markable block.
     fn write(&self, out: &mut Vec<u8>) -> Option<usize> {
         let mut results_at = 0;
         element(out, |turn| {
@@ -311,19 +319,19 @@ impl Turn {
     }
 }
 
-/// The digest of what is written before a block and of the block.
+/// Extends a digest by one block.
 fn after(before: &Digest, speaker: Speaker, block: &[u8]) -> Digest {
     let speaker: &[u8] = if speaker == Speaker::User { b"user" } else { b"assistant" };
     Digest::of(&[before.as_str().as_bytes(), speaker, block])
 }
 
-/// Where the last of these blocks ends: before its brace and comma.
+/// Returns the end of the last block: before its brace and comma.
 fn last_end(blocks: &[u8]) -> Option<usize> {
     blocks.len().checked_sub(2)
 }
 
-/// The text with marks put into these places, which come in order.
-pub(super) fn marked(text: &[u8], places: impl IntoIterator<Item = Option<usize>>) -> Vec<&[u8]> {
+/// Cuts the text at these ascending positions and inserts a mark at each.
+pub(super) fn with_marks(text: &[u8], places: impl IntoIterator<Item = Option<usize>>) -> Vec<&[u8]> {
     let (mut pieces, mut done) = (Vec::new(), 0);
     for place in places.into_iter().flatten() {
         pieces.extend([&text[done..place], MARK]);
@@ -333,7 +341,7 @@ pub(super) fn marked(text: &[u8], places: impl IntoIterator<Item = Option<usize>
     pieces
 }
 
-/// The blocks with a mark in the last of them, where there is one.
-pub(super) fn marked_last(blocks: &[u8]) -> Vec<&[u8]> {
-    marked(blocks, [last_end(blocks)])
+/// Returns the blocks with a mark in the last one, if there is one.
+pub(super) fn with_mark_in_last(blocks: &[u8]) -> Vec<&[u8]> {
+    with_marks(blocks, [last_end(blocks)])
 }

@@ -1,4 +1,4 @@
-//! The Messages API of Anthropic, and of the servers that speak it too.
+//! The Messages API of Anthropic and compatible servers.
 
 mod blocks;
 mod decode;
@@ -20,16 +20,16 @@ use futures_util::stream::{self, BoxStream, StreamExt as _};
 pub(in crate::model) use self::decode::MessagesDecoder;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(in crate::model) use self::event::Said as MessagesSaid;
-use self::request::Call;
-pub(in crate::model) use self::state::old_state;
+use self::request::CallContext;
+pub(in crate::model) use self::state::legacy_thought_state;
 use crate::model::options::{AnthropicOptions, ProviderError, ProviderOptions};
-use crate::model::request::history::ToolLists;
-use crate::model::request::notices::Notices;
-use crate::model::request::origin::{Caller, Origin, States, call_or_without_state};
+use crate::model::request::history::ToolListCache;
+use crate::model::request::omissions::OmissionLog;
+use crate::model::request::origin::{Adapter, Origin, StatePolicy, call_with_state_fallback};
 use crate::model::transport::http::{Endpoint, Http, Vendor, exchange};
 use crate::model::{Model, ModelError, ModelRequest};
 
-/// Where Anthropic itself is.
+/// Base URL of Anthropic's own API.
 pub const ANTHROPIC_BASE_URL: &str = "https://api.anthropic.com";
 
 const API_VERSION: &str = "2023-06-01";
@@ -44,16 +44,16 @@ struct Provider {
     http: Http,
     endpoint: Endpoint,
     dialect: Dialect,
-    tools: ToolLists,
+    tools: ToolListCache,
 }
 
-/// The options with what else a request depends on.
+/// Options and model traits that a request depends on.
 #[derive(Debug, Default)]
 struct Dialect {
     options: AnthropicOptions,
     default_max_tokens: Option<u32>,
     traits: BTreeMap<String, TraitOverrides>,
-    notices: Notices,
+    omissions: OmissionLog,
 }
 
 impl AnthropicModel {
@@ -64,23 +64,24 @@ impl AnthropicModel {
     ) -> Result<Self, ProviderError> {
         let version = options.api_version.as_deref().unwrap_or(API_VERSION);
         let vendor = Vendor { base_url: ANTHROPIC_BASE_URL, key_header: "x-api-key" };
-        let mut endpoint = Endpoint::of(provider, vendor, path)?.with("anthropic-version", version)?;
+        let mut endpoint =
+            Endpoint::for_provider(provider, vendor, path)?.with_header("anthropic-version", version)?;
         if !options.betas.is_empty() {
-            endpoint = endpoint.with("anthropic-beta", &options.betas.join(","))?;
+            endpoint = endpoint.with_header("anthropic-beta", &options.betas.join(","))?;
         }
         let dialect = Dialect {
             options: options.clone(),
             default_max_tokens: provider.max_output_tokens,
             traits: provider.traits.clone(),
-            notices: Notices::default(),
+            omissions: OmissionLog::default(),
         };
         let name = provider.name.as_str().into();
-        Ok(Self(Arc::new(Provider { name, http, endpoint, dialect, tools: ToolLists::default() })))
+        Ok(Self(Arc::new(Provider { name, http, endpoint, dialect, tools: ToolListCache::default() })))
     }
 }
 
-/// Where requests go, by the path of a base URL. The vendor's own libraries take one without a version, others take
-/// one with it, or the whole.
+/// Returns the path of requests for the path of a base URL. Anthropic's own libraries take a URL without a
+/// version, others take one with a version, or the complete URL.
 fn path(base: &str) -> String {
     match base {
         whole if whole.ends_with("/messages") => whole.to_owned(),
@@ -90,8 +91,12 @@ fn path(base: &str) -> String {
 }
 
 impl Provider {
-    /// One exchange. Its answer may end where the provider pauses.
-    fn exchange(&self, request: &ModelRequest, call: &Call) -> BoxStream<'static, Result<Delta, ModelError>> {
+    /// Sends one request. Its answer may end with a pause.
+    fn exchange(
+        &self,
+        request: &ModelRequest,
+        call: &CallContext,
+    ) -> BoxStream<'static, Result<Delta, ModelError>> {
         match request::body(request, &self.dialect, &self.tools, call) {
             Ok(written) => {
                 let post = self.endpoint.post(written.body);
@@ -103,12 +108,16 @@ impl Provider {
     }
 }
 
-/// A provider as the calls of one stream see it.
-struct Shared(Arc<Provider>);
+/// Sends the calls of one stream.
+struct ProviderAdapter(Arc<Provider>);
 
-impl Caller for Shared {
-    fn call(&self, request: &ModelRequest, states: States) -> BoxStream<'static, Result<Delta, ModelError>> {
-        pause::whole_answer(Arc::clone(&self.0), request.clone(), self.origin(request), states)
+impl Adapter for ProviderAdapter {
+    fn call(
+        &self,
+        request: &ModelRequest,
+        policy: StatePolicy,
+    ) -> BoxStream<'static, Result<Delta, ModelError>> {
+        pause::answer_across_pauses(Arc::clone(&self.0), request.clone(), self.origin(request), policy)
     }
 
     fn origin(&self, request: &ModelRequest) -> Origin {
@@ -118,6 +127,6 @@ impl Caller for Shared {
 
 impl Model for AnthropicModel {
     fn stream(&self, request: ModelRequest) -> BoxStream<'static, Result<Delta, ModelError>> {
-        call_or_without_state(&Arc::new(Shared(Arc::clone(&self.0))), request)
+        call_with_state_fallback(&Arc::new(ProviderAdapter(Arc::clone(&self.0))), request)
     }
 }

@@ -1,5 +1,5 @@
-//! Answers that the provider pauses: a long turn of tools that it runs itself ends with `pause_turn`, and goes on when
-//! what it said so far is sent back as it is.
+//! Continues paused answers. Anthropic ends a long turn of its own server tools with `pause_turn`, and
+//! continues it when the partial answer is sent back unchanged.
 
 use std::sync::Arc;
 
@@ -9,71 +9,73 @@ use agentloop_core::message::{FinishReason, Usage};
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 
 use super::Provider;
-use super::request::Call;
-use crate::model::request::origin::{Origin, States};
+use super::request::CallContext;
+use crate::model::request::origin::{Origin, StatePolicy};
 use crate::model::{ModelError, ModelErrorKind, ModelRequest};
 
-/// The reason that a paused answer ends with.
+/// Finish reason of a paused answer.
 pub(super) const PAUSE_TURN: &str = "pause_turn";
-/// How often one answer may pause.
+/// Maximum number of pauses in one answer.
 const PAUSES_MAX: u32 = 32;
 
-/// An answer in the making.
-struct Answer {
+/// An answer over all its requests.
+struct PausableAnswer {
     provider: Arc<Provider>,
     request: ModelRequest,
-    call: Call,
-    /// Messages of the request without what was said of the answer.
+    call: CallContext,
+    /// Number of messages in the request, without the partial answer.
     messages: usize,
     deltas: BoxStream<'static, Result<Delta, ModelError>>,
-    /// What was said so far, to be sent back.
-    said: Assembler,
+    /// The partial answer, to be sent back.
+    assembler: Assembler,
     seq: u64,
-    /// Tokens of the exchanges before this one, and of this one so far.
-    before: Usage,
+    /// Tokens of the earlier requests of this answer.
+    usage_before: Usage,
+    /// Tokens of the current request so far.
     usage: Usage,
-    /// Calls begun in the exchanges before this one, and in all.
+    /// Tool calls begun in the earlier requests of this answer.
     calls_before: u32,
+    /// Tool calls begun in the whole answer.
     calls: u32,
     pauses: u32,
-    over: bool,
+    is_over: bool,
 }
 
-/// The whole answer, however often it is paused.
-pub(super) fn whole_answer(
+/// Streams one answer, continued after every pause.
+pub(super) fn answer_across_pauses(
     provider: Arc<Provider>,
     request: ModelRequest,
     origin: Origin,
-    states: States,
+    policy: StatePolicy,
 ) -> BoxStream<'static, Result<Delta, ModelError>> {
-    let call = Call { origin, states, continues: false };
-    // It moves with every delta.
-    let answer = Box::new(Answer {
+    let call = CallContext { origin, policy, continues: false };
+    // Boxed because it moves with every delta.
+    let answer = Box::new(PausableAnswer {
         deltas: provider.exchange(&request, &call),
         messages: request.messages.len(),
         provider,
         request,
         call,
-        said: Assembler::new(0),
+        assembler: Assembler::new(0),
         seq: 0,
-        before: Usage::default(),
+        usage_before: Usage::default(),
         usage: Usage::default(),
         calls_before: 0,
         calls: 0,
         pauses: 0,
-        over: false,
+        is_over: false,
     });
     stream::unfold(answer, |mut answer| async move {
         let item = answer.next().await?;
-        answer.over |= item.is_err();
+        answer.is_over |= item.is_err();
         Some((item, answer))
     })
     .boxed()
 }
 
-impl Answer {
+impl PausableAnswer {
     async fn next(&mut self) -> Option<Result<Delta, ModelError>> {
-        if self.over {
+        if self.is_over {
             return None;
         }
         let delta = match self.deltas.next().await? {
@@ -83,23 +85,23 @@ impl Answer {
         let is_paused =
             matches!(&delta, Delta::Finish { reason: FinishReason::Other(why) } if why == PAUSE_TURN);
         if is_paused {
-            if let Err(error) = self.go_on() {
+            if let Err(error) = self.resume() {
                 return Some(Err(error));
             }
-            // What comes next is a text of its own.
-            return Some(self.note(Delta::TextEnd { state: None }));
+            // The continuation begins a new text.
+            return Some(self.record(Delta::TextEnd { state: None }));
         }
-        let delta = self.in_all(delta);
-        Some(self.note(delta))
+        let delta = self.renumbered(delta);
+        Some(self.record(delta))
     }
 
-    /// The delta as one of the whole answer.
-    fn in_all(&mut self, delta: Delta) -> Delta {
+    /// Adds the usage and the call numbers of the earlier requests.
+    fn renumbered(&mut self, delta: Delta) -> Delta {
         let calls_before = self.calls_before;
         match delta {
             Delta::Usage(usage) => {
                 self.usage = usage;
-                let mut all = self.before;
+                let mut all = self.usage_before;
                 all += usage;
                 Delta::Usage(all)
             }
@@ -117,22 +119,22 @@ impl Answer {
         }
     }
 
-    fn note(&mut self, delta: Delta) -> Result<Delta, ModelError> {
+    fn record(&mut self, delta: Delta) -> Result<Delta, ModelError> {
         self.seq += 1;
-        self.said.consume(self.seq, &delta)?;
+        self.assembler.consume(self.seq, &delta)?;
         Ok(delta)
     }
 
-    fn go_on(&mut self) -> Result<(), ModelError> {
+    fn resume(&mut self) -> Result<(), ModelError> {
         self.pauses += 1;
         if self.pauses > PAUSES_MAX {
             let message = format!("the provider paused its answer more than {PAUSES_MAX} times");
             return Err(ModelError::new(ModelErrorKind::TooLarge, message));
         }
-        self.before += std::mem::take(&mut self.usage);
+        self.usage_before += std::mem::take(&mut self.usage);
         self.calls_before = self.calls;
         self.request.messages.truncate(self.messages);
-        self.request.messages.push(Arc::new(self.said.partial()));
+        self.request.messages.push(Arc::new(self.assembler.partial()));
         self.call.continues = true;
         self.deltas = self.provider.exchange(&self.request, &self.call);
         Ok(())

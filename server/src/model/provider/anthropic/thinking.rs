@@ -1,123 +1,130 @@
-//! How a model is asked to think, and what that leaves of the other parameters.
+//! Plans thinking, and the parameters that depend on it: effort, token limits, sampling and forced tools.
 //!
-//! The effort becomes a budget of 2,048 (low), 8,192 (medium) or 24,576 (high) tokens where a budget is asked for, and
-//! the same number is added to the default bound of the answer wherever the model thinks, since thoughts count
-//! against that bound. What each model takes stands in [`super::traits`].
+//! For models that take a budget, the effort becomes 2,048 (low), 8,192 (medium) or 24,576 (high) tokens.
+//! Thinking counts against the output limit, so the same number is added to the default limit whenever the
+//! model thinks. The traits of each model are in [`super::traits`].
 
 use agentloop_core::agent::{ModelOptions, ReasoningEffort, ToolChoice};
 use agentloop_core::model_traits::{Effort, Taken, Thinks};
 use serde::Serialize;
 
 use super::traits::Claude;
-use crate::model::request::notices::Notices;
+use crate::model::request::omissions::OmissionLog;
 
-/// The bound of an answer that nobody bounded, thoughts not counted. The API insists on one.
+/// Output limit if none is configured, without thinking. The API requires a limit.
 const DEFAULT_MAX_TOKENS: u32 = 4_096;
-/// The least budget that the API takes.
+/// Smallest budget that the API accepts.
 const BUDGET_TOKENS_MIN: u32 = 1_024;
 
-/// What a model is told about thinking.
+/// The `thinking` field of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum Thinking {
-    /// So many tokens of it.
+    /// Think within a budget of tokens.
     Enabled { budget_tokens: u32 },
-    /// As much as it finds right.
+    /// Think as much as the model decides.
     Adaptive {
-        /// Whether its thoughts are shown, where they are not unasked.
+        /// Request for readable thinking, for models that hide it by default.
         #[serde(skip_serializing_if = "Option::is_none")]
         display: Option<&'static str>,
     },
-    /// None.
+    /// Do not think.
     Disabled,
 }
 
-/// What a request says about thinking and what depends on it.
+/// Request parameters that concern or depend on thinking.
 #[derive(Debug, PartialEq)]
-pub(super) struct Plan {
+pub(super) struct ThinkingPlan {
     pub(super) thinking: Option<Thinking>,
     pub(super) effort: Option<&'static str>,
     pub(super) max_tokens: u32,
     pub(super) temperature: Option<f64>,
     pub(super) top_p: Option<f64>,
-    /// Whether the request may demand a tool.
-    pub(super) may_force: bool,
+    /// True if the model accepts a forced tool choice.
+    pub(super) may_force_tool: bool,
 }
 
-/// What is decided about thinking alone.
-struct Thought {
+/// The part of the plan that concerns thinking alone.
+struct ThinkingChoice {
     thinking: Option<Thinking>,
     effort: Option<&'static str>,
-    /// Tokens that the thoughts may take.
-    room: u32,
+    /// Tokens that thinking may take.
+    thinking_tokens: u32,
 }
 
-/// Decides for this model. `may_think` is false where the history lacks thoughts that a budget would demand. What the
-/// model would refuse is left out, and told of in the log.
+/// Plans the parameters for a model. `may_think` is false if the history lacks the thinking that a budget
+/// requires. Parameters that the model would refuse are left out and logged.
 pub(super) fn plan(
     model: &str,
     options: &ModelOptions,
     claude: &Claude,
     default_max_tokens: Option<u32>,
     may_think: bool,
-    notices: &Notices,
-) -> Plan {
+    omissions: &OmissionLog,
+) -> ThinkingPlan {
     let traits = &claude.traits;
     let forced = matches!(options.tool_choice, Some(ToolChoice::Required | ToolChoice::Named(_)));
-    let may_force = traits.forced_tools != Taken::Never;
-    if forced && !may_force {
-        notices.left_out(model, "tool_choice", "auto");
+    let may_force_tool = traits.forced_tools != Taken::Never;
+    if forced && !may_force_tool {
+        omissions.log_omitted(model, "tool_choice", "auto");
     }
-    // Where a demanded tool and thinking exclude each other, the tool wins.
-    let calm = forced && traits.forced_tools == Taken::WithoutThinking;
+    // If a forced tool and thinking exclude each other, the forced tool wins.
+    let must_not_think = forced && traits.forced_tools == Taken::WithoutThinking;
     let thought = if claude.by_budget {
-        by_budget(options, may_think && !calm)
+        by_budget(options, may_think && !must_not_think)
     } else {
-        adaptive(model, options.reasoning_effort, claude, calm, notices)
+        adaptive(model, options.reasoning_effort, claude, must_not_think, omissions)
     };
-    let (temperature, top_p) = sampling(model, options, claude, thought.room > 0, notices);
+    let (temperature, top_p) = sampling(model, options, claude, thought.thinking_tokens > 0, omissions);
     let unbounded = default_max_tokens.unwrap_or(DEFAULT_MAX_TOKENS);
-    let max_tokens = options.max_output_tokens.unwrap_or_else(|| unbounded.saturating_add(thought.room));
-    let Thought { thinking, effort, .. } = thought;
-    Plan { thinking, effort, max_tokens, temperature, top_p, may_force }
+    let max_tokens =
+        options.max_output_tokens.unwrap_or_else(|| unbounded.saturating_add(thought.thinking_tokens));
+    let ThinkingChoice { thinking, effort, .. } = thought;
+    ThinkingPlan { thinking, effort, max_tokens, temperature, top_p, may_force_tool }
 }
 
-fn by_budget(options: &ModelOptions, may_think: bool) -> Thought {
+fn by_budget(options: &ModelOptions, may_think: bool) -> ThinkingChoice {
     let effort = options.reasoning_effort.filter(|_| may_think);
     let budget = effort.and_then(|effort| budget(effort, options.max_output_tokens));
     let thinking = budget.map(|budget| Thinking::Enabled { budget_tokens: budget });
-    Thought { thinking, effort: None, room: budget.unwrap_or(0) }
+    ThinkingChoice { thinking, effort: None, thinking_tokens: budget.unwrap_or(0) }
 }
 
 fn adaptive(
     model: &str,
     asked: Option<ReasoningEffort>,
     claude: &Claude,
-    calm: bool,
-    notices: &Notices,
-) -> Thought {
-    const SILENT: Thought = Thought { thinking: None, effort: None, room: 0 };
+    must_not_think: bool,
+    omissions: &OmissionLog,
+) -> ThinkingChoice {
+    const NO_THINKING: ThinkingChoice = ThinkingChoice { thinking: None, effort: None, thinking_tokens: 0 };
     let traits = &claude.traits;
-    let not = calm || asked == Some(ReasoningEffort::None);
+    let not = must_not_think || asked == Some(ReasoningEffort::None);
     match traits.thinks {
-        Thinks::Never => return SILENT,
-        Thinks::WhenAsked if not || asked.is_none() => return SILENT,
-        Thinks::ByDefault if not => return Thought { thinking: Some(Thinking::Disabled), ..SILENT },
+        Thinks::Never => return NO_THINKING,
+        Thinks::WhenAsked if not || asked.is_none() => return NO_THINKING,
+        Thinks::ByDefault if not => {
+            return ThinkingChoice { thinking: Some(Thinking::Disabled), ..NO_THINKING };
+        }
         Thinks::WhenAsked | Thinks::ByDefault | Thinks::Always => {}
     }
-    let effort = asked.and_then(|asked| notices.effort(model, traits.efforts, asked.into()));
+    let effort = asked.and_then(|asked| omissions.supported_effort(model, traits.efforts, asked.into()));
     let display = claude.hides_thoughts.then_some("summarized");
-    let room = match asked {
-        Some(ReasoningEffort::None) => room(ReasoningEffort::Low),
-        Some(asked) => room(asked),
-        None => room(ReasoningEffort::High),
+    let thinking_tokens = match asked {
+        Some(ReasoningEffort::None) => thinking_tokens(ReasoningEffort::Low),
+        Some(asked) => thinking_tokens(asked),
+        None => thinking_tokens(ReasoningEffort::High),
     };
-    Thought { thinking: Some(Thinking::Adaptive { display }), effort: effort.map(Effort::as_str), room }
+    ThinkingChoice {
+        thinking: Some(Thinking::Adaptive { display }),
+        effort: effort.map(Effort::as_str),
+        thinking_tokens,
+    }
 }
 
-/// `None` where there is no room to think.
+/// Returns the thinking budget; `None` if the output limit leaves no room.
 fn budget(effort: ReasoningEffort, max_tokens: Option<u32>) -> Option<u32> {
-    let wanted = room(effort);
+    let wanted = thinking_tokens(effort);
     match max_tokens {
         _ if wanted < BUDGET_TOKENS_MIN => None,
         None => Some(wanted),
@@ -126,7 +133,7 @@ fn budget(effort: ReasoningEffort, max_tokens: Option<u32>) -> Option<u32> {
     }
 }
 
-fn room(effort: ReasoningEffort) -> u32 {
+fn thinking_tokens(effort: ReasoningEffort) -> u32 {
     match effort {
         ReasoningEffort::None => 0,
         ReasoningEffort::Low => 2_048,
@@ -135,25 +142,25 @@ fn room(effort: ReasoningEffort) -> u32 {
     }
 }
 
-/// What the model takes of temperature and `top_p`.
+/// Returns the temperature and `top_p` that the model accepts.
 fn sampling(
     model: &str,
     options: &ModelOptions,
     claude: &Claude,
     thinks: bool,
-    notices: &Notices,
+    omissions: &OmissionLog,
 ) -> (Option<f64>, Option<f64>) {
     if !claude.traits.sampling.while_thinking(thinks) {
         for (parameter, asked) in [("temperature", options.temperature), ("top_p", options.top_p)] {
             if asked.is_some() {
-                notices.left_out(model, parameter, "nothing");
+                omissions.log_omitted(model, parameter, "nothing");
             }
         }
         return (None, None);
     }
     let either = claude.one_of_sampling && options.temperature.is_some();
     if either && options.top_p.is_some() {
-        notices.left_out(model, "top_p", "nothing, beside temperature");
+        omissions.log_omitted(model, "top_p", "nothing, beside temperature");
     }
     (options.temperature, options.top_p.filter(|_| !either))
 }
@@ -166,18 +173,23 @@ mod tests {
     use super::super::traits::claude;
     use super::*;
 
-    fn told(plan: &Plan) -> Option<Value> {
+    fn thinking_json(plan: &ThinkingPlan) -> Option<Value> {
         plan.thinking.map(|thinking| serde_json::to_value(thinking).unwrap())
     }
 
-    fn plan_for(model: &str, options: &ModelOptions, max_tokens: Option<u32>, may_think: bool) -> Plan {
-        plan(model, options, &claude(model, None), max_tokens, may_think, &Notices::default())
+    fn plan_for(
+        model: &str,
+        options: &ModelOptions,
+        max_tokens: Option<u32>,
+        may_think: bool,
+    ) -> ThinkingPlan {
+        plan(model, options, &claude(model, None), max_tokens, may_think, &OmissionLog::default())
     }
 
     fn planned(model: &str, effort: Option<ReasoningEffort>) -> (Option<Value>, Option<&'static str>, u32) {
         let options = ModelOptions { reasoning_effort: effort, ..ModelOptions::default() };
         let plan = plan_for(model, &options, None, true);
-        (told(&plan), plan.effort, plan.max_tokens)
+        (thinking_json(&plan), plan.effort, plan.max_tokens)
     }
 
     #[test]
@@ -200,7 +212,7 @@ mod tests {
             ("claude-opus-5", None, (shown(), None, 28_672)),
             ("claude-opus-5", Some(Not), (off(), None, 4_096)),
             ("claude-haiku-5-5", Some(Not), (off(), None, 4_096)),
-            // These cannot stop thinking, but think little.
+            // These models always think; low effort is the least.
             ("claude-sonnet-5-5", Some(Not), (shown(), Some("low"), 6_144)),
             ("claude-opus-5-5", Some(High), (shown(), Some("high"), 28_672)),
         ];
@@ -215,7 +227,14 @@ mod tests {
             ModelOptions { reasoning_effort: Some(ReasoningEffort::Low), ..ModelOptions::default() };
         let thinking = |model: &str, by_budget| {
             let own = TraitOverrides { by_budget: Some(by_budget), ..TraitOverrides::default() };
-            told(&plan(model, &options, &claude(model, Some(&own)), None, true, &Notices::default()))
+            thinking_json(&plan(
+                model,
+                &options,
+                &claude(model, Some(&own)),
+                None,
+                true,
+                &OmissionLog::default(),
+            ))
         };
         assert_eq!(thinking("alias", false), Some(json!({"type": "adaptive"})));
         assert_eq!(thinking("claude-opus-5", true), Some(json!({"type": "enabled", "budget_tokens": 2048})));
@@ -230,7 +249,7 @@ mod tests {
                 ..ModelOptions::default()
             };
             let plan = plan_for("claude-haiku-4-5", &options, Some(7), true);
-            (plan.max_tokens, told(&plan).map(|thinking| thinking["budget_tokens"].clone()))
+            (plan.max_tokens, thinking_json(&plan).map(|thinking| thinking["budget_tokens"].clone()))
         };
         assert_eq!(bounded(1_024), (1_024, None));
         assert_eq!(bounded(1_025), (1_025, Some(json!(1_024))));
@@ -249,7 +268,7 @@ mod tests {
                 ..ModelOptions::default()
             };
             let plan = plan_for(model, &options, None, true);
-            (told(&plan), plan.effort, plan.may_force)
+            (thinking_json(&plan), plan.effort, plan.may_force_tool)
         };
         let shown = || Some(json!({"type": "adaptive", "display": "summarized"}));
         assert_eq!(forced("claude-haiku-4-5"), (None, None, true), "the tool wins");

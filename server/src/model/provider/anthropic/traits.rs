@@ -1,22 +1,22 @@
-//! What each Claude takes of thinking, effort, sampling and forced tools, as data.
+//! Table of Claude models: thinking, effort, sampling and forced tools.
 //!
 //! Sources: the migration guides and the pages on extended and adaptive thinking under
 //! <https://platform.claude.com/docs/en/build-with-claude>, and `GET /v1/models`, which answers the same for one model.
 
 use agentloop_core::model_traits::{Effort, Efforts, ModelTraits, Taken, Thinks, TraitOverrides};
 
-/// Of Claude: major and minor.
+/// Version of a Claude model: major and minor.
 pub(super) type Version = (u32, u32);
 
-/// What a model takes, and how it is asked.
+/// Traits of one model, and how its thinking is requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Claude {
     pub(super) traits: ModelTraits,
-    /// Whether it is asked to think by a budget of tokens, in place of an effort.
+    /// True if thinking is requested by a token budget, not by an effort.
     pub(super) by_budget: bool,
-    /// Whether it shows its thoughts only where that is asked for.
+    /// True if it hides its thinking unless the request asks for it.
     pub(super) hides_thoughts: bool,
-    /// Whether it takes only one of temperature and `top_p`.
+    /// True if it accepts only one of temperature and `top_p`.
     pub(super) one_of_sampling: bool,
 }
 
@@ -24,7 +24,7 @@ pub(super) struct Claude {
 struct Row {
     family: Option<&'static str>,
     from: Version,
-    /// Whether it is about that version alone.
+    /// True if the row applies to exactly this version.
     alone: bool,
     traits: ModelTraits,
 }
@@ -37,14 +37,14 @@ const fn traits(thinks: Thinks, sampling: Taken, forced_tools: Taken, binds_thou
     ModelTraits { thinks, efforts: UP_TO_MAX, sampling, forced_tools, binds_thoughts }
 }
 
-/// The strictest: also taken for models that are newer than this table.
+/// The strictest traits, also used for models newer than this table.
 const STRICTEST: ModelTraits = traits(Thinks::Always, Taken::Never, Taken::Never, true);
 
 const fn row(family: Option<&'static str>, from: Version, traits: ModelTraits) -> Row {
     Row { family, from, alone: false, traits }
 }
 
-/// The first row that fits counts, so the newest come first.
+/// The first matching row counts, so the newest models come first.
 const TABLE: [Row; 10] = [
     Row {
         family: Some("haiku"),
@@ -67,11 +67,11 @@ const TABLE: [Row; 10] = [
         },
     ),
     row(None, (3, 7), traits(Thinks::WhenAsked, Taken::WithoutThinking, Taken::WithoutThinking, false)),
-    // Older ones, and models of others behind the same API.
+    // Older models, and models of other vendors behind the same API.
     row(None, (0, 0), traits(Thinks::WhenAsked, Taken::WithoutThinking, Taken::WithoutThinking, false)),
 ];
 
-/// What this model takes, with what the configuration says.
+/// Returns the traits of a model, with the configured overrides.
 pub(super) fn claude(model: &str, overrides: Option<&TraitOverrides>) -> Claude {
     let known = version(model);
     let at = known.unwrap_or_default();
@@ -87,7 +87,8 @@ pub(super) fn claude(model: &str, overrides: Option<&TraitOverrides>) -> Claude 
     }
 }
 
-/// Read from names such as `claude-opus-4-6`, `claude-3-7-sonnet-20250219` or `anthropic.claude-sonnet-5-v1:0`.
+/// Reads the version from names such as `claude-opus-4-6`, `claude-3-7-sonnet-20250219` or
+/// `anthropic.claude-sonnet-5-v1:0`.
 fn version(model: &str) -> Option<Version> {
     let (_, name) = model.split_once("claude")?;
     let short_number = |word: &str| word.parse::<u32>().ok().filter(|_| word.len() <= 2);
@@ -95,7 +96,7 @@ fn version(model: &str) -> Option<Version> {
     let major = words.find_map(short_number);
     match major {
         Some(major) => Some((major, words.next().and_then(short_number).unwrap_or(0))),
-        // The one family that has had no number takes what its numbered successors take.
+        // The only family without a number behaves like its numbered successors.
         None => name.contains("mythos").then_some((5, 0)),
     }
 }

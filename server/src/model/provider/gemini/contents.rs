@@ -1,28 +1,28 @@
-//! The conversation in the terms of `generateContent`: contents of a role, made of parts.
+//! Encodes a conversation for `generateContent`: contents with a role, made of parts.
 
 use std::collections::HashSet;
 
 use agentloop_core::message::{Image, Message, Part, Role, ToolCall, ToolResult};
 
-use super::state::Rules;
-use crate::model::request::history::{GO_ON, OPENING, Object, arguments_object, element, tool_name};
-use crate::model::request::prefix::{Encoding, trim};
+use super::state::StateRules;
+use crate::model::request::history::{GO_ON, OPENING, ObjectWriter, arguments_object, element, tool_name};
+use crate::model::request::prefix::{Encoder, trim};
 
-/// A conversation as it is sent, and what decides how it goes on. Text that is written is never changed.
+/// Encoded conversation. Encoded text never changes.
 #[derive(Debug)]
 pub(super) struct Conversation {
-    /// What the operator says besides the system prompt: parts, each with a comma after it.
+    /// Parts of system messages, each followed by a comma.
     system: Vec<u8>,
-    /// Contents that are over, each with a comma after it.
+    /// Complete contents, each followed by a comma.
     text: Vec<u8>,
-    /// The last content, which the next message may belong to.
+    /// The last content. The next message may still be added to it.
     open: Option<(Speaker, Vec<u8>)>,
-    /// Of the calls of the last answer, those that were sent with their ids.
+    /// Ids of the last answer's calls that were sent with their ids.
     identified: HashSet<String>,
-    rules: Rules,
+    rules: StateRules,
 }
 
-/// Results of tools are contents of their own: the API counts them against the calls before them.
+/// Origin of a content. Tool results are separate contents, because the API matches them with the calls before them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Speaker {
     User,
@@ -40,23 +40,24 @@ impl Speaker {
 }
 
 impl Conversation {
-    /// Before the first message.
-    pub(super) fn new(rules: Rules) -> Self {
+    /// Creates the encoder of an empty conversation.
+    pub(super) fn new(rules: StateRules) -> Self {
         let (system, text) = (Vec::new(), Vec::new());
         Self { system, text, open: None, identified: HashSet::new(), rules }
     }
 
-    /// What the operator says besides the system prompt.
+    /// Returns the parts of system messages.
     pub(super) fn system(&self) -> &[u8] {
         &self.system
     }
 
-    /// What is written for good.
+    /// Returns the complete contents.
     pub(super) fn text(&self) -> &[u8] {
         &self.text
     }
 
-    /// What follows it if no message does. Where the model's own words are the last, it is asked to go on.
+    /// Returns the contents to send after the complete ones. If the model's own content is last, a
+    /// request to continue follows.
     pub(super) fn end(&self) -> Vec<u8> {
         let mut end = Vec::new();
         if let Some((speaker, parts)) = &self.open {
@@ -74,7 +75,7 @@ impl Conversation {
         self.open.as_ref().is_some_and(|(open, _)| *open == speaker)
     }
 
-    /// The parts of the content that this speaker adds to.
+    /// Returns the parts of this speaker's open content, which begins now if the last one is another's.
     fn parts(&mut self, speaker: Speaker) -> &mut Vec<u8> {
         if !self.is_open(speaker) {
             self.close();
@@ -104,7 +105,7 @@ impl Conversation {
         if parts.is_empty() {
             return;
         }
-        // The model speaks after somebody else.
+        // A content of the model must follow a content of another role.
         if self.is_open(Speaker::Model) {
             text_part(self.parts(Speaker::User), GO_ON);
         } else if self.open.is_none() {
@@ -113,7 +114,7 @@ impl Conversation {
         self.parts(Speaker::Model).extend_from_slice(&parts);
     }
 
-    /// The parts of an answer.
+    /// Encodes the parts of an answer.
     fn answer(&mut self, message: &Message) -> Vec<u8> {
         let mut parts = Vec::new();
         let mut calls = 0;
@@ -128,7 +129,7 @@ impl Conversation {
                     });
                 }
                 Part::Reasoning(reasoning) => {
-                    // Thoughts without a signature say nothing to the API.
+                    // The API ignores thoughts without a signature.
                     if let Some(signature) = self.rules.part(reasoning.state.as_ref()).thought_signature {
                         element(&mut parts, |part| {
                             part.field("text", &reasoning.text).field("thought", &true);
@@ -169,7 +170,7 @@ impl Conversation {
 
     fn result(&mut self, result: &ToolResult) {
         let id = self.identified.contains(&result.provider_id).then_some(&result.provider_id);
-        // Within a result, only what is sent along can be shown.
+        // Only inline images can be part of a result.
         let within = |image: &&Image| self.rules.shows_results && matches!(image, Image::Inline { .. });
         let (shown, after): (Vec<&Image>, Vec<&Image>) = result.images.iter().partition(within);
         element(self.parts(Speaker::Tool), |part| {
@@ -192,8 +193,8 @@ impl Conversation {
     }
 }
 
-impl Encoding for Conversation {
-    fn writes_like(&self, other: &Self) -> bool {
+impl Encoder for Conversation {
+    fn is_compatible_with(&self, other: &Self) -> bool {
         self.rules == other.rules
     }
 
@@ -231,7 +232,7 @@ fn content(out: &mut Vec<u8>, speaker: Speaker, parts: &[u8]) {
     });
 }
 
-/// Writes a part that is a text.
+/// Writes a text part.
 pub(super) fn text_part(parts: &mut Vec<u8>, text: &str) {
     element(parts, |part| {
         part.field("text", text);
@@ -246,14 +247,14 @@ fn image_part(parts: &mut Vec<u8>, image: &Image) {
             });
         }
         Image::Url { url } => {
-            part.object("fileData", |data: &mut Object<'_>| {
+            part.object("fileData", |data: &mut ObjectWriter<'_>| {
                 data.field("fileUri", url).optional("mimeType", media_type(url));
             });
         }
     });
 }
 
-/// By the end of a URL's path.
+/// Guesses the media type by the extension of a URL's path.
 fn media_type(url: &str) -> Option<&'static str> {
     let path = url.split(['?', '#']).next().unwrap_or_default().to_ascii_lowercase();
     match path.rsplit('.').next()? {

@@ -1,9 +1,9 @@
 //! Google's `generateContent`, of the Gemini API and of Vertex AI.
 //!
-//! Google recommends its newer Interactions API for new programs. This one is taken all the same: the journal here has the
-//! conversation and sends all of it each time, which is how `generateContent` works; where signatures stand in it is
-//! documented for every case; and Vertex AI and the servers of others speak it. Models that Google offers on Interactions
-//! alone need another adapter.
+//! Google recommends its newer Interactions API for new programs. This module uses `generateContent` for three
+//! reasons. The journal has the conversation and sends all of it each time, which is how `generateContent`
+//! works. The position of signatures in it is documented for every case. And Vertex AI and other vendors'
+//! servers speak it. Models that Google offers only over Interactions need another module.
 //!
 //! Sources: <https://ai.google.dev/api/generate-content>, <https://ai.google.dev/gemini-api/docs/thought-signatures>.
 
@@ -23,19 +23,19 @@ use futures_util::stream::{self, BoxStream, StreamExt as _};
 
 pub(in crate::model) use self::decode::GeminiDecoder;
 use crate::model::options::{GeminiOptions, ProviderError, ProviderOptions};
-use crate::model::request::history::ToolLists;
-use crate::model::request::notices::Notices;
-use crate::model::request::origin::{Caller, Origin, States, call_or_without_state};
+use crate::model::request::history::ToolListCache;
+use crate::model::request::omissions::OmissionLog;
+use crate::model::request::origin::{Adapter, Origin, StatePolicy, call_with_state_fallback};
 use crate::model::transport::http::{Endpoint, Http, Vendor, exchange};
 use crate::model::{Model, ModelError, ModelRequest};
 
-/// Where the Gemini API is.
+/// Base URL of the Gemini API.
 pub const GEMINI_BASE_URL: &str = "https://generativelanguage.googleapis.com/v1beta";
 
-/// The version of the API where a base URL names none: the one that has everything.
+/// API version for base URLs without one. It is the version with all features.
 const API_VERSION: &str = "v1beta";
 
-/// A provider that speaks it.
+/// A provider that speaks `generateContent`.
 #[derive(Debug)]
 pub(in crate::model) struct GeminiModel(Arc<Provider>);
 
@@ -45,15 +45,15 @@ struct Provider {
     http: Http,
     endpoint: Endpoint,
     dialect: Dialect,
-    tools: ToolLists,
+    tools: ToolListCache,
 }
 
-/// What a request depends on besides itself.
+/// Properties of the provider's models that a request depends on.
 #[derive(Debug, Default)]
 struct Dialect {
     default_max_tokens: Option<u32>,
     traits: BTreeMap<String, TraitOverrides>,
-    notices: Notices,
+    omissions: OmissionLog,
 }
 
 impl GeminiModel {
@@ -63,19 +63,19 @@ impl GeminiModel {
         _: &GeminiOptions,
     ) -> Result<Self, ProviderError> {
         let vendor = Vendor { base_url: GEMINI_BASE_URL, key_header: "x-goog-api-key" };
-        let endpoint = Endpoint::of(provider, vendor, base_path)?;
+        let endpoint = Endpoint::for_provider(provider, vendor, base_path)?;
         let dialect = Dialect {
             default_max_tokens: provider.max_output_tokens,
             traits: provider.traits.clone(),
-            notices: Notices::default(),
+            omissions: OmissionLog::default(),
         };
         let name = provider.name.as_str().into();
-        Ok(Self(Arc::new(Provider { name, http, endpoint, dialect, tools: ToolLists::default() })))
+        Ok(Self(Arc::new(Provider { name, http, endpoint, dialect, tools: ToolListCache::default() })))
     }
 }
 
-/// The path before that of a model, by the path of a base URL. Google's own libraries take a base without a version; with
-/// one, or with a publisher of Vertex AI, it is whole.
+/// Returns the path prefix of all models, for the path of a base URL. Google's own libraries take a URL without
+/// a version. A URL with a version, or with a publisher of Vertex AI, is complete.
 fn base_path(base: &str) -> String {
     let base = base.trim_end_matches("/models");
     let last = base.rsplit('/').next().unwrap_or_default();
@@ -88,8 +88,8 @@ fn base_path(base: &str) -> String {
     }
 }
 
-/// Where a model's answers are streamed from. Names may bring the path that Google lists them with.
-fn place(endpoint: &Endpoint, model: &str) -> Endpoint {
+/// Returns the endpoint that streams a model's answers. Model names may include the path under which Google lists them.
+fn stream_endpoint(endpoint: &Endpoint, model: &str) -> Endpoint {
     let path = match model {
         listed if listed.starts_with("models/") || listed.starts_with("tunedModels/") => listed.to_owned(),
         published if published.starts_with("publishers/") => published.to_owned(),
@@ -97,19 +97,23 @@ fn place(endpoint: &Endpoint, model: &str) -> Endpoint {
     };
     let path = format!("{path}:streamGenerateContent");
     let segments = path.split('/').map(|segment| segment.replace("%2F", "/")).collect::<Vec<_>>();
-    endpoint.at(segments.iter().map(String::as_str), Some(("alt", "sse")))
+    endpoint.with_path(segments.iter().map(String::as_str), Some(("alt", "sse")))
 }
 
-/// A provider as the calls of one stream see it.
-struct Shared(Arc<Provider>);
+/// Sends the calls of one stream.
+struct ProviderAdapter(Arc<Provider>);
 
-impl Caller for Shared {
-    fn call(&self, request: &ModelRequest, states: States) -> BoxStream<'static, Result<Delta, ModelError>> {
+impl Adapter for ProviderAdapter {
+    fn call(
+        &self,
+        request: &ModelRequest,
+        policy: StatePolicy,
+    ) -> BoxStream<'static, Result<Delta, ModelError>> {
         let Provider { http, endpoint, dialect, tools, .. } = &*self.0;
         let origin = self.origin(request);
-        match request::body(request, dialect, tools, &origin, states) {
+        match request::body(request, dialect, tools, &origin, policy) {
             Ok(body) => {
-                let post = place(endpoint, &request.model).post(body);
+                let post = stream_endpoint(endpoint, &request.model).post(body);
                 exchange(http.clone(), post, request.timeouts.clone(), GeminiDecoder::new(origin))
             }
             Err(error) => stream::iter([Err(error)]).boxed(),
@@ -123,6 +127,6 @@ impl Caller for Shared {
 
 impl Model for GeminiModel {
     fn stream(&self, request: ModelRequest) -> BoxStream<'static, Result<Delta, ModelError>> {
-        call_or_without_state(&Arc::new(Shared(Arc::clone(&self.0))), request)
+        call_with_state_fallback(&Arc::new(ProviderAdapter(Arc::clone(&self.0))), request)
     }
 }

@@ -1,8 +1,9 @@
-//! JSON schemas in the subset that `generateContent` takes.
+//! Rewrites JSON schemas into the subset that `generateContent` accepts.
 //!
-//! What only annotates is dropped. Bounds that the API does not know are told to the model in the description: the server
-//! checks arguments against the whole schema anyway. What changes the meaning and cannot be said otherwise is refused by
-//! name. Source: `responseJsonSchema` under <https://ai.google.dev/api/generate-content>.
+//! Annotations are dropped. Limits that the API does not know are added to the description
+//! for the model, because the server checks arguments against the complete schema anyway. A
+//! keyword that changes the meaning and cannot be expressed otherwise is refused by name.
+//! Source: `responseJsonSchema` under <https://ai.google.dev/api/generate-content>.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,8 +15,8 @@ use serde_json::Value;
 
 use crate::model::ModelError;
 
-/// Keywords that go as they are.
-const TAKEN: [&str; 19] = [
+/// Keywords that are sent unchanged.
+const SUPPORTED: [&str; 19] = [
     "$id",
     "$anchor",
     "$ref",
@@ -36,8 +37,8 @@ const TAKEN: [&str; 19] = [
     "anyOf",
     "oneOf",
 ];
-/// Keywords that say nothing about what is valid.
-const NOTES: [&str; 14] = [
+/// Keywords without influence on validity. They are dropped.
+const ANNOTATIONS: [&str; 14] = [
     "$schema",
     "$comment",
     "$vocabulary",
@@ -53,8 +54,8 @@ const NOTES: [&str; 14] = [
     "discriminator",
     "externalDocs",
 ];
-/// Keywords that the model is told of in words.
-const TOLD: [&str; 12] = [
+/// Keywords that are moved into the description.
+const DESCRIBED: [&str; 12] = [
     "pattern",
     "minLength",
     "maxLength",
@@ -69,41 +70,43 @@ const TOLD: [&str; 12] = [
     "maxContains",
 ];
 
-/// A schema in the subset, whose text is unchanged where it is in it already. `what` is named in errors.
+/// Rewrites a schema into the subset. A schema within the subset keeps its text. `what` names the schema in errors.
 ///
 /// # Errors
-/// When it has a keyword that cannot be said otherwise. The error names it and where it is, as a JSON pointer.
+/// If a keyword cannot be expressed. The error has the keyword and its position as a JSON pointer.
 pub(super) fn within_subset<'a>(schema: Cow<'a, str>, what: &str) -> Result<Cow<'a, str>, ModelError> {
     let read = |e| ModelError::bad_request(format!("{what} is not JSON: {e}"));
     let mut tree: Json = serde_json::from_str(&schema).map_err(read)?;
-    let mut reading = Reading { at: String::new(), changed: false };
-    reading.schema(&mut tree).map_err(|fault| ModelError::bad_request(format!("{what} {fault}")))?;
-    if !reading.changed {
+    let mut reader = SubsetReader { at: String::new(), changed: false };
+    reader
+        .schema(&mut tree)
+        .map_err(|unsupported| ModelError::bad_request(format!("{what} {unsupported}")))?;
+    if !reader.changed {
         return Ok(schema);
     }
     serde_json::to_string(&tree).map(Cow::Owned).map_err(read)
 }
 
-/// A keyword that Gemini does not take.
+/// A keyword that Gemini does not accept and that cannot be expressed otherwise.
 #[derive(Debug, thiserror::Error)]
 #[error("has {keyword:?} at \"{at}\", which Gemini does not take; say it in another way")]
-struct Fault {
+struct UnsupportedKeyword {
     keyword: String,
     at: String,
 }
 
-struct Reading {
-    /// A JSON pointer.
+struct SubsetReader {
+    /// Current position, as a JSON pointer.
     at: String,
     changed: bool,
 }
 
-impl Reading {
+impl SubsetReader {
     fn within<T>(
         &mut self,
         step: &str,
-        read: impl FnOnce(&mut Self) -> Result<T, Fault>,
-    ) -> Result<T, Fault> {
+        read: impl FnOnce(&mut Self) -> Result<T, UnsupportedKeyword>,
+    ) -> Result<T, UnsupportedKeyword> {
         let length = self.at.len();
         self.at.push('/');
         self.at.push_str(&step.replace('~', "~0").replace('/', "~1"));
@@ -112,16 +115,16 @@ impl Reading {
         value
     }
 
-    fn schema(&mut self, schema: &mut Json) -> Result<(), Fault> {
-        // `true` and `false` are schemas, too.
+    fn schema(&mut self, schema: &mut Json) -> Result<(), UnsupportedKeyword> {
+        // `true` and `false` are schemas as well.
         let Json::Object(keywords) = schema else { return Ok(()) };
-        let mut told = Vec::new();
+        let mut descriptions = Vec::new();
         let mut kept = Vec::with_capacity(keywords.len());
         for (keyword, value) in std::mem::take(keywords) {
-            self.keyword(keyword, value, &mut kept, &mut told)?;
+            self.keyword(keyword, value, &mut kept, &mut descriptions)?;
         }
-        if !told.is_empty() {
-            tell(&mut kept, &told.join("; "));
+        if !descriptions.is_empty() {
+            describe(&mut kept, &descriptions.join("; "));
         }
         *keywords = kept;
         Ok(())
@@ -132,58 +135,58 @@ impl Reading {
         keyword: String,
         mut value: Json,
         kept: &mut Vec<(String, Json)>,
-        told: &mut Vec<String>,
-    ) -> Result<(), Fault> {
+        descriptions: &mut Vec<String>,
+    ) -> Result<(), UnsupportedKeyword> {
         match keyword.as_str() {
             "properties" | "$defs" | "definitions" => {
-                self.within(&keyword, |reading| reading.each_member(&mut value))?;
-                // The older name of the same.
+                self.within(&keyword, |reader| reader.each_member(&mut value))?;
+                // `definitions` is the older name of `$defs`.
                 self.changed |= keyword == "definitions";
                 let name = if keyword == "definitions" { "$defs" } else { &keyword };
                 kept.push((name.to_owned(), value));
             }
             "items" | "additionalProperties" => {
-                self.within(&keyword, |reading| reading.schema(&mut value))?;
+                self.within(&keyword, |reader| reader.schema(&mut value))?;
                 kept.push((keyword, value));
             }
             "anyOf" | "oneOf" | "prefixItems" => {
-                self.within(&keyword, |reading| reading.each_item(&mut value))?;
+                self.within(&keyword, |reader| reader.each_item(&mut value))?;
                 kept.push((keyword, value));
             }
             "$ref" => kept.push((keyword, self.reference(value)?)),
-            "const" => self.constant(value, kept, told),
+            "const" => self.constant(value, kept, descriptions),
             "enum" if !is_plain(&value) => {
                 self.changed = true;
-                told.push(format!("one of {}", value.text()));
+                descriptions.push(format!("one of {}", value.text()));
             }
             "allOf" => self.all_of(value, kept)?,
-            taken if TAKEN.contains(&taken) => kept.push((keyword, value)),
-            note if NOTES.contains(&note) || note.starts_with("x-") => self.changed = true,
-            bound if TOLD.contains(&bound) => {
+            taken if SUPPORTED.contains(&taken) => kept.push((keyword, value)),
+            note if ANNOTATIONS.contains(&note) || note.starts_with("x-") => self.changed = true,
+            bound if DESCRIBED.contains(&bound) => {
                 self.changed = true;
-                told.push(format!("{bound}: {}", value.text()));
+                descriptions.push(format!("{bound}: {}", value.text()));
             }
-            _ => return Err(Fault { keyword, at: self.at.clone() }),
+            _ => return Err(UnsupportedKeyword { keyword, at: self.at.clone() }),
         }
         Ok(())
     }
 
-    fn each_member(&mut self, members: &mut Json) -> Result<(), Fault> {
+    fn each_member(&mut self, members: &mut Json) -> Result<(), UnsupportedKeyword> {
         let Json::Object(members) = members else { return Ok(()) };
-        members.iter_mut().try_for_each(|(name, schema)| self.within(name, |reading| reading.schema(schema)))
+        members.iter_mut().try_for_each(|(name, schema)| self.within(name, |reader| reader.schema(schema)))
     }
 
-    fn each_item(&mut self, items: &mut Json) -> Result<(), Fault> {
+    fn each_item(&mut self, items: &mut Json) -> Result<(), UnsupportedKeyword> {
         let Json::List(items) = items else { return Ok(()) };
         let mut numbered = items.iter_mut().enumerate();
-        numbered.try_for_each(|(at, schema)| self.within(&at.to_string(), |reading| reading.schema(schema)))
+        numbered.try_for_each(|(at, schema)| self.within(&at.to_string(), |reader| reader.schema(schema)))
     }
 
-    /// Only what is in the same schema can be referred to.
-    fn reference(&mut self, value: Json) -> Result<Json, Fault> {
+    /// Checks a reference. Only references within the same schema are possible.
+    fn reference(&mut self, value: Json) -> Result<Json, UnsupportedKeyword> {
         let Json::Other(Value::String(target)) = &value else { return Ok(value) };
         if !target.starts_with('#') {
-            return Err(Fault { keyword: format!("$ref: {target}"), at: self.at.clone() });
+            return Err(UnsupportedKeyword { keyword: format!("$ref: {target}"), at: self.at.clone() });
         }
         match target.strip_prefix("#/definitions/") {
             Some(name) => {
@@ -194,24 +197,24 @@ impl Reading {
         }
     }
 
-    /// One value is a choice of one. There are choices of texts and numbers only.
-    fn constant(&mut self, value: Json, kept: &mut Vec<(String, Json)>, told: &mut Vec<String>) {
+    /// Rewrites `const` as `enum` with one value. The API knows `enum` for strings and numbers only.
+    fn constant(&mut self, value: Json, kept: &mut Vec<(String, Json)>, descriptions: &mut Vec<String>) {
         self.changed = true;
         let one = Json::List(vec![value]);
         if is_plain(&one) {
             kept.push(("enum".to_owned(), one));
         } else {
-            told.push(format!("always one of {}", one.text()));
+            descriptions.push(format!("always one of {}", one.text()));
         }
     }
 
-    /// All of one schema is that schema.
-    fn all_of(&mut self, value: Json, kept: &mut Vec<(String, Json)>) -> Result<(), Fault> {
-        let fault = || Fault { keyword: "allOf".to_owned(), at: self.at.clone() };
-        let Json::List(mut schemas) = value else { return Err(fault()) };
-        let (Some(mut only), true) = (schemas.pop(), schemas.is_empty()) else { return Err(fault()) };
+    /// Rewrites `allOf` with one schema as that schema.
+    fn all_of(&mut self, value: Json, kept: &mut Vec<(String, Json)>) -> Result<(), UnsupportedKeyword> {
+        let unsupported = || UnsupportedKeyword { keyword: "allOf".to_owned(), at: self.at.clone() };
+        let Json::List(mut schemas) = value else { return Err(unsupported()) };
+        let (Some(mut only), true) = (schemas.pop(), schemas.is_empty()) else { return Err(unsupported()) };
         let names: Vec<String> = kept.iter().map(|(name, _)| name.clone()).collect();
-        self.within("allOf", |reading| reading.within("0", |reading| reading.schema(&mut only)))?;
+        self.within("allOf", |reader| reader.within("0", |reader| reader.schema(&mut only)))?;
         self.changed = true;
         if let Json::Object(keywords) = only {
             kept.extend(keywords.into_iter().filter(|(name, _)| !names.contains(name)));
@@ -220,14 +223,14 @@ impl Reading {
     }
 }
 
-/// Whether a list has texts and numbers alone.
+/// True if the list has strings and numbers only.
 fn is_plain(list: &Json) -> bool {
     let is_plain = |value: &Json| matches!(value, Json::Other(Value::String(_) | Value::Number(_)));
     matches!(list, Json::List(values) if values.iter().all(is_plain))
 }
 
-/// Adds words to a description.
-fn tell(keywords: &mut Vec<(String, Json)>, words: &str) {
+/// Appends words to the description.
+fn describe(keywords: &mut Vec<(String, Json)>, words: &str) {
     let described = keywords.iter_mut().find(|(name, _)| name == "description");
     match described {
         Some((_, Json::Other(Value::String(text)))) => *text = format!("{text} ({words})"),
@@ -392,10 +395,10 @@ mod tests {
             (r#"{"$ref":"https://x.example/s"}"#, "$ref: https://x.example/s", ""),
             (r#"{"$defs":{"x":{"dependentSchemas":{}}}}"#, "dependentSchemas", "/$defs/x"),
         ] {
-            let told = format!(
+            let descriptions = format!(
                 "the schema has {keyword:?} at \"{at}\", which Gemini does not take; say it in another way"
             );
-            assert_eq!(subset(schema), Err(told));
+            assert_eq!(subset(schema), Err(descriptions));
         }
         assert!(subset("{").unwrap_err().starts_with("the schema is not JSON"));
     }

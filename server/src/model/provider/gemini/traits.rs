@@ -1,29 +1,29 @@
-//! What each of Google's models takes of thinking and sampling, as data.
+//! Table of Google's models: thinking and sampling.
 //!
-//! Sources: <https://ai.google.dev/gemini-api/docs/thinking>, and the pages of the models under
-//! <https://ai.google.dev/gemini-api/docs/models>.
+//! Sources: <https://ai.google.dev/gemini-api/docs/thinking>, and the pages of
+//! the models under <https://ai.google.dev/gemini-api/docs/models>.
 
 use agentloop_core::model_traits::{Effort, Efforts, ModelTraits, Taken, Thinks, TraitOverrides};
 
 use Effort::{High, Low, Medium, Minimal, None as Off};
 
-/// What a model takes, and how it is asked.
+/// Traits of one model, and how its thinking is requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Gemini {
     pub(super) traits: ModelTraits,
-    /// Whether it is asked to think by a budget of tokens, in place of a level.
+    /// True if thinking is requested by a token budget, not by a level.
     pub(super) by_budget: bool,
-    /// Whether it demands signatures, and takes pictures in results and schemas beside tools.
+    /// True from Gemini 3 on: it requires signatures, and accepts images in results and schemas beside tools.
     pub(super) is_newer: bool,
-    /// Whether the table knows it. What it does not know gets what it is asked for and nothing else.
+    /// True if the table or the configuration knows the model. An unknown model gets exactly the requested parameters.
     pub(super) is_known: bool,
 }
 
-/// A row of the table.
+/// A row of the table: models from a version on, with a certain name if one is given.
 struct Row {
-    /// From this version on.
+    /// First version.
     from: (u32, u32),
-    /// What the name has to have in it, if anything.
+    /// The name must contain this; empty matches every name.
     named: &'static str,
     thinks: Thinks,
     efforts: &'static [Effort],
@@ -33,8 +33,7 @@ const fn row(from: (u32, u32), named: &'static str, thinks: Thinks, efforts: &'s
     Row { from, named, thinks, efforts }
 }
 
-/// The first row that fits counts, so the newest come first. A model that is newer than this table is taken for the
-/// newest.
+/// The first matching row counts, so the newest models come first. A model newer than this table counts as the newest.
 const TABLE: [Row; 9] = [
     row((4, 0), "", Thinks::Always, &[Low, Medium, High]),
     row((3, 5), "-lite", Thinks::Always, &[Minimal, Low, Medium, High]),
@@ -47,7 +46,7 @@ const TABLE: [Row; 9] = [
     row((0, 0), "", Thinks::Never, &[]),
 ];
 
-/// What this model takes, with what the configuration says.
+/// Returns the traits of a model, with the configured overrides.
 pub(super) fn gemini(model: &str, overrides: Option<&TraitOverrides>) -> Gemini {
     let name = model.rsplit('/').next().unwrap_or(model);
     let version = match name.strip_prefix("gemini-") {
@@ -73,7 +72,7 @@ pub(super) fn gemini(model: &str, overrides: Option<&TraitOverrides>) -> Gemini 
     }
 }
 
-/// Of `3.1-pro-preview`, `4-argon`, `flash-latest`; what has no number is the newest.
+/// Reads the version from `3.1-pro-preview`, `4-argon`, `flash-latest`. A name without a number counts as the newest.
 fn version(name: &str) -> (u32, u32) {
     let number = name.split('-').next().unwrap_or(name);
     let (major, minor) = number.split_once('.').unwrap_or((number, "0"));

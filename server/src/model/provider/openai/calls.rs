@@ -1,77 +1,78 @@
-//! Which tool call a fragment belongs to.
+//! Assigns fragments of tool calls to their calls.
 //!
-//! The protocol says: the first fragment of a call has its id and name, all have its index. In the wild there are
-//! fragments without index, calls without id, one index for all calls, ids and names repeated in every fragment, a new
-//! id in every fragment, and whole calls in one fragment with the arguments as an object. The rules here, in this order:
+//! According to the protocol, the first fragment of a call has its id and name, and all fragments have its
+//! index. Real servers send fragments without index, calls without id, one index for all calls, ids and names
+//! repeated in every fragment, a new id in every fragment, and complete calls in one fragment with the
+//! arguments as an object. The rules here, in this order:
 //!
-//! 1. A fragment that names an index belongs to the last call that began under it, one that names none to the call
-//!    with its id, or else to the last call of all.
-//! 2. It begins a new call nevertheless if there is no such call, or if it has a name and the call that it would
-//!    belong to has another id, or has no id to tell and complete arguments already.
-//! 3. A fragment with an unknown index, a known id and no name continues the call of that id.
+//! 1. A fragment with an index belongs to the last call that began with this index. A fragment without index belongs
+//!    to the call with its id, or else to the last call.
+//! 2. It begins a new call nevertheless if there is no such call. It also does if it has a name, and the call has
+//!    another id, or one of the two has no id and the call's arguments are complete.
+//! 3. A fragment with an unknown index, a known id and no name continues the call with this id.
 
 use agentloop_core::delta::Delta;
 use agentloop_core::limits::CALLS_PER_MESSAGE_MAX;
 use agentloop_core::message::ProviderState;
 
-use super::chunk::Fragment;
-use super::progress::Progress;
+use super::arguments::ArgumentsScan;
+use super::chunk::CallFragment;
 use crate::model::{ModelError, ModelErrorKind};
 
-/// The calls of one answer.
+/// The tool calls of one answer.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
-    calls: Vec<Call>,
+    calls: Vec<PendingCall>,
 }
 
 #[derive(Debug)]
-struct Call {
-    /// The provider's index.
+struct PendingCall {
+    /// Index that the provider gave the call.
     index: Option<u64>,
     id: Option<String>,
-    /// Empty until the name has come; nothing is given out before.
+    /// Empty until the name has arrived. No delta is sent before.
     name: String,
-    /// Kept whole, since some fragments can only be told apart by whether these are complete.
+    /// All arguments so far: some fragments can only be assigned by whether these are complete.
     arguments: String,
-    progress: Progress,
-    /// Came before the name.
+    scan: ArgumentsScan,
+    /// State that arrived before the name.
     state: Option<ProviderState>,
 }
 
 impl Calls {
-    /// Whether the answer asks for any tool.
+    /// True if the answer has no tool call.
     pub(super) fn is_empty(&self) -> bool {
         self.calls.is_empty()
     }
 
-    /// Takes one fragment of a call. Gives the call's number.
+    /// Adds one fragment and returns the number of its call.
     ///
     /// # Errors
-    /// When there are too many calls.
-    pub(super) fn fragment(
+    /// If there are too many calls.
+    pub(super) fn add(
         &mut self,
-        fragment: Fragment<'_>,
+        fragment: CallFragment<'_>,
         deltas: &mut Vec<Delta>,
     ) -> Result<u32, ModelError> {
-        let place = match self.place(&fragment) {
-            Some(place) => place,
-            None => self.begin(&fragment)?,
+        let at = match self.at(&fragment) {
+            Some(at) => at,
+            None => self.start(&fragment)?,
         };
-        let index = u32::try_from(place).expect("the number of calls is bounded");
-        let call = &mut self.calls[place];
+        let index = u32::try_from(at).expect("the number of calls is bounded");
+        let call = &mut self.calls[at];
         call.arguments.push_str(&fragment.arguments);
         if !call.name.is_empty() {
-            give_arguments(deltas, index, fragment.arguments.into_owned());
+            push_arguments(deltas, index, fragment.arguments.into_owned());
         } else if let Some(name) = fragment.name {
             call.name = name.into_owned();
-            give_start(deltas, index, call);
+            push_start(deltas, index, call);
         }
         Ok(index)
     }
 
-    /// Keeps what the provider wants back with a call.
-    pub(super) fn sign(&mut self, index: u32, state: Option<ProviderState>, deltas: &mut Vec<Delta>) {
-        let call = usize::try_from(index).ok().and_then(|place| self.calls.get_mut(place));
+    /// Attaches the state that must be sent back with a call.
+    pub(super) fn attach_state(&mut self, index: u32, state: Option<ProviderState>, deltas: &mut Vec<Delta>) {
+        let call = usize::try_from(index).ok().and_then(|at| self.calls.get_mut(at));
         let (Some(call), Some(state)) = (call, state) else { return };
         if call.name.is_empty() {
             call.state = Some(state);
@@ -80,65 +81,65 @@ impl Calls {
         }
     }
 
-    /// Gives out what never got a name. The model is then told that there is no such tool.
+    /// Starts the calls that never got a name. The model is then told that there is no such tool.
     pub(super) fn end(&mut self, deltas: &mut Vec<Delta>) {
         for (call, index) in self.calls.iter().zip(0..) {
             if call.name.is_empty() {
-                give_start(deltas, index, call);
+                push_start(deltas, index, call);
             }
         }
     }
 
-    fn place(&mut self, fragment: &Fragment<'_>) -> Option<usize> {
-        let last = |wanted: &dyn Fn(&Call) -> bool| self.calls.iter().rposition(wanted);
+    fn at(&mut self, fragment: &CallFragment<'_>) -> Option<usize> {
+        let last = |wanted: &dyn Fn(&PendingCall) -> bool| self.calls.iter().rposition(wanted);
         let by_id = || {
             let id = fragment.id.as_deref()?;
             last(&|call| call.id.as_deref() == Some(id))
         };
-        let place = match fragment.index {
+        let at = match fragment.index {
             Some(index) => last(&|call| call.index == Some(index))
                 .or_else(|| by_id().filter(|_| fragment.name.is_none()))?,
             None => by_id().or_else(|| self.calls.len().checked_sub(1))?,
         };
-        (!self.calls[place].is_left_behind_by(fragment)).then_some(place)
+        (!self.calls[at].is_ended_by(fragment)).then_some(at)
     }
 
-    fn begin(&mut self, fragment: &Fragment<'_>) -> Result<usize, ModelError> {
+    fn start(&mut self, fragment: &CallFragment<'_>) -> Result<usize, ModelError> {
         if self.calls.len() >= CALLS_PER_MESSAGE_MAX {
             let message = format!("the answer has more than {CALLS_PER_MESSAGE_MAX} tool calls");
             return Err(ModelError::new(ModelErrorKind::TooLarge, message));
         }
-        self.calls.push(Call {
+        self.calls.push(PendingCall {
             index: fragment.index,
             id: fragment.id.as_deref().map(str::to_owned),
             name: String::new(),
             arguments: String::new(),
-            progress: Progress::default(),
+            scan: ArgumentsScan::default(),
             state: None,
         });
         Ok(self.calls.len() - 1)
     }
 }
 
-impl Call {
-    fn is_left_behind_by(&mut self, fragment: &Fragment<'_>) -> bool {
+impl PendingCall {
+    fn is_ended_by(&mut self, fragment: &CallFragment<'_>) -> bool {
         if fragment.name.is_none() || self.name.is_empty() {
             return false;
         }
         match (self.id.as_deref(), fragment.id.as_deref()) {
             (Some(mine), Some(other)) => mine != other,
-            (Some(_), None) | (None, Some(_)) | (None, None) => self.progress.is_complete(&self.arguments),
+            (Some(_), None) | (None, Some(_)) | (None, None) => self.scan.is_complete(&self.arguments),
         }
     }
 }
 
-fn give_start(deltas: &mut Vec<Delta>, index: u32, call: &Call) {
+fn push_start(deltas: &mut Vec<Delta>, index: u32, call: &PendingCall) {
     deltas.push(Delta::ToolCallStart { index, provider_id: call.id.clone(), name: call.name.clone() });
-    give_arguments(deltas, index, call.arguments.clone());
+    push_arguments(deltas, index, call.arguments.clone());
     deltas.extend(call.state.clone().map(|state| Delta::ToolCallState { index, state }));
 }
 
-fn give_arguments(deltas: &mut Vec<Delta>, index: u32, fragment: String) {
+fn push_arguments(deltas: &mut Vec<Delta>, index: u32, fragment: String) {
     if !fragment.is_empty() {
         deltas.push(Delta::ToolCallArguments { index, fragment });
     }
@@ -150,11 +151,11 @@ mod tests {
 
     use super::*;
 
-    /// The calls that these fragments make: id, name, arguments.
+    /// The calls made of these fragments: id, name, arguments.
     fn calls(fragments: &[Value]) -> Vec<(Option<String>, String, String)> {
         let (mut calls, mut deltas) = (Calls::default(), Vec::new());
         for fragment in fragments {
-            let _index = calls.fragment(Fragment::lenient(fragment), &mut deltas).unwrap();
+            let _index = calls.add(CallFragment::lenient(fragment), &mut deltas).unwrap();
         }
         calls.end(&mut deltas);
         let mut made = Vec::new();
@@ -299,7 +300,7 @@ mod tests {
         let error = (0..=CALLS_PER_MESSAGE_MAX as u64)
             .try_for_each(|i| {
                 let one = fragment(Some(u64::MAX - i), None, Some("f"), "");
-                calls.fragment(Fragment::lenient(&one), &mut deltas).map(drop)
+                calls.add(CallFragment::lenient(&one), &mut deltas).map(drop)
             })
             .unwrap_err();
         assert_eq!(error.kind, ModelErrorKind::TooLarge);

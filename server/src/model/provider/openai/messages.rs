@@ -1,39 +1,41 @@
-//! The conversation in the terms of Chat Completions.
+//! Encodes a conversation as messages of Chat Completions.
 
 use agentloop_core::message::{Image, Message, Part, Role, ToolCall, ToolResult};
 use serde::Serialize;
 
-use super::state::{Rules, SendReasoning};
-use crate::model::request::history::{CallIds, Joined, arguments_text, element, image_url, told, tool_name};
-use crate::model::request::prefix::{Encoding, trim};
+use super::state::{SendReasoning, StateRules};
+use crate::model::request::history::{
+    CallIds, JoinedText, arguments_text, element, image_url, result_text, tool_name,
+};
+use crate::model::request::prefix::{Encoder, trim};
 
-/// What OpenAI takes as the id of a tool call. Its followers take more, and some put state of their own into ids.
+/// Maximum length of a tool call id for OpenAI. Other servers accept longer ids, and some store state in them.
 const OPENAI_ID_BYTES_MAX: usize = 40;
 
-/// A conversation as it is sent, and what decides how it goes on. Text that is written is never changed.
+/// Encoded conversation. Encoded text never changes.
 pub(super) struct Conversation {
-    /// Messages, each with a comma after it.
+    /// Encoded messages, each followed by a comma.
     text: Vec<u8>,
     ids: CallIds,
-    /// Pictures of tool results. Tool messages hold only text, and nothing may stand between them, so the pictures
-    /// follow the last of them in a message of their own. Its parts.
+    /// Encoded parts for the images of tool results. Tool messages hold text only and must be adjacent, so the
+    /// images follow the last of them in a user message.
     pictures: Vec<u8>,
-    rules: Rules,
+    rules: StateRules,
 }
 
 impl Conversation {
-    /// Before the first message.
-    pub(super) fn new(official: bool, rules: Rules) -> Self {
+    /// Creates the encoder of an empty conversation.
+    pub(super) fn new(official: bool, rules: StateRules) -> Self {
         let ids = if official { CallIds::plain(OPENAI_ID_BYTES_MAX) } else { CallIds::any() };
         Self { text: Vec::new(), ids, pictures: Vec::new(), rules }
     }
 
-    /// What is written for good.
+    /// Returns the encoded messages.
     pub(super) fn text(&self) -> &[u8] {
         &self.text
     }
 
-    /// What follows it if no message does.
+    /// Returns the message with pending images, to send after the encoded messages.
     pub(super) fn end(&self) -> Vec<u8> {
         let mut end = Vec::new();
         pictures(&mut end, &self.pictures);
@@ -43,7 +45,7 @@ impl Conversation {
     fn user(&mut self, message: &Message) {
         element(&mut self.text, |written| {
             written.field("role", "user");
-            // A plain text where there are no pictures: many servers understand nothing else.
+            // Without images the content is a plain string: many servers accept nothing else.
             if message.parts.iter().any(|part| matches!(part, Part::Image { .. })) {
                 written.list("content", |content| {
                     for part in &message.parts {
@@ -58,7 +60,7 @@ impl Conversation {
                     }
                 });
             } else {
-                written.field("content", &Joined(message, "\n\n"));
+                written.field("content", &JoinedText(message, "\n\n"));
             }
         });
     }
@@ -72,7 +74,7 @@ impl Conversation {
             if has_calls && message.parts.iter().all(is_silent) {
                 written.text("content", "null");
             } else {
-                written.field("content", &Joined(message, ""));
+                written.field("content", &JoinedText(message, ""));
             }
             if has_calls {
                 written.list("tool_calls", |calls| {
@@ -88,7 +90,7 @@ impl Conversation {
                 SendReasoning::WithCalls => has_calls,
                 SendReasoning::Always => true,
             };
-            // Also where there was none: who asks for the field asks for it every time.
+            // The field is sent even if empty: servers that need it need it in every message.
             if sends_text {
                 written.field(field.name(), &text);
             }
@@ -101,7 +103,7 @@ impl Conversation {
     fn result(&mut self, result: &ToolResult) {
         let id = self.ids.result(&result.provider_id);
         element(&mut self.text, |written| {
-            written.field("role", "tool").field("tool_call_id", &*id).field("content", &told(result));
+            written.field("role", "tool").field("tool_call_id", &*id).field("content", &result_text(result));
         });
         if !result.images.is_empty() {
             let caption = format!("Images returned by the tool {}:", tool_name(&result.name));
@@ -111,9 +113,9 @@ impl Conversation {
     }
 }
 
-impl Encoding for Conversation {
-    fn writes_like(&self, other: &Self) -> bool {
-        self.rules == other.rules && self.ids.same_rule(&other.ids)
+impl Encoder for Conversation {
+    fn is_compatible_with(&self, other: &Self) -> bool {
+        self.rules == other.rules && self.ids.has_same_limit(&other.ids)
     }
 
     fn add(&mut self, message: &Message) {
@@ -121,7 +123,7 @@ impl Encoding for Conversation {
             pictures(&mut self.text, &std::mem::take(&mut self.pictures));
         }
         match message.role {
-            Role::System => system(&mut self.text, &Joined(message, "\n\n")),
+            Role::System => system(&mut self.text, &JoinedText(message, "\n\n")),
             Role::User => self.user(message),
             Role::Assistant => self.assistant(message),
             Role::Tool => message.parts.iter().for_each(|part| {
@@ -148,7 +150,7 @@ pub(super) fn system(out: &mut Vec<u8>, content: &(impl Serialize + ?Sized)) {
     });
 }
 
-/// Writes a message of these parts, if there are any.
+/// Writes a user message with these parts, if there are any.
 fn pictures(out: &mut Vec<u8>, parts: &[u8]) {
     if !parts.is_empty() {
         element(out, |written| {

@@ -1,10 +1,10 @@
-//! Chat Completions, as OpenAI, vLLM, llama.cpp, Ollama, LiteLLM, OpenRouter, DeepSeek and many more speak it.
+//! Chat Completions, the API of OpenAI, vLLM, llama.cpp, Ollama, LiteLLM, OpenRouter, DeepSeek and many other servers.
 
+mod arguments;
 mod calls;
 mod chunk;
 mod decode;
 mod messages;
-mod progress;
 mod request;
 mod state;
 
@@ -18,12 +18,12 @@ pub(in crate::model) use self::chunk::Said as ChatSaid;
 pub(in crate::model) use self::decode::ChatDecoder;
 use self::state::SendReasoning;
 use crate::model::options::{OpenAiOptions, ProviderError, ProviderOptions};
-use crate::model::request::history::ToolLists;
-use crate::model::request::origin::{Caller, Origin, States, call_or_without_state};
+use crate::model::request::history::ToolListCache;
+use crate::model::request::origin::{Adapter, Origin, StatePolicy, call_with_state_fallback};
 use crate::model::transport::http::{self, Endpoint, Http, Vendor, exchange};
 use crate::model::{Model, ModelError, ModelRequest};
 
-/// Where OpenAI itself is.
+/// Base URL of OpenAI's own API.
 pub const OPENAI_BASE_URL: &str = "https://api.openai.com/v1";
 
 /// A provider that speaks Chat Completions.
@@ -36,16 +36,16 @@ struct Provider {
     http: Http,
     endpoint: Endpoint,
     dialect: Dialect,
-    tools: ToolLists,
+    tools: ToolListCache,
 }
 
-/// The options with their defaults filled in.
+/// Differences of one server from the protocol: the options, and what follows from the endpoint.
 #[derive(Debug, Clone)]
 struct Dialect {
     options: OpenAiOptions,
-    /// Whether this is OpenAI itself, which checks more than its followers do.
+    /// True for OpenAI's own servers, which check requests more strictly than other servers.
     official: bool,
-    /// The namespace of Google's signatures, where this is Google or may be.
+    /// Namespace of Google's signatures at this endpoint; `None` if it cannot be Google's.
     signatures: Option<&'static str>,
     default_max_tokens: Option<u32>,
 }
@@ -56,13 +56,13 @@ impl Dialect {
         self.options.max_tokens_field.as_deref().unwrap_or(default)
     }
 
-    /// Which messages get their reasoning back as text.
+    /// Decides which messages get their reasoning back as text.
     fn send_reasoning(&self, model: &str) -> SendReasoning {
         let model = model.to_ascii_lowercase();
         let is_of = |names: &[&str]| names.iter().any(|name| model.contains(name));
         match self.options.send_reasoning {
             Some(false) => SendReasoning::Never,
-            // With tools in the conversation, it refuses any turn without the field.
+            // With tools in the conversation, DeepSeek refuses every turn without the field.
             None | Some(true) if is_of(&["deepseek"]) => SendReasoning::Always,
             Some(true) => SendReasoning::WithCalls,
             None if is_of(&["kimi", "glm-"]) => SendReasoning::WithCalls,
@@ -70,7 +70,7 @@ impl Dialect {
         }
     }
 
-    /// The namespace of the signatures that this model demands with tool calls: of Gemini, from 3 on.
+    /// Namespace of the signatures that this model requires with tool calls: Gemini from version 3 on.
     fn signs(&self, model: &str) -> Option<&'static str> {
         let (_, name) = model.rsplit_once('/').unwrap_or(("", model));
         let version = name.strip_prefix("gemini-")?;
@@ -78,9 +78,9 @@ impl Dialect {
     }
 }
 
-/// Where Google's signatures stand at this endpoint. OpenRouter has a way of its own for all vendors.
+/// Returns the namespace of Google's signatures at this endpoint. OpenRouter has its own field for all vendors.
 fn signatures(endpoint: &Endpoint) -> Option<&'static str> {
-    let (host, shown) = (endpoint.host(), endpoint.shown());
+    let (host, shown) = (endpoint.host(), endpoint.display_url());
     match () {
         () if host.ends_with("openrouter.ai") => None,
         () if shown.contains("/endpoints/openapi") || host.contains("aiplatform") => Some("vertex"),
@@ -95,7 +95,8 @@ impl OpenAiModel {
         options: &OpenAiOptions,
     ) -> Result<Self, ProviderError> {
         let vendor = Vendor { base_url: OPENAI_BASE_URL, key_header: "authorization" };
-        let endpoint = Endpoint::of(provider, vendor, |base| http::appended(base, "/chat/completions"))?;
+        let endpoint =
+            Endpoint::for_provider(provider, vendor, |base| http::with_suffix(base, "/chat/completions"))?;
         let official = endpoint.is_openai();
         if official {
             tracing::warn!(
@@ -110,18 +111,22 @@ impl OpenAiModel {
             default_max_tokens: provider.max_output_tokens,
         };
         let name = provider.name.as_str().into();
-        Ok(Self(Arc::new(Provider { name, http, endpoint, dialect, tools: ToolLists::default() })))
+        Ok(Self(Arc::new(Provider { name, http, endpoint, dialect, tools: ToolListCache::default() })))
     }
 }
 
-/// A provider as the calls of one stream see it.
-struct Shared(Arc<Provider>);
+/// Sends the calls of one stream.
+struct ProviderAdapter(Arc<Provider>);
 
-impl Caller for Shared {
-    fn call(&self, request: &ModelRequest, states: States) -> BoxStream<'static, Result<Delta, ModelError>> {
+impl Adapter for ProviderAdapter {
+    fn call(
+        &self,
+        request: &ModelRequest,
+        policy: StatePolicy,
+    ) -> BoxStream<'static, Result<Delta, ModelError>> {
         let Provider { http, endpoint, dialect, tools, .. } = &*self.0;
         let origin = self.origin(request);
-        match request::body(request, dialect, tools, &origin, states) {
+        match request::body(request, dialect, tools, &origin, policy) {
             Ok(body) => {
                 let decoder = ChatDecoder::new(origin);
                 exchange(http.clone(), endpoint.post(body), request.timeouts.clone(), decoder)
@@ -137,12 +142,12 @@ impl Caller for Shared {
 
 impl Model for OpenAiModel {
     fn stream(&self, request: ModelRequest) -> BoxStream<'static, Result<Delta, ModelError>> {
-        let answer = call_or_without_state(&Arc::new(Shared(Arc::clone(&self.0))), request);
+        let answer = call_with_state_fallback(&Arc::new(ProviderAdapter(Arc::clone(&self.0))), request);
         answer.map(|item| item.map_err(advised)).boxed()
     }
 }
 
-/// An error that sends the caller to Responses says how to get there.
+/// Adds to an error that names the Responses API how to configure it.
 fn advised(error: ModelError) -> ModelError {
     if !error.message.contains("/v1/responses") {
         return error;

@@ -1,5 +1,5 @@
-//! What is kept of an answer beside its text, since some server wants it back: which field reasoning came in,
-//! OpenRouter's `reasoning_details`, Google's `extra_content` of tool calls.
+//! State of an answer that some server needs back: the field that reasoning came in, OpenRouter's
+//! `reasoning_details`, Google's `extra_content` of tool calls.
 //!
 //! Sources: <https://openrouter.ai/docs/use-cases/reasoning-tokens>,
 //! <https://ai.google.dev/gemini-api/docs/thought-signatures>, <https://api-docs.deepseek.com/guides/thinking_mode>.
@@ -10,49 +10,49 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::chunk::ReasoningField;
-use crate::model::request::origin::{Origin, States};
+use crate::model::request::origin::{Origin, StatePolicy};
 
-/// Google takes this in place of the signature of a call that another model made.
+/// Signature that Google accepts for a call of another model.
 const NO_SIGNATURE: &str = "skip_thought_signature_validator";
 
-/// Of reasoning.
+/// Stored state of a reasoning part.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct ReasoningState {
     pub(super) field: ReasoningField,
-    /// A list, as OpenRouter sent it, with its pieces put together.
+    /// OpenRouter's list, with streamed pieces joined.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) details: Option<Box<RawValue>>,
 }
 
-/// Of a tool call.
+/// Stored state of a tool call.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct CallState {
     pub(super) extra_content: Box<RawValue>,
 }
 
-/// Which messages of the model get a field with their reasoning.
+/// Selects the assistant messages that are sent with their reasoning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SendReasoning {
     Never,
-    /// Those with tool calls, also where there was none.
+    /// Messages with tool calls. The field is sent even if there was no reasoning.
     WithCalls,
-    /// All, also where there was none.
+    /// All messages. The field is sent even if there was no reasoning.
     Always,
 }
 
-/// What decides which state goes back. Equal for requests that write the same messages alike.
+/// Rules for sending state back. Equal rules encode the same messages identically.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Rules {
+pub(super) struct StateRules {
     pub(super) origin: Origin,
-    pub(super) states: States,
+    pub(super) policy: StatePolicy,
     pub(super) send_reasoning: SendReasoning,
-    /// The namespace of Google's signatures, where the model demands them.
+    /// Namespace of Google's signatures, if the model requires them.
     pub(super) signs: Option<&'static str>,
 }
 
-impl Rules {
-    /// What goes back of a message's reasoning: the field and its text, and the details. Text that another model wrote
-    /// does not; of old journals it is taken to be the model's own.
+impl StateRules {
+    /// Returns the reasoning to send back: field, text and details. Text of another model is left out; text in
+    /// old journals, which did not record the model, counts as the model's own.
     pub(super) fn reasoning(&self, message: &Message) -> (ReasoningField, String, Option<Box<RawValue>>) {
         let (mut field, mut text, mut details) = (ReasoningField::Content, String::new(), None);
         for part in &message.parts {
@@ -63,19 +63,20 @@ impl Rules {
             }
             if let Some(state) = state {
                 field = state.field;
-                details = state.details.filter(|_| self.states == States::Keep).or(details);
+                details = state.details.filter(|_| self.policy == StatePolicy::Keep).or(details);
             }
         }
         (field, text, details)
     }
 
     fn state(&self, reasoning: &Reasoning) -> Option<ReasoningState> {
-        serde_json::from_str(self.origin.own(reasoning.state.as_ref())?).ok()
+        serde_json::from_str(self.origin.own_data(reasoning.state.as_ref())?).ok()
     }
 
-    /// What goes back with a tool call, which is the first of its message or not, as JSON text.
+    /// Returns the `extra_content` to send with a tool call, as JSON text. `is_first` is true for the first
+    /// call of a message.
     pub(super) fn extra_content(&self, call: &ToolCall, is_first: bool) -> Option<String> {
-        let own = self.origin.own(call.state.as_ref()).filter(|_| self.states == States::Keep);
+        let own = self.origin.own_data(call.state.as_ref()).filter(|_| self.policy == StatePolicy::Keep);
         let own = own.and_then(|data| serde_json::from_str::<CallState>(data).ok());
         if let Some(CallState { extra_content }) = own {
             return Some(extra_content.get().to_owned());
@@ -85,15 +86,15 @@ impl Rules {
     }
 }
 
-/// OpenRouter's details, put together from the pieces that are streamed.
+/// OpenRouter's reasoning details, joined from streamed pieces.
 #[derive(Debug, Default)]
 pub(super) struct Details(Vec<Value>);
 
-/// Fields of a detail that grow.
+/// Fields whose pieces are concatenated.
 const GROWING: [&str; 4] = ["text", "summary", "data", "signature"];
 
 impl Details {
-    /// Adds a piece: to the detail of its index and type, where there is one.
+    /// Adds a piece to the detail with its index and type, or begins a new detail.
     pub(super) fn add(&mut self, piece: Value) {
         let is_it = |known: &&mut Value| known["index"] == piece["index"] && known["type"] == piece["type"];
         let known = match piece["index"] {
@@ -117,13 +118,13 @@ impl Details {
         }
     }
 
-    /// The whole list; `None` where there is nothing in it.
+    /// Takes the list; `None` if it is empty.
     pub(super) fn take(&mut self) -> Option<Box<RawValue>> {
         let details = std::mem::take(&mut self.0);
         if details.is_empty() { None } else { serde_json::value::to_raw_value(&details).ok() }
     }
 
-    /// Whether there is nothing in it.
+    /// True if there is no detail.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,35 +1,35 @@
-//! What one event of the stream says. Fields that an event does not have, or has in another shape, read as absent.
+//! Reads single events of the stream. A missing field, or one of an unexpected type, reads as absent.
 
 use agentloop_core::message::Usage;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// One event, as a tree of values.
-pub(super) struct Event<'a> {
+/// One event of the stream.
+pub(super) struct ResponseEvent<'a> {
     pub(super) value: &'a Value,
-    /// The event as it came, which has an item in its own words.
+    /// The event as received, from which items are copied word for word.
     pub(super) text: &'a str,
 }
 
-impl<'a> Event<'a> {
-    /// Its type; empty where it has none.
+impl<'a> ResponseEvent<'a> {
+    /// Returns the event type; empty if it has none.
     pub(super) fn kind(&self) -> &'a str {
         self.value["type"].as_str().unwrap_or_default()
     }
 
-    /// A text of this name; empty where there is none.
+    /// Returns the text field of this name; empty if there is none.
     pub(super) fn text_of(&self, name: &str) -> &'a str {
         self.value[name].as_str().unwrap_or_default()
     }
 
-    /// Which item it is about.
-    pub(super) fn place(&self) -> Place<'a> {
+    /// Returns the reference to the item that the event is about.
+    pub(super) fn item_ref(&self) -> ItemRef<'a> {
         let id = self.value["item_id"].as_str().or_else(|| self.value["item"]["id"].as_str());
-        Place { index: self.value["output_index"].as_u64(), id }
+        ItemRef { index: self.value["output_index"].as_u64(), id }
     }
 
-    /// The item in it, as JSON text: word for word where it can be found.
+    /// Returns the item as JSON text, word for word if it can be found in the event's text.
     pub(super) fn item_text(&self) -> String {
         #[derive(Deserialize)]
         struct Done<'a> {
@@ -43,14 +43,14 @@ impl<'a> Event<'a> {
     }
 }
 
-/// What tells items of one answer apart.
+/// Reference to an item of the answer. Servers may omit either field.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct ItemRef<'a> {
     pub(super) index: Option<u64>,
     pub(super) id: Option<&'a str>,
 }
 
-/// The token counts of an answer; `None` where it has none.
+/// Returns the token counts of an answer; `None` if it has none.
 pub(super) fn usage(response: &Value) -> Option<Usage> {
     let usage = response.get("usage").filter(|usage| usage.is_object())?;
     let count = |pointer: &str| usage.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);
@@ -64,7 +64,7 @@ pub(super) fn usage(response: &Value) -> Option<Usage> {
     })
 }
 
-/// The text of a message item: of its answers and refusals together.
+/// Returns the text of a message item, including refusals.
 pub(super) fn message_text(item: &Value) -> String {
     let parts = item["content"].as_array().map(Vec::as_slice).unwrap_or_default();
     let text = |part: &Value| part["text"].as_str().or_else(|| part["refusal"].as_str()).map(str::to_owned);
@@ -74,21 +74,21 @@ pub(super) fn message_text(item: &Value) -> String {
     }
 }
 
-/// Whether a message item declines to answer.
+/// True if a message item has a refusal.
 pub(super) fn refuses(item: &Value) -> bool {
     item["content"].as_array().is_some_and(|parts| parts.iter().any(|part| part["type"] == "refusal"))
 }
 
-/// The readable text of a reasoning item: its summary, else what open models show.
+/// Returns the readable text of a reasoning item: its summary, else the text that open models show.
 pub(super) fn reasoning_text(item: &Value) -> String {
     let texts = |list: &Value| {
         let parts = list.as_array().map(Vec::as_slice).unwrap_or_default();
         let texts: Vec<&str> = parts.iter().filter_map(|part| part["text"].as_str()).collect();
-        texts.join(BETWEEN)
+        texts.join(PARAGRAPH_BREAK)
     };
     let summary = texts(&item["summary"]);
     if summary.is_empty() { texts(&item["content"]) } else { summary }
 }
 
-/// Between the parts of reasoning.
-pub(super) const BETWEEN: &str = "\n\n";
+/// Separator between the parts of reasoning.
+pub(super) const PARAGRAPH_BREAK: &str = "\n\n";

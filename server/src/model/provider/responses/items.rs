@@ -1,45 +1,47 @@
-//! The conversation in the terms of Responses: a flat list of items.
+//! Encodes a conversation for the Responses API: a flat list of items.
 
 use agentloop_core::message::{Image, Message, Part, Role, ToolCall, ToolResult};
 use agentloop_core::tool::Digest;
 
-use super::state::{ItemState, Rules, row_digest};
-use crate::model::request::history::{CallIds, Joined, arguments_text, element, image_url, told, tool_name};
-use crate::model::request::prefix::{Encoding, trim};
+use super::state::{ItemState, StateRules, reasoning_digest};
+use crate::model::request::history::{
+    CallIds, JoinedText, arguments_text, element, image_url, result_text, tool_name,
+};
+use crate::model::request::prefix::{Encoder, trim};
 
-/// What the API takes as the id of a call.
+/// Maximum length of a call id.
 const CALL_ID_BYTES_MAX: usize = 64;
 
-/// A conversation as it is sent, and what decides how it goes on. Text that is written is never changed.
+/// Encoded conversation. Encoded text never changes.
 #[derive(Debug)]
 pub(super) struct Conversation {
-    /// Items, each with a comma after it.
+    /// Encoded items, each followed by a comma.
     text: Vec<u8>,
     ids: CallIds,
-    rules: Rules,
+    rules: StateRules,
 }
 
-/// Reasoning items in a row that wait for what they led to.
+/// Consecutive reasoning items that wait for the item they precede.
 #[derive(Default)]
-struct Row<'a> {
+struct PendingReasoning<'a> {
     items: Vec<&'a str>,
     digest: Option<Digest>,
 }
 
-impl<'a> Row<'a> {
+impl<'a> PendingReasoning<'a> {
     fn add(&mut self, item: &'a str) {
-        self.digest = Some(row_digest(self.digest.as_ref(), item));
+        self.digest = Some(reasoning_digest(self.digest.as_ref(), item));
         self.items.push(item);
     }
 }
 
 impl Conversation {
-    /// Before the first message.
-    pub(super) fn new(rules: Rules) -> Self {
+    /// Creates the encoder of an empty conversation.
+    pub(super) fn new(rules: StateRules) -> Self {
         Self { text: Vec::new(), ids: CallIds::plain(CALL_ID_BYTES_MAX), rules }
     }
 
-    /// What is written.
+    /// Returns the encoded items.
     pub(super) fn text(&self) -> &[u8] {
         &self.text
     }
@@ -48,26 +50,27 @@ impl Conversation {
         let has_images = message.parts.iter().any(|part| matches!(part, Part::Image { .. }));
         element(&mut self.text, |item| {
             item.field("role", role);
-            // A plain text where there are no pictures: some servers understand nothing else.
+            // Without images the content is a plain string: some servers accept nothing else.
             if has_images {
                 item.list("content", |content| message.parts.iter().for_each(|part| input(content, part)));
             } else {
-                item.field("content", &Joined(message, "\n\n"));
+                item.field("content", &JoinedText(message, "\n\n"));
             }
         });
     }
 
     fn assistant(&mut self, message: &Message) {
-        let mut row = Row::default();
+        let mut pending = PendingReasoning::default();
         for part in &message.parts {
             match part {
                 Part::Reasoning(reasoning) => match self.rules.reasoning(reasoning) {
-                    Some(item) => row.add(item),
-                    // What follows it was led to by it, too.
-                    None => row = Row::default(),
+                    Some(item) => pending.add(item),
+                    // The item that follows was preceded by this reasoning, so the reasoning before it cannot
+                    // be sent either.
+                    None => pending = PendingReasoning::default(),
                 },
                 Part::Opaque(state) => {
-                    let items = std::mem::take(&mut row).items;
+                    let items = std::mem::take(&mut pending).items;
                     if let Some(item) = self.rules.opaque(state) {
                         items.into_iter().chain([item]).for_each(|item| raw(&mut self.text, item));
                     }
@@ -76,35 +79,35 @@ impl Conversation {
                 Part::Text { text, state } => {
                     let state = self.rules.text(text, state.as_ref());
                     let (after, phase) = state.map(|state| (state.after, state.phase)).unwrap_or_default();
-                    self.led_to(std::mem::take(&mut row), after.as_ref());
+                    self.write_reasoning(std::mem::take(&mut pending), after.as_ref());
                     element(&mut self.text, |item| {
                         item.field("role", "assistant").field("content", text).optional("phase", phase);
                     });
                 }
                 Part::ToolCall(call) => {
-                    let after = self.as_said(call).and_then(|state| state.after);
-                    self.led_to(std::mem::take(&mut row), after.as_ref());
+                    let after = self.unchanged_state(call).and_then(|state| state.after);
+                    self.write_reasoning(std::mem::take(&mut pending), after.as_ref());
                     let id = self.ids.call(&call.provider_id);
                     self.call(call, &id);
                 }
-                // The model makes none that are parts of a message.
+                // The model does not create these parts.
                 Part::Image { .. } | Part::ToolResult(_) => {}
             }
         }
     }
 
-    /// Writes the reasoning before an item, where it is what led to it.
-    fn led_to(&mut self, row: Row<'_>, after: Option<&Digest>) {
-        if after.is_some() && row.digest.as_ref() == after {
-            row.items.into_iter().for_each(|item| raw(&mut self.text, item));
+    /// Writes the pending reasoning before an item, if the item was preceded by exactly this reasoning.
+    fn write_reasoning(&mut self, pending: PendingReasoning<'_>, after: Option<&Digest>) {
+        if after.is_some() && pending.digest.as_ref() == after {
+            pending.items.into_iter().for_each(|item| raw(&mut self.text, item));
         }
     }
 
-    /// What is kept of a call that is written as the model said it, which takes an id that nobody else had.
-    fn as_said(&self, call: &ToolCall) -> Option<ItemState> {
+    /// Returns the stored state of a call that is sent exactly as the model wrote it, under its own id.
+    fn unchanged_state(&self, call: &ToolCall) -> Option<ItemState> {
         let same = tool_name(&call.name) == call.name
             && arguments_text(&call.arguments) == call.arguments
-            && self.ids.stays(&call.provider_id);
+            && self.ids.is_sent_unchanged(&call.provider_id);
         self.rules.call(call).filter(|_| same)
     }
 
@@ -120,10 +123,10 @@ impl Conversation {
         element(&mut self.text, |item| {
             item.field("type", "function_call_output").field("call_id", &*id);
             if result.images.is_empty() {
-                item.field("output", &*told(result));
+                item.field("output", &*result_text(result));
             } else {
                 item.list("output", |output| {
-                    input_text(output, &told(result));
+                    input_text(output, &result_text(result));
                     result.images.iter().for_each(|image| input_image(output, image));
                 });
             }
@@ -131,8 +134,8 @@ impl Conversation {
     }
 }
 
-impl Encoding for Conversation {
-    fn writes_like(&self, other: &Self) -> bool {
+impl Encoder for Conversation {
+    fn is_compatible_with(&self, other: &Self) -> bool {
         self.rules == other.rules
     }
 
@@ -158,7 +161,7 @@ impl Encoding for Conversation {
     }
 }
 
-/// An item that is text already.
+/// Writes an item that is already JSON text.
 fn raw(out: &mut Vec<u8>, item: &str) {
     out.extend_from_slice(item.as_bytes());
     out.push(b',');

@@ -1,5 +1,5 @@
-//! OpenAI's Responses, without state on the provider's side: each request has the whole conversation, with the
-//! reasoning that the provider encrypted for us.
+//! OpenAI's Responses API, used without state at the provider: each request has the whole conversation, with
+//! the encrypted reasoning of earlier answers.
 //!
 //! Source: <https://platform.openai.com/docs/api-reference/responses>.
 
@@ -19,16 +19,16 @@ use agentloop_core::model_traits::TraitOverrides;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 
 pub(in crate::model) use self::decode::ResponsesDecoder;
-use self::request::Call;
+use self::request::CallContext;
 use crate::model::options::{OpenAiOptions, ProviderError, ProviderKind, ProviderOptions, ResponsesOptions};
 use crate::model::provider::openai::{OPENAI_BASE_URL, OpenAiModel};
-use crate::model::request::history::ToolLists;
-use crate::model::request::notices::Notices;
-use crate::model::request::origin::{Caller, Origin, States, call_or_without_state, or_instead};
+use crate::model::request::history::ToolListCache;
+use crate::model::request::omissions::OmissionLog;
+use crate::model::request::origin::{Adapter, Origin, StatePolicy, call_with_state_fallback, with_fallback};
 use crate::model::transport::http::{self, Endpoint, Http, Vendor, exchange};
 use crate::model::{Model, ModelError, ModelErrorKind, ModelRequest};
 
-/// A provider that speaks Responses.
+/// A provider that speaks the Responses API.
 #[derive(Debug)]
 pub(in crate::model) struct ResponsesModel(Arc<Provider>);
 
@@ -38,23 +38,23 @@ struct Provider {
     http: Http,
     endpoint: Endpoint,
     dialect: Dialect,
-    tools: ToolLists,
-    /// Whether the server refused to show or to encrypt reasoning: some accounts and models may not.
-    plain: AtomicBool,
+    tools: ToolListCache,
+    /// True once the server refused to show or encrypt reasoning, which some accounts and models may not do.
+    without_reasoning: AtomicBool,
     chat: Option<Chat>,
 }
 
-/// What a request depends on besides itself.
+/// Properties of the server and its models that a request depends on.
 #[derive(Debug, Default)]
 struct Dialect {
-    /// Whether it is OpenAI's own server.
+    /// True for OpenAI's own servers.
     official: bool,
     default_max_tokens: Option<u32>,
     traits: BTreeMap<String, TraitOverrides>,
-    notices: Notices,
+    omissions: OmissionLog,
 }
 
-/// The same provider in Chat Completions, once it turned out to know nothing else.
+/// The same provider over Chat Completions, created when the server turns out not to know the Responses API.
 #[derive(Debug)]
 struct Chat {
     provider: ProviderOptions,
@@ -68,15 +68,16 @@ impl ResponsesModel {
         options: &ResponsesOptions,
     ) -> Result<Self, ProviderError> {
         let vendor = Vendor { base_url: OPENAI_BASE_URL, key_header: "authorization" };
-        let endpoint = Endpoint::of(provider, vendor, |base| http::appended(base, "/responses"))?;
+        let endpoint =
+            Endpoint::for_provider(provider, vendor, |base| http::with_suffix(base, "/responses"))?;
         let official = endpoint.is_openai();
         let dialect = Dialect {
             official,
             default_max_tokens: provider.max_output_tokens,
             traits: provider.traits.clone(),
-            notices: Notices::default(),
+            omissions: OmissionLog::default(),
         };
-        // OpenAI itself knows it, whatever it says.
+        // OpenAI's own servers know the Responses API, whatever error they return.
         let chat = (options.or_chat && !official).then(|| {
             let kind = ProviderKind::OpenAi(OpenAiOptions::default());
             Chat { provider: ProviderOptions { kind, ..provider.clone() }, model: OnceLock::new() }
@@ -86,15 +87,19 @@ impl ResponsesModel {
             http,
             endpoint,
             dialect,
-            tools: ToolLists::default(),
-            plain: AtomicBool::new(false),
+            tools: ToolListCache::default(),
+            without_reasoning: AtomicBool::new(false),
             chat,
         })))
     }
 }
 
 impl Provider {
-    fn exchange(&self, request: &ModelRequest, call: &Call) -> BoxStream<'static, Result<Delta, ModelError>> {
+    fn exchange(
+        &self,
+        request: &ModelRequest,
+        call: &CallContext,
+    ) -> BoxStream<'static, Result<Delta, ModelError>> {
         match request::body(request, &self.dialect, &self.tools, call) {
             Ok(body) => {
                 let decoder = ResponsesDecoder::new(call.origin.clone());
@@ -104,30 +109,32 @@ impl Provider {
         }
     }
 
-    /// The same call without what the server refuses to do with reasoning, where that is why it failed.
-    fn plainly(&self, error: &ModelError) -> bool {
+    /// True if this error is the first refusal of reasoning summaries or encrypted content. The call is then
+    /// repeated without them, and later calls do not ask for them.
+    fn refuses_reasoning(&self, error: &ModelError) -> bool {
         let message = error.message.to_ascii_lowercase();
         let names = |words: &[&str]| words.iter().all(|word| message.contains(word));
         let refused = names(&["reasoning.summary"])
             || names(&["reasoning summar"])
             || names(&["encrypted content is not supported"])
             || names(&["reasoning.encrypted_content", "not supported"]);
-        let is_news =
-            error.kind == ModelErrorKind::BadRequest && refused && !self.plain.swap(true, Ordering::AcqRel);
-        if is_news {
+        let is_first = error.kind == ModelErrorKind::BadRequest
+            && refused
+            && !self.without_reasoning.swap(true, Ordering::AcqRel);
+        if is_first {
             tracing::warn!(
                 provider = &*self.name,
                 error = error.message,
                 "the provider does not show or encrypt reasoning for this account or model; it is not asked to any more"
             );
         }
-        is_news
+        is_first
     }
 
-    /// The model to ask in Chat Completions, where this error says that the server does not know Responses.
-    fn chat_for(&self, error: &ModelError) -> Option<&OpenAiModel> {
+    /// Returns the Chat Completions model if this error says that the server does not know the Responses API.
+    fn chat_fallback(&self, error: &ModelError) -> Option<&OpenAiModel> {
         let chat = self.chat.as_ref()?;
-        // What follows is the URL, where anything may stand.
+        // The URL follows, which may contain any word.
         let said = error.message.split(" (POST ").next().unwrap_or_default().to_ascii_lowercase();
         let unknown = matches!(error.status, Some(404 | 405 | 501)) && !said.contains("model");
         if !unknown {
@@ -136,7 +143,7 @@ impl Provider {
         chat.open(&self.http)
     }
 
-    fn known_chat(&self) -> Option<&OpenAiModel> {
+    fn active_chat(&self) -> Option<&OpenAiModel> {
         self.chat.as_ref()?.model.get()?.as_ref()
     }
 }
@@ -154,19 +161,23 @@ impl Chat {
     }
 }
 
-/// A provider as the calls of one stream see it.
-struct Shared(Arc<Provider>);
+/// Sends the calls of one stream.
+struct ProviderAdapter(Arc<Provider>);
 
-impl Caller for Shared {
-    fn call(&self, request: &ModelRequest, states: States) -> BoxStream<'static, Result<Delta, ModelError>> {
+impl Adapter for ProviderAdapter {
+    fn call(
+        &self,
+        request: &ModelRequest,
+        policy: StatePolicy,
+    ) -> BoxStream<'static, Result<Delta, ModelError>> {
         let provider = Arc::clone(&self.0);
-        let plain = provider.plain.load(Ordering::Acquire);
-        let call = Call { origin: self.origin(request), states, plain };
+        let without_reasoning = provider.without_reasoning.load(Ordering::Acquire);
+        let call = CallContext { origin: self.origin(request), policy, without_reasoning };
         let answer = provider.exchange(request, &call);
         let request = request.clone();
-        or_instead(answer, move |error| {
-            let again = Call { plain: true, ..call };
-            provider.plainly(error).then(|| provider.exchange(&request, &again))
+        with_fallback(answer, move |error| {
+            let again = CallContext { without_reasoning: true, ..call };
+            provider.refuses_reasoning(error).then(|| provider.exchange(&request, &again))
         })
     }
 
@@ -177,15 +188,15 @@ impl Caller for Shared {
 
 impl Model for ResponsesModel {
     fn stream(&self, request: ModelRequest) -> BoxStream<'static, Result<Delta, ModelError>> {
-        if let Some(chat) = self.0.known_chat() {
+        if let Some(chat) = self.0.active_chat() {
             return chat.stream(request);
         }
-        let shared = Arc::new(Shared(Arc::clone(&self.0)));
-        let answer = call_or_without_state(&shared, request.clone());
+        let shared = Arc::new(ProviderAdapter(Arc::clone(&self.0)));
+        let answer = call_with_state_fallback(&shared, request.clone());
         if self.0.chat.is_none() {
             return answer;
         }
         let provider = Arc::clone(&self.0);
-        or_instead(answer, move |error| provider.chat_for(error).map(|chat| chat.stream(request)))
+        with_fallback(answer, move |error| provider.chat_fallback(error).map(|chat| chat.stream(request)))
     }
 }

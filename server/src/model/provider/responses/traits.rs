@@ -1,4 +1,4 @@
-//! What each of OpenAI's models takes of reasoning and sampling, as data.
+//! Table of OpenAI's models: reasoning and sampling.
 //!
 //! Sources: the pages of the models under <https://platform.openai.com/docs/models> and
 //! <https://platform.openai.com/docs/guides/reasoning>.
@@ -7,11 +7,11 @@ use agentloop_core::model_traits::{Effort, Efforts, ModelTraits, Taken, Thinks, 
 
 use Effort::{High, Low, Max, Medium, Minimal, None as Off, XHigh};
 
-/// A row of the table: models of these versions, and of these names where there are any.
+/// A row of the table: models from a version on, with certain names if any are given.
 struct Row {
-    /// From this one on.
+    /// First version.
     from: (u32, u32),
-    /// What the name has to have in it; one of them.
+    /// The name must contain one of these; empty matches every name.
     named: &'static [&'static str],
     thinks: Thinks,
     efforts: &'static [Effort],
@@ -26,8 +26,7 @@ const fn row(
     Row { from, named, thinks, efforts }
 }
 
-/// The first row that fits counts, so the newest come first. A model that is newer than this table is taken for the
-/// newest.
+/// The first matching row counts, so the newest models come first. A model newer than this table counts as the newest.
 const TABLE: [Row; 13] = [
     row(
         (6, 0),
@@ -49,8 +48,8 @@ const TABLE: [Row; 13] = [
     row((0, 0), &[], Thinks::Never, &[]),
 ];
 
-/// What this model takes, with what the configuration says. `None` of a model that is not OpenAI's: it gets what it is
-/// asked for and nothing else.
+/// Returns the traits of a model, with the configured overrides. `None` for a model that is not OpenAI's: it
+/// gets exactly the requested parameters.
 pub(super) fn gpt(model: &str, overrides: Option<&TraitOverrides>) -> Option<ModelTraits> {
     match (known(model), overrides) {
         (None, None) => None,
@@ -58,7 +57,7 @@ pub(super) fn gpt(model: &str, overrides: Option<&TraitOverrides>) -> Option<Mod
     }
 }
 
-/// Of a model that only the configuration knows.
+/// Traits of a model that only the configuration knows.
 const ANY: ModelTraits = ModelTraits {
     thinks: Thinks::WhenAsked,
     efforts: Efforts::of(&[Off, Minimal, Low, Medium, High, XHigh, Max]),
@@ -92,7 +91,7 @@ fn traits(thinks: Thinks, efforts: &[Effort]) -> ModelTraits {
     ModelTraits { thinks, efforts: Efforts::of(efforts), sampling, ..ANY }
 }
 
-/// Of `5.4-mini`, `6-astra`, `4o`, `3.5-turbo`; what has no number is old.
+/// Reads the version from `5.4-mini`, `6-astra`, `4o`, `3.5-turbo`. A name without a number counts as old.
 fn version(name: &str) -> (u32, u32) {
     let number = |text: &str| {
         let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());

@@ -30,7 +30,7 @@
 //! - `tool_result_contains`: part of any tool result that follows the model's last message;
 //! - `model`: the model's name, whole.
 //!
-//! What is played, all optional and in this order: `reasoning` and `text`, word by word; `tool_calls`, whose
+//! A reply has these pieces, all optional and in this order: `reasoning` and `text`, word by word; `tool_calls`, whose
 //! `arguments` are a table or, to try what is no valid JSON, a text; then `error`, or the end. `finish` is the reason
 //! of the end: `stop`, `tool_calls`, `length`, `context_window`, `content_filter`, `refusal` or any other word.
 //! `delay_ms` is waited before each piece and counts against the request's timeouts. In texts and in the texts within
@@ -51,14 +51,14 @@ use self::script::{Arguments, Reply, When};
 pub use self::script::{Script, ScriptError};
 use crate::model::{Model, ModelError, ModelErrorKind, ModelRequest};
 
-/// Plays a script.
+/// A model that answers from a script.
 #[derive(Debug, Clone)]
 pub struct ScriptedModel {
     script: Arc<Script>,
 }
 
 impl ScriptedModel {
-    /// Of this script.
+    /// Creates a model that plays this script.
     #[must_use]
     pub fn new(script: Script) -> Self {
         Self { script: Arc::new(script) }
@@ -67,10 +67,10 @@ impl ScriptedModel {
 
 impl Model for ScriptedModel {
     fn stream(&self, request: ModelRequest) -> BoxStream<'static, Result<Delta, ModelError>> {
-        let scene = Scene::read(&request);
-        let items = match self.script.replies.iter().find(|reply| scene.fits(&reply.when)) {
-            Some(reply) => scene.play(reply, &request.timeouts),
-            None => vec![(Millis(0), Err(scene.no_reply(self.script.replies.len())))],
+        let view = RequestView::read(&request);
+        let items = match self.script.replies.iter().find(|reply| view.matches(&reply.when)) {
+            Some(reply) => view.play(reply, &request.timeouts),
+            None => vec![(Millis(0), Err(view.no_reply(self.script.replies.len())))],
         };
         stream::iter(items)
             .then(|(wait, item)| async move {
@@ -83,23 +83,23 @@ impl Model for ScriptedModel {
     }
 }
 
-/// A delta or the error that ends the answer, and how long to wait for it.
-type Timed = (Millis, Result<Delta, ModelError>);
+/// A delta, or the error that ends the answer, with the wait before it.
+type TimedDelta = (Millis, Result<Delta, ModelError>);
 
-/// What a script can see of a request.
-struct Scene {
+/// The parts of a request that a script can use.
+struct RequestView {
     model: String,
     user: String,
     step: usize,
     results: Vec<String>,
-    /// The last one, also where it is from before the last user message.
+    /// The last tool result, even if it came before the last user message.
     last_result: String,
     input_words: u64,
 }
 
-impl Scene {
+impl RequestView {
     fn read(request: &ModelRequest) -> Self {
-        let mut scene = Self {
+        let mut view = Self {
             model: request.model.clone(),
             user: String::new(),
             step: 0,
@@ -108,9 +108,9 @@ impl Scene {
             input_words: words(&request.system_prompt),
         };
         for message in &request.messages {
-            scene.add(message);
+            view.add(message);
         }
-        scene
+        view
     }
 
     fn add(&mut self, message: &Message) {
@@ -139,7 +139,7 @@ impl Scene {
         }
     }
 
-    fn fits(&self, when: &When) -> bool {
+    fn matches(&self, when: &When) -> bool {
         let user = when.user_contains.as_ref().is_none_or(|part| self.user.contains(part));
         let step = when.step.is_none_or(|step| step == self.step);
         let model = when.model.as_ref().is_none_or(|model| *model == self.model);
@@ -155,8 +155,8 @@ impl Scene {
         ))
     }
 
-    /// Every piece with the wait before it, up to the timeout that a real provider would run into.
-    fn play(&self, reply: &Reply, timeouts: &ModelTimeouts) -> Vec<Timed> {
+    /// Returns every piece with the wait before it, up to the timeout that a real provider would reach.
+    fn play(&self, reply: &Reply, timeouts: &ModelTimeouts) -> Vec<TimedDelta> {
         let (mut timed, mut waited) = (Vec::new(), Millis(0));
         for item in self.pieces(reply) {
             let allowed = if timed.is_empty() { timeouts.first_token } else { timeouts.idle };
@@ -206,7 +206,7 @@ impl Scene {
         deltas.into_iter().map(Ok).collect()
     }
 
-    /// In one pass, so that what a user writes is not itself a template.
+    /// Fills in a template in one pass, so that a user's text is not itself a template.
     fn fill(&self, template: &str) -> String {
         let mut filled = String::new();
         let mut rest = template;

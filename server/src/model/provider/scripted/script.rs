@@ -1,4 +1,4 @@
-//! The format of a script.
+//! Format of a script.
 
 use std::fmt;
 use std::path::Path;
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::model::{ModelError, ModelErrorKind};
 
-/// A script that was read and checked.
+/// A parsed script.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Script {
@@ -20,13 +20,13 @@ pub struct Script {
     pub(super) replies: Vec<Reply>,
 }
 
-/// Why a script cannot be played.
+/// Reason why a script cannot be played.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("script {name}: {message}")]
 pub struct ScriptError {
-    /// The file, or whatever the text is called.
+    /// Path of the file, or the name given to the text.
     pub name: String,
-    /// What is wrong, with line and column.
+    /// Reason, with line and column.
     pub message: String,
 }
 
@@ -63,7 +63,7 @@ pub(super) struct ScriptedCall {
     pub(super) arguments: Arguments,
 }
 
-/// A table, or a text that is sent as it is.
+/// Arguments of a call: a table, or a text that is sent unchanged.
 #[derive(Debug, Clone)]
 pub(super) enum Arguments {
     Text(String),

@@ -1,5 +1,5 @@
-//! The text of a request: small fields, then long lists that are written already, the conversation last. A longer
-//! conversation's request begins like a shorter one's.
+//! Assembles the body of a request: small fields first, then long lists that are already encoded, the conversation
+//! last. So the body of a longer conversation begins like that of a shorter one, which prompt caches need.
 
 use agentloop_core::agent::ModelOptions;
 use serde_json::{Map, Value, json};
@@ -7,30 +7,30 @@ use serde_json::{Map, Value, json};
 use super::writer::list;
 use crate::model::ModelError;
 
-/// A field of a request that is a list.
-pub(in crate::model) struct Field<'a> {
-    /// Its name.
+/// A field of the request whose value is an encoded list.
+pub(in crate::model) struct ListField<'a> {
+    /// Field name.
     pub(in crate::model) name: &'static str,
-    /// Its elements in order, cut anywhere, each with a comma after it.
+    /// Encoded elements, each followed by a comma. The pieces may be cut anywhere.
     pub(in crate::model) elements: &'a [&'a [u8]],
 }
 
-impl Field<'_> {
-    /// Whether there are no elements.
+impl ListField<'_> {
+    /// True if the list is empty.
     pub(in crate::model) fn is_empty(&self) -> bool {
         self.elements.iter().all(|piece| piece.is_empty())
     }
 }
 
-/// What a caller wants changed in a finished request: a JSON merge patch.
+/// The caller's `provider_options`: a JSON merge patch for the finished request.
 #[derive(Debug, Default)]
-pub(in crate::model) struct Patch(Option<Map<String, Value>>);
+pub(in crate::model) struct RequestPatch(Option<Map<String, Value>>);
 
-impl Patch {
-    /// The caller's own options.
+impl RequestPatch {
+    /// Reads the patch from the options.
     ///
     /// # Errors
-    /// When they are no JSON object.
+    /// If the text is not a JSON object.
     pub(in crate::model) fn of(options: &ModelOptions) -> Result<Self, ModelError> {
         let Some(text) = &options.provider_options else { return Ok(Self(None)) };
         match serde_json::from_str(text) {
@@ -40,33 +40,33 @@ impl Patch {
         }
     }
 
-    /// Whether it sets this field to an object.
+    /// True if the patch sets this field to an object.
     pub(in crate::model) fn has_object(&self, name: &str) -> bool {
         self.0.as_ref().is_some_and(|patch| patch.get(name).is_some_and(Value::is_object))
     }
 }
 
-/// The whole text. `head` is an object with some field; the lists are put behind its fields, and the patch is merged
-/// last: objects are merged, null removes, anything else replaces. Streaming alone cannot be turned off, since nothing
-/// else is understood here.
+/// Returns the body of the request. `head` is a JSON object with at least one field; `fields` are appended to
+/// it, and the patch is merged last: objects are merged, null removes a field, anything else replaces it. A
+/// patch cannot turn streaming off, because only streams are decoded.
 ///
 /// # Errors
-/// When the head is nested too deeply to be patched.
+/// If the head is nested too deeply to be patched.
 pub(in crate::model) fn body(
     mut head: Vec<u8>,
-    fields: &[Field<'_>],
-    Patch(patch): Patch,
+    fields: &[ListField<'_>],
+    RequestPatch(patch): RequestPatch,
 ) -> Result<Vec<u8>, ModelError> {
     let Some(patch) = patch else { return Ok(joined(head, fields)) };
-    // No patch looks into a list: it removes it or puts something else in its place.
-    let kept: Vec<Field<'_>> = fields
+    // A merge patch removes or replaces a list as a whole.
+    let kept: Vec<ListField<'_>> = fields
         .iter()
         .filter(|field| !patch.contains_key(field.name))
-        .map(|field| Field { ..*field })
+        .map(|field| ListField { ..*field })
         .collect();
     let mut patched: Value = serde_json::from_slice(&head)
         .map_err(|e| ModelError::bad_request(format!("provider_options cannot be merged: {e}")))?;
-    // Some formats have streaming in the URL, and no such field.
+    // Some formats request streaming in the URL and have no such field.
     let says_stream = patched.get("stream").is_some();
     merge(&mut patched, Value::Object(patch));
     if says_stream {
@@ -79,9 +79,9 @@ pub(in crate::model) fn body(
     Ok(joined(head, &kept))
 }
 
-fn joined(head: Vec<u8>, fields: &[Field<'_>]) -> Vec<u8> {
+fn joined(head: Vec<u8>, fields: &[ListField<'_>]) -> Vec<u8> {
     const AROUND: usize = 8;
-    let length = |field: &Field<'_>| {
+    let length = |field: &ListField<'_>| {
         AROUND + field.name.len() + field.elements.iter().map(|piece| piece.len()).sum::<usize>()
     };
     let mut out = head;
@@ -122,10 +122,10 @@ mod tests {
         let options = ModelOptions { provider_options: Some(patch.to_owned()), ..ModelOptions::default() };
         let head = br#"{"model":"m","stream":true,"a":{"b":1,"c":2}}"#.to_vec();
         let fields = [
-            Field { name: "tools", elements: &[] },
-            Field { name: "messages", elements: &[b"{\"x\":1},{\"y", b"\":[]},"] },
+            ListField { name: "tools", elements: &[] },
+            ListField { name: "messages", elements: &[b"{\"x\":1},{\"y", b"\":[]},"] },
         ];
-        let body = Patch::of(&options).and_then(|patch| body(head, &fields, patch));
+        let body = RequestPatch::of(&options).and_then(|patch| body(head, &fields, patch));
         body.map(|body| serde_json::from_slice(&body).unwrap()).map_err(|e| e.message)
     }
 

@@ -1,4 +1,4 @@
-//! Ids of tool calls as providers accept them.
+//! Maps ids of tool calls to ids that a provider accepts.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -7,53 +7,54 @@ use agentloop_core::tool::Digest;
 
 use super::allowed;
 
-/// Ids of tool calls as one provider accepts them: unique within the request, and within its alphabet and length.
+/// Maps ids of tool calls to ids that one provider accepts: unique within the request, and within
+/// its alphabet and length.
 ///
-/// A session may hold calls of several providers and runs, whose ids need not differ. The same history always gives
-/// the same ids, and a longer one the same for what was there before, which keeps prompt caches warm.
+/// A session may hold calls of several providers and runs, whose ids may repeat. The same history always gives
+/// the same ids, and a longer history the same ids for its beginning, which keeps prompt caches valid.
 #[derive(Debug, Clone, Default)]
 pub(in crate::model) struct CallIds {
     max_bytes: Option<usize>,
     used: HashSet<Arc<str>>,
-    /// The least number that may tell the next call of an id from those before it.
+    /// Smallest suffix that may make the next call of an id unique.
     copies: HashMap<Arc<str>, usize>,
-    /// From the id in the history to the one sent, for the latest call of that id.
+    /// Id in the history to id sent, for the latest call with that id.
     sent: HashMap<Arc<str>, Arc<str>>,
-    /// Of the ids' texts.
+    /// Total length of all ids.
     text_bytes: usize,
 }
 
-/// What an id takes beside its text: its counts, and its place in the tables, which are never full.
+/// Bytes of one id beside its text: reference counts, and its slots in hash tables that are never full.
 const ID_BYTES: usize = 96;
 
 impl CallIds {
-    /// Ids as they are.
+    /// Accepts every id.
     pub(in crate::model) fn any() -> Self {
         Self::default()
     }
 
-    /// Ids of at most `max_bytes` of letters, digits, `_` and `-`.
+    /// Accepts ids of at most `max_bytes` letters, digits, `_` and `-`.
     pub(in crate::model) fn plain(max_bytes: usize) -> Self {
         Self { max_bytes: Some(max_bytes), ..Self::default() }
     }
 
-    /// Whether the same ids are sent for the same calls.
-    pub(in crate::model) fn same_rule(&self, other: &Self) -> bool {
+    /// True if both map the same calls to the same ids.
+    pub(in crate::model) fn has_same_limit(&self, other: &Self) -> bool {
         self.max_bytes == other.max_bytes
     }
 
-    /// The memory that they take, about.
+    /// Approximate memory use in bytes.
     pub(in crate::model) fn bytes(&self) -> usize {
         self.text_bytes + (self.used.len() + self.copies.len()) * ID_BYTES
     }
 
-    /// The id to send for a call.
+    /// Returns the id to send for a call.
     pub(in crate::model) fn call(&mut self, id: &str) -> Arc<str> {
         let asked: Arc<str> = id.into();
         let base = if self.fits(id) { Arc::clone(&asked) } else { replaced(id) };
         let mut unique = Arc::clone(&base);
         if self.used.contains(&base) {
-            // Some servers number the calls of each answer anew, so that a long session has one id very often.
+            // Some servers number the calls of each answer from 0, so a long session repeats an id very often.
             let mut copy = self.copies.get(&base).copied().unwrap_or(2);
             while self.used.contains(&unique) {
                 unique = self.fit(&format!("{base}_{copy}"));
@@ -67,12 +68,12 @@ impl CallIds {
         unique
     }
 
-    /// Whether the id of the next call is sent as it is.
-    pub(in crate::model) fn stays(&self, id: &str) -> bool {
+    /// True if the next call with this id would be sent with exactly this id.
+    pub(in crate::model) fn is_sent_unchanged(&self, id: &str) -> bool {
         self.fits(id) && !self.used.contains(id)
     }
 
-    /// The id to send for the result of the latest call with this id.
+    /// Returns the id to send for the result of the latest call with this id.
     pub(in crate::model) fn result(&self, id: &str) -> Arc<str> {
         self.sent.get(id).cloned().unwrap_or_else(|| self.fit(id))
     }
@@ -87,7 +88,7 @@ impl CallIds {
     }
 }
 
-/// Another id for one that the provider would refuse: the same for the same.
+/// Derives an acceptable id from one that the provider would refuse. Equal ids give equal results.
 fn replaced(id: &str) -> Arc<str> {
     format!("call_{}", Digest::of(&[id.as_bytes()])).into()
 }

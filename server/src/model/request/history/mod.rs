@@ -1,8 +1,8 @@
-//! What both wire formats need: history that any provider accepts, and requests as text without a detour over trees of
-//! values.
+//! Writes a session's history so that every provider accepts it, directly as text and without a tree of values.
 //!
-//! A history is written by models and may hold anything: names that no provider allows, arguments that are no JSON,
-//! ids of another provider. A provider that refuses such a message once refuses it for ever, so it is mended here.
+//! Models write the history, and it may hold anything: tool names that no provider allows, arguments that are
+//! not JSON, ids of another provider. A provider that refuses such a message refuses it in every later request,
+//! so it is repaired here.
 
 mod body;
 mod ids;
@@ -18,22 +18,22 @@ use agentloop_core::limits::TOOL_NAME_BYTES_MAX;
 use agentloop_core::tool::{Digest, ToolDeclaration};
 use serde_json::json;
 
-pub(in crate::model) use self::body::{Field, Patch, body};
+pub(in crate::model) use self::body::{ListField, RequestPatch, body};
 pub(in crate::model) use self::ids::CallIds;
-use self::object_text::{NoObject, ObjectText, is_object};
-pub(in crate::model) use self::parts::{Joined, image_url, told};
-pub(in crate::model) use self::tools::ToolLists;
-pub(in crate::model) use self::writer::{Object, element, object};
+use self::object_text::{NotAnObject, ObjectText, is_object};
+pub(in crate::model) use self::parts::{JoinedText, image_url, result_text};
+pub(in crate::model) use self::tools::ToolListCache;
+pub(in crate::model) use self::writer::{ObjectWriter, element, object};
 use crate::model::{ModelError, ModelRequest};
 
-/// Opens a conversation whose beginning was compacted away in the middle of a turn: the first word is the user's.
+/// First user text of a conversation that begins with a message of the model, as after a compaction in mid-turn.
 pub(in crate::model) const OPENING: &str = "(The conversation goes on from here.)";
 
-/// Stands between two messages of the model, and behind one that ends the conversation: models refuse to go on with words
-/// that are put into their mouths.
+/// User text between two messages of the model, and after one that ends the conversation: models refuse to
+/// continue a text that is prefilled for them.
 pub(in crate::model) const GO_ON: &str = "(Go on.)";
 
-/// A tool's name as every provider accepts it: what is not allowed becomes `_`.
+/// Returns the tool name with every character that providers do not allow replaced by `_`.
 pub(in crate::model) fn tool_name(name: &str) -> Cow<'_, str> {
     if name.is_empty() {
         return Cow::Borrowed("unnamed");
@@ -48,7 +48,7 @@ fn allowed(c: char) -> char {
     if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' }
 }
 
-/// Arguments as a JSON object. What was none is wrapped, so that the model sees what it wrote.
+/// Returns the arguments as a JSON object. Anything else is wrapped in one, so that the model sees what it wrote.
 pub(in crate::model) fn arguments_object(arguments: &str) -> Cow<'_, str> {
     match ObjectText::read(arguments) {
         Ok(object) => object.into_text(),
@@ -56,7 +56,7 @@ pub(in crate::model) fn arguments_object(arguments: &str) -> Cow<'_, str> {
     }
 }
 
-/// As [`arguments_object`], byte for byte what the model wrote where that is an object.
+/// Same as [`arguments_object`], but an object stays byte for byte what the model wrote, duplicate names included.
 pub(in crate::model) fn arguments_text(arguments: &str) -> Cow<'_, str> {
     if is_object(arguments) { Cow::Borrowed(arguments) } else { wrapped(arguments) }
 }
@@ -68,15 +68,15 @@ fn wrapped(arguments: &str) -> Cow<'static, str> {
     Cow::Owned(json!({ "_invalid": arguments }).to_string())
 }
 
-/// A tool's schema. Both large providers want `type` spelt out.
+/// Returns the input schema of a tool, with `"type": "object"` if it has no type. OpenAI and Anthropic require one.
 pub(in crate::model) fn tool_schema(tool: &ToolDeclaration) -> Result<Cow<'_, str>, ModelError> {
     let schema = ObjectText::read(&tool.input_schema);
     let schema = schema.map_err(|e| refused(format_args!("the schema of tool {:?}", tool.name), &e))?;
     Ok(schema.into_typed())
 }
 
-/// By this the provider brings requests of one conversation to where its beginning is still in memory. The same as long
-/// as the conversation begins alike, which is as long as anything of it can be in memory.
+/// Key by which the provider routes requests of one conversation to the same prompt cache. It depends on the
+/// beginning of the conversation only.
 pub(in crate::model) fn cache_key(request: &ModelRequest) -> Digest {
     let first = request.messages.first().map(|message| serde_json::to_vec(message).unwrap_or_default());
     let tools: Vec<&str> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
@@ -85,14 +85,14 @@ pub(in crate::model) fn cache_key(request: &ModelRequest) -> Digest {
     Digest::of(&pieces)
 }
 
-/// The schema that the answer must follow.
+/// Returns the schema that the answer must follow.
 pub(in crate::model) fn response_schema(response: &ResponseSchema) -> Result<Cow<'_, str>, ModelError> {
     let schema = ObjectText::read(&response.schema);
     let schema = schema.map_err(|e| refused(format_args!("response schema {:?}", response.name), &e))?;
     Ok(schema.into_text())
 }
 
-fn refused(what: std::fmt::Arguments<'_>, why: &NoObject) -> ModelError {
+fn refused(what: std::fmt::Arguments<'_>, why: &NotAnObject) -> ModelError {
     ModelError::bad_request(format!("{what} {why}"))
 }
 

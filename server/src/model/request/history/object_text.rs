@@ -1,4 +1,4 @@
-//! JSON objects that come as text and go on as text: looked through once, and not rebuilt.
+//! JSON objects that arrive as text and are sent as text: checked in one pass, not rebuilt.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
-/// A text that is one JSON object as every provider reads it.
+/// The text of one JSON object without duplicate names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::model) struct ObjectText<'a> {
     text: Cow<'a, str>,
@@ -15,24 +15,25 @@ pub(in crate::model) struct ObjectText<'a> {
     is_empty: bool,
 }
 
-/// Why a text is none.
+/// Reason why a text is not a JSON object.
 #[derive(Debug, thiserror::Error)]
-pub(in crate::model) enum NoObject {
+pub(in crate::model) enum NotAnObject {
     #[error("is not JSON: {0}")]
-    NoJson(#[from] serde_json::Error),
+    NotJson(#[from] serde_json::Error),
     #[error("is not a JSON object")]
     Other,
 }
 
 impl<'a> ObjectText<'a> {
-    /// The text as it is; written anew only where an object has a name twice, which some parsers refuse.
+    /// Checks a text. It stays as it is, unless an object in it has a duplicate name, which some parsers
+    /// refuse: then it is written again with the last value of each name.
     ///
     /// # Errors
-    /// When it is no JSON, or no object.
-    pub(in crate::model) fn read(text: &'a str) -> Result<Self, NoObject> {
-        let seen: Seen = serde_json::from_str(text)?;
-        let Kind::Object { has_type, is_empty } = seen.kind else { return Err(NoObject::Other) };
-        let text = if seen.has_doubles {
+    /// If it is not JSON, or not an object.
+    pub(in crate::model) fn read(text: &'a str) -> Result<Self, NotAnObject> {
+        let summary: ValueSummary = serde_json::from_str(text)?;
+        let ValueKind::Object { has_type, is_empty } = summary.kind else { return Err(NotAnObject::Other) };
+        let text = if summary.has_duplicates {
             Cow::Owned(serde_json::from_str::<Value>(text)?.to_string())
         } else {
             Cow::Borrowed(text.trim())
@@ -40,12 +41,12 @@ impl<'a> ObjectText<'a> {
         Ok(Self { text, has_type, is_empty })
     }
 
-    /// The object.
+    /// Returns the checked text.
     pub(in crate::model) fn into_text(self) -> Cow<'a, str> {
         self.text
     }
 
-    /// The object, as a schema that says `"type": "object"` where it said nothing.
+    /// Returns the text as a schema, with `"type": "object"` added if it has no `type`.
     pub(in crate::model) fn into_typed(self) -> Cow<'a, str> {
         if self.has_type {
             return self.text;
@@ -55,89 +56,92 @@ impl<'a> ObjectText<'a> {
     }
 }
 
-/// Whether a text is one JSON object. Doubled names are its writer's affair.
+/// True if the text is one JSON object. Duplicate names are allowed.
 pub(in crate::model) fn is_object(text: &str) -> bool {
-    serde_json::from_str::<Seen>(text).is_ok_and(|seen| matches!(seen.kind, Kind::Object { .. }))
+    serde_json::from_str::<ValueSummary>(text)
+        .is_ok_and(|summary| matches!(summary.kind, ValueKind::Object { .. }))
 }
 
-/// What was seen of a value. Reading it accepts exactly what reading a [`Value`] accepts.
+/// Facts about a JSON value. Deserialising it accepts exactly the texts that deserialise as a [`Value`].
 #[derive(Debug, Clone, Copy)]
-struct Seen {
-    kind: Kind,
-    /// Whether any object within has a name twice.
-    has_doubles: bool,
+struct ValueSummary {
+    kind: ValueKind,
+    /// True if any object within the value has a duplicate name.
+    has_duplicates: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Kind {
+enum ValueKind {
     Object { has_type: bool, is_empty: bool },
     Other,
 }
 
-const OTHER: Seen = Seen { kind: Kind::Other, has_doubles: false };
+const OTHER_VALUE: ValueSummary = ValueSummary { kind: ValueKind::Other, has_duplicates: false };
 
 #[derive(Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
-impl<'de> Deserialize<'de> for Seen {
+impl<'de> Deserialize<'de> for ValueSummary {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Look)
+        deserializer.deserialize_any(SummaryVisitor)
     }
 }
 
-struct Look;
+struct SummaryVisitor;
 
-impl<'de> Visitor<'de> for Look {
-    type Value = Seen;
+impl<'de> Visitor<'de> for SummaryVisitor {
+    type Value = ValueSummary;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("any JSON")
     }
 
-    fn visit_bool<E>(self, _value: bool) -> Result<Seen, E> {
-        Ok(OTHER)
+    fn visit_bool<E>(self, _value: bool) -> Result<ValueSummary, E> {
+        Ok(OTHER_VALUE)
     }
 
-    fn visit_i64<E>(self, _value: i64) -> Result<Seen, E> {
-        Ok(OTHER)
+    fn visit_i64<E>(self, _value: i64) -> Result<ValueSummary, E> {
+        Ok(OTHER_VALUE)
     }
 
-    fn visit_u64<E>(self, _value: u64) -> Result<Seen, E> {
-        Ok(OTHER)
+    fn visit_u64<E>(self, _value: u64) -> Result<ValueSummary, E> {
+        Ok(OTHER_VALUE)
     }
 
-    fn visit_f64<E>(self, _value: f64) -> Result<Seen, E> {
-        Ok(OTHER)
+    fn visit_f64<E>(self, _value: f64) -> Result<ValueSummary, E> {
+        Ok(OTHER_VALUE)
     }
 
-    fn visit_str<E>(self, _value: &str) -> Result<Seen, E> {
-        Ok(OTHER)
+    fn visit_str<E>(self, _value: &str) -> Result<ValueSummary, E> {
+        Ok(OTHER_VALUE)
     }
 
-    fn visit_unit<E>(self) -> Result<Seen, E> {
-        Ok(OTHER)
+    fn visit_unit<E>(self) -> Result<ValueSummary, E> {
+        Ok(OTHER_VALUE)
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Seen, A::Error> {
-        let mut has_doubles = false;
-        while let Some(item) = items.next_element::<Seen>()? {
-            has_doubles |= item.has_doubles;
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<ValueSummary, A::Error> {
+        let mut has_duplicates = false;
+        while let Some(item) = items.next_element::<ValueSummary>()? {
+            has_duplicates |= item.has_duplicates;
         }
-        Ok(Seen { has_doubles, ..OTHER })
+        Ok(ValueSummary { has_duplicates, ..OTHER_VALUE })
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Seen, A::Error> {
-        let mut has_doubles = false;
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<ValueSummary, A::Error> {
+        let mut has_duplicates = false;
         let mut names: Vec<Name<'de>> = Vec::new();
-        while let Some((name, value)) = entries.next_entry::<Name<'de>, Seen>()? {
-            has_doubles |= value.has_doubles;
+        while let Some((name, value)) = entries.next_entry::<Name<'de>, ValueSummary>()? {
+            has_duplicates |= value.has_duplicates;
             names.push(name);
         }
-        let kind =
-            Kind::Object { has_type: names.iter().any(|name| name.0 == "type"), is_empty: names.is_empty() };
+        let kind = ValueKind::Object {
+            has_type: names.iter().any(|name| name.0 == "type"),
+            is_empty: names.is_empty(),
+        };
         names.sort_unstable();
-        has_doubles |= names.windows(2).any(|pair| pair[0] == pair[1]);
-        Ok(Seen { kind, has_doubles })
+        has_duplicates |= names.windows(2).any(|pair| pair[0] == pair[1]);
+        Ok(ValueSummary { kind, has_duplicates })
     }
 }
 

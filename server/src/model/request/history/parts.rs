@@ -1,4 +1,4 @@
-//! Parts of messages as both of OpenAI's formats have them.
+//! Parts of messages that both OpenAI formats encode alike.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,8 +6,8 @@ use std::fmt;
 use agentloop_core::message::{Image, Message, Part, ToolResult};
 use serde::{Serialize, Serializer};
 
-/// The output; the protocol has no mark for an error, so the text says that it is one.
-pub(in crate::model) fn told(result: &ToolResult) -> Cow<'_, str> {
+/// Returns the output of a tool call. The formats cannot mark an error, so its text begins with `error: `.
+pub(in crate::model) fn result_text(result: &ToolResult) -> Cow<'_, str> {
     if result.status.is_error() {
         Cow::Owned(format!("error: {}", result.output))
     } else {
@@ -15,7 +15,7 @@ pub(in crate::model) fn told(result: &ToolResult) -> Cow<'_, str> {
     }
 }
 
-/// A picture as a URL: its own, or one that holds it.
+/// Returns the URL of an image: its own, or a `data:` URL.
 pub(in crate::model) fn image_url(image: &Image) -> Cow<'_, str> {
     match image {
         Image::Url { url } => Cow::Borrowed(url.as_str()),
@@ -23,10 +23,13 @@ pub(in crate::model) fn image_url(image: &Image) -> Cow<'_, str> {
     }
 }
 
-/// The text parts of a message as one text, with this between them.
-pub(in crate::model) struct Joined<'a>(pub(in crate::model) &'a Message, pub(in crate::model) &'static str);
+/// The text parts of a message, serialised as one string with a separator between them.
+pub(in crate::model) struct JoinedText<'a>(
+    pub(in crate::model) &'a Message,
+    pub(in crate::model) &'static str,
+);
 
-impl<'a> Joined<'a> {
+impl<'a> JoinedText<'a> {
     fn texts(&self) -> impl Iterator<Item = &'a str> {
         self.0.parts.iter().filter_map(|part| match part {
             Part::Text { text, .. } => Some(text.as_str()),
@@ -39,7 +42,7 @@ impl<'a> Joined<'a> {
     }
 }
 
-impl Serialize for Joined<'_> {
+impl Serialize for JoinedText<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut texts = self.texts();
         match (texts.next(), texts.next()) {
@@ -50,7 +53,7 @@ impl Serialize for Joined<'_> {
     }
 }
 
-impl fmt::Display for Joined<'_> {
+impl fmt::Display for JoinedText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (place, text) in self.texts().enumerate() {
             if place > 0 {

@@ -1,4 +1,4 @@
-//! Lists of tools, written once for all requests that offer them.
+//! Cache of encoded tool lists, so that a list is encoded once for all requests that offer it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -6,19 +6,20 @@ use agentloop_core::tool::ToolDeclaration;
 
 use crate::model::ModelError;
 
-/// Lists remembered at a time. There are about as many as configured agents.
+/// Maximum number of cached lists. There are about as many as configured agents.
 const LISTS_MAX: usize = 256;
 
 type List = [Arc<ToolDeclaration>];
-/// A list and its text.
+/// A list and its encoded text.
 type Kept = (Weak<List>, Arc<[u8]>);
 
-/// What a provider was told of lists of tools that are still in use somewhere.
+/// Encoded tool lists of one provider, for lists that are still in use.
 #[derive(Debug, Default)]
-pub(in crate::model) struct ToolLists(Mutex<Vec<Kept>>);
+pub(in crate::model) struct ToolListCache(Mutex<Vec<Kept>>);
 
-impl ToolLists {
-    /// The text of this very list: remembered, or as `write` writes it. A list never changes.
+impl ToolListCache {
+    /// Returns the encoded text of this list: cached, or produced by `write`. Lists are compared by
+    /// address and never change.
     ///
     /// # Errors
     /// Those of `write`.
@@ -27,7 +28,7 @@ impl ToolLists {
         tools: &Arc<List>,
         write: impl FnOnce(&List) -> Result<Vec<u8>, ModelError>,
     ) -> Result<Arc<[u8]>, ModelError> {
-        // A list that is remembered keeps its address even when nobody uses it any more.
+        // The weak reference keeps the address from being reused by another list.
         let is_it = |kept: &Kept| std::ptr::addr_eq(kept.0.as_ptr(), Arc::as_ptr(tools));
         let found = self.lock().iter().find(|kept| is_it(kept)).map(|(_, text)| Arc::clone(text));
         if let Some(text) = found {
@@ -63,7 +64,7 @@ mod tests {
 
     #[test]
     fn a_list_is_written_once() {
-        let (lists, tools) = (ToolLists::default(), list("f"));
+        let (lists, tools) = (ToolListCache::default(), list("f"));
         let failed = lists.text(&tools, |_| Err(ModelError::bad_request("no")));
         assert!(failed.is_err());
         let first = lists.text(&tools, names).unwrap();
@@ -74,7 +75,7 @@ mod tests {
 
     #[test]
     fn lists_that_nobody_uses_are_forgotten_and_the_rest_is_bounded() {
-        let lists = ToolLists::default();
+        let lists = ToolListCache::default();
         for _ in 0..3 {
             lists.text(&list("f"), names).unwrap();
         }

@@ -1,27 +1,27 @@
-//! JSON that is written as it goes, straight into the text that is sent.
+//! Writes JSON directly into the text that is sent.
 
 use serde::Serialize;
 
-/// An object that is being written.
-pub(in crate::model) struct Object<'a> {
+/// Writes the fields of one JSON object.
+pub(in crate::model) struct ObjectWriter<'a> {
     out: &'a mut Vec<u8>,
     is_empty: bool,
 }
 
-/// Writes an object.
-pub(in crate::model) fn object(out: &mut Vec<u8>, write: impl FnOnce(&mut Object<'_>)) {
+/// Writes an object whose fields `write` adds.
+pub(in crate::model) fn object(out: &mut Vec<u8>, write: impl FnOnce(&mut ObjectWriter<'_>)) {
     out.push(b'{');
-    write(&mut Object { out, is_empty: true });
+    write(&mut ObjectWriter { out, is_empty: true });
     out.push(b'}');
 }
 
-/// Writes an object as the element of a list: a comma follows each of them, and [`list`] takes away the last one.
-pub(in crate::model) fn element(out: &mut Vec<u8>, write: impl FnOnce(&mut Object<'_>)) {
+/// Writes an object as a list element, followed by a comma. [`list`] removes the last comma.
+pub(in crate::model) fn element(out: &mut Vec<u8>, write: impl FnOnce(&mut ObjectWriter<'_>)) {
     object(out, write);
     out.push(b',');
 }
 
-/// Writes a list of what `write` writes: elements with a comma after each.
+/// Writes a list whose elements `write` adds, each followed by a comma.
 pub(in crate::model) fn list(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     out.push(b'[');
     write(out);
@@ -31,14 +31,14 @@ pub(in crate::model) fn list(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)
     out.push(b']');
 }
 
-impl Object<'_> {
-    /// Adds a field. Names are plain words.
+impl ObjectWriter<'_> {
+    /// Adds a field.
     pub(in crate::model) fn field(&mut self, name: &str, value: &(impl Serialize + ?Sized)) -> &mut Self {
         value_into(self.named(name), value);
         self
     }
 
-    /// Adds a field where there is a value.
+    /// Adds a field if there is a value.
     pub(in crate::model) fn optional(&mut self, name: &str, value: Option<impl Serialize>) -> &mut Self {
         if let Some(value) = value {
             self.field(name, &value);
@@ -46,19 +46,23 @@ impl Object<'_> {
         self
     }
 
-    /// Adds a field whose value is JSON text already.
+    /// Adds a field whose value is JSON text.
     pub(in crate::model) fn text(&mut self, name: &str, json: &str) -> &mut Self {
         self.named(name).extend_from_slice(json.as_bytes());
         self
     }
 
-    /// Adds a field that is an object.
-    pub(in crate::model) fn object(&mut self, name: &str, write: impl FnOnce(&mut Object<'_>)) -> &mut Self {
+    /// Adds a field whose value is an object.
+    pub(in crate::model) fn object(
+        &mut self,
+        name: &str,
+        write: impl FnOnce(&mut ObjectWriter<'_>),
+    ) -> &mut Self {
         object(self.named(name), write);
         self
     }
 
-    /// Adds a field that is a [`list`].
+    /// Adds a field whose value is a [`list`].
     pub(in crate::model) fn list(&mut self, name: &str, write: impl FnOnce(&mut Vec<u8>)) -> &mut Self {
         list(self.named(name), write);
         self

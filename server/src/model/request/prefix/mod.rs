@@ -1,4 +1,4 @@
-//! A conversation as it was sent, kept for the session's next request, which begins the same.
+//! Cache of a conversation in a provider's wire format, so that the session's next request encodes only new messages.
 
 use std::any::Any;
 use std::fmt;
@@ -6,90 +6,91 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agentloop_core::message::{Message, SharedMessage};
 
-/// The beginning of a conversation as a provider's adapter wrote it. Whoever holds the conversation carries this from
-/// one [`ModelRequest`](crate::model::ModelRequest) to the next, and the adapter writes only what is new. What does not fit the
-/// conversation, the provider's format or its options is never used, so that carrying the wrong one costs time and
-/// nothing else.
+/// Cached beginning of a conversation, in the wire format of one provider.
 ///
-/// The default keeps nothing. Clones are the same place.
+/// The owner of the conversation passes it from one [`ModelRequest`](crate::model::ModelRequest) to the next,
+/// and the provider encodes only the messages that follow. The cache is used only if it matches the
+/// conversation, the format and the options, so a wrong one costs time and nothing else.
+///
+/// The default caches nothing. Clones share one cache.
 #[derive(Clone, Default)]
-pub struct EncodedPrefix(Option<Arc<Mutex<Option<Kept>>>>);
+pub struct EncodedPrefix(Option<Arc<Mutex<Option<CachedPrefix>>>>);
 
-struct Kept {
-    /// What is written, to know it again.
+struct CachedPrefix {
+    /// The encoded messages, compared by address.
     messages: Vec<SharedMessage>,
-    /// The adapter's own.
-    encoding: Box<dyn Any + Send>,
+    /// The provider's [`Encoder`] of these messages.
+    encoder: Box<dyn Any + Send>,
     bytes: usize,
 }
 
-/// A conversation in some format, written message by message.
-pub(in crate::model) trait Encoding: Send + 'static {
-    /// Whether it would have written the same messages in the same way as the other.
-    fn writes_like(&self, other: &Self) -> bool;
+/// Encodes a conversation message by message in one wire format.
+pub(in crate::model) trait Encoder: Send + 'static {
+    /// True if both encoders encode the same messages identically.
+    fn is_compatible_with(&self, other: &Self) -> bool;
 
-    /// Adds a message.
+    /// Encodes one more message.
     fn add(&mut self, message: &Message);
 
-    /// Gives back memory that it does not need now.
+    /// Frees spare capacity.
     fn trim(&mut self);
 
-    /// The memory that it holds, about.
+    /// Approximate memory use in bytes.
     fn bytes(&self) -> usize;
 }
 
 impl EncodedPrefix {
-    /// A place to keep one conversation in.
+    /// Creates an empty cache for one conversation.
     #[must_use]
-    pub fn kept() -> Self {
+    pub fn caching() -> Self {
         Self(Some(Arc::default()))
     }
 
-    /// The memory that it holds, about.
+    /// Approximate memory use in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.lock().and_then(|kept| kept.as_ref().map(|kept| kept.bytes)).unwrap_or(0)
     }
 
-    /// Writes these messages as `fresh` does, going on from what is kept where they begin with it, has the result sent,
-    /// and keeps it. Whoever comes meanwhile finds nothing kept, and writes all of it.
-    pub(in crate::model) fn with<E: Encoding, R>(
+    /// Encodes `messages`, reusing the cached beginning if it matches `fresh`, calls `send` with the encoder,
+    /// and caches the result. A concurrent caller finds the cache empty and encodes all messages.
+    pub(in crate::model) fn write_and_send<E: Encoder, R>(
         &self,
         fresh: E,
         messages: &[SharedMessage],
         send: impl FnOnce(&E) -> R,
     ) -> R {
         let kept = self.take(&fresh, messages);
-        let (mut written, mut encoding) = kept.unwrap_or_else(|| (Vec::new(), Box::new(fresh)));
+        let (mut written, mut encoder) = kept.unwrap_or_else(|| (Vec::new(), Box::new(fresh)));
         let new = &messages[written.len()..];
-        new.iter().for_each(|message| encoding.add(message));
+        new.iter().for_each(|message| encoder.add(message));
         if self.0.is_none() {
-            return send(&encoding);
+            return send(&encoder);
         }
-        encoding.trim();
-        let result = send(&encoding);
+        encoder.trim();
+        let result = send(&encoder);
         written.extend_from_slice(new);
-        let bytes = encoding.bytes() + written.capacity() * size_of::<SharedMessage>();
+        let bytes = encoder.bytes() + written.capacity() * size_of::<SharedMessage>();
         if let Some(mut place) = self.lock() {
-            *place = Some(Kept { messages: written, encoding, bytes });
+            *place = Some(CachedPrefix { messages: written, encoder, bytes });
         }
         result
     }
 
-    /// What is kept, where it is the beginning of these messages as `fresh` would write it.
-    fn take<E: Encoding>(
+    /// Takes the cached encoder if it holds a beginning of `messages` and is compatible with `fresh`.
+    fn take<E: Encoder>(
         &self,
         fresh: &E,
         messages: &[SharedMessage],
     ) -> Option<(Vec<SharedMessage>, Box<E>)> {
         let kept = self.lock()?.take()?;
-        // Shared messages never change, and those kept here keep their addresses.
+        // Shared messages never change, and cached ones keep their addresses.
         let begins = kept.messages.len() <= messages.len()
             && kept.messages.iter().zip(messages).all(|(kept, sent)| Arc::ptr_eq(kept, sent));
-        let encoding: Box<E> = kept.encoding.downcast().ok()?;
-        (begins && encoding.writes_like(fresh)).then_some((kept.messages, encoding))
+        let encoder: Box<E> = kept.encoder.downcast().ok()?;
+        (begins && encoder.is_compatible_with(fresh)).then_some((kept.messages, encoder))
     }
 
-    fn lock(&self) -> Option<MutexGuard<'_, Option<Kept>>> {
+    fn lock(&self) -> Option<MutexGuard<'_, Option<CachedPrefix>>> {
         self.0.as_ref().map(|place| place.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -100,7 +101,7 @@ impl fmt::Debug for EncodedPrefix {
     }
 }
 
-/// Gives back room for growth beyond an eighth.
+/// Shrinks spare capacity to an eighth of the length.
 pub(in crate::model) fn trim(text: &mut Vec<u8>) {
     let room = text.len() / 8;
     if text.capacity() - text.len() > 2 * room {

@@ -4,11 +4,11 @@ use super::*;
 use crate::model::testing::fixtures::user;
 
 thread_local! {
-    /// Messages written.
+    /// Number of encoded messages.
     static ADDED: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Texts as they are, of one kind or the other.
+/// Encodes messages as plain text. Encoders of different `kind` are incompatible.
 struct Plain {
     kind: char,
     text: Vec<u8>,
@@ -20,8 +20,8 @@ impl Plain {
     }
 }
 
-impl Encoding for Plain {
-    fn writes_like(&self, other: &Self) -> bool {
+impl Encoder for Plain {
+    fn is_compatible_with(&self, other: &Self) -> bool {
         self.kind == other.kind
     }
 
@@ -39,12 +39,12 @@ impl Encoding for Plain {
     }
 }
 
-/// Another format.
+/// An encoder of another format.
 struct Other(Plain);
 
-impl Encoding for Other {
-    fn writes_like(&self, other: &Self) -> bool {
-        self.0.writes_like(&other.0)
+impl Encoder for Other {
+    fn is_compatible_with(&self, other: &Self) -> bool {
+        self.0.is_compatible_with(&other.0)
     }
 
     fn add(&mut self, message: &Message) {
@@ -61,9 +61,9 @@ impl Encoding for Other {
 }
 
 impl EncodedPrefix {
-    /// Keeps these messages as plain text.
+    /// Caches these messages as plain text.
     pub(crate) fn write(&self, messages: &[SharedMessage]) {
-        self.with(Plain::new('p'), messages, |_| ());
+        self.write_and_send(Plain::new('p'), messages, |_| ());
     }
 }
 
@@ -71,16 +71,16 @@ fn said(texts: &[&str]) -> Vec<SharedMessage> {
     texts.iter().map(|text| Arc::new(user(text))).collect()
 }
 
-/// What is sent, and how many messages are written for it.
+/// Returns the encoded text, and the number of messages that were encoded for it.
 fn written(place: &EncodedPrefix, messages: &[SharedMessage]) -> (String, usize) {
     ADDED.set(0);
-    let text = place.with(Plain::new('p'), messages, |plain| plain.text.clone());
+    let text = place.write_and_send(Plain::new('p'), messages, |plain| plain.text.clone());
     (String::from_utf8(text).unwrap(), ADDED.get())
 }
 
 #[test]
 fn only_what_is_new_is_written() {
-    let (place, all) = (EncodedPrefix::kept(), said(&["a", "b", "c", "d"]));
+    let (place, all) = (EncodedPrefix::caching(), said(&["a", "b", "c", "d"]));
     let [first, second] = [place.clone(), place.clone()];
     assert_eq!(written(&first, &all[..2]), ("ab".to_owned(), 2));
     assert_eq!(written(&second, &all), ("abcd".to_owned(), 2));
@@ -95,10 +95,10 @@ fn only_what_is_new_is_written() {
 fn what_is_no_beginning_is_not_used() {
     let all = said(&["a", "b", "c"]);
     let fresh = |first: &[SharedMessage], kind, then: &[SharedMessage]| {
-        let place = EncodedPrefix::kept();
+        let place = EncodedPrefix::caching();
         place.write(first);
         ADDED.set(0);
-        let text = place.with(Plain::new(kind), then, |plain| plain.text.clone());
+        let text = place.write_and_send(Plain::new(kind), then, |plain| plain.text.clone());
         assert_eq!(ADDED.get(), then.len());
         String::from_utf8(text).unwrap()
     };
@@ -106,38 +106,38 @@ fn what_is_no_beginning_is_not_used() {
     let summed_up = [said(&["s"]), all[1..].to_vec()].concat();
     assert_eq!(fresh(&all, 'p', &summed_up), "sbc", "as long, with the same end");
     assert_eq!(fresh(&all, 'q', &all), "abc", "other options");
-    let place = EncodedPrefix::kept();
-    place.with(Other(Plain::new('p')), &all, |_| ());
+    let place = EncodedPrefix::caching();
+    place.write_and_send(Other(Plain::new('p')), &all, |_| ());
     assert_eq!(written(&place, &all), ("abc".to_owned(), 3), "another format");
 }
 
 #[test]
 fn who_comes_meanwhile_writes_all_of_it() {
-    let (place, all) = (EncodedPrefix::kept(), said(&["a", "b"]));
+    let (place, all) = (EncodedPrefix::caching(), said(&["a", "b"]));
     place.write(&all);
-    let within = place.with(Plain::new('p'), &all, |_| {
+    let within = place.write_and_send(Plain::new('p'), &all, |_| {
         assert_eq!(place.bytes(), 0);
-        place.with(Plain::new('p'), &all[..1], |plain| plain.text.clone())
+        place.write_and_send(Plain::new('p'), &all[..1], |plain| plain.text.clone())
     });
     assert_eq!(within, b"a");
-    assert_eq!(place.with(Plain::new('p'), &all, |plain| plain.text.clone()), b"ab");
+    assert_eq!(place.write_and_send(Plain::new('p'), &all, |plain| plain.text.clone()), b"ab");
 }
 
 #[test]
 fn a_panic_leaves_nothing_half_done() {
-    let (place, all) = (EncodedPrefix::kept(), said(&["a", "b"]));
+    let (place, all) = (EncodedPrefix::caching(), said(&["a", "b"]));
     place.write(&all[..1]);
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        place.with::<Plain, ()>(Plain::new('p'), &all, |_| panic!("while it is sent"));
+        place.write_and_send::<Plain, ()>(Plain::new('p'), &all, |_| panic!("while it is sent"));
     }));
     assert!(panicked.is_err());
     assert_eq!(place.bytes(), 0);
-    assert_eq!(place.with(Plain::new('p'), &all, |plain| plain.text.clone()), b"ab");
+    assert_eq!(place.write_and_send(Plain::new('p'), &all, |plain| plain.text.clone()), b"ab");
 }
 
 #[test]
 fn memory_is_that_of_the_text_and_an_eighth() {
-    let place = EncodedPrefix::kept();
+    let place = EncodedPrefix::caching();
     let mut all = Vec::new();
     for at in 0..300 {
         all.push(Arc::new(user(&"x".repeat(at))));

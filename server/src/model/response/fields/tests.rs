@@ -1,4 +1,4 @@
-//! Documents of known fields with values that fit, mostly, for whoever reads them in two ways.
+//! Tests of the field types.
 
 use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};

@@ -1,5 +1,5 @@
-//! An answer cut anywhere is an error or the whole message, never another message; a garbled one never makes deltas
-//! that contradict each other.
+//! An answer that is cut anywhere is an error or the complete message, never another message. A garbled answer
+//! never gives inconsistent deltas.
 
 use agentloop_core::message::Message;
 
@@ -7,8 +7,8 @@ use super::gemini::{GEMINI, gemini};
 use super::responses::{RESPONSES, responses};
 use super::*;
 
-/// The deltas up to the end or the error, and the error, of a call for each of these answers.
-async fn outcomes(kind: ProviderKind, answers: Vec<Answer>) -> Vec<(Vec<Delta>, Option<ModelError>)> {
+/// Calls the model once for each answer, and returns the deltas and the error of each call.
+async fn outcomes(kind: ProviderKind, answers: Vec<CannedAnswer>) -> Vec<(Vec<Delta>, Option<ModelError>)> {
     let calls = answers.len();
     let server = TestServer::start(answers).await;
     let model = provider(kind, &server.base_url, None);
@@ -18,7 +18,7 @@ async fn outcomes(kind: ProviderKind, answers: Vec<Answer>) -> Vec<(Vec<Delta>, 
         let error = items.last().and_then(|item| item.clone().err());
         outcomes.push((items.into_iter().map_while(Result::ok).collect(), error));
     }
-    assert_eq!(server.asked().len(), calls);
+    assert_eq!(server.requests().len(), calls);
     outcomes
 }
 
@@ -30,7 +30,7 @@ fn so_far(deltas: &[Delta]) -> Message {
     assembler.partial()
 }
 
-/// Cuts the stream at every byte, once so that the transport notices and once so that it does not.
+/// Cuts the stream at every byte, once with a content length, so that the transport notices, and once without.
 async fn check_every_cut(kind: ProviderKind, body: &str) {
     let whole = assemble(ask(kind.clone(), events(body)).await.unwrap());
     let length = format!("200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {}", body.len());
@@ -76,7 +76,7 @@ async fn generated_content() {
 #[tokio::test]
 async fn heads() {
     let whole = events(CHAT).bytes;
-    let cut_off = |cut: usize| Answer { bytes: whole[..cut].to_vec(), then: Then::Close };
+    let cut_off = |cut: usize| CannedAnswer { bytes: whole[..cut].to_vec(), then: Then::Close };
     let answers = (0..whole.len() - CHAT.len()).map(cut_off).collect();
     for (cut, (deltas, error)) in outcomes(openai(), answers).await.into_iter().enumerate() {
         assert_eq!(deltas, []);
@@ -84,7 +84,7 @@ async fn heads() {
     }
 }
 
-/// Puts a wrong byte into every place.
+/// Replaces each byte of the stream by a wrong one.
 async fn check_every_slip(kind: ProviderKind, body: &str) {
     let wrong = b"\"\n{9,\xFF".iter().cycle();
     let garbled = (0..body.len()).zip(wrong).map(|(place, wrong)| {

@@ -1,4 +1,4 @@
-//! `generateContent` over a real connection.
+//! `generateContent` over a local HTTP connection.
 
 use super::*;
 use crate::model::GeminiOptions;
@@ -28,7 +28,7 @@ async fn from_end_to_end() {
     let first = assemble(model.stream(of_gemini(vec![user("hi")])).try_collect().await.unwrap());
     check_greeting(&first);
     assert_eq!((first.usage.input_tokens, first.usage.output_tokens), (9, 4));
-    let asked = server.asked().remove(0);
+    let asked = server.requests().remove(0);
     let line = "post /v1/models/gemini-3.8-flash:streamgeneratecontent?alt=sse http/1.1";
     assert!(asked.head.starts_with(line), "{}", asked.head);
     assert!(asked.head.contains(&format!("x-goog-api-key: {KEY}")));
@@ -36,7 +36,7 @@ async fn from_end_to_end() {
 
     let again = of_gemini(vec![user("hi"), first.message, user("go on")]);
     let _second: Vec<Delta> = model.stream(again).try_collect().await.unwrap();
-    let part = server.asked().remove(1).body["contents"][1]["parts"][1].take();
+    let part = server.requests().remove(1).body["contents"][1]["parts"][1].take();
     let call = json!({"id": "a", "name": "f", "args": {"x": 12}});
     assert_eq!(part, json!({"functionCall": call, "thoughtSignature": "U0lH"}));
 }
@@ -66,7 +66,7 @@ async fn it_is_asked_where_the_base_url_means() {
         let provider = provider(gemini(), &format!("{origin}{base}"), None);
         let asking = ModelRequest { model: model.to_owned(), ..request(vec![user("hi")]) };
         let _: Vec<Delta> = provider.stream(asking).try_collect().await.unwrap();
-        let head = server.asked().remove(0).head;
+        let head = server.requests().remove(0).head;
         assert!(
             head.starts_with(&format!("post {path}:streamgeneratecontent?alt=sse http/1.1")),
             "{base}: {head}"
@@ -87,12 +87,12 @@ async fn signatures_that_are_refused_are_left_out_once() {
     let model = provider(gemini(), &server.base_url, None);
     check_greeting(&assemble(model.stream(history()).try_collect().await.unwrap()));
     let signature =
-        |asked: usize| server.asked()[asked].body["contents"][1]["parts"][1]["thoughtSignature"].clone();
-    assert_eq!(server.asked().len(), 2);
+        |asked: usize| server.requests()[asked].body["contents"][1]["parts"][1]["thoughtSignature"].clone();
+    assert_eq!(server.requests().len(), 2);
     assert_eq!((signature(0), signature(1)), (json!("U0lH"), json!("skip_thought_signature_validator")));
 
     let server = TestServer::start(vec![refused()]).await;
     let model = provider(gemini(), &server.base_url, None);
     let items: Vec<_> = model.stream(history()).collect().await;
-    assert_eq!((items.len(), server.asked().len()), (1, 2), "asked once more and not again");
+    assert_eq!((items.len(), server.requests().len()), (1, 2), "asked once more and not again");
 }

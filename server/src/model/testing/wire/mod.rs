@@ -1,4 +1,4 @@
-//! Providers over a real connection.
+//! Providers against a local HTTP server.
 
 mod cuts;
 mod gemini;
@@ -15,7 +15,7 @@ use agentloop_core::time::Millis;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use serde_json::{Value, json};
 
-use self::server::{Answer, TestServer, Then, answer, events};
+use self::server::{CannedAnswer, TestServer, Then, answer, events};
 use crate::model::testing::fixtures::{assistant, reasoning, request, text, user};
 use crate::model::{
     AnthropicOptions, HttpOptions, Model, ModelError, ModelErrorKind, ModelRequest, Models as _,
@@ -78,21 +78,21 @@ fn assemble(deltas: Vec<Delta>) -> Finished {
     assembler.finish().unwrap()
 }
 
-/// What a call of this provider gives that answers so.
-async fn ask(kind: ProviderKind, answer: Answer) -> Result<Vec<Delta>, ModelError> {
+/// Calls a provider whose server gives this answer.
+async fn ask(kind: ProviderKind, answer: CannedAnswer) -> Result<Vec<Delta>, ModelError> {
     ask_for(request(vec![user("hi")]), kind, answer).await
 }
 
 async fn ask_for(
     request: ModelRequest,
     kind: ProviderKind,
-    answer: Answer,
+    answer: CannedAnswer,
 ) -> Result<Vec<Delta>, ModelError> {
     let server = TestServer::start(vec![answer]).await;
     provider(kind, &server.base_url, Some(KEY)).stream(request).try_collect().await
 }
 
-async fn error(kind: ProviderKind, answer: Answer) -> ModelError {
+async fn error(kind: ProviderKind, answer: CannedAnswer) -> ModelError {
     ask(kind, answer).await.unwrap_err()
 }
 
@@ -114,7 +114,7 @@ async fn chat_completions_from_end_to_end() {
     let finished = assemble(model.stream(request(vec![user("hi")])).try_collect().await.unwrap());
     check_greeting(&finished);
     assert_eq!((finished.usage.input_tokens, finished.usage.output_tokens), (9, 4));
-    let asked = server.asked().remove(0);
+    let asked = server.requests().remove(0);
     assert!(asked.head.starts_with("post /v1/chat/completions http/1.1"), "{}", asked.head);
     assert!(asked.head.contains(&format!("authorization: bearer {KEY}")));
     assert!(asked.head.contains("content-type: application/json"));
@@ -129,7 +129,7 @@ async fn messages_from_end_to_end() {
     let finished = assemble(model.stream(request(vec![user("hi")])).try_collect().await.unwrap());
     check_greeting(&finished);
     assert_eq!((finished.usage.input_tokens, finished.usage.output_tokens), (9, 4));
-    let asked = server.asked().remove(0);
+    let asked = server.requests().remove(0);
     assert!(asked.head.starts_with("post /v1/messages http/1.1"), "{}", asked.head);
     assert!(asked.head.contains(&format!("x-api-key: {KEY}")));
     assert!(asked.head.contains("anthropic-version: 2023-06-01"));
@@ -141,7 +141,7 @@ async fn local_servers_get_no_key() {
     for kind in [openai(), anthropic()] {
         let server = TestServer::start(vec![events(CHAT)]).await;
         let _ = provider(kind, &server.base_url, None).stream(request(vec![])).next().await;
-        let head = server.asked().remove(0).head;
+        let head = server.requests().remove(0).head;
         assert!(!head.contains("authorization") && !head.contains("x-api-key"), "{head}");
     }
 }
@@ -154,11 +154,11 @@ async fn nothing_is_sent_before_it_is_polled_and_dropping_cancels() {
     let mut stream = model.stream(request(vec![]));
     tokio::select! {
         item = stream.next() => panic!("{item:?}"),
-        () = async { while server.asked().is_empty() { tokio::task::yield_now().await } } => {}
+        () = async { while server.requests().is_empty() { tokio::task::yield_now().await } } => {}
     }
     drop(stream);
     server.gone().await;
-    assert_eq!(server.asked().len(), 1);
+    assert_eq!(server.requests().len(), 1);
 }
 
 #[tokio::test]
@@ -218,7 +218,7 @@ async fn nobody_listens() {
 
 #[tokio::test]
 async fn a_handshake_that_does_not_end() {
-    let server = TestServer::start(vec![Answer { bytes: Vec::new(), then: Then::Hold }]).await;
+    let server = TestServer::start(vec![CannedAnswer { bytes: Vec::new(), then: Then::Hold }]).await;
     let model = provider(openai(), &server.base_url.replace("http:", "https:"), None);
     let mut request = request(vec![]);
     request.timeouts.connect = Millis(50);
@@ -240,7 +240,7 @@ async fn a_broken_stream_ends_in_an_error_after_what_came() {
     assert_eq!(items[1].as_ref().unwrap_err().kind, ModelErrorKind::Connection);
 }
 
-async fn late(change: fn(&mut ModelRequest), answer: Answer) -> String {
+async fn late(change: fn(&mut ModelRequest), answer: CannedAnswer) -> String {
     let mut request = request(vec![]);
     change(&mut request);
     let error = ask_for(request, openai(), answer).await.unwrap_err();
@@ -250,7 +250,7 @@ async fn late(change: fn(&mut ModelRequest), answer: Answer) -> String {
 
 #[tokio::test]
 async fn every_wait_ends() {
-    let silence = || Answer { bytes: Vec::new(), then: Then::Hold };
+    let silence = || CannedAnswer { bytes: Vec::new(), then: Then::Hold };
     let first_token: fn(&mut ModelRequest) = |request| request.timeouts.first_token = Millis(50);
     assert_eq!(late(first_token, silence()).await, "no event came in time");
     assert_eq!(late(first_token, events(": wait\n\n").then(Then::Hold)).await, "no event came in time");
@@ -345,7 +345,7 @@ async fn messages_go_where_the_base_url_means() {
         let base_url = server.base_url.replace("/v1", base);
         let model = provider(anthropic(), &base_url, Some(KEY));
         let _: Vec<Delta> = model.stream(request(vec![user("hi")])).try_collect().await.unwrap();
-        let head = server.asked().remove(0).head;
+        let head = server.requests().remove(0).head;
         assert!(head.starts_with(&format!("post {path} http/1.1")), "{base}: {head}");
     }
 }
@@ -367,7 +367,7 @@ async fn version_betas_and_the_keys_header_can_be_set() {
     let registry = ProviderRegistry::new(HttpOptions { system_proxy: false }, [options]).unwrap();
     let model = registry.resolve("p/m-1").unwrap().0;
     let _: Vec<Delta> = model.stream(request(vec![user("hi")])).try_collect().await.unwrap();
-    let head = server.asked().remove(0).head;
+    let head = server.requests().remove(0).head;
     assert!(
         head.contains("anthropic-version: 2026-10-21") && head.contains("anthropic-beta: one,two"),
         "{head}"
@@ -394,7 +394,7 @@ async fn a_paused_answer_goes_on() {
     assert_eq!(finished.message.tool_calls().count(), 1);
     assert_eq!(finished.finish_reason, FinishReason::ToolCalls);
     assert_eq!((finished.usage.input_tokens, finished.usage.output_tokens), (27, 12));
-    let asked = server.asked();
+    let asked = server.requests();
     assert_eq!(asked.len(), 3);
     let last = &asked[2].body["messages"];
     assert_eq!(last.as_array().unwrap().len(), 2, "nothing of the user's follows");
@@ -409,7 +409,7 @@ async fn an_answer_does_not_pause_for_ever() {
     let model = provider(anthropic(), &server.base_url, Some(KEY));
     let error = model.stream(request(vec![user("hi")])).try_collect::<Vec<_>>().await.unwrap_err();
     assert_eq!(error.kind, ModelErrorKind::TooLarge);
-    assert_eq!(server.asked().len(), 33);
+    assert_eq!(server.requests().len(), 33);
 }
 
 #[tokio::test]
@@ -421,7 +421,7 @@ async fn redirects_are_not_followed() {
         assert_eq!(error.kind, ModelErrorKind::BadRequest);
         assert!(error.message.contains("redirects"), "{error}");
     }
-    assert!(target.asked().is_empty());
+    assert!(target.requests().is_empty());
 }
 
 #[tokio::test]
@@ -444,15 +444,15 @@ async fn thoughts_that_are_refused_are_left_out() {
     let model = provider(anthropic(), &server.base_url, None);
     check_greeting(&assemble(model.stream(request(history())).try_collect().await.unwrap()));
     let blocks =
-        |asked: usize| server.asked()[asked].body["messages"][1]["content"].as_array().unwrap().len();
-    assert_eq!((server.asked().len(), blocks(0), blocks(1)), (2, 2, 1));
+        |asked: usize| server.requests()[asked].body["messages"][1]["content"].as_array().unwrap().len();
+    assert_eq!((server.requests().len(), blocks(0), blocks(1)), (2, 2, 1));
 
     let server = TestServer::start(vec![refused()]).await;
     let model = provider(anthropic(), &server.base_url, None);
     let items: Vec<_> = model.stream(request(history())).collect().await;
     assert_eq!(items.len(), 1);
     assert_eq!(items[0].as_ref().unwrap_err().kind, ModelErrorKind::BadRequest);
-    assert_eq!(server.asked().len(), 2, "asked once more and not again");
+    assert_eq!(server.requests().len(), 2, "asked once more and not again");
 }
 
 #[tokio::test]
@@ -461,12 +461,12 @@ async fn connections_are_used_again() {
     let bytes = format!(
         "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {length}\r\n\r\n{CHAT}"
     );
-    let server = TestServer::start(vec![Answer { bytes: bytes.into_bytes(), then: Then::Hold }]).await;
+    let server = TestServer::start(vec![CannedAnswer { bytes: bytes.into_bytes(), then: Then::Hold }]).await;
     let model = provider(openai(), &server.base_url, None);
     assert!(model.stream(request(vec![])).try_collect::<Vec<_>>().await.is_ok());
     let mut second = request(vec![]);
     second.timeouts.first_token = Millis(50);
     let error = model.stream(second).try_collect::<Vec<_>>().await.unwrap_err();
     assert_eq!(error.kind, ModelErrorKind::Timeout, "it went to the connection that answers only once");
-    assert_eq!(server.asked().len(), 1);
+    assert_eq!(server.requests().len(), 1);
 }

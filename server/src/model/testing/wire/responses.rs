@@ -1,4 +1,4 @@
-//! Responses over a real connection.
+//! The Responses API over a local HTTP connection.
 
 use super::*;
 use crate::model::ResponsesOptions;
@@ -47,14 +47,14 @@ async fn from_end_to_end() {
     let first = answered(&model, vec![user("hi")]).await;
     check_greeting(&first);
     assert_eq!((first.usage.input_tokens, first.usage.output_tokens), (9, 4));
-    let asked = server.asked().remove(0);
+    let asked = server.requests().remove(0);
     assert!(asked.head.starts_with("post /v1/responses http/1.1"), "{}", asked.head);
     assert!(asked.head.contains(&format!("authorization: bearer {KEY}")));
     assert_eq!(asked.body["input"], json!([{"role": "user", "content": "hi"}]));
     assert_eq!((&asked.body["store"], &asked.body["stream"]), (&json!(false), &json!(true)));
 
     let _second = answered(&model, vec![user("hi"), first.message, user("go on")]).await;
-    let input = server.asked().remove(1).body["input"].take();
+    let input = server.requests().remove(1).body["input"].take();
     let thought = json!({"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "gAAA"});
     assert_eq!(input[1], thought, "as it came");
     assert_eq!(input[2], json!({"role": "assistant", "content": "Grüezi", "phase": "commentary"}));
@@ -74,12 +74,12 @@ async fn a_whole_url_and_another_header_are_taken() {
     let registry = ProviderRegistry::new(HttpOptions { system_proxy: false }, [options]).unwrap();
     let model = registry.resolve("p/m-1").unwrap().0;
     check_greeting(&answered(&model, vec![user("hi")]).await);
-    let head = server.asked().remove(0).head;
+    let head = server.requests().remove(0).head;
     assert!(head.starts_with("post /openai/v1/responses?api-version=preview http/1.1"), "{head}");
     assert!(head.contains(&format!("api-key: {KEY}")) && !head.contains("authorization"), "{head}");
 }
 
-/// A thought of this model, and what it led to.
+/// A conversation with reasoning of this model and the call that followed it.
 async fn history() -> Vec<agentloop_core::message::Message> {
     let first = assemble(ask(responses(), events(RESPONSES)).await.unwrap());
     vec![user("hi"), first.message, user("go on")]
@@ -96,15 +96,15 @@ async fn state_that_is_refused_is_left_out_once() {
         let server = TestServer::start(vec![refused(), events(RESPONSES)]).await;
         let model = provider(responses(), &server.base_url, None);
         check_greeting(&answered(&model, history().await).await);
-        let items = |asked: usize| server.asked()[asked].body["input"].as_array().unwrap().len();
-        assert_eq!((server.asked().len(), items(0), items(1)), (2, 5, 4));
+        let items = |asked: usize| server.requests()[asked].body["input"].as_array().unwrap().len();
+        assert_eq!((server.requests().len(), items(0), items(1)), (2, 5, 4));
 
         let server = TestServer::start(vec![refused()]).await;
         let model = provider(responses(), &server.base_url, None);
         let items: Vec<_> = model.stream(request(history().await)).collect().await;
         assert_eq!(items.len(), 1);
         assert_eq!(items[0].as_ref().unwrap_err().kind, ModelErrorKind::BadRequest);
-        assert_eq!(server.asked().len(), 2, "asked once more and not again");
+        assert_eq!(server.requests().len(), 2, "asked once more and not again");
     }
 }
 
@@ -118,8 +118,11 @@ async fn an_account_that_may_not_see_reasoning_is_not_asked_to_show_it() {
     for _ in 0..2 {
         check_greeting(&assemble(model.stream(asking.clone()).try_collect().await.unwrap()));
     }
-    let asks =
-        server.asked().iter().map(|asked| asked.body["reasoning"]["summary"].is_string()).collect::<Vec<_>>();
+    let asks = server
+        .requests()
+        .iter()
+        .map(|asked| asked.body["reasoning"]["summary"].is_string())
+        .collect::<Vec<_>>();
     assert_eq!(asks, [true, false, false], "it is remembered");
 }
 
@@ -136,9 +139,9 @@ async fn a_server_that_knows_only_chat_is_asked_in_chat() {
             check_greeting(&answered(&model, vec![user("hi")]).await);
         }
         let paths: Vec<_> =
-            server.asked().iter().map(|asked| asked.head.split(' ').nth(1).unwrap().to_owned()).collect();
+            server.requests().iter().map(|asked| asked.head.split(' ').nth(1).unwrap().to_owned()).collect();
         assert_eq!(paths, ["/v1/responses", "/v1/chat/completions", "/v1/chat/completions"]);
-        assert!(server.asked()[1].head.contains(&format!("authorization: bearer {KEY}")));
+        assert!(server.requests()[1].head.contains(&format!("authorization: bearer {KEY}")));
     }
 }
 
@@ -155,7 +158,7 @@ async fn a_model_that_is_not_there_is_no_missing_api() {
         let items: Vec<_> = model.stream(request(vec![user("hi")])).collect().await;
         assert_eq!(items.len(), 1);
         assert_eq!(items[0].as_ref().unwrap_err().kind, ModelErrorKind::BadRequest);
-        assert_eq!(server.asked().len(), 1);
+        assert_eq!(server.requests().len(), 1);
     }
 }
 

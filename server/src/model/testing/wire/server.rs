@@ -1,4 +1,4 @@
-//! A provider for tests: answers each connection with canned bytes and remembers what it was asked.
+//! A provider's server for tests: it answers each connection with prepared bytes and remembers the requests.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,46 +7,46 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
-/// What a connection is answered.
+/// Answer to one connection.
 #[derive(Debug, Clone)]
-pub(super) struct Answer {
+pub(super) struct CannedAnswer {
     pub(super) bytes: Vec<u8>,
     pub(super) then: Then,
 }
 
-/// What follows the bytes.
+/// Behaviour after the bytes are sent.
 #[derive(Debug, Clone)]
 pub(super) enum Then {
-    /// The connection is closed in good order.
+    /// Close the connection.
     Close,
-    /// Nothing, until the client goes.
+    /// Send nothing, until the client disconnects.
     Hold,
-    /// These bytes again and again, until the client goes.
+    /// Repeat these bytes until the client disconnects.
     Repeat(Vec<u8>),
 }
 
-/// What the provider was asked.
+/// A request that the server received.
 #[derive(Debug, Clone)]
-pub(super) struct Asked {
-    /// Request line and headers, in small letters.
+pub(super) struct ReceivedRequest {
+    /// Request line and headers, in lower case.
     pub(super) head: String,
     pub(super) body: Value,
 }
 
 pub(super) struct TestServer {
     pub(super) base_url: String,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    requests: Arc<Mutex<Vec<ReceivedRequest>>>,
     gone: mpsc::UnboundedReceiver<()>,
 }
 
 impl TestServer {
-    /// Gives one answer to each connection, the last one to all that follow.
-    pub(super) async fn start(answers: Vec<Answer>) -> Self {
+    /// Starts a server that gives one answer to each connection, and the last answer to all further ones.
+    pub(super) async fn start(answers: Vec<CannedAnswer>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let base_url = format!("http://{}/v1", listener.local_addr().unwrap());
-        let asked = Arc::new(Mutex::new(Vec::new()));
+        let requests = Arc::new(Mutex::new(Vec::new()));
         let (goes, gone) = mpsc::unbounded_channel();
-        let log = Arc::clone(&asked);
+        let log = Arc::clone(&requests);
         tokio::spawn(async move {
             for connection in 0.. {
                 let Ok((stream, _)) = listener.accept().await else { return };
@@ -58,22 +58,22 @@ impl TestServer {
                 });
             }
         });
-        Self { base_url, asked, gone }
+        Self { base_url, requests, gone }
     }
 
-    pub(super) fn asked(&self) -> Vec<Asked> {
-        self.asked.lock().unwrap().clone()
+    pub(super) fn requests(&self) -> Vec<ReceivedRequest> {
+        self.requests.lock().unwrap().clone()
     }
 
-    /// Until a connection is over.
+    /// Waits until a connection has ended.
     pub(super) async fn gone(&mut self) {
         self.gone.recv().await.unwrap();
     }
 }
 
-async fn serve(mut stream: TcpStream, answer: Answer, log: &Mutex<Vec<Asked>>) {
-    let Some(asked) = read_request(&mut stream).await else { return };
-    log.lock().unwrap().push(asked);
+async fn serve(mut stream: TcpStream, answer: CannedAnswer, log: &Mutex<Vec<ReceivedRequest>>) {
+    let Some(requests) = read_request(&mut stream).await else { return };
+    log.lock().unwrap().push(requests);
     if stream.write_all(&answer.bytes).await.is_err() {
         return;
     }
@@ -86,7 +86,7 @@ async fn serve(mut stream: TcpStream, answer: Answer, log: &Mutex<Vec<Asked>>) {
     }
 }
 
-async fn read_request(stream: &mut TcpStream) -> Option<Asked> {
+async fn read_request(stream: &mut TcpStream) -> Option<ReceivedRequest> {
     let mut bytes = Vec::new();
     loop {
         if let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -94,7 +94,7 @@ async fn read_request(stream: &mut TcpStream) -> Option<Asked> {
             let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
             let length: usize = length.unwrap().parse().unwrap();
             if let Some(body) = bytes.get(end + 4..end + 4 + length) {
-                return Some(Asked { head, body: serde_json::from_slice(body).unwrap() });
+                return Some(ReceivedRequest { head, body: serde_json::from_slice(body).unwrap() });
             }
         }
         if stream.read_buf(&mut bytes).await.ok()? == 0 {
@@ -103,19 +103,19 @@ async fn read_request(stream: &mut TcpStream) -> Option<Asked> {
     }
 }
 
-/// An answer with this status line and headers, closed after its body.
-pub(super) fn answer(head: &str, body: impl AsRef<[u8]>) -> Answer {
+/// An answer with this status line and these headers, closed after its body.
+pub(super) fn answer(head: &str, body: impl AsRef<[u8]>) -> CannedAnswer {
     let mut bytes = format!("HTTP/1.1 {head}\r\nconnection: close\r\n\r\n").into_bytes();
     bytes.extend_from_slice(body.as_ref());
-    Answer { bytes, then: Then::Close }
+    CannedAnswer { bytes, then: Then::Close }
 }
 
-/// A stream of events, closed after them.
-pub(super) fn events(body: impl AsRef<[u8]>) -> Answer {
+/// An event stream, closed after the last event.
+pub(super) fn events(body: impl AsRef<[u8]>) -> CannedAnswer {
     answer("200 OK\r\ncontent-type: text/event-stream", body)
 }
 
-impl Answer {
+impl CannedAnswer {
     pub(super) fn then(self, then: Then) -> Self {
         Self { then, ..self }
     }

@@ -1,4 +1,4 @@
-//! One request and its streamed answer: sent when first polled, bounded in time and size, cancelled by dropping.
+//! One request and its streamed answer: sent when first polled, limited in time and size, cancelled by dropping.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -12,22 +12,22 @@ use futures_util::FutureExt as _;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use reqwest::Response;
 
-use super::clock::Clock;
+use super::deadlines::CallDeadlines;
 use super::headers::{self, Content};
-use super::reading::{Decoder, Reading};
+use super::reader::{AnswerReader, Decoder};
 use super::{Http, Post};
 use crate::model::response::failure::{ProviderFailure, short};
 use crate::model::{ModelError, ModelErrorKind};
 use crate::secret::Secret;
 
-/// What is read of the body of an error.
+/// Maximum bytes read of an error body.
 const ERROR_BODY_BYTES_MAX: usize = 64 * 1024;
-/// What is read of an answer that is one document. JSON may need six bytes for a letter.
+/// Maximum bytes read of an answer that is one JSON document. JSON may need six bytes for a letter.
 const DOCUMENT_BYTES_MAX: usize = 8 * MODEL_MESSAGE_BYTES_MAX;
-/// How long the end of the stream is waited for once the answer is complete, so that the connection can be reused.
+/// Wait for the end of the stream after the answer is complete, so that the connection can be reused.
 const DRAIN: Duration = Duration::from_millis(50);
 
-/// Sends `post` and streams what the decoder makes of the answer.
+/// Sends `post` and streams the deltas that the decoder reads from the answer.
 pub(crate) fn exchange<D: Decoder>(
     http: Http,
     post: Post,
@@ -38,11 +38,11 @@ pub(crate) fn exchange<D: Decoder>(
         secrets: Arc::clone(post.endpoint.secrets()),
         request_line: post.endpoint.request_line(),
         http_status: None,
-        phase: Phase::Unsent(http, post),
-        clock: None,
+        state: ExchangeState::Unsent(http, post),
+        deadlines: None,
         timeouts,
-        reading: Reading::new(decoder),
-        said: Vec::new(),
+        reader: AnswerReader::new(decoder),
+        deltas: Vec::new(),
         ready: VecDeque::new(),
     };
     stream::unfold(Box::new(exchange), |mut exchange| async move {
@@ -52,24 +52,24 @@ pub(crate) fn exchange<D: Decoder>(
 }
 
 struct Exchange<D> {
-    phase: Phase,
+    state: ExchangeState,
     timeouts: ModelTimeouts,
-    clock: Option<Clock>,
-    reading: Reading<D>,
-    /// Empty, and there for its memory.
-    said: Vec<Delta>,
+    deadlines: Option<CallDeadlines>,
+    reader: AnswerReader<D>,
+    /// Buffer for the deltas of one chunk. Empty between polls, kept for its allocation.
+    deltas: Vec<Delta>,
     ready: VecDeque<Result<Delta, ModelError>>,
     secrets: Arc<[Secret]>,
     /// Method and URL, for errors.
     request_line: String,
-    /// Of the answer, once there is one.
+    /// HTTP status of the answer; `None` before it arrives.
     http_status: Option<u16>,
 }
 
-enum Phase {
+enum ExchangeState {
     Unsent(Http, Post),
     Streaming(Response),
-    /// Complete; only the end of the stream is left to read.
+    /// The answer is complete; only the end of the stream is still to be read.
     Draining(Response),
     Closed,
 }
@@ -80,25 +80,25 @@ impl<D: Decoder> Exchange<D> {
             if let Some(item) = self.ready.pop_front() {
                 return Some(item);
             }
-            let step = match &mut self.phase {
-                Phase::Unsent(..) => self.send().await,
-                Phase::Streaming(_) => self.read().await,
-                Phase::Draining(response) => {
+            let step = match &mut self.state {
+                ExchangeState::Unsent(..) => self.send().await,
+                ExchangeState::Streaming(_) => self.read().await,
+                ExchangeState::Draining(response) => {
                     drain(response).await;
-                    self.phase = Phase::Closed;
+                    self.state = ExchangeState::Closed;
                     Ok(())
                 }
-                Phase::Closed => return None,
+                ExchangeState::Closed => return None,
             };
             if let Err(error) = step {
-                self.phase = Phase::Closed;
-                self.ready.push_back(Err(self.clean(error)));
+                self.state = ExchangeState::Closed;
+                self.ready.push_back(Err(self.redacted(error)));
             }
         }
     }
 
-    /// The one way out for errors: none passes with a secret in it, and each says which request it is about.
-    fn clean(&self, mut error: ModelError) -> ModelError {
+    /// Prepares an error for the caller. Every error passes here: secrets are removed, and the request is named.
+    fn redacted(&self, mut error: ModelError) -> ModelError {
         let about = match self.http_status {
             Some(status) => format!(" ({}: HTTP {status})", self.request_line),
             None => format!(" ({})", self.request_line),
@@ -114,26 +114,27 @@ impl<D: Decoder> Exchange<D> {
     }
 
     async fn send(&mut self) -> Result<(), ModelError> {
-        let Phase::Unsent(http, post) = std::mem::replace(&mut self.phase, Phase::Closed) else {
+        let ExchangeState::Unsent(http, post) = std::mem::replace(&mut self.state, ExchangeState::Closed)
+        else {
             unreachable!("a request is sent once")
         };
-        let clock = self.clock.insert(Clock::start(&self.timeouts));
-        let client = http.client(self.timeouts.connect).map_err(transport)?;
+        let deadlines = self.deadlines.insert(CallDeadlines::start(&self.timeouts));
+        let client = http.client(self.timeouts.connect).map_err(transport_error)?;
         let sending = client.execute(post.into_request());
-        let response = clock.within(sending).await?.map_err(transport)?;
+        let response = deadlines.within(sending).await?.map_err(transport_error)?;
         self.http_status = Some(response.status().as_u16());
         if !response.status().is_success() {
-            return Err(refusal(response, clock).await);
+            return Err(error_answer(response, deadlines).await);
         }
         match headers::content(response.headers()) {
             Content::Events => {
-                self.phase = Phase::Streaming(response);
+                self.state = ExchangeState::Streaming(response);
                 Ok(())
             }
             Content::Json => {
-                let document = document(response, clock).await?;
-                let complete = self.reading.document(&document, &mut self.said);
-                self.ready.extend(self.said.drain(..).map(Ok));
+                let document = read_document(response, deadlines).await?;
+                let complete = self.reader.document(&document, &mut self.deltas);
+                self.ready.extend(self.deltas.drain(..).map(Ok));
                 complete
             }
             Content::Other(what) => Err(ModelError {
@@ -146,43 +147,44 @@ impl<D: Decoder> Exchange<D> {
     }
 
     async fn read(&mut self) -> Result<(), ModelError> {
-        let clock = self.clock.as_mut().expect("the clock runs since the request was sent");
-        let Phase::Streaming(response) = &mut self.phase else {
+        let deadlines = self.deadlines.as_mut().expect("the clock runs since the request was sent");
+        let ExchangeState::Streaming(response) = &mut self.state else {
             unreachable!("what is read is an answer that streams")
         };
-        let chunk = match clock.within(response.chunk()).await {
+        let chunk = match deadlines.within(response.chunk()).await {
             Ok(Ok(Some(chunk))) => chunk,
             Ok(Ok(None)) => return self.end(None),
-            Ok(Err(broken)) => return self.end(Some(transport(broken))),
+            Ok(Err(broken)) => return self.end(Some(transport_error(broken))),
             Err(late) => return self.end(Some(late)),
         };
-        let heard = self.reading.push(&chunk, &mut self.said);
-        self.ready.extend(self.said.drain(..).map(Ok));
+        let heard = self.reader.push(&chunk, &mut self.deltas);
+        self.ready.extend(self.deltas.drain(..).map(Ok));
         if heard? {
-            clock.heard();
+            deadlines.first_event_arrived();
         }
-        if self.reading.is_done() {
+        if self.reader.is_done() {
             self.drain();
         }
         Ok(())
     }
 
     fn drain(&mut self) {
-        if let Phase::Streaming(response) = std::mem::replace(&mut self.phase, Phase::Closed) {
-            self.phase = Phase::Draining(response);
+        if let ExchangeState::Streaming(response) = std::mem::replace(&mut self.state, ExchangeState::Closed)
+        {
+            self.state = ExchangeState::Draining(response);
         }
     }
 
     fn end(&mut self, reason: Option<ModelError>) -> Result<(), ModelError> {
-        self.phase = Phase::Closed;
-        let complete = self.reading.end(reason, &mut self.said);
-        self.ready.extend(self.said.drain(..).map(Ok));
+        self.state = ExchangeState::Closed;
+        let complete = self.reader.end(reason, &mut self.deltas);
+        self.ready.extend(self.deltas.drain(..).map(Ok));
         complete
     }
 }
 
-/// Errors here say nothing, since the answer is already complete. The end is mostly there and waits to be handed over,
-/// so that a timer is made only for a server that keeps us waiting.
+/// Reads to the end of the stream. Errors are ignored, because the answer is already complete. The end has
+/// mostly arrived already, so a timer is only started for a server that delays it.
 async fn drain(response: &mut Response) {
     let to_the_end = async { while let Ok(Some(_)) = response.chunk().await {} };
     let mut to_the_end = pin!(to_the_end);
@@ -195,7 +197,7 @@ async fn drain(response: &mut Response) {
     let _late = tokio::time::timeout(DRAIN, to_the_end).await;
 }
 
-async fn refusal(response: Response, clock: &mut Clock) -> ModelError {
+async fn error_answer(response: Response, deadlines: &mut CallDeadlines) -> ModelError {
     let status = response.status();
     let retry_after = headers::retry_after(response.headers());
     if status.is_redirection() {
@@ -206,7 +208,7 @@ async fn refusal(response: Response, clock: &mut Clock) -> ModelError {
         };
         return failure.into_error(None);
     }
-    let body = bounded_body(response, clock).await;
+    let body = read_error_body(response, deadlines).await;
     let mut failure = ProviderFailure::read(Some(status.as_u16()), &body);
     if failure.message.is_empty() {
         failure.message = status.canonical_reason().unwrap_or_default().to_owned();
@@ -214,15 +216,18 @@ async fn refusal(response: Response, clock: &mut Clock) -> ModelError {
     failure.into_error(retry_after)
 }
 
-/// A good status with a JSON body: an error in disguise, or the answer of a server that does not stream.
+/// Reads a JSON document that came with a success status: an error, or the answer of a server that does not stream.
 ///
 /// # Errors
-/// Where it is an error, or not whole. What is whole and no JSON is no answer however often one asks.
-async fn document(mut response: Response, clock: &mut Clock) -> Result<serde_json::Value, ModelError> {
+/// If it is an error, or incomplete. A complete body that is not JSON is a bad request: repeating it would not help.
+async fn read_document(
+    mut response: Response,
+    deadlines: &mut CallDeadlines,
+) -> Result<serde_json::Value, ModelError> {
     let status = response.status().as_u16();
     let mut body = Vec::new();
-    while let Some(chunk) = clock.within(response.chunk()).await?.map_err(transport)? {
-        clock.heard();
+    while let Some(chunk) = deadlines.within(response.chunk()).await?.map_err(transport_error)? {
+        deadlines.first_event_arrived();
         if body.len() + chunk.len() > DOCUMENT_BYTES_MAX {
             let message = format!("the answer has more than {DOCUMENT_BYTES_MAX} bytes");
             return Err(ModelError::new(ModelErrorKind::TooLarge, message));
@@ -239,10 +244,10 @@ async fn document(mut response: Response, clock: &mut Clock) -> Result<serde_jso
     Ok(value)
 }
 
-/// As much of the body as comes in time, for a message to people.
-async fn bounded_body(mut response: Response, clock: &mut Clock) -> String {
+/// Reads as much of an error body as arrives in time, for a message to people.
+async fn read_error_body(mut response: Response, deadlines: &mut CallDeadlines) -> String {
     let mut body = Vec::new();
-    while let Ok(Ok(Some(chunk))) = clock.within(response.chunk()).await {
+    while let Ok(Ok(Some(chunk))) = deadlines.within(response.chunk()).await {
         body.extend_from_slice(&chunk[..chunk.len().min(ERROR_BODY_BYTES_MAX - body.len())]);
         if body.len() == ERROR_BODY_BYTES_MAX {
             break;
@@ -251,8 +256,8 @@ async fn bounded_body(mut response: Response, clock: &mut Clock) -> String {
     String::from_utf8_lossy(&body).into_owned()
 }
 
-/// Never names the URL, whose query may hold a key.
-fn transport(error: reqwest::Error) -> ModelError {
+/// Converts an error of the HTTP client. The URL is removed, because its query may hold a key.
+fn transport_error(error: reqwest::Error) -> ModelError {
     let kind = match (error.is_timeout(), error.is_builder()) {
         (true, _) => ModelErrorKind::Timeout,
         (_, true) => ModelErrorKind::BadRequest,

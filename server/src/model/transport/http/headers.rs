@@ -1,24 +1,24 @@
-//! What the headers of an answer tell.
+//! Reads the kind of body and the requested wait from the headers of an answer.
 
 use agentloop_core::time::Millis;
 use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, DATE, HeaderMap, RETRY_AFTER};
 
 use crate::model::response::failure::RETRY_AFTER_MAX;
 
-/// What an answer's body is.
+/// Kind of an answer's body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Content {
-    /// Events, or not said.
+    /// An event stream. Also assumed if there is no content type.
     Events,
-    /// One JSON document.
+    /// One JSON document, from a server that does not stream.
     Json,
-    /// Something that we cannot read.
+    /// Anything else, described for an error message.
     Other(String),
 }
 
-/// How long the provider asks us to wait, where it does.
+/// Returns the wait that the provider asks for, at most [`RETRY_AFTER_MAX`].
 ///
-/// A date is measured against the answer's own `Date` and not against our clock, so that clocks need not agree.
+/// A date is compared with the answer's own `Date` header, so the clocks of client and server need not agree.
 pub(super) fn retry_after(headers: &HeaderMap) -> Option<Millis> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     let wait = text("retry-after-ms")
@@ -39,7 +39,7 @@ fn millis(text: &str, unit: f64) -> Option<Millis> {
     (number.is_finite() && number >= 0.0).then(|| Millis((number * unit).ceil() as u64))
 }
 
-/// What the body is, by its headers.
+/// Determines the kind of body from the headers.
 pub(super) fn content(headers: &HeaderMap) -> Content {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let encoding = text(CONTENT_ENCODING).trim();

@@ -1,9 +1,9 @@
-//! The way to a provider over HTTP: one client for all, and where each provider's requests go.
+//! HTTP access to providers: shared clients, and the endpoint of each provider.
 
-mod clock;
+mod deadlines;
 mod exchange;
 mod headers;
-mod reading;
+mod reader;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,20 +15,20 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, Request, Url};
 
 pub(crate) use self::exchange::exchange;
-pub(crate) use self::reading::Decoder;
 #[cfg(any(test, feature = "fuzzing"))]
-pub(crate) use self::reading::Reading;
+pub(crate) use self::reader::AnswerReader;
+pub(crate) use self::reader::Decoder;
 use crate::model::options::{ProviderError, ProviderOptions};
 use crate::secret::Secret;
 
-/// Clients kept for different connect timeouts. Runs hardly ever ask for more than one.
+/// Maximum number of clients. Each connect timeout needs one, and runs rarely use more than one timeout.
 const CLIENTS_MAX: usize = 4;
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
-/// How to reach providers.
+/// Options for all connections to providers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HttpOptions {
-    /// Whether the proxy that the environment names is used.
+    /// True to use the proxy that the environment names.
     pub system_proxy: bool,
 }
 
@@ -42,7 +42,7 @@ impl Default for HttpOptions {
 #[derive(Debug, Clone)]
 pub(crate) struct Http(Arc<Clients>);
 
-/// A connect timeout belongs to a client and not to a request, so each one in use has its client.
+/// HTTP clients by connect timeout: the timeout belongs to a client, not to a request.
 #[derive(Debug)]
 struct Clients {
     options: HttpOptions,
@@ -50,15 +50,17 @@ struct Clients {
 }
 
 impl Http {
-    /// Opens nothing yet.
+    /// Creates the shared state. No connection is opened yet.
     pub(crate) fn new(options: HttpOptions) -> Self {
-        // Refused when the process has a provider already, which is then as good.
+        // Fails if the process already has a crypto provider, which is then used.
         let _installed_before = rustls::crypto::ring::default_provider().install_default();
         Self(Arc::new(Clients { options, by_connect_timeout: Mutex::new(Vec::new()) }))
     }
 
+    /// Returns the client for this connect timeout.
+    ///
     /// # Errors
-    /// When the system has no usable certificates.
+    /// If the system has no usable certificates.
     pub(crate) fn client(&self, connect_timeout: Millis) -> Result<reqwest::Client, reqwest::Error> {
         let mut clients = self.0.by_connect_timeout.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, client)) = clients.iter().find(|(timeout, _)| *timeout == connect_timeout) {
@@ -73,7 +75,7 @@ impl Http {
     }
 }
 
-/// Redirects are not followed: they would carry the key to wherever they point.
+/// Builds a client. Redirects are not followed, because they would send the key to another server.
 fn build(options: HttpOptions, connect_timeout: Millis) -> Result<reqwest::Client, reqwest::Error> {
     let builder = reqwest::Client::builder()
         .user_agent(concat!("agentloop/", env!("CARGO_PKG_VERSION")))
@@ -85,29 +87,29 @@ fn build(options: HttpOptions, connect_timeout: Millis) -> Result<reqwest::Clien
     if options.system_proxy { builder } else { builder.no_proxy() }.build()
 }
 
-/// Where a provider takes its requests, and what goes with each of them. Cheap to clone.
+/// URL and headers of a provider's requests. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Endpoint(Arc<Place>);
+pub(crate) struct Endpoint(Arc<Target>);
 
 #[derive(Clone)]
-struct Place {
+struct Target {
     url: Url,
     headers: HeaderMap,
     secrets: Arc<[Secret]>,
 }
 
-/// How a vendor is reached where a provider is not configured otherwise.
+/// Defaults of a vendor, used if the provider's options do not override them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Vendor {
-    /// Without a slash at its end.
+    /// Base URL without a trailing slash.
     pub(crate) base_url: &'static str,
-    /// The header that the key is sent in.
+    /// Header that carries the API key.
     pub(crate) key_header: &'static str,
 }
 
-/// The headers of a provider's requests: those that are configured, and the key in the header that is configured for
-/// it, else in this one. In `authorization` it is a bearer token.
-fn headers(provider: &ProviderOptions, key_header: &str) -> Vec<(String, Secret)> {
+/// Returns the configured headers and the one with the key: in the configured key header, else in `key_header`.
+/// In `authorization` the key is a bearer token.
+fn auth_headers(provider: &ProviderOptions, key_header: &str) -> Vec<(String, Secret)> {
     let mut headers = provider.headers.clone();
     if let Some(key) = provider.api_key.as_ref().filter(|key| !key.is_empty()) {
         let name = provider.key_header.as_deref().unwrap_or(key_header);
@@ -120,19 +122,19 @@ fn headers(provider: &ProviderOptions, key_header: &str) -> Vec<(String, Secret)
     headers
 }
 
-/// A path of an API behind that of a base URL, which may have it already.
-pub(crate) fn appended(base: &str, path: &str) -> String {
+/// Appends a path to a base URL's path, unless it already ends with it.
+pub(crate) fn with_suffix(base: &str, path: &str) -> String {
     if base.ends_with(path) { base.to_owned() } else { format!("{base}{path}") }
 }
 
-/// One request, ready to send.
+/// A POST request that is ready to be sent.
 #[derive(Debug, Clone)]
 pub(crate) struct Post {
     endpoint: Endpoint,
     body: Bytes,
 }
 
-/// Without the URL, whose query may hold a key.
+/// Shows the host only, because the query of the URL may hold a key.
 impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Endpoint").field("host", &self.host()).finish_non_exhaustive()
@@ -140,29 +142,29 @@ impl fmt::Debug for Endpoint {
 }
 
 impl Endpoint {
-    /// Of a provider as it is configured, with a line in the log that says where it is. `path` says where requests go
-    /// by the path of the base URL, which comes without a slash at its end.
+    /// Creates the endpoint of a configured provider, and logs its URL. `path` maps the path of the base URL,
+    /// without a trailing slash, to the path of requests.
     ///
     /// # Errors
     /// As [`Endpoint::new`].
-    pub(crate) fn of(
+    pub(crate) fn for_provider(
         provider: &ProviderOptions,
         vendor: Vendor,
         path: impl FnOnce(&str) -> String,
     ) -> Result<Self, ProviderError> {
         let base_url = provider.base_url.as_deref().unwrap_or(vendor.base_url);
-        let headers = headers(provider, vendor.key_header);
-        let endpoint = Self::new(base_url, path, &headers)?.hiding(provider.api_key.as_ref());
+        let headers = auth_headers(provider, vendor.key_header);
+        let endpoint = Self::new(base_url, path, &headers)?.redacting(provider.api_key.as_ref());
         let kind = provider.kind.name();
-        tracing::info!(provider = %provider.name, kind, url = %endpoint.shown(), "model provider");
+        tracing::info!(provider = %provider.name, kind, url = %endpoint.display_url(), "model provider");
         Ok(endpoint)
     }
 
-    /// `path` says where requests go by the path of `base_url`, which comes without a slash at its end. Every header
-    /// value is treated as a secret.
+    /// Creates an endpoint. `path` maps the path of `base_url`, without a trailing slash, to the path of
+    /// requests. Every header value is treated as a secret.
     ///
     /// # Errors
-    /// When the URL is none that we can post to, or a header cannot be sent.
+    /// If the URL is not an HTTP URL without credentials, or a header cannot be sent.
     pub(crate) fn new(
         base_url: &str,
         path: impl FnOnce(&str) -> String,
@@ -186,23 +188,23 @@ impl Endpoint {
             map.insert(name, value);
         }
         let secrets = headers.iter().map(|(_, secret)| secret.clone()).collect();
-        Ok(Self(Arc::new(Place { url, headers: map, secrets })))
+        Ok(Self(Arc::new(Target { url, headers: map, secrets })))
     }
 
-    /// Each request has this header too, which is no secret, where it has none of this name.
+    /// Adds a header that is not secret, unless the endpoint already has one of this name.
     ///
     /// # Errors
-    /// When it cannot be sent.
-    pub(crate) fn with(mut self, name: &'static str, value: &str) -> Result<Self, ProviderError> {
+    /// If the value cannot be sent.
+    pub(crate) fn with_header(mut self, name: &'static str, value: &str) -> Result<Self, ProviderError> {
         let value = HeaderValue::from_str(value).map_err(|_| ProviderError::Header(name.to_owned()))?;
         Arc::make_mut(&mut self.0).headers.entry(name).or_insert(value);
         Ok(self)
     }
 
-    /// Texts that come back are cleaned of `secret` too, where a header holds it only in part.
-    pub(crate) fn hiding(mut self, secret: Option<&Secret>) -> Self {
-        let place = Arc::make_mut(&mut self.0);
-        place.secrets = place.secrets.iter().chain(secret).cloned().collect();
+    /// Adds a secret to remove from error messages, for a key that is only part of a header value.
+    pub(crate) fn redacting(mut self, secret: Option<&Secret>) -> Self {
+        let target = Arc::make_mut(&mut self.0);
+        target.secrets = target.secrets.iter().chain(secret).cloned().collect();
         self
     }
 
@@ -210,43 +212,43 @@ impl Endpoint {
         self.0.url.host_str().unwrap_or_default()
     }
 
-    /// Whether this is OpenAI itself, in whatever region.
+    /// True for OpenAI's own servers in any region.
     pub(crate) fn is_openai(&self) -> bool {
         self.host() == "api.openai.com" || self.host().ends_with(".api.openai.com")
     }
 
-    /// Where requests go, for people: without the query, which may hold a key.
-    pub(crate) fn shown(&self) -> String {
+    /// Returns the URL for people: without the query, which may hold a key.
+    pub(crate) fn display_url(&self) -> String {
         let mut url = self.0.url.clone();
         url.set_query(None);
         url.set_fragment(None);
         url.to_string()
     }
 
-    /// The same place but for its path, to which these segments are added, and its query, to which this is.
-    pub(crate) fn at<'a>(
+    /// Returns a copy with these path segments appended, and with this query parameter added.
+    pub(crate) fn with_path<'a>(
         &self,
         segments: impl IntoIterator<Item = &'a str>,
         query: Option<(&str, &str)>,
     ) -> Self {
-        let mut place = Place::clone(&self.0);
-        if let Ok(mut path) = place.url.path_segments_mut() {
+        let mut target = Target::clone(&self.0);
+        if let Ok(mut path) = target.url.path_segments_mut() {
             path.pop_if_empty().extend(segments);
         }
         if let Some((name, value)) = query {
-            place.url.query_pairs_mut().append_pair(name, value);
+            target.url.query_pairs_mut().append_pair(name, value);
         }
-        Self(Arc::new(place))
+        Self(Arc::new(target))
     }
 
-    /// A request with this body.
+    /// Creates a request with this body.
     pub(crate) fn post(&self, body: Vec<u8>) -> Post {
         Post { endpoint: self.clone(), body: body.into() }
     }
 
-    /// What an error says of the request that it is about.
+    /// Returns the method and URL for error messages.
     fn request_line(&self) -> String {
-        format!("POST {}", self.shown())
+        format!("POST {}", self.display_url())
     }
 
     fn secrets(&self) -> &Arc<[Secret]> {
@@ -255,11 +257,11 @@ impl Endpoint {
 }
 
 impl Post {
-    /// In the client's terms.
+    /// Converts to the HTTP client's request type.
     fn into_request(self) -> Request {
-        let place = self.endpoint.0;
-        let mut request = Request::new(Method::POST, place.url.clone());
-        request.headers_mut().clone_from(&place.headers);
+        let target = self.endpoint.0;
+        let mut request = Request::new(Method::POST, target.url.clone());
+        request.headers_mut().clone_from(&target.headers);
         *request.body_mut() = Some(self.body.into());
         request
     }
@@ -271,7 +273,7 @@ mod tests {
     use crate::model::{OpenAiOptions, ProviderKind};
 
     fn endpoint(base_url: &str) -> Result<String, ProviderError> {
-        let path = |base: &str| appended(base, "/chat/completions");
+        let path = |base: &str| with_suffix(base, "/chat/completions");
         Endpoint::new(base_url, path, &[]).map(|endpoint| endpoint.0.url.to_string())
     }
 
@@ -315,8 +317,8 @@ mod tests {
     #[test]
     fn a_place_is_shown_without_its_query() {
         let endpoint = Endpoint::new("https://x.example/v1?key=secret", str::to_owned, &[]).unwrap();
-        let at = endpoint.at(["models", "a b/c:stream"], Some(("alt", "sse")));
-        assert_eq!(at.shown(), "https://x.example/v1/models/a%20b%2Fc:stream");
+        let at = endpoint.with_path(["models", "a b/c:stream"], Some(("alt", "sse")));
+        assert_eq!(at.display_url(), "https://x.example/v1/models/a%20b%2Fc:stream");
         assert_eq!(at.0.url.as_str(), "https://x.example/v1/models/a%20b%2Fc:stream?key=secret&alt=sse");
     }
 
@@ -326,7 +328,7 @@ mod tests {
         let mut provider =
             ProviderOptions { api_key: Some(Secret::new("k")), ..ProviderOptions::new("p", kind) };
         let sent = |provider: &ProviderOptions| {
-            let headers = headers(provider, "x-api-key");
+            let headers = auth_headers(provider, "x-api-key");
             headers.iter().map(|(name, value)| format!("{name}: {}", value.expose())).collect::<Vec<_>>()
         };
         assert_eq!(sent(&provider), ["x-api-key: k"]);

@@ -1,19 +1,17 @@
-//! Server-sent events: bytes in, events out, no I/O.
+//! Parser for server-sent events: bytes in, events out, no I/O.
 //!
-//! Follows the WHATWG grammar: lines end in CRLF, LF or CR, a byte order mark may come first, comments and unknown
-//! fields are skipped, several `data` lines make one text. Two things differ from a browser: what is buffered is
-//! bounded, and [`SseParser::finish`] gives out an event whose closing blank line never came, because several
-//! servers leave it out.
+//! It follows the WHATWG grammar: lines end in CRLF, LF or CR, a byte order mark may come first, comments and unknown
+//! fields are skipped, several `data` lines form one text. Two things differ from a browser. The buffer is limited. And
+//! [`SseParser::finish`] returns an event without its closing blank line, because several servers omit it.
 //!
-//! An event that comes in one chunk, with one line of data, is read where it is. Only what a chunk leaves open is
-//! copied.
+//! An event that arrives in one chunk with one `data` line is borrowed from the chunk. Everything else is copied.
 
 use std::borrow::Cow;
 
 use agentloop_core::limits::MODEL_MESSAGE_BYTES_MAX;
 use memchr::memchr2;
 
-/// One event. Larger than any single answer, so that an answer in one piece still passes.
+/// Maximum size of one event. Larger than any answer, so that an answer in a single event still passes.
 pub(crate) const EVENT_BYTES_MAX: usize = MODEL_MESSAGE_BYTES_MAX + 1024 * 1024;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
@@ -21,7 +19,7 @@ const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 /// One event of a stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct SseEvent<'a> {
-    /// The `event` field; empty where there was none.
+    /// The `event` field; empty if there was none.
     pub(crate) name: Cow<'a, str>,
     /// The `data` lines, joined by line feeds.
     pub(crate) data: Cow<'a, str>,
@@ -32,180 +30,188 @@ pub(crate) struct SseEvent<'a> {
 #[error("an event of the stream has more than {0} bytes")]
 pub(crate) struct EventTooLarge(usize);
 
-/// The state between two chunks.
+/// Parser state between two chunks.
 #[derive(Debug)]
 pub(crate) struct SseParser {
     max: usize,
-    /// The line that the last chunk left open.
+    /// Start of a line whose end has not arrived.
     line: Vec<u8>,
-    /// What earlier chunks said of the event.
-    kept: Kept,
-    /// Whether the kept event was given out, and is only still there because it was borrowed.
-    given: bool,
-    /// Whether the last line ended in CR, so that an LF that follows is the rest of the same line end.
+    /// Fields of the current event that came in earlier chunks.
+    partial: PartialEvent,
+    /// True if the partial event was returned and is only kept because the caller borrows it.
+    is_emitted: bool,
+    /// True if the last line ended in CR, so that a following LF belongs to the same line end.
     after_cr: bool,
     at_start: bool,
 }
 
-/// An event in the parser's own memory. Its texts may be broken UTF-8, and are looked at when it is complete.
+/// An event in the parser's own memory. Its texts may be invalid UTF-8 until it is complete.
 #[derive(Debug, Default)]
-struct Kept {
+struct PartialEvent {
     name: Vec<u8>,
     data: Option<Vec<u8>>,
 }
 
-/// An event as far as it is read, in a chunk's memory where possible.
+/// The current event as far as it is read, borrowed from the chunk where possible.
 #[derive(Debug, Default)]
-struct Open<'c> {
+struct BorrowedEvent<'c> {
     name: Option<&'c [u8]>,
     data: Option<&'c [u8]>,
 }
 
 impl SseParser {
-    /// With the bound that fits an answer.
+    /// Creates a parser with the limit [`EVENT_BYTES_MAX`].
     pub(crate) fn new() -> Self {
         Self::with_max(EVENT_BYTES_MAX)
     }
 
     fn with_max(max: usize) -> Self {
-        Self { max, line: Vec::new(), kept: Kept::default(), given: false, after_cr: false, at_start: true }
+        Self {
+            max,
+            line: Vec::new(),
+            partial: PartialEvent::default(),
+            is_emitted: false,
+            after_cr: false,
+            at_start: true,
+        }
     }
 
-    /// The next event of `bytes`, which may be cut anywhere and are shortened by what was read of them. `None` when
+    /// Returns the next event in `bytes`, which may be cut anywhere, and advances `bytes` behind it. `None` if
     /// they are used up.
     ///
     /// # Errors
-    /// When one event passes the bound. The parser is of no use afterwards.
+    /// If an event passes the limit. The parser cannot be used afterwards.
     pub(crate) fn next<'a, 'c: 'a>(
         &'a mut self,
         bytes: &mut &'c [u8],
     ) -> Result<Option<SseEvent<'a>>, EventTooLarge> {
-        self.forget_given();
-        let mut open = Open::default();
+        self.clear_emitted();
+        let mut event = BorrowedEvent::default();
         while let Some(&first) = bytes.first() {
             if std::mem::take(&mut self.after_cr) && first == b'\n' {
                 *bytes = &bytes[1..];
                 continue;
             }
             let Some(end) = memchr2(b'\r', b'\n', bytes) else {
-                self.bound(&open, bytes.len())?;
+                self.check_size(&event, bytes.len())?;
                 self.line.extend_from_slice(bytes);
                 *bytes = &[];
                 break;
             };
             let line = &bytes[..end];
-            self.bound(&open, line.len())?;
+            self.check_size(&event, line.len())?;
             self.after_cr = bytes[end] == b'\r';
             *bytes = &bytes[end + 1..];
             if self.line.is_empty() {
-                if self.end_of_line(line, &mut open) {
-                    return Ok(Some(self.give(open)));
+                if self.end_of_line(line, &mut event) {
+                    return Ok(Some(self.emit(event)));
                 }
             } else {
                 self.line.extend_from_slice(line);
-                self.end_of_kept_line(&mut open);
+                self.end_of_partial_line(&mut event);
             }
         }
-        self.keep(&mut open);
+        self.move_to_partial(&mut event);
         Ok(None)
     }
 
-    /// The event that the end of the stream cut off, if any: its last line may be incomplete.
+    /// Returns the event that the end of the stream cut off, if any. Its last line may be incomplete.
     pub(crate) fn finish(&mut self) -> Option<SseEvent<'_>> {
-        self.forget_given();
+        self.clear_emitted();
         if !self.line.is_empty() {
-            self.end_of_kept_line(&mut Open::default());
+            self.end_of_partial_line(&mut BorrowedEvent::default());
         }
-        self.kept.data.is_some().then(|| self.give(Open::default()))
+        self.partial.data.is_some().then(|| self.emit(BorrowedEvent::default()))
     }
 
-    fn bound(&self, open: &Open<'_>, more: usize) -> Result<(), EventTooLarge> {
-        let data = self.kept.data.as_ref().map_or(0, Vec::len) + open.data.map_or(0, <[u8]>::len);
+    fn check_size(&self, event: &BorrowedEvent<'_>, more: usize) -> Result<(), EventTooLarge> {
+        let data = self.partial.data.as_ref().map_or(0, Vec::len) + event.data.map_or(0, <[u8]>::len);
         if self.line.len() + data + more > self.max { Err(EventTooLarge(self.max)) } else { Ok(()) }
     }
 
-    /// Takes a line that is all in the chunk. Says whether an event is complete.
-    fn end_of_line<'c>(&mut self, mut line: &'c [u8], open: &mut Open<'c>) -> bool {
+    /// Handles a line that lies within the chunk. Returns true if it completes an event.
+    fn end_of_line<'c>(&mut self, mut line: &'c [u8], event: &mut BorrowedEvent<'c>) -> bool {
         if std::mem::take(&mut self.at_start) {
             line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
         }
         if line.is_empty() {
-            let complete = open.data.is_some() || self.kept.data.is_some();
+            let complete = event.data.is_some() || self.partial.data.is_some();
             if !complete {
-                *open = Open::default();
-                self.kept.name.clear();
+                *event = BorrowedEvent::default();
+                self.partial.name.clear();
             }
             return complete;
         }
         match field(line) {
-            Field::Data(value) if open.data.is_none() && self.kept.data.is_none() => open.data = Some(value),
-            Field::Data(value) => {
-                self.keep(open);
-                self.kept.more(value);
+            Field::Data(value) if event.data.is_none() && self.partial.data.is_none() => {
+                event.data = Some(value)
             }
-            Field::Name(value) => open.name = Some(value),
+            Field::Data(value) => {
+                self.move_to_partial(event);
+                self.partial.push_data(value);
+            }
+            Field::Name(value) => event.name = Some(value),
             Field::Other => {}
         }
         false
     }
 
-    /// Takes a line that began in an earlier chunk: never a blank one, but for a byte order mark.
-    fn end_of_kept_line(&mut self, open: &mut Open<'_>) {
-        self.keep(open);
+    /// Handles a line that began in an earlier chunk. It is never blank, except for a byte order mark.
+    fn end_of_partial_line(&mut self, event: &mut BorrowedEvent<'_>) {
+        self.move_to_partial(event);
         let mut line = std::mem::take(&mut self.line);
         let text = match std::mem::take(&mut self.at_start) {
             true => line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&line),
             false => &line,
         };
         match field(text) {
-            Field::Data(value) => self.kept.more(value),
-            Field::Name(value) => value.clone_into(&mut self.kept.name),
+            Field::Data(value) => self.partial.push_data(value),
+            Field::Name(value) => value.clone_into(&mut self.partial.name),
             Field::Other => {}
         }
         line.clear();
         self.line = line;
     }
 
-    /// Moves what is open out of the chunk's memory.
-    fn keep(&mut self, open: &mut Open<'_>) {
-        if let Some(name) = open.name.take() {
-            name.clone_into(&mut self.kept.name);
+    /// Copies the borrowed fields into the parser's own memory.
+    fn move_to_partial(&mut self, event: &mut BorrowedEvent<'_>) {
+        if let Some(name) = event.name.take() {
+            name.clone_into(&mut self.partial.name);
         }
-        if let Some(data) = open.data.take() {
-            self.kept.more(data);
+        if let Some(data) = event.data.take() {
+            self.partial.push_data(data);
         }
     }
 
-    fn give<'a>(&'a mut self, open: Open<'a>) -> SseEvent<'a> {
-        self.given = true;
-        let data = open.data.or(self.kept.data.as_deref()).unwrap_or_default();
-        SseEvent { name: text(open.name.unwrap_or(&self.kept.name)), data: text(data) }
+    fn emit<'a>(&'a mut self, event: BorrowedEvent<'a>) -> SseEvent<'a> {
+        self.is_emitted = true;
+        let data = event.data.or(self.partial.data.as_deref()).unwrap_or_default();
+        SseEvent { name: text(event.name.unwrap_or(&self.partial.name)), data: text(data) }
     }
 
-    fn forget_given(&mut self) {
-        if std::mem::take(&mut self.given) {
-            self.kept.name.clear();
-            self.kept.data = None;
+    fn clear_emitted(&mut self) {
+        if std::mem::take(&mut self.is_emitted) {
+            self.partial.name.clear();
+            self.partial.data = None;
         }
     }
 }
 
-/// What is no UTF-8 is replaced. Whether there is any is found out many bytes at a time, which the standard library's
-/// replacing does not do.
+/// Decodes UTF-8 and replaces invalid bytes. `from_utf8` checks many bytes at a time, `from_utf8_lossy` does not.
 fn text(bytes: &[u8]) -> Cow<'_, str> {
     str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
 
 #[cfg(any(test, feature = "fuzzing"))]
 impl SseEvent<'_> {
-    /// The same in its own memory.
+    /// Copies the event into memory of its own.
     pub(crate) fn into_owned(self) -> SseEvent<'static> {
         SseEvent { name: Cow::Owned(self.name.into_owned()), data: Cow::Owned(self.data.into_owned()) }
     }
 }
 
-impl Kept {
-    fn more(&mut self, value: &[u8]) {
+impl PartialEvent {
+    fn push_data(&mut self, value: &[u8]) {
         match &mut self.data {
             Some(data) => {
                 data.push(b'\n');
@@ -219,7 +225,7 @@ impl Kept {
 enum Field<'a> {
     Data(&'a [u8]),
     Name(&'a [u8]),
-    /// Comments have an empty name; `id` and `retry` are for clients that reconnect.
+    /// Comments, which have an empty name; `id` and `retry`, which only matter to clients that reconnect.
     Other,
 }
 
@@ -230,7 +236,7 @@ fn field(line: &[u8]) -> Field<'_> {
     line.strip_prefix(b"event").and_then(value).map_or(Field::Other, Field::Name)
 }
 
-/// What stands behind a field's name; `None` if the name goes on.
+/// Returns the value after a field name; `None` if the name is longer.
 fn value(rest: &[u8]) -> Option<&[u8]> {
     match rest {
         [] => Some(rest),

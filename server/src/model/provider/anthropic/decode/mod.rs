@@ -37,7 +37,7 @@ pub(in crate::model) struct MessagesDecoder {
     counts: Counts,
     finish: Option<FinishReason>,
     /// Whether the answer has anything in it.
-    said: bool,
+    has_content: bool,
     done: bool,
 }
 
@@ -56,7 +56,7 @@ enum Block {
     Call {
         index: u32,
         /// Given at once by servers that do not stream arguments; the text that is streamed wins.
-        whole: Option<String>,
+        full_input: Option<String>,
     },
     /// Of no meaning here, such as a tool that the provider runs itself: kept to be sent back.
     Opaque {
@@ -76,9 +76,9 @@ impl MessagesDecoder {
 impl Decoder for MessagesDecoder {
     fn event(&mut self, event: &SseEvent<'_>, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
         let before = deltas.len();
-        self.read(event, deltas)?;
+        self.read_event(event, deltas)?;
         let says = |delta: &Delta| !matches!(delta, Delta::Usage(_) | Delta::TextEnd { state: None });
-        self.said |= deltas[before..].iter().any(says);
+        self.has_content |= deltas[before..].iter().any(says);
         Ok(())
     }
 
@@ -89,7 +89,7 @@ impl Decoder for MessagesDecoder {
         let Some(reason) = self.finish.take() else {
             return Err(ModelError::malformed("the stream ends before the answer does"));
         };
-        if reason == FinishReason::ContextWindow && !self.said {
+        if reason == FinishReason::ContextWindow && !self.has_content {
             return Err(ModelError::no_room());
         }
         let reason = match reason {
@@ -124,7 +124,7 @@ impl Decoder for MessagesDecoder {
 }
 
 impl MessagesDecoder {
-    fn read(&mut self, event: &SseEvent<'_>, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
+    fn read_event(&mut self, event: &SseEvent<'_>, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
         let data = event.data.trim();
         if data.is_empty() {
             return Ok(());
@@ -135,7 +135,7 @@ impl MessagesDecoder {
         if let Some(said) = self.last.fast::<Said<'_>>(data)
             && said.kind.as_deref().unwrap_or(&event.name) != "error"
         {
-            return self.take(said, event, deltas);
+            return self.handle(said, event, deltas);
         }
         let value: Value = serde_json::from_str(data)
             .map_err(|e| ModelError::malformed(format!("an event of the stream is not JSON: {e}")))?;
@@ -143,10 +143,10 @@ impl MessagesDecoder {
         if said.kind.as_deref().unwrap_or(&event.name) == "error" {
             return Err(ProviderFailure::from_value(None, &value).into_error(None));
         }
-        self.take(said, event, deltas)
+        self.handle(said, event, deltas)
     }
 
-    fn take(
+    fn handle(
         &mut self,
         said: Said<'_>,
         event: &SseEvent<'_>,
@@ -154,8 +154,12 @@ impl MessagesDecoder {
     ) -> Result<(), ModelError> {
         match said.kind.as_deref().unwrap_or(&event.name) {
             "message_start" => self.count(said.message_usage, deltas),
-            "content_block_start" => return self.open(said.index, said.block, &event.data, deltas),
-            "content_block_delta" => return self.grow(said.index, said.delta, &event.data, deltas),
+            "content_block_start" => {
+                return self.open(said.index, said.block, &event.data, deltas);
+            }
+            "content_block_delta" => {
+                return self.grow(said.index, said.delta, &event.data, deltas);
+            }
             "content_block_stop" => self.close(said.index, deltas),
             "message_delta" => {
                 if let Some(reason) = said.delta.stop_reason {
@@ -216,7 +220,7 @@ impl MessagesDecoder {
         self.calls += 1;
         let name = block.name.unwrap_or_default().into_owned();
         deltas.push(Delta::ToolCallStart { index, provider_id: block.id.map(Cow::into_owned), name });
-        Ok(Block::Call { index, whole: block.input })
+        Ok(Block::Call { index, full_input: block.input })
     }
 
     fn grow(
@@ -236,15 +240,15 @@ impl MessagesDecoder {
             ("signature_delta", Some(Block::Thinking { signature })) => {
                 signature.push_str(&delta.signature.unwrap_or_default());
             }
-            ("input_json_delta", Some(Block::Call { index, whole })) => {
+            ("input_json_delta", Some(Block::Call { index, full_input })) => {
                 if let Some(fragment) = delta.partial_json {
-                    *whole = None;
+                    *full_input = None;
                     let fragment = fragment.into_owned();
                     deltas.push(Delta::ToolCallArguments { index: *index, fragment });
                 }
             }
             ("input_json_delta", Some(Block::Opaque { input, .. })) => {
-                grow_within(input, &delta.partial_json.unwrap_or_default())?;
+                push_bounded(input, &delta.partial_json.unwrap_or_default())?;
             }
             ("citations_delta", Some(Block::Text { citations })) => {
                 let citation = raw(data).and_then(|event| event.delta).and_then(|delta| delta.citation);
@@ -252,7 +256,7 @@ impl MessagesDecoder {
                     if !citations.is_empty() {
                         citations.push(',');
                     }
-                    grow_within(citations, citation.get())?;
+                    push_bounded(citations, citation.get())?;
                 }
             }
             ("input_json_delta", None) => {
@@ -268,12 +272,12 @@ impl MessagesDecoder {
         match self.open.remove(&index) {
             Some(Block::Thinking { signature }) => {
                 let signature = (!signature.is_empty()).then_some(signature);
-                self.thought(ThoughtState { signature, ..ThoughtState::default() }, deltas);
+                self.end_thinking(ThoughtState { signature, ..ThoughtState::default() }, deltas);
             }
             Some(Block::Redacted { data }) => {
-                self.thought(ThoughtState { redacted: Some(data), ..ThoughtState::default() }, deltas);
+                self.end_thinking(ThoughtState { redacted: Some(data), ..ThoughtState::default() }, deltas);
             }
-            Some(Block::Call { index, whole: Some(fragment) }) => {
+            Some(Block::Call { index, full_input: Some(fragment) }) => {
                 deltas.push(Delta::ToolCallArguments { index, fragment });
             }
             Some(Block::Text { citations }) if citations.is_empty() => self.after_text = true,
@@ -286,13 +290,13 @@ impl MessagesDecoder {
             Some(Block::Opaque { block, input }) => {
                 deltas.push(Delta::Opaque(self.origin.state(with_input(&block, &input))));
             }
-            Some(Block::Call { whole: None, .. }) | None => {}
+            Some(Block::Call { full_input: None, .. }) | None => {}
         }
     }
 
-    fn thought(&self, state: ThoughtState, deltas: &mut Vec<Delta>) {
+    fn end_thinking(&self, state: ThoughtState, deltas: &mut Vec<Delta>) {
         let state = ThoughtState { prefix: self.prefix.clone(), ..state };
-        deltas.push(Delta::reasoning_end(state.kept(&self.origin)));
+        deltas.push(Delta::reasoning_end(state.to_provider_state(&self.origin)));
     }
 
     fn count(&mut self, usage: Option<Counts>, deltas: &mut Vec<Delta>) {
@@ -384,7 +388,7 @@ fn with_input(block: &RawValue, input: &str) -> String {
 }
 
 /// Adds to what is held back until its block closes.
-fn grow_within(held: &mut String, more: &str) -> Result<(), ModelError> {
+fn push_bounded(held: &mut String, more: &str) -> Result<(), ModelError> {
     if held.len() + more.len() > PROVIDER_STATE_BYTES_MAX {
         return Err(too_many(PROVIDER_STATE_BYTES_MAX, "bytes of state in one block"));
     }

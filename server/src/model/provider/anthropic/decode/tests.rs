@@ -84,7 +84,7 @@ fn thinking_is_kept_with_its_signature() {
             redacted: redacted.map(str::to_owned),
             prefix: None,
         };
-        let state = state.kept(&Origin::default());
+        let state = state.to_provider_state(&Origin::default());
         Part::Reasoning(Reasoning { text: text.to_owned(), state, ..Reasoning::default() })
     };
     assert_eq!(

@@ -1,4 +1,4 @@
-//! A request in the terms of Messages.
+//! Builds request bodies for the Messages API.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -8,81 +8,81 @@ use agentloop_core::tool::{Digest, ToolDeclaration};
 
 use super::Dialect;
 use super::blocks::text_block;
-use super::messages::{Conversation, marked_last};
-use super::state::Rules;
+use super::messages::{Conversation, with_mark_in_last};
+use super::state::StateRules;
 use super::thinking::plan;
 use super::traits::{Claude, claude};
 use crate::model::request::history::{
-    self, Field, Object, Patch, ToolLists, element, object, response_schema, tool_schema,
+    self, ListField, ObjectWriter, RequestPatch, ToolListCache, element, object, response_schema, tool_schema,
 };
-use crate::model::request::origin::{Origin, States};
+use crate::model::request::origin::{Origin, StatePolicy};
 use crate::model::{EncodedPrefix, ModelError, ModelRequest};
 
-/// What is decided about one call besides its request.
+/// Decisions about one call that are not in its request.
 #[derive(Debug, Clone)]
-pub(super) struct Call {
+pub(super) struct CallContext {
     pub(super) origin: Origin,
-    pub(super) states: States,
-    /// Whether the last message is the beginning of an answer, which the provider is to go on with by itself.
+    pub(super) policy: StatePolicy,
+    /// True if the last message is a partial answer that the provider should continue.
     pub(super) continues: bool,
 }
 
-/// A request as it is posted.
+/// A request as it is sent.
 #[derive(Debug)]
-pub(super) struct Written {
+pub(super) struct EncodedRequest {
     pub(super) body: Vec<u8>,
-    /// Of all that thoughts of the answer are bound to, where this model binds them.
+    /// Digest of everything sent, if the model binds its thinking to it.
     pub(super) prefix: Option<Digest>,
 }
 
-/// The body to post.
+/// Builds the body of a request.
 ///
 /// # Errors
-/// When a schema or the provider options are no JSON object.
+/// If a schema or the provider options are not a JSON object.
 pub(super) fn body(
     request: &ModelRequest,
     dialect: &Dialect,
-    lists: &ToolLists,
-    call: &Call,
-) -> Result<Written, ModelError> {
-    let patch = Patch::of(&request.options)?;
+    lists: &ToolListCache,
+    call: &CallContext,
+) -> Result<EncodedRequest, ModelError> {
+    let patch = RequestPatch::of(&request.options)?;
     let claude = claude(&request.model, dialect.traits.get(&request.model));
     let head = head(request, dialect, &claude, call)?;
     let tools = if request.tools.is_empty() { None } else { Some(lists.text(&request.tools, tools)?) };
-    let rules = Rules {
+    let rules = StateRules {
         origin: call.origin.clone(),
-        states: call.states,
-        base: claude
+        policy: call.policy,
+        prompt_digest: claude
             .traits
             .binds_thoughts
             .then(|| Digest::of(&[request.system_prompt.as_bytes(), tools.as_deref().unwrap_or_default()])),
     };
-    // Without states a request is only sent again: the next one has them. One that continues an answer is no beginning
-    // of the next either.
-    let is_usual = call.states == States::Keep && !call.continues;
+    // A request without state is a repetition, and one that continues an answer is no beginning of the next
+    // request. Neither is cached.
+    let is_usual = call.policy == StatePolicy::Keep && !call.continues;
     let encoded = if is_usual { &request.encoded } else { &EncodedPrefix::default() };
-    encoded.with(Conversation::new(rules), &request.messages, |conversation| {
+    encoded.write_and_send(Conversation::new(rules), &request.messages, |conversation| {
         let cached = dialect.options.prompt_cache;
-        // Where the caller has the provider itself mark the end of the prompt, that takes one of the four marks that a
-        // request may have.
+        // A request may have four marks. If the caller asks the provider to mark the end of the prompt, that
+        // takes one of them.
         let marked = cached && !patch.has_object("cache_control");
         let ending = conversation.ending(marked, !call.continues);
         let prefix = conversation.digest(&ending);
         let messages = conversation.messages(&ending);
-        let pieces = |blocks| if cached { marked_last(blocks) } else { vec![blocks] };
+        let pieces = |blocks| if cached { with_mark_in_last(blocks) } else { vec![blocks] };
         let system = system(request, conversation);
         let system = pieces(&system);
         let tools = tools.as_deref().map(pieces);
         let mut fields = Vec::with_capacity(3);
-        fields.extend(tools.as_deref().map(|elements| Field { name: "tools", elements }));
-        fields.push(Field { name: "system", elements: &system });
+        fields.extend(tools.as_deref().map(|elements| ListField { name: "tools", elements }));
+        fields.push(ListField { name: "system", elements: &system });
         fields.retain(|field| !field.is_empty());
-        fields.push(Field { name: "messages", elements: &messages });
-        Ok(Written { body: history::body(head, &fields, patch)?, prefix })
+        fields.push(ListField { name: "messages", elements: &messages });
+        Ok(EncodedRequest { body: history::body(head, &fields, patch)?, prefix })
     })
 }
 
-/// Everything that the operator says, before everything else.
+/// Encodes the system prompt and the system messages.
 fn system(request: &ModelRequest, conversation: &Conversation) -> Vec<u8> {
     let mut system = Vec::new();
     text_block(&mut system, &request.system_prompt);
@@ -90,20 +90,20 @@ fn system(request: &ModelRequest, conversation: &Conversation) -> Vec<u8> {
     system
 }
 
-/// Everything but tools, system prompt and messages.
+/// Encodes everything except tools, system prompt and messages.
 fn head(
     request: &ModelRequest,
     dialect: &Dialect,
     claude: &Claude,
-    call: &Call,
+    call: &CallContext,
 ) -> Result<Vec<u8>, ModelError> {
     let mut options = Cow::Borrowed(&request.options);
     if request.tools.is_empty() && options.tool_choice.is_some() {
         options.to_mut().tool_choice = None;
     }
-    let may_think = call.states == States::Keep;
+    let may_think = call.policy == StatePolicy::Keep;
     let plan =
-        plan(&request.model, &options, claude, dialect.default_max_tokens, may_think, &dialect.notices);
+        plan(&request.model, &options, claude, dialect.default_max_tokens, may_think, &dialect.omissions);
     let format = options.response_schema.as_ref().map(response_schema).transpose()?;
     let mut out = Vec::with_capacity(256);
     object(&mut out, |head| {
@@ -123,7 +123,7 @@ fn head(
         head.optional("stop_sequences", (!options.stop.is_empty()).then_some(&options.stop));
         let is_forced = |choice: &&ToolChoice| matches!(choice, ToolChoice::Required | ToolChoice::Named(_));
         if let Some(choice) =
-            options.tool_choice.as_ref().filter(|choice| plan.may_force || !is_forced(choice))
+            options.tool_choice.as_ref().filter(|choice| plan.may_force_tool || !is_forced(choice))
         {
             head.object("tool_choice", |written| tool_choice(written, choice));
         }
@@ -131,7 +131,7 @@ fn head(
     Ok(out)
 }
 
-/// The tools, each with a comma after it.
+/// Encodes the tools, each followed by a comma.
 fn tools(tools: &[Arc<ToolDeclaration>]) -> Result<Vec<u8>, ModelError> {
     let mut out = Vec::new();
     for tool in tools {
@@ -144,7 +144,7 @@ fn tools(tools: &[Arc<ToolDeclaration>]) -> Result<Vec<u8>, ModelError> {
     Ok(out)
 }
 
-fn tool_choice(written: &mut Object<'_>, choice: &ToolChoice) {
+fn tool_choice(written: &mut ObjectWriter<'_>, choice: &ToolChoice) {
     match choice {
         ToolChoice::Auto => written.field("type", "auto"),
         ToolChoice::None => written.field("type", "none"),

@@ -7,7 +7,7 @@ use super::*;
 use crate::model::provider::anthropic::AnthropicOptions;
 use crate::model::provider::anthropic::state::ThoughtState;
 use crate::model::testing::fixtures::{
-    Talk, assistant, call, link, origin, png, reasoning, request, result, text, tool, user,
+    RandomConversation, assistant, call, link, origin, png, reasoning, request, result, text, tool, user,
 };
 
 fn uncached() -> Dialect {
@@ -19,18 +19,18 @@ fn cached() -> Dialect {
     Dialect::default()
 }
 
-fn written(request: &ModelRequest, dialect: &Dialect, states: States) -> (Value, Option<Digest>) {
-    let call = Call { origin: Origin::new(&"p".into(), &request.model), states, continues: false };
-    let written = body(request, dialect, &ToolLists::default(), &call).unwrap();
+fn written(request: &ModelRequest, dialect: &Dialect, policy: StatePolicy) -> (Value, Option<Digest>) {
+    let call = CallContext { origin: Origin::new(&"p".into(), &request.model), policy, continues: false };
+    let written = body(request, dialect, &ToolListCache::default(), &call).unwrap();
     (serde_json::from_slice(&written.body).unwrap(), written.prefix)
 }
 
-fn sent_with(request: &ModelRequest, dialect: &Dialect, states: States) -> Value {
-    written(request, dialect, states).0
+fn sent_with(request: &ModelRequest, dialect: &Dialect, policy: StatePolicy) -> Value {
+    written(request, dialect, policy).0
 }
 
 fn sent(request: &ModelRequest, dialect: &Dialect) -> Value {
-    sent_with(request, dialect, States::Keep)
+    sent_with(request, dialect, StatePolicy::Keep)
 }
 
 #[track_caller]
@@ -345,7 +345,7 @@ fn thoughts_can_be_dropped() {
     let mut request =
         request(vec![user("x"), assistant(vec![reasoning("t", Some("s"), None), call("a", "f", "{}")])]);
     request.options.reasoning_effort = Some(ReasoningEffort::High);
-    let body = sent_with(&request, &uncached(), States::Drop);
+    let body = sent_with(&request, &uncached(), StatePolicy::Drop);
     assert_eq!(body["messages"][1]["content"].as_array().unwrap().len(), 1);
     assert_eq!(body.get("thinking"), None);
     assert!(sent(&request, &uncached())["thinking"].is_object());
@@ -354,16 +354,16 @@ fn thoughts_can_be_dropped() {
 #[test]
 fn what_is_kept_of_a_conversation_changes_no_byte() {
     for seed in 0..200 {
-        let (mut talk, encoded) = (Talk::new(seed), EncodedPrefix::kept());
+        let (mut talk, encoded) = (RandomConversation::new(seed), EncodedPrefix::caching());
         for _ in 0..30 {
             let dialect = if talk.one_of(4) == 0 { uncached() } else { cached() };
-            let states = if talk.one_of(4) == 0 { States::Drop } else { States::Keep };
+            let policy = if talk.one_of(4) == 0 { StatePolicy::Drop } else { StatePolicy::Keep };
             let body = |encoded: &EncodedPrefix, messages: &[SharedMessage]| {
                 let (messages, encoded) = (messages.to_vec(), encoded.clone());
                 let model = "claude-opus-5-5".to_owned();
                 let request = ModelRequest { messages, encoded, model, ..request(vec![]) };
-                let call = Call { origin: origin(), states, continues: false };
-                let written = super::body(&request, &dialect, &ToolLists::default(), &call).unwrap();
+                let call = CallContext { origin: origin(), policy, continues: false };
+                let written = super::body(&request, &dialect, &ToolListCache::default(), &call).unwrap();
                 (String::from_utf8(written.body).unwrap(), written.prefix.expect("thoughts are bound"))
             };
             let messages = talk.next();
@@ -395,9 +395,9 @@ impl Bound {
 
     /// The model answers with a thought that is bound to what it was sent.
     fn thinks(&mut self, signature: &str, then: Vec<Part>) -> &mut Self {
-        let (_, prefix) = written(&self.request, &cached(), States::Keep);
+        let (_, prefix) = written(&self.request, &cached(), StatePolicy::Keep);
         let state = ThoughtState { signature: Some(signature.into()), redacted: None, prefix };
-        let state = state.kept(&self.origin);
+        let state = state.to_provider_state(&self.origin);
         let thought = Part::Reasoning(Reasoning { text: "hm".into(), state, ..Reasoning::default() });
         self.says(assistant([vec![thought], then].concat()))
     }
@@ -463,11 +463,11 @@ fn thoughts_come_back_with_what_they_were_bound_to() {
 fn thoughts_behind_what_cannot_be_sent_are_left_out() {
     let mut bound = Bound::new("claude-opus-5-5");
     bound.says(user("hi"));
-    let (_, prefix) = written(&bound.request, &cached(), States::Keep);
+    let (_, prefix) = written(&bound.request, &cached(), StatePolicy::Keep);
     let thought = |signature: &str| {
         let state =
             ThoughtState { signature: Some(signature.into()), redacted: None, prefix: prefix.clone() };
-        Part::Reasoning(Reasoning { state: state.kept(&bound.origin), ..Reasoning::default() })
+        Part::Reasoning(Reasoning { state: state.to_provider_state(&bound.origin), ..Reasoning::default() })
     };
     let parts = vec![thought("one"), text(" "), thought("two"), call("a", "f", "{")];
     bound.says(assistant(parts)).says(result("a", ToolStatus::Rejected, "no JSON", vec![]));
@@ -505,7 +505,7 @@ fn what_only_the_api_reads_goes_back_as_it_came() {
     let history = vec![user("x"), message, user("thanks")];
     let body = sent(&request(history.clone()), &uncached());
     assert_eq!(body["messages"][1]["content"], json!([json(search), json(found), quoted]));
-    let dropped = sent_with(&request(history.clone()), &uncached(), States::Drop);
+    let dropped = sent_with(&request(history.clone()), &uncached(), StatePolicy::Drop);
     assert_eq!(dropped["messages"][1]["content"], json!([{"type": "text", "text": "As found."}]));
     let mut other = request(history);
     other.model = "m-2".to_owned();
@@ -530,8 +530,8 @@ fn the_model_never_has_the_last_word() {
 #[test]
 fn an_answer_that_goes_on_is_sent_back_as_it_is() {
     let request = request(vec![user("a"), assistant(vec![text("b")])]);
-    let call = Call { origin: origin(), states: States::Keep, continues: true };
-    let written = body(&request, &cached(), &ToolLists::default(), &call).unwrap();
+    let call = CallContext { origin: origin(), policy: StatePolicy::Keep, continues: true };
+    let written = body(&request, &cached(), &ToolListCache::default(), &call).unwrap();
     let body: Value = serde_json::from_slice(&written.body).unwrap();
     assert_eq!(body["messages"].as_array().unwrap().len(), 2);
 }

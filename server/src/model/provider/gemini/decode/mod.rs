@@ -1,4 +1,5 @@
-//! The stream of `generateContent`: each event has the next parts of the answer, the last one says why it ends.
+//! Decodes the stream of `generateContent`: each event has the next parts of the answer, and the last
+//! one its finish reason.
 //!
 //! Source: `GenerateContentResponse` under <https://ai.google.dev/api/generate-content>.
 
@@ -14,16 +15,16 @@ use crate::model::transport::http::Decoder;
 use crate::model::transport::sse::SseEvent;
 use crate::model::{ModelError, ModelErrorKind};
 
-/// Where the stream of one answer stands.
+/// State of one answer's stream.
 #[derive(Debug, Default)]
 pub(in crate::model) struct GeminiDecoder {
     origin: Origin,
     calls: u32,
-    /// Whether a thought has begun that has not ended.
-    thinks: bool,
-    /// Whether a text has begun that has not ended.
-    speaks: bool,
-    /// Held back to the end of the stream, since token counts may follow it.
+    /// True while a thought is open.
+    is_thinking: bool,
+    /// True while a text is open.
+    is_speaking: bool,
+    /// Finish reason, sent at the end of the stream because token counts may follow it.
     finish: Option<FinishReason>,
     done: bool,
 }
@@ -36,7 +37,7 @@ impl Decoder for GeminiDecoder {
         }
         let chunk: Value = serde_json::from_str(data)
             .map_err(|e| ModelError::malformed(format!("an event of the stream is not JSON: {e}")))?;
-        self.take(&chunk, deltas)
+        self.handle(&chunk, deltas)
     }
 
     fn end(&mut self, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
@@ -57,7 +58,7 @@ impl Decoder for GeminiDecoder {
         self.done
     }
 
-    /// One response, or a list of what a stream would have sent.
+    /// Reads one response, or a list of the events that a stream would have sent.
     fn document(&mut self, document: &Value, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
         let chunks = document.as_array().map_or(std::slice::from_ref(document), Vec::as_slice);
         let is_answer = |chunk: &Value| {
@@ -66,25 +67,25 @@ impl Decoder for GeminiDecoder {
         if !chunks.iter().any(is_answer) {
             return Err(ModelError::no_answer());
         }
-        chunks.iter().try_for_each(|chunk| self.take(chunk, deltas))?;
+        chunks.iter().try_for_each(|chunk| self.handle(chunk, deltas))?;
         self.end(deltas)
     }
 }
 
 impl GeminiDecoder {
-    /// Of an answer of this origin.
+    /// Creates the decoder of an answer from this origin.
     pub(super) fn new(origin: Origin) -> Self {
         Self { origin, ..Self::default() }
     }
 
-    fn take(&mut self, chunk: &Value, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
+    fn handle(&mut self, chunk: &Value, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
         let failed = |value: &Value| value.get("error").is_some_and(|error| !error.is_null());
         if failed(chunk) || chunk.get(0).is_some_and(failed) {
             return Err(ProviderFailure::from_value(None, chunk).into_error(None));
         }
         deltas.extend(usage(&chunk["usageMetadata"]).map(Delta::Usage));
         let candidates = chunk["candidates"].as_array().map(Vec::as_slice).unwrap_or_default();
-        // We ask for one; whoever sends more numbers them.
+        // The request asks for one candidate. A server that sends more gives them an index.
         let candidate = candidates.iter().find(|candidate| candidate["index"].as_u64().unwrap_or(0) == 0);
         if let Some(candidate) = candidate {
             let parts = candidate["content"]["parts"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -111,7 +112,7 @@ impl GeminiDecoder {
             return self.call(&part["functionCall"], state, deltas);
         }
         match text {
-            // A signature without a text comes at the end of a stream.
+            // A signature without a text arrives at the end of a stream.
             Some("") if state.thought_signature.is_none() => {}
             Some("") => self.opaque(part, deltas),
             Some(text) => self.text(text, &state, deltas),
@@ -123,31 +124,31 @@ impl GeminiDecoder {
 
     fn thought(&mut self, text: &str, state: &PartState, deltas: &mut Vec<Delta>) {
         if !text.is_empty() {
-            self.thinks = true;
+            self.is_thinking = true;
             deltas.push(Delta::Reasoning { text: text.to_owned() });
         }
-        if let Some(state) = state.kept(&self.origin) {
-            self.thinks = false;
+        if let Some(state) = state.to_provider_state(&self.origin) {
+            self.is_thinking = false;
             deltas.push(Delta::reasoning_end(Some(state)));
         }
     }
 
     fn end_thought(&mut self, deltas: &mut Vec<Delta>) {
-        if std::mem::take(&mut self.thinks) {
+        if std::mem::take(&mut self.is_thinking) {
             deltas.push(Delta::reasoning_end(None));
         }
     }
 
-    /// A text with a signature is a part of its own.
+    /// Adds text. A text with a signature is a separate part.
     fn text(&mut self, text: &str, state: &PartState, deltas: &mut Vec<Delta>) {
         let text = Delta::Text { text: text.to_owned() };
-        match state.kept(&self.origin) {
+        match state.to_provider_state(&self.origin) {
             None => {
-                self.speaks = true;
+                self.is_speaking = true;
                 deltas.push(text);
             }
             Some(state) => {
-                if std::mem::take(&mut self.speaks) {
+                if std::mem::take(&mut self.is_speaking) {
                     deltas.push(Delta::TextEnd { state: None });
                 }
                 deltas.extend([text, Delta::TextEnd { state: Some(state) }]);
@@ -156,7 +157,7 @@ impl GeminiDecoder {
     }
 
     fn opaque(&mut self, part: &Value, deltas: &mut Vec<Delta>) {
-        self.speaks = false;
+        self.is_speaking = false;
         deltas.push(Delta::Opaque(self.origin.state(part.to_string())));
     }
 
@@ -167,19 +168,19 @@ impl GeminiDecoder {
         }
         let index = self.calls;
         self.calls += 1;
-        self.speaks = false;
+        self.is_speaking = false;
         let id = call["id"].as_str().filter(|id| !id.is_empty()).map(str::to_owned);
         let name = call["name"].as_str().unwrap_or_default().to_owned();
         deltas.push(Delta::ToolCallStart { index, provider_id: id.clone(), name });
         let fragment = if call["args"].is_null() { "{}".to_owned() } else { call["args"].to_string() };
         deltas.push(Delta::ToolCallArguments { index, fragment });
-        let state = PartState { id, ..state }.kept(&self.origin);
+        let state = PartState { id, ..state }.to_provider_state(&self.origin);
         deltas.extend(state.map(|state| Delta::ToolCallState { index, state }));
         Ok(())
     }
 }
 
-/// Thoughts are counted beside the answer.
+/// Reads token counts. The API counts thoughts beside the answer, not as part of it.
 fn usage(usage: &Value) -> Option<Usage> {
     let count = |name: &str| usage[name].as_u64().unwrap_or(0);
     usage.is_object().then(|| Usage {
@@ -192,8 +193,10 @@ fn usage(usage: &Value) -> Option<Usage> {
     })
 }
 
+/// Maps a finish reason.
+///
 /// # Errors
-/// Where the model failed, so that asking again may help.
+/// If the model failed, so that repeating the request may help.
 fn finish_reason(reason: &str, message: &Value) -> Result<FinishReason, ModelError> {
     let failed = || {
         let why = message.as_str().map(|why| format!(": {}", short(why))).unwrap_or_default();

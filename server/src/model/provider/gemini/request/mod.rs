@@ -1,4 +1,4 @@
-//! A request in the terms of `generateContent`.
+//! Builds request bodies for `generateContent`.
 
 use std::sync::Arc;
 
@@ -9,52 +9,52 @@ use agentloop_core::tool::ToolDeclaration;
 use super::Dialect;
 use super::contents::{Conversation, text_part};
 use super::schema::within_subset;
-use super::state::Rules;
+use super::state::StateRules;
 use super::traits::{Gemini, gemini};
 use crate::model::request::history::{
-    self, Field, Object, Patch, ToolLists, element, object, response_schema, tool_schema,
+    self, ListField, ObjectWriter, RequestPatch, ToolListCache, element, object, response_schema, tool_schema,
 };
-use crate::model::request::origin::{Origin, States};
+use crate::model::request::origin::{Origin, StatePolicy};
 use crate::model::{EncodedPrefix, ModelError, ModelRequest};
 
-/// Tokens of thoughts for each effort, of models that take a budget.
+/// Thinking tokens for each effort, for models that take a budget.
 const BUDGETS: [(Effort, i32); 4] =
     [(Effort::None, 0), (Effort::Low, 2_048), (Effort::Medium, 8_192), (Effort::High, 24_576)];
 
-/// The body to post.
+/// Builds the body of a request.
 ///
 /// # Errors
-/// When a schema cannot be put into the provider's terms, or the provider options are no JSON object.
+/// If a schema cannot be expressed in the provider's subset, or the provider options are not a JSON object.
 pub(super) fn body(
     request: &ModelRequest,
     dialect: &Dialect,
-    lists: &ToolLists,
+    lists: &ToolListCache,
     origin: &Origin,
-    states: States,
+    policy: StatePolicy,
 ) -> Result<Vec<u8>, ModelError> {
-    let patch = Patch::of(&request.options)?;
+    let patch = RequestPatch::of(&request.options)?;
     let model = gemini(&request.model, dialect.traits.get(&request.model));
     let config = config(request, dialect, &model)?;
     let declared = if request.tools.is_empty() { None } else { Some(lists.text(&request.tools, tools)?) };
     let rules =
-        Rules { origin: origin.clone(), states, signs: model.is_newer, shows_results: model.is_newer };
-    // Without states a request is only sent again: the next one has them.
-    let encoded = if states == States::Keep { &request.encoded } else { &EncodedPrefix::default() };
-    encoded.with(Conversation::new(rules), &request.messages, |conversation| {
+        StateRules { origin: origin.clone(), policy, signs: model.is_newer, shows_results: model.is_newer };
+    // A request without state is a repetition. The next request has state again, so this one is not cached.
+    let encoded = if policy == StatePolicy::Keep { &request.encoded } else { &EncodedPrefix::default() };
+    encoded.write_and_send(Conversation::new(rules), &request.messages, |conversation| {
         let head = head(request, conversation, &config);
         let end = conversation.end();
-        let contents = Field { name: "contents", elements: &[conversation.text(), &end] };
+        let contents = ListField { name: "contents", elements: &[conversation.text(), &end] };
         match declared.as_deref().and_then(|declared| declared.strip_suffix(b",")) {
             None => history::body(head, &[contents], patch),
             Some(declared) => {
                 let elements = &[br#"{"functionDeclarations":["#.as_slice(), declared, b"]},"];
-                history::body(head, &[Field { name: "tools", elements }, contents], patch)
+                history::body(head, &[ListField { name: "tools", elements }, contents], patch)
             }
         }
     })
 }
 
-/// Everything but tools and contents.
+/// Encodes everything except tools and contents.
 fn head(request: &ModelRequest, conversation: &Conversation, config: &[u8]) -> Vec<u8> {
     let mut system = Vec::new();
     if !request.system_prompt.is_empty() {
@@ -68,7 +68,7 @@ fn head(request: &ModelRequest, conversation: &Conversation, config: &[u8]) -> V
                 instruction.list("parts", |parts| parts.extend_from_slice(&system));
             });
         }
-        // Without tools there is nothing to choose.
+        // A tool choice without tools has no meaning.
         if let (Some(choice), false) = (&request.options.tool_choice, request.tools.is_empty()) {
             head.object("toolConfig", |config| {
                 config.object("functionCallingConfig", |calling| tool_choice(calling, choice));
@@ -79,7 +79,7 @@ fn head(request: &ModelRequest, conversation: &Conversation, config: &[u8]) -> V
     out
 }
 
-/// The generation configuration.
+/// Encodes `generationConfig`: sampling, output limit, response schema and thinking.
 fn config(request: &ModelRequest, dialect: &Dialect, model: &Gemini) -> Result<Vec<u8>, ModelError> {
     let options = &request.options;
     let schema = match &options.response_schema {
@@ -104,7 +104,7 @@ fn config(request: &ModelRequest, dialect: &Dialect, model: &Gemini) -> Result<V
             if taken {
                 config.optional(wire, value);
             } else if value.is_some() {
-                dialect.notices.left_out(&request.model, name, "nothing");
+                dialect.omissions.log_omitted(&request.model, name, "nothing");
             }
         }
         config.optional("maxOutputTokens", options.max_output_tokens.or(dialect.default_max_tokens));
@@ -117,20 +117,21 @@ fn config(request: &ModelRequest, dialect: &Dialect, model: &Gemini) -> Result<V
     Ok(out)
 }
 
-fn thinking(config: &mut Object<'_>, request: &ModelRequest, dialect: &Dialect, model: &Gemini) {
+fn thinking(config: &mut ObjectWriter<'_>, request: &ModelRequest, dialect: &Dialect, model: &Gemini) {
     let asked = request.options.reasoning_effort;
     if model.traits.thinks == Thinks::Never {
         if asked.is_some_and(|asked| asked != ReasoningEffort::None) {
-            dialect.notices.left_out(&request.model, "reasoning_effort", "nothing");
+            dialect.omissions.log_omitted(&request.model, "reasoning_effort", "nothing");
         }
         return;
     }
-    // Of an unknown model, only what is asked for is known to be wanted.
+    // An unknown model gets only the requested parameters.
     if !model.is_known && asked.is_none() {
         return;
     }
-    let notices = &dialect.notices;
-    let effort = asked.and_then(|asked| notices.effort(&request.model, model.traits.efforts, asked.into()));
+    let omissions = &dialect.omissions;
+    let effort = asked
+        .and_then(|asked| omissions.supported_effort(&request.model, model.traits.efforts, asked.into()));
     config.object("thinkingConfig", |thinking| {
         if model.by_budget {
             let budget = BUDGETS.iter().find(|(of, _)| Some(*of) == effort).map(|(_, budget)| *budget);
@@ -142,7 +143,7 @@ fn thinking(config: &mut Object<'_>, request: &ModelRequest, dialect: &Dialect, 
     });
 }
 
-/// The tools, each with a comma after it.
+/// Encodes the tools, each followed by a comma.
 fn tools(tools: &[Arc<ToolDeclaration>]) -> Result<Vec<u8>, ModelError> {
     let mut out = Vec::new();
     for tool in tools {
@@ -161,7 +162,7 @@ fn tools(tools: &[Arc<ToolDeclaration>]) -> Result<Vec<u8>, ModelError> {
     Ok(out)
 }
 
-fn tool_choice(calling: &mut Object<'_>, choice: &ToolChoice) {
+fn tool_choice(calling: &mut ObjectWriter<'_>, choice: &ToolChoice) {
     match choice {
         ToolChoice::Auto => calling.field("mode", "AUTO"),
         ToolChoice::None => calling.field("mode", "NONE"),

@@ -12,14 +12,14 @@ fn origin() -> Origin {
     Origin::new(&"p".into(), MODEL)
 }
 
-fn written(request: &ModelRequest, states: States) -> Result<Value, String> {
+fn written(request: &ModelRequest, policy: StatePolicy) -> Result<Value, String> {
     let origin = Origin::new(&"p".into(), &request.model);
-    let body = body(request, &Dialect::default(), &ToolLists::default(), &origin, states);
+    let body = body(request, &Dialect::default(), &ToolListCache::default(), &origin, policy);
     body.map(|body| serde_json::from_slice(&body).unwrap()).map_err(|error| error.message)
 }
 
 fn sent(request: &ModelRequest) -> Value {
-    written(request, States::Keep).unwrap()
+    written(request, StatePolicy::Keep).unwrap()
 }
 
 fn asking(messages: Vec<Message>) -> ModelRequest {
@@ -31,7 +31,8 @@ fn contents(messages: Vec<Message>) -> Value {
 }
 
 fn state(signature: Option<&str>, id: Option<&str>) -> Option<ProviderState> {
-    PartState { thought_signature: signature.map(str::to_owned), id: id.map(str::to_owned) }.kept(&origin())
+    PartState { thought_signature: signature.map(str::to_owned), id: id.map(str::to_owned) }
+        .to_provider_state(&origin())
 }
 
 /// A call of Gemini's own.
@@ -127,17 +128,17 @@ fn what_cannot_be_asked_is_refused_in_words() {
     let mut asked = asking(vec![user("hi")]);
     asked.tools = [tool("f", r#"{"properties":{"x":{"not":{}}}}"#)].into();
     assert_eq!(
-        written(&asked, States::Keep).unwrap_err(),
+        written(&asked, StatePolicy::Keep).unwrap_err(),
         "the schema of tool \"f\" has \"not\" at \"/properties/x\", which Gemini does not take; say it in another way"
     );
     asked.tools = [tool("7up", "{}")].into();
-    assert!(written(&asked, States::Keep).unwrap_err().contains("begin with a letter"));
+    assert!(written(&asked, StatePolicy::Keep).unwrap_err().contains("begin with a letter"));
     asked.tools = [tool("f", "{}")].into();
     asked.options.response_schema =
         Some(ResponseSchema { name: "a".to_owned(), schema: "{}".to_owned(), strict: true });
-    assert!(written(&asked, States::Keep).is_ok());
+    assert!(written(&asked, StatePolicy::Keep).is_ok());
     asked.model = "gemini-2.5-flash".to_owned();
-    assert!(written(&asked, States::Keep).unwrap_err().contains("not both"));
+    assert!(written(&asked, StatePolicy::Keep).unwrap_err().contains("not both"));
 }
 
 #[test]
@@ -214,8 +215,8 @@ fn the_model_never_has_the_first_or_the_last_word() {
 }
 
 /// The signatures of the parts of the model's messages.
-fn signatures(request: &ModelRequest, states: States) -> Vec<Vec<Option<String>>> {
-    let sent = written(request, states).unwrap();
+fn signatures(request: &ModelRequest, policy: StatePolicy) -> Vec<Vec<Option<String>>> {
+    let sent = written(request, policy).unwrap();
     let of_part = |part: &Value| part["thoughtSignature"].as_str().map(str::to_owned);
     let contents = sent["contents"].as_array().unwrap().iter().filter(|content| content["role"] == "model");
     contents.map(|content| content["parts"].as_array().unwrap().iter().map(of_part).collect()).collect()
@@ -239,16 +240,16 @@ fn signatures_stay_with_their_parts() {
     let request = asking([vec![user("hi"), assistant(parts)], answers].concat());
     let some = |text: &str| Some(text.to_owned());
     assert_eq!(
-        signatures(&request, States::Keep),
+        signatures(&request, StatePolicy::Keep),
         [[some("S0"), None, some("S1"), some("S2"), None, some("S4")]]
     );
     let placeholder = [[None, None, some(NO_SIGNATURE), None]];
-    assert_eq!(signatures(&request, States::Drop), placeholder);
+    assert_eq!(signatures(&request, StatePolicy::Drop), placeholder);
     let mut other = request;
     other.model = "gemini-4-argon".to_owned();
-    assert_eq!(signatures(&other, States::Keep), placeholder, "of another family");
+    assert_eq!(signatures(&other, StatePolicy::Keep), placeholder, "of another family");
     other.model = "gemini-2.5-flash".to_owned();
-    assert_eq!(signatures(&other, States::Keep), [[None, None, None, None]], "it demands none");
+    assert_eq!(signatures(&other, StatePolicy::Keep), [[None, None, None, None]], "it demands none");
 }
 
 #[test]

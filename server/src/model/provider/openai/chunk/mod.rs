@@ -22,7 +22,7 @@ pub(in crate::model) struct Said<'a> {
     pub(super) details: Vec<Value>,
     pub(super) content: Option<Cow<'a, str>>,
     pub(super) refusal: Option<Cow<'a, str>>,
-    pub(super) calls: Vec<Fragment<'a>>,
+    pub(super) calls: Vec<CallFragment<'a>>,
     pub(super) finish_reason: Option<Cow<'a, str>>,
 }
 
@@ -61,7 +61,7 @@ impl ReasoningField {
 
 /// One element of `tool_calls`, or the old `function_call`.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Fragment<'a> {
+pub(super) struct CallFragment<'a> {
     pub(super) index: Option<u64>,
     pub(super) id: Option<Cow<'a, str>>,
     pub(super) name: Option<Cow<'a, str>>,
@@ -93,7 +93,7 @@ impl<'a> template::Said<'a> for Said<'a> {
             return None;
         }
         let calls = delta.tool_calls.into_iter().flatten().map(|Object(call)| call.into());
-        let call = delta.function_call.map(Fragment::from);
+        let call = delta.function_call.map(CallFragment::from);
         Some(Self {
             usage: chunk.usage.map(|Object(counts)| counts.into()),
             reasoning: ReasoningField::first(filled(delta.reasoning_content), filled(delta.reasoning)),
@@ -120,7 +120,7 @@ impl<'a> template::Said<'a> for Said<'a> {
             (
                 None,
                 None,
-                [Fragment { index, id: None, name: None, arguments: Cow::Borrowed(text), extra: None }],
+                [CallFragment { index, id: None, name: None, arguments: Cow::Borrowed(text), extra: None }],
             ) => Some((Single::Arguments { index: *index }, text)),
             _ => None,
         }
@@ -133,7 +133,7 @@ impl<'a> template::Said<'a> for Said<'a> {
             }
             Single::Content => Self { content: Some(text), ..Self::default() },
             Single::Arguments { index } => {
-                let call = Fragment { index, arguments: text, ..Fragment::default() };
+                let call = CallFragment { index, arguments: text, ..CallFragment::default() };
                 Self { calls: vec![call], ..Self::default() }
             }
         }
@@ -147,8 +147,9 @@ impl<'a> Said<'a> {
         let first = choices.iter().find(|choice| choice["index"].as_u64().unwrap_or(0) == 0);
         let choice = first.unwrap_or(&Value::Null);
         let delta = &choice["delta"];
-        let calls = delta["tool_calls"].as_array().into_iter().flatten().map(Fragment::lenient);
-        let call = delta["function_call"].is_object().then(|| Fragment::of_function(&delta["function_call"]));
+        let calls = delta["tool_calls"].as_array().into_iter().flatten().map(CallFragment::lenient);
+        let call =
+            delta["function_call"].is_object().then(|| CallFragment::of_function(&delta["function_call"]));
         Self {
             usage: usage(&chunk["usage"]),
             reasoning: ReasoningField::first(text(&delta["reasoning_content"]), text(&delta["reasoning"])),
@@ -174,7 +175,7 @@ pub(in crate::model) enum Single {
     },
 }
 
-impl<'a> Fragment<'a> {
+impl<'a> CallFragment<'a> {
     /// As much of an element as can be understood.
     pub(super) fn lenient(value: &'a Value) -> Self {
         Self {
@@ -240,13 +241,13 @@ struct Function<'a> {
     arguments: Option<Text<'a>>,
 }
 
-impl<'a> From<Call<'a>> for Fragment<'a> {
+impl<'a> From<Call<'a>> for CallFragment<'a> {
     fn from(call: Call<'a>) -> Self {
         Self { index: call.index, id: filled(call.id), ..call.function.unwrap_or_default().into() }
     }
 }
 
-impl<'a> From<Object<Function<'a>>> for Fragment<'a> {
+impl<'a> From<Object<Function<'a>>> for CallFragment<'a> {
     fn from(Object(function): Object<Function<'a>>) -> Self {
         let arguments = function.arguments.and_then(Text::filled).unwrap_or_default();
         Self { name: filled(function.name), arguments, ..Self::default() }

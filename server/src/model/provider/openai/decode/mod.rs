@@ -29,7 +29,7 @@ pub(in crate::model) struct ChatDecoder {
     finish: Option<FinishReason>,
     refused: bool,
     /// Whether the answer has anything in it.
-    said: bool,
+    has_content: bool,
     done: bool,
 }
 
@@ -40,28 +40,28 @@ impl Decoder for ChatDecoder {
             return Ok(());
         }
         if data == "[DONE]" {
-            if self.finish.is_none() && self.said {
+            if self.finish.is_none() && self.has_content {
                 self.finish = Some(FinishReason::Stop);
             }
             return self.end(deltas);
         }
         let fast = if event.name == "error" { None } else { self.last.fast(data) };
         if let Some(said) = fast {
-            return self.take(said, deltas);
+            return self.handle(said, deltas);
         }
         let chunk: Value = serde_json::from_str(data)
             .map_err(|e| ModelError::malformed(format!("an event of the stream is not JSON: {e}")))?;
         if event.name == "error" || chunk.get("error").is_some_and(|error| !error.is_null()) {
             return Err(ProviderFailure::from_value(None, &chunk).into_error(None));
         }
-        self.take(Said::lenient(&chunk), deltas)
+        self.handle(Said::lenient(&chunk), deltas)
     }
 
     fn end(&mut self, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
         let Some(reason) = self.finish.take() else {
             return Err(ModelError::malformed("the stream ends before the answer does"));
         };
-        if reason == FinishReason::ContextWindow && !self.said {
+        if reason == FinishReason::ContextWindow && !self.has_content {
             return Err(ModelError::no_room());
         }
         self.calls.end(deltas);
@@ -89,7 +89,7 @@ impl Decoder for ChatDecoder {
         let reason = choice["finish_reason"].as_str().unwrap_or("stop");
         let choice = json!({ "delta": choice["message"], "finish_reason": reason });
         let chunk = json!({ "choices": [choice], "usage": document["usage"] });
-        self.take(Said::lenient(&chunk), deltas)?;
+        self.handle(Said::lenient(&chunk), deltas)?;
         self.end(deltas)
     }
 }
@@ -112,7 +112,7 @@ impl ChatDecoder {
         deltas.push(Delta::reasoning_end(data.map(|data| self.origin.state(data))));
     }
 
-    fn take(&mut self, said: Said<'_>, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
+    fn handle(&mut self, said: Said<'_>, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
         deltas.extend(said.usage.map(Delta::Usage));
         let before = deltas.len();
         let goes_on = said.content.is_some() || !said.calls.is_empty();
@@ -130,14 +130,14 @@ impl ChatDecoder {
         deltas.extend(said.refusal.map(|text| Delta::Text { text: text.into_owned() }));
         for mut fragment in said.calls {
             let extra = fragment.extra.take();
-            let index = self.calls.fragment(fragment, deltas)?;
+            let index = self.calls.add(fragment, deltas)?;
             if let Some(extra) = extra.and_then(|extra| RawValue::from_string(extra).ok()) {
                 let data = serde_json::to_string(&CallState { extra_content: extra }).ok();
                 let state = data.map(|data| self.origin.state(data));
-                self.calls.sign(index, state, deltas);
+                self.calls.attach_state(index, state, deltas);
             }
         }
-        self.said |= deltas.len() > before;
+        self.has_content |= deltas.len() > before;
         if let Some(reason) = said.finish_reason {
             self.finish = Some(finish_reason(&reason));
         }

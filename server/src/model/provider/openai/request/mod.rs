@@ -1,4 +1,4 @@
-//! A request in the terms of Chat Completions.
+//! Builds request bodies for Chat Completions.
 
 use std::sync::Arc;
 
@@ -7,53 +7,54 @@ use agentloop_core::tool::ToolDeclaration;
 
 use super::Dialect;
 use super::messages::{Conversation, system};
-use super::state::Rules;
+use super::state::StateRules;
 use crate::model::request::history::{
-    self, Field, Object, Patch, ToolLists, cache_key, element, object, response_schema, tool_schema,
+    self, ListField, ObjectWriter, RequestPatch, ToolListCache, cache_key, element, object, response_schema,
+    tool_schema,
 };
-use crate::model::request::origin::{Origin, States};
+use crate::model::request::origin::{Origin, StatePolicy};
 use crate::model::{EncodedPrefix, ModelError, ModelRequest};
 
-/// The body to post.
+/// Builds the body of a request.
 ///
 /// # Errors
-/// When a schema or the provider options are no JSON object.
+/// If a schema or the provider options are not a JSON object.
 pub(super) fn body(
     request: &ModelRequest,
     dialect: &Dialect,
-    lists: &ToolLists,
+    lists: &ToolListCache,
     origin: &Origin,
-    states: States,
+    policy: StatePolicy,
 ) -> Result<Vec<u8>, ModelError> {
-    let patch = Patch::of(&request.options)?;
+    let patch = RequestPatch::of(&request.options)?;
     let head = head(request, dialect)?;
     let mut prompt = Vec::new();
     if !request.system_prompt.is_empty() {
         system(&mut prompt, request.system_prompt.as_str());
     }
     let tools = if request.tools.is_empty() { None } else { Some(lists.text(&request.tools, tools)?) };
-    let rules = Rules {
+    let rules = StateRules {
         origin: origin.clone(),
-        states,
+        policy,
         send_reasoning: dialect.send_reasoning(&request.model),
         signs: dialect.signs(&request.model),
     };
-    // Without states a request is only sent again: the next one has them.
-    let encoded = if states == States::Keep { &request.encoded } else { &EncodedPrefix::default() };
+    // A request without state is a repetition. The next request has state again, so this one is not cached.
+    let encoded = if policy == StatePolicy::Keep { &request.encoded } else { &EncodedPrefix::default() };
     let fresh = Conversation::new(dialect.official, rules);
-    encoded.with(fresh, &request.messages, |conversation| {
+    encoded.write_and_send(fresh, &request.messages, |conversation| {
         let end = conversation.end();
-        let messages = Field { name: "messages", elements: &[&prompt, conversation.text(), &end] };
+        let messages = ListField { name: "messages", elements: &[&prompt, conversation.text(), &end] };
         match &tools {
             None => history::body(head, &[messages], patch),
             Some(tools) => {
-                history::body(head, &[Field { name: "tools", elements: &[tools] }, messages], patch)
+                history::body(head, &[ListField { name: "tools", elements: &[tools] }, messages], patch)
             }
         }
     })
 }
 
-/// Everything but tools and messages.
+/// Encodes everything except tools and messages.
 fn head(request: &ModelRequest, dialect: &Dialect) -> Result<Vec<u8>, ModelError> {
     let mut out = Vec::with_capacity(256);
     let format = request.options.response_schema.as_ref();
@@ -66,7 +67,7 @@ fn head(request: &ModelRequest, dialect: &Dialect) -> Result<Vec<u8>, ModelError
             });
         }
         head.optional("prompt_cache_key", dialect.official.then(|| cache_key(request)));
-        // Without tools there is nothing to choose, and OpenAI refuses the question.
+        // OpenAI refuses `tool_choice` without tools.
         if let (Some(choice), false) = (&request.options.tool_choice, request.tools.is_empty()) {
             tool_choice(head, choice);
         }
@@ -83,7 +84,7 @@ fn head(request: &ModelRequest, dialect: &Dialect) -> Result<Vec<u8>, ModelError
     Ok(out)
 }
 
-/// The tools, each with a comma after it.
+/// Encodes the tools, each followed by a comma.
 fn tools(tools: &[Arc<ToolDeclaration>]) -> Result<Vec<u8>, ModelError> {
     let mut out = Vec::new();
     for tool in tools {
@@ -98,7 +99,7 @@ fn tools(tools: &[Arc<ToolDeclaration>]) -> Result<Vec<u8>, ModelError> {
     Ok(out)
 }
 
-fn tool_choice(head: &mut Object<'_>, choice: &ToolChoice) {
+fn tool_choice(head: &mut ObjectWriter<'_>, choice: &ToolChoice) {
     match choice {
         ToolChoice::Auto => head.field("tool_choice", "auto"),
         ToolChoice::None => head.field("tool_choice", "none"),
@@ -111,7 +112,7 @@ fn tool_choice(head: &mut Object<'_>, choice: &ToolChoice) {
     };
 }
 
-fn options(head: &mut Object<'_>, options: &ModelOptions, dialect: &Dialect) {
+fn options(head: &mut ObjectWriter<'_>, options: &ModelOptions, dialect: &Dialect) {
     head.optional("temperature", options.temperature).optional("top_p", options.top_p);
     let max_tokens = options.max_output_tokens.or(dialect.default_max_tokens);
     head.optional(dialect.max_tokens_field(), max_tokens);

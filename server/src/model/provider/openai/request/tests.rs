@@ -8,11 +8,11 @@ use crate::model::EncodedPrefix;
 use crate::model::provider::openai::OpenAiOptions;
 use crate::model::provider::openai::state::SendReasoning;
 use crate::model::testing::fixtures::{
-    Talk, assistant, call, link, origin, png, reasoning, request, result, text, tool, user,
+    RandomConversation, assistant, call, link, origin, png, reasoning, request, result, text, tool, user,
 };
 
 fn sent(request: &ModelRequest, dialect: &Dialect) -> Result<Value, ModelError> {
-    let body = body(request, dialect, &ToolLists::default(), &origin(), States::Keep)?;
+    let body = body(request, dialect, &ToolListCache::default(), &origin(), StatePolicy::Keep)?;
     Ok(serde_json::from_slice(&body).unwrap())
 }
 
@@ -252,12 +252,12 @@ fn reasoning_goes_back_by_the_models_name() {
     }
 }
 
-/// A thought with what this adapter keeps of it.
+/// A reasoning part with stored state.
 fn thought(origin: &Origin, text: &str, state: &str) -> Part {
     Part::Reasoning(Reasoning { text: text.into(), state: Some(origin.state(state)), ..Reasoning::default() })
 }
 
-/// A call that was signed.
+/// A tool call with a signature.
 fn signed_call(origin: &Origin, id: &str, state: &str) -> Part {
     let Part::ToolCall(call) = call(id, "f", "{}") else { unreachable!("it is a call") };
     Part::ToolCall(ToolCall { state: Some(origin.state(state)), ..call })
@@ -291,13 +291,14 @@ fn openrouters_details_go_back_unchanged() {
     let history = vec![assistant(vec![thought(&origin(), "x", &state), call("a", "f", "{}")])];
     let body = sent(&request(history.clone()), &local()).unwrap();
     assert_eq!(body["messages"][0]["reasoning_details"], details);
-    let lists = ToolLists::default();
-    let dropped = super::body(&request(history.clone()), &local(), &lists, &origin(), States::Drop).unwrap();
+    let lists = ToolListCache::default();
+    let dropped =
+        super::body(&request(history.clone()), &local(), &lists, &origin(), StatePolicy::Drop).unwrap();
     assert!(!String::from_utf8(dropped).unwrap().contains("reasoning_details"));
     let mut other = request(history);
     other.model = "m-2".to_owned();
     let elsewhere = Origin::new(&"p".into(), "m-2");
-    let body = super::body(&other, &local(), &lists, &elsewhere, States::Keep).unwrap();
+    let body = super::body(&other, &local(), &lists, &elsewhere, StatePolicy::Keep).unwrap();
     assert!(!String::from_utf8(body).unwrap().contains("reasoning_details"));
 }
 
@@ -309,10 +310,10 @@ fn googles_signatures_go_back_where_they_came_from() {
         assistant(vec![call("c", "f", "{}"), call("d", "f", "{}")]),
         assistant(vec![signed_call(&Origin::new(&"other".into(), "m-1"), "e", own)]),
     ];
-    let signatures = |model: &str, dialect: &Dialect, states| {
+    let signatures = |model: &str, dialect: &Dialect, policy| {
         let mut request = request(history.clone());
         request.model = model.to_owned();
-        let body = super::body(&request, dialect, &ToolLists::default(), &origin(), states).unwrap();
+        let body = super::body(&request, dialect, &ToolListCache::default(), &origin(), policy).unwrap();
         let body: Value = serde_json::from_slice(&body).unwrap();
         let calls = body["messages"]
             .as_array()
@@ -330,9 +331,9 @@ fn googles_signatures_go_back_where_they_came_from() {
         calls.map(shown).collect::<Vec<_>>()
     };
     let dummy = "google:skip_thought_signature_validator";
-    let keep = States::Keep;
+    let keep = StatePolicy::Keep;
     assert_eq!(signatures("google/gemini-3.8-flash", &local(), keep), ["google:SIG", "", dummy, "", dummy]);
-    assert_eq!(signatures("gemini-4-argon", &local(), States::Drop), [dummy, "", dummy, "", dummy]);
+    assert_eq!(signatures("gemini-4-argon", &local(), StatePolicy::Drop), [dummy, "", dummy, "", dummy]);
     let vertex = Dialect { signatures: Some("vertex"), ..local() };
     let dummy = "vertex:skip_thought_signature_validator";
     assert_eq!(signatures("google/gemini-4-argon", &vertex, keep), ["google:SIG", "", dummy, "", dummy]);
@@ -414,7 +415,7 @@ fn a_longer_conversation_begins_like_a_shorter_one_byte_for_byte() {
         let mut request = request(history[..messages].to_vec());
         request.tools = [tool("f", "{}")].into();
         String::from_utf8(
-            super::body(&request, &local(), &ToolLists::default(), &origin(), States::Keep).unwrap(),
+            super::body(&request, &local(), &ToolListCache::default(), &origin(), StatePolicy::Keep).unwrap(),
         )
         .unwrap()
     };
@@ -429,7 +430,7 @@ fn what_is_kept_of_a_conversation_changes_no_byte() {
     let asking = OpenAiOptions { send_reasoning: Some(true), ..OpenAiOptions::default() };
     let dialects = [local(), official(), Dialect { options: asking, ..local() }];
     for seed in 0..200 {
-        let (mut talk, encoded, mut kind) = (Talk::new(seed), EncodedPrefix::kept(), 0);
+        let (mut talk, encoded, mut kind) = (RandomConversation::new(seed), EncodedPrefix::caching(), 0);
         for _ in 0..30 {
             if talk.one_of(10) == 0 {
                 kind = talk.one_of(dialects.len());
@@ -437,8 +438,9 @@ fn what_is_kept_of_a_conversation_changes_no_byte() {
             let body = |encoded: &EncodedPrefix, messages: &[SharedMessage]| {
                 let (messages, encoded) = (messages.to_vec(), encoded.clone());
                 let request = ModelRequest { messages, encoded, ..request(vec![]) };
-                let lists = ToolLists::default();
-                let body = super::body(&request, &dialects[kind], &lists, &origin(), States::Keep).unwrap();
+                let lists = ToolListCache::default();
+                let body =
+                    super::body(&request, &dialects[kind], &lists, &origin(), StatePolicy::Keep).unwrap();
                 String::from_utf8(body).unwrap()
             };
             let messages = talk.next();

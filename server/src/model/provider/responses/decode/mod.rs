@@ -1,8 +1,8 @@
-//! The stream of Responses: items one after the other, each in pieces and then once more whole.
+//! Decodes the stream of the Responses API: items one after the other, each in pieces and then complete.
 //!
-//! Source: <https://platform.openai.com/docs/api-reference/responses-streaming>. Servers that speak it too leave out
-//! events, numbers of events, or pieces: what was not said in pieces is taken from the whole item, and what was not said
-//! in items from the whole answer at its end.
+//! Source: <https://platform.openai.com/docs/api-reference/responses-streaming>. Compatible servers omit
+//! events, indices or pieces. Text that did not arrive in pieces is taken from the complete item, and items
+//! that did not arrive are taken from the complete answer at its end.
 
 use agentloop_core::delta::Delta;
 use agentloop_core::limits::CALLS_PER_MESSAGE_MAX;
@@ -10,8 +10,8 @@ use agentloop_core::message::FinishReason;
 use agentloop_core::tool::Digest;
 use serde_json::Value;
 
-use super::event::{BETWEEN, Event, Place, message_text, reasoning_text, refuses, usage};
-use super::state::{ItemState, call_digest, is_encrypted, row_digest, text_digest};
+use super::event::{ItemRef, PARAGRAPH_BREAK, ResponseEvent, message_text, reasoning_text, refuses, usage};
+use super::state::{ItemState, call_digest, is_encrypted, reasoning_digest, text_digest};
 use crate::model::request::history::arguments_text;
 use crate::model::request::origin::Origin;
 use crate::model::response::failure::{ProviderFailure, short};
@@ -19,54 +19,54 @@ use crate::model::transport::http::Decoder;
 use crate::model::transport::sse::SseEvent;
 use crate::model::{ModelError, ModelErrorKind};
 
-/// Items of one answer. Each call is one, and each of these may have a thought before it.
+/// Maximum number of items in one answer. Each call is one, and each may have reasoning before it.
 const ITEMS_MAX: usize = 4 * CALLS_PER_MESSAGE_MAX;
 
-/// Put behind the arguments of a call that was cut off.
+/// Appended to the arguments of an incomplete call, so that they are not valid JSON.
 const CUT_OFF: &str = " (cut off)";
 
-/// Where the stream of one answer stands.
+/// State of one answer's stream.
 #[derive(Debug, Default)]
 pub(in crate::model) struct ResponsesDecoder {
     origin: Origin,
     items: Vec<Item>,
     calls: u32,
-    /// Of the reasoning items that are over and led to nothing yet.
-    row: Option<Digest>,
+    /// Digest of the complete reasoning items since the last other item.
+    reasoning: Option<Digest>,
     refused: bool,
-    /// Whether the answer has anything in it.
-    said: bool,
+    /// True once the answer has any content.
+    has_content: bool,
     done: bool,
 }
 
-/// An item that has begun.
+/// An item of the answer that has begun.
 #[derive(Debug)]
 struct Item {
     index: Option<u64>,
     id: Option<String>,
-    kind: Kind,
-    is_over: bool,
-    /// Of a call: whether it is not all that the model wanted to say.
+    kind: ItemKind,
+    is_complete: bool,
+    /// True for a call that is incomplete.
     is_cut: bool,
 }
 
 #[derive(Debug)]
-enum Kind {
-    /// With what was given out of it.
+enum ItemKind {
+    /// A message, with the text that was sent as deltas.
     Message(String),
-    /// The same, and which part of it the last piece was of.
+    /// Reasoning, with the text that was sent as deltas and the part of the last piece.
     Reasoning {
-        said: String,
+        shown: String,
         part: Option<u64>,
     },
-    Call(Call),
-    /// Of a kind that only the provider understands.
+    Call(CallItem),
+    /// An item that only the provider understands.
     Other,
 }
 
 #[derive(Debug, Default)]
-struct Call {
-    /// Of the delta, once its name is known.
+struct CallItem {
+    /// Number of the call in deltas; `None` until its name is known.
     number: Option<u32>,
     id: String,
     name: String,
@@ -82,8 +82,8 @@ impl Decoder for ResponsesDecoder {
         let value: Value = serde_json::from_str(data)
             .map_err(|e| ModelError::malformed(format!("an event of the stream is not JSON: {e}")))?;
         let before = deltas.len();
-        let taken = self.take(&event.name, &Event { value: &value, text: data }, deltas);
-        self.said |= deltas.len() > before;
+        let taken = self.handle(&event.name, &ResponseEvent { value: &value, text: data }, deltas);
+        self.has_content |= deltas.len() > before;
         taken
     }
 
@@ -106,48 +106,54 @@ impl Decoder for ResponsesDecoder {
             _ => "response.completed",
         };
         let ended = self.finish(kind, document, deltas);
-        self.said |= deltas.len() > before;
+        self.has_content |= deltas.len() > before;
         ended
     }
 }
 
 impl ResponsesDecoder {
-    /// Of an answer of this origin.
+    /// Creates the decoder of an answer from this origin.
     pub(super) fn new(origin: Origin) -> Self {
         Self { origin, ..Self::default() }
     }
 
-    fn take(&mut self, name: &str, event: &Event<'_>, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
-        let (kind, place) = (event.kind(), event.place());
+    fn handle(
+        &mut self,
+        name: &str,
+        event: &ResponseEvent<'_>,
+        deltas: &mut Vec<Delta>,
+    ) -> Result<(), ModelError> {
+        let (kind, item_ref) = (event.kind(), event.item_ref());
         let kind = if kind.is_empty() { name } else { kind };
         let piece = event.text_of("delta");
         match kind {
             "error" => return Err(ProviderFailure::from_value(None, event.value).into_error(None)),
             "response.output_item.added" => {
-                self.added(place, &event.value["item"], deltas)?;
+                self.added(item_ref, &event.value["item"], deltas)?;
             }
             "response.output_item.done" => {
-                let item = self.added(place, &event.value["item"], deltas)?;
-                self.over(item, &event.value["item"], || event.item_text(), deltas)?;
+                let item = self.added(item_ref, &event.value["item"], deltas)?;
+                self.complete(item, &event.value["item"], || event.item_text(), deltas)?;
             }
             "response.output_text.delta" | "response.refusal.delta" => {
                 self.refused |= kind == "response.refusal.delta";
-                let item = self.at(place, || Kind::Message(String::new()))?;
+                let item = self.item(item_ref, || ItemKind::Message(String::new()))?;
                 self.text(item, piece, deltas);
             }
             "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
                 let part = ["summary_index", "content_index"].iter().find_map(|at| event.value[*at].as_u64());
-                let item = self.at(place, || Kind::Reasoning { said: String::new(), part: None })?;
+                let item =
+                    self.item(item_ref, || ItemKind::Reasoning { shown: String::new(), part: None })?;
                 self.thought(item, part, piece, deltas);
             }
             "response.function_call_arguments.delta" => {
-                let item = self.at(place, || Kind::Call(Call::default()))?;
+                let item = self.item(item_ref, || ItemKind::Call(CallItem::default()))?;
                 self.arguments(item, piece, deltas);
             }
             "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled" => {
                 self.finish(kind, &event.value["response"], deltas)?;
             }
-            // An error that a gateway puts into the stream has no type of the protocol.
+            // A gateway's error in the stream has no event type of the protocol.
             _ if event.value.get("error").is_some_and(|error| !error.is_null()) => {
                 return Err(ProviderFailure::from_value(None, event.value).into_error(None));
             }
@@ -156,13 +162,14 @@ impl ResponsesDecoder {
         Ok(())
     }
 
-    /// The item of this place, which begins where it has not. Without a place it is the last one of its kind.
-    fn at(&mut self, place: Place<'_>, begin: impl FnOnce() -> Kind) -> Result<usize, ModelError> {
+    /// Returns the index of the referenced item, which begins now if it is new. Without a reference it is the
+    /// last incomplete item of the same kind.
+    fn item(&mut self, item_ref: ItemRef<'_>, begin: impl FnOnce() -> ItemKind) -> Result<usize, ModelError> {
         let begun = begin();
-        let is_it = |item: &Item| match (place.index, item.index, place.id, item.id.as_deref()) {
+        let is_it = |item: &Item| match (item_ref.index, item.index, item_ref.id, item.id.as_deref()) {
             (Some(asked), Some(index), _, _) => asked == index,
             (_, _, Some(asked), Some(id)) => asked == id,
-            _ => !item.is_over && std::mem::discriminant(&item.kind) == std::mem::discriminant(&begun),
+            _ => !item.is_complete && std::mem::discriminant(&item.kind) == std::mem::discriminant(&begun),
         };
         if let Some(at) = self.items.iter().rposition(is_it) {
             return Ok(at);
@@ -171,19 +178,19 @@ impl ResponsesDecoder {
             let message = format!("the answer has more than {ITEMS_MAX} items");
             return Err(ModelError::new(ModelErrorKind::TooLarge, message));
         }
-        let id = place.id.map(str::to_owned);
-        self.items.push(Item { index: place.index, id, kind: begun, is_over: false, is_cut: false });
+        let id = item_ref.id.map(str::to_owned);
+        self.items.push(Item { index: item_ref.index, id, kind: begun, is_complete: false, is_cut: false });
         Ok(self.items.len() - 1)
     }
 
     fn added(
         &mut self,
-        place: Place<'_>,
+        item_ref: ItemRef<'_>,
         item: &Value,
         deltas: &mut Vec<Delta>,
     ) -> Result<usize, ModelError> {
-        let at = self.at(place, || kind_of(item))?;
-        if let Kind::Call(call) = &mut self.items[at].kind {
+        let at = self.item(item_ref, || kind_of(item))?;
+        if let ItemKind::Call(call) = &mut self.items[at].kind {
             let text = |name: &str| item[name].as_str().unwrap_or_default().to_owned();
             if call.number.is_none() {
                 (call.id, call.name) = (text("call_id"), text("name"));
@@ -193,8 +200,8 @@ impl ResponsesDecoder {
         Ok(at)
     }
 
-    /// The item that an item of the whole answer is: the next that is known of its kind, or a new one. Numbers and ids
-    /// may be missing in one of the two.
+    /// Returns the index of the item that matches an item of the complete answer: the next known one of its
+    /// kind, or a new one. Indices and ids may be missing on either side.
     fn of_output(
         &mut self,
         item: &Value,
@@ -206,18 +213,18 @@ impl ResponsesDecoder {
             (*known..self.items.len()).find(|at| std::mem::discriminant(&self.items[*at].kind) == kind);
         if let Some(at) = found {
             *known = at + 1;
-            let place = Place { index: self.items[at].index, id: None };
-            return if self.items[at].is_over { Ok(at) } else { self.added(place, item, deltas) };
+            let item_ref = ItemRef { index: self.items[at].index, id: None };
+            return if self.items[at].is_complete { Ok(at) } else { self.added(item_ref, item, deltas) };
         }
         let index = self.items.iter().filter_map(|item| item.index).max().map_or(0, |index| index + 1);
-        let at = self.added(Place { index: Some(index), id: None }, item, deltas)?;
+        let at = self.added(ItemRef { index: Some(index), id: None }, item, deltas)?;
         *known = self.items.len();
         Ok(at)
     }
 
-    /// Gives out the beginning of a call whose name is known.
+    /// Sends the start of a call once its name is known.
     fn name(&mut self, at: usize, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
-        let Kind::Call(call) = &mut self.items[at].kind else { return Ok(()) };
+        let ItemKind::Call(call) = &mut self.items[at].kind else { return Ok(()) };
         if call.name.is_empty() {
             return Ok(());
         }
@@ -238,30 +245,31 @@ impl ResponsesDecoder {
 
     fn text(&mut self, at: usize, piece: &str, deltas: &mut Vec<Delta>) {
         let item = &mut self.items[at];
-        if let (Kind::Message(said), false, false) = (&mut item.kind, item.is_over, piece.is_empty()) {
-            said.push_str(piece);
+        if let (ItemKind::Message(shown), false, false) = (&mut item.kind, item.is_complete, piece.is_empty())
+        {
+            shown.push_str(piece);
             deltas.push(Delta::Text { text: piece.to_owned() });
         }
     }
 
     fn thought(&mut self, at: usize, part: Option<u64>, piece: &str, deltas: &mut Vec<Delta>) {
         let item = &mut self.items[at];
-        let Kind::Reasoning { said, part: last } = &mut item.kind else { return };
-        if item.is_over || piece.is_empty() {
+        let ItemKind::Reasoning { shown, part: last } = &mut item.kind else { return };
+        if item.is_complete || piece.is_empty() {
             return;
         }
         let mut text = piece.to_owned();
-        if !said.is_empty() && part.is_some() && *last != part {
-            text.insert_str(0, BETWEEN);
+        if !shown.is_empty() && part.is_some() && *last != part {
+            text.insert_str(0, PARAGRAPH_BREAK);
         }
         *last = part;
-        said.push_str(&text);
+        shown.push_str(&text);
         deltas.push(Delta::Reasoning { text });
     }
 
     fn arguments(&mut self, at: usize, piece: &str, deltas: &mut Vec<Delta>) {
         let item = &mut self.items[at];
-        if let (Kind::Call(call), false, false) = (&mut item.kind, item.is_over, piece.is_empty()) {
+        if let (ItemKind::Call(call), false, false) = (&mut item.kind, item.is_complete, piece.is_empty()) {
             call.arguments.push_str(piece);
             if let Some(index) = call.number {
                 deltas.push(Delta::ToolCallArguments { index, fragment: piece.to_owned() });
@@ -269,53 +277,54 @@ impl ResponsesDecoder {
         }
     }
 
-    /// An item is whole: gives out what was not said of it, and its state.
-    fn over(
+    /// Completes an item: sends the text that did not arrive in pieces, and its state.
+    fn complete(
         &mut self,
         at: usize,
         whole: &Value,
         text: impl FnOnce() -> String,
         deltas: &mut Vec<Delta>,
     ) -> Result<(), ModelError> {
-        if self.items[at].is_over {
+        if self.items[at].is_complete {
             return Ok(());
         }
-        let rest = |said: &str, whole: &str| whole.strip_prefix(said).unwrap_or_default().to_owned();
+        let rest = |shown: &str, whole: &str| whole.strip_prefix(shown).unwrap_or_default().to_owned();
         match &self.items[at].kind {
-            Kind::Message(said) => {
-                let rest = rest(said, &message_text(whole));
+            ItemKind::Message(shown) => {
+                let rest = rest(shown, &message_text(whole));
                 self.refused |= refuses(whole);
                 self.text(at, &rest, deltas);
-                let after = self.row.take();
+                let after = self.reasoning.take();
                 self.sign_text(at, whole, after, deltas);
             }
-            Kind::Reasoning { said, .. } => {
-                let rest = rest(said, &reasoning_text(whole));
+            ItemKind::Reasoning { shown, .. } => {
+                let rest = rest(shown, &reasoning_text(whole));
                 self.thought(at, None, &rest, deltas);
                 self.sign_reasoning(at, whole, text, deltas);
             }
-            Kind::Call(call) => {
+            ItemKind::Call(call) => {
                 let rest = rest(&call.arguments, whole["arguments"].as_str().unwrap_or_default());
                 self.arguments(at, &rest, deltas);
                 self.items[at].is_cut = whole["status"] == "incomplete";
-                let after = self.row.take();
+                let after = self.reasoning.take();
                 self.sign_call(at, after, deltas);
             }
-            Kind::Other if whole["type"].is_string() => {
-                self.row = None;
+            ItemKind::Other if whole["type"].is_string() => {
+                self.reasoning = None;
                 deltas.push(Delta::Opaque(self.origin.state(text())));
             }
-            Kind::Other => {}
+            ItemKind::Other => {}
         }
-        self.items[at].is_over = true;
+        self.items[at].is_complete = true;
         Ok(())
     }
 
     fn sign_text(&self, at: usize, whole: &Value, after: Option<Digest>, deltas: &mut Vec<Delta>) {
-        let Kind::Message(said) = &self.items[at].kind else { return };
-        if !said.is_empty() {
+        let ItemKind::Message(shown) = &self.items[at].kind else { return };
+        if !shown.is_empty() {
             let phase = whole["phase"].as_str().map(short);
-            let state = ItemState { digest: text_digest(said), after, phase }.kept(&self.origin);
+            let state =
+                ItemState { digest: text_digest(shown), after, phase }.to_provider_state(&self.origin);
             deltas.push(Delta::TextEnd { state });
         }
     }
@@ -327,24 +336,24 @@ impl ResponsesDecoder {
         text: impl FnOnce() -> String,
         deltas: &mut Vec<Delta>,
     ) {
-        let Kind::Reasoning { said, .. } = &self.items[at].kind else { return };
+        let ItemKind::Reasoning { shown, .. } = &self.items[at].kind else { return };
         let item = is_encrypted(whole).then(text);
-        // What follows reasoning that cannot go back was led to by it, too.
-        self.row = item.as_ref().map(|item| row_digest(self.row.as_ref(), item));
-        if !said.is_empty() || item.is_some() {
+        // Reasoning that cannot be sent back also keeps back the reasoning before it.
+        self.reasoning = item.as_ref().map(|item| reasoning_digest(self.reasoning.as_ref(), item));
+        if !shown.is_empty() || item.is_some() {
             deltas.push(Delta::reasoning_end(item.map(|item| self.origin.state(item))));
         }
     }
 
     fn sign_call(&self, at: usize, after: Option<Digest>, deltas: &mut Vec<Delta>) {
-        let Kind::Call(call) = &self.items[at].kind else { return };
+        let ItemKind::Call(call) = &self.items[at].kind else { return };
         let Some(index) = call.number else { return };
         let digest = call_digest(&call.id, &call.name, &call.arguments);
-        let state = ItemState { digest, after, phase: None }.kept(&self.origin);
+        let state = ItemState { digest, after, phase: None }.to_provider_state(&self.origin);
         deltas.extend(state.map(|state| Delta::ToolCallState { index, state }));
     }
 
-    /// The answer is over, in whatever way.
+    /// Ends the answer.
     fn finish(&mut self, kind: &str, response: &Value, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
         deltas.extend(usage(response).map(Delta::Usage));
         if matches!(kind, "response.failed" | "response.cancelled") {
@@ -354,20 +363,20 @@ impl ResponsesDecoder {
         let mut known = 0;
         for item in output {
             let at = self.of_output(item, &mut known, deltas)?;
-            self.over(at, item, || item.to_string(), deltas)?;
+            self.complete(at, item, || item.to_string(), deltas)?;
         }
         self.cut(kind);
         let reason = self.reason(kind, response);
-        deltas.extend(self.items.iter().filter_map(Item::spoilt));
+        deltas.extend(self.items.iter().filter_map(Item::invalidation));
         deltas.push(Delta::Finish { reason });
         self.done = true;
         Ok(())
     }
 
-    /// Calls that never came whole are cut off, unless the answer is complete and they look whole.
+    /// Marks calls that were never completed as cut, unless the answer is complete and their arguments are valid.
     fn cut(&mut self, kind: &str) {
-        for item in self.items.iter_mut().filter(|item| !item.is_over) {
-            if let Kind::Call(call) = &item.kind {
+        for item in self.items.iter_mut().filter(|item| !item.is_complete) {
+            if let ItemKind::Call(call) = &item.kind {
                 let looks_whole = arguments_text(&call.arguments) == call.arguments;
                 item.is_cut = kind == "response.incomplete" || !looks_whole;
             }
@@ -383,7 +392,7 @@ impl ResponsesDecoder {
             };
         }
         match () {
-            () if self.items.iter().any(|item| item.spoilt().is_some()) => FinishReason::Length,
+            () if self.items.iter().any(|item| item.invalidation().is_some()) => FinishReason::Length,
             () if self.calls > 0 => FinishReason::ToolCalls,
             () if self.refused => FinishReason::Refusal,
             () => FinishReason::Stop,
@@ -392,19 +401,19 @@ impl ResponsesDecoder {
 }
 
 impl Item {
-    /// A call that is cut off must not be run, whatever its arguments are so far: with this they are no JSON.
-    fn spoilt(&self) -> Option<Delta> {
-        let Kind::Call(Call { number: Some(index), .. }) = self.kind else { return None };
+    /// Makes the arguments of a cut call invalid JSON, because such a call must not be run.
+    fn invalidation(&self) -> Option<Delta> {
+        let ItemKind::Call(CallItem { number: Some(index), .. }) = self.kind else { return None };
         self.is_cut.then(|| Delta::ToolCallArguments { index, fragment: CUT_OFF.to_owned() })
     }
 }
 
-fn kind_of(item: &Value) -> Kind {
+fn kind_of(item: &Value) -> ItemKind {
     match item["type"].as_str() {
-        Some("message") => Kind::Message(String::new()),
-        Some("reasoning") => Kind::Reasoning { said: String::new(), part: None },
-        Some("function_call") => Kind::Call(Call::default()),
-        _ => Kind::Other,
+        Some("message") => ItemKind::Message(String::new()),
+        Some("reasoning") => ItemKind::Reasoning { shown: String::new(), part: None },
+        Some("function_call") => ItemKind::Call(CallItem::default()),
+        _ => ItemKind::Other,
     }
 }
 

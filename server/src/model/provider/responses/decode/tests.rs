@@ -4,10 +4,10 @@ use serde_json::json;
 
 use super::*;
 use crate::model::testing::fixtures::origin;
-use crate::model::transport::http::Reading;
+use crate::model::transport::http::AnswerReader;
 
 fn read(events: &[Value]) -> Result<Vec<Delta>, ModelError> {
-    let (mut reading, mut deltas) = (Reading::new(ResponsesDecoder::new(origin())), Vec::new());
+    let (mut reading, mut deltas) = (AnswerReader::new(ResponsesDecoder::new(origin())), Vec::new());
     for event in events {
         let _heard = reading.push(format!("data: {event}\n\n").as_bytes(), &mut deltas)?;
     }
@@ -70,7 +70,7 @@ fn call(id: &str, arguments: &str) -> Value {
 }
 
 /// What an answer says, and what is kept of each part.
-fn kept(finished: &Finished) -> Vec<(String, Option<Value>)> {
+fn item_state(finished: &Finished) -> Vec<(String, Option<Value>)> {
     let json =
         |state: &agentloop_core::message::ProviderState| serde_json::from_str::<Value>(&state.data).unwrap();
     let kept = |part: &Part| match part {
@@ -86,7 +86,7 @@ fn kept(finished: &Finished) -> Vec<(String, Option<Value>)> {
 }
 
 fn says(finished: &Finished) -> Vec<String> {
-    kept(finished).into_iter().map(|(said, _)| said).collect()
+    item_state(finished).into_iter().map(|(said, _)| said).collect()
 }
 
 #[test]
@@ -116,10 +116,10 @@ fn by_the_book() {
         over(3, call("b", "{\"y\":2}")),
         completed(),
     ]);
-    let after = row_digest(None, &thought(Some("whole")).to_string());
+    let after = reasoning_digest(None, &thought(Some("whole")).to_string());
     let text = json!({"digest": text_digest("Grüezi"), "after": after, "phase": "final_answer"});
     assert_eq!(
-        kept(&answer),
+        item_state(&answer),
         [
             ("thinks First.\n\nThen.".to_owned(), Some(thought(Some("whole")))),
             ("says Grüezi".to_owned(), Some(text)),
@@ -142,7 +142,7 @@ fn by_the_book() {
 #[test]
 fn items_are_kept_word_for_word() {
     let raw = r#"{"type":"response.output_item.done","output_index":0,"item":{"z":1.50,"type":"web_search_call","a":"\u00fc"}}"#;
-    let (mut reading, mut deltas) = (Reading::new(ResponsesDecoder::new(origin())), Vec::new());
+    let (mut reading, mut deltas) = (AnswerReader::new(ResponsesDecoder::new(origin())), Vec::new());
     reading.push(format!("data: {raw}\n\n").as_bytes(), &mut deltas).unwrap();
     let [Delta::Opaque(state)] = deltas.as_slice() else { panic!("{deltas:?}") };
     assert_eq!(state.data, r#"{"z":1.50,"type":"web_search_call","a":"\u00fc"}"#);
@@ -297,10 +297,10 @@ fn reasoning_is_bound_to_what_it_led_to() {
     let bare = item("rs_3", None);
     let after = |events: Vec<Value>| {
         let finished = finished(&[events, vec![over(9, message("so")), completed()]].concat());
-        kept(&finished).pop().and_then(|(_, state)| state)?.get("after").cloned()
+        item_state(&finished).pop().and_then(|(_, state)| state)?.get("after").cloned()
     };
-    let first = row_digest(None, &one.to_string());
-    let both = row_digest(Some(&first), &two.to_string());
+    let first = reasoning_digest(None, &one.to_string());
+    let both = reasoning_digest(Some(&first), &two.to_string());
     assert_eq!(after(vec![]), None);
     assert_eq!(after(vec![over(0, one.clone())]), Some(json!(first)));
     assert_eq!(after(vec![over(0, one.clone()), over(1, two)]), Some(json!(both)));

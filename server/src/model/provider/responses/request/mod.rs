@@ -1,4 +1,4 @@
-//! A request in the terms of Responses.
+//! Builds request bodies for the Responses API.
 
 use std::sync::Arc;
 
@@ -8,50 +8,53 @@ use agentloop_core::tool::ToolDeclaration;
 
 use super::Dialect;
 use super::items::Conversation;
-use super::state::Rules;
+use super::state::StateRules;
 use super::traits::gpt;
 use crate::model::request::history::{
-    self, Field, Object, Patch, ToolLists, cache_key, element, object, response_schema, tool_schema,
+    self, ListField, ObjectWriter, RequestPatch, ToolListCache, cache_key, element, object, response_schema,
+    tool_schema,
 };
-use crate::model::request::origin::{Origin, States};
+use crate::model::request::origin::{Origin, StatePolicy};
 use crate::model::{EncodedPrefix, ModelError, ModelRequest};
 
-/// What is decided about one call besides its request.
+/// Decisions about one call that are not in its request.
 #[derive(Debug, Clone)]
-pub(super) struct Call {
+pub(super) struct CallContext {
     pub(super) origin: Origin,
-    pub(super) states: States,
-    /// Neither summaries of reasoning nor its encrypted content are asked for.
-    pub(super) plain: bool,
+    pub(super) policy: StatePolicy,
+    /// True to request neither reasoning summaries nor encrypted reasoning.
+    pub(super) without_reasoning: bool,
 }
 
-/// The body to post.
+/// Builds the body of a request.
 ///
 /// # Errors
-/// When a schema or the provider options are no JSON object.
+/// If a schema or the provider options are not a JSON object.
 pub(super) fn body(
     request: &ModelRequest,
     dialect: &Dialect,
-    lists: &ToolLists,
-    call: &Call,
+    lists: &ToolListCache,
+    call: &CallContext,
 ) -> Result<Vec<u8>, ModelError> {
-    let patch = Patch::of(&request.options)?;
+    let patch = RequestPatch::of(&request.options)?;
     let head = head(request, dialect, call)?;
     let tools = if request.tools.is_empty() { None } else { Some(lists.text(&request.tools, tools)?) };
-    let rules = Rules { origin: call.origin.clone(), states: call.states };
-    // Without states a request is only sent again: the next one has them.
-    let encoded = if call.states == States::Keep { &request.encoded } else { &EncodedPrefix::default() };
-    encoded.with(Conversation::new(rules), &request.messages, |conversation| {
-        let input = Field { name: "input", elements: &[conversation.text()] };
+    let rules = StateRules { origin: call.origin.clone(), policy: call.policy };
+    // A request without state is a repetition. The next request has state again, so this one is not cached.
+    let encoded = if call.policy == StatePolicy::Keep { &request.encoded } else { &EncodedPrefix::default() };
+    encoded.write_and_send(Conversation::new(rules), &request.messages, |conversation| {
+        let input = ListField { name: "input", elements: &[conversation.text()] };
         match &tools {
             None => history::body(head, &[input], patch),
-            Some(tools) => history::body(head, &[Field { name: "tools", elements: &[tools] }, input], patch),
+            Some(tools) => {
+                history::body(head, &[ListField { name: "tools", elements: &[tools] }, input], patch)
+            }
         }
     })
 }
 
-/// Everything but tools and input.
-fn head(request: &ModelRequest, dialect: &Dialect, call: &Call) -> Result<Vec<u8>, ModelError> {
+/// Encodes everything except tools and input.
+fn head(request: &ModelRequest, dialect: &Dialect, call: &CallContext) -> Result<Vec<u8>, ModelError> {
     let options = &request.options;
     let format = options.response_schema.as_ref();
     let schema = format.map(response_schema).transpose()?;
@@ -60,7 +63,7 @@ fn head(request: &ModelRequest, dialect: &Dialect, call: &Call) -> Result<Vec<u8
     object(&mut out, |head| {
         head.field("model", &request.model).field("stream", &true).field("store", &false);
         if dialect.official {
-            // Noise against eavesdroppers who count bytes: here it only costs time.
+            // Random padding against observers who count bytes. It only costs time here.
             head.object("stream_options", |options| {
                 options.field("include_obfuscation", &false);
             });
@@ -69,7 +72,7 @@ fn head(request: &ModelRequest, dialect: &Dialect, call: &Call) -> Result<Vec<u8
             head.field("instructions", &request.system_prompt);
         }
         head.field("prompt_cache_key", &cache_key(request));
-        // Without tools there is nothing to choose, and OpenAI refuses the question.
+        // OpenAI refuses `tool_choice` without tools.
         if let (Some(choice), false) = (&options.tool_choice, request.tools.is_empty()) {
             tool_choice(head, choice);
         }
@@ -84,19 +87,19 @@ fn head(request: &ModelRequest, dialect: &Dialect, call: &Call) -> Result<Vec<u8
             });
         }
         if !options.stop.is_empty() {
-            dialect.notices.left_out(&request.model, "stop", "nothing");
+            dialect.omissions.log_omitted(&request.model, "stop", "nothing");
         }
     });
     Ok(out)
 }
 
-/// What is said of reasoning, and of sampling, which depends on it.
+/// Encodes the reasoning parameters, and the sampling parameters that depend on them.
 fn reasoning(
-    head: &mut Object<'_>,
+    head: &mut ObjectWriter<'_>,
     request: &ModelRequest,
     traits: Option<&ModelTraits>,
     dialect: &Dialect,
-    call: &Call,
+    call: &CallContext,
 ) {
     let effort = effort(request, traits, dialect);
     let thinks = match (traits.map(|traits| traits.thinks), effort) {
@@ -104,15 +107,15 @@ fn reasoning(
         (Some(Thinks::Always | Thinks::ByDefault), _) | (_, Some(_)) => true,
         (Some(Thinks::WhenAsked) | None, None) => false,
     };
-    let summary = (thinks && !call.plain).then_some("auto");
+    let summary = (thinks && !call.without_reasoning).then_some("auto");
     if effort.is_some() || summary.is_some() {
         head.object("reasoning", |reasoning| {
             reasoning.optional("effort", effort.map(Effort::as_str)).optional("summary", summary);
         });
     }
-    // A model may think unasked.
+    // A model may reason without being asked to.
     let may_think = traits.is_none_or(|traits| traits.thinks != Thinks::Never);
-    if may_think && !call.plain {
+    if may_think && !call.without_reasoning {
         head.list("include", |include| include.extend_from_slice(br#""reasoning.encrypted_content""#));
     }
     let ModelOptions { temperature, top_p, .. } = request.options;
@@ -121,7 +124,7 @@ fn reasoning(
         if taken {
             head.optional(name, value);
         } else if value.is_some() {
-            dialect.notices.left_out(&request.model, name, "nothing");
+            dialect.omissions.log_omitted(&request.model, name, "nothing");
         }
     }
 }
@@ -129,12 +132,12 @@ fn reasoning(
 fn effort(request: &ModelRequest, traits: Option<&ModelTraits>, dialect: &Dialect) -> Option<Effort> {
     let asked = Effort::from(request.options.reasoning_effort?);
     match traits {
-        Some(traits) => dialect.notices.effort(&request.model, traits.efforts, asked),
+        Some(traits) => dialect.omissions.supported_effort(&request.model, traits.efforts, asked),
         None => Some(asked),
     }
 }
 
-/// The tools, each with a comma after it.
+/// Encodes the tools, each followed by a comma.
 fn tools(tools: &[Arc<ToolDeclaration>]) -> Result<Vec<u8>, ModelError> {
     let mut out = Vec::new();
     for tool in tools {
@@ -142,14 +145,15 @@ fn tools(tools: &[Arc<ToolDeclaration>]) -> Result<Vec<u8>, ModelError> {
         element(&mut out, |written| {
             written.field("type", "function").field("name", &tool.name);
             written.field("description", &tool.description).text("parameters", &schema);
-            // Said, since the API would otherwise try to make schemas strict, and refuses those that cannot be.
+            // Explicit, because the API otherwise tries to make schemas strict and refuses those that cannot
+            // be.
             written.field("strict", &false);
         });
     }
     Ok(out)
 }
 
-fn tool_choice(head: &mut Object<'_>, choice: &ToolChoice) {
+fn tool_choice(head: &mut ObjectWriter<'_>, choice: &ToolChoice) {
     match choice {
         ToolChoice::Auto => head.field("tool_choice", "auto"),
         ToolChoice::None => head.field("tool_choice", "none"),

@@ -4,18 +4,22 @@ use agentloop_core::model_traits::{Thinks, TraitOverrides};
 use agentloop_core::tool::Digest;
 use serde_json::{Value, json};
 
-use super::super::state::{ItemState, call_digest, row_digest, text_digest};
+use super::super::state::{ItemState, call_digest, reasoning_digest, text_digest};
 use super::*;
 use crate::model::testing::fixtures::{
     assistant, call, link, origin, png, request, result, text, tool, user,
 };
 
-fn call_of(request: &ModelRequest) -> Call {
-    Call { origin: Origin::new(&"p".into(), &request.model), states: States::Keep, plain: false }
+fn call_of(request: &ModelRequest) -> CallContext {
+    CallContext {
+        origin: Origin::new(&"p".into(), &request.model),
+        policy: StatePolicy::Keep,
+        without_reasoning: false,
+    }
 }
 
-fn sent_by(request: &ModelRequest, dialect: &Dialect, call: &Call) -> Value {
-    let body = body(request, dialect, &ToolLists::default(), call).unwrap();
+fn sent_by(request: &ModelRequest, dialect: &Dialect, call: &CallContext) -> Value {
+    let body = body(request, dialect, &ToolListCache::default(), call).unwrap();
     serde_json::from_slice(&body).unwrap()
 }
 
@@ -37,13 +41,14 @@ fn thought(id: &str) -> Part {
 fn after(ids: &[&str]) -> Option<Digest> {
     ids.iter().fold(None, |row, id| {
         let Part::Reasoning(Reasoning { state: Some(state), .. }) = thought(id) else { unreachable!() };
-        Some(row_digest(row.as_ref(), &state.data))
+        Some(reasoning_digest(row.as_ref(), &state.data))
     })
 }
 
 fn said_after(ids: &[&str], text: &str, phase: Option<&str>) -> Part {
     let phase = phase.map(str::to_owned);
-    let state = ItemState { digest: text_digest(text), after: after(ids), phase }.kept(&origin());
+    let state =
+        ItemState { digest: text_digest(text), after: after(ids), phase }.to_provider_state(&origin());
     Part::Text { text: text.to_owned(), state }
 }
 
@@ -58,7 +63,7 @@ fn asked(id: &str, name: &str, arguments: &str) -> Part {
 fn asked_after(ids: &[&str], id: &str, name: &str, arguments: &str) -> Part {
     let Part::ToolCall(made) = call(id, name, arguments) else { unreachable!() };
     let state = ItemState { digest: call_digest(id, name, arguments), after: after(ids), phase: None };
-    let state = state.kept(&origin());
+    let state = state.to_provider_state(&origin());
     Part::ToolCall(ToolCall { state, ..made })
 }
 
@@ -128,15 +133,15 @@ fn what_is_asked_of_a_model_depends_on_it() {
     assert_eq!(with("prod", None, &plain), (Value::Null, true, true), "nobody knows what it takes");
     assert_eq!(with("prod", Some(ReasoningEffort::High), &plain), (with_effort("high"), true, true));
     let never = TraitOverrides { thinks: Some(Thinks::Never), ..TraitOverrides::default() };
-    let told = Dialect { traits: [("prod".to_owned(), never)].into(), ..Dialect::default() };
-    assert_eq!(with("prod", None, &told), (Value::Null, false, true));
+    let configured = Dialect { traits: [("prod".to_owned(), never)].into(), ..Dialect::default() };
+    assert_eq!(with("prod", None, &configured), (Value::Null, false, true));
 }
 
 #[test]
 fn a_server_that_shows_no_reasoning_is_not_asked_to() {
     let mut request = request(vec![user("hi")]);
     request.model = "gpt-6.1-sol".to_owned();
-    let call = Call { plain: true, ..call_of(&request) };
+    let call = CallContext { without_reasoning: true, ..call_of(&request) };
     let sent = sent_by(&request, &Dialect { official: true, ..Dialect::default() }, &call);
     assert_eq!((&sent["reasoning"], &sent["include"]), (&Value::Null, &Value::Null));
     assert_eq!(sent["stream_options"], json!({"include_obfuscation": false}));
@@ -254,7 +259,7 @@ fn an_id_that_is_there_already_is_another_call() {
 fn state_of_others_stays_away() {
     let mut request =
         request(vec![user("hi"), assistant(vec![thought("rs"), said("so", Some("final_answer"))])]);
-    let seen = |request: &ModelRequest, call: &Call| {
+    let seen = |request: &ModelRequest, call: &CallContext| {
         let sent = sent_by(request, &Dialect::default(), call);
         (
             ids(&sent["input"]).len(),
@@ -262,9 +267,9 @@ fn state_of_others_stays_away() {
         )
     };
     assert_eq!(seen(&request, &call_of(&request)), (1, true));
-    let dropped = Call { states: States::Drop, ..call_of(&request) };
+    let dropped = CallContext { policy: StatePolicy::Drop, ..call_of(&request) };
     assert_eq!(seen(&request, &dropped), (0, false));
-    let elsewhere = Call { origin: Origin::new(&"q".into(), "m-1"), ..call_of(&request) };
+    let elsewhere = CallContext { origin: Origin::new(&"q".into(), "m-1"), ..call_of(&request) };
     assert_eq!(seen(&request, &elsewhere), (0, false));
     request.model = "m-2".to_owned();
     assert_eq!(seen(&request, &call_of(&request)), (0, false));
@@ -290,7 +295,7 @@ fn items_of_the_provider_go_back_as_they_came() {
     let parts =
         vec![Part::Opaque(origin().state(search)), Part::Opaque(origin().state("7")), said("so", None)];
     let request = request(vec![user("hi"), assistant(parts)]);
-    let body = body(&request, &Dialect::default(), &ToolLists::default(), &call_of(&request)).unwrap();
+    let body = body(&request, &Dialect::default(), &ToolListCache::default(), &call_of(&request)).unwrap();
     assert!(String::from_utf8(body).unwrap().contains(search));
     assert_eq!(sent(&request)["input"].as_array().unwrap().len(), 3);
 }

@@ -1,4 +1,4 @@
-//! A model whose calls are written down.
+//! A model that records the calls of another model.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,32 +8,32 @@ use agentloop_core::delta::Delta;
 use agentloop_core::time::Timestamp;
 use futures_util::stream::{BoxStream, Stream, StreamExt as _};
 
-use super::file::TapeWriter;
-use super::line::{Asked, End, FORMAT, Line};
-use super::outline::{Outline, Texts};
+use super::file::RecordingWriter;
+use super::format::{CallEnd, FORMAT, RecordedCall, RecordedRequest};
+use super::outline::{Outline, SharedTexts};
 use crate::clock::{Clock, SystemClock};
 use crate::model::{Model, ModelError, ModelRequest};
 
-/// A provider and the file that its calls go to.
-pub(crate) struct Recorded {
+/// A model that forwards calls to a provider and records them.
+pub(crate) struct RecordingModel {
     provider: String,
     inner: Arc<dyn Model>,
-    tape: Arc<TapeWriter>,
+    recording: Arc<RecordingWriter>,
 }
 
-impl Recorded {
-    /// Of this provider.
-    pub(crate) fn new(provider: &str, inner: Arc<dyn Model>, tape: Arc<TapeWriter>) -> Self {
-        Self { provider: provider.to_owned(), inner, tape }
+impl RecordingModel {
+    /// Records the calls of `inner` under this provider name.
+    pub(crate) fn new(provider: &str, inner: Arc<dyn Model>, recording: Arc<RecordingWriter>) -> Self {
+        Self { provider: provider.to_owned(), inner, recording }
     }
 }
 
-impl Model for Recorded {
+impl Model for RecordingModel {
     fn stream(&self, request: ModelRequest) -> BoxStream<'static, Result<Delta, ModelError>> {
-        let call = Call {
+        let call = CallRecorder {
             provider: self.provider.clone(),
-            tape: Arc::clone(&self.tape),
-            asked: Some(Asked::from(&request)),
+            recording: Arc::clone(&self.recording),
+            asked: Some(RecordedRequest::from(&request)),
             inner: self.inner.stream(request),
             started: None,
             first: None,
@@ -43,20 +43,20 @@ impl Model for Recorded {
     }
 }
 
-/// One call on its way. Written at its end, or when it is dropped before.
-struct Call {
+/// A call in progress. It is recorded at its end, or when it is dropped earlier.
+struct CallRecorder {
     provider: String,
-    tape: Arc<TapeWriter>,
-    /// Taken when it is written.
-    asked: Option<Asked>,
+    recording: Arc<RecordingWriter>,
+    /// The request; `None` once it is recorded.
+    asked: Option<RecordedRequest>,
     inner: BoxStream<'static, Result<Delta, ModelError>>,
-    /// When it was first polled, which is when anything is sent.
+    /// Time of the first poll, which sends the request.
     started: Option<Timestamp>,
     first: Option<Timestamp>,
     deltas: Vec<Delta>,
 }
 
-impl Stream for Call {
+impl Stream for CallRecorder {
     type Item = Result<Delta, ModelError>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -68,22 +68,22 @@ impl Stream for Call {
                 self.deltas.push(delta.clone());
             }
             Some(Err(error)) => {
-                let end = End::from(error);
+                let end = CallEnd::from(error);
                 self.write(end);
             }
-            None => self.write(End::Finished),
+            None => self.write(CallEnd::Finished),
         }
         Poll::Ready(next)
     }
 }
 
-impl Call {
-    fn write(&mut self, end: End) {
+impl CallRecorder {
+    fn write(&mut self, end: CallEnd) {
         let Some((started, request)) = self.started.zip(self.asked.take()) else { return };
-        self.tape.append(&Line {
+        self.recording.append(&RecordedCall {
             v: FORMAT,
             provider: std::mem::take(&mut self.provider),
-            digest: Outline::of(&request, &mut Texts::default()).digest(),
+            digest: Outline::of(&request, &mut SharedTexts::default()).digest(),
             started_at: started,
             first_delta: self.first.map(|first| first.since(started)),
             duration: SystemClock.now().since(started),
@@ -94,9 +94,9 @@ impl Call {
     }
 }
 
-impl Drop for Call {
+impl Drop for CallRecorder {
     fn drop(&mut self) {
         let is_complete = matches!(self.deltas.last(), Some(Delta::Finish { .. }));
-        self.write(if is_complete { End::Finished } else { End::Cancelled });
+        self.write(if is_complete { CallEnd::Finished } else { CallEnd::Cancelled });
     }
 }

@@ -1,4 +1,4 @@
-//! The bounds on the time of one call, on one timer.
+//! Time limits of one model call, on a single timer.
 
 use std::time::Duration;
 
@@ -8,19 +8,19 @@ use tokio::time::Instant;
 use crate::alarm::Alarm;
 use crate::model::{ModelError, ModelErrorKind};
 
-/// As good as never.
+/// Used if a limit is too large for the clock.
 const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
-/// How long a call may still take.
-pub(super) struct Clock {
+/// Remaining time of a call.
+pub(super) struct CallDeadlines {
     alarm: Alarm,
     total: Instant,
-    /// Gone once the first event has come.
+    /// Deadline of the first event; `None` once it has arrived.
     first_event: Option<Instant>,
     idle: Duration,
 }
 
-impl Clock {
+impl CallDeadlines {
     pub(super) fn start(timeouts: &ModelTimeouts) -> Self {
         let now = Instant::now();
         Self {
@@ -31,31 +31,31 @@ impl Clock {
         }
     }
 
-    /// The first event has come: from here on, silence is bounded.
-    pub(super) fn heard(&mut self) {
+    /// Records that the first event has arrived. From here on the idle timeout applies.
+    pub(super) fn first_event_arrived(&mut self) {
         self.first_event = None;
     }
 
-    /// What the future gives, if it gives it in time.
+    /// Waits for the future until the next deadline.
     ///
     /// # Errors
-    /// When it does not. The total is looked at before anything else, so that a provider that always has something to
-    /// say cannot outrun it.
+    /// If a deadline passes first. The total deadline is checked before the future is polled, so that a
+    /// provider that always has something to send cannot outrun it.
     pub(super) async fn within<T>(&mut self, future: impl Future<Output = T>) -> Result<T, ModelError> {
         let now = Instant::now();
         if now >= self.total {
-            return Err(too_long());
+            return Err(total_error());
         }
         let silent = self.first_event.unwrap_or_else(|| after(now, self.idle));
         tokio::select! { biased;
             value = future => Ok(value),
             () = self.alarm.ring(self.total.min(silent)) => {
-                Err(if self.total <= silent { too_long() } else { self.silence() })
+                Err(if self.total <= silent { total_error() } else { self.silence_error() })
             }
         }
     }
 
-    fn silence(&self) -> ModelError {
+    fn silence_error(&self) -> ModelError {
         let what = match self.first_event {
             Some(_) => "no event came in time",
             None => "the stream went silent",
@@ -64,7 +64,7 @@ impl Clock {
     }
 }
 
-fn too_long() -> ModelError {
+fn total_error() -> ModelError {
     ModelError::new(ModelErrorKind::Timeout, "the answer took too long in all")
 }
 
@@ -80,49 +80,49 @@ mod tests {
 
     use super::*;
 
-    fn clock(total: u64, first_token: u64, idle: u64) -> Clock {
+    fn start(total: u64, first_token: u64, idle: u64) -> CallDeadlines {
         let [total, first_token, idle] = [total, first_token, idle].map(Millis::secs);
-        Clock::start(&ModelTimeouts { total, first_token, idle, ..ModelTimeouts::default() })
+        CallDeadlines::start(&ModelTimeouts { total, first_token, idle, ..ModelTimeouts::default() })
     }
 
-    async fn piece_after(clock: &mut Clock, seconds: u64) -> Result<(), String> {
+    async fn piece_after(deadlines: &mut CallDeadlines, seconds: u64) -> Result<(), String> {
         let wait = tokio::time::sleep(Duration::from_secs(seconds));
-        clock.within(wait).await.map_err(|error| error.message)
+        deadlines.within(wait).await.map_err(|error| error.message)
     }
 
-    /// Seconds until the clock gives up.
-    async fn patience(clock: &mut Clock) -> (u64, String) {
+    /// Seconds until the deadlines end a wait.
+    async fn patience(deadlines: &mut CallDeadlines) -> (u64, String) {
         let began = Instant::now();
-        let error = clock.within(pending::<()>()).await.unwrap_err();
+        let error = deadlines.within(pending::<()>()).await.unwrap_err();
         assert_eq!(error.kind, ModelErrorKind::Timeout);
-        // The timer's ticks need not be where the test began.
+        // The timer's ticks need not coincide with the start of the test.
         ((began.elapsed() + Duration::from_millis(500)).as_secs(), error.message)
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_first_event_is_waited_for_from_the_start() {
-        let mut clock = clock(100, 10, 3);
-        piece_after(&mut clock, 4).await.unwrap();
-        assert_eq!(patience(&mut clock).await, (6, "no event came in time".to_owned()));
+        let mut deadlines = start(100, 10, 3);
+        piece_after(&mut deadlines, 4).await.unwrap();
+        assert_eq!(patience(&mut deadlines).await, (6, "no event came in time".to_owned()));
     }
 
     #[tokio::test(start_paused = true)]
     async fn silence_is_counted_from_the_last_piece_on() {
-        let mut clock = clock(100, 10, 3);
-        clock.heard();
+        let mut deadlines = start(100, 10, 3);
+        deadlines.first_event_arrived();
         for _ in 0..10 {
-            piece_after(&mut clock, 2).await.unwrap();
+            piece_after(&mut deadlines, 2).await.unwrap();
         }
-        assert_eq!(patience(&mut clock).await, (3, "the stream went silent".to_owned()));
+        assert_eq!(patience(&mut deadlines).await, (3, "the stream went silent".to_owned()));
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_total_counts_through_all_pieces() {
-        let mut clock = clock(20, 10, 15);
-        clock.heard();
-        piece_after(&mut clock, 12).await.unwrap();
-        assert_eq!(patience(&mut clock).await, (8, "the answer took too long in all".to_owned()));
-        let at_once = clock.within(std::future::ready(())).await.unwrap_err();
+        let mut deadlines = start(20, 10, 15);
+        deadlines.first_event_arrived();
+        piece_after(&mut deadlines, 12).await.unwrap();
+        assert_eq!(patience(&mut deadlines).await, (8, "the answer took too long in all".to_owned()));
+        let at_once = deadlines.within(std::future::ready(())).await.unwrap_err();
         assert_eq!(
             at_once.message, "the answer took too long in all",
             "even where there is always something"
@@ -131,19 +131,19 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_piece_leaves_the_timer_alone() {
-        let mut clock = clock(100, 10, 30);
+        let mut deadlines = start(100, 10, 30);
         let armed = Some(after(Instant::now(), Duration::from_secs(10)));
-        piece_after(&mut clock, 1).await.unwrap();
-        assert_eq!(clock.alarm.armed_for(), armed);
-        clock.heard();
+        piece_after(&mut deadlines, 1).await.unwrap();
+        assert_eq!(deadlines.alarm.armed_for(), armed);
+        deadlines.first_event_arrived();
         for _ in 0..8 {
-            piece_after(&mut clock, 1).await.unwrap();
-            assert_eq!(clock.alarm.armed_for(), armed);
+            piece_after(&mut deadlines, 1).await.unwrap();
+            assert_eq!(deadlines.alarm.armed_for(), armed);
         }
         let before = Instant::now();
-        piece_after(&mut clock, 2).await.unwrap();
+        piece_after(&mut deadlines, 2).await.unwrap();
         assert_eq!(
-            clock.alarm.armed_for(),
+            deadlines.alarm.armed_for(),
             Some(after(before, Duration::from_secs(30))),
             "it fired, and is armed again"
         );
@@ -151,14 +151,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn bounds_beyond_all_time_are_none() {
-        let mut clock = Clock::start(&ModelTimeouts {
+        let mut deadlines = CallDeadlines::start(&ModelTimeouts {
             total: Millis(u64::MAX),
             first_token: Millis(u64::MAX),
             idle: Millis(u64::MAX),
             ..ModelTimeouts::default()
         });
-        piece_after(&mut clock, 1_000_000).await.unwrap();
-        clock.heard();
-        piece_after(&mut clock, 1_000_000).await.unwrap();
+        piece_after(&mut deadlines, 1_000_000).await.unwrap();
+        deadlines.first_event_arrived();
+        piece_after(&mut deadlines, 1_000_000).await.unwrap();
     }
 }

@@ -17,23 +17,23 @@ use crate::model::{Model, ModelError, ModelErrorKind, ModelRequest};
 
 type Item = Result<Delta, ModelError>;
 
-/// Gives the answers that it was given, in order, each to one call.
+/// A model with one prepared answer for each call, in order.
 struct Canned(Mutex<Vec<Vec<Item>>>);
 
 impl Model for Canned {
     fn stream(&self, _request: ModelRequest) -> BoxStream<'static, Item> {
         let answer = self.0.lock().unwrap().remove(0);
-        // As with a provider, the end is not known before it comes.
+        // Like a provider's stream, it does not end at the last delta.
         stream::iter(answer).chain(stream::pending()).boxed()
     }
 }
 
-fn says(text: &str) -> Vec<Item> {
+fn text_answer(text: &str) -> Vec<Item> {
     let text = Delta::Text { text: text.to_owned() };
     vec![Ok(text), Ok(Delta::Finish { reason: FinishReason::Stop })]
 }
 
-fn fails() -> Vec<Item> {
+fn failing_answer() -> Vec<Item> {
     let error = ModelError {
         kind: ModelErrorKind::RateLimited,
         message: "slow down".to_owned(),
@@ -43,11 +43,11 @@ fn fails() -> Vec<Item> {
     vec![Ok(Delta::Text { text: "be".to_owned() }), Err(error)]
 }
 
-struct Recording {
+struct TestRecording {
     folder: TempDir,
 }
 
-impl Recording {
+impl TestRecording {
     fn new() -> Self {
         Self { folder: tempfile::tempdir().unwrap() }
     }
@@ -56,7 +56,7 @@ impl Recording {
         self.folder.path().join("calls.jsonl")
     }
 
-    /// Makes these calls of a recorded model, each to its finish or error.
+    /// Records these calls, each to its finish or error.
     async fn of(calls: Vec<(ModelRequest, Vec<Item>)>) -> Self {
         let recording = Self::new();
         recording.add(calls).await;
@@ -65,15 +65,15 @@ impl Recording {
 
     async fn add(&self, calls: Vec<(ModelRequest, Vec<Item>)>) {
         let (requests, answers): (Vec<_>, Vec<_>) = calls.into_iter().unzip();
-        let tape = Arc::new(TapeWriter::open(&self.path()).unwrap());
-        let model = Recorded::new("p", Arc::new(Canned(Mutex::new(answers))), tape);
+        let writer = Arc::new(RecordingWriter::open(&self.path()).unwrap());
+        let model = RecordingModel::new("p", Arc::new(Canned(Mutex::new(answers))), writer);
         for request in requests {
-            heard(&model, request).await;
+            call_model(&model, request).await;
         }
     }
 
-    fn replayed(&self) -> Replayed {
-        Replayed::load(&self.path()).unwrap()
+    fn replayed(&self) -> ReplayModel {
+        ReplayModel::load(&self.path()).unwrap()
     }
 
     fn text(&self) -> String {
@@ -81,8 +81,8 @@ impl Recording {
     }
 }
 
-/// To the finish or the first error.
-async fn heard(model: &dyn Model, request: ModelRequest) -> Vec<Item> {
+/// Calls the model and collects items up to the finish or the first error.
+async fn call_model(model: &dyn Model, request: ModelRequest) -> Vec<Item> {
     let (mut stream, mut items) = (model.stream(request), Vec::new());
     while let Some(item) = stream.next().await {
         let last = matches!(&item, Ok(Delta::Finish { .. }) | Err(_));
@@ -94,8 +94,8 @@ async fn heard(model: &dyn Model, request: ModelRequest) -> Vec<Item> {
     items
 }
 
-async fn refusal(model: &dyn Model, request: ModelRequest) -> String {
-    match heard(model, request).await.as_slice() {
+async fn refusal_message(model: &dyn Model, request: ModelRequest) -> String {
+    match call_model(model, request).await.as_slice() {
         [Err(error)] if error.kind == ModelErrorKind::BadRequest => error.message.clone(),
         other => panic!("{other:?}"),
     }
@@ -107,15 +107,19 @@ fn ask(question: &str) -> ModelRequest {
 
 #[tokio::test]
 async fn what_was_heard_is_heard_again() {
-    let recording =
-        Recording::of(vec![(ask("a"), says("1")), (ask("b"), fails()), (ask("b"), says("2"))]).await;
+    let recording = TestRecording::of(vec![
+        (ask("a"), text_answer("1")),
+        (ask("b"), failing_answer()),
+        (ask("b"), text_answer("2")),
+    ])
+    .await;
     let replayed = recording.replayed();
-    assert_eq!(heard(&replayed, ask("b")).await, fails());
-    assert_eq!(heard(&replayed, ask("b")).await, says("2"));
-    assert_eq!(heard(&replayed, ask("a")).await, says("1"));
-    let again = refusal(&replayed, ask("b")).await;
+    assert_eq!(call_model(&replayed, ask("b")).await, failing_answer());
+    assert_eq!(call_model(&replayed, ask("b")).await, text_answer("2"));
+    assert_eq!(call_model(&replayed, ask("a")).await, text_answer("1"));
+    let again = refusal_message(&replayed, ask("b")).await;
     assert!(again.ends_with("calls.jsonl was played before (line 2, 3)"), "{again}");
-    assert_eq!(heard(&recording.replayed(), ask("a")).await, says("1"), "after a restart");
+    assert_eq!(call_model(&recording.replayed(), ask("a")).await, text_answer("1"), "after a restart");
 }
 
 #[tokio::test]
@@ -123,7 +127,7 @@ async fn a_line_is_the_request_and_the_answer() {
     let mut asked = ask("a");
     asked.system_prompt = "be good".to_owned();
     asked.tools = [tool("f", "{}")].into();
-    let recording = Recording::of(vec![(asked, fails())]).await;
+    let recording = TestRecording::of(vec![(asked, failing_answer())]).await;
     let text = recording.text();
     let line: serde_json::Value = serde_json::from_str(text.strip_suffix('\n').unwrap()).unwrap();
     assert_eq!(line["v"], 1);
@@ -144,21 +148,21 @@ async fn a_line_is_the_request_and_the_answer() {
 
 #[tokio::test]
 async fn a_call_that_nobody_waits_for_is_recorded_as_cancelled() {
-    let recording = Recording::new();
-    let tape = Arc::new(TapeWriter::open(&recording.path()).unwrap());
-    let answers = vec![vec![says("one").remove(0)], says("never polled"), says("two")];
-    let model = Recorded::new("p", Arc::new(Canned(Mutex::new(answers))), tape);
+    let recording = TestRecording::new();
+    let writer = Arc::new(RecordingWriter::open(&recording.path()).unwrap());
+    let answers = vec![vec![text_answer("one").remove(0)], text_answer("never polled"), text_answer("two")];
+    let model = RecordingModel::new("p", Arc::new(Canned(Mutex::new(answers))), writer);
     let mut cancelled = model.stream(ask("a"));
     assert!(cancelled.next().await.unwrap().is_ok());
     drop(cancelled);
     drop(model.stream(ask("a")));
-    heard(&model, ask("a")).await;
+    call_model(&model, ask("a")).await;
     assert_eq!(recording.text().lines().count(), 2, "what was never sent is no call");
 
     let replayed = recording.replayed();
-    assert_eq!(heard(&replayed, ask("a")).await, says("two"), "one that has an end goes first");
-    let cut = heard(&replayed, ask("a")).await;
-    assert_eq!(cut[0], says("one")[0]);
+    assert_eq!(call_model(&replayed, ask("a")).await, text_answer("two"), "one that has an end goes first");
+    let cut = call_model(&replayed, ask("a")).await;
+    assert_eq!(cut[0], text_answer("one")[0]);
     assert_eq!(cut[1].as_ref().unwrap_err().kind, ModelErrorKind::Connection);
 }
 
@@ -181,13 +185,13 @@ async fn what_differs_between_two_runs_that_say_the_same_does_not_count() {
     };
     let mut recorded = history("x", CallSlot(1, 0), "s1");
     recorded.tools = [tool("f", r#"{"type":"object","properties":{}}"#)].into();
-    let recording = Recording::of(vec![(recorded, says("ok"))]).await;
+    let recording = TestRecording::of(vec![(recorded, text_answer("ok"))]).await;
     let mut asked = history("y", CallSlot(2, 3), "s2");
     asked.timeouts = ModelTimeouts { total: Millis(1), ..ModelTimeouts::default() };
     let mut same_tool = (*tool("f", r#"{ "properties": {}, "type": "object" }"#)).clone();
     same_tool.requires_approval = true;
     asked.tools = [Arc::new(same_tool)].into();
-    assert_eq!(heard(&recording.replayed(), asked).await, says("ok"));
+    assert_eq!(call_model(&recording.replayed(), asked).await, text_answer("ok"));
 }
 
 /// A request whose two results are of the calls with these ids.
@@ -201,10 +205,10 @@ fn two_results(first: &str, second: &str) -> ModelRequest {
 
 #[tokio::test]
 async fn whose_result_it_is_counts() {
-    let recording = Recording::of(vec![(two_results("a", "b"), says("ok"))]).await;
+    let recording = TestRecording::of(vec![(two_results("a", "b"), text_answer("ok"))]).await;
     let replayed = recording.replayed();
-    refusal(&replayed, two_results("b", "a")).await;
-    assert_eq!(heard(&replayed, two_results("a", "b")).await, says("ok"));
+    refusal_message(&replayed, two_results("b", "a")).await;
+    assert_eq!(call_model(&replayed, two_results("a", "b")).await, text_answer("ok"));
 }
 
 #[tokio::test]
@@ -217,16 +221,16 @@ async fn what_fits_nothing_is_told_where_it_differs_from_the_nearest() {
             assistant(vec![text("no")]),
         ])
     };
-    let recording = Recording::of(vec![
-        (ask("something else"), says("1")),
-        (long("the question about the weather in Rome"), says("2")),
+    let recording = TestRecording::of(vec![
+        (ask("something else"), text_answer("1")),
+        (long("the question about the weather in Rome"), text_answer("2")),
     ])
     .await;
     let replayed = recording.replayed();
     let told = async |change: &dyn Fn(&mut ModelRequest)| {
         let mut asked = long("the question about the weather in Rome");
         change(&mut asked);
-        let told = refusal(&replayed, asked).await;
+        let told = refusal_message(&replayed, asked).await;
         told.split_once("in the nearest one, ").unwrap().1.to_owned()
     };
     let message = |text: &str| Arc::new(user(text));
@@ -256,43 +260,43 @@ async fn what_fits_nothing_is_told_where_it_differs_from_the_nearest() {
 
 #[tokio::test]
 async fn an_empty_recording_answers_nothing() {
-    let recording = Recording::of(vec![]).await;
-    assert!(refusal(&recording.replayed(), ask("a")).await.ends_with("has no recording at all"));
+    let recording = TestRecording::of(vec![]).await;
+    assert!(refusal_message(&recording.replayed(), ask("a")).await.ends_with("has no recording at all"));
 }
 
 #[tokio::test]
 async fn a_killed_process_loses_its_last_line_and_no_other() {
-    let recording = Recording::of(vec![(ask("a"), says("1")), (ask("b"), says("2"))]).await;
+    let recording = TestRecording::of(vec![(ask("a"), text_answer("1")), (ask("b"), text_answer("2"))]).await;
     let whole = recording.text();
     let second = whole.find('\n').unwrap() + 1;
     for end in [second + 1, second + 40, whole.len() - 2] {
         fs::write(recording.path(), &whole.as_bytes()[..end]).unwrap();
-        let tape = file::read(&recording.path()).unwrap();
-        assert_eq!((tape.lines.len(), tape.cut), (1, Some(2)), "cut at {end}");
-        recording.add(vec![(ask("c"), says("3"))]).await;
-        let tape = file::read(&recording.path()).unwrap();
-        assert_eq!((tape.lines.len(), tape.cut), (2, None), "gone on after a cut at {end}");
+        let read = file::read(&recording.path()).unwrap();
+        assert_eq!((read.lines.len(), read.cut), (1, Some(2)), "cut at {end}");
+        recording.add(vec![(ask("c"), text_answer("3"))]).await;
+        let read = file::read(&recording.path()).unwrap();
+        assert_eq!((read.lines.len(), read.cut), (2, None), "gone on after a cut at {end}");
     }
 }
 
 #[tokio::test]
 async fn a_last_line_without_a_newline_is_a_line() {
-    let recording = Recording::of(vec![(ask("a"), says("1"))]).await;
+    let recording = TestRecording::of(vec![(ask("a"), text_answer("1"))]).await;
     let text = recording.text();
     fs::write(recording.path(), text.trim_end()).unwrap();
     assert_eq!(file::read(&recording.path()).unwrap().cut, None);
-    recording.add(vec![(ask("b"), says("2"))]).await;
-    assert_eq!(heard(&recording.replayed(), ask("a")).await, says("1"));
+    recording.add(vec![(ask("b"), text_answer("2"))]).await;
+    assert_eq!(call_model(&recording.replayed(), ask("a")).await, text_answer("1"));
     assert_eq!(recording.text().lines().count(), 2);
 }
 
 #[tokio::test]
 async fn lines_that_are_none_are_named() {
-    let recording = Recording::of(vec![(ask("a"), says("1"))]).await;
+    let recording = TestRecording::of(vec![(ask("a"), text_answer("1"))]).await;
     let whole = recording.text();
     let error = |text: String| {
         fs::write(recording.path(), text).unwrap();
-        Replayed::load(&recording.path()).unwrap_err().message
+        ReplayModel::load(&recording.path()).unwrap_err().message
     };
     assert!(error(format!("\n{{\n{whole}")).starts_with("line 2: not JSON: "));
     assert_eq!(
@@ -301,7 +305,7 @@ async fn lines_that_are_none_are_named() {
     );
     assert!(error("{\"v\":1}\n".to_owned()).starts_with("line 1: not a recorded call: missing field"));
     assert!(error("[]\n".to_owned()).starts_with("line 1: not a recorded call: "));
-    let missing = Replayed::load(Path::new("/nowhere/at/all")).unwrap_err();
+    let missing = ReplayModel::load(Path::new("/nowhere/at/all")).unwrap_err();
     assert!(missing.to_string().starts_with("recording /nowhere/at/all: "));
 }
 
@@ -311,7 +315,7 @@ async fn nobody_else_can_read_it() {
     use std::os::unix::fs::PermissionsExt as _;
 
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    let recording = Recording::of(vec![]).await;
+    let recording = TestRecording::of(vec![]).await;
     assert_eq!(mode(&recording.path()), 0o600);
     fs::set_permissions(recording.path(), fs::Permissions::from_mode(0o644)).unwrap();
     recording.add(vec![]).await;
@@ -320,16 +324,17 @@ async fn nobody_else_can_read_it() {
 
 #[tokio::test]
 async fn several_writers_do_not_tear_lines() {
-    let recording = Recording::new();
+    let recording = TestRecording::new();
     let message = Message::text(agentloop_core::message::Role::User, "x".repeat(100_000));
     let writers: Vec<_> = (0..4)
         .map(|_| {
             let message = message.clone();
-            let tape = Arc::new(TapeWriter::open(&recording.path()).unwrap());
-            let model = Recorded::new("p", Arc::new(Canned(Mutex::new(vec![says("1"); 8]))), tape);
+            let writer = Arc::new(RecordingWriter::open(&recording.path()).unwrap());
+            let model =
+                RecordingModel::new("p", Arc::new(Canned(Mutex::new(vec![text_answer("1"); 8]))), writer);
             std::thread::spawn(move || {
                 for _ in 0..8 {
-                    futures_util::FutureExt::now_or_never(heard(&model, request(vec![message.clone()])))
+                    futures_util::FutureExt::now_or_never(call_model(&model, request(vec![message.clone()])))
                         .unwrap();
                 }
             })
@@ -339,6 +344,6 @@ async fn several_writers_do_not_tear_lines() {
         writer.join().unwrap();
     }
     fs::OpenOptions::new().append(true).open(recording.path()).unwrap().write_all(b"{\"v").unwrap();
-    let tape = file::read(&recording.path()).unwrap();
-    assert_eq!((tape.lines.len(), tape.cut), (32, Some(33)));
+    let read = file::read(&recording.path()).unwrap();
+    assert_eq!((read.lines.len(), read.cut), (32, Some(33)));
 }

@@ -1,9 +1,9 @@
-//! What of a request counts when a recording of it is looked for: all that the model reads and is asked for, and
-//! nothing that differs between two runs that say the same.
+//! The parts of a request that a recording must match: everything that the model reads, and nothing that
+//! differs between two runs with the same content.
 //!
-//! Not compared are timeouts; what of a tool only the server and its hosts read; the ids of tool calls, of which
-//! counts only which result belongs to which call; and what only the provider reads: signatures, hidden reasoning. A JSON schema
-//! counts as what it says, however it is spaced and ordered.
+//! Not compared are timeouts; the parts of a tool that only the server and its hosts read; ids of tool calls,
+//! except that each result must belong to the same call; and the parts that only the provider reads, such as
+//! signatures and hidden reasoning. JSON schemas are compared as values, without spacing and order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,66 +12,66 @@ use agentloop_core::message::{Message, Part, Role};
 use agentloop_core::tool::{Digest, ToolDeclaration};
 use serde_json::{Value, json};
 
-use super::line::Asked;
+use super::format::RecordedRequest;
 
-/// Characters of a text that are shown around the place where it differs from another.
+/// Characters shown before and after the place where two texts differ.
 const SHOWN_BEFORE: usize = 24;
 const SHOWN_AFTER: usize = 72;
 
-/// Texts that many outlines share, each kept once.
+/// Texts that several outlines share, each stored once.
 #[derive(Debug, Default)]
-pub(super) struct Texts(BTreeSet<Arc<str>>);
+pub(super) struct SharedTexts(BTreeSet<Arc<str>>);
 
-/// A request in comparable pieces.
+/// The comparable parts of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Outline {
-    /// What stands once in a request, with a name for each.
+    /// Parts that occur once in a request, each with its name for messages.
     fixed: [(&'static str, Arc<str>); 4],
     messages: Vec<(Role, Arc<str>)>,
 }
 
 impl Outline {
-    /// Of a request.
-    pub(super) fn of(asked: &Asked, texts: &mut Texts) -> Self {
-        let tools: Vec<Value> = asked.tools.iter().map(|tool| tool_text(tool)).collect();
+    /// Builds the outline of a request.
+    pub(super) fn of(asked: &RecordedRequest, texts: &mut SharedTexts) -> Self {
+        let tools: Vec<Value> = asked.tools.iter().map(|tool| tool_json(tool)).collect();
         let options = serde_json::to_string(&asked.options).expect("plain data serialises");
         let fixed = [
-            ("the model", texts.one(asked.model.clone())),
-            ("the system prompt", texts.one(asked.system_prompt.clone())),
-            ("the list of tools", texts.one(Value::Array(tools).to_string())),
-            ("the options", texts.one(options)),
+            ("the model", texts.shared(asked.model.clone())),
+            ("the system prompt", texts.shared(asked.system_prompt.clone())),
+            ("the list of tools", texts.shared(Value::Array(tools).to_string())),
+            ("the options", texts.shared(options)),
         ];
-        let mut calls = Calls::default();
-        let told = |message: &Arc<Message>| (message.role, texts.one(calls.told(message).to_string()));
-        Self { messages: asked.messages.iter().map(told).collect(), fixed }
+        let mut calls = CallNumbers::default();
+        let encode = |message: &Arc<Message>| (message.role, texts.shared(calls.encode(message).to_string()));
+        Self { messages: asked.messages.iter().map(encode).collect(), fixed }
     }
 
-    /// Equal for requests that count as the same.
+    /// Returns a digest that is equal for requests with equal outlines.
     pub(super) fn digest(&self) -> Digest {
         let fixed = self.fixed.iter().map(|(_, text)| text.as_bytes());
         let messages = self.messages.iter().map(|(_, text)| text.as_bytes());
         Digest::of(&fixed.chain(messages).collect::<Vec<_>>())
     }
 
-    /// How much of this is in another, to be compared: messages from the beginning count most.
+    /// Rates the similarity to another outline, for comparison: equal messages at the beginning count most.
     pub(super) fn likeness(&self, other: &Self) -> (usize, usize, std::cmp::Reverse<usize>) {
         let messages = self.messages.iter().zip(&other.messages).take_while(|(a, b)| a == b).count();
         let fixed = self.fixed.iter().zip(&other.fixed).filter(|(a, b)| a == b).count();
         (messages, fixed, std::cmp::Reverse(self.messages.len().abs_diff(other.messages.len())))
     }
 
-    /// Where a request first differs from this recorded one, in words; `None` where it does not.
+    /// Describes the first difference between this recorded request and another one; `None` if there is none.
     pub(super) fn difference(&self, asked: &Self) -> Option<String> {
         for ((name, recorded), (_, asked)) in self.fixed.iter().zip(&asked.fixed) {
             if recorded != asked {
-                return Some(format!("{name} differs: {}", both(recorded, asked)));
+                return Some(format!("{name} differs: {}", excerpts(recorded, asked)));
             }
         }
         for (number, ((_, recorded), (role, asked))) in self.messages.iter().zip(&asked.messages).enumerate()
         {
             if recorded != asked {
                 let number = number + 1;
-                return Some(format!("message {number} ({role:?}) differs: {}", both(recorded, asked)));
+                return Some(format!("message {number} ({role:?}) differs: {}", excerpts(recorded, asked)));
             }
         }
         let (recorded, asked) = (self.messages.len(), asked.messages.len());
@@ -83,8 +83,8 @@ impl Outline {
     }
 }
 
-impl Texts {
-    fn one(&mut self, text: String) -> Arc<str> {
+impl SharedTexts {
+    fn shared(&mut self, text: String) -> Arc<str> {
         if let Some(kept) = self.0.get(text.as_str()) {
             return Arc::clone(kept);
         }
@@ -94,26 +94,26 @@ impl Texts {
     }
 }
 
-/// What a model is shown of a tool.
-fn tool_text(tool: &ToolDeclaration) -> Value {
+/// Returns the parts of a tool that a model sees.
+fn tool_json(tool: &ToolDeclaration) -> Value {
     let schema = serde_json::from_str(&tool.input_schema).unwrap_or_else(|_| json!(tool.input_schema));
     json!({ "name": tool.name, "description": tool.description, "schema": schema })
 }
 
-/// Tool calls by their place in the conversation.
+/// Numbers tool calls by their order in the conversation.
 #[derive(Default)]
-struct Calls {
+struct CallNumbers {
     count: usize,
     latest: BTreeMap<String, usize>,
 }
 
-impl Calls {
-    fn told(&mut self, message: &Message) -> Value {
+impl CallNumbers {
+    fn encode(&mut self, message: &Message) -> Value {
         let parts: Vec<Value> = message.parts.iter().filter_map(|part| self.part(part)).collect();
         json!({ "role": message.role, "parts": parts })
     }
 
-    /// `None` for what a recording may have otherwise, or not at all.
+    /// Encodes a part; `None` for a part that may differ or be missing in a recording.
     fn part(&mut self, part: &Part) -> Option<Value> {
         Some(match part {
             Part::Opaque(_) => return None,
@@ -136,8 +136,8 @@ impl Calls {
     }
 }
 
-/// Two texts from shortly before the place where they part.
-fn both(recorded: &str, asked: &str) -> String {
+/// Shows both texts around the place where they begin to differ.
+fn excerpts(recorded: &str, asked: &str) -> String {
     let same = recorded.chars().zip(asked.chars()).take_while(|(a, b)| a == b).count();
     let shown = |text: &str| {
         let from = same.saturating_sub(SHOWN_BEFORE);

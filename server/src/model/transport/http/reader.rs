@@ -1,4 +1,4 @@
-//! An answer as it comes in: bytes to deltas, bounded in size, no I/O.
+//! Reads an answer as it arrives: bytes to deltas, limited in size, without I/O.
 
 use agentloop_core::delta::Delta;
 use agentloop_core::limits::MODEL_MESSAGE_BYTES_MAX;
@@ -6,66 +6,66 @@ use agentloop_core::limits::MODEL_MESSAGE_BYTES_MAX;
 use crate::model::transport::sse::{SseEvent, SseParser};
 use crate::model::{ModelError, ModelErrorKind};
 
-/// What is read of a stream. Providers wrap every few letters in some hundred bytes, hence so much more than a
-/// message may hold.
+/// Maximum bytes read of a stream. Providers wrap every few letters in some hundred bytes, so this is much more
+/// than a message may hold.
 const WIRE_BYTES_MAX: usize = 32 * MODEL_MESSAGE_BYTES_MAX;
 
-/// What a provider's events mean. Pure.
+/// Decodes one provider's event format. Without I/O.
 pub(crate) trait Decoder: Send + 'static {
-    /// Appends what the event says.
+    /// Decodes one event and appends its deltas.
     ///
     /// # Errors
-    /// When the event is an error, or not what the protocol says.
+    /// If the event is an error, or violates the protocol.
     fn event(&mut self, event: &SseEvent<'_>, deltas: &mut Vec<Delta>) -> Result<(), ModelError>;
 
-    /// The stream ended, in whatever way. Appends what is missing, [`Delta::Finish`] last, if the answer is complete.
+    /// Handles the end of the stream. If the answer is complete, appends the remaining deltas, [`Delta::Finish`] last.
     ///
     /// # Errors
-    /// When it is not.
+    /// If the answer is not complete.
     fn end(&mut self, deltas: &mut Vec<Delta>) -> Result<(), ModelError>;
 
-    /// Whether [`Delta::Finish`] was given out.
+    /// True once [`Delta::Finish`] was appended.
     fn is_done(&self) -> bool;
 
-    /// Reads an answer that came whole, as one JSON document, from a server that does not stream. Appends what it says,
-    /// [`Delta::Finish`] last.
+    /// Decodes an answer that arrived as one JSON document, from a server that does not stream. Appends
+    /// its deltas, [`Delta::Finish`] last.
     ///
     /// # Errors
-    /// When it is an error, or no answer of this format.
+    /// If the document is an error, or not an answer of this format.
     fn document(&mut self, document: &serde_json::Value, deltas: &mut Vec<Delta>) -> Result<(), ModelError>;
 }
 
-/// Where the reading of one answer stands.
-pub(crate) struct Reading<D> {
+/// Reader of one answer: splits bytes into events, decodes them, and counts sizes.
+pub(crate) struct AnswerReader<D> {
     decoder: D,
     parser: SseParser,
     wire_bytes: usize,
     message_bytes: usize,
 }
 
-impl<D: Decoder> Reading<D> {
-    /// Before the first byte.
+impl<D: Decoder> AnswerReader<D> {
+    /// Creates a reader for a new answer.
     pub(crate) fn new(decoder: D) -> Self {
         Self { decoder, parser: SseParser::new(), wire_bytes: 0, message_bytes: 0 }
     }
 
-    /// Takes the next bytes, cut anywhere, and appends what they say, up to the end of the answer. Says whether they
-    /// complete any event.
+    /// Reads the next bytes, cut anywhere, and appends their deltas, up to the end of the answer. Returns true
+    /// if the bytes completed an event.
     ///
     /// # Errors
-    /// When the answer is an error, is not what the protocol says, or is too large. What was said before is appended.
+    /// If the answer is an error, violates the protocol, or is too large. Deltas before the error are appended.
     pub(crate) fn push(&mut self, bytes: &[u8], deltas: &mut Vec<Delta>) -> Result<bool, ModelError> {
         self.wire_bytes += bytes.len();
         if self.wire_bytes > WIRE_BYTES_MAX {
             return Err(too_large(WIRE_BYTES_MAX));
         }
-        let (mut rest, mut heard) = (bytes, false);
+        let (mut rest, mut has_event) = (bytes, false);
         let Self { decoder, parser, message_bytes, .. } = self;
         loop {
             let event = parser.next(&mut rest);
             let event = event.map_err(|e| ModelError::new(ModelErrorKind::TooLarge, e.to_string()))?;
-            let Some(event) = event else { return Ok(heard) };
-            heard = true;
+            let Some(event) = event else { return Ok(has_event) };
+            has_event = true;
             decode(decoder, &event, message_bytes, deltas)?;
             if decoder.is_done() {
                 return Ok(true);
@@ -73,11 +73,11 @@ impl<D: Decoder> Reading<D> {
         }
     }
 
-    /// The stream is over, and so is the answer if it was complete; else the `reason` why the stream ended, where
-    /// there was one, wins.
+    /// Handles the end of the stream. `reason` is the transport error that ended it, and wins over
+    /// the decoder's own error.
     ///
     /// # Errors
-    /// When the answer is not complete.
+    /// If the answer is not complete.
     pub(crate) fn end(
         &mut self,
         reason: Option<ModelError>,
@@ -93,29 +93,29 @@ impl<D: Decoder> Reading<D> {
         }
         let before = deltas.len();
         let complete = decoder.end(deltas);
-        count(message_bytes, before, deltas)?;
+        count_bytes(message_bytes, before, deltas)?;
         complete.map_err(|e| reason.or(rest).unwrap_or(e))
     }
 
-    /// Takes an answer that came as one JSON document.
+    /// Reads an answer that arrived as one JSON document.
     ///
     /// # Errors
-    /// When it is an error, no answer of this format, or too large. Asking again would buy it again, so that what is
-    /// no answer is a refused request.
+    /// If the document is an error, not an answer of this format, or too large. A document that is not an
+    /// answer is reported as a bad request, because repeating the request would cost the same again.
     pub(crate) fn document(
         &mut self,
         document: &serde_json::Value,
         deltas: &mut Vec<Delta>,
     ) -> Result<(), ModelError> {
         let complete = self.decoder.document(document, deltas);
-        count(&mut self.message_bytes, 0, deltas)?;
+        count_bytes(&mut self.message_bytes, 0, deltas)?;
         complete.map_err(|error| match error.kind {
             ModelErrorKind::Malformed => ModelError { kind: ModelErrorKind::BadRequest, ..error },
             _ => error,
         })
     }
 
-    /// Whether the answer is complete: [`Delta::Finish`] was given out.
+    /// True once the answer is complete: [`Delta::Finish`] was appended.
     pub(crate) fn is_done(&self) -> bool {
         self.decoder.is_done()
     }
@@ -129,16 +129,16 @@ fn decode(
 ) -> Result<(), ModelError> {
     let before = deltas.len();
     let decoded = decoder.event(event, deltas);
-    count(message_bytes, before, deltas)?;
+    count_bytes(message_bytes, before, deltas)?;
     decoded
 }
 
-/// Adds up what the deltas from `before` on say. Those from the one on that passes the bound are taken away.
-fn count(message_bytes: &mut usize, before: usize, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
-    for place in before..deltas.len() {
-        *message_bytes += deltas[place].size();
+/// Adds the sizes of the deltas from `before` on. Removes the delta that passes the limit and all after it.
+fn count_bytes(message_bytes: &mut usize, before: usize, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
+    for at in before..deltas.len() {
+        *message_bytes += deltas[at].size();
         if *message_bytes > MODEL_MESSAGE_BYTES_MAX {
-            deltas.truncate(place);
+            deltas.truncate(at);
             return Err(too_large(MODEL_MESSAGE_BYTES_MAX));
         }
     }

@@ -1,4 +1,4 @@
-//! The bound on an answer that a model has, for requests that bring none of their own.
+//! Limits the output tokens of requests to what each model supports.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,30 +9,30 @@ use futures_util::stream::BoxStream;
 
 use crate::model::{Model, ModelError, ModelRequest};
 
-/// Asks for no longer answers than each model gives.
-pub(in crate::model) struct Bounded {
+/// A model that lowers each request's `max_output_tokens` to the limit configured for the model.
+pub(in crate::model) struct OutputLimited {
     inner: Arc<dyn Model>,
-    bounds: BTreeMap<String, u32>,
+    limits: BTreeMap<String, u32>,
 }
 
-impl Bounded {
-    /// The model itself where no bound is known.
-    pub(in crate::model) fn where_needed(
+impl OutputLimited {
+    /// Wraps `inner` if any model has a configured limit; else returns `inner` unchanged.
+    pub(in crate::model) fn wrap(
         inner: Arc<dyn Model>,
         models: &BTreeMap<String, ModelFacts>,
     ) -> Arc<dyn Model> {
-        let bound = |(name, facts): (&String, &ModelFacts)| Some((name.clone(), facts.max_output_tokens?));
-        let bounds: BTreeMap<String, u32> = models.iter().filter_map(bound).collect();
-        if bounds.is_empty() { inner } else { Arc::new(Self { inner, bounds }) }
+        let limit = |(name, facts): (&String, &ModelFacts)| Some((name.clone(), facts.max_output_tokens?));
+        let limits: BTreeMap<String, u32> = models.iter().filter_map(limit).collect();
+        if limits.is_empty() { inner } else { Arc::new(Self { inner, limits }) }
     }
 }
 
-impl Model for Bounded {
+impl Model for OutputLimited {
     fn stream(&self, mut request: ModelRequest) -> BoxStream<'static, Result<Delta, ModelError>> {
-        let bound = self.bounds.get(&request.model).copied();
-        request.options.max_output_tokens = match (request.options.max_output_tokens, bound) {
-            (Some(asked), Some(bound)) => Some(asked.min(bound)),
-            (asked, bound) => asked.or(bound),
+        let limit = self.limits.get(&request.model).copied();
+        request.options.max_output_tokens = match (request.options.max_output_tokens, limit) {
+            (Some(asked), Some(limit)) => Some(asked.min(limit)),
+            (asked, limit) => asked.or(limit),
         };
         self.inner.stream(request)
     }
@@ -62,7 +62,7 @@ mod tests {
         let facts = |max_output_tokens| ModelFacts { max_output_tokens, ..ModelFacts::default() };
         let known = [("m-1".to_owned(), facts(Some(100))), ("m-2".to_owned(), facts(None))].into();
         let asked = Arc::new(Asked::default());
-        let bounded = Bounded::where_needed(asked.clone(), &known);
+        let bounded = OutputLimited::wrap(asked.clone(), &known);
         for (model, wanted) in
             [("m-1", None), ("m-1", Some(50)), ("m-1", Some(500)), ("m-2", None), ("m-3", Some(500))]
         {

@@ -1,4 +1,4 @@
-//! One recorded call: the format of a line.
+//! Format of a recording: one call in one line of JSON.
 
 use std::sync::Arc;
 
@@ -12,42 +12,42 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{ModelError, ModelRequest};
 
-/// The format that is written, and the only one that is read.
+/// Version of the format. Only this version is read.
 pub(super) const FORMAT: u32 = 1;
 
-/// What is read first: whether the rest can be.
+/// The version alone, read before the rest of a line.
 #[derive(Debug, Deserialize)]
-pub(super) struct Head {
+pub(super) struct FormatVersion {
     pub(super) v: u32,
 }
 
-/// One call. Fields are only ever added, with a default.
+/// One recorded call. Fields are only added, with a default.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Line {
-    /// The format.
+pub(super) struct RecordedCall {
+    /// Version of the format.
     pub(super) v: u32,
-    /// The name of the provider that was asked.
+    /// Name of the provider that was called.
     pub(super) provider: String,
-    /// For people and their tools; whoever replays computes it from the request.
+    /// Digest of the request, for people and their tools. Replaying computes it from the request.
     pub(super) digest: Digest,
-    /// When the call began: milliseconds since 1970.
+    /// Start of the call, in milliseconds since 1970.
     pub(super) started_at: Timestamp,
-    /// From there to the first delta.
+    /// Time from the start to the first delta.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) first_delta: Option<Millis>,
-    /// From there to the end.
+    /// Time from the start to the end.
     pub(super) duration: Millis,
-    /// What was asked.
-    pub(super) request: Asked,
-    /// What was answered, in order.
+    /// The request.
+    pub(super) request: RecordedRequest,
+    /// The deltas of the answer, in order.
     pub(super) deltas: Vec<Delta>,
-    /// How it ended.
-    pub(super) end: End,
+    /// The end of the call.
+    pub(super) end: CallEnd,
 }
 
-/// A request without what only concerns the waiting for its answer.
+/// A request without its timeouts and caches.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Asked {
+pub(super) struct RecordedRequest {
     pub(super) model: String,
     pub(super) system_prompt: String,
     pub(super) messages: Vec<SharedMessage>,
@@ -55,13 +55,13 @@ pub(super) struct Asked {
     pub(super) options: ModelOptions,
 }
 
-/// How a call ended.
+/// End of a call.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub(super) enum End {
+pub(super) enum CallEnd {
     /// The answer is complete.
     Finished,
-    /// By an error, after the deltas.
+    /// The call failed after the deltas.
     Failed {
         kind: ModelErrorKind,
         message: String,
@@ -70,11 +70,11 @@ pub(super) enum End {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         retry_after: Option<Millis>,
     },
-    /// Nobody wanted the rest of the answer.
+    /// The caller dropped the stream before its end.
     Cancelled,
 }
 
-impl From<&ModelRequest> for Asked {
+impl From<&ModelRequest> for RecordedRequest {
     fn from(request: &ModelRequest) -> Self {
         Self {
             model: request.model.clone(),
@@ -86,15 +86,15 @@ impl From<&ModelRequest> for Asked {
     }
 }
 
-impl From<&ModelError> for End {
+impl From<&ModelError> for CallEnd {
     fn from(error: &ModelError) -> Self {
         let ModelError { kind, message, status, retry_after } = error.clone();
         Self::Failed { kind, message, status, retry_after }
     }
 }
 
-impl End {
-    /// What the caller of the model is told after the deltas.
+impl CallEnd {
+    /// Returns the error that replaying reports after the deltas.
     pub(super) fn error(&self) -> Option<ModelError> {
         match self.clone() {
             Self::Finished => None,

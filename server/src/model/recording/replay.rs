@@ -1,0 +1,114 @@
+//! A model that answers from a recording only.
+
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use agentloop_core::delta::Delta;
+use agentloop_core::tool::Digest;
+use futures_util::stream::{self, BoxStream, StreamExt as _};
+
+use super::file::{self, RecordingError};
+use super::format::{CallEnd, RecordedRequest};
+use super::outline::{Outline, SharedTexts};
+use crate::model::response::failure::short;
+use crate::model::{Model, ModelError, ModelRequest};
+
+/// Replays a recording. Each recorded call answers one request, and after a restart one more.
+#[derive(Debug)]
+pub(crate) struct ReplayModel {
+    file: String,
+    answers: Vec<RecordedAnswer>,
+    /// True for each answer that was replayed.
+    played: Mutex<Vec<bool>>,
+}
+
+#[derive(Debug)]
+struct RecordedAnswer {
+    line: usize,
+    digest: Digest,
+    outline: Outline,
+    deltas: Vec<Delta>,
+    end: CallEnd,
+}
+
+impl ReplayModel {
+    /// Reads a recording.
+    ///
+    /// # Errors
+    /// If the file cannot be read. A cut last line is logged and ignored.
+    pub(crate) fn load(path: &Path) -> Result<Self, RecordingError> {
+        let recording = file::read(path)?;
+        let file = path.display().to_string();
+        if let Some(line) = recording.cut {
+            tracing::warn!(file, line, "the last line of the recording is cut and is left out");
+        }
+        let mut texts = SharedTexts::default();
+        let answers: Vec<RecordedAnswer> = recording
+            .lines
+            .into_iter()
+            .map(|(line, recorded)| {
+                let outline = Outline::of(&recorded.request, &mut texts);
+                let digest = outline.digest();
+                RecordedAnswer { line, digest, outline, deltas: recorded.deltas, end: recorded.end }
+            })
+            .collect();
+        let played = Mutex::new(vec![false; answers.len()]);
+        Ok(Self { file, answers, played })
+    }
+
+    /// Returns the first recorded answer to this request that was not replayed yet. Cancelled calls come last,
+    /// because the rest of their answer is unknown.
+    fn answer(&self, asked: &Outline) -> Result<&RecordedAnswer, ModelError> {
+        let digest = asked.digest();
+        let mut played = self.played.lock().unwrap_or_else(PoisonError::into_inner);
+        let position = |cancelled: bool| {
+            self.answers.iter().zip(played.iter()).position(|(answer, played)| {
+                !played && answer.digest == digest && matches!(answer.end, CallEnd::Cancelled) == cancelled
+            })
+        };
+        let found =
+            position(false).or_else(|| position(true)).ok_or_else(|| self.no_recording(asked, &digest))?;
+        played[found] = true;
+        Ok(&self.answers[found])
+    }
+
+    fn no_recording(&self, asked: &Outline, digest: &Digest) -> ModelError {
+        let Self { file, answers, .. } = self;
+        let same: Vec<String> = answers
+            .iter()
+            .filter(|answer| answer.digest == *digest)
+            .map(|answer| answer.line.to_string())
+            .collect();
+        if !same.is_empty() {
+            let lines = same.join(", ");
+            return ModelError::bad_request(short(&format!(
+                "every recording of this request in {file} was played before (line {lines})"
+            )));
+        }
+        // The first of several that are equally similar.
+        let nearest = answers.iter().rev().max_by_key(|answer| answer.outline.likeness(asked));
+        let difference = nearest.and_then(|answer| Some((answer.line, answer.outline.difference(asked)?)));
+        ModelError::bad_request(short(&match difference {
+            Some((line, difference)) => {
+                format!(
+                    "{file} has no recording of this request; in the nearest one, line {line}, {difference}"
+                )
+            }
+            None => format!("{file} has no recording at all"),
+        }))
+    }
+}
+
+impl Model for ReplayModel {
+    fn stream(&self, request: ModelRequest) -> BoxStream<'static, Result<Delta, ModelError>> {
+        let asked = Outline::of(&RecordedRequest::from(&request), &mut SharedTexts::default());
+        let items = match self.answer(&asked) {
+            Ok(answer) => {
+                let deltas = answer.deltas.iter().cloned().map(Ok);
+                deltas.chain(answer.end.error().map(Err)).collect()
+            }
+            Err(error) => vec![Err(error)],
+        };
+        stream::iter(items).boxed()
+    }
+}
