@@ -12,6 +12,7 @@ mod process;
 mod prompts;
 mod providers;
 mod reader;
+mod reading;
 mod rules;
 mod section;
 mod telemetry;
@@ -32,7 +33,8 @@ pub use self::process::{
 pub use self::providers::{
     AnthropicConfig, Backend, HttpProvider, OpenAiConfig, ProviderConfig, ResponsesConfig,
 };
-use self::reader::{FILE_BYTES_MAX, Reading};
+use self::reader::FILE_BYTES_MAX;
+use self::reading::Reading;
 use self::section::Section;
 pub use self::telemetry::{MetricsOptions, TelemetryOptions};
 
@@ -97,7 +99,7 @@ impl Config {
 }
 
 fn read(text: &str, name: &str, environment: &Environment) -> Reading<Config> {
-    reader::read(text, name, environment, config)
+    reading::read(text, name, environment, config)
 }
 
 fn config(root: &mut Section<'_, '_>) -> Config {

@@ -1,4 +1,4 @@
-//! Reads a configuration and collects all its problems, instead of stopping at the first.
+//! The state while a configuration is read: its text, the environment, and the problems and keys found so far.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -9,7 +9,6 @@ use toml::de::DeTable;
 use super::environment::Environment;
 use super::error::{Place, Problem};
 use super::hint::did_you_mean;
-use super::section::Section;
 
 /// A longer file is refused: it is probably not a configuration.
 pub(super) const FILE_BYTES_MAX: usize = 1024 * 1024;
@@ -36,44 +35,19 @@ pub(super) struct Key {
     pub(super) set: bool,
 }
 
-/// The result of reading. `value` is usable only if there are no problems.
-#[derive(Debug)]
-pub(super) struct Reading<T> {
-    pub(super) value: Option<T>,
-    pub(super) problems: Vec<Problem>,
-    /// Every key that the server asked for, for the test that compares them with the example file.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "kept in every build so that tests see the same reading")
-    )]
-    pub(super) keys: Vec<Key>,
-}
-
-/// Reads `text`, a file of this `name`. `body` must ask for every known key; other keys are reported as unknown.
-pub(super) fn read<T>(
-    text: &str,
-    name: &str,
-    environment: &Environment,
-    body: impl FnOnce(&mut Section<'_, '_>) -> T,
-) -> Reading<T> {
-    let mut reader =
-        Reader { name, text, environment, problems: vec![], keys: vec![], variables: BTreeSet::new() };
-    let (table, errors) = reader.parse();
-    if !errors.is_empty() {
-        return Reading { value: None, problems: in_order(errors), keys: vec![] };
-    }
-    let value = Section::root(&mut reader, &table).finish_after(body);
-    reader.find_unknown_variables();
-    Reading { value: Some(value), problems: in_order(reader.problems), keys: reader.keys }
-}
-
-fn in_order(mut problems: Vec<Problem>) -> Vec<Problem> {
-    problems.sort_by(|a, b| (&a.place, &a.key).cmp(&(&b.place, &b.key)));
-    problems
-}
-
 impl<'t> Reader<'t> {
-    fn parse(&self) -> (DeTable<'t>, Vec<Problem>) {
+    pub(super) fn new(text: &'t str, name: &'t str, environment: &'t Environment) -> Self {
+        Self { name, text, environment, problems: vec![], keys: vec![], variables: BTreeSet::new() }
+    }
+
+    /// Ends the reading: the problems and the keys that were asked for.
+    pub(super) fn finish(mut self) -> (Vec<Problem>, Vec<Key>) {
+        self.find_unknown_variables();
+        (self.problems, self.keys)
+    }
+
+    /// Parses the text. Returns the table and the errors of its syntax.
+    pub(super) fn parse(&self) -> (DeTable<'t>, Vec<Problem>) {
         if self.text.len() > FILE_BYTES_MAX {
             let message = format!("expected at most {FILE_BYTES_MAX} bytes");
             let problem = Problem { place: self.at(0..0), key: String::new(), message };

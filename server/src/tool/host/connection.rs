@@ -19,8 +19,9 @@ use tokio_util::sync::CancellationToken;
 use crate::extension::remote::{Joining as Offering, Line, Offered, Reply};
 use crate::tool::SinkUnavailable;
 use crate::tool::catalogue::registry::{CheckedTool, RefusedTool, check, normalise};
+use crate::tool::host::deliver::HostAnswer;
 use crate::tool::host::outbound::{self, OutboundFrames};
-use crate::tool::host::remote::{HostAnswer, RemoteTools};
+use crate::tool::host::remote::RemoteTools;
 
 /// The only version of the tool-host protocol that the server accepts.
 const PROTOCOL_VERSION: u32 = 1;

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use agentloop_core::host::News;
-use agentloop_core::id::{CallId, RunId, TenantId};
+use agentloop_core::host::frame::Answer;
+use agentloop_core::id::{CallId, HostId, RunId, TenantId};
 use futures_util::future::join_all;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::tool::CallSink;
-use crate::tool::host::remote::{HostAnswer, RemoteTools};
 
 /// Number of queues. Each run belongs to one lane by hash; the runs of one lane wait for each other.
 const LANES: usize = 16;
@@ -18,6 +18,20 @@ const LANES: usize = 16;
 const BACKLOG_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Overhead counted for each item, in bytes.
 const ITEM_BYTES: usize = 256;
+
+/// A host's result that the fleet accepted, with the host that sent it.
+#[derive(Debug)]
+pub(in crate::tool) struct HostAnswer {
+    pub(in crate::tool) host: HostId,
+    pub(in crate::tool) answer: Box<Answer>,
+}
+
+impl HostAnswer {
+    /// The run that the call belongs to.
+    pub(in crate::tool) fn run(&self) -> &RunId {
+        &self.answer.call.call.run
+    }
+}
 
 /// The sending end. Sending never waits.
 #[derive(Debug)]
@@ -106,8 +120,13 @@ fn droppable_size(news: &News) -> usize {
     }
 }
 
-/// Delivers to the engine until the sender is dropped.
-pub(in crate::tool) async fn deliver(receiver: NewsReceiver, sink: Arc<dyn CallSink>, tools: &RemoteTools) {
+/// Delivers to the engine until the sender is dropped. `record` records the results for which no stream waits.
+pub(in crate::tool) async fn deliver<F: Future<Output = ()>>(
+    receiver: NewsReceiver,
+    sink: Arc<dyn CallSink>,
+    record: impl Fn(TenantId, HostAnswer) -> F,
+) {
+    let record = &record;
     let lanes = receiver.lanes.into_iter().map(|(mut items, backlog)| {
         let sink = sink.clone();
         async move {
@@ -117,10 +136,7 @@ pub(in crate::tool) async fn deliver(receiver: NewsReceiver, sink: Arc<dyn CallS
                         sink.news(&tenant, &call, news).await;
                         backlog.fetch_sub(counted, Ordering::Relaxed);
                     }
-                    Item::Answer { tenant, answered } => {
-                        // If it cannot be recorded, the run treats the call as lost when its deadline passes.
-                        let _ = tools.record_now(&tenant, answered).await;
-                    }
+                    Item::Answer { tenant, answered } => record(tenant, answered).await,
                     Item::Flush(done) => {
                         let _ = done.send(());
                     }

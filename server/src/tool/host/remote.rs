@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use agentloop_core::host::frame::{Answer, CallRef, CapabilityVerdict, Disposition, ServerFrame, Welcome};
 use agentloop_core::host::{CloseReason, ConnectionId, Fleet, Input, Output, ServedTool};
-use agentloop_core::id::{HostId, RunId, TenantId};
+use agentloop_core::id::{HostId, TenantId};
 use agentloop_core::time::Timestamp;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use crate::extension::remote::RemoteExtensions;
 use crate::tool::catalogue::own::OwnTools;
 use crate::tool::catalogue::registry::{Catalogue, CheckedTool, RememberedTool, Tool};
-use crate::tool::host::deliver::{NewsReceiver, NewsSender, channel, deliver};
+use crate::tool::host::deliver::{HostAnswer, NewsReceiver, NewsSender, channel, deliver};
 use crate::tool::host::outbound::{Full, Sender};
 use crate::tool::host::snapshot::{HostSnapshot, ToolSnapshot};
 use crate::tool::host::state::{State, Timeline, served_tool};
@@ -51,20 +51,6 @@ struct Sink(Arc<dyn CallSink>);
 impl std::fmt::Debug for Sink {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Sink")
-    }
-}
-
-/// A host's result that the fleet accepted, with the host that sent it.
-#[derive(Debug)]
-pub(in crate::tool) struct HostAnswer {
-    pub(in crate::tool) host: HostId,
-    pub(in crate::tool) answer: Box<Answer>,
-}
-
-impl HostAnswer {
-    /// The run that the call belongs to.
-    pub(in crate::tool) fn run(&self) -> &RunId {
-        &self.answer.call.call.run
     }
 }
 
@@ -132,7 +118,12 @@ impl RemoteTools {
             tracing::error!("RemoteTools::drive was called twice; the second call does nothing");
             return;
         };
-        tokio::join!(deliver(news_receiver, sink, &self), self.run_timer(), self.refresh_catalogue());
+        let tools = &*self;
+        // If a result cannot be recorded, the run treats the call as lost when its deadline passes.
+        let record = move |tenant: TenantId, answer: HostAnswer| async move {
+            let _ = tools.record_now(&tenant, answer).await;
+        };
+        tokio::join!(deliver(news_receiver, sink, record), self.run_timer(), self.refresh_catalogue());
     }
 
     async fn run_timer(&self) {

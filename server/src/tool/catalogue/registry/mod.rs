@@ -13,7 +13,7 @@ use agentloop_core::time::{Millis, Timestamp};
 use agentloop_core::tool::{Digest, ToolDeclaration};
 
 pub(in crate::tool) use declaration::{CheckedTool, RefusedTool, check, normalise};
-use offered::OfferCache;
+use offered::{KnownTools, OfferCache};
 
 use crate::tool::Offered;
 use crate::tool::catalogue::schema::Schema;
@@ -233,7 +233,8 @@ impl Catalogue {
     pub(in crate::tool) fn offered(&mut self, tenant: &TenantId, spec: &RunSpec, now: Timestamp) -> Offered {
         let retention = self.retention;
         let hosted = self.by_tenant.entry(tenant.clone()).or_default();
-        hosted.offers.get(spec, (&self.own, &hosted.tools), now, retention)
+        let tools = KnownTools { own: &self.own, hosted: &hosted.tools };
+        hosted.offers.get(spec, tools, now, retention)
     }
 }
 

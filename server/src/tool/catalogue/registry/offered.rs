@@ -14,6 +14,15 @@ use crate::tool::Offered;
 /// Lists in the cache. There are about as many as configured agents.
 const OFFERS_CACHED_MAX: usize = 256;
 
+/// The tools that a list is made of, by name.
+#[derive(Clone, Copy)]
+pub(super) struct KnownTools<'a> {
+    /// The embedder's tools.
+    pub(super) own: &'a BTreeMap<String, Tool>,
+    /// The tools of the tenant's hosts.
+    pub(super) hosted: &'a BTreeMap<String, Tool>,
+}
+
 /// Tool lists by the settings that decide them.
 #[derive(Debug, Default)]
 pub(super) struct OfferCache {
@@ -46,7 +55,7 @@ impl OfferCache {
     pub(super) fn get(
         &mut self,
         spec: &RunSpec,
-        tools: (&BTreeMap<String, Tool>, &BTreeMap<String, Tool>),
+        tools: KnownTools<'_>,
         now: Timestamp,
         retention: Millis,
     ) -> Offered {
@@ -72,7 +81,7 @@ impl OfferCache {
 
 fn make(
     spec: &RunSpec,
-    (own, hosted): (&BTreeMap<String, Tool>, &BTreeMap<String, Tool>),
+    KnownTools { own, hosted }: KnownTools<'_>,
     now: Timestamp,
     retention: Millis,
 ) -> CachedOffer {
