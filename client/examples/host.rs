@@ -1,4 +1,4 @@
-//! A tool host: a process that dials in to an agentloop server and runs tools for its agents.
+//! A tool host: a process that connects to an agentloop server and runs tools for its agents.
 //!
 //! ```text
 //! cargo run -p agentloop-client --example host -- http://127.0.0.1:50051
@@ -24,7 +24,7 @@ struct Weather {
     sky: &'static str,
 }
 
-/// Whatever serializes is a result; an error is read by the model, which goes on.
+/// A result is any value that serializes. An error goes to the model, which reads it and goes on.
 async fn get_weather(place: City, _: CallContext) -> Result<Weather, ToolError> {
     match place.city.as_str() {
         "Beijing" => Ok(Weather { celsius: 21.5, sky: "clear" }),
@@ -35,11 +35,11 @@ async fn get_weather(place: City, _: CallContext) -> Result<Weather, ToolError> 
 
 #[derive(Deserialize, JsonSchema)]
 struct Countdown {
-    /// Where to begin, at most 60.
+    /// The number to count down from, at most 60.
     from: u32,
 }
 
-/// A long call: it reports how far it is, goes on where an earlier try was lost, and stops when it is cancelled.
+/// A long call: it reports progress, continues from the checkpoint of an earlier attempt, and stops when cancelled.
 async fn count_down(given: Countdown, ctx: CallContext) -> Result<String, ToolError> {
     let from = given.from.min(60);
     let saved = ctx.checkpoint().and_then(|saved| std::str::from_utf8(saved).ok()?.parse().ok());
@@ -73,7 +73,7 @@ async fn main() -> Result<(), HostError> {
         )
         .on_event(|event| eprintln!("{event:?}"))
         .build()?
-        // Ctrl-C: no more calls, but those that run are finished and handed over.
+        // After ctrl-C the host accepts no more calls, finishes those that run, and delivers their results.
         .run_until(async { tokio::signal::ctrl_c().await.unwrap_or_default() })
         .await
 }

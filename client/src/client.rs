@@ -1,4 +1,4 @@
-//! The client: one method per call of the contract, each repeatable and repeated after a passing failure.
+//! The client: one method per RPC of the contract. Each is retried after a passing failure.
 
 use std::{future::Future, time::Duration};
 
@@ -26,8 +26,8 @@ use crate::{
 
 /// A client of one server. Cheap to clone; clones share the connection.
 ///
-/// Every call may be repeated without harm, because the client makes up the ids that the caller leaves out; and it is
-/// repeated, within the bounds of [`Backoff`], when the server cannot be reached or is going away.
+/// The client fills in the ids that the caller leaves out, so every call may be repeated without harm. It repeats a call,
+/// within the bounds of [`Backoff`], when the server cannot be reached or is going away.
 #[derive(Debug, Clone)]
 pub struct Client {
     service: Service,
@@ -45,7 +45,7 @@ impl Client {
         Client::builder(endpoint).build()
     }
 
-    /// A client with a token, other timeouts or another backoff.
+    /// Starts to build a client with a token, other timeouts or another backoff.
     pub fn builder(endpoint: impl Into<String>) -> ClientBuilder {
         ClientBuilder::new(endpoint)
     }
@@ -54,18 +54,18 @@ impl Client {
         Client { service, backoff: options.backoff, call_timeout: options.call_timeout }
     }
 
-    /// Starts a run and waits for its end, or until it waits for a human or an operator. A lost connection does not
-    /// end the wait.
+    /// Starts a run, and returns when it ends or waits for a human or an operator. A lost connection does not end the
+    /// wait.
     pub async fn run(&self, mut input: RunInput) -> Result<RunResult, Error> {
-        ids::ensure(&mut input.run_id);
+        ids::fill_in(&mut input.run_id);
         let request = RunRequest { input: Some(input) };
         let forever = None;
         let response = self.call(request, forever, |c, r| async move { c.agent_loop().run(r).await }).await?;
         response.result.ok_or(Error::Incomplete("result"))
     }
 
-    /// Starts a run and follows it from its first event to its end. With the `run_id` of a run that exists, and the
-    /// same input, it follows that one.
+    /// Starts a run and follows it from its first event to its end. If a run with this `run_id` and the same input
+    /// exists, it follows that run.
     pub async fn run_stream(&self, input: RunInput) -> Result<EventStream, Error> {
         EventStream::run(self.clone(), input).await
     }
@@ -75,7 +75,7 @@ impl Client {
         EventStream::subscribe(self.clone(), run_id.into(), after_seq).await
     }
 
-    /// Ends a run.
+    /// Aborts a run, for this reason.
     pub async fn abort_run(
         &self,
         run_id: impl Into<String>,
@@ -84,7 +84,7 @@ impl Client {
         self.abort(abort_request::Target::RunId(run_id.into()), reason.into()).await
     }
 
-    /// Ends the live run of a session, if it has one.
+    /// Aborts the live run of a session, if it has one.
     pub async fn abort_session(
         &self,
         session_id: impl Into<String>,
@@ -98,21 +98,21 @@ impl Client {
         self.unary(request, |c, r| async move { c.agent_loop().abort(r).await }).await
     }
 
-    /// Answers a question about a tool call, and returns the question with its answer.
+    /// Decides an approval of a tool call, and returns the request with its decision.
     pub async fn submit_approval(&self, request: SubmitApprovalRequest) -> Result<HumanRequest, Error> {
         let response =
             self.unary(request, |c, r| async move { c.agent_loop().submit_approval(r).await }).await?;
         response.request.ok_or(Error::Incomplete("request"))
     }
 
-    /// Answers a question of kind PROMPT or SELECT, and returns the question with its answer.
+    /// Answers a human request of kind PROMPT or SELECT, and returns the request with its answer.
     pub async fn submit_input(&self, request: SubmitInputRequest) -> Result<HumanRequest, Error> {
         let response =
             self.unary(request, |c, r| async move { c.agent_loop().submit_input(r).await }).await?;
         response.request.ok_or(Error::Incomplete("request"))
     }
 
-    /// Shows one run, and why it is not moving.
+    /// Reads one run, with the reason why it waits.
     pub async fn get_run(&self, run_id: impl Into<String>) -> Result<Run, Error> {
         let request = GetRunRequest { run_id: run_id.into() };
         let response = self.unary(request, |c, r| async move { c.agent_loop().get_run(r).await }).await?;
@@ -124,12 +124,12 @@ impl Client {
         self.unary(request, |c, r| async move { c.agent_loop().list_runs(r).await }).await
     }
 
-    /// Lists the questions that wait for a human, oldest first.
+    /// Lists the open human requests, oldest first.
     pub async fn list_pending(&self, request: ListPendingRequest) -> Result<ListPendingResponse, Error> {
         self.unary(request, |c, r| async move { c.agent_loop().list_pending(r).await }).await
     }
 
-    /// Lets a paused run go on. A `request_id` is made up where there is none.
+    /// Resumes a paused run. Fills in an empty `request_id`.
     pub async fn resume_run(&self, mut request: ResumeRunRequest) -> Result<Run, Error> {
         if request.request_id.is_empty() {
             request.request_id = ids::fresh();
@@ -138,28 +138,28 @@ impl Client {
         response.run.ok_or(Error::Incomplete("run"))
     }
 
-    /// Folds a run's journal anew, and says whether it leads where the run stands.
+    /// Replays a run's journal, and reports if the result equals the run's current state.
     pub async fn replay_run(&self, run_id: impl Into<String>) -> Result<ReplayRunResponse, Error> {
         let request = ReplayRunRequest { run_id: run_id.into() };
         self.unary(request, |c, r| async move { c.agent_loop().replay_run(r).await }).await
     }
 
-    /// Creates a session. A `session_id` is made up where there is none.
+    /// Creates a session. Fills in an absent `session_id`.
     pub async fn create_session(&self, mut request: CreateSessionRequest) -> Result<Session, Error> {
-        ids::ensure(&mut request.session_id);
+        ids::fill_in(&mut request.session_id);
         let response =
             self.unary(request, |c, r| async move { c.sessions().create_session(r).await }).await?;
         response.session.ok_or(Error::Incomplete("session"))
     }
 
-    /// Shows one session.
+    /// Reads one session by its id.
     pub async fn get_session(&self, session_id: impl Into<String>) -> Result<Session, Error> {
         let request = GetSessionRequest { session_id: session_id.into() };
         let response = self.unary(request, |c, r| async move { c.sessions().get_session(r).await }).await?;
         response.session.ok_or(Error::Incomplete("session"))
     }
 
-    /// Lists sessions, the last touched first.
+    /// Lists sessions, the last changed first.
     pub async fn list_sessions(&self, request: ListSessionsRequest) -> Result<ListSessionsResponse, Error> {
         self.unary(request, |c, r| async move { c.sessions().list_sessions(r).await }).await
     }
@@ -169,15 +169,15 @@ impl Client {
         self.unary(request, |c, r| async move { c.sessions().list_entries(r).await }).await
     }
 
-    /// Makes a new session that begins with another's entries. A `new_session_id` is made up where there is none.
+    /// Makes a new session that begins with another's entries. Fills in an absent `new_session_id`.
     pub async fn fork_session(&self, mut request: ForkSessionRequest) -> Result<Session, Error> {
-        ids::ensure(&mut request.new_session_id);
+        ids::fill_in(&mut request.new_session_id);
         let response = self.unary(request, |c, r| async move { c.sessions().fork_session(r).await }).await?;
         response.session.ok_or(Error::Incomplete("session"))
     }
 
-    /// Deletes a session, its runs and their events, and returns whether there was one. A repetition after a lost
-    /// answer finds none.
+    /// Deletes a session, its runs and their events. Returns true if it existed. A retry after a lost answer returns
+    /// false.
     pub async fn delete_session(&self, session_id: impl Into<String>) -> Result<bool, Error> {
         let request = DeleteSessionRequest { session_id: session_id.into() };
         let response =
@@ -191,30 +191,30 @@ impl Client {
         Ok(self.unary(request, |c, r| async move { c.tools().list_tools(r).await }).await?.tools)
     }
 
-    /// Lists the tool hosts.
+    /// Lists the tool hosts that the server knows.
     pub async fn list_hosts(&self) -> Result<Vec<Host>, Error> {
         let request = ListHostsRequest {};
         Ok(self.unary(request, |c, r| async move { c.tools().list_hosts(r).await }).await?.hosts)
     }
 
-    /// Says what would become of a tool call, and which rule decides. Runs nothing.
+    /// Reports the decision of the policy on a tool call, and the rule that decides. Runs nothing.
     pub async fn check_policy(&self, request: CheckPolicyRequest) -> Result<CheckPolicyResponse, Error> {
         self.unary(request, |c, r| async move { c.tools().check_policy(r).await }).await
     }
 
-    /// Lists the rules that were remembered: of a session, or without one those of every run.
+    /// Lists the remembered rules of a session. With an empty id, lists those that apply to every run.
     pub async fn list_rules(&self, session_id: impl Into<String>) -> Result<Vec<RememberedRule>, Error> {
         let request = ListRulesRequest { session_id: session_id.into() };
         Ok(self.unary(request, |c, r| async move { c.tools().list_rules(r).await }).await?.rules)
     }
 
-    /// Forgets a remembered rule, and returns whether there was one.
+    /// Deletes a remembered rule. Returns true if it existed.
     pub async fn delete_rule(&self, rule_id: impl Into<String>) -> Result<bool, Error> {
         let request = DeleteRuleRequest { rule_id: rule_id.into() };
         Ok(self.unary(request, |c, r| async move { c.tools().delete_rule(r).await }).await?.existed)
     }
 
-    /// Whether the server is ready: its store answers, and it is not shutting down.
+    /// Returns true if the server is ready: its store answers, and it is not shutting down.
     pub async fn is_ready(&self) -> Result<bool, Error> {
         let request = HealthCheckRequest { service: String::new() };
         let response = self
@@ -223,22 +223,22 @@ impl Client {
         Ok(response.status() == ServingStatus::Serving)
     }
 
-    /// The generated client of the service `AgentLoop`, for calls that this type does not cover.
+    /// The generated client of the service `AgentLoop`, for RPCs that this type lacks.
     pub fn agent_loop(&self) -> AgentLoopClient<Service> {
         AgentLoopClient::new(self.service.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX)
     }
 
-    /// The generated client of the service `Sessions`.
+    /// The generated client of the service `Sessions`, for RPCs that this type lacks.
     pub fn sessions(&self) -> SessionsClient<Service> {
         SessionsClient::new(self.service.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX)
     }
 
-    /// The generated client of the service `Tools`.
+    /// The generated client of the service `Tools`, for RPCs that this type lacks.
     pub fn tools(&self) -> ToolsClient<Service> {
         ToolsClient::new(self.service.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX)
     }
 
-    /// The generated client of the service `ToolHost`.
+    /// The generated client of the service `ToolHost`. [`crate::host::ToolHost`] does everything that a host needs.
     pub fn tool_host(&self) -> ToolHostClient<Service> {
         ToolHostClient::new(self.service.clone()).max_decoding_message_size(MESSAGE_BYTES_MAX)
     }
@@ -255,7 +255,7 @@ impl Client {
         self.call(request, Some(self.call_timeout), send).await
     }
 
-    /// Sends until there is an answer, a lasting error, or no retry left. `timeout` bounds each try.
+    /// Sends a request until there is an answer, a lasting error, or no retry left. `timeout` bounds each attempt.
     async fn call<Q: Clone, A, F, Fut>(
         &self,
         request: Q,
@@ -275,7 +275,7 @@ impl Client {
                 Err(error) => error,
             };
             let Some(wait) = retries.after(&error) else { return Err(error) };
-            tracing::debug!(%error, ?wait, "trying the call again");
+            tracing::debug!(%error, ?wait, "call failed; retrying");
             tokio::time::sleep(wait).await;
         }
     }

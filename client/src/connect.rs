@@ -1,4 +1,4 @@
-//! The connection: one lazy channel, shared by everything that a client does.
+//! The connection: the builder of a client, and the lazy channel that all its calls share.
 
 use std::time::Duration;
 
@@ -11,18 +11,18 @@ use tonic::{
 
 use crate::{Backoff, Client, Error};
 
-/// The transport under all generated clients.
+/// The transport of all generated clients: a channel that adds the bearer token.
 pub type Service = InterceptedService<Channel, Bearer>;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A connection on which nothing comes back for interval and timeout together is dead.
+/// A connection without any sign of life for interval plus timeout is closed.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(20);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Above the 4 MiB that a server sends at most, so that a somewhat more generous one can be talked to.
+/// Bound on a message of the server. It is above the 4 MiB that a server sends, to leave room for later versions.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
 
-/// Sets up a [`Client`].
+/// Builder of a [`Client`].
 #[derive(Debug, Clone)]
 pub struct ClientBuilder {
     endpoint: String,
@@ -49,28 +49,28 @@ impl ClientBuilder {
         self
     }
 
-    /// How long making a connection may take. Default 5 s.
+    /// Sets the time that making a connection may take. Default 5 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// How long one try of a call may take, except `run`, which waits as long as the run takes. Default 30 s.
+    /// Sets the timeout of one attempt of a call. It does not apply to `run`, which waits for the run. Default 30 s.
     pub fn call_timeout(mut self, timeout: Duration) -> Self {
         self.call_timeout = timeout;
         self
     }
 
-    /// How calls and streams are taken up again after a passing failure.
+    /// Sets the retries of calls and streams after a passing failure.
     pub fn backoff(mut self, backoff: Backoff) -> Self {
         self.backoff = backoff;
         self
     }
 
-    /// Makes the client; it connects with its first call. Must be called inside a tokio runtime.
+    /// Builds the client, which connects with its first call. Must be called inside a tokio runtime.
     ///
     /// # Errors
-    /// [`Error::Endpoint`] when the endpoint is no URL or the token has characters that no header can carry.
+    /// [`Error::Endpoint`] when the endpoint is no URL, or the token has characters that a header cannot carry.
     pub fn build(self) -> Result<Client, Error> {
         let service = self.service()?;
         Ok(Client::new(service, &self))
@@ -99,7 +99,7 @@ fn endpoint(address: &str) -> Result<Endpoint, Error> {
     endpoint.user_agent(concat!("agentloop-client/", env!("CARGO_PKG_VERSION"))).map_err(invalid)
 }
 
-/// Adds the bearer token to each call, if there is one.
+/// Interceptor that adds the bearer token to each call, if there is one.
 #[derive(Debug, Clone)]
 pub struct Bearer(Option<MetadataValue<Ascii>>);
 
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn endpoints() {
+    async fn a_url_or_a_host_with_a_port_is_an_endpoint() {
         for good in ["http://127.0.0.1:50051", "127.0.0.1:50051", "localhost:1"] {
             assert!(ClientBuilder::new(good).build().is_ok(), "{good}");
         }

@@ -1,4 +1,4 @@
-//! What can go wrong with a call, decoded from the status and its details.
+//! Errors of a call, decoded from the gRPC status and its details.
 
 use std::{collections::HashMap, error::Error as _, time::Duration};
 
@@ -6,21 +6,21 @@ use agentloop_proto::v1::ErrorReason;
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
-/// Why a call failed. A run that fails is not an error: its result says so.
+/// The reason why a call failed. A failed run is not an error: the error is in its result.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The endpoint or the token given to the builder cannot be used.
+    /// The endpoint or the token given to the builder is invalid.
     #[error("invalid endpoint: {0}")]
     Endpoint(String),
-    /// No answer came: the connection could not be made, was lost, or took too long. Nothing is known about the call;
-    /// all calls of this client may be repeated.
+    /// No answer came: the connection could not be made, was lost, or took too long. The call may have taken effect or
+    /// not; every call of this client may be repeated.
     #[error("cannot reach the server: {0}")]
     Unreachable(String),
     /// The server answered with an error status.
     #[error(transparent)]
-    Refused(Box<Refused>),
-    /// The answer lacks something that the contract promises.
+    Status(Box<StatusError>),
+    /// The answer lacks a field that the contract requires; holds its name.
     #[error("the server's answer lacks `{0}`")]
     Incomplete(&'static str),
 }
@@ -29,27 +29,27 @@ pub enum Error {
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{message}{}", describe(violations))]
 #[non_exhaustive]
-pub struct Refused {
-    /// The gRPC status code.
+pub struct StatusError {
+    /// The gRPC status code of the answer.
     pub code: Code,
-    /// The reason, as people read it. Programs should not depend on its words.
+    /// The reason, for people. Programs should not depend on its words.
     pub message: String,
-    /// The reason from the contract's list; absent if the answer came from something else than an agentloop server.
+    /// The reason from the contract's list. Absent if the answer is not from an agentloop server, such as from a proxy.
     pub reason: Option<ErrorReason>,
-    /// What belongs to the reason, such as `run_id` with SESSION_BUSY.
+    /// Details of the reason by name, such as `run_id` with SESSION_BUSY.
     pub metadata: HashMap<String, String>,
-    /// Which fields of the request are wrong.
+    /// The invalid fields of the request.
     pub violations: Vec<FieldViolation>,
-    /// How long to wait before trying again.
+    /// The wait before the next attempt, if the server asks for one.
     pub retry_after: Option<Duration>,
 }
 
-/// A field of a request that the server did not accept.
+/// A field of a request that the server refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldViolation {
     /// Path of the field, such as `input.prompt`.
     pub field: String,
-    /// What is wrong with it, for people.
+    /// The fault of its value, for people.
     pub description: String,
 }
 
@@ -60,35 +60,35 @@ fn describe(violations: &[FieldViolation]) -> String {
 impl Error {
     /// The reason from the contract's list, if the server gave one.
     pub fn reason(&self) -> Option<ErrorReason> {
-        self.refused().and_then(|refused| refused.reason)
+        self.status().and_then(|status| status.reason)
     }
 
     /// The gRPC status code, if the server answered.
     pub fn code(&self) -> Option<Code> {
-        self.refused().map(|refused| refused.code)
+        self.status().map(|status| status.code)
     }
 
-    /// The server's answer, if there was one.
-    pub fn refused(&self) -> Option<&Refused> {
+    /// The error status, if the server answered.
+    pub fn status(&self) -> Option<&StatusError> {
         match self {
-            Error::Refused(refused) => Some(refused),
+            Error::Status(status) => Some(status),
             Error::Endpoint(_) | Error::Unreachable(_) | Error::Incomplete(_) => None,
         }
     }
 
-    /// Whether no server answered at all, or one that is going away.
+    /// True if no server answered, or the server is going away.
     pub fn is_unreachable(&self) -> bool {
         matches!(self, Error::Unreachable(_)) || self.code() == Some(Code::Unavailable)
     }
 
-    /// Whether the same call may succeed a little later.
+    /// True if the same call may succeed a little later.
     pub(crate) fn is_transient(&self) -> bool {
         self.is_unreachable() || self.reason() == Some(ErrorReason::OwnershipLost)
     }
 
-    /// How long the server asks to wait.
+    /// The wait that the server asks for.
     pub(crate) fn retry_after(&self) -> Option<Duration> {
-        self.refused().and_then(|refused| refused.retry_after)
+        self.status().and_then(|status| status.retry_after)
     }
 }
 
@@ -97,16 +97,16 @@ impl From<Status> for Error {
         if is_transport(&status) {
             return Error::Unreachable(root_cause(&status));
         }
-        Error::Refused(Box::new(Refused::from(status)))
+        Error::Status(Box::new(StatusError::from(status)))
     }
 }
 
-impl From<Status> for Refused {
+impl From<Status> for StatusError {
     fn from(status: Status) -> Self {
         let details = status.get_error_details();
         let info = details.error_info();
         let violations = details.bad_request().map(|bad| bad.field_violations.as_slice()).unwrap_or_default();
-        Refused {
+        StatusError {
             code: status.code(),
             message: status.message().to_owned(),
             reason: info
@@ -121,13 +121,13 @@ impl From<Status> for Refused {
     }
 }
 
-/// Whether the status was made here, from an error of the connection. A status that the server sent has no source.
+/// True if the status was made here, from an error of the connection. A status that the server sent has no source.
 fn is_transport(status: &Status) -> bool {
     let lost = matches!(status.code(), Code::Unavailable | Code::Unknown | Code::Internal | Code::Cancelled);
     lost && status.source().is_some() && status.details().is_empty()
 }
 
-/// The innermost error says what happened ("connection refused"); those around it only where.
+/// The message of the innermost error. It is the specific one, such as "connection refused".
 fn root_cause(status: &Status) -> String {
     let mut error: &dyn std::error::Error = status;
     while let Some(source) = error.source() {
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(error.reason(), Some(ErrorReason::SessionBusy));
         assert_eq!(error.code(), Some(Code::FailedPrecondition));
         assert_eq!(error.retry_after(), Some(Duration::from_secs(2)));
-        assert_eq!(error.refused().expect("refused").metadata["run_id"], "r-1");
+        assert_eq!(error.status().expect("a status").metadata["run_id"], "r-1");
         assert_eq!(error.to_string(), "busy\n  input.prompt: is empty");
         assert!(!error.is_transient());
     }
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_of_the_server_is_taken_at_its_word() {
+    fn a_status_of_the_server_keeps_its_code() {
         let error = Error::from(Status::internal("a fault"));
         assert_eq!(error.code(), Some(Code::Internal));
         assert!(!error.is_transient());

@@ -1,10 +1,10 @@
-//! A run's events as one stream, however often the connection breaks.
+//! The events of a run as one stream that survives lost connections.
 
 use std::time::Duration;
 
 use agentloop_proto::v1::{
-    ErrorReason, RunEvent, RunInput, RunStreamRequest, RunStreamResponse, SubscribeRequest,
-    SubscribeResponse, run_event::Event,
+    ErrorReason, ModelDelta, PartialMessage, RunEvent, RunInput, RunStreamRequest, RunStreamResponse,
+    SubscribeRequest, SubscribeResponse, run_event::Event,
 };
 use futures_util::Stream;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -12,49 +12,49 @@ use tonic::{Status, Streaming};
 
 use crate::{Backoff, Client, Error, ids, retry::Retries};
 
-/// How long the server may take to answer the opening of a stream. Events may take as long as they like.
+/// Time that the server may take to open a stream. There is no timeout between events.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A run's events, in order, to its end.
+/// The events of a run, in order, to its end.
 ///
-/// When the connection is lost, the server restarts or it ends the stream of a reader that was too slow, the stream is
-/// taken up again after the last durable event seen. Every durable event comes exactly once. Transient events may be
-/// missing; those that were seen before are left out, except that a `partial_message` repeats the text so far.
+/// The stream is reopened after the last durable event seen, when the connection is lost, the server restarts, or the
+/// server ends the stream of a slow reader. Every durable event comes exactly once. Transient events may be missing, and
+/// come at most once, except that a `partial_message` repeats the text so far.
 #[derive(Debug)]
 pub struct EventStream {
     client: Client,
     run_id: String,
-    /// Starts the run. Kept until the first event proves that the run exists.
+    /// The input that starts the run. Dropped when the first event proves that the run exists.
     start: Option<RunInput>,
     last_seq: u64,
-    messages: Option<Messages>,
+    open: Option<OpenStream>,
     retries: Retries,
-    /// When the next try is due; set while there is no stream.
-    wake_at: Option<Instant>,
+    /// The time of the next attempt to open the stream; set while there is none.
+    reopen_at: Option<Instant>,
     deltas: DeltaFilter,
-    over: bool,
+    ended: bool,
 }
 
-/// What comes next of a stream whose connection may break.
+/// The next item of a stream, for callers that show the state of the connection.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Progress {
-    /// An event.
+pub enum StreamUpdate {
+    /// An event of the run.
     Event(Box<RunEvent>),
-    /// The connection was lost; the stream is about to be taken up again.
+    /// The connection was lost; the stream will be reopened.
     Lost,
-    /// The stream was taken up again; nothing durable is missing.
+    /// The stream was reopened; no durable event is missing.
     Resumed,
 }
 
 #[derive(Debug)]
-enum Messages {
+enum OpenStream {
     Run(Streaming<RunStreamResponse>),
     Subscription(Streaming<SubscribeResponse>),
 }
 
 impl EventStream {
     pub(crate) async fn run(client: Client, mut input: RunInput) -> Result<Self, Error> {
-        let run_id = ids::ensure(&mut input.run_id);
+        let run_id = ids::fill_in(&mut input.run_id);
         EventStream::opened(client, run_id, Some(input), 0).await
     }
 
@@ -74,28 +74,29 @@ impl EventStream {
             run_id,
             start,
             last_seq,
-            messages: None,
+            open: None,
             retries,
-            wake_at: None,
+            reopen_at: None,
             deltas: DeltaFilter::default(),
-            over: false,
+            ended: false,
         };
         stream.reopen().await?;
         Ok(stream)
     }
 
-    /// The run, also when its id was made up here. Where the input steered a live run, it is that one from the first
-    /// event on.
+    /// The id of the run, also if the client chose it. If the input steered a live run, it is the id of that run, from
+    /// the first event on.
     pub fn run_id(&self) -> &str {
         &self.run_id
     }
 
-    /// The last durable event that was returned, or what the subscription began after.
+    /// The number of the last durable event that was returned. Before the first, the number that the subscription began
+    /// after.
     pub fn last_seq(&self) -> u64 {
         self.last_seq
     }
 
-    /// From here on the stream is taken up again by this backoff, in place of the client's.
+    /// Sets the backoff of this stream, in place of the client's.
     pub fn with_backoff(mut self, backoff: Backoff) -> Self {
         self.retries = Retries::new(backoff);
         self
@@ -104,32 +105,32 @@ impl EventStream {
     /// The next event; `None` after `run_finished`. Dropping the future loses nothing.
     ///
     /// # Errors
-    /// When the stream cannot be taken up again; it is over then.
+    /// When the stream cannot be reopened. There are no more events then.
     pub async fn next(&mut self) -> Option<Result<RunEvent, Error>> {
         loop {
-            match self.next_progress().await? {
-                Ok(Progress::Event(event)) => return Some(Ok(*event)),
-                Ok(Progress::Lost | Progress::Resumed) => {}
+            match self.next_update().await? {
+                Ok(StreamUpdate::Event(event)) => return Some(Ok(*event)),
+                Ok(StreamUpdate::Lost | StreamUpdate::Resumed) => {}
                 Err(error) => return Some(Err(error)),
             }
         }
     }
 
-    /// As [`EventStream::next`], for whoever shows a person that the connection is lost and that it is back.
+    /// As [`EventStream::next`], but also reports that the connection was lost and that it is back.
     ///
     /// # Errors
-    /// When the stream cannot be taken up again; it is over then.
-    pub async fn next_progress(&mut self) -> Option<Result<Progress, Error>> {
-        while !self.over {
-            let was_connected = self.messages.is_some();
+    /// When the stream cannot be reopened. There are no more events then.
+    pub async fn next_update(&mut self) -> Option<Result<StreamUpdate, Error>> {
+        while !self.ended {
+            let was_connected = self.open.is_some();
             let advanced = self.advance().await;
-            match (advanced, was_connected, self.messages.is_some()) {
-                (Ok(Some(event)), ..) => return Some(Ok(Progress::Event(Box::new(event)))),
-                (Ok(None), true, false) => return Some(Ok(Progress::Lost)),
-                (Ok(None), false, true) => return Some(Ok(Progress::Resumed)),
+            match (advanced, was_connected, self.open.is_some()) {
+                (Ok(Some(event)), ..) => return Some(Ok(StreamUpdate::Event(Box::new(event)))),
+                (Ok(None), true, false) => return Some(Ok(StreamUpdate::Lost)),
+                (Ok(None), false, true) => return Some(Ok(StreamUpdate::Resumed)),
                 (Ok(None), ..) => {}
                 (Err(error), ..) => {
-                    self.over = true;
+                    self.ended = true;
                     return Some(Err(error));
                 }
             }
@@ -137,7 +138,7 @@ impl EventStream {
         None
     }
 
-    /// The same as a [`Stream`], for combinators.
+    /// Converts into a [`Stream`] of the same events, for combinators.
     pub fn into_stream(self) -> impl Stream<Item = Result<RunEvent, Error>> + Send {
         futures_util::stream::unfold(self, |mut events| async move {
             let event = events.next().await?;
@@ -145,21 +146,21 @@ impl EventStream {
         })
     }
 
-    /// One message, or one reconnect.
+    /// Reads one event, or reopens the stream once.
     async fn advance(&mut self) -> Result<Option<RunEvent>, Error> {
-        let Some(messages) = &mut self.messages else {
+        let Some(stream) = &mut self.open else {
             self.reopen().await?;
             return Ok(None);
         };
-        match messages.next().await {
+        match stream.next().await {
             Ok(Some(event)) => self.accept(event),
-            // A server that goes away may end the stream without a status, before the run's end.
-            Ok(None) => self.lost(Error::Unreachable("the stream ended before the run".into())),
-            Err(status) => self.lost(Error::from(status)),
+            // A server that shuts down may end the stream without a status, before the run's end.
+            Ok(None) => self.schedule_reopen(Error::Unreachable("the stream ended before the run".into())),
+            Err(status) => self.schedule_reopen(Error::from(status)),
         }
     }
 
-    /// Lets an event through unless it was seen before.
+    /// Returns the event unless it was seen before. A gap in the numbers counts as a lost connection.
     fn accept(&mut self, event: RunEvent) -> Result<Option<RunEvent>, Error> {
         if event.seq == 0 {
             return Ok(self.deltas.is_new(&event).then_some(event));
@@ -169,75 +170,75 @@ impl EventStream {
         }
         if event.seq != self.last_seq + 1 {
             let gap = format!("event {} came after event {}", event.seq, self.last_seq);
-            return self.lost(Error::Unreachable(gap));
+            return self.schedule_reopen(Error::Unreachable(gap));
         }
         self.last_seq = event.seq;
         if self.start.take().is_some() && !event.run_id.is_empty() {
-            // What was said to a live run is shown as that run.
+            // If the input steered a live run, the events are of that run.
             self.run_id.clone_from(&event.run_id);
         }
         self.retries.reset();
-        self.over = matches!(event.event, Some(Event::RunFinished(_)));
+        self.ended = matches!(event.event, Some(Event::RunFinished(_)));
         Ok(Some(event))
     }
 
-    /// Whatever goes on here counts as a retry, so that a server which never gets it right is given up.
-    fn lost(&mut self, error: Error) -> Result<Option<RunEvent>, Error> {
+    /// Uses up a retry for each error, so that the stream gives up on a server that fails again and again.
+    fn schedule_reopen(&mut self, error: Error) -> Result<Option<RunEvent>, Error> {
         let too_slow = error.reason() == Some(ErrorReason::SubscriberTooSlow);
         let wait = if too_slow { self.retries.next(error.retry_after()) } else { self.retries.after(&error) };
         let Some(wait) = wait else { return Err(error) };
-        tracing::debug!(run_id = %self.run_id, %error, ?wait, "taking up the stream again");
-        self.messages = None;
-        self.wake_at = Some(Instant::now() + wait);
+        tracing::debug!(run_id = %self.run_id, %error, ?wait, "event stream lost; reopening it");
+        self.open = None;
+        self.reopen_at = Some(Instant::now() + wait);
         Ok(None)
     }
 
-    /// Opens the stream, with as many tries as the backoff allows.
+    /// Opens the stream, with as many attempts as the backoff allows.
     async fn reopen(&mut self) -> Result<(), Error> {
         loop {
-            if let Some(wake_at) = self.wake_at {
-                sleep_until(wake_at).await;
+            if let Some(reopen_at) = self.reopen_at {
+                sleep_until(reopen_at).await;
             }
             match self.open().await {
-                Ok(messages) => {
-                    self.messages = Some(messages);
-                    self.wake_at = None;
+                Ok(stream) => {
+                    self.open = Some(stream);
+                    self.reopen_at = None;
                     return Ok(());
                 }
-                Err(error) => self.lost(error)?,
+                Err(error) => self.schedule_reopen(error)?,
             };
         }
     }
 
-    async fn open(&self) -> Result<Messages, Error> {
+    async fn open(&self) -> Result<OpenStream, Error> {
         let mut client = self.client.agent_loop();
         let opening = async {
             match self.start.clone() {
                 Some(input) => {
                     let request = RunStreamRequest { input: Some(input), after_seq: 0 };
-                    client.run_stream(request).await.map(|r| Messages::Run(r.into_inner()))
+                    client.run_stream(request).await.map(|r| OpenStream::Run(r.into_inner()))
                 }
                 None => {
                     let run_id = self.run_id.clone();
                     let request = SubscribeRequest { run_id, after_seq: self.last_seq, durable_only: false };
-                    client.subscribe(request).await.map(|r| Messages::Subscription(r.into_inner()))
+                    client.subscribe(request).await.map(|r| OpenStream::Subscription(r.into_inner()))
                 }
             }
         };
         match timeout(OPEN_TIMEOUT, opening).await {
-            Ok(messages) => Ok(messages?),
+            Ok(stream) => Ok(stream?),
             Err(_) => Err(Error::Unreachable(format!("no answer within {OPEN_TIMEOUT:?}"))),
         }
     }
 }
 
-impl Messages {
-    /// The next event; `None` at the end of the stream. A message without an event is passed over.
+impl OpenStream {
+    /// The next event; `None` at the end of the stream. A message without an event is skipped.
     async fn next(&mut self) -> Result<Option<RunEvent>, Status> {
         loop {
             let event = match self {
-                Messages::Run(stream) => stream.message().await?.map(|message| message.event),
-                Messages::Subscription(stream) => stream.message().await?.map(|message| message.event),
+                OpenStream::Run(stream) => stream.message().await?.map(|message| message.event),
+                OpenStream::Subscription(stream) => stream.message().await?.map(|message| message.event),
             };
             match event {
                 Some(Some(event)) => return Ok(Some(event)),
@@ -248,24 +249,33 @@ impl Messages {
     }
 }
 
-/// Leaves out deltas that were seen before, which a stream that is taken up again repeats.
+/// Drops deltas that were seen before, which a reopened stream repeats.
 #[derive(Debug, Default)]
 struct DeltaFilter {
-    /// Model call, try, and position within it.
-    last: (u32, u32, u64),
+    last: DeltaPosition,
+}
+
+/// The position of a delta in its run. The order of the fields is the order of deltas.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct DeltaPosition {
+    model_call: u32,
+    attempt: u32,
+    delta_seq: u64,
 }
 
 impl DeltaFilter {
     fn is_new(&mut self, event: &RunEvent) -> bool {
         match &event.event {
             Some(Event::ModelDelta(delta)) => {
-                let position = (delta.model_call, delta.attempt, delta.delta_seq);
+                let ModelDelta { model_call, attempt, delta_seq, .. } = *delta;
+                let position = DeltaPosition { model_call, attempt, delta_seq };
                 let new = position > self.last;
                 self.last = self.last.max(position);
                 new
             }
             Some(Event::PartialMessage(partial)) => {
-                let position = (partial.model_call, partial.attempt, partial.delta_seq);
+                let PartialMessage { model_call, attempt, delta_seq, .. } = *partial;
+                let position = DeltaPosition { model_call, attempt, delta_seq };
                 self.last = self.last.max(position);
                 true
             }
@@ -276,7 +286,7 @@ impl DeltaFilter {
 
 #[cfg(test)]
 mod tests {
-    use agentloop_proto::v1::{ModelDelta, PartialMessage, ToolCallProgress};
+    use agentloop_proto::v1::ToolCallProgress;
 
     use super::*;
 
@@ -289,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn repeated_deltas_are_left_out() {
+    fn repeated_deltas_are_dropped() {
         let mut filter = DeltaFilter::default();
         assert!(filter.is_new(&delta(1, 1, 1)));
         assert!(!filter.is_new(&delta(1, 1, 1)));
@@ -297,8 +307,8 @@ mod tests {
         assert!(filter.is_new(&event(Event::PartialMessage(partial))));
         assert!(!filter.is_new(&delta(1, 1, 5)));
         assert!(filter.is_new(&delta(1, 1, 6)));
-        assert!(filter.is_new(&delta(1, 2, 1)), "a new try begins anew");
-        assert!(!filter.is_new(&delta(1, 1, 9)), "the old try is void");
+        assert!(filter.is_new(&delta(1, 2, 1)), "a new attempt starts again");
+        assert!(!filter.is_new(&delta(1, 1, 9)), "the old attempt is void");
     }
 
     #[test]

@@ -1,14 +1,14 @@
-//! The ids that make a repeated call the same call.
+//! Ids that the client chooses, so that the server recognizes a repeated call.
 
 use uuid::Uuid;
 
-/// A new id for a run, a session or a request. Ids sort by time.
+/// A new random id for a run, a session or a request. Later ids sort after earlier ones.
 pub fn fresh() -> String {
     Uuid::now_v7().to_string()
 }
 
-/// Fills in an optional id that is absent or empty, and returns what it is then.
-pub(crate) fn ensure(id: &mut Option<String>) -> String {
+/// Fills in an id that is absent or empty, and returns the id.
+pub(crate) fn fill_in(id: &mut Option<String>) -> String {
     match id {
         Some(id) if !id.is_empty() => id.clone(),
         absent => absent.insert(fresh()).clone(),

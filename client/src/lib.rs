@@ -2,7 +2,7 @@
 //!
 //! [`Client`] talks to a server: it starts runs, follows them with an [`EventStream`] that survives lost connections,
 //! answers approvals and reads sessions. [`host::ToolHost`] is the other side: a process that offers tools and runs
-//! the calls that the server sends. Both need nothing but the server's address.
+//! the calls that the server sends. Both need only the server's address.
 //!
 //! ```no_run
 //! use agentloop_client::{Client, v1::RunInput};
@@ -15,7 +15,7 @@
 //! # }
 //! ```
 //!
-//! The messages are those of the contract, in [`v1`].
+//! The request and response types are generated from the contract; they are in [`v1`].
 
 pub use agentloop_proto::{FILE_DESCRIPTOR_SET, v1};
 pub use schemars;
@@ -30,7 +30,7 @@ mod retry;
 
 pub use client::Client;
 pub use connect::{Bearer, ClientBuilder, Service};
-pub use error::{Error, FieldViolation, Refused};
-pub use events::{EventStream, Progress};
+pub use error::{Error, FieldViolation, StatusError};
+pub use events::{EventStream, StreamUpdate};
 pub use ids::fresh as fresh_id;
 pub use retry::Backoff;

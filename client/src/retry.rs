@@ -1,30 +1,30 @@
-//! How often and when a call is tried again.
+//! Backoff: the number of retries of a call, and the waits between them.
 
 use std::time::Duration;
 
 use crate::Error;
 
-/// How a call that failed for a passing reason is tried again: exponential backoff with full jitter. A wait that the
-/// server asks for is honoured up to [`Backoff::max`].
+/// Exponential backoff with full jitter, for calls that failed for a passing reason. A wait that the server asks for is
+/// honoured up to [`Backoff::max`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backoff {
-    /// Tries after the first. For streams: tries in a row without a single event.
+    /// Attempts after the first. For streams: attempts in a row without a single event.
     pub max_retries: u32,
-    /// Bound of the first wait, doubled for each further one.
+    /// Bound on the first wait. It doubles for each further one.
     pub initial: Duration,
-    /// No wait is longer.
+    /// Bound on every wait.
     pub max: Duration,
 }
 
 impl Default for Backoff {
-    /// Eight retries from 100 ms to 5 s: rides out a restart of the server.
+    /// Eight retries with bounds from 100 ms to 5 s, enough for a restart of the server.
     fn default() -> Self {
         Backoff { max_retries: 8, initial: Duration::from_millis(100), max: Duration::from_secs(5) }
     }
 }
 
 impl Backoff {
-    /// Never tries again.
+    /// No retries: the first failure is the result.
     pub const NEVER: Backoff = Backoff { max_retries: 0, initial: Duration::ZERO, max: Duration::ZERO };
 
     /// The wait before retry number `retry`, counted from 0.
@@ -46,7 +46,7 @@ impl Retries {
         Retries { backoff, used: 0 }
     }
 
-    /// How long to wait before trying again; `None` when `error` would stay or the retries are used up.
+    /// The wait before the next attempt. `None` if `error` is lasting, or the retries are used up.
     pub(crate) fn after(&mut self, error: &Error) -> Option<Duration> {
         if !error.is_transient() {
             return None;
@@ -54,7 +54,7 @@ impl Retries {
         self.next(error.retry_after())
     }
 
-    /// Uses up one retry, whatever the reason.
+    /// Uses up one retry, for any reason. `asked` is the wait that the server asks for.
     pub(crate) fn next(&mut self, asked: Option<Duration>) -> Option<Duration> {
         if self.used >= self.backoff.max_retries {
             return None;
@@ -64,7 +64,7 @@ impl Retries {
         Some(wait)
     }
 
-    /// There was progress: count from the beginning.
+    /// Counts from 0 again, after progress.
     pub(crate) fn reset(&mut self) {
         self.used = 0;
     }
@@ -86,13 +86,13 @@ mod tests {
     }
 
     #[test]
-    fn what_would_stay_is_not_tried_again() {
+    fn a_lasting_error_is_not_retried() {
         let mut retries = Retries::new(Backoff::default());
         assert_eq!(retries.after(&Error::Incomplete("result")), None);
     }
 
     #[test]
-    fn waits_grow_to_their_bound() {
+    fn waits_stay_within_their_bounds() {
         let backoff = Backoff::default();
         for retry in 0..200 {
             assert!(backoff.wait(retry) <= backoff.max);

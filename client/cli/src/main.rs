@@ -9,11 +9,6 @@ mod demo;
 mod embedded;
 mod terminal;
 
-#[cfg(test)]
-#[path = "../../tests/it/agent_loop.rs"]
-#[expect(dead_code, reason = "the tests here need less than those of the client")]
-mod agent_loop;
-
 use std::process::ExitCode;
 
 use clap::Parser as _;

@@ -1,4 +1,4 @@
-//! What a handler knows of its call, and what it can tell while it runs.
+//! The context of a running call: facts about the call, and messages that its handler can send.
 
 use std::{
     any::Any,
@@ -14,10 +14,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::host::{
-    AskError, Question,
-    call::ask::Choice,
-    call::calls::CallKey,
+    call::key::CallKey,
     call::outcome::cut,
+    call::question::{AskError, Choice, Question},
     call::task::{Stop, TaskEvent},
 };
 
@@ -25,21 +24,21 @@ const PROGRESS_BYTES_MAX: usize = 4 * 1024;
 const CHECKPOINT_BYTES_MAX: usize = 64 * 1024;
 const CHUNK_BYTES_MAX: usize = 64 * 1024;
 
-/// A call, as its handler sees it. Cheap to clone.
+/// The context of a call, for its handler. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct CallContext {
-    call: Arc<Call>,
+    call: Arc<SharedCall>,
 }
 
 #[derive(Debug)]
-struct Call {
+struct SharedCall {
     key: CallKey,
     request: CallRequest,
     stop: Stop,
     events: mpsc::Sender<TaskEvent>,
     runtime: OnceLock<Arc<dyn Any + Send + Sync>>,
-    /// Questions that it has asked.
-    asked: AtomicU32,
+    /// The number of questions asked so far.
+    questions: AtomicU32,
 }
 
 impl CallContext {
@@ -49,76 +48,76 @@ impl CallContext {
         stop: Stop,
         events: mpsc::Sender<TaskEvent>,
     ) -> Self {
-        // They were read into the handler's type; a second copy would only take up room.
+        // The handler has the parsed arguments; this copy would waste memory.
         request.arguments_json.clear();
-        let (runtime, asked) = (OnceLock::new(), AtomicU32::new(0));
-        CallContext { call: Arc::new(Call { key, request, stop, events, runtime, asked }) }
+        let (runtime, questions) = (OnceLock::new(), AtomicU32::new(0));
+        CallContext { call: Arc::new(SharedCall { key, request, stop, events, runtime, questions }) }
     }
 
-    /// The call. The same through all tries, reconnects and restarts.
+    /// The id of the call. It is the same for all attempts, and after reconnects and restarts.
     pub fn call_id(&self) -> &str {
         &self.call.request.call_id
     }
 
-    /// Which try this is, from 1.
+    /// The number of this attempt, counted from 1.
     pub fn attempt(&self) -> u32 {
         self.call.request.attempt
     }
 
-    /// To be handed to whatever the tool calls, so that two tries of this call take effect once.
+    /// A key to pass to the services that the tool calls, so that two attempts of this call take effect once.
     pub fn idempotency_key(&self) -> &str {
         &self.call.request.idempotency_key
     }
 
-    /// What an earlier try saved of its progress.
+    /// The last checkpoint that an earlier attempt saved with [`CallContext::progress`].
     pub fn checkpoint(&self) -> Option<&[u8]> {
         self.call.request.checkpoint.as_deref()
     }
 
-    /// When the server gives the call up, by the server's clock.
+    /// The time at which the server cancels the call, by the server's clock.
     pub fn deadline(&self) -> Option<SystemTime> {
         self.call.request.deadline.and_then(|deadline| SystemTime::try_from(deadline).ok())
     }
 
-    /// The run that asks.
+    /// The id of the run that made the call.
     pub fn run_id(&self) -> &str {
         &self.call.request.run_id
     }
 
-    /// The run's session.
+    /// The id of the run's session.
     pub fn session_id(&self) -> &str {
         &self.call.request.session_id
     }
 
-    /// The run's turn.
+    /// The id of the model turn that made the call.
     pub fn turn_id(&self) -> &str {
         &self.call.request.turn_id
     }
 
-    /// W3C trace context of the call; empty where there is none.
+    /// W3C trace context of the call; empty if there is none.
     pub fn traceparent(&self) -> &str {
         &self.call.request.traceparent
     }
 
-    /// What [`crate::host::Runtimes`] opened for the call's run; `None` where the tool needs no runtime, or it is of another
-    /// type.
+    /// The runtime that [`crate::host::Runtimes`] opened for the call's run. `None` if the tool requires no runtime, or
+    /// the runtime has another type.
     pub fn runtime<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
         self.call.runtime.get().cloned()?.downcast().ok()
     }
 
-    /// The runtime is open.
+    /// Sets the runtime, once it is open.
     pub(crate) fn set_runtime(&self, runtime: Arc<dyn Any + Send + Sync>) {
         self.call.runtime.get_or_init(|| runtime);
     }
 
-    /// Fires when the call is to stop: its run was aborted, its time is up, or the host shuts down. A handler that
-    /// does not look is dropped at an await after a grace time; blocking code must look.
+    /// Fires when the call must stop: its run was aborted, its deadline passed, or the host shuts down. A handler that
+    /// does not stop is dropped at an await after a grace time. Blocking code must check the token.
     pub fn cancelled(&self) -> &CancellationToken {
         &self.call.stop.token
     }
 
-    /// Says how far the call is: a text for people (cut at 4 KiB) and a fraction from 0 to 1. A `checkpoint` of at
-    /// most 64 KiB is kept by the server and given to the next try, if there is one; a larger one is left out.
+    /// Reports progress: a text for people (cut at 4 KiB) and a fraction from 0 to 1. The server stores a `checkpoint` of
+    /// at most 64 KiB and gives it to the next attempt, if there is one. A larger checkpoint is dropped.
     pub async fn progress(
         &self,
         message: impl Into<String>,
@@ -133,39 +132,38 @@ impl CallContext {
                 tracing::warn!(
                     call_id = self.call_id(),
                     bytes = bytes.len(),
-                    "checkpoint too large, left out"
+                    "checkpoint dropped: it is larger than 64 KiB"
                 );
             }
             fits
         });
         let fraction = fraction.filter(|f| f.is_finite()).map(|f| f.clamp(0.0, 1.0));
         let CallKey { call_id, attempt } = self.call.key.clone();
-        self.tell(TaskEvent::Progress(Progress { call_id, attempt, message, fraction, checkpoint })).await;
+        self.send(TaskEvent::Progress(Progress { call_id, attempt, message, fraction, checkpoint })).await;
     }
 
-    /// Shows output to whoever watches the run; the model reads only the result. Output written while the server
-    /// cannot be reached is dropped.
+    /// Sends output to the subscribers of the run. The model reads only the result. Output is dropped while the server
+    /// cannot be reached.
     pub async fn output(&self, stream: OutputStream, bytes: impl AsRef<[u8]>) {
         for chunk in bytes.as_ref().chunks(CHUNK_BYTES_MAX) {
-            self.tell(TaskEvent::Output(self.call.key.clone(), stream, chunk.to_vec())).await;
+            self.send(TaskEvent::Output { key: self.call.key.clone(), stream, bytes: chunk.to_vec() }).await;
         }
     }
 
-    /// Asks a human for text, and waits for as long as the answer takes, through reconnects and restarts of the server.
-    /// The call's deadline does not run meanwhile; after the answer the call has all of its time again. A call may ask
-    /// 16 questions.
+    /// Asks a human for text, and waits for the answer, through reconnects and restarts of the server. The call's
+    /// deadline stands still meanwhile, and starts anew with the answer. A call may ask 16 questions.
     ///
     /// # Errors
-    /// When there is no answer and will not be, or the call is to stop.
+    /// When there will be no answer, or the call must stop.
     pub async fn ask(&self, question: impl Into<Question>) -> Result<String, AskError> {
-        match self.put(question.into(), None).await? {
+        match self.ask_human(question.into(), None).await? {
             Response::Text(text) => Ok(text),
-            Response::Selection(_) | Response::Refused(_) => Err(misunderstood()),
+            Response::Selection(_) | Response::Refused(_) => Err(wrong_answer()),
         }
     }
 
-    /// Asks a human to choose one of at most 64 options, each an id and what people read, as [`CallContext::ask`]
-    /// does. Returns the id.
+    /// Asks a human to choose one of at most 64 options, in the same way as [`CallContext::ask`]. An option is an id and
+    /// a label for people. Returns the id of the chosen one.
     ///
     /// # Errors
     /// As for [`CallContext::ask`].
@@ -174,13 +172,13 @@ impl CallContext {
         question: impl Into<Question>,
         options: impl IntoIterator<Item = (I, L)>,
     ) -> Result<String, AskError> {
-        match self.put(question.into(), Some(Choice::of(options, false))).await? {
-            Response::Selection(chosen) => chosen.option_ids.into_iter().next().ok_or_else(misunderstood),
-            Response::Text(_) | Response::Refused(_) => Err(misunderstood()),
+        match self.ask_human(question.into(), Some(Choice::new(options, false))).await? {
+            Response::Selection(chosen) => chosen.option_ids.into_iter().next().ok_or_else(wrong_answer),
+            Response::Text(_) | Response::Refused(_) => Err(wrong_answer()),
         }
     }
 
-    /// As [`CallContext::choose`], where several options, or none, may be chosen. Returns their ids, in the order of
+    /// As [`CallContext::choose`], but the human may choose several options or none. Returns their ids, in the order of
     /// the options.
     ///
     /// # Errors
@@ -190,17 +188,17 @@ impl CallContext {
         question: impl Into<Question>,
         options: impl IntoIterator<Item = (I, L)>,
     ) -> Result<Vec<String>, AskError> {
-        match self.put(question.into(), Some(Choice::of(options, true))).await? {
+        match self.ask_human(question.into(), Some(Choice::new(options, true))).await? {
             Response::Selection(chosen) => Ok(chosen.option_ids),
-            Response::Text(_) | Response::Refused(_) => Err(misunderstood()),
+            Response::Text(_) | Response::Refused(_) => Err(wrong_answer()),
         }
     }
 
-    async fn put(&self, question: Question, choice: Option<Choice>) -> Result<Response, AskError> {
-        let number = self.call.asked.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+    async fn ask_human(&self, question: Question, choice: Option<Choice>) -> Result<Response, AskError> {
+        let number = self.call.questions.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         let frame = question.frame(&self.call.key, number, choice)?;
         let (answer, answered) = oneshot::channel();
-        self.tell(TaskEvent::Asked(frame, answer)).await;
+        self.send(TaskEvent::Question(frame, answer)).await;
         let response = tokio::select! {
             biased;
             () = self.cancelled().cancelled() => return Err(AskError::Stopped),
@@ -213,13 +211,14 @@ impl CallContext {
         }
     }
 
-    /// Waits while the host has much to send, which slows a handler down that writes faster than the server reads.
-    async fn tell(&self, event: TaskEvent) {
+    /// Sends an event to the host. It waits while the host has too many, so that no handler writes faster than the
+    /// server reads.
+    async fn send(&self, event: TaskEvent) {
         self.call.events.send(event).await.ok();
     }
 }
 
-/// The contract has an answer fit its question.
-fn misunderstood() -> AskError {
+/// The error for an answer of the wrong kind, which the contract rules out.
+fn wrong_answer() -> AskError {
     AskError::Refused("the answer does not fit the question".to_owned())
 }

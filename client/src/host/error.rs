@@ -1,4 +1,4 @@
-//! What a tool tells the model when it fails, and why a host stops.
+//! Errors of a host: the failure of a call, which the model reads, and the reason why a host stops.
 
 use std::{fmt::Display, time::Duration};
 
@@ -6,8 +6,8 @@ use agentloop_proto::v1::AttemptEffect;
 
 /// A failed call, as the model reads it.
 ///
-/// The effect says what is known about what the call did. It decides, with the tool's effect class, whether the call
-/// may be tried again; unless told, it is `Maybe`.
+/// The effect says if the call may have changed something. With the tool's effect class it decides if the call may be
+/// tried again. The default is `Maybe`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ToolError {
@@ -18,7 +18,7 @@ pub struct ToolError {
 }
 
 impl ToolError {
-    /// The call failed for good. The model reads `message` and goes on.
+    /// A failure that is not tried again. The model reads `message` and goes on.
     pub fn failed(message: impl Display) -> Self {
         ToolError {
             message: message.to_string(),
@@ -28,52 +28,52 @@ impl ToolError {
         }
     }
 
-    /// The call failed for a passing reason; after `delay` it may be tried again, where that is safe.
+    /// A failure for a passing reason. After `delay` the call may be tried again, if that is safe.
     pub fn retryable(message: impl Display, delay: Duration) -> Self {
         let delay = (!delay.is_zero()).then_some(delay);
         ToolError { retryable: true, delay, ..ToolError::failed(message) }
     }
 
-    /// Says what is known about what the call did.
+    /// Sets the effect of the failed call.
     pub fn with_effect(mut self, effect: AttemptEffect) -> Self {
         self.effect = effect;
         self
     }
 
-    /// The call did nothing: trying again is safe.
+    /// Says that the call changed nothing: another attempt is safe.
     pub fn did_nothing(self) -> Self {
         self.with_effect(AttemptEffect::None)
     }
 }
 
-/// Why a host could not be made or has stopped.
+/// The reason why a host could not be built or has stopped.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostError {
     /// The endpoint or the token cannot be used.
     #[error(transparent)]
     Client(#[from] crate::Error),
-    /// A tool's declaration is not one that a server would take.
+    /// A server would refuse a tool's declaration.
     #[error("tool `{tool}`: {problem}")]
     InvalidTool {
-        /// The tool's name.
+        /// Name of the tool.
         tool: String,
-        /// What is wrong with it.
+        /// The fault of its declaration, for people.
         problem: String,
     },
-    /// The host id is not one that a server would take.
+    /// A server would refuse the host id.
     #[error("`{0}` is no host id: 1 to 128 of A-Z a-z 0-9 . _ : -")]
     InvalidHostId(String),
-    /// There is nothing to offer.
-    #[error("the host has neither tools nor extensions")]
+    /// The host has no tools and no extensions.
+    #[error("the host has neither tools nor extensions; add one to the builder")]
     NoTools,
-    /// The server turned the host away for a reason that stays.
-    #[error("the server turned the host away: {0}")]
-    TurnedAway(String),
-    /// The server took none of the tools.
-    #[error("the server took none of the tools: {}", .0.join("; "))]
+    /// The server refused the host for a lasting reason.
+    #[error("the server refused the host: {0}")]
+    Refused(String),
+    /// The server refused every tool and extension; holds the name and reason of each.
+    #[error("the server refused every tool: {}", .0.join("; "))]
     ToolsRefused(Vec<String>),
-    /// Shut down while this many results were not recorded by the server.
-    #[error("{0} results could not be delivered")]
+    /// The host shut down before the server recorded this many results.
+    #[error("{0} results could not be delivered to the server before the shutdown")]
     Undelivered(usize),
 }

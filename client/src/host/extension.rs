@@ -1,4 +1,4 @@
-//! Planners, hooks and context sources: what a host offers beside tools.
+//! Extensions: the planners, hooks and context sources that a host offers beside its tools.
 
 use std::{fmt::Display, future::Future, panic::AssertUnwindSafe, pin::Pin, sync::Arc, time::Duration};
 
@@ -10,18 +10,18 @@ use agentloop_proto::v1::{
 };
 use futures_util::FutureExt as _;
 
-use crate::host::call::bound::FrameBound;
+use crate::host::call::frame_bound::FrameBound;
 
-/// What an extension is asked, and about which run.
+/// The input of an extension: a request of the server, and the run that it is about.
 #[derive(Debug, Clone)]
-pub struct Asked<T> {
-    /// The run as it stands.
+pub struct ExtensionInput<T> {
+    /// The run's current state.
     pub run: Run,
-    /// The question.
+    /// The request: a [`HookRequest`], [`ContextRequest`], [`PlanRequest`] or [`RememberRequest`].
     pub request: T,
 }
 
-/// An extension failed. The server may ask again, here or on another host, where that may help.
+/// The failure of an extension. After a retryable one the server may ask again, here or on another host.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ExtensionError {
@@ -30,39 +30,39 @@ pub struct ExtensionError {
 }
 
 impl ExtensionError {
-    /// It failed for good.
+    /// A failure that another attempt would not mend.
     pub fn failed(message: impl Display) -> Self {
         ExtensionError { message: message.to_string(), retryable: false }
     }
 
-    /// It failed for a passing reason.
+    /// A failure for a passing reason: the server may ask again.
     pub fn retryable(message: impl Display) -> Self {
         ExtensionError { retryable: true, ..Self::failed(message) }
     }
 }
 
-type Answering = Pin<Box<dyn Future<Output = Result<Response, ExtensionError>> + Send>>;
-type Handler = dyn Fn(Asked<Request>) -> Answering + Send + Sync;
+type ResponseFuture = Pin<Box<dyn Future<Output = Result<Response, ExtensionError>> + Send>>;
+type Handler = dyn Fn(ExtensionInput<Request>) -> ResponseFuture + Send + Sync;
 
-/// An extension with the functions behind it.
+/// A planner, hook or context source, with the function that answers its requests.
 #[derive(Clone)]
 pub struct Extension {
     capability: capability::Capability,
     handler: Arc<Handler>,
-    /// What remembers, where that is another function.
+    /// The function of [`Extension::remembering`].
     remember: Option<Arc<Handler>>,
 }
 
 impl Extension {
-    /// A hook, which has its say at these points. `handler` gets each question and returns a verdict; the default one
-    /// lets everything be.
+    /// A hook that is called at these points. `handler` gets each request and returns a verdict. The default verdict
+    /// changes nothing.
     pub fn hook<F, Fut>(
         name: impl Into<String>,
         points: impl IntoIterator<Item = HookPoint>,
         handler: F,
     ) -> Self
     where
-        F: Fn(Asked<HookRequest>) -> Fut + Send + Sync + 'static,
+        F: Fn(ExtensionInput<HookRequest>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<HookVerdict, ExtensionError>> + Send + 'static,
     {
         let points = points.into_iter().map(i32::from).collect();
@@ -71,13 +71,13 @@ impl Extension {
             Request::Hook(request) => Some(request),
             _ => None,
         };
-        Self::new(capability::Capability::Hook(declaration), answer(handler, read, Response::Hook))
+        Self::new(capability::Capability::Hook(declaration), typed_handler(handler, read, Response::Hook))
     }
 
-    /// A context source. `handler` gets each query and returns what it knows, the best first.
+    /// A context source. `handler` gets each query and returns the items that fit it, the best first.
     pub fn context_source<F, Fut>(name: impl Into<String>, handler: F) -> Self
     where
-        F: Fn(Asked<ContextRequest>) -> Fut + Send + Sync + 'static,
+        F: Fn(ExtensionInput<ContextRequest>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Vec<ContextItem>, ExtensionError>> + Send + 'static,
     {
         let declaration = ContextSourceDeclaration { name: name.into(), ..Default::default() };
@@ -86,13 +86,13 @@ impl Extension {
             _ => None,
         };
         let write = |items| Response::Context(ContextItems { items });
-        Self::new(capability::Capability::ContextSource(declaration), answer(handler, read, write))
+        Self::new(capability::Capability::ContextSource(declaration), typed_handler(handler, read, write))
     }
 
     /// A planner. `handler` decides what a run does next.
     pub fn planner<F, Fut>(name: impl Into<String>, handler: F) -> Self
     where
-        F: Fn(Asked<PlanRequest>) -> Fut + Send + Sync + 'static,
+        F: Fn(ExtensionInput<PlanRequest>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Instruction, ExtensionError>> + Send + 'static,
     {
         let declaration = PlannerDeclaration { name: name.into(), ..Default::default() };
@@ -100,18 +100,21 @@ impl Extension {
             Request::Plan(request) => Some(request),
             _ => None,
         };
-        Self::new(capability::Capability::Planner(declaration), answer(handler, read, Response::Instruction))
+        Self::new(
+            capability::Capability::Planner(declaration),
+            typed_handler(handler, read, Response::Instruction),
+        )
     }
 
     fn new(capability: capability::Capability, handler: Arc<Handler>) -> Self {
         Extension { capability, handler, remember: None }
     }
 
-    /// Of a context source: `handler` is handed what each finished run added to its session, until it succeeds. It may
-    /// be handed the same run twice.
+    /// Lets a context source remember. `handler` gets the entries that each finished run added to its session, and is
+    /// called again until it succeeds. It may get the same run twice. No effect on other extensions.
     pub fn remembering<F, Fut>(mut self, handler: F) -> Self
     where
-        F: Fn(Asked<RememberRequest>) -> Fut + Send + Sync + 'static,
+        F: Fn(ExtensionInput<RememberRequest>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<(), ExtensionError>> + Send + 'static,
     {
         let read = |request| match request {
@@ -120,12 +123,12 @@ impl Extension {
         };
         if let capability::Capability::ContextSource(source) = &mut self.capability {
             source.remembers = true;
-            self.remember = Some(answer(handler, read, |()| Response::Remembered(Remembered {})));
+            self.remember = Some(typed_handler(handler, read, |()| Response::Remembered(Remembered {})));
         }
         self
     }
 
-    /// For people.
+    /// Sets the description that people see in the list of hosts.
     pub fn description(mut self, text: impl Into<String>) -> Self {
         match &mut self.capability {
             capability::Capability::Hook(hook) => hook.description = text.into(),
@@ -136,7 +139,7 @@ impl Extension {
         self
     }
 
-    /// Of a hook: where it fails, the run fails, or the call does not run.
+    /// Makes a hook required: if it fails, the run fails, or the call does not run. No effect on other extensions.
     pub fn required(mut self) -> Self {
         if let capability::Capability::Hook(hook) = &mut self.capability {
             hook.required = true;
@@ -144,7 +147,7 @@ impl Extension {
         self
     }
 
-    /// How long it may take to answer. Default: 5 s for hooks, 2 s for sources, 30 s for planners.
+    /// Sets the time that it may take to answer. Default: 5 s for hooks, 2 s for sources, 30 s for planners.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         let timeout = prost_types::Duration::try_from(timeout).ok();
         match &mut self.capability {
@@ -156,13 +159,13 @@ impl Extension {
         self
     }
 
-    /// Its kind and name: the same name may be a hook's and a source's.
-    pub(crate) fn key(&self) -> (Kind, String) {
+    /// Its kind and name. A hook and a source may have the same name.
+    pub(crate) fn key(&self) -> (CapabilityKind, String) {
         match &self.capability {
-            capability::Capability::Planner(planner) => (Kind::Planner, planner.name.clone()),
-            capability::Capability::Hook(hook) => (Kind::Hook, hook.name.clone()),
-            capability::Capability::ContextSource(source) => (Kind::Source, source.name.clone()),
-            capability::Capability::Tool(tool) => (Kind::Tool, tool.name.clone()),
+            capability::Capability::Planner(planner) => (CapabilityKind::Planner, planner.name.clone()),
+            capability::Capability::Hook(hook) => (CapabilityKind::Hook, hook.name.clone()),
+            capability::Capability::ContextSource(source) => (CapabilityKind::Source, source.name.clone()),
+            capability::Capability::Tool(tool) => (CapabilityKind::Tool, tool.name.clone()),
         }
     }
 
@@ -170,13 +173,13 @@ impl Extension {
         Capability { capability: Some(self.capability.clone()) }
     }
 
-    /// The answer, on its way.
-    pub(crate) fn ask(&self, run: Run, request: Request) -> Answering {
+    /// Calls the function for this request.
+    pub(crate) fn call(&self, run: Run, request: Request) -> ResponseFuture {
         let handler = match (&request, &self.remember) {
             (Request::Remember(_), Some(remember)) => remember,
             _ => &self.handler,
         };
-        handler(Asked { run, request })
+        handler(ExtensionInput { run, request })
     }
 }
 
@@ -186,28 +189,28 @@ impl std::fmt::Debug for Extension {
     }
 }
 
-/// What kind of thing a name names.
+/// The kind of a capability. Names are unique only within a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kind {
+pub(crate) enum CapabilityKind {
     Tool,
     Planner,
     Hook,
     Source,
 }
 
-impl Kind {
-    /// The kind that a request is for.
+impl CapabilityKind {
+    /// The kind of extension that answers a request.
     pub(crate) fn of(request: &Request) -> Self {
         match request {
-            Request::Plan(_) => Kind::Planner,
-            Request::Hook(_) => Kind::Hook,
-            Request::Context(_) | Request::Remember(_) => Kind::Source,
+            Request::Plan(_) => CapabilityKind::Planner,
+            Request::Hook(_) => CapabilityKind::Hook,
+            Request::Context(_) | Request::Remember(_) => CapabilityKind::Source,
         }
     }
 }
 
-/// Puts a function behind the contract's questions and answers.
-fn answer<Q, A, F, Fut>(
+/// Turns a typed function into one that takes a request of the contract and returns a response of the contract.
+fn typed_handler<Q, A, F, Fut>(
     handler: F,
     read: impl Fn(Request) -> Option<Q> + Send + Sync + 'static,
     write: impl Fn(A) -> Response + Send + Sync + Clone + 'static,
@@ -215,17 +218,17 @@ fn answer<Q, A, F, Fut>(
 where
     Q: Send + 'static,
     A: Send + 'static,
-    F: Fn(Asked<Q>) -> Fut + Send + Sync + 'static,
+    F: Fn(ExtensionInput<Q>) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<A, ExtensionError>> + Send + 'static,
 {
     let handler = Arc::new(handler);
-    Arc::new(move |asked: Asked<Request>| {
-        let request = read(asked.request);
-        let (handler, write, run) = (Arc::clone(&handler), write.clone(), asked.run);
-        // The function itself runs inside the future too, so that its panic does not end the host.
+    Arc::new(move |input: ExtensionInput<Request>| {
+        let request = read(input.request);
+        let (handler, write, run) = (Arc::clone(&handler), write.clone(), input.run);
+        // The function is called inside the future, so that its panic does not end the host.
         Box::pin(async move {
             let Some(request) = request else { return Err(unknown()) };
-            handler(Asked { run, request }).await.map(write)
+            handler(ExtensionInput { run, request }).await.map(write)
         })
     })
 }
@@ -234,27 +237,27 @@ fn unknown() -> ExtensionError {
     ExtensionError::retryable("the host does not offer this")
 }
 
-/// Answers a question; what goes wrong is an answer too.
-pub(crate) async fn respond(extension: Option<Extension>, question: ExtensionRequest) -> ExtensionResponse {
-    let answered = match (extension, question.request) {
-        (Some(extension), Some(request)) => {
-            let run = question.run.unwrap_or_default();
-            let asked = AssertUnwindSafe(async move { extension.ask(run, request).await }).catch_unwind();
-            asked.await.unwrap_or_else(|_| Err(ExtensionError::failed("it failed unexpectedly")))
+/// Calls an extension and returns its response. A failure or a panic becomes a failure response.
+pub(crate) async fn respond(extension: Option<Extension>, request: ExtensionRequest) -> ExtensionResponse {
+    let answered = match (extension, request.request) {
+        (Some(extension), Some(kind)) => {
+            let run = request.run.unwrap_or_default();
+            let calling = AssertUnwindSafe(async move { extension.call(run, kind).await }).catch_unwind();
+            calling.await.unwrap_or_else(|_| Err(ExtensionError::failed("it failed unexpectedly")))
         }
         _ => Err(unknown()),
     };
     let response = answered.unwrap_or_else(|error| {
         Response::Failure(ExtensionFailure { message: error.message, retryable: error.retryable })
     });
-    ExtensionResponse { request_id: question.request_id, response: Some(response) }
+    ExtensionResponse { request_id: request.request_id, response: Some(response) }
 }
 
-/// The frame of an answer. One that is larger than the server takes is a failure that says so.
-pub(crate) fn frame(bound: FrameBound, answer: ExtensionResponse) -> Frame {
-    let request_id = answer.request_id.clone();
-    let frame = Frame::ExtensionResponse(answer);
-    if bound.takes(&frame) {
+/// The frame of a response. A response larger than the server's bound becomes a failure that says so.
+pub(crate) fn frame(bound: FrameBound, response: ExtensionResponse) -> Frame {
+    let request_id = response.request_id.clone();
+    let frame = Frame::ExtensionResponse(response);
+    if bound.fits(&frame) {
         return frame;
     }
     let (bytes, most) = (frame.encoded_len(), bound.bytes);
@@ -270,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_larger_than_the_server_takes_is_a_failure() {
+    fn a_response_larger_than_the_server_accepts_becomes_a_failure() {
         let item = ContextItem { text: "x".repeat(5000), origin: String::new() };
         let response = Some(Response::Context(ContextItems { items: vec![item] }));
         let answer = ExtensionResponse { request_id: "q".into(), response };

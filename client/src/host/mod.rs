@@ -1,9 +1,9 @@
 //! A tool host: a process that offers tools and runs the calls that the server sends.
 //!
-//! The host dials in, so it works behind NAT and needs no port. It reconnects by itself, keeps every result until the
-//! server has recorded it, and answers a call it knows from memory, so that a lost connection or a restarted server
-//! costs nothing. What it cannot do is survive its own restart: a call that was running then is lost, and the server
-//! decides by the tool's effect class whether it may run again.
+//! The host connects to the server, so it works behind NAT and needs no port. It reconnects by itself. It keeps every
+//! result until the server has recorded it, and answers a call that it already ran from its cache. So a lost connection
+//! or a restarted server loses nothing. A host that restarts loses its running calls; the server decides by the tool's
+//! effect class if they may run again.
 //!
 //! ```no_run
 //! use agentloop_client::host::{CallContext, Tool, ToolError, ToolHost};
@@ -39,6 +39,7 @@
 
 mod builder;
 mod call;
+mod config;
 mod context;
 mod error;
 mod extension;
@@ -47,11 +48,12 @@ mod output;
 mod runtimes;
 mod tool;
 
-pub use builder::{HostEvent, ToolHost, ToolHostBuilder};
-pub use call::ask::{AskError, Question};
+pub use builder::{ToolHost, ToolHostBuilder};
+pub use call::question::{AskError, Question};
+pub use config::{HostEvent, RefusedCapability};
 pub use context::CallContext;
 pub use error::{HostError, ToolError};
-pub use extension::{Asked, Extension, ExtensionError};
+pub use extension::{Extension, ExtensionError, ExtensionInput};
 pub use output::{IntoOutput, Output};
 pub use runtimes::Runtimes;
 pub use tool::{NoArguments, Tool, ToolBuilder};

@@ -1,9 +1,9 @@
-//! What a tool returns.
+//! The output of a tool.
 
 use agentloop_proto::v1::{Image, image};
 use serde::Serialize;
 
-/// What the model reads, with pictures beside it.
+/// The output of a call: the text and the images that the model gets.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Output {
     pub(crate) text: String,
@@ -11,23 +11,24 @@ pub struct Output {
 }
 
 impl Output {
-    /// Plain text.
+    /// An output of text alone.
     pub fn text(text: impl Into<String>) -> Self {
         Output { text: text.into(), images: Vec::new() }
     }
 
-    /// Adds a picture. `media_type` is such as `image/png`.
+    /// Adds an image. `media_type` is its MIME type, such as `image/png`.
     pub fn image(mut self, data: Vec<u8>, media_type: impl Into<String>) -> Self {
         self.images.push(Image { source: Some(image::Source::Data(data)), media_type: media_type.into() });
         self
     }
 
-    /// Adds a picture by its `https:` URL.
+    /// Adds an image by its `https:` URL.
     pub fn image_url(mut self, url: impl Into<String>) -> Self {
         self.images.push(Image { source: Some(image::Source::Url(url.into())), media_type: String::new() });
         self
     }
 
+    /// Bytes of the text and all images.
     pub(crate) fn size(&self) -> usize {
         let images = self.images.iter().map(|image| match &image.source {
             Some(image::Source::Data(data)) => data.len(),
@@ -38,10 +39,10 @@ impl Output {
     }
 }
 
-/// What a handler may return: [`Output`], or anything that serializes. A string is passed on as it is, everything
-/// else as JSON.
+/// A value that a handler may return: [`Output`], or anything that serializes. A string becomes the text; every other
+/// value becomes JSON.
 pub trait IntoOutput {
-    /// Makes the output.
+    /// Converts the value into the output of the call.
     ///
     /// # Errors
     /// When the value cannot be written as JSON.
@@ -76,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn size_counts_pictures() {
+    fn size_counts_images() {
         let output = Output::text("abc").image(vec![0; 10], "image/png").image_url("https://a/b");
         assert_eq!(output.size(), 3 + 10 + 11);
     }

@@ -1,5 +1,5 @@
-//! What tools with `requires_runtime` run in: opened by the host before the first call of a run that needs it, closed
-//! when the run is over.
+//! Runtimes, in which tools with `requires_runtime` run. The host opens one before the first call of a run that needs
+//! it, and closes it when the run is over.
 
 use std::{any::Any, collections::BTreeMap, fmt::Display, future::Future, pin::Pin, sync::Arc};
 
@@ -7,21 +7,21 @@ use agentloop_proto::v1::OpenRuntime;
 use futures_util::FutureExt as _;
 use tokio::sync::watch;
 
-type Handle = Arc<dyn Any + Send + Sync>;
-type Opening = Pin<Box<dyn Future<Output = Result<Handle, String>> + Send>>;
-type Closing = Pin<Box<dyn Future<Output = ()> + Send>>;
+type RuntimeHandle = Arc<dyn Any + Send + Sync>;
+type OpenFuture = Pin<Box<dyn Future<Output = Result<RuntimeHandle, String>> + Send>>;
+type CloseFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// How a host opens and closes runtimes.
+/// The functions with which a host opens and closes runtimes.
 #[derive(Clone)]
 pub struct Runtimes {
-    open: Arc<dyn Fn(OpenRuntime) -> Opening + Send + Sync>,
-    close: Arc<dyn Fn(Handle) -> Closing + Send + Sync>,
+    open: Arc<dyn Fn(OpenRuntime) -> OpenFuture + Send + Sync>,
+    close: Arc<dyn Fn(RuntimeHandle) -> CloseFuture + Send + Sync>,
 }
 
 impl Runtimes {
-    /// `open` gets the run's init data and hints and returns whatever the tools need, to be had from
-    /// [`crate::host::CallContext::runtime`]; where it fails, the calls that need it fail. `close` is called when the run is
-    /// over, and when the host shuts down.
+    /// `open` gets the run's init data and hints, and returns the runtime. A tool reads it with
+    /// [`crate::host::CallContext::runtime`]. If `open` fails, the calls that need the runtime fail. `close` is called when
+    /// the run is over, and when the host shuts down.
     pub fn new<T, E, Open, Opened, Close, Closed>(open: Open, close: Close) -> Self
     where
         T: Send + Sync + 'static,
@@ -36,7 +36,7 @@ impl Runtimes {
                 let opened = open(request);
                 Box::pin(async move {
                     let opened = opened.await.map_err(|error| error.to_string())?;
-                    Ok(Arc::new(opened) as Handle)
+                    Ok(Arc::new(opened) as RuntimeHandle)
                 })
             }),
             close: Arc::new(move |handle| match handle.downcast::<T>() {
@@ -53,23 +53,24 @@ impl std::fmt::Debug for Runtimes {
     }
 }
 
-/// A runtime, or why there is none, as soon as that is known.
+/// A runtime that is open or being opened.
 #[derive(Debug, Clone)]
-pub(crate) struct Slot(watch::Receiver<Option<Result<Handle, String>>>);
+pub(crate) struct OpeningRuntime(watch::Receiver<Option<Result<RuntimeHandle, String>>>);
 
-impl Slot {
-    pub(crate) async fn ready(mut self) -> Result<Handle, String> {
+impl OpeningRuntime {
+    /// Waits for the runtime, or for the reason why it cannot be opened.
+    pub(crate) async fn opened(mut self) -> Result<RuntimeHandle, String> {
         let opened = self.0.wait_for(Option::is_some).await.ok().and_then(|opened| opened.clone());
         opened.unwrap_or_else(|| Err("it is closed".to_owned()))
     }
 }
 
-/// The runtimes that a host has open.
+/// The open runtimes of a host, by id.
 #[derive(Debug, Default)]
-pub(crate) struct Open(BTreeMap<String, Slot>);
+pub(crate) struct OpenRuntimes(BTreeMap<String, OpeningRuntime>);
 
-impl Open {
-    /// Opens one, unless it is; the rest is to be run.
+impl OpenRuntimes {
+    /// Begins to open a runtime, and returns the future that does it. `None` if it is open or being opened.
     pub(crate) fn open(
         &mut self,
         runtimes: Option<&Runtimes>,
@@ -78,8 +79,8 @@ impl Open {
         if self.0.contains_key(&request.runtime_id) {
             return None;
         }
-        let (opened, slot) = watch::channel(None);
-        self.0.insert(request.runtime_id.clone(), Slot(slot));
+        let (opened, opening) = watch::channel(None);
+        self.0.insert(request.runtime_id.clone(), OpeningRuntime(opening));
         let open = runtimes.map(|runtimes| Arc::clone(&runtimes.open));
         Some(async move {
             let result = match open {
@@ -94,22 +95,22 @@ impl Open {
         })
     }
 
-    /// Closes one, if it is open; what is returned is to be run.
+    /// Removes a runtime, and returns the future that closes it. `None` if it is not open.
     pub(crate) fn close(
         &mut self,
         runtimes: Option<&Runtimes>,
         id: &str,
     ) -> Option<impl Future<Output = ()> + Send + 'static> {
-        let slot = self.0.remove(id)?;
+        let opening = self.0.remove(id)?;
         let close = Arc::clone(&runtimes?.close);
         Some(async move {
-            if let Ok(handle) = slot.ready().await {
+            if let Ok(handle) = opening.opened().await {
                 close(handle).await;
             }
         })
     }
 
-    pub(crate) fn slot(&self, id: &str) -> Option<Slot> {
+    pub(crate) fn get(&self, id: &str) -> Option<OpeningRuntime> {
         self.0.get(id).cloned()
     }
 

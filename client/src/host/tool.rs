@@ -1,13 +1,18 @@
-//! A tool: its declaration, and the function behind it.
+//! A tool: its declaration, and the function that runs its calls.
 
-use std::{future::Future, marker::PhantomData, pin::Pin, sync::Arc, time::Duration};
+use std::{future::Future, marker::PhantomData, sync::Arc, time::Duration};
 
 use agentloop_proto::v1::{AttemptEffect, EffectClass, ToolDeclaration};
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use crate::host::{CallContext, HostError, IntoOutput, Output, ToolError};
+use crate::host::{
+    call::outcome::CallFuture,
+    context::CallContext,
+    error::{HostError, ToolError},
+    output::IntoOutput,
+};
 
 const NAME_BYTES_MAX: usize = 64;
 const DESCRIPTION_BYTES_MAX: usize = 16 * 1024;
@@ -26,8 +31,8 @@ pub struct Tool {
 }
 
 impl Tool {
-    /// Begins a tool. The name has 1 to 64 of `A-Z a-z 0-9 _ -`; the description is what the model reads to decide
-    /// when to call it. Unless told otherwise the tool is UNSAFE: it is never run twice for one call unasked.
+    /// Starts to build a tool. The name has 1 to 64 of `A-Z a-z 0-9 _ -`. The model reads the description to decide when
+    /// to call the tool. By default the tool is UNSAFE: a call is never run twice unless a human agrees.
     #[expect(clippy::new_ret_no_self, reason = "a tool without a handler is no tool yet")]
     pub fn new(name: impl Into<String>, description: impl Into<String>) -> ToolBuilder {
         let declaration = ToolDeclaration {
@@ -39,17 +44,17 @@ impl Tool {
         ToolBuilder { declaration }
     }
 
-    /// The tool's name.
+    /// The name by which the model calls the tool.
     pub fn name(&self) -> &str {
         &self.declaration.name
     }
 
-    /// What the server is told about it.
+    /// The declaration that the server gets.
     pub fn declaration(&self) -> &ToolDeclaration {
         &self.declaration
     }
 
-    /// What the server would refuse is better said here, by name.
+    /// Checks the declaration against the server's rules, so that the error comes before a connection.
     pub(crate) fn check(&self) -> Result<(), HostError> {
         match problem(&self.declaration) {
             None => Ok(()),
@@ -87,79 +92,79 @@ fn problem(tool: &ToolDeclaration) -> Option<&'static str> {
     None
 }
 
-/// Sets up a [`Tool`].
+/// Builder of a [`Tool`].
 #[derive(Debug, Clone)]
 pub struct ToolBuilder {
     declaration: ToolDeclaration,
 }
 
 impl ToolBuilder {
-    /// A call changes nothing: it may run as often as need be.
+    /// Declares that a call changes nothing: it may run any number of times.
     pub fn read_only(self) -> Self {
         self.effect(EffectClass::ReadOnly)
     }
 
-    /// Running a call twice is the same as once.
+    /// Declares that a call that runs twice has the same effect as one that runs once.
     pub fn idempotent(self) -> Self {
         self.effect(EffectClass::Idempotent)
     }
 
-    /// The tool sees to it that one [`CallContext::idempotency_key`] takes effect once.
+    /// Declares that the tool lets each [`CallContext::idempotency_key`] take effect once.
     pub fn keyed(self) -> Self {
         self.effect(EffectClass::Keyed)
     }
 
-    /// What running a call twice means.
+    /// Sets the effect class, which says if a call may run twice.
     pub fn effect(mut self, effect: EffectClass) -> Self {
         self.declaration.effect = effect.into();
         self
     }
 
-    /// What a call is called where people read of it, such as `Read {path}`: each `{name}` stands for that argument of
-    /// the call. At most 256 bytes, on one line.
+    /// Sets the title of a call for people, such as `Read {path}`. Each `{name}` stands for that argument of the call.
+    /// At most 256 bytes, on one line.
     pub fn title(mut self, title: impl Into<String>) -> Self {
         self.declaration.title = title.into();
         self
     }
 
-    /// A human must approve each call.
+    /// Lets a call run only after a human approves it.
     pub fn requires_approval(mut self) -> Self {
         self.declaration.requires_approval = true;
         self
     }
 
-    /// Each call needs a runtime that the host opened for its run: see [`crate::host::Runtimes`].
+    /// Gives each call a runtime that the host opens for its run: see [`crate::host::Runtimes`].
     pub fn requires_runtime(mut self) -> Self {
         self.declaration.requires_runtime = true;
         self
     }
 
-    /// How long a call may take; the server cancels it then. Default: the server's.
+    /// Sets the time after which the server cancels a call. Default: the server's.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.declaration.timeout = prost_types::Duration::try_from(timeout).ok();
         self
     }
 
-    /// Calls of this tool that one host runs at a time. Default: as many as the host runs in all.
+    /// Sets the number of calls of this tool that one host runs at a time. Default: the host's concurrency.
     pub fn max_concurrency(mut self, calls: u32) -> Self {
         self.declaration.max_concurrency = Some(calls);
         self
     }
 
-    /// The tool sends output while it runs; see [`CallContext::output`].
+    /// Declares that the tool sends output while it runs; see [`CallContext::output`].
     pub fn streams_output(mut self) -> Self {
         self.declaration.streams_output = true;
         self
     }
 
-    /// A JSON schema of the arguments, in place of the one derived from their type.
+    /// Sets the JSON schema of the arguments, in place of the one derived from their type.
     pub fn input_schema(mut self, schema: &Value) -> Self {
         self.declaration.input_schema_json = schema.to_string();
         self
     }
 
     /// Sets the function that runs a call, and completes the tool. The schema that the model sees is derived from the
-    /// type of the arguments; doc comments become descriptions. Arguments that do not fit the type never reach it.
+    /// type of the arguments; doc comments become descriptions. A call whose arguments do not fit the type is rejected.
     pub fn handler<A, F, Fut, R>(mut self, run: F) -> Tool
     where
         A: DeserializeOwned + JsonSchema + Send + 'static,
@@ -172,12 +177,12 @@ impl ToolBuilder {
         }
         Tool {
             declaration: self.declaration,
-            handler: Arc::new(Typed { run: Arc::new(run), arguments: PhantomData }),
+            handler: Arc::new(TypedHandler { run: Arc::new(run), arguments: PhantomData }),
         }
     }
 }
 
-/// Self-contained, since models and validators do not all follow references.
+/// The schema of a type, without references, because not all models and validators follow them.
 fn schema_of<A: JsonSchema>() -> String {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.inline_subschemas = true;
@@ -186,31 +191,32 @@ fn schema_of<A: JsonSchema>() -> String {
     settings.into_generator().into_root_schema_for::<A>().as_value().to_string()
 }
 
-pub(crate) type Running = Pin<Box<dyn Future<Output = Result<Output, ToolError>> + Send>>;
-
-/// The function behind a tool, whatever the type of its arguments.
+/// A tool's function, with the type of its arguments erased.
 pub(crate) trait Handler: Send + Sync {
-    /// Reads the arguments and returns the call, ready to run; or what is wrong with the arguments.
-    fn prepare(&self, arguments_json: &str, context: CallContext) -> Result<Running, String>;
+    /// Parses the arguments and returns the call, ready to run.
+    ///
+    /// # Errors
+    /// A description of the arguments' fault.
+    fn prepare(&self, arguments_json: &str, context: CallContext) -> Result<CallFuture, String>;
 }
 
-struct Typed<A, F> {
+struct TypedHandler<A, F> {
     run: Arc<F>,
     arguments: PhantomData<fn(A)>,
 }
 
-impl<A, F, Fut, R> Handler for Typed<A, F>
+impl<A, F, Fut, R> Handler for TypedHandler<A, F>
 where
     A: DeserializeOwned + Send + 'static,
     F: Fn(A, CallContext) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<R, ToolError>> + Send + 'static,
     R: IntoOutput + 'static,
 {
-    fn prepare(&self, arguments_json: &str, context: CallContext) -> Result<Running, String> {
+    fn prepare(&self, arguments_json: &str, context: CallContext) -> Result<CallFuture, String> {
         let json = if arguments_json.is_empty() { "{}" } else { arguments_json };
         let arguments = serde_json::from_str(json).map_err(|error| error.to_string())?;
         let run = Arc::clone(&self.run);
-        // The function itself runs inside the future too, so that its panic is the call's and not the host's.
+        // The function is called inside the future, so that its panic ends the call and not the host.
         Ok(Box::pin(async move {
             let value = run(arguments, context).await?;
             value.into_output().map_err(|error| {
@@ -235,7 +241,7 @@ mod tests {
 
     #[derive(Deserialize, JsonSchema)]
     struct Arguments {
-        /// Where.
+        /// Name of a city.
         #[expect(dead_code, reason = "only the schema matters")]
         place: String,
         #[expect(dead_code, reason = "only the schema matters")]
@@ -263,7 +269,7 @@ mod tests {
     fn the_schema_is_derived_and_self_contained() {
         let tool = Tool::new("t", "d").handler(nothing::<Arguments>);
         let schema: Value = serde_json::from_str(&tool.declaration.input_schema_json).expect("json");
-        assert_eq!(schema["properties"]["place"]["description"], "Where.");
+        assert_eq!(schema["properties"]["place"]["description"], "Name of a city.");
         assert_eq!(schema["required"], json!(["place"]));
         assert!(!tool.declaration.input_schema_json.contains("$ref"), "{schema}");
         assert!(tool.check().is_ok());
@@ -280,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_would_refuse_is_refused_here() {
+    fn a_tool_that_a_server_would_refuse_is_refused_here() {
         let long = "n".repeat(65);
         for name in ["", "with space", "ä", long.as_str()] {
             assert!(Tool::new(name, "d").handler(nothing::<NoArguments>).check().is_err(), "{name}");

@@ -1,7 +1,7 @@
-//! Calls are repeated, and streams resumed, without the caller noticing.
+//! Calls are retried, and streams reopened, without the caller's help.
 
 use agentloop_client::{
-    Client, Error, EventStream, Progress,
+    Client, Error, EventStream, StreamUpdate,
     v1::{
         ErrorReason, ModelDelta, RunEvent, RunFinished, RunInput, RunStarted, SubmitApprovalRequest,
         run_event::Event,
@@ -10,10 +10,10 @@ use agentloop_client::{
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
-use crate::{
-    agent_loop::{Called, End, Script},
-    proxy::Proxy,
-    server::{Fake, client, soon},
+use crate::proxy::Proxy;
+use agentloop_client_testing::{
+    agent_loop::{End, ReceivedCall, Script},
+    server::{FakeServer, client, soon},
     tool_host::Hosts,
 };
 
@@ -35,8 +35,8 @@ fn too_slow() -> Status {
     Status::with_error_details(Code::ResourceExhausted, "read faster", details)
 }
 
-async fn start(script: &Script) -> (Fake, Client) {
-    let fake = Fake::start(script.clone(), Hosts::default()).await;
+async fn start(script: &Script) -> (FakeServer, Client) {
+    let fake = FakeServer::start(script.clone(), Hosts::default()).await;
     let client = client(&fake.url());
     (fake, client)
 }
@@ -45,7 +45,7 @@ fn input() -> RunInput {
     RunInput { prompt: "hello".into(), ..RunInput::default() }
 }
 
-/// All of a stream: `seq` of the durable events, `-delta_seq` of the others, and the error if there was one.
+/// Reads a stream to its end: `seq` of durable events, `-delta_seq` of transient ones, and the error if there is one.
 async fn read(mut stream: EventStream) -> (Vec<i64>, Option<Error>) {
     let mut seen = Vec::new();
     while let Some(event) = soon(stream.next()).await {
@@ -74,12 +74,15 @@ async fn a_stream_goes_on_after_an_error_with_each_event_once() {
 
     assert_eq!(seen, [1, -1, -2, -3, 2, 3, 4]);
     assert!(error.is_none(), "{error:?}");
-    let subscribed = |after_seq| Called::Subscribe { run_id: run_id.clone(), after_seq };
-    assert_eq!(script.calls(), [Called::RunStream { run_id: run_id.clone() }, subscribed(1), subscribed(2)]);
+    let subscribed = |after_seq| ReceivedCall::Subscribe { run_id: run_id.clone(), after_seq };
+    assert_eq!(
+        script.calls(),
+        [ReceivedCall::RunStream { run_id: run_id.clone() }, subscribed(1), subscribed(2)]
+    );
 }
 
 #[tokio::test]
-async fn a_run_that_nobody_saw_start_is_started_again_under_the_same_id() {
+async fn a_run_without_a_first_event_is_started_again_with_the_same_id() {
     let script = Script::default()
         .scene(vec![], End::Error(Status::unavailable("restarting")))
         .scene(vec![durable(1), finished(2)], End::Ok);
@@ -89,7 +92,7 @@ async fn a_run_that_nobody_saw_start_is_started_again_under_the_same_id() {
     let run_id = stream.run_id().to_owned();
     assert_eq!(read(stream).await.0, [1, 2]);
 
-    let call = Called::RunStream { run_id };
+    let call = ReceivedCall::RunStream { run_id };
     assert_eq!(script.calls(), [call.clone(), call]);
     assert_eq!(script.inputs()[0], script.inputs()[1]);
 }
@@ -98,7 +101,7 @@ async fn a_run_that_nobody_saw_start_is_started_again_under_the_same_id() {
 async fn a_stream_goes_on_after_its_connection_was_cut() {
     let script =
         Script::default().scene(vec![durable(1)], End::Hang).scene(vec![durable(2), finished(3)], End::Ok);
-    let fake = Fake::start(script.clone(), Hosts::default()).await;
+    let fake = FakeServer::start(script.clone(), Hosts::default()).await;
     let proxy = Proxy::start(fake.address).await;
 
     let mut stream = client(&proxy.url()).run_stream(input()).await.expect("started");
@@ -109,22 +112,22 @@ async fn a_stream_goes_on_after_its_connection_was_cut() {
     let (seen, error) = read(stream).await;
     assert_eq!(seen, [2, 3]);
     assert!(error.is_none(), "{error:?}");
-    assert!(matches!(script.calls()[1], Called::Subscribe { after_seq: 1, .. }));
+    assert!(matches!(script.calls()[1], ReceivedCall::Subscribe { after_seq: 1, .. }));
 }
 
 #[tokio::test]
-async fn whoever_watches_is_told_of_the_connection() {
+async fn updates_report_the_state_of_the_connection() {
     let script =
         Script::default().scene(vec![durable(1)], End::Hang).scene(vec![durable(2), finished(3)], End::Ok);
-    let fake = Fake::start(script.clone(), Hosts::default()).await;
+    let fake = FakeServer::start(script.clone(), Hosts::default()).await;
     let proxy = Proxy::start(fake.address).await;
 
     let mut stream = client(&proxy.url()).run_stream(input()).await.expect("started");
     let mut seen = Vec::new();
-    while let Some(progress) = soon(stream.next_progress()).await {
+    while let Some(progress) = soon(stream.next_update()).await {
         let progress = progress.expect("no error");
         seen.push(match &progress {
-            Progress::Event(event) => event.seq.to_string(),
+            StreamUpdate::Event(event) => event.seq.to_string(),
             other => format!("{other:?}"),
         });
         if seen.len() == 1 {
@@ -135,7 +138,7 @@ async fn whoever_watches_is_told_of_the_connection() {
 }
 
 #[tokio::test]
-async fn a_stream_that_ends_early_or_has_a_gap_is_taken_up_again() {
+async fn a_stream_that_ends_early_or_has_a_gap_is_reopened() {
     let script = Script::default()
         .scene(vec![durable(1)], End::Ok)
         .scene(vec![durable(3)], End::Hang)
@@ -146,7 +149,7 @@ async fn a_stream_that_ends_early_or_has_a_gap_is_taken_up_again() {
 }
 
 #[tokio::test]
-async fn a_server_that_never_gets_on_is_given_up() {
+async fn a_server_without_progress_uses_up_the_retries() {
     let script = Script::default().scene(vec![durable(1)], End::Ok);
     let (_fake, client) = start(&script).await;
     let (seen, error) = read(client.subscribe("run-1", 0).await.expect("subscribed")).await;
@@ -184,7 +187,7 @@ async fn a_call_is_repeated_with_the_same_id() {
     let (_fake, client) = start(&script).await;
     let result = soon(client.run(input())).await.expect("the second try succeeds");
     assert!(!result.run_id.is_empty());
-    let call = Called::Run { run_id: result.run_id };
+    let call = ReceivedCall::Run { run_id: result.run_id };
     assert_eq!(script.calls(), [call.clone(), call]);
 }
 
@@ -194,7 +197,7 @@ async fn a_call_that_is_refused_is_not_repeated() {
     let (_fake, client) = start(&script).await;
     let error = soon(client.get_run("r")).await.expect_err("refused");
     assert_eq!(error.code(), Some(Code::NotFound));
-    assert_eq!(script.calls(), [Called::GetRun]);
+    assert_eq!(script.calls(), [ReceivedCall::GetRun]);
 }
 
 #[tokio::test]
@@ -227,5 +230,5 @@ async fn an_abort_names_its_run() {
     let script = Script::default();
     let (_fake, client) = start(&script).await;
     assert_eq!(soon(client.abort_run("r", "enough")).await.expect("aborted").run_id, "r");
-    assert_eq!(script.calls(), [Called::Abort { run_id: "r".into() }]);
+    assert_eq!(script.calls(), [ReceivedCall::Abort { run_id: "r".into() }]);
 }

@@ -1,4 +1,4 @@
-//! What a host does while all goes well.
+//! A host without faults: its calls, credit, output, heartbeats and shutdown.
 
 use std::{
     sync::{
@@ -23,9 +23,9 @@ use serde::Deserialize;
 use tokio::{sync::Semaphore, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
-use crate::{
+use agentloop_client_testing::{
     agent_loop::Script,
-    server::{Fake, quick, soon},
+    server::{FakeServer, quick_backoff, soon},
     tool_host::{Connection, Hosts, call},
 };
 
@@ -34,12 +34,13 @@ struct Text {
     text: String,
 }
 
-/// What the test knows of its tools: calls of `wait` that began, and leave for them to end.
+/// Counts the calls of the tool `wait`, and holds each until a permit of `leave` lets it end.
 #[derive(Clone)]
 pub(crate) struct Gate {
     pub(crate) began: Arc<AtomicUsize>,
-    /// How many run, and how many ever ran together.
+    /// The number of calls that run now.
     running: Arc<AtomicUsize>,
+    /// The highest value of `running` so far.
     most: Arc<AtomicUsize>,
     pub(crate) leave: Arc<Semaphore>,
 }
@@ -66,13 +67,13 @@ impl Gate {
     }
 }
 
-/// A host with the tools that the tests need.
+/// A host with six tools: `echo`, `wait`, `fail`, `panic`, `deaf` and `talk`.
 pub(crate) fn host(url: &str, gate: &Gate) -> ToolHostBuilder {
     let gate = gate.clone();
     let wait = move |_: NoArguments, ctx| gate.clone().pass(ctx);
     ToolHost::builder(url)
         .host_id("host-1")
-        .backoff(quick())
+        .backoff(quick_backoff())
         .tool(
             Tool::new("echo", "Says it back").read_only().handler(|given: Text, _| async { Ok(given.text) }),
         )
@@ -103,7 +104,7 @@ async fn talk(_: NoArguments, ctx: CallContext) -> Result<String, ToolError> {
     Ok("said".into())
 }
 
-/// A host that runs until the test is over.
+/// A running host, which `stop` shuts down.
 pub(crate) struct Running {
     pub(crate) stop: CancellationToken,
     pub(crate) task: JoinHandle<Result<(), HostError>>,
@@ -122,9 +123,9 @@ impl Running {
     }
 }
 
-async fn connected(concurrency: usize) -> (Fake, Running, Gate, Connection) {
+async fn connected(concurrency: usize) -> (FakeServer, Running, Gate, Connection) {
     let (hosts, gate) = (Hosts::default(), Gate::new());
-    let fake = Fake::start(Script::default(), hosts.clone()).await;
+    let fake = FakeServer::start(Script::default(), hosts.clone()).await;
     let running = Running::start(host(&fake.url(), &gate).concurrency(concurrency));
     let connection = hosts.welcome().await;
     (fake, running, gate, connection)
@@ -148,9 +149,9 @@ fn failure(frame: Frame) -> CallFailed {
 }
 
 #[tokio::test]
-async fn a_host_says_what_it_has() {
+async fn hello_declares_the_tools_and_the_credit() {
     let hosts = Hosts::default();
-    let fake = Fake::start(Script::default(), hosts.clone()).await;
+    let fake = FakeServer::start(Script::default(), hosts.clone()).await;
     let _running = Running::start(host(&fake.url(), &Gate::new()).concurrency(3).label("zone", "a"));
     let (_connection, hello) = hosts.accept().await;
     assert_eq!((hello.protocol_version, hello.host_id.as_str()), (1, "host-1"));
@@ -162,10 +163,10 @@ async fn a_host_says_what_it_has() {
 #[tokio::test]
 async fn calls_are_accepted_and_answered() {
     let (_fake, _running, _, mut connection) = connected(4).await;
-    connection.give(call("c1", "echo", r#"{"text":"hi"}"#)).await;
+    connection.send_call(call("c1", "echo", r#"{"text":"hi"}"#)).await;
     assert_eq!(result(connection.reply().await), ("c1".into(), "hi".into()));
 
-    connection.give(call("c2", "fail", "{}")).await;
+    connection.send_call(call("c2", "fail", "{}")).await;
     let failed = failure(connection.reply().await);
     assert!(failed.retryable);
     assert_eq!(failed.effect(), AttemptEffect::None);
@@ -175,16 +176,16 @@ async fn calls_are_accepted_and_answered() {
 #[tokio::test]
 async fn a_panic_is_the_calls_and_not_the_hosts() {
     let (_fake, _running, _, mut connection) = connected(4).await;
-    connection.give(call("c1", "panic", "{}")).await;
+    connection.send_call(call("c1", "panic", "{}")).await;
     let failed = failure(connection.reply().await);
     assert_eq!(failed.effect(), AttemptEffect::Maybe);
     assert!(!failed.message.contains("secret"), "{}", failed.message);
-    connection.give(call("c2", "echo", r#"{"text":"alive"}"#)).await;
+    connection.send_call(call("c2", "echo", r#"{"text":"alive"}"#)).await;
     assert_eq!(result(connection.reply().await).1, "alive");
 }
 
 #[tokio::test]
-async fn what_cannot_be_run_is_rejected() {
+async fn calls_that_cannot_run_are_rejected() {
     let (_fake, _running, gate, mut connection) = connected(1).await;
     let mut rejected = async |request: CallRequest| {
         connection.send(ServerFrame::CallRequest(request)).await;
@@ -202,16 +203,16 @@ async fn what_cannot_be_run_is_rejected() {
     assert_eq!((reason, message.len() <= 4096), (RejectReason::BadArguments, true), "{message}");
     assert!(message.ends_with('ä'), "{message}");
 
-    connection.give(call("c3", "wait", "{}")).await;
+    connection.send_call(call("c3", "wait", "{}")).await;
     connection.send(ServerFrame::CallRequest(call("c4", "wait", "{}"))).await;
     assert!(matches!(connection.reply().await, Frame::CallRejected(r) if r.reason() == RejectReason::Busy));
     assert_eq!(gate.began.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]
-async fn credit_is_never_more_than_there_is_room_for() {
+async fn credit_never_exceeds_the_concurrency() {
     let (_fake, _running, gate, mut connection) = connected(2).await;
-    // The server uses every credit at once; what was granted minus what has ended is what may run.
+    // The server uses every credit at once. Calls that may run are those granted minus those ended.
     let (mut granted, mut given, mut ended) = (2, 0, 0);
     while ended < 20 {
         while given < granted {
@@ -236,16 +237,16 @@ async fn credit_is_never_more_than_there_is_room_for() {
 }
 
 #[tokio::test]
-async fn a_known_call_is_answered_from_memory() {
+async fn a_known_call_is_answered_from_the_cache() {
     let (_fake, _running, gate, mut connection) = connected(4).await;
-    connection.give(call("c1", "wait", "{}")).await;
-    connection.give(call("c1", "wait", "{}")).await;
+    connection.send_call(call("c1", "wait", "{}")).await;
+    connection.send_call(call("c1", "wait", "{}")).await;
     gate.leave.add_permits(1);
     assert_eq!(result(connection.reply().await).1, "waited c1");
-    connection.give(call("c1", "wait", "{}")).await;
+    connection.send_call(call("c1", "wait", "{}")).await;
     assert_eq!(result(connection.reply().await).1, "waited c1");
     connection.acknowledge("c1").await;
-    connection.give(call("c1", "wait", "{}")).await;
+    connection.send_call(call("c1", "wait", "{}")).await;
     assert_eq!(result(connection.reply().await).1, "waited c1");
     assert_eq!(gate.began.load(Ordering::SeqCst), 1, "it ran once");
 }
@@ -254,23 +255,23 @@ async fn a_known_call_is_answered_from_memory() {
 async fn a_call_with_another_idempotency_key_is_another_call() {
     let (_fake, _running, gate, mut connection) = connected(4).await;
     let other = CallRequest { idempotency_key: "other".into(), ..call("c1", "wait", "{}") };
-    connection.give(call("c1", "wait", "{}")).await;
+    connection.send_call(call("c1", "wait", "{}")).await;
     connection.send(ServerFrame::CallRequest(other.clone())).await;
     assert!(matches!(connection.reply().await, Frame::CallRejected(r) if r.reason() == RejectReason::Busy));
 
     gate.leave.add_permits(1);
     assert_eq!(result(connection.reply().await).1, "waited c1");
-    connection.give(other).await;
+    connection.send_call(other).await;
     gate.leave.add_permits(1);
     assert_eq!(result(connection.reply().await).1, "waited c1");
     assert_eq!(gate.began.load(Ordering::SeqCst), 2, "it ran");
 }
 
 #[tokio::test]
-async fn a_cancel_stops_a_call_that_looks_and_drops_one_that_does_not() {
+async fn a_cancel_stops_a_cooperative_call_and_drops_another() {
     let (_fake, _running, _, mut connection) = connected(4).await;
     for tool in ["wait", "deaf"] {
-        connection.give(call(tool, tool, "{}")).await;
+        connection.send_call(call(tool, tool, "{}")).await;
         let grace_period = Some(prost_types::Duration { seconds: 0, nanos: 1_000_000 });
         let cancel = Cancel { call_id: tool.into(), attempt: 1, reason: String::new(), grace_period };
         connection.send(ServerFrame::Cancel(cancel)).await;
@@ -287,7 +288,7 @@ async fn a_cancel_stops_a_call_that_looks_and_drops_one_that_does_not() {
 #[tokio::test]
 async fn output_is_sent_in_one_piece_and_before_the_result() {
     let (_fake, _running, _, mut connection) = connected(4).await;
-    connection.give(call("c1", "talk", "{}")).await;
+    connection.send_call(call("c1", "talk", "{}")).await;
     let (mut said, mut pieces) = (Vec::new(), 0);
     let mut checkpoint = None;
     loop {
@@ -319,10 +320,10 @@ async fn a_ping_is_answered() {
 #[tokio::test]
 async fn a_host_that_is_told_to_go_connects_again() {
     let (hosts, gate) = (Hosts::default(), Gate::new());
-    let fake = Fake::start(Script::default(), hosts.clone()).await;
+    let fake = FakeServer::start(Script::default(), hosts.clone()).await;
     let _running = Running::start(host(&fake.url(), &gate));
     let mut first = hosts.welcome().await;
-    first.give(call("c1", "wait", "{}")).await;
+    first.send_call(call("c1", "wait", "{}")).await;
     first.send(ServerFrame::GoAway(GoAway::default())).await;
     let (_second, hello) = hosts.accept().await;
     assert_eq!(hello.calls_in_hand.len(), 1, "its call goes on");
@@ -332,7 +333,7 @@ async fn a_host_that_is_told_to_go_connects_again() {
 #[tokio::test]
 async fn a_host_that_shuts_down_finishes_its_calls_first() {
     let (_fake, running, gate, mut connection) = connected(4).await;
-    connection.give(call("c1", "wait", "{}")).await;
+    connection.send_call(call("c1", "wait", "{}")).await;
     running.stop.cancel();
     assert!(matches!(connection.reply().await, Frame::Draining(_)));
     connection.send(ServerFrame::CallRequest(call("c2", "echo", "{}"))).await;
@@ -352,7 +353,7 @@ async fn a_host_that_shuts_down_finishes_its_calls_first() {
 #[tokio::test]
 async fn heartbeats_name_the_calls_in_hand() {
     let (hosts, gate) = (Hosts::default(), Gate::new());
-    let fake = Fake::start(Script::default(), hosts.clone()).await;
+    let fake = FakeServer::start(Script::default(), hosts.clone()).await;
     let _running = Running::start(host(&fake.url(), &gate));
     let (mut connection, _) = hosts.accept().await;
     let interval = prost_types::Duration { seconds: 0, nanos: 100_000_000 };
@@ -362,10 +363,10 @@ async fn heartbeats_name_the_calls_in_hand() {
         ..Default::default()
     };
     connection.send(ServerFrame::Welcome(welcome)).await;
-    connection.give(call("c1", "wait", "{}")).await;
+    connection.send_call(call("c1", "wait", "{}")).await;
     let before = connection.heartbeats.len();
     while connection.heartbeats.len() < before + 2 {
-        // A pong comes after whatever heartbeat was due by then.
+        // The pong comes after every heartbeat that was due before it.
         connection.send(ServerFrame::Ping(Ping { nonce: 1 })).await;
         connection.reply().await;
     }

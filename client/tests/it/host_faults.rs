@@ -1,4 +1,4 @@
-//! What a host does when the connection or the server fails it.
+//! A host under faults of the connection or the server.
 
 use std::{
     sync::{Arc, Mutex, atomic::Ordering},
@@ -15,23 +15,25 @@ use agentloop_client::{
 use tonic::Status;
 
 use crate::{
-    agent_loop::Script,
     host::{Gate, Running, host},
     proxy::Proxy,
-    server::Fake,
+};
+use agentloop_client_testing::{
+    agent_loop::Script,
+    server::FakeServer,
     tool_host::{Hosts, call, welcome},
 };
 
 struct Bench {
     hosts: Hosts,
-    fake: Fake,
+    fake: FakeServer,
     gate: Gate,
 }
 
 impl Bench {
     async fn new() -> Bench {
         let hosts = Hosts::default();
-        let fake = Fake::start(Script::default(), hosts.clone()).await;
+        let fake = FakeServer::start(Script::default(), hosts.clone()).await;
         Bench { hosts, fake, gate: Gate::new() }
     }
 
@@ -66,10 +68,10 @@ async fn a_result_that_was_not_acknowledged_is_sent_again_after_a_cut() {
 
     let mut first = bench.hosts.welcome().await;
     for (call_id, text) in [("c1", "one"), ("c2", "two")] {
-        first.give(call(call_id, "echo", &format!(r#"{{"text":"{text}"}}"#))).await;
+        first.send_call(call(call_id, "echo", &format!(r#"{{"text":"{text}"}}"#))).await;
         assert!(matches!(first.reply().await, Frame::CallResult(_)));
     }
-    first.give(call("c3", "wait", "{}")).await;
+    first.send_call(call("c3", "wait", "{}")).await;
     proxy.cut();
 
     let (mut second, hello) = bench.hosts.accept().await;
@@ -99,11 +101,11 @@ async fn a_result_that_was_not_acknowledged_is_sent_again_after_a_cut() {
 }
 
 #[tokio::test]
-async fn a_call_that_ended_without_a_connection_is_told_with_the_next() {
+async fn a_call_that_ended_without_a_connection_is_reported_on_the_next() {
     let bench = Bench::new().await;
     let _running = bench.run();
     let mut first = bench.hosts.welcome().await;
-    first.give(call("c1", "wait", "{}")).await;
+    first.send_call(call("c1", "wait", "{}")).await;
     first.fail(Status::unavailable("restarting")).await;
 
     let (mut second, _) = bench.hosts.accept().await;
@@ -113,18 +115,18 @@ async fn a_call_that_ended_without_a_connection_is_told_with_the_next() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_stopped_by_the_welcome_is_forgotten() {
+async fn a_call_that_the_welcome_stops_is_abandoned() {
     let bench = Bench::new().await;
     let _running = bench.run();
     let mut first = bench.hosts.welcome().await;
-    first.give(call("c1", "wait", "{}")).await;
+    first.send_call(call("c1", "wait", "{}")).await;
     first.fail(Status::unavailable("restarting")).await;
 
     let (mut second, _) = bench.hosts.accept().await;
     second.send(ServerFrame::Welcome(with_verdicts(&[("c1", CallDisposition::Stop)]))).await;
-    // The credit comes back when the call has ended; nothing else is said of it.
+    // The credit comes back when the call has ended; no other frame is about it.
     assert!(matches!(second.next().await, Some(Frame::Credit(credit)) if credit.total == 16));
-    second.give(call("c2", "echo", r#"{"text":"next"}"#)).await;
+    second.send_call(call("c2", "echo", r#"{"text":"next"}"#)).await;
     assert!(matches!(second.reply().await, Frame::CallResult(result) if result.call_id == "c2"));
 }
 
@@ -133,13 +135,13 @@ async fn a_lost_lease_stops_the_call() {
     let bench = Bench::new().await;
     let _running = bench.run();
     let mut connection = bench.hosts.welcome().await;
-    connection.give(call("c1", "wait", "{}")).await;
+    connection.send_call(call("c1", "wait", "{}")).await;
     connection.send(ServerFrame::LeaseLost(LeaseLost { call_id: "c1".into(), attempt: 1 })).await;
     assert!(matches!(connection.next().await, Some(Frame::Credit(credit)) if credit.total == 17));
 }
 
 #[tokio::test]
-async fn a_broken_protocol_is_told_and_the_host_connects_again() {
+async fn a_protocol_error_is_reported_and_the_host_reconnects() {
     let bench = Bench::new().await;
     let events: Arc<Mutex<Vec<HostEvent>>> = Arc::default();
     let told = Arc::clone(&events);
@@ -163,7 +165,7 @@ async fn a_result_that_the_server_refuses_does_not_come_again() {
     let bench = Bench::new().await;
     let _running = bench.run();
     let mut first = bench.hosts.welcome().await;
-    first.give(call("c1", "echo", r#"{"text":"malformed"}"#)).await;
+    first.send_call(call("c1", "echo", r#"{"text":"malformed"}"#)).await;
     assert!(matches!(first.reply().await, Frame::CallResult(_)));
     let error = ProtocolError { message: "call_result.images: too many".into(), call_id: "c1".into() };
     first.send(ServerFrame::ProtocolError(error)).await;
@@ -177,12 +179,12 @@ async fn a_result_that_the_server_refuses_does_not_come_again() {
 }
 
 #[tokio::test]
-async fn a_host_that_is_turned_away_for_good_gives_up() {
+async fn a_host_that_is_refused_for_good_stops() {
     for status in [Status::unauthenticated("no token"), Status::invalid_argument("bad tool")] {
         let bench = Bench::new().await;
         let running = bench.run();
         bench.hosts.accept().await.0.fail(status).await;
-        assert!(matches!(running.ended().await, Err(HostError::TurnedAway(_))));
+        assert!(matches!(running.ended().await, Err(HostError::Refused(_))));
     }
     let bench = Bench::new().await;
     let running = bench.run();
@@ -194,7 +196,7 @@ async fn a_host_that_is_turned_away_for_good_gives_up() {
 }
 
 #[tokio::test]
-async fn a_host_without_a_single_tool_gives_up() {
+async fn a_host_whose_tools_are_all_refused_stops() {
     let bench = Bench::new().await;
     let running = bench.run();
     let (connection, hello) = bench.hosts.accept().await;
@@ -207,9 +209,9 @@ async fn a_host_whose_tools_are_refused_later_delivers_what_it_has_and_ends() {
     let bench = Bench::new().await;
     let running = bench.run();
     let mut first = bench.hosts.welcome().await;
-    first.give(call("c1", "echo", r#"{"text":"one"}"#)).await;
+    first.send_call(call("c1", "echo", r#"{"text":"one"}"#)).await;
     assert!(matches!(first.reply().await, Frame::CallResult(_)));
-    first.give(call("c2", "wait", "{}")).await;
+    first.send_call(call("c2", "wait", "{}")).await;
     first.fail(Status::unavailable("restarting")).await;
 
     let (mut second, hello) = bench.hosts.accept().await;
@@ -234,7 +236,7 @@ async fn a_host_comes_back_after_the_server_was_away() {
         connection.fail(Status::unavailable("restarting")).await;
     }
     let mut connection = bench.hosts.welcome().await;
-    connection.give(call("c1", "echo", r#"{"text":"back"}"#)).await;
+    connection.send_call(call("c1", "echo", r#"{"text":"back"}"#)).await;
     assert!(matches!(connection.reply().await, Frame::CallResult(result) if result.output == "back"));
 }
 
@@ -249,16 +251,16 @@ async fn a_shutdown_with_nothing_in_hand_needs_no_server() {
 }
 
 #[tokio::test]
-async fn results_that_nobody_took_are_counted() {
+async fn undelivered_results_are_counted() {
     let bench = Bench::new().await;
     let builder = host(&bench.fake.url(), &bench.gate).drain_timeout(Duration::ZERO);
     let running = Running::start(builder);
     let mut connection = bench.hosts.welcome().await;
-    connection.give(call("c1", "echo", r#"{"text":"lost"}"#)).await;
+    connection.send_call(call("c1", "echo", r#"{"text":"lost"}"#)).await;
     assert!(matches!(connection.reply().await, Frame::CallResult(_)));
     running.stop.cancel();
     assert!(matches!(connection.reply().await, Frame::Draining(_)));
-    // Nothing but time has to pass from here on.
+    // From here on the test waits only for timers, so the clock can jump.
     tokio::time::pause();
     assert!(matches!(running.task.await.expect("no panic"), Err(HostError::Undelivered(1))));
 }

@@ -1,10 +1,7 @@
-//! The client and the tool-host runtime against a server that does as it is told.
+//! The client and the tool host against a scripted server.
 
-mod agent_loop;
 mod client;
 mod host;
 mod host_faults;
 mod need_input;
 mod proxy;
-mod server;
-mod tool_host;

@@ -1,4 +1,4 @@
-//! Calls that ask a human.
+//! Running calls that ask a human.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use agentloop_client::{
 };
 use tonic::Status;
 
-use crate::{
+use crate::host::Running;
+use agentloop_client_testing::{
     agent_loop::Script,
-    host::Running,
-    server::{Fake, quick},
+    server::{FakeServer, quick_backoff},
     tool_host::{Connection, Hosts, call},
 };
 
@@ -26,7 +26,7 @@ async fn book(_: NoArguments, ctx: CallContext) -> Result<String, ToolError> {
     Ok(format!("{seat} {side} {}", meals.join("+")))
 }
 
-/// Asks until it may not, and tells why.
+/// Asks questions until one is refused, and returns the reason.
 async fn curious(_: NoArguments, ctx: CallContext) -> Result<String, ToolError> {
     let none: [(&str, &str); 0] = [];
     let mut whys = Vec::new();
@@ -45,7 +45,7 @@ async fn curious(_: NoArguments, ctx: CallContext) -> Result<String, ToolError> 
     Ok(whys.join("\n"))
 }
 
-/// Tells how its question came out, whatever that is.
+/// Asks one question, and returns the answer or the error as text.
 async fn wonder(_: NoArguments, ctx: CallContext) -> Result<String, ToolError> {
     match ctx.ask("Well?").await {
         Err(AskError::Stopped) => Ok("stopped".into()),
@@ -56,26 +56,26 @@ async fn wonder(_: NoArguments, ctx: CallContext) -> Result<String, ToolError> {
 struct Bench {
     hosts: Hosts,
     running: Running,
-    _fake: Fake,
+    _fake: FakeServer,
 }
 
 impl Bench {
     async fn new() -> Bench {
         let hosts = Hosts::default();
-        let fake = Fake::start(Script::default(), hosts.clone()).await;
+        let fake = FakeServer::start(Script::default(), hosts.clone()).await;
         let host = ToolHost::builder(fake.url())
             .host_id("host-1")
-            .backoff(quick())
+            .backoff(quick_backoff())
             .tool(Tool::new("book", "Books").handler(book))
             .tool(Tool::new("curious", "Asks").handler(curious))
             .tool(Tool::new("wonder", "Asks").handler(wonder));
         Bench { hosts, running: Running::start(host), _fake: fake }
     }
 
-    /// A connection with a call of this tool.
+    /// Waits for a connection, and starts a call of this tool on it.
     async fn calls(&self, tool: &str) -> Connection {
         let mut connection = self.hosts.welcome().await;
-        connection.give(call("c1", tool, "{}")).await;
+        connection.send_call(call("c1", tool, "{}")).await;
         connection
     }
 }
@@ -140,11 +140,11 @@ async fn an_open_question_is_asked_again_after_a_reconnect() {
 
     let (mut second, hello) = bench.hosts.accept().await;
     assert_eq!(hello.calls_in_hand.len(), 1);
-    second.send(ServerFrame::Welcome(crate::tool_host::welcome())).await;
+    second.send(ServerFrame::Welcome(agentloop_client_testing::tool_host::welcome())).await;
     assert_eq!(asked(&mut second).await, side, "the one that is open, and as it was");
     answer(&second, &side, chosen(&["a"])).await;
     let meals = asked(&mut second).await;
-    // The same answer again, as from a server that was asked twice, means nothing.
+    // A second answer to the same question is ignored.
     answer(&second, &side, chosen(&["w"])).await;
     answer(&second, &meals, chosen(&[])).await;
     assert_eq!(output(second.reply().await), "12A a ");
@@ -165,7 +165,7 @@ async fn a_refusal_ends_the_call_with_its_reason_where_it_is_passed_on() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_asked_is_not_sent() {
+async fn an_invalid_question_is_not_sent() {
     let bench = Bench::new().await;
     let mut connection = bench.calls("curious").await;
     for number in 5..=16 {
@@ -217,7 +217,7 @@ async fn a_host_whose_time_is_up_stops_the_wait() {
     asked(&mut connection).await;
     bench.running.stop.cancel();
     assert!(matches!(connection.reply().await, Frame::Draining(_)));
-    // Nothing but time has to pass from here on.
+    // From here on the test waits only for timers, so the clock can jump.
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(31)).await;
     tokio::time::resume();

@@ -8,7 +8,7 @@ use tokio::{
     sync::watch,
 };
 
-/// Forwards to a server until it is cut, and again after that.
+/// Forwards connections to a server. After a cut, new connections work again.
 pub(crate) struct Proxy {
     address: SocketAddr,
     cuts: watch::Sender<u32>,
@@ -31,7 +31,7 @@ impl Proxy {
         format!("http://{}", self.address)
     }
 
-    /// Breaks every connection.
+    /// Closes every connection that is open now.
     pub(crate) fn cut(&self) {
         self.cuts.send_modify(|cuts| *cuts += 1);
     }

@@ -4,8 +4,8 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use agentloop_client::host::{
-    Asked, CallContext, Extension, ExtensionError, HostEvent, NoArguments, Runtimes, Tool, ToolError,
-    ToolHost,
+    CallContext, Extension, ExtensionError, ExtensionInput, HostEvent, NoArguments, Runtimes, Tool,
+    ToolError, ToolHost,
 };
 use agentloop_tests::events::results;
 use serde_json::json;
@@ -21,13 +21,13 @@ async fn browse(_: NoArguments, ctx: CallContext) -> Result<String, ToolError> {
     Ok(format!("seen in {}", browser.0))
 }
 
-async fn guard(asked: Asked<wire::HookRequest>) -> Result<wire::HookVerdict, ExtensionError> {
-    let call = asked.request.tool_call.ok_or_else(|| ExtensionError::failed("no call"))?;
+async fn guard(input: ExtensionInput<wire::HookRequest>) -> Result<wire::HookVerdict, ExtensionError> {
+    let call = input.request.tool_call.ok_or_else(|| ExtensionError::failed("no call"))?;
     Ok(wire::HookVerdict { annotation: format!("{} may run", call.name), ..Default::default() })
 }
 
-async fn wiki(asked: Asked<wire::ContextRequest>) -> Result<Vec<wire::ContextItem>, ExtensionError> {
-    let text = format!("about: {}", asked.request.query);
+async fn wiki(input: ExtensionInput<wire::ContextRequest>) -> Result<Vec<wire::ContextItem>, ExtensionError> {
+    let text = format!("about: {}", input.request.query);
     Ok(vec![wire::ContextItem { text, origin: "wiki".to_owned() }])
 }
 
@@ -44,8 +44,8 @@ async fn a_host_offers_them_as_functions() {
             async move { closed.send(format!("closed {}", browser.0)).expect("the test listens") }
         },
     );
-    let memory = Extension::context_source("wiki", wiki).remembering(move |asked| {
-        let (remembered, said) = (remembered.clone(), asked.request.messages.len());
+    let memory = Extension::context_source("wiki", wiki).remembering(move |input| {
+        let (remembered, said) = (remembered.clone(), input.request.messages.len());
         async move {
             remembered.send(format!("remembered {said}")).expect("the test listens");
             Ok(())

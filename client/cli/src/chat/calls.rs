@@ -1,7 +1,7 @@
 //! What the chat wants done, done: each call of the server becomes an event.
 
 use agentloop_client::{
-    Backoff, Client, Error, EventStream, Progress,
+    Backoff, Client, Error, EventStream, StreamUpdate,
     v1::{
         ListEntriesRequest, ListSessionsRequest, RememberedRule, ResumeRunRequest, RunEvent, RunInput,
         Session,
@@ -107,11 +107,11 @@ async fn follow(run_id: String, stream: Result<EventStream, Error>, events: mpsc
             return;
         }
     };
-    while let Some(progress) = stream.next_progress().await {
-        let event = match progress {
-            Ok(Progress::Event(event)) => Event::Run(event),
-            Ok(Progress::Lost) => Event::Connection { run_id: run_id.clone(), up: false },
-            Ok(Progress::Resumed) => Event::Connection { run_id: run_id.clone(), up: true },
+    while let Some(update) = stream.next_update().await {
+        let event = match update {
+            Ok(StreamUpdate::Event(event)) => Event::Run(event),
+            Ok(StreamUpdate::Lost) => Event::Connection { run_id: run_id.clone(), up: false },
+            Ok(StreamUpdate::Resumed) => Event::Connection { run_id: run_id.clone(), up: true },
             Err(error) => lost(&error),
         };
         if events.send(event).await.is_err() {
@@ -232,7 +232,7 @@ async fn open(client: &Client, session_id: String) -> Result<Opened, Error> {
 
 impl From<&Error> for Trouble {
     fn from(error: &Error) -> Self {
-        let busy_run = error.refused().and_then(|refused| refused.metadata.get("run_id")).cloned();
+        let busy_run = error.status().and_then(|status| status.metadata.get("run_id")).cloned();
         let reason = error.reason();
         let is_busy = reason == Some(agentloop_client::v1::ErrorReason::SessionBusy);
         Trouble {

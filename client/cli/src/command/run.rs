@@ -90,7 +90,7 @@ async fn given_up(client: &Client, run_id: &str, view: &mut View) -> Result<Exit
     view.note("aborting the run")?;
     let aborting = client.abort_run(run_id, "ctrl-C");
     match tokio::time::timeout(Duration::from_secs(2), aborting).await {
-        Ok(Err(error @ Error::Refused(_))) if error.code() == Some(tonic::Code::NotFound) => {}
+        Ok(Err(error @ Error::Status(_))) if error.code() == Some(tonic::Code::NotFound) => {}
         Ok(Err(error)) => return Err(error.into()),
         Ok(Ok(_)) | Err(_) => {}
     }

@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use crate::{agent_loop::Script, process::ended, pty::Pty, served::Server, server::Fake, tool_host::Hosts};
+use crate::{process::ended, pty::Pty, served::Server};
+use agentloop_client_testing::{agent_loop::Script, server::FakeServer, tool_host::Hosts};
 
 /// A chat that has taken the screen: what is typed before that is a shell's.
 pub(crate) async fn talk(server: &Server, args: &[&str]) -> Pty {
@@ -188,7 +189,7 @@ async fn a_signal_gives_the_terminal_back() {
 
 #[tokio::test]
 async fn a_chat_needs_a_terminal_and_a_server() {
-    let fake = Fake::start(Script::default(), Hosts::default()).await;
+    let fake = FakeServer::start(Script::default(), Hosts::default()).await;
     let url = fake.url();
     let (code, _, stderr) = ended(&url, &["chat"]).await;
     assert_eq!(code, 2, "{stderr}");

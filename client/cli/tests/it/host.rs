@@ -2,15 +2,15 @@
 
 use agentloop_client::v1::{connect_request::Frame, connect_response::Frame as ServerFrame};
 
-use crate::{
+use crate::process::{Running, agentloop};
+use agentloop_client_testing::{
     agent_loop::Script,
-    process::{Running, agentloop},
-    server::Fake,
+    server::FakeServer,
     tool_host::{Connection, Hosts, call, welcome},
 };
 
 async fn answer(connection: &mut Connection, tool: &str, arguments: &str) -> Result<String, String> {
-    connection.give(call(tool, tool, arguments)).await;
+    connection.send_call(call(tool, tool, arguments)).await;
     let answer = match connection.reply().await {
         Frame::CallResult(result) => Ok(result.output),
         Frame::CallFailed(failed) => Err(failed.message),
@@ -24,7 +24,7 @@ async fn answer(connection: &mut Connection, tool: &str, arguments: &str) -> Res
 #[tokio::test]
 async fn the_example_tools_work_and_the_host_leaves_cleanly() {
     let hosts = Hosts::default();
-    let fake = Fake::start(Script::default(), hosts.clone()).await;
+    let fake = FakeServer::start(Script::default(), hosts.clone()).await;
     let dir = tempfile::tempdir().expect("a directory");
     let outbox = dir.path().join("outbox");
     let args = ["host", "--host-id", "h-1", "--outbox", outbox.to_str().expect("text")];

@@ -1,14 +1,4 @@
-//! The command as a process, against a server that does as it is told.
-
-#[path = "../../../tests/it/agent_loop.rs"]
-#[expect(dead_code, reason = "shared with the tests of the client")]
-mod agent_loop;
-#[path = "../../../tests/it/server.rs"]
-#[expect(dead_code, reason = "shared with the tests of the client")]
-mod server;
-#[path = "../../../tests/it/tool_host.rs"]
-#[expect(dead_code, reason = "shared with the tests of the client")]
-mod tool_host;
+//! The command as a process, against a scripted server or a real one.
 
 #[cfg(unix)]
 mod approve;

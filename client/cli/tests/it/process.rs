@@ -7,7 +7,7 @@ use tokio::{
     process::{Child, ChildStdout, Command},
 };
 
-use crate::server::soon;
+use agentloop_client_testing::server::soon;
 
 /// The command against this server, with nothing from our environment that it would look at.
 pub(crate) fn agentloop(url: &str, args: &[&str]) -> Command {

@@ -10,7 +10,7 @@ use std::{
 use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, native_pty_system};
 use tokio::sync::watch;
 
-use crate::server::PATIENCE;
+use agentloop_client_testing::server::TEST_TIMEOUT;
 
 const ROWS: u16 = 30;
 const COLUMNS: u16 = 100;
@@ -129,7 +129,7 @@ impl Pty {
             }
             true
         };
-        let seen = tokio::time::timeout(PATIENCE, waiting).await.unwrap_or(false);
+        let seen = tokio::time::timeout(TEST_TIMEOUT, waiting).await.unwrap_or(false);
         assert!(seen, "waited for {what}; the screen shows:\n{}", self.text());
     }
 
@@ -157,7 +157,7 @@ impl Pty {
     pub(crate) async fn ends(mut self) -> (u32, String) {
         let mut child = self.child.take().expect("it was not waited for yet");
         let waiting = tokio::task::spawn_blocking(move || child.wait());
-        let status = tokio::time::timeout(PATIENCE, waiting).await.expect("it ends").expect("no panic");
+        let status = tokio::time::timeout(TEST_TIMEOUT, waiting).await.expect("it ends").expect("no panic");
         // Everything that it drew is read once the output ends.
         while self.drawn.changed().await.is_ok() {}
         self.is_given_back();

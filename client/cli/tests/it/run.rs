@@ -6,10 +6,10 @@ use agentloop_client::v1::{
     submit_input_request::Input,
 };
 
-use crate::{
-    agent_loop::{Called, End, Script},
-    process::{Running, agentloop, ended},
-    server::{Fake, soon},
+use crate::process::{Running, agentloop, ended};
+use agentloop_client_testing::{
+    agent_loop::{End, ReceivedCall, Script},
+    server::{FakeServer, soon},
     tool_host::Hosts,
 };
 
@@ -43,8 +43,8 @@ fn finished(seq: u64, status: RunStatus) -> RunEvent {
     event(seq, status, Event::RunFinished(finished))
 }
 
-async fn server(script: &Script) -> Fake {
-    Fake::start(script.clone(), Hosts::default()).await
+async fn server(script: &Script) -> FakeServer {
+    FakeServer::start(script.clone(), Hosts::default()).await
 }
 
 #[tokio::test]
@@ -55,7 +55,7 @@ async fn the_answer_is_on_standard_output_and_nothing_else() {
     let (code, stdout, stderr) = ended(&fake.url(), &["run", "hi", "--run-id", "r-1"]).await;
     assert_eq!((code, stdout.as_str()), (0, "Hello\n"), "{stderr}");
     assert!(stderr.contains("run r-1") && stderr.contains("completed"), "{stderr}");
-    assert_eq!(script.calls(), [Called::RunStream { run_id: "r-1".into() }]);
+    assert_eq!(script.calls(), [ReceivedCall::RunStream { run_id: "r-1".into() }]);
 }
 
 #[tokio::test]
@@ -134,7 +134,7 @@ async fn told_to_approve_it_does() {
     let fake = server(&script).await;
     let (code, _, stderr) = ended(&fake.url(), &["run", "hi", "--yes"]).await;
     assert_eq!(code, 0, "{stderr}");
-    assert!(matches!(&script.calls()[1], Called::SubmitApproval(answer) if answer.request_id == "q"));
+    assert!(matches!(&script.calls()[1], ReceivedCall::SubmitApproval(answer) if answer.request_id == "q"));
 }
 
 #[tokio::test]
@@ -143,7 +143,7 @@ async fn a_question_is_answered_by_its_id() {
     let fake = server(&script).await;
     let (code, stdout, _) = ended(&fake.url(), &["approve", "q", "--deny", "not today", "--as", "me"]).await;
     assert_eq!((code, stdout.as_str()), (0, "send_email q: denied (not today)\n"));
-    let [Called::SubmitApproval(answer)] = &script.calls()[..] else { panic!("{:?}", script.calls()) };
+    let [ReceivedCall::SubmitApproval(answer)] = &script.calls()[..] else { panic!("{:?}", script.calls()) };
     assert_eq!(answer.decided_by, "me");
     let decision = answer.decision.clone().and_then(|decision| decision.decision);
     assert!(matches!(decision, Some(Kind::Deny(deny)) if deny.message == "not today"));
@@ -166,7 +166,7 @@ async fn what_is_asked_for_is_given_by_its_id() {
         assert_eq!(code, 0, "{stderr}");
         let given =
             SubmitInputRequest { request_id: "q".into(), input: Some(input), answered_by: "me".into() };
-        assert_eq!(script.calls(), [Called::SubmitInput(Box::new(given))]);
+        assert_eq!(script.calls(), [ReceivedCall::SubmitInput(Box::new(given))]);
     }
 }
 
@@ -181,7 +181,7 @@ async fn ctrl_c_aborts_the_run_and_waits_for_its_end() {
     running.signal("INT").await;
     assert!(running.line().await.contains("RUN_STATUS_ABORTED"));
     assert_eq!(running.code().await, 3);
-    assert_eq!(script.calls()[1], Called::Abort { run_id: "r-1".into() });
+    assert_eq!(script.calls()[1], ReceivedCall::Abort { run_id: "r-1".into() });
 }
 
 #[cfg(unix)]
@@ -193,5 +193,5 @@ async fn ctrl_c_leaves_a_watched_run_alone() {
     running.line().await;
     running.signal("INT").await;
     assert_eq!(running.code().await, 130);
-    assert_eq!(script.calls(), [Called::Subscribe { run_id: "r-1".into(), after_seq: 0 }]);
+    assert_eq!(script.calls(), [ReceivedCall::Subscribe { run_id: "r-1".into(), after_seq: 0 }]);
 }

@@ -1,6 +1,6 @@
-//! How many calls the server may send on one stream.
+//! Credit: the number of calls that the server may send on one stream.
 
-/// The credit of one stream. It is cumulative, as the contract has it: what was granted is never taken back.
+/// The credit of one stream. It is a running total that only grows, as the contract requires.
 #[derive(Debug)]
 pub(crate) struct Credit {
     granted: u64,
@@ -8,17 +8,17 @@ pub(crate) struct Credit {
 }
 
 impl Credit {
-    /// A stream whose `hello` granted `free` calls.
+    /// The credit of a stream whose `hello` granted `free` calls.
     pub(crate) fn new(free: usize) -> Self {
         Credit { granted: free as u64, received: 0 }
     }
 
-    /// A call came in, whatever becomes of it.
+    /// Counts a call that the server sent, accepted or not.
     pub(crate) fn spend(&mut self) {
         self.received += 1;
     }
 
-    /// The new total to grant now that `free` calls have room; `None` while that is no more than before.
+    /// The new total to grant when `free` calls can start; `None` while it is not above the last total.
     pub(crate) fn grow(&mut self, free: usize) -> Option<u64> {
         let total = self.received + free as u64;
         let grown = total > self.granted;
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_that_ended_makes_room_for_another() {
+    fn an_ended_call_adds_credit_for_another() {
         let mut credit = Credit::new(2);
         assert_eq!(credit.grow(2), None);
         credit.spend();
@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn less_room_takes_nothing_back() {
+    fn the_total_never_shrinks() {
         let mut credit = Credit::new(4);
         assert_eq!(credit.grow(0), None);
         assert_eq!(credit.grow(4), None);

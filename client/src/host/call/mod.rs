@@ -1,10 +1,11 @@
-//! Calls: what the host has of the server's, what they say, and results that the server has not recorded yet.
+//! Tool calls of a host: those that run, their output and questions, and results that the server has not recorded yet.
 
-pub(super) mod ask;
-pub(super) mod bound;
-pub(super) mod buffer;
 pub(super) mod calls;
 pub(super) mod credit;
-pub(super) mod memory;
+pub(super) mod frame_bound;
+pub(super) mod key;
 pub(super) mod outcome;
+pub(super) mod output_buffer;
+pub(super) mod question;
+pub(super) mod result_cache;
 pub(super) mod task;

@@ -1,37 +1,40 @@
-//! How a call ended, kept until the server has recorded it.
+//! The end of a call: its result, and the frame that carries it.
 
-use std::time::Duration;
+use std::{future::Future, pin::Pin, time::Duration};
 
 use agentloop_proto::v1::{AttemptEffect, CallFailed, CallResult, connect_request::Frame};
 
-use crate::host::{Output, ToolError, call::calls::CallKey};
+use crate::host::{call::key::CallKey, error::ToolError, output::Output};
 
 /// The contract's bound on a result with its images.
 const RESULT_BYTES_MAX: usize = 3 * 1024 * 1024;
-/// Enough to say why; what a model reads of a failure should not crowd out the conversation.
+/// Bound on the text of a failure, so that it does not crowd out the conversation.
 const FAILURE_BYTES_MAX: usize = 64 * 1024;
-/// As much of what the server says of a result that it refuses.
+/// Bound on the server's message about a refused result.
 const REFUSAL_BYTES_MAX: usize = 4 * 1024;
-/// No call may take longer, and the contract's durations have an end.
+/// Bound on a retry delay: no call may take longer, and the contract's durations have a maximum.
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// What a call comes to.
+/// The result of a call, as it is sent to the server.
 pub(crate) type ToolResult = Result<Output, ToolError>;
 
-/// How the task of a call ended.
+/// A handler at work on a call.
+pub(crate) type CallFuture = Pin<Box<dyn Future<Output = ToolResult> + Send>>;
+
+/// The end of a call's task.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Outcome {
-    /// The handler returned.
+    /// The handler returned this result.
     Ended(ToolResult),
-    /// The handler panicked.
+    /// The handler panicked; the message is in the host's log only.
     Panicked,
     /// The handler was stopped before it returned.
     Stopped,
 }
 
 impl Outcome {
-    /// What is told of it. A result that no frame can carry becomes a failure that says so.
-    pub(crate) fn settle(self) -> ToolResult {
+    /// The result to send. One that no frame can carry becomes a failure that says so.
+    pub(crate) fn into_result(self) -> ToolResult {
         match self {
             Outcome::Ended(Ok(output)) if output.size() > RESULT_BYTES_MAX => {
                 let size = output.size();
@@ -44,7 +47,7 @@ impl Outcome {
                 Err(error)
             }
             Outcome::Ended(result) => result,
-            // The panic's own message went to the host's log; it may hold what the model should not read.
+            // The panic's own message is in the host's log; it may hold details that the model should not read.
             Outcome::Panicked => Err(ToolError::failed("the tool failed unexpectedly")),
             Outcome::Stopped => {
                 Err(ToolError::retryable("the call was stopped before it ended", Duration::ZERO))
@@ -53,16 +56,16 @@ impl Outcome {
     }
 }
 
-/// What takes the place of a result that the server refuses, in its words.
-pub(crate) fn refused(words: &str) -> ToolResult {
-    let mut words = words.to_owned();
-    cut(&mut words, REFUSAL_BYTES_MAX);
-    let message = format!("the server refused the result: {words}");
+/// The failure that replaces a result that the server refuses, with the server's message.
+pub(crate) fn refusal(server_message: &str) -> ToolResult {
+    let mut server_message = server_message.to_owned();
+    cut(&mut server_message, REFUSAL_BYTES_MAX);
+    let message = format!("the server refused the result: {server_message}");
     Err(ToolError::failed(message).with_effect(AttemptEffect::Done))
 }
 
-/// What takes the place of a result whose frame has so many bytes, where the server takes only so many. Of a failure
-/// the beginning is left.
+/// Replaces a result whose frame of `bytes` bytes is larger than the server's bound `most`. A failure keeps the
+/// beginning of its message.
 pub(crate) fn cut_to_fit(result: &ToolResult, bytes: usize, most: usize) -> ToolResult {
     match result {
         Ok(_) => {
@@ -79,7 +82,7 @@ pub(crate) fn cut_to_fit(result: &ToolResult, bytes: usize, most: usize) -> Tool
     }
 }
 
-/// The frame that tells the server.
+/// The frame that carries a result to the server.
 pub(crate) fn frame(key: &CallKey, lease_token: &str, result: &ToolResult) -> Frame {
     let (call_id, attempt, lease_token) = (key.call_id.clone(), key.attempt, lease_token.to_owned());
     match result {
@@ -102,6 +105,7 @@ pub(crate) fn frame(key: &CallKey, lease_token: &str, result: &ToolResult) -> Fr
     }
 }
 
+/// Bytes that a result takes in memory, roughly.
 pub(crate) fn size(result: &ToolResult) -> usize {
     match result {
         Ok(output) => output.size(),
@@ -109,7 +113,7 @@ pub(crate) fn size(result: &ToolResult) -> usize {
     }
 }
 
-/// Shortens a text to at most `bytes`, between characters.
+/// Shortens a text to at most `bytes` bytes, at a character boundary.
 pub(crate) fn cut(text: &mut String, bytes: usize) {
     if text.len() > bytes {
         text.truncate(text.floor_char_boundary(bytes));
@@ -122,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_result_too_large_for_a_frame_is_a_failure_that_says_so() {
-        let settled = Outcome::Ended(Ok(Output::text("x".repeat(RESULT_BYTES_MAX + 1)))).settle();
+        let settled = Outcome::Ended(Ok(Output::text("x".repeat(RESULT_BYTES_MAX + 1)))).into_result();
         let error = settled.expect_err("too large");
         assert!(error.message.contains("3145729 bytes"), "{error}");
         assert_eq!(error.effect, AttemptEffect::Done);
@@ -130,15 +134,15 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_one_that_a_server_takes() {
+    fn a_failure_is_cut_to_the_bounds_of_the_contract() {
         let error = ToolError::retryable("ä".repeat(FAILURE_BYTES_MAX), Duration::from_secs(i64::MAX as u64));
-        let settled = Outcome::Ended(Err(error)).settle().expect_err("it failed");
+        let settled = Outcome::Ended(Err(error)).into_result().expect_err("it failed");
         assert_eq!((settled.message.len(), settled.delay), (FAILURE_BYTES_MAX, Some(RETRY_DELAY_MAX)));
     }
 
     #[test]
     fn a_panic_may_have_had_an_effect() {
-        let error = Outcome::Panicked.settle().expect_err("panicked");
+        let error = Outcome::Panicked.into_result().expect_err("panicked");
         assert_eq!(error.effect, AttemptEffect::Maybe);
         assert!(!error.retryable);
     }

@@ -1,4 +1,4 @@
-//! One call while it runs.
+//! The task of one running call, and the events that it sends to its host.
 
 use std::{
     panic::AssertUnwindSafe,
@@ -11,24 +11,24 @@ use futures_util::FutureExt as _;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use crate::host::{call::calls::CallKey, call::outcome::Outcome, tool::Running};
+use crate::host::{call::key::CallKey, call::outcome::CallFuture, call::outcome::Outcome};
 
-/// What a running call tells its host.
+/// An event from a task of the host: a running call, or an extension that answers.
 #[derive(Debug)]
 pub(crate) enum TaskEvent {
-    /// It ended.
+    /// A call ended, with this outcome.
     Finished(CallKey, Outcome),
-    /// How far it is.
+    /// A call reports its progress.
     Progress(Progress),
-    /// An extension answered a question of this connection.
-    Answered(u64, ExtensionResponse),
-    /// It asks a human.
-    Asked(NeedInput, oneshot::Sender<Response>),
-    /// It wrote something.
-    Output(CallKey, OutputStream, Vec<u8>),
+    /// An extension answered a request that came on the connection of this number.
+    ExtensionAnswered(u64, ExtensionResponse),
+    /// A call asks a human; the answer goes into the channel.
+    Question(NeedInput, oneshot::Sender<Response>),
+    /// A call wrote output.
+    Output { key: CallKey, stream: OutputStream, bytes: Vec<u8> },
 }
 
-/// Asks a call to stop, and ends it when it does not.
+/// Tells a call to stop, and bounds the time that it may take to do so.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Stop {
     pub(crate) token: CancellationToken,
@@ -36,7 +36,7 @@ pub(crate) struct Stop {
 }
 
 impl Stop {
-    /// Asks the call to stop; after `grace` it is dropped at its next await. The first wish counts.
+    /// Tells the call to stop; after `grace` it is dropped at its next await. Only the first grace counts.
     pub(crate) fn trigger(&self, grace: Duration) {
         self.grace.get_or_init(|| grace);
         self.token.cancel();
@@ -48,13 +48,13 @@ impl Stop {
     }
 }
 
-/// Runs a call to its end and reports it.
-pub(crate) async fn run(key: CallKey, call: Running, stop: Stop, events: mpsc::Sender<TaskEvent>) {
+/// Runs a call to its end, and sends the outcome.
+pub(crate) async fn run(key: CallKey, call: CallFuture, stop: Stop, events: mpsc::Sender<TaskEvent>) {
     let outcome = tokio::select! {
         biased;
         ended = AssertUnwindSafe(call).catch_unwind() => ended.map_or(Outcome::Panicked, Outcome::Ended),
         () = stop.grace_is_over() => Outcome::Stopped,
     };
-    // A host that is gone has nobody to tell.
+    // The send fails only if the host is gone.
     events.send(TaskEvent::Finished(key, outcome)).await.ok();
 }

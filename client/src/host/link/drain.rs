@@ -1,32 +1,32 @@
-//! The end of a host, in steps: finish what runs, then stop it, then leave whatever is left.
+//! The shutdown of a host in stages: finish running calls, then stop them, then give up.
 
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::host::{HostError, link::runtime::STOP_GRACE};
+use crate::host::{error::HostError, link::end::STOP_GRACE};
 
-/// Where a host that is to finish stands.
+/// A stage of the shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// No more calls; those it has are finished.
+    /// The host accepts no more calls, and finishes those that run.
     Draining,
-    /// The time for that is up: they are stopped.
+    /// The drain timeout has passed: running calls are stopped.
     Stopping,
-    /// So is the time for stopping.
+    /// The time to stop has passed: the host gives up.
     Over,
 }
 
-/// The clock of a shutdown.
+/// The progress of a shutdown.
 #[derive(Debug)]
 pub(crate) struct Drain {
-    /// Cancelled when the host is to finish.
+    /// Cancelled when the host must shut down.
     pub(crate) requested: CancellationToken,
     timeout: Duration,
-    /// Why the host has to finish, where nobody asked for it.
+    /// The error that makes the host shut down; `None` if the caller requested it.
     cause: Option<HostError>,
-    /// The last stage that was entered, and when the next one is due.
+    /// The last stage that was entered, and the time of the next one.
     entered: Option<(Stage, Instant)>,
 }
 
@@ -39,13 +39,13 @@ impl Drain {
         self.requested.is_cancelled()
     }
 
-    /// Whether the first stage was entered, of which the server is told.
+    /// True once the first stage was entered. The server is told so.
     pub(crate) fn has_begun(&self) -> bool {
         self.entered.is_some()
     }
 
     /// Waits for the next stage. Dropping the future loses nothing.
-    pub(crate) async fn next(&mut self) -> Stage {
+    pub(crate) async fn next_stage(&mut self) -> Stage {
         let Some((stage, due)) = self.entered else {
             self.requested.cancelled().await;
             self.entered = Some((Stage::Draining, Instant::now() + self.timeout));
@@ -54,7 +54,7 @@ impl Drain {
         match stage {
             Stage::Draining => {
                 sleep_until(due).await;
-                // Beyond the grace of the calls, time to hand over what came of them.
+                // Twice the grace of the calls, to leave time to deliver their results.
                 self.entered = Some((Stage::Stopping, Instant::now() + 2 * STOP_GRACE));
                 Stage::Stopping
             }
@@ -66,14 +66,14 @@ impl Drain {
         }
     }
 
-    /// The host cannot go on: it finishes what it has, and ends with this error.
-    pub(crate) fn because_of(&mut self, cause: HostError) {
+    /// Starts the shutdown because of an error, which becomes the host's result.
+    pub(crate) fn fail_with(&mut self, cause: HostError) {
         self.cause = Some(cause);
         self.requested.cancel();
     }
 
-    /// How the host ended, with so many results that nobody has acknowledged.
-    pub(crate) fn verdict(&mut self, unacknowledged: usize) -> Result<(), HostError> {
+    /// The host's result, when it ends with this many results that the server has not acknowledged.
+    pub(crate) fn result(&mut self, unacknowledged: usize) -> Result<(), HostError> {
         if let Some(cause) = self.cause.take() {
             if unacknowledged > 0 {
                 tracing::error!(unacknowledged, "results could not be delivered");

@@ -1,6 +1,8 @@
-//! The connection: opened again when it is lost, its handshake, its frames, and its orderly end.
+//! The connection to the server: the loop that opens it again and again, its handshake, its frames, and its shutdown.
 
+pub(super) mod connection;
 pub(super) mod drain;
+pub(super) mod end;
 pub(super) mod handshake;
-pub(super) mod runtime;
-pub(super) mod session;
+pub(super) mod reconnect;
+pub(super) mod state;

@@ -4,7 +4,7 @@ mod tools;
 
 use std::path::PathBuf;
 
-use agentloop_client::host::{HostEvent, ToolHost};
+use agentloop_client::host::{HostEvent, RefusedCapability, ToolHost};
 use tokio::signal;
 
 use crate::{
@@ -41,8 +41,8 @@ fn tell(event: &HostEvent) {
     match event {
         HostEvent::Connected { connection_id, refused } => {
             eprintln!("connected ({connection_id})");
-            for (tool, reason) in refused {
-                eprintln!("{}", style.red(&format!("tool {tool} was refused: {reason}")));
+            for RefusedCapability { name, reason } in refused {
+                eprintln!("{}", style.red(&format!("the server refused {name}: {reason}")));
             }
         }
         HostEvent::Lost { reason, retry_in } => {

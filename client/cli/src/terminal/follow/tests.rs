@@ -6,7 +6,7 @@ use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 
 use super::*;
-use crate::agent_loop::{Called, End, Script};
+use agentloop_client_testing::agent_loop::{End, ReceivedCall, Script};
 
 fn event(seq: u64, status: RunStatus, event: Event) -> RunEvent {
     RunEvent { seq, status: status.into(), event: Some(event), ..RunEvent::default() }
@@ -64,7 +64,7 @@ async fn followed(script: &Script, set_up: impl FnOnce(&mut Follow)) -> Result<E
 
 fn decisions(script: &Script) -> Vec<(String, String, Kind)> {
     let submitted = script.calls().into_iter().filter_map(|call| match call {
-        Called::SubmitApproval(request) => {
+        ReceivedCall::SubmitApproval(request) => {
             let kind = request.decision.and_then(|decision| decision.decision).expect("a decision");
             Some((request.request_id, request.digest, kind))
         }
@@ -149,7 +149,7 @@ async fn a_person_gives_what_is_asked_for() {
         input: Some(Input::Text("yes, blue".into())),
         answered_by: "tester".into(),
     };
-    assert_eq!(script.calls()[1], Called::SubmitInput(Box::new(given)));
+    assert_eq!(script.calls()[1], ReceivedCall::SubmitInput(Box::new(given)));
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
-//! The calls that a host has: running, finished and not yet acknowledged, and remembered.
+//! The calls that a host has: running, finished but not yet acknowledged, and acknowledged with a cached result.
 //!
-//! Pure bookkeeping: each method takes what happened and returns the frames to send. Frames that cannot be sent are
-//! simply lost, because everything that matters is said again after the next `hello`.
+//! There is no I/O here: each method records one thing that happened and returns the frames to send. A frame that
+//! cannot be sent is lost; the host repeats everything that matters after the next `hello`.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -12,224 +12,215 @@ use agentloop_proto::v1::{
 use tokio::sync::oneshot;
 
 use crate::host::{
-    call::ask::Asked,
-    call::bound::FrameBound,
-    call::buffer::Buffer,
-    call::memory::{Memory, Remembered},
+    call::frame_bound::FrameBound,
+    call::key::CallKey,
     call::outcome::{self, Outcome, ToolResult},
+    call::output_buffer::OutputBuffer,
+    call::question::OpenQuestions,
+    call::result_cache::{CachedResult, ResultCache},
     call::task::Stop,
 };
 
-/// Results that wait for their acknowledgement: beyond either bound the host takes no more calls.
-const KEPT_MAX: usize = 1024;
-const KEPT_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Bounds on results that wait for their acknowledgement. At either bound the host accepts no more calls.
+const UNACKNOWLEDGED_MAX: usize = 1024;
+const UNACKNOWLEDGED_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// A call and a try of it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct CallKey {
-    pub(crate) call_id: String,
-    pub(crate) attempt: u32,
-}
-
-impl CallKey {
-    pub(crate) fn new(call_id: &str, attempt: u32) -> Self {
-        CallKey { call_id: call_id.to_owned(), attempt }
-    }
-}
-
-/// All calls of a host, across its connections.
+/// All calls of a host. They outlive its connections.
 #[derive(Debug)]
 pub(crate) struct Calls {
-    held: BTreeMap<CallKey, Held>,
+    calls: BTreeMap<CallKey, CallState>,
     concurrency: usize,
-    kept_count: usize,
-    kept_bytes: usize,
+    unacknowledged_count: usize,
+    unacknowledged_bytes: usize,
     bound: FrameBound,
-    /// Acknowledged results, to answer a call that is given a second time.
-    memory: Memory,
+    /// Acknowledged results. They answer a call that the server sends a second time.
+    cache: ResultCache,
 }
 
 #[derive(Debug)]
-enum Held {
-    Running(Running),
-    /// Finished, not acknowledged.
-    Kept(Kept),
+enum CallState {
+    Running(RunningCall),
+    /// The call ended, and the server has not acknowledged its result.
+    Finished(FinishedCall),
 }
 
 #[derive(Debug)]
-struct Running {
+struct RunningCall {
     lease_token: String,
     idempotency_key: String,
     stop: Stop,
-    fate: Fate,
-    /// The last checkpoint, told again after a reconnect.
+    interest: Interest,
+    /// The last progress with a checkpoint; repeated after a reconnect.
     checkpoint: Option<Progress>,
-    output: Buffer,
-    /// Questions that wait for a human, asked again after a reconnect.
-    asked: Asked,
+    output: OutputBuffer,
+    /// Questions that wait for a human; repeated after a reconnect.
+    questions: OpenQuestions,
 }
 
-/// What is to become of a call when it ends.
+/// The server's interest in a running call. It decides which frames follow when the call ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum Interest {
     /// The server waits for its result.
     Wanted,
-    /// The server was promised word of its cancellation.
+    /// The server cancelled the call and waits for a `cancel_ack`.
     Cancelled,
-    /// Nobody waits for it.
-    Forgotten,
+    /// The lease is lost: no frame about the call is sent.
+    Abandoned,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct FinishedCall {
     lease_token: String,
     idempotency_key: String,
     result: ToolResult,
 }
 
-/// What to do with a call that the server gives out.
+/// The state here of a call that the server sends.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Intake {
-    /// It is new.
-    Unknown,
-    /// It is known; these frames answer it.
+pub(crate) enum CallLookup {
+    /// The call is not known: start it.
+    New,
+    /// The call is known; these frames answer the server.
     Known(Vec<Frame>),
-    /// Another call of this name still runs: the server has lost or deleted what that was for.
-    Taken,
+    /// Another call with this key still runs: the server has lost or deleted the run that it belongs to.
+    IdInUse,
 }
 
-impl From<Kept> for Remembered {
-    fn from(Kept { idempotency_key, result, .. }: Kept) -> Self {
-        Remembered { idempotency_key, result }
+impl From<FinishedCall> for CachedResult {
+    fn from(FinishedCall { idempotency_key, result, .. }: FinishedCall) -> Self {
+        CachedResult { idempotency_key, result }
     }
 }
 
-impl Running {
-    fn told_again(&mut self, bound: FrameBound) -> Vec<Frame> {
-        self.asked.refuse_larger(bound);
+impl RunningCall {
+    fn frames_to_repeat(&mut self, bound: FrameBound) -> Vec<Frame> {
+        self.questions.refuse_larger(bound);
         let checkpoint = self.checkpoint.as_ref().map(|progress| progress_frame(bound, progress));
-        let wanted = self.fate == Fate::Wanted;
-        checkpoint.into_iter().chain(self.asked.again().filter(|_| wanted)).collect()
+        let wanted = self.interest == Interest::Wanted;
+        checkpoint.into_iter().chain(self.questions.frames_to_repeat().filter(|_| wanted)).collect()
     }
 }
 
 impl Calls {
     pub(crate) fn new(concurrency: usize) -> Self {
         Calls {
-            held: BTreeMap::new(),
+            calls: BTreeMap::new(),
             concurrency,
-            kept_count: 0,
-            kept_bytes: 0,
+            unacknowledged_count: 0,
+            unacknowledged_bytes: 0,
             bound: FrameBound::default(),
-            memory: Memory::default(),
+            cache: ResultCache::default(),
         }
     }
 
-    /// Frames have at most so many bytes from here on.
-    pub(crate) fn bind(&mut self, bound: FrameBound) {
+    /// Sets the bound for every later frame.
+    pub(crate) fn set_frame_bound(&mut self, bound: FrameBound) {
         self.bound = bound;
     }
 
-    /// The largest frame that the server takes.
+    /// The largest frame that the server accepts.
     pub(crate) fn bound(&self) -> FrameBound {
         self.bound
     }
 
-    /// How many more calls there is room for.
+    /// The number of calls that can start now.
     pub(crate) fn free(&self) -> usize {
-        if self.kept_count >= KEPT_MAX || self.kept_bytes >= KEPT_BYTES_MAX {
+        if self.unacknowledged_count >= UNACKNOWLEDGED_MAX
+            || self.unacknowledged_bytes >= UNACKNOWLEDGED_BYTES_MAX
+        {
             return 0;
         }
         self.concurrency.saturating_sub(self.running().count())
     }
 
-    /// Whether nothing runs and no result waits for its acknowledgement.
+    /// True while nothing runs and no result waits for its acknowledgement.
     pub(crate) fn is_idle(&self) -> bool {
-        self.kept_count == 0 && self.running().next().is_none()
+        self.unacknowledged_count == 0 && self.running().next().is_none()
     }
 
-    /// Results that wait for their acknowledgement.
+    /// The number of results that wait for their acknowledgement.
     pub(crate) fn unacknowledged(&self) -> usize {
-        self.kept_count
+        self.unacknowledged_count
     }
 
-    fn running(&self) -> impl Iterator<Item = (&CallKey, &Running)> {
-        self.held.iter().filter_map(|(key, held)| match held {
-            Held::Running(running) => Some((key, running)),
-            Held::Kept(_) => None,
+    fn running(&self) -> impl Iterator<Item = (&CallKey, &RunningCall)> {
+        self.calls.iter().filter_map(|(key, state)| match state {
+            CallState::Running(running) => Some((key, running)),
+            CallState::Finished(_) => None,
         })
     }
 
-    fn running_mut(&mut self, key: &CallKey) -> Option<&mut Running> {
-        match self.held.get_mut(key) {
-            Some(Held::Running(running)) => Some(running),
+    fn running_mut(&mut self, key: &CallKey) -> Option<&mut RunningCall> {
+        match self.calls.get_mut(key) {
+            Some(CallState::Running(running)) => Some(running),
             _ => None,
         }
     }
 
-    /// Looks a given-out call up in memory. The lease that counts is the latest.
-    pub(crate) fn intake(&mut self, request: &CallRequest) -> Intake {
+    /// Finds a call that the server sends. If it is known, the lease of the new request replaces the old one.
+    pub(crate) fn look_up(&mut self, request: &CallRequest) -> CallLookup {
         let key = CallKey::new(&request.call_id, request.attempt);
-        self.forget_other(&key, &request.idempotency_key);
-        match self.held.get_mut(&key) {
-            None => match self.memory.take(&key) {
-                None => return Intake::Unknown,
-                Some(remembered) => self.keep(&key, &request.lease_token, remembered),
+        self.drop_stale_result(&key, &request.idempotency_key);
+        match self.calls.get_mut(&key) {
+            None => match self.cache.take(&key) {
+                None => return CallLookup::New,
+                Some(cached) => self.keep(&key, &request.lease_token, cached),
             },
-            Some(Held::Running(running)) if running.idempotency_key != request.idempotency_key => {
-                return Intake::Taken;
+            Some(CallState::Running(running)) if running.idempotency_key != request.idempotency_key => {
+                return CallLookup::IdInUse;
             }
-            Some(Held::Running(running)) => {
+            Some(CallState::Running(running)) => {
                 running.lease_token.clone_from(&request.lease_token);
-                running.fate = Fate::Wanted;
+                running.interest = Interest::Wanted;
             }
-            Some(Held::Kept(kept)) => kept.lease_token.clone_from(&request.lease_token),
+            Some(CallState::Finished(finished)) => finished.lease_token.clone_from(&request.lease_token),
         }
         let mut frames = vec![accepted(&key)];
         frames.extend(self.result(&key));
-        Intake::Known(frames)
+        CallLookup::Known(frames)
     }
 
-    /// A result of a call that had the same name, but another idempotency key, is not this one's.
-    fn forget_other(&mut self, key: &CallKey, idempotency_key: &str) {
-        if matches!(self.held.get(key), Some(Held::Kept(kept)) if kept.idempotency_key != idempotency_key) {
-            self.drop_kept(key);
+    /// Drops a result whose idempotency key differs: it belongs to another call that had the same key.
+    fn drop_stale_result(&mut self, key: &CallKey, idempotency_key: &str) {
+        if matches!(self.calls.get(key), Some(CallState::Finished(finished)) if finished.idempotency_key != idempotency_key)
+        {
+            self.remove_finished(key);
         }
-        if self.memory.idempotency_key(key).is_some_and(|remembered| remembered != idempotency_key) {
-            self.memory.take(key);
+        if self.cache.idempotency_key(key).is_some_and(|cached| cached != idempotency_key) {
+            self.cache.take(key);
         }
     }
 
-    /// A new call runs.
+    /// Records a new running call.
     pub(crate) fn start(&mut self, request: &CallRequest, stop: Stop) -> Frame {
         let key = CallKey::new(&request.call_id, request.attempt);
         let frame = accepted(&key);
-        let running = Running {
+        let running = RunningCall {
             lease_token: request.lease_token.clone(),
             idempotency_key: request.idempotency_key.clone(),
             stop,
-            fate: Fate::Wanted,
+            interest: Interest::Wanted,
             checkpoint: None,
-            output: Buffer::default(),
-            asked: Asked::default(),
+            output: OutputBuffer::default(),
+            questions: OpenQuestions::default(),
         };
-        self.held.insert(key, Held::Running(running));
+        self.calls.insert(key, CallState::Running(running));
         frame
     }
 
-    /// A running call ended.
+    /// Records the end of a running call.
     pub(crate) fn finish(&mut self, key: &CallKey, outcome: Outcome) -> Vec<Frame> {
-        let Some(Held::Running(mut running)) = self.held.remove(key) else { return Vec::new() };
+        let Some(CallState::Running(mut running)) = self.calls.remove(key) else { return Vec::new() };
         let mut frames = running.output.flush(key, self.bound);
-        let result = outcome.settle();
-        let cancelled = running.fate == Fate::Cancelled;
-        let wanted = running.fate == Fate::Wanted || (cancelled && result.is_ok());
-        let remembered = Remembered { idempotency_key: running.idempotency_key, result };
+        let result = outcome.into_result();
+        let cancelled = running.interest == Interest::Cancelled;
+        let wanted = running.interest == Interest::Wanted || (cancelled && result.is_ok());
+        let cached = CachedResult { idempotency_key: running.idempotency_key, result };
         if wanted {
-            self.keep(key, &running.lease_token, remembered);
+            self.keep(key, &running.lease_token, cached);
             frames.extend(self.result(key));
         } else {
-            self.memory.put(key.clone(), remembered);
+            self.cache.put(key.clone(), cached);
         }
         if cancelled {
             let outcome = if wanted { CancelOutcome::Finished } else { CancelOutcome::Stopped };
@@ -238,54 +229,54 @@ impl Calls {
         frames
     }
 
-    /// The server wants a call stopped. One that runs is answered when it has ended.
+    /// Stops a call that the server cancelled. A running call is acknowledged when it has ended.
     pub(crate) fn cancel(&mut self, key: &CallKey, grace: Duration) -> Option<Frame> {
-        match self.held.get_mut(key) {
-            None if self.memory.has(key) => Some(cancel_ack(key, CancelOutcome::Finished)),
+        match self.calls.get_mut(key) {
+            None if self.cache.has(key) => Some(cancel_ack(key, CancelOutcome::Finished)),
             None => Some(cancel_ack(key, CancelOutcome::Unknown)),
-            Some(Held::Kept(_)) => Some(cancel_ack(key, CancelOutcome::Finished)),
-            Some(Held::Running(running)) => {
-                running.fate = Fate::Cancelled;
+            Some(CallState::Finished(_)) => Some(cancel_ack(key, CancelOutcome::Finished)),
+            Some(CallState::Running(running)) => {
+                running.interest = Interest::Cancelled;
                 running.stop.trigger(grace);
                 None
             }
         }
     }
 
-    /// The server has recorded the result, or never will.
+    /// Moves a result to the cache: the server has recorded it, or never will.
     pub(crate) fn acknowledge(&mut self, key: &CallKey) {
-        if let Some(kept) = self.drop_kept(key) {
-            self.memory.put(key.clone(), kept.into());
+        if let Some(finished) = self.remove_finished(key) {
+            self.cache.put(key.clone(), finished.into());
         }
     }
 
-    /// The server says that something about the call is not as it must be. A result of it would be refused for ever:
-    /// that it was refused is told in its place, on the next connection.
-    pub(crate) fn refused(&mut self, call_id: &str, words: &str) {
-        let of_it = |(key, held): (&CallKey, &Held)| {
-            (key.call_id == call_id && matches!(held, Held::Kept(_))).then(|| key.clone())
+    /// Handles a protocol error about a call. The server would refuse its result again, so a failure that says so
+    /// replaces the result on the next connection.
+    pub(crate) fn replace_refused(&mut self, call_id: &str, message: &str) {
+        let matches_call = |(key, state): (&CallKey, &CallState)| {
+            (key.call_id == call_id && matches!(state, CallState::Finished(_))).then(|| key.clone())
         };
-        let keys: Vec<CallKey> = self.held.iter().filter_map(of_it).collect();
+        let keys: Vec<CallKey> = self.calls.iter().filter_map(matches_call).collect();
         for key in keys {
-            self.replace(&key, outcome::refused(words));
+            self.replace(&key, outcome::refusal(message));
         }
     }
 
-    /// Nobody waits for the call any more: it is stopped if it runs.
-    pub(crate) fn forget(&mut self, key: &CallKey, grace: Duration) {
+    /// Abandons a call whose lease is lost. A running one is stopped.
+    pub(crate) fn abandon(&mut self, key: &CallKey, grace: Duration) {
         if let Some(running) = self.running_mut(key) {
-            running.fate = Fate::Forgotten;
+            running.interest = Interest::Abandoned;
             running.stop.trigger(grace);
         }
         self.acknowledge(key);
     }
 
-    /// Stops everything that runs. What is stopped this way is told as a failure that may be tried again.
+    /// Stops every running call. Each is reported as a failure that may be tried again.
     pub(crate) fn stop_all(&self, grace: Duration) {
         self.running().for_each(|(_, running)| running.stop.trigger(grace));
     }
 
-    /// For `hello`: every call that the server has not acknowledged.
+    /// Every call that the server has not acknowledged, for `hello`.
     pub(crate) fn in_hand(&self) -> Vec<CallInHand> {
         let in_hand = |key: &CallKey, lease_token: &str, finished| CallInHand {
             call_id: key.call_id.clone(),
@@ -293,63 +284,63 @@ impl Calls {
             lease_token: lease_token.to_owned(),
             finished,
         };
-        let calls = self.held.iter().filter_map(|(key, held)| match held {
-            Held::Running(call) if call.fate == Fate::Forgotten => None,
-            Held::Running(call) => Some(in_hand(key, &call.lease_token, false)),
-            Held::Kept(kept) => Some(in_hand(key, &kept.lease_token, true)),
+        let calls = self.calls.iter().filter_map(|(key, state)| match state {
+            CallState::Running(call) if call.interest == Interest::Abandoned => None,
+            CallState::Running(call) => Some(in_hand(key, &call.lease_token, false)),
+            CallState::Finished(finished) => Some(in_hand(key, &finished.lease_token, true)),
         });
         calls.collect()
     }
 
-    /// For heartbeats. A finished call stays among them until it is acknowledged: only then can it not be lost.
-    pub(crate) fn alive(&self) -> Vec<CallRef> {
+    /// The calls of a heartbeat. A finished call stays among them until it is acknowledged: until then it can be lost.
+    pub(crate) fn refs(&self) -> Vec<CallRef> {
         let calls = self.in_hand().into_iter();
         calls.map(|call| CallRef { call_id: call.call_id, attempt: call.attempt }).collect()
     }
 
-    /// After `welcome`: what the server said of the calls in hand. One that it does not mention goes on.
-    pub(crate) fn resume(&mut self, verdicts: &[CallVerdict], grace: Duration) -> Vec<Frame> {
+    /// Applies the verdicts of `welcome`, and returns the frames to repeat. A call without a verdict goes on.
+    pub(crate) fn apply_verdicts(&mut self, verdicts: &[CallVerdict], grace: Duration) -> Vec<Frame> {
         for verdict in verdicts {
             let key = CallKey::new(&verdict.call_id, verdict.attempt);
             match verdict.disposition() {
                 CallDisposition::Continue | CallDisposition::Unspecified => {}
-                CallDisposition::Stop | CallDisposition::AlreadyRecorded => self.forget(&key, grace),
+                CallDisposition::Stop | CallDisposition::AlreadyRecorded => self.abandon(&key, grace),
             }
         }
-        let keys: Vec<CallKey> = self.held.keys().cloned().collect();
-        keys.iter().flat_map(|key| self.told_again(key)).collect()
+        let keys: Vec<CallKey> = self.calls.keys().cloned().collect();
+        keys.iter().flat_map(|key| self.frames_to_repeat(key)).collect()
     }
 
-    /// A running call asks a human. One that nobody waits for hears of its end by the channel's.
+    /// Sends a question of a running call. If nobody waits for the call, dropping `answer` tells the handler.
     pub(crate) fn ask(&mut self, question: NeedInput, answer: oneshot::Sender<Response>) -> Option<Frame> {
         let bound = self.bound;
         let running = self.running_mut(&CallKey::new(&question.call_id, question.attempt))?;
-        if running.fate != Fate::Wanted {
+        if running.interest != Interest::Wanted {
             return None;
         }
-        let frame = running.asked.ask(question, answer);
-        running.asked.refuse_larger(bound);
-        bound.takes(&frame).then_some(frame)
+        let frame = running.questions.ask(question, answer);
+        running.questions.refuse_larger(bound);
+        bound.fits(&frame).then_some(frame)
     }
 
-    /// A question of a call has its answer, which only the server's current try of it can have asked for.
-    pub(crate) fn answered(&mut self, input: &InputResponse) {
+    /// Gives an answer to the call that asked. Only the server's current attempt can be the one.
+    pub(crate) fn answer_question(&mut self, input: &InputResponse) {
         let Some(response) = &input.response else { return };
-        let mut tries = self.held.iter_mut().rev().filter(|(key, _)| key.call_id == input.call_id);
-        let current = tries.find_map(|(_, held)| match held {
-            Held::Running(running) if running.fate == Fate::Wanted => Some(running),
+        let mut attempts = self.calls.iter_mut().rev().filter(|(key, _)| key.call_id == input.call_id);
+        let current = attempts.find_map(|(_, state)| match state {
+            CallState::Running(running) if running.interest == Interest::Wanted => Some(running),
             _ => None,
         });
         if let Some(running) = current {
-            running.asked.answered(&input.input_id, response);
+            running.questions.answer(&input.input_id, response);
         }
     }
 
-    /// A running call says how far it is.
+    /// Records the progress of a running call.
     pub(crate) fn progress(&mut self, progress: Progress) -> Option<Frame> {
         let bound = self.bound;
         let running = self.running_mut(&CallKey::new(&progress.call_id, progress.attempt))?;
-        if running.fate == Fate::Forgotten {
+        if running.interest == Interest::Abandoned {
             return None;
         }
         let frame = progress_frame(bound, &progress);
@@ -359,82 +350,82 @@ impl Calls {
         Some(frame)
     }
 
-    /// A running call wrote something. It is held back for a moment, to be sent with what follows.
+    /// Buffers output of a running call, so that small pieces go in one frame.
     pub(crate) fn output(&mut self, key: &CallKey, stream: OutputStream, bytes: &[u8]) -> Vec<Frame> {
         let bound = self.bound;
         match self.running_mut(key) {
-            Some(running) if running.fate != Fate::Forgotten => {
+            Some(running) if running.interest != Interest::Abandoned => {
                 running.output.push(key, stream, bytes, bound)
             }
             _ => Vec::new(),
         }
     }
 
-    /// Everything that was held back.
+    /// Frames with all buffered output.
     pub(crate) fn flush(&mut self) -> Vec<Frame> {
         let bound = self.bound;
-        let running = self.held.iter_mut().flat_map(|(key, held)| match held {
-            Held::Running(running) => running.output.flush(key, bound),
-            Held::Kept(_) => Vec::new(),
+        let running = self.calls.iter_mut().flat_map(|(key, state)| match state {
+            CallState::Running(running) => running.output.flush(key, bound),
+            CallState::Finished(_) => Vec::new(),
         });
         running.collect()
     }
 
-    /// What the server may not have heard of a call, or may have forgotten.
-    fn told_again(&mut self, key: &CallKey) -> Vec<Frame> {
+    /// Frames about a call that the server may not have received, or may have lost.
+    fn frames_to_repeat(&mut self, key: &CallKey) -> Vec<Frame> {
         let bound = self.bound;
         match self.running_mut(key) {
-            Some(running) => running.told_again(bound),
+            Some(running) => running.frames_to_repeat(bound),
             None => self.result(key).into_iter().collect(),
         }
     }
 
-    /// The frame of a kept result. One that is larger than the server takes is a failure from here on.
+    /// The frame of a finished call. A result larger than the server's bound becomes a failure for good.
     fn result(&mut self, key: &CallKey) -> Option<Frame> {
-        let Held::Kept(kept) = self.held.get(key)? else { return None };
-        let frame = outcome::frame(key, &kept.lease_token, &kept.result);
-        if self.bound.takes(&frame) {
+        let CallState::Finished(finished) = self.calls.get(key)? else { return None };
+        let frame = outcome::frame(key, &finished.lease_token, &finished.result);
+        if self.bound.fits(&frame) {
             return Some(frame);
         }
-        let shorter = outcome::cut_to_fit(&kept.result, frame.encoded_len(), self.bound.bytes);
-        let frame = outcome::frame(key, &kept.lease_token, &shorter);
+        let shorter = outcome::cut_to_fit(&finished.result, frame.encoded_len(), self.bound.bytes);
+        let frame = outcome::frame(key, &finished.lease_token, &shorter);
         self.replace(key, shorter);
         Some(frame)
     }
 
-    /// Something else is told of a call that has ended.
+    /// Replaces the result of a finished call.
     fn replace(&mut self, key: &CallKey, result: ToolResult) {
-        if let Some(Kept { lease_token, idempotency_key, .. }) = self.drop_kept(key) {
-            self.keep(key, &lease_token, Remembered { idempotency_key, result });
+        if let Some(FinishedCall { lease_token, idempotency_key, .. }) = self.remove_finished(key) {
+            self.keep(key, &lease_token, CachedResult { idempotency_key, result });
         }
     }
 
-    fn drop_kept(&mut self, key: &CallKey) -> Option<Kept> {
-        if !matches!(self.held.get(key), Some(Held::Kept(_))) {
+    fn remove_finished(&mut self, key: &CallKey) -> Option<FinishedCall> {
+        if !matches!(self.calls.get(key), Some(CallState::Finished(_))) {
             return None;
         }
-        let Some(Held::Kept(kept)) = self.held.remove(key) else { return None };
-        self.kept_count -= 1;
-        self.kept_bytes -= outcome::size(&kept.result);
-        Some(kept)
+        let Some(CallState::Finished(finished)) = self.calls.remove(key) else { return None };
+        self.unacknowledged_count -= 1;
+        self.unacknowledged_bytes -= outcome::size(&finished.result);
+        Some(finished)
     }
 
-    fn keep(&mut self, key: &CallKey, lease_token: &str, remembered: Remembered) {
-        let Remembered { idempotency_key, result } = remembered;
-        self.kept_count += 1;
-        self.kept_bytes += outcome::size(&result);
-        let kept = Kept { lease_token: lease_token.to_owned(), idempotency_key, result };
-        self.held.insert(key.clone(), Held::Kept(kept));
+    fn keep(&mut self, key: &CallKey, lease_token: &str, cached: CachedResult) {
+        let CachedResult { idempotency_key, result } = cached;
+        self.unacknowledged_count += 1;
+        self.unacknowledged_bytes += outcome::size(&result);
+        let finished = FinishedCall { lease_token: lease_token.to_owned(), idempotency_key, result };
+        self.calls.insert(key.clone(), CallState::Finished(finished));
     }
 }
 
-/// How far a call is. A checkpoint that no frame can carry is left out.
+/// The frame of a progress. A checkpoint larger than the server's bound is dropped.
 fn progress_frame(bound: FrameBound, progress: &Progress) -> Frame {
     let frame = Frame::Progress(progress.clone());
-    if bound.takes(&frame) {
+    if bound.fits(&frame) {
         return frame;
     }
-    tracing::warn!(call_id = %progress.call_id, bytes = frame.encoded_len(), "checkpoint too large, left out");
+    tracing::warn!(call_id = %progress.call_id, bytes = frame.encoded_len(), "checkpoint dropped: it is larger than the server accepts");
     let Progress { call_id, attempt, message, fraction, .. } = progress.clone();
     Frame::Progress(Progress { call_id, attempt, message, fraction, checkpoint: None })
 }

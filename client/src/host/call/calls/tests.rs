@@ -36,7 +36,7 @@ fn verdict(call_id: &str, disposition: CallDisposition) -> CallVerdict {
     CallVerdict { call_id: call_id.into(), attempt: 1, disposition: disposition.into() }
 }
 
-/// Two calls run, room for one more.
+/// Two calls run; one more may start.
 fn two_running() -> (Calls, Stop) {
     let mut calls = Calls::new(3);
     let stop = Stop::default();
@@ -46,7 +46,7 @@ fn two_running() -> (Calls, Stop) {
 }
 
 #[test]
-fn a_result_is_kept_until_it_is_acknowledged() {
+fn a_result_is_repeated_until_it_is_acknowledged() {
     let (mut calls, _) = two_running();
     assert_eq!(calls.free(), 1);
     assert_eq!(calls.finish(&key("a"), ended("done")), [result("a", "lease-a", "done")]);
@@ -54,65 +54,69 @@ fn a_result_is_kept_until_it_is_acknowledged() {
 
     let in_hand: Vec<_> = calls.in_hand().into_iter().map(|call| (call.call_id, call.finished)).collect();
     assert_eq!(in_hand, [("a".to_owned(), true), ("b".to_owned(), false)]);
-    assert_eq!(calls.resume(&[], GRACE), [result("a", "lease-a", "done")], "told again after a reconnect");
+    assert_eq!(
+        calls.apply_verdicts(&[], GRACE),
+        [result("a", "lease-a", "done")],
+        "repeated after a reconnect"
+    );
 
     calls.acknowledge(&key("a"));
     calls.acknowledge(&key("a"));
     assert_eq!(calls.unacknowledged(), 0);
-    assert_eq!(calls.resume(&[], GRACE), []);
+    assert_eq!(calls.apply_verdicts(&[], GRACE), []);
     assert!(!calls.is_idle(), "b still runs");
 }
 
 #[test]
-fn a_known_call_is_answered_from_memory() {
+fn a_known_call_is_answered_without_running_again() {
     let (mut calls, _) = two_running();
     let again = request("a", "lease-2");
-    assert_eq!(calls.intake(&again), Intake::Known(vec![accepted(&key("a"))]), "while it runs");
+    assert_eq!(calls.look_up(&again), CallLookup::Known(vec![accepted(&key("a"))]), "while it runs");
 
     let told = calls.finish(&key("a"), ended("done"));
     assert_eq!(told, [result("a", "lease-2", "done")], "the latest lease counts");
-    let answer = Intake::Known(vec![accepted(&key("a")), result("a", "lease-3", "done")]);
-    assert_eq!(calls.intake(&request("a", "lease-3")), answer, "before the acknowledgement");
+    let answer = CallLookup::Known(vec![accepted(&key("a")), result("a", "lease-3", "done")]);
+    assert_eq!(calls.look_up(&request("a", "lease-3")), answer, "before the acknowledgement");
 
     calls.acknowledge(&key("a"));
-    let answer = Intake::Known(vec![accepted(&key("a")), result("a", "lease-4", "done")]);
-    assert_eq!(calls.intake(&request("a", "lease-4")), answer, "and after it");
-    assert_eq!(calls.unacknowledged(), 1, "the server seems to need it again");
+    let answer = CallLookup::Known(vec![accepted(&key("a")), result("a", "lease-4", "done")]);
+    assert_eq!(calls.look_up(&request("a", "lease-4")), answer, "and after it");
+    assert_eq!(calls.unacknowledged(), 1, "the server may have lost it");
 
-    let next_try = CallRequest { attempt: 2, ..request("a", "lease-5") };
-    assert_eq!(calls.intake(&next_try), Intake::Unknown, "another try is another call");
+    let next_attempt = CallRequest { attempt: 2, ..request("a", "lease-5") };
+    assert_eq!(calls.look_up(&next_attempt), CallLookup::New, "another attempt is another call");
 }
 
 #[test]
 fn a_call_with_another_idempotency_key_is_another_call() {
     let (mut calls, _) = two_running();
     let other = CallRequest { idempotency_key: "other".into(), ..request("a", "lease-2") };
-    assert_eq!(calls.intake(&other), Intake::Taken, "while the first still runs");
+    assert_eq!(calls.look_up(&other), CallLookup::IdInUse, "while the first still runs");
     assert_eq!(calls.finish(&key("a"), ended("first")), [result("a", "lease-a", "first")]);
 
-    assert_eq!(calls.intake(&other), Intake::Unknown, "before the acknowledgement");
-    assert_eq!((calls.unacknowledged(), calls.kept_bytes), (0, 0), "the first is forgotten");
+    assert_eq!(calls.look_up(&other), CallLookup::New, "before the acknowledgement");
+    assert_eq!((calls.unacknowledged(), calls.unacknowledged_bytes), (0, 0), "the first is dropped");
     calls.start(&other, Stop::default());
     assert_eq!(calls.finish(&key("a"), ended("second")), [result("a", "lease-2", "second")]);
 
     calls.acknowledge(&key("a"));
-    assert_eq!(calls.intake(&request("a", "lease-3")), Intake::Unknown, "and after it");
+    assert_eq!(calls.look_up(&request("a", "lease-3")), CallLookup::New, "and after it");
     assert_eq!(calls.cancel(&key("a"), GRACE), Some(cancel_ack(&key("a"), CancelOutcome::Unknown)));
 }
 
 #[test]
 fn a_cancelled_call_that_stops_sends_no_result() {
     let (mut calls, stop) = two_running();
-    assert_eq!(calls.cancel(&key("a"), GRACE), None, "answered when it has ended");
+    assert_eq!(calls.cancel(&key("a"), GRACE), None, "it is acknowledged when it has ended");
     assert!(stop.token.is_cancelled());
     let frames = calls.finish(&key("a"), Outcome::Stopped);
     assert_eq!(frames, [cancel_ack(&key("a"), CancelOutcome::Stopped)]);
     assert_eq!(calls.unacknowledged(), 0);
-    assert_ne!(calls.intake(&request("a", "lease")), Intake::Unknown, "it is not run a second time");
+    assert_ne!(calls.look_up(&request("a", "lease")), CallLookup::New, "it is not run a second time");
 }
 
 #[test]
-fn a_cancelled_call_that_finishes_tells_its_result() {
+fn a_cancelled_call_that_finishes_sends_its_result() {
     let (mut calls, _) = two_running();
     calls.cancel(&key("a"), GRACE);
     let frames = calls.finish(&key("a"), ended("done"));
@@ -125,19 +129,19 @@ fn a_cancelled_call_that_finishes_tells_its_result() {
 }
 
 #[test]
-fn a_call_that_nobody_waits_for_ends_silently() {
+fn an_abandoned_call_ends_silently() {
     let (mut calls, stop) = two_running();
-    calls.forget(&key("a"), GRACE);
+    calls.abandon(&key("a"), GRACE);
     assert!(stop.token.is_cancelled());
-    assert_eq!(calls.free(), 1, "it takes up room until it has ended");
-    let alive: Vec<_> = calls.alive().into_iter().map(|call| call.call_id).collect();
-    assert_eq!(alive, ["b"]);
+    assert_eq!(calls.free(), 1, "it counts until it has ended");
+    let refs: Vec<_> = calls.refs().into_iter().map(|call| call.call_id).collect();
+    assert_eq!(refs, ["b"]);
     assert_eq!(calls.finish(&key("a"), ended("done")), []);
     assert_eq!(calls.free(), 2);
 }
 
 #[test]
-fn verdicts_of_a_welcome_are_carried_out() {
+fn verdicts_of_a_welcome_are_applied() {
     let (mut calls, stop) = two_running();
     calls.start(&request("c", "lease-c"), Stop::default());
     calls.finish(&key("b"), ended("b is done"));
@@ -147,13 +151,13 @@ fn verdicts_of_a_welcome_are_carried_out() {
         verdict("b", CallDisposition::AlreadyRecorded),
         verdict("c", CallDisposition::Continue),
     ];
-    assert_eq!(calls.resume(&verdicts, GRACE), [result("c", "lease-c", "c is done")]);
+    assert_eq!(calls.apply_verdicts(&verdicts, GRACE), [result("c", "lease-c", "c is done")]);
     assert!(stop.token.is_cancelled());
     assert_eq!(calls.unacknowledged(), 1);
 }
 
 #[test]
-fn the_last_checkpoint_is_told_again() {
+fn the_last_checkpoint_is_repeated() {
     let (mut calls, _) = two_running();
     let progress = |checkpoint: Option<&[u8]>| Progress {
         call_id: "a".into(),
@@ -163,12 +167,12 @@ fn the_last_checkpoint_is_told_again() {
     };
     assert!(calls.progress(progress(Some(b"one"))).is_some());
     assert!(calls.progress(progress(None)).is_some());
-    assert_eq!(calls.resume(&[], GRACE), [Frame::Progress(progress(Some(b"one")))]);
+    assert_eq!(calls.apply_verdicts(&[], GRACE), [Frame::Progress(progress(Some(b"one")))]);
     assert_eq!(calls.progress(Progress { call_id: "x".into(), ..Progress::default() }), None);
 }
 
 #[test]
-fn output_that_was_held_back_comes_before_the_result() {
+fn buffered_output_comes_before_the_result() {
     let (mut calls, _) = two_running();
     assert_eq!(calls.output(&key("a"), OutputStream::Stdout, b"hello"), []);
     let frames = calls.finish(&key("a"), ended("done"));
@@ -186,43 +190,43 @@ fn a_call_stopped_by_the_host_may_be_tried_again() {
 }
 
 #[test]
-fn a_failure_is_kept_like_a_result() {
+fn a_failure_is_repeated_like_a_result() {
     let (mut calls, _) = two_running();
     let failed = Outcome::Ended(Err(ToolError::failed("no").did_nothing()));
     let frames = calls.finish(&key("a"), failed);
-    assert_eq!(calls.resume(&[], GRACE), frames);
+    assert_eq!(calls.apply_verdicts(&[], GRACE), frames);
 }
 
 #[test]
-fn a_result_that_the_server_refuses_is_told_as_a_failure() {
+fn a_result_that_the_server_refuses_becomes_a_failure() {
     let (mut calls, _) = two_running();
     calls.finish(&key("a"), ended("malformed"));
-    calls.refused("b", "it still runs");
-    calls.refused("", "no call's");
-    assert_eq!(calls.resume(&[], GRACE), [result("a", "lease-a", "malformed")]);
+    calls.replace_refused("b", "it still runs");
+    calls.replace_refused("", "no call's");
+    assert_eq!(calls.apply_verdicts(&[], GRACE), [result("a", "lease-a", "malformed")]);
 
-    calls.refused("a", &"ä".repeat(10_000));
-    let frames = calls.resume(&[], GRACE);
+    calls.replace_refused("a", &"ä".repeat(10_000));
+    let frames = calls.apply_verdicts(&[], GRACE);
     let [Frame::CallFailed(failed)] = &frames[..] else { panic!("no failure: {frames:?}") };
     assert_eq!((failed.call_id.as_str(), failed.lease_token.as_str()), ("a", "lease-a"));
     assert_eq!(failed.effect(), AttemptEffect::Done);
     assert!(failed.message.starts_with("the server refused the result: ää"), "{}", failed.message);
-    assert!(failed.message.len() < 4200, "its words are cut");
+    assert!(failed.message.len() < 4200, "the server's message is cut");
 
     calls.acknowledge(&key("a"));
-    assert_eq!((calls.unacknowledged(), calls.kept_bytes), (0, 0));
+    assert_eq!((calls.unacknowledged(), calls.unacknowledged_bytes), (0, 0));
 }
 
-/// Two calls run, on a server that takes small frames.
-fn bound(bytes: u64) -> Calls {
+/// Two calls run, and the server accepts frames of at most `bytes`.
+fn with_frame_bound(bytes: u64) -> Calls {
     let (mut calls, _) = two_running();
-    calls.bind(FrameBound::new(bytes));
+    calls.set_frame_bound(FrameBound::new(bytes));
     calls
 }
 
 #[test]
-fn a_result_larger_than_the_server_takes_is_a_failure_that_says_so() {
-    let mut calls = bound(65_536);
+fn a_result_larger_than_the_server_accepts_becomes_a_failure() {
+    let mut calls = with_frame_bound(65_536);
     let fits = "x".repeat(65_536 - 22);
     assert_eq!(calls.finish(&key("b"), ended(&fits)), [result("b", "lease-b", &fits)], "to the last byte");
 
@@ -230,18 +234,18 @@ fn a_result_larger_than_the_server_takes_is_a_failure_that_says_so() {
     let [Frame::CallFailed(failed)] = &frames[..] else { panic!("no failure: {frames:?}") };
     assert_eq!(failed.message, "the result has 65537 bytes with its frame; the server takes 65536");
     assert_eq!((failed.effect(), failed.retryable), (AttemptEffect::Done, false));
-    assert_eq!(calls.kept_bytes, fits.len() + failed.message.len());
+    assert_eq!(calls.unacknowledged_bytes, fits.len() + failed.message.len());
 }
 
 #[test]
-fn a_result_is_made_to_fit_the_server_that_it_is_offered_to() {
+fn an_older_result_is_cut_to_the_bound_of_a_new_server() {
     let (mut calls, _) = two_running();
     calls.finish(&key("a"), ended(&"x".repeat(5000)));
     let failed = Outcome::Ended(Err(ToolError::failed("ä".repeat(5000)).did_nothing()));
     calls.finish(&key("b"), failed);
-    calls.bind(FrameBound::new(4096));
-    let frames = calls.resume(&[], GRACE);
-    assert!(frames.iter().all(|frame| calls.bound.takes(frame)), "{frames:?}");
+    calls.set_frame_bound(FrameBound::new(4096));
+    let frames = calls.apply_verdicts(&[], GRACE);
+    assert!(frames.iter().all(|frame| calls.bound.fits(frame)), "{frames:?}");
     let [Frame::CallFailed(too_large), Frame::CallFailed(failed)] = &frames[..] else { panic!("{frames:?}") };
     assert!(too_large.message.contains("the server takes 4096"), "{}", too_large.message);
     assert_eq!(failed.effect(), AttemptEffect::None);
@@ -249,8 +253,8 @@ fn a_result_is_made_to_fit_the_server_that_it_is_offered_to() {
 }
 
 #[test]
-fn what_else_no_frame_can_carry_is_left_out() {
-    let mut calls = bound(4096);
+fn a_checkpoint_or_question_that_no_frame_can_carry_is_dropped() {
+    let mut calls = with_frame_bound(4096);
     let checkpoint = Some(vec![0; 4096]);
     let progress = Progress { call_id: "a".into(), attempt: 1, checkpoint, ..Progress::default() };
     let told = Frame::Progress(Progress { checkpoint: None, ..progress.clone() });
@@ -260,13 +264,13 @@ fn what_else_no_frame_can_carry_is_left_out() {
     let long = NeedInput { question: "x".repeat(4096), ..question("a", "q") };
     assert_eq!(calls.ask(long, answer), None);
     assert!(matches!(answered.try_recv(), Ok(Response::Refused(why)) if why.contains("4096")));
-    assert_eq!(calls.resume(&[], GRACE), [told]);
+    assert_eq!(calls.apply_verdicts(&[], GRACE), [told]);
 }
 
 #[test]
-fn too_many_unacknowledged_results_end_the_credit() {
+fn too_many_unacknowledged_results_stop_new_calls() {
     let mut calls = Calls::new(4);
-    for n in 0..KEPT_MAX {
+    for n in 0..UNACKNOWLEDGED_MAX {
         let id = n.to_string();
         assert_eq!(calls.free(), 4);
         calls.start(&request(&id, "lease"), Stop::default());
@@ -281,7 +285,7 @@ fn question(call_id: &str, input_id: &str) -> NeedInput {
     NeedInput { call_id: call_id.into(), attempt: 1, input_id: input_id.into(), ..NeedInput::default() }
 }
 
-fn heard(call_id: &str, input_id: &str) -> InputResponse {
+fn input_response(call_id: &str, input_id: &str) -> InputResponse {
     let response = Some(Response::Text("12A".into()));
     InputResponse { call_id: call_id.into(), input_id: input_id.into(), response }
 }
@@ -291,37 +295,41 @@ fn a_question_is_asked_again_until_it_is_answered() {
     let (mut calls, _) = two_running();
     let (seat, mut seated) = oneshot::channel();
     let (given_up, listener) = oneshot::channel();
-    let asked = Frame::NeedInput(question("a", "seat"));
-    assert_eq!(calls.ask(question("a", "seat"), seat), Some(asked.clone()));
+    let asking = Frame::NeedInput(question("a", "seat"));
+    assert_eq!(calls.ask(question("a", "seat"), seat), Some(asking.clone()));
     calls.ask(question("a", "side"), given_up);
     drop(listener);
-    assert_eq!(calls.resume(&[], GRACE), [asked], "what its handler gave up is not");
+    assert_eq!(
+        calls.apply_verdicts(&[], GRACE),
+        [asking],
+        "a question that its handler gave up is not repeated"
+    );
 
-    calls.answered(&heard("b", "seat"));
-    calls.answered(&heard("a", "row"));
-    assert!(seated.try_recv().is_err(), "other questions were answered");
-    calls.answered(&heard("a", "seat"));
+    calls.answer_question(&input_response("b", "seat"));
+    calls.answer_question(&input_response("a", "row"));
+    assert!(seated.try_recv().is_err(), "the answers are for other questions");
+    calls.answer_question(&input_response("a", "seat"));
     assert_eq!(seated.try_recv(), Ok(Response::Text("12A".into())));
-    assert_eq!(calls.resume(&[], GRACE), []);
+    assert_eq!(calls.apply_verdicts(&[], GRACE), []);
 }
 
 #[test]
-fn the_answer_goes_to_the_try_that_the_server_waits_for() {
+fn the_answer_goes_to_the_attempt_that_the_server_waits_for() {
     let (mut calls, _) = two_running();
-    let (first, mut first_hears) = oneshot::channel();
-    let (second, mut second_hears) = oneshot::channel();
+    let (first, mut first_answer) = oneshot::channel();
+    let (second, mut second_answer) = oneshot::channel();
     calls.ask(question("a", "seat"), first);
-    calls.forget(&key("a"), GRACE);
+    calls.abandon(&key("a"), GRACE);
     let again = CallRequest { attempt: 2, ..request("a", "lease-2") };
     calls.start(&again, Stop::default());
     calls.ask(NeedInput { attempt: 2, ..question("a", "seat") }, second);
-    calls.answered(&heard("a", "seat"));
-    assert!(first_hears.try_recv().is_err());
-    assert!(second_hears.try_recv().is_ok());
+    calls.answer_question(&input_response("a", "seat"));
+    assert!(first_answer.try_recv().is_err());
+    assert!(second_answer.try_recv().is_ok());
 }
 
 #[test]
-fn nobody_is_asked_for_a_call_that_nobody_waits_for() {
+fn a_cancelled_call_asks_nobody() {
     let (mut calls, _) = two_running();
     let (answer, mut answered) = oneshot::channel();
     calls.cancel(&key("a"), GRACE);

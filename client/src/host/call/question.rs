@@ -1,19 +1,19 @@
-//! Asking a human from inside a running call.
+//! Questions that a running call asks a human.
 
 use std::time::Duration;
 
 use agentloop_proto::v1::{NeedInput, SelectOption, connect_request::Frame, input_response::Response};
 use tokio::sync::oneshot;
 
-use crate::host::{ToolError, call::bound::FrameBound, call::calls::CallKey};
+use crate::host::{call::frame_bound::FrameBound, call::key::CallKey, error::ToolError};
 
-/// Questions that one try of a call may ask, as the contract has it.
+/// The contract's bound on the questions of one attempt of a call.
 pub(crate) const QUESTIONS_MAX: u32 = 16;
 const ID_BYTES_MAX: usize = 128;
-/// Beyond what the server takes of a question with all its options; one that no frame could carry is not sent.
+/// Bound on a question with its options. It is above the server's own bound, and keeps a larger one from being sent.
 const QUESTION_BYTES_MAX: usize = 128 * 1024;
 
-/// What a call asks a human. A text alone is a question too.
+/// A question for a human. A text converts into one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question {
     text: String,
@@ -22,25 +22,25 @@ pub struct Question {
 }
 
 impl Question {
-    /// A question of at most 4 KiB.
+    /// A question with this text of at most 4 KiB.
     pub fn new(text: impl Into<String>) -> Self {
         Question { text: text.into(), name: None, timeout: None }
     }
 
-    /// Names it within its call, in 1 to 128 bytes. A later try of the call that asks the same under the same name is
-    /// given the answer of the earlier one. Unless told, questions are numbered in the order in which they are asked.
+    /// Sets the question's name within its call, of 1 to 128 bytes. A later attempt that asks the same question under
+    /// the same name gets the earlier answer. By default questions are numbered in the order in which they are asked.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Given up after this; unless told, when the run's `approval_timeout_seconds` says.
+    /// Sets the time to wait for an answer. The default is the run's `approval_timeout_seconds`.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// The frame that asks it as the call's question of this number, from 1.
+    /// The frame of this question. `number` counts the questions of the call from 1.
     pub(crate) fn frame(
         self,
         call: &CallKey,
@@ -88,7 +88,7 @@ impl From<String> for Question {
     }
 }
 
-/// What there is to choose from.
+/// The options of a question, and if several may be chosen.
 #[derive(Debug, Default)]
 pub(crate) struct Choice {
     options: Vec<SelectOption>,
@@ -96,7 +96,7 @@ pub(crate) struct Choice {
 }
 
 impl Choice {
-    pub(crate) fn of<I, L>(options: impl IntoIterator<Item = (I, L)>, multiple: bool) -> Self
+    pub(crate) fn new<I, L>(options: impl IntoIterator<Item = (I, L)>, multiple: bool) -> Self
     where
         I: Into<String>,
         L: Into<String>,
@@ -106,14 +106,14 @@ impl Choice {
     }
 }
 
-/// Why a question has no answer. As a [`ToolError`] it ends the call with these words.
+/// The reason for a question without an answer. Converted into a [`ToolError`], it ends the call with its message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AskError {
-    /// There is no answer and will not be: nobody answered in time, or it is no question that can be asked.
+    /// There will be no answer: nobody answered in time, or the question is invalid. Holds the reason.
     #[error("no answer: {0}")]
     Refused(String),
-    /// The call is to stop, or nobody waits for it any more: see [`crate::host::CallContext::cancelled`].
+    /// The call must stop, or nobody waits for it any more: see [`crate::host::CallContext::cancelled`].
     #[error("the call was stopped before a human answered")]
     Stopped,
 }
@@ -122,49 +122,49 @@ impl From<AskError> for ToolError {
     fn from(error: AskError) -> Self {
         match error {
             AskError::Refused(_) => ToolError::failed(error),
-            // What a human says meanwhile counts for the next try.
+            // An answer that comes later serves the next attempt.
             AskError::Stopped => ToolError::retryable(error, Duration::ZERO),
         }
     }
 }
 
-/// The questions of one call that wait.
+/// The unanswered questions of one call.
 #[derive(Debug, Default)]
-pub(crate) struct Asked(Vec<Waiting>);
+pub(crate) struct OpenQuestions(Vec<OpenQuestion>);
 
 #[derive(Debug)]
-struct Waiting {
+struct OpenQuestion {
     frame: NeedInput,
     answer: oneshot::Sender<Response>,
 }
 
-impl Asked {
+impl OpenQuestions {
     pub(crate) fn ask(&mut self, frame: NeedInput, answer: oneshot::Sender<Response>) -> Frame {
-        self.0.push(Waiting { frame: frame.clone(), answer });
+        self.0.push(OpenQuestion { frame: frame.clone(), answer });
         Frame::NeedInput(frame)
     }
 
-    /// There is an answer, for everything that was asked under this id.
-    pub(crate) fn answered(&mut self, input_id: &str, response: &Response) {
-        let of_it = |waiting: &mut Waiting| waiting.frame.input_id == input_id;
-        for waiting in self.0.extract_if(.., of_it) {
-            // A handler that gave its question up does not listen any more.
+    /// Gives the answer to every question with this id.
+    pub(crate) fn answer(&mut self, input_id: &str, response: &Response) {
+        let has_id = |waiting: &mut OpenQuestion| waiting.frame.input_id == input_id;
+        for waiting in self.0.extract_if(.., has_id) {
+            // The send fails if the handler gave the question up.
             waiting.answer.send(response.clone()).ok();
         }
     }
 
-    /// What is to be asked again after a reconnect.
-    pub(crate) fn again(&self) -> impl Iterator<Item = Frame> {
+    /// The questions to repeat after a reconnect.
+    pub(crate) fn frames_to_repeat(&self) -> impl Iterator<Item = Frame> {
         let open = self.0.iter().filter(|waiting| !waiting.answer.is_closed());
         open.map(|waiting| Frame::NeedInput(waiting.frame.clone()))
     }
 
-    /// No frame that the server takes can carry these questions.
+    /// Refuses the questions that are larger than the server's bound.
     pub(crate) fn refuse_larger(&mut self, bound: FrameBound) {
-        // A copy of each is cheap: questions are few and small.
-        let larger = |waiting: &mut Waiting| !bound.takes(&Frame::NeedInput(waiting.frame.clone()));
+        // A copy of each question is cheap: there are few, and they are small.
+        let larger = |waiting: &mut OpenQuestion| !bound.fits(&Frame::NeedInput(waiting.frame.clone()));
         for waiting in self.0.extract_if(.., larger) {
-            let why = format!("the question has more than the {} bytes that the server takes", bound.bytes);
+            let why = format!("the question has more than the {} bytes that the server accepts", bound.bytes);
             waiting.answer.send(Response::Refused(why)).ok();
         }
     }

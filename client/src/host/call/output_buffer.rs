@@ -1,23 +1,23 @@
-//! Output of a running call, held back for a moment: many tiny frames look like abuse to an HTTP/2 peer.
+//! Output of a running call, buffered for a moment. Many tiny frames look like abuse to an HTTP/2 peer.
 
 use agentloop_proto::v1::{OutputChunk, OutputStream, connect_request::Frame};
 
-use crate::host::{call::bound::FrameBound, call::calls::CallKey};
+use crate::host::{call::frame_bound::FrameBound, call::key::CallKey};
 
-/// A buffer this long is sent at once.
+/// A buffer of this size is sent at once.
 const BUFFER_BYTES: usize = 32 * 1024;
 /// The contract's bound on the output in one frame.
 const CHUNK_BYTES_MAX: usize = 64 * 1024;
 
-/// Output of one call that was not sent yet.
+/// Output of one call that is not sent yet, all of one stream.
 #[derive(Debug, Default)]
-pub(crate) struct Buffer {
+pub(crate) struct OutputBuffer {
     stream: OutputStream,
     bytes: Vec<u8>,
     chunk_seq: u64,
 }
 
-impl Buffer {
+impl OutputBuffer {
     pub(crate) fn push(
         &mut self,
         key: &CallKey,
@@ -39,7 +39,7 @@ impl Buffer {
 
     pub(crate) fn flush(&mut self, key: &CallKey, bound: FrameBound) -> Vec<Frame> {
         let bytes = std::mem::take(&mut self.bytes);
-        let chunks = bytes.chunks(CHUNK_BYTES_MAX.min(bound.beside(&key.call_id)));
+        let chunks = bytes.chunks(CHUNK_BYTES_MAX.min(bound.payload_bytes(&key.call_id)));
         chunks.map(|data| self.chunk(key, data)).collect()
     }
 
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn small_pieces_go_together_and_streams_apart() {
         let (key, any) = (CallKey::new("c", 1), FrameBound::default());
-        let mut buffer = Buffer::default();
+        let mut buffer = OutputBuffer::default();
         assert_eq!(buffer.push(&key, OutputStream::Stdout, b"ab", any), []);
         assert_eq!(buffer.push(&key, OutputStream::Stdout, b"cd", any), []);
         let frames = buffer.push(&key, OutputStream::Stderr, b"e", any);
@@ -79,9 +79,9 @@ mod tests {
     }
 
     #[test]
-    fn no_chunk_is_larger_than_a_frame_takes() {
+    fn no_chunk_is_larger_than_the_contract_allows() {
         let (key, any) = (CallKey::new("c", 1), FrameBound::default());
-        let mut buffer = Buffer::default();
+        let mut buffer = OutputBuffer::default();
         buffer.push(&key, OutputStream::Stdout, &[0; 100], any);
         let frames = buffer.push(&key, OutputStream::Stdout, &[0; 64 * 1024], any);
         let sizes: Vec<usize> = frames.iter().map(|frame| chunk(Some(frame)).2).collect();
@@ -89,11 +89,11 @@ mod tests {
     }
 
     #[test]
-    fn nor_than_the_server_takes() {
+    fn no_chunk_is_larger_than_the_server_accepts() {
         let (key, bound) = (CallKey::new("c", 1), FrameBound::new(64 * 1024));
-        let mut buffer = Buffer::default();
+        let mut buffer = OutputBuffer::default();
         let frames = buffer.push(&key, OutputStream::Stdout, &[0; 64 * 1024], bound);
-        assert!(frames.iter().all(|frame| bound.takes(frame)));
+        assert!(frames.iter().all(|frame| bound.fits(frame)));
         let chunks: Vec<_> = frames.iter().map(|frame| chunk(Some(frame))).collect();
         assert_eq!(chunks.iter().map(|chunk| chunk.0).collect::<Vec<_>>(), [1, 2]);
         assert_eq!(chunks.iter().map(|chunk| chunk.2).sum::<usize>(), 64 * 1024);

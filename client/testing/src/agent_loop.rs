@@ -1,4 +1,4 @@
-//! A scripted `AgentLoop`: each call of a stream plays the next scene.
+//! A scripted `AgentLoop` service: each call plays the next scene.
 
 use std::{
     collections::VecDeque,
@@ -18,27 +18,27 @@ use futures_util::{Stream, StreamExt as _, stream};
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status};
 
-/// What one call of a stream plays, or how one unary call fails before it succeeds.
-pub(crate) struct Scene {
-    pub(crate) events: Vec<RunEvent>,
-    pub(crate) end: End,
+/// The script of one call: the events of a stream and its end. A unary call uses only the end.
+pub struct Scene {
+    pub events: Vec<RunEvent>,
+    pub end: End,
 }
 
-/// How a scene ends.
-pub(crate) enum End {
-    /// With OK.
+/// The end of a scene.
+pub enum End {
+    /// The call ends with status OK.
     Ok,
-    /// With an error.
+    /// The call ends with this error status.
     Error(Status),
-    /// Not at all.
+    /// The stream stays open.
     Hang,
-    /// With these events and OK, once somebody has decided or aborted.
+    /// After an approval, an input or an abort, the stream sends these events and ends with OK.
     AfterDecision(Vec<RunEvent>),
 }
 
-/// A call that came in.
+/// A call that the service received.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Called {
+pub enum ReceivedCall {
     Run { run_id: String },
     RunStream { run_id: String },
     Subscribe { run_id: String, after_seq: u64 },
@@ -48,11 +48,11 @@ pub(crate) enum Called {
     SubmitInput(Box<SubmitInputRequest>),
 }
 
-/// The scenes to play, and the calls so far. A call without a scene is refused as UNAVAILABLE.
+/// The scenes still to play, and the calls received so far. A call without a scene fails as UNAVAILABLE.
 #[derive(Clone)]
-pub(crate) struct Script {
+pub struct Script {
     scenes: Arc<Mutex<VecDeque<Scene>>>,
-    calls: Arc<Mutex<Vec<Called>>>,
+    calls: Arc<Mutex<Vec<ReceivedCall>>>,
     inputs: Arc<Mutex<Vec<RunInput>>>,
     decisions: Arc<Semaphore>,
 }
@@ -71,25 +71,25 @@ impl Default for Script {
 }
 
 impl Script {
-    pub(crate) fn scene(self, events: Vec<RunEvent>, end: End) -> Self {
+    pub fn scene(self, events: Vec<RunEvent>, end: End) -> Self {
         self.scenes.lock().expect("no test panics with it").push_back(Scene { events, end });
         self
     }
 
-    pub(crate) fn calls(&self) -> Vec<Called> {
+    pub fn calls(&self) -> Vec<ReceivedCall> {
         self.calls.lock().expect("no test panics with it").clone()
     }
 
-    /// What the runs that were asked for by a stream were given.
-    pub(crate) fn inputs(&self) -> Vec<RunInput> {
+    /// The inputs of all `RunStream` calls so far.
+    pub fn inputs(&self) -> Vec<RunInput> {
         self.inputs.lock().expect("no test panics with it").clone()
     }
 
-    fn note(&self, call: Called) {
+    fn note(&self, call: ReceivedCall) {
         self.calls.lock().expect("no test panics with it").push(call);
     }
 
-    fn called(&self, call: Called) -> Result<Scene, Status> {
+    fn called(&self, call: ReceivedCall) -> Result<Scene, Status> {
         self.note(call);
         self.scenes
             .lock()
@@ -98,7 +98,7 @@ impl Script {
             .ok_or_else(|| Status::unavailable("no scene"))
     }
 
-    fn play(&self, call: Called) -> Result<Response<Events>, Status> {
+    fn play(&self, call: ReceivedCall) -> Result<Response<Events>, Status> {
         let Scene { events, end } = self.called(call)?;
         let events = stream::iter(events).map(|event| Ok(EventFrame::from(&event)));
         let events: Events = match end {
@@ -115,7 +115,7 @@ impl Script {
         Ok(Response::new(events))
     }
 
-    fn answer<T>(&self, call: Called, answer: T) -> Result<Response<T>, Status> {
+    fn answer<T>(&self, call: ReceivedCall, answer: T) -> Result<Response<T>, Status> {
         match self.called(call)?.end {
             End::Error(status) => Err(status),
             End::Ok | End::Hang | End::AfterDecision(_) => Ok(Response::new(answer)),
@@ -131,7 +131,7 @@ impl AgentLoop for Script {
     async fn run(&self, request: Request<RunRequest>) -> Result<Response<RunResponse>, Status> {
         let run_id = request.into_inner().input.and_then(|input| input.run_id).unwrap_or_default();
         let result = RunResult { run_id: run_id.clone(), ..RunResult::default() };
-        self.answer(Called::Run { run_id }, RunResponse { result: Some(result) })
+        self.answer(ReceivedCall::Run { run_id }, RunResponse { result: Some(result) })
     }
 
     async fn run_stream(
@@ -141,7 +141,7 @@ impl AgentLoop for Script {
         let input = request.into_inner().input.unwrap_or_default();
         self.inputs.lock().expect("no test panics with it").push(input.clone());
         let run_id = input.run_id.unwrap_or_default();
-        self.play(Called::RunStream { run_id })
+        self.play(ReceivedCall::RunStream { run_id })
     }
 
     async fn subscribe(
@@ -149,18 +149,18 @@ impl AgentLoop for Script {
         request: Request<SubscribeRequest>,
     ) -> Result<Response<Self::SubscribeStream>, Status> {
         let SubscribeRequest { run_id, after_seq, .. } = request.into_inner();
-        self.play(Called::Subscribe { run_id, after_seq })
+        self.play(ReceivedCall::Subscribe { run_id, after_seq })
     }
 
     async fn get_run(&self, _: Request<GetRunRequest>) -> Result<Response<GetRunResponse>, Status> {
-        self.answer(Called::GetRun, GetRunResponse { run: Some(agentloop_client::v1::Run::default()) })
+        self.answer(ReceivedCall::GetRun, GetRunResponse { run: Some(agentloop_client::v1::Run::default()) })
     }
 
     async fn abort(&self, request: Request<AbortRequest>) -> Result<Response<AbortResponse>, Status> {
         let Some(abort_request::Target::RunId(run_id)) = request.into_inner().target else {
             return Err(Status::unimplemented("not scripted"));
         };
-        self.note(Called::Abort { run_id: run_id.clone() });
+        self.note(ReceivedCall::Abort { run_id: run_id.clone() });
         self.decisions.add_permits(1);
         Ok(Response::new(AbortResponse { run_id, status: RunStatus::Aborted.into() }))
     }
@@ -170,7 +170,7 @@ impl AgentLoop for Script {
         request: Request<SubmitApprovalRequest>,
     ) -> Result<Response<SubmitApprovalResponse>, Status> {
         let request = request.into_inner();
-        self.note(Called::SubmitApproval(Box::new(request.clone())));
+        self.note(ReceivedCall::SubmitApproval(Box::new(request.clone())));
         if request.request_id == "unknown" {
             return Err(Status::not_found("no such question"));
         }
@@ -190,7 +190,7 @@ impl AgentLoop for Script {
         request: Request<SubmitInputRequest>,
     ) -> Result<Response<SubmitInputResponse>, Status> {
         let request = request.into_inner();
-        self.note(Called::SubmitInput(Box::new(request.clone())));
+        self.note(ReceivedCall::SubmitInput(Box::new(request.clone())));
         self.decisions.add_permits(1);
         let settled = HumanRequest { request_id: request.request_id, ..HumanRequest::default() };
         Ok(Response::new(SubmitInputResponse { request: Some(settled) }))

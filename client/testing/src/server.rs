@@ -1,4 +1,4 @@
-//! An in-process server of the scripted services.
+//! A server in the test's process, with the scripted services.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -12,17 +12,17 @@ use tonic::transport::Server;
 
 use crate::{agent_loop::Script, tool_host::Hosts};
 
-/// Long enough for a slow machine, short enough to fail.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// Bound on every wait of a test. It is long enough for a slow machine.
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A server that ends with the test.
-pub(crate) struct Fake {
-    pub(crate) address: SocketAddr,
+/// A server that stops when it is dropped.
+pub struct FakeServer {
+    pub address: SocketAddr,
     task: JoinHandle<()>,
 }
 
-impl Fake {
-    pub(crate) async fn start(script: Script, hosts: Hosts) -> Fake {
+impl FakeServer {
+    pub async fn start(script: Script, hosts: Hosts) -> FakeServer {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a loopback port is free");
         let address = listener.local_addr().expect("a bound socket has an address");
         let task = tokio::spawn(async move {
@@ -33,30 +33,30 @@ impl Fake {
                 .await
                 .expect("the listener stays open");
         });
-        Fake { address, task }
+        FakeServer { address, task }
     }
 
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 }
 
-impl Drop for Fake {
+impl Drop for FakeServer {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-/// A backoff that no test has to wait for.
-pub(crate) fn quick() -> Backoff {
+/// A backoff of milliseconds, so that tests are fast.
+pub fn quick_backoff() -> Backoff {
     Backoff { max_retries: 5, initial: Duration::from_millis(1), max: Duration::from_millis(20) }
 }
 
-pub(crate) fn client(url: &str) -> Client {
-    Client::builder(url).backoff(quick()).build().expect("a good address")
+pub fn client(url: &str) -> Client {
+    Client::builder(url).backoff(quick_backoff()).build().expect("a good address")
 }
 
-/// What is awaited must come.
-pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
-    timeout(PATIENCE, what).await.expect("it takes too long")
+/// Awaits a future that must be ready within [`TEST_TIMEOUT`].
+pub async fn soon<T>(what: impl Future<Output = T>) -> T {
+    timeout(TEST_TIMEOUT, what).await.expect("it takes too long")
 }

@@ -1,11 +1,11 @@
-//! The largest frame that the server takes.
+//! The largest frame that the server accepts.
 
 use agentloop_proto::v1::connect_request::Frame;
 
-/// What a frame has beside a call's id and its payload, at most: tags, lengths, numbers.
+/// Upper bound of a frame's bytes other than the call id and the payload: tags, lengths, numbers.
 const OVERHEAD_BYTES: usize = 64;
 
-/// How many bytes of a message the server takes, as its last welcome has it.
+/// The largest message that the server accepts, in bytes, from its last `welcome`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FrameBound {
     pub(crate) bytes: usize,
@@ -18,18 +18,18 @@ impl Default for FrameBound {
 }
 
 impl FrameBound {
-    /// As a welcome says it; 0 is none.
+    /// The bound of a `welcome`; 0 means no bound.
     pub(crate) fn new(bytes: u64) -> Self {
         let bytes = if bytes == 0 { usize::MAX } else { usize::try_from(bytes).unwrap_or(usize::MAX) };
         FrameBound { bytes }
     }
 
-    pub(crate) fn takes(self, frame: &Frame) -> bool {
+    pub(crate) fn fits(self, frame: &Frame) -> bool {
         frame.encoded_len() <= self.bytes
     }
 
-    /// Bytes that have room in a frame about a call, at least one.
-    pub(crate) fn beside(self, call_id: &str) -> usize {
+    /// The payload that fits into a frame about this call, at least one byte.
+    pub(crate) fn payload_bytes(self, call_id: &str) -> usize {
         self.bytes.saturating_sub(call_id.len() + OVERHEAD_BYTES).max(1)
     }
 }

@@ -1,4 +1,4 @@
-//! The server's side of `Connect`, in the hands of the test.
+//! A scripted `ToolHost` service: the test receives and sends the frames of each connection.
 
 use std::sync::Arc;
 
@@ -13,19 +13,19 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::server::soon;
 
-/// The service: it hands every connection to the test.
+/// The service. It passes every connection to the test.
 #[derive(Clone)]
-pub(crate) struct Hosts {
+pub struct Hosts {
     sender: mpsc::Sender<Connection>,
     connections: Arc<Mutex<mpsc::Receiver<Connection>>>,
 }
 
-/// One connection of a host.
-pub(crate) struct Connection {
+/// One connection of a host, with the server's end in the test.
+pub struct Connection {
     incoming: Streaming<ConnectRequest>,
     outgoing: mpsc::Sender<Result<ConnectResponse, Status>>,
-    /// Heartbeats that `next` has passed over.
-    pub(crate) heartbeats: Vec<Heartbeat>,
+    /// Heartbeats that [`Connection::next`] has skipped.
+    pub heartbeats: Vec<Heartbeat>,
 }
 
 impl Default for Hosts {
@@ -36,8 +36,8 @@ impl Default for Hosts {
 }
 
 impl Hosts {
-    /// The next connection, and what the host said of itself.
-    pub(crate) async fn accept(&self) -> (Connection, Hello) {
+    /// Waits for the next connection, and returns it with its `hello`.
+    pub async fn accept(&self) -> (Connection, Hello) {
         let mut connection = soon(async { self.connections.lock().await.recv().await }).await.expect("open");
         match connection.next().await {
             Some(Frame::Hello(hello)) => (connection, hello),
@@ -45,22 +45,22 @@ impl Hosts {
         }
     }
 
-    /// The next connection, welcomed without a word about its calls.
-    pub(crate) async fn welcome(&self) -> Connection {
+    /// Waits for the next connection, and sends a `welcome` without verdicts on calls.
+    pub async fn welcome(&self) -> Connection {
         let (connection, _) = self.accept().await;
         connection.send(ServerFrame::Welcome(welcome())).await;
         connection
     }
 }
 
-/// An ordinary welcome.
-pub(crate) fn welcome() -> Welcome {
+/// A welcome without verdicts, with a heartbeat interval of a minute.
+pub fn welcome() -> Welcome {
     let heartbeat_interval = prost_types::Duration { seconds: 60, nanos: 0 };
     Welcome { protocol_version: 1, heartbeat_interval: Some(heartbeat_interval), ..Welcome::default() }
 }
 
-/// A call of a tool.
-pub(crate) fn call(call_id: &str, tool: &str, arguments_json: &str) -> CallRequest {
+/// The first attempt of a call of a tool.
+pub fn call(call_id: &str, tool: &str, arguments_json: &str) -> CallRequest {
     CallRequest {
         call_id: call_id.into(),
         attempt: 1,
@@ -73,8 +73,8 @@ pub(crate) fn call(call_id: &str, tool: &str, arguments_json: &str) -> CallReque
 }
 
 impl Connection {
-    /// The next frame that is no heartbeat; `None` when the host has ended the stream or it broke.
-    pub(crate) async fn next(&mut self) -> Option<Frame> {
+    /// The next frame that is no heartbeat; `None` at the end of the stream.
+    pub async fn next(&mut self) -> Option<Frame> {
         loop {
             match soon(self.incoming.message()).await.ok()??.frame.expect("a frame") {
                 Frame::Heartbeat(heartbeat) => self.heartbeats.push(heartbeat),
@@ -84,7 +84,7 @@ impl Connection {
     }
 
     /// The next frame that is neither heartbeat nor credit.
-    pub(crate) async fn reply(&mut self) -> Frame {
+    pub async fn reply(&mut self) -> Frame {
         loop {
             match self.next().await.expect("the host is connected") {
                 Frame::Credit(_) => {}
@@ -93,12 +93,12 @@ impl Connection {
         }
     }
 
-    pub(crate) async fn send(&self, frame: ServerFrame) {
+    pub async fn send(&self, frame: ServerFrame) {
         self.outgoing.send(Ok(ConnectResponse { frame: Some(frame) })).await.expect("the host listens");
     }
 
-    /// Gives out a call, which the host must accept at once.
-    pub(crate) async fn give(&mut self, request: CallRequest) {
+    /// Sends a call, which the host must accept at once.
+    pub async fn send_call(&mut self, request: CallRequest) {
         let (call_id, attempt) = (request.call_id.clone(), request.attempt);
         self.send(ServerFrame::CallRequest(request)).await;
         match self.reply().await {
@@ -109,13 +109,13 @@ impl Connection {
         }
     }
 
-    pub(crate) async fn acknowledge(&self, call_id: &str) {
+    pub async fn acknowledge(&self, call_id: &str) {
         let verdict = ResultVerdict::Recorded.into();
         self.send(ServerFrame::ResultAck(ResultAck { call_id: call_id.into(), attempt: 1, verdict })).await;
     }
 
     /// Ends the stream with an error.
-    pub(crate) async fn fail(self, status: Status) {
+    pub async fn fail(self, status: Status) {
         self.outgoing.send(Err(status)).await.expect("the host listens");
     }
 }

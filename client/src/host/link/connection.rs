@@ -1,0 +1,274 @@
+//! One connection: receives and sends frames until it ends.
+
+use std::{collections::VecDeque, future::pending, time::Duration};
+
+use agentloop_proto::v1::{
+    Cancel, ConnectRequest, ConnectResponse, Credit as CreditFrame, Draining, GoAway, Goodbye, Heartbeat,
+    Pong, ProtocolError, Welcome, connect_request::Frame, connect_response::Frame as ServerFrame,
+};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, Interval, MissedTickBehavior, interval, sleep_until, timeout},
+};
+use tonic::{Status, Streaming};
+
+use crate::host::{
+    call::{credit::Credit, key::CallKey, task::TaskEvent},
+    link::{
+        drain::Stage,
+        end::{ConnectionEnd, STOP_GRACE},
+        handshake::{WelcomedConnection, refusal, report_protocol_error},
+        state::HostState,
+    },
+};
+
+/// Bound on frames that wait to be sent. At this bound the host reads no more task events. At four times the bound it
+/// reads no more frames either: the server does not read.
+const PENDING_MAX: usize = 256;
+/// Output is buffered for this long, so that it goes in fewer and larger frames.
+const OUTPUT_DELAY: Duration = Duration::from_millis(10);
+/// Bounds on the intervals that the server may set.
+const HEARTBEAT_MIN: Duration = Duration::from_millis(100);
+const HEARTBEAT_MAX: Duration = Duration::from_secs(60);
+const GO_AWAY_MAX: Duration = Duration::from_secs(60);
+/// Time that the server may take to end the stream after `goodbye`.
+const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// One connection of a host, after its handshake.
+pub(crate) struct Connection<'a> {
+    state: &'a mut HostState,
+    incoming: Streaming<ConnectResponse>,
+    outgoing: mpsc::Sender<ConnectRequest>,
+    pending: VecDeque<Frame>,
+    credit: Credit,
+    heartbeat: Interval,
+    /// The time to send buffered output.
+    flush_at: Option<Instant>,
+    /// The time to connect again, after a `go_away`.
+    reconnect_at: Option<Instant>,
+}
+
+impl<'a> Connection<'a> {
+    pub(crate) fn new(state: &'a mut HostState, welcomed: WelcomedConnection) -> Self {
+        let WelcomedConnection { incoming, outgoing, welcome, free } = welcomed;
+        let pending = state.calls.apply_verdicts(&welcome.calls, STOP_GRACE).into();
+        Connection {
+            state,
+            incoming,
+            outgoing,
+            pending,
+            credit: Credit::new(free),
+            heartbeat: heartbesleep_until_set(&welcome),
+            flush_at: None,
+            reconnect_at: None,
+        }
+    }
+
+    /// Serves until the connection is lost or the host has shut down.
+    pub(crate) async fn serve(mut self) -> ConnectionEnd {
+        if self.state.drain.has_begun() {
+            self.push(draining());
+        }
+        loop {
+            self.grant_credit();
+            if self.is_done() {
+                return self.say_goodbye().await;
+            }
+            if let Some(ended) = self.next_event().await {
+                return ended;
+            }
+        }
+    }
+
+    /// Waits for one event and handles it. Frames of the server come before task events, so that a cancel is not delayed.
+    async fn next_event(&mut self) -> Option<ConnectionEnd> {
+        let waiting = self.pending.len();
+        tokio::select! {
+            biased;
+            _ = self.heartbeat.tick() => self.send_heartbesleep_until_set(),
+            message = self.incoming.message(), if waiting < 4 * PENDING_MAX => return self.handle_message(message),
+            open = has_room(&self.outgoing), if waiting > 0 => {
+                if !open {
+                    return Some(self.read_last_frame().await);
+                }
+                self.send();
+            }
+            () = sleep_until_set(self.flush_at) => self.flush(),
+            () = sleep_until_set(self.reconnect_at) => return Some(ConnectionEnd::GoAway),
+            stage = self.state.drain.next_stage() => return self.drain(stage),
+            Some(event) = self.state.events.recv(), if waiting < PENDING_MAX => self.handle_task_event(event),
+        }
+        None
+    }
+
+    /// Sends as many frames as the channel has room for.
+    fn send(&mut self) {
+        while self.outgoing.capacity() > 0
+            && let Some(frame) = self.pending.pop_front()
+        {
+            // It cannot fail: there is room, and nobody else sends.
+            self.outgoing.try_send(ConnectRequest { frame: Some(frame) }).ok();
+        }
+    }
+
+    fn handle_message(&mut self, message: Result<Option<ConnectResponse>, Status>) -> Option<ConnectionEnd> {
+        match message {
+            Ok(Some(message)) => message.frame.and_then(|frame| self.handle_frame(frame)),
+            Ok(None) => Some(ConnectionEnd::Lost("the server ended the stream".into())),
+            Err(status) => Some(stream_end(status)),
+        }
+    }
+
+    fn handle_frame(&mut self, frame: ServerFrame) -> Option<ConnectionEnd> {
+        match frame {
+            ServerFrame::CallRequest(request) => {
+                self.credit.spend();
+                let frames = self.state.handle_call_request(request);
+                self.pending.extend(frames);
+            }
+            ServerFrame::Cancel(cancel) => self.cancel(&cancel),
+            ServerFrame::ResultAck(ack) => {
+                self.state.calls.acknowledge(&CallKey::new(&ack.call_id, ack.attempt));
+            }
+            ServerFrame::LeaseLost(lost) => {
+                self.state.calls.abandon(&CallKey::new(&lost.call_id, lost.attempt), STOP_GRACE);
+            }
+            ServerFrame::Ping(ping) => self.push(Frame::Pong(Pong { nonce: ping.nonce })),
+            ServerFrame::GoAway(go_away) => self.go_away(&go_away),
+            ServerFrame::ProtocolError(error) => return Some(self.protocol_error(&error)),
+            ServerFrame::ExtensionRequest(request) => self.state.call_extension(request),
+            ServerFrame::OpenRuntime(request) => self.state.open_runtime(request),
+            ServerFrame::CloseRuntime(closed) => self.state.close_runtime(&closed.runtime_id),
+            ServerFrame::InputResponse(response) => self.state.calls.answer_question(&response),
+            // A second welcome, and answers to requests that this host never sends, are ignored.
+            ServerFrame::Welcome(_) | ServerFrame::ToolsUpdated(_) => {}
+        }
+        None
+    }
+
+    fn cancel(&mut self, cancel: &Cancel) {
+        let key = CallKey::new(&cancel.call_id, cancel.attempt);
+        let grace = duration(cancel.grace_period.as_ref()).unwrap_or(STOP_GRACE);
+        let answer = self.state.calls.cancel(&key, grace);
+        self.pending.extend(answer);
+    }
+
+    fn go_away(&mut self, go_away: &GoAway) {
+        let after = duration(go_away.reconnect_after.as_ref()).unwrap_or_default().min(GO_AWAY_MAX);
+        self.reconnect_at = Some(Instant::now() + after);
+    }
+
+    fn protocol_error(&mut self, error: &ProtocolError) -> ConnectionEnd {
+        report_protocol_error(&self.state.config, error);
+        self.state.calls.replace_refused(&error.call_id, &error.message);
+        ConnectionEnd::Lost(format!("the server reports a broken protocol: {}", error.message))
+    }
+
+    fn handle_task_event(&mut self, event: TaskEvent) {
+        let output = matches!(event, TaskEvent::Output { .. });
+        let frames = self.state.handle_task_event(event);
+        self.pending.extend(frames);
+        if output && self.flush_at.is_none() {
+            self.flush_at = Some(Instant::now() + OUTPUT_DELAY);
+        }
+    }
+
+    fn flush(&mut self) {
+        self.flush_at = None;
+        let frames = self.state.calls.flush();
+        self.pending.extend(frames);
+    }
+
+    fn send_heartbesleep_until_set(&mut self) {
+        self.push(Frame::Heartbeat(Heartbeat { calls: self.state.calls.refs() }));
+    }
+
+    fn drain(&mut self, stage: Stage) -> Option<ConnectionEnd> {
+        if stage == Stage::Draining {
+            self.push(draining());
+        }
+        self.state.enter_stage(stage).then_some(ConnectionEnd::Drained)
+    }
+
+    fn grant_credit(&mut self) {
+        if let Some(total) = self.credit.grow(self.state.free()) {
+            self.push(Frame::Credit(CreditFrame { total }));
+        }
+    }
+
+    fn push(&mut self, frame: Frame) {
+        self.pending.push_back(frame);
+    }
+
+    /// True once the server was told of the drain, nothing runs, and no result waits for its acknowledgement.
+    fn is_done(&self) -> bool {
+        self.state.drain.has_begun() && self.pending.is_empty() && self.state.calls.is_idle()
+    }
+
+    /// Sends `goodbye` and waits briefly for the server to end the stream. Nothing depends on it: all results are
+    /// acknowledged.
+    async fn say_goodbye(self) -> ConnectionEnd {
+        let Connection { mut incoming, outgoing, .. } = self;
+        let goodbye = Frame::Goodbye(Goodbye { reason: "shut down".into() });
+        let ending = async {
+            outgoing.send(ConnectRequest { frame: Some(goodbye) }).await.ok();
+            drop(outgoing);
+            while let Ok(Some(_)) = incoming.message().await {}
+        };
+        timeout(GOODBYE_TIMEOUT, ending).await.ok();
+        ConnectionEnd::Drained
+    }
+
+    /// Finds the reason for a closed request stream in the last frames of the response stream.
+    async fn read_last_frame(&mut self) -> ConnectionEnd {
+        loop {
+            let last = timeout(GOODBYE_TIMEOUT, self.incoming.message()).await;
+            match last {
+                Ok(Ok(Some(ConnectResponse { frame: Some(ServerFrame::ProtocolError(error)) }))) => {
+                    return self.protocol_error(&error);
+                }
+                Ok(Ok(Some(_))) => {}
+                Ok(Ok(None)) | Err(_) => return ConnectionEnd::Lost("the server ended the stream".into()),
+                Ok(Err(status)) => return stream_end(status),
+            }
+        }
+    }
+}
+
+/// Classifies a status that ends a stream after its `welcome`. The server accepted the host before, so only a credential
+/// that is no longer valid is final.
+fn stream_end(status: Status) -> ConnectionEnd {
+    match status.code() {
+        tonic::Code::Unauthenticated | tonic::Code::PermissionDenied => refusal(status),
+        _ => ConnectionEnd::Lost(crate::Error::from(status).to_string()),
+    }
+}
+
+fn draining() -> Frame {
+    Frame::Draining(Draining { reason: "shutting down".into() })
+}
+
+fn heartbesleep_until_set(welcome: &Welcome) -> Interval {
+    let period = duration(welcome.heartbeat_interval.as_ref()).unwrap_or(HEARTBEAT_MAX);
+    let mut heartbeat = interval(period.clamp(HEARTBEAT_MIN, HEARTBEAT_MAX));
+    heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    heartbeat
+}
+
+/// A duration of the contract; `None` where it is absent or negative.
+fn duration(given: Option<&prost_types::Duration>) -> Option<Duration> {
+    given.and_then(|duration| Duration::try_from(*duration).ok())
+}
+
+/// Waits for room for a frame. Returns false if the connection is closed.
+async fn has_room(outgoing: &mpsc::Sender<ConnectRequest>) -> bool {
+    outgoing.reserve().await.is_ok()
+}
+
+/// Sleeps until a time; for ever if there is none.
+async fn sleep_until_set(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => sleep_until(instant).await,
+        None => pending().await,
+    }
+}

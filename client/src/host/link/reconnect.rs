@@ -1,0 +1,113 @@
+//! The loop of a host: one connection after the other until it shuts down. Calls go on between connections.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use crate::host::{
+    config::{HostConfig, HostEvent},
+    error::HostError,
+    link::{
+        connection::Connection,
+        end::{ConnectionEnd, STOP_GRACE},
+        handshake,
+        state::HostState,
+    },
+};
+
+/// A connection that lasted longer resets the backoff.
+const GOOD_CONNECTION: Duration = Duration::from_secs(10);
+
+/// Connects a host again and again.
+pub(crate) struct ReconnectLoop {
+    state: HostState,
+}
+
+impl ReconnectLoop {
+    pub(crate) fn new(config: HostConfig) -> Result<Self, HostError> {
+        Ok(ReconnectLoop { state: HostState::new(config)? })
+    }
+
+    /// The token that starts the shutdown when it is cancelled.
+    pub(crate) fn shutdown_token(&self) -> CancellationToken {
+        self.state.drain.requested.clone()
+    }
+
+    /// Serves calls until the host has shut down or must stop. Then closes the open runtimes.
+    pub(crate) async fn run(&mut self) -> Result<(), HostError> {
+        let result = self.reconnect().await;
+        let state = &mut self.state;
+        for id in state.runtimes.ids() {
+            if let Some(closing) = state.runtimes.close(state.config.runtimes.as_ref(), &id) {
+                // Bounded, so that a runtime that does not close cannot stop the shutdown.
+                tokio::time::timeout(STOP_GRACE, closing).await.ok();
+            }
+        }
+        result
+    }
+
+    async fn reconnect(&mut self) -> Result<(), HostError> {
+        let mut failures = 0;
+        loop {
+            let since = Instant::now();
+            let end = self.serve_connection().await;
+            if since.elapsed() > GOOD_CONNECTION {
+                failures = 0;
+            }
+            let reason = match end {
+                ConnectionEnd::Drained => return self.result(),
+                ConnectionEnd::Fatal(error) => return Err(error),
+                ConnectionEnd::GoAway => "the server is going away".to_owned(),
+                ConnectionEnd::Lost(reason) => reason,
+            };
+            let config = &self.state.config;
+            let retry_in = config.backoff.wait(failures);
+            failures = failures.saturating_add(1);
+            tracing::warn!(host_id = %config.host_id, %reason, ?retry_in, "connection lost");
+            config.listener.notify(&HostEvent::Lost { reason, retry_in });
+            if self.wait_offline(Instant::now() + retry_in).await {
+                return self.result();
+            }
+        }
+    }
+
+    fn result(&mut self) -> Result<(), HostError> {
+        self.state.drain.result(self.state.calls.unacknowledged())
+    }
+
+    async fn serve_connection(&mut self) -> ConnectionEnd {
+        let state = &mut self.state;
+        state.begin_connection();
+        let connecting = tokio::select! {
+            connecting = handshake::connect(state) => connecting,
+            () = state.drain.requested.cancelled(), if state.calls.is_idle() => return ConnectionEnd::Drained,
+        };
+        match connecting {
+            Ok(welcomed) => match state.accept_welcome(&welcomed.welcome) {
+                Ok(()) => Connection::new(state, welcomed).serve().await,
+                Err(error) => ConnectionEnd::Fatal(error),
+            },
+            Err(end) => end,
+        }
+    }
+
+    /// Waits between two connections, and handles the events of running calls. Returns true once the host has shut down.
+    async fn wait_offline(&mut self, until: Instant) -> bool {
+        let state = &mut self.state;
+        loop {
+            if state.drain.is_requested() && state.calls.is_idle() {
+                return true;
+            }
+            tokio::select! {
+                () = sleep_until(until) => return false,
+                Some(event) = state.events.recv() => drop(state.handle_task_event(event)),
+                stage = state.drain.next_stage() => {
+                    if state.enter_stage(stage) {
+                        return true;
+                    }
+                }
+            }
+        }
+    }
+}

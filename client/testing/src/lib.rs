@@ -1,0 +1,5 @@
+//! A scripted server, for tests of the client, the tool host and the command.
+
+pub mod agent_loop;
+pub mod server;
+pub mod tool_host;
