@@ -1,4 +1,4 @@
-"""An example caller: prompts, shows what happens, approves what is asked, and takes up a broken stream."""
+"""An example caller: it starts a run, shows its events, approves its tool calls, and reopens a lost stream."""
 
 import argparse
 import os
@@ -23,8 +23,8 @@ from agentloop.v1.types_pb2 import (
     RunStatus,
 )
 
-TRIES = 20  # without a new event in between
-TRY_AGAIN = {
+ATTEMPTS_MAX = 20  # in a row without a new event
+RETRYABLE = {
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.RESOURCE_EXHAUSTED,
     grpc.StatusCode.ABORTED,
@@ -44,20 +44,20 @@ class Caller:
         self.screen = Screen()
 
     def follow(self) -> RunFinished:
-        """Errors: grpc.RpcError where trying again does not help, ConnectionError where it did not."""
+        """Follows the run to its end. Errors: a lasting grpc.RpcError, ConnectionError after too many attempts."""
         failures = 0
-        while failures < TRIES:
+        while failures < ATTEMPTS_MAX:
             seen = self.last_seq
             try:
                 if finished := self._follow_once():
                     return finished
                 reason = "it ended early"
             except grpc.RpcError as error:
-                if error.code() not in TRY_AGAIN:
+                if error.code() not in RETRYABLE:
                     raise
                 reason = error.code().name
             failures = failures + 1 if self.last_seq == seen else 1
-            self.screen.line(f"stream lost ({reason}), going on after event {self.last_seq}")
+            self.screen.line(f"stream lost ({reason}), reopening it after event {self.last_seq}")
             time.sleep(min(0.1 * 2**failures, 2.0))
         raise ConnectionError(reason)
 
@@ -72,7 +72,7 @@ class Caller:
         return None
 
     def _stream(self) -> grpc.Call:
-        """Starts the run, or goes on with it. The run's id makes starting it twice the same as once."""
+        """Starts the run, or subscribes after the last event. The run id makes a second start harmless."""
         if self.last_seq == 0:
             return self.stub.RunStream(pb.RunStreamRequest(input=self.run_input))
         return self.stub.Subscribe(pb.SubscribeRequest(run_id=self.run_input.run_id, after_seq=self.last_seq))
@@ -91,7 +91,7 @@ class Caller:
                 self.last_message = event.assistant_message
             case "human_requested":
                 self._answer(event.human_requested.request)
-        # Only now: what failed above is seen again after a reconnect.
+        # After the handling: an event whose handling failed comes again after a reconnect.
         self.last_seq = max(self.last_seq, event.seq)
         return event.run_finished if kind == "run_finished" else None
 
@@ -111,15 +111,15 @@ class Caller:
         except grpc.RpcError as error:
             if error.code() != grpc.StatusCode.FAILED_PRECONDITION:
                 raise
-            self.screen.line(f"not approved: {error.details()}")  # somebody was faster
+            self.screen.line(f"not approved: {error.details()}")  # somebody else answered first
 
 
 class Screen:
-    """Text as it comes, and lines between."""
+    """Prints the model's text as it comes, and lines about events between."""
 
     def __init__(self):
         self._shown = ""
-        self._try = (0, 0)  # model call and attempt: each begins its text anew
+        self._attempt = (0, 0)  # model call and attempt: each starts a new text
         self._delta_seq = 0
         self._in_line = False
 
@@ -134,7 +134,7 @@ class Screen:
             self._text(delta.text)
 
     def message(self, event) -> None:
-        """A whole message, or all of it so far: what is not shown yet is added, what differs is shown again."""
+        """Shows the missing rest of a whole or partial message, or all of it if the shown text differs."""
         self._begin(event)
         self._delta_seq = max(self._delta_seq, getattr(event, "delta_seq", 0))
         text = text_of(event.message)
@@ -144,8 +144,8 @@ class Screen:
         self._text(text[len(self._shown) :])
 
     def _begin(self, event) -> None:
-        if self._try != (event.model_call, event.attempt):
-            self._try = (event.model_call, event.attempt)
+        if self._attempt != (event.model_call, event.attempt):
+            self._attempt = (event.model_call, event.attempt)
             self._shown, self._delta_seq = "", 0
 
     def _text(self, text: str) -> None:

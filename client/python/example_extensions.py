@@ -1,4 +1,4 @@
-"""An example of what a host can offer beside plain tools: a planner, hooks, a memory, a runtime, and questions."""
+"""An example host with extensions: a planner, hooks, a context source that remembers, a runtime, and questions."""
 
 import argparse
 import asyncio
@@ -32,12 +32,12 @@ from agentloop_host import (
     Output,
 )
 
-# The smallest picture there is.
+# The smallest valid image.
 PICTURE = b"GIF89a\x01\x00\x01\x00\x00\x00\x00;"
 
 
 def declare_planner(host: Host) -> None:
-    """The usual loop, but a human sees every tool call."""
+    """Declares the default loop with one change: a human must approve every tool call."""
 
     @host.planner(description="Asks a human about every tool call.")
     async def careful(request: pb.PlanRequest, run) -> Instruction:
@@ -52,7 +52,7 @@ def declare_planner(host: Host) -> None:
 
 
 def declare_hook(host: Host, journal) -> None:
-    """Keeps secrets out of tools and out of the session, and files every run."""
+    """Declares a hook that keeps passwords out of tools and sessions, and notes every finished run."""
 
     @host.hook(PRE_RUN, PRE_TOOL, POST_TOOL, POST_RUN, required=True, description="Keeps secrets out.")
     async def guard(request: pb.HookRequest, run) -> HookVerdict | None:
@@ -73,7 +73,7 @@ def declare_hook(host: Host, journal) -> None:
 
 
 def declare_memory(host: Host, journal) -> None:
-    """Remembers what was said, and recalls it in later runs."""
+    """Declares a context source that remembers the messages of runs, and adds them to later ones."""
     said: list[ContextItem] = []
 
     async def remember(request: pb.RememberRequest, run) -> None:
@@ -89,7 +89,7 @@ def declare_memory(host: Host, journal) -> None:
 
 
 def declare_runtime(host: Host, journal) -> None:
-    """A browser for each run, opened before its first page and closed after its last."""
+    """Declares a browser for each run, opened before its first page and closed after its last."""
 
     async def open_browser(init_data: dict, hints: dict) -> dict:
         journal(f"opened {init_data.get('profile', 'default')}")
@@ -109,7 +109,7 @@ def declare_runtime(host: Host, journal) -> None:
 
 
 def declare_booking(host: Host, journal) -> None:
-    """Asks a human in the middle of its work."""
+    """Declares a tool that asks a human while it runs."""
     schema = {"type": "object", "properties": {"patience": {"type": "number"}}, "required": ["patience"]}
 
     @host.tool(description="Books a seat.", schema=schema, effect=UNSAFE)

@@ -1,4 +1,4 @@
-"""An example tool host: six tools, from a harmless one to one that must not run twice."""
+"""An example tool host with six tools, from a read-only one to one that must not run twice."""
 
 import argparse
 import asyncio
@@ -88,7 +88,7 @@ def declare_tools(host: Host, journal) -> None:
 
 
 def journal_to(path: str | None):
-    """Appends lines to a file, each on disk before the next thing happens. Without a path, to nowhere."""
+    """A function that appends a line to a file and syncs it. Without a path it does nothing."""
 
     def write(line: str) -> None:
         if not path:

@@ -1,4 +1,4 @@
-"""A tool host for agentloop: dials the server, serves the calls it is given, survives lost connections.
+"""A tool host for agentloop. It connects to the server, runs the calls that it gets, and survives lost connections.
 
     host = Host("127.0.0.1:50051")
 
@@ -8,7 +8,7 @@
 
     asyncio.run(host.run())
 
-It needs the generated package `agentloop`, grpcio and protobuf, and nothing else.
+It needs only the generated package `agentloop`, grpcio and protobuf.
 """
 
 from agentloop.v1.events_pb2 import ATTEMPT_EFFECT_DONE as DONE
@@ -41,25 +41,25 @@ __all__ = [
     "ToolFailed",
     "NoAnswer",
     "ExtensionFailed",
-    # What extensions answer.
+    # Results of extensions.
     "ContextItem",
     "HookVerdict",
     "Instruction",
-    # Where hooks have their say.
+    # Points at which hooks are called.
     "PRE_RUN",
     "POST_RUN",
     "PRE_TOOL",
     "POST_TOOL",
-    # What running a call twice means.
+    # Effect classes: may a call run twice?
     "READ_ONLY",
     "IDEMPOTENT",
     "KEYED",
     "UNSAFE",
-    # What is known of a failed call's effects.
+    # Effects of a failed call.
     "NONE",
     "MAYBE",
     "DONE",
-    # Where a tool's output goes.
+    # Streams of a tool's output.
     "STDOUT",
     "STDERR",
 ]

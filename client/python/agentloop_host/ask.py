@@ -1,4 +1,4 @@
-"""Asking a human from inside a running call."""
+"""Questions that a running call asks a human."""
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
@@ -8,26 +8,26 @@ from agentloop.v1.types_pb2 import SelectOption
 
 from .failure import ToolFailed
 
-# What the contract allows.
+# Bounds of the contract.
 MAX_QUESTIONS = 16
 MAX_ID_BYTES = 128
-MAX_QUESTION_BYTES = 128 << 10  # beyond what the server takes; one that no frame could carry is not sent
+MAX_QUESTION_BYTES = 128 << 10  # above the server's own bound; a larger question is not sent
 
-# Each an id and what people read; a text alone is both.
+# Options by id, with a label for people. A text alone is id and label.
 Options = Mapping[str, str] | Iterable[str]
 
 
 class NoAnswer(ToolFailed):
-    """There is no answer and will not be: nobody answered in time, or it is no question that can be asked.
+    """There will be no answer: nobody answered in time, or the question is invalid.
 
-    A tool that lets it pass fails with these words.
+    A tool that does not catch it fails with its message.
     """
 
 
 def question(
     text: str, number: int, options: Options | None, multiple: bool, name: str | None, timeout: timedelta | None
 ) -> pb.NeedInput:
-    """The question of this number, from 1, of its call. Errors: NoAnswer."""
+    """The frame of a question. `number` counts the questions of its call from 1. Errors: NoAnswer."""
     if number > MAX_QUESTIONS:
         raise NoAnswer(f"a call may ask {MAX_QUESTIONS} questions at most")
     name = f"question-{number}" if name is None else name
@@ -35,12 +35,12 @@ def question(
         raise NoAnswer(f"the name of a question has 1 to {MAX_ID_BYTES} bytes")
     if timeout is not None and timeout < timedelta():
         raise NoAnswer("a timeout is not negative")
-    asked = pb.NeedInput(input_id=name, question=text, options=_options(options), multiple=multiple, timeout=timeout)
-    if options is not None and not asked.options:
+    frame = pb.NeedInput(input_id=name, question=text, options=_options(options), multiple=multiple, timeout=timeout)
+    if options is not None and not frame.options:
         raise NoAnswer("there is nothing to choose from")
-    if asked.ByteSize() > MAX_QUESTION_BYTES:
+    if frame.ByteSize() > MAX_QUESTION_BYTES:
         raise NoAnswer(f"the question has more than {MAX_QUESTION_BYTES} bytes")
-    return asked
+    return frame
 
 
 def _options(options: Options | None) -> list[SelectOption]:
@@ -50,7 +50,7 @@ def _options(options: Options | None) -> list[SelectOption]:
 
 
 def answer(response: pb.InputResponse):
-    """A text, or the ids of what was chosen. Errors: NoAnswer."""
+    """The text of an answer, or the ids of the chosen options. Errors: NoAnswer."""
     match response.WhichOneof("response"):
         case "text":
             return response.text

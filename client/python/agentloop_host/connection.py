@@ -1,24 +1,21 @@
-"""One stream to the server."""
+"""One connection to the server: its handshake, its frames and its heartbeat."""
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import grpc
 
 from agentloop.v1 import tool_host_pb2 as pb
 from agentloop.v1.tool_host_pb2_grpc import ToolHostStub
 
-if TYPE_CHECKING:
-    from .host import Host
-
 # In seconds.
 WELCOME_TIMEOUT = 10.0
 CLOSE_TIMEOUT = 2.0
 DEFAULT_HEARTBEAT_INTERVAL = 5.0
 
-MAX_QUEUED_FRAMES = 64  # with more, a tool's output waits; what the protocol must say never does
+MAX_QUEUED_FRAMES = 64  # with more, progress and output of tools wait; other frames do not
 
-# gRPC itself sets TCP_NODELAY. With a pool of its own, a host starts each connection afresh.
+# gRPC itself sets TCP_NODELAY. With its own subchannel pool, a host opens a new TCP connection each time.
 CHANNEL_OPTIONS = [
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
@@ -27,10 +24,31 @@ CHANNEL_OPTIONS = [
 ]
 
 
-class Connection:
-    """One stream. Whatever is said goes through `frames`, which gRPC alone reads: one writer."""
+class ConnectionHost(Protocol):
+    """The host, as its connection uses it."""
 
-    def __init__(self, host: "Host"):
+    server: str
+    credentials: grpc.ChannelCredentials | None
+    connection: "Connection | None"
+
+    def hello(self) -> pb.Hello: ...
+    def heartbeat(self) -> pb.Heartbeat: ...
+    def send(self, **frame) -> None: ...
+    def drop_call(self, of: pb.ResultAck | pb.LeaseLost | pb.CallVerdict) -> None: ...
+    def on_welcome(self, welcome: pb.Welcome) -> None: ...
+    def on_call_request(self, request: pb.CallRequest) -> None: ...
+    def on_cancel(self, cancel: pb.Cancel) -> None: ...
+    def on_input_response(self, response: pb.InputResponse) -> None: ...
+    def on_extension_request(self, request: pb.ExtensionRequest) -> None: ...
+    def on_open_runtime(self, request: pb.OpenRuntime) -> None: ...
+    def on_close_runtime(self, request: pb.CloseRuntime) -> None: ...
+    def on_protocol_error(self, error: pb.ProtocolError) -> None: ...
+
+
+class Connection:
+    """One stream. All frames go through `frames`, which only gRPC reads, so there is one writer."""
+
+    def __init__(self, host: ConnectionHost):
         self.host = host
         self.frames: asyncio.Queue[pb.ConnectRequest | None] = asyncio.Queue()
         self.room = asyncio.Event()
@@ -39,10 +57,10 @@ class Connection:
         self.reconnect_after = 0.0
         self._stream: grpc.aio.StreamStreamCall | None = None
         self._welcomed_at: float | None = None
-        self._patience = asyncio.timeout(None)
+        self._close_timeout = asyncio.timeout(None)
 
     async def serve(self) -> None:
-        """Connects, and returns when the stream has ended well. Errors: AioRpcError, ConnectionError."""
+        """Connects, and returns when the server ends the stream with OK. Errors: AioRpcError, ConnectionError."""
         hello = self.host.hello()
         self.credit = hello.initial_credit
         self.frames.put_nowait(pb.ConnectRequest(hello=hello))
@@ -50,24 +68,24 @@ class Connection:
         try:
             async with self._channel() as channel:
                 self._stream = ToolHostStub(channel).Connect(self._outgoing())
-                await self._converse(await self._first_frame())
+                await self._exchange_frames(await self._first_frame())
         finally:
             self.host.connection = None
             self.welcomed = False
-            self.frames.put_nowait(None)  # gRPC does not stop reading them by itself
+            self.frames.put_nowait(None)  # ends gRPC's reading of `frames`
             self.room.set()
 
-    async def _converse(self, welcome: pb.Welcome) -> None:
+    async def _exchange_frames(self, welcome: pb.Welcome) -> None:
         self.welcomed, self._welcomed_at = True, asyncio.get_running_loop().time()
         self.host.on_welcome(welcome)
         self.host.send(credit=pb.Credit(total=self.credit))
         beating = asyncio.create_task(self._beat(seconds(welcome.heartbeat_interval) or DEFAULT_HEARTBEAT_INTERVAL))
         try:
-            async with self._patience:
+            async with self._close_timeout:
                 while (frame := await self._stream.read()) is not grpc.aio.EOF:
                     self._on_frame(frame)
         except TimeoutError:
-            pass  # closed, and the server did not end the stream
+            pass  # closed here, but the server did not end the stream in time
         finally:
             beating.cancel()
 
@@ -76,10 +94,10 @@ class Connection:
         return asyncio.get_running_loop().time() - self._welcomed_at if self._welcomed_at else 0.0
 
     def close(self) -> None:
-        """Says nothing more, and lets the server end the stream."""
+        """Sends no more frames, and waits for the server to end the stream."""
         self.welcomed = False
         self.frames.put_nowait(None)
-        self._patience.reschedule(asyncio.get_running_loop().time() + CLOSE_TIMEOUT)
+        self._close_timeout.reschedule(asyncio.get_running_loop().time() + CLOSE_TIMEOUT)
 
     def _channel(self) -> grpc.aio.Channel:
         if self.host.credentials:
@@ -114,9 +132,9 @@ class Connection:
             case "cancel":
                 self.host.on_cancel(frame.cancel)
             case "result_ack":
-                self.host.forget(frame.result_ack)
+                self.host.drop_call(frame.result_ack)
             case "lease_lost":
-                self.host.forget(frame.lease_lost)
+                self.host.drop_call(frame.lease_lost)
             case "input_response":
                 self.host.on_input_response(frame.input_response)
             case "extension_request":

@@ -1,4 +1,4 @@
-"""What a host offers beside tools: planners, hooks, context sources, and the runtimes that its tools run in."""
+"""Extensions of a host (planners, hooks and context sources), and the runtimes of its tools."""
 
 import asyncio
 import json
@@ -14,11 +14,11 @@ from .frame import cut
 
 log = logging.getLogger(__package__)
 
-MAX_FAILURE_BYTES = 4 << 10  # enough for people
+MAX_FAILURE_BYTES = 4 << 10  # bound on the message of a failure
 
 
 class ExtensionFailed(Exception):
-    """Raised by an extension that knows how it failed. `retryable`: asking again, or elsewhere, may help."""
+    """Raised by an extension that failed. If `retryable`, the server may ask again, here or on another host."""
 
     def __init__(self, message: str, *, retryable=False):
         super().__init__(message)
@@ -27,7 +27,7 @@ class ExtensionFailed(Exception):
 
 @dataclass
 class Extension:
-    """A planner, a hook or a context source, and the functions behind it."""
+    """A planner, a hook or a context source, with its functions."""
 
     capability: pb.Capability
     answer: Callable[[Any, Any], Awaitable[Any]]
@@ -47,7 +47,7 @@ class Extensions:
         return [extension.capability for extension in self._by_key.values()]
 
     async def respond(self, request: pb.ExtensionRequest) -> pb.ExtensionResponse:
-        """Answers a question; what goes wrong is an answer too."""
+        """Calls the extension that a request names. An error becomes a failure response."""
         try:
             return pb.ExtensionResponse(request_id=request.request_id, **await self._answer(request))
         except ExtensionFailed as failure:
@@ -60,20 +60,20 @@ class Extensions:
     async def _answer(self, request: pb.ExtensionRequest) -> dict:
         match request.WhichOneof("request"):
             case "plan":
-                said = await self._find("planner", request).answer(request.plan, request.run)
-                return {"instruction": said if said is not None else Instruction()}
+                result = await self._find("planner", request).answer(request.plan, request.run)
+                return {"instruction": result if result is not None else Instruction()}
             case "hook":
-                said = await self._find("hook", request).answer(request.hook, request.run)
-                return {"hook": said if said is not None else pb.HookVerdict()}
+                result = await self._find("hook", request).answer(request.hook, request.run)
+                return {"hook": result if result is not None else pb.HookVerdict()}
             case "context":
-                said = await self._find("context_source", request).answer(request.context, request.run)
-                return {"context": pb.ContextItems(items=[_item(item) for item in said or []])}
+                result = await self._find("context_source", request).answer(request.context, request.run)
+                return {"context": pb.ContextItems(items=[_item(item) for item in result or []])}
             case "remember":
                 source = self._find("context_source", request)
                 if source.remember:
                     await source.remember(request.remember, request.run)
                 return {"remembered": pb.Remembered()}
-        raise ExtensionFailed("the host does not know this kind of question", retryable=True)
+        raise ExtensionFailed("this host does not know this kind of request", retryable=True)
 
     def _find(self, kind: str, request: pb.ExtensionRequest) -> Extension:
         try:
@@ -87,7 +87,7 @@ def _item(item) -> pb.ContextItem:
 
 
 class Runtimes:
-    """The runtimes that a host has open. Each is opened once, and closed when its run is over."""
+    """The open runtimes of a host. Each is opened once, and closed when its run is over."""
 
     def __init__(self) -> None:
         self._open: Callable[[dict, dict], Awaitable[Any]] | None = None
@@ -101,7 +101,7 @@ class Runtimes:
         return list(self._opened)
 
     def opened(self, runtime_id: str) -> asyncio.Future | None:
-        """The runtime, as soon as it is open; an error where it could not be opened."""
+        """A future of the runtime, which fails if it cannot be opened. None if it is not open."""
         return self._opened.get(runtime_id)
 
     def open(self, request: pb.OpenRuntime) -> None:

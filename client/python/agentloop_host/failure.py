@@ -1,4 +1,4 @@
-"""How a tool says that it failed."""
+"""The error of a failed tool."""
 
 from datetime import timedelta
 
@@ -6,7 +6,7 @@ from agentloop.v1.events_pb2 import ATTEMPT_EFFECT_MAYBE
 
 
 class ToolFailed(Exception):
-    """Raised by a tool that knows how it failed. `effect` is what is known of its effects: NONE, MAYBE or DONE."""
+    """Raised by a tool that failed. `effect` says if the call changed something: NONE, MAYBE or DONE."""
 
     def __init__(
         self, message: str, *, retryable=False, retry_delay: timedelta | None = None, effect=ATTEMPT_EFFECT_MAYBE

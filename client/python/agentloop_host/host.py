@@ -1,4 +1,4 @@
-"""The tools of a process, and the calls it has in hand."""
+"""The tool host: its tools, its calls, and the loop that connects it to the server."""
 
 import asyncio
 import inspect
@@ -19,7 +19,7 @@ from agentloop.v1.events_pb2 import ATTEMPT_EFFECT_NONE
 from agentloop.v1.types_pb2 import ToolDeclaration
 
 from .ask import NoAnswer
-from .call import Call, InHand, Outcome, failure_of, outcome_frame, outcome_of, ref, refused
+from .call import Call, Outcome, TrackedCall, failure_of, outcome_frame, outcome_of, ref, refusal
 from .connection import CLOSE_TIMEOUT, MAX_QUEUED_FRAMES, Connection, describe, seconds
 from .extensions import Extensions, Runtimes
 from .failure import ToolFailed
@@ -27,11 +27,11 @@ from .frame import FrameBound, cut
 
 log = logging.getLogger(__package__)
 
-MAX_REJECTION_BYTES = 4 << 10  # what the contract allows
+MAX_REJECTION_BYTES = 4 << 10  # bound of the contract
 
 # In seconds.
 FIRST_BACKOFF, MAX_BACKOFF = 0.1, 5.0
-STABLE_AFTER = 1.0  # a connection that held this long was a good one: the backoff starts anew
+STABLE_AFTER = 1.0  # a connection that lasted longer resets the backoff
 
 
 @dataclass
@@ -41,10 +41,10 @@ class _Tool:
 
 
 class Host:
-    """The tools of this process and the calls it has in hand, which outlive any one connection.
+    """The tools of this process and its calls, which outlive a connection.
 
-    It says the same thing about a call however often it is asked, and after each reconnect it says again what was
-    not acknowledged.
+    A call that comes a second time gets the same answer. After each reconnect the host repeats every result that the
+    server has not acknowledged.
     """
 
     def __init__(
@@ -68,8 +68,8 @@ class Host:
         self._tools: dict[str, _Tool] = {}
         self._extensions = Extensions()
         self._runtimes = Runtimes()
-        self._in_hand: dict[tuple[str, int], InHand] = {}
-        self._running = 0  # tools at work, also for calls that nobody waits for any more
+        self._calls: dict[tuple[str, int], TrackedCall] = {}
+        self._running = 0  # running tools, including those of dropped calls
         self._background: set[asyncio.Task] = set()
         self.connection: Connection | None = None
         self.bound = FrameBound()
@@ -80,8 +80,8 @@ class Host:
     def tool(self, *, description: str, schema: dict, effect, **declaration):
         """Declares the decorated `async def name(call, **arguments)` as a tool.
 
-        What it returns is what the model reads: a `str` as it is, anything else as JSON. Further keyword arguments
-        are fields of ToolDeclaration.
+        The model reads its result: a `str` as text, any other value as JSON. Further keyword arguments are fields of
+        ToolDeclaration.
         """
 
         def register(function):
@@ -98,9 +98,9 @@ class Host:
         return register
 
     def hook(self, *points, name: str | None = None, **declaration):
-        """Declares the decorated `async def name(request, run)` as a hook at these points: PRE_RUN and the like.
+        """Declares the decorated `async def name(request, run)` as a hook at these points, such as PRE_RUN.
 
-        It gets a HookRequest and the run, and returns a HookVerdict, or None to let everything be. Further keyword
+        It gets a HookRequest and the run, and returns a HookVerdict, or None to change nothing. Further keyword
         arguments are fields of HookDeclaration.
         """
 
@@ -115,7 +115,7 @@ class Host:
         """Declares the decorated `async def name(request, run)` as a source of context.
 
         It gets a ContextRequest and the run, and returns texts or ContextItems, the best first. `remember`, an
-        `async def (request, run)`, is handed each finished run as a RememberRequest until it succeeds.
+        `async def (request, run)`, gets each finished run as a RememberRequest, and is called again until it succeeds.
         """
 
         def register(function):
@@ -141,14 +141,15 @@ class Host:
         return register
 
     def runtime(self, *, open: Callable[[dict, dict], Awaitable[Any]], close: Callable[[Any], Awaitable[None]]):
-        """How to open what tools with `requires_runtime` run in, from a run's init data and hints, and to close it.
+        """Sets the functions that open and close the runtimes of tools with `requires_runtime`.
 
-        What `open` returns is `call.runtime`; where it fails, the calls that need it fail.
+        `open` gets a run's init data and hints, and returns the runtime, which is `call.runtime`. If it fails, the
+        calls that need the runtime fail.
         """
         self._runtimes.declare(open, close)
 
     async def run(self) -> bool:
-        """Serves until `drain`, SIGTERM or SIGINT. True: every call in hand was finished and acknowledged."""
+        """Serves until `drain`, SIGTERM or SIGINT. Returns True if every call was finished and acknowledged."""
         loop = asyncio.get_running_loop()
         for signum in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signum, self._on_signal)
@@ -158,20 +159,20 @@ class Host:
             try:
                 await asyncio.wait_for(self._idle.wait(), self.drain_timeout)
             except TimeoutError:
-                log.error("leaving with %d calls in hand", len(self._in_hand))
+                log.error("shutting down with %d calls unfinished or unacknowledged", len(self._calls))
             await self._leave(serving)
         await self._runtimes.close_all()
         return self._idle.is_set()
 
     def drain(self) -> None:
-        """Takes no more calls, finishes those in hand, then lets `run` return."""
+        """Accepts no more calls, finishes those that run, then lets `run` return."""
         self._draining.set()
         self.send(draining=pb.Draining(reason="the host shuts down"))
-        self._note_idle()
+        self._check_idle()
 
     def _on_signal(self) -> None:
         if self._draining.is_set():
-            os._exit(1)  # asked twice: at once
+            os._exit(1)  # the second signal ends the process at once
         self.drain()
 
     async def _serve_for_ever(self) -> None:
@@ -196,7 +197,7 @@ class Host:
             await asyncio.wait({serving}, timeout=2 * CLOSE_TIMEOUT)
         serving.cancel()
 
-    # What the host says and is told, in the order of a call's life.
+    # Frames to and from the server, in the order of a call's life.
 
     def hello(self) -> pb.Hello:
         return pb.Hello(
@@ -209,8 +210,8 @@ class Host:
             ],
             open_runtimes=self._runtimes.ids(),
             calls_in_hand=[
-                pb.CallInHand(**ref(held.call), lease_token=held.lease_token, finished=held.outcome is not None)
-                for held in self._in_hand.values()
+                pb.CallInHand(**ref(call.call), lease_token=call.lease_token, finished=call.outcome is not None)
+                for call in self._calls.values()
             ],
             initial_credit=0 if self._draining.is_set() else max(0, self.concurrency - self._running),
             labels=self.labels,
@@ -223,22 +224,22 @@ class Host:
                 log.warning("%s was refused: %s", verdict.name, verdict.reason)
         for verdict in welcome.calls:
             if verdict.disposition in (pb.CALL_DISPOSITION_STOP, pb.CALL_DISPOSITION_ALREADY_RECORDED):
-                self.forget(verdict)
-        for held in self._in_hand.values():
-            self._offer_outcome(held)
-            for question, answered in held.asked.values():
-                self._put(question, answered)
+                self.drop_call(verdict)
+        for tracked in self._calls.values():
+            self._offer_outcome(tracked)
+            for question, answered in tracked.questions.values():
+                self._send_question(question, answered)
         if self._draining.is_set():
             self.send(draining=pb.Draining(reason="the host shuts down"))
         self.on_ready()
 
     def on_call_request(self, request: pb.CallRequest) -> None:
-        held = self._in_hand.get((request.call_id, request.attempt))
-        if held and held.outcome is not None and held.call.idempotency_key != request.idempotency_key:
-            self.forget(request)  # another call had this name
-            held = None
-        if held and held.call.idempotency_key == request.idempotency_key:
-            self._answer_from_memory(held, request.lease_token)
+        tracked = self._calls.get((request.call_id, request.attempt))
+        if tracked and tracked.outcome is not None and tracked.call.idempotency_key != request.idempotency_key:
+            self.drop_call(request)  # the result of another call with this id
+            tracked = None
+        if tracked and tracked.call.idempotency_key == request.idempotency_key:
+            self._answer_known(tracked, request.lease_token)
             self._grant_credit()
             return
         tool, arguments, refusal = self._check(request)
@@ -249,11 +250,11 @@ class Host:
         self.send(call_accepted=pb.CallAccepted(**ref(request)))
         self._start(request, tool, arguments)
 
-    def _answer_from_memory(self, held: InHand, lease_token: str) -> None:
-        held.lease_token = lease_token
-        if held.outcome is None:
-            self.send(call_accepted=pb.CallAccepted(**ref(held.call)))
-        self._offer_outcome(held)
+    def _answer_known(self, tracked: TrackedCall, lease_token: str) -> None:
+        tracked.lease_token = lease_token
+        if tracked.outcome is None:
+            self.send(call_accepted=pb.CallAccepted(**ref(tracked.call)))
+        self._offer_outcome(tracked)
 
     def _check(self, request: pb.CallRequest) -> tuple[_Tool | None, dict, pb.CallRejected | None]:
         def refuse(reason, message: str):
@@ -261,7 +262,7 @@ class Host:
 
         if self._draining.is_set():
             return refuse(pb.REJECT_REASON_DRAINING, "the host shuts down")
-        if (request.call_id, request.attempt) in self._in_hand:
+        if (request.call_id, request.attempt) in self._calls:
             return refuse(pb.REJECT_REASON_BUSY, "another call of this id still runs here")
         if self._running >= self.concurrency:
             return refuse(pb.REJECT_REASON_BUSY, "no room for another call")
@@ -284,12 +285,12 @@ class Host:
             return await tool.function(call, **arguments)
 
         task = asyncio.create_task(outcome_of(call, run))
-        held = self._in_hand[request.call_id, request.attempt] = InHand(call, request.lease_token, task)
+        tracked = self._calls[request.call_id, request.attempt] = TrackedCall(call, request.lease_token, task)
         self._running += 1
-        self._spawn(self._finish(held))
+        self._spawn(self._finish(tracked))
 
     async def _runtime(self, runtime_id: str) -> Any:
-        """The runtime, as soon as it is open."""
+        """Waits for a runtime to open. Errors: ToolFailed."""
         try:
             opened = self._runtimes.opened(runtime_id)
             if opened is None:
@@ -299,31 +300,31 @@ class Host:
             raise ToolFailed(f"the runtime cannot be opened: {error}", effect=ATTEMPT_EFFECT_NONE) from error
 
     async def ask(self, question: pb.NeedInput) -> pb.InputResponse:
-        """Asks a human, now and after each reconnect, until there is an answer or the call is stopped."""
-        held = self._in_hand.get((question.call_id, question.attempt))
-        if held is None or held.outcome is not None or held.cancelling:
+        """Asks a human, and again after each reconnect, until there is an answer or the call is stopped."""
+        tracked = self._calls.get((question.call_id, question.attempt))
+        if tracked is None or tracked.outcome is not None or tracked.cancelling:
             raise NoAnswer("nobody waits for this call any more")
-        if question.input_id in held.asked:
+        if question.input_id in tracked.questions:
             raise NoAnswer(f"the call asks {question.input_id!r} already")
         answered = asyncio.get_running_loop().create_future()
-        held.asked[question.input_id] = question, answered
-        self._put(question, answered)
+        tracked.questions[question.input_id] = question, answered
+        self._send_question(question, answered)
         try:
             return await answered
         finally:
-            held.asked.pop(question.input_id, None)
+            tracked.questions.pop(question.input_id, None)
 
-    def _put(self, question: pb.NeedInput, answered: asyncio.Future[pb.InputResponse]) -> None:
-        if self.bound.takes(pb.ConnectRequest(need_input=question)):
+    def _send_question(self, question: pb.NeedInput, answered: asyncio.Future[pb.InputResponse]) -> None:
+        if self.bound.fits(pb.ConnectRequest(need_input=question)):
             self.send(need_input=question)
         elif not answered.done():
             why = f"the question has more than the {self.bound.max_bytes} bytes that the server takes"
             answered.set_result(pb.InputResponse(refused=why))
 
     def on_input_response(self, response: pb.InputResponse) -> None:
-        for held in self._in_hand.values():
-            _, answered = held.asked.get(response.input_id, (None, None))
-            if held.call.call_id == response.call_id and answered and not answered.done():
+        for tracked in self._calls.values():
+            _, answered = tracked.questions.get(response.input_id, (None, None))
+            if tracked.call.call_id == response.call_id and answered and not answered.done():
                 answered.set_result(response)
 
     def on_extension_request(self, request: pb.ExtensionRequest) -> None:
@@ -331,7 +332,7 @@ class Host:
 
     async def _respond(self, request: pb.ExtensionRequest, connection: Connection | None) -> None:
         response = await self._extensions.respond(request)
-        # What was asked on an earlier stream is not answered on a later.
+        # A response to a request of an earlier connection is dropped.
         if connection is self.connection:
             size = pb.ConnectRequest(extension_response=response).ByteSize()
             if self.bound.max_bytes and size > self.bound.max_bytes:
@@ -343,71 +344,71 @@ class Host:
     def on_open_runtime(self, request: pb.OpenRuntime) -> None:
         self._runtimes.open(request)
 
-    def on_close_runtime(self, closed: pb.CloseRuntime) -> None:
-        self._spawn(self._runtimes.close(closed.runtime_id))
+    def on_close_runtime(self, request: pb.CloseRuntime) -> None:
+        self._spawn(self._runtimes.close(request.runtime_id))
 
-    async def _finish(self, held: InHand) -> None:
+    async def _finish(self, tracked: TrackedCall) -> None:
         try:
-            outcome = await held.task
+            outcome = await tracked.task
         except asyncio.CancelledError as error:
             outcome = failure_of(error)
         finally:
             self._running -= 1
-        self._settle(held, outcome)
+        self._record_outcome(tracked, outcome)
         self._grant_credit()
-        self._note_idle()
+        self._check_idle()
 
-    def _settle(self, held: InHand, outcome: Outcome) -> None:
-        key = held.call.call_id, held.call.attempt
-        if self._in_hand.get(key) is not held:
-            return  # nobody waits for it any more
-        if held.cancelling and isinstance(outcome, pb.CallFailed):
-            del self._in_hand[key]
-            self._acknowledge_cancel(held.call, pb.CANCEL_OUTCOME_STOPPED)
+    def _record_outcome(self, tracked: TrackedCall, outcome: Outcome) -> None:
+        key = tracked.call.call_id, tracked.call.attempt
+        if self._calls.get(key) is not tracked:
+            return  # the call was dropped
+        if tracked.cancelling and isinstance(outcome, pb.CallFailed):
+            del self._calls[key]
+            self._acknowledge_cancel(tracked.call, pb.CANCEL_OUTCOME_STOPPED)
             return
-        if held.cancelling:
-            self._acknowledge_cancel(held.call, pb.CANCEL_OUTCOME_FINISHED)
-        held.outcome = outcome
-        self._offer_outcome(held)
+        if tracked.cancelling:
+            self._acknowledge_cancel(tracked.call, pb.CANCEL_OUTCOME_FINISHED)
+        tracked.outcome = outcome
+        self._offer_outcome(tracked)
 
-    def _offer_outcome(self, held: InHand) -> None:
-        if held.outcome is not None:
-            self._send(outcome_frame(held, self.bound))
+    def _offer_outcome(self, tracked: TrackedCall) -> None:
+        if tracked.outcome is not None:
+            self._send(outcome_frame(tracked, self.bound))
 
     def on_protocol_error(self, error: pb.ProtocolError) -> None:
-        """A result that the server refuses it would refuse for ever: the next connection is told so in its place."""
-        log.error("the server says: %s", error.message)
-        for held in self._in_hand.values():
-            if held.call.call_id == error.call_id and held.outcome is not None:
-                held.outcome = refused(error.message)
+        """Replaces a refused result by a failure, which the next connection sends. The server would refuse it again."""
+        log.error("the server reports a protocol error: %s", error.message)
+        for tracked in self._calls.values():
+            if tracked.call.call_id == error.call_id and tracked.outcome is not None:
+                tracked.outcome = refusal(error.message)
 
     def on_cancel(self, cancel: pb.Cancel) -> None:
-        held = self._in_hand.get((cancel.call_id, cancel.attempt))
-        if held is None:
+        tracked = self._calls.get((cancel.call_id, cancel.attempt))
+        if tracked is None:
             self._acknowledge_cancel(cancel, pb.CANCEL_OUTCOME_UNKNOWN)
-        elif held.outcome is not None:
+        elif tracked.outcome is not None:
             self._acknowledge_cancel(cancel, pb.CANCEL_OUTCOME_FINISHED)
-        elif not held.cancelling:
-            held.cancelling = True
-            held.task.cancel()
-            self._spawn(self._admit_if_unstoppable(held, seconds(cancel.grace_period)))
+        elif not tracked.cancelling:
+            tracked.cancelling = True
+            tracked.task.cancel()
+            self._spawn(self._report_if_not_stopped(tracked, seconds(cancel.grace_period)))
 
-    async def _admit_if_unstoppable(self, held: InHand, grace: float) -> None:
-        stopped, _ = await asyncio.wait({held.task}, timeout=max(grace, 1.0))
+    async def _report_if_not_stopped(self, tracked: TrackedCall, grace: float) -> None:
+        stopped, _ = await asyncio.wait({tracked.task}, timeout=max(grace, 1.0))
         if not stopped:
-            self._acknowledge_cancel(held.call, pb.CANCEL_OUTCOME_CANNOT)
+            self._acknowledge_cancel(tracked.call, pb.CANCEL_OUTCOME_CANNOT)
 
     def _acknowledge_cancel(self, of: Call | pb.Cancel, outcome) -> None:
         self.send(cancel_ack=pb.CancelAck(**ref(of), outcome=outcome))
 
-    def forget(self, of: pb.ResultAck | pb.LeaseLost | pb.CallVerdict) -> None:
-        held = self._in_hand.pop((of.call_id, of.attempt), None)
-        if held:
-            held.task.cancel()
-        self._note_idle()
+    def drop_call(self, of: pb.ResultAck | pb.LeaseLost | pb.CallVerdict) -> None:
+        tracked = self._calls.pop((of.call_id, of.attempt), None)
+        if tracked:
+            tracked.task.cancel()
+        self._check_idle()
 
     def heartbeat(self) -> pb.Heartbeat:
-        running = [held.call for held in self._in_hand.values() if held.outcome is None]
+        running = [tracked.call for tracked in self._calls.values() if tracked.outcome is None]
         return pb.Heartbeat(calls=[pb.CallRef(**ref(call)) for call in running])
 
     def _grant_credit(self) -> None:
@@ -415,20 +416,20 @@ class Host:
             self.connection.credit += 1
             self.send(credit=pb.Credit(total=self.connection.credit))
 
-    def _note_idle(self) -> None:
-        if self._draining.is_set() and not self._in_hand and not self._running:
+    def _check_idle(self) -> None:
+        if self._draining.is_set() and not self._calls and not self._running:
             self._idle.set()
 
     def send(self, **frame) -> None:
-        """Without a welcome the frame is dropped: whatever matters is said again after the next one."""
+        """Sends a frame. Without a welcome it is dropped; everything that matters is repeated after the next one."""
         self._send(pb.ConnectRequest(**frame))
 
     def _send(self, frame: pb.ConnectRequest) -> None:
         if self.connection and self.connection.welcomed:
             self.connection.frames.put_nowait(frame)
 
-    async def room(self) -> None:
-        """Returns when there is room for a tool's output."""
+    async def wait_for_room(self) -> None:
+        """Waits while the queue of frames is full."""
         while (connection := self.connection) and connection.frames.qsize() >= MAX_QUEUED_FRAMES:
             connection.room.clear()
             await connection.room.wait()

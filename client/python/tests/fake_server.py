@@ -1,4 +1,4 @@
-"""A server whose side of `Connect` is in the hands of the test."""
+"""A scripted server: the test receives and sends the frames of each connection."""
 
 import asyncio
 import json
@@ -10,16 +10,16 @@ from agentloop.v1 import tool_host_pb2 as pb
 from agentloop.v1.tool_host_pb2_grpc import ToolHostServicer, add_ToolHostServicer_to_server
 from agentloop_host import Host
 
-PATIENCE = 20.0  # in seconds: long enough for a slow machine, short enough to fail
+TIMEOUT = 20.0  # seconds; long enough for a slow machine
 
 
 async def soon(what):
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         return await what
 
 
 class Connection:
-    """One connection of a host."""
+    """One connection of a host, with the server's end in the test."""
 
     def __init__(self, stream: grpc.aio.ServicerContext):
         self._stream = stream
@@ -31,7 +31,7 @@ class Connection:
         return frame
 
     async def reply(self):
-        """The next frame that is neither heartbeat nor credit: its kind and what it says."""
+        """The kind and the content of the next frame that is neither heartbeat nor credit."""
         while True:
             frame = await self.next()
             kind = frame.WhichOneof("frame")
@@ -57,8 +57,8 @@ class Connection:
         )
         await self.send(call_request=request)
 
-    async def give(self, call_id: str, tool: str, **of) -> None:
-        """Offers a call that the host must accept."""
+    async def send_call(self, call_id: str, tool: str, **of) -> None:
+        """Sends a call that the host must accept."""
         await self.offer(call_id, tool, **of)
         accepted = await self.expect("call_accepted")
         assert accepted.call_id == call_id, accepted
@@ -73,7 +73,7 @@ class Connection:
 
 
 class HostTest(unittest.IsolatedAsyncioTestCase):
-    """A host against a server that the test plays. What is in hand at the end is left."""
+    """A host against a scripted server. Calls that run at the end of the test are dropped."""
 
     async def asyncSetUp(self) -> None:
         self._connections: asyncio.Queue[Connection] = asyncio.Queue()

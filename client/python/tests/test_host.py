@@ -1,4 +1,4 @@
-"""What a host says of its calls, whatever its tools do."""
+"""Results and failures that a host sends for calls of all kinds of tools."""
 
 import asyncio
 import gc
@@ -20,7 +20,7 @@ class Unspeakable(Exception):
 
 
 class Failures(HostTest):
-    """Each way to fail is a failure of the call alone."""
+    """Every exception of a tool is a failure of its call, and the host goes on."""
 
     async def asyncSetUp(self):
         await super().asyncSetUp()
@@ -34,12 +34,12 @@ class Failures(HostTest):
 
     async def failure(self, raised: BaseException) -> pb.CallFailed:
         self.raised = raised
-        await self.connection.give("c1", "fail")
+        await self.connection.send_call("c1", "fail")
         failed = await self.connection.expect("call_failed")
         await self.connection.acknowledge("c1")
         return failed
 
-    async def test_whatever_a_tool_raises(self):
+    async def test_every_exception_is_a_failure(self):
         self.connection = await self.welcome()
         for raised, message in [
             (ValueError("no"), "ValueError: no"),
@@ -57,7 +57,7 @@ class Failures(HostTest):
                 self.assertEqual((failed.message, failed.effect), (message, MAYBE))
         self.assertEqual(self.host._running, 0)
 
-    async def test_a_failure_is_one_that_a_server_takes(self):
+    async def test_a_failure_is_cut_to_the_bounds_of_the_contract(self):
         self.connection = await self.welcome()
         failed = await self.failure(ToolFailed("ä" * 50_000, effect=NONE))
         self.assertEqual((len(failed.message.encode()), failed.effect), (64 << 10, NONE))
@@ -86,14 +86,14 @@ class Calls(HostTest):
 
     async def test_text_that_is_no_unicode_is_a_result(self):
         connection = await self.welcome()
-        await connection.give("c1", "echo", text="half a \ud83d pair")
+        await connection.send_call("c1", "echo", text="half a \ud83d pair")
         self.assertEqual((await connection.expect("call_result")).output, "half a ? pair")
 
     async def test_a_result_that_the_server_refuses_does_not_come_again(self):
         first = await self.welcome()
-        await first.give("c1", "echo", text="malformed")
+        await first.send_call("c1", "echo", text="malformed")
         await first.expect("call_result")
-        await first.give("c2", "echo", text="good")
+        await first.send_call("c2", "echo", text="good")
         await first.expect("call_result")
         words = "call_result.images: " + "ä" * 5000
         await first.send(protocol_error=pb.ProtocolError(message=words, call_id="c1"))
@@ -106,7 +106,7 @@ class Calls(HostTest):
         self.assertLess(len(failed.message.encode()), 4200)
         self.assertEqual((await second.expect("call_result")).output, "good")
 
-    async def test_what_is_said_of_a_rejection_is_cut(self):
+    async def test_the_message_of_a_rejection_is_cut(self):
         connection = await self.welcome()
         for name in ["ä" * 5000, "\ud83d" * 5000]:
             await connection.offer("c1", "echo", text="x", **{name: 1})
@@ -116,15 +116,15 @@ class Calls(HostTest):
 
     async def test_a_call_with_another_idempotency_key_is_another_call(self):
         connection = await self.welcome()
-        await connection.give("c1", "wait")
+        await connection.send_call("c1", "wait")
         await connection.offer("c1", "wait", idempotency_key="other")
         self.assertEqual((await connection.expect("call_rejected")).reason, pb.REJECT_REASON_BUSY)
         self.leave.release()
         self.assertEqual((await connection.expect("call_result")).output, "waited 1")
         await connection.offer("c1", "wait")
-        self.assertEqual((await connection.expect("call_result")).output, "waited 1", "from memory")
+        self.assertEqual((await connection.expect("call_result")).output, "waited 1", "from the known result")
 
-        await connection.give("c1", "wait", idempotency_key="other")
+        await connection.send_call("c1", "wait", idempotency_key="other")
         self.leave.release()
         self.assertEqual((await connection.expect("call_result")).output, "waited 2")
 
@@ -141,7 +141,7 @@ class Calls(HostTest):
 
 
 class Bounds(HostTest):
-    """No frame is larger than the server takes."""
+    """No frame is larger than the server accepts."""
 
     BOUND = 65_536
 
@@ -174,35 +174,35 @@ class Bounds(HostTest):
     def assert_fits(self, **frame):
         self.assertLessEqual(pb.ConnectRequest(**frame).ByteSize(), self.BOUND)
 
-    async def test_a_result_is_a_failure_that_says_so(self):
+    async def test_a_larger_result_becomes_a_failure(self):
         connection = await self.welcome(max_frame_bytes=self.BOUND)
         room = self.BOUND - 24
-        await connection.give("c1", "echo", text="x", times=room)
+        await connection.send_call("c1", "echo", text="x", times=room)
         result = await connection.expect("call_result")
         self.assertEqual(pb.ConnectRequest(call_result=result).ByteSize(), self.BOUND, "to the last byte")
-        await connection.give("c2", "echo", text="x", times=room + 1)
+        await connection.send_call("c2", "echo", text="x", times=room + 1)
         failed = await connection.expect("call_failed")
         self.assertEqual(failed.message, "the result has 65537 bytes with its frame; the server takes 65536")
         self.assertEqual((failed.effect, failed.retryable), (DONE, False))
 
-    async def test_of_a_failure_the_beginning_is_left(self):
+    async def test_a_larger_failure_keeps_its_beginning(self):
         connection = await self.welcome(max_frame_bytes=self.BOUND)
-        await connection.give("c1", "fail")
+        await connection.send_call("c1", "fail")
         failed = await connection.expect("call_failed")
         self.assert_fits(call_failed=failed)
         self.assertEqual((failed.effect, len(failed.message) > 32_000), (NONE, True))
 
-    async def test_a_result_is_made_to_fit_the_server_that_it_is_offered_to(self):
+    async def test_an_older_result_is_cut_to_the_bound_of_a_new_server(self):
         first = await self.welcome()
-        await first.give("c1", "echo", text="x", times=self.BOUND)
+        await first.send_call("c1", "echo", text="x", times=self.BOUND)
         await first.expect("call_result")
         first.end(grpc.StatusCode.UNAVAILABLE)
         second = await self.welcome(max_frame_bytes=self.BOUND)
         self.assertIn("the server takes 65536", (await second.expect("call_failed")).message)
 
-    async def test_output_is_split_and_the_rest_left_out(self):
+    async def test_output_is_split_and_other_large_frames_are_dropped(self):
         connection = await self.welcome(max_frame_bytes=self.BOUND)
-        await connection.give("c1", "talk")
+        await connection.send_call("c1", "talk")
         sizes = []
         while sum(sizes) < self.BOUND:
             chunk = await connection.expect("output_chunk")
@@ -213,7 +213,7 @@ class Bounds(HostTest):
         self.assertEqual((progress.message, progress.HasField("checkpoint")), ("saved", False))
         self.assertIn("65536 bytes", (await connection.expect("call_result")).output)
 
-    async def test_an_answer_of_an_extension_is_a_failure(self):
+    async def test_a_larger_response_of_an_extension_becomes_a_failure(self):
         connection = await self.welcome(max_frame_bytes=self.BOUND)
         question = pb.ExtensionRequest(request_id="q", name="notes", context=pb.ContextRequest())
         await connection.send(extension_request=question)
