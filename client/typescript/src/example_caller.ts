@@ -1,4 +1,4 @@
-// An example caller: prompts, shows what happens, approves what is asked, and takes up a broken stream.
+// An example caller: it starts a run, shows its events, approves its tool calls, and reopens a lost stream.
 
 import { type ClientReadableStream, credentials, type ServiceError, status } from "@grpc/grpc-js";
 import { randomUUID } from "node:crypto";
@@ -21,8 +21,8 @@ import {
   RunStatus,
 } from "./gen/agentloop/v1/types.js";
 
-const TRIES = 20; // without a new event in between
-const TRY_AGAIN = [status.UNAVAILABLE, status.RESOURCE_EXHAUSTED, status.ABORTED, status.INTERNAL];
+const ATTEMPTS_MAX = 20; // in a row without a new event
+const RETRYABLE = [status.UNAVAILABLE, status.RESOURCE_EXHAUSTED, status.ABORTED, status.INTERNAL];
 const CHANNEL_OPTIONS = { "grpc.keepalive_time_ms": 20_000, "grpc.max_reconnect_backoff_ms": 1_000 };
 
 /** One run, followed from its prompt to its end. */
@@ -38,9 +38,9 @@ class Caller {
     this.#input = input;
   }
 
-  /** Errors: ServiceError where trying again does not help, Error where it did not. */
+  /** Follows the run to its end. Errors: a lasting ServiceError, Error after too many attempts. */
   async follow(): Promise<RunFinished> {
-    for (let failures = 0; failures < TRIES;) {
+    for (let failures = 0; failures < ATTEMPTS_MAX;) {
       const seen = this.#lastSeq;
       let reason = "it ended early";
       try {
@@ -48,11 +48,11 @@ class Caller {
         if (finished) return finished;
       } catch (error) {
         const { code } = error as ServiceError;
-        if (!TRY_AGAIN.includes(code)) throw error;
+        if (!RETRYABLE.includes(code)) throw error;
         reason = status[code];
       }
       failures = this.#lastSeq === seen ? failures + 1 : 1;
-      this.#screen.line(`stream lost (${reason}), going on after event ${this.#lastSeq}`);
+      this.#screen.line(`stream lost (${reason}), reopening it after event ${this.#lastSeq}`);
       await sleep(Math.min(100 * 2 ** failures, 2_000));
     }
     throw new Error("the stream was lost too often");
@@ -71,7 +71,7 @@ class Caller {
     return undefined;
   }
 
-  /** Starts the run, or goes on with it. The run's id makes starting it twice the same as once. */
+  /** Starts the run, or subscribes after the last event. The run id makes a second start harmless. */
   #stream(): ClientReadableStream<{ event?: RunEvent | undefined }> {
     if (this.#lastSeq === 0n) {
       return this.#client.runStream(RunStreamRequest.fromPartial({ input: this.#input }));
@@ -97,7 +97,7 @@ class Caller {
         await this.#answer(event.value.request!);
         break;
     }
-    // Only now: what failed above is seen again after a reconnect.
+    // After the handling: an event whose handling failed comes again after a reconnect.
     if (seq > this.#lastSeq) this.#lastSeq = seq;
     return event?.$case === "runFinished" ? event.value : undefined;
   }
@@ -115,15 +115,15 @@ class Caller {
       this.#screen.line("approved");
     } catch (error) {
       if ((error as ServiceError).code !== status.FAILED_PRECONDITION) throw error;
-      this.#screen.line(`not approved: ${(error as ServiceError).details}`); // somebody was faster
+      this.#screen.line(`not approved: ${(error as ServiceError).details}`); // somebody else answered first
     }
   }
 }
 
-/** Text as it comes, and lines between. */
+/** Prints the model's text as it comes, and lines about events between. */
 class Screen {
   #shown = "";
-  #try = ""; // model call and attempt: each begins its text anew
+  #attempt = ""; // model call and attempt: each starts a new text
   #deltaSeq = 0n;
   #inLine = false;
 
@@ -139,7 +139,7 @@ class Screen {
     if (delta.delta?.$case === "text") this.#text(delta.delta.value);
   }
 
-  /** A whole message, or all of it so far: what is not shown yet is added, what differs is shown again. */
+  /** Shows the missing rest of a whole or partial message, or all of it if the shown text differs. */
   message(event: { modelCall: number; attempt: number; deltaSeq?: bigint; message?: Message | undefined }): void {
     this.#begin(event);
     if (event.deltaSeq && event.deltaSeq > this.#deltaSeq) this.#deltaSeq = event.deltaSeq;
@@ -153,8 +153,8 @@ class Screen {
 
   #begin({ modelCall, attempt }: { modelCall: number; attempt: number }): void {
     const current = `${modelCall}.${attempt}`;
-    if (this.#try === current) return;
-    this.#try = current;
+    if (this.#attempt === current) return;
+    this.#attempt = current;
     this.#shown = "";
     this.#deltaSeq = 0n;
   }

@@ -1,12 +1,12 @@
-// An example of what a host can offer beside plain tools: a planner, hooks, a memory, a runtime, and questions.
+// An example host with extensions: a planner, hooks, a context source that remembers, a runtime, and questions.
 
 import { type Journal, schemaOf, serve } from "./example_options.js";
 import { EffectClass, HookPoint, type Host, NoAnswer, Output, PlanSituation } from "./host/index.js";
 
-/** The smallest picture there is. */
+/** The smallest valid image. */
 const PICTURE = Buffer.from("GIF89a\x01\x00\x01\x00\x00\x00\x00;", "latin1");
 
-/** The usual loop, but a human sees every tool call. */
+/** Declares the default loop with one change: a human must approve every tool call. */
 function declarePlanner(host: Host): void {
   host.planner({ name: "careful", description: "Asks a human about every tool call." }, async (request) => {
     switch (request.situation) {
@@ -24,7 +24,7 @@ function declarePlanner(host: Host): void {
   });
 }
 
-/** Keeps secrets out of tools and out of the session, and files every run. */
+/** Declares a hook that keeps passwords out of tools and sessions, and notes every finished run. */
 function declareHook(host: Host, journal: Journal): void {
   const { PRE_RUN, PRE_TOOL, POST_TOOL, POST_RUN } = HookPoint;
   const points = [PRE_RUN, PRE_TOOL, POST_TOOL, POST_RUN];
@@ -48,7 +48,7 @@ function declareHook(host: Host, journal: Journal): void {
   });
 }
 
-/** Remembers what was said, and recalls it in later runs. */
+/** Declares a context source that remembers the messages of runs, and adds them to later ones. */
 function declareMemory(host: Host, journal: Journal): void {
   const said = new Map<string, { text: string; origin: string }>();
   host.contextSource(
@@ -67,7 +67,7 @@ function declareMemory(host: Host, journal: Journal): void {
   );
 }
 
-/** A browser for each run, opened before its first page and closed after its last. */
+/** Declares a browser for each run, opened before its first page and closed after its last. */
 function declareRuntime(host: Host, journal: Journal): void {
   type Browser = { profile: string; pages: number };
   host.runtime<Browser>({
@@ -93,7 +93,7 @@ function declareRuntime(host: Host, journal: Journal): void {
   );
 }
 
-/** Asks a human in the middle of its work. */
+/** Declares a tool that asks a human while it runs. */
 function declareBooking(host: Host, journal: Journal): void {
   host.tool(
     {

@@ -1,4 +1,4 @@
-// An example tool host: six tools, from a harmless one to one that must not run twice.
+// An example tool host with six tools, from a read-only one to one that must not run twice.
 
 import { setTimeout as sleep } from "node:timers/promises";
 import { type Journal, schemaOf, serve } from "./example_options.js";

@@ -1,4 +1,4 @@
-// What the example hosts share: their options, and a journal of what their tools do.
+// Parts that the example hosts share: command-line options, and a file that records the effects of their tools.
 
 import { closeSync, fsyncSync, openSync, writeSync } from "node:fs";
 import { parseArgs } from "node:util";
@@ -6,13 +6,13 @@ import { Host } from "./host/index.js";
 
 export type Journal = (line: string) => void;
 
-/** The schema of an object that must have these properties. */
+/** The JSON schema of an object with these required properties, by name and type. */
 export function schemaOf(types: Record<string, string>): object {
   const properties = Object.fromEntries(Object.entries(types).map(([name, type]) => [name, { type }]));
   return { type: "object", properties, required: Object.keys(types), additionalProperties: false };
 }
 
-/** Serves what `declare` declares, as the command line says, until the process is told to end. */
+/** Runs a host with the tools of `declare` and the options of the command line, until a signal ends it. */
 export async function serve(declare: (host: Host, journal: Journal) => void): Promise<never> {
   const { values: options } = parseArgs({
     options: {
@@ -30,7 +30,7 @@ export async function serve(declare: (host: Host, journal: Journal) => void): Pr
   process.exit((await host.run()) ? 0 : 1);
 }
 
-/** Appends lines to a file, each on disk before the next thing happens. Without a path, to nowhere. */
+/** A function that appends a line to a file and syncs it. Without a path it does nothing. */
 function journalTo(path: string | undefined): Journal {
   return (line) => {
     if (!path) return;

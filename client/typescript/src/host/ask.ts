@@ -1,36 +1,36 @@
-// Asking a human from inside a running call.
+// Questions that a running call asks a human.
 
 import { type InputResponse, NeedInput } from "../gen/agentloop/v1/tool_host.js";
 import { ToolFailed } from "./failure.js";
 import type { FrameBound } from "./frame.js";
 
-// What the contract allows.
+// Bounds of the contract.
 const MAX_QUESTIONS = 16;
 const MAX_NAME_BYTES = 128;
-const MAX_QUESTION_BYTES = 128 << 10; // beyond what the server takes; one that no frame could carry is not sent
+const MAX_QUESTION_BYTES = 128 << 10; // above the server's own bound; a larger question is not sent
 
-/** One choice; a text alone is its own id. */
+/** One choice: an id and a label for people. A text alone is both. */
 export type Option = string | { id: string; label: string };
 
 export interface QuestionOptions {
   /**
-   * Names the question within its call. A later try of the call that asks the same under the same name is given the
-   * answer of the earlier one. By default, questions are numbered in the order in which they are asked.
+   * Name of the question within its call. A later attempt that asks the same question under the same name gets the
+   * earlier answer. By default, questions are numbered in the order in which they are asked.
    */
   name?: string;
-  /** Given up after this; by default, when the run's `approval_timeout_seconds` says. */
+  /** Time to wait for an answer. The default is the run's `approval_timeout_seconds`. */
   timeoutMs?: number;
 }
 
 /**
- * Thrown where there is no answer and will not be: nobody answered in time, or it is no question that can be asked. A
- * tool that lets it pass fails with these words.
+ * Thrown when there will be no answer: nobody answered in time, or the question is invalid. A tool that does not catch
+ * it fails with its message.
  */
 export class NoAnswer extends ToolFailed {}
 
 type Open = { question: NeedInput; resolve: (response: InputResponse) => void };
 
-/** The questions of one call. */
+/** The questions of one call, and those that wait for an answer. */
 export class Questions {
   readonly #of: { callId: string; attempt: number };
   readonly #signal: AbortSignal;
@@ -65,23 +65,23 @@ export class Questions {
     return response.value.optionIds;
   }
 
-  /** Asks those that wait for an answer again, after a reconnect. */
-  askAgain(): void {
-    for (const { question } of this.#open.values()) this.#put(question);
+  /** Repeats the unanswered questions, after a reconnect. */
+  repeat(): void {
+    for (const { question } of this.#open.values()) this.#sendQuestion(question);
   }
 
-  /** The server has an answer. */
+  /** Gives an answer of the server to the question that waits for it. */
   onResponse(response: InputResponse): void {
     this.#open.get(response.inputId)?.resolve(response);
     this.#open.delete(response.inputId);
   }
 
-  async #ask(asked: Partial<NeedInput>, { name, timeoutMs }: QuestionOptions): Promise<InputResponse> {
+  async #ask(fields: Partial<NeedInput>, { name, timeoutMs }: QuestionOptions): Promise<InputResponse> {
     this.#signal.throwIfAborted();
     this.#asked += 1;
     const inputId = name ?? `question-${this.#asked}`;
     const timeout = timeoutMs === undefined ? undefined : duration(timeoutMs);
-    const question = NeedInput.fromPartial({ ...asked, inputId, timeout });
+    const question = NeedInput.fromPartial({ ...fields, inputId, timeout });
     this.#check(question);
     const response = await this.#wait(question);
     if (response.response?.$case === "refused") throw new NoAnswer(`no answer: ${response.response.value}`);
@@ -112,14 +112,14 @@ export class Questions {
         resolve(response);
       };
       this.#open.set(question.inputId, { question, resolve: answered });
-      this.#put(question);
+      this.#sendQuestion(question);
     });
   }
 
-  /** Asks, where a frame that the server takes can carry the question. */
-  #put(question: NeedInput): void {
+  /** Sends a question, or refuses it if it is larger than the server's bound. */
+  #sendQuestion(question: NeedInput): void {
     const bound = this.#bound();
-    if (bound.takes({ $case: "needInput", value: question })) return this.#send(question);
+    if (bound.fits({ $case: "needInput", value: question })) return this.#send(question);
     const { callId, inputId } = question;
     const why = `the question has more than the ${bound.maxBytes} bytes that the server takes`;
     this.onResponse({ callId, inputId, response: { $case: "refused", value: why } });

@@ -1,36 +1,36 @@
-// One call: what its tool sees of it, and what the host keeps of it.
+// One call: the object that its tool gets, and the state that the host keeps.
 
 import { AttemptEffect, OutputStream } from "../gen/agentloop/v1/events.js";
 import type { CallRequest, NeedInput } from "../gen/agentloop/v1/tool_host.js";
 import { type DeepPartial, Image } from "../gen/agentloop/v1/types.js";
 import { type Option, Questions, type QuestionOptions } from "./ask.js";
 import { ToolFailed } from "./failure.js";
-import { cut, type Frame, type FrameBound, sizeOf, words } from "./frame.js";
+import { cut, type Frame, type FrameBound, messageOf, sizeOf } from "./frame.js";
 
-// What the contract allows.
+// Bounds of the contract.
 const MAX_RESULT_BYTES = 3 << 20;
 const MAX_CHUNK_BYTES = 64 << 10;
 const MAX_CHECKPOINT_BYTES = 64 << 10;
 const MAX_PROGRESS_CHARS = 1 << 10; // of at most 4 bytes each
 
-// Enough to say why; what a model reads of a failure should not crowd out the conversation.
+// Bound on the text of a failure, so that it does not crowd out the conversation.
 const MAX_FAILURE_BYTES = 64 << 10;
 const MAX_REFUSAL_BYTES = 4 << 10;
 const MAX_RETRY_DELAY_MS = 7 * 86_400_000; // no call may take longer
 
-/** A call and a try of it. */
+/** An attempt of a call. */
 export type Ref = { callId: string; attempt: number };
 
-/** Where a call's progress and output go. */
-export interface Audience {
+/** The host, as its calls use it. */
+export interface CallChannel {
   send(frame: Frame): void;
-  /** Resolves when there is room for more. */
+  /** Resolves when the queue of frames has room. */
   room(): Promise<void>;
-  /** How large a frame may be. */
+  /** The largest frame that the server accepts. */
   bound(): FrameBound;
 }
 
-/** One call, as its tool sees it. When `signal` aborts, the tool cleans up and throws. */
+/** One call, for its tool. When `signal` aborts, the tool cleans up and throws. */
 export class Call {
   readonly callId: string;
   readonly attempt: number;
@@ -42,14 +42,14 @@ export class Call {
   readonly turnId: string;
   readonly traceparent: string;
   readonly signal: AbortSignal;
-  /** What the host opened for the run, where the tool needs it. */
+  /** The runtime that the host opened for the run, if the tool requires one. */
   runtime: unknown;
-  /** The host's own. */
+  /** For the host only. */
   readonly questions: Questions;
-  readonly #audience: Audience;
+  readonly #channel: CallChannel;
   #chunks = 0n;
 
-  constructor(request: CallRequest, signal: AbortSignal, audience: Audience) {
+  constructor(request: CallRequest, signal: AbortSignal, channel: CallChannel) {
     this.callId = request.callId;
     this.attempt = request.attempt;
     this.idempotencyKey = request.idempotencyKey;
@@ -60,21 +60,21 @@ export class Call {
     this.turnId = request.turnId;
     this.traceparent = request.traceparent;
     this.signal = signal;
-    this.#audience = audience;
-    const send = (question: NeedInput) => audience.send({ $case: "needInput", value: question });
-    this.questions = new Questions(this.ref, signal, send, () => audience.bound());
+    this.#channel = channel;
+    const send = (question: NeedInput) => channel.send({ $case: "needInput", value: question });
+    this.questions = new Questions(this.ref, signal, send, () => channel.bound());
   }
 
   get ref(): Ref {
     return { callId: this.callId, attempt: this.attempt };
   }
 
-  /** Says how far the call is, from 0 to 1. The server keeps the checkpoint and gives it to the next try. */
+  /** Reports progress from 0 to 1. The server stores the checkpoint and gives it to the next attempt. */
   async progress(message: string, fraction?: number, checkpoint?: Uint8Array): Promise<void> {
     if (checkpoint && checkpoint.length > MAX_CHECKPOINT_BYTES) {
       throw new RangeError(`a checkpoint has at most ${MAX_CHECKPOINT_BYTES} bytes`);
     }
-    await this.#audience.room();
+    await this.#channel.room();
     const value = {
       ...this.ref,
       message: message.slice(0, MAX_PROGRESS_CHARS),
@@ -82,48 +82,48 @@ export class Call {
       checkpoint: checkpoint && Buffer.from(checkpoint),
     };
     const frame: Frame = { $case: "progress", value };
-    if (!this.#audience.bound().takes(frame)) {
-      console.error(`a checkpoint of call ${this.callId} is larger than the server takes, and left out`);
+    if (!this.#channel.bound().fits(frame)) {
+      console.error(`call ${this.callId}: checkpoint dropped: it is larger than the server accepts`);
       value.checkpoint = undefined;
     }
-    this.#audience.send(frame);
+    this.#channel.send(frame);
   }
 
-  /** Shows output to whoever watches. What is said while the server is out of reach is lost. */
+  /** Sends output to the subscribers of the run. It is dropped while the server cannot be reached. */
   async output(data: string | Uint8Array, stream = OutputStream.STDOUT): Promise<void> {
     const bytes = Buffer.from(data as Uint8Array);
     for (let start = 0; start < bytes.length; ) {
-      await this.#audience.room();
+      await this.#channel.room();
       this.#chunks += 1n;
-      const chunk = bytes.subarray(start, start + this.#audience.bound().beside(this.callId, MAX_CHUNK_BYTES));
+      const chunk = bytes.subarray(start, start + this.#channel.bound().payloadBytes(this.callId, MAX_CHUNK_BYTES));
       start += chunk.length;
       const value = { ...this.ref, chunkSeq: this.#chunks, stream, data: chunk };
-      this.#audience.send({ $case: "outputChunk", value });
+      this.#channel.send({ $case: "outputChunk", value });
     }
   }
 
   /**
-   * Asks a human for text, and waits for as long as that takes, through reconnects and restarts of the server. The
-   * call's deadline does not run meanwhile; after the answer the call has all of its time again. A call may ask 16
-   * questions. Errors: NoAnswer; when `signal` aborts, its reason.
+   * Asks a human for text, and waits for the answer, through reconnects and restarts of the server. The call's deadline
+   * stands still meanwhile, and starts anew with the answer. A call may ask 16 questions. Errors: NoAnswer; when
+   * `signal` aborts, its reason.
    */
   ask(text: string, options: QuestionOptions = {}): Promise<string> {
     return this.questions.text(text, options);
   }
 
-  /** Asks a human to choose one of at most 64 options, and resolves to its id; else as `ask`. */
+  /** Asks a human to choose one of at most 64 options, and resolves to its id. Otherwise as `ask`. */
   async choose(text: string, from: readonly Option[], options: QuestionOptions = {}): Promise<string> {
     const [chosen] = await this.questions.choice(text, from, false, options);
     return chosen!;
   }
 
-  /** Asks a human to choose several options, or none, and resolves to their ids; else as `ask`. */
+  /** Asks a human to choose several options, or none, and resolves to their ids. Otherwise as `ask`. */
   chooseSeveral(text: string, from: readonly Option[], options: QuestionOptions = {}): Promise<string[]> {
     return this.questions.choice(text, from, true, options);
   }
 }
 
-/** What a tool resolves to that shows pictures beside its text. */
+/** The result of a tool that returns images beside its text. */
 export class Output {
   readonly text: string;
   readonly images: readonly DeepPartial<Image>[];
@@ -134,14 +134,14 @@ export class Output {
   }
 }
 
-/** What a tool came to: an output, or a failure. */
+/** The end of a call: an output, or a failure. */
 export type Outcome = { output: string; images: Image[] } | { failure: Failure };
 
-/** What is told of a tool that failed. */
+/** The failure of a call, as it is sent. */
 export type Failure = Pick<ToolFailed, "message" | "retryable" | "retryDelayMs" | "effect">;
 
-/** A call from its request until its result is acknowledged. */
-export interface InHand {
+/** The host's state of a call, from its request until its result is acknowledged. */
+export interface TrackedCall {
   call: Call;
   leaseToken: string;
   controller: AbortController;
@@ -150,15 +150,15 @@ export interface InHand {
   cancelling: boolean;
 }
 
-/** Waits for a tool. It never rejects. */
+/** Runs a tool to its end. It never rejects. */
 export async function outcomeOf(run: () => Promise<unknown>): Promise<Outcome> {
   try {
     const value = await run();
     const images = value instanceof Output ? value.images.map(Image.fromPartial) : [];
     const text = value instanceof Output ? value.text : value;
     const output = typeof text === "string" ? text : (JSON.stringify(text) ?? "null");
-    const pictures = images.reduce((bytes, image) => bytes + Image.encode(image).finish().length, 0);
-    const size = Buffer.byteLength(output) + pictures;
+    const imageBytes = images.reduce((bytes, image) => bytes + Image.encode(image).finish().length, 0);
+    const size = Buffer.byteLength(output) + imageBytes;
     if (size <= MAX_RESULT_BYTES) return { output, images };
     return done(`the result has ${size} bytes, the limit is ${MAX_RESULT_BYTES}`);
   } catch (error) {
@@ -166,29 +166,29 @@ export async function outcomeOf(run: () => Promise<unknown>): Promise<Outcome> {
   }
 }
 
-/** What is told of whatever was thrown; a look at it may throw, too. */
+/** The failure of a call whose tool threw this value. Reading the value may throw, too. */
 function failureOf(thrown: unknown): Failure {
   const unknown = { retryable: false, retryDelayMs: 0, effect: AttemptEffect.MAYBE };
   try {
-    if (thrown instanceof ToolFailed) return told(thrown, unknown);
+    if (thrown instanceof ToolFailed) return toFailure(thrown, unknown);
   } catch (error) {
     thrown = error;
   }
-  return { ...unknown, message: cut(words(thrown), MAX_FAILURE_BYTES) };
+  return { ...unknown, message: cut(messageOf(thrown), MAX_FAILURE_BYTES) };
 }
 
-function told({ message, retryable, retryDelayMs, effect }: ToolFailed, unknown: Omit<Failure, "message">): Failure {
+function toFailure({ message, retryable, retryDelayMs, effect }: ToolFailed, unknown: Omit<Failure, "message">): Failure {
   return {
-    message: cut(words(message), MAX_FAILURE_BYTES),
+    message: cut(messageOf(message), MAX_FAILURE_BYTES),
     retryable: retryable === true,
     retryDelayMs: retryDelayMs > 0 ? Math.min(Number(retryDelayMs), MAX_RETRY_DELAY_MS) : unknown.retryDelayMs,
     effect: Number.isInteger(effect) ? effect : unknown.effect,
   };
 }
 
-/** What takes the place of a result that the server refuses, in its words. */
-export function refused(said: string): Outcome {
-  return done(`the server refused the result: ${cut(said, MAX_REFUSAL_BYTES)}`);
+/** The failure that replaces a result that the server refuses. */
+export function refusal(serverMessage: string): Outcome {
+  return done(`the server refused the result: ${cut(serverMessage, MAX_REFUSAL_BYTES)}`);
 }
 
 function done(message: string): Outcome {
@@ -196,15 +196,15 @@ function done(message: string): Outcome {
 }
 
 /**
- * Says the outcome, under the lease that the call has now. One that is larger than the server takes is a failure from
- * here on; of a failure the beginning is left.
+ * The frame of a call's outcome, under its current lease. A result larger than the server's bound becomes a failure for
+ * good. A failure keeps the beginning of its message.
  */
-export function outcomeFrame(held: InHand, outcome: Outcome, bound: FrameBound): Frame {
-  const frame = frameOf(held, outcome);
+export function outcomeFrame(tracked: TrackedCall, outcome: Outcome, bound: FrameBound): Frame {
+  const frame = frameOf(tracked, outcome);
   const excess = sizeOf(frame) - bound.maxBytes;
   if (excess <= 0) return frame;
-  held.outcome = cutToFit(outcome, excess, bound.maxBytes);
-  return frameOf(held, held.outcome);
+  tracked.outcome = cutToFit(outcome, excess, bound.maxBytes);
+  return frameOf(tracked, tracked.outcome);
 }
 
 function cutToFit(outcome: Outcome, excess: number, most: number): Outcome {
@@ -213,8 +213,8 @@ function cutToFit(outcome: Outcome, excess: number, most: number): Outcome {
   return { failure: { ...failure, message: cut(message, Buffer.byteLength(message) - excess) } };
 }
 
-function frameOf(held: InHand, outcome: Outcome): Frame {
-  const { call, leaseToken } = held;
+function frameOf(tracked: TrackedCall, outcome: Outcome): Frame {
+  const { call, leaseToken } = tracked;
   if ("output" in outcome) {
     return { $case: "callResult", value: { ...call.ref, leaseToken, ...outcome } };
   }

@@ -1,4 +1,4 @@
-// One stream to the server.
+// One connection to the server: its handshake, its frames and its heartbeat.
 
 import {
   type ChannelCredentials,
@@ -20,27 +20,27 @@ const WELCOME_TIMEOUT_MS = 10_000;
 export const CLOSE_TIMEOUT_MS = 2_000;
 const DEFAULT_HEARTBEAT_MS = 5_000;
 
-// grpc-js itself sets TCP_NODELAY. With a pool of its own, a host starts each connection afresh.
+// grpc-js itself sets TCP_NODELAY. With its own subchannel pool, a host opens a new TCP connection each time.
 const CHANNEL_OPTIONS: ChannelOptions = {
   "grpc.keepalive_time_ms": 20_000,
   "grpc.keepalive_timeout_ms": 10_000,
   "grpc.use_local_subchannel_pool": 1,
 };
 
-/** What a connection asks of its host. */
-export interface Listener {
+/** The host, as its connection uses it. */
+export interface ConnectionHost {
   hello(): Extract<Frame, { $case: "hello" }>["value"];
   heartbeat(): Frame;
   onWelcome(welcome: Welcome): void;
   onFrame(frame: NonNullable<ConnectResponse["frame"]>): void;
 }
 
-/** One stream. gRPC queues what is written: one writer. */
+/** One stream. gRPC queues the frames that are written, so there is one writer. */
 export class Connection {
   credit = 0n;
   welcomed = false;
   reconnectAfterMs = 0;
-  readonly #listener: Listener;
+  readonly #host: ConnectionHost;
   readonly #client: ToolHostClient;
   #stream?: ClientDuplexStream<ConnectRequest, ConnectResponse>;
   #welcomedAt?: number;
@@ -48,27 +48,27 @@ export class Connection {
   #closed = false;
   #timers: NodeJS.Timeout[] = [];
 
-  constructor(listener: Listener, server: string, credentials: ChannelCredentials) {
-    this.#listener = listener;
+  constructor(host: ConnectionHost, server: string, credentials: ChannelCredentials) {
+    this.#host = host;
     this.#client = new ToolHostClient(server, credentials, CHANNEL_OPTIONS);
   }
 
-  /** Connects, and resolves when the stream has ended well. Errors: ServiceError, and Error before the welcome. */
+  /** Connects, and resolves when the server ends the stream with OK. Errors: ServiceError; Error before the welcome. */
   async serve(): Promise<void> {
     const stream = this.#client.connect();
     this.#stream = stream;
     stream.on("drain", () => (this.#full = false));
-    const hello = this.#listener.hello();
+    const hello = this.#host.hello();
     this.credit = hello.initialCredit;
     stream.write({ frame: { $case: "hello", value: hello } });
     this.#later(WELCOME_TIMEOUT_MS, () => this.welcomed || stream.cancel());
     try {
-      await this.#converse(stream);
+      await this.#exchangeFrames(stream);
     } finally {
       this.welcomed = false;
       this.#closed = true;
       this.#timers.forEach(clearTimeout);
-      stream.emit("drain"); // wakes whoever waits for room
+      stream.emit("drain"); // wakes the calls that wait for room
       this.#client.close();
     }
   }
@@ -78,7 +78,7 @@ export class Connection {
     return this.#welcomedAt === undefined ? 0 : performance.now() - this.#welcomedAt;
   }
 
-  /** Without a welcome the frame is dropped: whatever matters is said again after the next one. */
+  /** Sends a frame. Without a welcome it is dropped; everything that matters is repeated after the next one. */
   send(frame: Frame): void {
     if (this.welcomed) this.#full = !this.#stream!.write({ frame });
   }
@@ -90,7 +90,7 @@ export class Connection {
     }
   }
 
-  /** Says nothing more, and lets the server end the stream. */
+  /** Sends no more frames, and waits for the server to end the stream. */
   close(): void {
     this.welcomed = false;
     this.#closed = true;
@@ -98,16 +98,16 @@ export class Connection {
     this.#later(CLOSE_TIMEOUT_MS, () => this.abandon());
   }
 
-  /** Ends the stream at once. */
+  /** Cancels the stream at once. */
   abandon(): void {
     this.#closed = true;
     this.#stream?.cancel();
   }
 
-  #converse(stream: ClientDuplexStream<ConnectRequest, ConnectResponse>): Promise<void> {
+  #exchangeFrames(stream: ClientDuplexStream<ConnectRequest, ConnectResponse>): Promise<void> {
     return new Promise((resolve, reject) => {
       stream.on("data", ({ frame }: ConnectResponse) => {
-        if (this.#welcomedAt !== undefined) frame && this.#listener.onFrame(frame);
+        if (this.#welcomedAt !== undefined) frame && this.#host.onFrame(frame);
         else if (frame?.$case === "welcome") this.#onWelcome(frame.value);
         else
           reject(new Error(frame?.$case === "protocolError" ? frame.value.message : "the first frame was no welcome"));
@@ -122,12 +122,12 @@ export class Connection {
   #onWelcome(welcome: Welcome): void {
     this.welcomed = true;
     this.#welcomedAt = performance.now();
-    this.#listener.onWelcome(welcome);
+    this.#host.onWelcome(welcome);
     this.#beat(milliseconds(welcome.heartbeatInterval) || DEFAULT_HEARTBEAT_MS);
   }
 
   #beat(interval: number): void {
-    this.#timers.push(setInterval(() => this.send(this.#listener.heartbeat()), interval));
+    this.#timers.push(setInterval(() => this.send(this.#host.heartbeat()), interval));
   }
 
   #later(ms: number, action: () => void): void {

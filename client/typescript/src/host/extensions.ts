@@ -1,4 +1,4 @@
-// What a host offers beside tools: planners, hooks and context sources.
+// Extensions of a host: planners, hooks and context sources.
 
 import {
   type Capability,
@@ -18,17 +18,20 @@ import {
 } from "../gen/agentloop/v1/tool_host.js";
 import type { Run } from "../gen/agentloop/v1/runs.js";
 import { Instruction } from "../gen/agentloop/v1/types.js";
-import { cut, type FrameBound, sizeOf, words } from "./frame.js";
+import { cut, type FrameBound, messageOf, sizeOf } from "./frame.js";
 
-const MAX_FAILURE_BYTES = 4 << 10; // enough for people
+const MAX_FAILURE_BYTES = 4 << 10; // bound on the message of a failure
 
-/** Has its say at the points that it was declared for; nothing lets everything be. */
+/** Function of a hook. It is called at the hook's points, and returns a verdict, or nothing to change nothing. */
 export type Hook = (request: HookRequest, run: Run) => Promise<DeepPartial<HookVerdict> | void>;
-/** Gives what it knows, the best first. */
+/** Function of a context source. It returns the items that fit the query, the best first. */
 export type ContextSource = (request: ContextRequest, run: Run) => Promise<(string | DeepPartial<ContextItem>)[]>;
-/** Is handed what each finished run added to its session, until it succeeds; perhaps twice. */
+/**
+ * Gets the entries that each finished run added to its session, and is called again until it succeeds. It may get the
+ * same run twice.
+ */
 export type Remember = (request: RememberRequest, run: Run) => Promise<void>;
-/** Decides what a run does next. */
+/** Function of a planner. It decides the next instruction of a run. */
 export type Planner = (request: PlanRequest, run: Run) => Promise<DeepPartial<Instruction>>;
 
 type Named<Declaration> = Partial<Declaration> & { name: string };
@@ -36,9 +39,9 @@ export type HookOptions = Named<HookDeclaration> & Pick<HookDeclaration, "points
 export type ContextSourceOptions = Omit<Named<ContextSourceDeclaration>, "remembers"> & { remember?: Remember };
 export type PlannerOptions = Named<PlannerDeclaration>;
 
-/** Thrown by an extension that knows how it failed. */
+/** Thrown by an extension that failed. */
 export class ExtensionFailed extends Error {
-  /** Whether asking again, or elsewhere, may help. */
+  /** True if the server may ask again, here or on another host. */
   readonly retryable: boolean;
 
   constructor(message: string, how: { retryable?: boolean } = {}) {
@@ -54,7 +57,7 @@ type Answer = NonNullable<ExtensionResponse["response"]>;
 export class Extensions {
   readonly #declared = new Map<string, Declared>();
   readonly #hooks = new Map<string, Hook>();
-  readonly #sources = new Map<string, { give: ContextSource; remember?: Remember }>();
+  readonly #sources = new Map<string, { query: ContextSource; remember?: Remember }>();
   readonly #planners = new Map<string, Planner>();
 
   addHook(options: HookOptions, hook: Hook): void {
@@ -62,10 +65,10 @@ export class Extensions {
     this.#hooks.set(options.name, hook);
   }
 
-  addContextSource({ remember, ...options }: ContextSourceOptions, give: ContextSource): void {
+  addContextSource({ remember, ...options }: ContextSourceOptions, query: ContextSource): void {
     const remembers = remember !== undefined;
     this.#declare({ $case: "contextSource", value: ContextSourceDeclaration.fromPartial({ ...options, remembers }) });
-    this.#sources.set(options.name, { give, remember });
+    this.#sources.set(options.name, { query, remember });
   }
 
   addPlanner(options: PlannerOptions, planner: Planner): void {
@@ -77,7 +80,7 @@ export class Extensions {
     return [...this.#declared.values()].map((capability) => ({ capability }));
   }
 
-  /** Answers a question; what goes wrong is an answer too. */
+  /** Calls the extension that a request names. An error becomes a failure response. */
   async respond(request: ExtensionRequest, bound: FrameBound): Promise<ExtensionResponse> {
     const { requestId } = request;
     try {
@@ -97,22 +100,22 @@ export class Extensions {
   async #answer({ name, request, run }: ExtensionRequest): Promise<Answer> {
     switch (request?.$case) {
       case "plan": {
-        const said = await find(this.#planners, name)(request.value, run!);
-        return { $case: "instruction", value: Instruction.fromPartial(said) };
+        const result = await find(this.#planners, name)(request.value, run!);
+        return { $case: "instruction", value: Instruction.fromPartial(result) };
       }
       case "hook": {
-        const said = await find(this.#hooks, name)(request.value, run!);
-        return { $case: "hook", value: HookVerdict.fromPartial(said ?? {}) };
+        const result = await find(this.#hooks, name)(request.value, run!);
+        return { $case: "hook", value: HookVerdict.fromPartial(result ?? {}) };
       }
       case "context": {
-        const items = await find(this.#sources, name).give(request.value, run!);
+        const items = await find(this.#sources, name).query(request.value, run!);
         return { $case: "context", value: { items: items.map(toItem) } };
       }
       case "remember":
         await find(this.#sources, name).remember?.(request.value, run!);
         return { $case: "remembered", value: {} };
       default:
-        throw new ExtensionFailed("the host does not know this kind of question", { retryable: true });
+        throw new ExtensionFailed("this host does not know this kind of request", { retryable: true });
     }
   }
 }
@@ -127,8 +130,8 @@ function failure(name: string, error: unknown): ExtensionFailure {
   if (error instanceof ExtensionFailed) {
     return { message: cut(error.message, MAX_FAILURE_BYTES), retryable: error.retryable === true };
   }
-  console.error(`the extension ${name} failed: ${words(error)}`);
-  return { message: cut(words(error), MAX_FAILURE_BYTES), retryable: false };
+  console.error(`the extension ${name} failed: ${messageOf(error)}`);
+  return { message: cut(messageOf(error), MAX_FAILURE_BYTES), retryable: false };
 }
 
 function toItem(item: string | DeepPartial<ContextItem>): ContextItem {

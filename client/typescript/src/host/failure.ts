@@ -1,8 +1,8 @@
-// How a tool says that it failed.
+// The error of a failed tool.
 
 import { AttemptEffect } from "../gen/agentloop/v1/events.js";
 
-/** Thrown by a tool that knows how it failed. */
+/** Thrown by a tool that failed. `effect` says if the call changed something. */
 export class ToolFailed extends Error {
   readonly retryable: boolean;
   readonly retryDelayMs: number;

@@ -1,37 +1,37 @@
-// What a frame can carry.
+// Frames of a host, and bounds on their size.
 
 import { ConnectRequest } from "../gen/agentloop/v1/tool_host.js";
 
-// What a frame has beside a call's id and its payload, at most: tags, lengths, numbers.
+// Upper bound of a frame's bytes other than the call id and the payload: tags, lengths, numbers.
 const OVERHEAD_BYTES = 64;
 
-/** What a host says; one case of the contract's oneof. */
+/** A frame that a host sends: one case of the contract's oneof. */
 export type Frame = NonNullable<ConnectRequest["frame"]>;
 
 export function sizeOf(frame: Frame): number {
   return ConnectRequest.encode({ frame }).finish().length;
 }
 
-/** The largest frame that the server takes, as its last welcome has it. */
+/** The largest frame that the server accepts, from its last welcome. */
 export class FrameBound {
   readonly maxBytes: number;
 
-  /** 0 is none. */
+  /** `maxBytes` is the bound of the welcome; 0 means no bound. */
   constructor(maxBytes = 0n) {
     this.maxBytes = maxBytes === 0n ? Infinity : Number(maxBytes);
   }
 
-  takes(frame: Frame): boolean {
+  fits(frame: Frame): boolean {
     return sizeOf(frame) <= this.maxBytes;
   }
 
-  /** How many of these bytes have room in a frame about a call, at least one. */
-  beside(callId: string, most: number): number {
+  /** The payload that fits into a frame about this call: at least 1 byte, at most `most`. */
+  payloadBytes(callId: string, most: number): number {
     return Math.max(1, Math.min(most, this.maxBytes - Buffer.byteLength(callId) - OVERHEAD_BYTES));
   }
 }
 
-/** A text of at most so many bytes of UTF-8, cut between characters. */
+/** Cuts a text to at most `most` bytes of UTF-8, between characters. */
 export function cut(text: string, most: number): string {
   const bytes = Buffer.from(text);
   if (bytes.length <= most) return text;
@@ -40,8 +40,8 @@ export function cut(text: string, most: number): string {
   return bytes.toString("utf8", 0, end);
 }
 
-/** What was thrown says of itself; anything can be thrown. */
-export function words(thrown: unknown): string {
+/** The message of a thrown value, which can be anything. */
+export function messageOf(thrown: unknown): string {
   try {
     return String(thrown);
   } catch {

@@ -1,4 +1,4 @@
-// The tools of a process, and the calls it has in hand.
+// The tool host: its tools, its calls, and the loop that connects it to the server.
 
 import { type ChannelCredentials, credentials } from "@grpc/grpc-js";
 import { randomUUID } from "node:crypto";
@@ -18,7 +18,7 @@ import {
   RejectReason,
   type Welcome,
 } from "../gen/agentloop/v1/tool_host.js";
-import { Call, type InHand, type Outcome, outcomeFrame, outcomeOf, type Ref, refused } from "./call.js";
+import { Call, type Outcome, outcomeFrame, outcomeOf, type Ref, refusal, type TrackedCall } from "./call.js";
 import { CLOSE_TIMEOUT_MS, Connection, milliseconds } from "./connection.js";
 import {
   type ContextSource,
@@ -35,20 +35,20 @@ import { type Rejection, type ToolOptions, Tools, type Work } from "./tools.js";
 
 const FIRST_BACKOFF_MS = 100;
 const MAX_BACKOFF_MS = 5_000;
-const STABLE_AFTER_MS = 1_000; // a connection that held this long was a good one: the backoff starts anew
+const STABLE_AFTER_MS = 1_000; // a connection that lasted longer resets the backoff
 const MIN_CANCEL_GRACE_MS = 1_000;
-const MAX_REJECTION_BYTES = 4 << 10; // what the contract allows
+const MAX_REJECTION_BYTES = 4 << 10; // bound of the contract
 const RUNTIMES_TIMEOUT_MS = 5_000;
 
 const { version } = createRequire(import.meta.url)("@grpc/grpc-js/package.json") as { version: string };
 
 export interface HostOptions {
   server: string;
-  /** Names this process; made up by default. */
+  /** Id of this process; random by default. */
   hostId?: string;
-  /** Calls at a time; default 4. */
+  /** Number of calls that run at a time; default 4. */
   concurrency?: number;
-  /** For the calls in hand at the end; default 30 s. */
+  /** Time that a shutdown may take to finish running calls; default 30 s. */
   drainTimeoutMs?: number;
   labels?: Record<string, string>;
   credentials?: ChannelCredentials;
@@ -57,10 +57,10 @@ export interface HostOptions {
 }
 
 /**
- * The tools of this process and the calls it has in hand, which outlive any one connection.
+ * The tools of this process and its calls, which outlive a connection.
  *
- * It says the same thing about a call however often it is asked, and after each reconnect it says again what was not
- * acknowledged.
+ * A call that comes a second time gets the same answer. After each reconnect the host repeats every result that the
+ * server has not acknowledged.
  */
 export class Host {
   readonly hostId: string;
@@ -69,16 +69,16 @@ export class Host {
   readonly #tools = new Tools();
   readonly #extensions = new Extensions();
   readonly #runtimes = new Runtimes();
-  readonly #inHand = new Map<string, InHand>();
-  #running = 0; // tools at work, also for calls that nobody waits for any more
+  readonly #calls = new Map<string, TrackedCall>();
+  #running = 0; // running tools, including those of dropped calls
   #connection?: Connection;
   #bound = new FrameBound();
   #draining = false;
-  #leaving = new AbortController();
-  #noteDrain!: () => void;
-  #noteIdle!: () => void;
-  readonly #drainAsked = new Promise<void>((resolve) => (this.#noteDrain = resolve));
-  readonly #idle = new Promise<void>((resolve) => (this.#noteIdle = resolve));
+  #stopping = new AbortController();
+  #resolveDrain!: () => void;
+  #resolveIdle!: () => void;
+  readonly #drainRequested = new Promise<void>((resolve) => (this.#resolveDrain = resolve));
+  readonly #idle = new Promise<void>((resolve) => (this.#resolveIdle = resolve));
 
   constructor(options: HostOptions) {
     this.#options = options;
@@ -87,78 +87,78 @@ export class Host {
   }
 
   /**
-   * Declares a tool. What `run` resolves to is what the model reads: a string as it is, anything else as JSON. The
-   * server has checked the arguments against the schema.
+   * Declares a tool. The model reads the result of `run`: a string as text, any other value as JSON. The server has
+   * checked the arguments against the schema.
    */
   tool<Args>(options: ToolOptions, run: (call: Call, args: Args) => Promise<unknown>): void {
     this.#tools.add(options, run);
   }
 
-  /** Declares a hook, which has its say at `points`. */
+  /** Declares a hook that is called at `points`. */
   hook(options: HookOptions, hook: Hook): void {
     this.#extensions.addHook(options, hook);
   }
 
-  /** Declares a source of context; with `remember`, one that is handed each finished run. */
+  /** Declares a context source. With `remember`, it gets each finished run. */
   contextSource(options: ContextSourceOptions, source: ContextSource): void {
     this.#extensions.addContextSource(options, source);
   }
 
-  /** Declares a planner. */
+  /** Declares a planner, which decides the next instruction of a run. */
   planner(options: PlannerOptions, planner: Planner): void {
     this.#extensions.addPlanner(options, planner);
   }
 
   /**
-   * How to open what tools with `requiresRuntime` run in, and to close it when the run is over. What `open` resolves
-   * to is `call.runtime`; where it fails, the calls that need it fail.
+   * Sets the functions that open and close the runtimes of tools with `requiresRuntime`. The result of `open` is
+   * `call.runtime`. If it fails, the calls that need the runtime fail.
    */
-  runtime<Runtime>(how: RuntimeOptions<Runtime>): void {
-    this.#runtimes.declare(how as RuntimeOptions<unknown>);
+  runtime<Runtime>(options: RuntimeOptions<Runtime>): void {
+    this.#runtimes.declare(options as RuntimeOptions<unknown>);
   }
 
-  /** Serves until `drain`, SIGTERM or SIGINT. True: every call in hand was finished and acknowledged. */
+  /** Serves until `drain`, SIGTERM or SIGINT. Resolves to true if every call was finished and acknowledged. */
   async run(): Promise<boolean> {
     for (const signal of ["SIGTERM", "SIGINT"]) {
-      process.on(signal, () => (this.#draining ? process.exit(1) : this.drain())); // asked twice: at once
+      process.on(signal, () => (this.#draining ? process.exit(1) : this.drain())); // the second signal ends it at once
     }
     const serving = this.#serveForEver();
-    await Promise.race([this.#drainAsked, serving]);
+    await Promise.race([this.#drainRequested, serving]);
     const timeout = sleep(this.#options.drainTimeoutMs ?? 30_000, false, { ref: false });
     const delivered = await Promise.race([this.#idle.then(() => true), timeout]);
-    if (!delivered) console.error(`leaving with ${this.#inHand.size} calls in hand`);
-    this.#leave(delivered);
+    if (!delivered) console.error(`shutting down with ${this.#calls.size} calls unfinished or unacknowledged`);
+    this.#disconnect(delivered);
     await Promise.race([serving, sleep(2 * CLOSE_TIMEOUT_MS, undefined, { ref: false })]);
-    // Whoever shuts down does not wait for a runtime that does not close.
+    // Bounded, so that a runtime that does not close cannot stop the shutdown.
     await Promise.race([this.#runtimes.closeAll(), sleep(RUNTIMES_TIMEOUT_MS, undefined, { ref: false })]);
     return delivered;
   }
 
-  /** Takes no more calls, finishes those in hand, then lets `run` resolve. */
+  /** Accepts no more calls, finishes those that run, then lets `run` resolve. */
   drain(): void {
     this.#draining = true;
     this.#sendDraining();
-    this.#noteDrain();
+    this.#resolveDrain();
     this.#checkIdle();
   }
 
   async #serveForEver(): Promise<void> {
     const { server, credentials: given } = this.#options;
     let backoff = FIRST_BACKOFF_MS;
-    while (!this.#leaving.signal.aborted) {
-      const connection = new Connection(this.#listener, server, given ?? credentials.createInsecure());
+    while (!this.#stopping.signal.aborted) {
+      const connection = new Connection(this.#connectionHost, server, given ?? credentials.createInsecure());
       this.#connection = connection;
       await connection.serve().catch((error) => console.error(`connection to ${server}: ${error.message}`));
       this.#connection = undefined;
       if (connection.lasted() > STABLE_AFTER_MS) backoff = FIRST_BACKOFF_MS;
       const wait = Math.max(connection.reconnectAfterMs, Math.random() * backoff);
-      await sleep(wait, undefined, { signal: this.#leaving.signal }).catch(() => undefined);
+      await sleep(wait, undefined, { signal: this.#stopping.signal }).catch(() => undefined);
       backoff = Math.min(2 * backoff, MAX_BACKOFF_MS);
     }
   }
 
-  #leave(delivered: boolean): void {
-    this.#leaving.abort();
+  #disconnect(delivered: boolean): void {
+    this.#stopping.abort();
     if (!this.#connection?.welcomed) {
       this.#connection?.abandon();
       return;
@@ -167,9 +167,9 @@ export class Host {
     this.#connection.close();
   }
 
-  // What the host says and is told, in the order of a call's life.
+  // Frames to and from the server, in the order of a call's life.
 
-  readonly #listener = {
+  readonly #connectionHost = {
     hello: () => this.#hello(),
     heartbeat: () => this.#heartbeat(),
     onWelcome: (welcome: Welcome) => this.#onWelcome(welcome),
@@ -184,7 +184,7 @@ export class Host {
         return this.#onCancel(frame.value);
       case "resultAck":
       case "leaseLost":
-        return this.#forget(frame.value);
+        return this.#dropCall(frame.value);
       case "inputResponse":
         return this.#onInputResponse(frame.value);
       case "extensionRequest":
@@ -211,7 +211,7 @@ export class Host {
       capabilities: [...this.#tools.capabilities(), ...this.#extensions.capabilities()],
       maxFrameBytes: 0n,
       openRuntimes: this.#runtimes.ids(),
-      callsInHand: [...this.#inHand.values()].map(({ call, leaseToken, outcome }) => ({
+      callsInHand: [...this.#calls.values()].map(({ call, leaseToken, outcome }) => ({
         ...call.ref,
         leaseToken,
         finished: outcome !== undefined,
@@ -228,11 +228,11 @@ export class Host {
     }
     for (const verdict of welcome.calls) {
       const { STOP, ALREADY_RECORDED } = CallDisposition;
-      if (verdict.disposition === STOP || verdict.disposition === ALREADY_RECORDED) this.#forget(verdict);
+      if (verdict.disposition === STOP || verdict.disposition === ALREADY_RECORDED) this.#dropCall(verdict);
     }
-    for (const held of this.#inHand.values()) {
-      this.#offerOutcome(held);
-      held.call.questions.askAgain();
+    for (const tracked of this.#calls.values()) {
+      this.#offerOutcome(tracked);
+      tracked.call.questions.repeat();
     }
     this.#sendCredit();
     if (this.#draining) this.#sendDraining();
@@ -240,9 +240,9 @@ export class Host {
   }
 
   #onCallRequest(request: CallRequest): void {
-    const held = this.#known(request);
-    if (held) {
-      this.#answerFromMemory(held, request.leaseToken);
+    const tracked = this.#known(request);
+    if (tracked) {
+      this.#answerKnown(tracked, request.leaseToken);
       this.#grantCredit();
       return;
     }
@@ -258,23 +258,23 @@ export class Host {
     this.#start(request, checked.run);
   }
 
-  /** The call, if it is in hand. What came of another that had its name is forgotten. */
-  #known(request: CallRequest): InHand | undefined {
-    const held = this.#inHand.get(key(request));
-    if (held?.call.idempotencyKey === request.idempotencyKey) return held;
-    if (held?.outcome) this.#forget(request);
+  /** The call, if it is known. Drops the result of another call with the same id. */
+  #known(request: CallRequest): TrackedCall | undefined {
+    const tracked = this.#calls.get(key(request));
+    if (tracked?.call.idempotencyKey === request.idempotencyKey) return tracked;
+    if (tracked?.outcome) this.#dropCall(request);
     return undefined;
   }
 
-  #answerFromMemory(held: InHand, leaseToken: string): void {
-    held.leaseToken = leaseToken;
-    if (!held.outcome) this.#sendAccepted(held.call);
-    this.#offerOutcome(held);
+  #answerKnown(tracked: TrackedCall, leaseToken: string): void {
+    tracked.leaseToken = leaseToken;
+    if (!tracked.outcome) this.#sendAccepted(tracked.call);
+    this.#offerOutcome(tracked);
   }
 
   #check(request: CallRequest): Rejection | { run: Work } {
     if (this.#draining) return { reason: RejectReason.DRAINING, message: "the host shuts down" };
-    if (this.#inHand.has(key(request))) {
+    if (this.#calls.has(key(request))) {
       return { reason: RejectReason.BUSY, message: "another call of this id still runs here" };
     }
     if (this.#running >= this.#concurrency) {
@@ -282,82 +282,83 @@ export class Host {
     }
     const prepared = this.#tools.prepare(request);
     if ("reason" in prepared || !request.runtimeId) return prepared;
-    return { run: this.#runtimes.inside(request.runtimeId, prepared.run) };
+    return { run: this.#runtimes.afterOpening(request.runtimeId, prepared.run) };
   }
 
   #start(request: CallRequest, run: Work): void {
     const controller = new AbortController();
-    const audience = {
+    const channel = {
       send: (frame: Frame) => this.#send(frame),
       room: async () => this.#connection?.room(),
       bound: () => this.#bound,
     };
-    const call = new Call(request, controller.signal, audience);
-    const held: InHand = { call, leaseToken: request.leaseToken, controller, cancelling: false };
-    this.#inHand.set(key(call), held);
+    const call = new Call(request, controller.signal, channel);
+    const tracked: TrackedCall = { call, leaseToken: request.leaseToken, controller, cancelling: false };
+    this.#calls.set(key(call), tracked);
     this.#running++;
-    void outcomeOf(() => run(call)).then((outcome) => this.#onEnd(held, outcome));
+    void outcomeOf(() => run(call)).then((outcome) => this.#onToolEnd(tracked, outcome));
   }
 
-  #onEnd(held: InHand, outcome: Outcome): void {
+  #onToolEnd(tracked: TrackedCall, outcome: Outcome): void {
     this.#running--;
-    if (this.#inHand.get(key(held.call)) === held) this.#settle(held, outcome); // else nobody waits any more
+    // A call that was dropped has no outcome to record.
+    if (this.#calls.get(key(tracked.call)) === tracked) this.#recordOutcome(tracked, outcome);
     this.#grantCredit();
     this.#checkIdle();
   }
 
-  #settle(held: InHand, outcome: Outcome): void {
-    if (held.cancelling && "failure" in outcome) {
-      this.#inHand.delete(key(held.call));
-      this.#acknowledgeCancel(held.call, CancelOutcome.STOPPED);
+  #recordOutcome(tracked: TrackedCall, outcome: Outcome): void {
+    if (tracked.cancelling && "failure" in outcome) {
+      this.#calls.delete(key(tracked.call));
+      this.#acknowledgeCancel(tracked.call, CancelOutcome.STOPPED);
       return;
     }
-    if (held.cancelling) this.#acknowledgeCancel(held.call, CancelOutcome.FINISHED);
-    held.outcome = outcome;
-    this.#offerOutcome(held);
+    if (tracked.cancelling) this.#acknowledgeCancel(tracked.call, CancelOutcome.FINISHED);
+    tracked.outcome = outcome;
+    this.#offerOutcome(tracked);
   }
 
-  #offerOutcome(held: InHand): void {
-    if (held.outcome) this.#send(outcomeFrame(held, held.outcome, this.#bound));
+  #offerOutcome(tracked: TrackedCall): void {
+    if (tracked.outcome) this.#send(outcomeFrame(tracked, tracked.outcome, this.#bound));
   }
 
-  /** A result that the server refuses it would refuse for ever: the next connection is told so in its place. */
+  /** Replaces a refused result by a failure, which the next connection sends. The server would refuse it again. */
   #onProtocolError({ message, callId }: ProtocolError): void {
-    console.error(`the server says: ${message}`);
-    for (const held of this.#inHand.values()) {
-      if (held.outcome && held.call.callId === callId) held.outcome = refused(message);
+    console.error(`the server reports a protocol error: ${message}`);
+    for (const tracked of this.#calls.values()) {
+      if (tracked.outcome && tracked.call.callId === callId) tracked.outcome = refusal(message);
     }
   }
 
   #onInputResponse(response: InputResponse): void {
-    for (const { call } of this.#inHand.values()) {
+    for (const { call } of this.#calls.values()) {
       if (call.callId === response.callId) call.questions.onResponse(response);
     }
   }
 
   async #onExtensionRequest(request: ExtensionRequest, connection: Connection | undefined): Promise<void> {
     const response = await this.#extensions.respond(request, this.#bound);
-    // What was asked on an earlier stream is not answered on a later.
+    // Sent on the connection of the request. If that is closed, the response is dropped.
     connection?.send({ $case: "extensionResponse", value: response });
   }
 
   #onCancel(cancel: Cancel): void {
-    const held = this.#inHand.get(key(cancel));
-    if (!held) {
+    const tracked = this.#calls.get(key(cancel));
+    if (!tracked) {
       this.#acknowledgeCancel(cancel, CancelOutcome.UNKNOWN);
-    } else if (held.outcome) {
+    } else if (tracked.outcome) {
       this.#acknowledgeCancel(cancel, CancelOutcome.FINISHED);
-    } else if (!held.cancelling) {
-      held.cancelling = true;
-      held.controller.abort();
+    } else if (!tracked.cancelling) {
+      tracked.cancelling = true;
+      tracked.controller.abort();
       const grace = Math.max(milliseconds(cancel.gracePeriod), MIN_CANCEL_GRACE_MS);
-      setTimeout(() => this.#admitIfUnstoppable(held), grace).unref();
+      setTimeout(() => this.#reportIfNotStopped(tracked), grace).unref();
     }
   }
 
-  #admitIfUnstoppable(held: InHand): void {
-    if (this.#inHand.get(key(held.call)) === held && !held.outcome) {
-      this.#acknowledgeCancel(held.call, CancelOutcome.CANNOT);
+  #reportIfNotStopped(tracked: TrackedCall): void {
+    if (this.#calls.get(key(tracked.call)) === tracked && !tracked.outcome) {
+      this.#acknowledgeCancel(tracked.call, CancelOutcome.CANNOT);
     }
   }
 
@@ -365,14 +366,14 @@ export class Host {
     this.#send({ $case: "cancelAck", value: { callId, attempt, outcome } });
   }
 
-  #forget(ref: Ref): void {
-    this.#inHand.get(key(ref))?.controller.abort();
-    this.#inHand.delete(key(ref));
+  #dropCall(ref: Ref): void {
+    this.#calls.get(key(ref))?.controller.abort();
+    this.#calls.delete(key(ref));
     this.#checkIdle();
   }
 
   #heartbeat(): Frame {
-    const running = [...this.#inHand.values()].filter(({ outcome }) => !outcome);
+    const running = [...this.#calls.values()].filter(({ outcome }) => !outcome);
     return { $case: "heartbeat", value: { calls: running.map(({ call }) => call.ref) } };
   }
 
@@ -399,7 +400,7 @@ export class Host {
   }
 
   #checkIdle(): void {
-    if (this.#draining && this.#inHand.size === 0 && this.#running === 0) this.#noteIdle();
+    if (this.#draining && this.#calls.size === 0 && this.#running === 0) this.#resolveIdle();
   }
 }
 

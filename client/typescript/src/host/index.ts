@@ -1,11 +1,11 @@
 /**
- * A tool host for agentloop: dials the server, serves the calls it is given, survives lost connections.
+ * A tool host for agentloop. It connects to the server, runs the calls that it gets, and survives lost connections.
  *
  *     const host = new Host({ server: "127.0.0.1:50051" });
  *     host.tool(declaration, async (call, { a, b }: { a: number; b: number }) => a + b);
  *     await host.run();
  *
- * It needs the generated code, `@grpc/grpc-js` and `@bufbuild/protobuf`, and nothing else.
+ * It needs only the generated code, `@grpc/grpc-js` and `@bufbuild/protobuf`.
  */
 export { AttemptEffect, OutputStream } from "../gen/agentloop/v1/events.js";
 export { HookPoint, PlanSituation } from "../gen/agentloop/v1/tool_host.js";

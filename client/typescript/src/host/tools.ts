@@ -1,17 +1,17 @@
-// The tools of a host.
+// The tools of a host, and the check of a call's arguments.
 
 import { type CallRequest, type Capability, RejectReason } from "../gen/agentloop/v1/tool_host.js";
 import { ToolDeclaration } from "../gen/agentloop/v1/types.js";
 import type { Call } from "./call.js";
-import { words } from "./frame.js";
+import { messageOf } from "./frame.js";
 
-/** A tool's declaration, its schema as an object. */
+/** The declaration of a tool, with its schema as an object. */
 export type ToolOptions = Partial<Omit<ToolDeclaration, "inputSchemaJson">> &
   Pick<ToolDeclaration, "name" | "description" | "effect"> & { schema: object };
 
-/** A tool with its arguments. */
+/** A tool bound to its arguments. */
 export type Work = (call: Call) => Promise<unknown>;
-/** Why a call is not taken. */
+/** The reason why a call is rejected. */
 export type Rejection = { reason: RejectReason; message: string };
 
 type Tool = { declaration: ToolDeclaration; run: (call: Call, args: never) => Promise<unknown> };
@@ -38,7 +38,7 @@ export class Tools {
       const args = parseObject(request.argumentsJson);
       return { run: async (call) => tool.run(call, args as never) };
     } catch (error) {
-      return { reason: RejectReason.BAD_ARGUMENTS, message: words(error) };
+      return { reason: RejectReason.BAD_ARGUMENTS, message: messageOf(error) };
     }
   }
 }

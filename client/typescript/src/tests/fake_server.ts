@@ -1,4 +1,4 @@
-// A server whose side of `Connect` is in the hands of the test.
+// A scripted server: the test receives and sends the frames of each connection.
 
 import { Server, ServerCredentials, type ServerDuplexStream, status } from "@grpc/grpc-js";
 import assert from "node:assert/strict";
@@ -14,15 +14,15 @@ import {
 import type { Frame } from "../host/frame.js";
 import { EffectClass, Host } from "../host/index.js";
 
-const PATIENCE_MS = 20_000; // long enough for a slow machine, short enough to fail
+const TIMEOUT_MS = 20_000; // long enough for a slow machine
 
 process.setMaxListeners(0); // each host listens for signals
 
 type ServerFrame = NonNullable<ConnectResponse["frame"]>;
 type Kind = Frame["$case"];
-type Said<K extends Kind> = Extract<Frame, { $case: K }>["value"];
+type Content<K extends Kind> = Extract<Frame, { $case: K }>["value"];
 
-/** What comes in some order and is taken in that order. */
+/** A first-in, first-out queue, whose `take` waits for an item. */
 class Queue<T> {
   readonly #items: T[] = [];
   readonly #takers: ((item: T) => void)[] = [];
@@ -35,7 +35,7 @@ class Queue<T> {
   take(what: string): Promise<T> {
     if (this.#items.length > 0) return Promise.resolve(this.#items.shift()!);
     return new Promise((resolve, reject) => {
-      const tooLong = setTimeout(() => reject(new Error(`${what} takes too long`)), PATIENCE_MS);
+      const tooLong = setTimeout(() => reject(new Error(`${what} takes too long`)), TIMEOUT_MS);
       this.#takers.push((item) => {
         clearTimeout(tooLong);
         resolve(item);
@@ -44,7 +44,7 @@ class Queue<T> {
   }
 }
 
-/** One connection of a host. */
+/** One connection of a host, with the server's end in the test. */
 export class Connection {
   readonly #stream: ServerDuplexStream<ConnectRequest, ConnectResponse>;
   readonly #frames = new Queue<Frame>();
@@ -56,13 +56,13 @@ export class Connection {
     stream.on("end", () => stream.end());
   }
 
-  /** The next frame that is neither heartbeat nor credit, which must be of this kind. */
-  async expect<K extends Kind>(kind: K): Promise<Said<K>> {
+  /** The content of the next frame that is neither heartbeat nor credit. It must be of this kind. */
+  async expect<K extends Kind>(kind: K): Promise<Content<K>> {
     for (;;) {
       const frame = await this.#frames.take(kind);
       if (frame.$case === "heartbeat" || frame.$case === "credit") continue;
       assert.equal(frame.$case, kind, JSON.stringify(frame, (_, value) => (typeof value === "bigint" ? `${value}` : value)));
-      return frame.value as Said<K>;
+      return frame.value as Content<K>;
     }
   }
 
@@ -86,8 +86,8 @@ export class Connection {
     this.send({ $case: "callRequest", value });
   }
 
-  /** Offers a call that the host must accept. */
-  async give(callId: string, tool: string, of: { args?: object; idempotencyKey?: string } = {}): Promise<void> {
+  /** Sends a call that the host must accept. */
+  async sendCall(callId: string, tool: string, of: { args?: object; idempotencyKey?: string } = {}): Promise<void> {
     this.offer(callId, tool, of);
     assert.equal((await this.expect("callAccepted")).callId, callId);
   }
@@ -101,7 +101,7 @@ export class Connection {
   }
 }
 
-/** A host against a server that the test plays. What is in hand at the end is left. */
+/** A host against a scripted server. Calls that run at the end of the test are dropped. */
 export class Bench {
   readonly host: Host;
   readonly #server: Server;

@@ -1,4 +1,4 @@
-// What a host says of its calls, whatever its tools do.
+// Results and failures that a host sends for calls of all kinds of tools.
 
 import { status } from "@grpc/grpc-js";
 import assert from "node:assert/strict";
@@ -14,7 +14,7 @@ let bench: Bench;
 beforeEach(async () => void (bench = await Bench.start()));
 afterEach(() => bench.stop());
 
-describe("each way to fail is a failure of the call alone", () => {
+describe("every error of a tool is a failure of its call", () => {
   let thrown: unknown;
   let connection: Connection;
 
@@ -29,13 +29,13 @@ describe("each way to fail is a failure of the call alone", () => {
 
   async function failure(what: unknown, tool = "fail"): Promise<CallFailed> {
     thrown = what;
-    await connection.give("c1", tool);
+    await connection.sendCall("c1", tool);
     const failed = await connection.expect("callFailed");
     connection.acknowledge("c1");
     return failed;
   }
 
-  test("whatever a tool throws", async () => {
+  test("a tool that throws any value", async () => {
     for (const [what, message] of [
       [new Error("no"), "Error: no"],
       [undefined, "undefined"],
@@ -54,7 +54,7 @@ describe("each way to fail is a failure of the call alone", () => {
     assert.match((await failure({ toJSON: () => assert.fail("not this") }, "give")).message, /not this/);
   });
 
-  test("a failure is one that a server takes", async () => {
+  test("a failure is cut to the bounds of the contract", async () => {
     const long = await failure(new ToolFailed("ä".repeat(50_000), { effect: NONE }));
     assert.deepEqual([Buffer.byteLength(long.message), long.effect], [64 << 10, NONE]);
     for (const [retryDelayMs, told] of [
@@ -86,9 +86,9 @@ describe("calls", () => {
 
   test("a result that the server refuses does not come again", async () => {
     const first = await bench.welcome();
-    await first.give("c1", "echo", { args: { text: "malformed" } });
+    await first.sendCall("c1", "echo", { args: { text: "malformed" } });
     await first.expect("callResult");
-    await first.give("c2", "echo", { args: { text: "good" } });
+    await first.sendCall("c2", "echo", { args: { text: "good" } });
     await first.expect("callResult");
     const message = `call_result.images: ${"ä".repeat(5000)}`;
     first.send({ $case: "protocolError", value: { message, callId: "c1" } });
@@ -102,7 +102,7 @@ describe("calls", () => {
     assert.equal((await second.expect("callResult")).output, "good");
   });
 
-  test("what is said of a rejection is cut", async () => {
+  test("the message of a rejection is cut", async () => {
     const connection = await bench.welcome();
     connection.offer("c1", "ä".repeat(5000));
     const rejected = await connection.expect("callRejected");
@@ -112,21 +112,21 @@ describe("calls", () => {
 
   test("a call with another idempotency key is another call", async () => {
     const connection = await bench.welcome();
-    await connection.give("c1", "wait");
+    await connection.sendCall("c1", "wait");
     connection.offer("c1", "wait", { idempotencyKey: "other" });
     assert.equal((await connection.expect("callRejected")).reason, RejectReason.BUSY);
     leave();
     assert.equal((await connection.expect("callResult")).output, "waited 1");
     connection.offer("c1", "wait");
-    assert.equal((await connection.expect("callResult")).output, "waited 1", "from memory");
+    assert.equal((await connection.expect("callResult")).output, "waited 1", "from the known result");
 
-    await connection.give("c1", "wait", { idempotencyKey: "other" });
+    await connection.sendCall("c1", "wait", { idempotencyKey: "other" });
     leave();
     assert.equal((await connection.expect("callResult")).output, "waited 2");
   });
 });
 
-describe("no frame is larger than the server takes", () => {
+describe("no frame is larger than the server accepts", () => {
   const BOUND = 65_536;
   const small = { maxFrameBytes: BigInt(BOUND) };
   const fits = (frame: Frame) => assert.ok(sizeOf(frame) <= BOUND);
@@ -146,39 +146,39 @@ describe("no frame is larger than the server takes", () => {
     bench.run();
   });
 
-  test("a result is a failure that says so", async () => {
+  test("a larger result becomes a failure", async () => {
     const connection = await bench.welcome(small);
     const room = BOUND - 24;
-    await connection.give("c1", "echo", { args: { times: room } });
+    await connection.sendCall("c1", "echo", { args: { times: room } });
     const value = await connection.expect("callResult");
     assert.equal(sizeOf({ $case: "callResult", value }), BOUND, "to the last byte");
-    await connection.give("c2", "echo", { args: { times: room + 1 } });
+    await connection.sendCall("c2", "echo", { args: { times: room + 1 } });
     const failed = await connection.expect("callFailed");
     assert.equal(failed.message, "the result has 65537 bytes with its frame; the server takes 65536");
     assert.deepEqual([failed.effect, failed.retryable], [DONE, false]);
   });
 
-  test("of a failure the beginning is left", async () => {
+  test("a larger failure keeps its beginning", async () => {
     const connection = await bench.welcome(small);
-    await connection.give("c1", "fail");
+    await connection.sendCall("c1", "fail");
     const value = await connection.expect("callFailed");
     fits({ $case: "callFailed", value });
     assert.equal(value.effect, NONE);
     assert.ok(value.message.length > 32_000);
   });
 
-  test("a result is made to fit the server that it is offered to", async () => {
+  test("an older result is cut to the bound of a new server", async () => {
     const first = await bench.welcome();
-    await first.give("c1", "echo", { args: { times: BOUND } });
+    await first.sendCall("c1", "echo", { args: { times: BOUND } });
     await first.expect("callResult");
     first.end(status.UNAVAILABLE);
     const second = await bench.welcome(small);
     assert.match((await second.expect("callFailed")).message, /the server takes 65536/);
   });
 
-  test("output is split and the rest left out", async () => {
+  test("output is split and other large frames are dropped", async () => {
     const connection = await bench.welcome(small);
-    await connection.give("c1", "talk");
+    await connection.sendCall("c1", "talk");
     let [said, chunks] = [0, 0n];
     while (said < BOUND) {
       const value = await connection.expect("outputChunk");
@@ -191,7 +191,7 @@ describe("no frame is larger than the server takes", () => {
     assert.match((await connection.expect("callResult")).output, /65536 bytes/);
   });
 
-  test("an answer of an extension is a failure", async () => {
+  test("a larger response of an extension becomes a failure", async () => {
     const connection = await bench.welcome(small);
     const request = { $case: "context" as const, value: {} };
     connection.send({ $case: "extensionRequest", value: ExtensionRequest.fromPartial({ name: "notes", request }) });
