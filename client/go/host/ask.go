@@ -12,35 +12,34 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// What the contract allows.
+// Bounds of the contract.
 const (
 	maxQuestions     = 16
 	maxNameBytes     = 128
-	maxQuestionBytes = 128 << 10 // beyond what the server takes; one that no frame could carry is not sent
+	maxQuestionBytes = 128 << 10 // above the server's own bound; a larger question is not sent
 )
 
-// Question is what a call asks a human. Only Text is required.
+// Question is a question of a running call for a human. Only Text is required.
 type Question struct {
 	Text string
-	// Name is unique within the call. A later try of the call that asks the same under the same name is given the
-	// answer of the earlier one. By default, questions are numbered in the order in which they are asked.
+	// Name is unique within the call. A later attempt that asks the same question under the same name gets the earlier
+	// answer. By default, questions are numbered in the order in which they are asked.
 	Name string
-	// Timeout is when the question is given up; by default, the run's approval_timeout_seconds says.
+	// Timeout bounds the wait for an answer. The default is the run's approval_timeout_seconds.
 	Timeout time.Duration
 }
 
-// Option is one choice: what the answer names, and what people read.
+// Option is one choice: an ID for the answer, and a label for people.
 type Option struct{ ID, Label string }
 
-// NoAnswerError tells that there is no answer and will not be: nobody answered in time, or it is no question that can
-// be asked.
+// NoAnswerError means that there will be no answer: nobody answered in time, or the question is invalid.
 type NoAnswerError struct{ Reason string }
 
 func (e *NoAnswerError) Error() string { return "no answer: " + e.Reason }
 
-// Ask asks a human for text, and waits for as long as that takes, through reconnects and restarts of the server. The
-// call's deadline does not run meanwhile; after the answer the call has all of its time again. A call may ask 16
-// questions. The error is a *NoAnswerError, or tells that ctx is done or the call is to stop.
+// Ask asks a human for text, and waits for the answer, through reconnects and restarts of the server. The call's
+// deadline stands still meanwhile, and starts anew with the answer. A call may ask 16 questions. The error is a
+// *NoAnswerError, or the error of ctx, or context.Canceled if the call must stop.
 func (c *Call) Ask(ctx context.Context, question Question) (string, error) {
 	response, err := c.ask(ctx, question, &pb.NeedInput{})
 	if err != nil {
@@ -49,14 +48,14 @@ func (c *Call) Ask(ctx context.Context, question Question) (string, error) {
 	if text, fits := response.Response.(*pb.InputResponse_Text); fits {
 		return text.Text, nil
 	}
-	return "", errMisunderstood
+	return "", errWrongAnswer
 }
 
-// Choose asks a human to choose one of at most 64 options, and returns its ID; else as Ask.
+// Choose asks a human to choose one of at most 64 options, and returns its ID. Otherwise as Ask.
 func (c *Call) Choose(ctx context.Context, question Question, options ...Option) (string, error) {
 	chosen, err := c.choose(ctx, question, options, false)
 	if err == nil && len(chosen) == 0 {
-		err = errMisunderstood
+		err = errWrongAnswer
 	}
 	if err != nil {
 		return "", err
@@ -64,73 +63,73 @@ func (c *Call) Choose(ctx context.Context, question Question, options ...Option)
 	return chosen[0], nil
 }
 
-// ChooseSeveral asks a human to choose several options, or none, and returns their IDs; else as Ask.
+// ChooseSeveral asks a human to choose several options, or none, and returns their IDs. Otherwise as Ask.
 func (c *Call) ChooseSeveral(ctx context.Context, question Question, options ...Option) ([]string, error) {
 	return c.choose(ctx, question, options, true)
 }
 
-var errMisunderstood = &NoAnswerError{"the answer does not fit the question"}
+var errWrongAnswer = &NoAnswerError{"the answer does not fit the question"}
 
 func (c *Call) choose(ctx context.Context, question Question, options []Option, multiple bool) ([]string, error) {
 	if len(options) == 0 {
 		return nil, &NoAnswerError{"there is nothing to choose from"}
 	}
-	asked := &pb.NeedInput{Multiple: multiple}
+	frame := &pb.NeedInput{Multiple: multiple}
 	for _, option := range options {
-		asked.Options = append(asked.Options, &pb.SelectOption{Id: valid(option.ID), Label: valid(option.Label)})
+		frame.Options = append(frame.Options, &pb.SelectOption{Id: valid(option.ID), Label: valid(option.Label)})
 	}
-	response, err := c.ask(ctx, question, asked)
+	response, err := c.ask(ctx, question, frame)
 	if err != nil {
 		return nil, err
 	}
 	if response.GetSelection() == nil {
-		return nil, errMisunderstood
+		return nil, errWrongAnswer
 	}
 	return response.GetSelection().OptionIds, nil
 }
 
-func (c *Call) ask(ctx context.Context, question Question, asked *pb.NeedInput) (*pb.InputResponse, error) {
+func (c *Call) ask(ctx context.Context, question Question, frame *pb.NeedInput) (*pb.InputResponse, error) {
 	number := c.questions.Add(1)
-	asked.CallId, asked.Attempt = c.CallID, c.Attempt
-	asked.InputId, asked.Question = valid(question.Name), valid(question.Text)
-	if asked.InputId == "" {
-		asked.InputId = fmt.Sprintf("question-%d", number)
+	frame.CallId, frame.Attempt = c.CallID, c.Attempt
+	frame.InputId, frame.Question = valid(question.Name), valid(question.Text)
+	if frame.InputId == "" {
+		frame.InputId = fmt.Sprintf("question-%d", number)
 	}
 	if question.Timeout != 0 {
-		asked.Timeout = durationpb.New(question.Timeout)
+		frame.Timeout = durationpb.New(question.Timeout)
 	}
 	switch {
 	case number > maxQuestions:
 		return nil, &NoAnswerError{fmt.Sprintf("a call may ask %d questions at most", maxQuestions)}
-	case len(asked.InputId) > maxNameBytes:
+	case len(frame.InputId) > maxNameBytes:
 		return nil, &NoAnswerError{fmt.Sprintf("the name of a question has at most %d bytes", maxNameBytes)}
 	case question.Timeout < 0:
 		return nil, &NoAnswerError{"a timeout is not negative"}
-	case proto.Size(asked) > maxQuestionBytes:
+	case proto.Size(frame) > maxQuestionBytes:
 		return nil, &NoAnswerError{fmt.Sprintf("the question has more than %d bytes", maxQuestionBytes)}
 	}
-	response, err := c.host.ask(ctx, c, asked)
+	response, err := c.host.ask(ctx, c, frame)
 	if refused, is := response.GetResponse().(*pb.InputResponse_Refused); is {
 		return nil, &NoAnswerError{refused.Refused}
 	}
 	return response, err
 }
 
-// asked is a question that waits for its answer.
-type asked struct {
+// openQuestion is a question that waits for its answer.
+type openQuestion struct {
 	question *pb.NeedInput
-	answer   chan *pb.InputResponse // takes one without a reader
+	answer   chan *pb.InputResponse // has room for one
 }
 
-// ask asks now and after each reconnect, until there is an answer or nobody waits for it.
+// ask sends a question, and repeats it after each reconnect, until there is an answer or the call stops.
 func (h *Host) ask(ctx context.Context, call *Call, question *pb.NeedInput) (*pb.InputResponse, error) {
-	waits, err := h.putQuestion(call, question)
+	waiting, err := h.addQuestion(call, question)
 	if err != nil {
 		return nil, err
 	}
 	defer h.dropQuestion(call, question)
 	select {
-	case response := <-waits.answer:
+	case response := <-waiting.answer:
 		return response, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
@@ -139,52 +138,52 @@ func (h *Host) ask(ctx context.Context, call *Call, question *pb.NeedInput) (*pb
 	}
 }
 
-func (h *Host) putQuestion(call *Call, question *pb.NeedInput) (*asked, error) {
+func (h *Host) addQuestion(call *Call, question *pb.NeedInput) (*openQuestion, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	held, known := h.inHand[keyOf(question)]
-	if !known || held.call != call || held.outcome != nil || held.cancelling {
+	tracked, known := h.calls[keyOf(question)]
+	if !known || tracked.call != call || tracked.outcome != nil || tracked.cancelling {
 		return nil, context.Canceled
 	}
-	if held.asked[question.InputId] != nil {
+	if tracked.questions[question.InputId] != nil {
 		return nil, &NoAnswerError{fmt.Sprintf("the call asks %q already", question.InputId)}
 	}
-	waits := &asked{question, make(chan *pb.InputResponse, 1)}
-	held.asked[question.InputId] = waits
-	h.sendQuestion(waits)
-	return waits, nil
+	waiting := &openQuestion{question, make(chan *pb.InputResponse, 1)}
+	tracked.questions[question.InputId] = waiting
+	h.sendQuestion(waiting)
+	return waiting, nil
 }
 
 func (h *Host) dropQuestion(call *Call, question *pb.NeedInput) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if held, known := h.inHand[keyOf(question)]; known && held.call == call {
-		delete(held.asked, question.InputId)
+	if tracked, known := h.calls[keyOf(question)]; known && tracked.call == call {
+		delete(tracked.questions, question.InputId)
 	}
 }
 
-// sendQuestion is called with the lock held. A question that no frame can carry is refused.
-func (h *Host) sendQuestion(waits *asked) {
-	frame := &pb.ConnectRequest{Frame: &pb.ConnectRequest_NeedInput{NeedInput: waits.question}}
-	if h.bound.takes(frame) {
+// sendQuestion must be called with the lock held. A question larger than the server's bound is refused.
+func (h *Host) sendQuestion(waiting *openQuestion) {
+	frame := &pb.ConnectRequest{Frame: &pb.ConnectRequest_NeedInput{NeedInput: waiting.question}}
+	if h.bound.fits(frame) {
 		h.send(frame)
 		return
 	}
-	delete(h.inHand[keyOf(waits.question)].asked, waits.question.InputId)
+	delete(h.calls[keyOf(waiting.question)].questions, waiting.question.InputId)
 	why := fmt.Sprintf("the question has more than the %d bytes that the server takes", h.bound.bytes())
-	waits.answer <- &pb.InputResponse{Response: &pb.InputResponse_Refused{Refused: why}}
+	waiting.answer <- &pb.InputResponse{Response: &pb.InputResponse_Refused{Refused: why}}
 }
 
 func (h *Host) onInputResponse(response *pb.InputResponse) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for key, held := range h.inHand {
-		if waits := held.asked[response.InputId]; key.callID == response.CallId && waits != nil {
-			delete(held.asked, response.InputId)
-			waits.answer <- response
+	for key, tracked := range h.calls {
+		if waiting := tracked.questions[response.InputId]; key.callID == response.CallId && waiting != nil {
+			delete(tracked.questions, response.InputId)
+			waiting.answer <- response
 		}
 	}
 }
 
-// valid is what a frame can carry of a text.
+// valid replaces invalid UTF-8, which no frame can carry.
 func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }

@@ -18,7 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// What the contract allows.
+// Bounds of the contract.
 const (
 	maxResultBytes     = 3 << 20
 	maxChunkBytes      = 64 << 10
@@ -26,39 +26,39 @@ const (
 	maxProgressBytes   = 4 << 10
 )
 
-// Enough to say why; what a model reads of a failure should not crowd out the conversation.
+// Bounds on failures, so that they do not crowd out the conversation.
 const (
 	maxFailureBytes = 64 << 10
 	maxRefusalBytes = 4 << 10
 	maxRetryDelay   = 7 * 24 * time.Hour // no call may take longer
 )
 
-// ToolError is returned by a tool that knows how it failed.
+// ToolError is the failure of a call, for tools that know its details.
 type ToolError struct {
 	Message    string
 	Retryable  bool
 	RetryDelay time.Duration
-	Effect     pb.AttemptEffect // what is known of its effects
+	Effect     pb.AttemptEffect // says if the call changed something
 }
 
 func (e *ToolError) Error() string { return e.Message }
 
-// Call is one call, as its tool sees it. It is stopped by its context.
+// Call is one call, for its tool. It is stopped by its context.
 type Call struct {
 	CallID         string
 	Attempt        uint32
 	IdempotencyKey string
-	Checkpoint     []byte    // nil where the last try saved none
-	Deadline       time.Time // the call is given up after this
+	Checkpoint     []byte    // nil if no earlier attempt saved one
+	Deadline       time.Time // the server cancels the call then
 	RunID          string
 	SessionID      string
 	TurnID         string
 	Traceparent    string
-	Runtime        any // what the host opened for the run, where the tool needs it
+	Runtime        any // runtime that the host opened for the run, if the tool requires one
 
 	host      *Host
 	stopped   <-chan struct{}
-	questions atomic.Uint32 // that it has asked
+	questions atomic.Uint32 // number of questions asked so far
 	mu        sync.Mutex
 	chunks    uint64
 }
@@ -79,12 +79,12 @@ func newCall(ctx context.Context, h *Host, request *pb.CallRequest) *Call {
 	}
 }
 
-// Progress says how far the call is, from 0 to 1.
+// Progress reports progress as a text for people and a fraction from 0 to 1.
 func (c *Call) Progress(message string, fraction float64) {
 	c.progress(&pb.Progress{Message: message, Fraction: &fraction})
 }
 
-// SaveCheckpoint has the server keep what the next try is given.
+// SaveCheckpoint stores a checkpoint on the server, which gives it to the next attempt.
 func (c *Call) SaveCheckpoint(checkpoint []byte) error {
 	if len(checkpoint) > maxCheckpointBytes {
 		return fmt.Errorf("a checkpoint has at most %d bytes", maxCheckpointBytes)
@@ -98,21 +98,21 @@ func (c *Call) progress(progress *pb.Progress) {
 	progress.Message = cut(progress.Message, maxProgressBytes)
 	frame := &pb.ConnectRequest{Frame: &pb.ConnectRequest_Progress{Progress: progress}}
 	c.host.sendWhenRoom(func(bound frameBound) *pb.ConnectRequest {
-		if !bound.takes(frame) {
-			slog.Warn("a checkpoint is larger than the server takes, and left out", "call", c.CallID)
+		if !bound.fits(frame) {
+			slog.Warn("checkpoint dropped: it is larger than the server accepts", "call", c.CallID)
 			progress.Checkpoint = nil
 		}
 		return frame
 	})
 }
 
-// Write shows output to whoever watches. What is said while the server is out of reach is lost.
+// Write sends output to the subscribers of the run. It is dropped while the server cannot be reached.
 func (c *Call) Write(data []byte) (int, error) {
 	c.output(data, pb.OutputStream_OUTPUT_STREAM_STDOUT)
 	return len(data), nil
 }
 
-// WriteError is Write for complaints.
+// WriteError is Write for the standard error stream.
 func (c *Call) WriteError(data []byte) (int, error) {
 	c.output(data, pb.OutputStream_OUTPUT_STREAM_STDERR)
 	return len(data), nil
@@ -125,7 +125,7 @@ func (c *Call) output(data []byte, stream pb.OutputStream) {
 		size := min(len(data), maxChunkBytes)
 		c.chunks++
 		c.host.sendWhenRoom(func(bound frameBound) *pb.ConnectRequest {
-			size = bound.beside(c.CallID, size)
+			size = bound.payloadBytes(c.CallID, size)
 			return &pb.ConnectRequest{Frame: &pb.ConnectRequest_OutputChunk{OutputChunk: &pb.OutputChunk{
 				CallId: c.CallID, Attempt: c.Attempt, ChunkSeq: c.chunks, Stream: stream, Data: bytes.Clone(data[:size]),
 			}}}
@@ -134,68 +134,68 @@ func (c *Call) output(data []byte, stream pb.OutputStream) {
 	}
 }
 
-// callKey names a try of a call.
+// callKey names an attempt of a call.
 type callKey struct {
 	callID  string
 	attempt uint32
 }
 
-// inHand is a call from its request until its result is acknowledged.
-type inHand struct {
+// trackedCall is the host's state of a call, from its request until its result is acknowledged.
+type trackedCall struct {
 	call       *Call
 	leaseToken string
 	stop       context.CancelFunc
-	ended      chan struct{} // closed when the tool has returned
-	outcome    *outcome      // nil while the tool runs
-	asked      map[string]*asked
+	ended      chan struct{}            // closed when the tool has returned
+	outcome    *outcome                 // nil while the tool runs
+	questions  map[string]*openQuestion // unanswered, by id
 	cancelling bool
 }
 
-func (held *inHand) key() callKey { return callKey{held.call.CallID, held.call.Attempt} }
+func (tracked *trackedCall) key() callKey { return callKey{tracked.call.CallID, tracked.call.Attempt} }
 
-// Output is what a tool returns that shows pictures beside its text.
+// Output is the result of a tool that returns images beside its text.
 type Output struct {
 	Text   string
 	Images []*pb.Image
 }
 
-// outcome is what a tool returned: an output, or a failure.
+// outcome is the end of a call: an output, or a failure.
 type outcome struct {
 	output  string
 	images  []*pb.Image
 	failure *ToolError
 }
 
-// outcomeOf runs a tool to its end. Whatever goes wrong is an outcome, also where it is in what the tool returns.
+// outcomeOf runs a tool to its end. Every error and panic becomes a failure, also one in the tool's result.
 func outcomeOf(ctx context.Context, call *Call, run invocation) *outcome {
-	settled, err := safely(func() (*outcome, error) { return newOutcome(run(ctx, call)), nil })
+	result, err := safely(func() (*outcome, error) { return newOutcome(run(ctx, call)), nil })
 	if err != nil {
 		return maybe(err.Error())
 	}
-	return settled
+	return result
 }
 
-// newOutcome calls what the tool returned, which may panic.
+// newOutcome converts a tool's result. It calls methods of the result, which may panic.
 func newOutcome(value any, err error) *outcome {
 	var failure *ToolError
 	switch {
 	case errors.As(err, &failure) && failure == nil:
 		return maybe("the tool failed and does not say why")
 	case failure != nil:
-		told := *failure
-		told.Message = cut(told.Message, maxFailureBytes)
-		told.RetryDelay = max(0, min(told.RetryDelay, maxRetryDelay))
-		return &outcome{failure: &told}
+		bounded := *failure
+		bounded.Message = cut(bounded.Message, maxFailureBytes)
+		bounded.RetryDelay = max(0, min(bounded.RetryDelay, maxRetryDelay))
+		return &outcome{failure: &bounded}
 	case err != nil:
 		return maybe(err.Error())
 	}
-	shown, is := value.(Output)
+	withImages, is := value.(Output)
 	if is {
-		value = shown.Text
+		value = withImages.Text
 	}
 	output, err := toText(value)
 	size := len(output)
-	for _, image := range shown.Images {
+	for _, image := range withImages.Images {
 		size += proto.Size(image)
 	}
 	if err == nil && size > maxResultBytes {
@@ -204,28 +204,28 @@ func newOutcome(value any, err error) *outcome {
 	if err != nil {
 		return done(err.Error())
 	}
-	return &outcome{output: output, images: shown.Images}
+	return &outcome{output: output, images: withImages.Images}
 }
 
-// maybe is a failure of a tool that may have had an effect.
+// maybe is a failure of a call that may have changed something.
 func maybe(message string) *outcome {
 	message = cut(message, maxFailureBytes)
 	return &outcome{failure: &ToolError{Message: message, Effect: pb.AttemptEffect_ATTEMPT_EFFECT_MAYBE}}
 }
 
-// done is what is told in place of a result that cannot be.
+// done is the failure that replaces a result that cannot be sent.
 func done(message string) *outcome {
 	message = cut(message, maxFailureBytes)
 	return &outcome{failure: &ToolError{Message: message, Effect: pb.AttemptEffect_ATTEMPT_EFFECT_DONE}}
 }
 
-// refused takes the place of a result that the server refuses, in its words.
-func refused(words string) *outcome {
-	return done("the server refused the result: " + cut(words, maxRefusalBytes))
+// refusal is the failure that replaces a result that the server refuses.
+func refusal(serverMessage string) *outcome {
+	return done("the server refused the result: " + cut(serverMessage, maxRefusalBytes))
 }
 
-// cutToFit takes the place of an outcome whose frame has so many bytes, where the server takes only so many. Of a
-// failure the beginning is left.
+// cutToFit replaces an outcome whose frame of size bytes is larger than the server's bound most. A failure keeps the
+// beginning of its message.
 func (o *outcome) cutToFit(size, most int) *outcome {
 	if o.failure == nil {
 		return done(fmt.Sprintf("the result has %d bytes with its frame; the server takes %d", size, most))
@@ -235,7 +235,7 @@ func (o *outcome) cutToFit(size, most int) *outcome {
 	return &outcome{failure: &failure}
 }
 
-// toText is what the model reads: a string as it is, anything else as JSON.
+// toText converts a result to the text that the model reads: a string as text, any other value as JSON.
 func toText(value any) (string, error) {
 	if text, ok := value.(string); ok {
 		return valid(text), nil
@@ -247,28 +247,28 @@ func toText(value any) (string, error) {
 	return strings.TrimSuffix(text.String(), "\n"), err
 }
 
-// offer says the outcome, under the lease that the call has now. One that is larger than the server takes is a failure
-// from here on.
-func (held *inHand) offer(bound frameBound) *pb.ConnectRequest {
-	frame := held.frame()
-	if bound.takes(frame) {
+// outcomeFrame is the frame of a call's outcome, under its current lease. A result larger than the server's bound becomes
+// a failure for good.
+func (tracked *trackedCall) outcomeFrame(bound frameBound) *pb.ConnectRequest {
+	frame := tracked.frame()
+	if bound.fits(frame) {
 		return frame
 	}
-	held.outcome = held.outcome.cutToFit(proto.Size(frame), bound.bytes())
-	return held.frame()
+	tracked.outcome = tracked.outcome.cutToFit(proto.Size(frame), bound.bytes())
+	return tracked.frame()
 }
 
-func (held *inHand) frame() *pb.ConnectRequest {
-	callID, attempt := held.call.CallID, held.call.Attempt
-	failure := held.outcome.failure
+func (tracked *trackedCall) frame() *pb.ConnectRequest {
+	callID, attempt := tracked.call.CallID, tracked.call.Attempt
+	failure := tracked.outcome.failure
 	if failure == nil {
 		return &pb.ConnectRequest{Frame: &pb.ConnectRequest_CallResult{CallResult: &pb.CallResult{
-			CallId: callID, Attempt: attempt, LeaseToken: held.leaseToken,
-			Output: held.outcome.output, Images: held.outcome.images,
+			CallId: callID, Attempt: attempt, LeaseToken: tracked.leaseToken,
+			Output: tracked.outcome.output, Images: tracked.outcome.images,
 		}}}
 	}
 	failed := &pb.CallFailed{
-		CallId: callID, Attempt: attempt, LeaseToken: held.leaseToken,
+		CallId: callID, Attempt: attempt, LeaseToken: tracked.leaseToken,
 		Message:   failure.Message,
 		Retryable: failure.Retryable,
 		Effect:    failure.Effect,

@@ -15,19 +15,19 @@ const (
 	defaultHeartbeatInterval = 5 * time.Second
 )
 
-// connection is one stream. Whatever is said goes through its outbox, which one goroutine empties: one writer.
+// connection is one stream. All frames go through its outbox, which only one goroutine reads, so there is one writer.
 type connection struct {
 	host           *Host
 	outbox         *outbox
 	abandon        context.CancelFunc
 	credit         uint64
-	welcomed       bool // between the welcome and the end
+	welcomed       bool // true between the welcome and the end
 	welcomedAt     time.Time
 	reconnectAfter time.Duration
-	left           bool // for good
+	left           bool // the host shuts down: no reconnect
 }
 
-// serve connects, and returns when the stream has ended; nil if it ended well.
+// serve connects, and returns when the stream has ended; nil if the server ended it with OK.
 func (c *connection) serve(ctx context.Context, client pb.ToolHostClient) error {
 	ctx, c.abandon = context.WithCancel(ctx)
 	defer c.abandon()
@@ -48,7 +48,7 @@ func (c *connection) serve(ctx context.Context, client pb.ToolHostClient) error 
 	return c.read(ctx, stream)
 }
 
-// lasted is how long ago the welcome was; 0 without one.
+// lasted is the time since the welcome; 0 without one.
 func (c *connection) lasted() time.Duration {
 	if c.welcomedAt.IsZero() {
 		return 0
@@ -56,7 +56,7 @@ func (c *connection) lasted() time.Duration {
 	return time.Since(c.welcomedAt)
 }
 
-// close says nothing more, and lets the server end the stream. Called with the host's lock held.
+// close sends no more frames, and waits for the server to end the stream. It must be called with the host's lock held.
 func (c *connection) close() {
 	c.welcomed = false
 	c.outbox.finish()
@@ -71,14 +71,14 @@ func (c *connection) write(stream pb.ToolHost_ConnectClient) {
 			return
 		}
 		if stream.Send(frame) != nil {
-			return // the reader learns why
+			return // the reader gets the error
 		}
 	}
 }
 
 func (c *connection) firstFrame(stream pb.ToolHost_ConnectClient) (*pb.Welcome, error) {
-	impatience := time.AfterFunc(welcomeTimeout, c.abandon)
-	defer impatience.Stop()
+	timeout := time.AfterFunc(welcomeTimeout, c.abandon)
+	defer timeout.Stop()
 	frame, err := stream.Recv()
 	switch {
 	case errors.Is(err, io.EOF):
@@ -129,9 +129,9 @@ func (c *connection) onFrame(ctx context.Context, frame *pb.ConnectResponse) {
 	case *pb.ConnectResponse_Cancel:
 		c.host.onCancel(frame.Cancel)
 	case *pb.ConnectResponse_ResultAck:
-		c.host.onForget(frame.ResultAck)
+		c.host.onCallOver(frame.ResultAck)
 	case *pb.ConnectResponse_LeaseLost:
-		c.host.onForget(frame.LeaseLost)
+		c.host.onCallOver(frame.LeaseLost)
 	case *pb.ConnectResponse_InputResponse:
 		c.host.onInputResponse(frame.InputResponse)
 	case *pb.ConnectResponse_ExtensionRequest:

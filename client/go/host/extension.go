@@ -11,57 +11,58 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Hook has its say at the points that it was declared for; a nil verdict lets everything be.
+// Hook is called at the points of its declaration, and returns a verdict. A nil verdict changes nothing.
 type Hook func(ctx context.Context, request *pb.HookRequest, run *pb.Run) (*pb.HookVerdict, error)
 
-// ContextSource gives what it knows, the best first.
+// ContextSource returns the items that fit a query, the best first.
 type ContextSource func(ctx context.Context, request *pb.ContextRequest, run *pb.Run) ([]*pb.ContextItem, error)
 
-// Remember is handed what each finished run added to its session, until it succeeds; perhaps twice.
+// Remember gets the entries that each finished run added to its session, and is called again until it succeeds. It may
+// get the same run twice.
 type Remember func(ctx context.Context, request *pb.RememberRequest, run *pb.Run) error
 
-// Planner decides what a run does next.
+// Planner decides the next instruction of a run.
 type Planner func(ctx context.Context, request *pb.PlanRequest, run *pb.Run) (*pb.Instruction, error)
 
-// ExtensionError is returned by an extension that knows how it failed.
+// ExtensionError is the failure of an extension, for those that know if it is retryable.
 type ExtensionError struct {
 	Message   string
-	Retryable bool // asking again, or elsewhere, may help
+	Retryable bool // the server may ask again, here or on another host
 }
 
 func (e *ExtensionError) Error() string { return e.Message }
 
-// extensions of a host, by kind and name. They do not change once the host runs.
+// extensions are the extensions of a host, by kind and name. They do not change once the host runs.
 type extensions struct {
 	capabilities []*pb.Capability
 	hooks        map[string]Hook
-	sources      map[string]memory
+	sources      map[string]contextSource
 	planners     map[string]Planner
 }
 
-type memory struct {
-	give     ContextSource
-	remember Remember // nil where it only gives
+type contextSource struct {
+	query    ContextSource
+	remember Remember // nil if the source does not remember
 }
 
 func newExtensions() *extensions {
-	return &extensions{hooks: map[string]Hook{}, sources: map[string]memory{}, planners: map[string]Planner{}}
+	return &extensions{hooks: map[string]Hook{}, sources: map[string]contextSource{}, planners: map[string]Planner{}}
 }
 
-// AddHook declares a hook, before Run.
+// AddHook declares a hook. It must be called before Run.
 func (h *Host) AddHook(declaration *pb.HookDeclaration, hook Hook) {
 	h.extensions.declare(&pb.Capability{Capability: &pb.Capability_Hook{Hook: declaration}})
 	h.extensions.hooks[declaration.Name] = hook
 }
 
-// AddContextSource declares a source of context, before Run. Where it only gives, remember is nil.
-func (h *Host) AddContextSource(declaration *pb.ContextSourceDeclaration, give ContextSource, remember Remember) {
+// AddContextSource declares a context source. It must be called before Run. remember may be nil.
+func (h *Host) AddContextSource(declaration *pb.ContextSourceDeclaration, query ContextSource, remember Remember) {
 	declaration.Remembers = remember != nil
 	h.extensions.declare(&pb.Capability{Capability: &pb.Capability_ContextSource{ContextSource: declaration}})
-	h.extensions.sources[declaration.Name] = memory{give, remember}
+	h.extensions.sources[declaration.Name] = contextSource{query, remember}
 }
 
-// AddPlanner declares a planner, before Run.
+// AddPlanner declares a planner. It must be called before Run.
 func (h *Host) AddPlanner(declaration *pb.PlannerDeclaration, planner Planner) {
 	h.extensions.declare(&pb.Capability{Capability: &pb.Capability_Planner{Planner: declaration}})
 	h.extensions.planners[declaration.Name] = planner
@@ -71,18 +72,18 @@ func (e *extensions) declare(capability *pb.Capability) {
 	e.capabilities = append(e.capabilities, capability)
 }
 
-// respond answers a question; what goes wrong is an answer too.
+// respond calls the extension that a request names. An error becomes a failure response.
 func (e *extensions) respond(
 	ctx context.Context, request *pb.ExtensionRequest, bound frameBound,
 ) *pb.ExtensionResponse {
 	response, err := safely(func() (*pb.ExtensionResponse, error) {
 		response, err := e.answer(ctx, request)
 		if err == nil {
-			// What no frame can carry, such as text that is not UTF-8, must not end the stream.
+			// A response that no frame can carry, such as one with invalid UTF-8, must not end the stream.
 			response.RequestId = request.RequestId
 			_, err = proto.Marshal(response)
 		}
-		if frame := extensionFrame(response); err == nil && !bound.takes(frame) {
+		if frame := extensionFrame(response); err == nil && !bound.fits(frame) {
 			size, most := proto.Size(frame), bound.bytes()
 			err = fmt.Errorf("the answer has %d bytes with its frame; the server takes %d", size, most)
 		}
@@ -100,15 +101,15 @@ func extensionFrame(response *pb.ExtensionResponse) *pb.ConnectRequest {
 }
 
 func (e *extensions) answer(ctx context.Context, request *pb.ExtensionRequest) (*pb.ExtensionResponse, error) {
-	switch asked := request.Request.(type) {
+	switch kind := request.Request.(type) {
 	case *pb.ExtensionRequest_Hook:
-		return e.hook(ctx, request.Name, asked.Hook, request.Run)
+		return e.hook(ctx, request.Name, kind.Hook, request.Run)
 	case *pb.ExtensionRequest_Plan:
-		return e.plan(ctx, request.Name, asked.Plan, request.Run)
+		return e.plan(ctx, request.Name, kind.Plan, request.Run)
 	case *pb.ExtensionRequest_Context:
-		return e.give(ctx, request.Name, asked.Context, request.Run)
+		return e.query(ctx, request.Name, kind.Context, request.Run)
 	case *pb.ExtensionRequest_Remember:
-		return e.remember(ctx, request.Name, asked.Remember, request.Run)
+		return e.remember(ctx, request.Name, kind.Remember, request.Run)
 	}
 	return nil, unknown(request.Name)
 }
@@ -141,14 +142,14 @@ func (e *extensions) plan(
 	return &pb.ExtensionResponse{Response: &pb.ExtensionResponse_Instruction{Instruction: instruction}}, err
 }
 
-func (e *extensions) give(
+func (e *extensions) query(
 	ctx context.Context, name string, request *pb.ContextRequest, run *pb.Run,
 ) (*pb.ExtensionResponse, error) {
 	source, known := e.sources[name]
 	if !known {
 		return nil, unknown(name)
 	}
-	items, err := source.give(ctx, request, run)
+	items, err := source.query(ctx, request, run)
 	given := &pb.ContextItems{Items: items}
 	return &pb.ExtensionResponse{Response: &pb.ExtensionResponse_Context{Context: given}}, err
 }
@@ -191,7 +192,7 @@ func (h *Host) onExtensionRequest(ctx context.Context, c *connection, request *p
 		response := h.extensions.respond(ctx, request, bound)
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		if h.connection == c { // what was asked on an earlier stream is not answered on a later
+		if h.connection == c { // a response to a request of an earlier connection is dropped
 			h.send(extensionFrame(response))
 		}
 	}()

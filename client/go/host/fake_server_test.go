@@ -14,17 +14,17 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// patience is long enough for a slow machine, short enough to fail.
-const patience = 20 * time.Second
+// testTimeout bounds every wait of a test. It is long enough for a slow machine.
+const testTimeout = 20 * time.Second
 
-// fakeServer hands every connection of a host to the test.
+// fakeServer is a scripted server. It passes every connection of a host to the test.
 type fakeServer struct {
 	pb.UnimplementedToolHostServer
 	address     string
 	connections chan *fakeConnection
 }
 
-// fakeConnection is one connection of a host, the server's side of it in the hands of the test.
+// fakeConnection is one connection of a host, with the server's end in the test.
 type fakeConnection struct {
 	t      *testing.T
 	stream pb.ToolHost_ConnectServer
@@ -45,7 +45,7 @@ func startServer(t *testing.T) *fakeServer {
 	return fake
 }
 
-// start runs a host until the test is over. What is in hand then is left.
+// start runs a host until the test ends. Calls that run then are dropped.
 func (f *fakeServer) start(t *testing.T, declare func(*Host)) {
 	h := New(Options{Server: f.address, HostID: "host-1", DrainTimeout: time.Nanosecond})
 	declare(h)
@@ -81,20 +81,20 @@ func (f *fakeServer) Connect(stream pb.ToolHost_ConnectServer) error {
 	return status.Error(<-c.over, "the test ends the stream")
 }
 
-// welcome takes the next connection in.
+// welcome waits for the next connection, and sends a welcome.
 func (f *fakeServer) welcome(t *testing.T, maxFrameBytes uint64) *fakeConnection {
 	t.Helper()
 	select {
 	case c := <-f.connections:
 		c.t = t
 		if hello := c.next().GetHello(); hello == nil {
-			t.Fatal("a host says hello first")
+			t.Fatal("the first frame is not hello")
 		}
 		c.send(&pb.ConnectResponse{Frame: &pb.ConnectResponse_Welcome{
 			Welcome: &pb.Welcome{ProtocolVersion: 1, MaxFrameBytes: maxFrameBytes},
 		}})
 		return c
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Fatal("no connection")
 		return nil
 	}
@@ -108,13 +108,13 @@ func (c *fakeConnection) next() *pb.ConnectRequest {
 			c.t.Fatal("the host has ended the stream")
 		}
 		return frame
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		c.t.Fatal("the host says nothing")
 	}
 	return nil
 }
 
-// reply is the next frame that is neither heartbeat nor credit.
+// reply waits for the next frame that is neither heartbeat nor credit.
 func (c *fakeConnection) reply() *pb.ConnectRequest {
 	c.t.Helper()
 	for {
@@ -175,8 +175,8 @@ func (c *fakeConnection) offer(request *pb.CallRequest) {
 	c.send(&pb.ConnectResponse{Frame: &pb.ConnectResponse_CallRequest{CallRequest: request}})
 }
 
-// give offers a call that the host must accept.
-func (c *fakeConnection) give(request *pb.CallRequest) {
+// sendCall sends a call that the host must accept.
+func (c *fakeConnection) sendCall(request *pb.CallRequest) {
 	c.t.Helper()
 	c.offer(request)
 	if frame := c.reply(); frame.GetCallAccepted().GetCallId() != request.CallId {

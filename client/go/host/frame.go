@@ -9,10 +9,10 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// overheadBytes is what a frame has beside a call's id and its payload, at most: tags, lengths, numbers.
+// overheadBytes bounds the bytes of a frame other than the call id and the payload: tags, lengths, numbers.
 const overheadBytes = 64
 
-// frameBound is the largest frame that the server takes, as its last welcome has it; 0 is none.
+// frameBound is the largest frame that the server accepts, from its last welcome. 0 means no bound.
 type frameBound uint64
 
 func (b frameBound) bytes() int {
@@ -22,14 +22,14 @@ func (b frameBound) bytes() int {
 	return int(b)
 }
 
-func (b frameBound) takes(frame *pb.ConnectRequest) bool { return proto.Size(frame) <= b.bytes() }
+func (b frameBound) fits(frame *pb.ConnectRequest) bool { return proto.Size(frame) <= b.bytes() }
 
-// beside is how many of these bytes have room in a frame about a call, at least one.
-func (b frameBound) beside(callID string, most int) int {
+// payloadBytes is the payload that fits into a frame about this call: at least 1 byte, at most most.
+func (b frameBound) payloadBytes(callID string, most int) int {
 	return max(1, min(most, b.bytes()-len(callID)-overheadBytes))
 }
 
-// cut is what a frame can carry of a text, in at most so many bytes, cut between characters.
+// cut makes a text valid UTF-8, and cuts it to at most most bytes, between characters.
 func cut(text string, most int) string {
 	text = valid(text)
 	if len(text) <= most {

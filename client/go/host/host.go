@@ -1,4 +1,4 @@
-// Package host is a tool host for agentloop: it dials the server, serves the calls it is given and survives lost
+// Package host is a tool host for agentloop. It connects to the server, runs the calls that it gets, and survives lost
 // connections.
 //
 //	h := host.New(host.Options{Server: "127.0.0.1:50051"})
@@ -30,40 +30,40 @@ import (
 const (
 	firstBackoff = 100 * time.Millisecond
 	maxBackoff   = 5 * time.Second
-	stableAfter  = time.Second // a connection that held this long was a good one: the backoff starts anew
+	stableAfter  = time.Second // a connection that lasted longer resets the backoff
 )
 
-// Options of a host. Only Server is required.
+// Options are the options of a host. Only Server is required.
 type Options struct {
 	Server       string
-	HostID       string            // names this process; made up by default
-	Concurrency  int               // calls at a time; default 4
-	DrainTimeout time.Duration     // for the calls in hand at the end; default 30 s
-	Labels       map[string]string // for people
+	HostID       string            // id of this process; random by default
+	Concurrency  int               // calls that run at a time; default 4
+	DrainTimeout time.Duration     // bound on a shutdown; default 30 s
+	Labels       map[string]string // shown to people
 	Credentials  credentials.TransportCredentials
 	OnReady      func() // called after each welcome
 }
 
-// Host has the tools of this process and the calls it has in hand, which outlive any one connection.
+// Host has the tools of this process and its calls, which outlive a connection.
 //
-// It says the same thing about a call however often it is asked, and after each reconnect it says again what was not
-// acknowledged.
+// A call that comes a second time gets the same answer. After each reconnect the host repeats every result that the
+// server has not acknowledged.
 type Host struct {
 	options    Options
 	extensions *extensions
 	runtimes   *runtimes
-	idle       chan struct{} // closed when the host is draining and has nothing in hand
+	idle       chan struct{} // closed when the host is draining and has no calls
 
 	mu         sync.Mutex
 	tools      []*tool
-	inHand     map[callKey]*inHand
-	running    int // tools at work, also for calls that nobody waits for any more
+	calls      map[callKey]*trackedCall
+	running    int // running tools, including those of dropped calls
 	connection *connection
 	bound      frameBound
 	draining   bool
 }
 
-// New makes a host that offers nothing yet.
+// New makes a host without tools and extensions.
 func New(options Options) *Host {
 	if options.HostID == "" {
 		name, _ := os.Hostname()
@@ -83,15 +83,15 @@ func New(options Options) *Host {
 		extensions: newExtensions(),
 		runtimes:   newRuntimes(),
 		idle:       make(chan struct{}),
-		inHand:     map[callKey]*inHand{},
+		calls:      map[callKey]*trackedCall{},
 	}
 }
 
-// ID is how the host names itself to the server.
+// ID is the id of this process, which the server sees.
 func (h *Host) ID() string { return h.options.HostID }
 
-// Run serves until ctx is done, then takes no more calls and finishes those in hand. The error tells that the server
-// address makes no sense, or that calls were left in hand.
+// Run serves until ctx is done. Then it accepts no more calls and finishes those that run. The error means that the
+// server address is invalid, or that calls were not finished and acknowledged in time.
 func (h *Host) Run(ctx context.Context) error {
 	channel, err := h.dial()
 	if err != nil {
@@ -112,7 +112,7 @@ func (h *Host) Run(ctx context.Context) error {
 	select {
 	case <-h.idle:
 	case <-time.After(h.options.DrainTimeout):
-		err = fmt.Errorf("left with %d calls in hand", h.countInHand())
+		err = fmt.Errorf("shut down with %d calls unfinished or unacknowledged", h.countInHand())
 	}
 	if h.leave(err == nil) {
 		select {
@@ -124,7 +124,7 @@ func (h *Host) Run(ctx context.Context) error {
 	return err
 }
 
-// Go sets TCP_NODELAY on every connection by itself.
+// dial makes the channel. Go itself sets TCP_NODELAY on every connection.
 func (h *Host) dial() (*grpc.ClientConn, error) {
 	return grpc.NewClient(h.options.Server,
 		grpc.WithTransportCredentials(h.options.Credentials),
@@ -141,7 +141,7 @@ func (h *Host) serveForEver(ctx context.Context, client pb.ToolHostClient) {
 	for ctx.Err() == nil {
 		c := &connection{host: h, outbox: newOutbox()}
 		if err := c.serve(ctx, client); err != nil && ctx.Err() == nil {
-			slog.Warn("connection to the server", "server", h.options.Server, "error", err)
+			slog.Warn("connection to the server lost", "server", h.options.Server, "error", err)
 		}
 		if c.left {
 			return
@@ -157,7 +157,7 @@ func (h *Host) serveForEver(ctx context.Context, client pb.ToolHostClient) {
 	}
 }
 
-// drain takes no more calls.
+// drain begins the shutdown: the host accepts no more calls.
 func (h *Host) drain() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -166,7 +166,7 @@ func (h *Host) drain() {
 	h.noteIdle()
 }
 
-// leave ends the connection, and tells whether there is one to wait for.
+// leave closes the connection. It returns true if there is one to wait for.
 func (h *Host) leave(goodbye bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -184,12 +184,12 @@ func (h *Host) leave(goodbye bool) bool {
 func (h *Host) countInHand() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return len(h.inHand)
+	return len(h.calls)
 }
 
-// noteIdle is called with the lock held.
+// noteIdle closes idle when the host has shut down. It must be called with the lock held.
 func (h *Host) noteIdle() {
-	if !h.draining || h.running > 0 || len(h.inHand) > 0 {
+	if !h.draining || h.running > 0 || len(h.calls) > 0 {
 		return
 	}
 	select {
@@ -199,15 +199,15 @@ func (h *Host) noteIdle() {
 	}
 }
 
-// send is called with the lock held. Without a welcome the frame is dropped: whatever matters is said again after the
-// next one.
+// send must be called with the lock held. Without a welcome the frame is dropped; everything that matters is repeated
+// after the next one.
 func (h *Host) send(frame *pb.ConnectRequest) {
 	if h.connection != nil && h.connection.welcomed {
 		h.connection.outbox.push(frame)
 	}
 }
 
-// sendWhenRoom waits while much is queued already. The frame is made for the connection that it is sent on.
+// sendWhenRoom waits while the queue is full. The frame is built with the bound of the connection that it is sent on.
 func (h *Host) sendWhenRoom(frame func(frameBound) *pb.ConnectRequest) {
 	h.mu.Lock()
 	c, bound := h.connection, h.bound

@@ -34,7 +34,7 @@ type unwritable struct{}
 
 func (unwritable) MarshalJSON() ([]byte, error) { panic("not this") }
 
-func TestEachWayToFailIsAFailureOfTheCallAlone(t *testing.T) {
+func TestEveryErrorOfAToolIsAFailureOfItsCall(t *testing.T) {
 	cases := []struct {
 		name    string
 		run     func() (any, error)
@@ -59,7 +59,7 @@ func TestEachWayToFailIsAFailureOfTheCallAlone(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			run = c.run
-			connection.give(request("c1", "fail", nothing{}))
+			connection.sendCall(request("c1", "fail", nothing{}))
 			failed := connection.failure()
 			connection.acknowledge("c1")
 			if !strings.HasPrefix(failed.Message, c.message) || failed.Effect != c.effect {
@@ -69,7 +69,7 @@ func TestEachWayToFailIsAFailureOfTheCallAlone(t *testing.T) {
 	}
 }
 
-func TestAFailureIsOneThatAServerTakes(t *testing.T) {
+func TestAFailureIsCutToTheBoundsOfTheContract(t *testing.T) {
 	long := newOutcome(nil, &ToolError{Message: strings.Repeat("ä", 50_000), Effect: effectNone}).failure
 	if len(long.Message) != 64<<10 || long.Effect != effectNone {
 		t.Errorf("%d bytes, %v", len(long.Message), long.Effect)
@@ -91,7 +91,7 @@ func TestAResultThatTheServerRefusesDoesNotComeAgain(t *testing.T) {
 	server := startServer(t)
 	server.start(t, func(h *Host) { AddTool(h, declared("echo"), echo) })
 	first := server.welcome(t, 0)
-	first.give(request("c1", "echo", times(1)))
+	first.sendCall(request("c1", "echo", times(1)))
 	first.result()
 	words := "call_result.images: " + strings.Repeat("ä", 5000)
 	first.send(&pb.ConnectResponse{Frame: &pb.ConnectResponse_ProtocolError{
@@ -107,11 +107,11 @@ func TestAResultThatTheServerRefusesDoesNotComeAgain(t *testing.T) {
 		t.Errorf("%v", failed.Message)
 	}
 	if len(failed.Message) > 4200 {
-		t.Errorf("its words are not cut: %d bytes", len(failed.Message))
+		t.Errorf("the message is not cut: %d bytes", len(failed.Message))
 	}
 }
 
-func TestWhatIsSaidOfARejectionIsCut(t *testing.T) {
+func TestTheMessageOfARejectionIsCut(t *testing.T) {
 	server := startServer(t)
 	server.start(t, func(h *Host) { AddTool(h, declared("echo"), echo) })
 	connection := server.welcome(t, 0)
@@ -140,7 +140,7 @@ func TestACallWithAnotherIdempotencyKeyIsAnotherCall(t *testing.T) {
 	}
 	first, other := request("c1", "wait", nothing{}), request("c1", "wait", nothing{})
 	other.IdempotencyKey = "other"
-	connection.give(first)
+	connection.sendCall(first)
 	connection.offer(other)
 	if rejected := connection.rejection(); rejected.Reason != pb.RejectReason_REJECT_REASON_BUSY {
 		t.Errorf("%v", rejected)
@@ -148,8 +148,8 @@ func TestACallWithAnotherIdempotencyKeyIsAnotherCall(t *testing.T) {
 	leave <- "first"
 	expect("first")
 	connection.offer(first)
-	expect("first") // from memory
-	connection.give(other)
+	expect("first") // the known result
+	connection.sendCall(other)
 	leave <- "second"
 	expect("second")
 }
@@ -163,17 +163,17 @@ func fits(t *testing.T, frame *pb.ConnectRequest) {
 	}
 }
 
-func TestAResultLargerThanTheServerTakesIsAFailureThatSaysSo(t *testing.T) {
+func TestAResultLargerThanTheServerAcceptsBecomesAFailure(t *testing.T) {
 	server := startServer(t)
 	server.start(t, func(h *Host) { AddTool(h, declared("echo"), echo) })
 	connection := server.welcome(t, bound)
 	const room = bound - 24
-	connection.give(request("c1", "echo", times(room)))
+	connection.sendCall(request("c1", "echo", times(room)))
 	frame := connection.reply()
 	if frame.GetCallResult() == nil || proto.Size(frame) != bound {
 		t.Errorf("not to the last byte: %d", proto.Size(frame))
 	}
-	connection.give(request("c2", "echo", times(room+1)))
+	connection.sendCall(request("c2", "echo", times(room+1)))
 	failed := connection.failure()
 	if failed.Message != "the result has 65537 bytes with its frame; the server takes 65536" {
 		t.Errorf("%v", failed.Message)
@@ -183,11 +183,11 @@ func TestAResultLargerThanTheServerTakesIsAFailureThatSaysSo(t *testing.T) {
 	}
 }
 
-func TestAResultIsMadeToFitTheServerThatItIsOfferedTo(t *testing.T) {
+func TestAnOlderResultIsCutToTheBoundOfANewServer(t *testing.T) {
 	server := startServer(t)
 	server.start(t, func(h *Host) { AddTool(h, declared("echo"), echo) })
 	first := server.welcome(t, 0)
-	first.give(request("c1", "echo", times(bound)))
+	first.sendCall(request("c1", "echo", times(bound)))
 	first.result()
 	first.over <- codes.Unavailable
 	if failed := server.welcome(t, bound).failure(); !strings.Contains(failed.Message, "the server takes 65536") {
@@ -195,7 +195,7 @@ func TestAResultIsMadeToFitTheServerThatItIsOfferedTo(t *testing.T) {
 	}
 }
 
-func TestOfAFailureTheBeginningIsLeft(t *testing.T) {
+func TestALargerFailureKeepsItsBeginning(t *testing.T) {
 	server := startServer(t)
 	server.start(t, func(h *Host) {
 		AddTool(h, declared("fail"), func(context.Context, *Call, nothing) (any, error) {
@@ -203,7 +203,7 @@ func TestOfAFailureTheBeginningIsLeft(t *testing.T) {
 		})
 	})
 	connection := server.welcome(t, bound)
-	connection.give(request("c1", "fail", nothing{}))
+	connection.sendCall(request("c1", "fail", nothing{}))
 	frame := connection.reply()
 	fits(t, frame)
 	if failed := frame.GetCallFailed(); failed.GetEffect() != effectNone || len(failed.GetMessage()) < 65_000 {
@@ -211,7 +211,7 @@ func TestOfAFailureTheBeginningIsLeft(t *testing.T) {
 	}
 }
 
-func TestOutputIsSplitAndWhatNoFrameCanCarryIsLeftOut(t *testing.T) {
+func TestOutputIsSplitAndOtherLargeFramesAreDropped(t *testing.T) {
 	server := startServer(t)
 	server.start(t, func(h *Host) {
 		AddTool(h, declared("talk"), func(ctx context.Context, call *Call, _ nothing) (any, error) {
@@ -225,7 +225,7 @@ func TestOutputIsSplitAndWhatNoFrameCanCarryIsLeftOut(t *testing.T) {
 		AddTool(h, declared("echo"), echo)
 	})
 	connection := server.welcome(t, bound)
-	connection.give(request("c1", "talk", nothing{}))
+	connection.sendCall(request("c1", "talk", nothing{}))
 	for said, chunks := 0, uint64(1); said < bound; chunks++ {
 		frame := connection.reply()
 		fits(t, frame)
@@ -242,7 +242,7 @@ func TestOutputIsSplitAndWhatNoFrameCanCarryIsLeftOut(t *testing.T) {
 	}
 }
 
-func TestAnAnswerOfAnExtensionLargerThanTheServerTakesIsAFailure(t *testing.T) {
+func TestAResponseLargerThanTheServerAcceptsBecomesAFailure(t *testing.T) {
 	server := startServer(t)
 	server.start(t, func(h *Host) {
 		notes := func(context.Context, *pb.ContextRequest, *pb.Run) ([]*pb.ContextItem, error) {

@@ -6,10 +6,10 @@ import (
 	pb "agentloop/client/go/agentloop/v1"
 )
 
-// With more frames queued, a tool's output waits; what the protocol must say never does.
+// With more frames queued, progress and output of tools wait; other frames do not.
 const maxQueuedFrames = 64
 
-// outbox holds the frames that wait for the one writer of a stream.
+// outbox is the queue of frames for the one writer of a stream.
 type outbox struct {
 	mu       sync.Mutex
 	changed  *sync.Cond
@@ -45,7 +45,7 @@ func (o *outbox) append(frame *pb.ConnectRequest) {
 	}
 }
 
-// pop waits for a frame; false means that there will be none.
+// pop waits for a frame. It returns false when the outbox is finished and empty.
 func (o *outbox) pop() (*pb.ConnectRequest, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -61,7 +61,7 @@ func (o *outbox) pop() (*pb.ConnectRequest, bool) {
 	return frame, true
 }
 
-// finish takes no more frames; those that are queued are still sent.
+// finish closes the outbox for new frames; those that are queued are still sent.
 func (o *outbox) finish() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -11,11 +11,11 @@ import (
 	"google.golang.org/grpc"
 )
 
-// maxRejectionBytes is what the contract allows.
+// maxRejectionBytes is the contract's bound on the message of a rejected call.
 const maxRejectionBytes = 4 << 10
 
-// What the host says and is told, in the order of a call's life. Each function that begins with "on" takes the lock;
-// the others are called with it held.
+// Frames to and from the server, in the order of a call's life. Each function whose name begins with "on" takes the lock;
+// the others must be called with it held.
 
 func (h *Host) attach(c *connection) {
 	h.mu.Lock()
@@ -48,9 +48,9 @@ func (h *Host) hello() *pb.Hello {
 			&pb.Capability{Capability: &pb.Capability_Tool{Tool: tool.declaration}})
 	}
 	hello.Capabilities = append(hello.Capabilities, h.extensions.capabilities...)
-	for key, held := range h.inHand {
+	for key, tracked := range h.calls {
 		hello.CallsInHand = append(hello.CallsInHand, &pb.CallInHand{
-			CallId: key.callID, Attempt: key.attempt, LeaseToken: held.leaseToken, Finished: held.outcome != nil,
+			CallId: key.callID, Attempt: key.attempt, LeaseToken: tracked.leaseToken, Finished: tracked.outcome != nil,
 		})
 	}
 	return hello
@@ -69,19 +69,19 @@ func (h *Host) onWelcome(c *connection, welcome *pb.Welcome) {
 	h.bound = frameBound(welcome.MaxFrameBytes)
 	for _, verdict := range welcome.Capabilities {
 		if !verdict.Accepted {
-			slog.Warn("refused", "name", verdict.Name, "reason", verdict.Reason)
+			slog.Warn("the server refused a tool or extension", "name", verdict.Name, "reason", verdict.Reason)
 		}
 	}
 	for _, verdict := range welcome.Calls {
 		switch verdict.Disposition {
 		case pb.CallDisposition_CALL_DISPOSITION_STOP, pb.CallDisposition_CALL_DISPOSITION_ALREADY_RECORDED:
-			h.forget(verdict)
+			h.dropCall(verdict)
 		}
 	}
-	for _, held := range h.inHand {
-		h.offerOutcome(held)
-		for _, waits := range held.asked {
-			h.sendQuestion(waits)
+	for _, tracked := range h.calls {
+		h.sendOutcome(tracked)
+		for _, waiting := range tracked.questions {
+			h.sendQuestion(waiting)
 		}
 	}
 	h.sendCredit()
@@ -97,8 +97,8 @@ func (h *Host) onWelcome(c *connection, welcome *pb.Welcome) {
 func (h *Host) onCallRequest(request *pb.CallRequest) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if held := h.known(request); held != nil {
-		h.answerFromMemory(held, request.LeaseToken)
+	if tracked := h.known(request); tracked != nil {
+		h.answerKnown(tracked, request.LeaseToken)
 		h.grantCredit()
 		return
 	}
@@ -115,25 +115,25 @@ func (h *Host) onCallRequest(request *pb.CallRequest) {
 	h.start(request, run)
 }
 
-// known is the call, if it is in hand. What came of another that had its name is forgotten.
-func (h *Host) known(request *pb.CallRequest) *inHand {
-	held := h.inHand[keyOf(request)]
+// known is the call, if the host has it. The result of another call with the same id is dropped.
+func (h *Host) known(request *pb.CallRequest) *trackedCall {
+	tracked := h.calls[keyOf(request)]
 	switch {
-	case held == nil || held.call.IdempotencyKey == request.IdempotencyKey:
-		return held
-	case held.outcome != nil:
-		h.forget(request)
+	case tracked == nil || tracked.call.IdempotencyKey == request.IdempotencyKey:
+		return tracked
+	case tracked.outcome != nil:
+		h.dropCall(request)
 		h.noteIdle()
 	}
 	return nil
 }
 
-func (h *Host) answerFromMemory(held *inHand, leaseToken string) {
-	held.leaseToken = leaseToken
-	if held.outcome == nil {
-		h.sendAccepted(held.call.CallID, held.call.Attempt)
+func (h *Host) answerKnown(tracked *trackedCall, leaseToken string) {
+	tracked.leaseToken = leaseToken
+	if tracked.outcome == nil {
+		h.sendAccepted(tracked.call.CallID, tracked.call.Attempt)
 	}
-	h.offerOutcome(held)
+	h.sendOutcome(tracked)
 }
 
 func (h *Host) sendAccepted(callID string, attempt uint32) {
@@ -146,7 +146,7 @@ func (h *Host) check(request *pb.CallRequest) (invocation, pb.RejectReason, erro
 	if h.draining {
 		return nil, pb.RejectReason_REJECT_REASON_DRAINING, fmt.Errorf("the host shuts down")
 	}
-	if _, taken := h.inHand[keyOf(request)]; taken {
+	if _, taken := h.calls[keyOf(request)]; taken {
 		return nil, pb.RejectReason_REJECT_REASON_BUSY, fmt.Errorf("another call of this id still runs here")
 	}
 	if h.running >= h.options.Concurrency {
@@ -163,29 +163,29 @@ func (h *Host) check(request *pb.CallRequest) (invocation, pb.RejectReason, erro
 
 func (h *Host) start(request *pb.CallRequest, run invocation) {
 	ctx, stop := context.WithCancel(context.Background())
-	held := &inHand{
+	tracked := &trackedCall{
 		call:       newCall(ctx, h, request),
 		leaseToken: request.LeaseToken,
 		stop:       stop,
 		ended:      make(chan struct{}),
-		asked:      map[string]*asked{},
+		questions:  map[string]*openQuestion{},
 	}
 	if request.RuntimeId != "" {
-		run = h.runtimes.inside(request.RuntimeId, run)
+		run = h.runtimes.afterOpening(request.RuntimeId, run)
 	}
-	h.inHand[held.key()] = held
+	h.calls[tracked.key()] = tracked
 	h.running++
 	go func() {
 		outcome := maybe("the tool ended its goroutine")
 		defer func() {
 			stop()
-			h.onEnd(held, outcome)
+			h.onEnd(tracked, outcome)
 		}()
-		outcome = outcomeOf(ctx, held.call, run)
+		outcome = outcomeOf(ctx, tracked.call, run)
 	}()
 }
 
-// safely makes an error of a panic.
+// safely converts a panic into an error.
 func safely[T any](run func() (T, error)) (value T, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -195,46 +195,46 @@ func safely[T any](run func() (T, error)) (value T, err error) {
 	return run()
 }
 
-func (h *Host) onEnd(held *inHand, outcome *outcome) {
+func (h *Host) onEnd(tracked *trackedCall, outcome *outcome) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	close(held.ended)
+	close(tracked.ended)
 	h.running--
-	if h.inHand[held.key()] == held { // otherwise nobody waits for it any more
-		h.settle(held, outcome)
+	if h.calls[tracked.key()] == tracked { // otherwise the call was dropped
+		h.recordOutcome(tracked, outcome)
 	}
 	h.grantCredit()
 	h.noteIdle()
 }
 
-func (h *Host) settle(held *inHand, outcome *outcome) {
-	if held.cancelling && outcome.failure != nil {
-		delete(h.inHand, held.key())
-		h.acknowledgeCancel(held.key(), pb.CancelOutcome_CANCEL_OUTCOME_STOPPED)
+func (h *Host) recordOutcome(tracked *trackedCall, outcome *outcome) {
+	if tracked.cancelling && outcome.failure != nil {
+		delete(h.calls, tracked.key())
+		h.acknowledgeCancel(tracked.key(), pb.CancelOutcome_CANCEL_OUTCOME_STOPPED)
 		return
 	}
-	if held.cancelling {
-		h.acknowledgeCancel(held.key(), pb.CancelOutcome_CANCEL_OUTCOME_FINISHED)
+	if tracked.cancelling {
+		h.acknowledgeCancel(tracked.key(), pb.CancelOutcome_CANCEL_OUTCOME_FINISHED)
 	}
-	held.outcome = outcome
-	h.offerOutcome(held)
+	tracked.outcome = outcome
+	h.sendOutcome(tracked)
 }
 
-func (h *Host) offerOutcome(held *inHand) {
-	if held.outcome != nil {
-		h.send(held.offer(h.bound))
+func (h *Host) sendOutcome(tracked *trackedCall) {
+	if tracked.outcome != nil {
+		h.send(tracked.outcomeFrame(h.bound))
 	}
 }
 
-// onProtocolError: a result that the server refuses it would refuse for ever. The next connection is told so in its
-// place.
+// onProtocolError replaces a refused result by a failure, which the next connection sends. The server would refuse the
+// result again.
 func (h *Host) onProtocolError(broken *pb.ProtocolError) {
-	slog.Error("the server says", "message", broken.Message)
+	slog.Error("the server reports a protocol error", "message", broken.Message)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for key, held := range h.inHand {
-		if key.callID == broken.CallId && held.outcome != nil {
-			held.outcome = refused(broken.Message)
+	for key, tracked := range h.calls {
+		if key.callID == broken.CallId && tracked.outcome != nil {
+			tracked.outcome = refusal(broken.Message)
 		}
 	}
 }
@@ -242,26 +242,26 @@ func (h *Host) onProtocolError(broken *pb.ProtocolError) {
 func (h *Host) onCancel(cancel *pb.Cancel) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	held, known := h.inHand[keyOf(cancel)]
+	tracked, known := h.calls[keyOf(cancel)]
 	switch {
 	case !known:
 		h.acknowledgeCancel(keyOf(cancel), pb.CancelOutcome_CANCEL_OUTCOME_UNKNOWN)
-	case held.outcome != nil:
+	case tracked.outcome != nil:
 		h.acknowledgeCancel(keyOf(cancel), pb.CancelOutcome_CANCEL_OUTCOME_FINISHED)
-	case !held.cancelling:
-		held.cancelling = true
-		held.stop()
-		go h.onGraceOver(held, max(cancel.GracePeriod.AsDuration(), time.Second))
+	case !tracked.cancelling:
+		tracked.cancelling = true
+		tracked.stop()
+		go h.onGraceOver(tracked, max(cancel.GracePeriod.AsDuration(), time.Second))
 	}
 }
 
-func (h *Host) onGraceOver(held *inHand, grace time.Duration) {
+func (h *Host) onGraceOver(tracked *trackedCall, grace time.Duration) {
 	select {
-	case <-held.ended:
+	case <-tracked.ended:
 	case <-time.After(grace):
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		h.acknowledgeCancel(held.key(), pb.CancelOutcome_CANCEL_OUTCOME_CANNOT)
+		h.acknowledgeCancel(tracked.key(), pb.CancelOutcome_CANCEL_OUTCOME_CANNOT)
 	}
 }
 
@@ -271,17 +271,17 @@ func (h *Host) acknowledgeCancel(key callKey, outcome pb.CancelOutcome) {
 	}})
 }
 
-func (h *Host) onForget(ref callRef) {
+func (h *Host) onCallOver(ref callRef) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.forget(ref)
+	h.dropCall(ref)
 	h.noteIdle()
 }
 
-func (h *Host) forget(ref callRef) {
-	if held, known := h.inHand[keyOf(ref)]; known {
-		delete(h.inHand, keyOf(ref))
-		held.stop()
+func (h *Host) dropCall(ref callRef) {
+	if tracked, known := h.calls[keyOf(ref)]; known {
+		delete(h.calls, keyOf(ref))
+		tracked.stop()
 	}
 }
 
@@ -302,8 +302,8 @@ func (h *Host) heartbeat() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	heartbeat := &pb.Heartbeat{}
-	for key, held := range h.inHand {
-		if held.outcome == nil {
+	for key, tracked := range h.calls {
+		if tracked.outcome == nil {
 			heartbeat.Calls = append(heartbeat.Calls, &pb.CallRef{CallId: key.callID, Attempt: key.attempt})
 		}
 	}
@@ -327,7 +327,7 @@ func drainingFrame() *pb.ConnectRequest {
 	}}
 }
 
-// callRef is any frame that is about one try of a call.
+// callRef is any frame about an attempt of a call.
 type callRef interface {
 	GetCallId() string
 	GetAttempt() uint32

@@ -13,11 +13,11 @@ import (
 	pb "agentloop/client/go/agentloop/v1"
 )
 
-// runtimesTimeout is for closing what is open at the end.
+// runtimesTimeout bounds the closing of all runtimes at the shutdown.
 const runtimesTimeout = 5 * time.Second
 
-// SetRuntime says how to open what tools with RequiresRuntime run in, and to close it when the run is over; before Run.
-// What open returns is Call.Runtime; where it fails, the calls that need it fail.
+// SetRuntime sets the functions that open and close the runtimes of tools with RequiresRuntime. It must be called before
+// Run. The result of open is Call.Runtime. If it fails, the calls that need the runtime fail.
 func SetRuntime[T any](
 	h *Host, open func(context.Context, *pb.OpenRuntime) (T, error), close func(context.Context, T) error,
 ) {
@@ -25,7 +25,7 @@ func SetRuntime[T any](
 	h.runtimes.closeOne = func(ctx context.Context, value any) error { return close(ctx, value.(T)) }
 }
 
-// runtimes that a host has open. Each is opened once, and closed when its run is over.
+// runtimes are the open runtimes of a host. Each is opened once, and closed when its run is over.
 type runtimes struct {
 	openOne  func(context.Context, *pb.OpenRuntime) (any, error)
 	closeOne func(context.Context, any) error
@@ -68,8 +68,8 @@ func (r *runtimes) open(request *pb.OpenRuntime) {
 	}()
 }
 
-// inside is a call that runs as soon as its runtime is open.
-func (r *runtimes) inside(id string, run invocation) invocation {
+// afterOpening delays a call until its runtime is open.
+func (r *runtimes) afterOpening(id string, run invocation) invocation {
 	r.mu.Lock()
 	opening := r.opened[id]
 	r.mu.Unlock()
@@ -103,14 +103,14 @@ func (r *runtimes) close(ctx context.Context, id string) {
 	r.mu.Unlock()
 	value, err := opening.wait(ctx)
 	if err != nil {
-		return // whoever needed it heard of it
+		return // the calls that needed it got the error
 	}
 	if _, err := safely(func() (any, error) { return nil, r.closeOne(ctx, value) }); err != nil {
-		slog.Error("a runtime did not close well", "runtime", id, "error", err)
+		slog.Error("closing a runtime failed", "runtime", id, "error", err)
 	}
 }
 
-// closeAll does not wait for a runtime that does not close.
+// closeAll closes all runtimes, and waits at most runtimesTimeout.
 func (r *runtimes) closeAll() {
 	ctx, cancel := context.WithTimeout(context.Background(), runtimesTimeout)
 	defer cancel()

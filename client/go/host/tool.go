@@ -9,18 +9,18 @@ import (
 	pb "agentloop/client/go/agentloop/v1"
 )
 
-// tool is a declaration and what it runs.
+// tool is a declaration and its function.
 type tool struct {
 	declaration *pb.ToolDeclaration
 	prepare     func(argumentsJSON string) (invocation, error)
 }
 
-// invocation is a tool with its arguments.
+// invocation is a tool bound to its arguments.
 type invocation func(context.Context, *Call) (any, error)
 
-// AddTool declares a tool, before Run. Its arguments are decoded into In, strictly. What it returns is what the model
-// reads: a string as it is, anything else as JSON. When ctx is done, nobody wants the result any more: it cleans up and
-// returns ctx.Err().
+// AddTool declares a tool. It must be called before Run. Arguments are decoded into In; unknown fields are refused. The
+// model reads the result: a string as text, any other value as JSON. When ctx is done, the tool cleans up and returns
+// ctx.Err().
 func AddTool[In any](
 	h *Host, declaration *pb.ToolDeclaration, run func(ctx context.Context, call *Call, in In) (any, error),
 ) {

@@ -1,4 +1,4 @@
-// An example caller: prompts, shows what happens, approves what is asked, and takes up a broken stream.
+// An example caller: it starts a run, shows its events, approves its tool calls, and reopens a lost stream.
 package main
 
 import (
@@ -24,13 +24,13 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-const tries = 20 // without a new event in between
+const maxAttempts = 20 // in a row without a new event
 
-var tryAgain = []codes.Code{codes.Unavailable, codes.ResourceExhausted, codes.Aborted, codes.Internal}
+var retryable = []codes.Code{codes.Unavailable, codes.ResourceExhausted, codes.Aborted, codes.Internal}
 
 func main() {
 	server := flag.String("server", cmp.Or(os.Getenv("AGENTLOOP_SERVER"), "127.0.0.1:50051"), "address of the server")
-	runID := flag.String("run-id", rand.Text(), "id of the run; the same again goes on with it")
+	runID := flag.String("run-id", rand.Text(), "id of the run; the id of an existing run follows that run")
 	sessionID := flag.String("session-id", "", "session to go on with")
 	flag.Parse()
 
@@ -55,7 +55,7 @@ func main() {
 	}
 }
 
-// prompt gives how the run ended, and its last message.
+// prompt runs a prompt, and returns the end of the run and its last message.
 func prompt(server string, input *pb.RunInput) (*pb.RunFinished, *pb.Message, error) {
 	channel, err := grpc.NewClient(server,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -82,7 +82,7 @@ type caller struct {
 	screen      screen
 }
 
-// follow fails once trying again does not help.
+// follow follows the run to its end. It fails on a lasting error, or after too many attempts.
 func (c *caller) follow(ctx context.Context) (*pb.RunFinished, error) {
 	failures := 0
 	for {
@@ -95,10 +95,10 @@ func (c *caller) follow(ctx context.Context) (*pb.RunFinished, error) {
 			failures = 1
 		}
 		code := status.Code(err)
-		if failures == tries || !slices.Contains(tryAgain, code) {
+		if failures == maxAttempts || !slices.Contains(retryable, code) {
 			return nil, err
 		}
-		c.screen.line("stream lost (%s), going on after event %d", code, c.lastSeq)
+		c.screen.line("stream lost (%s), reopening it after event %d", code, c.lastSeq)
 		time.Sleep(min(100*time.Millisecond<<failures, 2*time.Second))
 	}
 }
@@ -127,7 +127,7 @@ func (c *caller) followOnce(ctx context.Context) (*pb.RunFinished, error) {
 	}
 }
 
-// stream starts the run, or goes on with it. The run's id makes starting it twice the same as once.
+// stream starts the run, or subscribes after the last event. The run id makes a second start harmless.
 func (c *caller) stream(ctx context.Context) (func() (*pb.RunEvent, error), error) {
 	if c.lastSeq == 0 {
 		stream, err := c.client.RunStream(ctx, &pb.RunStreamRequest{Input: c.input})
@@ -158,7 +158,7 @@ func (c *caller) onEvent(ctx context.Context, event *pb.RunEvent) error {
 		c.lastMessage = kind.AssistantMessage.Message
 	case *pb.RunEvent_HumanRequested:
 		if err := c.answer(ctx, kind.HumanRequested.Request); err != nil {
-			return err // the event is seen again after a reconnect
+			return err // the event comes again after a reconnect
 		}
 	}
 	c.lastSeq = max(c.lastSeq, event.Seq)
@@ -177,7 +177,7 @@ func (c *caller) answer(ctx context.Context, request *pb.HumanRequest) error {
 		DecidedBy: "example caller",
 	})
 	if status.Code(err) == codes.FailedPrecondition {
-		c.screen.line("not approved: %s", status.Convert(err).Message()) // somebody was faster
+		c.screen.line("not approved: %s", status.Convert(err).Message()) // somebody else answered first
 		return nil
 	}
 	if err == nil {

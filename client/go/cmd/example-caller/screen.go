@@ -7,7 +7,7 @@ import (
 	pb "agentloop/client/go/agentloop/v1"
 )
 
-// screen shows text as it comes, and lines between.
+// screen prints the model's text as it comes, and lines about events between.
 type screen struct {
 	shown     string
 	modelCall uint32
@@ -16,7 +16,7 @@ type screen struct {
 	inLine    bool
 }
 
-// modelEvent is about one try of a model call: each begins its text anew.
+// modelEvent is an event about an attempt of a model call. Each attempt starts a new text.
 type modelEvent interface {
 	GetModelCall() uint32
 	GetAttempt() uint32
@@ -38,13 +38,13 @@ func (s *screen) delta(delta *pb.ModelDelta) {
 	}
 }
 
-// skipTo leaves out the deltas up to one.
+// skipTo drops the deltas up to this number.
 func (s *screen) skipTo(event modelEvent, deltaSeq uint64) {
 	s.begin(event)
 	s.deltaSeq = max(s.deltaSeq, deltaSeq)
 }
 
-// message is a whole message, or all of it so far: what is not shown yet is added, what differs is shown again.
+// message shows the missing rest of a whole or partial message, or all of it if the shown text differs.
 func (s *screen) message(event interface {
 	modelEvent
 	GetMessage() *pb.Message

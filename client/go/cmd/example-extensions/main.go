@@ -1,4 +1,4 @@
-// An example of what a host can offer beside plain tools: a planner, hooks, a memory, a runtime, and questions.
+// An example host with extensions: a planner, hooks, a context source that remembers, a runtime, and questions.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 	"agentloop/client/go/host"
 )
 
-// picture is the smallest there is.
+// picture is the smallest valid image.
 const picture = "GIF89a\x01\x00\x01\x00\x00\x00\x00;"
 
 func main() {
@@ -31,7 +31,7 @@ func main() {
 	})
 }
 
-// declarePlanner declares the usual loop, but a human sees every tool call.
+// declarePlanner declares the default loop with one change: a human must approve every tool call.
 func declarePlanner(h *host.Host) {
 	declaration := &pb.PlannerDeclaration{Name: "careful", Description: "Asks a human about every tool call."}
 	h.AddPlanner(declaration, func(_ context.Context, request *pb.PlanRequest, _ *pb.Run) (*pb.Instruction, error) {
@@ -49,7 +49,7 @@ func declarePlanner(h *host.Host) {
 	})
 }
 
-// declareHook keeps secrets out of tools and out of the session, and files every run.
+// declareHook declares a hook that keeps passwords out of tools and sessions, and notes every finished run.
 func declareHook(h *host.Host, journal *example.Journal) {
 	declaration := &pb.HookDeclaration{
 		Name:        "guard",
@@ -97,13 +97,13 @@ func hide(result *pb.ToolResult) *pb.HookVerdict {
 	return &pb.HookVerdict{Output: &output, Annotation: "a password was hidden"}
 }
 
-// diary is what was said.
+// diary has the remembered messages of all runs.
 type diary struct {
 	mu   sync.Mutex
 	said []*pb.ContextItem
 }
 
-// declareMemory remembers what was said, and recalls it in later runs.
+// declareMemory declares a context source that remembers the messages of runs, and adds them to later ones.
 func declareMemory(h *host.Host, journal *example.Journal) {
 	d := &diary{}
 	declaration := &pb.ContextSourceDeclaration{Name: "diary", Description: "What was said before."}
@@ -167,7 +167,7 @@ func declareRuntime(h *host.Host, journal *example.Journal) {
 	})
 }
 
-// declareBooking declares a tool that asks a human in the middle of its work.
+// declareBooking declares a tool that asks a human while it runs.
 func declareBooking(h *host.Host, journal *example.Journal) {
 	host.AddTool(h, &pb.ToolDeclaration{
 		Name:            "book",

@@ -1,4 +1,4 @@
-// An example tool host: six tools, from a harmless one to one that must not run twice.
+// An example tool host with six tools, from a read-only one to one that must not run twice.
 package main
 
 import (
@@ -102,7 +102,7 @@ func slow(ctx context.Context, call *host.Call, in slowArguments, journal *examp
 	steps := math.Round(in.Seconds * 10)
 	for step := 1.0; step <= steps; step++ {
 		if err := sleep(ctx, 0.1); err != nil {
-			_ = journal.Write("slow-cancelled %s", call.CallID) // nobody wants its error any more
+			_ = journal.Write("slow-cancelled %s", call.CallID) // the call is over, so its error has no use
 			return nil, err
 		}
 		call.Progress(fmt.Sprintf("%s: %v of %v", in.Label, step, steps), step/steps)

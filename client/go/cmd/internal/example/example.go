@@ -1,4 +1,5 @@
-// Package example has what the example hosts share: their options, and a journal of what their tools do.
+// Package example has the parts that the example hosts share: command-line options, and a file that records the effects
+// of their tools.
 package example
 
 import (
@@ -17,7 +18,7 @@ import (
 	"agentloop/client/go/host"
 )
 
-// Serve serves what declare declares, as the command line says, until the process is told to end.
+// Serve runs a host with the tools of declare and the options of the command line, until a signal ends it.
 func Serve(declare func(*host.Host, *Journal)) {
 	server := flag.String("server", cmp.Or(os.Getenv("AGENTLOOP_SERVER"), "127.0.0.1:50051"), "address of the server")
 	hostID := flag.String("host-id", os.Getenv("AGENTLOOP_HOST_ID"), "name of this process")
@@ -51,7 +52,7 @@ func untilSignalled() context.Context {
 	return ctx
 }
 
-// Schema is that of an object that must have these properties: names and types in turn.
+// Schema is the JSON schema of an object with these required properties: names and types in turn.
 func Schema(namesAndTypes ...string) string {
 	var properties, required []string
 	for pair := range slices.Chunk(namesAndTypes, 2) {
@@ -62,7 +63,7 @@ func Schema(namesAndTypes ...string) string {
 		strings.Join(properties, ","), strings.Join(required, ","))
 }
 
-// Journal appends lines to a file, each on disk before the next thing happens. Without a path, to nowhere.
+// Journal appends lines to a file, and syncs each. Without a path it does nothing.
 type Journal struct {
 	path string
 	mu   sync.Mutex
