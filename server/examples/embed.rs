@@ -1,6 +1,6 @@
-//! A server of one's own parts in one process: a scripted model, a tool, a hook, a planner, a way to make contexts
-//! smaller, and an observer that prints what happens. It listens too, so hosts and callers may join; here one run is asked for
-//! through the engine.
+//! Embeds a server with parts of its own: a scripted model, a tool, a hook, a planner, a compaction strategy, and an
+//! observer that prints events. The server also listens for hosts and callers. This example starts one run through the
+//! engine.
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -47,7 +47,7 @@ text = "You have a {{result}}."
 text = "You said: {{user}}"
 "#;
 
-/// Adds to the system prompt of every run that names it.
+/// A hook that adds a sentence to the system prompt.
 struct Manners;
 
 #[async_trait]
@@ -62,7 +62,7 @@ impl Hook for Manners {
     }
 }
 
-/// Rolls dice, for the model.
+/// A tool that rolls a die.
 struct Dice;
 
 fn dice() -> ToolDeclaration {
@@ -85,12 +85,12 @@ fn dice() -> ToolDeclaration {
 #[async_trait]
 impl ToolExecutor for Dice {
     async fn run(&self, _call: ToolExecution) -> CallOutcome {
-        // By a fair throw.
+        // Chosen by a fair roll.
         CallOutcome::Succeeded { output: "4".to_owned(), images: Vec::new() }
     }
 }
 
-/// Goes as the built-in loop does, but lets no two tools run at once without a human's word.
+/// A planner like the built-in one, except that two tool calls at once need a human's approval.
 struct Careful;
 
 #[async_trait]
@@ -108,7 +108,7 @@ impl Planner for Careful {
     }
 }
 
-/// Keeps the last words alone, for agents with `context.strategy = "forget"`.
+/// A compaction strategy that keeps the last message only, for agents with `context.strategy = "forget"`.
 struct Forget;
 
 #[async_trait]
@@ -143,7 +143,7 @@ fn request(spec: RunSpec, prompt: &str) -> StartRequest {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let mut config = Config::parse(CONFIG, "embed.toml")?;
-    // The configuration knows only of providers of its own.
+    // A model of the embedder cannot be named in the configuration, which checks for configured providers.
     let agent = config.agents.get_mut("default").ok_or("the agent is configured")?;
     "mine/any".clone_into(&mut agent.model);
     let spec = agent.clone();

@@ -1,4 +1,4 @@
-//! Where time comes from. Everything that decides takes `now` as an argument; only the shell around it asks a clock.
+//! The source of the time of day. The core takes the time as an argument; only the code around it reads a clock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,10 +8,10 @@ use agentloop_core::time::{Millis, Timestamp};
 
 /// Tells the time of day.
 ///
-/// Held by whatever stamps inputs. It may jump, since operators and time servers move clocks; arithmetic on
-/// [`Timestamp`] saturates, so a jump back makes a wait longer and nothing worse.
+/// The time may jump, because operators and time servers set clocks. Arithmetic on [`Timestamp`] saturates, so a jump
+/// back only makes a wait longer.
 pub trait Clock: Send + Sync + 'static {
-    /// The time.
+    /// The time of day, in milliseconds since 1970.
     fn now(&self) -> Timestamp;
 }
 
@@ -27,23 +27,23 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands still until it is moved. Clones are the same clock.
+/// A clock for tests that stands still until it is moved. Clones share one time.
 #[derive(Debug, Clone, Default)]
 pub struct TestClock(Arc<AtomicU64>);
 
 impl TestClock {
-    /// Standing at `now`.
+    /// A clock that stands at `now`.
     #[must_use]
     pub fn at(now: Timestamp) -> Self {
         Self(Arc::new(AtomicU64::new(now.0)))
     }
 
-    /// Moves it.
+    /// Moves the clock forward.
     pub fn advance(&self, length: Millis) {
         self.0.fetch_add(length.0, Ordering::SeqCst);
     }
 
-    /// Puts it anywhere, also back.
+    /// Sets the clock, forward or back.
     pub fn set(&self, now: Timestamp) {
         self.0.store(now.0, Ordering::SeqCst);
     }

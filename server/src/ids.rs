@@ -1,23 +1,23 @@
-//! Where ids and seeds come from. The core takes them as arguments; only the shell around it draws them.
+//! The source of ids and seeds. The core takes them as arguments; only the code around it makes them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use agentloop_core::id::{RunId, SessionId};
 use uuid::Uuid;
 
-/// Makes ids for those who did not bring their own, and the seeds that jitter is drawn from.
+/// Makes ids for requests without one, and the seeds of runs. Jitter, leases and idempotency keys derive from the seed.
 pub trait Ids: Send + Sync + 'static {
-    /// An id that no other run has.
+    /// A new id that no other run has.
     fn run(&self) -> RunId;
 
-    /// An id that no other session has.
+    /// A new id that no other session has.
     fn session(&self) -> SessionId;
 
     /// A number that nobody can guess.
     fn seed(&self) -> u64;
 }
 
-/// Ids that sort by the time they were made (UUID version 7), so that new rows land beside each other in an index.
+/// Makes UUIDs of version 7. They sort by time, so new rows are next to each other in an index.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RandomIds;
 
@@ -38,7 +38,7 @@ impl Ids for RandomIds {
     }
 }
 
-/// Ids that count from 1, each kind for itself: `run-1`, `session-1`.
+/// Makes predictable ids for tests. Each kind counts from 1: `run-1`, `session-1`.
 #[derive(Debug, Default)]
 pub struct CountingIds {
     runs: AtomicU64,

@@ -1,4 +1,5 @@
-//! The agent loop as a gRPC service.
+//! The agent loop as a gRPC service: a library to embed, and the server behind the command `agentloop serve`. Start with
+//! [`app::Server`].
 
 #![cfg_attr(test, expect(clippy::disallowed_methods, reason = "tests start tasks of their own"))]
 

@@ -1,7 +1,8 @@
-//! How the process starts its tasks and ends them.
+//! Starts the tasks of the process and stops them.
 //!
-//! Stopping has two steps. *Soft*: take no new work, finish what is at hand, let go of what is owned. *Hard*: stop
-//! where you are, which is safe anywhere, since everything that counts is in the store. Hard implies soft.
+//! A shutdown has two steps. *Soft*: tasks take no new work, finish what they have begun, and end. *Hard*: tasks are
+//! dropped where they are. That is safe anywhere, because the store has everything that was acknowledged. Hard implies
+//! soft.
 
 use std::future::Future;
 use std::io;
@@ -18,10 +19,10 @@ use tracing::Instrument as _;
 
 use crate::telemetry::fields::{TASK_NAME, TASK_SPAN};
 
-/// How long tasks have to notice that they are to stop at once. They need one turn each.
+/// The wait for tasks to be dropped after a hard stop. Each has to be polled once more.
 const HARD_STOP_WAIT: Duration = Duration::from_secs(1);
 
-/// Starts tasks, and tells them to stop. Clones are the same.
+/// Starts tasks, and tells them to stop. Clones share the same tasks.
 #[derive(Debug, Clone)]
 pub struct Tasks {
     tracker: TaskTracker,
@@ -30,19 +31,19 @@ pub struct Tasks {
     crashed: Arc<Mutex<Vec<&'static str>>>,
 }
 
-/// How it all ended.
+/// The result of a shutdown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Exit {
     /// Every task ended by itself.
     Clean,
-    /// Tasks were stopped where they were: the grace time was over, or somebody insisted.
+    /// Tasks were dropped where they were, after the grace time or a second signal.
     Forced,
-    /// These tasks panicked.
+    /// These tasks, on which the process depends, panicked.
     Crashed(Vec<&'static str>),
 }
 
 impl Exit {
-    /// For the operating system: 0 only for [`Exit::Clean`].
+    /// The exit code of the process. 0 only for [`Exit::Clean`].
     #[must_use]
     pub fn code(&self) -> u8 {
         match self {
@@ -60,52 +61,52 @@ impl Default for Tasks {
 }
 
 impl Tasks {
-    /// None yet.
+    /// A tracker without tasks.
     #[must_use]
     pub fn new() -> Self {
         let hard = CancellationToken::new();
         Self { tracker: TaskTracker::new(), soft: hard.child_token(), hard, crashed: Arc::default() }
     }
 
-    /// Cancelled when no new work is to be taken. Whoever cancels it begins the shutdown.
+    /// Cancelled at the soft stop. Cancelling it begins the shutdown.
     #[must_use]
     pub fn soft(&self) -> &CancellationToken {
         &self.soft
     }
 
-    /// Cancelled when everything is to stop at once.
+    /// Cancelled at the hard stop.
     #[must_use]
     pub fn hard(&self) -> &CancellationToken {
         &self.hard
     }
 
-    /// Where tasks are counted that others start; a shutdown waits for them too.
+    /// The tracker for tasks that other libraries start. A shutdown waits for them too.
     #[must_use]
     pub fn tracker(&self) -> &TaskTracker {
         &self.tracker
     }
 
-    /// Starts a task that the process cannot do without: should it panic, the process shuts down.
+    /// Starts a task on which the process depends: if it panics, the process shuts down.
     ///
-    /// The task is dropped at its next await when everything is to stop at once.
+    /// A hard stop drops the task at its next await.
     pub fn spawn(
         &self,
         name: &'static str,
         future: impl Future<Output = ()> + Send + 'static,
     ) -> JoinHandle<()> {
         let tasks = self.clone();
-        // Every layer around a future moves it, and some are large.
+        // Boxed, because each wrapper moves the future, and some are large.
         let future = Box::pin(future);
         self.start(name, async move {
             if AssertUnwindSafe(future).catch_unwind().await.is_err() {
-                tasks.crashed(name);
+                tasks.record_crash(name);
             }
         })
     }
 
-    /// Starts a task whose panic is its owner's business: the handle yields it as an error.
+    /// Starts a task whose panic its owner handles: the handle returns it as an error.
     ///
-    /// `None` is the output of a task that was dropped because everything is to stop at once.
+    /// The output is `None` if a hard stop dropped the task.
     pub fn spawn_contained<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -117,12 +118,12 @@ impl Tasks {
         self.tracker.spawn(async move { hard.run_until_cancelled(future).await }.instrument(span))
     }
 
-    /// Shuts the process down, as after a panic of a task of this name, once `failed` is cancelled.
+    /// Shuts the process down once `failed` is cancelled, as if a task of this name had panicked.
     pub fn depend_on(&self, name: &'static str, failed: CancellationToken) {
         let tasks = self.clone();
         drop(self.start(name, async move {
             if tasks.soft.run_until_cancelled(failed.cancelled()).await.is_some() {
-                tasks.crashed(name);
+                tasks.record_crash(name);
             }
         }));
     }
@@ -131,20 +132,20 @@ impl Tasks {
         let hard = self.hard.clone();
         let span = tracing::info_span!(TASK_SPAN, { TASK_NAME } = name);
         let until_hard = async move {
-            // A task that was cut short has nothing to report.
+            // `None` if a hard stop came first. There is nothing to report then.
             let _cut = hard.run_until_cancelled(future).await;
         };
         self.tracker.spawn(until_hard.instrument(span))
     }
 
-    fn crashed(&self, name: &'static str) {
+    fn record_crash(&self, name: &'static str) {
         tracing::error!("a task that the process depends on has panicked; shutting down");
         self.crashed.lock().unwrap_or_else(PoisonError::into_inner).push(name);
         self.soft.cancel();
     }
 
-    /// Begins the shutdown if nobody has, and returns when every task has ended. What is left after `grace` is
-    /// stopped at once.
+    /// Begins the shutdown, if it has not begun, and waits until every task has ended. Tasks that are left after `grace`
+    /// are dropped.
     pub async fn shut_down(&self, grace: Duration) -> Exit {
         self.soft.cancel();
         self.tracker.close();
@@ -156,9 +157,12 @@ impl Tasks {
         };
         let cut_short = self.hard.is_cancelled() || !in_time;
         if !in_time {
-            tracing::warn!(tasks = self.tracker.len(), "stopping what has not ended");
+            tracing::warn!(
+                tasks = self.tracker.len(),
+                "the grace time is over; stopping the remaining tasks at once"
+            );
             self.hard.cancel();
-            // Only a task that never awaits is left after this, and the end of the process ends that one too.
+            // A task that never awaits may remain. The end of the process ends it.
             let _late = tokio::time::timeout(HARD_STOP_WAIT, self.tracker.wait()).await;
         }
         self.exit(cut_short)
@@ -174,7 +178,7 @@ impl Tasks {
     }
 }
 
-/// The wish of whoever runs the process that it end: SIGTERM or SIGINT.
+/// The signals that ask the process to end: SIGTERM and SIGINT.
 #[derive(Debug)]
 pub struct Signals {
     terminate: Signal,
@@ -182,17 +186,17 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// From here on the two signals no longer end the process by themselves.
+    /// Installs handlers. From here on the signals do not end the process by themselves.
     ///
     /// # Errors
-    /// When the operating system refuses.
+    /// The operating system's.
     pub fn install() -> io::Result<Self> {
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 
     /// Turns the first signal into a soft stop and the second into a hard one.
     ///
-    /// This is not one of the tasks that a shutdown waits for, or it would wait for the second signal.
+    /// The task is not tracked: a shutdown would otherwise wait for the second signal.
     #[expect(clippy::disallowed_methods, reason = "a shutdown must not wait for it")]
     pub fn obey(self, tasks: &Tasks) -> JoinHandle<()> {
         tokio::spawn(self.relay(tasks.clone()))
@@ -270,7 +274,7 @@ mod tests {
 
         let tasks = Tasks::new();
         tasks.depend_on("store", CancellationToken::new());
-        assert_eq!(tasks.shut_down(GRACE).await, Exit::Clean, "it holds nobody up");
+        assert_eq!(tasks.shut_down(GRACE).await, Exit::Clean, "the dependency does not delay a shutdown");
     }
 
     #[tokio::test]

@@ -1,35 +1,34 @@
-//! Text that must not be seen: keys and tokens.
+//! Keys and tokens, which must not reach logs or error messages.
 
 use std::fmt;
 
-/// Shorter keys are the placeholders that local servers are given (`none`, `EMPTY`); taking such words out of texts
-/// would hide more than it protects.
+/// Shorter keys are not redacted. They are placeholders for local servers (`none`, `EMPTY`), and ordinary words.
 const REDACTED_BYTES_MIN: usize = 8;
 
-/// A key or token. It cannot be printed or serialised; whoever needs the text asks for it by name.
+/// A key or token. It cannot be printed or serialised; [`Self::expose`] is the only way to its text.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Takes the text without the white space around it, since keys come from files that end in a line break.
+    /// A secret with this text, without white space around it: keys come from files that end in a line break.
     #[must_use]
     pub fn new(text: impl AsRef<str>) -> Self {
         Self(text.as_ref().trim().to_owned())
     }
 
-    /// The text itself, to be put on the wire and nowhere else.
+    /// The text itself, for the wire and nothing else.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    /// Whether there is nothing to hide.
+    /// True if the text is empty, which means that no key is configured.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// `text` without this secret in it. Providers like to quote the key that they refuse.
+    /// Replaces this secret in `text` by `[redacted]`. Providers may quote the key that they refuse.
     #[must_use]
     pub fn redact(&self, text: String) -> String {
         if self.0.len() >= REDACTED_BYTES_MIN && text.contains(&self.0) {

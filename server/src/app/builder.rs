@@ -1,11 +1,12 @@
-//! A server of one's own parts: what is not given is what the configuration says.
+//! Builds a server from a configuration and parts of the embedder. A part that is not given is built from the
+//! configuration.
 
 use std::sync::Arc;
 
 use agentloop_core::tool::ToolDeclaration;
 
 use crate::app::hosts::{host_options, remember_tools, remembered_tools};
-use crate::app::observe::{Counting, Tracing};
+use crate::app::observe::{MetricsObserver, TraceObserver};
 use crate::app::{Server, StartError, listen, metrics, open, providers, serve, until};
 use crate::clock::Clock;
 use crate::config::Config;
@@ -22,10 +23,10 @@ use crate::telemetry::metrics::Metrics;
 use crate::telemetry::otlp::Otlp;
 use crate::tool::{OwnTools, RemoteTools, ToolExecutor, Tools};
 
-/// Tools of one's own, put around those of hosts.
+/// Makes the tools that runs see from those of hosts.
 type WrapTools = Box<dyn FnOnce(Arc<RemoteTools>) -> Arc<dyn Tools> + Send>;
 
-/// What a server is made of. Agents and bounds come from the configuration; every port can be the embedder's own.
+/// The parts of a server. Agents and bounds come from the configuration; every port can be the embedder's.
 pub struct ServerBuilder {
     config: Config,
     store: Option<Arc<dyn Store>>,
@@ -49,117 +50,117 @@ impl ServerBuilder {
         }
     }
 
-    /// A store of one's own in place of the configured database. Whoever made it closes it, after the server's end.
+    /// Replaces the configured database. The embedder closes the store after the server has stopped.
     #[must_use]
     pub fn store(mut self, store: Arc<dyn Store>) -> Self {
         self.store = Some(store);
         self
     }
 
-    /// Models in place of those of the configured providers.
+    /// Replaces the models of the configured providers.
     #[must_use]
     pub fn models(mut self, models: Arc<dyn Models>) -> Self {
         self.models = Some(models);
         self
     }
 
-    /// Tools in place of those of hosts, or around them: what `wrap` makes of them is what runs see.
+    /// Replaces or wraps the tools of hosts. Runs see the tools that `wrap` returns.
     #[must_use]
     pub fn tools(mut self, wrap: impl FnOnce(Arc<RemoteTools>) -> Arc<dyn Tools> + Send + 'static) -> Self {
         self.tools = Some(Box::new(wrap));
         self
     }
 
-    /// One more tool, which runs in this process: every run may be offered it, as lists and policies say, and its calls
-    /// are checked, approved and recorded like those of hosts. No host can bring a tool of its name.
+    /// Adds a tool that runs in this process. It is offered to runs by the same lists and policies as a host's tool, and
+    /// its calls are checked, approved and recorded in the same way. No host can declare a tool of this name.
     #[must_use]
     pub fn tool(mut self, declaration: ToolDeclaration, executor: Arc<dyn ToolExecutor>) -> Self {
         self.own_tools.push((declaration, executor));
         self
     }
 
-    /// Another clock.
+    /// Replaces the system's clock.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.engine.clock = clock;
         self
     }
 
-    /// Another source of ids and chance.
+    /// Replaces the random source of ids and seeds.
     #[must_use]
     pub fn ids(mut self, ids: Arc<dyn Ids>) -> Self {
         self.engine.ids = ids;
         self
     }
 
-    /// One more observer, beside the one that writes the log.
+    /// Adds an observer beside the one that writes the log.
     #[must_use]
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
         self.engine.observers.push(observer);
         self
     }
 
-    /// All extensions at once, in place of those that were given before. They win over what is built in and over those
-    /// of hosts, which are asked for what is not among them.
+    /// Sets all extensions at once and drops those that were added before. They come before built-in extensions and those
+    /// of hosts.
     #[must_use]
     pub fn extensions(mut self, extensions: LocalExtensions) -> Self {
         self.extensions = extensions;
         self
     }
 
-    /// One more planner.
+    /// Adds a planner, which runs name in their spec.
     #[must_use]
     pub fn planner(mut self, name: impl Into<String>, planner: Arc<dyn Planner>) -> Self {
         self.extensions.add_planner(name, planner);
         self
     }
 
-    /// One more hook.
+    /// Adds a hook, which runs name in their spec.
     #[must_use]
     pub fn hook(mut self, name: impl Into<String>, hook: Arc<dyn Hook>) -> Self {
         self.extensions.add_hook(name, hook);
         self
     }
 
-    /// One more context source.
+    /// Adds a context source, which runs name in their spec.
     #[must_use]
     pub fn context_source(mut self, name: impl Into<String>, source: Arc<dyn ContextSource>) -> Self {
         self.extensions.add_context_source(name, source);
         self
     }
 
-    /// Executors of instructions in place of the built-in ones, for every agent that has none of its own.
+    /// Replaces the built-in executors of instructions, for every agent that has none of its own.
     #[must_use]
     pub fn executors(mut self, executors: Executors) -> Self {
         self.engine.executors = executors;
         self
     }
 
-    /// Executors of the instructions of one agent's runs.
+    /// Replaces the executors of instructions for the runs of one agent.
     #[must_use]
     pub fn agent_executors(mut self, agent: impl Into<String>, executors: Executors) -> Self {
         self.engine.agent_executors.insert(agent.into(), executors);
         self
     }
 
-    /// One more way to make a context smaller, which runs name in their context policy.
+    /// Adds a compaction strategy, which runs name in their context policy.
     #[must_use]
     pub fn compactor(mut self, name: impl Into<String>, compactor: Arc<dyn Compactor>) -> Self {
         self.engine.compactors.insert(name.into(), compactor);
         self
     }
 
-    /// One more executor of what follows runs, beside those that are built in.
+    /// Adds an executor of jobs that follow runs, beside the built-in ones.
     #[must_use]
     pub fn job_executor(mut self, executor: Arc<dyn JobExecutor>) -> Self {
         self.engine.job_executors.push(executor);
         self
     }
 
-    /// Opens the store, goes on with every unfinished run, and listens.
+    /// Opens the store, continues every unfinished run, and listens.
     ///
     /// # Errors
-    /// [`StartError`], with nothing left behind.
+    /// [`StartError`]. Nothing is left running.
     pub async fn start(mut self) -> Result<Server, StartError> {
         let models = self.take_models()?;
         let declared = self.own_tools.iter().map(|(declaration, _)| declaration.clone());
@@ -179,7 +180,7 @@ impl ServerBuilder {
             None => None,
         };
         if let Some((_, metrics)) = &scrapes {
-            self.engine.observers.push(Arc::new(Counting(metrics.clone())));
+            self.engine.observers.push(Arc::new(MetricsObserver(metrics.clone())));
         }
         let otlp = self.start_otlp()?;
         let options = host_options(&self.config);
@@ -201,7 +202,7 @@ impl ServerBuilder {
                 metrics::read_at_scrape(&metrics, engine.clone(), hosts.clone(), own_store.clone());
                 let serving = metrics::serve(listener, address, metrics.clone(), soft_of_metrics);
                 drop(tasks.spawn("metrics", serving));
-                tracing::info!(%address, "metrics can be read");
+                tracing::info!(%address, "serving metrics");
                 (Some(address), Some(metrics))
             }
             None => (None, None),
@@ -221,12 +222,12 @@ impl ServerBuilder {
         Ok(Server { address, metrics_address, engine, tasks, store: own_store, otlp, grace })
     }
 
-    /// Sends traces and metrics, where a collector is configured.
+    /// Starts the export of traces and metrics, if a collector is configured.
     fn start_otlp(&mut self) -> Result<Option<Otlp>, StartError> {
         let options = &self.config.telemetry;
         let Some(endpoint) = &options.otlp_endpoint else { return Ok(None) };
         let otlp = Otlp::start(endpoint, options, metrics::known_models(&self.config))?;
-        self.engine.observers.push(Arc::new(Tracing(otlp.clone())));
+        self.engine.observers.push(Arc::new(TraceObserver(otlp.clone())));
         Ok(Some(otlp))
     }
 
@@ -236,7 +237,9 @@ impl ServerBuilder {
             return Ok(models);
         }
         if configured.is_empty() {
-            tracing::warn!("no provider of models is configured: every run will be refused");
+            tracing::warn!(
+                "no model provider is configured: every run will be refused; add [providers.NAME] to the configuration"
+            );
         }
         Ok(Arc::new(providers::registry(configured)?))
     }
@@ -256,7 +259,7 @@ impl ServerBuilder {
         models: Arc<dyn Models>,
         hosts: Arc<RemoteTools>,
     ) -> Engine {
-        self.engine.extensions = Arc::new(with_next(self.extensions, store.clone(), &hosts));
+        self.engine.extensions = Arc::new(extension_chain(self.extensions, store.clone(), &hosts));
         let Config { server, runs, telemetry, .. } = self.config;
         self.engine.options = EngineOptions {
             max_live_runs: server.max_live_runs,
@@ -275,8 +278,8 @@ impl ServerBuilder {
     }
 }
 
-/// The embedder's own come first, then what is built in, then those of hosts.
-fn with_next(mut own: LocalExtensions, store: Arc<dyn Store>, hosts: &RemoteTools) -> LocalExtensions {
+/// All extensions: the embedder's come first, then the built-in ones, then those of hosts.
+fn extension_chain(mut own: LocalExtensions, store: Arc<dyn Store>, hosts: &RemoteTools) -> LocalExtensions {
     let mut built_in = LocalExtensions::new();
     built_in.add_context_source(Recall::NAME, Arc::new(Recall::new(store)));
     built_in.set_next(Arc::new(Remote(hosts.extensions().clone())));

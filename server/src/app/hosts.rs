@@ -1,4 +1,4 @@
-//! Tool hosts: how they are treated, and which tools they brought before a restart.
+//! Sets up the fleet of tool hosts, and keeps the tools that hosts declare in the store across restarts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::config::Config;
 use crate::store::{Store, StoreError, ToolRow};
 use crate::tool::{HostOptions, OwnTools, RememberedTool, RemoteTools};
 
-/// The store is told again after this long where it could not be told.
+/// The wait before tools are saved again after the store failed.
 const SAVE_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// As configured.
+/// The options of the fleet, from the configuration.
 pub(super) fn host_options(config: &Config) -> HostOptions {
     let (hosts, runs) = (&config.hosts, &config.runs);
     let default = HostOptions::default();
@@ -36,7 +36,7 @@ pub(super) fn host_options(config: &Config) -> HostOptions {
     }
 }
 
-/// The fleet, with the tools that hosts brought before the restart.
+/// The fleet, with the tools that hosts declared before the restart.
 pub(super) async fn remembered_tools(
     store: &dyn Store,
     options: HostOptions,
@@ -52,11 +52,11 @@ pub(super) async fn remembered_tools(
     Ok(RemoteTools::with_own(options, now, own, remembered.collect()))
 }
 
-/// Keeps the store's list of tools up to date.
+/// The task that saves newly declared tools to the store.
 pub(super) async fn remember_tools(tools: Arc<RemoteTools>, store: Arc<dyn Store>, stop: CancellationToken) {
     while let Some(unsaved) = stop.run_until_cancelled(tools.unsaved()).await {
         let mut failed = Vec::new();
-        // Those that one host brings are saved together, and soon.
+        // Tools of one tenant are saved together.
         for tools in unsaved.chunk_by(|a, b| a.tenant == b.tenant) {
             let row = |tool: &RememberedTool| ToolRow {
                 declaration: tool.declaration.clone(),

@@ -1,4 +1,4 @@
-//! `GET /metrics`, on an address of its own.
+//! Serves `GET /metrics` on an address of its own.
 
 use std::io;
 use std::net::SocketAddr;
@@ -24,12 +24,12 @@ use crate::telemetry::metrics::{self, Metrics, Readings, StoreReadings};
 use crate::telemetry::models::KnownModels;
 use crate::tool::RemoteTools;
 
-/// Connections at one time. A scraper needs one.
+/// The most connections at one time. A scraper needs one.
 const CONNECTIONS_MAX: usize = 16;
-/// How long connections that are open may keep the end waiting.
+/// The longest time that open connections may delay the shutdown.
 const LEAVE_WITHIN: Duration = Duration::from_secs(1);
 
-/// Every model that the configuration names.
+/// Every model that the configuration names. Only these become labels; all others count as one.
 pub(super) fn known_models(config: &Config) -> KnownModels {
     let of_agents = config.agents.values().flat_map(|agent| {
         let also = [&agent.context.summary_model, &agent.background.model];
@@ -42,7 +42,7 @@ pub(super) fn known_models(config: &Config) -> KnownModels {
     of_agents.chain(of_providers).filter(|model| !model.is_empty()).collect()
 }
 
-/// What is read rather than counted.
+/// Registers the gauges and counters that are read at a scrape rather than counted at an event.
 pub(super) fn read_at_scrape(
     metrics: &Metrics,
     engine: Engine,
@@ -67,13 +67,13 @@ pub(super) fn read_at_scrape(
     });
 }
 
-/// Accepts no more connections than there may be.
-struct Scrapers {
+/// A listener with a bound on its connections.
+struct ScrapeListener {
     connections: BoxStream<'static, io::Result<Connection>>,
     address: SocketAddr,
 }
 
-impl Listener for Scrapers {
+impl Listener for ScrapeListener {
     type Io = Connection;
     type Addr = SocketAddr;
 
@@ -97,21 +97,21 @@ pub(super) async fn serve(
     metrics: Metrics,
     stop: CancellationToken,
 ) {
-    let scrapers = Scrapers { connections: connections(listener, CONNECTIONS_MAX).boxed(), address };
+    let listener = ScrapeListener { connections: connections(listener, CONNECTIONS_MAX).boxed(), address };
     let app = Router::new().route("/metrics", get(scrape)).with_state(metrics);
     let stopped = stop.clone();
-    let served = axum::serve(scrapers, app).with_graceful_shutdown(async move { stopped.cancelled().await });
-    let patience = async {
+    let served = axum::serve(listener, app).with_graceful_shutdown(async move { stopped.cancelled().await });
+    let grace = async {
         stop.cancelled().await;
         tokio::time::sleep(LEAVE_WITHIN).await;
     };
     tokio::select! {
         served = async { served.await } => {
             if let Err(error) = served {
-                tracing::error!(%error, "metrics are not served any more");
+                tracing::error!(%error, "the metrics endpoint failed; metrics are not served any more");
             }
         }
-        () = patience => {}
+        () = grace => {}
     }
 }
 

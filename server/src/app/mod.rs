@@ -1,4 +1,4 @@
-//! The composition root: every adapter is chosen here, and nowhere else.
+//! The composition root: builds a server from its configuration. Adapters are chosen here and nowhere else.
 
 mod builder;
 mod hosts;
@@ -23,77 +23,78 @@ use crate::store::StoreError;
 use crate::store::sqlite::{OpenError, SqliteOptions, SqliteStore};
 use crate::telemetry::otlp::{Otlp, OtlpError};
 
-/// Why the server does not start.
+/// The reason why the server does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The database cannot be used.
+    /// The database cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The database cannot be read.
-    #[error("reading what the store remembers: {0}")]
+    /// The tools that hosts declared before cannot be read.
+    #[error("cannot read the remembered tools from the store: {0}")]
     Store(#[from] StoreError),
-    /// A provider of models cannot be used.
+    /// A model provider is configured in a way that it cannot be used.
     #[error(transparent)]
     Provider(#[from] crate::model::InvalidProvider),
-    /// A tool of the embedder's cannot be taken.
+    /// A tool of the embedder has an invalid declaration.
     #[error(transparent)]
     Tool(#[from] crate::tool::BadTool),
-    /// Traces and metrics cannot be sent.
+    /// The export of traces and metrics cannot be set up.
     #[error(transparent)]
     Telemetry(#[from] OtlpError),
-    /// The address cannot be listened on.
-    #[error("listening on {address}: {cause}")]
+    /// The server cannot listen on a configured address.
+    #[error("cannot listen on {address}: {cause}")]
     Listen {
-        /// As configured.
+        /// The address from the configuration.
         address: SocketAddr,
-        /// The operating system's words.
+        /// The operating system's error.
         cause: std::io::Error,
     },
 }
 
-/// A running server.
+/// A running server, with its engine and its gRPC services.
 pub struct Server {
     address: SocketAddr,
     metrics_address: Option<SocketAddr>,
     engine: Engine,
     tasks: Tasks,
-    /// To be closed; absent where it is the embedder's.
+    /// Closed at the end. `None` if the embedder gave the store.
     store: Option<Arc<SqliteStore>>,
-    /// To be told what is left at the end.
+    /// Flushed at the end.
     otlp: Option<Otlp>,
     grace: Duration,
 }
 
 impl Server {
-    /// Opens the store, goes on with every unfinished run, and listens.
+    /// Opens the store, continues every unfinished run, and listens.
     ///
     /// # Errors
-    /// [`StartError`], with nothing left behind.
+    /// [`StartError`]. Nothing is left running.
     pub async fn start(config: Config) -> Result<Self, StartError> {
         Self::builder(config).start().await
     }
 
-    /// As [`Self::start`], with extensions of whoever embeds the server. Those of hosts are found beside them.
+    /// As [`Self::start`], with the embedder's extensions beside those of hosts.
     ///
     /// # Errors
-    /// [`StartError`], with nothing left behind.
+    /// As [`Self::start`].
     pub async fn start_with(config: Config, extensions: LocalExtensions) -> Result<Self, StartError> {
         Self::builder(config).extensions(extensions).start().await
     }
 
-    /// A server of one's own parts.
+    /// A builder for a server with parts of the embedder.
     #[must_use]
     pub fn builder(config: Config) -> ServerBuilder {
         ServerBuilder::new(config)
     }
 
-    /// Where it listens; the port that was found, where none was asked for.
+    /// The address that the server listens on. If port 0 is configured, this has the port that was chosen.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where metrics can be read, if they can; the port that was found, where none was asked for.
+    /// The address of the metrics endpoint, if one is configured. If port 0 is configured, this has the port that was
+    /// chosen.
     #[must_use]
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.metrics_address
@@ -105,15 +106,14 @@ impl Server {
         &self.engine
     }
 
-    /// Takes no more work, lets runs come to their next durable point, and stops. What is unfinished goes on with the
-    /// next start.
+    /// Stops the server: runs come to their next durable point. The next start continues unfinished runs.
     pub async fn shutdown(self) -> Exit {
         self.tasks.soft().cancel();
         self.stopped().await
     }
 
-    /// Serves until a signal asks it to shut down; a second one stops at once. Signals are installed before the start,
-    /// so that none is missed.
+    /// Serves until a signal asks for a shutdown. A second signal stops at once. Install the signals before the start, so
+    /// that none is missed.
     pub async fn run_until(self, signals: Signals) -> Exit {
         drop(signals.obey(&self.tasks));
         self.tasks.soft().cancelled().await;
@@ -126,7 +126,7 @@ impl Server {
             store.close().await;
         }
         if let Some(otlp) = self.otlp {
-            // It blocks; whether it succeeds is in the log.
+            // It blocks, and logs its own failures.
             let _told = tokio::task::spawn_blocking(move || otlp.shut_down()).await;
         }
         tracing::info!(?exit, "stopped");
@@ -134,9 +134,9 @@ impl Server {
     }
 }
 
-/// Does something that has no end of its own until the server stops.
+/// Runs work that does not end by itself until the server stops.
 async fn until(stop: CancellationToken, work: impl Future<Output = ()>) {
-    // Nothing is lost when it is cut short.
+    // The work is written so that it may be dropped anywhere.
     let _cut = stop.run_until_cancelled(work).await;
 }
 

@@ -1,4 +1,4 @@
-//! The engine's events, handed to what shows them outside: telemetry knows nothing of the engine.
+//! Observers that hand the engine's events to metrics and traces. Telemetry itself does not know the engine.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use crate::engine::{Observer, RunObserver};
 use crate::telemetry::metrics::{Metrics, RunMeter};
 use crate::telemetry::otlp::{Otlp, RunSpans};
 
-/// Counts.
-pub(super) struct Counting(pub(super) Metrics);
+/// Counts events in the metrics.
+pub(super) struct MetricsObserver(pub(super) Metrics);
 
-impl Observer for Counting {
+impl Observer for MetricsObserver {
     fn follow(
         &self,
         _: &TenantId,
@@ -22,7 +22,7 @@ impl Observer for Counting {
     ) -> Option<Box<dyn RunObserver>> {
         let mut meter = self.0.run();
         past.iter().for_each(|record| meter.recall(record));
-        Some(Box::new(CountingOne(meter)))
+        Some(Box::new(RunMetrics(meter)))
     }
 
     fn appended(&self, _: usize, took: Duration) {
@@ -30,18 +30,18 @@ impl Observer for Counting {
     }
 }
 
-struct CountingOne(RunMeter);
+struct RunMetrics(RunMeter);
 
-impl RunObserver for CountingOne {
+impl RunObserver for RunMetrics {
     fn event(&mut self, record: &Record) {
         self.0.count(record);
     }
 }
 
-/// Shows traces.
-pub(super) struct Tracing(pub(super) Otlp);
+/// Exports events as traces.
+pub(super) struct TraceObserver(pub(super) Otlp);
 
-impl Observer for Tracing {
+impl Observer for TraceObserver {
     fn follow(
         &self,
         _: &TenantId,
@@ -51,13 +51,13 @@ impl Observer for Tracing {
     ) -> Option<Box<dyn RunObserver>> {
         let mut spans = self.0.run(run, session);
         past.iter().for_each(|record| spans.recall(record));
-        Some(Box::new(TracingOne(spans)))
+        Some(Box::new(RunTrace(spans)))
     }
 }
 
-struct TracingOne(RunSpans);
+struct RunTrace(RunSpans);
 
-impl RunObserver for TracingOne {
+impl RunObserver for RunTrace {
     fn event(&mut self, record: &Record) {
         self.0.show(record);
     }

@@ -1,4 +1,4 @@
-//! Configured providers to models.
+//! Builds the model providers from their configuration.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::model::{
 };
 use crate::secret::Secret;
 
-/// Every configured provider, ready to be called.
+/// A registry of all configured providers.
 pub(super) fn registry(
     configured: BTreeMap<String, ProviderConfig>,
 ) -> Result<ProviderRegistry, InvalidProvider> {

@@ -1,4 +1,4 @@
-//! The gRPC server: services, limits, health, reflection.
+//! Serves gRPC: the services, their limits, health and reflection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,20 +29,20 @@ use crate::store::Store;
 use crate::telemetry::metrics::Metrics;
 use crate::tool::RemoteTools;
 
-/// How often the store is asked whether it still answers.
+/// The time between two checks that the store still answers.
 const CHECK_EVERY: Duration = Duration::from_secs(5);
-/// An idle connection is asked for a sign of life this often.
+/// The time between two keepalive pings on an idle connection.
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(20);
-/// A connection that gives no sign of life for this long is closed.
+/// A connection that does not answer a keepalive ping for this long is closed.
 const KEEPALIVE_WAIT: Duration = Duration::from_secs(20);
 /// All headers of a request together, in bytes.
 const HEADERS_BYTES_MAX: u32 = 16 * 1024;
-/// Streams that a client opened and reset before they were accepted; more of them end its connection.
+/// The most streams that a client may open and reset before they are accepted. More of them end its connection.
 const PENDING_RESETS_MAX: usize = 64;
-/// The service of the health protocol that says only that the process lives.
+/// The health service that says only that the process lives, whatever the store's state.
 const LIVENESS: &str = "liveness";
 
-/// What is served.
+/// Everything that the services need.
 pub(super) struct Services {
     pub(super) engine: Engine,
     pub(super) models: Arc<dyn Models>,
@@ -50,11 +50,11 @@ pub(super) struct Services {
     pub(super) tools: Arc<RemoteTools>,
     pub(super) ids: Arc<dyn Ids>,
     pub(super) store: Arc<dyn Store>,
-    /// Where refusals are counted.
+    /// Counts refused calls, if metrics are configured.
     pub(super) metrics: Option<Metrics>,
 }
 
-/// Serves until the soft stop, then until every call has ended.
+/// Serves until the soft stop, then waits until every call has ended.
 pub(super) async fn serve(listener: TcpListener, services: Services, options: ServerOptions, tasks: Tasks) {
     let (health, health_service) = tonic_health::server::health_reporter();
     health.set_service_status(LIVENESS, ServingStatus::Serving).await;
@@ -63,11 +63,11 @@ pub(super) async fn serve(listener: TcpListener, services: Services, options: Se
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-            // So that clients without proto files can read the details of an error.
+            // With these, clients without proto files can read the details of an error.
             .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
     };
     let reflection = reflect().build_v1().expect("the descriptors were compiled with this program");
-    // What many tools still speak.
+    // Many tools still use the older version.
     let older_reflection =
         reflect().build_v1alpha().expect("the descriptors were compiled with this program");
     let max = options.max_message_bytes;
@@ -108,12 +108,12 @@ pub(super) async fn serve(listener: TcpListener, services: Services, options: Se
         .serve_with_incoming_shutdown(connections(listener, options.max_connections), stopped)
         .await;
     if let Err(error) = served {
-        tracing::error!(%error, "the gRPC server ended");
+        tracing::error!(%error, "the gRPC server failed; shutting down");
         tasks.soft().cancel();
     }
 }
 
-/// Ready as long as the store answers and nobody asked the server to stop.
+/// Keeps the health status up to date: serving while the store answers and no shutdown has begun.
 async fn watch(health: HealthReporter, store: Arc<dyn Store>, tasks: Tasks) {
     let mut ready = None;
     while !tasks.soft().is_cancelled() {
