@@ -1,4 +1,4 @@
-//! Hooks: code that has its say around runs and tool calls.
+//! Hooks: code that is called before and after runs and tool calls, and may change or veto them.
 
 use agentloop_core::extension::{HookPoint, HookTerms};
 use agentloop_core::limits::{
@@ -11,37 +11,37 @@ use async_trait::async_trait;
 
 use super::{ExtensionError, RunContext};
 
-/// A hook. The engine asks it at each of its points, in the order of the run's list, and gives it up when its time is
-/// up.
+/// A hook. The engine calls it at each of its points, in the order in which the run names its hooks, and drops the call
+/// after its timeout.
 #[async_trait]
 pub trait Hook: Send + Sync + 'static {
-    /// Where it has its say, how long it may take, and what its failure means.
+    /// The hook's points and timeout, and whether it is required.
     fn terms(&self) -> HookTerms;
 
-    /// Has its say. May be asked again about the same thing.
+    /// Gives a verdict. May be called again about the same thing.
     ///
     /// # Errors
-    /// When it fails: the run or the call goes on without it, unless it is required.
+    /// [`ExtensionError::Failed`]; the run or the call goes on without a verdict, unless the hook is required.
     async fn call(&self, request: HookRequest) -> Result<HookVerdict, ExtensionError>;
 }
 
-/// What a hook is asked.
+/// A call of a hook.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HookRequest {
-    /// The run.
+    /// The run that the call is about.
     pub run: RunContext,
-    /// No answer counts after this.
+    /// A response after this time is ignored.
     pub deadline: Timestamp,
-    /// What it is asked about.
+    /// The point at which it is called, with its data.
     pub occasion: Occasion,
 }
 
-/// What a hook is asked about.
+/// The point at which a hook is called, with the data that it may change.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Occasion {
     /// A run is about to begin.
     PreRun {
-        /// What the caller brought.
+        /// The caller's messages.
         messages: Vec<SharedMessage>,
     },
     /// A tool call is about to run.
@@ -53,15 +53,15 @@ pub enum Occasion {
     PostTool {
         /// The call, with the arguments that it ran with.
         call: ToolCall,
-        /// The result.
+        /// The result, as it would be recorded.
         result: ToolResult,
     },
-    /// The run is over: the state says how.
+    /// A run has ended. Its state says how.
     PostRun,
 }
 
 impl Occasion {
-    /// At which point it is asked.
+    /// The point without its data.
     #[must_use]
     pub fn point(&self) -> HookPoint {
         match self {
@@ -73,28 +73,28 @@ impl Occasion {
     }
 }
 
-/// What a hook has to say. Where nothing is set, everything stays as it is.
+/// A hook's verdict. The default changes nothing.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct HookVerdict {
-    /// For people; kept with the run.
+    /// A note for people, recorded with the run.
     pub annotation: String,
-    /// Why it must not go on. Before runs and tool calls alone.
+    /// Before runs and tool calls: the reason why the run or the call must not go on.
     pub veto: Option<String>,
-    /// Before runs: put in place of the caller's messages, where there is any.
+    /// Before runs: replaces the caller's messages, unless empty.
     pub input_messages: Vec<Message>,
-    /// Before runs: put after the system prompt.
+    /// Before runs: is added to the system prompt.
     pub system_prompt_addition: String,
-    /// Before tool calls: put in place of the arguments, JSON text.
+    /// Before tool calls: replaces the arguments. JSON text.
     pub arguments: Option<String>,
-    /// After tool calls: put in place of the output.
+    /// After tool calls: replaces the output.
     pub output: Option<String>,
 }
 
 impl HookVerdict {
-    /// Whether this can be said at a point, and is no longer than it may be.
+    /// Checks that every field that is set belongs to this point and is within its bound.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The first problem, for people.
     pub fn check(&self, point: HookPoint) -> Result<(), String> {
         let own = [
             ("a veto", self.veto.is_some(), &[HookPoint::PreRun, HookPoint::PreTool][..]),
@@ -104,7 +104,7 @@ impl HookVerdict {
             ("an output", self.output.is_some(), &[HookPoint::PostTool]),
         ];
         if let Some((what, ..)) = own.iter().find(|(_, said, points)| *said && !points.contains(&point)) {
-            return Err(format!("{what} has no place at this point"));
+            return Err(format!("{what} is not allowed at this point"));
         }
         let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
         let bounds = [
@@ -116,7 +116,7 @@ impl HookVerdict {
             ("input_messages", self.input_messages.len(), INPUT_MESSAGES_MAX),
         ];
         match bounds.iter().find(|(_, size, max)| size > max) {
-            Some((what, size, max)) => Err(format!("{what} is {size}, which is more than {max}")),
+            Some((what, size, max)) => Err(format!("{what} has a size of {size}, which is more than {max}")),
             None => Ok(()),
         }
     }

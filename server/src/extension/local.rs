@@ -1,4 +1,4 @@
-//! Extensions of whoever embeds the engine. They win over those of hosts.
+//! Extensions in this process, registered by the embedder. They come before those of hosts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use async_trait::async_trait;
 
 use super::{ContextSource, ExtensionError, Extensions, Hook, Planner};
 
-/// Extensions in this process, by name; what is not among them is asked of the next registry.
+/// Extensions in this process, by name. Names that are not found here are looked up in the next registry.
 #[derive(Default)]
 pub struct LocalExtensions {
     hooks: BTreeMap<String, Arc<dyn Hook>>,
@@ -18,28 +18,28 @@ pub struct LocalExtensions {
 }
 
 impl LocalExtensions {
-    /// None yet.
+    /// A registry without extensions.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Registers a hook, in place of one of the same name.
+    /// Registers a hook. It replaces one of the same name.
     pub fn add_hook(&mut self, name: impl Into<String>, hook: Arc<dyn Hook>) {
         self.hooks.insert(name.into(), hook);
     }
 
-    /// Registers a context source, in place of one of the same name.
+    /// Registers a context source. It replaces one of the same name.
     pub fn add_context_source(&mut self, name: impl Into<String>, source: Arc<dyn ContextSource>) {
         self.sources.insert(name.into(), source);
     }
 
-    /// Registers a planner, in place of one of the same name.
+    /// Registers a planner. It replaces one of the same name.
     pub fn add_planner(&mut self, name: impl Into<String>, planner: Arc<dyn Planner>) {
         self.planners.insert(name.into(), planner);
     }
 
-    /// Where to look for what is not here.
+    /// Sets the registry for names that are not found here.
     pub fn set_next(&mut self, next: Arc<dyn Extensions>) {
         self.next = Some(next);
     }

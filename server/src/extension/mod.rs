@@ -1,7 +1,7 @@
-//! What may be put beside the loop: hooks, sources of context, planners. They are registered by name, by whoever
-//! embeds the engine or by a host that dials in, and runs name those that they want.
+//! Extensions of the loop: hooks, context sources and planners. The embedder or a connected host registers them by name,
+//! and a run's spec names those that it uses.
 //!
-//! An extension may be asked twice for the same thing: by a restart, or where a host was lost before it answered.
+//! An extension may be called twice for the same thing: after a restart, or after its host was lost before it responded.
 
 mod hook;
 mod local;
@@ -20,71 +20,71 @@ pub use local::LocalExtensions;
 pub use planner::{PLANNER_TIMEOUT, PlanView, Planner};
 pub use source::{ContextItem, ContextRequest, ContextSource, RememberRequest};
 
-/// The run that an extension is asked about.
+/// The run that an extension is called about.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunContext {
-    /// Whose it is.
+    /// The tenant that owns the run.
     pub tenant: TenantId,
-    /// The run as it stands.
+    /// The run's state at the time of the call.
     pub state: Arc<State>,
 }
 
-/// Extensions by name. The engine asks; hosts and embedders provide.
+/// Finds extensions by name. The engine calls this; hosts and embedders register extensions.
 #[async_trait]
 pub trait Extensions: Send + Sync + 'static {
-    /// The hook of this name. May wait a while for somebody to offer it.
+    /// The hook of this name. May wait for a host to register it.
     ///
     /// # Errors
-    /// [`ExtensionError::Unknown`] when nobody does.
+    /// [`ExtensionError::Unknown`] if it is not registered.
     async fn hook(&self, tenant: &TenantId, name: &str) -> Result<Arc<dyn Hook>, ExtensionError>;
 
-    /// The context source of this name. May wait a while for somebody to offer it.
+    /// The context source of this name. May wait for a host to register it.
     ///
     /// # Errors
-    /// [`ExtensionError::Unknown`] when nobody does.
+    /// [`ExtensionError::Unknown`] if it is not registered.
     async fn context_source(
         &self,
         tenant: &TenantId,
         name: &str,
     ) -> Result<Arc<dyn ContextSource>, ExtensionError>;
 
-    /// The planner of this name. May wait a while for somebody to offer it.
+    /// The planner of this name. May wait for a host to register it.
     ///
     /// # Errors
-    /// [`ExtensionError::Unknown`] when nobody does.
+    /// [`ExtensionError::Unknown`] if it is not registered.
     async fn planner(&self, tenant: &TenantId, name: &str) -> Result<Arc<dyn Planner>, ExtensionError>;
 
-    /// Whether a run may name this planner: somebody offers it, or did.
+    /// True if this planner is registered, or was: a run may then name it.
     fn knows_planner(&self, tenant: &TenantId, name: &str) -> bool;
 }
 
-/// Why an extension gave no answer that counts.
+/// The reason why a call of an extension failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExtensionError {
-    /// Nobody offers it.
-    #[error("nobody offers it")]
+    /// No embedder or host has registered it.
+    #[error("it is not registered")]
     Unknown,
-    /// Its time was up.
+    /// It did not respond before its deadline.
     #[error("no answer in time")]
     Timeout,
-    /// The host that was asked is gone, and no other offers it.
-    #[error("its host is gone")]
+    /// Its host disconnected before it responded.
+    #[error("its host disconnected")]
     Lost,
-    /// What it answered makes no sense.
-    #[error("it answered nonsense: {0}")]
+    /// Its response is invalid, for the reason given.
+    #[error("its response is invalid: {0}")]
     Nonsense(String),
-    /// It says that it failed.
+    /// It reported a failure.
     #[error("it failed: {message}")]
     Failed {
-        /// Its words.
+        /// The extension's message.
         message: String,
-        /// Whether asking again, or elsewhere, may help.
+        /// True if another call, or another host, may succeed.
         retryable: bool,
     },
 }
 
 impl ExtensionError {
-    /// Whether another host may do better.
+    /// True if another host may succeed.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {

@@ -8,41 +8,41 @@ use async_trait::async_trait;
 
 use super::{ExtensionError, RunContext};
 
-/// A planner has this long to answer unless it says otherwise.
+/// The default of [`Planner::timeout`].
 pub const PLANNER_TIMEOUT: Millis = Millis::secs(30);
 
-/// A planner. The engine asks it wherever a run that names it stands still, and does what it says: the run's limits
-/// hold all the same, and what cannot be done fails the run.
+/// A planner. The engine calls it whenever a run that names it needs its next instruction, and carries that out. The
+/// run's limits still hold. An instruction that cannot be carried out fails the run.
 #[async_trait]
 pub trait Planner: Send + Sync + 'static {
-    /// How long it may take to answer.
+    /// The longest time for one call.
     fn timeout(&self) -> Millis {
         PLANNER_TIMEOUT
     }
 
-    /// Decides. May be asked again about the same decision: after a restart, or where it failed and says that asking
-    /// again may help.
+    /// Decides the next instruction. May be called again about the same decision: after a restart, or after a failure
+    /// that is retryable.
     ///
     /// # Errors
-    /// When it fails; the run fails with it.
+    /// [`ExtensionError::Failed`]; the run then fails.
     async fn plan(&self, view: PlanView) -> Result<Instruction, ExtensionError>;
 }
 
-/// What a planner is shown.
+/// A call of a planner: the run, and the reason why it needs an instruction.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlanView {
-    /// The run.
+    /// The run to decide about.
     pub run: RunContext,
-    /// No answer counts after this.
+    /// A response after this time is ignored.
     pub deadline: Timestamp,
-    /// Which decision of the run this is, from 1; the same again where it is asked again.
+    /// Number of the decision, counted from 1 in the run. A repeated call has the same number.
     pub decision: u32,
-    /// Why it is asked.
+    /// The reason why the run needs an instruction.
     pub situation: Situation,
-    /// The conversation as the model would see it, oldest first: its end, where it is long.
+    /// The last messages of the conversation as the model sees them, oldest first.
     pub messages: Vec<SharedMessage>,
-    /// The tool calls that wait.
+    /// The tool calls that wait for the planner.
     pub calls: Vec<ToolCall>,
-    /// The last answer of a human to what the planner asked.
+    /// The human's answer to the planner's last question.
     pub answer: Option<Answer>,
 }

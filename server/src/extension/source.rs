@@ -1,4 +1,4 @@
-//! Sources of context, such as a memory or a knowledge base.
+//! Context sources, such as a memory or a knowledge base.
 
 use agentloop_core::extension::SourceTerms;
 use agentloop_core::message::SharedMessage;
@@ -7,57 +7,57 @@ use async_trait::async_trait;
 
 use super::{ExtensionError, RunContext};
 
-/// A source of context. The engine asks all of a run's sources side by side before the first model call; one that
-/// fails is left out.
+/// A context source. The engine calls all of a run's sources at once before the first model call. A source that fails is
+/// left out.
 #[async_trait]
 pub trait ContextSource: Send + Sync + 'static {
-    /// How long it may take, and whether it wants to remember.
+    /// The source's timeout, and whether it wants to remember messages.
     fn terms(&self) -> SourceTerms;
 
-    /// What it knows about the query, the best first. What passes `max_bytes` is left out.
+    /// Finds context for a query, the best items first. Items that pass `max_bytes` together are left out.
     ///
     /// # Errors
-    /// When it fails.
+    /// [`ExtensionError::Failed`]; the run goes on without this source.
     async fn context(&self, request: ContextRequest) -> Result<Vec<ContextItem>, ExtensionError>;
 
-    /// Takes in what a run added to its session. Asked in the background, until it does not fail.
+    /// Remembers the messages of a run. Called in the background after the run.
     ///
     /// # Errors
-    /// When it fails; it is asked again.
+    /// [`ExtensionError::Failed`]; the call is repeated later, unless the error is not retryable.
     async fn remember(&self, _request: RememberRequest) -> Result<(), ExtensionError> {
         Ok(())
     }
 }
 
-/// What a source is asked.
+/// A request for context.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ContextRequest {
-    /// The run.
+    /// The run that is about to begin.
     pub run: RunContext,
-    /// No answer counts after this.
+    /// A response after this time is ignored.
     pub deadline: Timestamp,
-    /// What it is about.
+    /// The text of the user's last message.
     pub query: String,
-    /// All texts together are at most this long.
+    /// The most bytes of all items together.
     pub max_bytes: usize,
 }
 
-/// What a source is to remember.
+/// A request to remember messages.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RememberRequest {
-    /// The run, which is over.
+    /// The run, which has ended.
     pub run: RunContext,
-    /// No answer counts after this.
+    /// A response after this time is ignored.
     pub deadline: Timestamp,
-    /// What it added to its session, oldest first.
+    /// The messages that the run added to its session, oldest first.
     pub messages: Vec<SharedMessage>,
 }
 
 /// A piece of context.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContextItem {
-    /// What the model reads.
+    /// The text that the model reads.
     pub text: String,
-    /// Where it comes from; may be empty.
+    /// The name of its origin, such as a page or file. May be empty.
     pub origin: String,
 }

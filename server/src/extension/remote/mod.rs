@@ -1,11 +1,11 @@
-//! Extensions on hosts that dialled in: who offers what, and what is asked of whom.
+//! Extensions on connected hosts: planners, hooks and context sources that hosts offer by name.
 //!
-//! Beside the fleet that places tool calls: an extension is asked and answers, within its time, and nothing of it is
-//! kept. One that is lost or answers nonsense is followed by the next host that offers the same.
+//! They are separate from the fleet, which places tool calls. A request to an extension has a deadline and is not stored.
+//! If its host is lost or its response is invalid, the next host with the same extension is asked.
 
-mod ask;
-mod offers;
+mod message;
 mod proxy;
+mod registry;
 #[cfg(test)]
 mod tests;
 
@@ -19,121 +19,120 @@ use agentloop_core::id::{HostId, TenantId};
 use async_trait::async_trait;
 use tokio::sync::{Notify, oneshot};
 
-pub use ask::{Ask, Question, Reply, Said};
-use offers::{Key, State};
+pub use message::{ExtensionRequest, ExtensionResponse, RequestBody, ResponseBody};
 use proxy::{RemoteHook, RemotePlanner, RemoteSource};
+use registry::{ExtensionKey, Registry};
 
 use super::{ContextSource, ExtensionError, Extensions, Hook, Planner};
 
 /// An extension as its host declares it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Offered {
-    /// Its name.
+pub struct ExtensionOffer {
+    /// The name that runs use for it.
     pub name: String,
-    /// The rest.
+    /// Its kind, with timeouts and the like.
     pub terms: Terms,
 }
 
-/// Where questions for one host go.
-pub trait Line: Send + Sync + 'static {
-    /// Puts a question on its way; `false` when the host cannot be reached. Never waits.
-    fn ask(&self, ask: Box<Ask>) -> bool;
+/// Sends requests to one host.
+pub trait RequestSender: Send + Sync + 'static {
+    /// Queues a request for the host. False if the host cannot be reached or its queue is full. Never waits.
+    fn send(&self, request: Box<ExtensionRequest>) -> bool;
 }
 
-/// One host's stream.
-pub struct Joining {
-    /// The tenant that it belongs to.
+/// A connection of a host that has said hello.
+pub struct NewConnection {
+    /// The tenant that the host belongs to.
     pub tenant: TenantId,
-    /// The stream.
+    /// The id of the connection's stream.
     pub connection: ConnectionId,
-    /// The host.
+    /// The id of the host.
     pub host: HostId,
-    /// The largest frame it takes, in bytes.
+    /// The largest frame that the host takes, in bytes.
     pub max_frame_bytes: usize,
-    /// Where its questions go.
-    pub line: Arc<dyn Line>,
+    /// Sends requests to the host.
+    pub sender: Arc<dyn RequestSender>,
 }
 
-/// Extensions on hosts. Shared by the engine and the hosts' streams.
+/// The extensions of all hosts. Shared by the engine, which calls them, and the hosts' connections.
 pub struct RemoteExtensions {
-    /// How long whoever asks for an extension that nobody ever offered waits for somebody to do so.
+    /// The longest wait for an extension that no host has offered yet.
     wait: Duration,
-    state: Mutex<State>,
-    /// Told when somebody offers something. Waiters are woken in the order in which they came, as they are not by a watch
-    /// channel.
+    registry: Mutex<Registry>,
+    /// Notified when a host offers extensions or becomes active. Unlike a watch channel it wakes waiters in their order.
     changed: Notify,
 }
 
 impl RemoteExtensions {
-    /// Without hosts.
+    /// No hosts yet. `wait` is the longest wait for an extension that no host has offered yet.
     #[must_use]
     pub fn new(wait: Duration) -> Arc<Self> {
-        Arc::new(Self { wait, state: Mutex::new(State::new()), changed: Notify::new() })
+        Arc::new(Self { wait, registry: Mutex::new(Registry::new()), changed: Notify::new() })
     }
 
-    /// Takes in what a new host offers: why each is refused, if it is. It is asked nothing before
-    /// [`Self::activate`].
-    pub fn offer(&self, joining: Joining, offered: &[Offered]) -> Vec<Option<String>> {
-        let connection = joining.connection;
-        let mut state = self.lock();
-        state.join(joining);
-        state.replace(connection, offered)
+    /// Adds a host's connection with its offers. Returns for each offer the reason why it is refused, or `None`. The host
+    /// gets no requests before [`Self::activate`].
+    pub fn offer(&self, new: NewConnection, offered: &[ExtensionOffer]) -> Vec<Option<String>> {
+        let connection = new.connection;
+        let mut registry = self.lock();
+        registry.join(new);
+        registry.replace(connection, offered)
     }
 
-    /// Takes in what a host offers in place of what it offered before: why each is refused, if it is.
-    pub fn replace(&self, connection: ConnectionId, offered: &[Offered]) -> Vec<Option<String>> {
+    /// Replaces the offers of a connection. Returns for each offer the reason why it is refused, or `None`.
+    pub fn replace(&self, connection: ConnectionId, offered: &[ExtensionOffer]) -> Vec<Option<String>> {
         let verdicts = self.lock().replace(connection, offered);
         self.changed.notify_waiters();
         verdicts
     }
 
-    /// The host is in: it may be asked.
+    /// The host is welcomed and may get requests.
     pub fn activate(&self, connection: ConnectionId) {
-        if let Some(known) = self.lock().connections.get_mut(&connection) {
-            known.active = true;
+        if let Some(stream) = self.lock().connections.get_mut(&connection) {
+            stream.active = true;
         }
         self.changed.notify_waiters();
     }
 
-    /// The host takes nothing new; what it was asked it may still answer.
+    /// The host takes no new requests. It may still respond to open ones.
     pub fn drain(&self, connection: ConnectionId) {
         self.lock().withdraw(connection);
     }
 
-    /// The stream is gone: what it was asked is asked elsewhere.
+    /// The connection is closed. Its open requests go to other hosts.
     pub fn leave(&self, connection: ConnectionId) {
         let lost = self.lock().leave(connection);
-        for waiting in lost {
-            // Whoever gave up waiting does not mind.
-            let _gone = waiting.send(Err(ExtensionError::Lost));
+        for response in lost {
+            // The caller may have stopped waiting.
+            let _gone = response.send(Err(ExtensionError::Lost));
         }
     }
 
-    /// A host answers. An answer that nobody waits for is dropped.
-    pub fn answered(&self, connection: ConnectionId, reply: Reply) {
-        let waiting = self.lock().take_asked(connection, &reply.id);
-        if let Some(waiting) = waiting {
-            let _gone = waiting.send(reply.answer);
+    /// A host responds. A response to a request that is not open is dropped.
+    pub fn respond(&self, connection: ConnectionId, response: ExtensionResponse) {
+        let sender = self.lock().take(connection, &response.id);
+        if let Some(sender) = sender {
+            let _gone = sender.send(response.result);
         }
     }
 
-    /// What each host of a tenant offers, for people: `hook audit`.
+    /// The extensions of each host of a tenant, for people. Example: `hook audit`.
     #[must_use]
     pub fn snapshot(&self, tenant: &TenantId) -> BTreeMap<HostId, Vec<String>> {
-        let state = self.lock();
-        let of_tenant = state.connections.values().filter(|connection| connection.tenant == *tenant);
-        let shown = |(_, kind, name): &Key| format!("{} {name}", kind.as_str());
+        let registry = self.lock();
+        let of_tenant = registry.connections.values().filter(|connection| connection.tenant == *tenant);
+        let shown = |key: &ExtensionKey| format!("{} {}", key.kind.as_str(), key.name);
         of_tenant
             .map(|connection| (connection.host.clone(), connection.offers.iter().map(shown).collect()))
             .collect()
     }
 
-    /// What was declared under this name last; waits for somebody to declare it where nobody ever did.
-    async fn terms(&self, key: &Key) -> Result<Terms, ExtensionError> {
+    /// The terms that were declared last under this key. Waits for a while if no host has declared it yet.
+    async fn terms(&self, key: &ExtensionKey) -> Result<Terms, ExtensionError> {
         let known = async {
             loop {
                 let changed = self.changed.notified();
-                let terms = self.lock().offers.get(key).map(|offer| offer.terms.clone());
+                let terms = self.lock().extensions.get(key).map(|extension| extension.terms.clone());
                 if let Some(terms) = terms {
                     return terms;
                 }
@@ -143,13 +142,13 @@ impl RemoteExtensions {
         tokio::time::timeout(self.wait, known).await.map_err(|_late| ExtensionError::Unknown)
     }
 
-    /// Asks one host after the other until one answers well, or says that asking elsewhere does not help. Ends only
-    /// with an answer: whoever asks has a deadline.
-    async fn ask<T>(
+    /// Sends a request to one host after the other, until one gives a valid response or an error that is not retryable.
+    /// Waits for more hosts if all were lost, so the caller must set a timeout.
+    async fn call<T>(
         &self,
-        key: &Key,
-        ask: &Ask,
-        read: impl Fn(Said) -> Result<T, String>,
+        key: &ExtensionKey,
+        request: &ExtensionRequest,
+        read: impl Fn(ResponseBody) -> Result<T, String>,
     ) -> Result<T, ExtensionError> {
         let mut tried = BTreeSet::new();
         let mut failure = None;
@@ -157,7 +156,7 @@ impl RemoteExtensions {
             let changed = self.changed.notified();
             let Some(connection) = self.lock().pick(key, &tried) else {
                 match failure.take() {
-                    // A host that was lost may come back in time.
+                    // A host may connect in time.
                     None | Some(ExtensionError::Lost) => {}
                     Some(error) => return Err(error),
                 }
@@ -165,11 +164,11 @@ impl RemoteExtensions {
                 continue;
             };
             tried.insert(connection);
-            let said = self.ask_one(connection, ask.clone()).await;
-            match said.and_then(|said| read(said).map_err(ExtensionError::Nonsense)) {
-                Ok(answer) => return Ok(answer),
+            let response = self.call_host(connection, request.clone()).await;
+            match response.and_then(|body| read(body).map_err(ExtensionError::Nonsense)) {
+                Ok(result) => return Ok(result),
                 Err(error) if error.is_retryable() => {
-                    tracing::debug!(extension = key.2, %error, "an extension gave no good answer");
+                    tracing::debug!(extension = key.name, %error, "an extension failed; asking another host");
                     failure = Some(error);
                 }
                 Err(error) => return Err(error),
@@ -177,52 +176,51 @@ impl RemoteExtensions {
         }
     }
 
-    async fn ask_one(&self, connection: ConnectionId, mut ask: Ask) -> Result<Said, ExtensionError> {
-        let (sender, answer) = oneshot::channel();
-        let begun = self.lock().begin(connection, sender).ok_or(ExtensionError::Lost)?;
-        let _forget = Forget { extensions: self, id: begun.id };
-        ask.id = begun.text;
-        let max = begun.max_frame_bytes;
-        if ask.size() > max {
-            let message = format!("the question is larger than the {max} bytes that its host takes");
+    async fn call_host(
+        &self,
+        connection: ConnectionId,
+        mut request: ExtensionRequest,
+    ) -> Result<ResponseBody, ExtensionError> {
+        let (sender, response) = oneshot::channel();
+        let new = self.lock().begin(connection, sender).ok_or(ExtensionError::Lost)?;
+        let _forget = ForgetOnDrop { extensions: self, id: new.id };
+        request.id = new.wire_id;
+        let max = new.max_frame_bytes;
+        if request.size() > max {
+            let message = format!("the request is larger than the {max} bytes that its host takes");
             return Err(ExtensionError::Failed { message, retryable: true });
         }
-        if !begun.line.ask(Box::new(ask)) {
+        if !new.sender.send(Box::new(request)) {
             return Err(ExtensionError::Lost);
         }
-        answer.await.unwrap_or(Err(ExtensionError::Lost))
+        response.await.unwrap_or(Err(ExtensionError::Lost))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Registry> {
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Whoever asked waits no longer, for whatever reason.
-struct Forget<'a> {
+/// Closes a request when its caller stops waiting, for whatever reason.
+struct ForgetOnDrop<'a> {
     extensions: &'a RemoteExtensions,
     id: u64,
 }
 
-impl Drop for Forget<'_> {
+impl Drop for ForgetOnDrop<'_> {
     fn drop(&mut self) {
         self.extensions.lock().forget(self.id);
     }
 }
 
-/// What stands beside each other under one name is one thing.
-fn key(tenant: &TenantId, kind: ExtensionKind, name: &str) -> Key {
-    (tenant.clone(), kind, name.to_owned())
-}
-
-/// The same registry, as what asks through it.
+/// [`RemoteExtensions`] as the engine sees them.
 #[derive(Clone)]
 pub struct Remote(pub Arc<RemoteExtensions>);
 
 #[async_trait]
 impl Extensions for Remote {
     async fn hook(&self, tenant: &TenantId, name: &str) -> Result<Arc<dyn Hook>, ExtensionError> {
-        let key = key(tenant, ExtensionKind::Hook, name);
+        let key = ExtensionKey::new(tenant, ExtensionKind::Hook, name);
         match self.0.terms(&key).await? {
             Terms::Hook(terms) => Ok(Arc::new(RemoteHook::new(self.0.clone(), key, terms))),
             Terms::Planner { .. } | Terms::ContextSource(_) => Err(ExtensionError::Unknown),
@@ -234,7 +232,7 @@ impl Extensions for Remote {
         tenant: &TenantId,
         name: &str,
     ) -> Result<Arc<dyn ContextSource>, ExtensionError> {
-        let key = key(tenant, ExtensionKind::ContextSource, name);
+        let key = ExtensionKey::new(tenant, ExtensionKind::ContextSource, name);
         match self.0.terms(&key).await? {
             Terms::ContextSource(terms) => Ok(Arc::new(RemoteSource::new(self.0.clone(), key, terms))),
             Terms::Planner { .. } | Terms::Hook(_) => Err(ExtensionError::Unknown),
@@ -242,7 +240,7 @@ impl Extensions for Remote {
     }
 
     async fn planner(&self, tenant: &TenantId, name: &str) -> Result<Arc<dyn Planner>, ExtensionError> {
-        let key = key(tenant, ExtensionKind::Planner, name);
+        let key = ExtensionKey::new(tenant, ExtensionKind::Planner, name);
         match self.0.terms(&key).await? {
             Terms::Planner { timeout } => Ok(Arc::new(RemotePlanner::new(self.0.clone(), key, timeout))),
             Terms::Hook(_) | Terms::ContextSource(_) => Err(ExtensionError::Unknown),
@@ -250,7 +248,7 @@ impl Extensions for Remote {
     }
 
     fn knows_planner(&self, tenant: &TenantId, name: &str) -> bool {
-        self.0.lock().offers.contains_key(&key(tenant, ExtensionKind::Planner, name))
+        self.0.lock().extensions.contains_key(&ExtensionKey::new(tenant, ExtensionKind::Planner, name))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Extensions on hosts, as the engine sees them.
+//! Planners, hooks and context sources that forward each call to a host.
 
 use std::sync::Arc;
 
@@ -7,22 +7,22 @@ use agentloop_core::run::plan::Instruction;
 use agentloop_core::time::Millis;
 use async_trait::async_trait;
 
-use super::offers::Key;
-use super::{Ask, Question, RemoteExtensions, Said};
+use super::registry::ExtensionKey;
+use super::{ExtensionRequest, RemoteExtensions, RequestBody, ResponseBody};
 use crate::extension::{
     ContextItem, ContextRequest, ContextSource, ExtensionError, Hook, HookRequest, HookVerdict, PlanView,
     Planner, RememberRequest,
 };
 
-/// A planner on hosts.
+/// A planner that hosts offer.
 pub(super) struct RemotePlanner {
     extensions: Arc<RemoteExtensions>,
-    key: Key,
+    key: ExtensionKey,
     timeout: Millis,
 }
 
 impl RemotePlanner {
-    pub(super) fn new(extensions: Arc<RemoteExtensions>, key: Key, timeout: Millis) -> Self {
+    pub(super) fn new(extensions: Arc<RemoteExtensions>, key: ExtensionKey, timeout: Millis) -> Self {
         Self { extensions, key, timeout }
     }
 }
@@ -35,27 +35,28 @@ impl Planner for RemotePlanner {
 
     async fn plan(&self, view: PlanView) -> Result<Instruction, ExtensionError> {
         let (deadline, run) = (view.deadline, view.run.clone());
-        let question = Question::Plan(Box::new(view));
-        let ask = Ask { id: String::new(), name: self.key.2.clone(), deadline, run, question };
+        let body = RequestBody::Plan(Box::new(view));
+        let request =
+            ExtensionRequest { id: String::new(), name: self.key.name.clone(), deadline, run, body };
         let read = |said| match said {
-            Said::Instruction(instruction) => Ok(instruction),
-            Said::Hook(_) | Said::Context(_) | Said::Remembered => {
-                Err("a planner says what to do next".to_owned())
+            ResponseBody::Instruction(instruction) => Ok(instruction),
+            ResponseBody::Hook(_) | ResponseBody::Context(_) | ResponseBody::Remembered => {
+                Err("a planner must respond with an instruction".to_owned())
             }
         };
-        self.extensions.ask(&self.key, &ask, read).await
+        self.extensions.call(&self.key, &request, read).await
     }
 }
 
-/// A hook on hosts.
+/// A hook that hosts offer.
 pub(super) struct RemoteHook {
     extensions: Arc<RemoteExtensions>,
-    key: Key,
+    key: ExtensionKey,
     terms: HookTerms,
 }
 
 impl RemoteHook {
-    pub(super) fn new(extensions: Arc<RemoteExtensions>, key: Key, terms: HookTerms) -> Self {
+    pub(super) fn new(extensions: Arc<RemoteExtensions>, key: ExtensionKey, terms: HookTerms) -> Self {
         Self { extensions, key, terms }
     }
 }
@@ -69,27 +70,28 @@ impl Hook for RemoteHook {
     async fn call(&self, request: HookRequest) -> Result<HookVerdict, ExtensionError> {
         let HookRequest { run, deadline, occasion } = request;
         let point = occasion.point();
-        let question = Question::Hook(Box::new(occasion));
-        let ask = Ask { id: String::new(), name: self.key.2.clone(), deadline, run, question };
+        let body = RequestBody::Hook(Box::new(occasion));
+        let request =
+            ExtensionRequest { id: String::new(), name: self.key.name.clone(), deadline, run, body };
         let read = |said| match said {
-            Said::Hook(verdict) => verdict.check(point).map(|()| verdict),
-            Said::Instruction(_) | Said::Context(_) | Said::Remembered => {
-                Err("a hook says what it has to say".to_owned())
+            ResponseBody::Hook(verdict) => verdict.check(point).map(|()| verdict),
+            ResponseBody::Instruction(_) | ResponseBody::Context(_) | ResponseBody::Remembered => {
+                Err("a hook must respond with a verdict".to_owned())
             }
         };
-        self.extensions.ask(&self.key, &ask, read).await
+        self.extensions.call(&self.key, &request, read).await
     }
 }
 
-/// A context source on hosts.
+/// A context source that hosts offer.
 pub(super) struct RemoteSource {
     extensions: Arc<RemoteExtensions>,
-    key: Key,
+    key: ExtensionKey,
     terms: SourceTerms,
 }
 
 impl RemoteSource {
-    pub(super) fn new(extensions: Arc<RemoteExtensions>, key: Key, terms: SourceTerms) -> Self {
+    pub(super) fn new(extensions: Arc<RemoteExtensions>, key: ExtensionKey, terms: SourceTerms) -> Self {
         Self { extensions, key, terms }
     }
 }
@@ -102,27 +104,29 @@ impl ContextSource for RemoteSource {
 
     async fn context(&self, request: ContextRequest) -> Result<Vec<ContextItem>, ExtensionError> {
         let ContextRequest { run, deadline, query, max_bytes } = request;
-        let question = Question::Context { query, max_bytes };
-        let ask = Ask { id: String::new(), name: self.key.2.clone(), deadline, run, question };
+        let body = RequestBody::Context { query, max_bytes };
+        let request =
+            ExtensionRequest { id: String::new(), name: self.key.name.clone(), deadline, run, body };
         let read = |said| match said {
-            Said::Context(items) => Ok(items),
-            Said::Instruction(_) | Said::Hook(_) | Said::Remembered => {
-                Err("a context source gives context".to_owned())
+            ResponseBody::Context(items) => Ok(items),
+            ResponseBody::Instruction(_) | ResponseBody::Hook(_) | ResponseBody::Remembered => {
+                Err("a context source must respond with context items".to_owned())
             }
         };
-        self.extensions.ask(&self.key, &ask, read).await
+        self.extensions.call(&self.key, &request, read).await
     }
 
     async fn remember(&self, request: RememberRequest) -> Result<(), ExtensionError> {
         let RememberRequest { run, deadline, messages } = request;
-        let question = Question::Remember { messages };
-        let ask = Ask { id: String::new(), name: self.key.2.clone(), deadline, run, question };
+        let body = RequestBody::Remember { messages };
+        let request =
+            ExtensionRequest { id: String::new(), name: self.key.name.clone(), deadline, run, body };
         let read = |said| match said {
-            Said::Remembered => Ok(()),
-            Said::Instruction(_) | Said::Hook(_) | Said::Context(_) => {
-                Err("it was asked to remember".to_owned())
+            ResponseBody::Remembered => Ok(()),
+            ResponseBody::Instruction(_) | ResponseBody::Hook(_) | ResponseBody::Context(_) => {
+                Err("a context source must confirm that it has remembered".to_owned())
             }
         };
-        self.extensions.ask(&self.key, &ask, read).await
+        self.extensions.call(&self.key, &request, read).await
     }
 }

@@ -1,4 +1,4 @@
-//! Who is asked, and what becomes of bad answers and lost hosts.
+//! The choice of the host for a request, invalid responses, lost hosts.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use tokio::sync::mpsc;
 use super::*;
 use crate::extension::{ContextItem, ContextRequest, HookRequest, HookVerdict, Occasion, RunContext};
 
-struct Wire(mpsc::UnboundedSender<Ask>);
+struct FakeSender(mpsc::UnboundedSender<ExtensionRequest>);
 
-impl Line for Wire {
-    fn ask(&self, ask: Box<Ask>) -> bool {
-        self.0.send(*ask).is_ok()
+impl RequestSender for FakeSender {
+    fn send(&self, request: Box<ExtensionRequest>) -> bool {
+        self.0.send(*request).is_ok()
     }
 }
 
@@ -24,11 +24,11 @@ impl Line for Wire {
 struct Host {
     extensions: Arc<RemoteExtensions>,
     connection: ConnectionId,
-    asked: mpsc::UnboundedReceiver<Ask>,
+    requests: mpsc::UnboundedReceiver<ExtensionRequest>,
 }
 
 impl Host {
-    fn join(extensions: &Arc<RemoteExtensions>, number: u64, offered: &[Offered]) -> Self {
+    fn join(extensions: &Arc<RemoteExtensions>, number: u64, offered: &[ExtensionOffer]) -> Self {
         let host = Self::greet(extensions, number, offered, usize::MAX);
         extensions.activate(host.connection);
         host
@@ -37,29 +37,29 @@ impl Host {
     fn greet(
         extensions: &Arc<RemoteExtensions>,
         number: u64,
-        offered: &[Offered],
+        offered: &[ExtensionOffer],
         max_frame_bytes: usize,
     ) -> Self {
-        let (line, asked) = mpsc::unbounded_channel();
+        let (sender, requests) = mpsc::unbounded_channel();
         let connection = ConnectionId(number);
-        let joining = Joining {
+        let new = NewConnection {
             tenant: TenantId::local(),
             connection,
             host: HostId::parse(format!("h{number}")).unwrap(),
             max_frame_bytes,
-            line: Arc::new(Wire(line)),
+            sender: Arc::new(FakeSender(sender)),
         };
-        let refused = extensions.offer(joining, offered);
+        let refused = extensions.offer(new, offered);
         assert!(refused.iter().all(Option::is_none), "{refused:?}");
-        Self { extensions: extensions.clone(), connection, asked }
+        Self { extensions: extensions.clone(), connection, requests }
     }
 
-    async fn asked(&mut self) -> Ask {
-        self.asked.recv().await.expect("the registry lives")
+    async fn request(&mut self) -> ExtensionRequest {
+        self.requests.recv().await.expect("the registry lives")
     }
 
-    fn answers(&self, ask: &Ask, answer: Result<Said, ExtensionError>) {
-        self.extensions.answered(self.connection, Reply { id: ask.id.clone(), answer });
+    fn answers(&self, request: &ExtensionRequest, result: Result<ResponseBody, ExtensionError>) {
+        self.extensions.respond(self.connection, ExtensionResponse { id: request.id.clone(), result });
     }
 }
 
@@ -67,15 +67,15 @@ fn registry() -> Arc<RemoteExtensions> {
     RemoteExtensions::new(Duration::from_secs(10))
 }
 
-fn hook(required: bool) -> Offered {
+fn hook(required: bool) -> ExtensionOffer {
     let points = BTreeSet::from([HookPoint::PreRun]);
     let terms = Terms::Hook(HookTerms { points, required, timeout: Millis::secs(5) });
-    Offered { name: "audit".to_owned(), terms }
+    ExtensionOffer { name: "audit".to_owned(), terms }
 }
 
-fn source() -> Offered {
+fn source() -> ExtensionOffer {
     let terms = SourceTerms { timeout: Millis::secs(2), remembers: false };
-    Offered { name: "memory".to_owned(), terms: Terms::ContextSource(terms) }
+    ExtensionOffer { name: "memory".to_owned(), terms: Terms::ContextSource(terms) }
 }
 
 fn run() -> RunContext {
@@ -105,18 +105,18 @@ async fn bad_answers_and_lost_hosts_lead_to_the_next_host() {
         let extensions = extensions.clone();
         async move { say(&extensions).await }
     });
-    let first = hosts[0].asked().await;
+    let first = hosts[0].request().await;
     assert_eq!(first.name, "audit");
-    hosts[0].answers(&first, Ok(Said::Remembered));
-    let second = hosts[1].asked().await;
+    hosts[0].answers(&first, Ok(ResponseBody::Remembered));
+    let second = hosts[1].request().await;
     let misplaced = HookVerdict { output: Some("x".to_owned()), ..HookVerdict::default() };
-    hosts[1].answers(&second, Ok(Said::Hook(misplaced)));
-    let _third = hosts[2].asked().await;
+    hosts[1].answers(&second, Ok(ResponseBody::Hook(misplaced)));
+    let _third = hosts[2].request().await;
     extensions.leave(hosts[2].connection);
-    let fourth = hosts[3].asked().await;
-    // What the first says of a question that is not its own counts for nothing.
-    hosts[0].answers(&fourth, Ok(Said::Hook(noted("forged"))));
-    hosts[3].answers(&fourth, Ok(Said::Hook(noted("fine"))));
+    let fourth = hosts[3].request().await;
+    // A response to a request of another host is ignored.
+    hosts[0].answers(&fourth, Ok(ResponseBody::Hook(noted("forged"))));
+    hosts[3].answers(&fourth, Ok(ResponseBody::Hook(noted("fine"))));
     assert_eq!(said.await.unwrap(), Ok(noted("fine")));
 }
 
@@ -127,7 +127,7 @@ async fn a_failure_that_stays_is_not_tried_elsewhere_and_the_last_one_is_told() 
     let failed = |retryable| ExtensionError::Failed { message: "no".to_owned(), retryable };
     for retryable in [false, true] {
         let (said, ask) = tokio::join!(say(&extensions), async {
-            let ask = only.asked().await;
+            let ask = only.request().await;
             only.answers(&ask, Err(failed(retryable)));
             ask
         });
@@ -147,10 +147,10 @@ async fn a_host_that_comes_late_is_waited_for() {
         tokio::time::sleep(Duration::from_secs(60)).await;
         let mut back = Host::greet(&extensions, 2, &[hook(true)], usize::MAX);
         tokio::task::yield_now().await;
-        assert!(back.asked.is_empty(), "nothing is asked before the host is in");
+        assert!(back.requests.is_empty(), "the host gets no request before it is welcomed");
         extensions.activate(back.connection);
-        let ask = back.asked().await;
-        back.answers(&ask, Ok(Said::Hook(noted("back"))));
+        let ask = back.request().await;
+        back.answers(&ask, Ok(ResponseBody::Hook(noted("back"))));
     });
     assert_eq!(said, Ok(noted("back")));
 }
@@ -184,9 +184,9 @@ async fn whoever_declares_it_differently_is_refused_as_long_as_it_is_offered() {
 #[tokio::test]
 async fn names_are_bounded_and_what_nobody_offers_gives_way() {
     let extensions = registry();
-    let named = |index: usize| Offered { name: format!("s{index}"), ..source() };
+    let named = |index: usize| ExtensionOffer { name: format!("s{index}"), ..source() };
     let max = agentloop_core::limits::EXTENSIONS_PER_TENANT_MAX;
-    let many: Vec<Offered> = (0..max).map(named).collect();
+    let many: Vec<ExtensionOffer> = (0..max).map(named).collect();
     let full = Host::join(&extensions, 1, &many);
     let other = Host::join(&extensions, 2, &[]);
     let refused = extensions.replace(other.connection, &[named(max), hook(true)]);
@@ -209,15 +209,15 @@ async fn who_gives_up_waiting_leaves_nothing_behind() {
     let late = tokio::select! {
         biased;
         _ = source.context(request()) => panic!("nobody answered"),
-        ask = host.asked() => ask,
+        ask = host.request() => ask,
     };
-    host.answers(&late, Ok(Said::Context(Vec::new())));
+    host.answers(&late, Ok(ResponseBody::Context(Vec::new())));
     let item = ContextItem { text: "t".to_owned(), origin: String::new() };
     let (said, ()) = tokio::join!(source.context(request()), async {
-        let ask = host.asked().await;
+        let ask = host.request().await;
         assert_ne!(ask.id, late.id);
-        host.answers(&late, Ok(Said::Context(Vec::new())));
-        host.answers(&ask, Ok(Said::Context(vec![item.clone()])));
+        host.answers(&late, Ok(ResponseBody::Context(Vec::new())));
+        host.answers(&ask, Ok(ResponseBody::Context(vec![item.clone()])));
     });
     assert_eq!(said, Ok(vec![item.clone()]));
 }

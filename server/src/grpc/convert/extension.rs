@@ -18,7 +18,7 @@ use wire::extension_response::Response;
 use super::message::{call_id, input_message, message, tool_result};
 use super::{human, instruction, millis, run, timestamp};
 use crate::engine::RunView;
-use crate::extension::remote::{Ask, Question, Reply, Said};
+use crate::extension::remote::{ExtensionRequest, ExtensionResponse, RequestBody, ResponseBody};
 use crate::extension::{ContextItem, ExtensionError, HookVerdict, Occasion, PlanView, RunContext};
 use crate::grpc::status::Violations;
 use crate::store::{RunRow, RunSummary};
@@ -126,16 +126,16 @@ pub(super) fn kind(kind: ExtensionKind) -> wire::ExtensionKind {
 }
 
 /// Converts a question to an extension.
-pub(crate) fn ask(ask: &Ask) -> wire::ExtensionRequest {
+pub(crate) fn ask(ask: &ExtensionRequest) -> wire::ExtensionRequest {
     let state = &ask.run.state;
-    let request = match &ask.question {
-        Question::Plan(view) => Request::Plan(plan_request(state, view)),
-        Question::Hook(occasion) => Request::Hook(hook_request(&ask.run, occasion)),
-        Question::Context { query, max_bytes } => Request::Context(wire::ContextRequest {
+    let request = match &ask.body {
+        RequestBody::Plan(view) => Request::Plan(plan_request(state, view)),
+        RequestBody::Hook(occasion) => Request::Hook(hook_request(&ask.run, occasion)),
+        RequestBody::Context { query, max_bytes } => Request::Context(wire::ContextRequest {
             query: query.clone(),
             max_bytes: u32::try_from(*max_bytes).unwrap_or(u32::MAX),
         }),
-        Question::Remember { messages: finished } => {
+        RequestBody::Remember { messages: finished } => {
             Request::Remember(wire::RememberRequest { messages: messages(state, finished) })
         }
     };
@@ -231,20 +231,24 @@ fn run_view(context: &RunContext) -> Option<RunView> {
 }
 
 /// Parses a host's answer.
-pub(crate) fn reply(response: wire::ExtensionResponse) -> Reply {
+pub(crate) fn reply(response: wire::ExtensionResponse) -> ExtensionResponse {
     let answer = match response.response {
         Some(Response::Failure(failure)) => {
             Err(ExtensionError::Failed { message: shortened(failure.message), retryable: failure.retryable })
         }
-        Some(Response::Hook(reply)) => verdict(reply).map(Said::Hook).map_err(ExtensionError::Nonsense),
-        Some(Response::Context(items)) => context(items).map(Said::Context).map_err(ExtensionError::Nonsense),
-        Some(Response::Remembered(_)) => Ok(Said::Remembered),
+        Some(Response::Hook(reply)) => {
+            verdict(reply).map(ResponseBody::Hook).map_err(ExtensionError::Nonsense)
+        }
+        Some(Response::Context(items)) => {
+            context(items).map(ResponseBody::Context).map_err(ExtensionError::Nonsense)
+        }
+        Some(Response::Remembered(_)) => Ok(ResponseBody::Remembered),
         Some(Response::Instruction(reply)) => {
-            instruction::from_wire(reply).map(Said::Instruction).map_err(ExtensionError::Nonsense)
+            instruction::from_wire(reply).map(ResponseBody::Instruction).map_err(ExtensionError::Nonsense)
         }
         None => Err(ExtensionError::Nonsense("the answer is empty".to_owned())),
     };
-    Reply { id: response.request_id, answer }
+    ExtensionResponse { id: response.request_id, result: answer }
 }
 
 fn shortened(mut text: String) -> String {
@@ -330,7 +334,7 @@ mod tests {
     fn nonsense(response: Response) -> String {
         let response = wire::ExtensionResponse { request_id: "x1".into(), response: Some(response) };
         match reply(response) {
-            Reply { answer: Err(ExtensionError::Nonsense(why)), .. } => why,
+            ExtensionResponse { result: Err(ExtensionError::Nonsense(why)), .. } => why,
             other => panic!("{other:?}"),
         }
     }
@@ -346,6 +350,6 @@ mod tests {
         assert!(nonsense(Response::Hook(said)).contains("ROLE_USER"));
         assert!(nonsense(Response::Instruction(wire::Instruction::default())).contains("what to do"));
         let empty = reply(wire::ExtensionResponse { request_id: "x1".into(), response: None });
-        assert!(matches!(empty.answer, Err(ExtensionError::Nonsense(_))));
+        assert!(matches!(empty.result, Err(ExtensionError::Nonsense(_))));
     }
 }

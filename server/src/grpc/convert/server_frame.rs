@@ -6,7 +6,7 @@ use agentloop_core::host::frame::{
 use agentloop_proto::v1::{self, connect_response::Frame, input_response};
 
 use super::{duration, extension, timestamp};
-use crate::extension::remote::Ask;
+use crate::extension::remote::ExtensionRequest;
 
 /// Converts a frame to a host.
 pub(crate) fn server_frame(frame: ServerFrame) -> v1::ConnectResponse {
@@ -57,8 +57,8 @@ pub(crate) fn server_frame(frame: ServerFrame) -> v1::ConnectResponse {
 }
 
 /// Converts a question for one of a host's extensions.
-pub(crate) fn extension_request(question: &Ask) -> v1::ConnectResponse {
-    v1::ConnectResponse { frame: Some(Frame::ExtensionRequest(extension::ask(question))) }
+pub(crate) fn extension_request(request: &ExtensionRequest) -> v1::ConnectResponse {
+    v1::ConnectResponse { frame: Some(Frame::ExtensionRequest(extension::ask(request))) }
 }
 
 fn input_answer(answer: InputAnswer) -> input_response::Response {

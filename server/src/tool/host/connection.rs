@@ -16,7 +16,7 @@ use futures_util::{Stream, StreamExt as _, TryStreamExt as _, stream};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
-use crate::extension::remote::{Joining as Offering, Line, Offered, Reply};
+use crate::extension::remote::{ExtensionOffer, ExtensionResponse, NewConnection, RequestSender};
 use crate::tool::SinkUnavailable;
 use crate::tool::catalogue::registry::{CheckedTool, RefusedTool, check, normalise};
 use crate::tool::host::deliver::HostAnswer;
@@ -64,7 +64,7 @@ pub enum Inbound {
     /// A frame of the tool-host protocol.
     Frame(HostFrame),
     /// The answer of one of its extensions to a question.
-    Reply(Box<Reply>),
+    Reply(Box<ExtensionResponse>),
 }
 
 impl From<HostFrame> for Inbound {
@@ -81,7 +81,7 @@ pub struct Connection {
     /// Cancelled when the host is gone or the server ended the stream.
     ended: CancellationToken,
     /// Sends questions to the host's extensions.
-    line: Arc<dyn Line>,
+    line: Arc<dyn RequestSender>,
     _slot: OwnedSemaphorePermit,
 }
 
@@ -261,17 +261,18 @@ impl Connection {
     fn offer_extensions(
         &self,
         joining: Option<(HostId, usize)>,
-        extensions: Vec<(usize, Offered)>,
+        extensions: Vec<(usize, ExtensionOffer)>,
         verdicts: &mut [Result<CheckedTool, CapabilityVerdict>],
     ) {
         let wanted =
-            |(at, _): &(usize, Offered)| matches!(&verdicts[*at], Err(said) if said.refused.is_none());
-        let (places, offered): (Vec<usize>, Vec<Offered>) = extensions.into_iter().filter(wanted).unzip();
+            |(at, _): &(usize, ExtensionOffer)| matches!(&verdicts[*at], Err(said) if said.refused.is_none());
+        let (places, offered): (Vec<usize>, Vec<ExtensionOffer>) =
+            extensions.into_iter().filter(wanted).unzip();
         let (tenant, connection, line) = (self.tenant.clone(), self.id, self.line.clone());
         let registry = self.tools.extensions();
         let said = match joining {
             Some((host, max_frame_bytes)) => {
-                let joining = Offering { tenant, connection, host, max_frame_bytes, line };
+                let joining = NewConnection { tenant, connection, host, max_frame_bytes, sender: line };
                 registry.offer(joining, &offered)
             }
             None => registry.replace(connection, &offered),
@@ -335,7 +336,7 @@ impl Connection {
                     }
                     Some(Ok(Inbound::Reply(reply))) => {
                         self.tools.input(&self.tenant, Input::Touch { connection: self.id });
-                        self.tools.extensions().answered(self.id, *reply);
+                        self.tools.extensions().respond(self.id, *reply);
                     }
                     Some(Err(FrameError::Malformed { message, call })) => self.violation(message, call),
                     Some(Err(FrameError::Broken)) | None => break,
@@ -406,10 +407,10 @@ impl Connection {
 }
 
 /// The extensions in a host's offer, each with its index there.
-fn extensions_of(capabilities: &[Capability]) -> Vec<(usize, Offered)> {
+fn extensions_of(capabilities: &[Capability]) -> Vec<(usize, ExtensionOffer)> {
     let extension = |(at, capability): (usize, &Capability)| match capability {
         Capability::Extension { name, terms } => {
-            Some((at, Offered { name: name.clone(), terms: terms.clone() }))
+            Some((at, ExtensionOffer { name: name.clone(), terms: terms.clone() }))
         }
         Capability::Tool(_) | Capability::Unreadable { .. } => None,
     };

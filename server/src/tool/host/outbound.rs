@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio_stream::Stream;
 use tokio_util::sync::CancellationToken;
 
-use crate::extension::remote::{Ask, Line};
+use crate::extension::remote::{ExtensionRequest, RequestSender};
 
 /// Frames that may wait for one host. After a reconnect it may get all its calls at once, and one frame more for each.
 const FRAMES_MAX: usize = 2 * CALLS_PER_HOST_MAX;
@@ -26,7 +26,7 @@ pub enum Outbound {
     /// A frame of the tool-host protocol.
     Frame(ServerFrame),
     /// A question for one of its extensions.
-    Ask(Box<Ask>),
+    Ask(Box<ExtensionRequest>),
     /// The end of the stream. Nothing follows it.
     End(CloseReason),
 }
@@ -75,7 +75,7 @@ impl Sender {
     }
 
     /// A handle that sends questions to the host's extensions through the same queue.
-    pub(in crate::tool) fn line(&self) -> Arc<dyn Line> {
+    pub(in crate::tool) fn line(&self) -> Arc<dyn RequestSender> {
         Arc::new(AskLine { frames: self.frames.clone(), backlog: self.backlog.clone() })
     }
 
@@ -92,8 +92,8 @@ struct AskLine {
     backlog: Arc<Backlog>,
 }
 
-impl Line for AskLine {
-    fn ask(&self, ask: Box<Ask>) -> bool {
+impl RequestSender for AskLine {
+    fn send(&self, ask: Box<ExtensionRequest>) -> bool {
         self.backlog.add(ask.size()).is_ok() && self.frames.send(Outbound::Ask(ask)).is_ok()
     }
 }

@@ -8,7 +8,7 @@ use agentloop_core::extension::{HookPoint, HookTerms, Terms};
 use agentloop_core::host::frame::Capability;
 use agentloop_core::run::plan::{Instruction, SelectOption, Situation};
 use agentloop_core::time::Millis;
-use agentloop_server::extension::remote::{Ask, Question, Reply, Said};
+use agentloop_server::extension::remote::{ExtensionRequest, ExtensionResponse, RequestBody, ResponseBody};
 use agentloop_server::extension::{ExtensionError, HookVerdict, Occasion, PlanView};
 
 use crate::random::Random;
@@ -37,30 +37,35 @@ pub(super) fn offered() -> Vec<Capability> {
 }
 
 /// The answer and its delay; `None` if the host never answers.
-pub(super) fn answer(world: &World, random: &mut Random, ask: &Ask, fails: u64) -> Option<(Duration, Reply)> {
+pub(super) fn answer(
+    world: &World,
+    random: &mut Random,
+    ask: &ExtensionRequest,
+    fails: u64,
+) -> Option<(Duration, ExtensionResponse)> {
     let thinks = Duration::from_millis(random.pick(&[0, 0, 5, 200, 1_500]));
-    let reply = |answer| Reply { id: ask.id.clone(), answer };
+    let reply = |answer| ExtensionResponse { id: ask.id.clone(), result: answer };
     if !random.chance(fails) {
-        return Some((thinks, reply(Ok(said(random, &ask.question)))));
+        return Some((thinks, reply(Ok(said(random, &ask.body)))));
     }
     world.fault("extensions that do not answer well");
     let failed =
         |retryable| Err(ExtensionError::Failed { message: "as the seed has it".to_owned(), retryable });
     match random.below(5) {
         0 => None,
-        1 => Some((Duration::from_secs(20), reply(Ok(said(random, &ask.question))))),
+        1 => Some((Duration::from_secs(20), reply(Ok(said(random, &ask.body))))),
         2 => Some((thinks, reply(failed(true)))),
         3 => Some((thinks, reply(failed(false)))),
-        _ => Some((thinks, reply(Ok(Said::Remembered)))),
+        _ => Some((thinks, reply(Ok(ResponseBody::Remembered)))),
     }
 }
 
-fn said(random: &mut Random, question: &Question) -> Said {
+fn said(random: &mut Random, question: &RequestBody) -> ResponseBody {
     match question {
-        Question::Plan(view) => Said::Instruction(decision(random, view)),
-        Question::Hook(occasion) => Said::Hook(verdict(random, occasion)),
-        Question::Context { .. } => Said::Context(Vec::new()),
-        Question::Remember { .. } => Said::Remembered,
+        RequestBody::Plan(view) => ResponseBody::Instruction(decision(random, view)),
+        RequestBody::Hook(occasion) => ResponseBody::Hook(verdict(random, occasion)),
+        RequestBody::Context { .. } => ResponseBody::Context(Vec::new()),
+        RequestBody::Remember { .. } => ResponseBody::Remembered,
     }
 }
 

@@ -10,7 +10,7 @@ use agentloop_core::host::frame::{
 };
 use agentloop_core::id::HostId;
 use agentloop_core::run::event::Event;
-use agentloop_server::extension::remote::{Ask, Reply};
+use agentloop_server::extension::remote::{ExtensionRequest, ExtensionResponse};
 use agentloop_server::tool::{FrameError, Inbound, Outbound, OutboundFrames};
 use futures_util::StreamExt as _;
 use tokio::sync::mpsc;
@@ -232,7 +232,7 @@ impl Host {
     }
 
     /// One of its extensions is asked, and answers by the channel when it has thought.
-    fn is_asked(&mut self, ask: &Ask, say: &mpsc::UnboundedSender<Reply>) {
+    fn is_asked(&mut self, ask: &ExtensionRequest, say: &mpsc::UnboundedSender<ExtensionResponse>) {
         let fails = if self.world.is_calm() { 0 } else { self.world.plan.extensions_fail };
         let Some((thinks, reply)) = extensions::answer(&self.world, &mut self.random, ask, fails) else {
             return self.world.trace.line(&self.name, &format!("never answers for {}", ask.name));
@@ -241,13 +241,13 @@ impl Host {
         let (world, host) = (self.world.clone(), self.name.clone());
         tokio::spawn(async move {
             tokio::time::sleep(thinks).await;
-            world.trace.line(&host, &format!("{name}: {:?}", reply.answer));
+            world.trace.line(&host, &format!("{name}: {:?}", reply.result));
             // The stream that it was asked on may be over.
             let _gone = say.send(reply);
         });
     }
 
-    fn replies(&mut self, reply: Reply) {
+    fn replies(&mut self, reply: ExtensionResponse) {
         let fails = self.link_fails();
         if self.random.chance(fails / 2) {
             return self.world.fault("frames lost");

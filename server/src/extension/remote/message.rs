@@ -1,4 +1,4 @@
-//! What is asked of hosts, and what they answer.
+//! Requests to extensions on hosts, and their responses.
 
 use agentloop_core::message::SharedMessage;
 use agentloop_core::run::plan::Instruction;
@@ -6,78 +6,78 @@ use agentloop_core::time::Timestamp;
 
 use crate::extension::{ContextItem, ExtensionError, HookVerdict, Occasion, PlanView, RunContext};
 
-/// Room for what stands beside the texts of a question: ids, times, the run's own fields.
+/// Bytes of a request beside its texts: ids, times, the run's own fields.
 const OVERHEAD_BYTES: usize = 8 * 1024;
 
-/// A question on its way to a host.
+/// A request to an extension on a host.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ask {
-    /// To be sent back.
+pub struct ExtensionRequest {
+    /// The host sends it back with the response.
     pub id: String,
-    /// The extension.
+    /// The extension's name.
     pub name: String,
-    /// No answer counts after this.
+    /// A response after this time is ignored.
     pub deadline: Timestamp,
-    /// The run.
+    /// The run that the request is about.
     pub run: RunContext,
-    /// What is asked.
-    pub question: Question,
+    /// The kind of request, with its data.
+    pub body: RequestBody,
 }
 
-/// What is asked.
+/// The kinds of requests.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Question {
-    /// Decide what to do next.
+pub enum RequestBody {
+    /// To a planner: decide the next instruction.
     Plan(Box<PlanView>),
-    /// Have your say.
+    /// To a hook: give a verdict.
     Hook(Box<Occasion>),
-    /// Give context.
+    /// To a context source: find context.
     Context {
-        /// About what.
+        /// The text of the user's last message.
         query: String,
-        /// All texts together.
+        /// The most bytes of all items together.
         max_bytes: usize,
     },
-    /// Remember.
+    /// To a context source: remember messages.
     Remember {
-        /// What a run added to its session.
+        /// The messages that a run added to its session.
         messages: Vec<SharedMessage>,
     },
 }
 
-/// An answer as it came in.
+/// A response of a host.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Reply {
-    /// As in the question.
+pub struct ExtensionResponse {
+    /// The id of the request.
     pub id: String,
-    /// What was said, or why nothing was that counts.
-    pub answer: Result<Said, ExtensionError>,
+    /// The response, or the reason why there is no valid one.
+    pub result: Result<ResponseBody, ExtensionError>,
 }
 
-/// What an extension said.
+/// The kinds of responses.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Said {
+pub enum ResponseBody {
     /// A planner's decision.
     Instruction(Instruction),
-    /// A hook's say.
+    /// A hook's verdict.
     Hook(HookVerdict),
-    /// Context.
+    /// A source's context items, the best ones first.
     Context(Vec<ContextItem>),
-    /// It remembered.
+    /// A source's confirmation that it has remembered.
     Remembered,
 }
 
-impl Ask {
-    /// Roughly its bytes on the wire.
+impl ExtensionRequest {
+    /// Approximate size on the wire, in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         let labels: usize =
             self.run.state.spec.labels.iter().map(|(name, value)| name.len() + value.len()).sum();
-        OVERHEAD_BYTES + labels + self.question.size()
+        OVERHEAD_BYTES + labels + self.body.size()
     }
 }
 
-impl Question {
+impl RequestBody {
     fn size(&self) -> usize {
         match self {
             Self::Plan(view) => {
