@@ -1,24 +1,23 @@
-//! Something that is waited for on one timer, however often the time changes.
+//! A timer for a deadline that changes often.
 
 use std::pin::Pin;
 use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 
-/// Waits are told in whole milliseconds: the same time, told twice, may differ by one.
+/// Deadlines are computed from waits in whole milliseconds. The same deadline, computed twice, may differ by one.
 const SAME: Duration = Duration::from_millis(1);
 
-/// A timer that is armed for some time at or before what is waited for.
+/// A timer that is armed for the deadline or for an earlier time.
 ///
-/// What a run or a model's answer is waited for changes with nearly all that happens, and is mostly far away. A time
-/// that moves away leaves the timer alone, so that it costs no trip to the timer wheel; when it fires too early, it is
-/// armed again.
+/// The deadline of a run or of a model's answer moves with nearly every event, and is mostly far away. If it moves later,
+/// the timer is left alone, which saves an operation on the timer wheel. A timer that fires too early is armed again.
 #[derive(Debug, Default)]
 pub(crate) struct Alarm(Option<Pin<Box<Sleep>>>);
 
 impl Alarm {
-    /// Until it is `due`, or a millisecond later. May be given up at any time.
-    pub(crate) async fn ring(&mut self, due: Instant) {
+    /// Waits until `due`, or up to a millisecond longer. The future may be dropped at any time.
+    pub(crate) async fn wait_until(&mut self, due: Instant) {
         let timer = self.0.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(due)));
         if due + SAME < timer.deadline() {
             timer.as_mut().reset(due);
@@ -54,7 +53,7 @@ mod tests {
 
     async fn rings_after(alarm: &mut Alarm, wait: Duration) -> Duration {
         let began = Instant::now();
-        alarm.ring(after(wait)).await;
+        alarm.wait_until(after(wait)).await;
         began.elapsed()
     }
 
@@ -70,14 +69,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_time_that_moves_away_leaves_the_timer_alone() {
         let mut alarm = Alarm::default();
-        assert!(timeout(ms(10), alarm.ring(after(ms(200)))).await.is_err());
+        assert!(timeout(ms(10), alarm.wait_until(after(ms(200)))).await.is_err());
         let armed = alarm.armed_for();
-        assert!(timeout(ms(10), alarm.ring(after(ms(60_000)))).await.is_err());
+        assert!(timeout(ms(10), alarm.wait_until(after(ms(60_000)))).await.is_err());
         assert_eq!(alarm.armed_for(), armed);
         assert!(
-            timeout(ms(1_000), alarm.ring(after(ms(60_000)))).await.is_err(),
-            "the early one is not heard"
+            timeout(ms(1_000), alarm.wait_until(after(ms(60_000)))).await.is_err(),
+            "the timer fires for the earlier deadline and is armed again"
         );
-        assert!(rings_after(&mut alarm, ms(30)).await <= ms(32), "one that comes nearer is");
+        assert!(rings_after(&mut alarm, ms(30)).await <= ms(32), "a nearer deadline arms the timer at once");
     }
 }

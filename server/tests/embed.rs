@@ -1,4 +1,4 @@
-//! The engine embedded: every port is the embedder's own, given once.
+//! An embedded engine or server with ports of the embedder.
 
 #![expect(clippy::disallowed_methods, reason = "tests start tasks of their own")]
 
@@ -27,7 +27,7 @@ use agentloop_server::store::sqlite::SqliteStore;
 use agentloop_server::tool::{CallAnswer, CallOwner, CallSink, Offered, Seek, Tools, Verdict};
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 
-/// Asks for the tool `echo` once, then repeats what it said.
+/// Calls the tool `echo` once, then answers with a fixed text.
 struct Parrot;
 
 impl Model for Parrot {
@@ -54,7 +54,7 @@ impl Models for Parrot {
     }
 }
 
-/// Runs its one tool in this process.
+/// Tools with one tool that runs in this process.
 #[derive(Default)]
 struct LocalTools {
     engine: OnceLock<Arc<dyn CallSink>>,
@@ -203,7 +203,7 @@ async fn a_result_that_comes_twice_is_recorded_once() {
     assert_eq!(*tools.verdicts.lock().expect("not poisoned"), [Verdict::Recorded, Verdict::Duplicate]);
 }
 
-/// Keeps the last message alone, and counts how often.
+/// A compaction strategy that keeps the last message only, and counts its calls.
 #[derive(Default)]
 struct Forget(Mutex<u32>);
 

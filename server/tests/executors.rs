@@ -1,4 +1,4 @@
-//! Executors of instructions in place of the built-in ones: the agent's before the engine's before those.
+//! Executors that replace the built-in ones. The agent's come before the engine's, and those before the built-in ones.
 
 use std::sync::{Arc, Mutex};
 
@@ -25,7 +25,7 @@ use agentloop_server::tool::{CallOwner, Offered, Seek, Tools};
 use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 
-/// Asks for the tool `pay` once, then says its name and what it read.
+/// Calls the tool `pay` once, then answers with its own name and the tool's output.
 struct Speaker(&'static str);
 
 impl Model for Speaker {
@@ -55,7 +55,7 @@ impl Models for BuiltIn {
     }
 }
 
-/// Knows the tool `pay`, which needs approval, and has no host for it.
+/// Knows the tool `pay`, which needs approval if the run is labelled `careful`. No host serves it.
 struct NoHosts(EffectClass);
 
 impl Tools for NoHosts {
@@ -96,7 +96,7 @@ impl Tools for NoHosts {
     fn release(&self, _tenant: &TenantId, _run: &RunId) {}
 }
 
-/// What an executor of tools does.
+/// The behaviour of the tool executor.
 #[derive(Clone)]
 enum Does {
     Says(&'static str),
@@ -180,7 +180,7 @@ fn request(agent: &str, careful: bool) -> StartRequest {
     }
 }
 
-/// What the run says in the end.
+/// Runs a prompt to its end and returns the answer.
 async fn run(engine: &Engine, agent: &str) -> String {
     let started = engine.start(request(agent, false)).await.expect("a run");
     let view = engine.wait(&TenantId::local(), &started.run).await.expect("an end");
@@ -221,7 +221,7 @@ async fn a_call_that_is_given_up_is_dropped() {
     assert_eq!(view.state.status(), Some(RunStatus::Aborted));
 }
 
-/// Where a run stands whose questions are answered so.
+/// The status and last message of a run whose question gets this decision.
 async fn asked(decision: Option<Decision>) -> (Option<RunStatus>, Option<String>) {
     let human: Arc<dyn HumanExecutor> = Arc::new(Says(decision));
     let executors = Executors { human: Some(human), ..tools(Does::Says("engine")) };
@@ -231,7 +231,7 @@ async fn asked(decision: Option<Decision>) -> (Option<RunStatus>, Option<String>
     loop {
         let view = engine.wait(&tenant, &started.run).await.expect("a stop");
         let row = engine.store().run(&tenant, &started.run).await.expect("a store").expect("a row");
-        // An answer may be on its way.
+        // The executor may not have answered yet.
         if view.state.status() == Some(RunStatus::AwaitingHuman) && engine.live_runs() > 0 {
             tokio::task::yield_now().await;
             continue;
@@ -259,7 +259,7 @@ async fn what_it_leaves_or_says_wrongly_waits_for_a_human() {
     assert_eq!(asked(Some(nonsense)).await.0, Some(RunStatus::AwaitingHuman));
 }
 
-/// What becomes of a call that the server's end cut, once another server is up.
+/// The status and last message of a run whose call was cut by a shutdown, once another server has continued it.
 async fn cut(class: EffectClass) -> (Option<RunStatus>, Option<String>) {
     let store = Arc::new(SqliteStore::in_memory().await.expect("a store"));
     let tasks = Tasks::new();

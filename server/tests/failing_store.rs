@@ -1,4 +1,5 @@
-//! A store that fails in the middle of a run: memory never runs ahead of it, and the run goes on when it is back.
+//! A store that fails in the middle of a run. Nothing is shown that is not stored, and the run continues when the store
+//! is back.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,11 +33,11 @@ use futures_util::FutureExt as _;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use tokio::sync::Notify;
 
-/// Writes nothing while it is broken.
+/// A store whose writes can be made to fail.
 struct Flaky {
     inner: SqliteStore,
     broken: AtomicBool,
-    /// Whether another owner takes each run just before it is written.
+    /// True if another owner claims each run just before it is written.
     overtaken: AtomicBool,
     refused: Notify,
 }
@@ -288,7 +289,7 @@ impl Store for Flaky {
     }
 }
 
-/// Says what it has to, once it may.
+/// A model that answers once the test allows it.
 struct Waiting {
     called: Arc<Notify>,
     may_speak: Arc<Notify>,
@@ -322,7 +323,7 @@ impl Models for One {
     }
 }
 
-/// Whose host has room for every call, and keeps the calls that it is offered.
+/// Tools with one host that has room for every call. Records the calls that it is offered.
 #[derive(Default)]
 struct Keeping {
     offers: Mutex<Vec<CallId>>,
@@ -397,7 +398,7 @@ async fn a_failed_write_stops_the_run_until_the_store_is_back() {
     may_speak.notify_one();
     store.refused.notified().await;
 
-    // What the model said is in no journal, so nobody has seen it.
+    // The model's answer is not in the journal, so it was not shown.
     let said = |records: &[Record]| {
         records.iter().any(|record| matches!(record.event, Event::AssistantMessage { .. }))
     };
@@ -419,7 +420,7 @@ async fn a_failed_write_stops_the_run_until_the_store_is_back() {
     assert!(engine.start(request("other")).await.is_ok(), "what was refused left nothing behind");
 }
 
-/// One that slept while another took its run, and does not know it yet.
+/// The owner's process was frozen while another owner claimed its run.
 #[tokio::test]
 async fn an_owner_that_was_overtaken_writes_nothing_shows_nothing_and_offers_nothing() {
     let store = Flaky::new().await;

@@ -1,4 +1,4 @@
-//! What happens at the very moment at which a run is taken over.
+//! Events that happen while a run is taken over.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,10 +21,10 @@ use agentloop_server::tool::{CallNews, CallOwner, CallSink as _, Offered, Seek, 
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use tokio::sync::mpsc;
 
-/// Generous: the machine may have much else to do.
+/// The longest wait. It is generous, because the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Always asks for the tool `pay`, twice.
+/// Calls the tool `pay` twice in each answer.
 struct Payer;
 
 impl Model for Payer {
@@ -48,12 +48,12 @@ impl Models for One {
     }
 }
 
-/// Whoever seeks a host is told this, for the first call and for others.
+/// Tools with a fixed result when a host is sought: the first for the first call of a message, the second for others.
 struct Answers {
     seek: [Seek; 2],
-    /// Calls for which a host is sought.
+    /// Gets each call for which a host is sought.
     sought: mpsc::UnboundedSender<CallId>,
-    /// Calls that are offered.
+    /// Gets each call that is offered to a host.
     offered: mpsc::UnboundedSender<CallId>,
 }
 
@@ -78,7 +78,7 @@ impl Tools for Answers {
     }
 
     fn seek(&self, _owner: &CallOwner, call: &CallId, _tool: &str) -> Seek {
-        // Most tests do not listen.
+        // Not every test reads this channel.
         let _unheard = self.sought.send(call.clone());
         self.seek[usize::from(call.slot.1 > 0)].clone()
     }
@@ -96,7 +96,7 @@ impl Tools for Answers {
     fn release(&self, _tenant: &TenantId, _run: &RunId) {}
 }
 
-/// An engine on a process of its own.
+/// One server process: an engine with tasks and tools of its own over a shared store.
 struct Process {
     engine: Engine,
     tasks: Tasks,
@@ -115,7 +115,7 @@ impl Process {
         Self { engine, tasks, sought, offered }
     }
 
-    /// Starts a run whose calls wait for hosts; the second of them.
+    /// Starts a run whose two calls wait for hosts. Returns the run and its second call.
     async fn waiting_run(&mut self, name: &str) -> (RunId, CallId) {
         let run = self.engine.start(request(name)).await.expect("started").run;
         (run, self.second_sought().await)
@@ -135,7 +135,7 @@ async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.expect("it does not take for ever")
 }
 
-/// A run that gives up when a call has failed.
+/// A run that fails when a call has failed.
 fn request(run: &str) -> StartRequest {
     let limits = LoopLimits { max_consecutive_failures: Some(1), ..LoopLimits::default() };
     let tool_policy = ToolPolicy { max_parallel: 2, ..ToolPolicy::default() };
@@ -163,7 +163,7 @@ async fn a_run_whose_end_is_found_when_it_is_taken_over_makes_room_for_the_next(
     let second = before.engine.start(request("second")).await.unwrap().run;
     before.stop().await;
 
-    // Nobody has room any more, and that is the end of the first run, which its new owner finds at once.
+    // No host has room any more. Taking over the first run therefore ends it.
     let after = Process::start(&store, [(); 2].map(|()| Seek::Denied("nobody is there".to_owned())));
     for run in [first, second] {
         let view = soon(after.engine.wait(&tenant, &run)).await.unwrap();
@@ -189,7 +189,7 @@ async fn a_host_that_is_found_while_a_run_is_taken_over_is_offered_the_call() {
     let host = HostId::parse("h").unwrap();
     let mut after = Process::start(&store, [Seek::Granted(host.clone()), Seek::Queued]);
     assert_eq!(after.second_sought().await, call);
-    // The first call is about to be offered, which is not written yet.
+    // The offer of the first call is decided but not durable yet.
     after.engine.news(&tenant, &call, CallNews::Granted { host }).await;
     soon(after.offered.recv()).await.unwrap();
     assert_eq!(soon(after.offered.recv()).await, Some(call));

@@ -1,4 +1,4 @@
-//! A run that several watch: what they are sent is made once.
+//! A run with several subscribers: each event is encoded once for all of them.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use prost::Message as _;
 use tokio::sync::Semaphore;
 use tonic::{Request, Status};
 
-/// Says something once it may.
+/// A model that answers once the test allows it.
 #[derive(Clone)]
 struct Shy(Arc<Semaphore>);
 
@@ -57,7 +57,7 @@ fn event(frame: &EventFrame) -> Event {
     event.event.expect("a kind")
 }
 
-/// Everything up to the start of the model call.
+/// Reads the events up to the start of the model call.
 async fn until_asked(frames: &mut Frames) -> Vec<EventFrame> {
     let mut seen = Vec::new();
     while !seen.last().is_some_and(|frame| matches!(event(frame), Event::ModelCallStarted(_))) {

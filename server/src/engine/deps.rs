@@ -1,4 +1,4 @@
-//! What the engine rests on: given once, read-only after.
+//! The engine's dependencies and the state that its parts share.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -6,11 +6,11 @@ use std::sync::atomic::AtomicU64;
 use agentloop_core::time::Millis;
 
 use crate::clock::Clock;
-use crate::engine::after::runner::Jobs;
+use crate::engine::after::job_queue::JobQueue;
 use crate::engine::feed::Feeds;
-use crate::engine::history::Histories;
+use crate::engine::history::HistoryCache;
 use crate::engine::ports::{Compactors, ExecutorTable, Observer};
-use crate::engine::run::retries::{Revivals, RunCounts};
+use crate::engine::run::retries::{RunCounts, RunRetries};
 use crate::extension::Extensions;
 use crate::ids::Ids;
 use crate::lifecycle::Tasks;
@@ -18,18 +18,18 @@ use crate::model::Models;
 use crate::store::Store;
 use crate::tool::Tools;
 
-/// How the engine is tuned.
+/// Bounds and times of the engine.
 #[derive(Debug, Clone)]
 pub struct EngineOptions {
-    /// Live runs, beyond which new ones are refused.
+    /// The most live runs. Beyond it new runs are refused.
     pub max_live_runs: usize,
-    /// A wait for the next model call longer than this gives up the run's task and memory.
+    /// A run that waits longer than this for its next model call is parked.
     pub park_after: Millis,
-    /// A subscriber that fell behind and did not read for this long is ended.
+    /// A subscriber that is behind and has not read for this long is ended.
     pub subscriber_stall: Millis,
-    /// Events that a subscriber may be behind before it loses what is transient.
+    /// Events that a subscriber may be behind. Beyond that it loses the oldest, and reads durable ones from the journal.
     pub subscriber_buffer: usize,
-    /// Whether runs are shown as traces: then tool hosts are told of the spans of their calls, else of the caller's.
+    /// True if traces are exported. Tool hosts then get the span of their call as trace context, otherwise the caller's.
     pub traced: bool,
 }
 
@@ -51,7 +51,7 @@ pub(in crate::engine) struct Deps {
     pub(in crate::engine) models: Arc<dyn Models>,
     pub(in crate::engine) tools: Arc<dyn Tools>,
     pub(in crate::engine) extensions: Arc<dyn Extensions>,
-    pub(in crate::engine) instructions: ExecutorTable,
+    pub(in crate::engine) executors: ExecutorTable,
     pub(in crate::engine) clock: Arc<dyn Clock>,
     pub(in crate::engine) ids: Arc<dyn Ids>,
     pub(in crate::engine) observers: Vec<Arc<dyn Observer>>,
@@ -59,14 +59,14 @@ pub(in crate::engine) struct Deps {
     pub(in crate::engine) tasks: Tasks,
     pub(in crate::engine) options: EngineOptions,
     pub(in crate::engine) feeds: Feeds,
-    pub(in crate::engine) histories: Histories,
-    pub(in crate::engine) jobs: Jobs,
-    /// Subscribers that were ended because they did not read.
+    pub(in crate::engine) histories: HistoryCache,
+    pub(in crate::engine) jobs: JobQueue,
+    /// Number of subscribers that were ended because they did not read.
     pub(in crate::engine) slow_subscribers: Arc<AtomicU64>,
-    /// Panics.
-    pub(in crate::engine) faults: RunCounts,
-    /// Failures of the store.
-    pub(in crate::engine) losses: RunCounts,
-    /// Runs that wait for the store to be back.
-    pub(in crate::engine) revivals: Revivals,
+    /// Panics of each run's task.
+    pub(in crate::engine) panics: RunCounts,
+    /// Failures of the store in each run, which set the wait before its next retry.
+    pub(in crate::engine) store_failures: RunCounts,
+    /// Runs that are retried until the store is back.
+    pub(in crate::engine) retries: RunRetries,
 }

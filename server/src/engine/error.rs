@@ -1,26 +1,26 @@
-//! Why the engine refuses a call.
+//! The error of the engine's methods.
 
 use agentloop_core::error::Refusal;
 use agentloop_core::id::{RunId, Seq};
 
 use crate::store::StoreError;
 
-/// Why a call of the engine failed. What is wrong with a *run* is not here: a failed run is a successful call.
+/// The reason why a call of the engine failed. A run that fails is not an error: the call that started it succeeds.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum EngineError {
-    /// No such run.
+    /// The tenant has no run with this id.
     #[error("no such run")]
     RunNotFound,
-    /// No such session.
+    /// The tenant has no session with this id.
     #[error("no such session")]
     SessionNotFound,
-    /// No such question.
+    /// The tenant has no question to a human with this id.
     #[error("no such question")]
     RequestNotFound,
-    /// Nobody offers the planner that the run names.
+    /// The run names a planner that is not registered.
     #[error("no planner {name:?} is registered")]
     UnknownPlanner {
-        /// Its name.
+        /// The name in the run's spec.
         name: String,
     },
     /// The id was used before, with other content.
@@ -29,14 +29,14 @@ pub enum EngineError {
     /// The session has a live run.
     #[error("the session is busy with run {run}")]
     SessionBusy {
-        /// That run.
+        /// The session's live run.
         run: RunId,
     },
-    /// As many runs wait for the session as may.
-    #[error("as many runs wait for the session as may")]
+    /// The session's queue is full.
+    #[error("the queue of the session is full; wait until one of its runs has ended")]
     QueueFull,
-    /// The server has as many live runs as it takes.
-    #[error("there are as many live runs as this server takes")]
+    /// The server has its maximum of live runs.
+    #[error("the server has its maximum of live runs; try again later")]
     TooManyRuns,
     /// A subscriber asked for events after one that does not exist.
     #[error("the run's last event is {last}", last = .last.0)]
@@ -44,26 +44,26 @@ pub enum EngineError {
         /// The run's last event.
         last: Seq,
     },
-    /// A subscriber did not read for so long that its place in the stream is gone.
+    /// The subscriber was ended because it did not read for too long.
     #[error("the subscriber did not read; subscribe again with the last seq it has seen")]
     SubscriberTooSlow,
-    /// Arguments that a human edited do not follow the tool's schema.
+    /// The arguments that a human edited do not follow the tool's schema.
     #[error("{0}")]
     BadArguments(String),
-    /// The run does not take this.
+    /// The run's machine refused the input.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The store refused or failed.
+    /// The store refused the operation or failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The server is going down.
+    /// The server is shutting down and takes no new work.
     #[error("the server is shutting down")]
     ShuttingDown,
 }
 
 impl EngineError {
-    /// Whether the same again may go well by itself: the store is away, or somebody was faster.
-    pub(in crate::engine) fn passes(&self) -> bool {
+    /// True if a repetition may succeed: the store was unavailable, or another writer was faster.
+    pub(in crate::engine) fn is_transient(&self) -> bool {
         matches!(self, Self::Store(StoreError::Unavailable { .. } | StoreError::SessionMoved))
     }
 }

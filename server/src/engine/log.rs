@@ -1,11 +1,11 @@
-//! What the log says of runs: that they start and how they end, without a word of what was said in them.
+//! The built-in observer that writes runs to the log. It logs no prompts, answers or arguments.
 
 use agentloop_core::id::{RunId, SessionId, TenantId};
 use agentloop_core::run::event::{Event, Outcome, Record};
 
 use crate::engine::ports::Observer;
 
-/// Writes a line when a run starts, and one however it ends; steps between at level debug.
+/// Logs the start and end of each run and its failed model calls. Other events are logged at level debug.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LogObserver;
 

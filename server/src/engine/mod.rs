@@ -1,10 +1,11 @@
-//! The engine: live runs, and everything that one may ask of a run. Cheap to clone.
+//! The engine runs the agent loop: it starts, continues and ends runs, and answers questions about them.
 
 mod after;
 mod deps;
 mod effect;
 pub mod error;
 pub mod feed;
+mod fold;
 mod history;
 mod log;
 mod parts;
@@ -40,66 +41,67 @@ pub use self::session::start::{OnBusy, StartRequest, Started};
 
 use crate::engine::deps::Deps;
 use crate::engine::error::EngineError;
-use crate::engine::feed::{Feed, FeedItem, Sources, Standing};
-use crate::engine::run::recover::fold;
-use crate::engine::run::table::{Found, Table};
-use crate::engine::run::timers::Wake;
+use crate::engine::feed::{Feed, FeedItem, RunHead, SubscriptionDeps};
+use crate::engine::fold::fold;
+use crate::engine::run::table::{LiveRuns, Lookup};
+use crate::engine::run::timers::WakeSignal;
 use crate::engine::session::locks::SessionLocks;
 use crate::store::{Store, StoreError};
 use crate::tool::Tools;
 
-/// Runs the loop.
+/// The handle to the engine. Clones share one engine.
 #[derive(Clone)]
 pub struct Engine(Arc<Inner>);
 
 struct Inner {
     deps: Arc<Deps>,
-    table: Table,
-    /// Where runs join a session's queue: one at a time, so that its bound holds.
-    queues: SessionLocks,
-    /// Where runs enter a session, and where it is deleted.
-    sessions: SessionLocks,
-    wake: Wake,
+    live_runs: LiveRuns,
+    /// Held by a run that joins a session's queue: one at a time, so that the queue's bound holds.
+    queue_locks: SessionLocks,
+    /// Shared by runs that enter a session, exclusive for its deletion.
+    session_locks: SessionLocks,
+    wake_signal: WakeSignal,
 }
 
 impl Engine {
-    /// Truth, for what only reads.
+    /// The store, for callers that only read.
     #[must_use]
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.0.deps.store
     }
 
-    /// The tools that runs use.
+    /// The tools that runs may be offered.
     #[must_use]
     pub fn tools(&self) -> &Arc<dyn Tools> {
         &self.0.deps.tools
     }
 
-    /// The time, as the engine sees it.
+    /// The time of the engine's clock, which tests may set.
     #[must_use]
     pub fn now(&self) -> agentloop_core::time::Timestamp {
         self.0.deps.clock.now()
     }
 
-    /// Whether there is a way of this name to make a context smaller.
+    /// True if a compaction strategy of this name exists.
     #[must_use]
     pub fn has_strategy(&self, name: &str) -> bool {
         STRATEGIES.contains(&name) || self.deps().compactors.contains_key(name)
     }
 
-    /// Live runs.
+    /// Number of live runs. Parked and queued ones are not counted.
     #[must_use]
     pub fn live_runs(&self) -> usize {
-        self.0.table.len()
+        self.0.live_runs.len()
     }
 
-    /// Subscribers that were ended because they did not read, since the start.
+    /// Number of subscribers that were ended since the start because they did not read.
     #[must_use]
     pub fn slow_subscribers(&self) -> u64 {
         self.0.deps.slow_subscribers.load(Ordering::Relaxed)
     }
 
-    /// Events after `after`: each durable one exactly once, then live ones, to the end of the run.
+    /// The events of a run after `after`, to its end. Each durable event comes exactly once and in order, also those
+    /// that happen later; work in progress is shown between them.
     ///
     /// # Errors
     /// [`EngineError::RunNotFound`], [`EngineError::SeqAhead`], or the store's.
@@ -112,33 +114,32 @@ impl Engine {
     {
         let key = RunKey::new(tenant.clone(), run.clone());
         let deps = self.deps();
-        // What is durable is published a moment later: the store may know of more.
-        let standing = deps.feeds.standing(&key).filter(|(_, standing)| after <= standing.last.seq);
-        let (feed, session, last, over) = match standing {
-            Some((feed, Standing { session, last })) => (feed, session, last.seq, last.status.is_terminal()),
+        // Events are published a moment after they are durable. If the feed is behind `after`, the store decides.
+        let head = deps.feeds.head(&key).filter(|(_, head)| after <= head.last.seq);
+        let (feed, session, last, has_ended) = match head {
+            Some((feed, RunHead { session, last })) => (feed, session, last.seq, last.status.is_terminal()),
             None => {
                 let row = self.store().run(tenant, run).await?.ok_or(EngineError::RunNotFound)?;
-                let feed = deps.feeds.of(&key, &row.session, deps.options.subscriber_buffer);
+                let feed = deps.feeds.get_or_create(&key, &row.session, deps.options.subscriber_buffer);
                 (feed, row.session, row.last_seq, row.summary.status.is_terminal())
             }
         };
         if after > last {
             return Err(EngineError::SeqAhead { last });
         }
-        let sources = Sources {
+        let subscription_deps = SubscriptionDeps {
             store: deps.store.clone(),
             clock: deps.clock.clone(),
             stall: deps.options.subscriber_stall,
             stop: deps.tasks.soft().clone(),
             slow: deps.slow_subscribers.clone(),
         };
-        // Of a run that is over, nothing follows its last event.
-        let over = over && after == last;
-        let events = feed::subscribe(feed.clone(), sources, key, after, over);
+        let is_complete = has_ended && after == last;
+        let events = feed::subscribe(feed.clone(), subscription_deps, key, after, is_complete);
         Ok(Subscription { session, events, feed })
     }
 
-    /// Ends a run. Ending one that is over changes nothing.
+    /// Aborts a run. A run that has ended stays as it is, and this succeeds.
     ///
     /// # Errors
     /// [`EngineError::RunNotFound`], or the store's.
@@ -150,13 +151,13 @@ impl Engine {
         reason: &str,
     ) -> Result<(), EngineError> {
         let input = || Input::Abort { cause, reason: reason.to_owned() };
-        match self.ask(&RunKey::new(tenant.clone(), run.clone()), input).await {
+        match self.deliver(&RunKey::new(tenant.clone(), run.clone()), input).await {
             Err(EngineError::Refused(Refusal::WrongPhase(Some(status)))) if status.is_terminal() => Ok(()),
             other => other,
         }
     }
 
-    /// Ends a run without anyone waiting for it.
+    /// Aborts a run in the background.
     pub fn abort_later(self, tenant: TenantId, run: RunId, cause: AbortCause) {
         let tasks = self.deps().tasks.clone();
         drop(tasks.spawn("abort", async move {
@@ -166,7 +167,7 @@ impl Engine {
         }));
     }
 
-    /// Ends the live run of a session; `None` where it has none. The first in the session's queue is next.
+    /// Aborts the live run of a session and returns its id. `None` if there is none. The session's queue then goes on.
     ///
     /// # Errors
     /// [`EngineError::SessionNotFound`], or the store's.
@@ -182,10 +183,10 @@ impl Engine {
         Ok(Some(run))
     }
 
-    /// Lets a paused run go on.
+    /// Continues a paused run. `request` makes the call idempotent; `by` is recorded.
     ///
     /// # Errors
-    /// [`EngineError::RunNotFound`], [`EngineError::Refused`] when it is not paused, or the store's.
+    /// [`EngineError::RunNotFound`], [`EngineError::Refused`] if the run is not paused, or the store's.
     pub async fn resume(
         &self,
         tenant: &TenantId,
@@ -194,16 +195,17 @@ impl Engine {
         by: &str,
     ) -> Result<(), EngineError> {
         let input = || Input::Resume { request: request.to_owned(), by: by.to_owned() };
-        self.ask(&RunKey::new(tenant.clone(), run.clone()), input).await
+        self.deliver(&RunKey::new(tenant.clone(), run.clone()), input).await
     }
 
-    /// Hands an input to a run, live or not; returns when what it led to is durable.
-    async fn ask(&self, key: &RunKey, input: impl Fn() -> Input) -> Result<(), EngineError> {
-        for _ in 0..ASK_TRIES {
-            if let Some(mailbox) = self.0.table.live(key) {
-                match mailbox.ask(input()).await {
-                    Some(answer) => return answer.map_err(EngineError::Refused),
-                    // The task ended under us, or before it: what it did is in the journal.
+    /// Hands an input to a run, live or not. Returns when the events that it led to are durable.
+    async fn deliver(&self, key: &RunKey, input: impl Fn() -> Input) -> Result<(), EngineError> {
+        for _ in 0..DELIVERY_TRIES {
+            if let Some(mailbox) = self.0.live_runs.live(key) {
+                match mailbox.deliver(input()).await {
+                    Some(verdict) => return verdict.map_err(EngineError::Refused),
+                    // The task has ended. Its journal says whether it took the input, and the machine recognises a
+                    // repetition.
                     None => {
                         self.check_running()?;
                     }
@@ -211,34 +213,37 @@ impl Engine {
             }
             let row = self.store().run(&key.tenant, &key.run).await?.ok_or(EngineError::RunNotFound)?;
             if row.summary.status.is_terminal() {
-                return self.ask_finished(key, input()).await;
+                return self.deliver_to_finished(key, input()).await;
             }
             if row.queue_no.is_some() {
                 let (engine, of, input) = (self.clone(), key.clone(), input());
-                let asked = self.whole("ask queued", async move { engine.ask_queued(&of, input).await });
+                let asked = self
+                    .run_detached("ask queued", async move { engine.deliver_to_queued(&of, input).await });
                 match asked.await? {
-                    Some(answer) => return answer.map_err(EngineError::Refused),
-                    // It has entered its session meanwhile, or ended.
+                    Some(verdict) => return verdict.map_err(EngineError::Refused),
+                    // The run has entered its session meanwhile, or ended.
                     None => continue,
                 }
             }
-            self.bring_up(key).await?;
+            self.ensure_live(key).await?;
         }
-        Err(EngineError::Store(StoreError::Unavailable { what: "the run does not stay up".to_owned() }))
+        Err(EngineError::Store(StoreError::Unavailable {
+            what: "the run's task ends again and again; see the log".to_owned(),
+        }))
     }
 
-    /// A run that is over takes nothing that would change it; what it says to a repetition is in its journal.
-    async fn ask_finished(&self, key: &RunKey, input: Input) -> Result<(), EngineError> {
+    /// Hands an input to a run that has ended. Its machine accepts a repetition of an earlier input and refuses others.
+    async fn deliver_to_finished(&self, key: &RunKey, input: Input) -> Result<(), EngineError> {
         let mut machine = fold(&key.run, &self.journal(key).await?)?;
         let step = machine.handle(input, self.now())?;
-        debug_assert!(step.records.is_empty(), "a run that is over does not change");
+        debug_assert!(step.records.is_empty(), "a run that has ended does not change");
         Ok(())
     }
 
-    /// A run's state as it is and is written, without bringing it up.
-    async fn look(&self, key: &RunKey) -> Result<Box<State>, EngineError> {
-        if let Some(mailbox) = self.0.table.live(key)
-            && let Some(state) = mailbox.look().await
+    /// A run's durable state, from its task or else from its journal. Does not start a task.
+    async fn state_of(&self, key: &RunKey) -> Result<Box<State>, EngineError> {
+        if let Some(mailbox) = self.0.live_runs.live(key)
+            && let Some(state) = mailbox.state().await
         {
             return Ok(state);
         }
@@ -253,27 +258,27 @@ impl Engine {
         Ok(self.store().records(&key.tenant, &key.run, Seq(0), u32::MAX).await?)
     }
 
-    /// Brings a run up, unless it is.
-    async fn bring_up(&self, key: &RunKey) -> Result<(), EngineError> {
-        match self.0.table.find(key).await {
-            Found::Live => Ok(()),
-            Found::Vacant(place) => {
+    /// Makes a run live: starts its task from the journal, unless it has one.
+    async fn ensure_live(&self, key: &RunKey) -> Result<(), EngineError> {
+        match self.0.live_runs.find(key).await {
+            Lookup::Live => Ok(()),
+            Lookup::NotLive(permit) => {
                 let engine = self.clone();
-                self.whole("open", async move { engine.open(place).await }).await
+                self.run_detached("open", async move { engine.resume_from_journal(permit).await }).await
             }
         }
     }
 
-    /// Does something on a task of its own, since a caller that goes away must not leave it half done: what is written
-    /// has to have someone who goes on with it.
-    async fn whole<T: Send + 'static>(
+    /// Runs `work` on a task of its own, so that it completes even if the caller goes away. Otherwise a run could be
+    /// written to the store and have no task.
+    async fn run_detached<T: Send + 'static>(
         &self,
         name: &'static str,
         work: impl Future<Output = Result<T, EngineError>> + Send + 'static,
     ) -> Result<T, EngineError> {
         match self.deps().tasks.spawn_contained(name, work).await {
             Ok(Some(done)) => done,
-            // Everything stops at once.
+            // `None`: the server stops at once and dropped the task.
             Ok(None) => Err(EngineError::ShuttingDown),
             Err(fault) => match fault.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
@@ -290,21 +295,21 @@ impl Engine {
         &self.0.deps
     }
 
-    fn wake(&self) -> &Wake {
-        &self.0.wake
+    fn wake_signal(&self) -> &WakeSignal {
+        &self.0.wake_signal
     }
 }
 
-/// How often a run is brought up for one input before that is given up.
-const ASK_TRIES: u32 = 4;
+/// Attempts to hand one input to a run whose task keeps ending.
+const DELIVERY_TRIES: u32 = 4;
 
-/// A run's events.
+/// The result of [`Engine::subscribe`].
 pub struct Subscription<S> {
-    /// The run's session.
+    /// The session that the run belongs to.
     pub session: SessionId,
-    /// The events.
+    /// The stream of events.
     pub events: S,
-    /// Where they come from, which knows whether the run is deleted.
+    /// The run's feed. It tells whether the run was deleted.
     pub feed: Feed,
 }
 

@@ -1,19 +1,20 @@
-//! What an engine is made of, and its start: dependencies are given once, and read-only after.
+//! The parts that an embedder chooses for an engine, and the start of the engine from them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::clock::{Clock, SystemClock};
 use crate::engine::after::follow_up::FollowUps;
+use crate::engine::after::job_queue::JobQueue;
 use crate::engine::after::notes::Notes;
-use crate::engine::after::runner::{self, Jobs};
+use crate::engine::after::runner;
 use crate::engine::deps::{Deps, EngineOptions};
 use crate::engine::feed::Feeds;
-use crate::engine::history::Histories;
+use crate::engine::history::HistoryCache;
 use crate::engine::ports::{Compactors, ExecutorTable, Executors, JobExecutor, Observer};
-use crate::engine::run::retries::{Revivals, RunCounts};
-use crate::engine::run::table::Table;
-use crate::engine::run::timers::{self, Wake};
+use crate::engine::run::retries::{RunCounts, RunRetries};
+use crate::engine::run::table::LiveRuns;
+use crate::engine::run::timers::{self, WakeSignal};
 use crate::engine::session::locks::SessionLocks;
 use crate::engine::{Engine, Inner};
 use crate::extension::{Extensions, LocalExtensions};
@@ -23,30 +24,30 @@ use crate::model::Models;
 use crate::store::Store;
 use crate::tool::{InProcess, ToolExecutor, Tools};
 
-/// What an engine is made of beside its store, models and tools. Each part has a default.
+/// The parts of an engine, beside its store, models and tools. Each has a default.
 pub struct EngineParts {
-    /// Planners, hooks and context sources that runs may name. By default there are none.
+    /// Planners, hooks and context sources that runs may name. None by default.
     pub extensions: Arc<dyn Extensions>,
-    /// Executors of instructions in place of the built-in ones, for every agent that has none of its own.
+    /// Executors of instructions that replace the built-in ones, for every agent that has none of its own.
     pub executors: Executors,
     /// Executors of the instructions of one agent's runs, by the agent's name.
     pub agent_executors: BTreeMap<String, Executors>,
-    /// Runs calls in this process, by the tool's name. That there is such a tool, the tools that the engine rests on
-    /// must say.
+    /// Executors that run calls in this process, by the tool's name. The `Tools` given to [`Self::start`] must declare
+    /// these tools.
     pub tool_executors: BTreeMap<String, Arc<dyn ToolExecutor>>,
-    /// By default the system's.
+    /// The clock. The system's by default.
     pub clock: Arc<dyn Clock>,
-    /// Where ids and chance come from, by default at random.
+    /// The source of ids and seeds. Random by default.
     pub ids: Arc<dyn Ids>,
-    /// Each sees every durable event.
+    /// Observers. Each gets every durable event.
     pub observers: Vec<Arc<dyn Observer>>,
-    /// More ways to make a context smaller, by the name that runs have in their context policy.
+    /// Compaction strategies beside the built-in ones, by the name that runs give in their context policy.
     pub compactors: Compactors,
-    /// More executors of what follows runs, beside the built-in one of titles and summaries.
+    /// Executors of jobs that follow runs, beside the built-in ones for titles, summaries and extensions.
     pub job_executors: Vec<Arc<dyn JobExecutor>>,
-    /// The tracker that the engine's tasks are started on.
+    /// The tracker on which the engine starts its tasks.
     pub tasks: Tasks,
-    /// Bounds.
+    /// Bounds and times of the engine.
     pub options: EngineOptions,
 }
 
@@ -69,17 +70,17 @@ impl Default for EngineParts {
 }
 
 impl EngineParts {
-    /// Starts the engine: every unfinished run goes on, parked ones are woken when their time comes, and what follows
-    /// runs is done. What happens to tool calls reaches it as a [`crate::tool::CallSink`].
+    /// Starts the engine. It continues every unfinished run, wakes parked runs when their time comes, and does the jobs
+    /// that follow runs. `tools` report to it through a [`crate::tool::CallSink`].
     #[must_use]
     pub fn start(self, store: Arc<dyn Store>, models: Arc<dyn Models>, tools: Arc<dyn Tools>) -> Engine {
-        let instructions = ExecutorTable { engine: self.executors, agents: self.agent_executors };
-        let in_process = instructions.of_tools(self.tool_executors);
+        let executors = ExecutorTable { engine: self.executors, agents: self.agent_executors };
+        let in_process = executors.of_tools(self.tool_executors);
         let tools = InProcess::around(tools, in_process, self.tasks.clone());
         let notes = Notes::new(store.clone(), models.clone());
-        let mut executors = self.job_executors;
-        executors.push(Arc::new(notes));
-        executors.push(Arc::new(FollowUps {
+        let mut job_executors = self.job_executors;
+        job_executors.push(Arc::new(notes));
+        job_executors.push(Arc::new(FollowUps {
             store: store.clone(),
             extensions: self.extensions.clone(),
             tools: tools.clone(),
@@ -91,7 +92,7 @@ impl EngineParts {
                 models,
                 tools: tools.clone(),
                 extensions: self.extensions,
-                instructions,
+                executors,
                 clock: self.clock,
                 ids: self.ids,
                 observers: self.observers,
@@ -100,16 +101,16 @@ impl EngineParts {
                 tasks: self.tasks,
                 options: self.options,
                 feeds: Feeds::default(),
-                histories: Histories::default(),
-                jobs: Jobs::new(executors),
-                faults: RunCounts::default(),
-                losses: RunCounts::default(),
-                revivals: Revivals::default(),
+                histories: HistoryCache::default(),
+                jobs: JobQueue::new(job_executors),
+                panics: RunCounts::default(),
+                store_failures: RunCounts::default(),
+                retries: RunRetries::default(),
             }),
-            table: Table::default(),
-            queues: SessionLocks::default(),
-            sessions: SessionLocks::default(),
-            wake: Wake::default(),
+            live_runs: LiveRuns::default(),
+            queue_locks: SessionLocks::default(),
+            session_locks: SessionLocks::default(),
+            wake_signal: WakeSignal::default(),
         }));
         tools.report_to(engine.sink());
         let tasks = &engine.deps().tasks;

@@ -1,9 +1,10 @@
-//! What whoever embeds the engine may put in: observers, strategies of compaction, executors of what follows runs, and
-//! executors of instructions in place of the built-in ones, for one agent or for all. Those of the agent win over those
-//! of the engine, and those over the built-in ones.
+//! The traits that an embedder may implement: observers, compaction strategies, executors of jobs that follow runs, and
+//! executors that replace the built-in ones for an instruction. An executor is given for one agent or for all agents.
+//! The agent's comes before the engine's, and that before the built-in one.
 //!
-//! What they do is journalled like what is built in, so it survives restarts in the same way: a model call that was cut
-//! is made again; a tool call that was cut is made again if its tool's effect class allows it, else it is in doubt.
+//! The work of an executor is journalled like built-in work, so it survives restarts in the same way. A model call that
+//! was cut is made again. A tool call that was cut is made again if the tool's effect class allows it; otherwise it is in
+//! doubt.
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
@@ -32,26 +33,25 @@ pub use crate::tool::{ToolExecution, ToolExecutor};
 /// Answers questions in a human's place.
 #[async_trait]
 pub trait HumanExecutor: Send + Sync + 'static {
-    /// The answer; `None` leaves the question to a human. Whoever answers first counts. Asked again about a question
-    /// that still waits when the run is taken up again.
+    /// Decides a question. `None` leaves it to a human. A human may answer meanwhile; the first answer counts. An open
+    /// question is asked again when its run is taken over, for example after a restart.
     async fn answer(&self, run: RunContext, question: &Question) -> Option<Decision>;
 }
 
-/// Sees runs end.
+/// Gets a call at the end of each run.
 #[async_trait]
 pub trait FinishExecutor: Send + Sync + 'static {
-    /// The run is over, durably. Called once at most: not again after a restart.
+    /// Called once the run's end is durable, at most once: a restart in between loses the call.
     async fn finished(&self, run: RunContext);
 }
 
-/// Sees every durable event of every run, after it is durable. Must not block.
+/// Gets every event of every run, after it is durable. Its methods are called on the run's task and must not block.
 pub trait Observer: Send + Sync + 'static {
-    /// One event.
+    /// Called for each durable event, in order within a run.
     fn event(&self, _tenant: &TenantId, _run: &RunId, _session: &SessionId, _record: &Record) {}
 
-    /// Who is to follow one run, as long as it has a task here: for observers that would otherwise have to look up
-    /// what they know of a run at each of its events. `past` are the events that it had before, none for a new run.
-    /// Asked each time that a run comes up.
+    /// Makes an observer of one run, which lives as long as the run's task. It can keep what it knows of the run, so it
+    /// needs no look-up for each event. Called each time the run becomes live; `past` are its events so far.
     fn follow(
         &self,
         _tenant: &TenantId,
@@ -62,70 +62,69 @@ pub trait Observer: Send + Sync + 'static {
         None
     }
 
-    /// So many events of a run were made durable together, which took so long.
+    /// Called after each commit of a run: the number of events in it, and the time until they were durable.
     fn appended(&self, _events: usize, _took: Duration) {}
 }
 
-/// Follows one run. Dropped with the run's task: when the run is over, waits, or goes on elsewhere.
+/// Observes one run. It is dropped with the run's task, when the run ends or parks.
 pub trait RunObserver: Send + Sync + 'static {
-    /// One event, after it is durable. Must not block.
+    /// Called for each durable event, in order. Must not block.
     fn event(&mut self, record: &Record);
 }
 
-/// A strategy of one's own, for those who embed the engine.
+/// A compaction strategy of the embedder.
 #[async_trait]
 pub trait Compactor: Send + Sync + 'static {
-    /// How the entries are to be shown from here on. `goal` says what is to be achieved; what it does not achieve is
-    /// trimmed further.
+    /// Decides how the entries are shown to the model from here on. If the result misses the goal, the engine trims it
+    /// further.
     ///
     /// # Errors
-    /// Why it cannot; the context is trimmed then.
+    /// The reason, for people. The engine then trims the context itself.
     async fn compact(&self, entries: &[Entry], goal: Goal) -> Result<Compaction, String>;
 }
 
-/// An embedder's strategies, by name.
+/// An embedder's compaction strategies, by name.
 pub type Compactors = BTreeMap<String, Arc<dyn Compactor>>;
 
-/// Does what follows runs, as far as it is its business. The engine asks each of its executors what a run that ends
-/// wants done, and gives a job to the first that takes it.
+/// Does jobs of some kinds that follow runs. At a run's end the engine asks every executor for the jobs that are wanted,
+/// and gives each job to the first executor that takes its kind.
 #[async_trait]
 pub trait JobExecutor: Send + Sync + 'static {
-    /// What is to be done after this run, which is about to be written as over. Must not block: the run's end waits for
-    /// it.
+    /// The jobs to do after this run, whose end is about to be written. Must not block: the write waits for it.
     fn wanted(&self, tenant: &TenantId, ended: &State) -> Vec<JobKind>;
 
-    /// Whether jobs of this kind are its business.
+    /// True if this executor does jobs of this kind.
     fn takes(&self, kind: &JobKind) -> bool;
 
-    /// Does a job of a run with this spec. It may have been done before, and is dropped where the server stops: either
-    /// way it is given again, with the same id.
+    /// Does a job of a run with this spec. The future is dropped when the server stops. The job is then given again with
+    /// the same id, so it may have been done before.
     ///
     /// # Errors
-    /// [`JobError`], which says whether trying again may help.
+    /// [`JobError`] says if another attempt may help.
     async fn execute(&self, job: &Job, spec: &RunSpec) -> Result<(), JobError>;
 }
 
-/// Why a job was not done.
+/// The reason why an attempt of a job failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JobError {
-    /// Another try may succeed.
+    /// Another attempt may succeed.
     #[error("{why}")]
     Retryable {
-        /// Stored with the job, never logged.
+        /// The reason. It is stored with the job and never logged.
         why: String,
-        /// The least to wait.
+        /// The shortest wait before the next attempt.
         after: Option<Millis>,
     },
-    /// No further try will do better.
+    /// No further attempt would succeed.
     #[error("{why}")]
     Fatal {
-        /// For whoever embeds the executor; it is neither stored nor logged.
+        /// The reason, for callers of the executor. It is neither stored nor logged.
         why: String,
     },
 }
 
 impl JobError {
-    /// What to do about it.
+    /// The class, which decides about another attempt.
     #[must_use]
     pub fn class(&self) -> ErrorClass {
         match self {
@@ -134,7 +133,7 @@ impl JobError {
         }
     }
 
-    /// The least to wait before another try.
+    /// The shortest wait before another attempt.
     pub(in crate::engine) fn after(&self) -> Option<Millis> {
         match self {
             Self::Retryable { after, .. } => *after,
@@ -143,22 +142,22 @@ impl JobError {
     }
 }
 
-/// Executors, each in place of the built-in one.
+/// Executors of instructions. Each replaces the built-in one; `None` keeps it.
 #[derive(Clone, Default)]
 pub struct Executors {
-    /// Of model calls: asked whatever model the run names.
+    /// Makes all model calls, for every model that a run names.
     pub model: Option<Arc<dyn Model>>,
-    /// Of tool calls.
+    /// Runs tool calls of the tools that it takes.
     pub tools: Option<Arc<dyn ToolExecutor>>,
-    /// Of compactions, whichever strategy is asked for; `trim`, the last resort, stays built in.
+    /// Does compactions of every strategy except `trim`. That one, the last resort, stays built in.
     pub compactor: Option<Arc<dyn Compactor>>,
-    /// Of questions to humans.
+    /// Answers questions in a human's place.
     pub human: Option<Arc<dyn HumanExecutor>>,
-    /// Of what is done at the end.
+    /// Gets a call at the end of each run.
     pub finish: Option<Arc<dyn FinishExecutor>>,
 }
 
-/// Every executor that there is.
+/// All executors: those for every agent, and those of single agents by the agent's name.
 #[derive(Clone, Default)]
 pub(in crate::engine) struct ExecutorTable {
     pub(in crate::engine) engine: Executors,
@@ -166,7 +165,7 @@ pub(in crate::engine) struct ExecutorTable {
 }
 
 impl ExecutorTable {
-    /// Those of tool calls, beside those that were given for one tool each.
+    /// The executors of tool calls: those in this table, and `tools`, which are given for one tool each.
     pub(in crate::engine) fn of_tools(
         &self,
         tools: BTreeMap<String, Arc<dyn ToolExecutor>>,
@@ -176,7 +175,7 @@ impl ExecutorTable {
         ToolExecutors { agents: agents.collect(), all: self.engine.tools.clone(), tools }
     }
 
-    /// The executor of one kind of instruction; `None` means the built-in one.
+    /// The agent's executor of one kind of instruction, or the engine's. `None`: the built-in one.
     pub(in crate::engine) fn of<'a, T: ?Sized>(
         &'a self,
         agent: &str,
@@ -186,8 +185,8 @@ impl ExecutorTable {
     }
 }
 
-/// What an executor says to a question, as what comes of it.
-pub(in crate::engine) async fn answer(
+/// Asks an executor about a question and turns its decision into an input. `None` if it decides nothing or panics.
+pub(in crate::engine) async fn decision_input(
     executor: Arc<dyn HumanExecutor>,
     run: RunContext,
     question: Question,

@@ -132,9 +132,9 @@ async fn nonsense_from_it_fails_the_run_and_nothing_else() {
     for (says, words) in [
         // An instruction of a later version of the contract.
         (instruction(None), "says what to do"),
-        (instruction(Some(question)), "nonsense"),
+        (instruction(Some(question)), "its response is invalid"),
         (does(Instruction::CallTools(wire::CallToolsInstruction {})), "no tool call waits"),
-        (Response::Hook(wire::HookVerdict::default()), "a planner says what to do next"),
+        (Response::Hook(wire::HookVerdict::default()), "a planner must respond with an instruction"),
     ] {
         let said = failure_of(|host, request| host.answers(request, says.clone())).await;
         assert!(said.contains(words), "{said}");

@@ -98,8 +98,8 @@ async fn a_source_that_fails_is_an_event_and_no_more() {
         [
             told("fails", "", "it failed: the index is gone"),
             told("sleeps", "", "no answer in time"),
-            told("lies", "", "it answered nonsense: a context source gives context"),
-            told("nobody", "", "nobody offers it"),
+            told("lies", "", "its response is invalid: a context source must respond with context items"),
+            told("nobody", "", "it is not registered"),
             told("works", "gave 1", ""),
         ]
     );
@@ -176,9 +176,9 @@ async fn a_required_hook_that_fails_or_that_nobody_offers_fails_the_run() {
     let events = server.stream(extended(&["guard"], &[])).await;
     let asked = host.asked().await;
     host.answers(&asked, failure("no rules", false));
-    assert_failed(&all(events).await, "the hook guard was not heard: it failed: no rules");
+    assert_failed(&all(events).await, "the required hook guard gave no verdict: it failed: no rules");
     let events = server.stream(extended(&["nobody"], &[])).await;
-    assert_failed(&all(events).await, "the hook nobody was not heard: nobody offers it");
+    assert_failed(&all(events).await, "the required hook nobody gave no verdict: it is not registered");
 }
 
 #[tokio::test]

@@ -86,8 +86,8 @@ async fn a_veto_a_required_failure_and_wrong_arguments_keep_the_call_from_runnin
     let (model, server, host, mut extending) = world(&[PreTool], true).await;
     for (answer, words) in [
         (vetoed("not that city"), "vetoed by the hook guard: not that city"),
-        (failure("no rules", false), "the hook guard was not heard: it failed: no rules"),
-        (arguments(r#"{"town":"Ulm"}"#), "the hook guard changed the arguments to wrong ones"),
+        (failure("no rules", false), "the required hook guard gave no verdict: it failed: no rules"),
+        (arguments(r#"{"town":"Ulm"}"#), "the hook guard changed the arguments to invalid ones"),
     ] {
         model.asks("weather", json!({ "city": "Bonn" })).says("then not");
         let events = server.stream(extended(&["guard"], &[])).await;

@@ -1,5 +1,5 @@
-//! What follows a run's end: hooks are told how it ended, and sources that remember are handed what it added to its
-//! session. Each is a job of its own, done until it succeeds; nothing of it changes the run.
+//! Jobs that call extensions after a run's end: `post_run` hooks, and context sources that remember. Each extension is a
+//! job of its own and is retried until it succeeds. Nothing of it changes the run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,18 +14,19 @@ use agentloop_core::run::state::State;
 use async_trait::async_trait;
 
 use crate::clock::Clock;
-use crate::engine::effect::extensions::{Asking, within};
+use crate::engine::effect::extensions::{RunExtensions, with_timeout};
 use crate::engine::error::EngineError;
+use crate::engine::fold::fold;
 use crate::engine::ports::{JobError, JobExecutor};
-use crate::engine::run::recover::fold;
 use crate::extension::{ExtensionError, Extensions, Occasion, RememberRequest, RunContext};
 use crate::store::{Job, JobKind, Store, StoreError};
 use crate::tool::Tools;
 
-/// How long a job waits for an extension that nobody offers: it is tried again later, and others wait for its place.
+/// The longest wait of a job for an extension that is not registered. The job is retried later; only few jobs run at a
+/// time.
 const UNKNOWN_WAIT: Duration = Duration::from_secs(2);
 
-/// Asks extensions about runs that are over.
+/// Calls extensions about runs that have ended.
 pub(in crate::engine) struct FollowUps {
     pub(in crate::engine) store: Arc<dyn Store>,
     pub(in crate::engine) extensions: Arc<dyn Extensions>,
@@ -35,7 +36,8 @@ pub(in crate::engine) struct FollowUps {
 
 #[async_trait]
 impl JobExecutor for FollowUps {
-    /// Which hooks have a say then, and which sources remember, is known when they are asked.
+    /// A job for every hook and source that the run names. Their terms, which say if they want to be called, are known
+    /// only once they are registered.
     fn wanted(&self, _tenant: &TenantId, ended: &State) -> Vec<JobKind> {
         let hooks = ended.spec.hooks.iter().map(|hook| JobKind::PostRun { hook: hook.clone() });
         let sources = ended.spec.context_sources.iter();
@@ -48,12 +50,12 @@ impl JobExecutor for FollowUps {
 
     async fn execute(&self, job: &Job, _spec: &RunSpec) -> Result<(), JobError> {
         let records = self.store.records(&job.id.tenant, &job.id.run, Seq(0), u32::MAX).await?;
-        let asking = self.asking(job, &records)?;
+        let extensions = self.run_extensions(job, &records)?;
         match &job.id.kind {
-            JobKind::PostRun { hook } => tell(&asking, hook).await,
+            JobKind::PostRun { hook } => call_hook(&extensions, hook).await,
             JobKind::Memory { source } => {
-                let done = have_remembered(&asking, source, &records).await;
-                done.map_err(|error| failed(&error))
+                let done = remember(&extensions, source, &records).await;
+                done.map_err(|error| job_error(&error))
             }
             JobKind::Title | JobKind::Summary => Ok(()),
         }
@@ -61,48 +63,50 @@ impl JobExecutor for FollowUps {
 }
 
 impl FollowUps {
-    fn asking(&self, job: &Job, records: &[Record]) -> Result<Asking, JobError> {
+    fn run_extensions(&self, job: &Job, records: &[Record]) -> Result<RunExtensions, JobError> {
         let machine = fold(&job.id.run, records).map_err(|error| match error {
             EngineError::Store(error @ StoreError::Unavailable { .. }) => JobError::from(error),
             error => JobError::Fatal { why: error.to_string() },
         })?;
         let run = RunContext { tenant: job.id.tenant.clone(), state: Arc::new(machine.state().clone()) };
         let (extensions, tools) = (self.extensions.clone(), self.tools.clone());
-        Ok(Asking { extensions, tools, clock: self.clock.clone(), run })
+        Ok(RunExtensions { extensions, tools, clock: self.clock.clone(), run })
     }
 }
 
-async fn tell(asking: &Asking, hook: &str) -> Result<(), JobError> {
-    let known = tokio::time::timeout(UNKNOWN_WAIT, asking.extensions.hook(&asking.run.tenant, hook)).await;
+async fn call_hook(extensions: &RunExtensions, hook: &str) -> Result<(), JobError> {
+    let known =
+        tokio::time::timeout(UNKNOWN_WAIT, extensions.extensions.hook(&extensions.run.tenant, hook)).await;
     if !matches!(known, Ok(Ok(_))) {
-        return Err(failed(&ExtensionError::Unknown));
+        return Err(job_error(&ExtensionError::Unknown));
     }
-    let Some(said) = asking.hook(hook, Occasion::PostRun).await else { return Ok(()) };
-    match said.applied.error {
-        Some(why) if said.again => Err(JobError::Retryable { why, after: None }),
+    let Some(result) = extensions.call_hook(hook, Occasion::PostRun).await else { return Ok(()) };
+    match result.applied.error {
+        Some(why) if result.is_retryable => Err(JobError::Retryable { why, after: None }),
         Some(why) => Err(JobError::Fatal { why }),
         None => {
-            tracing::debug!(run.id = %asking.run.state.run, hook, said = said.applied.outcome, "after the run");
+            tracing::debug!(run.id = %extensions.run.state.run, hook, said = result.applied.outcome, "post_run hook called");
             Ok(())
         }
     }
 }
 
-async fn have_remembered(asking: &Asking, name: &str, records: &[Record]) -> Result<(), ExtensionError> {
-    let found = asking.extensions.context_source(&asking.run.tenant, name);
+/// Hands a context source the messages that the run added to its session.
+async fn remember(extensions: &RunExtensions, name: &str, records: &[Record]) -> Result<(), ExtensionError> {
+    let found = extensions.extensions.context_source(&extensions.run.tenant, name);
     let found = tokio::time::timeout(UNKNOWN_WAIT, found).await;
     let source = found.map_err(|_late| ExtensionError::Unknown)??;
     let terms = source.terms();
-    let messages = said_in(records);
+    let messages = session_messages(records);
     if !terms.remembers || messages.is_empty() {
         return Ok(());
     }
-    let deadline = asking.now().after(terms.timeout);
-    let request = RememberRequest { run: asking.run.clone(), deadline, messages };
-    within(terms.timeout, source.remember(request)).await
+    let deadline = extensions.now().after(terms.timeout);
+    let request = RememberRequest { run: extensions.run.clone(), deadline, messages };
+    with_timeout(terms.timeout, source.remember(request)).await
 }
 
-fn failed(error: &ExtensionError) -> JobError {
+fn job_error(error: &ExtensionError) -> JobError {
     let why = error.to_string();
     match error {
         ExtensionError::Failed { retryable: false, .. } => JobError::Fatal { why },
@@ -114,17 +118,18 @@ fn failed(error: &ExtensionError) -> JobError {
     }
 }
 
-/// What was said in a run, without what its sources had it read: the end of it, where it is long.
-fn said_in(journal: &[Record]) -> Vec<SharedMessage> {
+/// The messages that a run added to its session, without the context from its sources. If they are too long, the last
+/// ones.
+fn session_messages(journal: &[Record]) -> Vec<SharedMessage> {
     let mut held: BTreeMap<Seq, &SharedMessage> = BTreeMap::new();
-    let mut said = Vec::new();
+    let mut messages = Vec::new();
     for record in journal {
         match &record.event {
             Event::InputHeld { message, .. } => drop(held.insert(record.seq, message)),
-            Event::InputEntered { held: seq, .. } => said.extend(held.remove(seq).cloned()),
+            Event::InputEntered { held: seq, .. } => messages.extend(held.remove(seq).cloned()),
             Event::InputAdded { message, .. }
             | Event::AssistantMessage { message, .. }
-            | Event::CallSettled { message, .. } => said.push(message.clone()),
+            | Event::CallSettled { message, .. } => messages.push(message.clone()),
             _ => {}
         }
     }
@@ -133,8 +138,8 @@ fn said_in(journal: &[Record]) -> Vec<SharedMessage> {
         bytes += message.size();
         bytes <= EXTENSION_MESSAGES_BYTES_MAX
     };
-    let kept = said.iter().rev().take_while(fits).count();
-    said.split_off(said.len() - kept)
+    let last = messages.iter().rev().take_while(fits).count();
+    messages.split_off(messages.len() - last)
 }
 
 #[cfg(test)]
@@ -163,10 +168,10 @@ mod tests {
             Event::InputEntered { entry: EntryNo(2), held: Seq(1) },
             added(text("more")),
         ];
-        assert_eq!(said_in(&journal(events)), [text("held"), text("more")]);
+        assert_eq!(session_messages(&journal(events)), [text("held"), text("more")]);
         let long = text(&"x".repeat(EXTENSION_MESSAGES_BYTES_MAX));
         assert_eq!(
-            said_in(&journal(vec![added(text("old")), added(long), added(text("new"))])),
+            session_messages(&journal(vec![added(text("old")), added(long), added(text("new"))])),
             [text("new")]
         );
     }

@@ -1,4 +1,4 @@
-//! The built-in context source `recall`: what was said about the matter in other sessions.
+//! The built-in context source `recall`: messages of other sessions that match the prompt.
 
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -11,23 +11,23 @@ use async_trait::async_trait;
 use crate::extension::{ContextItem, ContextRequest, ContextSource, ExtensionError};
 use crate::store::{SearchFilter, SearchHit, Store, StoreError};
 
-/// Entries that a run is given.
+/// The most entries that a run is given.
 const HITS_MAX: u32 = 5;
-/// An entry that fits this much worse than the best one is left out: it shares no more than common words.
+/// An entry with less than this share of the best entry's score is left out. It matches in common words only.
 const SCORE_SHARE_MIN: f64 = 0.25;
-/// How long a search may take.
+/// The longest time for a search.
 const TIMEOUT: Millis = Millis::secs(5);
 
-/// Searches the store for the words of the prompt, outside of the run's own session.
+/// Searches the store for the words of the prompt, outside the run's own session.
 pub struct Recall {
     store: Arc<dyn Store>,
 }
 
 impl Recall {
-    /// What agents call it.
+    /// The name of this source in an agent's configuration.
     pub const NAME: &'static str = "recall";
 
-    /// In this store.
+    /// A source that searches this store.
     pub fn new(store: Arc<dyn Store>) -> Self {
         Self { store }
     }
@@ -44,11 +44,11 @@ impl ContextSource for Recall {
         let found = self.store.search(&request.run.tenant, &request.query, filter, HITS_MAX).await;
         let hits = found.map_err(failure)?;
         let best = hits.first().map_or(0.0, |hit| hit.score);
-        Ok(hits.iter().filter(|hit| hit.score >= best * SCORE_SHARE_MIN).map(item).collect())
+        Ok(hits.iter().filter(|hit| hit.score >= best * SCORE_SHARE_MIN).map(context_item).collect())
     }
 }
 
-fn item(hit: &SearchHit) -> ContextItem {
+fn context_item(hit: &SearchHit) -> ContextItem {
     let who = if hit.role == Role::Assistant { "Assistant" } else { "User" };
     let at = UNIX_EPOCH + Duration::from_millis(hit.at.0);
     let at = humantime::format_rfc3339_seconds(at);

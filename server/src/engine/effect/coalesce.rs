@@ -10,29 +10,29 @@ use tokio::time::Instant;
 
 use crate::model::ModelError;
 
-/// A piece of this size is shown as it is, however fast the model speaks.
+/// A piece of this size is shown at once, however fast the model writes.
 const JOINED_BYTES: usize = 4 * 1024;
 /// Pieces that are this far apart do not come together.
 const APART: Duration = Duration::from_millis(1);
 
-/// A model's answer in the pieces that are shown. Nobody waits for more to come.
-pub(in crate::engine) struct Coalesced<S> {
+/// A model's answer in the pieces that are shown. It never waits for more text to join.
+pub(in crate::engine) struct DeltaCoalescer<S> {
     stream: S,
-    /// Came while an earlier piece was held, and cannot be joined to it.
+    /// A piece that was read and cannot be joined to the one before it.
     ahead: Option<Result<Delta, ModelError>>,
-    /// Whether the stream had nothing when last asked, and will wake this task.
+    /// True if the stream was pending when it was last polled, and will wake this task.
     asked: bool,
     over: bool,
     /// When the last piece came that was waited for.
     last: Option<Instant>,
 }
 
-impl<S: Stream<Item = Result<Delta, ModelError>> + Unpin> Coalesced<S> {
+impl<S: Stream<Item = Result<Delta, ModelError>> + Unpin> DeltaCoalescer<S> {
     pub(in crate::engine) fn new(stream: S) -> Self {
         Self { stream, ahead: None, asked: false, over: false, last: None }
     }
 
-    /// The next piece. To be called by one task.
+    /// The next piece. Must always be called by the same task.
     pub(in crate::engine) async fn next(&mut self) -> Option<Result<Delta, ModelError>> {
         let (mut held, mut hurried) = match self.ahead.take() {
             Some(next) => (next, true),
@@ -65,7 +65,7 @@ impl<S: Stream<Item = Result<Delta, ModelError>> + Unpin> Coalesced<S> {
         Some(held)
     }
 
-    /// What comes next, and whether it came soon after what was waited for before. The first piece did.
+    /// Waits for the next piece. True if it came soon after the last piece that was waited for, or is the first one.
     async fn wait(&mut self) -> Option<(Result<Delta, ModelError>, bool)> {
         if self.over {
             return None;
@@ -83,7 +83,7 @@ impl<S: Stream<Item = Result<Delta, ModelError>> + Unpin> Coalesced<S> {
         Some((next, hurried))
     }
 
-    /// What the stream has by now.
+    /// Polls the stream once.
     async fn at_hand(&mut self) -> Poll<Option<S::Item>> {
         let next = poll_fn(|cx| Poll::Ready(self.stream.poll_next_unpin(cx))).await;
         self.asked = next.is_pending();
@@ -91,7 +91,7 @@ impl<S: Stream<Item = Result<Delta, ModelError>> + Unpin> Coalesced<S> {
     }
 }
 
-/// Whether more may be joined to a piece.
+/// True if more text may be joined to a piece.
 fn has_room(delta: &Delta) -> bool {
     match delta {
         Delta::Text { text }
@@ -109,7 +109,7 @@ fn has_room(delta: &Delta) -> bool {
 
 type Piece = Result<Delta, ModelError>;
 
-/// Joins two pieces of the same kind. Gives back the second one where they are not.
+/// Joins two pieces of the same kind. Returns the second one if they differ.
 fn join(mut before: Piece, next: Piece) -> (Piece, Option<Piece>) {
     let place = match (&mut before, &next) {
         (Ok(Delta::Text { text }), Ok(Delta::Text { text: more }))
@@ -146,7 +146,7 @@ mod tests {
     }
 
     async fn all(deltas: Vec<Piece>) -> Vec<Piece> {
-        let mut joined = Coalesced::new(stream::iter(deltas));
+        let mut joined = DeltaCoalescer::new(stream::iter(deltas));
         let mut pieces = Vec::new();
         while let Some(piece) = joined.next().await {
             pieces.push(piece);
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(sizes, [JOINED_BYTES, JOINED_BYTES, JOINED_BYTES / 2]);
     }
 
-    /// A stream that is fed piece by piece, as by a connection with room for one.
+    /// A stream that gets its pieces one by one, as from a connection with room for one.
     fn fed() -> (mpsc::Sender<Piece>, impl Stream<Item = Piece> + Unpin) {
         let (sender, receiver) = mpsc::channel(1);
         (sender, tokio_stream::wrappers::ReceiverStream::new(receiver))
@@ -202,7 +202,7 @@ mod tests {
             sender.send(Ok(text("e"))).await.unwrap();
         };
         let read = async move {
-            let mut joined = Coalesced::new(stream);
+            let mut joined = DeltaCoalescer::new(stream);
             assert_eq!(joined.next().await, Some(Ok(text("abcd"))));
             assert_eq!(joined.next().await, Some(Ok(text("e"))));
             assert_eq!(joined.next().await, None);
@@ -211,9 +211,9 @@ mod tests {
     }
 
     #[derive(Default)]
-    struct Woken(AtomicBool);
+    struct Wakeup(AtomicBool);
 
-    impl Wake for Woken {
+    impl Wake for Wakeup {
         fn wake(self: Arc<Self>) {
             self.0.store(true, Ordering::SeqCst);
         }
@@ -225,12 +225,12 @@ mod tests {
         let shown = Arc::new(Mutex::new(Vec::new()));
         let show = Arc::clone(&shown);
         let mut reader = Box::pin(async move {
-            let mut joined = Coalesced::new(stream);
+            let mut joined = DeltaCoalescer::new(stream);
             while let Some(piece) = joined.next().await {
                 show.lock().unwrap().push(piece.unwrap());
             }
         });
-        let woken = Arc::new(Woken::default());
+        let woken = Arc::new(Wakeup::default());
         let waker = Waker::from(Arc::clone(&woken));
         let mut poll = || reader.as_mut().poll(&mut Context::from_waker(&waker));
         assert!(poll().is_pending());

@@ -1,4 +1,4 @@
-//! A model asked for a text beside the conversation: a summary, a title. Nobody watches, and no tool is offered.
+//! Asks a model for a text beside the conversation: a summary or a title. Nothing is streamed and no tools are offered.
 
 use std::sync::Arc;
 
@@ -9,40 +9,40 @@ use futures_util::StreamExt as _;
 
 use crate::model::{EncodedPrefix, ModelError, ModelRequest, Models};
 
-/// Whom to ask, and how.
+/// A request for one text.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::engine) struct Question<'a> {
-    /// The run that it is asked for.
+pub(in crate::engine) struct CompletionRequest<'a> {
+    /// The spec of the run that needs the text. It gives the model and the timeouts.
     pub(in crate::engine) spec: &'a RunSpec,
-    /// `provider/model`; `None`: the run's own.
+    /// `provider/model`. `None`: the run's own model.
     pub(in crate::engine) model: Option<&'a str>,
-    /// What the model is to do.
+    /// The instructions to the model.
     pub(in crate::engine) system_prompt: &'a str,
-    /// Bound on the answer.
+    /// The most tokens of the answer.
     pub(in crate::engine) max_output_tokens: u32,
 }
 
-/// The model's answer, which may be empty, and what it cost.
+/// The model's answer, which may be empty, and its usage.
 ///
 /// # Errors
-/// The model's, once: whoever asks decides about another try.
-pub(in crate::engine) async fn ask(
+/// The model's. Nothing is retried here.
+pub(in crate::engine) async fn complete(
     models: &dyn Models,
-    question: &Question<'_>,
+    request: &CompletionRequest<'_>,
     text: &str,
 ) -> Result<(String, Usage), ModelError> {
-    let Question { spec, model: own, .. } = question;
+    let CompletionRequest { spec, model: own, .. } = request;
     let reference = own.unwrap_or(&spec.model);
     let (model, name) = models.resolve(reference)?;
     let mut deltas = model.stream(ModelRequest {
         model: name,
-        system_prompt: question.system_prompt.to_owned(),
+        system_prompt: request.system_prompt.to_owned(),
         messages: vec![Arc::new(Message::text(Role::User, text))],
         encoded: EncodedPrefix::default(),
         tools: Arc::new([]),
         options: ModelOptions {
-            max_output_tokens: Some(question.max_output_tokens),
-            // Whoever runs a model that needs them says so once, for the agent.
+            max_output_tokens: Some(request.max_output_tokens),
+            // The agent's provider options are meant for the agent's own model.
             provider_options: own.is_none().then(|| spec.options.provider_options.clone()).flatten(),
             ..ModelOptions::default()
         },
@@ -59,7 +59,7 @@ pub(in crate::engine) async fn ask(
     Ok((done.message.plain_text(), Usage { cost_micros, ..done.usage }))
 }
 
-/// What a usage costs, in millionths; 0 where no prices are configured.
+/// The cost of a usage in millionths of the currency that the prices are in. 0 if the model has no prices.
 pub(in crate::engine) fn cost(models: &dyn Models, reference: &str, usage: &Usage) -> u64 {
     models.facts(reference).prices.map_or(0, |prices| prices.cost_micros(usage))
 }

@@ -1,4 +1,4 @@
-//! Asks a run's hooks and context sources, each within its time, and notes what became of it.
+//! Calls a run's hooks and context sources, each within its timeout, and reports the result for the journal.
 
 use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
@@ -16,83 +16,86 @@ use crate::extension::{
 };
 use crate::tool::Tools;
 
-/// How long a source that nobody ever offered is waited for.
+/// The longest wait for a context source that no host has offered yet.
 const UNKNOWN_SOURCE_WAIT: Duration = Duration::from_secs(2);
 
-/// Asks on behalf of one run.
+/// The extensions of one run, with the state that they are shown.
 #[derive(Clone)]
-pub(in crate::engine) struct Asking {
+pub(in crate::engine) struct RunExtensions {
     pub(in crate::engine) extensions: Arc<dyn Extensions>,
     pub(in crate::engine) tools: Arc<dyn Tools>,
     pub(in crate::engine) clock: Arc<dyn Clock>,
     pub(in crate::engine) run: RunContext,
 }
 
-/// What a hook said, and what is to be told of it.
-pub(in crate::engine) struct HookSaid {
+/// The result of a call of a hook.
+pub(in crate::engine) struct HookResult {
+    /// The record of the call for the journal.
     pub(in crate::engine) applied: Applied,
-    /// What it said; `None` where it failed.
+    /// `None` if the hook failed.
     pub(in crate::engine) verdict: Option<HookVerdict>,
-    /// Why the run or the call must not go on.
-    pub(in crate::engine) against: Option<String>,
-    /// Whether another try may help where it failed.
-    pub(in crate::engine) again: bool,
+    /// The reason to stop the run or to reject the call: a veto, or the failure of a required hook.
+    pub(in crate::engine) objection: Option<String>,
+    /// True if the hook failed and another attempt may help.
+    pub(in crate::engine) is_retryable: bool,
 }
 
-/// What a source gave, and what is to be told of it.
-pub(in crate::engine) struct SourceSaid {
+/// The result of a call of a context source.
+pub(in crate::engine) struct SourceResult {
+    /// The record of the call for the journal.
     pub(in crate::engine) applied: Applied,
+    /// None if the source failed or knew nothing.
     pub(in crate::engine) items: Vec<ContextItem>,
 }
 
-impl Asking {
+impl RunExtensions {
     /// The names of the run's hooks, each once, in order.
-    pub(in crate::engine) fn hooks(&self) -> Vec<String> {
+    pub(in crate::engine) fn hook_names(&self) -> Vec<String> {
         each_once(&self.run.state.spec.hooks)
     }
 
     /// The names of the run's context sources, each once, in order.
-    pub(in crate::engine) fn sources(&self) -> Vec<String> {
+    pub(in crate::engine) fn source_names(&self) -> Vec<String> {
         each_once(&self.run.state.spec.context_sources)
     }
 
-    /// Asks a hook; `None` when it has no say at this point. A hook that nobody offers may be one that must be asked:
-    /// it counts as required.
-    pub(in crate::engine) async fn hook(&self, name: &str, occasion: Occasion) -> Option<HookSaid> {
+    /// Calls a hook. `None` if the hook is not registered for this point. A hook that is not registered at all counts as
+    /// required, because it may be.
+    pub(in crate::engine) async fn call_hook(&self, name: &str, occasion: Occasion) -> Option<HookResult> {
         let (began, point) = (self.now(), occasion.point());
         let found = self.extensions.hook(&self.run.tenant, name).await;
-        let (required, said) = match found {
+        let (required, verdict) = match found {
             Ok(hook) => {
                 let terms = hook.terms();
                 if !terms.points.contains(&point) {
                     return None;
                 }
-                (terms.required, self.have_say(&*hook, terms.timeout, occasion).await)
+                (terms.required, self.verdict(&*hook, terms.timeout, occasion).await)
             }
             Err(error) => (true, Err(error)),
         };
-        let applied = Applied { extension: ExtensionKind::Hook, ..self.applied(name, began) };
-        Some(match said {
-            Ok(verdict) => HookSaid {
+        let applied = self.applied(ExtensionKind::Hook, name, began);
+        Some(match verdict {
+            Ok(verdict) => HookResult {
                 applied: Applied { outcome: outcome(point, &verdict), ..applied },
-                against: verdict.veto.as_ref().map(|veto| format!("vetoed by the hook {name}: {veto}")),
+                objection: verdict.veto.as_ref().map(|veto| format!("vetoed by the hook {name}: {veto}")),
                 verdict: Some(verdict),
-                again: false,
+                is_retryable: false,
             },
-            Err(error) => HookSaid {
+            Err(error) => HookResult {
                 applied: Applied {
                     outcome: format!("{}: failed", point_name(point)),
                     error: Some(error.to_string()),
                     ..applied
                 },
-                against: required.then(|| format!("the hook {name} was not heard: {error}")),
+                objection: required.then(|| format!("the required hook {name} gave no verdict: {error}")),
                 verdict: None,
-                again: !matches!(error, ExtensionError::Failed { retryable: false, .. }),
+                is_retryable: !matches!(error, ExtensionError::Failed { retryable: false, .. }),
             },
         })
     }
 
-    async fn have_say(
+    async fn verdict(
         &self,
         hook: &dyn Hook,
         timeout: Millis,
@@ -101,35 +104,40 @@ impl Asking {
         let point = occasion.point();
         let deadline = self.now().after(timeout);
         let request = HookRequest { run: self.run.clone(), deadline, occasion };
-        let verdict = within(timeout, hook.call(request)).await?;
+        let verdict = with_timeout(timeout, hook.call(request)).await?;
         verdict.check(point).map_err(ExtensionError::Nonsense)?;
         Ok(verdict)
     }
 
-    /// Asks a context source. One that fails gives nothing.
-    pub(in crate::engine) async fn source(&self, name: &str, query: String, max_bytes: usize) -> SourceSaid {
+    /// Calls a context source. One that fails gives no items.
+    pub(in crate::engine) async fn call_source(
+        &self,
+        name: &str,
+        query: String,
+        max_bytes: usize,
+    ) -> SourceResult {
         let began = self.now();
-        let said = self.ask_source(name, query, max_bytes).await;
-        let applied = Applied { extension: ExtensionKind::ContextSource, ..self.applied(name, began) };
-        match said {
+        let found = self.items(name, query, max_bytes).await;
+        let applied = self.applied(ExtensionKind::ContextSource, name, began);
+        match found {
             Ok(given) => {
                 let total = given.len();
                 let items = fitting(given, max_bytes);
                 let outcome = match (items.len(), total) {
                     (_, 0) => "gave nothing".to_owned(),
-                    (kept, all) if kept == all => format!("gave {all}"),
-                    (kept, all) => format!("gave {all}, of which {kept} fit"),
+                    (fit, all) if fit == all => format!("gave {all}"),
+                    (fit, all) => format!("gave {all}, of which {fit} fit"),
                 };
-                SourceSaid { applied: Applied { outcome, ..applied }, items }
+                SourceResult { applied: Applied { outcome, ..applied }, items }
             }
             Err(error) => {
                 let error = Some(error.to_string());
-                SourceSaid { applied: Applied { error, ..applied }, items: Vec::new() }
+                SourceResult { applied: Applied { error, ..applied }, items: Vec::new() }
             }
         }
     }
 
-    async fn ask_source(
+    async fn items(
         &self,
         name: &str,
         query: String,
@@ -141,13 +149,13 @@ impl Asking {
         let timeout = source.terms().timeout;
         let deadline = self.now().after(timeout);
         let request = ContextRequest { run: self.run.clone(), deadline, query, max_bytes };
-        within(timeout, source.context(request)).await
+        with_timeout(timeout, source.context(request)).await
     }
 
-    /// What is told of an extension, so far.
-    fn applied(&self, name: &str, began: Timestamp) -> Applied {
+    /// The record of a call that began then and ended now, without its outcome.
+    fn applied(&self, extension: ExtensionKind, name: &str, began: Timestamp) -> Applied {
         Applied {
-            extension: ExtensionKind::Hook,
+            extension,
             name: name.to_owned(),
             outcome: String::new(),
             error: None,
@@ -161,16 +169,17 @@ impl Asking {
     }
 }
 
-/// An answer in time. A panic in an extension is a failure of that extension.
-pub(in crate::engine) async fn within<T>(
+/// Waits for an extension's answer, at most for `timeout`. A panic is a failure of the extension.
+pub(in crate::engine) async fn with_timeout<T>(
     timeout: Millis,
     answer: impl Future<Output = Result<T, ExtensionError>>,
 ) -> Result<T, ExtensionError> {
     match tokio::time::timeout(timeout.duration(), AssertUnwindSafe(answer).catch_unwind()).await {
         Err(_late) => Err(ExtensionError::Timeout),
-        Ok(Err(_fault)) => {
-            Err(ExtensionError::Failed { message: "a fault in it".to_owned(), retryable: false })
-        }
+        Ok(Err(_panic)) => Err(ExtensionError::Failed {
+            message: "it panicked; the server's log has the details".to_owned(),
+            retryable: false,
+        }),
         Ok(Ok(answer)) => answer,
     }
 }
@@ -180,7 +189,7 @@ fn each_once(names: &[String]) -> Vec<String> {
     names.iter().filter(|name| seen.insert(name.as_str())).cloned().collect()
 }
 
-/// The best items that fit together.
+/// The first items that fit together. A source gives the best ones first.
 fn fitting(items: Vec<ContextItem>, max_bytes: usize) -> Vec<ContextItem> {
     let mut left = max_bytes;
     items
@@ -203,7 +212,7 @@ fn point_name(point: HookPoint) -> &'static str {
     }
 }
 
-/// What a hook did, for people.
+/// Describes the work of a hook, for people.
 fn outcome(point: HookPoint, verdict: &HookVerdict) -> String {
     let did = [
         ("changed the messages", !verdict.input_messages.is_empty()),

@@ -1,4 +1,4 @@
-//! What a run has done outside of its task. Each is a future that ends in one input for the run.
+//! Work that a run's task starts and waits for. Most of it is a future whose output is one input for the run.
 
 pub(in crate::engine) mod coalesce;
 pub(in crate::engine) mod compact;

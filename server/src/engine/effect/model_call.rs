@@ -1,9 +1,10 @@
-//! Effects performed: each becomes a call of a port, and the model's answer becomes an input.
+//! Makes one attempt of a model call: streams the answer to the run's feed, and ends in one input with the whole message
+//! or the failure.
 
 use std::sync::Arc;
 
 use agentloop_core::agent::RunSpec;
-use agentloop_core::delta::Delta;
+
 use agentloop_core::entry::CompactionReason;
 use agentloop_core::id::{EntryNo, TenantId};
 use agentloop_core::message::{ToolCall, Usage};
@@ -11,17 +12,17 @@ use agentloop_core::run::input::{Input, ModelFailure, ModelFinished};
 use agentloop_core::time::Timestamp;
 
 use crate::engine::deps::Deps;
-use crate::engine::effect::coalesce::Coalesced;
+use crate::engine::effect::coalesce::DeltaCoalescer;
 use crate::engine::effect::compact;
 use crate::engine::effect::complete::cost;
-use crate::engine::effect::extensions::Asking;
+use crate::engine::effect::extensions::RunExtensions;
 use crate::engine::effect::tool_hooks::before_tools;
 use crate::engine::feed::{Feed, ModelAttempt};
 use crate::engine::history::History;
 use crate::model::{EncodedPrefix, Model, ModelError, ModelRequest, estimate};
 use crate::tool::Offered;
 
-/// One model call, ready to be made.
+/// One attempt of a model call.
 pub(in crate::engine) struct ModelCall {
     pub(in crate::engine) deps: Arc<Deps>,
     pub(in crate::engine) feed: Feed,
@@ -30,20 +31,20 @@ pub(in crate::engine) struct ModelCall {
     pub(in crate::engine) model_call: u32,
     pub(in crate::engine) attempt: u32,
     pub(in crate::engine) system_prompt: String,
-    /// Where hooks are to be asked about tool calls.
-    pub(in crate::engine) asking: Option<Asking>,
-    /// Whether it is held against the run's bounds on its context first.
+    /// The hooks that see the answer's tool calls. `None` if the run has no hooks.
+    pub(in crate::engine) extensions: Option<RunExtensions>,
+    /// True if the context must be checked against the run's bounds before anything is sent.
     pub(in crate::engine) checked: bool,
 }
 
 impl ModelCall {
-    /// What it sends: fixed before the call is first polled.
+    /// Reads everything that is to be sent from the history. The returned future makes the call.
     pub(in crate::engine) fn prepare(
         self,
         history: &mut History,
         last_entry: EntryNo,
     ) -> impl Future<Output = Input> + Send + 'static {
-        assert_eq!(history.last(), last_entry, "a model reads all of its session");
+        assert_eq!(history.last(), last_entry, "the history has the whole session");
         let offered = self.deps.tools.offered(&self.tenant, &self.spec);
         let too_large = if self.checked { self.too_large(history, &offered) } else { None };
         let (messages, encoded) = (history.messages(), history.encoded().clone());
@@ -55,8 +56,8 @@ impl ModelCall {
             match self.call(messages, encoded, offered).await {
                 Ok(finished) => Input::ModelFinished(Box::new(finished)),
                 Err(error) => {
-                    // Before it is durable that the call failed: what was said is not shown after that.
-                    drop(self.feed.end());
+                    // The partial answer must be gone before the failure is durable and the next attempt begins.
+                    drop(self.feed.end_answer());
                     Input::ModelFailed { model_call, attempt, failure: failure_of(error) }
                 }
             }
@@ -66,7 +67,7 @@ impl ModelCall {
     fn too_large(&self, history: &mut History, offered: &Offered) -> Option<(CompactionReason, u64)> {
         let tools = offered.tools.iter().map(|tool| &**tool);
         let beside = || estimate::tokens(&[], &self.spec.system_prompt, tools);
-        // Counting takes time, and is of no use to a run without bounds.
+        // Counting takes time, so runs without bounds skip it.
         let tokens =
             if compact::is_bounded(&self.deps, &self.spec) { history.tokens(beside) } else { return None };
         let reason = compact::too_large(&self.deps, &self.spec, history.view().len(), tokens)?;
@@ -90,27 +91,27 @@ impl ModelCall {
             options: self.spec.options.clone(),
             timeouts: self.spec.timeouts.clone(),
         });
-        let mut deltas = Coalesced::new(deltas);
+        let mut deltas = DeltaCoalescer::new(deltas);
         let began = self.now();
         let mut first = None;
-        self.feed.begin(ModelAttempt { model_call: self.model_call, attempt: self.attempt });
+        self.feed.begin_answer(ModelAttempt { model_call: self.model_call, attempt: self.attempt });
         while let Some(delta) = deltas.next().await {
             first.get_or_insert_with(|| self.now());
-            self.say(delta?)?;
+            self.feed.push_delta(self.now(), delta?)?;
         }
         let ended = self.now();
-        let assembler = self.feed.end().expect("nobody else ends what this call began");
+        let assembler = self.feed.end_answer().expect("only this call ends the answer that it began");
         let done = assembler.finish()?;
         let calls: Vec<&ToolCall> = done.message.tool_calls().collect();
         let facts = self.deps.tools.facts(&self.tenant, &self.spec, &calls);
-        let (facts, hooked) = match &self.asking {
-            Some(asking) => before_tools(asking, &calls, facts).await,
+        let (facts, hooked) = match &self.extensions {
+            Some(extensions) => before_tools(extensions, &calls, facts).await,
             None => (facts, Vec::new()),
         };
         let cost_micros = cost(&*self.deps.models, &self.spec.model, &done.usage);
         let usage = Usage { cost_micros, ..done.usage };
         let tokens = usage.input_tokens.saturating_add(usage.output_tokens);
-        // The results of its calls follow the message.
+        // The next request also has this message and a result for each of its calls.
         let full = compact::too_large(&self.deps, &self.spec, count + 1 + calls.len(), tokens);
         Ok(ModelFinished {
             model_call: self.model_call,
@@ -127,17 +128,13 @@ impl ModelCall {
         })
     }
 
-    /// Who is asked, and for which model.
+    /// The model to call, and the name that the request gives it.
     fn model(&self) -> Result<(Arc<dyn Model>, String), ModelError> {
-        let executor = self.deps.instructions.of(&self.spec.agent, |executors| executors.model.as_ref());
+        let executor = self.deps.executors.of(&self.spec.agent, |executors| executors.model.as_ref());
         if let Some(model) = executor {
             return Ok((model.clone(), self.spec.model.clone()));
         }
         Ok(self.deps.models.resolve(&self.spec.model)?)
-    }
-
-    fn say(&self, delta: Delta) -> Result<(), ModelError> {
-        Ok(self.feed.say(self.now(), delta)?)
     }
 
     fn now(&self) -> Timestamp {

@@ -1,5 +1,5 @@
-//! What a run is given before its first step: its hooks have their say in order, then its context sources are asked
-//! side by side.
+//! Prepares a run before its first model call: calls its `pre_run` hooks one after the other, then its context sources
+//! all at once.
 
 use std::sync::Arc;
 
@@ -9,29 +9,29 @@ use agentloop_core::message::{Message, Role, SharedMessage};
 use agentloop_core::run::input::{Input, Prepared};
 use futures_util::future::join_all;
 
-use crate::engine::effect::extensions::{Asking, SourceSaid};
+use crate::engine::effect::extensions::{RunExtensions, SourceResult};
 use crate::extension::{ContextItem, Occasion};
 
-/// Asks everybody; becomes [`Input::Prepared`].
-pub(in crate::engine) async fn prepare(asking: Asking) -> Input {
-    let held = asking.run.state.brought().cloned().collect();
-    let mut prepared = have_say(&asking, held).await;
+/// Calls all of the run's hooks and sources. The output is always [`Input::Prepared`].
+pub(in crate::engine) async fn prepare(extensions: RunExtensions) -> Input {
+    let messages = extensions.run.state.brought().cloned().collect();
+    let mut prepared = call_hooks(&extensions, messages).await;
     if prepared.failure.is_none() {
-        gather(&asking, &mut prepared).await;
+        add_context(&extensions, &mut prepared).await;
     }
     Input::Prepared(Box::new(prepared))
 }
 
-/// The hooks, each after the one before it. The messages are those that the last one left.
-async fn have_say(asking: &Asking, held: Vec<SharedMessage>) -> Prepared {
+/// Calls the hooks in order. Each sees the messages as the one before it left them. An objection ends the run.
+async fn call_hooks(extensions: &RunExtensions, brought: Vec<SharedMessage>) -> Prepared {
     let mut prepared = Prepared::default();
-    for name in asking.hooks() {
-        let messages = prepared.messages.as_ref().unwrap_or(&held).clone();
-        let Some(said) = asking.hook(&name, Occasion::PreRun { messages }).await else { continue };
-        let verdict = said.verdict.unwrap_or_default();
-        prepared.applied.push(Applied { system_prompt: verdict.system_prompt_addition, ..said.applied });
-        if said.against.is_some() {
-            prepared.failure = said.against;
+    for name in extensions.hook_names() {
+        let messages = prepared.messages.as_ref().unwrap_or(&brought).clone();
+        let Some(result) = extensions.call_hook(&name, Occasion::PreRun { messages }).await else { continue };
+        let verdict = result.verdict.unwrap_or_default();
+        prepared.applied.push(Applied { system_prompt: verdict.system_prompt_addition, ..result.applied });
+        if result.objection.is_some() {
+            prepared.failure = result.objection;
             return prepared;
         }
         if !verdict.input_messages.is_empty() {
@@ -41,16 +41,17 @@ async fn have_say(asking: &Asking, held: Vec<SharedMessage>) -> Prepared {
     prepared
 }
 
-/// The sources, all at once; what they give stands in the order of their names.
-async fn gather(asking: &Asking, prepared: &mut Prepared) {
-    let sources = asking.sources();
+/// Calls the context sources at once. Their messages stand in the order in which the run names the sources.
+async fn add_context(extensions: &RunExtensions, prepared: &mut Prepared) {
+    let sources = extensions.source_names();
     let max_bytes = CONTEXT_BYTES_MAX.min(CONTEXT_TOTAL_BYTES_MAX / sources.len().max(1));
     let query = match &prepared.messages {
         Some(messages) => query_of(messages.iter()),
-        None => query_of(asking.run.state.brought()),
+        None => query_of(extensions.run.state.brought()),
     };
-    let given = join_all(sources.iter().map(|name| asking.source(name, query.clone(), max_bytes))).await;
-    for (name, SourceSaid { applied, items }) in sources.into_iter().zip(given) {
+    let calls = sources.iter().map(|name| extensions.call_source(name, query.clone(), max_bytes));
+    let results = join_all(calls).await;
+    for (name, SourceResult { applied, items }) in sources.into_iter().zip(results) {
         prepared.applied.push(applied);
         if !items.is_empty() {
             let message = Arc::new(Message::text(Role::User, context_text(&name, &items)));
@@ -59,7 +60,7 @@ async fn gather(asking: &Asking, prepared: &mut Prepared) {
     }
 }
 
-/// The caller's last message, as far as it is text.
+/// The text of the caller's last message, cut to the most bytes that a source is sent.
 fn query_of<'a>(messages: impl DoubleEndedIterator<Item = &'a SharedMessage>) -> String {
     let last = messages.rev().find(|message| message.role == Role::User);
     let mut query = last.map(|message| message.plain_text()).unwrap_or_default();
@@ -67,7 +68,8 @@ fn query_of<'a>(messages: impl DoubleEndedIterator<Item = &'a SharedMessage>) ->
     query
 }
 
-/// As a message of the user, since not every provider takes the operator's words in the middle of a conversation.
+/// The text of the message that shows a source's items. It is a user message, since not every provider takes a system
+/// message within a conversation.
 fn context_text(source: &str, items: &[ContextItem]) -> String {
     let texts: Vec<String> = items
         .iter()
@@ -93,11 +95,12 @@ mod tests {
 
     #[test]
     fn what_is_asked_is_the_users_last_message() {
-        let said = |role, text: &str| Arc::new(Message::text(role, text));
-        let messages = [said(Role::User, "one"), said(Role::User, "two"), said(Role::System, "be brief")];
+        let message = |role, text: &str| Arc::new(Message::text(role, text));
+        let messages =
+            [message(Role::User, "one"), message(Role::User, "two"), message(Role::System, "be brief")];
         assert_eq!(query_of(messages.iter()), "two");
         assert_eq!(query_of([].iter()), "");
-        let long = [said(Role::User, &"ü".repeat(CONTEXT_QUERY_BYTES_MAX))];
+        let long = [message(Role::User, &"ü".repeat(CONTEXT_QUERY_BYTES_MAX))];
         assert_eq!(query_of(long.iter()).len(), CONTEXT_QUERY_BYTES_MAX);
     }
 }

@@ -1,4 +1,4 @@
-//! Hooks around tool calls and after runs.
+//! Calls a run's hooks before and after tool calls.
 
 use agentloop_core::message::{Image, ToolCall, ToolResult, ToolStatus};
 use agentloop_core::run::input::{CallFacts, CallOutcome, Hooked, Input};
@@ -6,42 +6,49 @@ use agentloop_core::run::state::Call;
 use futures_util::future::{BoxFuture, join_all};
 use futures_util::stream::FuturesUnordered;
 
-use crate::engine::effect::extensions::{Asking, HookSaid};
+use crate::engine::effect::extensions::{HookResult, RunExtensions};
 use crate::engine::run::table::Reply;
 use crate::extension::Occasion;
 
-/// An answer as hooks leave it, and who waits to hear that it is recorded.
-pub(in crate::engine) type Judged = (Input, Reply);
-/// Answers that hooks have their say about.
-pub(in crate::engine) type Judging = FuturesUnordered<BoxFuture<'static, Judged>>;
+/// A tool call's result after the hooks, and the reply that its host waits for.
+pub(in crate::engine) struct HookedResult {
+    pub(in crate::engine) input: Input,
+    pub(in crate::engine) reply: Reply,
+}
 
-/// Hooks have their say about each call that could run. What is known of a call is what is known of it with the
-/// arguments that they leave it.
+/// The results of a run's tool calls that hooks are looking at.
+pub(in crate::engine) type RunningHooks = FuturesUnordered<BoxFuture<'static, HookedResult>>;
+
+/// Calls the `pre_tool` hooks for every call that could run. The returned facts are those of the call with the arguments
+/// that the hooks leave.
 pub(in crate::engine) async fn before_tools(
-    asking: &Asking,
+    extensions: &RunExtensions,
     calls: &[&ToolCall],
     facts: Vec<CallFacts>,
 ) -> (Vec<CallFacts>, Vec<Hooked>) {
-    let each = calls.iter().zip(facts).map(|(call, facts)| before_tool(asking, call, facts));
+    let each = calls.iter().zip(facts).map(|(call, facts)| before_tool(extensions, call, facts));
     join_all(each).await.into_iter().unzip()
 }
 
-async fn before_tool(asking: &Asking, call: &ToolCall, facts: CallFacts) -> (CallFacts, Hooked) {
+async fn before_tool(extensions: &RunExtensions, call: &ToolCall, facts: CallFacts) -> (CallFacts, Hooked) {
     let mut hooked = Hooked::default();
     if matches!(facts, CallFacts::Rejected { .. }) {
         return (facts, hooked);
     }
     let (mut call, mut facts) = (call.clone(), facts);
-    for name in asking.hooks() {
-        let Some(said) = asking.hook(&name, Occasion::PreTool { call: call.clone() }).await else { continue };
-        let HookSaid { mut applied, verdict, mut against, .. } = said;
-        if let Some(arguments) = verdict.and_then(|verdict| verdict.arguments).filter(|_| against.is_none()) {
+    for name in extensions.hook_names() {
+        let occasion = Occasion::PreTool { call: call.clone() };
+        let Some(result) = extensions.call_hook(&name, occasion).await else { continue };
+        let HookResult { mut applied, verdict, mut objection, .. } = result;
+        if let Some(arguments) = verdict.and_then(|verdict| verdict.arguments).filter(|_| objection.is_none())
+        {
             let changed = ToolCall { arguments, ..call.clone() };
-            match known_of(asking, &changed) {
+            match facts_of(extensions, &changed) {
                 CallFacts::Rejected { message } => {
-                    // What it wants run cannot run, and running what it did not want is worse.
-                    against = Some(format!("the hook {name} changed the arguments to wrong ones: {message}"));
-                    applied.error.clone_from(&against);
+                    // The call is rejected: the hook did not want the original arguments to run.
+                    objection =
+                        Some(format!("the hook {name} changed the arguments to invalid ones: {message}"));
+                    applied.error.clone_from(&objection);
                 }
                 ready @ (CallFacts::Ready { .. } | CallFacts::AsksHuman) => {
                     hooked.arguments = Some(changed.arguments.clone());
@@ -50,30 +57,31 @@ async fn before_tool(asking: &Asking, call: &ToolCall, facts: CallFacts) -> (Cal
             }
         }
         hooked.applied.push(applied);
-        if let Some(message) = against {
+        if let Some(message) = objection {
             return (CallFacts::Rejected { message }, hooked);
         }
     }
     (facts, hooked)
 }
 
-fn known_of(asking: &Asking, call: &ToolCall) -> CallFacts {
-    let facts = asking.tools.facts(&asking.run.tenant, &asking.run.state.spec, &[call]);
-    let missing = || CallFacts::Rejected { message: "nothing is known of it".to_owned() };
+fn facts_of(extensions: &RunExtensions, call: &ToolCall) -> CallFacts {
+    let facts = extensions.tools.facts(&extensions.run.tenant, &extensions.run.state.spec, &[call]);
+    let missing = || CallFacts::Rejected { message: "the tool is not known".to_owned() };
     facts.into_iter().next().unwrap_or_else(missing)
 }
 
-/// Hooks have their say about a host's answer before it is recorded. A hook that fails changes nothing.
-pub(in crate::engine) async fn after_tool(asking: Asking, call: Call, input: Input) -> Input {
+/// Calls the `post_tool` hooks for a result before it is recorded. They may change its text. A hook that fails changes
+/// nothing.
+pub(in crate::engine) async fn after_tool(extensions: RunExtensions, call: Call, input: Input) -> Input {
     let Input::CallFinished { slot, attempt, lease, host, mut outcome, mut applied } = input else {
         return input;
     };
     let ran = ToolCall { arguments: call.arguments.clone(), ..call.wanted };
-    for name in asking.hooks() {
+    for name in extensions.hook_names() {
         let occasion = Occasion::PostTool { call: ran.clone(), result: result_of(&ran, &outcome) };
-        let Some(said) = asking.hook(&name, occasion).await else { continue };
-        applied.push(said.applied);
-        if let Some(output) = said.verdict.and_then(|verdict| verdict.output) {
+        let Some(hooked) = extensions.call_hook(&name, occasion).await else { continue };
+        applied.push(hooked.applied);
+        if let Some(output) = hooked.verdict.and_then(|verdict| verdict.output) {
             *text_of(&mut outcome) = output;
         }
     }

@@ -1,44 +1,114 @@
-//! What subscribers are shown, and the form in which it is sent to them.
+//! The items that subscribers are shown: durable events and work in progress.
 
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
+use agentloop_core::delta::Delta;
+use agentloop_core::id::CallSlot;
+use agentloop_core::message::Message;
 use agentloop_core::run::event::Record;
+use agentloop_core::time::Timestamp;
 use bytes::Bytes;
 
-use crate::engine::feed::Transient;
+/// Bytes of an item beside its texts.
+const ITEM_BYTES: usize = 128;
 
-/// Something to show.
+/// One item of a feed.
 #[derive(Debug, Clone)]
 pub enum FeedItem {
-    /// A durable event.
-    Durable(Arc<Sendable<Arc<Record>>>),
-    /// Work in progress.
-    Transient(Arc<Sendable<Transient>>),
+    /// A durable event of the run's journal.
+    Durable(Arc<EncodeOnce<Arc<Record>>>),
+    /// Work in progress. It is not stored and may be lost.
+    Transient(Arc<EncodeOnce<Transient>>),
 }
 
-/// Something to show, and as what it is sent: made by whoever sends it first, for everyone who is shown it. That lives
-/// as long as what it was made of, so what is shown takes at most about twice its room.
+/// An item with its encoded form, which the first subscriber makes and all others share. Both live as long as the item,
+/// so an item takes about twice its bytes.
 #[derive(Debug)]
-pub struct Sendable<T> {
-    what: T,
+pub struct EncodeOnce<T> {
+    item: T,
     encoded: OnceLock<Bytes>,
 }
 
+/// Work in progress, with the time at which it happened.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Transient {
+    /// The time at which it happened.
+    pub at: Timestamp,
+    /// The kind of work and its content.
+    pub what: Progress,
+}
+
+/// Work in progress, which is not part of the journal.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Progress {
+    /// A piece of the model's answer.
+    Delta {
+        /// The attempt of the model call that it belongs to.
+        call: ModelAttempt,
+        /// Number of the piece, counted from 1 within the attempt.
+        delta_seq: u64,
+        /// The text, or another part of the answer.
+        delta: Delta,
+    },
+    /// A snapshot of the model's answer.
+    Partial {
+        /// The attempt of the model call that it belongs to.
+        call: ModelAttempt,
+        /// Number of the last delta in the snapshot.
+        delta_seq: u64,
+        /// The message so far.
+        message: Message,
+    },
+    /// A progress report of a tool call.
+    Call {
+        /// The slot of the tool call in its run.
+        slot: CallSlot,
+        /// The attempt, counted from 1.
+        attempt: u32,
+        /// The tool's message, for people.
+        message: String,
+        /// The share that is done, from 0 to 1.
+        fraction: Option<f64>,
+    },
+    /// Output of a running tool call.
+    Output {
+        /// The slot of the tool call in its run.
+        slot: CallSlot,
+        /// The attempt, counted from 1.
+        attempt: u32,
+        /// Number of the chunk, counted from 1 within the attempt.
+        chunk_seq: u64,
+        /// True for standard error, false for standard output.
+        stderr: bool,
+        /// The bytes as the tool wrote them.
+        data: Vec<u8>,
+    },
+}
+
+/// An attempt of a model call. Later ones are greater.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ModelAttempt {
+    /// The model call, counted from 1 in its run.
+    pub model_call: u32,
+    /// The attempt, counted from 1 in its model call.
+    pub attempt: u32,
+}
+
 impl FeedItem {
-    /// A durable event that nobody was shown.
+    /// An item for a durable event, not encoded yet.
     #[must_use]
     pub fn durable(record: Arc<Record>) -> Self {
-        Self::Durable(Arc::new(Sendable::new(record)))
+        Self::Durable(Arc::new(EncodeOnce::new(record)))
     }
 
-    /// Work in progress that nobody was shown.
+    /// An item for work in progress, not encoded yet.
     #[must_use]
     pub fn transient(transient: Transient) -> Self {
-        Self::Transient(Arc::new(Sendable::new(transient)))
+        Self::Transient(Arc::new(EncodeOnce::new(transient)))
     }
 
-    /// As what it is sent. All who send it must agree on `encode`, which is called for one of them.
+    /// The item's encoded form. Every caller must pass the same `encode`: it is called for the first one only.
     pub fn encoded(&self, encode: impl FnOnce(&Self) -> Bytes) -> Bytes {
         let encoded = match self {
             Self::Durable(record) => &record.encoded,
@@ -48,16 +118,29 @@ impl FeedItem {
     }
 }
 
-impl<T> Sendable<T> {
-    pub(in crate::engine) fn new(what: T) -> Self {
-        Self { what, encoded: OnceLock::new() }
+impl<T> EncodeOnce<T> {
+    pub(in crate::engine) fn new(item: T) -> Self {
+        Self { item, encoded: OnceLock::new() }
     }
 }
 
-impl<T> Deref for Sendable<T> {
+impl<T> Deref for EncodeOnce<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        &self.what
+        &self.item
+    }
+}
+
+impl Progress {
+    /// Approximate size in bytes.
+    pub(super) fn size(&self) -> usize {
+        let texts = match self {
+            Self::Delta { delta, .. } => delta.size(),
+            Self::Partial { message, .. } => message.size(),
+            Self::Call { message, .. } => message.len(),
+            Self::Output { data, .. } => data.len(),
+        };
+        ITEM_BYTES + texts
     }
 }

@@ -1,168 +1,93 @@
-//! What subscribers see of a run: its journal from any point on, exactly once, then what happens live.
+//! The stream of a run for its subscribers: every durable event from any point on, exactly once, with work in progress
+//! between them.
 //!
-//! A feed exists while the run has a task or a subscriber. The ring between them is bounded and shared: a subscriber
-//! that falls behind loses what is transient, reads what is durable from the journal, and never slows the run.
+//! A feed exists while the run has a task or a subscriber. Its ring is bounded and shared. A subscriber that falls behind
+//! loses work in progress, reads durable events from the journal, and never slows the run.
 
 mod item;
 mod ring;
+mod subscription;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use agentloop_core::context::assemble::Assembler;
+use agentloop_core::context::assemble::{AssembleError, Assembler};
 use agentloop_core::delta::Delta;
-use agentloop_core::id::{CallSlot, RunKey, Seq, SessionId, TenantId};
-use agentloop_core::message::Message;
+use agentloop_core::id::{RunKey, Seq, SessionId, TenantId};
 use agentloop_core::run::event::{Event, Record};
-use agentloop_core::time::{Millis, Timestamp};
-use futures_util::Stream;
-use tokio_util::sync::CancellationToken;
+use agentloop_core::time::Timestamp;
 
-use crate::clock::Clock;
-use crate::engine::error::EngineError;
-use crate::engine::feed::ring::{Listener, Missed, Patience, Ring};
-use crate::store::{Store, StretchMax};
+use crate::engine::feed::ring::Ring;
 
-pub use self::item::{FeedItem, Sendable};
+pub use self::item::{EncodeOnce, FeedItem, ModelAttempt, Progress, Transient};
+pub(in crate::engine) use self::subscription::{SubscriptionDeps, subscribe};
 
-/// What is read from the journal at a time.
-const CATCH_UP_MAX: StretchMax = StretchMax { records: 256, bytes: 1024 * 1024 };
-
-/// Durable events of a live run that are at hand without the journal.
+/// The most durable events of a live run that are kept in memory for new subscribers.
 const RECENT_MAX: usize = 64;
-/// Their bytes, but for the last one, which is always at hand.
+/// The most bytes of these events. The last one is kept whatever its size.
 const RECENT_BYTES_MAX: usize = 256 * 1024;
 
-/// What waits for those who listen to one run. Who misses something finds it in the journal.
-const WAITING_BYTES_MAX: usize = 1024 * 1024;
-/// What any item takes beside its texts.
-const ITEM_BYTES: usize = 128;
+/// The most bytes in a run's ring. A subscriber that loses durable events there finds them in the journal.
+const RING_BYTES_MAX: usize = 1024 * 1024;
 
-/// Entries of feeds that are gone are not worth sweeping below this many.
+/// Entries of feeds that are gone are swept out of the table when it has this many entries, or twice as many as the last
+/// sweep left.
 const SWEEP_AT_LEAST: usize = 64;
 
-/// Work in progress, stamped.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Transient {
-    /// The time at which it happened.
-    pub at: Timestamp,
-    /// What is shown.
-    pub what: Progress,
+/// The feeds that exist now, by run.
+#[derive(Default)]
+pub struct Feeds(Mutex<FeedTable>);
+
+#[derive(Default)]
+struct FeedTable {
+    feeds: HashMap<RunKey, Weak<Inner>>,
+    /// The number of entries at which entries of feeds that are gone are swept out.
+    sweep_at: usize,
 }
 
-/// Work in progress.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Progress {
-    /// A piece of the model's answer.
-    Delta {
-        /// Which model call and which try.
-        call: ModelAttempt,
-        /// Rising within the try.
-        delta_seq: u64,
-        /// The piece.
-        delta: Delta,
-    },
-    /// The model's answer so far.
-    Partial {
-        /// Which model call and which try.
-        call: ModelAttempt,
-        /// The last delta in it.
-        delta_seq: u64,
-        /// The message so far.
-        message: Message,
-    },
-    /// How far a tool call is.
-    Call {
-        /// The call.
-        slot: CallSlot,
-        /// The try, counted from 1.
-        attempt: u32,
-        /// What the tool reports, as people read it.
-        message: String,
-        /// 0 to 1.
-        fraction: Option<f64>,
-    },
-    /// Output of a running tool call.
-    Output {
-        /// The call.
-        slot: CallSlot,
-        /// The try, counted from 1.
-        attempt: u32,
-        /// From 1.
-        chunk_seq: u64,
-        /// Whether it is standard error.
-        stderr: bool,
-        /// The bytes.
-        data: Vec<u8>,
-    },
+/// The feed of one run. Clones share it.
+#[derive(Clone)]
+pub struct Feed(Arc<Inner>);
+
+struct Inner {
+    session: SessionId,
+    ring: Arc<Ring<FeedItem>>,
+    partial: Mutex<Option<PartialAnswer>>,
+    recent: Mutex<Recent>,
 }
 
-/// A try of a model call. Later ones are greater.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ModelAttempt {
-    /// The model call, counted from 1 in its run.
-    pub model_call: u32,
-    /// The try, counted from 1 in its call.
-    pub attempt: u32,
-}
-
-/// The model's message in the making.
-struct Speaking {
+/// The answer of the model call under way, as far as it has come.
+struct PartialAnswer {
     call: ModelAttempt,
     delta_seq: u64,
     assembler: Assembler,
 }
 
-struct Inner {
-    session: SessionId,
-    ring: Arc<Ring<FeedItem>>,
-    speaking: Mutex<Option<Speaking>>,
-    recent: Mutex<Recent>,
-}
-
-/// What was published last: without a gap.
+/// The last events that were published, without a gap between them.
 #[derive(Default)]
 struct Recent {
-    records: VecDeque<Weighed>,
+    records: VecDeque<SizedRecord>,
     bytes: usize,
 }
 
-/// An event, and roughly its bytes.
 #[derive(Clone)]
-struct Weighed {
-    record: Arc<Sendable<Arc<Record>>>,
+struct SizedRecord {
+    record: Arc<EncodeOnce<Arc<Record>>>,
+    /// Approximate size in bytes.
     bytes: usize,
 }
 
-/// Where a live run stands.
-pub(in crate::engine) struct Standing {
-    /// Its session.
+/// The session and the last durable event of a run, as far as its feed knows.
+pub(in crate::engine) struct RunHead {
     pub(in crate::engine) session: SessionId,
-    /// Its last durable event.
     pub(in crate::engine) last: Arc<Record>,
 }
 
-/// One run's feed.
-#[derive(Clone)]
-pub struct Feed(Arc<Inner>);
-
-/// The feeds that exist now.
-#[derive(Default)]
-pub struct Feeds(Mutex<Register>);
-
-#[derive(Default)]
-struct Register {
-    feeds: HashMap<RunKey, Weak<Inner>>,
-    /// How many entries it may have before those of feeds that are gone are swept out.
-    sweep_at: usize,
-}
-
 impl Feeds {
-    /// The feed of this run of this session, made if there is none.
-    pub fn of(&self, key: &RunKey, session: &SessionId, buffer: usize) -> Feed {
-        let mut register = self.register();
-        let Register { feeds, sweep_at } = &mut *register;
+    /// The feed of this run of this session. It is made if there is none. `buffer` is the most items in its ring.
+    pub fn get_or_create(&self, key: &RunKey, session: &SessionId, buffer: usize) -> Feed {
+        let mut table = self.table();
+        let FeedTable { feeds, sweep_at } = &mut *table;
         if let Some(inner) = feeds.get(key).and_then(Weak::upgrade).filter(|inner| inner.session == *session)
         {
             return Feed(inner);
@@ -173,91 +98,92 @@ impl Feeds {
         }
         let inner = Arc::new(Inner {
             session: session.clone(),
-            ring: Ring::new(buffer, WAITING_BYTES_MAX),
-            speaking: Mutex::default(),
+            ring: Ring::new(buffer, RING_BYTES_MAX),
+            partial: Mutex::default(),
             recent: Mutex::default(),
         });
         feeds.insert(key.clone(), Arc::downgrade(&inner));
         Feed(inner)
     }
 
-    /// Tells those who listen to a run how far its journal has come: where the answer to a write was lost, nobody
-    /// published what it wrote, and the run's end may be among it.
-    pub(in crate::engine) fn remind(&self, key: &RunKey, session: &SessionId, last: &Record) {
-        if let Some(feed) = self.existing(key).filter(|feed| feed.0.session == *session) {
+    /// The run's feed, if there is one.
+    pub(in crate::engine) fn get(&self, key: &RunKey) -> Option<Feed> {
+        self.table().feeds.get(key).and_then(Weak::upgrade).map(Feed)
+    }
+
+    /// The run's feed and its last event, if there is a feed to which an event was published.
+    pub(in crate::engine) fn head(&self, key: &RunKey) -> Option<(Feed, RunHead)> {
+        let feed = self.get(key)?;
+        let head = feed.head()?;
+        Some((feed, head))
+    }
+
+    /// Publishes the last event of a run's journal. Subscribers read earlier ones from the journal. This is needed if the
+    /// store wrote events and lost the answer: nobody published them, and the run's end may be among them.
+    pub(in crate::engine) fn publish_last(&self, key: &RunKey, session: &SessionId, last: &Record) {
+        if let Some(feed) = self.get(key).filter(|feed| feed.0.session == *session) {
             feed.publish(&[Arc::new(last.clone())]);
         }
     }
 
-    /// The run's feed, if there is one that has something to say.
-    pub(in crate::engine) fn standing(&self, key: &RunKey) -> Option<(Feed, Standing)> {
-        let feed = self.existing(key)?;
-        let standing = feed.standing()?;
-        Some((feed, standing))
-    }
-
-    /// The run's feed, if there is one.
-    pub(in crate::engine) fn existing(&self, key: &RunKey) -> Option<Feed> {
-        self.register().feeds.get(key).and_then(Weak::upgrade).map(Feed)
-    }
-
-    /// The session is deleted, and its runs with it: those who listen hear so, and what comes by their ids is others.
-    pub(in crate::engine) fn forget(&self, tenant: &TenantId, session: &SessionId) {
-        let mut gone = BTreeMap::new();
-        self.register().feeds.retain(|key, feed| {
+    /// Closes the feeds of a deleted session's runs. A new run with the same id gets a feed of its own.
+    pub(in crate::engine) fn close_session(&self, tenant: &TenantId, session: &SessionId) {
+        let mut closed = BTreeMap::new();
+        self.table().feeds.retain(|key, feed| {
             let Some(feed) = feed.upgrade() else { return false };
-            let is_gone = key.tenant == *tenant && feed.session == *session;
-            if is_gone {
-                gone.insert(key.clone(), feed);
+            let is_of_session = key.tenant == *tenant && feed.session == *session;
+            if is_of_session {
+                closed.insert(key.clone(), feed);
             }
-            !is_gone
+            !is_of_session
         });
-        // In an order that is the same in every process.
-        gone.values().for_each(|feed| feed.ring.close());
+        // In the order of the keys, so that a simulation that replays a seed sees the same order.
+        closed.values().for_each(|feed| feed.ring.close());
     }
 
-    fn register(&self) -> MutexGuard<'_, Register> {
+    fn table(&self) -> MutexGuard<'_, FeedTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Feed {
-    /// Shows durable events. They must be durable by now.
+    /// Shows durable events to subscribers. Call it only after they are durable.
     pub fn publish(&self, records: &[Arc<Record>]) {
-        let weigh = |record: &Arc<Record>| Weighed {
+        let sized = |record: &Arc<Record>| SizedRecord {
             bytes: record.weight(),
-            record: Arc::new(Sendable::new(record.clone())),
+            record: Arc::new(EncodeOnce::new(record.clone())),
         };
-        let records: Vec<Weighed> = records.iter().map(weigh).collect();
-        self.keep(&records);
-        if records.iter().any(|new| ends_speaking(&new.record.event)) {
-            *self.speaking() = None;
+        let records: Vec<SizedRecord> = records.iter().map(sized).collect();
+        // Before they are sent: a subscriber that joins now and misses them in the ring finds them in memory.
+        self.remember(&records);
+        if records.iter().any(|new| ends_answer(&new.record.event)) {
+            *self.partial() = None;
         }
         let Some(at) = records.last().map(|last| last.record.at) else { return };
-        let shown = records.into_iter().map(|Weighed { record, bytes }| (FeedItem::Durable(record), bytes));
-        self.0.ring.send_all(shown, at);
+        let items =
+            records.into_iter().map(|SizedRecord { record, bytes }| (FeedItem::Durable(record), bytes));
+        self.0.ring.send_all(items, at);
     }
 
-    /// Before they are shown: whoever listens from now on and does not hear them finds them here.
-    fn keep(&self, records: &[Weighed]) {
+    fn remember(&self, records: &[SizedRecord]) {
         let mut recent = self.recent();
         let last = recent.records.back().map(|last| last.record.seq);
         let new = records.iter().filter(|new| last.is_none_or(|last| new.record.seq > last));
-        // What was written without being published, its answer lost, is only in the journal.
+        // A gap: events were written without being published. They are only in the journal.
         if new.clone().next().zip(last).is_some_and(|(next, last)| next.record.seq != last.next()) {
             *recent = Recent::default();
         }
         new.for_each(|new| recent.push(new.clone()));
     }
 
-    fn standing(&self) -> Option<Standing> {
+    fn head(&self) -> Option<RunHead> {
         let recent = self.recent();
         let last: &Arc<Record> = &recent.records.back()?.record;
-        Some(Standing { session: self.0.session.clone(), last: last.clone() })
+        Some(RunHead { session: self.0.session.clone(), last: last.clone() })
     }
 
-    /// Every durable event after `after` so far, if all of them are at hand.
-    fn since(&self, after: Seq) -> Option<Vec<FeedItem>> {
+    /// Every durable event after `after` until now. `None` if some of them are not in memory.
+    fn recent_after(&self, after: Seq) -> Option<Vec<FeedItem>> {
         let recent = self.recent();
         let first = recent.records.front()?.record.seq;
         let records = recent.records.iter().map(|recent| &recent.record);
@@ -265,76 +191,82 @@ impl Feed {
         (first <= after.next()).then(|| wanted.cloned().map(FeedItem::Durable).collect())
     }
 
-    /// Shows work in progress.
-    pub fn show(&self, at: Timestamp, what: Progress) {
-        if self.0.ring.listeners() > 0 {
-            let bytes = what.size();
-            self.0.ring.send(FeedItem::transient(Transient { at, what }), bytes, at);
+    /// Shows work in progress to subscribers.
+    pub fn publish_progress(&self, at: Timestamp, progress: Progress) {
+        if self.0.ring.receivers() > 0 {
+            let bytes = progress.size();
+            self.0.ring.send(FeedItem::transient(Transient { at, what: progress }), bytes, at);
         }
     }
 
-    /// The model begins to speak.
-    pub fn begin(&self, call: ModelAttempt) {
-        *self.speaking() = Some(Speaking { call, delta_seq: 0, assembler: Assembler::new(call.model_call) });
+    /// Begins the answer of an attempt of a model call.
+    pub fn begin_answer(&self, call: ModelAttempt) {
+        *self.partial() =
+            Some(PartialAnswer { call, delta_seq: 0, assembler: Assembler::new(call.model_call) });
     }
 
-    /// The model says more: kept for those who join later, shown to those who listen.
+    /// Adds a piece to the answer and shows it to subscribers. Later ones get the answer so far as a snapshot.
     ///
     /// # Errors
-    /// When the message passes its bounds.
-    pub fn say(
-        &self,
-        at: Timestamp,
-        delta: Delta,
-    ) -> Result<(), agentloop_core::context::assemble::AssembleError> {
+    /// [`AssembleError`] if the message passes its bounds.
+    pub fn push_delta(&self, at: Timestamp, delta: Delta) -> Result<(), AssembleError> {
         let (call, delta_seq) = {
-            let mut speaking = self.speaking();
-            let Some(speaking) = speaking.as_mut() else { return Ok(()) };
-            speaking.delta_seq += 1;
-            speaking.assembler.consume(speaking.delta_seq, &delta)?;
-            (speaking.call, speaking.delta_seq)
+            let mut partial = self.partial();
+            let Some(partial) = partial.as_mut() else { return Ok(()) };
+            partial.delta_seq += 1;
+            partial.assembler.consume(partial.delta_seq, &delta)?;
+            (partial.call, partial.delta_seq)
         };
-        self.show(at, Progress::Delta { call, delta_seq, delta });
+        self.publish_progress(at, Progress::Delta { call, delta_seq, delta });
         Ok(())
     }
 
-    /// The model has finished: takes what it said.
-    pub fn end(&self) -> Option<Assembler> {
-        self.speaking().take().map(|speaking| speaking.assembler)
+    /// Ends the answer and returns what was assembled of it.
+    pub fn end_answer(&self) -> Option<Assembler> {
+        self.partial().take().map(|partial| partial.assembler)
     }
 
+    /// A snapshot of the answer so far, if it has any pieces.
     fn snapshot(&self, at: Timestamp) -> Option<Transient> {
-        let speaking = self.speaking();
-        let speaking = speaking.as_ref().filter(|speaking| speaking.delta_seq > 0)?;
+        let partial = self.partial();
+        let partial = partial.as_ref().filter(|partial| partial.delta_seq > 0)?;
         let what = Progress::Partial {
-            call: speaking.call,
-            delta_seq: speaking.delta_seq,
-            message: speaking.assembler.partial(),
+            call: partial.call,
+            delta_seq: partial.delta_seq,
+            message: partial.assembler.partial(),
         };
         Some(Transient { at, what })
     }
 
-    /// Whether its run was deleted.
-    pub fn is_gone(&self) -> bool {
+    /// True if the run was deleted with its session.
+    pub fn is_deleted(&self) -> bool {
         self.0.ring.is_closed()
+    }
+
+    fn session(&self) -> &SessionId {
+        &self.0.session
+    }
+
+    fn ring(&self) -> &Arc<Ring<FeedItem>> {
+        &self.0.ring
     }
 
     fn recent(&self) -> MutexGuard<'_, Recent> {
         self.0.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn speaking(&self) -> MutexGuard<'_, Option<Speaking>> {
-        self.0.speaking.lock().unwrap_or_else(PoisonError::into_inner)
+    fn partial(&self) -> MutexGuard<'_, Option<PartialAnswer>> {
+        self.0.partial.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Whether the message in the making is over with this.
-fn ends_speaking(event: &Event) -> bool {
+/// True for events after which the answer so far is not shown any more.
+fn ends_answer(event: &Event) -> bool {
     matches!(event, Event::AssistantMessage { .. } | Event::ModelCallFailed { .. } | Event::Finished { .. })
 }
 
 impl Recent {
-    fn push(&mut self, new: Weighed) {
+    fn push(&mut self, new: SizedRecord) {
         self.bytes += new.bytes;
         self.records.push_back(new);
         while self.records.len() > 1 && (self.records.len() > RECENT_MAX || self.bytes > RECENT_BYTES_MAX) {
@@ -343,194 +275,9 @@ impl Recent {
     }
 }
 
-impl Progress {
-    /// Roughly its bytes.
-    fn size(&self) -> usize {
-        let texts = match self {
-            Self::Delta { delta, .. } => delta.size(),
-            Self::Partial { message, .. } => message.size(),
-            Self::Call { message, .. } => message.len(),
-            Self::Output { data, .. } => data.len(),
-        };
-        ITEM_BYTES + texts
-    }
-}
-
-/// What a subscription rests on.
-pub(in crate::engine) struct Sources {
-    pub(in crate::engine) store: Arc<dyn Store>,
-    pub(in crate::engine) clock: Arc<dyn Clock>,
-    pub(in crate::engine) stall: Millis,
-    /// When the server goes down, subscriptions end.
-    pub(in crate::engine) stop: CancellationToken,
-    /// Counts those that are ended because they do not read.
-    pub(in crate::engine) slow: Arc<AtomicU64>,
-}
-
-/// Events after `after`, to the end of the run; none if that is `over` and has no more.
-pub(in crate::engine) fn subscribe(
-    feed: Feed,
-    sources: Sources,
-    key: RunKey,
-    after: Seq,
-    over: bool,
-) -> impl Stream<Item = Result<FeedItem, EngineError>> + Send + 'static {
-    let patience = Patience { stall: sources.stall, stalled: sources.slow.clone() };
-    let listener = feed.0.ring.listen(sources.clock.now(), patience);
-    let reader = Reader {
-        feed,
-        listener,
-        sources,
-        key,
-        last: after,
-        heard: None,
-        ready: VecDeque::new(),
-        mode: if over { Mode::Over } else { Mode::CatchUp },
-    };
-    futures_util::stream::unfold(reader, |mut reader| async move {
-        let item = reader.next().await?;
-        if item.is_err() {
-            reader.mode = Mode::Over;
-        }
-        Some((item, reader))
-    })
-}
-
-enum Mode {
-    CatchUp,
-    Live,
-    Over,
-}
-
-struct Reader {
-    feed: Feed,
-    listener: Listener<FeedItem>,
-    sources: Sources,
-    key: RunKey,
-    /// The last durable event shown.
-    last: Seq,
-    /// The last delta shown or contained in a snapshot: what is at or below it is a repetition.
-    heard: Option<(ModelAttempt, u64)>,
-    ready: VecDeque<FeedItem>,
-    mode: Mode,
-}
-
-impl Reader {
-    async fn next(&mut self) -> Option<Result<FeedItem, EngineError>> {
-        loop {
-            if let Some(item) = self.ready.pop_front() {
-                return Some(Ok(self.note(item)));
-            }
-            match self.mode {
-                Mode::Over => return None,
-                Mode::CatchUp => {
-                    if let Err(error) = self.catch_up().await {
-                        return Some(Err(error));
-                    }
-                }
-                Mode::Live => match self.hear().await {
-                    None => return Some(Err(EngineError::ShuttingDown)),
-                    Some(Ok(item)) => self.admit(item),
-                    Some(Err(Missed::Some)) => self.mode = Mode::CatchUp,
-                    Some(Err(Missed::Closed)) => return Some(Err(EngineError::RunNotFound)),
-                    Some(Err(Missed::All)) => return Some(Err(EngineError::SubscriberTooSlow)),
-                },
-            }
-        }
-    }
-
-    /// The next live item; `None` when the server goes down.
-    async fn hear(&mut self) -> Option<Result<FeedItem, Missed>> {
-        tokio::select! { biased;
-            item = self.listener.hear() => Some(item),
-            () = self.sources.stop.cancelled() => None,
-        }
-    }
-
-    async fn catch_up(&mut self) -> Result<(), EngineError> {
-        if self.feed.is_gone() {
-            return Err(EngineError::RunNotFound);
-        }
-        let RunKey { tenant, run } = &self.key;
-        let after = self.ready_last();
-        if let Some(recent) = self.feed.since(after) {
-            self.ready.extend(recent);
-            self.live();
-            return Ok(());
-        }
-        let stretch = self.sources.store.stretch(tenant, run, after, CATCH_UP_MAX).await?;
-        if stretch.records.is_empty() {
-            // Nothing follows yet, or nothing is left of it.
-            let row = self.sources.store.run(tenant, run).await?;
-            row.filter(|row| row.session == self.feed.0.session).ok_or(EngineError::RunNotFound)?;
-        }
-        self.ready.extend(stretch.records.into_iter().map(|record| FeedItem::durable(Arc::new(record))));
-        if !stretch.more {
-            self.live();
-        }
-        Ok(())
-    }
-
-    /// From here on, what happens is heard; what the model has said so far is told at once.
-    fn live(&mut self) {
-        self.mode = Mode::Live;
-        if let Some(partial) = self.feed.snapshot(self.sources.clock.now()) {
-            self.ready.push_back(FeedItem::transient(partial));
-        }
-    }
-
-    fn ready_last(&self) -> Seq {
-        self.ready
-            .iter()
-            .rev()
-            .find_map(|item| match item {
-                FeedItem::Durable(record) => Some(record.seq),
-                FeedItem::Transient(_) => None,
-            })
-            .unwrap_or(self.last)
-    }
-
-    /// Takes in a live item, unless it was shown before; a gap sends the reader back to the journal.
-    fn admit(&mut self, item: FeedItem) {
-        match &item {
-            FeedItem::Durable(record) if record.seq <= self.last => {}
-            FeedItem::Durable(record) if record.seq > self.last.next() => self.mode = Mode::CatchUp,
-            FeedItem::Durable(_) => self.ready.push_back(item),
-            FeedItem::Transient(transient) => {
-                if let Progress::Delta { call, delta_seq, .. } = &transient.what
-                    && self.heard.is_some_and(|heard| (*call, *delta_seq) <= heard)
-                {
-                    return;
-                }
-                self.ready.push_back(item);
-            }
-        }
-    }
-
-    fn note(&mut self, item: FeedItem) -> FeedItem {
-        self.listener.read(self.sources.clock.now());
-        match &item {
-            FeedItem::Durable(record) => {
-                self.last = record.seq;
-                if matches!(record.event, Event::Finished { .. }) {
-                    self.ready.clear();
-                    self.mode = Mode::Over;
-                }
-            }
-            FeedItem::Transient(transient) => match &transient.what {
-                Progress::Delta { call, delta_seq, .. } | Progress::Partial { call, delta_seq, .. } => {
-                    self.heard = Some((*call, *delta_seq));
-                }
-                Progress::Call { .. } | Progress::Output { .. } => {}
-            },
-        }
-        item
-    }
-}
-
 impl std::fmt::Debug for Feed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Feed").field("listeners", &self.0.ring.listeners()).finish_non_exhaustive()
+        f.debug_struct("Feed").field("subscribers", &self.0.ring.receivers()).finish_non_exhaustive()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Histories of sessions that have no live run, for the next one.
+//! Caches the histories of sessions that have no live run, for their next run.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,24 +8,38 @@ use agentloop_core::id::{EntryNo, SessionId, TenantId};
 use super::History;
 use crate::store::{Store, StoreError};
 
-/// Histories kept.
-const KEPT_MAX: usize = 1_024;
-/// What adapters wrote of all of them together, in bytes. It is made from the history again where it is not kept.
+/// The most histories in the cache.
+const HISTORIES_MAX: usize = 1_024;
+/// The most bytes of encoded prefixes in all cached histories together. A prefix that is dropped is encoded again when
+/// it is needed.
 const ENCODED_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// Histories of sessions that have no live run, for the next one.
+/// The cache. A run takes its session's history out of it and puts it back at its end.
 #[derive(Debug, Default)]
-pub(in crate::engine) struct Histories(Mutex<Kept>);
+pub(in crate::engine) struct HistoryCache(Mutex<CacheState>);
+
+#[derive(Debug, PartialEq, Eq, Hash, Clone)]
+struct SessionKey {
+    tenant: TenantId,
+    session: SessionId,
+}
 
 #[derive(Debug, Default)]
-struct Kept {
-    histories: HashMap<(TenantId, SessionId), (History, usize)>,
-    /// What adapters wrote of them.
+struct CacheState {
+    histories: HashMap<SessionKey, CachedHistory>,
+    /// The sum over all histories.
     encoded_bytes: usize,
 }
 
-impl Histories {
-    /// The session's history up to exactly this entry, from memory or from the store.
+#[derive(Debug)]
+struct CachedHistory {
+    history: History,
+    /// Bytes of its encoded prefix.
+    encoded_bytes: usize,
+}
+
+impl HistoryCache {
+    /// The session's history up to exactly this entry, from the cache or the store.
     pub(in crate::engine) async fn take(
         &self,
         store: &dyn Store,
@@ -33,61 +47,62 @@ impl Histories {
         session: &SessionId,
         upto: EntryNo,
     ) -> Result<History, StoreError> {
-        let kept = self.lock().remove(&(tenant.clone(), session.clone()));
-        match kept.filter(|history| history.last() == upto) {
+        let cached = self.remove(tenant, session);
+        match cached.filter(|history| history.last() == upto) {
             Some(history) => Ok(history),
             None => History::load(store, tenant, session, upto).await,
         }
     }
 
-    /// Keeps a history for the next run; one without entries is not worth it.
-    pub(in crate::engine) fn keep(&self, tenant: TenantId, session: SessionId, history: History) {
+    /// Caches a history for the session's next run, unless it is empty.
+    pub(in crate::engine) fn put(&self, tenant: TenantId, session: SessionId, history: History) {
         if history.last() == EntryNo(0) {
             return;
         }
-        self.lock().insert((tenant, session), history, ENCODED_BYTES_MAX);
+        self.lock().insert(SessionKey { tenant, session }, history, ENCODED_BYTES_MAX);
     }
 
-    /// Forgets a deleted session.
-    pub(in crate::engine) fn forget(&self, tenant: &TenantId, session: &SessionId) {
-        drop(self.lock().remove(&(tenant.clone(), session.clone())));
+    /// Removes the session's history, for example because the session is deleted.
+    pub(in crate::engine) fn remove(&self, tenant: &TenantId, session: &SessionId) -> Option<History> {
+        self.lock().remove(&SessionKey { tenant: tenant.clone(), session: session.clone() })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, CacheState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Kept {
-    fn remove(&mut self, key: &(TenantId, SessionId)) -> Option<History> {
-        let (history, bytes) = self.histories.remove(key)?;
-        self.encoded_bytes -= bytes;
-        Some(history)
+impl CacheState {
+    fn remove(&mut self, key: &SessionKey) -> Option<History> {
+        let cached = self.histories.remove(key)?;
+        self.encoded_bytes -= cached.encoded_bytes;
+        Some(cached.history)
     }
 
-    fn insert(&mut self, key: (TenantId, SessionId), mut history: History, encoded_bytes_max: usize) {
+    fn insert(&mut self, key: SessionKey, mut history: History, encoded_bytes_max: usize) {
         self.remove(&key);
-        if self.histories.len() >= KEPT_MAX
+        if self.histories.len() >= HISTORIES_MAX
             && let Some(any) = self.histories.keys().next().cloned()
         {
             self.remove(&any);
         }
-        let mut bytes = history.encoded().bytes();
-        if bytes > encoded_bytes_max {
+        let mut encoded_bytes = history.encoded().bytes();
+        if encoded_bytes > encoded_bytes_max {
             history.forget_encoded();
-            bytes = 0;
+            encoded_bytes = 0;
         }
-        // The session that had a run last is the likeliest to have the next.
-        let room = encoded_bytes_max - bytes;
-        for (history, bytes) in self.histories.values_mut().filter(|(_, bytes)| *bytes > 0) {
+        // The new history keeps its prefix and others lose theirs: the session that had the last run is the likeliest to
+        // have the next one.
+        let room = encoded_bytes_max - encoded_bytes;
+        for cached in self.histories.values_mut().filter(|cached| cached.encoded_bytes > 0) {
             if self.encoded_bytes <= room {
                 break;
             }
-            history.forget_encoded();
-            self.encoded_bytes -= std::mem::take(bytes);
+            cached.history.forget_encoded();
+            self.encoded_bytes -= std::mem::take(&mut cached.encoded_bytes);
         }
-        self.encoded_bytes += bytes;
-        self.histories.insert(key, (history, bytes));
+        self.encoded_bytes += encoded_bytes;
+        self.histories.insert(key, CachedHistory { history, encoded_bytes });
     }
 }
 
@@ -107,8 +122,8 @@ mod tests {
         history
     }
 
-    fn key(session: &str) -> (TenantId, SessionId) {
-        (TenantId::local(), SessionId::parse(session).unwrap())
+    fn key(session: &str) -> SessionKey {
+        SessionKey { tenant: TenantId::local(), session: SessionId::parse(session).unwrap() }
     }
 
     #[test]
@@ -125,22 +140,23 @@ mod tests {
 
     #[test]
     fn what_is_written_of_all_kept_histories_is_bounded() {
-        let mut kept = Kept::default();
+        let mut cache = CacheState::default();
         for at in 0..100 {
-            kept.insert(key(&format!("s{at}")), history(1_000), 20_000);
-            let held: usize = kept.histories.values().map(|(history, _)| history.encoded().bytes()).sum();
-            assert_eq!(held, kept.encoded_bytes);
-            assert!((1_000..=20_000).contains(&held), "{held}");
+            cache.insert(key(&format!("s{at}")), history(1_000), 20_000);
+            let encoded: usize =
+                cache.histories.values().map(|cached| cached.history.encoded().bytes()).sum();
+            assert_eq!(encoded, cache.encoded_bytes);
+            assert!((1_000..=20_000).contains(&encoded), "{encoded}");
         }
-        assert_eq!(kept.histories.len(), 100);
-        kept.insert(key("large"), history(30_000), 20_000);
-        assert_eq!(kept.remove(&key("large")).unwrap().encoded().bytes(), 0);
-        kept.insert(key("again"), history(1_000), 20_000);
-        kept.insert(key("again"), history(1_000), 20_000);
+        assert_eq!(cache.histories.len(), 100);
+        cache.insert(key("large"), history(30_000), 20_000);
+        assert_eq!(cache.remove(&key("large")).unwrap().encoded().bytes(), 0);
+        cache.insert(key("again"), history(1_000), 20_000);
+        cache.insert(key("again"), history(1_000), 20_000);
         for at in 0..100 {
-            assert_eq!(kept.remove(&key(&format!("s{at}"))).unwrap().last(), EntryNo(1));
+            assert_eq!(cache.remove(&key(&format!("s{at}"))).unwrap().last(), EntryNo(1));
         }
-        assert!(kept.remove(&key("again")).unwrap().encoded().bytes() > 1_000);
-        assert_eq!(kept.encoded_bytes, 0);
+        assert!(cache.remove(&key("again")).unwrap().encoded().bytes() > 1_000);
+        assert_eq!(cache.encoded_bytes, 0);
     }
 }

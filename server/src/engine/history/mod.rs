@@ -1,4 +1,5 @@
-//! Sessions' histories in memory: a run reads its session once, and the next run of the session finds it here.
+//! The history of a session in memory: its entries, and the messages that the model is shown of them. A run loads it once
+//! and adds to it; the session's next run takes it from the cache.
 
 mod cache;
 
@@ -11,29 +12,36 @@ use agentloop_core::id::{EntryNo, Seq, SessionId, TenantId};
 use agentloop_core::message::SharedMessage;
 use agentloop_core::run::event::{Added, Event, Record};
 
-pub(in crate::engine) use self::cache::Histories;
+pub(in crate::engine) use self::cache::HistoryCache;
 use crate::model::{EncodedPrefix, estimate, has_legacy_signature, with_signature_owner};
 use crate::store::{EntryRow, Store, StoreError, StretchMax};
 
-/// Entries read at a time.
+/// The most that is read from the store at a time.
 const PAGE: StretchMax = StretchMax { records: 500, bytes: 1024 * 1024 };
 
-/// What the model is shown of a session, up to an entry.
+/// A session up to some entry, and what is derived from it for the next model call.
 #[derive(Debug)]
 pub(in crate::engine) struct History {
     entries: Vec<Entry>,
-    /// What the model is shown of them.
+    /// The messages that the model is shown of the entries.
     view: Vec<SharedMessage>,
-    /// The same as it is sent.
+    /// The view with each tool call beside its result, as it is sent.
     paired: Paired,
-    /// The same as it was written for a provider.
+    /// The provider's encoding of the first messages of `paired`.
     encoded: EncodedPrefix,
-    /// Tokens of the first messages of the view, as a provider counted them with everything else that it was sent.
-    counted: Option<(usize, u64)>,
-    /// The same as estimated, without anything else.
-    estimated: (usize, u64),
-    /// Messages of the live run that wait to enter.
+    /// The provider's token count. It includes the system prompt and the tools.
+    counted: Option<TokenCount>,
+    /// Our estimate, of messages only.
+    estimated: TokenCount,
+    /// Messages of the live run that have not entered the session yet, by the seq of their event.
     held: BTreeMap<Seq, Entry>,
+}
+
+/// Tokens of the first messages of the view.
+#[derive(Debug, Clone, Copy, Default)]
+struct TokenCount {
+    messages: usize,
+    tokens: u64,
 }
 
 impl Default for History {
@@ -44,14 +52,17 @@ impl Default for History {
             paired: Paired::default(),
             encoded: EncodedPrefix::caching(),
             counted: None,
-            estimated: (0, 0),
+            estimated: TokenCount::default(),
             held: BTreeMap::new(),
         }
     }
 }
 
 impl History {
-    /// Reads a session.
+    /// Reads a session up to this entry from the store.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] if the session has fewer entries; the store's.
     pub(in crate::engine) async fn load(
         store: &dyn Store,
         tenant: &TenantId,
@@ -67,27 +78,28 @@ impl History {
             }
             let missing = usize::try_from(upto.0 - history.last().0).unwrap_or(usize::MAX);
             for row in page.into_iter().take(missing) {
-                history.entries.push(kept(owned(store, tenant, row).await?));
+                history.entries.push(shown_only(with_owner(store, tenant, row).await?));
             }
         }
-        history.look_again();
+        history.rebuild_view();
         Ok(history)
     }
 
-    /// Knows what a run that is taken over holds back.
-    pub(in crate::engine) fn hold(&mut self, held: &BTreeMap<Seq, SharedMessage>) {
-        self.held = held.iter().map(|(seq, message)| (*seq, kept(Entry::Message(message.clone())))).collect();
+    /// Sets the messages that have not entered the session yet, from the state of a run that is taken over.
+    pub(in crate::engine) fn set_held(&mut self, held: &BTreeMap<Seq, SharedMessage>) {
+        self.held =
+            held.iter().map(|(seq, message)| (*seq, shown_only(Entry::Message(message.clone())))).collect();
     }
 
-    /// The last entry in it.
+    /// The number of the last entry.
     pub(in crate::engine) fn last(&self) -> EntryNo {
         EntryNo(self.entries.len() as u64)
     }
 
-    /// Adds what these events add to the session.
+    /// Adds the entries that these events add to the session.
     pub(in crate::engine) fn extend<'a>(&mut self, records: impl IntoIterator<Item = &'a Record>) {
         for record in records {
-            let content = record.event.content().map(kept);
+            let content = record.event.content().map(shown_only);
             let content = match record.event.entry() {
                 Some((_, Added::Own)) => content,
                 Some((_, Added::Held(seq))) => self.held.remove(&seq),
@@ -96,10 +108,10 @@ impl History {
                     continue;
                 }
             };
-            self.push(content.expect("what enters a session is there or was held"));
+            self.push(content.expect("an event that adds an entry has its content, or names a held message"));
             if let Event::AssistantMessage { usage, .. } = &record.event {
                 let tokens = usage.input_tokens.saturating_add(usage.output_tokens);
-                self.counted = (tokens > 0).then_some((self.view.len(), tokens));
+                self.counted = (tokens > 0).then_some(TokenCount { messages: self.view.len(), tokens });
             }
         }
     }
@@ -113,68 +125,67 @@ impl History {
             }
             Entry::Compaction(_) => {
                 self.entries.push(entry);
-                self.look_again();
+                self.rebuild_view();
             }
         }
     }
 
-    /// Makes the view anew, and forgets what rests on the one before.
-    fn look_again(&mut self) {
+    /// Rebuilds the view, and drops everything that was derived from the old one.
+    fn rebuild_view(&mut self) {
         self.view = view(&self.entries);
         self.paired = Paired::default();
         self.paired.extend(&self.view);
         self.forget_encoded();
         self.counted = None;
-        self.estimated = (0, 0);
+        self.estimated = TokenCount::default();
     }
 
-    /// Every entry.
+    /// All entries of the session, the first one first.
     pub(in crate::engine) fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// What the model is shown.
+    /// The messages that the model is shown.
     pub(in crate::engine) fn view(&self) -> &[SharedMessage] {
         &self.view
     }
 
-    /// The same as it is sent: every call with its result.
+    /// The messages as they are sent: every tool call with its result.
     pub(in crate::engine) fn messages(&self) -> Vec<SharedMessage> {
         self.paired.messages()
     }
 
-    /// What adapters write of the messages, from call to call. It takes about as much memory as the messages, and goes
-    /// with them.
+    /// The encoding that providers reuse from call to call. It takes about as much memory as the messages.
     pub(in crate::engine) fn encoded(&self) -> &EncodedPrefix {
         &self.encoded
     }
 
-    /// Gives up what adapters wrote.
+    /// Drops the encoding, to free its memory.
     fn forget_encoded(&mut self) {
         self.encoded = EncodedPrefix::caching();
     }
 
-    /// Tokens of what the model is shown: as the provider counted them, as far as it did, and `beside`, which stands
-    /// for everything else that is sent, where it did not.
+    /// Estimated tokens of the next request. Starts from the provider's last count, which covers everything that is sent.
+    /// Without one, `beside` estimates what is sent beside the messages.
     pub(in crate::engine) fn tokens(&mut self, beside: impl FnOnce() -> u64) -> u64 {
         let estimate = |messages: &[SharedMessage]| -> u64 {
             messages.iter().map(|message| u64::from(estimate::message_tokens(message))).sum()
         };
         match self.counted {
-            Some((messages, tokens)) => tokens.saturating_add(estimate(&self.view[messages..])),
+            Some(TokenCount { messages, tokens }) => tokens.saturating_add(estimate(&self.view[messages..])),
             None => {
-                let (messages, tokens) = self.estimated;
-                let all = tokens.saturating_add(estimate(&self.view[messages..]));
-                self.estimated = (self.view.len(), all);
-                all.saturating_add(beside())
+                let TokenCount { messages, tokens } = self.estimated;
+                let tokens = tokens.saturating_add(estimate(&self.view[messages..]));
+                self.estimated = TokenCount { messages: self.view.len(), tokens };
+                tokens.saturating_add(beside())
             }
         }
     }
 }
 
-/// An entry whose signed thoughts name their provider. Old journals leave that to the run; of a run that is deleted,
-/// nobody knows.
-async fn owned(store: &dyn Store, tenant: &TenantId, row: EntryRow) -> Result<Entry, StoreError> {
+/// The row's entry, with the provider's name in its signed reasoning. Old journals do not have the name in the message,
+/// so it is taken from the run. If the run was deleted, the entry stays as it is.
+async fn with_owner(store: &dyn Store, tenant: &TenantId, row: EntryRow) -> Result<Entry, StoreError> {
     match row.content {
         Entry::Message(message) if has_legacy_signature(&message) => {
             let run = store.run(tenant, &row.run).await?;
@@ -185,8 +196,8 @@ async fn owned(store: &dyn Store, tenant: &TenantId, row: EntryRow) -> Result<En
     }
 }
 
-/// What is kept of an entry: no more than the model is ever shown.
-fn kept(entry: Entry) -> Entry {
+/// The entry without parts that the model is never shown, to save memory.
+fn shown_only(entry: Entry) -> Entry {
     match entry {
         Entry::Message(message) => Entry::Message(shown(&message)),
         Entry::Compaction(compaction) => Entry::Compaction(compaction),
@@ -204,7 +215,7 @@ mod tests {
     use crate::store::conformance::fixture::{Owner, assistant, session, tenant};
     use crate::store::sqlite::SqliteStore;
 
-    /// A signed thought as journals held it before state named its provider.
+    /// An answer with signed reasoning, as old journals have it: without the provider's name.
     fn old_answer(entry: EntryNo) -> Event {
         let mut event = assistant(entry, "");
         let Event::AssistantMessage { message, .. } = &mut event else { unreachable!() };

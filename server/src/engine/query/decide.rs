@@ -1,4 +1,4 @@
-//! What humans decide, and what is remembered of it.
+//! Decisions of humans about a run's questions, and the rules that are remembered with them.
 
 use agentloop_core::error::Refusal;
 use agentloop_core::id::{RequestId, RunKey, SessionId, TenantId};
@@ -12,26 +12,26 @@ use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::store::RequestRow;
 
-/// What a human decides.
+/// A human's decision about a question.
 #[derive(Debug, Clone)]
 pub struct Resolution {
-    /// The decision.
+    /// Approval, denial or answer.
     pub decision: Decision,
-    /// Of what the human was shown, if said.
+    /// Digest of the question that the human was shown. If given, it must be the question's.
     pub digest: Option<Digest>,
-    /// Who decides.
+    /// Name of the person or client, for the journal.
     pub by: String,
-    /// Whether like questions are to be answered alike.
+    /// A rule that answers later questions of this kind in the same way.
     pub remember: Option<Remember>,
 }
 
 impl Engine {
-    /// Settles a question.
+    /// Decides a question to a human. The same decision again succeeds; a different one is refused.
     ///
     /// # Errors
     /// [`EngineError::RequestNotFound`], [`EngineError::BadArguments`] for edited arguments that do not follow the
-    /// tool's schema, [`EngineError::Refused`] for another answer or another digest, for what does not fit the question
-    /// and for what cannot be remembered, or the store's.
+    /// tool's schema, [`EngineError::Refused`] if the question has another answer already, the digest is not the
+    /// question's, the decision does not fit the question, or its rule cannot be remembered; the store's.
     pub async fn decide(
         &self,
         tenant: &TenantId,
@@ -48,7 +48,7 @@ impl Engine {
             by: resolution.by.clone(),
             remember: remember.clone(),
         };
-        match self.ask(&RunKey::new(tenant.clone(), run), input).await {
+        match self.deliver(&RunKey::new(tenant.clone(), run), input).await {
             Err(EngineError::RunNotFound | EngineError::Refused(Refusal::UnknownRequest)) => {
                 Err(EngineError::RequestNotFound)
             }
@@ -56,11 +56,11 @@ impl Engine {
         }
     }
 
-    /// The rules that were remembered for runs that start now in this session; those for every run first.
+    /// The remembered rules for runs that start now in this session: those for every run, then those for the session.
     ///
     /// # Errors
     /// The store's.
-    pub async fn remembered(
+    pub async fn remembered_rules(
         &self,
         tenant: &TenantId,
         session: Option<&SessionId>,
@@ -72,7 +72,7 @@ impl Engine {
         Ok(rows.into_iter().map(|row| row.rule).collect())
     }
 
-    /// What the run itself cannot know: the tool's schema, and how much is remembered.
+    /// Checks what the run's machine cannot know: edited arguments against the tool's schema, and the number of rules.
     async fn check_resolution(
         &self,
         tenant: &TenantId,
@@ -80,36 +80,36 @@ impl Engine {
         resolution: &Resolution,
     ) -> Result<(), EngineError> {
         if let Decision::ApproveWithEdits { arguments } = &resolution.decision {
-            let row = self.asked(tenant, request).await?;
+            let row = self.request_row(tenant, request).await?;
             let tool = &row.question.tool;
             self.tools().validate(tenant, tool, arguments).map_err(EngineError::BadArguments)?;
         }
         if let Some(remember) = &resolution.remember {
-            let row = self.asked(tenant, request).await?;
+            let row = self.request_row(tenant, request).await?;
             if row.answer.is_none() {
-                self.check_room(tenant, &row.session, remember.scope).await?;
+                self.check_rule_limit(tenant, &row.session, remember.scope).await?;
             }
         }
         Ok(())
     }
 
-    async fn asked(&self, tenant: &TenantId, request: &RequestId) -> Result<RequestRow, EngineError> {
+    async fn request_row(&self, tenant: &TenantId, request: &RequestId) -> Result<RequestRow, EngineError> {
         self.store().request(tenant, request).await?.ok_or(EngineError::RequestNotFound)
     }
 
-    /// Every run that starts takes all of them with it, so that there is a bound.
-    async fn check_room(
+    /// The number of rules is bounded because every new run's journal gets all of them.
+    async fn check_rule_limit(
         &self,
         tenant: &TenantId,
         session: &SessionId,
         scope: RememberScope,
     ) -> Result<(), EngineError> {
-        let beside = match scope {
+        let rules = match scope {
             RememberScope::Run => return Ok(()),
             RememberScope::Session => self.store().rules(tenant, Some(session)).await?,
             RememberScope::Tenant => self.store().rules(tenant, None).await?,
         };
-        if beside.len() >= POLICY_RULES_MAX {
+        if rules.len() >= POLICY_RULES_MAX {
             return Err(Refusal::CannotRemember(CannotRemember::TooMany).into());
         }
         Ok(())

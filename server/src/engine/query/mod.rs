@@ -1,4 +1,4 @@
-//! What callers ask of a run.
+//! Calls about one run: its view, its steps, its replay, and decisions of humans.
 
 pub(in crate::engine) mod decide;
 pub(in crate::engine) mod replay;

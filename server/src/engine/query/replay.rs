@@ -1,4 +1,4 @@
-//! A run is folded anew from its journal, and compared with where it stands.
+//! Folds a run's journal again and compares the result with the run's row and with its state in memory.
 
 use agentloop_core::context::build;
 use agentloop_core::id::{EntryNo, RunId, RunKey, SessionId, TenantId};
@@ -12,16 +12,16 @@ use crate::engine::error::EngineError;
 use crate::engine::history::History;
 use crate::store::RunRow;
 
-/// What came of it.
+/// The result of a replay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplayReport {
-    /// Events that were folded.
+    /// Number of events that were folded.
     pub events: u64,
-    /// The first thing that does not fit; `None` where the journal leads to where the run stands.
+    /// The first difference, for people. `None` if everything agrees.
     pub difference: Option<String>,
-    /// Of the state at the end.
+    /// Digest of the state after the last event.
     pub state_digest: Digest,
-    /// Of what the last model call was sent; `None` before the first.
+    /// Digest of the prompt and messages of the last model call. `None` if there was no call.
     pub context_digest: Option<Digest>,
 }
 
@@ -33,24 +33,24 @@ impl Engine {
     /// [`EngineError::RunNotFound`], or the store's: a journal that cannot be read is not folded.
     pub async fn replay(&self, tenant: &TenantId, run: &RunId) -> Result<ReplayReport, EngineError> {
         let key = RunKey::new(tenant.clone(), run.clone());
-        // What is read first is contained in what is read later, however the run moves meanwhile.
-        let live = match self.0.table.live(&key) {
-            Some(mailbox) => mailbox.look().await,
+        // In this order each reading is at least as new as the one before, even while the run goes on.
+        let live = match self.0.live_runs.live(&key) {
+            Some(mailbox) => mailbox.state().await,
             None => None,
         };
         let row = self.store().run(tenant, run).await?.ok_or(EngineError::RunNotFound)?;
         let records = self.journal(&key).await?;
         let folded = replay(run, &records, |state| {
-            against_row(state, &row)?;
+            compare_with_row(state, &row)?;
             match &live {
                 Some(live) if live.seq == state.seq && **live != *state => {
-                    Err("the state in memory is another".to_owned())
+                    Err("the state in memory differs from the journal's".to_owned())
                 }
                 Some(_) | None => Ok(()),
             }
         });
         let short = (folded.difference.is_none() && folded.state.seq < row.last_seq).then(|| {
-            format!("the journal ends after {} events, its row names {}", folded.events, row.last_seq.0)
+            format!("the journal has {} events, but the run's row names {}", folded.events, row.last_seq.0)
         });
         Ok(ReplayReport {
             events: folded.events,
@@ -60,7 +60,7 @@ impl Engine {
         })
     }
 
-    /// Of the prompt and the messages that the last model call was sent.
+    /// The digest of the prompt and the messages of the last model call.
     async fn context_digest(
         &self,
         tenant: &TenantId,
@@ -79,8 +79,8 @@ impl Engine {
     }
 }
 
-/// What the row says of the run at its last event.
-fn against_row(state: &State, row: &RunRow) -> Result<(), String> {
+/// Compares the state with the run's row, if it is the state after the row's last event.
+fn compare_with_row(state: &State, row: &RunRow) -> Result<(), String> {
     if state.seq != row.last_seq {
         return Ok(());
     }
@@ -89,5 +89,5 @@ fn against_row(state: &State, row: &RunRow) -> Result<(), String> {
         && state.session.as_ref() == Some(&row.session)
         && (state.usage, state.iterations, state.tool_calls)
             == (summary.usage, summary.iterations, summary.tool_calls);
-    if same { Ok(()) } else { Err("the run's row says otherwise".to_owned()) }
+    if same { Ok(()) } else { Err("the run's row differs from the journal".to_owned()) }
 }

@@ -1,4 +1,4 @@
-//! A stepped run goes on by one instruction.
+//! Moves a stepped run on by one instruction.
 
 use std::panic::catch_unwind;
 use std::sync::Arc;
@@ -11,30 +11,31 @@ use agentloop_core::run::steps::step_of;
 
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
+use crate::engine::fold::corrupt;
 use crate::engine::query::view::RunView;
-use crate::store::StoreError;
 
-/// Who approves by stepping on.
+/// The name that the journal has for a caller who approves a call by stepping.
 const STEPPER: &str = "step";
 
-/// What a step did.
+/// The result of a step.
 #[derive(Debug, Clone)]
 pub struct StepDone {
-    /// What was carried out.
+    /// The instruction that was carried out.
     pub instruction: Instruction,
-    /// Its events, the decision first.
+    /// The events of the step. The first one is the planner's decision.
     pub records: Vec<Arc<Record>>,
-    /// The run as it stands by now.
+    /// The run after the step. It may have moved on since.
     pub view: RunView,
 }
 
 impl Engine {
-    /// Carries out the next instruction of a stepped run, and waits until that is done, needs someone, or ends the
-    /// run. The same request again waits for the same step and gives the same events.
+    /// Carries out the next instruction of a stepped run. Waits until it is done, waits for a human, or ends the run. The
+    /// same request again waits for the same step and returns the same events.
     ///
     /// # Errors
-    /// [`EngineError::RunNotFound`], [`EngineError::RequestNotFound`] or [`EngineError::Refused`] for a question that
-    /// cannot be approved, [`EngineError::Refused`] when it is not its time or the request was another, or the store's.
+    /// [`EngineError::RunNotFound`]; [`EngineError::RequestNotFound`] or [`EngineError::Refused`] for a question that
+    /// cannot be approved; [`EngineError::Refused`] if the run takes no step now or the id was used for another
+    /// request; the store's.
     pub async fn step(
         &self,
         tenant: &TenantId,
@@ -45,11 +46,11 @@ impl Engine {
         let key = RunKey::new(tenant.clone(), run.clone());
         let input =
             || Input::Step { request: request.to_owned(), approve: approve.cloned(), by: STEPPER.to_owned() };
-        self.ask(&key, input).await?;
+        self.deliver(&key, input).await?;
         loop {
             let records = self.journal(&key).await?;
             let last = records.last().map_or(Seq(0), |record| record.seq);
-            match find_step(&key, &records, request)? {
+            match find_step(run, &records, request)? {
                 Some(step) => {
                     let Some(Event::Planned { instruction, .. }) = step.first().map(|first| &first.event)
                     else {
@@ -59,20 +60,18 @@ impl Engine {
                     let records = records.into_iter().map(Arc::new).collect();
                     return Ok(StepDone { instruction, records, view: self.view(tenant, run).await? });
                 }
-                None => self.next_stop(tenant, run, last).await?,
+                None => self.wait_for_stop(tenant, run, last).await?,
             }
         }
     }
 }
 
-/// The step, once it is over.
+/// The events of the step of this request, once the step is over.
 fn find_step<'a>(
-    RunKey { run, .. }: &RunKey,
+    run: &RunId,
     records: &'a [Record],
     request: &str,
 ) -> Result<Option<&'a [Record]>, EngineError> {
-    let found = catch_unwind(|| step_of(run, records, request)).map_err(|_| {
-        EngineError::Store(StoreError::Corrupt { what: format!("the journal of run {run} does not fold") })
-    })?;
+    let found = catch_unwind(|| step_of(run, records, request)).map_err(|_| corrupt(run))?;
     Ok(found.filter(|step| step.over).map(|step| step.records))
 }

@@ -1,4 +1,4 @@
-//! A run as callers see it.
+//! A run as callers see it, and the wait for its end.
 
 use agentloop_core::id::{RunId, RunKey, Seq, TenantId};
 use agentloop_core::run::state::State;
@@ -12,22 +12,22 @@ use crate::store::RunRow;
 /// A run: its row and its state.
 #[derive(Debug, Clone)]
 pub struct RunView {
-    /// As stored.
+    /// The run's row in the store.
     pub row: RunRow,
-    /// As folded.
+    /// The run's durable state. It is at least as old as the row.
     pub state: Box<State>,
-    /// Its place in its session's queue, from 1; 0 where it does not wait there.
+    /// The run's position in its session's queue, counted from 1. 0 if it is not queued.
     pub queue_position: u32,
 }
 
 impl Engine {
-    /// A run as it stands.
+    /// The run's row and its durable state.
     ///
     /// # Errors
     /// [`EngineError::RunNotFound`], or the store's.
     pub async fn view(&self, tenant: &TenantId, run: &RunId) -> Result<RunView, EngineError> {
         let key = RunKey::new(tenant.clone(), run.clone());
-        let state = self.look(&key).await?;
+        let state = self.state_of(&key).await?;
         let row = self.store().run(tenant, run).await?.ok_or(EngineError::RunNotFound)?;
         let queue_position = match row.queue_no {
             Some(mine) => self.queue_position(tenant, &row.session, mine).await?,
@@ -36,7 +36,7 @@ impl Engine {
         Ok(RunView { row, state, queue_position })
     }
 
-    /// Waits until a run is over, or waits for a human or an operator.
+    /// Waits until a run has ended, or waits for a human or an operator.
     ///
     /// # Errors
     /// [`EngineError::RunNotFound`], [`EngineError::ShuttingDown`], or the store's.
@@ -51,12 +51,12 @@ impl Engine {
                     return Ok(view);
                 }
             }
-            self.next_stop(tenant, run, row.last_seq).await?;
+            self.wait_for_stop(tenant, run, row.last_seq).await?;
         }
     }
 
-    /// Waits for an event after `after` that leaves the run at a stop.
-    pub(in crate::engine) async fn next_stop(
+    /// Waits for an event after `after` with which the run ends or waits for a human or an operator.
+    pub(in crate::engine) async fn wait_for_stop(
         &self,
         tenant: &TenantId,
         run: &RunId,

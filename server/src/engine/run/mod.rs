@@ -1,7 +1,5 @@
-//! One live run: its task, and what reaches it.
+//! One live run: its task, how the task starts and starts again, and what reaches it.
 
-pub(in crate::engine) mod human;
-pub(in crate::engine) mod plan;
 pub(in crate::engine) mod recover;
 pub(in crate::engine) mod retries;
 pub(in crate::engine) mod spawn;

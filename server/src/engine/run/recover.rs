@@ -1,10 +1,10 @@
-//! A run comes up from its journal: after a restart, when someone moves a parked one, when its task was lost.
+//! Starts the task of an existing run from its journal: after a restart, when an input reaches a parked run, or after a
+//! failure of the store.
 
 use std::time::Duration;
 
-use agentloop_core::id::{EntryNo, RunId, RunKey};
+use agentloop_core::id::RunKey;
 use agentloop_core::run::effect::Effect;
-use agentloop_core::run::event::Record;
 use agentloop_core::run::input::Input;
 use agentloop_core::run::machine::Machine;
 use agentloop_core::run::state::Phase;
@@ -12,48 +12,57 @@ use futures_util::StreamExt as _;
 
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
+use crate::engine::fold::fold;
 use crate::engine::history::History;
-use crate::engine::run::retries::Revival;
+use crate::engine::run::retries::RetryGuard;
 use crate::engine::run::table::{Mailbox, StartPermit};
 use crate::engine::run::task::RunTask;
 use crate::store::{Claimed, Interrupted, StoreError};
 
-/// Runs brought up at a time after a restart.
+/// Runs that are started at the same time after a restart.
 const RECOVER_TOGETHER: usize = 32;
-/// Before a run whose store failed is brought up again; doubled each time, since each time may call the model anew.
-pub(in crate::engine) const REVIVE_WAIT: Duration = Duration::from_secs(1);
-/// No such wait is longer.
-const REVIVE_WAIT_MAX: Duration = Duration::from_secs(300);
+/// The wait before the first retry after a failure of the store. It doubles with each retry, because each one may call
+/// the model again.
+pub(in crate::engine) const RETRY_WAIT: Duration = Duration::from_secs(1);
+/// The longest wait between two retries.
+const RETRY_WAIT_MAX: Duration = Duration::from_secs(300);
+
+/// The work that the last process left behind.
+struct Unfinished {
+    /// Runs to start: those under way, and the first of each queue whose session is free.
+    runs: Vec<RunKey>,
+    /// Live runs that a queued run is to interrupt.
+    interrupts: Vec<Interrupted>,
+}
 
 impl Engine {
-    /// Every run that was under way goes on, those that interrupts were written for end, and sessions that are free let
-    /// the first in their queues in.
+    /// Continues the work of the last process: starts every unfinished run, then ends those that are to be interrupted.
     pub(in crate::engine) async fn recover(self) {
-        let (keys, interrupted) = loop {
-            match self.owed().await {
-                Ok(owed) => break owed,
+        let Unfinished { runs, interrupts } = loop {
+            match self.unfinished().await {
+                Ok(unfinished) => break unfinished,
                 Err(error) => {
-                    tracing::error!(%error, "cannot read which runs are unfinished; trying again");
-                    tokio::time::sleep(REVIVE_WAIT).await;
+                    tracing::error!(%error, "cannot read the unfinished runs from the store; trying again");
+                    tokio::time::sleep(RETRY_WAIT).await;
                 }
             }
         };
-        if !keys.is_empty() {
-            tracing::info!(runs = keys.len(), "going on with unfinished runs");
+        if !runs.is_empty() {
+            tracing::info!(runs = runs.len(), "continuing unfinished runs");
         }
         let engine = &self;
-        futures_util::stream::iter(keys)
+        futures_util::stream::iter(runs)
             .for_each_concurrent(RECOVER_TOGETHER, |key| async move {
-                if let Err(error) = engine.bring_up(&key).await {
-                    tracing::error!(run.id = %key.run, %error, "cannot go on with a run");
+                if let Err(error) = engine.ensure_live(&key).await {
+                    tracing::error!(run.id = %key.run, %error, "cannot continue a run");
                 }
             })
             .await;
-        futures_util::stream::iter(interrupted)
+        futures_util::stream::iter(interrupts)
             .for_each_concurrent(RECOVER_TOGETHER, |found| async move {
                 while let Err(error) = engine.interrupt(&found).await {
                     tracing::error!(run.id = %found.run, %error, "cannot interrupt a run");
-                    if !error.passes() || engine.has_stopped_after(REVIVE_WAIT).await {
+                    if !error.is_transient() || engine.has_stopped_after(RETRY_WAIT).await {
                         break;
                     }
                 }
@@ -61,94 +70,97 @@ impl Engine {
             .await;
     }
 
-    /// Runs that are to be brought up, and live ones that are to end for a queued one.
-    async fn owed(&self) -> Result<(Vec<RunKey>, Vec<Interrupted>), StoreError> {
-        let mut keys = self.store().unfinished().await?;
-        keys.extend(self.store().queue_heads().await?);
-        Ok((keys, self.store().interrupted().await?))
+    async fn unfinished(&self) -> Result<Unfinished, StoreError> {
+        let mut runs = self.store().unfinished().await?;
+        runs.extend(self.store().queue_heads().await?);
+        Ok(Unfinished { runs, interrupts: self.store().interrupted().await? })
     }
 
-    /// Claims a run and starts its task. Where the store fails in between, nobody knows what is written, and the run is
-    /// brought up when it is back.
-    pub(in crate::engine) async fn open(&self, place: StartPermit) -> Result<(), EngineError> {
-        let key = place.key().clone();
-        let opened = self.claim(place).await;
-        if opened.as_ref().is_err_and(EngineError::passes) {
-            self.revive_later(key);
+    /// Claims a run and starts its task. If the store fails in between, it is unknown what was written; the run is then
+    /// retried in the background.
+    pub(in crate::engine) async fn resume_from_journal(
+        &self,
+        permit: StartPermit,
+    ) -> Result<(), EngineError> {
+        let key = permit.key().clone();
+        let resumed = self.claim_and_launch(permit).await;
+        if resumed.as_ref().is_err_and(EngineError::is_transient) {
+            self.retry_later(key);
         }
-        opened
+        resumed
     }
 
-    async fn claim(&self, place: StartPermit) -> Result<(), EngineError> {
+    async fn claim_and_launch(&self, permit: StartPermit) -> Result<(), EngineError> {
         self.check_running()?;
-        let RunKey { tenant, run } = place.key().clone();
+        let RunKey { tenant, run } = permit.key().clone();
         let claimed = self.store().claim(&tenant, &run).await?.ok_or(EngineError::RunNotFound)?;
         if let Some(last) = claimed.records.last() {
-            self.deps().feeds.remind(place.key(), &claimed.row.session, last);
+            self.deps().feeds.publish_last(permit.key(), &claimed.row.session, last);
         }
         if claimed.row.summary.status.is_terminal() {
-            // Whoever saw it end may not have seen that it did.
+            // The process that wrote the end may have died before it advanced the queue.
             self.advance_queue_later(&tenant, &claimed.row.session);
             return Ok(());
         }
         let machine = fold(&run, &claimed.records)?;
         if machine.state().phase == Phase::Queued {
-            return self.enter(place, &machine, &claimed).await;
+            return self.enter_session(permit, &machine, &claimed).await;
         }
-        let (mut task, mailbox) = self.task(place, machine, &claimed).await?;
-        // It seeks hosts before it is written that it does, and a host that is found meanwhile is told of only once.
-        task.place.occupy(mailbox);
+        let (mut task, mailbox) = self.task_from_claim(permit, machine, &claimed).await?;
+        // The mailbox must be open before hosts are sought: the grant of a host is reported only once, and may come
+        // before the step is durable.
+        task.permit.set_live(mailbox);
         let effects = task.take_over().await?;
         self.launch(task, effects);
         Ok(())
     }
 
-    pub(in crate::engine) async fn task(
+    /// A task for a run that was claimed, with the session's history loaded from the store.
+    pub(in crate::engine) async fn task_from_claim(
         &self,
-        place: StartPermit,
+        permit: StartPermit,
         machine: Machine,
         claimed: &Claimed,
     ) -> Result<(RunTask, Mailbox), EngineError> {
         let deps = self.deps();
         let session = claimed.row.session.clone();
-        let EntryNo(last) = machine.state().last_entry;
-        let mut history = History::load(&*deps.store, &place.key().tenant, &session, EntryNo(last)).await?;
-        history.hold(&machine.state().held);
+        let last = machine.state().last_entry;
+        let mut history = History::load(&*deps.store, &permit.key().tenant, &session, last).await?;
+        history.set_held(&machine.state().held);
         let (mut task, mailbox) =
-            self.assemble(place, machine, claimed.epoch, session, history, &claimed.records);
-        task.wakes = claimed.row.summary.wake_at.is_some();
+            self.new_task(permit, machine, claimed.epoch, session, history, &claimed.records);
+        task.has_wake_time = claimed.row.summary.wake_at.is_some();
         Ok((task, mailbox))
     }
 
-    /// Brings a run up when the store is back, without anyone waiting for it.
-    pub(in crate::engine) fn revive_later(&self, key: RunKey) {
-        if let Some(revivals) = self.deps().revivals.begin(&key) {
+    /// Starts the run in the background, retrying until the store is back.
+    pub(in crate::engine) fn retry_later(&self, key: RunKey) {
+        if let Some(retry) = self.deps().retries.begin(&key) {
             let engine = self.clone();
-            drop(self.deps().tasks.spawn("revive", async move { engine.revive(key, revivals).await }));
+            drop(self.deps().tasks.spawn("revive", async move { engine.retry_until_live(key, retry).await }));
         }
     }
 
-    /// Tries until the store is back.
-    async fn revive(&self, key: RunKey, revival: Revival) {
+    async fn retry_until_live(&self, key: RunKey, retry: RetryGuard) {
         loop {
-            let doublings = self.deps().losses.bump(&key).min(16) - 1;
-            if self.has_stopped_after((REVIVE_WAIT * (1 << doublings)).min(REVIVE_WAIT_MAX)).await {
+            let doublings = self.deps().store_failures.increment(&key).min(16) - 1;
+            if self.has_stopped_after((RETRY_WAIT * (1 << doublings)).min(RETRY_WAIT_MAX)).await {
                 return;
             }
-            revival.begins();
-            match self.bring_up(&key).await {
-                Err(error) if error.passes() => continue,
-                // What was to create it came to nothing.
+            retry.start_try();
+            match self.ensure_live(&key).await {
+                Err(error) if error.is_transient() => continue,
+                // Not found: the write that was to create the run failed.
                 Ok(()) | Err(EngineError::RunNotFound) => {}
-                Err(error) => tracing::error!(run.id = %key.run, %error, "cannot go on with the run"),
+                Err(error) => tracing::error!(run.id = %key.run, %error, "cannot continue a run"),
             }
-            if revival.is_done() {
+            if retry.is_done() {
                 return;
             }
         }
     }
 
-    /// Waits, unless the server goes down.
+    /// Waits for this long. True, at once, if the server is shutting down.
     pub(in crate::engine) async fn has_stopped_after(&self, wait: Duration) -> bool {
         let sleep = tokio::time::sleep(wait);
         self.deps().tasks.soft().run_until_cancelled(sleep).await.is_none()
@@ -156,26 +168,16 @@ impl Engine {
 }
 
 impl RunTask {
-    /// Decides what a new owner has to do, and makes it durable.
+    /// Handles [`Input::Recovered`] and makes the events durable. Returns the effects that are still to be performed.
     async fn take_over(&mut self) -> Result<Vec<Effect>, StoreError> {
         let mut step = self
             .machine
             .handle(Input::Recovered, self.deps.clock.now())
             .expect("a run that has started can be taken over");
-        self.seek(&mut step, self.deps.clock.now());
+        self.seek_hosts(&mut step, self.deps.clock.now());
         self.unwritten.extend(step.records);
         self.flush().await?;
-        self.ask_executor_anew();
+        self.ask_open_questions();
         Ok(step.effects)
     }
-}
-
-/// A run as its journal says.
-///
-/// # Errors
-/// When the journal is not one that a machine wrote.
-pub(in crate::engine) fn fold(run: &RunId, records: &[Record]) -> Result<Machine, EngineError> {
-    std::panic::catch_unwind(|| Machine::replay(run.clone(), records)).map_err(|_| {
-        EngineError::Store(StoreError::Corrupt { what: format!("the journal of run {run} does not fold") })
-    })
 }

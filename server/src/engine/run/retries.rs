@@ -1,4 +1,4 @@
-//! How often a run was lost or faulted, and who is bringing it up again.
+//! Runs whose store failed: at most one task retries each, and counters per run limit how often.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -6,28 +6,29 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agentloop_core::id::RunKey;
 
-/// Runs whose store failed and that a task is trying to bring up again, one task for each run. The flag says whether the
-/// run was lost again since the last try.
+/// Runs that a task is trying to make live again, one task for each run. The flag is true if another failure of the run
+/// was reported since the last try began.
 #[derive(Debug, Clone, Default)]
-pub(in crate::engine) struct Revivals(Arc<Mutex<HashMap<RunKey, bool>>>);
+pub(in crate::engine) struct RunRetries(Arc<Mutex<HashMap<RunKey, bool>>>);
 
-/// The right to be the one task that brings a run up again.
-pub(super) struct Revival {
-    all: Revivals,
+/// Held by the one task that retries a run.
+pub(super) struct RetryGuard {
+    retries: RunRetries,
     key: RunKey,
 }
 
-impl Revivals {
-    /// `None` if a task is bringing the run up already; it then tries once more.
-    pub(super) fn begin(&self, key: &RunKey) -> Option<Revival> {
+impl RunRetries {
+    /// Registers the caller as the task that retries the run. `None` if another task does so already; that task then
+    /// makes one more try.
+    pub(super) fn begin(&self, key: &RunKey) -> Option<RetryGuard> {
         match self.runs().entry(key.clone()) {
-            Entry::Occupied(mut again) => {
-                again.insert(true);
+            Entry::Occupied(mut failed_again) => {
+                failed_again.insert(true);
                 None
             }
             Entry::Vacant(new) => {
                 new.insert(false);
-                Some(Revival { all: self.clone(), key: key.clone() })
+                Some(RetryGuard { retries: self.clone(), key: key.clone() })
             }
         }
     }
@@ -37,30 +38,30 @@ impl Revivals {
     }
 }
 
-impl Revival {
-    /// What was asked for before is about to be done.
-    pub(super) fn begins(&self) {
-        self.all.runs().insert(self.key.clone(), false);
+impl RetryGuard {
+    /// Called before each try. Failures reported until now are covered by it.
+    pub(super) fn start_try(&self) {
+        self.retries.runs().insert(self.key.clone(), false);
     }
 
-    /// Whether nobody has asked again. Then somebody else may be the one from here on.
+    /// True if no failure was reported since the try began. The run is then unregistered and another task may retry it.
     pub(super) fn is_done(&self) -> bool {
-        let mut runs = self.all.runs();
-        let again = runs.get(&self.key).copied().unwrap_or(false);
-        if !again {
+        let mut runs = self.retries.runs();
+        let failed_again = runs.get(&self.key).copied().unwrap_or(false);
+        if !failed_again {
             runs.remove(&self.key);
         }
-        !again
+        !failed_again
     }
 }
 
-/// How often something happened to each run in this process.
+/// Counts something per run, in this process only.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct RunCounts(Mutex<HashMap<RunKey, u32>>);
 
 impl RunCounts {
-    /// Counts one more, and gives the count.
-    pub(super) fn bump(&self, key: &RunKey) -> u32 {
+    /// Adds one and returns the new count.
+    pub(super) fn increment(&self, key: &RunKey) -> u32 {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let count = counts.entry(key.clone()).or_default();
         *count += 1;
@@ -80,18 +81,18 @@ mod tests {
 
     #[test]
     fn a_run_that_is_lost_while_it_is_brought_up_is_brought_up_once_more() {
-        let (all, key) = (Revivals::default(), RunKey::new(TenantId::local(), RunId::parse("r").unwrap()));
-        let revival = all.begin(&key).unwrap();
-        assert!(all.begin(&key).is_none(), "one is at it");
-        revival.begins();
-        assert!(revival.is_done(), "what was asked for before it began is done by it");
+        let (all, key) = (RunRetries::default(), RunKey::new(TenantId::local(), RunId::parse("r").unwrap()));
+        let retry = all.begin(&key).unwrap();
+        assert!(all.begin(&key).is_none(), "one task retries already");
+        retry.start_try();
+        assert!(retry.is_done(), "the failure before the try is covered by it");
 
-        let revival = all.begin(&key).unwrap();
-        revival.begins();
+        let retry = all.begin(&key).unwrap();
+        retry.start_try();
         assert!(all.begin(&key).is_none());
-        assert!(!revival.is_done(), "it was asked for meanwhile");
-        revival.begins();
-        assert!(revival.is_done());
-        assert!(all.begin(&key).is_some(), "whoever comes next is the one");
+        assert!(!retry.is_done(), "the run failed again during the try");
+        retry.start_try();
+        assert!(retry.is_done());
+        assert!(all.begin(&key).is_some(), "another task may retry the run now");
     }
 }

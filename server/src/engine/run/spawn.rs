@@ -1,4 +1,4 @@
-//! The task of a run: how it is made, started, and what follows its end.
+//! Makes a run's task, starts it, and handles its end: the next run of the session, a failure of the store, a panic.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -12,21 +12,21 @@ use futures_util::FutureExt as _;
 use tracing::Instrument as _;
 
 use crate::engine::Engine;
-use crate::engine::effect::tool_hooks::Judging;
+use crate::engine::effect::tool_hooks::RunningHooks;
 use crate::engine::error::EngineError;
+use crate::engine::fold::fold;
 use crate::engine::history::History;
 use crate::engine::ports::Observer;
-use crate::engine::run::human::Executing;
-use crate::engine::run::recover::fold;
-use crate::engine::run::table::{Mailbox, StartPermit};
-use crate::engine::run::task::{End, RunTask};
+use crate::engine::run::table::{Lookup, Mailbox, StartPermit};
+use crate::engine::run::task::human::PendingAnswers;
+use crate::engine::run::task::{RunTask, TaskEnd};
 use crate::store::StoreError;
 
 impl Engine {
-    /// A task of this machine, which had these events before. It does nothing yet.
-    pub(in crate::engine) fn assemble(
+    /// Makes a task that is not started yet. `past` are the run's events so far; observers get them.
+    pub(in crate::engine) fn new_task(
         &self,
-        place: StartPermit,
+        permit: StartPermit,
         machine: Machine,
         epoch: Epoch,
         session: SessionId,
@@ -34,36 +34,36 @@ impl Engine {
         past: &[Record],
     ) -> (RunTask, Mailbox) {
         let deps = self.deps();
-        let RunKey { tenant, run } = place.key();
+        let RunKey { tenant, run } = permit.key();
         let follow = |observer: &Arc<dyn Observer>| observer.follow(tenant, run, &session, past);
-        let followers = deps.observers.iter().filter_map(follow).collect();
+        let run_observers = deps.observers.iter().filter_map(follow).collect();
         let (mailbox, receiver) = Mailbox::new();
         let task = RunTask {
-            feed: deps.feeds.of(place.key(), &session, deps.options.subscriber_buffer),
+            feed: deps.feeds.get_or_create(permit.key(), &session, deps.options.subscriber_buffer),
             deps: deps.clone(),
-            wake: self.wake().clone(),
-            place,
+            wake_signal: self.wake_signal().clone(),
+            permit,
             machine,
             epoch,
             session,
             history,
             mailbox: receiver,
-            steppers: Vec::new(),
-            executing: Executing::default(),
-            speaking: None,
-            judging: Judging::default(),
+            step_callers: Vec::new(),
+            pending_answers: PendingAnswers::default(),
+            running_effect: None,
+            running_hooks: RunningHooks::default(),
             unwritten: Vec::new(),
-            followers,
+            run_observers,
             write_by: None,
-            wakes: false,
+            has_wake_time: false,
         };
         (task, mailbox)
     }
 
-    /// Starts a task, and sees to what it leaves behind.
+    /// Starts a task. When it ends, or panics, the engine does what has to follow.
     pub(in crate::engine) fn launch(&self, mut task: RunTask, effects: Vec<Effect>) {
         let engine = self.clone();
-        let RunKey { tenant, run } = task.place.key().clone();
+        let RunKey { tenant, run } = task.permit.key().clone();
         let span = tracing::info_span!(parent: None, "run", run.id = %run, session.id = %task.session, tenant = %tenant);
         let life = async move {
             let lived = AssertUnwindSafe(async {
@@ -80,49 +80,50 @@ impl Engine {
         drop(self.deps().tasks.spawn("run", life.instrument(span)));
     }
 
-    async fn ended(&self, task: RunTask, end: End) {
-        let key = task.place.key().clone();
+    async fn ended(&self, task: RunTask, end: TaskEnd) {
+        let key = task.permit.key().clone();
         self.deps().tools.release(&key.tenant, &key.run);
         match end {
-            End::Finished => {
-                self.deps().losses.forget(&key);
-                drop(task.place);
-                self.follow(&key.tenant, &task.session).await;
+            TaskEnd::Finished => {
+                self.deps().store_failures.forget(&key);
+                drop(task.permit);
+                self.advance_queue_after_end(&key.tenant, &task.session).await;
             }
-            End::Parked | End::Stopped => {}
-            End::Lost(StoreError::Conflict) => tracing::warn!("the run is owned elsewhere by now"),
-            End::Lost(error) => {
-                tracing::error!(%error, "the store failed; the run goes on when it is back");
-                drop(task.place);
-                self.revive_later(key);
+            TaskEnd::Parked | TaskEnd::Stopped => {}
+            TaskEnd::Lost(StoreError::Conflict) => {
+                tracing::warn!("another owner has taken this run; its task here ends")
+            }
+            TaskEnd::Lost(error) => {
+                tracing::error!(%error, "the store failed in this run; retrying until the store is back");
+                drop(task.permit);
+                self.retry_later(key);
             }
         }
     }
 
-    /// A panic in one run is that run's: it is replayed once, and failed if that does not help.
+    /// Handles a panic in a run's task. The first time the run is started again from its journal, the second time it
+    /// fails. Other runs are not affected.
     async fn panicked(&self, task: RunTask) {
-        tracing::error!("a fault in this run");
-        let key = task.place.key().clone();
+        tracing::error!("the task of this run has panicked");
+        let key = task.permit.key().clone();
         self.deps().tools.release(&key.tenant, &key.run);
-        let first = self.deps().faults.bump(&key) == 1;
+        let first = self.deps().panics.increment(&key) == 1;
         drop(task);
-        let result = if first { self.bring_up(&key).await } else { self.fail_faulty(&key).await };
+        let result = if first { self.ensure_live(&key).await } else { self.fail_after_panic(&key).await };
         if let Err(error) = result {
-            tracing::error!(%error, "cannot recover from a fault in this run");
-            self.revive_later(key);
+            tracing::error!(%error, "cannot restart a run that panicked; trying again");
+            self.retry_later(key);
         }
     }
 
-    /// Ends a run that faulted twice as failed.
-    async fn fail_faulty(&self, key: &RunKey) -> Result<(), EngineError> {
-        let crate::engine::run::table::Found::Vacant(place) = self.0.table.find(key).await else {
-            return Ok(());
-        };
+    /// Ends a run as failed, because its task panicked twice.
+    async fn fail_after_panic(&self, key: &RunKey) -> Result<(), EngineError> {
+        let Lookup::NotLive(permit) = self.0.live_runs.find(key).await else { return Ok(()) };
         let Some(claimed) = self.store().claim(&key.tenant, &key.run).await? else { return Ok(()) };
         let machine = fold(&key.run, &claimed.records)?;
-        let (mut task, _mailbox) = self.task(place, machine, &claimed).await?;
+        let (mut task, _mailbox) = self.task_from_claim(permit, machine, &claimed).await?;
         let reason = "a fault of the server; its log has the details".to_owned();
-        task.step(Input::Abort { cause: AbortCause::Fault, reason }, None).await?;
+        task.handle_input(Input::Abort { cause: AbortCause::Fault, reason }, None).await?;
         self.advance_queue_later(&key.tenant, &claimed.row.session);
         Ok(())
     }

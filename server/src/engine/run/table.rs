@@ -1,7 +1,7 @@
-//! Which runs live here: each has one task and one mailbox. A run that waits for someone has neither.
+//! The runs that are live in this process. Each has one task and one mailbox; a parked run has neither.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agentloop_core::error::Refusal;
 use agentloop_core::id::RunKey;
@@ -10,23 +10,23 @@ use agentloop_core::run::state::State;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-/// Inputs that wait for a run's task.
+/// Inputs that may wait for a run's task. A sender waits while the mailbox is full.
 const MAILBOX: usize = 256;
 
-/// What an input led to, once that is durable.
+/// Receives the machine's verdict on an input, once everything that the input led to is durable.
 pub(in crate::engine) type Reply = oneshot::Sender<Result<(), Refusal>>;
 
-/// What a run's task is told from outside.
+/// A message to a run's task.
 pub(in crate::engine) enum Mail {
-    /// Something happened; nobody waits for an answer.
-    Tell(Input),
-    /// Something happened; the answer comes when what it led to is durable.
-    Ask(Input, Reply),
-    /// Someone wants to look at what is durable.
-    Look(oneshot::Sender<Box<State>>),
+    /// An input whose sender waits for no reply.
+    Input(Input),
+    /// An input whose sender waits until it is durable.
+    InputWithReply(Input, Reply),
+    /// A request for the durable state.
+    ReadState(oneshot::Sender<Box<State>>),
 }
 
-/// A run's mailbox. The task that empties it may have ended: then it is closed.
+/// The sending end of a run's mailbox. It is closed once the task has ended.
 #[derive(Clone)]
 pub(in crate::engine) struct Mailbox(mpsc::Sender<Mail>);
 
@@ -36,128 +36,129 @@ impl Mailbox {
         (Self(sender), receiver)
     }
 
-    /// `None`: the task has ended, and the input was not taken.
-    pub(in crate::engine) async fn ask(&self, input: Input) -> Option<Result<(), Refusal>> {
-        let (reply, answer) = oneshot::channel();
-        self.0.send(Mail::Ask(input, reply)).await.ok()?;
-        answer.await.ok()
+    /// Hands over an input and waits for the verdict. `None` if the task ended first; the input may have been applied.
+    pub(in crate::engine) async fn deliver(&self, input: Input) -> Option<Result<(), Refusal>> {
+        let (reply, verdict) = oneshot::channel();
+        self.0.send(Mail::InputWithReply(input, reply)).await.ok()?;
+        verdict.await.ok()
     }
 
-    /// `None`: the task has ended.
-    pub(in crate::engine) async fn look(&self) -> Option<Box<State>> {
-        let (reply, answer) = oneshot::channel();
-        self.0.send(Mail::Look(reply)).await.ok()?;
-        answer.await.ok()
+    /// The run's durable state. `None` if the task has ended.
+    pub(in crate::engine) async fn state(&self) -> Option<Box<State>> {
+        let (reply, state) = oneshot::channel();
+        self.0.send(Mail::ReadState(reply)).await.ok()?;
+        state.await.ok()
     }
 
-    /// `false`: the task has ended, and the input was not taken.
-    pub(in crate::engine) async fn tell(&self, input: Input) -> bool {
-        self.0.send(Mail::Tell(input)).await.is_ok()
+    /// Hands over an input without waiting for the verdict. False if the task has ended and did not take it.
+    pub(in crate::engine) async fn send(&self, input: Input) -> bool {
+        self.0.send(Mail::Input(input)).await.is_ok()
     }
 }
 
-enum Slot {
-    /// Someone is bringing the run up; cancelled when that is over, well or not.
-    Opening(CancellationToken),
-    /// Its task runs; cancelled when it has ended.
+enum Entry {
+    /// The holder of the permit is starting the task. The token is cancelled when it has started or given up.
+    Starting(CancellationToken),
+    /// The task runs. The token is cancelled when it has ended.
     Live(Mailbox, CancellationToken),
 }
 
-/// The live runs.
+/// The table of live runs. Clones share one table.
 #[derive(Clone, Default)]
-pub(in crate::engine) struct Table(Arc<Mutex<HashMap<RunKey, Slot>>>);
+pub(in crate::engine) struct LiveRuns(Arc<Mutex<HashMap<RunKey, Entry>>>);
 
-/// What there is of a run.
-pub(in crate::engine) enum Found {
-    /// A task.
+/// The result of looking a run up in [`LiveRuns`].
+pub(in crate::engine) enum Lookup {
+    /// The run has a task here.
     Live,
-    /// No task. Only the holder of this permit may start one.
-    Vacant(StartPermit),
+    /// The run has no task. Only the holder of this permit may start one.
+    NotLive(StartPermit),
 }
 
-/// The right to start a run's task. The run's place is free again when this is dropped, or when the task that holds it
-/// ends.
+/// The exclusive right to start a run's task. Dropping the permit, or the task that holds it, removes the run from the
+/// table.
 pub(in crate::engine) struct StartPermit {
-    table: Table,
+    table: LiveRuns,
     key: RunKey,
-    /// Tells those who wait: cancelled, and replaced, each time that a task is there, and when the permit is dropped.
-    over: Mutex<CancellationToken>,
+    /// Wakes the look-ups that wait for this run. Cancelled and replaced when the task is live, cancelled on drop.
+    changed: Mutex<CancellationToken>,
 }
 
-impl Table {
-    /// The run's task, or the right to make one; waits while someone else is at it.
-    pub(in crate::engine) async fn find(&self, key: &RunKey) -> Found {
+impl LiveRuns {
+    /// Finds the run's task or grants the right to start one. Waits while another holder of the permit starts or ends
+    /// the task.
+    pub(in crate::engine) async fn find(&self, key: &RunKey) -> Lookup {
         loop {
-            match self.enter(key) {
+            match self.try_find(key) {
                 Ok(found) => return found,
-                Err(over) => over.cancelled().await,
+                Err(changed) => changed.cancelled().await,
             }
         }
     }
 
-    /// The run's task, if it has one now.
+    /// The mailbox of the run's task, if the run has one now.
     pub(in crate::engine) fn live(&self, key: &RunKey) -> Option<Mailbox> {
-        match self.slots().get(key) {
-            Some(Slot::Live(mailbox, _)) => Some(mailbox.clone()),
-            Some(Slot::Opening(_)) | None => None,
+        match self.entries().get(key) {
+            Some(Entry::Live(mailbox, _)) => Some(mailbox.clone()),
+            Some(Entry::Starting(_)) | None => None,
         }
     }
 
-    /// How many there are.
+    /// Runs that are live or starting.
     pub(in crate::engine) fn len(&self) -> usize {
-        self.slots().len()
+        self.entries().len()
     }
 
-    fn enter(&self, key: &RunKey) -> Result<Found, CancellationToken> {
-        let mut slots = self.slots();
-        match slots.get(key) {
-            Some(Slot::Live(mailbox, _)) if !mailbox.0.is_closed() => Ok(Found::Live),
-            Some(Slot::Live(_, over) | Slot::Opening(over)) => Err(over.clone()),
+    fn try_find(&self, key: &RunKey) -> Result<Lookup, CancellationToken> {
+        let mut entries = self.entries();
+        match entries.get(key) {
+            Some(Entry::Live(mailbox, _)) if !mailbox.0.is_closed() => Ok(Lookup::Live),
+            Some(Entry::Live(_, changed) | Entry::Starting(changed)) => Err(changed.clone()),
             None => {
-                let over = CancellationToken::new();
-                slots.insert(key.clone(), Slot::Opening(over.clone()));
-                Ok(Found::Vacant(StartPermit {
+                let changed = CancellationToken::new();
+                entries.insert(key.clone(), Entry::Starting(changed.clone()));
+                Ok(Lookup::NotLive(StartPermit {
                     table: self.clone(),
                     key: key.clone(),
-                    over: Mutex::new(over),
+                    changed: Mutex::new(changed),
                 }))
             }
         }
     }
 
-    fn slots(&self) -> std::sync::MutexGuard<'_, HashMap<RunKey, Slot>> {
+    fn entries(&self) -> MutexGuard<'_, HashMap<RunKey, Entry>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl StartPermit {
-    /// The run that it is for.
+    /// The run that may be started.
     pub(in crate::engine) fn key(&self) -> &RunKey {
         &self.key
     }
 
-    /// Puts a task's mailbox in the place, in place of an earlier one of the same task.
-    pub(in crate::engine) fn occupy(&self, mailbox: Mailbox) {
-        let mut slots = self.table.slots();
-        if let Some(slot) = slots.get_mut(&self.key) {
-            // Whoever waits from here on waits for the task's end.
-            let ending = CancellationToken::new();
-            *slot = Slot::Live(mailbox, ending.clone());
-            self.next(ending);
+    /// Puts the task's mailbox into the table. A task that replaces its mailbox calls this again.
+    pub(in crate::engine) fn set_live(&self, mailbox: Mailbox) {
+        let mut entries = self.table.entries();
+        if let Some(entry) = entries.get_mut(&self.key) {
+            // A look-up that waits from here on waits for the task's end.
+            let ended = CancellationToken::new();
+            *entry = Entry::Live(mailbox, ended.clone());
+            self.wake_waiting(ended);
         }
     }
 
-    /// Tells those who wait, and has the others wait for this.
-    fn next(&self, over: CancellationToken) {
-        let mut current = self.over.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::replace(&mut *current, over).cancel();
+    /// Wakes the look-ups that wait now. Later ones wait for `next`.
+    fn wake_waiting(&self, next: CancellationToken) {
+        let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *changed, next).cancel();
     }
 }
 
 impl Drop for StartPermit {
     fn drop(&mut self) {
-        self.table.slots().remove(&self.key);
-        self.next(CancellationToken::new());
+        self.table.entries().remove(&self.key);
+        self.wake_waiting(CancellationToken::new());
     }
 }
 
@@ -169,21 +170,21 @@ mod tests {
 
     #[tokio::test]
     async fn who_waits_for_a_run_to_come_up_goes_on_when_it_has() {
-        let table = Table::default();
+        let table = LiveRuns::default();
         let key = RunKey::new(TenantId::local(), RunId::parse("r1").unwrap());
-        let Found::Vacant(place) = table.find(&key).await else { panic!("nobody is there") };
+        let Lookup::NotLive(permit) = table.find(&key).await else { panic!("the run has no task yet") };
         let waiting = table.find(&key);
         let mut waiting = std::pin::pin!(waiting);
         assert!(futures_util::poll!(waiting.as_mut()).is_pending());
         let (mailbox, receiver) = Mailbox::new();
-        place.occupy(mailbox);
-        assert!(matches!(waiting.await, Found::Live));
-        // A task that takes no more mail is waited for to its end.
+        permit.set_live(mailbox);
+        assert!(matches!(waiting.await, Lookup::Live));
+        // The mailbox is closed and the task has not ended: a look-up waits for its end.
         drop(receiver);
         let ending = table.find(&key);
         let mut ending = std::pin::pin!(ending);
         assert!(futures_util::poll!(ending.as_mut()).is_pending());
-        drop(place);
-        assert!(matches!(ending.await, Found::Vacant(_)));
+        drop(permit);
+        assert!(matches!(ending.await, Lookup::NotLive(_)));
     }
 }

@@ -1,4 +1,4 @@
-//! Wakes parked runs when their time comes: expiries, long waits.
+//! Wakes parked runs when their time comes: a question expires, or a long backoff is over.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,48 +7,49 @@ use tokio::sync::Notify;
 
 use crate::engine::Engine;
 
-/// Runs woken at a time.
+/// Due runs that are read from the store and woken at a time.
 const BATCH: u32 = 256;
-/// The longest sleep, so that a clock that was moved is noticed.
+/// The longest sleep, so that a change of the system clock is noticed.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
-/// The shortest, while runs are being woken or the store does not answer.
+/// The sleep while runs are being woken or the store does not answer.
 const SLEEP_MIN: Duration = Duration::from_secs(1);
 
-/// Tells the waker that a run has parked until a time.
+/// Tells the timer task that the earliest wake time may have changed.
 #[derive(Clone, Default)]
-pub(in crate::engine) struct Wake(Arc<Notify>);
+pub(in crate::engine) struct WakeSignal(Arc<Notify>);
 
-impl Wake {
-    /// A run has parked until a time, which the store knows.
-    pub(in crate::engine) fn parked(&self) {
+impl WakeSignal {
+    /// A run has parked, and its wake time is in the store.
+    pub(in crate::engine) fn run_parked(&self) {
         self.0.notify_one();
     }
 }
 
-/// Wakes what is due, then sleeps until the next is.
+/// The timer task: wakes due runs, then sleeps until the next one is due.
 pub(in crate::engine) async fn watch(engine: Engine) {
     let stop = engine.deps().tasks.soft().clone();
     while !stop.is_cancelled() {
         let sleep = wake_due(&engine).await;
         tokio::select! { biased;
             () = stop.cancelled() => return,
-            () = engine.wake().0.notified() => {}
+            () = engine.wake_signal().0.notified() => {}
             () = tokio::time::sleep(sleep) => {}
         }
     }
 }
 
+/// Wakes due runs and returns the time to sleep afterwards.
 async fn wake_due(engine: &Engine) -> Duration {
     let now = engine.deps().clock.now();
     let (due, next) = match engine.deps().store.due(now, BATCH).await {
         Ok(found) => found,
         Err(error) => {
-            tracing::warn!(%error, "cannot ask the store which runs are due");
+            tracing::warn!(%error, "cannot read the due runs from the store; trying again");
             return SLEEP_MIN;
         }
     };
     for key in &due {
-        if let Err(error) = engine.bring_up(key).await {
+        if let Err(error) = engine.ensure_live(key).await {
             tracing::warn!(run.id = %key.run, %error, "cannot wake a run");
         }
     }

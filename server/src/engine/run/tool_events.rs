@@ -1,4 +1,5 @@
-//! News of calls, on their way to their runs.
+//! Receives what tools report of calls, and hands it to the runs as inputs. Results are acknowledged once they are
+//! recorded; progress and output go to the run's feed without an event.
 
 use std::sync::{Arc, Weak};
 
@@ -34,15 +35,16 @@ impl CallSink for Engine {
             }
             CallNews::Lost { attempt, message, ran } => Input::CallLost { slot, attempt, message, ran },
             CallNews::Progress { attempt, message, fraction } => {
-                return self.show(&key, Progress::Call { slot, attempt, message, fraction });
+                return self.publish_progress(&key, Progress::Call { slot, attempt, message, fraction });
             }
             CallNews::Output { attempt, chunk_seq, stderr, data } => {
-                return self.show(&key, Progress::Output { slot, attempt, chunk_seq, stderr, data });
+                let output = Progress::Output { slot, attempt, chunk_seq, stderr, data };
+                return self.publish_progress(&key, output);
             }
         };
-        if let Some(mailbox) = self.0.table.live(&key) {
-            // A task that ends meanwhile has let go of the call; its successor takes it up anew.
-            let _taken = mailbox.tell(input).await;
+        if let Some(mailbox) = self.0.live_runs.live(&key) {
+            // A task that ends meanwhile releases its calls. The run's next task seeks or reclaims a host again.
+            let _taken = mailbox.send(input).await;
         }
     }
 
@@ -61,12 +63,12 @@ impl CallSink for Engine {
             outcome: answer.outcome.clone(),
             applied: Vec::new(),
         };
-        match self.ask(&key, input).await {
+        match self.deliver(&key, input).await {
             Ok(()) => Ok(Verdict::Recorded),
             Err(EngineError::RunNotFound) => Ok(Verdict::Unknown),
             Err(EngineError::Refused(refusal)) => Ok(verdict(&refusal)),
             Err(error) => {
-                tracing::warn!(call.id = %call, %error, "a result cannot be recorded now");
+                tracing::warn!(call.id = %call, %error, "cannot record a result now; its host will send it again");
                 Err(SinkUnavailable)
             }
         }
@@ -79,11 +81,11 @@ impl CallSink for Engine {
         host: &HostId,
     ) -> Result<bool, SinkUnavailable> {
         let key = RunKey::new(tenant.clone(), runtime.run.clone());
-        match self.look(&key).await {
+        match self.state_of(&key).await {
             Ok(state) => Ok(state.uses_runtime(runtime, host)),
             Err(EngineError::RunNotFound) => Ok(false),
             Err(error) => {
-                tracing::warn!(runtime.id = %runtime, %error, "cannot say whether a runtime is used");
+                tracing::warn!(runtime.id = %runtime, %error, "cannot read the run of a runtime; its host has to connect again");
                 Err(SinkUnavailable)
             }
         }
@@ -96,18 +98,18 @@ impl CallSink for Engine {
         calls: &[CallInHand],
     ) -> Result<Vec<Disposition>, SinkUnavailable> {
         let key = RunKey::new(tenant.clone(), run.clone());
-        match self.look(&key).await {
-            Ok(state) => Ok(calls.iter().map(|claim| dispose(&state, claim)).collect()),
+        match self.state_of(&key).await {
+            Ok(state) => Ok(calls.iter().map(|claim| disposition(&state, claim)).collect()),
             Err(EngineError::RunNotFound) => Ok(vec![Disposition::Stop; calls.len()]),
             Err(error) => {
-                tracing::warn!(run.id = %run, %error, "cannot say what a host is to do with its calls");
+                tracing::warn!(run.id = %run, %error, "cannot read the run of a host's calls; the host has to connect again");
                 Err(SinkUnavailable)
             }
         }
     }
 }
 
-/// A weak handle to the engine: tools report to it without keeping it alive.
+/// A weak handle to the engine. The engine owns the tools, so a strong one would keep both alive for ever.
 struct WeakSink(Weak<Inner>);
 
 impl WeakSink {
@@ -153,13 +155,14 @@ impl CallSink for WeakSink {
 }
 
 impl Engine {
-    /// Where tools report to. It does not keep the engine, which keeps its tools.
+    /// The sink that tools report to. It does not keep the engine alive.
     #[must_use]
     pub fn sink(&self) -> Arc<dyn CallSink> {
         Arc::new(WeakSink(Arc::downgrade(&self.0)))
     }
 
-    /// A host that came back asks before its run is up: the run is brought up for it, since nobody asks again unbidden.
+    /// A call asks its human for input. The run is made live for it: a host that reconnects may ask before the run is
+    /// live, and does not repeat the question by itself.
     async fn input_needed(
         &self,
         key: &RunKey,
@@ -169,21 +172,24 @@ impl Engine {
         timeout: Option<Millis>,
     ) {
         let input = || Input::InputNeeded { slot: call.slot, attempt, ask: ask.clone(), timeout };
-        match self.ask(key, input).await {
-            // Of a call that is over by now its host hears otherwise.
+        match self.deliver(key, input).await {
+            // Refused: the call is settled. Its host learns of that in another way.
             Ok(()) | Err(EngineError::Refused(_) | EngineError::RunNotFound) => {}
-            Err(error) => tracing::warn!(call.id = %call, %error, "a call's question cannot be recorded now"),
+            Err(error) => {
+                tracing::warn!(call.id = %call, %error, "cannot record a call's question for input")
+            }
         }
     }
 
-    fn show(&self, key: &RunKey, what: Progress) {
+    fn publish_progress(&self, key: &RunKey, progress: Progress) {
         let deps = self.deps();
-        if let Some(feed) = deps.feeds.existing(key) {
-            feed.show(deps.clock.now(), what);
+        if let Some(feed) = deps.feeds.get(key) {
+            feed.publish_progress(deps.clock.now(), progress);
         }
     }
 }
 
+/// The acknowledgement of a result that the machine refused.
 fn verdict(refusal: &Refusal) -> Verdict {
     match refusal {
         Refusal::DuplicateResult => Verdict::Duplicate,
@@ -205,7 +211,8 @@ fn verdict(refusal: &Refusal) -> Verdict {
     }
 }
 
-fn dispose(state: &State, claim: &CallInHand) -> Disposition {
+/// The instruction to a host that reconnects and names a call it is still running.
+fn disposition(state: &State, claim: &CallInHand) -> Disposition {
     let CallRef { call, attempt } = &claim.call;
     let attempt = *attempt;
     if state.lease(call.slot, attempt).as_str() != claim.lease {

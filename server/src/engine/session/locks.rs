@@ -21,30 +21,30 @@ impl Default for SessionLocks {
 }
 
 impl SessionLocks {
-    /// Waits until nobody else is at this session, and keeps others away until the guard is dropped.
-    pub(in crate::engine) async fn pass(
+    /// Waits for the session's lock and holds it alone until the guard is dropped.
+    pub(in crate::engine) async fn exclusive(
         &self,
         tenant: &TenantId,
         session: &SessionId,
     ) -> RwLockWriteGuard<'_, ()> {
-        self.gate(tenant, session).write().await
+        self.lock_of(tenant, session).write().await
     }
 
-    /// Waits until nobody is alone at this session, and keeps those who want to be away until the guard is dropped.
-    /// Whoever has one must not ask for another.
-    pub(in crate::engine) async fn share(
+    /// Waits until nobody holds the session's lock alone, and shares it until the guard is dropped. The holder must not
+    /// take a second one: a writer that waits between the two would deadlock it.
+    pub(in crate::engine) async fn shared(
         &self,
         tenant: &TenantId,
         session: &SessionId,
     ) -> RwLockReadGuard<'_, ()> {
-        self.gate(tenant, session).read().await
+        self.lock_of(tenant, session).read().await
     }
 
-    fn gate(&self, tenant: &TenantId, session: &SessionId) -> &RwLock<()> {
-        // Who shares a gate with whom is the same in every process, so that what a seed replays goes the same way.
+    fn lock_of(&self, tenant: &TenantId, session: &SessionId) -> &RwLock<()> {
+        // The default hasher has fixed keys: a simulation that replays a seed finds the same sessions sharing a lock.
         let mut hasher = DefaultHasher::new();
         (tenant, session).hash(&mut hasher);
-        let gate = usize::try_from(hasher.finish() % LOCKS as u64).unwrap_or(0);
-        &self.locks[gate]
+        let lock = usize::try_from(hasher.finish() % LOCKS as u64).unwrap_or(0);
+        &self.locks[lock]
     }
 }

@@ -1,4 +1,4 @@
-//! Who may enter a session: starts, the queue, deletion.
+//! Admission of runs to a session: starts, the queue, deletion.
 
 pub(in crate::engine) mod delete;
 pub(in crate::engine) mod locks;

@@ -1,5 +1,5 @@
-//! Runs that wait for their session. A queued run has neither task nor memory; whoever sees its session become free
-//! lets it in: the end of the live run, the write that queued it, or the start of the server.
+//! Runs that wait for their session. A queued run has neither task nor memory. The queue is advanced when the session may
+//! have become free: after a live run's end, after the write that queued a run, and at the start of the server.
 
 use agentloop_core::error::Refusal;
 use agentloop_core::id::{RunId, RunKey, Seq, SessionId, TenantId};
@@ -13,28 +13,29 @@ use tokio::sync::oneshot;
 
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
+use crate::engine::fold::fold;
 use crate::engine::history::History;
-use crate::engine::run::recover::{REVIVE_WAIT, fold};
-use crate::engine::run::table::{Found, StartPermit};
-use crate::engine::run::task::End;
-use crate::engine::session::start::{START_TRIES, StartRequest, create, start_input};
+use crate::engine::run::recover::RETRY_WAIT;
+use crate::engine::run::table::{Lookup, StartPermit};
+use crate::engine::run::task::TaskEnd;
+use crate::engine::session::start::{START_TRIES, StartRequest, create_run, start_input};
 use crate::store::{Claimed, Interrupted, PageRequest, RunFilter, StoreError};
 
 impl Engine {
-    /// Creates a run that waits for its session.
+    /// Creates a run in the session's queue.
     ///
     /// # Errors
     /// [`EngineError::QueueFull`], or the store's.
     pub(in crate::engine) async fn enqueue(
         &self,
-        place: StartPermit,
+        permit: StartPermit,
         session: &SessionId,
         request: &StartRequest,
     ) -> Result<(), EngineError> {
         let deps = self.deps();
-        let RunKey { tenant, run } = place.key().clone();
-        // What is counted must still hold when the run is written.
-        let turn = self.0.queues.pass(&tenant, session).await;
+        let RunKey { tenant, run } = permit.key().clone();
+        // Under the lock the length that is checked still holds when the run is written.
+        let lock = self.0.queue_locks.exclusive(&tenant, session).await;
         if self.queue(&tenant, session).await?.len() >= QUEUED_RUNS_PER_SESSION_MAX {
             return Err(EngineError::QueueFull);
         }
@@ -43,19 +44,19 @@ impl Engine {
         let step = machine.handle(start, deps.clock.now()).expect("a new run takes its start");
         let epoch = deps.store.epoch();
         let history = History::default();
-        let (mut task, _mailbox) = self.assemble(place, machine, epoch, session.clone(), history, &[]);
+        let (mut task, _mailbox) = self.new_task(permit, machine, epoch, session.clone(), history, &[]);
         task.unwritten = step.records;
-        task.write(Some(create(request)), None).await?;
-        drop(turn);
-        // The session may have become free before this run was there to be let in.
+        task.write(Some(create_run(request)), None).await?;
+        drop(lock);
+        // The session may have become free before this run was in the queue.
         self.advance_queue_later(&tenant, session);
         Ok(())
     }
 
-    /// Hands a request's messages to the live run.
+    /// Hands a request's messages to the session's live run.
     ///
     /// # Errors
-    /// [`EngineError::IdReused`]; [`StoreError::SessionMoved`] when that run is over; [`Refusal::TooMuchHeld`]; the
+    /// [`EngineError::IdReused`]; [`StoreError::SessionMoved`] if that run has ended; [`Refusal::TooMuchHeld`]; the
     /// store's.
     pub(in crate::engine) async fn steer(
         &self,
@@ -65,7 +66,7 @@ impl Engine {
     ) -> Result<(), EngineError> {
         let steer = Steer { id: id.clone(), digest: request.digest.clone() };
         let input = || Input::Steer { steer: steer.clone(), messages: request.messages.clone() };
-        match self.ask(&RunKey::new(request.tenant.clone(), live.clone()), input).await {
+        match self.deliver(&RunKey::new(request.tenant.clone(), live.clone()), input).await {
             Err(EngineError::RunNotFound | EngineError::Refused(Refusal::WrongPhase(_))) => {
                 Err(EngineError::Store(StoreError::SessionMoved))
             }
@@ -74,131 +75,131 @@ impl Engine {
         }
     }
 
-    /// Lets a queued run into its session, if that is free and the run is the first in the queue.
+    /// Starts a queued run in its session, if the session is free and the run is the first in the queue.
     ///
     /// # Errors
     /// The store's.
-    pub(in crate::engine) async fn enter(
+    pub(in crate::engine) async fn enter_session(
         &self,
-        mut place: StartPermit,
+        mut permit: StartPermit,
         queued: &Machine,
         claimed: &Claimed,
     ) -> Result<(), EngineError> {
         let deps = self.deps();
-        let RunKey { tenant, run } = place.key().clone();
+        let RunKey { tenant, run } = permit.key().clone();
         let session = &claimed.row.session;
-        let _here = self.0.sessions.share(&tenant, session).await;
+        let _lock = self.0.session_locks.shared(&tenant, session).await;
         for _ in 0..START_TRIES {
             if deps.store.next_queued(&tenant, session).await?.as_ref() != Some(&run) {
                 return Ok(());
             }
             let Some(row) = deps.store.session(&tenant, session).await? else { return Ok(()) };
             let last_entry = row.last_entry;
-            let rules = self.remembered(&tenant, Some(session)).await?;
+            let rules = self.remembered_rules(&tenant, Some(session)).await?;
             let mut history = self.history(&tenant, session, last_entry).await?;
-            history.hold(&queued.state().held);
+            history.set_held(&queued.state().held);
             let mut machine = queued.clone();
             let step = machine
                 .handle(Input::Enter { last_entry, rules }, deps.clock.now())
                 .expect("a queued run enters its session");
             let past = &claimed.records;
             let (mut task, mailbox) =
-                self.assemble(place, machine, claimed.epoch, session.clone(), history, past);
+                self.new_task(permit, machine, claimed.epoch, session.clone(), history, past);
             task.unwritten = step.records;
             match task.write(None, Some(last_entry)).await {
                 Ok(()) => {
-                    task.place.occupy(mailbox);
+                    task.permit.set_live(mailbox);
                     self.launch(task, step.effects);
-                    // The next in the queue may be there to interrupt this one.
+                    // The next run in the queue may have been queued to interrupt this one.
                     self.advance_queue_later(&tenant, session);
                     return Ok(());
                 }
-                Err(StoreError::SessionBusy { .. } | StoreError::SessionMoved) => place = task.place,
+                Err(StoreError::SessionBusy { .. } | StoreError::SessionMoved) => permit = task.permit,
                 Err(error) => return Err(error.into()),
             }
         }
         Err(EngineError::Store(StoreError::SessionMoved))
     }
 
-    /// Hands an input to a run that waits for its session, without letting it in. `None`: it does not wait any more.
-    pub(in crate::engine) async fn ask_queued(
+    /// Hands an input to a queued run, which stays in the queue. `None` if the run is not queued any more.
+    pub(in crate::engine) async fn deliver_to_queued(
         &self,
         key: &RunKey,
         input: Input,
     ) -> Result<Option<Result<(), Refusal>>, EngineError> {
         self.check_running()?;
-        let Found::Vacant(place) = self.0.table.find(key).await else { return Ok(None) };
-        let asked = self.ask_where_it_waits(place, input).await;
-        if asked.as_ref().is_err_and(EngineError::passes) {
-            // What was written, if anything was, nobody has told those who watch.
-            self.revive_later(key.clone());
+        let Lookup::NotLive(permit) = self.0.live_runs.find(key).await else { return Ok(None) };
+        let delivered = self.deliver_in_queue(permit, input).await;
+        if delivered.as_ref().is_err_and(EngineError::is_transient) {
+            // The write may have reached the store. The retry publishes what was written.
+            self.retry_later(key.clone());
         }
-        asked
+        delivered
     }
 
-    async fn ask_where_it_waits(
+    async fn deliver_in_queue(
         &self,
-        place: StartPermit,
+        permit: StartPermit,
         input: Input,
     ) -> Result<Option<Result<(), Refusal>>, EngineError> {
-        let RunKey { tenant, run } = place.key().clone();
+        let RunKey { tenant, run } = permit.key().clone();
         let claimed = self.store().claim(&tenant, &run).await?.ok_or(EngineError::RunNotFound)?;
         let machine = fold(&run, &claimed.records)?;
         if machine.state().phase != Phase::Queued {
             return Ok(None);
         }
-        let (mut task, _mailbox) = self.task(place, machine, &claimed).await?;
-        let (reply, answer) = oneshot::channel();
-        let end = task.step(input, Some(reply)).await?;
+        let (mut task, _mailbox) = self.task_from_claim(permit, machine, &claimed).await?;
+        let (reply, verdict) = oneshot::channel();
+        let end = task.handle_input(input, Some(reply)).await?;
         drop(task);
-        if matches!(end, Some(End::Finished)) {
+        if matches!(end, Some(TaskEnd::Finished)) {
             self.advance_queue_later(&tenant, &claimed.row.session);
         }
-        Ok(answer.await.ok())
+        Ok(verdict.await.ok())
     }
 
-    /// Ends a live run for the one that interrupts it.
+    /// Aborts a live run because a queued run interrupts it.
     pub(in crate::engine) async fn interrupt(&self, found: &Interrupted) -> Result<(), EngineError> {
         let reason = format!("interrupted by run {}", found.by);
         self.abort(&found.tenant, &found.run, AbortCause::Caller, &reason).await
     }
 
-    /// A run of this session is over: if others wait, the next is let in.
-    pub(in crate::engine) async fn follow(&self, tenant: &TenantId, session: &SessionId) {
+    /// Advances the queue after the end of the session's live run. The common case of an empty queue costs one query.
+    pub(in crate::engine) async fn advance_queue_after_end(&self, tenant: &TenantId, session: &SessionId) {
         match self.store().next_queued(tenant, session).await {
             Ok(None) => {}
             Ok(Some(_)) | Err(_) => self.advance_queue(tenant, session).await,
         }
     }
 
-    /// As [`Self::advance_queue`], without anyone waiting for it.
+    /// As [`Self::advance_queue`], in the background.
     pub(in crate::engine) fn advance_queue_later(&self, tenant: &TenantId, session: &SessionId) {
         let (engine, tenant, session) = (self.clone(), tenant.clone(), session.clone());
         drop(self.deps().tasks.spawn("queue", async move { engine.advance_queue(&tenant, &session).await }));
     }
 
-    /// Does what a session's queue calls for, and tries until the store is there to do it.
+    /// Starts the next queued run or interrupts the live one, if the queue asks for it. Retries while the store fails.
     async fn advance_queue(&self, tenant: &TenantId, session: &SessionId) {
         loop {
-            match self.attend_once(tenant, session).await {
+            match self.advance_queue_once(tenant, session).await {
                 Ok(()) | Err(EngineError::ShuttingDown) => return,
-                Err(error) if error.passes() => {}
+                Err(error) if error.is_transient() => {}
                 Err(error) => {
-                    tracing::error!(session.id = %session, %error, "cannot see to a session's queue");
+                    tracing::error!(session.id = %session, %error, "cannot advance a session's queue; its queued runs do not start");
                     return;
                 }
             }
-            if self.has_stopped_after(REVIVE_WAIT).await {
+            if self.has_stopped_after(RETRY_WAIT).await {
                 return;
             }
         }
     }
 
-    /// Where the session is free, the first in the queue enters; where it is not, the live run ends if it is to be
-    /// interrupted.
-    async fn attend_once(&self, tenant: &TenantId, session: &SessionId) -> Result<(), EngineError> {
+    /// If the session is free, the first run in the queue enters it. If it is busy, its live run is aborted if the next
+    /// run was queued to interrupt it.
+    async fn advance_queue_once(&self, tenant: &TenantId, session: &SessionId) -> Result<(), EngineError> {
         if let Some(next) = self.store().next_queued(tenant, session).await? {
-            return self.bring_up(&RunKey::new(tenant.clone(), next)).await;
+            return self.ensure_live(&RunKey::new(tenant.clone(), next)).await;
         }
         match self.store().interrupted_in(tenant, session).await? {
             Some(found) => self.interrupt(&found).await,
@@ -206,8 +207,8 @@ impl Engine {
         }
     }
 
-    /// The last event of the run that a request is about: the run of its id, the one that it steered, or, where it is to
-    /// steer, its session's live run. 0: it would be a new one.
+    /// The last seq of the run that a request refers to: the run with its id, the run that it steered, or the live run
+    /// of the session that it is to steer. 0 if the request would start a new run.
     ///
     /// # Errors
     /// The store's.
@@ -233,7 +234,7 @@ impl Engine {
         Ok(store.run(tenant, &live).await?.map_or(Seq(0), |row| row.last_seq))
     }
 
-    /// A place in a session's queue as people count it, from 1.
+    /// The position in the session's queue that belongs to this queue number, counted from 1.
     pub(in crate::engine) async fn queue_position(
         &self,
         tenant: &TenantId,
@@ -245,7 +246,7 @@ impl Engine {
         Ok(u32::try_from(before).unwrap_or(u32::MAX).saturating_add(1))
     }
 
-    /// The places that are taken in a session's queue, in no order.
+    /// The queue numbers of the session's queued runs, in no order.
     async fn queue(&self, tenant: &TenantId, session: &SessionId) -> Result<Vec<u64>, StoreError> {
         let filter = RunFilter { session: Some(session.clone()), statuses: vec![RunStatus::Queued] };
         let page = PageRequest { size: 1_000, after: None };

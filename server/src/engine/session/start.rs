@@ -1,4 +1,4 @@
-//! A run begins: once per id, however often it is asked for.
+//! Starts runs. A request that is repeated with the same id joins the run that the first one started.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,65 +15,65 @@ use agentloop_core::trace::TraceParent;
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::history::History;
-use crate::engine::run::table::{Found, StartPermit};
+use crate::engine::run::table::{Lookup, StartPermit};
 use crate::store::{CreateRun, RunRow, StoreError};
 
-/// How often a start is tried again because its session moved meanwhile.
+/// Attempts of a start. Another attempt is made if the session changed between the check and the write.
 pub(in crate::engine) const START_TRIES: u32 = 8;
 
-/// What a caller wants to run.
+/// A request to start a run, or to hand messages to a live one.
 #[derive(Debug, Clone)]
 pub struct StartRequest {
-    /// Whose it is.
+    /// The tenant that owns the run.
     pub tenant: TenantId,
-    /// Makes it idempotent; `None`: one is made up.
+    /// The run's id, which makes the request idempotent. `None`: the engine makes one.
     pub run: Option<RunId>,
-    /// The session to go on with; `None`: a new one.
+    /// The session to continue. `None`: a new one.
     pub session: Option<SessionId>,
-    /// Whether a session that does not exist is created.
+    /// True to create the session if it does not exist.
     pub create_session: bool,
-    /// How it is to behave.
+    /// The run's model, prompt, tools and limits.
     pub spec: Arc<RunSpec>,
-    /// What enters the session.
+    /// The caller's messages. They are added to the session.
     pub messages: Vec<SharedMessage>,
-    /// Of everything that was asked for.
+    /// Digest of the whole request. A repetition with another digest is [`EngineError::IdReused`].
     pub digest: Digest,
-    /// What to do where the session has a live run or a queue.
+    /// The choice for a session that has a live run or a queue.
     pub on_busy: OnBusy,
-    /// The caller's span. A repetition may come with another one: the first counts.
+    /// The caller's span. A repetition may carry another one; the first is used.
     pub traceparent: Option<TraceParent>,
 }
 
-/// What to do where a session has a live run or a queue.
+/// The choice for a start in a session that has a live run or a queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OnBusy {
-    /// Refuse.
+    /// Fail with [`EngineError::SessionBusy`].
     #[default]
     Reject,
-    /// Wait until all that came before is over.
+    /// Queue the run behind all earlier ones.
     Enqueue,
-    /// End the live run, and come before those that wait.
+    /// Abort the live run, and queue the run before all others.
     Interrupt,
     /// Hand the messages to the live run.
     Steer,
 }
 
-/// The run that there is now.
+/// The run that a request led to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Started {
-    /// The run.
+    /// The new run, or the one that was joined.
     pub run: RunId,
-    /// Its session.
+    /// The session of that run.
     pub session: SessionId,
-    /// Whether it existed before.
+    /// True if the run existed before this request.
     pub joined: bool,
-    /// Whether it is another request's run, which was handed this one's messages.
+    /// True if the messages were handed to another request's live run.
     pub steered: bool,
 }
 
 impl Engine {
-    /// Starts a run, or joins the one that the same request started before. When this returns, what was asked for is
-    /// durable: the run, its place in the queue, or the messages that the live run was handed.
+    /// Starts a run, or joins the one that the same request started before. When this returns, the result is durable:
+    /// the run, its position in the queue, or the messages that were handed to the live run.
     ///
     /// # Errors
     /// [`EngineError::UnknownPlanner`], [`EngineError::IdReused`], [`EngineError::SessionNotFound`],
@@ -83,8 +83,8 @@ impl Engine {
         Ok(self.start_with(request, |_| ()).await?.0)
     }
 
-    /// As [`Self::start`], with something that is made at once when the run is there, and dropped if nobody waits for
-    /// it any more.
+    /// As [`Self::start`]. Calls `then` as soon as the run exists, even if the caller has stopped waiting. Its output is
+    /// then dropped.
     ///
     /// # Errors
     /// As [`Self::start`].
@@ -100,10 +100,10 @@ impl Engine {
             let made = then(&started);
             Ok((started, made))
         };
-        self.whole("start", begun).await
+        self.run_detached("start", begun).await
     }
 
-    /// The run that the same request started before, or handed its messages to; `None` where it did not come before.
+    /// The run that the same request started or steered before. `None` if the request is new.
     ///
     /// # Errors
     /// [`EngineError::IdReused`], [`EngineError::ShuttingDown`], or the store's.
@@ -115,35 +115,35 @@ impl Engine {
         on_busy: OnBusy,
     ) -> Result<Option<Started>, EngineError> {
         self.check_running()?;
-        self.known(tenant, run, digest, on_busy).await
+        self.find_started(tenant, run, digest, on_busy).await
     }
 
     async fn start_or_join(&self, request: StartRequest) -> Result<Started, EngineError> {
         let run = request.run.clone().unwrap_or_else(|| self.deps().ids.run());
         let key = RunKey::new(request.tenant.clone(), run.clone());
         for _ in 0..START_TRIES {
-            // With the place in hand, nobody else is about to start, or steer, by this id: a request that comes again
-            // finds what the first one led to, however long that took.
-            let found = self.0.table.find(&key).await;
+            // While this holds the permit, no other request can start or steer with this id. So a repetition sees the
+            // result of the first request, however long that takes.
+            let found = self.0.live_runs.find(&key).await;
             if let Some(id) = &request.run
                 && let Some(started) =
-                    self.known(&request.tenant, id, &request.digest, request.on_busy).await?
+                    self.find_started(&request.tenant, id, &request.digest, request.on_busy).await?
             {
                 return Ok(started);
             }
             self.check_planner(&request)?;
-            let place = match found {
-                // What was there a moment ago is gone.
-                Found::Live => continue,
-                Found::Vacant(place) => place,
+            let permit = match found {
+                // The live run was deleted with its session a moment ago.
+                Lookup::Live => continue,
+                Lookup::NotLive(permit) => permit,
             };
-            if self.0.table.len() > self.deps().options.max_live_runs {
+            if self.0.live_runs.len() > self.deps().options.max_live_runs {
                 return Err(EngineError::TooManyRuns);
             }
-            match self.begin(place, &request).await {
+            match self.admit(permit, &request).await {
                 Err(error @ EngineError::Store(StoreError::Unavailable { .. })) => {
-                    // It may be written all the same.
-                    self.revive_later(key);
+                    // The write may have reached the store. The retry starts the run then.
+                    self.retry_later(key);
                     return Err(error);
                 }
                 Err(EngineError::Store(StoreError::SessionMoved | StoreError::RunExists)) => {}
@@ -168,8 +168,8 @@ impl Engine {
         }
     }
 
-    /// The run that a request led to before, if it did.
-    async fn known(
+    /// The run that an earlier request with this id started or steered.
+    async fn find_started(
         &self,
         tenant: &TenantId,
         id: &RunId,
@@ -191,46 +191,46 @@ impl Engine {
         Ok(Some(Started { run, session: row.session, joined: true, steered: true }))
     }
 
-    async fn begin(&self, place: StartPermit, request: &StartRequest) -> Result<Started, EngineError> {
-        let RunKey { tenant, run } = place.key().clone();
+    async fn admit(&self, permit: StartPermit, request: &StartRequest) -> Result<Started, EngineError> {
+        let RunKey { tenant, run } = permit.key().clone();
         let session = request.session.clone().unwrap_or_else(|| self.deps().ids.session());
-        let way = self.way_in(&tenant, &session, request).await?;
-        match (way, request.on_busy) {
-            (WayIn::Free(last_entry), _) => {
-                // Read once the session is seen to be free, so that no run before this one has more to remember.
-                let request = self.with_remembered(&tenant, &session, request).await?;
-                self.enter_new(place, &session, last_entry, &request).await?;
+        let admission = self.admission(&tenant, &session, request).await?;
+        match (admission, request.on_busy) {
+            (Admission::Free(last_entry), _) => {
+                // Rules are read after the session was seen free: no earlier run can add one any more.
+                let request = self.with_remembered_rules(&tenant, &session, request).await?;
+                self.enter_new(permit, &session, last_entry, &request).await?;
             }
-            (WayIn::Busy(by) | WayIn::Queue(by), OnBusy::Reject) => {
+            (Admission::Busy(by) | Admission::Queued(by), OnBusy::Reject) => {
                 return Err(EngineError::SessionBusy { run: by });
             }
-            (WayIn::Busy(_) | WayIn::Queue(_), OnBusy::Enqueue | OnBusy::Interrupt) => {
-                self.enqueue(place, &session, request).await?;
+            (Admission::Busy(_) | Admission::Queued(_), OnBusy::Enqueue | OnBusy::Interrupt) => {
+                self.enqueue(permit, &session, request).await?;
             }
-            (WayIn::Busy(live), OnBusy::Steer) => {
+            (Admission::Busy(live), OnBusy::Steer) => {
                 self.steer(&live, &run, request).await?;
                 return Ok(Started { run: live, session, joined: true, steered: true });
             }
-            (WayIn::Queue(next), OnBusy::Steer) => {
-                // It is about to be the live run.
-                self.bring_up(&RunKey::new(tenant, next)).await?;
+            (Admission::Queued(next), OnBusy::Steer) => {
+                // Start the run that is about to be the live one; the next attempt steers it.
+                self.ensure_live(&RunKey::new(tenant, next)).await?;
                 return Err(EngineError::Store(StoreError::SessionMoved));
             }
         }
         Ok(Started { run, session, joined: false, steered: false })
     }
 
-    /// Creates a run in a session that is free.
+    /// Creates a run in a free session and starts its task.
     async fn enter_new(
         &self,
-        place: StartPermit,
+        permit: StartPermit,
         session: &SessionId,
         last_entry: EntryNo,
         request: &StartRequest,
     ) -> Result<(), EngineError> {
         let deps = self.deps();
-        let RunKey { tenant, run } = place.key().clone();
-        let _here = self.0.sessions.share(&tenant, session).await;
+        let RunKey { tenant, run } = permit.key().clone();
+        let _lock = self.0.session_locks.shared(&tenant, session).await;
         let history = match last_entry {
             EntryNo(0) => History::default(),
             last => self.history(&tenant, session, last).await?,
@@ -239,18 +239,18 @@ impl Engine {
         let start = start_input(run, session, Some(last_entry), deps.ids.seed(), request);
         let step = machine.handle(start, deps.clock.now()).expect("a new run takes its start");
         let epoch = deps.store.epoch();
-        let (mut task, mailbox) = self.assemble(place, machine, epoch, session.clone(), history, &[]);
+        let (mut task, mailbox) = self.new_task(permit, machine, epoch, session.clone(), history, &[]);
         task.unwritten = step.records;
-        task.write(Some(create(request)), Some(last_entry)).await?;
-        task.place.occupy(mailbox);
+        task.write(Some(create_run(request)), Some(last_entry)).await?;
+        task.permit.set_live(mailbox);
         self.launch(task, step.effects);
         Ok(())
     }
 
-    /// What was said in a session up to its last entry.
+    /// The session's history up to its last entry, from the cache or the store.
     ///
     /// # Errors
-    /// [`StoreError::SessionMoved`] when that is not its last entry any more: it may have been deleted. The store's.
+    /// [`StoreError::SessionMoved`] if the session has another last entry by now, or was deleted; the store's.
     pub(in crate::engine) async fn history(
         &self,
         tenant: &TenantId,
@@ -267,15 +267,15 @@ impl Engine {
         history
     }
 
-    /// The request with the rules that were remembered for it. In the journal they hold for the run, whatever becomes
-    /// of them meanwhile.
-    async fn with_remembered<'r>(
+    /// The request with the remembered rules added to its spec. The run's journal then has them: rules that are deleted
+    /// later still hold for this run.
+    async fn with_remembered_rules<'r>(
         &self,
         tenant: &TenantId,
         session: &SessionId,
         request: &'r StartRequest,
     ) -> Result<Cow<'r, StartRequest>, EngineError> {
-        let remembered = self.remembered(tenant, Some(session)).await?;
+        let remembered = self.remembered_rules(tenant, Some(session)).await?;
         let mut request = Cow::Borrowed(request);
         if !remembered.is_empty() {
             Arc::make_mut(&mut request.to_mut().spec).tool_policy.rules.extend(remembered);
@@ -283,40 +283,40 @@ impl Engine {
         Ok(request)
     }
 
-    /// Whether the session takes a run now; refuses early what the store would refuse.
-    async fn way_in(
+    /// The state of the session for a new run. The store checks it again at the write.
+    async fn admission(
         &self,
         tenant: &TenantId,
         session: &SessionId,
         request: &StartRequest,
-    ) -> Result<WayIn, EngineError> {
+    ) -> Result<Admission, EngineError> {
         if request.session.is_none() {
-            return Ok(WayIn::Free(EntryNo(0)));
+            return Ok(Admission::Free(EntryNo(0)));
         }
         let row = match self.store().session(tenant, session).await? {
             Some(row) => row,
-            None if request.create_session => return Ok(WayIn::Free(EntryNo(0))),
+            None if request.create_session => return Ok(Admission::Free(EntryNo(0))),
             None => return Err(EngineError::SessionNotFound),
         };
         if let Some(run) = row.live_run {
-            return Ok(WayIn::Busy(run));
+            return Ok(Admission::Busy(run));
         }
         let next = self.store().next_queued(tenant, session).await?;
-        Ok(next.map_or(WayIn::Free(row.last_entry), WayIn::Queue))
+        Ok(next.map_or(Admission::Free(row.last_entry), Admission::Queued))
     }
 }
 
-/// How a session stands towards a new run.
-enum WayIn {
-    /// It is free; its last entry.
+/// The state of a session for a new run.
+enum Admission {
+    /// The session is free. This is its last entry.
     Free(EntryNo),
-    /// This is its live run.
+    /// The session has this live run.
     Busy(RunId),
-    /// It has no live run, but this one is about to be it.
-    Queue(RunId),
+    /// The session has no live run, and this queued run is the next.
+    Queued(RunId),
 }
 
-/// What the machine is told of a new run; without a last entry, it waits for its session.
+/// The first input of a new run. Without a last entry, the run is queued.
 pub(in crate::engine) fn start_input(
     run: RunId,
     session: &SessionId,
@@ -336,7 +336,8 @@ pub(in crate::engine) fn start_input(
     }))
 }
 
-pub(in crate::engine) fn create(request: &StartRequest) -> CreateRun {
+/// The columns of a new run's row.
+pub(in crate::engine) fn create_run(request: &StartRequest) -> CreateRun {
     let labels: BTreeMap<String, String> = request.spec.labels.clone();
     CreateRun {
         request_digest: request.digest.clone(),

@@ -33,7 +33,7 @@ impl AbortOnDrop {
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         if let Some((engine, tenant, run)) = self.armed.take()
-            && !self.feed.as_ref().is_some_and(Feed::is_gone)
+            && !self.feed.as_ref().is_some_and(Feed::is_deleted)
         {
             engine.abort_later(tenant, run, AbortCause::Disconnect);
         }

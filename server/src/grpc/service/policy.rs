@@ -73,7 +73,7 @@ impl PolicyChecker<'_> {
         let mut spec = RunSpec::clone(&state.spec);
         spec.tool_policy.rules = state.rules().cloned().collect();
         if state.phase == Phase::Queued {
-            let remembered = self.engine.remembered(&self.tenant, state.session.as_ref()).await?;
+            let remembered = self.engine.remembered_rules(&self.tenant, state.session.as_ref()).await?;
             spec.tool_policy.rules.extend(remembered);
         }
         Ok(spec)
@@ -97,7 +97,7 @@ impl PolicyChecker<'_> {
             let row = self.engine.store().session(&self.tenant, session).await?;
             row.ok_or(EngineError::SessionNotFound)?;
         }
-        spec.tool_policy.rules.extend(self.engine.remembered(&self.tenant, session).await?);
+        spec.tool_policy.rules.extend(self.engine.remembered_rules(&self.tenant, session).await?);
         Ok(spec)
     }
 

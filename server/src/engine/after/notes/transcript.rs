@@ -1,51 +1,51 @@
-//! A conversation as plain text, for a model that is to write about it and not to go on with it.
+//! A conversation as plain text, for a model that writes about it.
 
 use agentloop_core::message::{Message, Part, Role};
 
-/// Of one text that somebody said, in bytes.
+/// The most bytes of one text of a message. The rest is cut.
 const TEXT_BYTES_MAX: usize = 4 * 1024;
-/// Of the arguments or the output of one tool call, in bytes.
+/// The most bytes of a tool call's arguments or output. The rest is cut.
 const TOOL_BYTES_MAX: usize = 512;
 
-/// What was said, as far as it fits.
+/// The text of a conversation, up to a number of bytes.
 pub(in crate::engine) struct Transcript {
     text: String,
     bytes_max: usize,
 }
 
 impl Transcript {
-    /// Takes this many bytes, and one message more than fit where it would otherwise be empty.
+    /// An empty transcript. The first message is cut to `bytes_max`; later ones are left out if they do not fit.
     pub(in crate::engine) fn new(bytes_max: usize) -> Self {
         Self { text: String::new(), bytes_max }
     }
 
-    /// Adds a message, long texts cut; `false` and nothing added where there is no room for it.
+    /// Adds a message. False, and nothing is added, if there is no room for it.
     pub(in crate::engine) fn add(&mut self, message: &Message) -> bool {
-        let said = told(message);
-        if !self.text.is_empty() && self.text.len() + said.len() > self.bytes_max {
+        let text = message_text(message);
+        if !self.text.is_empty() && self.text.len() + text.len() > self.bytes_max {
             return false;
         }
-        self.text.push_str(&said[..said.floor_char_boundary(self.bytes_max)]);
+        self.text.push_str(&text[..text.floor_char_boundary(self.bytes_max)]);
         true
     }
 
-    /// All of it; `None` where nobody said anything.
+    /// The whole text. `None` if no message had any text.
     pub(in crate::engine) fn text(self) -> Option<String> {
         (!self.text.is_empty()).then_some(self.text)
     }
 }
 
-fn told(message: &Message) -> String {
+fn message_text(message: &Message) -> String {
     let who = match message.role {
         Role::System => "System",
         Role::User => "User",
         Role::Assistant => "Assistant",
         Role::Tool => "Tool",
     };
-    message.parts.iter().filter_map(piece).map(|said| format!("{who}: {said}\n")).collect()
+    message.parts.iter().filter_map(part_text).map(|text| format!("{who}: {text}\n")).collect()
 }
 
-fn piece(part: &Part) -> Option<String> {
+fn part_text(part: &Part) -> Option<String> {
     match part {
         Part::Text { text, .. } => (!text.trim().is_empty()).then(|| cut(text, TEXT_BYTES_MAX)),
         Part::ToolCall(call) => {
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn long_texts_are_cut() {
-        let told = told(&says(Role::User, &"ü".repeat(TEXT_BYTES_MAX)));
+        let told = message_text(&says(Role::User, &"ü".repeat(TEXT_BYTES_MAX)));
         assert!(told.len() < TEXT_BYTES_MAX + 32 && told.ends_with(" [cut]\n"));
     }
 }

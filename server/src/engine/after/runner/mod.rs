@@ -1,41 +1,35 @@
-//! Work that follows runs: written with a run's end, done in the background, tried again until it succeeds or has
-//! failed too often. A run's callers never wait for it.
+//! Does the jobs that follow runs, in the background. A job is written together with its run's end, and retried until it
+//! succeeds or has failed too often. A run's callers never wait for it.
 //!
-//! **Invariant:** what is under way when the server stops is still in the store, and done by the next one. So a job may
-//! be done more than once.
+//! **Invariant:** a job stays in the store until it is done. A job that a stop of the server cuts is done after the next
+//! start, so a job may be done more than once.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use agentloop_core::agent::{RetryPolicy, RunSpec};
-use agentloop_core::id::{Seq, SessionId, TenantId};
+use agentloop_core::id::Seq;
 use agentloop_core::retry;
-use agentloop_core::run::event::{Event, Record};
-use agentloop_core::run::state::State;
+use agentloop_core::run::event::Event;
 use agentloop_core::time::{Millis, Timestamp};
 use futures_util::FutureExt as _;
-use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
 
 use crate::engine::Engine;
+use crate::engine::after::job_queue::JOBS_TOGETHER_MAX;
 use crate::engine::deps::Deps;
-use crate::engine::ports::{JobError, JobExecutor};
-use crate::store::{Job, JobId, JobKind, StoreError};
+use crate::engine::ports::JobError;
+use crate::store::{Job, JobId, StoreError};
 
-/// Jobs under way at a time, of all runs.
-const JOBS_TOGETHER_MAX: usize = 8;
-/// Tries after the first before a job is given up.
+/// Retries of a job after its first attempt.
 const JOB_RETRIES_MAX: u32 = 9;
-/// The longest wait between two tries, unless whoever refused asks for a longer one.
+/// The longest wait between two attempts, unless the error asks for a longer one.
 const JOB_BACKOFF_MAX: Millis = Millis::secs(300);
-/// Of why a try failed, what is stored, in bytes.
+/// The most bytes of an error that are stored with the job.
 const ERROR_BYTES_MAX: usize = 1024;
-/// Before the store is asked again after it failed; doubled each time.
+/// The wait before the store is asked again after it failed. It doubles each time.
 const STORE_WAIT: Duration = Duration::from_secs(1);
-/// No such wait is longer. Also the longest sleep, so that a clock that was moved is noticed.
+/// The longest wait of any kind, so that a change of the system clock is noticed.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 
 impl From<StoreError> for JobError {
@@ -44,127 +38,66 @@ impl From<StoreError> for JobError {
     }
 }
 
-/// Who does what follows runs, and how they are told that there is something to do.
-pub(in crate::engine) struct Jobs {
-    executors: Vec<Arc<dyn JobExecutor>>,
-    /// The store has more to do, or there is more room.
-    changed: Notify,
-    under_way: Mutex<BTreeMap<JobId, UnderWay>>,
-}
-
-/// A job that is being done.
-struct UnderWay {
-    session: SessionId,
-    /// Ends it where it is.
-    stop: CancellationToken,
-}
-
-impl Jobs {
-    pub(in crate::engine) fn new(executors: Vec<Arc<dyn JobExecutor>>) -> Self {
-        Self { executors, changed: Notify::new(), under_way: Mutex::default() }
-    }
-
-    /// What goes with these records of a run: something where its end is among them, else nothing.
-    pub(in crate::engine) fn wanted(
-        &self,
-        tenant: &TenantId,
-        state: &State,
-        records: &[Record],
-    ) -> Vec<JobKind> {
-        if !records.iter().any(|record| matches!(record.event, Event::Finished { .. })) {
-            return Vec::new();
-        }
-        self.executors.iter().flat_map(|executor| executor.wanted(tenant, state)).collect()
-    }
-
-    /// The store has more to do, or there is more room.
-    pub(in crate::engine) fn changed(&self) {
-        self.changed.notify_one();
-    }
-
-    /// The session is deleted: what was being done for its runs is not gone on with, and writes nothing to another of its
-    /// name.
-    pub(in crate::engine) fn forget(&self, tenant: &TenantId, session: &SessionId) {
-        let under_way = self.under_way();
-        let its = under_way.iter().filter(|(id, job)| id.tenant == *tenant && job.session == *session);
-        its.for_each(|(_, job)| job.stop.cancel());
-    }
-
-    fn under_way(&self) -> MutexGuard<'_, BTreeMap<JobId, UnderWay>> {
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn executor(&self, kind: &JobKind) -> Option<&Arc<dyn JobExecutor>> {
-        self.executors.iter().find(|executor| executor.takes(kind))
-    }
-}
-
-/// Has done what is due, then sleeps until there is more.
+/// The task of the runner: starts due jobs, then sleeps until more are due.
 pub(in crate::engine) async fn watch(engine: Engine) {
     let deps = engine.deps().clone();
     let stop = deps.tasks.soft().clone();
     while !stop.is_cancelled() {
-        let sleep = begin_due(&deps).await;
+        let sleep = start_due(&deps).await;
         tokio::select! { biased;
             () = stop.cancelled() => return,
-            () = deps.jobs.changed.notified() => {}
+            () = deps.jobs.changed() => {}
             () = tokio::time::sleep(sleep) => {}
         }
     }
 }
 
-/// Begins what is due, as far as there is room, each on a task of its own: one that was handed a connection to the store
-/// must not wait to be polled by somebody who waits for one. How long to sleep if nothing else happens.
-async fn begin_due(deps: &Arc<Deps>) -> Duration {
-    if deps.jobs.under_way().len() >= JOBS_TOGETHER_MAX {
+/// Starts due jobs, as many as fit, each on a task of its own. A job that holds a store connection must be polled until
+/// it releases it, so this task, which waits for connections too, must not poll jobs. Returns the time to sleep.
+async fn start_due(deps: &Arc<Deps>) -> Duration {
+    if deps.jobs.running() >= JOBS_TOGETHER_MAX {
         return SLEEP_MAX;
     }
     let now = deps.clock.now();
-    // What is under way may still be due, and come along.
+    // Jobs under way may be among the due ones.
     let limit = u32::try_from(JOBS_TOGETHER_MAX).unwrap_or(u32::MAX);
     let (due, next) = match deps.store.due_jobs(now, limit).await {
         Ok(found) => found,
         Err(error) => {
-            tracing::warn!(%error, "cannot ask the store what is to be done");
+            tracing::warn!(%error, "cannot read the due jobs from the store; trying again");
             return STORE_WAIT;
         }
     };
     for job in due {
-        begin(deps, job);
+        start(deps, job);
     }
     match next {
-        Some(next) if deps.jobs.under_way().len() < JOBS_TOGETHER_MAX => {
+        Some(next) if deps.jobs.running() < JOBS_TOGETHER_MAX => {
             next.since(now).duration().clamp(Duration::from_millis(1), SLEEP_MAX)
         }
         _ => SLEEP_MAX,
     }
 }
 
-/// Begins a job, unless it is under way or there is no room.
-fn begin(deps: &Arc<Deps>, job: Job) {
+/// Starts a job, unless it is under way or too many others are.
+fn start(deps: &Arc<Deps>, job: Job) {
     let stop = deps.tasks.soft().child_token();
-    {
-        let mut under_way = deps.jobs.under_way();
-        if under_way.len() >= JOBS_TOGETHER_MAX {
-            return;
-        }
-        let Entry::Vacant(place) = under_way.entry(job.id.clone()) else { return };
-        place.insert(UnderWay { session: job.session.clone(), stop: stop.clone() });
+    if !deps.jobs.begin(&job, stop.clone()) {
+        return;
     }
     let deps_of_job = deps.clone();
     drop(deps.tasks.spawn("job", async move {
         let (deps, id) = (deps_of_job, job.id.clone());
-        let _done = stop.run_until_cancelled(see_to(&deps, job)).await;
-        deps.jobs.under_way().remove(&id);
-        deps.jobs.changed();
+        let _done = stop.run_until_cancelled(do_job(&deps, job)).await;
+        deps.jobs.end(&id);
     }));
 }
 
-/// Does one job, and notes what came of it.
-async fn see_to(deps: &Deps, job: Job) {
-    let (spec, result) = tried(deps, &job).await;
-    let tries = job.attempts + 1;
-    let again = match result {
+/// Makes one attempt of a job and records its result in the store.
+async fn do_job(deps: &Deps, job: Job) {
+    let (spec, result) = attempt(deps, &job).await;
+    let attempts = job.attempts + 1;
+    let retry = match result {
         Ok(()) => None,
         Err(error) => {
             let policy = RetryPolicy {
@@ -173,39 +106,39 @@ async fn see_to(deps: &Deps, job: Job) {
                 ..spec.map(|spec| spec.retry.clone()).unwrap_or_default()
             };
             let chance = deps.ids.seed();
-            let wait = retry::after_failure(&policy, error.class(), tries, error.after(), chance);
+            let wait = retry::after_failure(&policy, error.class(), attempts, error.after(), chance);
             if wait.is_none() {
-                given_up(&job, tries);
+                log_given_up(&job, attempts);
             }
-            wait.map(|wait| (deps.clock.now().after(wait), error.to_string()))
+            wait.map(|wait| Retry { due_at: deps.clock.now().after(wait), why: error.to_string() })
         }
     };
-    note(deps, &job.id, again).await;
+    record_result(deps, &job.id, retry).await;
 }
 
-/// Nobody is told but the log, which hears nothing of what was said in the run.
-fn given_up(job: &Job, tries: u32) {
+/// Logs that a job has failed for good. The error is not logged: it may quote the conversation.
+fn log_given_up(job: &Job, tries: u32) {
     tracing::warn!(run.id = %job.id.run, kind = %job.id.kind, tries, "a job that follows a run is given up");
 }
 
-/// One try, and the run's spec where it could be read. A panic is a failed try.
-async fn tried(deps: &Deps, job: &Job) -> (Option<Arc<RunSpec>>, Result<(), JobError>) {
+/// Makes one attempt. A panic of the executor is a failed attempt. Also returns the run's spec, if it could be read.
+async fn attempt(deps: &Deps, job: &Job) -> (Option<Arc<RunSpec>>, Result<(), JobError>) {
     let spec = match spec(deps, &job.id).await {
         Ok(Some(spec)) => spec,
-        // Its session was deleted; the job is gone with it.
+        // The run's session was deleted, and the job with it.
         Ok(None) => return (None, Ok(())),
         Err(error) => return (None, Err(error.into())),
     };
     let Some(executor) = deps.jobs.executor(&job.id.kind) else {
-        let why = "nobody does jobs of this kind".to_owned();
+        let why = "no executor takes jobs of this kind".to_owned();
         return (Some(spec), Err(JobError::Retryable { why, after: None }));
     };
     let result = AssertUnwindSafe(executor.execute(job, &spec)).catch_unwind().await;
-    let fault = || Err(JobError::Retryable { why: "a fault of the server".to_owned(), after: None });
-    (Some(spec), result.unwrap_or_else(|_| fault()))
+    let panicked = || Err(JobError::Retryable { why: "the executor panicked".to_owned(), after: None });
+    (Some(spec), result.unwrap_or_else(|_| panicked()))
 }
 
-/// How the run was told to behave; `None` where it is gone.
+/// The run's spec, from its first event. `None` if the run was deleted.
 async fn spec(deps: &Deps, job: &JobId) -> Result<Option<Arc<RunSpec>>, StoreError> {
     let first = deps.store.records(&job.tenant, &job.run, Seq(0), 1).await?;
     Ok(first.into_iter().find_map(|record| match record.event {
@@ -214,20 +147,26 @@ async fn spec(deps: &Deps, job: &JobId) -> Result<Option<Arc<RunSpec>>, StoreErr
     }))
 }
 
-/// Notes in the store that a job is done with, or when it is due again. It stays under way until that is written, so
-/// that a store that fails does not have it done over and over.
-async fn note(deps: &Deps, job: &JobId, again: Option<(Timestamp, String)>) {
+/// The next attempt of a job.
+struct Retry {
+    due_at: Timestamp,
+    why: String,
+}
+
+/// Records in the store that a job is finished, or when its next attempt is due. The job stays under way until this is
+/// written. Otherwise a failing store would have the job done over and over.
+async fn record_result(deps: &Deps, job: &JobId, retry: Option<Retry>) {
     let mut wait = STORE_WAIT;
     loop {
-        let noted = match &again {
+        let recorded = match &retry {
             None => deps.store.finish_job(job).await,
-            Some((due_at, why)) => {
+            Some(Retry { due_at, why }) => {
                 let why = &why[..why.floor_char_boundary(ERROR_BYTES_MAX)];
                 deps.store.retry_job(job, *due_at, why).await
             }
         };
-        let Err(error) = noted else { return };
-        tracing::warn!(run.id = %job.run, %error, "cannot note what came of a job");
+        let Err(error) = recorded else { return };
+        tracing::warn!(run.id = %job.run, %error, "cannot record the result of a job; trying again");
         tokio::time::sleep(wait).await;
         wait = (wait * 2).min(SLEEP_MAX);
     }

@@ -1,28 +1,31 @@
-//! Jobs of any kind, done by a double.
+//! Jobs that are done by a fake executor.
 
+use agentloop_core::id::TenantId;
+use agentloop_core::run::state::State;
 use agentloop_core::run::status::RunStatus;
 use async_trait::async_trait;
 use tokio::sync::mpsc;
 
 use super::*;
 use crate::engine::EngineParts;
+use crate::engine::ports::JobExecutor;
 use crate::lifecycle::Tasks;
 use crate::model::{HttpOptions, ProviderRegistry};
-use crate::store::Store;
 use crate::store::conformance::fixture::{Owner, finished, session, tenant};
 use crate::store::sqlite::SqliteStore;
+use crate::store::{JobKind, Store};
 use crate::tool::{HostOptions, RemoteTools};
 
-/// How long anything here may take.
+/// The longest time that anything here may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Does jobs of hooks, by their names.
-struct Double {
+/// Fails, panics, hangs or succeeds, as the name of the job's hook says.
+struct FakeExecutor {
     tried: mpsc::UnboundedSender<u32>,
 }
 
 #[async_trait]
-impl JobExecutor for Double {
+impl JobExecutor for FakeExecutor {
     fn wanted(&self, _tenant: &TenantId, _ended: &State) -> Vec<JobKind> {
         Vec::new()
     }
@@ -46,7 +49,7 @@ impl JobExecutor for Double {
     }
 }
 
-/// An engine over this store, and the tries that its double makes.
+/// An engine over this store, and the attempts that its fake executor reports.
 fn engine(store: &Arc<dyn Store>) -> (Tasks, mpsc::UnboundedReceiver<u32>) {
     let (tasks, _engine, tries) = engine_of(store);
     (tasks, tries)
@@ -57,13 +60,13 @@ fn engine_of(store: &Arc<dyn Store>) -> (Tasks, Engine, mpsc::UnboundedReceiver<
     let models = Arc::new(ProviderRegistry::new(HttpOptions::default(), []).unwrap());
     let tools = RemoteTools::new(HostOptions::default(), Timestamp(0), Vec::new());
     let tasks = Tasks::new();
-    let job_executors: Vec<Arc<dyn JobExecutor>> = vec![Arc::new(Double { tried })];
+    let job_executors: Vec<Arc<dyn JobExecutor>> = vec![Arc::new(FakeExecutor { tried })];
     let parts = EngineParts { job_executors, tasks: tasks.clone(), ..EngineParts::default() };
     let engine = parts.start(store.clone(), models, tools);
     (tasks, engine, tries)
 }
 
-/// A store with a run that ended and left this to do.
+/// A store with a run that has ended and left a job for this hook.
 async fn left(hook: &str) -> Arc<dyn Store> {
     let store: Arc<dyn Store> = Arc::new(SqliteStore::in_memory().await.unwrap());
     leaves(&store, "s", "r", hook).await;
@@ -85,7 +88,7 @@ async fn jobs(store: &Arc<dyn Store>) -> Vec<Job> {
     store.due_jobs(Timestamp(u64::MAX), 9).await.unwrap().0
 }
 
-/// All tries of the one job there is, until it is gone.
+/// All attempts of the job for this hook, until it is gone from the store.
 async fn tries(hook: &str) -> Vec<u32> {
     let store = left(hook).await;
     let (tasks, mut tries) = engine(&store);
@@ -139,7 +142,7 @@ async fn what_is_done_for_a_deleted_session_is_not_done_to_the_next_of_its_name(
     let (tenant, session) = (tenant(), session("s"));
     assert!(engine.delete_session(&tenant, &session).await.unwrap());
     leaves(&store, "s", "r", "stays").await;
-    engine.deps().jobs.changed();
+    engine.deps().jobs.notify();
     assert_eq!(tried().await, Some(0), "the job of the new run is its own");
     assert_eq!(jobs(&store).await.len(), 1, "and is not taken for done with the old one");
     tasks.shut_down(PATIENCE).await;
@@ -151,19 +154,18 @@ async fn jobs_under_way_are_bounded_also_where_they_are_not_due_any_more() {
     let (tasks, engine, mut tries) = engine_of(&store);
     let mut tried = async || tokio::time::timeout(PATIENCE, tries.recv()).await.unwrap();
     assert_eq!(tried().await, Some(0));
-    // As where the clock is set back: others come before it.
+    // The job under way is not due any more, as after the clock is set back, so others come first.
     let id = jobs(&store).await.remove(0).id;
     store.retry_job(&id, Timestamp(u64::MAX / 4), "").await.unwrap();
     for at in 0..2 * JOBS_TOGETHER_MAX {
         leaves(&store, &format!("s{at}"), &format!("r{at}"), "stays").await;
     }
-    engine.deps().jobs.changed();
+    engine.deps().jobs.notify();
     for _ in 1..JOBS_TOGETHER_MAX {
         assert_eq!(tried().await, Some(0));
     }
-    // However often it is looked at, and whatever is due: there is no room.
-    begin_due(engine.deps()).await;
-    begin(engine.deps(), jobs(&store).await.remove(0));
-    assert_eq!(engine.deps().jobs.under_way().len(), JOBS_TOGETHER_MAX);
+    start_due(engine.deps()).await;
+    start(engine.deps(), jobs(&store).await.remove(0));
+    assert_eq!(engine.deps().jobs.running(), JOBS_TOGETHER_MAX, "no further job is started");
     tasks.shut_down(PATIENCE).await;
 }

@@ -1,6 +1,7 @@
-//! What was decided made durable, then shown.
+//! Makes decided events durable, then shows them: to subscribers, executors and observers.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use agentloop_core::id::{EntryNo, RunKey, Seq};
 use agentloop_core::run::event::{Outcome, Record};
@@ -12,12 +13,13 @@ use crate::engine::run::task::RunTask;
 use crate::store::{Append, CreateRun, RunSummary, StoreError};
 
 impl RunTask {
-    /// Makes durable what was decided, then shows it.
+    /// Writes the unwritten events, then shows them.
     pub(in crate::engine) async fn flush(&mut self) -> Result<(), StoreError> {
         self.write(None, None).await
     }
 
-    /// As [`Self::flush`], with what the store needs to know of a new run, and of one that enters its session.
+    /// As [`Self::flush`]. `create` is given for the first write of a new run, `enter` for the write with which a run
+    /// enters its session: the last entry that the session must still have.
     pub(in crate::engine) async fn write(
         &mut self,
         create: Option<CreateRun>,
@@ -25,17 +27,17 @@ impl RunTask {
     ) -> Result<(), StoreError> {
         self.write_by = None;
         let Some(first) = self.unwritten.first() else { return Ok(()) };
-        let RunKey { tenant, run } = self.place.key().clone();
+        let RunKey { tenant, run } = self.permit.key().clone();
         let after = Seq(first.seq.0 - 1);
         let records = std::mem::take(&mut self.unwritten);
         let jobs = self.deps.jobs.wanted(&tenant, self.machine.state(), &records);
         let has_jobs = !jobs.is_empty();
-        let summary = summary(&self.machine, self.parks());
-        let wakes = summary.wake_at.is_some();
+        let summary = summary(&self.machine, self.is_waiting());
+        let has_wake_time = summary.wake_at.is_some();
         let began = Instant::now();
         let is_over = matches!(self.machine.state().phase, Phase::Finished { .. });
         if is_over {
-            self.leave_history(&records);
+            self.hand_over_history(&records);
         }
         let appended = self
             .deps
@@ -55,50 +57,53 @@ impl RunTask {
             .await;
         if let Err(error) = appended {
             if is_over {
-                self.deps.histories.forget(self.tenant(), &self.session);
+                self.deps.histories.remove(self.tenant(), &self.session);
             }
             return Err(error);
         }
-        self.wakes = wakes;
+        self.has_wake_time = has_wake_time;
         let took = began.elapsed();
         if has_jobs {
-            self.deps.jobs.changed();
+            self.deps.jobs.notify();
         }
         if !is_over {
             self.history.extend(&records);
         }
-        let records: Vec<Arc<Record>> = records.into_iter().map(Arc::new).collect();
+        self.publish(records.into_iter().map(Arc::new).collect(), took);
+        Ok(())
+    }
+
+    fn publish(&mut self, records: Vec<Arc<Record>>, took: Duration) {
         self.feed.publish(&records);
-        self.executors_see(&records);
-        let RunKey { tenant, run } = self.place.key();
+        self.notify_executors(&records);
+        let RunKey { tenant, run } = self.permit.key();
         for observer in &self.deps.observers {
             observer.appended(records.len(), took);
             for record in &records {
                 observer.event(tenant, run, &self.session, record);
             }
         }
-        for follower in &mut self.followers {
-            records.iter().for_each(|record| follower.event(record));
+        for observer in &mut self.run_observers {
+            records.iter().for_each(|record| observer.event(record));
         }
-        Ok(())
     }
 
-    /// Leaves the session's history to its next run, before the write that frees the session: whoever deletes it then
-    /// finds what there is to forget.
-    fn leave_history(&mut self, records: &[Record]) {
+    /// Puts the session's history into the cache for the next run. This comes before the write that frees the session:
+    /// a deletion that follows the write must find the history in the cache, to remove it.
+    fn hand_over_history(&mut self, records: &[Record]) {
         let mut history = std::mem::take(&mut self.history);
         history.extend(records);
-        self.deps.histories.keep(self.tenant().clone(), self.session.clone(), history);
+        self.deps.histories.put(self.tenant().clone(), self.session.clone(), history);
     }
 }
 
-/// What the run's row says.
-fn summary(machine: &Machine, parks: bool) -> RunSummary {
+/// The columns of the run's row. Only a run that waits has a time to wake it at.
+fn summary(machine: &Machine, is_waiting: bool) -> RunSummary {
     let state: &State = machine.state();
     let completed = matches!(state.phase, Phase::Finished { outcome: Outcome::Completed });
     RunSummary {
         status: state.status().expect("a run that is written has started"),
-        wake_at: if parks { machine.deadline() } else { None },
+        wake_at: if is_waiting { machine.deadline() } else { None },
         at_hosts: state.is_at_hosts(),
         error: if completed { None } else { state.last_error.clone() },
         usage: state.usage,

@@ -1,4 +1,5 @@
-//! Effects of a step, one call each. What leads to an input comes back through the mailbox or as the model's answer.
+//! Performs the effects of a step. An effect's result comes back as an input, through the mailbox or as the output of
+//! the running effect.
 
 use agentloop_core::id::CallSlot;
 use agentloop_core::run::effect::Effect;
@@ -6,15 +7,15 @@ use agentloop_core::run::input::Input;
 use agentloop_core::run::machine::Step;
 use agentloop_core::time::Timestamp;
 
-use crate::engine::effect::compact::Compacting;
+use crate::engine::effect::compact::CompactionEffect;
 use crate::engine::effect::model_call::ModelCall;
 use crate::engine::effect::prepare::prepare;
 use crate::engine::run::task::RunTask;
 use crate::tool::Seek;
 
 impl RunTask {
-    /// Seeks hosts before the step is made durable: where there is room at once, the offer needs no commit of its own.
-    pub(in crate::engine) fn seek(&mut self, step: &mut Step, now: Timestamp) {
+    /// Seeks hosts before the step is durable. If a host has room at once, the call's offer is part of the same commit.
+    pub(in crate::engine) fn seek_hosts(&mut self, step: &mut Step, now: Timestamp) {
         let mut at = 0;
         while at < step.effects.len() {
             let Effect::SeekHost { slot, tool, on } = &step.effects[at] else {
@@ -40,7 +41,7 @@ impl RunTask {
         }
     }
 
-    /// One call each. What leads to an input comes back through the mailbox or as the model's answer.
+    /// Starts one effect. Call this only after the step that asked for it is durable.
     pub(in crate::engine) fn perform(&mut self, effect: Effect) {
         let tools = self.deps.tools.clone();
         match effect {
@@ -48,24 +49,24 @@ impl RunTask {
                 let call = ModelCall {
                     deps: self.deps.clone(),
                     feed: self.feed.clone(),
-                    tenant: self.place.key().tenant.clone(),
+                    tenant: self.permit.key().tenant.clone(),
                     spec: self.machine.state().spec.clone(),
                     model_call,
                     attempt,
                     system_prompt: self.machine.state().system_prompt(),
-                    asking: (!self.machine.state().spec.hooks.is_empty()).then(|| self.asking()),
+                    extensions: (!self.machine.state().spec.hooks.is_empty()).then(|| self.extensions()),
                     checked,
                 };
-                self.speaking = Some(Box::pin(call.prepare(&mut self.history, last_entry)));
+                self.running_effect = Some(Box::pin(call.prepare(&mut self.history, last_entry)));
             }
             Effect::Plan { decision, situation } => {
-                self.speaking = Some(Box::pin(self.planning(decision, situation)));
+                self.running_effect = Some(Box::pin(self.ask_planner(decision, situation)));
             }
-            Effect::Prepare => self.speaking = Some(Box::pin(prepare(self.asking()))),
+            Effect::Prepare => self.running_effect = Some(Box::pin(prepare(self.extensions()))),
             Effect::Compact { number, strategy, reason, level, last_entry } => {
                 assert_eq!(self.history.last(), last_entry, "a context is all of its session");
                 let state = self.machine.state();
-                let compacting = Compacting {
+                let compacting = CompactionEffect {
                     deps: self.deps.clone(),
                     spec: state.spec.clone(),
                     seed: state.seed,
@@ -75,15 +76,15 @@ impl RunTask {
                     level,
                     entries: self.history.entries().to_vec(),
                 };
-                self.speaking = Some(Box::pin(compacting.run()));
+                self.running_effect = Some(Box::pin(compacting.run()));
             }
             Effect::StopModel { .. }
             | Effect::StopPlanning { .. }
             | Effect::StopPreparing
             | Effect::StopCompacting { .. } => {
-                self.speaking = None;
+                self.running_effect = None;
             }
-            Effect::SeekHost { .. } => unreachable!("hosts are sought before the step is written"),
+            Effect::SeekHost { .. } => unreachable!("hosts are sought before the step is durable"),
             Effect::CloseRuntime { host, runtime } => {
                 tools.close_runtime(self.tenant(), &host, &runtime);
             }
@@ -104,6 +105,7 @@ impl RunTask {
     }
 }
 
+/// The call that an input grants a host to.
 pub(in crate::engine) fn granted_slot(input: &Input) -> Option<CallSlot> {
     if let Input::SlotGranted { slot, .. } = input { Some(*slot) } else { None }
 }

@@ -1,8 +1,10 @@
-//! One task owns one live run. Its order is law: handle, append, publish, perform.
+//! The task of one live run. It handles one input at a time, always in this order: handle, append, publish, perform.
 
 mod commit;
 mod effects;
+pub(in crate::engine) mod human;
 mod park;
+mod plan;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -22,194 +24,212 @@ use tokio::time::Instant;
 
 use crate::alarm::Alarm;
 use crate::engine::deps::Deps;
-use crate::engine::effect::extensions::Asking;
-use crate::engine::effect::tool_hooks::{Judged, Judging, after_tool};
+use crate::engine::effect::extensions::RunExtensions;
+use crate::engine::effect::tool_hooks::{HookedResult, RunningHooks, after_tool};
 use crate::engine::feed::Feed;
 use crate::engine::history::History;
 use crate::engine::ports::RunObserver;
-use crate::engine::run::human::Executing;
 use crate::engine::run::table::{Mail, Reply, StartPermit};
-use crate::engine::run::timers::Wake;
+use crate::engine::run::timers::WakeSignal;
 use crate::extension::RunContext;
 use crate::store::StoreError;
 use crate::tool::CallOwner;
 
 use self::effects::granted_slot;
+use self::human::PendingAnswers;
 
-/// How long an event that may wait waits for one that may not.
-const LAZY_WAIT: Millis = Millis(200);
-/// How long a run that was brought up for an input, and had no use for it, stays up.
-const LINGER: Duration = Duration::from_secs(1);
-/// The longest that a timer sleeps, so that a clock that was moved is noticed.
+/// The longest time that an event that may be written late waits for others to be written with it.
+const DELAYED_WRITE_MAX: Millis = Millis(200);
+/// The time without any input after which the task of a run that waits parks it.
+const IDLE_PARK_WAIT: Duration = Duration::from_secs(1);
+/// The longest sleep, so that a change of the system clock is noticed.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 
-/// Why a task ended.
+/// The reason why a task ended.
 #[derive(Debug)]
-pub(in crate::engine) enum End {
-    /// The run is over.
+pub(in crate::engine) enum TaskEnd {
+    /// The run has finished.
     Finished,
-    /// It waits for someone, or for long.
+    /// The run waits for something outside or for a distant deadline.
     Parked,
-    /// The server is going down; the run goes on with the next one.
+    /// The server shuts down. The next start of the server continues the run.
     Stopped,
-    /// The store refused or failed: what is in memory is not to be believed.
+    /// The store refused or failed a write, so the state in memory may be wrong.
     Lost(StoreError),
 }
 
-/// One live run.
+/// Everything that the task of one live run owns.
 pub(in crate::engine) struct RunTask {
     pub(in crate::engine) deps: Arc<Deps>,
-    pub(in crate::engine) wake: Wake,
-    pub(in crate::engine) place: StartPermit,
+    pub(in crate::engine) wake_signal: WakeSignal,
+    pub(in crate::engine) permit: StartPermit,
     pub(in crate::engine) machine: Machine,
     pub(in crate::engine) epoch: Epoch,
     pub(in crate::engine) session: SessionId,
     pub(in crate::engine) history: History,
     pub(in crate::engine) feed: Feed,
     pub(in crate::engine) mailbox: mpsc::Receiver<Mail>,
-    /// Those who called for the step whose instruction the planner is asked for, and by what name they did.
-    pub(in crate::engine) steppers: Vec<(String, Reply)>,
-    /// What is done here in a human's place.
-    pub(in crate::engine) executing: Executing,
-    /// The model call or the planner's deliberation under way.
-    pub(in crate::engine) speaking: Option<Pin<Box<dyn Future<Output = Input> + Send>>>,
-    /// Hosts' answers that hooks have their say about.
-    pub(in crate::engine) judging: Judging,
-    /// Events decided on and not durable yet.
+    /// Callers of `Step` whose step has not begun yet, because the planner is still asked for its instruction.
+    pub(in crate::engine) step_callers: Vec<StepCaller>,
+    /// Questions that executors of this process are answering.
+    pub(in crate::engine) pending_answers: PendingAnswers,
+    /// The model call, planner call, preparation or compaction under way. A run has at most one.
+    pub(in crate::engine) running_effect: Option<Pin<Box<dyn Future<Output = Input> + Send>>>,
+    /// Results of tool calls that `post_tool` hooks are looking at.
+    pub(in crate::engine) running_hooks: RunningHooks,
+    /// Events that the machine decided and that are not durable yet.
     pub(in crate::engine) unwritten: Vec<Record>,
-    /// Observers of this run alone.
-    pub(in crate::engine) followers: Vec<Box<dyn RunObserver>>,
-    /// When those are written at the latest.
+    /// Observers that follow this run only.
+    pub(in crate::engine) run_observers: Vec<Box<dyn RunObserver>>,
+    /// When the unwritten events are written at the latest.
     pub(in crate::engine) write_by: Option<Timestamp>,
-    /// Whether the run's row has a time to wake it at.
-    pub(in crate::engine) wakes: bool,
+    /// True if the run's row has a time at which the timer wakes the run.
+    pub(in crate::engine) has_wake_time: bool,
 }
 
-enum Woken {
-    /// Nothing came for a while.
+/// A caller of `Step`, who waits until the step begins.
+pub(in crate::engine) struct StepCaller {
+    /// The client's id of the request.
+    request: String,
+    reply: Reply,
+}
+
+/// The next thing for the task to do.
+enum Wakeup {
+    /// The run waits, and nothing came for [`IDLE_PARK_WAIT`].
     Idle,
+    /// `None`: every sender is gone, so nothing can reach the run any more.
     Mail(Option<Mail>),
-    Input(Input),
-    /// Hooks had their say about an answer.
-    Judged(Judged),
-    /// An executor of this process is done.
-    Executed(Input),
-    /// An executor had nothing to say.
-    Nothing,
+    /// The running effect is done.
+    EffectDone(Input),
+    /// The machine's deadline has passed, or unwritten events are due.
+    Deadline,
+    /// Hooks are done with the result of a tool call.
+    HooksDone(HookedResult),
+    /// An executor has answered a question.
+    Answered(Input),
+    /// An executor leaves a question to a human.
+    NotAnswered,
+    /// The server shuts down.
     Stop,
 }
 
 impl RunTask {
-    /// Runs until the run is over, parks, or must be given up.
-    pub(in crate::engine) async fn run(&mut self) -> End {
-        // What a new owner finds may be the end of it: nothing would wake it.
-        if let Some(End::Finished) = self.end() {
-            return End::Finished;
+    /// Works until the run finishes or parks, or the server or the store stops it.
+    pub(in crate::engine) async fn run(&mut self) -> TaskEnd {
+        // Taking the run over may already have finished it. Nothing would wake the loop then.
+        if let Some(TaskEnd::Finished) = self.check_end() {
+            return TaskEnd::Finished;
         }
         let mut alarm = Alarm::default();
         loop {
-            let end = match self.next(&mut alarm).await {
-                Woken::Idle => Ok(Some(End::Parked)),
-                Woken::Stop => self.flush().await.map(|()| Some(End::Stopped)),
-                Woken::Executed(input) => self.step(input, None).await,
-                Woken::Nothing => Ok(self.end()),
-                Woken::Mail(None) => Ok(Some(End::Stopped)),
-                Woken::Mail(Some(mail)) => self.mail(mail).await,
-                Woken::Judged((input, reply)) => self.step(input, Some(reply)).await,
-                Woken::Input(input) => {
-                    if !matches!(input, Input::DeadlinePassed) {
-                        self.speaking = None;
-                    }
-                    self.step(input, None).await
-                }
+            let wakeup = self.next_wakeup(&mut alarm).await;
+            let end = match self.handle_wakeup(wakeup).await {
+                Ok(Some(TaskEnd::Parked)) => self.park().await,
+                other => other,
             };
             match end {
                 Ok(None) => {}
-                Ok(Some(End::Parked)) => match self.close().await {
-                    Ok(None) => {}
-                    Ok(Some(end)) => return end,
-                    Err(error) => return End::Lost(error),
-                },
                 Ok(Some(end)) => return end,
-                Err(error) => return End::Lost(error),
+                Err(error) => return TaskEnd::Lost(error),
             }
         }
     }
 
-    async fn next(&mut self, alarm: &mut Alarm) -> Woken {
-        let parks = self.may_park();
+    async fn handle_wakeup(&mut self, wakeup: Wakeup) -> Result<Option<TaskEnd>, StoreError> {
+        match wakeup {
+            Wakeup::Idle => Ok(Some(TaskEnd::Parked)),
+            Wakeup::Stop => self.flush().await.map(|()| Some(TaskEnd::Stopped)),
+            Wakeup::Mail(None) => Ok(Some(TaskEnd::Stopped)),
+            Wakeup::Mail(Some(mail)) => self.handle_mail(mail).await,
+            Wakeup::HooksDone(HookedResult { input, reply }) => self.handle_input(input, Some(reply)).await,
+            Wakeup::Answered(input) => self.handle_input(input, None).await,
+            Wakeup::NotAnswered => Ok(self.check_end()),
+            Wakeup::Deadline => self.handle_input(Input::DeadlinePassed, None).await,
+            Wakeup::EffectDone(input) => {
+                self.running_effect = None;
+                self.handle_input(input, None).await
+            }
+        }
+    }
+
+    async fn next_wakeup(&mut self, alarm: &mut Alarm) -> Wakeup {
+        let may_park = self.may_park();
         let due = self.write_by.into_iter().chain(self.machine.deadline()).min();
         let wait = due.map(|due| due.since(self.deps.clock.now()).duration().min(SLEEP_MAX));
-        let speaking = async {
-            match self.speaking.as_mut() {
-                Some(call) => call.await,
+        let effect = async {
+            match self.running_effect.as_mut() {
+                Some(effect) => effect.await,
                 None => std::future::pending().await,
             }
         };
-        let executing = &mut self.executing;
+        let pending_answers = &mut self.pending_answers;
         tokio::select! { biased;
-            () = self.deps.tasks.soft().cancelled() => Woken::Stop,
-            mail = self.mailbox.recv() => Woken::Mail(mail),
-            input = speaking => Woken::Input(input),
-            Some(judged) = self.judging.next() => Woken::Judged(judged),
-            input = executing.next() => input.map_or(Woken::Nothing, Woken::Executed),
-            () = alarm.ring(Instant::now() + wait.unwrap_or_default()), if wait.is_some() => {
-                Woken::Input(Input::DeadlinePassed)
+            () = self.deps.tasks.soft().cancelled() => Wakeup::Stop,
+            mail = self.mailbox.recv() => Wakeup::Mail(mail),
+            input = effect => Wakeup::EffectDone(input),
+            Some(hooked) = self.running_hooks.next() => Wakeup::HooksDone(hooked),
+            input = pending_answers.next() => input.map_or(Wakeup::NotAnswered, Wakeup::Answered),
+            () = alarm.wait_until(Instant::now() + wait.unwrap_or_default()), if wait.is_some() => {
+                Wakeup::Deadline
             }
-            () = async { tokio::time::sleep(LINGER).await }, if parks => Woken::Idle,
+            () = async { tokio::time::sleep(IDLE_PARK_WAIT).await }, if may_park => Wakeup::Idle,
         }
     }
 
-    async fn mail(&mut self, mail: Mail) -> Result<Option<End>, StoreError> {
+    async fn handle_mail(&mut self, mail: Mail) -> Result<Option<TaskEnd>, StoreError> {
         match mail {
-            Mail::Tell(input) => self.step(input, None).await,
-            Mail::Ask(input, reply) => match self.judged(&input) {
-                Some((asking, call)) => {
-                    let judge = async move { (after_tool(asking, call, input).await, reply) };
-                    self.judging.push(Box::pin(judge));
+            Mail::Input(input) => self.handle_input(input, None).await,
+            Mail::InputWithReply(input, reply) => match self.call_for_hooks(&input) {
+                Some(call) => {
+                    let extensions = self.extensions();
+                    let hooked = async move {
+                        HookedResult { input: after_tool(extensions, call, input).await, reply }
+                    };
+                    self.running_hooks.push(Box::pin(hooked));
                     Ok(None)
                 }
-                None => self.step(input, Some(reply)).await,
+                None => self.handle_input(input, Some(reply)).await,
             },
-            Mail::Look(reply) => {
-                // Nothing is shown before it is durable.
+            Mail::ReadState(reply) => {
+                // The state is shown only as far as it is durable.
                 self.flush().await?;
-                // Whoever stopped looking has no use for it.
+                // The reader may have stopped waiting.
                 let _gone = reply.send(Box::new(self.machine.state().clone()));
                 Ok(None)
             }
         }
     }
 
-    /// Whom to ask about an input, and about which call: a host's answer to an open call, where there are hooks. What
-    /// the run will not take anyway is no matter for them.
-    fn judged(&self, input: &Input) -> Option<(Asking, Call)> {
+    /// The call whose result `post_tool` hooks are to see before it is recorded. `None` if the run has no hooks, if the
+    /// input is no result, or if the machine will refuse it: a wrong lease, another attempt, a settled call.
+    fn call_for_hooks(&self, input: &Input) -> Option<Call> {
         let state = self.machine.state();
         let Input::CallFinished { slot, attempt, lease, .. } = input else { return None };
         if state.spec.hooks.is_empty() || state.lease(*slot, *attempt) != *lease {
             return None;
         }
-        let call = state.call(*slot).filter(|call| !call.is_settled() && call.attempt == *attempt)?;
-        Some((self.asking(), call.clone()))
+        state.call(*slot).filter(|call| !call.is_settled() && call.attempt == *attempt).cloned()
     }
 
-    /// Asks extensions about the run as it stands.
-    fn asking(&self) -> Asking {
+    /// The run's extensions, with the state as it is now.
+    fn extensions(&self) -> RunExtensions {
         let run = RunContext { tenant: self.tenant().clone(), state: Arc::new(self.machine.state().clone()) };
         let deps = &self.deps;
         let (extensions, tools, clock) = (deps.extensions.clone(), deps.tools.clone(), deps.clock.clone());
-        Asking { extensions, tools, clock, run }
+        RunExtensions { extensions, tools, clock, run }
     }
 
-    /// handle → append → publish → perform.
-    pub(in crate::engine) async fn step(
+    /// Handles one input: handle, append, publish, perform. Replies once the result, or the refusal, rests on durable
+    /// state. Events that may be written late are not appended yet if nobody waits for a reply.
+    pub(in crate::engine) async fn handle_input(
         &mut self,
         input: Input,
         reply: Option<Reply>,
-    ) -> Result<Option<End>, StoreError> {
+    ) -> Result<Option<TaskEnd>, StoreError> {
         let now = self.deps.clock.now();
         let granted = granted_slot(&input);
-        let called_for = match &input {
+        let step_request = match &input {
             Input::Step { request, .. } => Some(request.clone()),
             _ => None,
         };
@@ -219,61 +239,61 @@ impl RunTask {
                 if let Some(slot) = granted {
                     self.deps.tools.stop_seeking(self.tenant(), &self.call_id(slot));
                 }
-                // What was decided before is what the refusal rests on.
+                // The refusal may rest on events that are not durable yet.
                 if reply.is_some() {
                     self.flush().await?;
                 }
-                answer(reply, Err(refusal));
+                send_reply(reply, Err(refusal));
                 return Ok(None);
             }
         };
-        self.seek(&mut step, now);
+        self.seek_hosts(&mut step, now);
         let may_wait = reply.is_none() && step.may_wait();
         self.unwritten.extend(step.records);
         if may_wait && self.write_by.is_none_or(|by| by > now) {
             if !self.unwritten.is_empty() {
-                self.write_by.get_or_insert(now.after(LAZY_WAIT));
+                self.write_by.get_or_insert(now.after(DELAYED_WRITE_MAX));
             }
             return Ok(None);
         }
         self.flush().await?;
-        match called_for {
-            Some(step) => self.steppers.extend(reply.map(|reply| (step, reply))),
-            None => answer(reply, Ok(())),
+        match step_request {
+            Some(request) => self.step_callers.extend(reply.map(|reply| StepCaller { request, reply })),
+            None => send_reply(reply, Ok(())),
         }
         if !self.machine.is_stepping() {
-            self.answer_steppers();
+            self.reply_to_step_callers();
         }
         for effect in step.effects {
             self.perform(effect);
         }
-        Ok(self.end())
+        Ok(self.check_end())
     }
 
-    /// A step was taken, or cannot be any more: something ended the run while its planner was asked.
-    fn answer_steppers(&mut self) {
+    /// Replies to the callers of `Step`: their step has begun, or the run ended before its planner had answered.
+    fn reply_to_step_callers(&mut self) {
         let state = self.machine.state();
-        for (step, reply) in self.steppers.drain(..) {
-            let taken = state.steps.contains_key(&step);
-            let said = if taken { Ok(()) } else { Err(Refusal::WrongPhase(state.status())) };
-            answer(Some(reply), said);
+        for StepCaller { request, reply } in self.step_callers.drain(..) {
+            let has_begun = state.steps.contains_key(&request);
+            let verdict = if has_begun { Ok(()) } else { Err(Refusal::WrongPhase(state.status())) };
+            send_reply(Some(reply), verdict);
         }
     }
 
     fn tenant(&self) -> &TenantId {
-        &self.place.key().tenant
+        &self.permit.key().tenant
     }
 
     fn owner(&self) -> CallOwner {
         CallOwner {
-            tenant: self.place.key().tenant.clone(),
+            tenant: self.permit.key().tenant.clone(),
             session: self.session.clone(),
             agent: self.machine.state().spec.agent.clone(),
             traceparent: None,
         }
     }
 
-    /// As [`Self::owner`], with what the host of a call is told of its trace.
+    /// As [`Self::owner`], with the trace context that the host of the call gets.
     fn owner_of(&self, slot: CallSlot) -> CallOwner {
         let state = self.machine.state();
         let traceparent = match self.deps.options.traced {
@@ -288,9 +308,9 @@ impl RunTask {
     }
 }
 
-fn answer(reply: Option<Reply>, result: Result<(), Refusal>) {
+fn send_reply(reply: Option<Reply>, verdict: Result<(), Refusal>) {
     if let Some(reply) = reply {
-        // Whoever asked may have gone; what was decided stands.
-        let _gone = reply.send(result);
+        // The caller may have stopped waiting. The verdict holds all the same.
+        let _gone = reply.send(verdict);
     }
 }

@@ -1,30 +1,31 @@
-//! When a run has nothing to do: it ends, or parks, which takes no more mail.
+//! Ends a task that has nothing to do: the run has finished, or it parks until something outside moves it.
 
 use agentloop_core::run::state::Phase;
 use tokio::sync::mpsc;
 
 use crate::engine::run::table::{Mail, Mailbox};
-use crate::engine::run::task::{End, RunTask};
+use crate::engine::run::task::{RunTask, TaskEnd};
 use crate::store::StoreError;
 
 impl RunTask {
-    /// Whether this was the last step for now.
-    pub(in crate::engine) fn end(&self) -> Option<End> {
+    /// The reason to end the task now, if there is one.
+    pub(in crate::engine) fn check_end(&self) -> Option<TaskEnd> {
         if matches!(self.machine.state().phase, Phase::Finished { .. }) {
-            return Some(End::Finished);
+            return Some(TaskEnd::Finished);
         }
-        self.may_park().then_some(End::Parked)
+        self.may_park().then_some(TaskEnd::Parked)
     }
 
-    /// Whether the task may end, and somebody will wake the run: what its row says was true when it was written, and a
-    /// clock that is set back makes a short wait a long one.
+    /// True if the run waits and something will wake it. A run with a deadline must have a wake time in its row. The row
+    /// may lack one although the run waits now: the run's wait was short when the row was written, and the clock was
+    /// set back since.
     pub(in crate::engine) fn may_park(&self) -> bool {
-        self.parks() && (self.wakes || self.machine.deadline().is_none())
+        self.is_waiting() && (self.has_wake_time || self.machine.deadline().is_none())
     }
 
-    /// Whether nothing will happen until someone outside, or a distant time, moves the run.
-    pub(in crate::engine) fn parks(&self) -> bool {
-        if !self.judging.is_empty() {
+    /// True if nothing happens until an input from outside or a distant deadline moves the run.
+    pub(in crate::engine) fn is_waiting(&self) -> bool {
+        if !self.running_hooks.is_empty() {
             return false;
         }
         let state = self.machine.state();
@@ -43,27 +44,27 @@ impl RunTask {
             | Phase::Finished { .. } => {
                 state.status().is_some_and(|status| status.is_interrupted())
                     && !self.machine.is_stepping()
-                    && self.executing.is_empty()
+                    && self.pending_answers.is_empty()
                     && !state.is_at_hosts()
             }
         }
     }
 
-    /// Takes no more mail, unless some has come by now: that is seen to with the mailbox open again, since what it leads
-    /// to may be told of at once, and only once.
-    pub(in crate::engine) async fn close(&mut self) -> Result<Option<End>, StoreError> {
+    /// Closes the mailbox and ends the task. Mail that is already in the mailbox is handled first, with a new mailbox
+    /// open: its effects may send mail at once, and some of it is sent only once. `None` if the run has work again.
+    pub(in crate::engine) async fn park(&mut self) -> Result<Option<TaskEnd>, StoreError> {
         loop {
             self.mailbox.close();
             let Some(mut mail) = self.mailbox.recv().await else {
                 if self.machine.deadline().is_some() {
-                    self.wake.parked();
+                    self.wake_signal.run_parked();
                 }
-                return Ok(Some(End::Parked));
+                return Ok(Some(TaskEnd::Parked));
             };
             let mut earlier = self.reopen();
             let end = loop {
-                let end = self.mail(mail).await?;
-                if matches!(end, Some(End::Finished)) {
+                let end = self.handle_mail(mail).await?;
+                if matches!(end, Some(TaskEnd::Finished)) {
                     return Ok(end);
                 }
                 mail = match earlier.recv().await {
@@ -77,10 +78,10 @@ impl RunTask {
         }
     }
 
-    /// Takes mail again; what came before comes out of the earlier mailbox.
+    /// Opens a new mailbox and returns the receiver of the closed one, which still holds mail.
     fn reopen(&mut self) -> mpsc::Receiver<Mail> {
         let (mailbox, receiver) = Mailbox::new();
-        self.place.occupy(mailbox);
+        self.permit.set_live(mailbox);
         std::mem::replace(&mut self.mailbox, receiver)
     }
 }

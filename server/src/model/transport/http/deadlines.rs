@@ -49,7 +49,7 @@ impl CallDeadlines {
         let silent = self.first_event.unwrap_or_else(|| after(now, self.idle));
         tokio::select! { biased;
             value = future => Ok(value),
-            () = self.alarm.ring(self.total.min(silent)) => {
+            () = self.alarm.wait_until(self.total.min(silent)) => {
                 Err(if self.total <= silent { total_error() } else { self.silence_error() })
             }
         }

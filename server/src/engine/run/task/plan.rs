@@ -1,4 +1,4 @@
-//! A planner is asked what to do next.
+//! Asks a run's planner for the next instruction.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use crate::engine::deps::Deps;
 use crate::engine::run::task::RunTask;
 use crate::extension::{ExtensionError, PlanView, Planner, RunContext};
 
-/// Messages that a planner is shown at most.
+/// The most messages that a planner is shown: the last ones of the conversation.
 const MESSAGES_MAX: usize = 200;
-/// Bytes of those at most.
+/// The most bytes of messages that a planner is shown.
 const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
-/// How often a planner is asked about one decision.
-const TRIES: u32 = 2;
+/// Attempts for one decision. The second one is made only if it may help.
+const ATTEMPTS: u32 = 2;
 
-/// One decision, ready to be asked for.
-struct Planning {
+/// A question to the planner. Its contents do not change from attempt to attempt.
+struct PlannerCall {
     deps: Arc<Deps>,
     tenant: TenantId,
     state: Arc<State>,
@@ -33,30 +33,30 @@ struct Planning {
 }
 
 impl RunTask {
-    /// Asks the run's planner. What it is shown is fixed before it is first polled.
-    pub(in crate::engine) fn planning(
+    /// Asks the run's planner. The returned future holds a copy of the state: later changes of the run are not in it.
+    pub(in crate::engine) fn ask_planner(
         &self,
         decision: u32,
         situation: Situation,
     ) -> impl Future<Output = Input> + Send + 'static {
         let state = self.machine.state();
-        let planning = Planning {
+        let call = PlannerCall {
             deps: self.deps.clone(),
-            tenant: self.place.key().tenant.clone(),
+            tenant: self.permit.key().tenant.clone(),
             state: Arc::new(state.clone()),
             decision,
             situation,
             messages: last_that_fit(self.history.view()),
         };
         async move {
-            let result = planning.decide().await;
+            let result = call.decide().await;
             let result = result.map_err(|error| PlanFailure { message: error.to_string() });
             Input::Planned { decision, result }
         }
     }
 }
 
-impl Planning {
+impl PlannerCall {
     async fn decide(&self) -> Result<Instruction, ExtensionError> {
         let name = self.state.spec.planner.as_deref().unwrap_or_default();
         let mut tried = 0;
@@ -64,8 +64,8 @@ impl Planning {
             tried += 1;
             let planner = self.deps.extensions.planner(&self.tenant, name).await?;
             match self.ask(&*planner).await {
-                Err(error) if may_be_asked_again(&error) && tried < TRIES => {
-                    tracing::info!(planner = name, decision = self.decision, %error, "a planner is asked again");
+                Err(error) if is_retryable(&error) && tried < ATTEMPTS => {
+                    tracing::info!(planner = name, decision = self.decision, %error, "a planner failed; asking again");
                 }
                 result => return result,
             }
@@ -77,9 +77,10 @@ impl Planning {
         let answer = AssertUnwindSafe(planner.plan(self.view(timeout))).catch_unwind();
         match tokio::time::timeout(timeout.duration(), answer).await {
             Err(_) => Err(ExtensionError::Timeout),
-            Ok(Err(_)) => {
-                Err(ExtensionError::Failed { message: "a fault in it".to_owned(), retryable: false })
-            }
+            Ok(Err(_)) => Err(ExtensionError::Failed {
+                message: "it panicked; the server's log has the details".to_owned(),
+                retryable: false,
+            }),
             Ok(Ok(result)) => result,
         }
     }
@@ -97,8 +98,8 @@ impl Planning {
     }
 }
 
-/// Whether a planner may say something better next time. Of one that answers nonsense every host was asked already.
-fn may_be_asked_again(error: &ExtensionError) -> bool {
+/// True if a second attempt may help. A planner on hosts that gave an invalid answer was asked on every host already.
+fn is_retryable(error: &ExtensionError) -> bool {
     match error {
         ExtensionError::Lost | ExtensionError::Failed { retryable: true, .. } => true,
         ExtensionError::Unknown
@@ -108,7 +109,7 @@ fn may_be_asked_again(error: &ExtensionError) -> bool {
     }
 }
 
-/// What a human answered to what the planner asked last.
+/// The human's answer to the planner's last question. Questions about tool calls have a slot, those of planners none.
 fn last_answer(state: &State) -> Option<Answer> {
     let planned = state.questions.values().filter(|asked| asked.question.slot.is_none());
     planned.max_by_key(|asked| asked.question.asked_at).and_then(|asked| asked.answer.clone())
@@ -119,7 +120,7 @@ fn held_calls(state: &State) -> Vec<ToolCall> {
     held.map(|call| call.wanted.clone()).collect()
 }
 
-/// The end of a conversation, where it is long.
+/// The last messages that fit into the bounds.
 fn last_that_fit(messages: &[SharedMessage]) -> Vec<SharedMessage> {
     let mut bytes = 0;
     let fits = |message: &&SharedMessage| {
@@ -136,17 +137,17 @@ mod tests {
 
     use super::*;
 
-    fn said(text: &str) -> SharedMessage {
+    fn user(text: &str) -> SharedMessage {
         Arc::new(Message::text(Role::User, text))
     }
 
     #[test]
     fn of_a_long_conversation_the_end_is_shown() {
-        let messages: Vec<_> = (0..300).map(|at| said(&at.to_string())).collect();
+        let messages: Vec<_> = (0..300).map(|at| user(&at.to_string())).collect();
         let shown = last_that_fit(&messages);
         assert_eq!(shown, messages[100..]);
-        let long = said(&"x".repeat(MESSAGE_BYTES_MAX));
-        assert_eq!(last_that_fit(&[said("first"), long, said("last")]), [said("last")]);
+        let long = user(&"x".repeat(MESSAGE_BYTES_MAX));
+        assert_eq!(last_that_fit(&[user("first"), long, user("last")]), [user("last")]);
         assert_eq!(last_that_fit(&[]), []);
     }
 }

@@ -1,0 +1,98 @@
+//! The job executors, and the jobs that are under way.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use agentloop_core::id::{SessionId, TenantId};
+use agentloop_core::run::event::{Event, Record};
+use agentloop_core::run::state::State;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::engine::ports::JobExecutor;
+use crate::store::{Job, JobId, JobKind};
+
+/// Jobs that are done at the same time, of all runs.
+pub(super) const JOBS_TOGETHER_MAX: usize = 8;
+
+/// Connects the runs, whose ends bring jobs, with the runner that does them. The jobs themselves are in the store.
+pub(in crate::engine) struct JobQueue {
+    executors: Vec<Arc<dyn JobExecutor>>,
+    changed: Notify,
+    under_way: Mutex<BTreeMap<JobId, RunningJob>>,
+}
+
+/// A job that is being done.
+struct RunningJob {
+    session: SessionId,
+    /// Cancelled to drop the job where it is.
+    stop: CancellationToken,
+}
+
+impl JobQueue {
+    pub(in crate::engine) fn new(executors: Vec<Arc<dyn JobExecutor>>) -> Self {
+        Self { executors, changed: Notify::new(), under_way: Mutex::default() }
+    }
+
+    /// The jobs to write together with these records of a run. None, unless the run's end is among the records.
+    pub(in crate::engine) fn wanted(
+        &self,
+        tenant: &TenantId,
+        state: &State,
+        records: &[Record],
+    ) -> Vec<JobKind> {
+        if !records.iter().any(|record| matches!(record.event, Event::Finished { .. })) {
+            return Vec::new();
+        }
+        self.executors.iter().flat_map(|executor| executor.wanted(tenant, state)).collect()
+    }
+
+    /// Wakes the runner: the store has new jobs, or a job under way has ended.
+    pub(in crate::engine) fn notify(&self) {
+        self.changed.notify_one();
+    }
+
+    /// Waits for [`Self::notify`].
+    pub(super) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// Drops the jobs under way for a deleted session. They must not write to a new session with the same id.
+    pub(in crate::engine) fn stop_session(&self, tenant: &TenantId, session: &SessionId) {
+        let under_way = self.under_way();
+        let its = under_way.iter().filter(|(id, job)| id.tenant == *tenant && job.session == *session);
+        its.for_each(|(_, job)| job.stop.cancel());
+    }
+
+    /// Notes that a job is under way. False if it already is, or if [`JOBS_TOGETHER_MAX`] others are.
+    pub(super) fn begin(&self, job: &Job, stop: CancellationToken) -> bool {
+        let mut under_way = self.under_way();
+        if under_way.len() >= JOBS_TOGETHER_MAX {
+            return false;
+        }
+        let Entry::Vacant(free) = under_way.entry(job.id.clone()) else { return false };
+        free.insert(RunningJob { session: job.session.clone(), stop });
+        true
+    }
+
+    /// Notes that a job is not under way any more, and wakes the runner.
+    pub(super) fn end(&self, job: &JobId) {
+        self.under_way().remove(job);
+        self.notify();
+    }
+
+    /// The number of jobs under way.
+    pub(super) fn running(&self) -> usize {
+        self.under_way().len()
+    }
+
+    /// The executor that does jobs of this kind.
+    pub(super) fn executor(&self, kind: &JobKind) -> Option<&Arc<dyn JobExecutor>> {
+        self.executors.iter().find(|executor| executor.takes(kind))
+    }
+
+    fn under_way(&self) -> MutexGuard<'_, BTreeMap<JobId, RunningJob>> {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

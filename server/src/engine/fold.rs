@@ -1,0 +1,21 @@
+//! Rebuilds a run's machine from its journal.
+
+use agentloop_core::id::RunId;
+use agentloop_core::run::event::Record;
+use agentloop_core::run::machine::Machine;
+
+use crate::engine::error::EngineError;
+use crate::store::StoreError;
+
+/// The machine of a run after these records.
+///
+/// # Errors
+/// [`StoreError::Corrupt`] if no machine can have written the journal.
+pub(in crate::engine) fn fold(run: &RunId, records: &[Record]) -> Result<Machine, EngineError> {
+    std::panic::catch_unwind(|| Machine::replay(run.clone(), records)).map_err(|_| corrupt(run))
+}
+
+/// The error for a journal that cannot be folded.
+pub(in crate::engine) fn corrupt(run: &RunId) -> EngineError {
+    EngineError::Store(StoreError::Corrupt { what: format!("the journal of run {run} does not fold") })
+}
