@@ -2,6 +2,7 @@
 
 pub(crate) mod commit;
 pub(crate) mod read;
+pub(crate) mod round_trip;
 pub(crate) mod stream;
 
 use std::time::Duration;

@@ -23,6 +23,10 @@ pub(crate) async fn play(role: &str, args: &[String]) -> Result<(), Failure> {
         ("floor-commit", [rows, appends, concurrency, runs]) => {
             floor::commit::run(rows.as_ref(), appends.parse()?, concurrency.parse()?, runs.parse()?).await
         }
+        ("floor-round-trip", [rounds, concurrency, runs]) => {
+            floor::round_trip::run(rounds.parse()?, concurrency.parse()?, runs.parse()?).await
+        }
+        ("floor-host", [url]) => floor::round_trip::host(url).await,
         _ => Err(format!("no such role: {role} {args:?}").into()),
     }
 }

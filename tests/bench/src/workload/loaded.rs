@@ -173,6 +173,8 @@ async fn payloads(database: &Path, run: &str) -> Result<Vec<String>, Failure> {
 struct Bare {
     read: Said,
     commit: Said,
+    /// The calls to a tool host; nothing where the script has none.
+    round_trip: Option<Said>,
     /// Nanoseconds of CPU for one run's frames.
     stream: f64,
     streamed: Vec<Seen>,
@@ -188,6 +190,11 @@ async fn bare(
     let (load, count, appends) = (concurrency.to_string(), runs.to_string(), script.appends().to_string());
     let read = ended(&["floor-read", &bed.model, bed.format.name(), &script.prompt(), &load, &count]).await?;
     let commit = ended(&["floor-commit", &floor.file("rows"), &appends, &load, &count]).await?;
+    let rounds = script.rounds.to_string();
+    let round_trip = match script.rounds {
+        0 => None,
+        _ => Some(ended(&["floor-round-trip", &rounds, &load, &count]).await?),
+    };
     let (server, url) = Process::role(&["floor-stream", &floor.file("frames")]).await?;
     let clients: Vec<_> = (0..connections(concurrency))
         .map(|_| agentloop_client::Client::connect(&url))
@@ -196,7 +203,7 @@ async fn bare(
     let before = server.usage()?;
     let streamed = drive(&clients, concurrency, runs, move || request(script)).await?;
     let stream = server.usage()?.since(before).cpu as f64 / runs as f64;
-    Ok(Bare { read, commit, stream, streamed })
+    Ok(Bare { read, commit, round_trip, stream, streamed })
 }
 
 async fn floors(
@@ -208,15 +215,18 @@ async fn floors(
     concurrency: usize,
     runs: u64,
 ) -> Result<(), Failure> {
-    let Bare { read, commit, stream, streamed } = bare(bed, floor, script, concurrency, runs).await?;
+    let Bare { read, commit, round_trip, stream, streamed } =
+        bare(bed, floor, script, concurrency, runs).await?;
     let load = concurrency.to_string();
     let mut add = |what, value: f64| setting.report.add(name, &load, what, "ms", value / 1e6);
     add("floor: CPU to read the model", read.cpu_per_run);
     add("floor: CPU to commit", commit.cpu_per_run);
     add("floor: CPU to stream", stream);
-    add("floor: CPU together", read.cpu_per_run + commit.cpu_per_run + stream);
+    let (calls, calling) = round_trip.as_ref().map_or((0.0, 0.0), |said| (said.cpu_per_run, said.p50));
+    add("floor: CPU to call the tool host", calls);
+    add("floor: CPU together", read.cpu_per_run + commit.cpu_per_run + stream + calls);
     let streaming = percentile(streamed.iter().map(|seen| seen.whole.as_nanos() as f64), 0.5);
-    add("floor: p50 of the three", read.p50 + commit.p50 + streaming);
+    add("floor: p50 of them in turn", read.p50 + commit.p50 + streaming + calling);
     Ok(())
 }
 
