@@ -49,7 +49,7 @@ async fn several_times_the_capacity_is_refused_early() {
                     taken.push(took);
                 }
                 Err(error) => {
-                    let said = error.refused().unwrap_or_else(|| panic!("{error}"));
+                    let said = error.status().unwrap_or_else(|| panic!("{error}"));
                     assert_eq!(said.reason, Some(ErrorReason::TooManyRuns), "{error}");
                     assert!(said.retry_after.is_some(), "it says when to come again");
                     refused.push(took);
