@@ -66,6 +66,18 @@ pub trait RequestStore: Send + Sync + 'static {
     async fn rules(&self, tenant: &TenantId, session: Option<&SessionId>)
     -> Result<Vec<RuleRow>, StoreError>;
 
+    /// Rules that a run takes with it when it enters this session: those for every run, then those of the session, each
+    /// the oldest first. A store that can reads both at once.
+    async fn rules_for_run(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+    ) -> Result<Vec<RuleRow>, StoreError> {
+        let mut rules = self.rules(tenant, None).await?;
+        rules.extend(self.rules(tenant, Some(session)).await?);
+        Ok(rules)
+    }
+
     /// Forgets a remembered rule. `false`: there was none.
     async fn delete_rule(&self, tenant: &TenantId, rule: &RuleId) -> Result<bool, StoreError>;
 }

@@ -65,10 +65,10 @@ impl Engine {
         tenant: &TenantId,
         session: Option<&SessionId>,
     ) -> Result<Vec<PolicyRule>, EngineError> {
-        let mut rows = self.store().rules(tenant, None).await?;
-        if let Some(session) = session {
-            rows.extend(self.store().rules(tenant, Some(session)).await?);
-        }
+        let rows = match session {
+            Some(session) => self.store().rules_for_run(tenant, session).await?,
+            None => self.store().rules(tenant, None).await?,
+        };
         Ok(rows.into_iter().map(|row| row.rule).collect())
     }
 

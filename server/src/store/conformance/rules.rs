@@ -51,8 +51,14 @@ pub async fn what_is_remembered_with_an_answer_is_found(store: Arc<dyn Store>) {
     let first = remembers(&mut owner, 2, 2_000, "first", RememberScope::Session).await;
     let always = remembers(&mut owner, 3, 2_500, "always", RememberScope::Tenant).await;
     assert_eq!(always.rule.origin, RuleOrigin::Remembered);
-    assert_eq!(rules(&store, Some("s")).await, [first, later]);
-    assert_eq!(rules(&store, None).await, [always]);
+    assert_eq!(rules(&store, Some("s")).await, [first.clone(), later.clone()]);
+    assert_eq!(rules(&store, None).await, [always.clone()]);
+    let for_run = |session_name: &'static str| {
+        let store = store.clone();
+        async move { store.rules_for_run(&tenant(), &session(session_name)).await.unwrap() }
+    };
+    assert_eq!(for_run("s").await, [always.clone(), first, later]);
+    assert_eq!(for_run("q").await, [always]);
     assert_eq!(rules(&store, Some("q")).await, []);
     let elsewhere = TenantId::parse("elsewhere").unwrap();
     assert_eq!(store.rules(&elsewhere, None).await.unwrap(), []);

@@ -442,6 +442,17 @@ impl RequestStore for SqliteStore {
         read::rules(&self.readers, tenant, session).await
     }
 
+    async fn rules_for_run(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+    ) -> Result<Vec<RuleRow>, StoreError> {
+        if !self.hints.rules() {
+            return Ok(Vec::new());
+        }
+        read::rules_for_run(&self.readers, tenant, session).await
+    }
+
     async fn delete_rule(&self, tenant: &TenantId, rule: &RuleId) -> Result<bool, StoreError> {
         let op = Op::DeleteRule { tenant: tenant.clone(), rule: rule.clone() };
         match self.write(op).await? {

@@ -10,6 +10,13 @@ use crate::store::{RuleRow, StoreError};
 pub(in crate::store::sqlite) const RULES: &str = "
     SELECT * FROM remembered_rules WHERE tenant = ?1 AND session_id IS ?2 ORDER BY decided_at, rule_id";
 
+/// Two lists, each in the order of its index, which SQLite merges.
+pub(in crate::store::sqlite) const RULES_FOR_RUN: &str = "
+    SELECT * FROM remembered_rules WHERE tenant = ?1 AND session_id IS NULL
+    UNION ALL
+    SELECT * FROM remembered_rules WHERE tenant = ?1 AND session_id = ?2
+    ORDER BY session_id, decided_at, rule_id";
+
 /// Those of a session, or with `None` of every run.
 pub(in crate::store::sqlite) async fn rules(
     db: &SqlitePool,
@@ -17,6 +24,16 @@ pub(in crate::store::sqlite) async fn rules(
     session: Option<&SessionId>,
 ) -> Result<Vec<RuleRow>, StoreError> {
     let query = sqlx::query(RULES).bind(tenant.as_str()).bind(session.map(SessionId::as_str));
+    all(db, query, rule).await.map_err(|error| rows::failure("remembered rules", &error))
+}
+
+/// Those for every run, then those of the session.
+pub(in crate::store::sqlite) async fn rules_for_run(
+    db: &SqlitePool,
+    tenant: &TenantId,
+    session: &SessionId,
+) -> Result<Vec<RuleRow>, StoreError> {
+    let query = sqlx::query(RULES_FOR_RUN).bind(tenant.as_str()).bind(session.as_str());
     all(db, query, rule).await.map_err(|error| rows::failure("remembered rules", &error))
 }
 
