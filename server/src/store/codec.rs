@@ -1,17 +1,18 @@
 //! Events as rows: what stands in columns, and what is in the payload.
 //!
-//! **Invariant:** the payload is the event's JSON alone. Its place, its time and the run's status are columns. Of a
-//! run's first event the spec, which runs have in common, is stored once for all of them, and its session's id in the
-//! session's row; the view `whole_events` puts both back.
+//! **Invariant:** the payload is the event's JSON and nothing else. Its sequence number, its time and the run's status
+//! are columns. The spec of a run's first event, which many runs share, has a row of its own; the view `whole_events`
+//! puts it back.
 
 use std::sync::Arc;
 
-use agentloop_core::id::{RunId, Seq, TenantId};
+use agentloop_core::id::{EntryNo, RunId, Seq, SessionId, TenantId};
 use agentloop_core::message::Usage;
 use agentloop_core::run::event::{EVENT_VERSION, Event, Record};
 use agentloop_core::run::status::RunStatus;
 use agentloop_core::time::Timestamp;
 use agentloop_core::tool::Digest;
+use agentloop_core::trace::TraceParent;
 
 use super::StoreError;
 
@@ -53,35 +54,49 @@ pub(super) fn text<T: serde::Serialize + ?Sized>(value: &T) -> String {
     serde_json::to_string(value).expect("plain data serialises")
 }
 
-/// Of one record.
+/// Encodes a record with its whole event.
 pub(super) fn encode(record: &Record) -> EncodedEvent {
+    encoded(record, text(&record.event))
+}
+
+fn encoded(record: &Record, payload: String) -> EncodedEvent {
     EncodedEvent {
         seq: int(record.seq.0),
         at: int(record.at.0),
         status: record.status,
         version: i64::from(EVENT_VERSION),
-        payload: text(&record.event).into(),
+        payload: payload.into(),
     }
 }
 
-/// What a session's id and a spec stand between in the JSON of a first event.
-const BEFORE_SESSION: &str = "\"session\":";
-const BEHIND_SESSION: &str = ",\"last_entry\":";
-const BEFORE_SPEC: &str = "\"spec\":";
-const BEHIND_SPEC: &str = ",\"seed\":";
+/// A run's first event as it is stored: without its spec, which has a row of its own.
+#[derive(serde::Serialize)]
+#[serde(tag = "kind", rename = "started")]
+struct StoredStarted<'a> {
+    session: &'a SessionId,
+    last_entry: EntryNo,
+    seed: u64,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    queued: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    traceparent: Option<&'a TraceParent>,
+}
 
-/// Takes the spec out of a first event, and its session's id, which is that of its run: it has 0 in both places then.
-/// `None`, and the event is left whole: it has none.
-pub(super) fn part(event: &Event, payload: &mut Arc<str>) -> Option<EncodedSpec> {
-    let Event::Started { .. } = event else { return None };
-    // What stands before the spec and behind it in the event are ids and numbers.
-    let session = payload.find(BEFORE_SESSION)? + BEFORE_SESSION.len();
-    let behind = session + payload.get(session..)?.find(BEHIND_SESSION)?;
-    let begin = behind + payload.get(behind..)?.find(BEFORE_SPEC)? + BEFORE_SPEC.len();
-    let end = payload.rfind(BEHIND_SPEC)?;
-    let spec = payload.get(begin..end)?.to_owned();
-    *payload = [&payload[..session], "0", &payload[behind..begin], "0", &payload[end..]].concat().into();
-    Some(EncodedSpec { digest: Digest::of(&[spec.as_bytes()]), text: spec })
+/// A run's first record without its spec, and the spec. A first record without a spec is encoded as any other.
+pub(super) fn encode_first(record: &Record) -> (EncodedEvent, Option<EncodedSpec>) {
+    let Event::Started { session, last_entry, spec, seed, queued, traceparent } = &record.event else {
+        return (encode(record), None);
+    };
+    let stored = StoredStarted {
+        session,
+        last_entry: *last_entry,
+        seed: *seed,
+        queued: *queued,
+        traceparent: traceparent.as_ref(),
+    };
+    let spec = text(&**spec);
+    let digest = Digest::of(&[spec.as_bytes()]);
+    (encoded(record, text(&stored)), Some(EncodedSpec { digest, text: spec }))
 }
 
 /// Sums in the order of the column's description.
@@ -187,34 +202,41 @@ mod tests {
         assert_eq!(read(&stored()).unwrap(), record());
     }
 
-    #[test]
-    fn a_first_event_without_its_spec_is_the_rest_of_it() {
-        use agentloop_core::agent::RunSpec;
-        let spec = RunSpec { agent: "\"spec\":{\n,\"seed\":7".to_owned(), ..RunSpec::default() };
+    #[track_caller]
+    fn check_first(queued: bool, traceparent: Option<TraceParent>, stored: &str) {
+        let spec = agentloop_core::agent::RunSpec { agent: "\"spec\":{".to_owned(), ..Default::default() };
         let event = Event::Started {
-            session: agentloop_core::id::SessionId::parse("s").unwrap(),
-            last_entry: agentloop_core::id::EntryNo(0),
-            spec: Arc::new(spec),
+            session: SessionId::parse("s").unwrap(),
+            last_entry: EntryNo(0),
+            spec: Arc::new(spec.clone()),
             seed: u64::MAX,
-            queued: false,
-            traceparent: None,
+            queued,
+            traceparent,
         };
-        let whole: Arc<str> = text(&event).into();
-        let mut rest = whole.clone();
-        let spec = part(&event, &mut rest).unwrap();
-        assert_eq!(
-            rest.as_ref(),
-            r#"{"kind":"started","session":0,"last_entry":0,"spec":0,"seed":18446744073709551615}"#
+        let mut whole = serde_json::to_value(&event).unwrap();
+        let (row, encoded_spec) = encode_first(&Record { event, ..record() });
+        assert_eq!(row.payload.as_ref(), stored);
+        assert_eq!(encoded_spec.unwrap().text, text(&spec));
+        assert_eq!(whole.as_object_mut().unwrap().remove("spec"), Some(serde_json::to_value(&spec).unwrap()));
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&row.payload).unwrap(), whole);
+        let unread = StoredEvent { payload: row.payload.as_ref().to_owned(), ..self::stored() };
+        refused(&unread, "missing field `spec`");
+    }
+
+    #[test]
+    fn a_first_event_is_stored_without_its_spec() {
+        let plain = r#"{"kind":"started","session":"s","last_entry":0,"seed":18446744073709551615}"#;
+        check_first(false, None, plain);
+        let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        let full = format!(
+            r#"{{"kind":"started","session":"s","last_entry":0,"seed":18446744073709551615,"queued":true,"traceparent":"{parent}"}}"#
         );
-        assert_eq!(
-            spec.text,
-            text(&RunSpec { agent: "\"spec\":{\n,\"seed\":7".to_owned(), ..RunSpec::default() })
-        );
-        let told = rest.replacen("\"session\":0", "\"session\":\"s\"", 1);
-        assert_eq!(told.replacen("\"spec\":0", &format!("\"spec\":{}", spec.text), 1), whole.as_ref());
-        let mut other: Arc<str> = text(&record().event).into();
-        assert_eq!(part(&record().event, &mut other), None);
-        assert_eq!(other.as_ref(), text(&record().event));
+        check_first(true, Some(TraceParent::parse(parent).unwrap()), &full);
+    }
+
+    #[test]
+    fn only_a_started_event_has_its_spec_taken_out() {
+        assert_eq!(encode_first(&record()), (encode(&record()), None));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Files of earlier versions of the schema are taken over with everything in them.
 
 use agentloop_core::id::{EntryNo, RequestId, RunKey, Seq, TenantId};
+use agentloop_core::run::event::Event;
 use agentloop_core::run::status::RunStatus;
 use sqlx::ConnectOptions as _;
 
@@ -173,6 +174,35 @@ async fn what_ids_referred_to_is_what_numbers_refer_to() {
     assert_eq!(strays.len(), 0);
     let old = "SELECT count(*) FROM sqlite_schema WHERE name LIKE 'old%' OR sql LIKE '%old_%'";
     assert_eq!(sqlx::query_scalar::<_, i64>(old).fetch_one(&mut shell).await.unwrap(), 0);
+}
+
+/// A run of version 15, whose first event is stored without its spec and without its session's id.
+const WITHOUT_SESSION_ID: &str = r#"
+INSERT INTO specs (spec_no, digest, spec)
+VALUES (1, '0000000000000000000000000000000000000000000000000000000000000000', '{"agent":"shared","model":"m"}');
+INSERT INTO sessions (session_no, tenant, session_id, created_at, updated_at)
+VALUES (1, 'local', 's', 1000, 1000);
+INSERT INTO runs (run_no, tenant, run_id, session_no, epoch, last_seq, status, goes_on, at_hosts, usage, iterations,
+                  tool_calls, request_digest, agent, model, labels, created_at, updated_at, spec_no)
+VALUES (1, 'local', 'r', 1, 1, 1, 2, 1, 0, '[0,0,0,0,0,0]', 0, 0,
+        '0000000000000000000000000000000000000000000000000000000000000000', 'shared', 'm', '{}', 1000, 1000, 1);
+INSERT INTO run_events (run_no, seq, at, status, version, payload)
+VALUES (1, 1, 1000, 2, 1,
+        '{"kind":"started","session":0,"last_entry":0,"spec":0,"seed":18446744073709551615,"queued":true}');
+"#;
+
+#[tokio::test]
+async fn a_first_event_gets_its_session_id_back() {
+    let directory = version(15, WITHOUT_SESSION_ID).await;
+    let store = reopened(&directory).await;
+    let records = store.records(&tenant(), &run("r"), Seq(0), 9).await.unwrap();
+    let Event::Started { session, spec, seed: u64::MAX, queued: true, .. } = &records[0].event else {
+        panic!("{records:?}")
+    };
+    assert_eq!((session.as_str(), spec.agent.as_str()), ("s", "shared"));
+    let sql = "SELECT payload ->> '$.session' FROM run_events";
+    let stored = sqlx::query_scalar::<_, String>(sql).fetch_one(&mut shell(&directory).await).await.unwrap();
+    assert_eq!(stored, "s");
 }
 
 #[tokio::test]

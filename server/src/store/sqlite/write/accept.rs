@@ -86,10 +86,14 @@ impl Encoded {
             seq = seq.next();
             assert_eq!(record.seq, seq, "records are dense");
             encoded.note(seq, &record.event);
-            encoded.events.push(codec::encode(record));
-        }
-        if encoded.create.is_some() {
-            encoded.spec = codec::part(&append.records[0].event, &mut encoded.events[0].payload);
+            let event = if encoded.create.is_some() && encoded.events.is_empty() {
+                let (event, spec) = codec::encode_first(record);
+                encoded.spec = spec;
+                event
+            } else {
+                codec::encode(record)
+            };
+            encoded.events.push(event);
         }
         encoded
     }
