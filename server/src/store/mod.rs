@@ -4,6 +4,7 @@
 //! **Invariant:** an append is conditional on the run's owner epoch and on the sequence number before it; if either does
 //! not match, nothing is written. An append that returned `Ok` survives a power cut.
 
+mod append;
 mod codec;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzz;

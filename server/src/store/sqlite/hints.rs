@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use sqlx::{Error, Row as _, SqliteConnection};
 
-use crate::store::sqlite::write::accept::Encoded;
+use crate::store::append::EncodedAppend;
 
 /// Each looks for one row and stops.
 const HINTS: &str = "
@@ -47,7 +47,7 @@ impl Hints {
     }
 
     /// Before it is written, so that whoever hears of it finds it.
-    pub(in crate::store::sqlite) fn note(&self, append: &Encoded) {
+    pub(in crate::store::sqlite) fn note(&self, append: &EncodedAppend) {
         let set = |hint: &AtomicBool, is: bool| {
             if is && !hint.load(Ordering::Relaxed) {
                 hint.store(true, Ordering::Release);

@@ -34,12 +34,11 @@ pub use self::open::OpenError;
 use self::hints::Hints;
 use self::index::Index;
 use self::open::Opened;
-use self::write::accept::Encoded;
-use self::write::cache::WriterCache;
 use self::write::ops::Claim;
 use self::write::sessions::{NewFork, NewNotes, NewSession};
 use self::write::task::{Answer, Counters, Job, Op, QUEUE_JOBS_MAX, Writer};
 use crate::lifecycle::Tasks;
+use crate::store::append::{EncodedAppend, WriterCache};
 use crate::store::{
     Append, Claimed, EntryRow, EntryStretch, Interrupted, JobId, JobStore, JournalStore, Page, PageRequest,
     QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter, RunRow, SearchFilter, SearchHit,
@@ -125,7 +124,7 @@ impl SqliteStore {
         let writer = Writer {
             options: opened.writing,
             db: Some(opened.db),
-            known: WriterCache::default(),
+            cache: WriterCache::default(),
             epoch: opened.epoch,
             jobs: queue,
             closing: closing.clone(),
@@ -217,7 +216,7 @@ fn closed() -> StoreError {
 #[async_trait]
 impl JournalStore for SqliteStore {
     async fn append(&self, append: Append) -> Result<(), StoreError> {
-        let encoded = Encoded::new(append);
+        let encoded = EncodedAppend::new(append);
         self.hints.note(&encoded);
         let messages = encoded.entries.iter().filter(|entry| entry.is_searched).count();
         self.done(Op::Append(Box::new(encoded))).await?;

@@ -6,7 +6,7 @@ use sqlx::SqlitePool;
 use sqlx::sqlite::SqliteRow;
 
 use super::{all, one, rows, runs};
-use crate::store::sqlite::write::accept::ORDINARY_QUEUE_NO;
+use crate::store::append::ORDINARY_QUEUE_NO;
 use crate::store::{Interrupted, StoreError};
 
 pub(in crate::store::sqlite) const NEXT_QUEUED: &str = "

@@ -84,8 +84,8 @@ async fn no_query_reads_a_whole_table() {
     check(&store, index::UNINDEXED, "session_entries_searched").await;
     check(&store, index::STATE, "session_entries_searched (search_no>? AND search_no<?)").await;
     check(&store, sessions::DELETE_DOCUMENTS, "session_entries_searched").await;
-    check(&store, append::SELECT_FACTS, "session_entries_searched").await;
-    check(&store, append::SELECT_FACTS, "PRIMARY KEY").await;
+    check(&store, append::SELECT_HEADS, "session_entries_searched").await;
+    check(&store, append::SELECT_HEADS, "PRIMARY KEY").await;
     check(&store, &append::INSERT_SESSIONS.sql(2), "").await;
     check(&store, &append::UPDATE_SESSIONS.sql(2), "PRIMARY KEY").await;
     check(&store, &append::INSERT_STEERS.sql(2), "").await;

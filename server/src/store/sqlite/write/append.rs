@@ -5,16 +5,16 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{Row as _, SqliteConnection};
 
 use crate::store::StoreError;
+use crate::store::append::{
+    CachedRows, ClosedQuestion, CommitRows, EncodedAppend, LastNumbers, LiveRun, NewEntry, NewQuestion,
+    NewSteer, NumberedAppend, RunCreation, RunHead, RunInCommit, RunUpdate, SessionChange, SessionHead,
+    SessionInCommit, WriterCache,
+};
 use crate::store::codec::{EncodedEvent, int, text, usage_text};
 use crate::store::sqlite::rows;
-use crate::store::sqlite::write::accept::{
-    Created, Encoded, Facts, KnownRun, KnownSession, LiveRun, NewEntry, Numbered, Numbers, RunChange,
-    RunFact, SessionChange, SessionFact,
-};
 use crate::store::sqlite::write::batch::{Form, Statements, Value};
-use crate::store::sqlite::write::cache::WriterCache;
 
-pub(in crate::store::sqlite) const SELECT_FACTS: &str = "
+pub(in crate::store::sqlite) const SELECT_HEADS: &str = "
     SELECT j.key AS place, r.run_no, r.epoch, r.last_seq, r.queue_no,
            (SELECT session_id FROM sessions WHERE session_no = r.session_no) AS session_id,
            s.session_no, s.last_entry, s.live_run_no, s.last_queue_no, s.updated_at,
@@ -149,113 +149,86 @@ pub(in crate::store::sqlite) static INSERT_JOBS: Form = Form {
     of_two: 2,
 };
 
-/// What is to become of some appends.
-pub(in crate::store::sqlite) struct Decided<'a> {
+/// The appends of a commit: which are accepted, and what that writes.
+pub(in crate::store::sqlite) struct CommitPlan<'a> {
     /// One for each append, in order.
     pub(in crate::store::sqlite) answers: Vec<Result<(), StoreError>>,
-    /// What the accepted ones write.
+    /// The writes of the accepted appends.
     pub(in crate::store::sqlite) statements: Statements,
-    /// What holds once that is written.
-    pub(in crate::store::sqlite) facts: Facts<'a>,
+    /// The rows as the statements leave them.
+    pub(in crate::store::sqlite) rows: CommitRows<'a>,
 }
 
-/// Decides on appends. Writes nothing yet, and reads only what is not known.
+/// Checks appends and plans the writes of those that are accepted. Writes nothing yet, and reads only the rows that are
+/// not in the cache.
 ///
 /// # Errors
 /// SQL's own.
-pub(in crate::store::sqlite) async fn decide<'a>(
+pub(in crate::store::sqlite) async fn plan<'a>(
     db: &mut SqliteConnection,
-    known: &WriterCache,
-    appends: &[&'a Encoded],
-) -> Result<Decided<'a>, sqlx::Error> {
-    let mut facts = facts(db, known, appends).await?;
-    let answers: Vec<_> = appends.iter().map(|append| facts.accept(append)).collect();
-    let accepted: Vec<&Encoded> = appends
+    cache: &WriterCache,
+    appends: &[&'a EncodedAppend],
+) -> Result<CommitPlan<'a>, sqlx::Error> {
+    let CachedRows { mut rows, missing } = cache.rows(appends);
+    if !missing.is_empty() {
+        read_rows(db, &missing, &mut rows).await?;
+    }
+    let answers: Vec<_> = appends.iter().map(|append| rows.accept(append)).collect();
+    let accepted: Vec<_> = appends
         .iter()
         .zip(&answers)
         .filter(|(_, answer)| answer.is_ok())
-        .map(|(append, _)| *append)
+        .map(|(append, _)| rows.numbered(append))
         .collect();
+    rows.collect_specs(cache);
+    let documents = rows.number_documents(&accepted);
     let mut statements = Statements::default();
-    write_specs(&mut statements, known, &mut facts);
-    write_sessions(&mut statements, &facts);
-    write_runs(&mut statements, &facts);
-    let accepted: Vec<_> = accepted.into_iter().map(|append| facts.numbered(append)).collect();
+    write_specs(&mut statements, &rows);
+    write_sessions(&mut statements, &rows);
+    write_runs(&mut statements, &rows);
     write_events(&mut statements, &accepted);
-    let numbers = number_documents(&accepted, &mut facts.last.document);
-    write_entries(&mut statements, &accepted, numbers);
+    write_entries(&mut statements, &accepted, documents);
     write_steers(&mut statements, &accepted);
     write_requests(&mut statements, &accepted);
     write_rules(&mut statements, &accepted);
     write_jobs(&mut statements, &accepted);
-    Ok(Decided { answers, statements, facts })
+    Ok(CommitPlan { answers, statements, rows })
 }
 
-/// The number of each entry's document, from the one after `last`, which then is the last of them.
-fn number_documents(appends: &[Numbered<'_>], last: &mut i64) -> Vec<Option<i64>> {
-    let entries = appends.iter().flat_map(|new| &new.append.entries);
-    let number = |new: &NewEntry| {
-        new.is_searched.then(|| {
-            *last += 1;
-            *last
-        })
-    };
-    entries.map(number).collect()
-}
-
-async fn facts<'a>(
+/// Adds the rows of these appends' runs and sessions, and the last numbers.
+async fn read_rows(
     db: &mut SqliteConnection,
-    known: &WriterCache,
-    appends: &[&'a Encoded],
-) -> Result<Facts<'a>, sqlx::Error> {
-    let mut facts = Facts { last: known.last.unwrap_or_default(), ..Facts::default() };
-    let mut unknown = Vec::new();
-    for append in appends {
-        let (run, session) = (known.runs.get(&append.run), known.sessions.get(&append.session));
-        if known.last.is_none() {
-            unknown.push(*append);
-        } else if let (Some(run), Some(session)) = (run, session) {
-            let run = RunFact { known: run.clone(), change: None };
-            facts.runs.insert(append.run.clone(), run);
-            facts.sessions.insert(append.session.clone(), SessionFact::unchanged(session.clone()));
-        } else if !known.are_new(append) {
-            unknown.push(*append);
-        }
-    }
-    if !unknown.is_empty() {
-        read_facts(db, &unknown, &mut facts).await?;
-    }
-    Ok(facts)
-}
-
-async fn read_facts(
-    db: &mut SqliteConnection,
-    appends: &[&Encoded],
-    facts: &mut Facts<'_>,
+    appends: &[&EncodedAppend],
+    rows: &mut CommitRows<'_>,
 ) -> Result<(), sqlx::Error> {
     let keys: Vec<_> =
         appends.iter().map(|append| (&append.run.tenant, &append.run.run, &append.session.1)).collect();
-    for row in sqlx::query(SELECT_FACTS).bind(text(&keys)).fetch_all(db).await? {
+    for row in sqlx::query(SELECT_HEADS).bind(text(&keys)).fetch_all(db).await? {
         let append = appends[row.try_get::<u32, _>("place")? as usize];
-        facts.last = last(&row)?;
-        if let Some(known) = known_run(&row)? {
-            facts.runs.insert(append.run.clone(), RunFact { known, change: None });
+        rows.last = last_numbers(&row)?;
+        if let Some(head) = run_head(&row)? {
+            rows.runs.insert(append.run.clone(), RunInCommit::unchanged(head));
         }
-        if let Some(known) = known_session(&row)? {
-            facts.sessions.insert(append.session.clone(), SessionFact::unchanged(known));
+        if let Some(head) = session_head(&row)? {
+            rows.sessions.insert(append.session.clone(), SessionInCommit::unchanged(head));
         }
     }
     Ok(())
 }
 
-fn last(row: &SqliteRow) -> Result<Numbers, sqlx::Error> {
+fn last_numbers(row: &SqliteRow) -> Result<LastNumbers, sqlx::Error> {
     let last = |column| Ok::<_, sqlx::Error>(row.try_get::<Option<i64>, _>(column)?.unwrap_or(0));
-    Ok(Numbers { run: last("last_run")?, session: last("last_session")?, document: last("last_document")? })
+    Ok(LastNumbers {
+        run: last("last_run")?,
+        session: last("last_session")?,
+        document: last("last_document")?,
+    })
 }
 
-fn known_run(row: &SqliteRow) -> Result<Option<KnownRun>, sqlx::Error> {
+/// `None`: there is no such run.
+fn run_head(row: &SqliteRow) -> Result<Option<RunHead>, sqlx::Error> {
     let Some(no) = row.try_get("run_no")? else { return Ok(None) };
-    Ok(Some(KnownRun {
+    Ok(Some(RunHead {
         no,
         epoch: Epoch(rows::number(row, "epoch")?),
         last_seq: rows::seq(row, "last_seq")?,
@@ -264,9 +237,10 @@ fn known_run(row: &SqliteRow) -> Result<Option<KnownRun>, sqlx::Error> {
     }))
 }
 
-fn known_session(row: &SqliteRow) -> Result<Option<KnownSession>, sqlx::Error> {
+/// `None`: there is no such session.
+fn session_head(row: &SqliteRow) -> Result<Option<SessionHead>, sqlx::Error> {
     let Some(no) = row.try_get("session_no")? else { return Ok(None) };
-    Ok(Some(KnownSession {
+    Ok(Some(SessionHead {
         no,
         last_entry: EntryNo(rows::number(row, "last_entry")?),
         live_run: live_run(row)?,
@@ -280,22 +254,19 @@ fn live_run(row: &SqliteRow) -> Result<Option<LiveRun>, sqlx::Error> {
     Ok(Some(LiveRun { no: row.try_get("live_run_no")?, id }))
 }
 
-fn write_specs(statements: &mut Statements, known: &WriterCache, facts: &mut Facts<'_>) {
-    let created = facts.runs.values().filter_map(|run| run.change.as_ref()?.created?.spec);
-    let unknown = created.filter(|spec| !known.specs.contains(&spec.digest));
-    facts.specs = unknown.map(|spec| (&spec.digest, spec.text.as_str())).collect();
-    let rows = facts.specs.iter();
+fn write_specs(statements: &mut Statements, rows: &CommitRows<'_>) {
+    let specs = rows.specs.iter();
     statements.push(
         &INSERT_SPECS,
-        rows.map(|(digest, spec)| [digest.as_str().to_owned().into(), (*spec).to_owned().into()]),
+        specs.map(|(digest, spec)| [digest.as_str().to_owned().into(), (*spec).to_owned().into()]),
     );
 }
 
-fn write_sessions(statements: &mut Statements, facts: &Facts<'_>) {
+fn write_sessions(statements: &mut Statements, rows: &CommitRows<'_>) {
     let (mut inserts, mut updates) = (Vec::new(), Vec::new());
-    for ((tenant, id), SessionFact { known, change }) in &facts.sessions {
-        let no = Value::Int(known.no);
-        let [last_entry, live_run, last_queue_no, updated_at] = session_standing(known);
+    for ((tenant, id), SessionInCommit { head, change }) in &rows.sessions {
+        let no = Value::Int(head.no);
+        let [last_entry, live_run, last_queue_no, updated_at] = session_columns(head);
         match change {
             SessionChange::None => {}
             SessionChange::Created(at) => inserts.push([
@@ -308,15 +279,15 @@ fn write_sessions(statements: &mut Statements, facts: &Facts<'_>) {
                 updated_at,
                 int(at.0).into(),
             ]),
-            SessionChange::Moved => updates.push([no, last_entry, live_run, last_queue_no, updated_at]),
+            SessionChange::Updated => updates.push([no, last_entry, live_run, last_queue_no, updated_at]),
         }
     }
     statements.push(&INSERT_SESSIONS, inserts);
     statements.push(&UPDATE_SESSIONS, updates);
 }
 
-/// What of a session's row changes.
-fn session_standing(session: &KnownSession) -> [Value; 4] {
+/// The columns of a session's row that appends change, in the order of `UPDATE_SESSIONS`.
+fn session_columns(session: &SessionHead) -> [Value; 4] {
     [
         int(session.last_entry.0).into(),
         session.live_run.as_ref().map(|live| live.no).into(),
@@ -325,16 +296,23 @@ fn session_standing(session: &KnownSession) -> [Value; 4] {
     ]
 }
 
-fn write_runs(statements: &mut Statements, facts: &Facts<'_>) {
+fn write_runs(statements: &mut Statements, rows: &CommitRows<'_>) {
     let (mut inserts, mut updates) = (Vec::new(), Vec::new());
-    for (RunKey { tenant, run: id }, RunFact { known, change }) in &facts.runs {
-        let Some(change) = change else { continue };
-        match change.created {
+    for (RunKey { tenant, run: id }, RunInCommit { head, update }) in &rows.runs {
+        let Some(update) = update else { continue };
+        match update.created {
             Some(created) => {
-                let session = facts.session_no(&(tenant.clone(), known.session.clone()));
-                inserts.push(new_run((tenant, id), session, standing(known, change), &created, known.epoch));
+                let session_no = rows.session_no(&(tenant.clone(), head.session.clone()));
+                inserts.push(new_run(
+                    tenant,
+                    id,
+                    session_no,
+                    run_columns(head, update),
+                    &created,
+                    head.epoch,
+                ));
             }
-            None => updates.push(standing(known, change)),
+            None => updates.push(run_columns(head, update)),
         }
     }
     statements.push(&INSERT_RUNS, inserts);
@@ -342,10 +320,11 @@ fn write_runs(statements: &mut Statements, facts: &Facts<'_>) {
 }
 
 fn new_run(
-    (tenant, id): (&TenantId, &RunId),
-    session: i64,
-    standing: [Value; 12],
-    &Created { create, spec, at }: &Created<'_>,
+    tenant: &TenantId,
+    id: &RunId,
+    session_no: i64,
+    columns: [Value; 12],
+    &RunCreation { create, spec, at }: &RunCreation<'_>,
     epoch: Epoch,
 ) -> [Value; 22] {
     let [
@@ -361,7 +340,7 @@ fn new_run(
         iterations,
         tool_calls,
         updated_at,
-    ] = standing;
+    ] = columns;
     [
         no,
         last_seq,
@@ -377,7 +356,7 @@ fn new_run(
         updated_at,
         tenant.shared().into(),
         id.shared().into(),
-        session.into(),
+        session_no.into(),
         int(epoch.0).into(),
         create.request_digest.as_str().to_owned().into(),
         create.agent.clone().into(),
@@ -388,9 +367,9 @@ fn new_run(
     ]
 }
 
-/// A run's number, and what of its row changes.
-fn standing(run: &KnownRun, change: &RunChange<'_>) -> [Value; 12] {
-    let summary = change.summary;
+/// A run's number and the columns of its row that appends change, in the order of `UPDATE_RUNS`.
+fn run_columns(run: &RunHead, update: &RunUpdate<'_>) -> [Value; 12] {
+    let summary = update.summary;
     [
         run.no.into(),
         int(run.last_seq.0).into(),
@@ -403,12 +382,13 @@ fn standing(run: &KnownRun, change: &RunChange<'_>) -> [Value; 12] {
         usage_text(&summary.usage).into(),
         i64::from(summary.iterations).into(),
         i64::from(summary.tool_calls).into(),
-        int(change.updated_at.0).into(),
+        int(update.updated_at.0).into(),
     ]
 }
 
-fn write_events(statements: &mut Statements, accepted: &[Numbered<'_>]) {
-    let events = accepted.iter().flat_map(|new| new.append.events.iter().map(move |event| (new.run, event)));
+fn write_events(statements: &mut Statements, accepted: &[NumberedAppend<'_>]) {
+    let events =
+        accepted.iter().flat_map(|new| new.append.events.iter().map(move |event| (new.run_no, event)));
     statements.push(&INSERT_EVENTS, events.map(|(run, event)| event_values(run, event)));
 }
 
@@ -423,41 +403,42 @@ fn event_values(run: i64, event: &EncodedEvent) -> [Value; 6] {
     ]
 }
 
-fn write_entries(statements: &mut Statements, accepted: &[Numbered<'_>], documents: Vec<Option<i64>>) {
+fn write_entries(statements: &mut Statements, accepted: &[NumberedAppend<'_>], documents: Vec<Option<i64>>) {
     let entries = accepted.iter().flat_map(|new| new.append.entries.iter().map(move |entry| (new, entry)));
     let rows = entries.zip(documents).map(|((new, NewEntry { entry, seq, .. }), document)| {
-        [new.session.into(), int(entry.0).into(), new.run.into(), int(seq.0).into(), document.into()]
+        [new.session_no.into(), int(entry.0).into(), new.run_no.into(), int(seq.0).into(), document.into()]
     });
     statements.push(&INSERT_ENTRIES, rows);
 }
 
-fn write_steers(statements: &mut Statements, accepted: &[Numbered<'_>]) {
+fn write_steers(statements: &mut Statements, accepted: &[NumberedAppend<'_>]) {
     let steers = accepted.iter().flat_map(|new| new.append.steers.iter().map(move |steer| (new, steer)));
-    let rows = steers.map(|(new, (request, seq))| {
-        [new.append.run.tenant.shared().into(), request.shared().into(), new.run.into(), int(seq.0).into()]
+    let rows = steers.map(|(new, NewSteer { request, seq })| {
+        [new.append.run.tenant.shared().into(), request.shared().into(), new.run_no.into(), int(seq.0).into()]
     });
     statements.push(&INSERT_STEERS, rows);
 }
 
-fn write_requests(statements: &mut Statements, accepted: &[Numbered<'_>]) {
+fn write_requests(statements: &mut Statements, accepted: &[NumberedAppend<'_>]) {
     let asked = accepted.iter().flat_map(|new| new.append.asked.iter().map(move |asked| (new, asked)));
-    let rows = asked.map(|(new, (question, at, seq))| {
+    let rows = asked.map(|(new, NewQuestion { question, asked_at, seq })| {
         [
-            new.run.into(),
+            new.run_no.into(),
             question.clone().into(),
             new.append.run.tenant.shared().into(),
-            int(at.0).into(),
+            int(asked_at.0).into(),
             int(seq.0).into(),
         ]
     });
     statements.push(&INSERT_REQUESTS, rows);
     let answered = accepted.iter().flat_map(|new| new.append.answered.iter().map(move |done| (new, done)));
-    let rows =
-        answered.map(|(new, (question, seq))| [new.run.into(), question.clone().into(), int(seq.0).into()]);
+    let rows = answered.map(|(new, ClosedQuestion { question, seq })| {
+        [new.run_no.into(), question.clone().into(), int(seq.0).into()]
+    });
     statements.push(&ANSWER_REQUESTS, rows);
 }
 
-fn write_rules(statements: &mut Statements, accepted: &[Numbered<'_>]) {
+fn write_rules(statements: &mut Statements, accepted: &[NumberedAppend<'_>]) {
     let rules = accepted.iter().flat_map(|new| new.append.remembered.iter().map(move |row| (new, row)));
     let rows = rules.map(|(new, row)| {
         [
@@ -473,9 +454,9 @@ fn write_rules(statements: &mut Statements, accepted: &[Numbered<'_>]) {
     statements.push(&INSERT_RULES, rows);
 }
 
-fn write_jobs(statements: &mut Statements, accepted: &[Numbered<'_>]) {
+fn write_jobs(statements: &mut Statements, accepted: &[NumberedAppend<'_>]) {
     let jobs = accepted.iter().flat_map(|new| new.append.jobs.iter().map(move |kind| (new, kind)));
-    let rows =
-        jobs.map(|(new, kind)| [new.run.into(), kind.to_string().into(), int(new.append.ended_at.0).into()]);
+    let rows = jobs
+        .map(|(new, kind)| [new.run_no.into(), kind.to_string().into(), int(new.append.ended_at.0).into()]);
     statements.push(&INSERT_JOBS, rows);
 }

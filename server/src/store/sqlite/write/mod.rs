@@ -1,9 +1,7 @@
 //! The one task that writes, and what it writes.
 
-pub(in crate::store::sqlite) mod accept;
 pub(in crate::store::sqlite) mod append;
 pub(in crate::store::sqlite) mod batch;
-pub(in crate::store::sqlite) mod cache;
 pub(in crate::store::sqlite) mod jobs;
 pub(in crate::store::sqlite) mod ops;
 pub(in crate::store::sqlite) mod sessions;

@@ -13,11 +13,10 @@ use sqlx::{ConnectOptions as _, Connection as _, Error, Executor as _, SqliteCon
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use crate::store::append::{EncodedAppend, WriterCache};
 use crate::store::sqlite::open::lock::Lock;
-use crate::store::sqlite::write::accept::Encoded;
-use crate::store::sqlite::write::append::Decided;
+use crate::store::sqlite::write::append::CommitPlan;
 use crate::store::sqlite::write::batch::BEGIN;
-use crate::store::sqlite::write::cache::WriterCache;
 use crate::store::sqlite::write::ops::{self, Claim};
 use crate::store::sqlite::write::sessions::{self, NewFork, NewNotes, NewSession};
 use crate::store::sqlite::{rows, write::append, write::jobs};
@@ -33,7 +32,7 @@ pub(in crate::store::sqlite) const QUEUE_JOBS_MAX: usize = 1_024;
 /// Something to write.
 #[derive(Debug)]
 pub(in crate::store::sqlite) enum Op {
-    Append(Box<Encoded>),
+    Append(Box<EncodedAppend>),
     Claim {
         tenant: TenantId,
         run: RunId,
@@ -102,8 +101,7 @@ pub(in crate::store::sqlite) struct Writer {
     pub(in crate::store::sqlite) options: SqliteConnectOptions,
     /// `None` after a failure.
     pub(in crate::store::sqlite) db: Option<SqliteConnection>,
-    /// What need not be read.
-    pub(in crate::store::sqlite) known: WriterCache,
+    pub(in crate::store::sqlite) cache: WriterCache,
     pub(in crate::store::sqlite) epoch: Epoch,
     pub(in crate::store::sqlite) jobs: mpsc::Receiver<Job>,
     /// Ends the task once everything that waits is written.
@@ -168,7 +166,7 @@ impl Writer {
 
     /// Resting on nothing but what is read: that an id is new may be what was wrong.
     async fn commit_alone(&mut self, job: &Job) -> Result<Answer, StoreError> {
-        self.known.forget();
+        self.cache.clear();
         let mut answers = self
             .attempt(std::slice::from_ref(job))
             .await
@@ -183,7 +181,7 @@ impl Writer {
             Some(db) => db,
             None => self.options.connect().await?,
         };
-        match transaction(&mut db, &mut self.known, self.epoch, jobs).await {
+        match transaction(&mut db, &mut self.cache, self.epoch, jobs).await {
             Ok(answers) => {
                 self.db = Some(db);
                 self.count(jobs, &answers);
@@ -191,7 +189,7 @@ impl Writer {
             }
             Err(error) => {
                 tracing::warn!(%error, jobs = jobs.len(), "a commit failed");
-                self.known.forget();
+                self.cache.clear();
                 let _ = db.close().await;
                 Err(error)
             }
@@ -230,7 +228,7 @@ impl Writer {
 }
 
 impl Op {
-    fn as_append(&self) -> Option<&Encoded> {
+    fn as_append(&self) -> Option<&EncodedAppend> {
         match self {
             Self::Append(append) => Some(append),
             Self::Claim { .. }
@@ -248,17 +246,17 @@ impl Op {
     }
 
     /// Drops from the cache what is no longer true once this is done.
-    pub(in crate::store::sqlite) fn invalidate(&self, known: &mut WriterCache) {
+    pub(in crate::store::sqlite) fn invalidate(&self, cache: &mut WriterCache) {
         match self {
-            Self::Claim { tenant, run } => known.forget_run(&RunKey::new(tenant.clone(), run.clone())),
+            Self::Claim { tenant, run } => cache.drop_run(&RunKey::new(tenant.clone(), run.clone())),
             Self::CreateSession(NewSession { tenant, session, .. })
             | Self::Fork(NewFork { tenant, session, .. }) => {
-                known.forget_session(&(tenant.clone(), session.clone()));
+                cache.drop_session(&(tenant.clone(), session.clone()));
                 // It has one.
-                known.forget_numbers();
+                cache.drop_numbers();
             }
             // Its runs go with it.
-            Self::DeleteSession { .. } => known.forget(),
+            Self::DeleteSession { .. } => cache.clear(),
             Self::Append(_)
             | Self::DeleteRule { .. }
             | Self::SetNotes(_)
@@ -271,7 +269,7 @@ impl Op {
     }
 
     fn bytes(&self) -> usize {
-        self.as_append().map_or(0, Encoded::bytes)
+        self.as_append().map_or(0, EncodedAppend::bytes)
     }
 
     /// What errors call it.
@@ -301,28 +299,28 @@ fn is_fault_of_one(error: &Error) -> bool {
 
 async fn transaction(
     db: &mut SqliteConnection,
-    known: &mut WriterCache,
+    cache: &mut WriterCache,
     epoch: Epoch,
     jobs: &[Job],
 ) -> Result<Vec<Result<Answer, StoreError>>, Error> {
     if let Some(appends) = jobs.iter().map(|job| job.op.as_append()).collect::<Option<Vec<_>>>() {
-        let Decided { answers, statements, facts } = append::decide(db, known, &appends).await?;
+        let CommitPlan { answers, statements, rows } = append::plan(db, cache, &appends).await?;
         statements.commit(db).await?;
-        known.learn(facts);
+        cache.update(rows);
         return Ok(answers.into_iter().map(|done| done.map(|()| Answer::Done)).collect());
     }
     db.execute(BEGIN).await?;
     let mut answers = Vec::with_capacity(jobs.len());
     for group in jobs.chunk_by(|a, b| a.op.as_append().is_some() && b.op.as_append().is_some()) {
-        let appends: Vec<&Encoded> = group.iter().filter_map(|job| job.op.as_append()).collect();
+        let appends: Vec<&EncodedAppend> = group.iter().filter_map(|job| job.op.as_append()).collect();
         if appends.is_empty() {
-            group[0].op.invalidate(known);
+            group[0].op.invalidate(cache);
             answers.push(alone(db, epoch, &group[0].op).await?);
         } else {
-            let Decided { answers: done, statements, facts } = append::decide(db, known, &appends).await?;
+            let CommitPlan { answers: done, statements, rows } = append::plan(db, cache, &appends).await?;
             statements.execute(db).await?;
             // If the commit fails, all of it is forgotten.
-            known.learn(facts);
+            cache.update(rows);
             answers.extend(done.into_iter().map(|done| done.map(|()| Answer::Done)));
         }
     }
