@@ -1,4 +1,4 @@
-//! Events as rows: what stands in columns, and what is in the payload.
+//! Records as rows of the journal: which parts are columns, and which are in the payload.
 //!
 //! **Invariant:** the payload is the event's JSON and nothing else. Its sequence number, its time and the run's status
 //! are columns. The spec of a run's first event, which many runs share, has a row of its own; the view `whole_events`
@@ -16,7 +16,7 @@ use agentloop_core::trace::TraceParent;
 
 use super::StoreError;
 
-/// A record, ready to be bound.
+/// A record in the columns of its row, to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct EncodedEvent {
     pub(super) seq: i64,
@@ -26,15 +26,15 @@ pub(super) struct EncodedEvent {
     pub(super) payload: Arc<str>,
 }
 
-/// A run's spec, apart from its first event.
+/// A run's spec, in a row apart from the first event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct EncodedSpec {
     pub(super) digest: Digest,
-    /// As JSON.
+    /// The spec as JSON.
     pub(super) text: String,
 }
 
-/// A record as it came from a row, unchecked.
+/// The columns of a record's row as they were read, not checked yet.
 #[derive(Debug, Clone)]
 pub(super) struct StoredEvent {
     pub(super) seq: i64,
@@ -44,7 +44,7 @@ pub(super) struct StoredEvent {
     pub(super) payload: String,
 }
 
-/// A number as SQL stores it. What is beyond its range, such as a time without end, becomes the largest there is.
+/// A number as SQL stores it. Numbers beyond its range, such as `Timestamp::MAX`, become the largest it has.
 pub(super) fn int(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -99,7 +99,7 @@ pub(super) fn encode_first(record: &Record) -> (EncodedEvent, Option<EncodedSpec
     (encoded(record, text(&stored)), Some(EncodedSpec { digest, text: spec }))
 }
 
-/// Sums in the order of the column's description.
+/// The sums of a run as a JSON list, in the order that the column `usage` is documented with.
 pub(super) fn usage_text(usage: &Usage) -> String {
     let Usage {
         input_tokens,
@@ -122,7 +122,7 @@ pub(super) fn usage_text(usage: &Usage) -> String {
 /// Reads [`usage_text`] back.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The text is not a list of six numbers.
 pub(super) fn usage(text: &str) -> Result<Usage, serde_json::Error> {
     let [input_tokens, output_tokens, cached_input_tokens, cache_write_tokens, reasoning_tokens, cost_micros] =
         serde_json::from_str(text)?;
@@ -136,11 +136,11 @@ pub(super) fn usage(text: &str) -> Result<Usage, serde_json::Error> {
     })
 }
 
-/// The record that a row of this run holds.
+/// Decodes a row of this run's journal.
 ///
 /// # Errors
-/// [`StoreError::Corrupt`], naming the row, when the row is of a version or status that this server does not
-/// know, or its payload is not what its columns say.
+/// [`StoreError::Corrupt`], naming the row, if its version or status is unknown to this server, or its payload is not an
+/// event.
 pub(super) fn decode(tenant: &TenantId, run: &RunId, row: &StoredEvent) -> Result<Record, StoreError> {
     checked(row).map_err(|why| StoreError::Corrupt {
         what: format!("event {tenant}/{run}/{seq}: {why}", seq = row.seq),

@@ -1,11 +1,11 @@
-//! What is in the journal, as a fuzz target.
+//! A fuzz target: rows of a journal with arbitrary content.
 
 use agentloop_core::id::{RunId, TenantId};
 
 use super::StoreError;
 use super::codec::{EncodedEvent, StoredEvent, decode, encode};
 
-/// A row is refused as corrupt, or is a record that is written and read again as itself.
+/// Decodes a row. It is refused as corrupt, or its record survives being encoded and decoded again.
 pub(crate) fn journal(data: &[u8]) {
     let run = RunId::parse("r").expect("it is a valid id");
     let Some(row) = row(data) else { return };

@@ -1,4 +1,4 @@
-//! Work that follows a run's end: written with it, so that it is not lost, and done in the background.
+//! The port for jobs: background work after the end of a run. A job is written with that end, so that it is not lost.
 
 use async_trait::async_trait;
 use std::fmt;
@@ -8,27 +8,27 @@ use super::StoreError;
 use agentloop_core::id::{EntryNo, RunId, SessionId, TenantId};
 use agentloop_core::time::Timestamp;
 
-/// What is to be done. As text, as it is stored: `title`, `summary`, `post_run:HOOK`, `memory:SOURCE`.
+/// A kind of work. Stored as text: `title`, `summary`, `post_run:HOOK`, `memory:SOURCE`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum JobKind {
-    /// The session gets a title, if it has none.
+    /// Give the session a title, if it has none.
     Title,
-    /// The session's summary is brought up to date.
+    /// Bring the session's summary up to date.
     Summary,
-    /// A hook is told of the run's end.
+    /// Tell a hook of the run's end.
     PostRun {
-        /// Its name.
+        /// Name of the hook, as it is registered.
         hook: String,
     },
-    /// A context source is handed what the run added to its session.
+    /// Hand a context source the entries that the run added.
     Memory {
-        /// Its name.
+        /// Name of the source, as it is registered.
         source: String,
     },
 }
 
 impl JobKind {
-    /// Reads the textual form back. `None` for what this server does not know.
+    /// Reads the stored text. `None` for a kind that this server does not know.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         match text.split_once(':') {
@@ -54,15 +54,15 @@ impl fmt::Display for JobKind {
     }
 }
 
-/// Which job: what is to be done, and after which run. The same of both is the same job, so asking for it twice is
-/// asking once. As text, for whoever has to recognise a repetition: `RUN/KIND`.
+/// Id of a job. A run has at most one job of a kind. Its text, `RUN/KIND`, is the idempotency key for those who do the
+/// work.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId {
-    /// The tenant that it belongs to.
+    /// The tenant that the run belongs to.
     pub tenant: TenantId,
     /// The run that it follows.
     pub run: RunId,
-    /// What is to be done.
+    /// The kind of work.
     pub kind: JobKind,
 }
 
@@ -75,29 +75,28 @@ impl fmt::Display for JobId {
 /// A job as stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Job {
-    /// The job's id.
+    /// The run that it follows, and the kind.
     pub id: JobId,
     /// The run's session.
     pub session: SessionId,
-    /// When it is to be done.
+    /// Time at which it is due.
     pub due_at: Timestamp,
-    /// Tries that failed.
+    /// Number of attempts that failed.
     pub attempts: u32,
-    /// Why the last of them did.
+    /// Error of the last of them.
     pub error: Option<String>,
 }
 
-/// What background work writes on a session.
+/// Title and summary that background work writes on a session.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SessionNotes {
-    /// A title, where nobody gave one and none was made.
+    /// A title. Ignored if the session has one.
     pub title: Option<String>,
-    /// A summary, and the last entry that it takes into account. One that is not further than what is there is left
-    /// out.
+    /// A summary, and the last entry that it covers. Ignored if the session's summary covers as much.
     pub summary: Option<(String, EntryNo)>,
 }
 
-/// Work that follows a run's end.
+/// Jobs: background work after the end of a run.
 #[async_trait]
 pub trait JobStore: Send + Sync + 'static {
     /// Jobs of every tenant that are due at `now`, the longest due first, at most `limit`, and when the next one is due
@@ -105,10 +104,10 @@ pub trait JobStore: Send + Sync + 'static {
     async fn due_jobs(&self, now: Timestamp, limit: u32)
     -> Result<(Vec<Job>, Option<Timestamp>), StoreError>;
 
-    /// Notes that a try of a job failed, and when the next one is due. Of a job that is gone, it notes nothing.
+    /// Records that an attempt failed, and when the next one is due. Does nothing if the job is gone.
     async fn retry_job(&self, job: &JobId, due_at: Timestamp, error: &str) -> Result<(), StoreError>;
 
-    /// Removes a job that is done, or given up.
+    /// Deletes a job that is done or given up.
     async fn finish_job(&self, job: &JobId) -> Result<(), StoreError>;
 }
 

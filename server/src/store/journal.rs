@@ -1,4 +1,4 @@
-//! Runs and their journals: what is appended, and who may append.
+//! The port for runs and their journals: appends, claims, and the queries for both.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +15,11 @@ use super::{JobKind, Page, PageRequest, StoreError};
 /// Events of one run to be made durable together.
 #[derive(Debug, Clone)]
 pub struct Append {
-    /// The tenant that it belongs to.
+    /// The tenant that the run belongs to.
     pub tenant: TenantId,
-    /// The run.
+    /// The run that the events belong to.
     pub run: RunId,
-    /// Its session.
+    /// The session of the run.
     pub session: SessionId,
     /// The writer's claim on the run.
     pub epoch: Epoch,
@@ -27,58 +27,58 @@ pub struct Append {
     pub after: Seq,
     /// The events, dense from `after`. Never empty.
     pub records: Vec<Record>,
-    /// What the run's row is to say afterwards.
+    /// The run's summary after these events.
     pub summary: RunSummary,
-    /// With the first append of a run.
+    /// Present with the first append of a run, and only there.
     pub create: Option<CreateRun>,
-    /// Makes the run the session's live run, which alone may add entries: the session's last entry, as read. Without it,
-    /// a new run is queued until a later append has it; it may also finish without.
+    /// Makes the run the live run of its session, which alone may add entries. The value is the session's last entry as
+    /// the caller read it. A new run without it is queued until a later append has it; it may also finish without.
     pub enter: Option<EntryNo>,
-    /// What is to be done afterwards, due at once.
+    /// Work that follows the run, due at once.
     pub jobs: Vec<JobKind>,
 }
 
-/// What the store needs to know of a new run.
+/// A new run, as far as its events do not say it.
 #[derive(Debug, Clone)]
 pub struct CreateRun {
-    /// Of everything that the caller asked for: the same digest is the same request.
+    /// Digest of everything that the caller asked for. The same digest is the same request.
     pub request_digest: Digest,
-    /// Whether to create the session if it does not exist.
+    /// Creates the session if it does not exist.
     pub create_session: bool,
-    /// Whether the ids of run and session were both made for it, so that nothing is stored under them.
+    /// True if the server made the ids of both run and session, so that nothing can be stored under them.
     pub made_ids: bool,
-    /// The configured agent.
+    /// Name of the configured agent.
     pub agent: String,
-    /// `provider/model`.
+    /// The model, as `provider/model`.
     pub model: String,
-    /// The caller's labels.
+    /// Labels that the caller gave it.
     pub labels: BTreeMap<String, String>,
-    /// Whether, where it is queued, it comes before every run that is not so, after those that are: it interrupts what
-    /// its session is at.
+    /// True if it interrupts the session's live run. In the queue it comes before all runs that do not, and after those
+    /// that do.
     pub interrupts: bool,
 }
 
-/// What lists show of a run, derived from its journal and stored beside it.
+/// The part of a run's row that lists show. It follows from the journal and is stored beside it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunSummary {
-    /// Where it stands.
+    /// Status after the last event.
     pub status: RunStatus,
-    /// When it wants to be woken, if it is parked until a time.
+    /// Time at which a parked run is to be woken. Absent if it waits for something else, or does not wait.
     pub wake_at: Option<Timestamp>,
-    /// Whether hosts have calls of it: then it goes on by itself, whatever its status.
+    /// True if hosts have calls of the run. It then goes on by itself, whatever its status.
     pub at_hosts: bool,
-    /// Why it failed, was aborted or is paused.
+    /// The reason why it failed, was aborted or is paused.
     pub error: Option<RunError>,
-    /// All model calls.
+    /// Tokens and cost of all its model calls together.
     pub usage: Usage,
-    /// Model calls.
+    /// Number of its model calls.
     pub iterations: u32,
-    /// Tool calls.
+    /// Number of its tool calls.
     pub tool_calls: u32,
 }
 
 impl RunSummary {
-    /// Whether a start has to continue the run, unless it is queued.
+    /// True if a start of the server has to continue the run, unless the run is queued.
     #[must_use]
     pub fn goes_on(&self) -> bool {
         let rests = self.status.is_terminal() || self.status.is_interrupted();
@@ -89,80 +89,80 @@ impl RunSummary {
 /// A run as stored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunRow {
-    /// The run.
+    /// Id of the run, unique within its tenant.
     pub run: RunId,
-    /// Its session.
+    /// The session that the run adds entries to.
     pub session: SessionId,
-    /// Of the request that started it.
+    /// Digest of the request that started it.
     pub request_digest: Digest,
-    /// The configured agent.
+    /// Name of the configured agent.
     pub agent: String,
-    /// `provider/model`.
+    /// The model, as `provider/model`.
     pub model: String,
-    /// The caller's labels.
+    /// Labels that the caller gave it.
     pub labels: BTreeMap<String, String>,
-    /// When it started.
+    /// Time of its first event.
     pub created_at: Timestamp,
-    /// When it last moved.
+    /// Time of its last event.
     pub updated_at: Timestamp,
-    /// Its last event.
+    /// Sequence number of its last event.
     pub last_seq: Seq,
     /// Its place in its session's queue, lower first, as long as it waits there.
     pub queue_no: Option<u64>,
-    /// The rest.
+    /// Columns that every append rewrites.
     pub summary: RunSummary,
 }
 
-/// How much of a journal, or of a session, is read at a time.
+/// Bounds of one read of a journal or of a session's entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StretchMax {
-    /// At most so many events, or entries.
+    /// Events or entries, at most.
     pub records: u32,
-    /// None begins after so many bytes of those before it.
+    /// Bytes after which no further event or entry begins. The last one may exceed them.
     pub bytes: usize,
 }
 
-/// Some of a journal.
+/// A bounded part of a journal.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stretch {
-    /// The events; none only where there are none.
+    /// The events, in order. Empty only if there are none.
     pub records: Vec<Record>,
-    /// Whether there may be more of them.
+    /// True if more may follow.
     pub more: bool,
 }
 
-/// A claimed run: nobody else writes it now.
+/// A claimed run. Appends of earlier owners are refused from now on.
 #[derive(Debug, Clone)]
 pub struct Claimed {
-    /// The claim.
+    /// The epoch that the owner's appends carry.
     pub epoch: Epoch,
-    /// The run's row.
+    /// The run's row at the time of the claim.
     pub row: RunRow,
-    /// Its whole journal.
+    /// The journal from its first event to its last.
     pub records: Vec<Record>,
 }
 
-/// Which runs.
+/// Conditions of a list of runs; all must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RunFilter {
-    /// Only of this session.
+    /// Session that the runs belong to. Absent means any.
     pub session: Option<SessionId>,
-    /// Only with one of these; empty means all.
+    /// Statuses, of which a run has one. Empty means any.
     pub statuses: Vec<RunStatus>,
 }
 
 /// Runs, each with its journal. A run has one owner, who alone appends.
 #[async_trait]
 pub trait JournalStore: Send + Sync + 'static {
-    /// Makes events durable, with everything derived from them: the run's row, the session's entries and its live
-    /// run, questions and their answers, rules that are remembered beyond the run. All or nothing. Appends of many runs share a commit.
+    /// Makes events durable, with everything derived from them: the run's row, the session's entries and its live run,
+    /// questions and their answers, and rules that outlive the run. All or nothing. Appends of many runs share a commit.
     ///
     /// # Errors
     /// [`StoreError::Conflict`] when epoch or sequence do not match, or a run adds entries to a session whose live run
     /// it is not. With `create`: `RunExists`, `NoSession`. With `enter`: `SessionBusy`, `SessionMoved`.
     async fn append(&self, append: Append) -> Result<(), StoreError>;
 
-    /// Takes ownership of a run, so that whoever had it before writes nothing more. `None`: no such run.
+    /// Takes ownership of a run: its earlier owner can append nothing more. `None`: no such run.
     async fn claim(&self, tenant: &TenantId, run: &RunId) -> Result<Option<Claimed>, StoreError>;
 
     /// The first epoch of runs that this process creates and claims; higher than that of any process before it.
@@ -180,8 +180,8 @@ pub trait JournalStore: Send + Sync + 'static {
         limit: u32,
     ) -> Result<Vec<Record>, StoreError>;
 
-    /// Events after `after`, in order, as many as are to be held in memory at a time. A store that can leaves the rest
-    /// where it is; this one reads it and drops it.
+    /// Events after `after`, in order, within `max`. This default reads more and drops it; a store that can reads only
+    /// what it returns.
     async fn stretch(
         &self,
         tenant: &TenantId,
@@ -211,7 +211,7 @@ pub trait JournalStore: Send + Sync + 'static {
         page: PageRequest,
     ) -> Result<Page<RunRow>, StoreError>;
 
-    /// Runs of every tenant that are neither over nor parked nor queued: what a start has to continue.
+    /// Runs of every tenant that a start of the server has to continue: neither ended nor parked nor queued.
     async fn unfinished(&self) -> Result<Vec<RunKey>, StoreError>;
 
     /// Parked runs of every tenant whose wake time is at or before `now`, at most `limit`, and the earliest wake time

@@ -1,5 +1,5 @@
-//! The store: journals, sessions, questions and what is derived from them. Each file is a port of its own; [`Store`] is
-//! all of them together.
+//! The store: journals, sessions, questions, and everything derived from them. [`Store`] is the sum of seven small ports,
+//! one file each. `sqlite` implements it; `append`, `codec` and `page` are what any implementation needs.
 //!
 //! **Invariant:** an append is conditional on the run's owner epoch and on the sequence number before it; if either does
 //! not match, nothing is written. An append that returned `Ok` survives a power cut.
@@ -36,61 +36,61 @@ pub use self::search::{SearchFilter, SearchHit, SearchStore};
 pub use self::session::{EntryRow, EntryStretch, SessionRow, SessionStore};
 pub use self::tools::{ToolRow, ToolStore};
 
-/// Why the store refused or failed. Nothing was written, unless it is [`StoreError::Unavailable`]: then it is unknown.
+/// A refusal or failure of the store. Nothing was written, except that after [`StoreError::Unavailable`] nobody knows.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
-    /// Another owner took the run, or it has moved on. The caller drops what it knows of it.
-    #[error("the run is owned elsewhere, or has moved on")]
+    /// Another owner took the run, or has appended to it. The caller drops its state of the run.
+    #[error("another owner took the run, or appended to it; read it again")]
     Conflict,
-    /// There is a run of this id.
-    #[error("the run exists")]
+    /// A run of this id exists.
+    #[error("a run of this id exists")]
     RunExists,
     /// The session has a live run.
     #[error("the session is busy with run {run}")]
     SessionBusy {
-        /// The live run.
+        /// The live run, or the first one in the queue.
         run: RunId,
     },
-    /// The session got entries since it was read. Read it again.
-    #[error("the session has moved on")]
+    /// The session has changed since it was read.
+    #[error("the session has changed since it was read; read it again")]
     SessionMoved,
-    /// There is no such session, and none was to be created.
+    /// No session of this id exists, and none was to be created.
     #[error("no such session")]
     NoSession,
-    /// There is a session of this id with other content.
-    #[error("the session exists, with other content")]
+    /// A session of this id exists, with other content.
+    #[error("a session of this id exists, with another title, other labels or another origin")]
     SessionExists,
     /// The session has no such entry yet.
     #[error("the session's last entry is {last}", last = .last.0)]
     EntryAhead {
-        /// The session's last entry.
+        /// Number of the session's last entry.
         last: EntryNo,
     },
-    /// What was said is not indexed.
-    #[error("the index of what was said is turned off")]
+    /// There is no search index.
+    #[error("the search index is turned off; set store.search to use it")]
     SearchOff,
-    /// The token of a page is none that was given out.
-    #[error("the page token is not one of ours")]
+    /// The page token was not given out by this store.
+    #[error("the page token was not given out by this server")]
     BadPageToken,
-    /// What is stored cannot be read.
+    /// Stored data cannot be read.
     #[error("stored data cannot be read: {what}")]
     Corrupt {
-        /// Which row, and why.
+        /// The row, and the reason.
         what: String,
     },
     /// The store cannot be reached or cannot write.
     #[error("the store is unavailable: {what}")]
     Unavailable {
-        /// The driver's words.
+        /// The driver's message.
         what: String,
     },
 }
 
-/// Everything that the server keeps. Implementations are cheap to share, and safe to call from many tasks.
+/// Everything that the server stores. Implementations are cheap to share, and safe to call from many tasks.
 #[async_trait]
 pub trait Store:
     JournalStore + SessionStore + QueueStore + RequestStore + JobStore + SearchStore + ToolStore
 {
-    /// Whether it can read and write now.
+    /// Writes and reads a row, to see that the store can do both now.
     async fn check(&self) -> Result<(), StoreError>;
 }

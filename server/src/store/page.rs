@@ -1,4 +1,4 @@
-//! Where a page of a list begins: behind a row, named by what the list is sorted by.
+//! Pages of lists. A page begins behind a row, which its token names by sort key and id.
 
 use agentloop_core::id::IdError;
 
@@ -7,22 +7,22 @@ use super::StoreError;
 /// A page of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page<T> {
-    /// The rows.
+    /// Rows of this page, in the order of the list.
     pub rows: Vec<T>,
-    /// Where the next page begins; `None` when this is the last. Opaque to callers.
+    /// Token of the next page; `None` on the last one. Opaque to callers.
     pub next: Option<String>,
 }
 
-/// Which part of a list.
+/// Size and begin of a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageRequest {
-    /// At most this many rows; read as 1 to 1,000.
+    /// Rows, at most. Clamped to 1 to 1,000.
     pub size: u32,
-    /// From [`Page::next`]. Anything else is [`StoreError::BadPageToken`].
+    /// A token of [`Page::next`]; absent for the first page. Anything else is [`StoreError::BadPageToken`].
     pub after: Option<String>,
 }
 
-/// Rows of one page at most.
+/// Largest size of a page, in rows.
 pub(super) const PAGE_ROWS_MAX: u32 = 1_000;
 
 /// The last row of a page: its sort key, and its id where several rows share that.
@@ -45,12 +45,12 @@ impl Cursor {
     }
 }
 
-/// How many rows a page has, bounded.
+/// The size of a page in rows, clamped.
 pub(super) fn size(page: &PageRequest) -> u32 {
     page.size.clamp(1, PAGE_ROWS_MAX)
 }
 
-/// Where a page begins; `None` at the beginning of the list.
+/// The row behind which a page begins; `None` for the first page.
 ///
 /// # Errors
 /// [`StoreError::BadPageToken`] for what [`cut`] cannot have given out.
@@ -61,7 +61,7 @@ pub(super) fn begin<T>(
     page.after.as_deref().map(|token| Cursor::parse(token, id).ok_or(StoreError::BadPageToken)).transpose()
 }
 
-/// A page of `size` rows of those read, which are one more where there is a next page.
+/// A page of `size` rows. The caller reads one row more than that, which tells that there is a next page.
 pub(super) fn cut<T>(mut rows: Vec<T>, size: u32, cursor: impl Fn(&T) -> Cursor) -> Page<T> {
     let more = rows.len() > size as usize;
     rows.truncate(size as usize);

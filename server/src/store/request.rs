@@ -1,4 +1,4 @@
-//! Questions to humans, and rules that were remembered with their answers.
+//! The port for questions to humans, and for rules that were remembered with their answers.
 
 use agentloop_core::id::{RequestId, RuleId, RunId, SessionId, TenantId};
 use agentloop_core::policy::PolicyRule;
@@ -11,11 +11,11 @@ use super::{Page, PageRequest, StoreError};
 /// A question as stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestRow {
-    /// The run that asks.
+    /// The run that waits for the answer.
     pub run: RunId,
-    /// Its session.
+    /// The session of the run.
     pub session: SessionId,
-    /// What is asked.
+    /// The question, with the call that it is about.
     pub question: Question,
     /// The answer, once there is one.
     pub answer: Option<Answer>,
@@ -24,30 +24,30 @@ pub struct RequestRow {
 /// A rule that was remembered with a decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleRow {
-    /// Names it.
+    /// Id by which the rule is deleted.
     pub id: RuleId,
-    /// Its session; `None` where it is for every run.
+    /// The session whose runs it is for; `None` if it is for every run of the tenant.
     pub session: Option<SessionId>,
-    /// The question that it was decided with.
+    /// The question whose answer it came with.
     pub request: RequestId,
-    /// The rule.
+    /// The rule itself, as runs take it.
     pub rule: PolicyRule,
-    /// Who decided.
+    /// The person who answered, as the caller named them.
     pub by: String,
-    /// The time at which it happened.
+    /// Time of the answer.
     pub at: Timestamp,
 }
 
-/// Which open questions.
+/// Conditions of a list of open questions; all must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RequestFilter {
-    /// Only of this session.
+    /// Session whose runs ask. Absent means any.
     pub session: Option<SessionId>,
-    /// Only of this run.
+    /// Run that asks. Absent means any.
     pub run: Option<RunId>,
 }
 
-/// Questions and remembered rules. Both are written with the event that makes them.
+/// Questions and remembered rules. An append writes both, with the event that they follow from.
 #[async_trait]
 pub trait RequestStore: Send + Sync + 'static {
     /// A question, answered or not.
@@ -62,7 +62,7 @@ pub trait RequestStore: Send + Sync + 'static {
         page: PageRequest,
     ) -> Result<Page<RequestRow>, StoreError>;
 
-    /// Rules that were remembered for this session, or with `None` for every run; the oldest first.
+    /// Rules that were remembered for this session, or with `None` those for every run; the oldest first.
     async fn rules(&self, tenant: &TenantId, session: Option<&SessionId>)
     -> Result<Vec<RuleRow>, StoreError>;
 
@@ -78,6 +78,6 @@ pub trait RequestStore: Send + Sync + 'static {
         Ok(rules)
     }
 
-    /// Forgets a remembered rule. `false`: there was none.
+    /// Deletes a remembered rule. `false`: there was none.
     async fn delete_rule(&self, tenant: &TenantId, rule: &RuleId) -> Result<bool, StoreError>;
 }

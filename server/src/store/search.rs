@@ -1,7 +1,8 @@
-//! Full-text search: what of a message is indexed, and what a query may ask for. Pure text, no SQL but FTS5's terms.
+//! The port for full-text search, and its text processing: the words of a message that are indexed, and the terms of a
+//! query. Nothing here is SQL but the syntax of FTS5's terms.
 //!
-//! Words are runs of letters and digits. Scripts that are written without spaces are indexed character by character and
-//! sought by pairs, since nobody marks where their words end.
+//! A word is a sequence of letters and digits. Scripts that are written without spaces are indexed character by character
+//! and searched by pairs, because the text does not show where a word ends.
 
 use agentloop_core::id::TenantId;
 use agentloop_core::id::{EntryNo, RunId, SessionId};
@@ -11,49 +12,49 @@ use async_trait::async_trait;
 
 use super::StoreError;
 
-/// Of one message, what is indexed, in bytes.
+/// Bytes of one message that are indexed.
 const INDEXED_BYTES_MAX: usize = 64 * 1024;
-/// Of a query, what is looked at, in bytes.
+/// Bytes of a query that are read.
 const QUERY_BYTES_MAX: usize = 4 * 1024;
-/// Different terms of one query; more are left out.
+/// Distinct terms of one query. Further ones are ignored.
 const TERMS_MAX: usize = 32;
-/// A longer word is none that anybody would seek, such as encoded data, and is not indexed.
+/// Longest word that is indexed, in bytes. Longer ones, such as encoded data, are not what people search for.
 const WORD_BYTES_MAX: usize = 64;
-/// What is shown of a message around a word that was found, in characters, and how many of them before it.
+/// Length of a snippet in characters, and how many of them come before the word that was found.
 const SNIPPET_CHARS_MAX: usize = 240;
 const SNIPPET_CHARS_BEFORE: usize = 60;
-/// A word is taken for a form of another if it begins with this many characters of it.
+/// Leading characters that two forms of a word have in common, at least.
 const STEM_CHARS_MIN: usize = 4;
 
-/// Where to search.
+/// Conditions of a search; all must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SearchFilter {
-    /// Only in this session.
+    /// Session to search in. Absent means all of the tenant.
     pub session: Option<SessionId>,
-    /// Not for what this session has, also where others share it.
+    /// Session whose entries are left out, also where forks share them.
     pub not_session: Option<SessionId>,
 }
 
 /// An entry that was found.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SearchHit {
-    /// Its session; where forks share it, the one that it came from, as long as that is there.
+    /// Its session. For an entry that forks share, the session that it came from, unless that one is deleted.
     pub session: SessionId,
-    /// Its place.
+    /// Its number in that session.
     pub entry: EntryNo,
-    /// The run that added it, which may be deleted where it is shared.
+    /// The run that added it. May be deleted if forks share the entry.
     pub run: RunId,
-    /// The time at which it happened.
+    /// Time of its event.
     pub at: Timestamp,
-    /// Who said it: user or assistant.
+    /// Role of the message: user or assistant.
     pub role: Role,
-    /// A part of its text, around what was found.
+    /// Part of its text around the first term that was found.
     pub snippet: String,
-    /// How well it fits, higher is better. Comparable within one answer alone.
+    /// Rank; higher is better. Comparable within one result only.
     pub score: f64,
 }
 
-/// The words of a text that are indexed. `None` for none.
+/// The words of a text that are indexed, separated by spaces. `None` if there are none.
 pub(super) fn indexed(text: &str) -> Option<String> {
     let mut all = String::new();
     for (_, word) in words(&text[..text.floor_char_boundary(INDEXED_BYTES_MAX)]) {
@@ -73,11 +74,11 @@ fn push(all: &mut String, word: &str) {
     all.push_str(word);
 }
 
-/// What a query asks for.
+/// The terms of a query, any of which may match.
 pub(super) struct Terms(Vec<String>);
 
 impl Terms {
-    /// The different terms of a free text; `None` where it has none.
+    /// The distinct terms of a free text. `None` if it has none.
     pub(super) fn of(query: &str) -> Option<Self> {
         let mut terms: Vec<String> = Vec::new();
         for (_, word) in words(&query[..query.floor_char_boundary(QUERY_BYTES_MAX)]) {
@@ -90,14 +91,14 @@ impl Terms {
         (!terms.is_empty()).then_some(Self(terms))
     }
 
-    /// For FTS5: any of the terms. Terms are letters, digits and single spaces, and each is quoted, so nothing in them
-    /// is an operator.
+    /// The FTS5 expression that matches any of the terms. Terms are letters, digits and single spaces, and each is quoted,
+    /// so that nothing in them works as an operator.
     pub(super) fn expression(&self) -> String {
         let quoted: Vec<String> = self.0.iter().map(|term| format!("\"{term}\"")).collect();
         quoted.join(" OR ")
     }
 
-    /// A part of a text around the first term that is found in it, or its beginning.
+    /// The part of a text around the first term in it, or its beginning if no term is found.
     pub(super) fn snippet(&self, text: &str) -> String {
         let found = words(text).find_map(|(at, word)| self.within(word).map(|offset| at + offset));
         let found = found.unwrap_or(0);
@@ -109,7 +110,7 @@ impl Terms {
         format!("{}{plain}{}", if begin > 0 { "…" } else { "" }, if cut { "…" } else { "" })
     }
 
-    /// Where in a word a term is found.
+    /// The byte offset at which the first term is found in a word.
     fn within(&self, word: &str) -> Option<usize> {
         if is_dense(word) {
             let plain = |term: &String| term.replace(' ', "");
@@ -120,7 +121,7 @@ impl Terms {
     }
 }
 
-/// A word's terms: itself, or the pairs of its characters.
+/// The terms of a word: the word itself, or the pairs of its characters in a script without spaces.
 fn terms_of(word: &str) -> Vec<String> {
     if !is_dense(word) {
         return if word.len() <= WORD_BYTES_MAX { vec![word.to_lowercase()] } else { Vec::new() };
@@ -137,7 +138,7 @@ fn is_form(word: &str, term: &str) -> bool {
     word == term || common >= STEM_CHARS_MIN.max(term.chars().count().saturating_sub(3))
 }
 
-/// Runs of letters and digits, each of one kind of script, with where they begin.
+/// Sequences of letters and digits, each in one kind of script, with their byte offsets.
 fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut read = 0;
     std::iter::from_fn(move || {
@@ -155,8 +156,8 @@ fn is_dense(word: &str) -> bool {
     word.chars().next().is_some_and(is_dense_char)
 }
 
-/// Whether a character is of a script that is written without spaces: Thai to Khmer, Chinese, Japanese, and Korean,
-/// whose words grow by what is appended to them.
+/// True for scripts that are written without spaces: Thai to Khmer, Chinese and Japanese. Also for Korean, where particles
+/// are appended to words.
 fn is_dense_char(c: char) -> bool {
     matches!(u32::from(c),
         0x0e00..=0x0eff | 0x1000..=0x109f | 0x1780..=0x17ff | 0x2e80..=0x9fff | 0xac00..=0xd7af
@@ -166,12 +167,11 @@ fn is_dense_char(c: char) -> bool {
 /// Full-text search.
 #[async_trait]
 pub trait SearchStore: Send + Sync + 'static {
-    /// Finds what users and models said by words: the entries of user and assistant messages that have any of the words
-    /// of a free text, those that fit best first, at most `limit` and at most 100. Nothing in the text is an operator,
-    /// and no more than its beginning counts.
+    /// Finds user and assistant messages that contain any word of a free text, the best match first, at most `limit` and
+    /// at most 100. Nothing in the text works as an operator; only its first 4 KiB count.
     ///
     /// # Errors
-    /// [`StoreError::SearchOff`].
+    /// [`StoreError::SearchOff`] if this store has no index.
     async fn search(
         &self,
         tenant: &TenantId,

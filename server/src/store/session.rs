@@ -1,4 +1,4 @@
-//! Sessions and their entries.
+//! The port for sessions and their entries.
 
 use std::collections::BTreeMap;
 
@@ -12,23 +12,23 @@ use super::{Page, PageRequest, SessionNotes, StoreError, StretchMax};
 /// A session as stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionRow {
-    /// The session.
+    /// Id of the session, unique within its tenant.
     pub session: SessionId,
-    /// For people: as given, else as the model made it.
+    /// Title for people: the one that was given, else the one that a model made.
     pub title: String,
-    /// The caller's labels.
+    /// Labels that the caller gave it.
     pub labels: BTreeMap<String, String>,
-    /// When it was created.
+    /// Time of its creation.
     pub created_at: Timestamp,
-    /// When an entry was last added.
+    /// Time at which an entry was last added.
     pub updated_at: Timestamp,
-    /// Its last entry.
+    /// Number of its last entry; 0 if it has none.
     pub last_entry: EntryNo,
-    /// Its live run.
+    /// The one run that may add entries now.
     pub live_run: Option<RunId>,
     /// The session that it was forked from, which may be deleted, and the last entry that both share.
     pub forked_from: Option<(SessionId, EntryNo)>,
-    /// What it is about, if the model keeps a summary.
+    /// Summary that a model keeps of it; empty without one.
     pub summary: String,
     /// The last entry that the summary takes into account.
     pub summary_upto: EntryNo,
@@ -37,24 +37,24 @@ pub struct SessionRow {
 /// One entry of a session.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EntryRow {
-    /// Its place.
+    /// Its number in the session, from 1.
     pub entry: EntryNo,
-    /// The run that added it; of a shared entry, one of another session, which may be deleted.
+    /// The run that added it. The run of an entry that a fork shares is of another session, and may be deleted.
     pub run: RunId,
-    /// The event that holds it.
+    /// The event of that run that holds it.
     pub seq: Seq,
-    /// The time at which it happened.
+    /// Time of that event.
     pub at: Timestamp,
-    /// What it is.
+    /// The message or the compaction.
     pub content: Entry,
 }
 
-/// Some of a session.
+/// A bounded part of a session's entries.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EntryStretch {
-    /// The entries; none only where there are none.
+    /// The entries, in order. Empty only if there are none.
     pub rows: Vec<EntryRow>,
-    /// Whether there are more of them.
+    /// True if more follow.
     pub more: bool,
 }
 
@@ -74,14 +74,14 @@ pub trait SessionStore: Send + Sync + 'static {
         now: Timestamp,
     ) -> Result<SessionRow, StoreError>;
 
-    /// Makes a session from the entries of another up to `at`, where 0 means all that are there; with its title and its
-    /// labels. Each goes its own way from there, and neither needs the other: what both have is stored once, and stays
-    /// until both are deleted. The source may have a live run. The same source and entry again is confirmed, also when
-    /// the source is gone by then.
+    /// Makes a session from the entries of another up to `at`, where 0 means all, with its title and labels. From there
+    /// on they are independent: entries that both have are stored once, and stay until both sessions are deleted. The
+    /// source may have a live run. A repetition with the same source and entry is confirmed, even after the source was
+    /// deleted.
     ///
     /// # Errors
     /// [`StoreError::NoSession`] without a source, [`StoreError::EntryAhead`], [`StoreError::SessionExists`] when
-    /// `session` is anything else than this fork.
+    /// `session` exists and is not this fork.
     async fn fork(
         &self,
         tenant: &TenantId,
@@ -115,8 +115,8 @@ pub trait SessionStore: Send + Sync + 'static {
         limit: u32,
     ) -> Result<Vec<EntryRow>, StoreError>;
 
-    /// Entries after `after`, in order, as many as are to be held in memory at a time. A store that can leaves the rest
-    /// where it is; this one reads it and drops it.
+    /// Entries after `after`, in order, within `max`. This default reads more and drops it; a store that can reads only
+    /// what it returns.
     async fn entry_stretch(
         &self,
         tenant: &TenantId,
@@ -140,8 +140,8 @@ pub trait SessionStore: Send + Sync + 'static {
         Ok(EntryStretch { rows, more })
     }
 
-    /// Deletes a session with its runs, events and questions; its ids are free again. `false`: there was none. What
-    /// forks share of it stays theirs.
+    /// Deletes a session with its runs, events and questions. Its ids may be used again. Entries that forks share stay
+    /// with the forks. `false`: there was none.
     ///
     /// # Errors
     /// [`StoreError::SessionBusy`] with its live run, or the first in its queue.

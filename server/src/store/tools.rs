@@ -1,4 +1,4 @@
-//! Tools that hosts declared.
+//! The port for tools that hosts have declared.
 
 use agentloop_core::id::TenantId;
 use agentloop_core::time::Timestamp;
@@ -10,18 +10,19 @@ use super::StoreError;
 /// A tool as the store remembers it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolRow {
-    /// As declared.
+    /// The declaration of the host that connected last.
     pub declaration: ToolDeclaration,
-    /// When a host that serves it was last seen.
+    /// Time at which a host that serves it was last connected.
     pub last_seen: Timestamp,
 }
 
-/// Declarations of tools, kept over a restart.
+/// Declarations of tools, kept across restarts.
 #[async_trait]
 pub trait ToolStore: Send + Sync + 'static {
-    /// Remembers tools, so that a restart knows what its hosts will bring back. By name; the last one counts.
+    /// Stores declarations, so that a restart knows the tools before their hosts are back. A later declaration of the
+    /// same name replaces the earlier one.
     async fn save_tools(&self, tenant: &TenantId, tools: &[ToolRow]) -> Result<(), StoreError>;
 
-    /// Every remembered tool of every tenant.
+    /// Every stored declaration, of every tenant.
     async fn tools(&self) -> Result<Vec<(TenantId, ToolRow)>, StoreError>;
 }

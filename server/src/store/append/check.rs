@@ -8,7 +8,6 @@ use agentloop_core::id::{EntryNo, Epoch, RunId, RunKey, Seq, SessionId};
 use agentloop_core::time::Timestamp;
 use agentloop_core::tool::Digest;
 
-use super::WriterCache;
 use super::encode::{EncodedAppend, NewEntry, SessionKey};
 use crate::store::codec::EncodedSpec;
 use crate::store::{CreateRun, RunSummary, StoreError};
@@ -105,7 +104,7 @@ pub(in crate::store) struct SessionInCommit {
     pub(in crate::store) change: SessionChange,
 }
 
-/// How a commit writes a session's row.
+/// The way in which a commit writes a session's row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::store) enum SessionChange {
     None,
@@ -178,10 +177,10 @@ impl<'a> CommitRows<'a> {
         Ok(())
     }
 
-    /// Collects the specs of new runs that the cache does not know to be stored.
-    pub(in crate::store) fn collect_specs(&mut self, cache: &WriterCache) {
+    /// Collects the specs of new runs, unless they are known to be stored.
+    pub(in crate::store) fn collect_specs(&mut self, is_stored: impl Fn(&Digest) -> bool) {
         let created = self.runs.values().filter_map(|run| run.update.as_ref()?.created?.spec);
-        let unknown = created.filter(|spec| !cache.has_spec(&spec.digest));
+        let unknown = created.filter(|spec| !is_stored(&spec.digest));
         self.specs = unknown.map(|spec| (&spec.digest, spec.text.as_str())).collect();
     }
 

@@ -1,4 +1,4 @@
-//! A run's owner, as small as it can be: it keeps count, and writes what it is told.
+//! A minimal owner of a run for tests: it tracks the sequence and entry numbers, and appends the events that it is given.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use agentloop_core::tool::Digest;
 
 use crate::store::{Append, CreateRun, EntryRow, RunSummary, Store, StoreError};
 
-/// What the first event of every run here is dated, unless [`Owner::at`] says otherwise.
+/// Time of the first event of a run in milliseconds, unless [`Owner::at`] changes it.
 pub const START: u64 = 1_000;
 
 pub fn tenant() -> TenantId {
@@ -35,7 +35,7 @@ pub fn run(name: &str) -> RunId {
     RunId::parse(name).unwrap()
 }
 
-/// Owns one run.
+/// The owner of one run, as the engine would be.
 #[derive(Clone)]
 pub struct Owner {
     pub store: Arc<dyn Store>,
@@ -44,9 +44,9 @@ pub struct Owner {
     pub session: SessionId,
     pub epoch: Epoch,
     pub seq: Seq,
-    /// The session's last entry, as far as it knows.
+    /// The session's last entry, as far as this owner knows.
     pub entry: EntryNo,
-    /// The date of what it writes.
+    /// Time of the next event.
     pub now: Timestamp,
     pub wake_at: Option<Timestamp>,
 }
@@ -66,7 +66,7 @@ impl Owner {
         }
     }
 
-    /// One that has created its run, and its session where there was none.
+    /// An owner that has created its run, and its session if there was none.
     pub async fn started(store: &Arc<dyn Store>, session_name: &str, run_name: &str) -> Self {
         let mut owner = Self::new(store, session_name, run_name);
         if let Some(row) = store.session(&owner.tenant, &owner.session).await.unwrap() {
@@ -86,7 +86,7 @@ impl Owner {
         self
     }
 
-    /// Creates the run.
+    /// Creates the run, which enters its session.
     pub async fn create(&mut self) -> Result<(), StoreError> {
         let append = self.creation();
         self.write(append).await
@@ -116,7 +116,7 @@ impl Owner {
         append
     }
 
-    /// One that has created its run, which waits for its session.
+    /// An owner that has created its run, which waits in its session's queue.
     pub async fn queued(store: &Arc<dyn Store>, session_name: &str, run_name: &str) -> Self {
         let mut owner = Self::new(store, session_name, run_name);
         let append = owner.queueing();
@@ -133,20 +133,20 @@ impl Owner {
         append
     }
 
-    /// Makes its run the session's live run, if the session ends as it believes.
+    /// Makes the run the session's live run, if the session's last entry is [`Self::entry`].
     pub async fn enters(&mut self) -> Result<(), StoreError> {
         let append = self.entering();
         self.write(append).await
     }
 
-    /// The append that makes its run the session's live run.
+    /// The append that makes the run the session's live run.
     pub fn entering(&self) -> Append {
         let mut append = self.append(RunStatus::Preparing, vec![plain(1)]);
         append.enter = Some(self.entry);
         append
     }
 
-    /// Writes these events, after which the run has this status.
+    /// Appends these events, after which the run has this status.
     pub async fn tell(&mut self, status: RunStatus, events: Vec<Event>) -> Result<(), StoreError> {
         let append = self.append(status, events);
         self.write(append).await
@@ -169,7 +169,7 @@ impl Owner {
         }
     }
 
-    /// Writes, and keeps count if that succeeds.
+    /// Writes an append, and tracks its numbers if that succeeds.
     pub async fn write(&mut self, append: Append) -> Result<(), StoreError> {
         let last = append.records.last().expect("an append has a record").seq;
         let entry =
@@ -219,7 +219,7 @@ impl Owner {
         self.tell(RunStatus::Completed, vec![finished()]).await
     }
 
-    /// What the store has of the run.
+    /// The run's journal, as stored.
     pub async fn stored(&self) -> Vec<Record> {
         self.store.records(&self.tenant, &self.run, Seq(0), u32::MAX).await.unwrap()
     }
@@ -250,12 +250,12 @@ pub fn assistant(entry: EntryNo, text: &str) -> Event {
     }
 }
 
-/// What an entry says.
+/// The text of an entry.
 pub fn plain_text(row: &EntryRow) -> String {
     row.content.message().expect("the entry is a message").plain_text()
 }
 
-/// An event that means nothing to any table but the journal.
+/// An event that no table but the journal depends on.
 pub fn plain(model_call: u32) -> Event {
     Event::ModelCallStarted { model_call, attempt: 1, first_counted: 1, last_entry: EntryNo(1) }
 }

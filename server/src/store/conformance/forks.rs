@@ -10,14 +10,14 @@ use agentloop_core::time::Timestamp;
 use super::fixture::*;
 use crate::store::{PageRequest, RunFilter, SessionRow, Store, StoreError};
 
-/// When forks are made here.
+/// Time of every fork.
 const FORKED: Timestamp = Timestamp(7_000);
 
 async fn fork(store: &Arc<dyn Store>, source: &str, at: u64, new: &str) -> Result<SessionRow, StoreError> {
     store.fork(&tenant(), &session(source), EntryNo(at), &session(new), FORKED).await
 }
 
-/// A run that asks and hears, and is over.
+/// A finished run with a message of the user and one of the model.
 async fn talks(store: &Arc<dyn Store>, session_name: &str, run_name: &str) -> Owner {
     let mut owner = Owner::started(store, session_name, run_name).await;
     owner.says(&format!("{run_name} asks")).await.unwrap();

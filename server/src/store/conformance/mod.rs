@@ -1,7 +1,7 @@
-//! What every store does, whatever it is made of. Each function is one behaviour, given an empty store.
+//! Tests that every store has to pass. Each function tests one behaviour of an empty store.
 //!
-//! With the feature `conformance` other packages can hold their own stores to it: `agentloop_server::conforms!(open())`
-//! in a module of tests, where `open` is an async function that gives an empty `Arc<dyn Store>` and a guard.
+//! With the feature `conformance` other packages can test their stores: `agentloop_server::conforms!(open())` in a module of
+//! tests, where `open` is an async function that returns an empty `Arc<dyn Store>` and a guard.
 
 mod appends;
 pub mod fixture;
@@ -21,7 +21,7 @@ pub use self::{
     sessions::*,
 };
 
-/// A test for each behaviour. `$open` gives an empty store, and what has to live as long as it.
+/// Makes a test of each behaviour. `$open` returns an empty store, and a guard that lives as long as the store.
 #[macro_export]
 macro_rules! conforms {
     ($open:expr) => {
@@ -105,7 +105,7 @@ macro_rules! conforms {
     )*};
 }
 
-/// As [`conforms!`](crate::conforms), of a store that finds what was said; one that does not answers
+/// As [`conforms!`](crate::conforms), for a store with full-text search. A store without it answers
 /// [`StoreError::SearchOff`](super::StoreError::SearchOff).
 #[macro_export]
 macro_rules! conforms_in_search {

@@ -20,7 +20,7 @@ fn rule(name: &str, scope: RememberScope) -> PolicyRule {
     }
 }
 
-/// A question that was answered at this time, and what was remembered with it.
+/// Appends a question that is answered at this time, and returns the rule that was remembered with the answer.
 async fn remembers(owner: &mut Owner, index: u32, at: u64, name: &str, scope: RememberScope) -> RuleRow {
     let question = owner.question(index);
     let rule = rule(name, scope);

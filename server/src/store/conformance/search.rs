@@ -13,7 +13,7 @@ async fn search(store: &Arc<dyn Store>, query: &str) -> Vec<SearchHit> {
     store.search(&tenant(), query, SearchFilter::default(), 9).await.unwrap()
 }
 
-/// Where it is found: session and entry, the best first.
+/// Session and entry of each hit, the best first.
 async fn places(store: &Arc<dyn Store>, query: &str) -> Vec<(String, u64)> {
     search(store, query).await.into_iter().map(|hit| (hit.session.to_string(), hit.entry.0)).collect()
 }

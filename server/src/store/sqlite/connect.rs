@@ -1,30 +1,33 @@
-//! Connections: what those to the database and to the search index have in common.
+//! Options that connections to the database and to the search index share.
 
 use std::time::Duration;
 
 use sqlx::ConnectOptions as _;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions, SqliteSynchronous};
 
-/// How long to wait for someone else's lock, such as that of a SQL shell.
+/// Longest wait for a lock that another process holds, such as a SQL shell.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long to wait for a free reading connection.
+/// Longest wait for a free reading connection.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Prepared statements of one connection; the writer's are one per size of a commit and what is in it, and a few.
+/// Prepared statements of one connection. The writer has one for each size of a commit and set of tables in it, and a few
+/// more.
 const STATEMENTS_MAX: usize = 128;
-const PAGE_BYTES: u64 = 4_096;
+/// Page size of a file that names none: SQLite's own.
+pub(in crate::store::sqlite) const DEFAULT_PAGE_BYTES: u32 = 4_096;
 
-/// A file that may get as large as this.
+/// Limits the size of a file with pages of this size.
 pub(in crate::store::sqlite) fn limited(
     options: SqliteConnectOptions,
     max_bytes: Option<u64>,
+    page_bytes: u32,
 ) -> SqliteConnectOptions {
     match max_bytes {
-        Some(bytes) => options.pragma("max_page_count", (bytes / PAGE_BYTES).max(1).to_string()),
+        Some(bytes) => options.pragma("max_page_count", (bytes / u64::from(page_bytes)).max(1).to_string()),
         None => options,
     }
 }
 
-/// What all connections have in common.
+/// Options of every connection.
 pub(in crate::store::sqlite) fn base() -> SqliteConnectOptions {
     SqliteConnectOptions::new()
         .synchronous(SqliteSynchronous::Full)
@@ -34,7 +37,7 @@ pub(in crate::store::sqlite) fn base() -> SqliteConnectOptions {
         .disable_statement_logging()
 }
 
-/// As many connections at most. One whose reader went away is free again when its query has ended.
+/// A pool of this many connections, at most. If a caller is dropped, its connection is free once its query has ended.
 pub(in crate::store::sqlite) fn pool(connections: u32) -> SqlitePoolOptions {
     SqlitePoolOptions::new()
         .max_connections(connections)

@@ -1,10 +1,10 @@
-//! The embedded store: one SQLite file, one writer, a few readers.
+//! The embedded store: one SQLite file, one writing task, a few reading connections, and the search index beside it.
 //!
-//! Reads see every write that was answered before they began. An append makes two hops: to the writing task, and from
-//! it to SQLite's own thread.
+//! A read sees every write that was answered before it began. An append makes two hops: to the writing task, and from it
+//! to SQLite's own thread.
 
 mod connect;
-mod hints;
+mod features_used;
 mod index;
 mod open;
 mod read;
@@ -31,30 +31,31 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::open::OpenError;
 
-use self::hints::Hints;
+use self::features_used::FeaturesUsed;
 use self::index::Index;
-use self::open::Opened;
-use self::write::ops::Claim;
+use self::open::OpenedStore;
+use self::write::ops::ClaimedRow;
 use self::write::sessions::{NewFork, NewNotes, NewSession};
-use self::write::task::{Answer, Counters, Job, Op, QUEUE_JOBS_MAX, Writer};
+use self::write::task::{QUEUED_WRITES_MAX, WriteCounters, WriteOp, WriteRequest, WriteResult, Writer};
 use crate::lifecycle::Tasks;
 use crate::store::append::{EncodedAppend, WriterCache};
 use crate::store::{
-    Append, Claimed, EntryRow, EntryStretch, Interrupted, JobId, JobStore, JournalStore, Page, PageRequest,
-    QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter, RunRow, SearchFilter, SearchHit,
-    SearchStore, SessionNotes, SessionRow, SessionStore, Store, StoreError, Stretch, StretchMax, ToolRow,
-    ToolStore,
+    Append, Claimed, EntryRow, EntryStretch, Interrupted, Job, JobId, JobStore, JournalStore, Page,
+    PageRequest, QueueStore, RequestFilter, RequestRow, RequestStore, RuleRow, RunFilter, RunRow,
+    SearchFilter, SearchHit, SearchStore, SessionNotes, SessionRow, SessionStore, Store, StoreError, Stretch,
+    StretchMax, ToolRow, ToolStore,
 };
 
-/// How a store is opened.
+/// Options of an opened store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SqliteOptions {
-    /// Connections for queries, each with a thread of its own. At least 1. Searches have others.
+    /// Connections for queries, each with a thread of its own; at least 1. Searches have their own connections.
     pub readers: u32,
-    /// The file grows to this many bytes at most; then writes are [`StoreError::Unavailable`] until something is
-    /// deleted. Absent means as large as the disk.
+    /// Largest size of the file, in bytes. At that size writes are [`StoreError::Unavailable`] until something is deleted.
+    /// Absent means as large as the disk.
     pub max_bytes: Option<u64>,
-    /// Whether there is a search index. Without one an index that is there is deleted; with one it is filled again.
+    /// Keeps a search index. If this is off, an index from before is deleted; when it is on again, the index is filled
+    /// from the journals.
     pub search: bool,
 }
 
@@ -64,44 +65,44 @@ impl Default for SqliteOptions {
     }
 }
 
-/// How much was written since the store was opened.
+/// Counts of writes since the store was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StoreStats {
-    /// Appends that were made durable.
+    /// Number of appends that were made durable.
     pub appends: u64,
-    /// Commits that did it; other writes share them.
+    /// Number of commits, which appends and other writes share.
     pub commits: u64,
-    /// Of the appended events, as stored.
+    /// Bytes of the appended events, as stored.
     pub bytes: u64,
 }
 
 /// A [`Store`] in one SQLite file.
 ///
-/// [`Self::close`] it when done. One that is dropped loses nothing, but the next start has more to do.
+/// Call [`Self::close`] at the end. Nothing is lost without it, but the next start has more to do.
 pub struct SqliteStore {
-    jobs: mpsc::Sender<Job>,
+    writes: mpsc::Sender<WriteRequest>,
     readers: SqlitePool,
     epoch: Epoch,
-    counters: Arc<Counters>,
-    hints: Hints,
-    /// Absent: nobody searches.
+    counters: Arc<WriteCounters>,
+    used: FeaturesUsed,
+    /// Absent if search is off.
     index: Option<Index>,
     closing: CancellationToken,
-    /// The writer's and the search index's.
+    /// The writing task and the task of the search index.
     tasks: Tasks,
     writer: tokio::sync::Mutex<Option<JoinHandle<()>>>,
 }
 
 impl SqliteStore {
-    /// Opens a file, or creates it where there is none, and locks it against every other server.
+    /// Opens a file, or creates it if it does not exist, and locks it against other servers.
     ///
     /// # Errors
-    /// [`OpenError`]; the file is then as it was.
+    /// [`OpenError`]; the file is left as it was.
     pub async fn open(path: impl AsRef<Path>, options: &SqliteOptions) -> Result<Self, OpenError> {
         Ok(Self::start(open::file(path.as_ref(), options).await?, options))
     }
 
-    /// A store that is gone when it is dropped, for tests.
+    /// A store in memory, for tests. Its content is gone when it is dropped.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -117,16 +118,16 @@ impl SqliteStore {
         Ok(Self::start(open::memory(options).await?, options))
     }
 
-    fn start(opened: Opened, options: &SqliteOptions) -> Self {
-        let (jobs, queue) = mpsc::channel(QUEUE_JOBS_MAX);
-        let counters = Arc::<Counters>::default();
+    fn start(opened: OpenedStore, options: &SqliteOptions) -> Self {
+        let (writes, queue) = mpsc::channel(QUEUED_WRITES_MAX);
+        let counters = Arc::<WriteCounters>::default();
         let closing = CancellationToken::new();
         let writer = Writer {
             options: opened.writing,
             db: Some(opened.db),
             cache: WriterCache::default(),
             epoch: opened.epoch,
-            jobs: queue,
+            requests: queue,
             closing: closing.clone(),
             counters: counters.clone(),
             lock: opened.lock,
@@ -135,13 +136,13 @@ impl SqliteStore {
         let writer = tokio::sync::Mutex::new(Some(tasks.spawn("store writer", writer.run())));
         let index = options
             .search
-            .then(|| Index::start(opened.index, opened.readers.clone(), jobs.downgrade(), &tasks));
+            .then(|| Index::start(opened.index, opened.readers.clone(), writes.downgrade(), &tasks));
         Self {
-            jobs,
+            writes,
             readers: opened.readers,
             epoch: opened.epoch,
             counters,
-            hints: opened.hints,
+            used: opened.used,
             index,
             closing,
             tasks,
@@ -149,7 +150,7 @@ impl SqliteStore {
         }
     }
 
-    /// Writes what waits to be written, moves the write-ahead log into the file and lets go of it. Everything after is
+    /// Commits all queued writes, moves the write-ahead log into the file and closes it. Every later call is
     /// [`StoreError::Unavailable`]. Closing again waits for the same end.
     pub async fn close(&self) {
         if let Some(index) = &self.index {
@@ -160,18 +161,18 @@ impl SqliteStore {
         if let Some(writer) = self.writer.lock().await.take()
             && let Err(error) = writer.await
         {
-            tracing::error!(%error, "the writing task ended by itself");
+            tracing::error!(%error, "the writing task of the store failed; restart the server");
         }
     }
 
-    /// Cancelled when a task of the store has panicked. Every later write is [`StoreError::Unavailable`]: the process
-    /// should end, and open the file again when it is started.
+    /// Cancelled when a task of the store has panicked. Every later write is [`StoreError::Unavailable`]. The process should
+    /// end; its next start opens the file again.
     #[must_use]
     pub fn failed(&self) -> &CancellationToken {
         self.tasks.soft()
     }
 
-    /// What was written since the store was opened.
+    /// Counts of writes since the store was opened.
     #[must_use]
     pub fn stats(&self) -> StoreStats {
         StoreStats {
@@ -181,29 +182,29 @@ impl SqliteStore {
         }
     }
 
-    async fn write(&self, op: Op) -> Result<Answer, StoreError> {
+    async fn write(&self, op: WriteOp) -> Result<WriteResult, StoreError> {
         let (reply, answer) = oneshot::channel();
-        self.jobs.send(Job { op, reply }).await.map_err(|_| closed())?;
+        self.writes.send(WriteRequest { op, reply }).await.map_err(|_| closed())?;
         answer.await.map_err(|_| closed())?
     }
 
-    async fn done(&self, op: Op) -> Result<(), StoreError> {
+    async fn done(&self, op: WriteOp) -> Result<(), StoreError> {
         match self.write(op).await? {
-            Answer::Done => Ok(()),
+            WriteResult::Done => Ok(()),
             other => unreachable!("answered with {other:?}"),
         }
     }
 
-    async fn existed(&self, op: Op) -> Result<bool, StoreError> {
+    async fn existed(&self, op: WriteOp) -> Result<bool, StoreError> {
         match self.write(op).await? {
-            Answer::Existed(existed) => Ok(existed),
+            WriteResult::Existed(existed) => Ok(existed),
             other => unreachable!("answered with {other:?}"),
         }
     }
 
-    async fn new_session(&self, op: Op) -> Result<SessionRow, StoreError> {
+    async fn new_session(&self, op: WriteOp) -> Result<SessionRow, StoreError> {
         match self.write(op).await? {
-            Answer::Session(row) => Ok(*row),
+            WriteResult::Session(row) => Ok(*row),
             other => unreachable!("a new session is answered with {other:?}"),
         }
     }
@@ -217,9 +218,9 @@ fn closed() -> StoreError {
 impl JournalStore for SqliteStore {
     async fn append(&self, append: Append) -> Result<(), StoreError> {
         let encoded = EncodedAppend::new(append);
-        self.hints.note(&encoded);
+        self.used.mark(&encoded);
         let messages = encoded.entries.iter().filter(|entry| entry.is_searched).count();
-        self.done(Op::Append(Box::new(encoded))).await?;
+        self.done(WriteOp::Append(Box::new(encoded))).await?;
         if let Some(index) = &self.index {
             index.note(messages);
         }
@@ -227,15 +228,15 @@ impl JournalStore for SqliteStore {
     }
 
     async fn claim(&self, tenant: &TenantId, run: &RunId) -> Result<Option<Claimed>, StoreError> {
-        let op = Op::Claim { tenant: tenant.clone(), run: run.clone() };
-        let Claim { epoch, row } = match self.write(op).await? {
-            Answer::Claimed(Some(claim)) => *claim,
-            Answer::Claimed(None) => return Ok(None),
+        let op = WriteOp::Claim { tenant: tenant.clone(), run: run.clone() };
+        let ClaimedRow { epoch, row } = match self.write(op).await? {
+            WriteResult::Claimed(Some(claim)) => *claim,
+            WriteResult::Claimed(None) => return Ok(None),
             other => unreachable!("a claim is answered with {other:?}"),
         };
         match read::journal(&self.readers, tenant, &row).await {
             Ok(records) => Ok(Some(Claimed { epoch, row, records })),
-            // It may have been deleted between the claim and here.
+            // The run may have been deleted since the claim.
             Err(_) if self.run(tenant, run).await?.is_none() => Ok(None),
             Err(error) => Err(error),
         }
@@ -304,7 +305,7 @@ impl SessionStore for SqliteStore {
             labels: labels.clone(),
             now,
         };
-        self.new_session(Op::CreateSession(new)).await
+        self.new_session(WriteOp::CreateSession(new)).await
     }
 
     async fn fork(
@@ -317,7 +318,7 @@ impl SessionStore for SqliteStore {
     ) -> Result<SessionRow, StoreError> {
         let new =
             NewFork { tenant: tenant.clone(), source: source.clone(), at, session: session.clone(), now };
-        self.new_session(Op::Fork(new)).await
+        self.new_session(WriteOp::Fork(new)).await
     }
 
     async fn set_session_notes(
@@ -327,7 +328,7 @@ impl SessionStore for SqliteStore {
         notes: SessionNotes,
     ) -> Result<bool, StoreError> {
         let new = NewNotes { tenant: tenant.clone(), session: session.clone(), notes };
-        self.existed(Op::SetNotes(new)).await
+        self.existed(WriteOp::SetNotes(new)).await
     }
 
     async fn session(
@@ -365,9 +366,9 @@ impl SessionStore for SqliteStore {
 
     async fn delete_session(&self, tenant: &TenantId, session: &SessionId) -> Result<bool, StoreError> {
         let indexed = self.index.is_some();
-        let op = Op::DeleteSession { tenant: tenant.clone(), session: session.clone(), indexed };
+        let op = WriteOp::DeleteSession { tenant: tenant.clone(), session: session.clone(), indexed };
         let existed = self.existed(op).await?;
-        // Also what an earlier deletion could not delete there.
+        // This also deletes the documents of an earlier deletion that failed here.
         if let Some(index) = &self.index {
             index.delete().await?;
         }
@@ -378,7 +379,7 @@ impl SessionStore for SqliteStore {
 #[async_trait]
 impl QueueStore for SqliteStore {
     async fn next_queued(&self, tenant: &TenantId, session: &SessionId) -> Result<Option<RunId>, StoreError> {
-        if !self.hints.queues() {
+        if !self.used.queues() {
             return Ok(None);
         }
         read::next_queued(&self.readers, tenant, session).await
@@ -397,14 +398,14 @@ impl QueueStore for SqliteStore {
         tenant: &TenantId,
         session: &SessionId,
     ) -> Result<Option<Interrupted>, StoreError> {
-        if !self.hints.queues() {
+        if !self.used.queues() {
             return Ok(None);
         }
         read::interrupted_in(&self.readers, tenant, session).await
     }
 
     async fn steered(&self, tenant: &TenantId, id: &RunId) -> Result<Option<(RunId, Digest)>, StoreError> {
-        if !self.hints.steers() {
+        if !self.used.steers() {
             return Ok(None);
         }
         read::steered(&self.readers, tenant, id).await
@@ -435,7 +436,7 @@ impl RequestStore for SqliteStore {
         tenant: &TenantId,
         session: Option<&SessionId>,
     ) -> Result<Vec<RuleRow>, StoreError> {
-        if !self.hints.rules() {
+        if !self.used.rules() {
             return Ok(Vec::new());
         }
         read::rules(&self.readers, tenant, session).await
@@ -446,16 +447,16 @@ impl RequestStore for SqliteStore {
         tenant: &TenantId,
         session: &SessionId,
     ) -> Result<Vec<RuleRow>, StoreError> {
-        if !self.hints.rules() {
+        if !self.used.rules() {
             return Ok(Vec::new());
         }
         read::rules_for_run(&self.readers, tenant, session).await
     }
 
     async fn delete_rule(&self, tenant: &TenantId, rule: &RuleId) -> Result<bool, StoreError> {
-        let op = Op::DeleteRule { tenant: tenant.clone(), rule: rule.clone() };
+        let op = WriteOp::DeleteRule { tenant: tenant.clone(), rule: rule.clone() };
         match self.write(op).await? {
-            Answer::Existed(found) => Ok(found),
+            WriteResult::Existed(found) => Ok(found),
             other => unreachable!("a deletion is answered with {other:?}"),
         }
     }
@@ -467,16 +468,16 @@ impl JobStore for SqliteStore {
         &self,
         now: Timestamp,
         limit: u32,
-    ) -> Result<(Vec<super::Job>, Option<Timestamp>), StoreError> {
+    ) -> Result<(Vec<Job>, Option<Timestamp>), StoreError> {
         read::due_jobs(&self.readers, now, limit).await
     }
 
     async fn retry_job(&self, job: &JobId, due_at: Timestamp, error: &str) -> Result<(), StoreError> {
-        self.done(Op::RetryJob { job: job.clone(), due_at, error: error.to_owned() }).await
+        self.done(WriteOp::RetryJob { job: job.clone(), due_at, error: error.to_owned() }).await
     }
 
     async fn finish_job(&self, job: &JobId) -> Result<(), StoreError> {
-        self.done(Op::FinishJob { job: job.clone() }).await
+        self.done(WriteOp::FinishJob { job: job.clone() }).await
     }
 }
 
@@ -496,7 +497,7 @@ impl SearchStore for SqliteStore {
         if let Err(error) = &found
             && index::file::is_damage(error)
         {
-            tracing::warn!(%error, "the search index is damaged, and is filled again");
+            tracing::warn!(%error, "the search index is damaged; it is deleted and filled again");
             index.is_damaged(&searchers).await;
             found = search.find(&index.filled().await?.pool).await;
         }
@@ -507,7 +508,7 @@ impl SearchStore for SqliteStore {
 #[async_trait]
 impl ToolStore for SqliteStore {
     async fn save_tools(&self, tenant: &TenantId, tools: &[ToolRow]) -> Result<(), StoreError> {
-        self.done(Op::SaveTools { tenant: tenant.clone(), tools: tools.to_vec() }).await
+        self.done(WriteOp::SaveTools { tenant: tenant.clone(), tools: tools.to_vec() }).await
     }
 
     async fn tools(&self) -> Result<Vec<(TenantId, ToolRow)>, StoreError> {
@@ -518,7 +519,7 @@ impl ToolStore for SqliteStore {
 #[async_trait]
 impl Store for SqliteStore {
     async fn check(&self) -> Result<(), StoreError> {
-        self.done(Op::Check).await?;
+        self.done(WriteOp::Check).await?;
         read::check(&self.readers).await
     }
 }

@@ -1,4 +1,4 @@
-//! Rows into our own types, and SQL's errors into ours.
+//! Conversions: rows to the store's types, and errors of SQL to the store's errors.
 
 use agentloop_core::id::{EntryNo, IdError, RunId, Seq, SessionId, TenantId};
 use agentloop_core::run::status::RunStatus;
@@ -11,26 +11,27 @@ use sqlx::{Decode, Error, Row as _, Sqlite, Type};
 use crate::store::codec::{self, StoredEvent};
 use crate::store::{Job, JobId, JobKind, RunRow, RunSummary, SessionRow, StoreError};
 
-/// `SQLITE_CONSTRAINT`. Appends are checked before they are written, so this means that the tables disagree.
+/// `SQLITE_CONSTRAINT`. Appends are checked before they are written, so this error means that tables contradict each
+/// other.
 pub(in crate::store::sqlite) const CONSTRAINT: i32 = 19;
-/// With `SQLITE_CORRUPT` and `SQLITE_NOTADB`.
+/// Result codes of a damaged database: `SQLITE_CORRUPT`, `SQLITE_CONSTRAINT` and `SQLITE_NOTADB`.
 const DAMAGED: [i32; 3] = [11, CONSTRAINT, 26];
 
-/// SQLite's primary result code, where the error is one of its own.
+/// SQLite's primary result code. `None` for errors that are not SQLite's.
 pub(in crate::store::sqlite) fn primary_code(error: &Error) -> Option<i32> {
     let code = error.as_database_error()?.code()?.parse::<i32>().ok()?;
     Some(code & 0xff)
 }
 
-/// An error of SQL as one of the store. `place` says what was read or written.
-pub(in crate::store::sqlite) fn failure(place: impl std::fmt::Display, error: &Error) -> StoreError {
+/// An error of SQL as an error of the store. `what` names the row or list that was read or written.
+pub(in crate::store::sqlite) fn failure(what: impl std::fmt::Display, error: &Error) -> StoreError {
     let damaged = matches!(error, Error::ColumnDecode { .. } | Error::Decode(_))
         || primary_code(error).is_some_and(|code| DAMAGED.contains(&code));
-    let what = format!("{place}: {error}");
+    let what = format!("{what}: {error}");
     if damaged { StoreError::Corrupt { what } } else { StoreError::Unavailable { what } }
 }
 
-/// A number that cannot be negative.
+/// A column with a number that is never negative.
 pub(in crate::store::sqlite) fn number(row: &SqliteRow, column: &str) -> Result<u64, Error> {
     row.try_get(column)
 }
@@ -80,12 +81,12 @@ pub(in crate::store::sqlite) fn digest(row: &SqliteRow, column: &str) -> Result<
     parsed(row, column, |text: &str| serde_json::from_value(serde_json::Value::from(text)))
 }
 
-/// What a JSON column holds.
+/// A column with JSON of this type.
 pub(in crate::store::sqlite) fn json<T: DeserializeOwned>(row: &SqliteRow, column: &str) -> Result<T, Error> {
     parsed(row, column, |text: &str| serde_json::from_str(text))
 }
 
-/// From the columns of `runs`.
+/// A run from the columns of `runs`, with the id of its session.
 pub(in crate::store::sqlite) fn run(row: &SqliteRow) -> Result<RunRow, Error> {
     Ok(RunRow {
         run: run_id(row, "run_id")?,
@@ -114,7 +115,7 @@ fn summary(row: &SqliteRow) -> Result<RunSummary, Error> {
     })
 }
 
-/// From the columns of `sessions`.
+/// A session from the columns of `sessions`, with the id of its live run.
 pub(in crate::store::sqlite) fn session(row: &SqliteRow) -> Result<SessionRow, Error> {
     Ok(SessionRow {
         session: session_id(row, "session_id")?,
@@ -135,7 +136,7 @@ fn title(row: &SqliteRow) -> Result<String, Error> {
     if given.is_empty() { row.try_get("made_title") } else { Ok(given) }
 }
 
-/// From the columns of `jobs`, with the ids of the run and its session.
+/// A job from the columns of `jobs`, with the ids of the run and its session.
 pub(in crate::store::sqlite) fn job(row: &SqliteRow) -> Result<Job, Error> {
     let kind = |text: &str| JobKind::parse(text).ok_or("no such kind of job");
     Ok(Job {
@@ -151,7 +152,7 @@ pub(in crate::store::sqlite) fn job(row: &SqliteRow) -> Result<Job, Error> {
     })
 }
 
-/// From the columns of `run_events`, or of `kept_events`.
+/// An event from the columns of `run_events` or `kept_events`.
 pub(in crate::store::sqlite) fn event(row: &SqliteRow) -> Result<StoredEvent, Error> {
     Ok(StoredEvent {
         seq: row.try_get("seq")?,

@@ -1,4 +1,4 @@
-//! The index's file: opening it, adding to it, deleting from it, and connections to search it.
+//! The file of the search index: opening it, adding and deleting documents, and connections to search it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,17 +6,17 @@ use std::path::{Path, PathBuf};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
 use sqlx::{ConnectOptions as _, Connection as _, Error, Row as _, SqliteConnection, SqlitePool};
 
-use super::IndexPlace;
+use super::IndexLocation;
 use crate::store::codec::{int, text};
 use crate::store::sqlite::{connect, rows};
 
-/// In the header of every index of ours: "AGLS".
+/// Application id in the header of an index: "AGLS".
 const APPLICATION_ID: i64 = 0x4147_4C53;
-/// Of the schema. An index of another one is deleted and filled again.
+/// Version of the index's schema. An index of another version is deleted and filled again.
 const VERSION: i64 = 1;
 
-/// The index alone, without texts, and the database that it is of: its identity, and its last opening in which the index
-/// was written.
+/// The full-text index without the texts, and the database that it belongs to: its identity, and its epoch when the index
+/// was last opened.
 const SCHEMA: &str = "
     CREATE VIRTUAL TABLE search_index USING fts5 (
         text,
@@ -27,21 +27,21 @@ const SCHEMA: &str = "
     CREATE TABLE belongs (identity INTEGER NOT NULL, epoch INTEGER NOT NULL) STRICT;
     INSERT INTO belongs VALUES (0, 0);";
 
-/// Files up to this size are read whole before they are used.
+/// Files up to this size are checked whole before they are used.
 const CHECKED_BYTES_MAX: u64 = 128 * 1024 * 1024;
-/// Connections for searches, which may take long: whoever else reads does not wait for them.
+/// Connections for searches. Searches may take long, so other reads do not share these.
 pub(in crate::store::sqlite) const SEARCHERS: u32 = 2;
 
-/// `SQLITE_ERROR`, `SQLITE_CORRUPT`, `SQLITE_CONSTRAINT` and `SQLITE_NOTADB`: the index lacks what it is to have, does
-/// not find what it wrote, or finds what it did not.
+/// `SQLITE_ERROR`, `SQLITE_CORRUPT`, `SQLITE_CONSTRAINT` and `SQLITE_NOTADB`: tables are missing, or their content is not
+/// what was written.
 const DAMAGED: [i32; 4] = [1, 11, rows::CONSTRAINT, 26];
 
-/// Whether the index has to be deleted and filled again.
+/// True if the index has to be deleted and filled again.
 pub(in crate::store::sqlite) fn is_damage(error: &Error) -> bool {
     rows::primary_code(error).is_some_and(|code| DAMAGED.contains(&code))
 }
 
-/// The index's file: beside the database, with `.search` added to its name.
+/// The file of the index of a database: the name of the database with `.search` added.
 pub(in crate::store::sqlite) fn path_of(database: &Path) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
     name.push(".search");
@@ -52,13 +52,13 @@ pub(in crate::store::sqlite) fn path_of(database: &Path) -> PathBuf {
 ///
 /// # Errors
 /// The operating system's own.
-pub(in crate::store::sqlite) fn delete(place: &IndexPlace) -> io::Result<()> {
-    if place.in_memory {
+pub(in crate::store::sqlite) fn delete(location: &IndexLocation) -> io::Result<()> {
+    if location.in_memory {
         return Ok(());
     }
-    // The log first: a database without it is whole or damaged, and a log without its database is neither.
+    // The log goes first. SQLite would apply a log that is left over to the next file of this name.
     for ending in ["-wal", "-shm", ""] {
-        let mut name = place.path.as_os_str().to_owned();
+        let mut name = location.path.as_os_str().to_owned();
         name.push(ending);
         match std::fs::remove_file(name) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -68,7 +68,7 @@ pub(in crate::store::sqlite) fn delete(place: &IndexPlace) -> io::Result<()> {
     Ok(())
 }
 
-/// An open index.
+/// An open index, with the one connection that writes it.
 #[derive(Debug)]
 pub(super) struct IndexFile {
     db: SqliteConnection,
@@ -78,58 +78,60 @@ pub(super) struct IndexFile {
 }
 
 impl IndexFile {
-    /// Opens the index if it is sound and of this database; otherwise makes one with nothing in it.
+    /// Opens the index if it is intact and of this database. Otherwise makes an empty one.
     ///
     /// # Errors
-    /// When neither is possible: SQL's or the operating system's own.
-    pub(super) async fn open(place: &IndexPlace) -> Result<Self, Error> {
-        match Self::open_as_it_is(place).await {
+    /// SQL's or the operating system's own, if neither is possible.
+    pub(super) async fn open(location: &IndexLocation) -> Result<Self, Error> {
+        match Self::open_as_it_is(location).await {
             Ok(Some(file)) => return Ok(file),
             Ok(None) => {
-                tracing::info!("the search index is of another database or version, and is filled again")
+                tracing::info!(
+                    "the search index is of another database or version; it is deleted and filled again"
+                )
             }
             Err(error) if is_damage(&error) => {
-                tracing::warn!(%error, "the search index is damaged, and is filled again");
+                tracing::warn!(%error, "the search index is damaged; it is deleted and filled again");
             }
             Err(error) => return Err(error),
         }
-        delete(place).map_err(Error::Io)?;
-        Self::open_as_it_is(place).await?.ok_or(Error::RowNotFound)
+        delete(location).map_err(Error::Io)?;
+        Self::open_as_it_is(location).await?.ok_or(Error::RowNotFound)
     }
 
-    /// `None`: it is not the index of this database.
-    async fn open_as_it_is(place: &IndexPlace) -> Result<Option<Self>, Error> {
-        let mut db = writing(place).connect().await?;
-        let bytes = place.path.metadata().map_or(0, |file| file.len());
+    /// `None`: it is damaged, of another version or not the index of this database.
+    async fn open_as_it_is(location: &IndexLocation) -> Result<Option<Self>, Error> {
+        let mut db = writing(location).connect().await?;
+        let bytes = location.path.metadata().map_or(0, |file| file.len());
         if is_empty(&mut db).await? {
             make(&mut db).await?;
-        } else if !is_sound(&mut db, bytes).await? || !belongs(&mut db, place).await? {
+        } else if !is_sound(&mut db, bytes).await? || !belongs(&mut db, location).await? {
             db.close().await?;
             return Ok(None);
         }
         let sql = "UPDATE belongs SET identity = ?1, epoch = ?2";
-        sqlx::query(sql).bind(place.identity).bind(int(place.epoch.0)).execute(&mut db).await?;
+        sqlx::query(sql).bind(location.identity).bind(int(location.epoch.0)).execute(&mut db).await?;
         let last = last(&mut db).await?;
-        Ok(Some(Self { db, last, searchers: searchers(place) }))
+        Ok(Some(Self { db, last, searchers: searchers(location) }))
     }
 
-    /// The number of the last document; 0 where there is none.
+    /// The highest number of a document; 0 if there is none.
     pub(super) fn last(&self) -> i64 {
         self.last
     }
 
-    /// Connections that find `session_entries` and what it refers to in `main`, the index in `search`.
+    /// Connections to search with. The database is their schema `main`, the index their schema `search`.
     pub(super) fn searchers(&self) -> &SqlitePool {
         &self.searchers
     }
 
-    /// How many documents there are.
+    /// The number of documents in the index.
     pub(super) async fn count(&mut self) -> Result<i64, Error> {
         let sql = "SELECT count(*) AS documents FROM search_index_docsize";
         sqlx::query(sql).fetch_one(&mut self.db).await?.try_get("documents")
     }
 
-    /// Adds documents by number and words, in the order of the numbers.
+    /// Adds documents in the order of their numbers.
     pub(super) async fn add(&mut self, documents: &[(i64, String)]) -> Result<(), Error> {
         let Some((last, _)) = documents.last() else { return Ok(()) };
         let sql = "INSERT INTO search_index (rowid, text)
@@ -139,7 +141,7 @@ impl IndexFile {
         Ok(())
     }
 
-    /// Deletes the documents of these numbers, as far as there are such.
+    /// Deletes the documents of these numbers, as far as they exist.
     pub(super) async fn delete(&mut self, numbers: &[i64]) -> Result<(), Error> {
         let sql = "DELETE FROM search_index WHERE rowid IN (SELECT value FROM json_each(?1))";
         sqlx::query(sql).bind(text(&numbers)).execute(&mut self.db).await?;
@@ -147,29 +149,33 @@ impl IndexFile {
         Ok(())
     }
 
-    /// Lets go of the file; searches that run end first.
+    /// Closes the file, once running searches have ended.
     pub(super) async fn close(self) {
         self.searchers.close().await;
-        // What is not in the file is in its log.
+        // An error loses nothing: what is not in the file is in its log.
         let _ = self.db.close().await;
     }
 }
 
-fn writing(place: &IndexPlace) -> SqliteConnectOptions {
-    let options = connect::base().filename(&place.path).create_if_missing(true);
-    if place.in_memory {
+fn writing(location: &IndexLocation) -> SqliteConnectOptions {
+    let options = connect::base().filename(&location.path).create_if_missing(true);
+    if location.in_memory {
         return options.vfs("memdb").journal_mode(SqliteJournalMode::Memory);
     }
-    connect::limited(options.journal_mode(SqliteJournalMode::Wal), place.max_bytes)
+    connect::limited(
+        options.journal_mode(SqliteJournalMode::Wal),
+        location.max_bytes,
+        connect::DEFAULT_PAGE_BYTES,
+    )
 }
 
-/// Each connects when it is first needed.
-fn searchers(place: &IndexPlace) -> SqlitePool {
-    let main = connect::base().filename(&place.database).pragma("query_only", "ON");
-    let (main, name) = if place.in_memory {
-        (main.vfs("memdb"), format!("file:{}?vfs=memdb", place.path.display()))
+/// Connections for searches. Each connects when it is first needed.
+fn searchers(location: &IndexLocation) -> SqlitePool {
+    let main = connect::base().filename(&location.database).pragma("query_only", "ON");
+    let (main, name) = if location.in_memory {
+        (main.vfs("memdb"), format!("file:{}?vfs=memdb", location.path.display()))
     } else {
-        (main, place.path.display().to_string())
+        (main, location.path.display().to_string())
     };
     let attached = connect::pool(SEARCHERS).after_connect(move |db, _| {
         let name = name.clone();
@@ -192,7 +198,7 @@ async fn make(db: &mut SqliteConnection) -> Result<(), Error> {
     sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(db).await.map(|_| ())
 }
 
-/// Whether it is an index of ours, of this version, and nothing is found wrong in it.
+/// True if it is an index of this version, and a check finds no damage.
 async fn is_sound(db: &mut SqliteConnection, bytes: u64) -> Result<bool, Error> {
     let sql = "SELECT application_id, user_version FROM pragma_application_id, pragma_user_version";
     let row = sqlx::query(sql).fetch_one(&mut *db).await?;
@@ -207,13 +213,13 @@ async fn is_sound(db: &mut SqliteConnection, bytes: u64) -> Result<bool, Error> 
     Ok(row.try_get::<&str, _>(0)? == "ok")
 }
 
-/// Whether it was written beside this database, in an opening that the database knows of, and is not ahead of it, as
-/// it is when the database is a backup that was put back.
-async fn belongs(db: &mut SqliteConnection, place: &IndexPlace) -> Result<bool, Error> {
+/// True if it was written beside this database, in an epoch that the database has had, and is not ahead of it. An index is
+/// ahead if the database was replaced by an older backup.
+async fn belongs(db: &mut SqliteConnection, location: &IndexLocation) -> Result<bool, Error> {
     let row = sqlx::query("SELECT identity, epoch FROM belongs").fetch_one(&mut *db).await?;
     let (identity, epoch): (i64, i64) = (row.try_get("identity")?, row.try_get("epoch")?);
-    let now = int(place.epoch.0);
-    Ok(identity == place.identity && (epoch == now || (epoch < now && last(db).await? <= place.last)))
+    let now = int(location.epoch.0);
+    Ok(identity == location.identity && (epoch == now || (epoch < now && last(db).await? <= location.last)))
 }
 
 async fn last(db: &mut SqliteConnection) -> Result<i64, Error> {

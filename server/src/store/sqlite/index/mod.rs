@@ -1,11 +1,11 @@
-//! The index of what was said: a full-text index in a file of its own beside the database, written by a task of its own.
+//! The search index: a full-text index of messages in a file beside the database, filled by a task of its own.
 //!
-//! The writer gives each message of a user or a model a number, which entries of forks share. The index has a document
-//! under this number; the task reads the messages above the highest number that it has and adds them, many at a time.
-//! Whoever searches waits until everything that was acknowledged before is in the index.
+//! The writer numbers each message of a user or a model; entries of forks share the number. The index has a document under
+//! that number. The task reads the messages above its highest number and adds them in batches. A search first waits until
+//! every acknowledged message is in the index.
 //!
-//! **Invariant:** nothing is in this file alone. One that is damaged, of another version or of another database is
-//! deleted and filled again from the journals. A session that is deleted leaves the numbers of its documents in
+//! **Invariant:** everything in this file follows from the database. An index that is damaged, of another version or of
+//! another database is deleted and filled again from the journals. A deleted session leaves the numbers of its documents in
 //! `search_deleted` until the index has deleted them. No number is given out twice.
 
 pub(in crate::store::sqlite) mod file;
@@ -20,108 +20,112 @@ use agentloop_core::id::Epoch;
 use sqlx::SqlitePool;
 use tokio::sync::{Notify, mpsc, oneshot};
 
-pub(in crate::store::sqlite) use self::task::Searchers;
-use self::task::{Command, Filler};
+pub(in crate::store::sqlite) use self::task::SearchConnections;
+use self::task::{IndexCommand, IndexTask};
 use crate::lifecycle::Tasks;
 use crate::store::StoreError;
-use crate::store::sqlite::write::task::Job;
+use crate::store::sqlite::write::task::WriteRequest;
 
 #[cfg(test)]
 pub(in crate::store::sqlite) use self::task::{STATE, UNINDEXED};
 
-/// Messages that are added together, unless someone searches before.
+/// Messages of a batch. A search does not wait until a batch is full.
 const BATCH_MESSAGES: usize = 256;
-/// Searches and deletions that wait for the task; whoever brings more waits before it is heard.
+/// Commands in the task's queue, at most. Callers beyond that wait to enqueue theirs.
 const COMMANDS_MAX: usize = 1_024;
-/// How long a search waits for an index that is being filled, which may take minutes for a large database.
+/// Longest wait of a search for an index that is being filled. Filling may take minutes for a large database.
 const FILLED_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where the index is, and of which database.
+/// The files of an index and its database, and the marks by which they recognise each other.
 #[derive(Debug, Clone)]
-pub(in crate::store::sqlite) struct IndexPlace {
-    /// The file, or the name in memory.
+pub(in crate::store::sqlite) struct IndexLocation {
+    /// The file of the index, or its name in memory.
     pub(in crate::store::sqlite) path: PathBuf,
-    /// Whether it is gone with the last connection to it.
+    /// True for an index in memory, which is gone with the last connection to it.
     pub(in crate::store::sqlite) in_memory: bool,
-    /// The database, or its name in memory.
+    /// The file of the database, or its name in memory.
     pub(in crate::store::sqlite) database: PathBuf,
-    /// A number that the database was given when it was made.
+    /// The random number of the database, see `write::ops::identity`.
     pub(in crate::store::sqlite) identity: i64,
-    /// The number of the last document before this opening.
+    /// The highest number of a document when the database was opened.
     pub(in crate::store::sqlite) last: i64,
-    /// Which opening of the database this is.
+    /// The epoch that began when the database was opened.
     pub(in crate::store::sqlite) epoch: Epoch,
-    /// How large the file may get. Absent means as large as the disk.
+    /// Largest size of the file, in bytes. Absent means as large as the disk.
     pub(in crate::store::sqlite) max_bytes: Option<u64>,
 }
 
-/// The index, for those who search, add and delete.
+/// A handle to the task that fills the index.
 #[derive(Debug)]
 pub(in crate::store::sqlite) struct Index {
-    commands: mpsc::Sender<Command>,
-    /// Messages that were acknowledged since the task was last woken.
-    added: AtomicUsize,
-    many: Arc<Notify>,
+    commands: mpsc::Sender<IndexCommand>,
+    /// Messages that were acknowledged since a batch was last announced.
+    unannounced: AtomicUsize,
+    batch_ready: Arc<Notify>,
 }
 
 impl Index {
-    /// Starts the task. It ends with the last of the handles, or with the store's readers.
+    /// Starts the task. It ends when the handle is dropped or closed.
     pub(in crate::store::sqlite) fn start(
-        place: IndexPlace,
+        location: IndexLocation,
         readers: SqlitePool,
-        writer: mpsc::WeakSender<Job>,
+        writer: mpsc::WeakSender<WriteRequest>,
         tasks: &Tasks,
     ) -> Self {
         let (commands, queue) = mpsc::channel(COMMANDS_MAX);
-        let many = Arc::<Notify>::default();
-        let filler = Filler::new(place, readers, writer, queue, many.clone());
+        let batch_ready = Arc::<Notify>::default();
+        let filler = IndexTask::new(location, readers, writer, queue, batch_ready.clone());
         let _supervised = tasks.spawn("search index", filler.run());
-        Self { commands, added: AtomicUsize::new(0), many }
+        Self { commands, unannounced: AtomicUsize::new(0), batch_ready }
     }
 
-    /// Notes that so many messages were acknowledged.
+    /// Counts messages that were acknowledged, and wakes the task once they make a batch.
     pub(in crate::store::sqlite) fn note(&self, messages: usize) {
-        if messages > 0 && self.added.fetch_add(messages, Ordering::Relaxed) + messages >= BATCH_MESSAGES {
-            self.added.store(0, Ordering::Relaxed);
-            self.many.notify_one();
+        if messages > 0
+            && self.unannounced.fetch_add(messages, Ordering::Relaxed) + messages >= BATCH_MESSAGES
+        {
+            self.unannounced.store(0, Ordering::Relaxed);
+            self.batch_ready.notify_one();
         }
     }
 
-    /// Connections to an index that has everything that was acknowledged before.
+    /// Connections to an index that has every message that was acknowledged before.
     ///
     /// # Errors
-    /// [`StoreError::Unavailable`] when that takes longer than ten seconds, or cannot be.
-    pub(in crate::store::sqlite) async fn filled(&self) -> Result<Searchers, StoreError> {
-        let filled = self.ask(Command::Fill);
+    /// [`StoreError::Unavailable`] if that takes longer than ten seconds, or fails.
+    pub(in crate::store::sqlite) async fn filled(&self) -> Result<SearchConnections, StoreError> {
+        let filled = self.ask(IndexCommand::Fill);
         tokio::time::timeout(FILLED_TIMEOUT, filled).await.unwrap_or_else(|_| {
-            let what = "the search index is being filled; the more was said, the longer it takes".to_owned();
+            let what =
+                "the search index is being filled, which takes minutes for a large database; try again later"
+                    .to_owned();
             Err(StoreError::Unavailable { what })
         })
     }
 
-    /// Deletes the index and fills it again, if these connections are still those to it.
-    pub(in crate::store::sqlite) async fn is_damaged(&self, searchers: &Searchers) {
-        // Without the task there is nothing to be filled.
-        let _ended = self.commands.send(Command::Damaged(searchers.number())).await;
+    /// Deletes the index and fills it again, unless that was done since these connections were made.
+    pub(in crate::store::sqlite) async fn is_damaged(&self, searchers: &SearchConnections) {
+        // Without the task there is no index to be filled.
+        let _ended = self.commands.send(IndexCommand::Damaged(searchers.number())).await;
     }
 
-    /// Takes out of the index what was said in sessions that are deleted.
+    /// Deletes the documents of deleted sessions from the index.
     ///
     /// # Errors
-    /// [`StoreError::Unavailable`]; it is tried again by the next deletion, and at the next start.
+    /// [`StoreError::Unavailable`]. The next deletion and the next start try again.
     pub(in crate::store::sqlite) async fn delete(&self) -> Result<(), StoreError> {
-        self.ask(Command::Delete).await
+        self.ask(IndexCommand::Delete).await
     }
 
-    /// Ends the task once what it does is done. Searches that wait fail.
+    /// Ends the task after its current step. Searches that wait fail.
     pub(in crate::store::sqlite) async fn close(&self) {
-        // It has ended where it does not answer.
-        let _ended = self.ask(Command::Close).await;
+        // A task that does not answer has ended.
+        let _ended = self.ask(IndexCommand::Close).await;
     }
 
     async fn ask<T>(
         &self,
-        command: impl FnOnce(oneshot::Sender<Result<T, StoreError>>) -> Command,
+        command: impl FnOnce(oneshot::Sender<Result<T, StoreError>>) -> IndexCommand,
     ) -> Result<T, StoreError> {
         let (reply, answer) = oneshot::channel();
         self.commands.send(command(reply)).await.map_err(|_| crate::store::sqlite::closed())?;

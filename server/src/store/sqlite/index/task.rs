@@ -1,4 +1,4 @@
-//! The task that fills the index, deletes from it, and makes it anew where it is damaged.
+//! The task that adds documents to the index, deletes them, and replaces an index that is damaged.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use sqlx::{Error, Row as _, SqlitePool};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::file::{self, IndexFile};
-use super::{BATCH_MESSAGES, IndexPlace};
+use super::{BATCH_MESSAGES, IndexLocation};
 use crate::store::sqlite::rows;
-use crate::store::sqlite::write::task::{Job, Op};
+use crate::store::sqlite::write::task::{WriteOp, WriteRequest};
 use crate::store::{StoreError, search};
 
-/// Messages with a number above the last document's, each once, in the order of their numbers.
+/// Messages with a number above `?1`, each once, in the order of their numbers.
 pub(in crate::store::sqlite) const UNINDEXED: &str = "
     SELECT i.search_no, coalesce(e.payload, k.payload) AS payload
     FROM session_entries AS i INDEXED BY session_entries_searched
@@ -24,56 +24,56 @@ pub(in crate::store::sqlite) const UNINDEXED: &str = "
     WHERE i.search_no > ?1
     GROUP BY i.search_no ORDER BY i.search_no LIMIT ?2";
 
-/// Documents of deleted sessions that may still be in the index.
+/// Numbers of documents that the index has to delete.
 const DELETED: &str = "SELECT search_no FROM search_deleted ORDER BY search_no LIMIT 4096";
 
-/// The last number that was given out, and how many documents there are up to this number.
+/// The last number that was given out, and the number of documents up to `?1`.
 pub(in crate::store::sqlite) const STATE: &str = "
     SELECT (SELECT coalesce(max(search_no), 0) FROM session_entries WHERE search_no IS NOT NULL) AS last,
            (SELECT count(DISTINCT search_no) FROM session_entries INDEXED BY session_entries_searched
             WHERE search_no > 0 AND search_no <= ?1)
            + (SELECT count(*) FROM search_deleted WHERE search_no <= ?1) AS documents";
 
-/// Bytes of events that are read for one batch, give or take the last.
+/// Bytes of events after which a batch takes no further one.
 const BATCH_BYTES_MAX: usize = 1024 * 1024;
 
 type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 
-/// Connections to an index that is filled.
+/// Connections to an index that has all messages up to the time of the search.
 #[derive(Debug, Clone)]
-pub(in crate::store::sqlite) struct Searchers {
-    /// They find `session_entries` and what it refers to in `main`, the index in `search`.
+pub(in crate::store::sqlite) struct SearchConnections {
+    /// The database is their schema `main`, the index their schema `search`.
     pub(in crate::store::sqlite) pool: SqlitePool,
-    /// How often an index was opened before this one.
+    /// Number of the opening of the index that they are connected to, counted from 1.
     number: u64,
 }
 
-impl Searchers {
+impl SearchConnections {
     pub(super) fn number(&self) -> u64 {
         self.number
     }
 }
 
-/// What the task is asked for.
+/// A command to the task.
 #[derive(Debug)]
-pub(super) enum Command {
-    /// Everything that is acknowledged now is to be in the index. Answered with connections to it.
-    Fill(Reply<Searchers>),
-    /// What deleted sessions had is to be in it no more.
+pub(super) enum IndexCommand {
+    /// Fill the index with every message that is acknowledged by now. Answered with connections to it.
+    Fill(Reply<SearchConnections>),
+    /// Delete the documents of deleted sessions.
     Delete(Reply<()>),
-    /// A search over connections of this number found it damaged.
+    /// A search over connections of this opening found the index damaged.
     Damaged(u64),
-    /// It is to end. Answered when the file is closed.
+    /// End the task. Answered when the file is closed.
     Close(Reply<()>),
 }
 
-/// Why a step failed.
+/// An error of the task, by the file that it came from.
 #[derive(Debug, thiserror::Error)]
 enum StepError {
-    /// The index, or what is to be written there.
+    /// The index cannot be read or written.
     #[error("{0}")]
     Index(Error),
-    /// The database, which the index is made from.
+    /// The database, which the index is filled from, cannot be read.
     #[error("{0}")]
     Database(StoreError),
 }
@@ -91,37 +91,37 @@ fn of_database(error: Error) -> StepError {
     StepError::Database(rows::failure("filling of the search index", &error))
 }
 
-/// What the task owns.
-pub(super) struct Filler {
-    place: IndexPlace,
+/// The task and everything that only it uses.
+pub(super) struct IndexTask {
+    location: IndexLocation,
     readers: SqlitePool,
-    writer: mpsc::WeakSender<Job>,
-    commands: mpsc::Receiver<Command>,
-    many: Arc<Notify>,
-    /// `None` until it is first needed, and after a failure.
+    writer: mpsc::WeakSender<WriteRequest>,
+    commands: mpsc::Receiver<IndexCommand>,
+    batch_ready: Arc<Notify>,
+    /// `None` until the index is first needed, and after damage.
     file: Option<IndexFile>,
-    /// How often one was opened.
+    /// Number of times that an index was opened.
     number: u64,
-    /// Whether it was deleted and nothing was added since: then what fails is not mended by deleting it again.
+    /// True if the index was deleted and nothing was added since. Deleting it again would not repair a failure then.
     discarded: bool,
-    /// Searches, each with the number up to which the index has to be filled for it.
-    waiting: Vec<(i64, Reply<Searchers>)>,
+    /// Searches that wait, each with the number up to which the index has to be filled.
+    waiting: Vec<(i64, Reply<SearchConnections>)>,
 }
 
-impl Filler {
+impl IndexTask {
     pub(super) fn new(
-        place: IndexPlace,
+        location: IndexLocation,
         readers: SqlitePool,
-        writer: mpsc::WeakSender<Job>,
-        commands: mpsc::Receiver<Command>,
-        many: Arc<Notify>,
+        writer: mpsc::WeakSender<WriteRequest>,
+        commands: mpsc::Receiver<IndexCommand>,
+        batch_ready: Arc<Notify>,
     ) -> Self {
         Self {
-            place,
+            location,
             readers,
             writer,
             commands,
-            many,
+            batch_ready,
             file: None,
             number: 0,
             discarded: false,
@@ -129,13 +129,13 @@ impl Filler {
         }
     }
 
-    /// Runs until nobody can ask any more. A deletion waits for one batch at most.
+    /// Runs until it is closed or all handles are gone. A command waits for one batch at most.
     pub(super) async fn run(mut self) {
         let mut fills = true;
         let closing = loop {
             let command = if fills { self.commands.try_recv().ok() } else { self.next().await };
             match command {
-                Some(Command::Close(reply)) => break Some(reply),
+                Some(IndexCommand::Close(reply)) => break Some(reply),
                 Some(command) => {
                     self.handle(command).await;
                     fills = true;
@@ -148,29 +148,29 @@ impl Filler {
             file.close().await;
         }
         if let Some(reply) = closing {
-            // Whoever asked may be gone.
+            // The caller may be gone.
             let _gone = reply.send(Ok(()));
         }
     }
 
-    /// Waits for a command, or for messages.
-    async fn next(&mut self) -> Option<Command> {
+    /// Waits for a command, or with `None` for a batch of messages.
+    async fn next(&mut self) -> Option<IndexCommand> {
         tokio::select! { biased;
             command = self.commands.recv() => command,
-            () = self.many.notified() => None,
+            () = self.batch_ready.notified() => None,
         }
     }
 
-    async fn handle(&mut self, command: Command) {
+    async fn handle(&mut self, command: IndexCommand) {
         match command {
-            Command::Fill(reply) => match self.state(0).await {
+            IndexCommand::Fill(reply) => match self.state(0).await {
                 Ok((last, _)) => self.waiting.push((last, reply)),
-                // Whoever asked may be gone.
+                // The caller may be gone.
                 Err(error) => drop(reply.send(Err(error.into()))),
             },
-            Command::Delete(reply) => drop(reply.send(self.delete().await.map_err(StoreError::from))),
-            Command::Close(_) => unreachable!("it ends the task"),
-            Command::Damaged(number) => {
+            IndexCommand::Delete(reply) => drop(reply.send(self.delete().await.map_err(StoreError::from))),
+            IndexCommand::Close(_) => unreachable!("it ends the task"),
+            IndexCommand::Damaged(number) => {
                 if self.file.is_some() && self.number == number {
                     self.discard().await;
                 }
@@ -178,8 +178,8 @@ impl Filler {
         }
     }
 
-    /// Adds one batch and answers the searches that waited for it. `false`: there is nothing more to add, or it cannot
-    /// be added now.
+    /// Adds one batch and answers the searches that waited for it. `false`: there is no more to add, or adding fails for
+    /// now.
     async fn fill(&mut self) -> bool {
         match self.add().await {
             Ok(more) => {
@@ -188,19 +188,19 @@ impl Filler {
                 more
             }
             Err(StepError::Index(error)) if file::is_damage(&error) && !self.discarded => {
-                tracing::warn!(%error, "the search index is damaged, and is filled again");
+                tracing::warn!(%error, "the search index is damaged; it is deleted and filled again");
                 self.discard().await
             }
             Err(_) if self.readers.is_closed() => false,
             Err(error) => {
-                tracing::warn!(%error, "what was said is not all in the search index; the next search goes on");
+                tracing::warn!(%error, "messages could not be added to the search index; the next search tries again");
                 self.refuse(&error.into());
                 false
             }
         }
     }
 
-    /// Whether there may be more.
+    /// Adds one batch. True if there may be more.
     async fn add(&mut self) -> Result<bool, StepError> {
         self.open().await?;
         let file = self.file.as_mut().expect("it was opened");
@@ -209,13 +209,13 @@ impl Filler {
         Ok(more)
     }
 
-    /// Opens the index, unless it is open, and makes sure that it has what the database says.
+    /// Opens the index, unless it is open. One whose documents are not those of the database is replaced.
     async fn open(&mut self) -> Result<(), StepError> {
         if self.file.is_some() {
             return Ok(());
         }
         self.number += 1;
-        let file = IndexFile::open(&self.place).await.map_err(StepError::Index)?;
+        let file = IndexFile::open(&self.location).await.map_err(StepError::Index)?;
         let last = self.file.insert(file).last();
         self.delete_documents().await?;
         let count = self.file.as_mut().expect("it was opened").count().await.map_err(StepError::Index)?;
@@ -224,23 +224,23 @@ impl Filler {
             tracing::info!(
                 count,
                 documents,
-                "the search index is not that of the database, and is filled again"
+                "the search index does not fit the database; it is deleted and filled again"
             );
             self.discard().await;
-            self.file = Some(IndexFile::open(&self.place).await.map_err(StepError::Index)?);
+            self.file = Some(IndexFile::open(&self.location).await.map_err(StepError::Index)?);
         }
         Ok(())
     }
 
-    /// Deletes the index. `false`: it cannot be deleted, and searches fail until it can.
+    /// Deletes the index. `false`: that failed, and searches fail until it succeeds.
     async fn discard(&mut self) -> bool {
         self.discarded = true;
         if let Some(file) = self.file.take() {
             file.close().await;
         }
-        let deleted = file::delete(&self.place);
+        let deleted = file::delete(&self.location);
         if let Err(error) = &deleted {
-            tracing::warn!(%error, "the search index cannot be deleted");
+            tracing::warn!(%error, "the search index cannot be deleted; delete the file that ends in .search");
             self.refuse(&StepError::Index(Error::Protocol(error.to_string())).into());
         }
         deleted.is_ok()
@@ -250,7 +250,7 @@ impl Filler {
         self.open().await?;
         match self.delete_documents().await {
             Err(StepError::Index(error)) if file::is_damage(&error) => {
-                tracing::warn!(%error, "the search index is damaged, and is filled again");
+                tracing::warn!(%error, "the search index is damaged; it is deleted and filled again");
                 self.discard().await;
                 self.open().await
             }
@@ -258,7 +258,7 @@ impl Filler {
         }
     }
 
-    /// Deletes what deleted sessions had, and has the database forget the numbers.
+    /// Deletes the documents of deleted sessions, then their numbers in the database.
     async fn delete_documents(&mut self) -> Result<(), StepError> {
         let file = self.file.as_mut().expect("it was opened");
         loop {
@@ -273,7 +273,7 @@ impl Filler {
         }
     }
 
-    /// The last number that was given out, and how many documents there are to be up to this number.
+    /// The last number that was given out, and how many documents the index is to have up to `upto`.
     async fn state(&self, upto: i64) -> Result<(i64, i64), StepError> {
         let row = sqlx::query(STATE).bind(upto).fetch_one(&self.readers).await.map_err(of_database)?;
         let read = |column| row.try_get::<i64, _>(column).map_err(of_database);
@@ -283,17 +283,17 @@ impl Filler {
     /// Answers the searches whose messages are in the index.
     fn answer(&mut self, all: bool) {
         let Some(file) = &self.file else { return };
-        let searchers = Searchers { pool: file.searchers().clone(), number: self.number };
+        let searchers = SearchConnections { pool: file.searchers().clone(), number: self.number };
         let last = file.last();
         for (_, reply) in self.waiting.extract_if(.., |(upto, _)| all || *upto <= last) {
-            // Whoever asked may be gone.
+            // The caller may be gone.
             let _gone = reply.send(Ok(searchers.clone()));
         }
     }
 
     fn refuse(&mut self, error: &StoreError) {
         for (_, reply) in self.waiting.drain(..) {
-            // Whoever asked may be gone.
+            // The caller may be gone.
             let _gone = reply.send(Err(error.clone()));
         }
     }
@@ -309,39 +309,39 @@ async fn read(readers: &SqlitePool, after: i64) -> Result<(Vec<(i64, String)>, b
     {
         let payload: &str = row.try_get("payload")?;
         bytes += payload.len();
-        // One without words has its number in the index too: it would be looked for again and again.
+        // A message without words gets a document too. Without one it would be read again and again.
         documents.push((row.try_get("search_no")?, words(payload)));
     }
     let more = documents.len() == BATCH_MESSAGES || bytes >= BATCH_BYTES_MAX;
     Ok((documents, more))
 }
 
-/// Of an event, what may be indexed.
+/// The part of an event that may be indexed.
 #[derive(Deserialize)]
-struct Said<'a> {
+struct IndexedEvent<'a> {
     #[serde(borrow)]
-    message: SaidMessage<'a>,
+    message: IndexedMessage<'a>,
 }
 
 #[derive(Deserialize)]
-struct SaidMessage<'a> {
+struct IndexedMessage<'a> {
     role: Role,
     #[serde(borrow)]
-    parts: Vec<SaidPart<'a>>,
+    parts: Vec<IndexedPart<'a>>,
 }
 
 #[derive(Deserialize)]
-struct SaidPart<'a> {
+struct IndexedPart<'a> {
     #[serde(rename = "type", borrow)]
     kind: Cow<'a, str>,
     #[serde(borrow, default)]
     text: Cow<'a, str>,
 }
 
-/// The words of an event's message that are indexed. An event that cannot be read has none; whoever reads its run is
-/// told.
+/// The words of an event's message that are indexed. An event that cannot be decoded has none; reading its run reports
+/// that.
 fn words(payload: &str) -> String {
-    let Ok(Said { message }) = serde_json::from_str(payload) else { return String::new() };
+    let Ok(IndexedEvent { message }) = serde_json::from_str(payload) else { return String::new() };
     if !matches!(message.role, Role::User | Role::Assistant) {
         return String::new();
     }
@@ -350,11 +350,11 @@ fn words(payload: &str) -> String {
     search::indexed(&text).unwrap_or_default()
 }
 
-/// The sender is taken for as long as the write is on its way, so that a store that is dropped ends.
-async fn forget(writer: &mpsc::WeakSender<Job>, numbers: Vec<i64>) -> Result<(), StoreError> {
+/// Forgets numbers in the database. The task holds a strong sender only during the write, so that a dropped store ends.
+async fn forget(writer: &mpsc::WeakSender<WriteRequest>, numbers: Vec<i64>) -> Result<(), StoreError> {
     let (reply, answer) = oneshot::channel();
     let writer = writer.upgrade().ok_or_else(crate::store::sqlite::closed)?;
-    let job = Job { op: Op::ForgetDeleted(numbers), reply };
+    let job = WriteRequest { op: WriteOp::ForgetDeleted(numbers), reply };
     writer.send(job).await.map_err(|_| crate::store::sqlite::closed())?;
     drop(writer);
     answer.await.map_err(|_| crate::store::sqlite::closed())?.map(drop)

@@ -1,53 +1,53 @@
-//! One server per file: two would each believe that they are its only writer.
+//! The lock file beside a database: one server per database, because the store relies on being its only writer.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 
-/// Bytes of a lock file that are read to learn who holds it.
+/// Bytes of a lock file that are read to find the process that holds it.
 const PID_BYTES_MAX: u64 = 20;
 
-/// A held lock. The operating system lets go of it when the process ends, however that happens.
+/// A lock that this process holds. The operating system releases it when the process ends, however it ends.
 #[derive(Debug)]
-pub(in crate::store::sqlite) struct Lock {
+pub(in crate::store::sqlite) struct FileLock {
     _file: File,
 }
 
-/// Why there is no lock.
+/// The reason why a lock was not taken.
 #[derive(Debug)]
-pub(in crate::store::sqlite) enum LockError {
-    /// Someone else holds it.
+pub(in crate::store::sqlite) enum FileLockError {
+    /// Another process holds it.
     Held {
-        /// The process, where the file says so.
+        /// Id of that process, if the file names it.
         pid: Option<u32>,
     },
     /// The file cannot be made or locked.
     Io(io::Error),
 }
 
-/// The lock's file: beside the database, with `.lock` added to its name.
+/// The lock file of a database: the name of the database with `.lock` added.
 pub(in crate::store::sqlite) fn path_of(database: &Path) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
     name.push(".lock");
     name.into()
 }
 
-impl Lock {
-    /// Takes the lock at once or not at all, and writes our process id into its file.
-    pub(in crate::store::sqlite) fn take(path: &Path) -> Result<Self, LockError> {
+impl FileLock {
+    /// Takes the lock without waiting, and writes the id of this process into the file.
+    pub(in crate::store::sqlite) fn take(path: &Path) -> Result<Self, FileLockError> {
         let mut file = OpenOptions::new()
             .read(true)
             .write(true)
             .create(true)
             .truncate(false)
             .open(path)
-            .map_err(LockError::Io)?;
+            .map_err(FileLockError::Io)?;
         match file.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(LockError::Held { pid: holder(&mut file) }),
-            Err(TryLockError::Error(error)) => return Err(LockError::Io(error)),
+            Err(TryLockError::WouldBlock) => return Err(FileLockError::Held { pid: holder(&mut file) }),
+            Err(TryLockError::Error(error)) => return Err(FileLockError::Io(error)),
         }
-        sign(&mut file).map_err(LockError::Io)?;
+        sign(&mut file).map_err(FileLockError::Io)?;
         Ok(Self { _file: file })
     }
 }
@@ -73,10 +73,13 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = path_of(&directory.path().join("a.db"));
         assert!(path.ends_with("a.db.lock"));
-        let held = Lock::take(&path).unwrap();
-        let refused = Lock::take(&path).unwrap_err();
-        assert!(matches!(refused, LockError::Held { pid } if pid == Some(std::process::id())), "{refused:?}");
+        let held = FileLock::take(&path).unwrap();
+        let refused = FileLock::take(&path).unwrap_err();
+        assert!(
+            matches!(refused, FileLockError::Held { pid } if pid == Some(std::process::id())),
+            "{refused:?}"
+        );
         drop(held);
-        Lock::take(&path).unwrap();
+        FileLock::take(&path).unwrap();
     }
 }

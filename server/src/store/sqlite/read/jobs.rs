@@ -13,7 +13,7 @@ pub(in crate::store::sqlite) const DUE_JOBS: &str = "
     JOIN sessions AS s ON s.session_no = r.session_no
     ORDER BY j.due_at, j.run_no, j.kind LIMIT ?1";
 
-/// What is due, and when what is left becomes due.
+/// Jobs that are due, and the time at which the next one is.
 pub(in crate::store::sqlite) async fn due_jobs(
     db: &SqlitePool,
     now: Timestamp,

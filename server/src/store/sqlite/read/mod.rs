@@ -1,4 +1,4 @@
-//! Queries. Each runs on a reading connection of its own, and sees every write that was answered before it began.
+//! Queries. Each takes a reading connection, and sees every write that was answered before it began.
 
 mod jobs;
 mod queue;
@@ -36,7 +36,7 @@ use crate::store::page::Cursor;
 use crate::store::sqlite::rows;
 use crate::store::{StoreError, ToolRow};
 
-/// Every remembered tool.
+/// Every stored declaration of a tool, with its tenant.
 pub(super) async fn tools(db: &SqlitePool) -> Result<Vec<(TenantId, ToolRow)>, StoreError> {
     let query = sqlx::query("SELECT tenant, declaration, last_seen FROM tools ORDER BY tenant, name");
     all(db, query, tool).await.map_err(|error| rows::failure("tools", &error))
@@ -47,13 +47,13 @@ fn tool(row: &SqliteRow) -> Result<(TenantId, ToolRow), Error> {
     Ok((rows::tenant_id(row, "tenant")?, ToolRow { declaration, last_seen: rows::time(row, "last_seen")? }))
 }
 
-/// Whether anything can be read.
+/// Reads a row, to see that reading works.
 pub(super) async fn check(db: &SqlitePool) -> Result<(), StoreError> {
     let query = sqlx::query("SELECT value FROM meta WHERE key = 'epoch'");
     query.fetch_one(db).await.map(|_| ()).map_err(|error| rows::failure("check", &error))
 }
 
-/// Every row, read by `row`.
+/// All rows of a query, each converted by `row`.
 async fn all<T>(
     db: &SqlitePool,
     query: Query<'_, Sqlite, SqliteArguments>,
@@ -62,7 +62,7 @@ async fn all<T>(
     query.fetch_all(db).await?.iter().map(row).collect()
 }
 
-/// The one row, if it is there, read by `row`.
+/// The one row of a query, if there is one, converted by `row`.
 async fn one<T>(
     db: &SqlitePool,
     query: Query<'_, Sqlite, SqliteArguments>,
@@ -71,7 +71,7 @@ async fn one<T>(
     query.fetch_optional(db).await?.as_ref().map(row).transpose()
 }
 
-/// Only what is behind the cursor in the order of the list.
+/// Adds the condition that rows come behind the cursor in the order of the list.
 fn after(query: &mut QueryBuilder<Sqlite>, condition: &str, begin: Option<Cursor>) {
     if let Some(cursor) = begin {
         query.push(condition).push_bind(cursor.key).push(", ").push_bind(cursor.id).push(")");

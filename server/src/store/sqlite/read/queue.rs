@@ -1,4 +1,4 @@
-//! Runs that wait for their session.
+//! Queries for queues of sessions.
 
 use agentloop_core::id::{RunId, RunKey, SessionId, TenantId};
 use agentloop_core::tool::Digest;
@@ -52,7 +52,7 @@ pub(in crate::store::sqlite) const STEERED: &str = "
     JOIN run_events AS e ON e.run_no = t.run_no AND e.seq = t.seq
     WHERE t.tenant = ?1 AND t.request_id = ?2";
 
-/// Who may enter a session now.
+/// The run that may enter this session now.
 pub(in crate::store::sqlite) async fn next_queued(
     db: &SqlitePool,
     tenant: &TenantId,
@@ -64,19 +64,19 @@ pub(in crate::store::sqlite) async fn next_queued(
         .map_err(|error| rows::failure(format_args!("queue of {tenant}/{session}"), &error))
 }
 
-/// Who may enter any session now.
+/// The runs that may enter their sessions now, one for each session.
 pub(in crate::store::sqlite) async fn queue_heads(db: &SqlitePool) -> Result<Vec<RunKey>, StoreError> {
     let found = all(db, sqlx::query(QUEUE_HEADS), runs::key).await;
     found.map_err(|error| rows::failure("queues", &error))
 }
 
-/// Every live run that is interrupted.
+/// Every live run that a queued run interrupts.
 pub(in crate::store::sqlite) async fn interrupted(db: &SqlitePool) -> Result<Vec<Interrupted>, StoreError> {
     let found = all(db, sqlx::query(INTERRUPTED), row).await;
     found.map_err(|error| rows::failure("interrupted runs", &error))
 }
 
-/// The live run of one session, if it is interrupted.
+/// The live run of one session, if a queued run interrupts it.
 pub(in crate::store::sqlite) async fn interrupted_in(
     db: &SqlitePool,
     tenant: &TenantId,
@@ -96,7 +96,7 @@ fn row(row: &SqliteRow) -> Result<Interrupted, sqlx::Error> {
     })
 }
 
-/// Whom a request handed its messages to.
+/// The run that a request handed its messages to, and the digest of the request.
 pub(in crate::store::sqlite) async fn steered(
     db: &SqlitePool,
     tenant: &TenantId,

@@ -1,4 +1,4 @@
-//! Questions to humans.
+//! Queries for questions to humans.
 
 use agentloop_core::id::{RequestId, RunId, SessionId, TenantId};
 use agentloop_core::run::event::Event;
@@ -10,7 +10,7 @@ use crate::store::codec::{self, StoredEvent, int};
 use crate::store::page::{self, Cursor};
 use crate::store::{Page, PageRequest, RequestFilter, RequestRow, StoreError};
 
-/// Questions with the events that ask and answer them.
+/// Questions, each with the event that asks it and the one that answers it.
 const REQUESTS: &str = "
     SELECT r.run_id, s.session_id, asked.seq, asked.at, asked.status, asked.version, asked.payload,
            answered.seq AS answer_seq, answered.at AS answer_at, answered.status AS answer_status,
@@ -29,10 +29,10 @@ pub(in crate::store::sqlite) async fn request(
     request: &RequestId,
 ) -> Result<Option<RequestRow>, StoreError> {
     let Some((run, which)) = request.parts() else { return Ok(None) };
-    one(db, request_query(tenant, &run, which).build(), place)
+    one(db, request_query(tenant, &run, which).build(), stored_question)
         .await
         .map_err(|error| rows::failure(format_args!("question {tenant}/{request}"), &error))?
-        .map(|place| question(tenant, place))
+        .map(|stored| question(tenant, stored))
         .transpose()
 }
 
@@ -55,11 +55,11 @@ pub(in crate::store::sqlite) async fn pending(
 ) -> Result<Page<RequestRow>, StoreError> {
     let begin = page::begin(page, |id| RequestId::parse(id))?;
     let size = page::size(page);
-    let found: Vec<RequestRow> = all(db, pending_query(tenant, filter, begin, size).build(), place)
+    let found: Vec<RequestRow> = all(db, pending_query(tenant, filter, begin, size).build(), stored_question)
         .await
         .map_err(|error| rows::failure(format_args!("questions of {tenant}"), &error))?
         .into_iter()
-        .map(|place| question(tenant, place))
+        .map(|stored| question(tenant, stored))
         .collect::<Result<_, _>>()?;
     Ok(page::cut(found, size, |row| Cursor {
         key: int(row.question.asked_at.0),
@@ -87,7 +87,7 @@ pub(in crate::store::sqlite) fn pending_query(
     query
 }
 
-/// Only those of a run.
+/// Adds the condition that a run asks.
 fn of_run<'q>(
     query: &'q mut QueryBuilder<Sqlite>,
     tenant: &TenantId,
@@ -97,16 +97,16 @@ fn of_run<'q>(
     query.push(" AND run_id = ").push_bind(run.as_str()).push(")")
 }
 
-/// Where a question stands, and the events that are there.
-struct Place {
+/// The run and session of a question, and its events, not decoded yet.
+struct StoredQuestion {
     run: RunId,
     session: SessionId,
     asked: StoredEvent,
     answered: Option<StoredEvent>,
 }
 
-fn place(row: &SqliteRow) -> Result<Place, Error> {
-    Ok(Place {
+fn stored_question(row: &SqliteRow) -> Result<StoredQuestion, Error> {
+    Ok(StoredQuestion {
         run: rows::run_id(row, "run_id")?,
         session: rows::session_id(row, "session_id")?,
         asked: rows::event(row)?,
@@ -124,8 +124,8 @@ fn answered(row: &SqliteRow, seq: i64) -> Result<StoredEvent, Error> {
     })
 }
 
-fn question(tenant: &TenantId, place: Place) -> Result<RequestRow, StoreError> {
-    let Place { run, session, asked, answered } = place;
+fn question(tenant: &TenantId, stored: StoredQuestion) -> Result<RequestRow, StoreError> {
+    let StoredQuestion { run, session, asked, answered } = stored;
     let misplaced = |event: &StoredEvent, is_not: &str| StoreError::Corrupt {
         what: format!("event {tenant}/{run}/{}: is not {is_not}", event.seq),
     };

@@ -1,4 +1,4 @@
-//! Remembered rules.
+//! Queries for remembered rules.
 
 use agentloop_core::id::{RequestId, RuleId, SessionId, TenantId};
 use sqlx::sqlite::SqliteRow;
@@ -10,14 +10,14 @@ use crate::store::{RuleRow, StoreError};
 pub(in crate::store::sqlite) const RULES: &str = "
     SELECT * FROM remembered_rules WHERE tenant = ?1 AND session_id IS ?2 ORDER BY decided_at, rule_id";
 
-/// Two lists, each in the order of its index, which SQLite merges.
+/// Rules for every run, then those of a session: null sorts first. SQLite merges the two lists by their index.
 pub(in crate::store::sqlite) const RULES_FOR_RUN: &str = "
     SELECT * FROM remembered_rules WHERE tenant = ?1 AND session_id IS NULL
     UNION ALL
     SELECT * FROM remembered_rules WHERE tenant = ?1 AND session_id = ?2
     ORDER BY session_id, decided_at, rule_id";
 
-/// Those of a session, or with `None` of every run.
+/// The rules of a session, or with `None` those for every run.
 pub(in crate::store::sqlite) async fn rules(
     db: &SqlitePool,
     tenant: &TenantId,
@@ -27,7 +27,7 @@ pub(in crate::store::sqlite) async fn rules(
     all(db, query, rule).await.map_err(|error| rows::failure("remembered rules", &error))
 }
 
-/// Those for every run, then those of the session.
+/// The rules for every run, then those of the session.
 pub(in crate::store::sqlite) async fn rules_for_run(
     db: &SqlitePool,
     tenant: &TenantId,

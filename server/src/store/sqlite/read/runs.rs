@@ -1,4 +1,4 @@
-//! Runs and their journals.
+//! Queries for runs and their journals.
 
 use agentloop_core::id::{RunId, RunKey, Seq, TenantId};
 use agentloop_core::run::event::Record;
@@ -21,13 +21,13 @@ pub(in crate::store::sqlite) const DUE: &str = "
     WHERE wake_at IS NOT NULL
     ORDER BY wake_at LIMIT ?1";
 
-/// Runs with the ids of their sessions.
+/// Runs of a tenant, with the ids of their sessions.
 const RUNS: &str = "
     SELECT r.*, s.session_id FROM runs AS r
     JOIN sessions AS s ON s.session_no = r.session_no
     WHERE r.tenant = ";
 
-/// A run's row.
+/// The row of a run, if there is one.
 pub(in crate::store::sqlite) async fn run(
     db: &SqlitePool,
     tenant: &TenantId,
@@ -47,7 +47,7 @@ pub(in crate::store::sqlite) const RECORDS: &str = "
     WHERE r.tenant = ?1 AND r.run_id = ?2 AND e.seq > ?3
     ORDER BY e.seq LIMIT ?4";
 
-/// A stretch of a run's journal.
+/// Events of a run after a sequence number, at most `limit`.
 pub(in crate::store::sqlite) async fn records(
     db: &SqlitePool,
     tenant: &TenantId,
@@ -64,7 +64,8 @@ pub(in crate::store::sqlite) async fn records(
         .collect()
 }
 
-/// How many bytes an event has is known without reading them. `upto` is how far the journal goes, as far as was looked.
+/// Events within a number of bytes. SQLite knows the size of an event without reading it. `upto` is the last event that
+/// the number of records admits.
 pub(in crate::store::sqlite) const STRETCH: &str = "
     WITH sizes AS (
         SELECT e.seq, octet_length(e.payload) + coalesce(octet_length(p.spec), 0) AS size
@@ -81,7 +82,7 @@ pub(in crate::store::sqlite) const STRETCH: &str = "
       AND e.seq <= (SELECT max(seq) FROM sums WHERE before < ?5)
     ORDER BY e.seq";
 
-/// Some of a run's journal.
+/// Events of a run after a sequence number, within `max`.
 pub(in crate::store::sqlite) async fn stretch(
     db: &SqlitePool,
     tenant: &TenantId,
@@ -101,10 +102,10 @@ pub(in crate::store::sqlite) async fn stretch(
     Ok(Stretch { more: cut || records.len() == max.records as usize, records })
 }
 
-/// A run's journal up to its row's last event.
+/// The journal of a run up to the last event that its row names.
 ///
 /// # Errors
-/// [`StoreError::Corrupt`] when it has gaps or ends early.
+/// [`StoreError::Corrupt`] if it has gaps or ends early.
 pub(in crate::store::sqlite) async fn journal(
     db: &SqlitePool,
     tenant: &TenantId,
@@ -162,13 +163,13 @@ pub(in crate::store::sqlite) fn runs_query(
     query
 }
 
-/// What a start has to continue.
+/// The runs that a start of the server has to continue.
 pub(in crate::store::sqlite) async fn unfinished(db: &SqlitePool) -> Result<Vec<RunKey>, StoreError> {
     let found = all(db, sqlx::query(UNFINISHED), key).await;
     found.map_err(|error| rows::failure("unfinished runs", &error))
 }
 
-/// What is due, and when what is left becomes due.
+/// Parked runs that are due, and the time at which the next one is.
 pub(in crate::store::sqlite) async fn due(
     db: &SqlitePool,
     now: Timestamp,

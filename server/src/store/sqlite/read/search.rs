@@ -1,23 +1,23 @@
-//! Full-text search.
+//! The query of a full-text search.
 
 use agentloop_core::id::{SessionId, TenantId};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Error, Row as _, SqlitePool};
 
-use super::sessions::{Place, entry, place};
+use super::sessions::{StoredEntry, entry, stored_entry};
 use super::{all, rows};
 use crate::store::search::Terms;
 use crate::store::{SearchFilter, SearchHit, StoreError};
 
-/// Hits of one search.
+/// Hits of one search, at most.
 const HITS_MAX: u32 = 100;
 
-/// The best documents that the filter lets through, each with the entry that it is shown as: that of the session that
-/// was asked for, else the one that is no fork's, else any fork's.
+/// The best documents that pass the filter, each with the entry that it is shown as. That is the entry of the session
+/// that was asked for, else the original one, else that of any fork.
 ///
-/// Every document that matches is ranked, and looked up until there are enough. So each is looked up by its number and
-/// that of the session: whoever has few sessions or many, or asks for one, pays about the same. To go from a session's
-/// entries to the index would cost much more, as for each of them the index counts anew how rare the words are.
+/// All matching documents are ranked, and looked up in that order until there are enough. Each look-up goes by the numbers
+/// of document and session, so its cost does not depend on how many sessions a tenant has. Going from a session's entries
+/// to the index would cost much more: for each entry the index would count anew how rare the words are.
 pub(in crate::store::sqlite) const SEARCH: &str = "
     WITH found AS MATERIALIZED (
         SELECT f.rowid AS search_no, f.rank AS rank
@@ -53,7 +53,7 @@ pub(in crate::store::sqlite) const SEARCH: &str = "
     LEFT JOIN run_events AS e ON i.keep IS NULL AND e.run_no = i.run_no AND e.seq = i.seq
     LEFT JOIN kept_events AS k ON k.keep = i.keep AND k.run_no = i.run_no AND k.seq = i.seq";
 
-/// What is searched for, and where.
+/// A search: its terms and its filter.
 pub(in crate::store::sqlite) struct Search<'a> {
     tenant: &'a TenantId,
     terms: Terms,
@@ -62,7 +62,7 @@ pub(in crate::store::sqlite) struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    /// `None`: the query has no words, and finds nothing.
+    /// `None`: the query has no words, so it finds nothing.
     pub(in crate::store::sqlite) fn new(
         tenant: &'a TenantId,
         query: &str,
@@ -72,7 +72,7 @@ impl<'a> Search<'a> {
         Some(Self { tenant, terms: Terms::of(query)?, filter, limit: limit.min(HITS_MAX) })
     }
 
-    /// The entries that fit best.
+    /// The best matches, unordered.
     ///
     /// # Errors
     /// SQL's own.
@@ -86,7 +86,7 @@ impl<'a> Search<'a> {
         all(db, sql, found).await
     }
 
-    /// What was found, the best first.
+    /// The matches as hits, the best first; of equal ones the newest first.
     pub(in crate::store::sqlite) fn hits(
         &self,
         found: Result<Vec<Found>, Error>,
@@ -99,26 +99,26 @@ impl<'a> Search<'a> {
     }
 }
 
-/// An entry that was found, and how badly it fits.
+/// A matching entry. A lower rank is a better match.
 pub(in crate::store::sqlite) struct Found {
     session: SessionId,
-    place: Place,
+    stored: StoredEntry,
     rank: f64,
 }
 
 fn found(row: &SqliteRow) -> Result<Found, Error> {
     Ok(Found {
         session: rows::session_id(row, "session_id")?,
-        place: place(row)?,
+        stored: stored_entry(row)?,
         rank: row.try_get("rank")?,
     })
 }
 
 fn hit(tenant: &TenantId, found: Found, terms: &Terms) -> Result<SearchHit, StoreError> {
-    let Found { session, place, rank } = found;
-    let row = entry(tenant, place)?;
+    let Found { session, stored, rank } = found;
+    let row = entry(tenant, stored)?;
     let Some(message) = row.content.message() else {
-        let what = format!("entry {} of {tenant}/{session}: is indexed and no message", row.entry.0);
+        let what = format!("entry {} of {tenant}/{session}: is indexed but is not a message", row.entry.0);
         return Err(StoreError::Corrupt { what });
     };
     let snippet = terms.snippet(&message.plain_text());

@@ -32,13 +32,13 @@ pub(in crate::store::sqlite) const ENTRIES: &str = "
       AND i.entry_no > ?3 AND i.entry_no <= (SELECT max(entry_no) FROM sums WHERE before < ?5)
     ORDER BY i.entry_no LIMIT ?4";
 
-/// Sessions with the ids of their live runs.
+/// Sessions of a tenant, with the ids of their live runs.
 const SESSIONS: &str = "
     SELECT s.*, live.run_id AS live_run FROM sessions AS s
     LEFT JOIN runs AS live ON live.run_no = s.live_run_no
     WHERE s.tenant = ";
 
-/// A session's row.
+/// The row of a session, if there is one.
 pub(in crate::store::sqlite) async fn session(
     db: &SqlitePool,
     tenant: &TenantId,
@@ -85,7 +85,7 @@ pub(in crate::store::sqlite) fn sessions_query(
     query
 }
 
-/// A stretch of a session's entries, each message from the journal that holds it.
+/// Entries of a session after a number, within `max`. Each is read from the journal that holds it.
 pub(in crate::store::sqlite) async fn entry_stretch(
     db: &SqlitePool,
     tenant: &TenantId,
@@ -95,28 +95,28 @@ pub(in crate::store::sqlite) async fn entry_stretch(
 ) -> Result<EntryStretch, StoreError> {
     let query = sqlx::query(ENTRIES).bind(tenant.as_str()).bind(session.as_str()).bind(int(after.0));
     let query = query.bind(max.records).bind(int(max.bytes as u64));
-    let found = all(db, query, |row| Ok((place(row)?, rows::number(row, "upto")?)))
+    let found = all(db, query, |row| Ok((stored_entry(row)?, rows::number(row, "upto")?)))
         .await
         .map_err(|error| rows::failure(format_args!("entries of {tenant}/{session}"), &error))?;
     let upto = found.last().map(|(_, upto)| *upto);
-    let rows = found.into_iter().map(|(place, _)| entry(tenant, place)).collect::<Result<Vec<_>, _>>()?;
+    let rows = found.into_iter().map(|(stored, _)| entry(tenant, stored)).collect::<Result<Vec<_>, _>>()?;
     Ok(EntryStretch { more: rows.last().map(|row| row.entry.0) < upto, rows })
 }
 
-/// Where an entry stands, and the event that is there.
-pub(super) struct Place {
+/// An entry's number and run, and its event, not decoded yet.
+pub(super) struct StoredEntry {
     entry: EntryNo,
     run: RunId,
     event: StoredEvent,
 }
 
-pub(super) fn place(row: &SqliteRow) -> Result<Place, Error> {
+pub(super) fn stored_entry(row: &SqliteRow) -> Result<StoredEntry, Error> {
     let entry = EntryNo(rows::number(row, "entry_no")?);
-    Ok(Place { entry, run: rows::run_id(row, "run_id")?, event: rows::event(row)? })
+    Ok(StoredEntry { entry, run: rows::run_id(row, "run_id")?, event: rows::event(row)? })
 }
 
-pub(super) fn entry(tenant: &TenantId, place: Place) -> Result<EntryRow, StoreError> {
-    let Place { entry, run, event } = place;
+pub(super) fn entry(tenant: &TenantId, stored: StoredEntry) -> Result<EntryRow, StoreError> {
+    let StoredEntry { entry, run, event } = stored;
     let record = codec::decode(tenant, &run, &event)?;
     let is_another = record.event.entry().is_some_and(|(own, _)| own != entry);
     match record.event.content() {

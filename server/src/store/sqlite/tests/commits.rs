@@ -1,4 +1,4 @@
-//! Durability, and what a failing write does to others.
+//! Tests of durability, group commit, and of writes that fail beside others.
 
 use agentloop_core::id::EntryNo;
 use agentloop_core::run::status::RunStatus;

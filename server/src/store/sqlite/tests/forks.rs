@@ -1,4 +1,4 @@
-//! What forks share is stored once, and goes when nobody has it any more.
+//! Tests of shared entries: they are stored once, and deleted with the last session that has them.
 
 use agentloop_core::id::EntryNo;
 use agentloop_core::time::Timestamp;
@@ -15,7 +15,7 @@ async fn delete(store: &Arc<SqliteStore>, name: &str) {
     assert!(store.delete_session(&tenant(), &session(name)).await.unwrap());
 }
 
-/// Rows of the journals and of what is kept of them.
+/// Number of rows in the journals and among the kept events.
 async fn events(directory: &TempDir) -> (i64, i64) {
     let sql =
         "SELECT (SELECT count(*) FROM run_events) AS journal, (SELECT count(*) FROM kept_events) AS kept";

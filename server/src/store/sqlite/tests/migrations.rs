@@ -1,4 +1,4 @@
-//! Files of earlier versions of the schema are taken over with everything in them.
+//! Tests of migrations: databases of earlier schema versions keep all their content.
 
 use agentloop_core::id::{EntryNo, RequestId, RunKey, Seq, TenantId};
 use agentloop_core::run::event::Event;
@@ -9,7 +9,7 @@ use super::open::MIGRATIONS;
 use super::*;
 use crate::store::conformance::fixture::{Owner, finished, plain_text, run, session, tenant};
 
-/// What the first version of the schema held of one conversation, whose run waits for its model.
+/// A session in the first version of the schema, whose run waits for its model.
 const FIRST: &str = r#"
 INSERT INTO sessions (tenant, session_id, title, labels, created_at, updated_at, last_entry, live_run)
 VALUES ('local', 's', 'A title', '{}', 1000, 2000, 1, 'r');
@@ -26,7 +26,7 @@ INSERT INTO run_events (tenant, run_id, seq, at, kind, status, version, payload)
 INSERT INTO session_entries (tenant, session_id, entry_no, run_id, seq) VALUES ('local', 's', 1, 'r', 2);
 "#;
 
-/// A file of this version of the schema, with these rows.
+/// A database of this version of the schema with these rows, in a directory of its own.
 async fn version(version: i64, rows: &str) -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.db");
@@ -70,9 +70,9 @@ async fn what_was_said_before_there_was_an_index_is_found() {
     assert_eq!(places, [(session("s"), EntryNo(1), run("r"))]);
 }
 
-/// What the last version that referred by ids held of a tenant: a fork of a session that was deleted since, as another
-/// tenant has it under the same names and numbers, and a run that was steered, asked twice, was answered once, and has
-/// a run behind it in its queue.
+/// Rows of one tenant in version 12, the last one that referred by ids. Another tenant has the same ids and numbers. There
+/// is a fork of a session that was deleted. A run was steered, asked two questions, got one answer, and has a run behind
+/// it in the queue.
 const BY_IDS: &str = r#"
 INSERT INTO sessions (tenant, session_id, created_at, updated_at, last_entry, forked_from, forked_at, forked_asked)
 VALUES ('T', 'f', 1000, 1000, 1, 'gone', 1, 0), ('T', 'g', 1000, 1000, 1, 'f', 1, 0);

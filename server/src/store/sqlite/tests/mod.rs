@@ -1,4 +1,4 @@
-//! What only the embedded store does.
+//! Tests of behaviour that only the SQLite store has. It also runs the conformance tests, in a file and in memory.
 
 mod commits;
 mod forks;
@@ -33,19 +33,19 @@ async fn in_memory() -> (Arc<dyn Store>, ()) {
     (Arc::new(SqliteStore::in_memory().await.unwrap()), ())
 }
 
-/// A store in a directory of its own.
+/// An empty store in a directory of its own.
 async fn fresh() -> (Arc<SqliteStore>, TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let store = reopened(&directory).await;
     (store, directory)
 }
 
-/// The store in this directory.
+/// Opens the store in this directory.
 async fn reopened(directory: &TempDir) -> Arc<SqliteStore> {
     Arc::new(SqliteStore::open(directory.path().join("a.db"), &SqliteOptions::default()).await.unwrap())
 }
 
-/// A connection beside the store's own, as a SQL shell has it.
+/// A connection of our own to the database, as a SQL shell has one.
 async fn shell(directory: &TempDir) -> sqlx::SqliteConnection {
     use sqlx::ConnectOptions as _;
     sqlx::sqlite::SqliteConnectOptions::new().filename(directory.path().join("a.db")).connect().await.unwrap()

@@ -1,4 +1,4 @@
-//! What is refused at the door, and how it is named.
+//! Tests of opening: which files are refused, and by which error.
 
 use std::fs;
 use std::path::PathBuf;
@@ -64,6 +64,35 @@ async fn an_empty_file_becomes_a_store() {
     reopened(&directory).await.check().await.unwrap();
 }
 
+/// Page size, and the limits that count pages, of the writing connection.
+async fn page_pragmas(path: &std::path::Path) -> [i64; 3] {
+    let options = SqliteOptions { max_bytes: Some(1024 * 1024), ..SqliteOptions::default() };
+    let mut opened = open::file(path, &options).await.unwrap();
+    let mut pragmas = [0; 3];
+    let names = ["PRAGMA page_size", "PRAGMA max_page_count", "PRAGMA wal_autocheckpoint"];
+    for (pragma, name) in pragmas.iter_mut().zip(names) {
+        *pragma = sqlx::query_scalar(name).fetch_one(&mut opened.db).await.unwrap();
+    }
+    pragmas
+}
+
+#[tokio::test]
+async fn a_file_keeps_its_page_size_and_limits_fit_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("new.db");
+    assert_eq!(page_pragmas(&path).await, [4_096, 256, 4_000]);
+    assert_eq!(page_pragmas(&path).await, [4_096, 256, 4_000]);
+
+    let (store, directory) = fresh().await;
+    store.close().await;
+    let mut shell = shell(&directory).await;
+    for sql in ["PRAGMA journal_mode = DELETE", "PRAGMA page_size = 2048", "VACUUM"] {
+        sqlx::query(sql).execute(&mut shell).await.unwrap();
+    }
+    shell.close().await.unwrap();
+    assert_eq!(page_pragmas(&directory.path().join("a.db")).await, [2_048, 512, 8_000]);
+}
+
 #[tokio::test]
 async fn a_file_that_may_not_be_written_is_refused() {
     let (store, directory) = fresh().await;
@@ -113,7 +142,7 @@ async fn damage_is_found_after_an_end_without_a_close() {
     assert!(said.contains("its -wal and its -shm file away, then put a backup in its place"), "{said}");
 }
 
-/// A file of a server that was killed, with what it wrote last in its log alone; the directory, and both files.
+/// The files of a server that was killed, whose last commits are in the log only: the directory, the database and the log.
 async fn killed() -> (TempDir, PathBuf, PathBuf) {
     let (store, directory) = fresh().await;
     let shared: Arc<dyn Store> = store.clone();

@@ -1,4 +1,4 @@
-//! Queries find what they look for by a key or an index, however large the tables grow.
+//! Tests of query plans: every query goes by a key or an index, so that it stays fast in large tables.
 
 use sqlx::{AssertSqlSafe, Row as _};
 

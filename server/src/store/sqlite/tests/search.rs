@@ -1,4 +1,4 @@
-//! The index's file: what it takes up, and what becomes of it when it is turned off, damaged or another's.
+//! Tests of the search index's file: its size, and how an index is handled that is off, damaged or of another database.
 
 use std::path::PathBuf;
 
@@ -7,13 +7,13 @@ use sqlx::ConnectOptions as _;
 use super::*;
 use crate::store::conformance::fixture::{Owner, session, tenant};
 
-/// The store in this directory, with or without an index.
+/// Opens the store in this directory, with or without an index.
 async fn opened(directory: &TempDir, search: bool) -> Arc<SqliteStore> {
     let options = SqliteOptions { search, ..SqliteOptions::default() };
     Arc::new(SqliteStore::open(directory.path().join("a.db"), &options).await.unwrap())
 }
 
-/// Says this in a run of its own.
+/// Adds a message of a user, in a run of its own.
 async fn says(store: &Arc<SqliteStore>, run: &str, text: &str) {
     says_in(store, "s", run, text).await;
 }
@@ -37,24 +37,24 @@ fn index_of(directory: &TempDir) -> PathBuf {
     directory.path().join("a.db.search")
 }
 
-/// A connection to the index beside the store's own.
+/// A connection of our own to the index.
 async fn index_shell(directory: &TempDir) -> sqlx::SqliteConnection {
     sqlx::sqlite::SqliteConnectOptions::new().filename(index_of(directory)).connect().await.unwrap()
 }
 
-/// How many documents the index has.
+/// Number of documents in the index.
 async fn documents(directory: &TempDir) -> i64 {
     let sql = "SELECT count(*) FROM search_index_docsize";
     sqlx::query_scalar(sql).fetch_one(&mut index_shell(directory).await).await.unwrap()
 }
 
-/// How many documents the database has given numbers to.
+/// Number of documents that the database has numbered.
 async fn numbered(directory: &TempDir) -> i64 {
     let sql = "SELECT count(DISTINCT search_no) FROM session_entries";
     sqlx::query_scalar(sql).fetch_one(&mut shell(directory).await).await.unwrap()
 }
 
-/// How many documents of deleted sessions may still be in the index.
+/// Number of documents of deleted sessions that the index has yet to delete.
 async fn left_over(directory: &TempDir) -> i64 {
     let sql = "SELECT count(*) FROM search_deleted";
     sqlx::query_scalar(sql).fetch_one(&mut shell(directory).await).await.unwrap()
@@ -63,7 +63,7 @@ async fn left_over(directory: &TempDir) -> i64 {
 const DATABASE: [&str; 2] = ["a.db", "a.db-wal"];
 const INDEX: [&str; 2] = ["a.db.search", "a.db.search-wal"];
 
-/// These files as a kill leaves them, in another directory.
+/// Copies the files as a kill would leave them, to another directory.
 fn copied(from: &TempDir, names: &[&str]) -> TempDir {
     let to = tempfile::tempdir().unwrap();
     copy(from, &to, names);
@@ -209,7 +209,7 @@ async fn what_a_kill_left_in_the_index_is_gone_after_the_next_start() {
     assert_eq!(found(&store, "secret public").await.unwrap(), 2);
     let before = documents(&directory).await;
     // As far as a deletion gets that is killed before the index has heard of it.
-    let op = Op::DeleteSession { tenant: tenant(), session: session("s"), indexed: true };
+    let op = WriteOp::DeleteSession { tenant: tenant(), session: session("s"), indexed: true };
     assert!(store.existed(op).await.unwrap());
     assert_eq!(documents(&directory).await, before);
     says_in(&store, "t", "q2", "next").await;
@@ -335,16 +335,16 @@ async fn searches_wait_for_each_other_and_nobody_for_them() {
     }
 }
 
-/// Puts this, as SQL writes bytes, in the place of whatever the index is made of.
+/// Overwrites the index's data with these bytes, a blob literal of SQL.
 async fn damage(directory: &TempDir, bytes: &str) {
     let sql = format!("UPDATE search_index_data SET block = {bytes} WHERE id >= 10");
     sqlx::query(sqlx::AssertSqlSafe(sql)).execute(&mut index_shell(directory).await).await.unwrap();
 }
 
-/// An index cannot be of this.
+/// Bytes that are not part of any index.
 const NONSENSE: &str = "x'00000000ffffffffffffffffffffffff'";
 
-/// A store with three sessions, the last one not in the index yet; the index is damaged since.
+/// A store with three sessions, the last one not indexed yet, whose index was damaged afterwards.
 async fn damaged() -> (Arc<SqliteStore>, TempDir) {
     let (store, directory) = fresh().await;
     for name in ["a", "b", "c"] {

@@ -1,4 +1,4 @@
-//! What runs have in common of how they behave is stored once, and goes when no run has it any more.
+//! Tests of specs: runs with the same spec share one row, which is deleted with the last of them.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use sqlx::Row as _;
 use super::*;
 use crate::store::conformance::fixture::{Owner, session, tenant};
 
-/// A run that behaves so.
+/// A started run whose spec names this agent.
 async fn started(store: &Arc<SqliteStore>, session: &str, run: &str, system: &str) -> Owner {
     let shared: Arc<dyn Store> = store.clone();
     let mut owner = Owner::new(&shared, session, run);

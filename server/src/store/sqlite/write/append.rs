@@ -1,4 +1,4 @@
-//! A commit's appends as few statements, each for all of them: what a commit costs hardly grows with its company.
+//! Appends of a commit as SQL: one statement per table for all of them, so that many cost little more than one.
 
 use agentloop_core::id::{EntryNo, Epoch, RunId, RunKey, SessionId, TenantId};
 use sqlx::sqlite::SqliteRow;
@@ -12,10 +12,10 @@ use crate::store::append::{
 };
 use crate::store::codec::{EncodedEvent, int, text, usage_text};
 use crate::store::sqlite::rows;
-use crate::store::sqlite::write::batch::{Form, Statements, Value};
+use crate::store::sqlite::write::batch::{BatchStatement, Value, WriteBatch};
 
 pub(in crate::store::sqlite) const SELECT_HEADS: &str = "
-    SELECT j.key AS place, r.run_no, r.epoch, r.last_seq, r.queue_no,
+    SELECT j.key AS append_index, r.run_no, r.epoch, r.last_seq, r.queue_no,
            (SELECT session_id FROM sessions WHERE session_no = r.session_no) AS session_id,
            s.session_no, s.last_entry, s.live_run_no, s.last_queue_no, s.updated_at,
            (SELECT run_id FROM runs WHERE run_no = s.live_run_no) AS live_run,
@@ -26,37 +26,37 @@ pub(in crate::store::sqlite) const SELECT_HEADS: &str = "
     LEFT JOIN runs AS r ON r.tenant = j.value ->> 0 AND r.run_id = j.value ->> 1
     LEFT JOIN sessions AS s ON s.tenant = j.value ->> 0 AND s.session_id = j.value ->> 2";
 
-pub(in crate::store::sqlite) static INSERT_SPECS: Form = Form {
+pub(in crate::store::sqlite) static INSERT_SPECS: BatchStatement = BatchStatement {
     before: "
     INSERT INTO specs (digest, spec)
     SELECT * FROM ",
     columns: 2,
     after: " WHERE column1 IS NOT NULL
     ON CONFLICT (digest) DO NOTHING",
-    of_two: 1,
+    rows_per_append: 1,
 };
 
-pub(in crate::store::sqlite) static INSERT_SESSIONS: Form = Form {
+pub(in crate::store::sqlite) static INSERT_SESSIONS: BatchStatement = BatchStatement {
     before: "
     INSERT INTO sessions (session_no, tenant, session_id, last_entry, live_run_no, last_queue_no, updated_at,
                           created_at)
     SELECT * FROM ",
     columns: 8,
     after: " WHERE column1 IS NOT NULL",
-    of_two: 1,
+    rows_per_append: 1,
 };
 
-pub(in crate::store::sqlite) static UPDATE_SESSIONS: Form = Form {
+pub(in crate::store::sqlite) static UPDATE_SESSIONS: BatchStatement = BatchStatement {
     before: "
     UPDATE sessions
     SET last_entry = v.column2, live_run_no = v.column3, last_queue_no = v.column4, updated_at = v.column5
     FROM ",
     columns: 5,
     after: " AS v WHERE sessions.session_no = v.column1",
-    of_two: 2,
+    rows_per_append: 1,
 };
 
-pub(in crate::store::sqlite) static INSERT_RUNS: Form = Form {
+pub(in crate::store::sqlite) static INSERT_RUNS: BatchStatement = BatchStatement {
     before: "
     INSERT INTO runs (run_no, last_seq, status, goes_on, at_hosts, wake_at, queue_no, error, usage, iterations,
                       tool_calls, updated_at, tenant, run_id, session_no, epoch, request_digest, agent, model, labels,
@@ -67,10 +67,10 @@ pub(in crate::store::sqlite) static INSERT_RUNS: Form = Form {
     FROM ",
     columns: 22,
     after: " WHERE column1 IS NOT NULL",
-    of_two: 1,
+    rows_per_append: 1,
 };
 
-pub(in crate::store::sqlite) static UPDATE_RUNS: Form = Form {
+pub(in crate::store::sqlite) static UPDATE_RUNS: BatchStatement = BatchStatement {
     before: "
     UPDATE runs
     SET last_seq = v.column2, status = v.column3, goes_on = v.column4, at_hosts = v.column5, wake_at = v.column6,
@@ -79,37 +79,37 @@ pub(in crate::store::sqlite) static UPDATE_RUNS: Form = Form {
     FROM ",
     columns: 12,
     after: " AS v WHERE runs.run_no = v.column1",
-    of_two: 2,
+    rows_per_append: 1,
 };
 
-pub(in crate::store::sqlite) static INSERT_EVENTS: Form = Form {
+pub(in crate::store::sqlite) static INSERT_EVENTS: BatchStatement = BatchStatement {
     before: "
     INSERT INTO run_events (run_no, seq, at, status, version, payload)
     SELECT * FROM ",
     columns: 6,
     after: " WHERE column1 IS NOT NULL",
-    of_two: 6,
+    rows_per_append: 3,
 };
 
-pub(in crate::store::sqlite) static INSERT_ENTRIES: Form = Form {
+pub(in crate::store::sqlite) static INSERT_ENTRIES: BatchStatement = BatchStatement {
     before: "
     INSERT INTO session_entries (session_no, entry_no, run_no, seq, search_no)
     SELECT * FROM ",
     columns: 5,
     after: " WHERE column1 IS NOT NULL",
-    of_two: 2,
+    rows_per_append: 1,
 };
 
-pub(in crate::store::sqlite) static INSERT_REQUESTS: Form = Form {
+pub(in crate::store::sqlite) static INSERT_REQUESTS: BatchStatement = BatchStatement {
     before: "
     INSERT INTO human_requests (run_no, question, tenant, asked_at, asked_seq)
     SELECT * FROM ",
     columns: 5,
     after: " WHERE column1 IS NOT NULL",
-    of_two: 2,
+    rows_per_append: 1,
 };
 
-pub(in crate::store::sqlite) static ANSWER_REQUESTS: Form = Form {
+pub(in crate::store::sqlite) static ANSWER_REQUESTS: BatchStatement = BatchStatement {
     before: "
     UPDATE human_requests
     SET answered_seq = v.column3
@@ -117,36 +117,36 @@ pub(in crate::store::sqlite) static ANSWER_REQUESTS: Form = Form {
     columns: 3,
     after: " AS v
     WHERE human_requests.run_no = v.column1 AND human_requests.question = v.column2",
-    of_two: 2,
+    rows_per_append: 1,
 };
 
-pub(in crate::store::sqlite) static INSERT_STEERS: Form = Form {
+pub(in crate::store::sqlite) static INSERT_STEERS: BatchStatement = BatchStatement {
     before: "
     INSERT INTO steers (tenant, request_id, run_no, seq)
     SELECT * FROM ",
     columns: 4,
     after: " WHERE column1 IS NOT NULL
     ON CONFLICT (tenant, request_id) DO NOTHING",
-    of_two: 2,
+    rows_per_append: 1,
 };
 
-pub(in crate::store::sqlite) static INSERT_RULES: Form = Form {
+pub(in crate::store::sqlite) static INSERT_RULES: BatchStatement = BatchStatement {
     before: "
     INSERT INTO remembered_rules (tenant, rule_id, session_id, request_id, rule, decided_by, decided_at)
     SELECT * FROM ",
     columns: 7,
     after: " WHERE column1 IS NOT NULL",
-    of_two: 2,
+    rows_per_append: 1,
 };
 
-pub(in crate::store::sqlite) static INSERT_JOBS: Form = Form {
+pub(in crate::store::sqlite) static INSERT_JOBS: BatchStatement = BatchStatement {
     before: "
     INSERT INTO jobs (run_no, kind, due_at)
     SELECT * FROM ",
     columns: 3,
     after: " WHERE column1 IS NOT NULL
     ON CONFLICT (run_no, kind) DO NOTHING",
-    of_two: 2,
+    rows_per_append: 1,
 };
 
 /// The appends of a commit: which are accepted, and what that writes.
@@ -154,8 +154,8 @@ pub(in crate::store::sqlite) struct CommitPlan<'a> {
     /// One for each append, in order.
     pub(in crate::store::sqlite) answers: Vec<Result<(), StoreError>>,
     /// The writes of the accepted appends.
-    pub(in crate::store::sqlite) statements: Statements,
-    /// The rows as the statements leave them.
+    pub(in crate::store::sqlite) batch: WriteBatch,
+    /// The rows as the batch leaves them.
     pub(in crate::store::sqlite) rows: CommitRows<'a>,
 }
 
@@ -180,19 +180,19 @@ pub(in crate::store::sqlite) async fn plan<'a>(
         .filter(|(_, answer)| answer.is_ok())
         .map(|(append, _)| rows.numbered(append))
         .collect();
-    rows.collect_specs(cache);
+    rows.collect_specs(|digest| cache.has_spec(digest));
     let documents = rows.number_documents(&accepted);
-    let mut statements = Statements::default();
-    write_specs(&mut statements, &rows);
-    write_sessions(&mut statements, &rows);
-    write_runs(&mut statements, &rows);
-    write_events(&mut statements, &accepted);
-    write_entries(&mut statements, &accepted, documents);
-    write_steers(&mut statements, &accepted);
-    write_requests(&mut statements, &accepted);
-    write_rules(&mut statements, &accepted);
-    write_jobs(&mut statements, &accepted);
-    Ok(CommitPlan { answers, statements, rows })
+    let mut batch = WriteBatch::default();
+    write_specs(&mut batch, &rows);
+    write_sessions(&mut batch, &rows);
+    write_runs(&mut batch, &rows);
+    write_events(&mut batch, &accepted);
+    write_entries(&mut batch, &accepted, documents);
+    write_steers(&mut batch, &accepted);
+    write_requests(&mut batch, &accepted);
+    write_rules(&mut batch, &accepted);
+    write_jobs(&mut batch, &accepted);
+    Ok(CommitPlan { answers, batch, rows })
 }
 
 /// Adds the rows of these appends' runs and sessions, and the last numbers.
@@ -204,7 +204,7 @@ async fn read_rows(
     let keys: Vec<_> =
         appends.iter().map(|append| (&append.run.tenant, &append.run.run, &append.session.1)).collect();
     for row in sqlx::query(SELECT_HEADS).bind(text(&keys)).fetch_all(db).await? {
-        let append = appends[row.try_get::<u32, _>("place")? as usize];
+        let append = appends[row.try_get::<u32, _>("append_index")? as usize];
         rows.last = last_numbers(&row)?;
         if let Some(head) = run_head(&row)? {
             rows.runs.insert(append.run.clone(), RunInCommit::unchanged(head));
@@ -254,15 +254,15 @@ fn live_run(row: &SqliteRow) -> Result<Option<LiveRun>, sqlx::Error> {
     Ok(Some(LiveRun { no: row.try_get("live_run_no")?, id }))
 }
 
-fn write_specs(statements: &mut Statements, rows: &CommitRows<'_>) {
+fn write_specs(batch: &mut WriteBatch, rows: &CommitRows<'_>) {
     let specs = rows.specs.iter();
-    statements.push(
+    batch.push(
         &INSERT_SPECS,
         specs.map(|(digest, spec)| [digest.as_str().to_owned().into(), (*spec).to_owned().into()]),
     );
 }
 
-fn write_sessions(statements: &mut Statements, rows: &CommitRows<'_>) {
+fn write_sessions(batch: &mut WriteBatch, rows: &CommitRows<'_>) {
     let (mut inserts, mut updates) = (Vec::new(), Vec::new());
     for ((tenant, id), SessionInCommit { head, change }) in &rows.sessions {
         let no = Value::Int(head.no);
@@ -282,8 +282,8 @@ fn write_sessions(statements: &mut Statements, rows: &CommitRows<'_>) {
             SessionChange::Updated => updates.push([no, last_entry, live_run, last_queue_no, updated_at]),
         }
     }
-    statements.push(&INSERT_SESSIONS, inserts);
-    statements.push(&UPDATE_SESSIONS, updates);
+    batch.push(&INSERT_SESSIONS, inserts);
+    batch.push(&UPDATE_SESSIONS, updates);
 }
 
 /// The columns of a session's row that appends change, in the order of `UPDATE_SESSIONS`.
@@ -296,7 +296,7 @@ fn session_columns(session: &SessionHead) -> [Value; 4] {
     ]
 }
 
-fn write_runs(statements: &mut Statements, rows: &CommitRows<'_>) {
+fn write_runs(batch: &mut WriteBatch, rows: &CommitRows<'_>) {
     let (mut inserts, mut updates) = (Vec::new(), Vec::new());
     for (RunKey { tenant, run: id }, RunInCommit { head, update }) in &rows.runs {
         let Some(update) = update else { continue };
@@ -315,8 +315,8 @@ fn write_runs(statements: &mut Statements, rows: &CommitRows<'_>) {
             None => updates.push(run_columns(head, update)),
         }
     }
-    statements.push(&INSERT_RUNS, inserts);
-    statements.push(&UPDATE_RUNS, updates);
+    batch.push(&INSERT_RUNS, inserts);
+    batch.push(&UPDATE_RUNS, updates);
 }
 
 fn new_run(
@@ -386,10 +386,10 @@ fn run_columns(run: &RunHead, update: &RunUpdate<'_>) -> [Value; 12] {
     ]
 }
 
-fn write_events(statements: &mut Statements, accepted: &[NumberedAppend<'_>]) {
+fn write_events(batch: &mut WriteBatch, accepted: &[NumberedAppend<'_>]) {
     let events =
         accepted.iter().flat_map(|new| new.append.events.iter().map(move |event| (new.run_no, event)));
-    statements.push(&INSERT_EVENTS, events.map(|(run, event)| event_values(run, event)));
+    batch.push(&INSERT_EVENTS, events.map(|(run, event)| event_values(run, event)));
 }
 
 fn event_values(run: i64, event: &EncodedEvent) -> [Value; 6] {
@@ -403,23 +403,23 @@ fn event_values(run: i64, event: &EncodedEvent) -> [Value; 6] {
     ]
 }
 
-fn write_entries(statements: &mut Statements, accepted: &[NumberedAppend<'_>], documents: Vec<Option<i64>>) {
+fn write_entries(batch: &mut WriteBatch, accepted: &[NumberedAppend<'_>], documents: Vec<Option<i64>>) {
     let entries = accepted.iter().flat_map(|new| new.append.entries.iter().map(move |entry| (new, entry)));
     let rows = entries.zip(documents).map(|((new, NewEntry { entry, seq, .. }), document)| {
         [new.session_no.into(), int(entry.0).into(), new.run_no.into(), int(seq.0).into(), document.into()]
     });
-    statements.push(&INSERT_ENTRIES, rows);
+    batch.push(&INSERT_ENTRIES, rows);
 }
 
-fn write_steers(statements: &mut Statements, accepted: &[NumberedAppend<'_>]) {
+fn write_steers(batch: &mut WriteBatch, accepted: &[NumberedAppend<'_>]) {
     let steers = accepted.iter().flat_map(|new| new.append.steers.iter().map(move |steer| (new, steer)));
     let rows = steers.map(|(new, NewSteer { request, seq })| {
         [new.append.run.tenant.shared().into(), request.shared().into(), new.run_no.into(), int(seq.0).into()]
     });
-    statements.push(&INSERT_STEERS, rows);
+    batch.push(&INSERT_STEERS, rows);
 }
 
-fn write_requests(statements: &mut Statements, accepted: &[NumberedAppend<'_>]) {
+fn write_requests(batch: &mut WriteBatch, accepted: &[NumberedAppend<'_>]) {
     let asked = accepted.iter().flat_map(|new| new.append.asked.iter().map(move |asked| (new, asked)));
     let rows = asked.map(|(new, NewQuestion { question, asked_at, seq })| {
         [
@@ -430,15 +430,15 @@ fn write_requests(statements: &mut Statements, accepted: &[NumberedAppend<'_>]) 
             int(seq.0).into(),
         ]
     });
-    statements.push(&INSERT_REQUESTS, rows);
+    batch.push(&INSERT_REQUESTS, rows);
     let answered = accepted.iter().flat_map(|new| new.append.answered.iter().map(move |done| (new, done)));
     let rows = answered.map(|(new, ClosedQuestion { question, seq })| {
         [new.run_no.into(), question.clone().into(), int(seq.0).into()]
     });
-    statements.push(&ANSWER_REQUESTS, rows);
+    batch.push(&ANSWER_REQUESTS, rows);
 }
 
-fn write_rules(statements: &mut Statements, accepted: &[NumberedAppend<'_>]) {
+fn write_rules(batch: &mut WriteBatch, accepted: &[NumberedAppend<'_>]) {
     let rules = accepted.iter().flat_map(|new| new.append.remembered.iter().map(move |row| (new, row)));
     let rows = rules.map(|(new, row)| {
         [
@@ -451,12 +451,12 @@ fn write_rules(statements: &mut Statements, accepted: &[NumberedAppend<'_>]) {
             int(row.at.0).into(),
         ]
     });
-    statements.push(&INSERT_RULES, rows);
+    batch.push(&INSERT_RULES, rows);
 }
 
-fn write_jobs(statements: &mut Statements, accepted: &[NumberedAppend<'_>]) {
+fn write_jobs(batch: &mut WriteBatch, accepted: &[NumberedAppend<'_>]) {
     let jobs = accepted.iter().flat_map(|new| new.append.jobs.iter().map(move |kind| (new, kind)));
     let rows = jobs
         .map(|(new, kind)| [new.run_no.into(), kind.to_string().into(), int(new.append.ended_at.0).into()]);
-    statements.push(&INSERT_JOBS, rows);
+    batch.push(&INSERT_JOBS, rows);
 }

@@ -1,4 +1,4 @@
-//! Rows that are written together, in one trip.
+//! StatementRows that are written together, in one trip.
 //!
 //! Every trip to SQLite's thread costs more than what a small statement does there, and so does the preparation of a
 //! text that was not there before. So a commit travels as one text from BEGIN to COMMIT, and its rows are filled up
@@ -9,13 +9,13 @@ use std::sync::Arc;
 use sqlx::sqlite::SqliteArguments;
 use sqlx::{Arguments as _, AssertSqlSafe, Error, Executor as _, SqliteConnection};
 
-/// Takes the right to write at once, and not in the middle.
+/// Takes the write lock at once. A transaction that takes it later may fail in the middle.
 pub(in crate::store::sqlite) const BEGIN: &str = "BEGIN IMMEDIATE";
 
-/// The largest size of a text. What is larger travels one statement after the other.
+/// Largest size of a text, in appends. The statements of a larger commit are executed one by one.
 const SIZE_MAX: usize = 64;
 
-/// What stands in a column.
+/// A value that is bound to a column.
 #[derive(Debug, Clone)]
 pub(in crate::store::sqlite) enum Value {
     Null,
@@ -55,20 +55,20 @@ impl<T: Into<Self>> From<Option<T>> for Value {
     }
 }
 
-/// A statement around a table of rows, `(VALUES …)`, of which the first column of an empty one is NULL.
+/// A statement around a table of rows, `(VALUES …)`. A row whose first column is NULL is padding and writes nothing.
 #[derive(Debug)]
-pub(in crate::store::sqlite) struct Form {
+pub(in crate::store::sqlite) struct BatchStatement {
     pub(in crate::store::sqlite) before: &'static str,
     pub(in crate::store::sqlite) columns: usize,
     pub(in crate::store::sqlite) after: &'static str,
-    /// Rows that two appends have, as a rule: how many there are in a text of a size.
-    pub(in crate::store::sqlite) of_two: usize,
+    /// Rows that one append has, as a rule. They decide for how many rows a text of a size has room.
+    pub(in crate::store::sqlite) rows_per_append: usize,
 }
 
-impl Form {
-    /// How many there are in a text of this size.
-    fn rows(&self, size: usize) -> usize {
-        (size * self.of_two).div_ceil(2)
+impl BatchStatement {
+    /// Rows for which a text of this size has room.
+    fn room(&self, size: usize) -> usize {
+        size * self.rows_per_append
     }
 
     /// The statement for this many rows.
@@ -79,94 +79,97 @@ impl Form {
     }
 }
 
-/// A statement's rows.
+/// A statement and the rows that it writes.
 #[derive(Debug)]
-struct Rows {
-    form: &'static Form,
-    /// Row by row.
+struct StatementRows {
+    statement: &'static BatchStatement,
+    /// The columns of the first row, then those of the next.
     values: Vec<Value>,
 }
 
-impl Rows {
+impl StatementRows {
     fn len(&self) -> usize {
-        self.values.len() / self.form.columns
+        self.values.len() / self.statement.columns
     }
 
-    /// The least size of a text in which they have room.
+    /// The smallest size of a text in which they have room.
     fn size(&self) -> usize {
         let mut size = 1;
-        while self.form.rows(size) < self.len() {
+        while self.statement.room(size) < self.len() {
             size *= 2;
         }
         size
     }
 }
 
-/// What is to be written, in order.
+/// The writes of a commit, in order.
 #[derive(Debug, Default)]
-pub(in crate::store::sqlite) struct Statements(Vec<Rows>);
+pub(in crate::store::sqlite) struct WriteBatch(Vec<StatementRows>);
 
-impl Statements {
-    /// Adds a statement for all these rows; none for none.
+impl WriteBatch {
+    /// Adds a statement for all these rows; none if there are no rows.
     pub(in crate::store::sqlite) fn push<const N: usize>(
         &mut self,
-        form: &'static Form,
+        statement: &'static BatchStatement,
         rows: impl IntoIterator<Item = [Value; N]>,
     ) {
-        debug_assert_eq!(form.columns, N);
+        debug_assert_eq!(statement.columns, N);
         let values: Vec<Value> = rows.into_iter().flatten().collect();
         if !values.is_empty() {
-            self.0.push(Rows { form, values });
+            self.0.push(StatementRows { statement, values });
         }
     }
 
-    /// Executes them as one transaction.
+    /// Executes the statements as one transaction.
     ///
     /// # Errors
     /// SQL's own; the transaction may then be open.
     pub(in crate::store::sqlite) async fn commit(self, db: &mut SqliteConnection) -> Result<(), Error> {
         match self.size() {
-            Some(size) => self.together(db, size, [BEGIN, "COMMIT"]).await,
+            Some(size) => self.execute_together(db, size, BEGIN, "COMMIT").await,
             None => {
                 db.execute(BEGIN).await?;
-                self.one_by_one(db).await?;
+                self.execute_one_by_one(db).await?;
                 db.execute("COMMIT").await.map(drop)
             }
         }
     }
 
-    /// Executes them in a transaction that is open.
+    /// Executes the statements in a transaction that is open.
     ///
     /// # Errors
     /// SQL's own.
     pub(in crate::store::sqlite) async fn execute(self, db: &mut SqliteConnection) -> Result<(), Error> {
         match self.size() {
-            Some(size) => self.together(db, size, ["", ""]).await,
-            None => self.one_by_one(db).await,
+            Some(size) => self.execute_together(db, size, "", "").await,
+            None => self.execute_one_by_one(db).await,
         }
     }
 
-    /// That of a text which has room for all; `None` if there is none.
+    /// The size of a text that has room for all rows. `None` if that would exceed the largest one.
     fn size(&self) -> Option<usize> {
-        let size = self.0.iter().map(Rows::size).max().unwrap_or(1);
+        let size = self.0.iter().map(StatementRows::size).max().unwrap_or(1);
         (size <= SIZE_MAX).then_some(size)
     }
 
-    async fn together(
+    async fn execute_together(
         self,
         db: &mut SqliteConnection,
         size: usize,
-        [before, after]: [&str; 2],
+        before: &str,
+        after: &str,
     ) -> Result<(), Error> {
         let mut sql = before.to_owned();
         let mut arguments = SqliteArguments::default();
-        // A list of this size that grows is copied again and again.
-        arguments.reserve(self.0.iter().map(|Rows { form, .. }| form.rows(size) * form.columns).sum(), 0);
-        for Rows { form, values } in self.0 {
-            let rows = form.rows(size);
+        // Growing a list of this length step by step would copy it again and again.
+        let values =
+            |StatementRows { statement, .. }: &StatementRows| statement.room(size) * statement.columns;
+        arguments.reserve(self.0.iter().map(values).sum(), 0);
+        for StatementRows { statement, values } in self.0 {
+            let rows = statement.room(size);
             sql.push(';');
-            sql.push_str(&form.sql(rows));
-            let padding = rows * form.columns - values.len();
+            sql.push_str(&statement.sql(rows));
+            let padding = rows * statement.columns - values.len();
             bind(&mut arguments, values.into_iter().chain(std::iter::repeat_n(Value::Null, padding)))?;
         }
         sql.push(';');
@@ -174,15 +177,15 @@ impl Statements {
         run(db, sql, arguments).await
     }
 
-    async fn one_by_one(self, db: &mut SqliteConnection) -> Result<(), Error> {
-        for Rows { form, values } in self.0 {
-            let rows = form.rows(SIZE_MAX);
-            let sql = form.sql(rows);
+    async fn execute_one_by_one(self, db: &mut SqliteConnection) -> Result<(), Error> {
+        for StatementRows { statement, values } in self.0 {
+            let rows = statement.room(SIZE_MAX);
+            let sql = statement.sql(rows);
             let mut values = values.into_iter().peekable();
             while values.peek().is_some() {
                 let mut arguments = SqliteArguments::default();
                 let padded = values.by_ref().chain(std::iter::repeat(Value::Null));
-                bind(&mut arguments, padded.take(rows * form.columns))?;
+                bind(&mut arguments, padded.take(rows * statement.columns))?;
                 run(db, sql.clone(), arguments).await?;
             }
         }
@@ -204,7 +207,7 @@ fn bind(arguments: &mut SqliteArguments, values: impl IntoIterator<Item = Value>
     Ok(())
 }
 
-/// Statements are constants of this program and lists of placeholders; whatever comes from outside is a value.
+/// Executes a text. It is made of constants of this program and placeholders; input from outside is only ever bound.
 async fn run(db: &mut SqliteConnection, sql: String, arguments: SqliteArguments) -> Result<(), Error> {
     db.execute(sqlx::query_with(AssertSqlSafe(sql), arguments)).await.map(drop)
 }

@@ -1,4 +1,4 @@
-//! Jobs after they were written with the end of their run.
+//! Changes of jobs, which appends have written: retries and deletions.
 
 use agentloop_core::time::Timestamp;
 use sqlx::query::Query;
@@ -15,7 +15,7 @@ pub(in crate::store::sqlite) const RETRY: &str = "
 pub(in crate::store::sqlite) const FINISH: &str = "
     DELETE FROM jobs WHERE run_no = (SELECT run_no FROM runs WHERE tenant = ?1 AND run_id = ?2) AND kind = ?3";
 
-/// Notes a failed try, and when the next one is due.
+/// Records a failed attempt, and when the next one is due.
 pub(in crate::store::sqlite) async fn retry(
     db: &mut SqliteConnection,
     job: &JobId,
@@ -26,13 +26,13 @@ pub(in crate::store::sqlite) async fn retry(
     Ok(())
 }
 
-/// Removes a job.
+/// Deletes a job that is done or given up.
 pub(in crate::store::sqlite) async fn finish(db: &mut SqliteConnection, job: &JobId) -> Result<(), Error> {
     keyed(FINISH, job).execute(db).await?;
     Ok(())
 }
 
-/// With a job's key as its first three parameters.
+/// A query whose first three parameters are a job's key.
 fn keyed<'q>(sql: &'static str, job: &'q JobId) -> Query<'q, Sqlite, SqliteArguments> {
     sqlx::query(sql).bind(job.tenant.as_str()).bind(job.run.as_str()).bind(job.kind.to_string())
 }

@@ -1,4 +1,4 @@
-//! The small writes, one at a time.
+//! Small writes that are executed one at a time: claims, tools, rules, checks and the epoch.
 
 use agentloop_core::id::{Epoch, RuleId, RunId, TenantId};
 use sqlx::{Error, Row as _, SqliteConnection};
@@ -7,28 +7,28 @@ use crate::store::codec::{int, text};
 use crate::store::sqlite::rows;
 use crate::store::{RunRow, ToolRow};
 
-/// A claim that succeeded, without the journal.
+/// A claimed run: its new epoch and its row.
 #[derive(Debug)]
-pub(in crate::store::sqlite) struct Claim {
+pub(in crate::store::sqlite) struct ClaimedRow {
     pub(in crate::store::sqlite) epoch: Epoch,
     pub(in crate::store::sqlite) row: RunRow,
 }
 
-/// Raises the run's epoch above that of whoever had it. `None`: no such run.
+/// Raises the run's epoch above that of its earlier owner. `None`: there is no such run.
 pub(in crate::store::sqlite) async fn claim(
     db: &mut SqliteConnection,
     tenant: &TenantId,
     run: &RunId,
     least: Epoch,
-) -> Result<Option<Claim>, Error> {
+) -> Result<Option<ClaimedRow>, Error> {
     let sql = "UPDATE runs SET epoch = max(epoch + 1, ?3) WHERE tenant = ?1 AND run_id = ?2
                RETURNING *, (SELECT session_id FROM sessions WHERE session_no = runs.session_no) AS session_id";
     let query = sqlx::query(sql).bind(tenant.as_str()).bind(run.as_str()).bind(int(least.0));
     let Some(row) = query.fetch_optional(db).await? else { return Ok(None) };
-    Ok(Some(Claim { epoch: Epoch(rows::number(&row, "epoch")?), row: rows::run(&row)? }))
+    Ok(Some(ClaimedRow { epoch: Epoch(rows::number(&row, "epoch")?), row: rows::run(&row)? }))
 }
 
-/// Remembers tools by name.
+/// Stores declarations of tools. A later one of the same name replaces the earlier one.
 pub(in crate::store::sqlite) async fn save_tools(
     db: &mut SqliteConnection,
     tenant: &TenantId,
@@ -46,7 +46,7 @@ pub(in crate::store::sqlite) async fn save_tools(
     Ok(())
 }
 
-/// Forgets a remembered rule, if there is one.
+/// Deletes a remembered rule. `false`: there was none.
 pub(in crate::store::sqlite) async fn delete_rule(
     db: &mut SqliteConnection,
     tenant: &TenantId,
@@ -57,13 +57,13 @@ pub(in crate::store::sqlite) async fn delete_rule(
     Ok(done.rows_affected() > 0)
 }
 
-/// Writes something, since only a write tells whether one can be made.
+/// Writes a row, because only a write shows that writing works.
 pub(in crate::store::sqlite) async fn check(db: &mut SqliteConnection) -> Result<(), Error> {
     sqlx::query("UPDATE meta SET value = value + 1 WHERE key = 'checks'").execute(db).await?;
     Ok(())
 }
 
-/// Opens an epoch: higher than any before it. What is not closed from here on is not clean.
+/// Begins an epoch, higher than any before it. The file is marked as not cleanly closed until [`end_epoch`].
 pub(in crate::store::sqlite) async fn begin_epoch(db: &mut SqliteConnection) -> Result<Epoch, Error> {
     sqlx::query(
         "UPDATE meta SET value = CASE key WHEN 'epoch' THEN value + 1 ELSE 0 END WHERE key IN ('epoch', 'clean')",
@@ -74,20 +74,20 @@ pub(in crate::store::sqlite) async fn begin_epoch(db: &mut SqliteConnection) -> 
     Ok(Epoch(row.try_get("value")?))
 }
 
-/// Says that the file was closed in order.
+/// Marks the file as cleanly closed, and moves the write-ahead log into it.
 pub(in crate::store::sqlite) async fn end_epoch(db: &mut SqliteConnection) -> Result<(), Error> {
     sqlx::query("UPDATE meta SET value = 1 WHERE key = 'clean'").execute(&mut *db).await?;
     sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(db).await?;
     Ok(())
 }
 
-/// The number that the database was given when it was made, or when the migration that gives it ran.
+/// The random number by which the search index recognises its database.
 pub(in crate::store::sqlite) async fn identity(db: &mut SqliteConnection) -> Result<i64, Error> {
     let row = sqlx::query("SELECT value FROM meta WHERE key = 'identity'").fetch_one(db).await?;
     row.try_get("value")
 }
 
-/// The last number that was given to a document.
+/// The last number that was given to a document of the search index.
 pub(in crate::store::sqlite) async fn last_document(db: &mut SqliteConnection) -> Result<i64, Error> {
     let sql =
         "SELECT max((SELECT coalesce(max(search_no), 0) FROM session_entries WHERE search_no IS NOT NULL),
@@ -95,7 +95,7 @@ pub(in crate::store::sqlite) async fn last_document(db: &mut SqliteConnection) -
     sqlx::query(sql).fetch_one(db).await?.try_get("last")
 }
 
-/// Forgets documents of deleted sessions, which the index has no more.
+/// Forgets documents of deleted sessions, which the index has deleted by now.
 pub(in crate::store::sqlite) async fn forget_deleted(
     db: &mut SqliteConnection,
     numbers: &[i64],

@@ -1,7 +1,7 @@
-//! Sessions are created, forked and deleted.
+//! Creating, forking and deleting sessions.
 //!
-//! **Invariant:** an event is stored once. A fork's entries refer to the journals of the session that it was made from;
-//! when that one is deleted, what forks refer to moves to `kept_events`, and goes with the last of them.
+//! **Invariant:** an event is stored once. A fork's entries refer to the journals of its source. When the source is
+//! deleted, the events that forks refer to move to `kept_events`. They go with the last of those forks.
 
 use std::collections::BTreeMap;
 
@@ -25,18 +25,18 @@ pub(in crate::store::sqlite) struct NewSession {
     pub(in crate::store::sqlite) now: Timestamp,
 }
 
-/// A session to be made from another.
+/// A fork to be made.
 #[derive(Debug)]
 pub(in crate::store::sqlite) struct NewFork {
     pub(in crate::store::sqlite) tenant: TenantId,
     pub(in crate::store::sqlite) source: SessionId,
-    /// The last entry to share; 0 means all.
+    /// The last entry to share; 0 means all of them.
     pub(in crate::store::sqlite) at: EntryNo,
     pub(in crate::store::sqlite) session: SessionId,
     pub(in crate::store::sqlite) now: Timestamp,
 }
 
-/// What is to be written on a session.
+/// Title and summary to be written on a session.
 #[derive(Debug)]
 pub(in crate::store::sqlite) struct NewNotes {
     pub(in crate::store::sqlite) tenant: TenantId,
@@ -58,7 +58,7 @@ const INSERT_FORK: &str = "
            iif(summary_upto <= ?5, summary, ''), iif(summary_upto <= ?5, summary_upto, 0)
     FROM sessions WHERE tenant = ?1 AND session_id = ?2";
 
-/// From the session of one number to that of another.
+/// Shares entries of the session of number `?1`, up to entry `?3`, with the session of number `?2`.
 pub(in crate::store::sqlite) const SHARE_ENTRIES: &str = "
     INSERT INTO session_entries (session_no, entry_no, run_no, seq, owner, keep, search_no)
     SELECT ?2, entry_no, run_no, seq, iif(keep IS NULL, coalesce(owner, session_no), NULL), keep, search_no
@@ -68,7 +68,7 @@ pub(in crate::store::sqlite) const FIRST_QUEUED: &str = "
     SELECT run_id FROM runs WHERE session_no = ?1 AND queue_no IS NOT NULL
     ORDER BY queue_no LIMIT 1";
 
-/// Two forks may share the same event.
+/// Copies the events that forks share with the session of number `?1`. Two forks may share the same event.
 pub(in crate::store::sqlite) const KEEP_EVENTS: &str = "
     INSERT INTO kept_events (keep, run_no, seq, run_id, at, status, version, payload)
     SELECT ?2, e.run_no, e.seq, r.run_id, e.at, e.status, e.version, e.payload
@@ -82,7 +82,7 @@ pub(in crate::store::sqlite) const REFER_TO_KEPT: &str = "
     UPDATE session_entries INDEXED BY session_entries_lent
     SET owner = NULL, keep = ?2 WHERE owner = ?1";
 
-/// The documents of what the session of this number has and no other.
+/// Lists the documents of entries that the session of number `?1` shares with no other.
 pub(in crate::store::sqlite) const DELETE_DOCUMENTS: &str = "
     INSERT INTO search_deleted (search_no)
     SELECT i.search_no FROM session_entries AS i
@@ -92,13 +92,14 @@ pub(in crate::store::sqlite) const DELETE_DOCUMENTS: &str = "
           WHERE o.search_no = i.search_no AND o.session_no <> i.session_no)
     ON CONFLICT (search_no) DO NOTHING";
 
-/// No number of a document is given out again: an index that is older than the database would take one for the other.
+/// Remembers the highest number of a deleted document. No number is given out twice: an index that is older than the
+/// database would confuse the two documents.
 const KEEP_LAST_DOCUMENT: &str = "
     INSERT INTO meta (key, value)
     SELECT 'last_document', max(search_no) FROM search_deleted HAVING count(*) > 0
     ON CONFLICT (key) DO UPDATE SET value = max(value, excluded.value)";
 
-/// What the session of this number has and no other.
+/// Deletes the kept events that the session of number `?1` shares with no other.
 pub(in crate::store::sqlite) const DROP_KEPT: &str = "
     DELETE FROM kept_events
     WHERE (keep, run_no, seq) IN (
@@ -109,13 +110,13 @@ pub(in crate::store::sqlite) const DROP_KEPT: &str = "
               WHERE o.keep = i.keep AND o.run_no = i.run_no AND o.seq = i.seq
                 AND o.keep IS NOT NULL AND o.session_no <> i.session_no))";
 
-/// Of runs of this session and no other.
+/// Deletes the specs that only runs of the session of number `?1` have.
 pub(in crate::store::sqlite) const DROP_SPECS: &str = "
     DELETE FROM specs
     WHERE spec_no IN (SELECT spec_no FROM runs WHERE session_no = ?1 AND spec_no IS NOT NULL)
       AND NOT EXISTS (SELECT 1 FROM runs AS o WHERE o.spec_no = specs.spec_no AND o.session_no <> ?1)";
 
-/// Creates a session, or finds it the same as it is to be.
+/// Creates a session, or confirms one with the same content.
 pub(in crate::store::sqlite) async fn create(
     db: &mut SqliteConnection,
     new: &NewSession,
@@ -133,14 +134,15 @@ pub(in crate::store::sqlite) async fn create(
     Ok(same.then_some(row).ok_or(StoreError::SessionExists))
 }
 
-/// Whether the session was given this title, whatever the model made of it since.
+/// True if a caller gave the session this title. A title that a model made does not count.
 async fn is_titled(db: &mut SqliteConnection, new: &NewSession) -> Result<bool, Error> {
     let sql = "SELECT title = ?3 AS same FROM sessions WHERE tenant = ?1 AND session_id = ?2";
     let query = keyed(sql, &new.tenant, &new.session).bind(new.title.as_str());
     query.fetch_one(db).await?.try_get("same")
 }
 
-/// Writes a title where there is none, and a summary that is further than the one that is there. `false`: no session.
+/// Writes a title if there is none, and a summary if it covers more than the one that is there. `false`: there is no such
+/// session.
 pub(in crate::store::sqlite) async fn set_notes(
     db: &mut SqliteConnection,
     new: &NewNotes,
@@ -156,7 +158,7 @@ pub(in crate::store::sqlite) async fn set_notes(
     Ok(query.execute(db).await?.rows_affected() > 0)
 }
 
-/// Makes a session from another, or finds it made so before.
+/// Makes a session from another, or confirms the same fork.
 pub(in crate::store::sqlite) async fn fork(
     db: &mut SqliteConnection,
     new: &NewFork,
@@ -185,7 +187,7 @@ pub(in crate::store::sqlite) async fn fork(
     Ok(Ok(row))
 }
 
-/// Whether the session that is there was made by the same request, or shares as much as it asks for.
+/// True if the existing session was forked by the same request, or shares exactly as much as this one asks for.
 async fn is_this_fork(db: &mut SqliteConnection, new: &NewFork) -> Result<bool, Error> {
     let sql = "SELECT forked_from IS ?3 AND ?4 IN (forked_asked, nullif(forked_at, 0)) IS TRUE AS same
                FROM sessions WHERE tenant = ?1 AND session_id = ?2";
@@ -193,8 +195,8 @@ async fn is_this_fork(db: &mut SqliteConnection, new: &NewFork) -> Result<bool, 
     query.fetch_one(db).await?.try_get("same")
 }
 
-/// Deletes a session that has neither a live run nor a queue, and by the foreign keys everything that belongs to it and
-/// is not shared. Where there is an index, it is left the numbers of the documents to be deleted.
+/// Deletes a session that has neither a live run nor a queue. Foreign keys delete everything that belongs to it. With an
+/// index, the numbers of the documents that it has to delete are kept for it.
 pub(in crate::store::sqlite) async fn delete(
     db: &mut SqliteConnection,
     tenant: &TenantId,
@@ -230,7 +232,7 @@ async fn keep_what_is_shared(db: &mut SqliteConnection, no: i64) -> Result<(), E
     Ok(())
 }
 
-/// A session's number and row.
+/// The number and the row of a session.
 async fn found(
     db: &mut SqliteConnection,
     tenant: &TenantId,
@@ -241,7 +243,7 @@ async fn found(
     Ok(Some((row.try_get("session_no")?, rows::session(&row)?)))
 }
 
-/// With a session's key as its first two parameters.
+/// A query whose first two parameters are a session's key.
 fn keyed<'q>(
     sql: &'static str,
     tenant: &'q TenantId,

@@ -1,7 +1,8 @@
-//! The one task that writes. It takes what has gathered, commits it together, and answers each when it is durable.
+//! The one task that writes. It takes all writes that are queued, commits them together, and answers each when it is
+//! durable.
 //!
-//! There is no timer: a commit begins as soon as the one before it is done. While one runs, the next one gathers, so
-//! commits grow with the load by themselves, and without load nobody waits for company.
+//! There is no timer: a commit begins as soon as the one before it is done. Writes queue while one runs, so commits grow
+//! with the load, and a lone write does not wait for others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,24 +15,24 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::store::append::{EncodedAppend, WriterCache};
-use crate::store::sqlite::open::lock::Lock;
+use crate::store::sqlite::open::lock::FileLock;
 use crate::store::sqlite::write::append::CommitPlan;
 use crate::store::sqlite::write::batch::BEGIN;
-use crate::store::sqlite::write::ops::{self, Claim};
+use crate::store::sqlite::write::ops::{self, ClaimedRow};
 use crate::store::sqlite::write::sessions::{self, NewFork, NewNotes, NewSession};
 use crate::store::sqlite::{rows, write::append, write::jobs};
 use crate::store::{JobId, SessionRow, StoreError, ToolRow};
 
-/// Writes that share one commit at most, which bounds how long the first of them waits for the others.
-const COMMIT_JOBS_MAX: usize = 256;
+/// Writes of one commit, at most. Bounds how long the first of them waits for the others.
+const COMMIT_WRITES_MAX: usize = 256;
 /// Journal bytes of one commit, give or take its last append.
 const COMMIT_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Writes that wait for the writer; whoever brings more waits with its own in hand.
-pub(in crate::store::sqlite) const QUEUE_JOBS_MAX: usize = 1_024;
+/// Writes in the queue, at most. Callers beyond that wait to enqueue theirs.
+pub(in crate::store::sqlite) const QUEUED_WRITES_MAX: usize = 1_024;
 
-/// Something to write.
+/// A write that the store offers.
 #[derive(Debug)]
-pub(in crate::store::sqlite) enum Op {
+pub(in crate::store::sqlite) enum WriteOp {
     Append(Box<EncodedAppend>),
     Claim {
         tenant: TenantId,
@@ -42,7 +43,7 @@ pub(in crate::store::sqlite) enum Op {
     DeleteSession {
         tenant: TenantId,
         session: SessionId,
-        /// Whether there is a search index, from which it is to be deleted too.
+        /// True if there is a search index, which has to drop its documents too.
         indexed: bool,
     },
     DeleteRule {
@@ -62,133 +63,136 @@ pub(in crate::store::sqlite) enum Op {
         tenant: TenantId,
         tools: Vec<ToolRow>,
     },
-    /// The search index has these documents of deleted sessions no more.
+    /// Forgets the numbers of documents that the search index has deleted.
     ForgetDeleted(Vec<i64>),
     Check,
 }
 
-/// What became of an [`Op`].
+/// The result of a [`WriteOp`].
 #[derive(Debug)]
-pub(in crate::store::sqlite) enum Answer {
-    /// To `Append`, `RetryJob`, `FinishJob`, `SaveTools`, `ForgetDeleted` and `Check`.
+pub(in crate::store::sqlite) enum WriteResult {
+    /// Of `Append`, `RetryJob`, `FinishJob`, `SaveTools`, `ForgetDeleted` and `Check`.
     Done,
-    /// To `Claim`.
-    Claimed(Option<Box<Claim>>),
-    /// To `CreateSession` and `Fork`.
+    /// Of `Claim`. `None`: there is no such run.
+    Claimed(Option<Box<ClaimedRow>>),
+    /// Of `CreateSession` and `Fork`: the session as it is now.
     Session(Box<SessionRow>),
-    /// To `DeleteSession`, `DeleteRule` and `SetNotes`: whether there was one.
+    /// Of `DeleteSession`, `DeleteRule` and `SetNotes`: false if there was nothing to change.
     Existed(bool),
 }
 
-/// An [`Op`] and who asked for it.
+/// A [`WriteOp`] in the writer's queue, with the sender of its result.
 #[derive(Debug)]
-pub(in crate::store::sqlite) struct Job {
-    pub(in crate::store::sqlite) op: Op,
-    pub(in crate::store::sqlite) reply: oneshot::Sender<Result<Answer, StoreError>>,
+pub(in crate::store::sqlite) struct WriteRequest {
+    pub(in crate::store::sqlite) op: WriteOp,
+    pub(in crate::store::sqlite) reply: oneshot::Sender<Result<WriteResult, StoreError>>,
 }
 
-/// How much was written since the store was opened.
+/// Counts of writes since the store was opened.
 #[derive(Debug, Default)]
-pub(in crate::store::sqlite) struct Counters {
+pub(in crate::store::sqlite) struct WriteCounters {
     pub(in crate::store::sqlite) appends: AtomicU64,
     pub(in crate::store::sqlite) commits: AtomicU64,
     pub(in crate::store::sqlite) bytes: AtomicU64,
 }
 
-/// What the writing task owns.
+/// The writing task and everything that only it uses.
 pub(in crate::store::sqlite) struct Writer {
-    /// For a new connection after a failure.
+    /// Options for a new connection after a failure.
     pub(in crate::store::sqlite) options: SqliteConnectOptions,
-    /// `None` after a failure.
+    /// `None` after a failure, until the next commit.
     pub(in crate::store::sqlite) db: Option<SqliteConnection>,
     pub(in crate::store::sqlite) cache: WriterCache,
     pub(in crate::store::sqlite) epoch: Epoch,
-    pub(in crate::store::sqlite) jobs: mpsc::Receiver<Job>,
-    /// Ends the task once everything that waits is written.
+    pub(in crate::store::sqlite) requests: mpsc::Receiver<WriteRequest>,
+    /// Cancelled to end the task once the queue is written.
     pub(in crate::store::sqlite) closing: CancellationToken,
-    pub(in crate::store::sqlite) counters: Arc<Counters>,
-    /// Held as long as anything can still be written.
-    pub(in crate::store::sqlite) lock: Option<Lock>,
+    pub(in crate::store::sqlite) counters: Arc<WriteCounters>,
+    /// Kept until the file is closed.
+    pub(in crate::store::sqlite) lock: Option<FileLock>,
 }
 
 impl Writer {
     /// Writes until the store is closed or dropped, then leaves the file clean.
     pub(in crate::store::sqlite) async fn run(mut self) {
-        let mut jobs = Vec::with_capacity(COMMIT_JOBS_MAX);
-        while self.gather(&mut jobs).await {
-            let answers = self.commit(&jobs).await;
-            for (job, answer) in jobs.drain(..).zip(answers) {
-                // Whoever asked may be gone; what was written stays written.
-                let _ = job.reply.send(answer);
+        let mut requests = Vec::with_capacity(COMMIT_WRITES_MAX);
+        while self.gather(&mut requests).await {
+            let answers = self.commit(&requests).await;
+            for (request, answer) in requests.drain(..).zip(answers) {
+                // The caller may be gone; the write stays.
+                let _ = request.reply.send(answer);
             }
         }
         self.close().await;
     }
 
-    /// Waits for one job, then takes all that are there, within bounds. `false`: there will be no more.
-    async fn gather(&mut self, jobs: &mut Vec<Job>) -> bool {
+    /// Waits for one write, then takes all that are queued, within the bounds. `false`: the queue has ended.
+    async fn gather(&mut self, requests: &mut Vec<WriteRequest>) -> bool {
         let first = tokio::select! { biased;
-            first = self.jobs.recv() => first,
+            first = self.requests.recv() => first,
             () = self.closing.cancelled() => {
-                self.jobs.close();
-                self.jobs.recv().await
+                self.requests.close();
+                self.requests.recv().await
             }
         };
-        // Whoever the last commit woke gets to bring its next write, where it has nothing to wait for.
+        // Callers that the last commit woke can enqueue their next write first, if they have one at once.
         tokio::task::yield_now().await;
         let mut next = first;
         let mut bytes = 0;
-        while let Some(job) = next {
-            bytes += job.op.bytes();
-            jobs.push(job);
-            let full = jobs.len() == COMMIT_JOBS_MAX || bytes >= COMMIT_BYTES_MAX;
-            next = if full { None } else { self.jobs.try_recv().ok() };
+        while let Some(request) = next {
+            bytes += request.op.bytes();
+            requests.push(request);
+            let full = requests.len() == COMMIT_WRITES_MAX || bytes >= COMMIT_BYTES_MAX;
+            next = if full { None } else { self.requests.try_recv().ok() };
         }
-        !jobs.is_empty()
+        !requests.is_empty()
     }
 
-    /// Commits these jobs together and has an answer for each. Where one of them is at fault, the others are not made to
-    /// fail with it.
-    async fn commit(&mut self, jobs: &[Job]) -> Vec<Result<Answer, StoreError>> {
-        let error = match self.attempt(jobs).await {
+    /// Commits these writes together and returns an answer for each. If the database refuses one of them, each is tried
+    /// alone, so that the others do not fail with it.
+    async fn commit(&mut self, requests: &[WriteRequest]) -> Vec<Result<WriteResult, StoreError>> {
+        let error = match self.attempt(requests).await {
             Ok(answers) => return answers,
             Err(error) => error,
         };
         if !is_fault_of_one(&error) {
-            return jobs.iter().map(|_| Err(rows::failure("commit", &error))).collect();
+            return requests.iter().map(|_| Err(rows::failure("commit", &error))).collect();
         }
-        let mut answers = Vec::with_capacity(jobs.len());
-        for job in jobs {
-            answers.push(self.commit_alone(job).await);
+        let mut answers = Vec::with_capacity(requests.len());
+        for request in requests {
+            answers.push(self.commit_alone(request).await);
         }
         answers
     }
 
-    /// Resting on nothing but what is read: that an id is new may be what was wrong.
-    async fn commit_alone(&mut self, job: &Job) -> Result<Answer, StoreError> {
+    /// Commits one write without the cache: a wrong assumption that an id is new may be what failed.
+    async fn commit_alone(&mut self, request: &WriteRequest) -> Result<WriteResult, StoreError> {
         self.cache.clear();
         let mut answers = self
-            .attempt(std::slice::from_ref(job))
+            .attempt(std::slice::from_ref(request))
             .await
-            .map_err(|error| rows::failure(job.op.place(), &error))?;
-        answers.pop().expect("one job has one answer")
+            .map_err(|error| rows::failure(request.op.describe(), &error))?;
+        answers.pop().expect("one request has one answer")
     }
 
-    /// One transaction. When it fails, nothing that this connection said is believed any more: it is closed, which
-    /// rolls back what may be open, and the next attempt begins with a new one.
-    async fn attempt(&mut self, jobs: &[Job]) -> Result<Vec<Result<Answer, StoreError>>, Error> {
+    /// Runs one transaction. If it fails, the connection is closed, which rolls back an open transaction, and the next
+    /// attempt opens a new one.
+    async fn attempt(
+        &mut self,
+        requests: &[WriteRequest],
+    ) -> Result<Vec<Result<WriteResult, StoreError>>, Error> {
         let mut db = match self.db.take() {
             Some(db) => db,
             None => self.options.connect().await?,
         };
-        match transaction(&mut db, &mut self.cache, self.epoch, jobs).await {
+        match transaction(&mut db, &mut self.cache, self.epoch, requests).await {
             Ok(answers) => {
                 self.db = Some(db);
-                self.count(jobs, &answers);
+                self.count(requests, &answers);
                 Ok(answers)
             }
             Err(error) => {
-                tracing::warn!(%error, jobs = jobs.len(), "a commit failed");
+                tracing::warn!(%error, jobs = requests.len(), "a commit failed");
                 self.cache.clear();
                 let _ = db.close().await;
                 Err(error)
@@ -196,8 +200,9 @@ impl Writer {
         }
     }
 
-    fn count(&self, jobs: &[Job], answers: &[Result<Answer, StoreError>]) {
-        let written = jobs.iter().zip(answers).filter(|(_, answer)| answer.is_ok()).map(|(job, _)| &job.op);
+    fn count(&self, requests: &[WriteRequest], answers: &[Result<WriteResult, StoreError>]) {
+        let written =
+            requests.iter().zip(answers).filter(|(_, answer)| answer.is_ok()).map(|(request, _)| &request.op);
         let (mut appends, mut bytes) = (0, 0);
         for op in written.filter(|op| op.as_append().is_some()) {
             appends += 1;
@@ -227,7 +232,7 @@ impl Writer {
     }
 }
 
-impl Op {
+impl WriteOp {
     fn as_append(&self) -> Option<&EncodedAppend> {
         match self {
             Self::Append(append) => Some(append),
@@ -252,10 +257,10 @@ impl Op {
             Self::CreateSession(NewSession { tenant, session, .. })
             | Self::Fork(NewFork { tenant, session, .. }) => {
                 cache.drop_session(&(tenant.clone(), session.clone()));
-                // It has one.
+                // It takes the next number.
                 cache.drop_numbers();
             }
-            // Its runs go with it.
+            // Its runs are deleted with it.
             Self::DeleteSession { .. } => cache.clear(),
             Self::Append(_)
             | Self::DeleteRule { .. }
@@ -272,8 +277,8 @@ impl Op {
         self.as_append().map_or(0, EncodedAppend::bytes)
     }
 
-    /// What errors call it.
-    fn place(&self) -> String {
+    /// The write as errors name it.
+    fn describe(&self) -> String {
         match self {
             Self::Append(append) => {
                 format!("append to {}/{} after {}", append.run.tenant, append.run.run, append.after.0)
@@ -292,7 +297,7 @@ impl Op {
     }
 }
 
-/// Whether another job in the same transaction would have been fine without this one.
+/// True if a single write of the transaction caused the error, so that the others may succeed without it.
 fn is_fault_of_one(error: &Error) -> bool {
     matches!(error, Error::ColumnDecode { .. }) || rows::primary_code(error) == Some(rows::CONSTRAINT)
 }
@@ -301,69 +306,75 @@ async fn transaction(
     db: &mut SqliteConnection,
     cache: &mut WriterCache,
     epoch: Epoch,
-    jobs: &[Job],
-) -> Result<Vec<Result<Answer, StoreError>>, Error> {
-    if let Some(appends) = jobs.iter().map(|job| job.op.as_append()).collect::<Option<Vec<_>>>() {
-        let CommitPlan { answers, statements, rows } = append::plan(db, cache, &appends).await?;
-        statements.commit(db).await?;
+    requests: &[WriteRequest],
+) -> Result<Vec<Result<WriteResult, StoreError>>, Error> {
+    if let Some(appends) = requests.iter().map(|request| request.op.as_append()).collect::<Option<Vec<_>>>() {
+        let CommitPlan { answers, batch, rows } = append::plan(db, cache, &appends).await?;
+        batch.commit(db).await?;
         cache.update(rows);
-        return Ok(answers.into_iter().map(|done| done.map(|()| Answer::Done)).collect());
+        return Ok(answers.into_iter().map(|done| done.map(|()| WriteResult::Done)).collect());
     }
     db.execute(BEGIN).await?;
-    let mut answers = Vec::with_capacity(jobs.len());
-    for group in jobs.chunk_by(|a, b| a.op.as_append().is_some() && b.op.as_append().is_some()) {
-        let appends: Vec<&EncodedAppend> = group.iter().filter_map(|job| job.op.as_append()).collect();
+    let mut answers = Vec::with_capacity(requests.len());
+    for group in requests.chunk_by(|a, b| a.op.as_append().is_some() && b.op.as_append().is_some()) {
+        let appends: Vec<&EncodedAppend> =
+            group.iter().filter_map(|request| request.op.as_append()).collect();
         if appends.is_empty() {
             group[0].op.invalidate(cache);
-            answers.push(alone(db, epoch, &group[0].op).await?);
+            answers.push(write_alone(db, epoch, &group[0].op).await?);
         } else {
-            let CommitPlan { answers: done, statements, rows } = append::plan(db, cache, &appends).await?;
-            statements.execute(db).await?;
-            // If the commit fails, all of it is forgotten.
+            let CommitPlan { answers: done, batch, rows } = append::plan(db, cache, &appends).await?;
+            batch.execute(db).await?;
+            // If the commit fails, the whole cache is dropped.
             cache.update(rows);
-            answers.extend(done.into_iter().map(|done| done.map(|()| Answer::Done)));
+            answers.extend(done.into_iter().map(|done| done.map(|()| WriteResult::Done)));
         }
     }
     db.execute("COMMIT").await?;
     Ok(answers)
 }
 
-async fn alone(
+/// Everything but appends: one write at a time, in a transaction that is open.
+async fn write_alone(
     db: &mut SqliteConnection,
     epoch: Epoch,
-    op: &Op,
-) -> Result<Result<Answer, StoreError>, Error> {
+    op: &WriteOp,
+) -> Result<Result<WriteResult, StoreError>, Error> {
     Ok(match op {
-        Op::Append(_) => unreachable!("appends are written together"),
-        Op::Claim { tenant, run } => {
-            Ok(Answer::Claimed(ops::claim(db, tenant, run, epoch).await?.map(Box::new)))
+        WriteOp::Append(_) => unreachable!("appends are written together"),
+        WriteOp::Claim { tenant, run } => {
+            Ok(WriteResult::Claimed(ops::claim(db, tenant, run, epoch).await?.map(Box::new)))
         }
-        Op::CreateSession(new) => sessions::create(db, new).await?.map(|row| Answer::Session(Box::new(row))),
-        Op::Fork(new) => sessions::fork(db, new).await?.map(|row| Answer::Session(Box::new(row))),
-        Op::DeleteSession { tenant, session, indexed } => {
-            sessions::delete(db, tenant, session, *indexed).await?.map(Answer::Existed)
+        WriteOp::CreateSession(new) => {
+            sessions::create(db, new).await?.map(|row| WriteResult::Session(Box::new(row)))
         }
-        Op::SetNotes(new) => Ok(Answer::Existed(sessions::set_notes(db, new).await?)),
-        Op::RetryJob { job, due_at, error } => {
+        WriteOp::Fork(new) => sessions::fork(db, new).await?.map(|row| WriteResult::Session(Box::new(row))),
+        WriteOp::DeleteSession { tenant, session, indexed } => {
+            sessions::delete(db, tenant, session, *indexed).await?.map(WriteResult::Existed)
+        }
+        WriteOp::SetNotes(new) => Ok(WriteResult::Existed(sessions::set_notes(db, new).await?)),
+        WriteOp::RetryJob { job, due_at, error } => {
             jobs::retry(db, job, *due_at, error).await?;
-            Ok(Answer::Done)
+            Ok(WriteResult::Done)
         }
-        Op::FinishJob { job } => {
+        WriteOp::FinishJob { job } => {
             jobs::finish(db, job).await?;
-            Ok(Answer::Done)
+            Ok(WriteResult::Done)
         }
-        Op::DeleteRule { tenant, rule } => Ok(Answer::Existed(ops::delete_rule(db, tenant, rule).await?)),
-        Op::SaveTools { tenant, tools } => {
+        WriteOp::DeleteRule { tenant, rule } => {
+            Ok(WriteResult::Existed(ops::delete_rule(db, tenant, rule).await?))
+        }
+        WriteOp::SaveTools { tenant, tools } => {
             ops::save_tools(db, tenant, tools).await?;
-            Ok(Answer::Done)
+            Ok(WriteResult::Done)
         }
-        Op::ForgetDeleted(numbers) => {
+        WriteOp::ForgetDeleted(numbers) => {
             ops::forget_deleted(db, numbers).await?;
-            Ok(Answer::Done)
+            Ok(WriteResult::Done)
         }
-        Op::Check => {
+        WriteOp::Check => {
             ops::check(db).await?;
-            Ok(Answer::Done)
+            Ok(WriteResult::Done)
         }
     })
 }
