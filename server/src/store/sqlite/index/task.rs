@@ -91,6 +91,14 @@ fn of_database(error: Error) -> StepError {
     StepError::Database(rows::failure("filling of the search index", &error))
 }
 
+/// The documents that the database has numbered.
+struct NumberedDocuments {
+    /// The last number that was given out.
+    last: i64,
+    /// Documents that the index is to have, up to a number.
+    count: i64,
+}
+
 /// The task and everything that only it uses.
 pub(super) struct IndexTask {
     location: IndexLocation,
@@ -164,7 +172,7 @@ impl IndexTask {
     async fn handle(&mut self, command: IndexCommand) {
         match command {
             IndexCommand::Fill(reply) => match self.state(0).await {
-                Ok((last, _)) => self.waiting.push((last, reply)),
+                Ok(NumberedDocuments { last, .. }) => self.waiting.push((last, reply)),
                 // The caller may be gone.
                 Err(error) => drop(reply.send(Err(error.into()))),
             },
@@ -219,7 +227,7 @@ impl IndexTask {
         let last = self.file.insert(file).last();
         self.delete_documents().await?;
         let count = self.file.as_mut().expect("it was opened").count().await.map_err(StepError::Index)?;
-        let (given_out, documents) = self.state(last).await?;
+        let NumberedDocuments { last: given_out, count: documents } = self.state(last).await?;
         if last > given_out || count != documents {
             tracing::info!(
                 count,
@@ -274,10 +282,10 @@ impl IndexTask {
     }
 
     /// The last number that was given out, and how many documents the index is to have up to `upto`.
-    async fn state(&self, upto: i64) -> Result<(i64, i64), StepError> {
+    async fn state(&self, upto: i64) -> Result<NumberedDocuments, StepError> {
         let row = sqlx::query(STATE).bind(upto).fetch_one(&self.readers).await.map_err(of_database)?;
         let read = |column| row.try_get::<i64, _>(column).map_err(of_database);
-        Ok((read("last")?, read("documents")?))
+        Ok(NumberedDocuments { last: read("last")?, count: read("documents")? })
     }
 
     /// Answers the searches whose messages are in the index.

@@ -23,11 +23,10 @@ pub(in crate::store::sqlite) async fn inspect(
     path: &Path,
     db: &mut SqliteConnection,
 ) -> Result<(), OpenError> {
-    let (application, tables) = identity(db).await.map_err(|error| failure(path, &error))?;
-    match (application, tables) {
-        (APPLICATION_ID, _) => {}
-        (0, 0) => return Ok(()),
-        _ => {
+    match identity(db).await.map_err(|error| failure(path, &error))? {
+        Identity { application: APPLICATION_ID, .. } => {}
+        Identity { application: 0, objects: 0 } => return Ok(()),
+        Identity { .. } => {
             let what = "it is a database of another program".to_owned();
             return Err(OpenError::NotOurs { path: path.into(), what });
         }
@@ -38,15 +37,22 @@ pub(in crate::store::sqlite) async fn inspect(
     if doubtful || bytes <= ALWAYS_CHECKED_BYTES_MAX { check(path, db).await } else { Ok(()) }
 }
 
-/// The application id, and the number of tables and other objects, those of an interrupted first migration left out.
-async fn identity(db: &mut SqliteConnection) -> Result<(i64, i64), Error> {
+/// The marks by which a database of this server, an empty one and one of another program are told apart.
+struct Identity {
+    /// Application id of the header; 0 if none was set.
+    application: i64,
+    /// Number of tables and other objects, without those that an interrupted first migration leaves.
+    objects: i64,
+}
+
+async fn identity(db: &mut SqliteConnection) -> Result<Identity, Error> {
     let row = sqlx::query(
         "SELECT (SELECT application_id FROM pragma_application_id) AS application,
-                (SELECT count(*) FROM sqlite_schema WHERE tbl_name <> '_sqlx_migrations') AS tables",
+                (SELECT count(*) FROM sqlite_schema WHERE tbl_name <> '_sqlx_migrations') AS objects",
     )
     .fetch_one(db)
     .await?;
-    Ok((row.try_get("application")?, row.try_get("tables")?))
+    Ok(Identity { application: row.try_get("application")?, objects: row.try_get("objects")? })
 }
 
 async fn is_clean(db: &mut SqliteConnection) -> Result<bool, Error> {

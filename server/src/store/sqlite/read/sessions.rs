@@ -1,4 +1,4 @@
-//! Sessions and their entries.
+//! Queries for sessions and their entries.
 
 use agentloop_core::id::{EntryNo, RunId, SessionId, TenantId};
 use sqlx::sqlite::SqliteRow;
@@ -9,8 +9,9 @@ use crate::store::codec::{self, StoredEvent, int};
 use crate::store::page::{self, Cursor};
 use crate::store::{EntryRow, EntryStretch, Page, PageRequest, SessionRow, StoreError, StretchMax};
 
-/// An entry's event is in a journal, unless that was deleted and the event kept. How many bytes it has is known without
-/// reading them. `upto` is how far the session goes, as far as was looked: one entry further than is told.
+/// Entries within a number of bytes. The event of an entry is in a journal, or among the kept events if the journal was
+/// deleted. SQLite knows the size of an event without reading it. `upto` is the last entry that exists, at most one more
+/// than the number of records admits.
 pub(in crate::store::sqlite) const ENTRIES: &str = "
     WITH sizes AS (
         SELECT i.entry_no, coalesce(octet_length(e.payload), octet_length(k.payload), 0) AS size
@@ -110,11 +111,16 @@ pub(super) struct StoredEntry {
     event: StoredEvent,
 }
 
+/// Reads an entry from a row of [`ENTRIES`] or of a search.
 pub(super) fn stored_entry(row: &SqliteRow) -> Result<StoredEntry, Error> {
     let entry = EntryNo(rows::number(row, "entry_no")?);
     Ok(StoredEntry { entry, run: rows::run_id(row, "run_id")?, event: rows::event(row)? })
 }
 
+/// Decodes an entry.
+///
+/// # Errors
+/// [`StoreError::Corrupt`] if its event does not add this entry.
 pub(super) fn entry(tenant: &TenantId, stored: StoredEntry) -> Result<EntryRow, StoreError> {
     let StoredEntry { entry, run, event } = stored;
     let record = codec::decode(tenant, &run, &event)?;
