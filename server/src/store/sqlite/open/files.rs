@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::error::{LOG_VERSION, OpenError};
 use super::lock::{self, FileLock, FileLockError};
+use crate::store::sqlite::connect::DEFAULT_PAGE_BYTES;
 
 /// First number of a write-ahead log whose checksums are computed over little-endian numbers.
 const LOG_LITTLE_ENDIAN: u32 = 0x377f_0682;
@@ -17,8 +18,6 @@ const LOG_SUMMED_BYTES: usize = 24;
 const LOG_HEADER_BYTES: usize = 32;
 /// Header of the first frame, which follows that of the log. It is never all zeros.
 const FRAME_HEADER_BYTES: usize = 24;
-/// Page size of new files: SQLite's own.
-const NEW_PAGE_BYTES: u32 = 4_096;
 /// Smallest page size that SQLite has.
 const PAGE_BYTES_MIN: u32 = 512;
 
@@ -89,7 +88,7 @@ pub(in crate::store::sqlite) fn check_files(path: &Path) -> Result<(), OpenError
     if bytes == 0 && logged > 0 {
         return Err(OpenError::LogAlone { path: path.into(), log });
     }
-    let header = beginning::<32>(path).map_err(unreadable)?.0;
+    let header = read_start::<32>(path).map_err(unreadable)?.0;
     if logged == 0 && bytes < expected_bytes(&header) {
         return Err(OpenError::Damaged { path: path.into(), what: "its end is missing".to_owned() });
     }
@@ -101,7 +100,7 @@ fn check_log(log: &Path) -> Result<u64, OpenError> {
     let unreadable = |error: io::Error| OpenError::Unavailable { path: log.into(), what: error.to_string() };
     let damaged = |what: &str| OpenError::DamagedLog { log: log.into(), what: what.to_owned() };
     let bytes = file_bytes(log).map_err(unreadable)?;
-    let (begins, read) = beginning::<{ LOG_HEADER_BYTES + FRAME_HEADER_BYTES }>(log).map_err(unreadable)?;
+    let (begins, read) = read_start::<{ LOG_HEADER_BYTES + FRAME_HEADER_BYTES }>(log).map_err(unreadable)?;
     let [kind, version] = [number(&begins[..4]), number(&begins[4..8])];
     // A power cut while the log is created may leave it empty or all zeros.
     if read < 4 || begins == [0; LOG_HEADER_BYTES + FRAME_HEADER_BYTES] {
@@ -158,7 +157,7 @@ fn file_bytes(path: &Path) -> io::Result<u64> {
 }
 
 /// The first bytes of a file, padded with zeros, and how many of them the file has.
-fn beginning<const BYTES: usize>(path: &Path) -> io::Result<([u8; BYTES], usize)> {
+fn read_start<const BYTES: usize>(path: &Path) -> io::Result<([u8; BYTES], usize)> {
     let (mut bytes, mut read) = ([0; BYTES], 0);
     let mut file = match File::open(path) {
         Ok(file) => file,
@@ -194,9 +193,9 @@ fn header_page_bytes(header: &[u8; 32]) -> u32 {
 /// The page size of a file: its own, or that of a new file.
 pub(in crate::store::sqlite) fn page_bytes(path: &Path) -> Result<u32, OpenError> {
     let unreadable = |error: io::Error| OpenError::Unavailable { path: path.into(), what: error.to_string() };
-    let (header, read) = beginning::<32>(path).map_err(unreadable)?;
+    let (header, read) = read_start::<32>(path).map_err(unreadable)?;
     let bytes = header_page_bytes(&header);
     // A file of another program is refused later, whatever its header says.
     let is_database = read == header.len() && bytes >= PAGE_BYTES_MIN;
-    Ok(if is_database { bytes } else { NEW_PAGE_BYTES })
+    Ok(if is_database { bytes } else { DEFAULT_PAGE_BYTES })
 }

@@ -58,8 +58,6 @@ pub(in crate::store::sqlite) async fn file(
     let writing = base()
         .filename(path)
         .create_if_missing(true)
-        // Has no effect on a file that has pages.
-        .page_size(page_bytes)
         .journal_mode(SqliteJournalMode::Wal)
         .pragma("wal_autocheckpoint", (CHECKPOINT_BYTES / page_bytes).to_string())
         .pragma("journal_size_limit", LOG_BYTES_MAX)
