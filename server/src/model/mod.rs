@@ -63,7 +63,7 @@ pub trait Model: Send + Sync + 'static {
     fn stream(&self, request: ModelRequest) -> BoxStream<'static, Result<Delta, ModelError>>;
 }
 
-/// Why a model call failed.
+/// The failure of a model call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{kind}: {message}")]
 pub struct ModelError {

@@ -116,7 +116,7 @@ pub enum ProviderError {
     #[error("a name must not be empty nor contain '/'")]
     Name,
     /// Two providers have this name.
-    #[error("configured twice")]
+    #[error("the name is used by two providers; rename one of them")]
     Duplicate,
     /// The base URL is not one that accepts requests.
     #[error("base_url: {0}")]

@@ -55,7 +55,7 @@ impl RecordingWriter {
         bytes.push(b'\n');
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = write_line(&mut file, &bytes) {
-            tracing::error!(%error, file = %self.path.display(), "a model call could not be recorded");
+            tracing::error!(%error, file = %self.path.display(), "a model call could not be recorded and is missing in the recording; check the file");
         }
     }
 }

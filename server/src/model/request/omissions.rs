@@ -39,7 +39,7 @@ impl OmissionLog {
                 model,
                 parameter,
                 sent,
-                "the model would refuse this parameter, so it is not sent as it was asked for"
+                "the model does not accept this parameter; another value is sent in its place, or nothing"
             );
         }
     }

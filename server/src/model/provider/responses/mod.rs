@@ -125,7 +125,7 @@ impl Provider {
             tracing::warn!(
                 provider = &*self.name,
                 error = error.message,
-                "the provider does not show or encrypt reasoning for this account or model; it is not asked to any more"
+                "the provider does not show or encrypt reasoning for this account or model; later requests do not ask for it"
             );
         }
         is_first
@@ -153,7 +153,7 @@ impl Chat {
         let open = || {
             tracing::warn!(
                 provider = self.provider.name,
-                "the server does not know Responses; it is asked in Chat Completions from now on"
+                "the server does not know the Responses API; Chat Completions is used from now on"
             );
             OpenAiModel::new(http.clone(), &self.provider, &OpenAiOptions::default()).ok()
         };

@@ -179,7 +179,7 @@ fn counts_of_gateways() {
     assert_eq!((finished.usage.input_tokens, finished.usage.output_tokens), (9, 5));
 }
 
-/// The texts of parts, with the state of each.
+/// Text and stored state of each part.
 fn kept(finished: &Finished) -> Vec<(String, Option<Value>)> {
     let json = |state: &ProviderState| serde_json::from_str::<Value>(&state.data).unwrap();
     let kept = |part: &Part| match part {

@@ -276,7 +276,7 @@ fn the_cache_mark_moves_to_the_last_block() {
     assert_eq!(marked(vec![assistant(vec![reasoning("x", Some("s"), None)])]), [true], "what is asked last");
 }
 
-/// Every block of a prompt in the order in which the provider keeps them, without marks, and which of them are marked.
+/// Every block of a prompt in the order of the prompt cache, without marks, and the positions of the marked blocks.
 fn prompt(body: &Value) -> (Vec<Value>, Vec<usize>) {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let mut blocks = [list(&body["tools"]), list(&body["system"])].concat();
@@ -373,7 +373,7 @@ fn what_is_kept_of_a_conversation_changes_no_byte() {
     }
 }
 
-/// A conversation with a model that binds its thoughts.
+/// A conversation with a model that binds its thinking to the prefix.
 struct Bound {
     request: ModelRequest,
     origin: Origin,
@@ -393,7 +393,7 @@ impl Bound {
         self
     }
 
-    /// The model answers with a thought that is bound to what it was sent.
+    /// Adds an answer with thinking that is bound to the request.
     fn thinks(&mut self, signature: &str, then: Vec<Part>) -> &mut Self {
         let (_, prefix) = written(&self.request, &cached(), StatePolicy::Keep);
         let state = ThoughtState { signature: Some(signature.into()), redacted: None, prefix };
@@ -402,7 +402,7 @@ impl Bound {
         self.says(assistant([vec![thought], then].concat()))
     }
 
-    /// The signatures that are sent, in order.
+    /// Signatures that are sent, in order.
     fn sends(&self) -> Vec<String> {
         let body = sent(&self.request, &cached());
         let turns = body["messages"].as_array().unwrap().clone();

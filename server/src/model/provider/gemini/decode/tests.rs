@@ -39,17 +39,17 @@ fn ends(reason: &str) -> Value {
     }})
 }
 
-/// What an answer says, and what is kept of each part.
-fn kept(finished: &Finished) -> Vec<(String, Option<Value>)> {
+/// The content and the stored state of each part of an answer.
+fn parts_of(finished: &Finished) -> Vec<(String, Option<Value>)> {
     let json = |state: &ProviderState| serde_json::from_str::<Value>(&state.data).unwrap();
-    let kept = |part: &Part| match part {
+    let part = |part: &Part| match part {
         Part::Text { text, state } => (format!("says {text}"), state.as_ref().map(json)),
         Part::Reasoning(thought) => (format!("thinks {}", thought.text), thought.state.as_ref().map(json)),
         Part::ToolCall(call) => (format!("{} {}", call.name, call.arguments), call.state.as_ref().map(json)),
         Part::Opaque(state) => (String::new(), Some(json(state))),
         other => panic!("{other:?}"),
     };
-    finished.message.parts.iter().map(kept).collect()
+    finished.message.parts.iter().map(part).collect()
 }
 
 fn says(text: &str) -> (String, Option<Value>) {
@@ -74,7 +74,7 @@ fn by_the_book() {
         ends("STOP"),
     ]);
     assert_eq!(
-        kept(&answer),
+        parts_of(&answer),
         [
             says("thinks First. Then."),
             says("says Grüezi"),
@@ -104,7 +104,7 @@ fn signatures_belong_to_the_part_that_they_came_with() {
         ends("STOP"),
     ]);
     assert_eq!(
-        kept(&answer),
+        parts_of(&answer),
         [
             signed("thinks hm", "S0"),
             says("says a"),

@@ -35,7 +35,7 @@ fn state(signature: Option<&str>, id: Option<&str>) -> Option<ProviderState> {
         .to_provider_state(&origin())
 }
 
-/// A call of Gemini's own.
+/// A call with stored state of Gemini.
 fn own(id: &str, signature: Option<&str>) -> Part {
     let Part::ToolCall(made) = call(id, "weather", "{}") else { unreachable!() };
     Part::ToolCall(ToolCall { state: state(signature, Some(id)), ..made })
@@ -214,7 +214,7 @@ fn the_model_never_has_the_first_or_the_last_word() {
     assert_eq!(contents(vec![user("hi"), assistant(vec![text("")])]), json!([say("user", "hi")]));
 }
 
-/// The signatures of the parts of the model's messages.
+/// Signatures of the parts of the model's messages.
 fn signatures(request: &ModelRequest, policy: StatePolicy) -> Vec<Vec<Option<String>>> {
     let sent = written(request, policy).unwrap();
     let of_part = |part: &Value| part["thoughtSignature"].as_str().map(str::to_owned);

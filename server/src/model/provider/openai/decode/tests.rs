@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::model::ModelErrorKind;
 
-/// Everything that these data lines say, up to the end of the stream.
+/// Decodes these data lines up to the end of the stream.
 fn decode(lines: &[&str]) -> Result<Vec<Delta>, ModelError> {
     let (mut decoder, mut deltas) = (ChatDecoder::default(), Vec::new());
     for data in lines {

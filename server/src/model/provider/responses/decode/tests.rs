@@ -69,11 +69,11 @@ fn call(id: &str, arguments: &str) -> Value {
     json!({"id": format!("fc_{id}"), "type": "function_call", "call_id": id, "name": "f", "arguments": arguments})
 }
 
-/// What an answer says, and what is kept of each part.
-fn item_state(finished: &Finished) -> Vec<(String, Option<Value>)> {
+/// The content and the stored state of each part of an answer.
+fn parts_of(finished: &Finished) -> Vec<(String, Option<Value>)> {
     let json =
         |state: &agentloop_core::message::ProviderState| serde_json::from_str::<Value>(&state.data).unwrap();
-    let kept = |part: &Part| match part {
+    let part = |part: &Part| match part {
         Part::Text { text, state } => (format!("says {text}"), state.as_ref().map(json)),
         Part::Reasoning(thought) => (format!("thinks {}", thought.text), thought.state.as_ref().map(json)),
         Part::ToolCall(call) => {
@@ -82,11 +82,11 @@ fn item_state(finished: &Finished) -> Vec<(String, Option<Value>)> {
         Part::Opaque(state) => (String::new(), Some(json(state))),
         other => panic!("{other:?}"),
     };
-    finished.message.parts.iter().map(kept).collect()
+    finished.message.parts.iter().map(part).collect()
 }
 
 fn says(finished: &Finished) -> Vec<String> {
-    item_state(finished).into_iter().map(|(said, _)| said).collect()
+    parts_of(finished).into_iter().map(|(said, _)| said).collect()
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn by_the_book() {
     let after = reasoning_digest(None, &thought(Some("whole")).to_string());
     let text = json!({"digest": text_digest("Grüezi"), "after": after, "phase": "final_answer"});
     assert_eq!(
-        item_state(&answer),
+        parts_of(&answer),
         [
             ("thinks First.\n\nThen.".to_owned(), Some(thought(Some("whole")))),
             ("says Grüezi".to_owned(), Some(text)),
@@ -297,7 +297,7 @@ fn reasoning_is_bound_to_what_it_led_to() {
     let bare = item("rs_3", None);
     let after = |events: Vec<Value>| {
         let finished = finished(&[events, vec![over(9, message("so")), completed()]].concat());
-        item_state(&finished).pop().and_then(|(_, state)| state)?.get("after").cloned()
+        parts_of(&finished).pop().and_then(|(_, state)| state)?.get("after").cloned()
     };
     let first = reasoning_digest(None, &one.to_string());
     let both = reasoning_digest(Some(&first), &two.to_string());

@@ -37,7 +37,7 @@ fn thought(id: &str) -> Part {
     Part::Reasoning(Reasoning { state: Some(origin().state(item)), ..Reasoning::default() })
 }
 
-/// What follows these items of [`thought`].
+/// Digest of these reasoning items, which come before an item.
 fn after(ids: &[&str]) -> Option<Digest> {
     ids.iter().fold(None, |row, id| {
         let Part::Reasoning(Reasoning { state: Some(state), .. }) = thought(id) else { unreachable!() };
@@ -210,7 +210,7 @@ fn reasoning_goes_back_before_what_it_led_to() {
     );
 }
 
-/// The ids of the reasoning items that go back.
+/// Ids of the reasoning items that are sent.
 fn goes_back(parts: Vec<Part>) -> Vec<String> {
     ids(&input(vec![user("hi"), assistant(parts)]))
 }
