@@ -190,6 +190,19 @@ impl ModelError {
         Self::new(ModelErrorKind::Malformed, message)
     }
 
+    /// An event of the stream is not JSON.
+    pub(crate) fn not_json(error: &serde_json::Error) -> Self {
+        Self::malformed(format!("an event of the stream is not JSON: {error}"))
+    }
+
+    /// An event of the stream is an error of the provider.
+    pub(crate) fn of_event(data: &str) -> Self {
+        match serde_json::from_str(data) {
+            Ok(value) => ProviderFailure::from_value(None, &value).into_error(None),
+            Err(error) => Self::not_json(&error),
+        }
+    }
+
     /// The answer is a JSON document, but not in this provider's format.
     pub(crate) fn no_answer() -> Self {
         Self::new(

@@ -31,6 +31,11 @@ pub(in crate::model) fn read<'de, T: Fields<'de>>(event: &'de str) -> Result<T, 
     serde_json::from_str::<Lenient<Object<T>>>(event).map(|Lenient(object)| object_of(object))
 }
 
+/// Reads the JSON text of a string; `None` if it is none.
+pub(in crate::model) fn text(json: &str) -> Option<Cow<'_, str>> {
+    serde_json::from_str::<Lenient<Text<'_>>>(json).ok().and_then(|Lenient(Text(text))| text)
+}
+
 impl<'de, A: MapAccess<'de>> FieldValue<'_, A> {
     /// Skips the value.
     pub(in crate::model) fn skip(self) -> Result<(), A::Error> {
@@ -72,8 +77,7 @@ impl<'de, A: MapAccess<'de>> FieldValue<'_, A> {
     pub(in crate::model) fn text_or_json(self) -> Result<Option<Cow<'de, str>>, A::Error> {
         match self.json()? {
             Some(json) if json.starts_with('"') => {
-                let Lenient(Text(text)) = serde_json::from_str(json).map_err(A::Error::custom)?;
-                Ok(text)
+                serde_json::from_str(json).map(|Lenient(Text(text))| text).map_err(A::Error::custom)
             }
             json => Ok(json.map(Cow::Borrowed)),
         }
@@ -231,7 +235,8 @@ impl<'de> FromAny<'de> for TextOrParts<'de> {
 
     fn from_list<A: SeqAccess<'de>>(list: A) -> Result<Self, A::Error> {
         let Objects(parts) = Objects::<TextPart<'de>>::from_list(list)?;
-        Ok(Self(Some(parts.into_iter().filter_map(|part| part.text).collect())))
+        let text: String = parts.into_iter().filter_map(|part| part.text).collect();
+        Ok(Self(Some(Cow::Owned(text))))
     }
 }
 
@@ -301,6 +306,7 @@ mod tests {
             Event {
                 text: Some("".into()),
                 filled: Some("a\n".into()),
+                any: None,
                 parts: Some("bc".into()),
                 count: Some(3),
                 inner: Some(Box::new(counted(1))),
@@ -310,10 +316,12 @@ mod tests {
         );
         assert_eq!(event(r#"{"filled":"","parts":"","json":null}"#), Event::default());
         assert_eq!(event(r#"{"parts":"a"}"#).parts, Some("a".into()));
-        for (json, expected) in
-            [(r#""a
-""#, Some("a\n")), (r#"{"x": 1}"#, Some(r#"{"x": 1}"#)), ("7", Some("7")), ("null", None)]
-        {
+        for (json, expected) in [
+            (r#""a\n""#, Some("a\n")),
+            (r#"{"x": 1}"#, Some(r#"{"x": 1}"#)),
+            ("7", Some("7")),
+            ("null", None),
+        ] {
             assert_eq!(event(&format!(r#"{{"any":{json}}}"#)).any.as_deref(), expected);
         }
     }
@@ -322,7 +330,9 @@ mod tests {
     fn a_field_of_another_type_is_absent() {
         let values = ["null", "true", "-1", "0.5", "1e300", "[]", "[[1],\"a\"]", "{}", r#"{"a":{"b":[]}}"#];
         for value in values {
-            for (field, fits) in [("text", "none"), ("filled", "none"), ("count", "none"), ("list", "["), ("inner", "{")] {
+            for (field, fits) in
+                [("text", "none"), ("filled", "none"), ("count", "none"), ("list", "["), ("inner", "{")]
+            {
                 let json = format!(r#"{{"{field}":{value},"after":1,"json":7}}"#);
                 let expected = Event { json: Some("7"), ..Event::default() };
                 if !value.starts_with(fits) {
@@ -344,7 +354,18 @@ mod tests {
 
     #[test]
     fn invalid_json_is_refused() {
-        for json in ["", "{", "{\"text\":}", "{\"text\":\"a\"", "{} {}", "{\"other\":[}", "{\"json\":x}", "{\"a\":01}", r#"{"text":"\ud800"}"#, r#"{"any":"\ud800"}"#] {
+        for json in [
+            "",
+            "{",
+            "{\"text\":}",
+            "{\"text\":\"a\"",
+            "{} {}",
+            "{\"other\":[}",
+            "{\"json\":x}",
+            "{\"a\":01}",
+            r#"{"text":"\ud800"}"#,
+            r#"{"any":"\ud800"}"#,
+        ] {
             assert!(read::<Event<'_>>(json).is_err(), "{json}");
         }
         let deep = "[".repeat(100_000);

@@ -7,11 +7,12 @@ use agentloop_core::delta::Delta;
 use agentloop_core::error::ModelErrorKind;
 
 use crate::model::ModelError;
-use crate::model::provider::anthropic::{MessagesDecoder, MessagesSaid};
+use crate::model::provider::anthropic::{MessagesDecoder, MessagesEvent};
 use crate::model::provider::gemini::GeminiDecoder;
-use crate::model::provider::openai::{ChatDecoder, ChatSaid};
+use crate::model::provider::openai::{ChatChunk, ChatDecoder};
 use crate::model::provider::responses::ResponsesDecoder;
-use crate::model::response::template::{Said, Template};
+use crate::model::response::fields::read;
+use crate::model::response::template::{Template, TextEvent};
 use crate::model::transport::http::{AnswerReader, Decoder};
 use crate::model::transport::sse::{SseEvent, SseParser};
 
@@ -28,13 +29,13 @@ pub(crate) fn sse(data: &[u8]) {
 /// An answer in the format of Chat Completions.
 pub(crate) fn chat(data: &[u8]) {
     answer::<ChatDecoder>(data);
-    template_agrees::<ChatSaid<'_>>(&parsed([split(data).1]));
+    template_agrees::<ChatChunk<'_>>(&parsed([split(data).1]));
 }
 
 /// An answer in the format of Messages.
 pub(crate) fn messages(data: &[u8]) {
     answer::<MessagesDecoder>(data);
-    template_agrees::<MessagesSaid<'_>>(&parsed([split(data).1]));
+    template_agrees::<MessagesEvent<'_>>(&parsed([split(data).1]));
 }
 
 /// An answer in the format of Responses.
@@ -50,8 +51,8 @@ pub(crate) fn gemini(data: &[u8]) {
 /// An answer gives the same deltas and the same end wherever it is cut. The deltas form a message, or one error.
 fn answer<D: Decoder + Default>(data: &[u8]) {
     let (seed, body) = split(data);
-    let whole = read::<D>([body]);
-    assert_eq!(read::<D>(pieces(body, seed)), whole);
+    let whole = deltas_of::<D>([body]);
+    assert_eq!(deltas_of::<D>(pieces(body, seed)), whole);
     let (deltas, end) = whole;
     let finishes = deltas.iter().filter(|delta| matches!(delta, Delta::Finish { .. })).count();
     assert_eq!(finishes, usize::from(end.is_ok()), "it ends once");
@@ -59,11 +60,11 @@ fn answer<D: Decoder + Default>(data: &[u8]) {
     assembled(deltas, end.is_ok());
 }
 
-/// By template, events say what they say without.
-fn template_agrees<'a, S: Said<'a> + Debug + PartialEq>(events: &'a [SseEvent<'static>]) {
+/// Events read by template are equal to events read in full.
+fn template_agrees<'a, S: TextEvent<'a> + Debug + PartialEq>(events: &'a [SseEvent<'static>]) {
     let mut template = Template::default();
     for data in events.iter().map(|event| event.data.trim()) {
-        assert_eq!(template.fast::<S>(data), S::fast(data));
+        assert_eq!(template.read::<S>(data).ok(), read(data).ok());
     }
 }
 
@@ -81,7 +82,7 @@ fn assembled(deltas: Vec<Delta>, complete: bool) {
     }
 }
 
-fn read<'a, D: Decoder + Default>(
+fn deltas_of<'a, D: Decoder + Default>(
     pieces: impl IntoIterator<Item = &'a [u8]>,
 ) -> (Vec<Delta>, Result<(), ModelError>) {
     let (mut reader, mut deltas) = (AnswerReader::new(D::default()), Vec::new());

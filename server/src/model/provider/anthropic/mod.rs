@@ -19,7 +19,7 @@ use futures_util::stream::{self, BoxStream, StreamExt as _};
 
 pub(in crate::model) use self::decode::MessagesDecoder;
 #[cfg(any(test, feature = "fuzzing"))]
-pub(in crate::model) use self::event::Said as MessagesSaid;
+pub(in crate::model) use self::event::MessagesEvent;
 use self::request::CallContext;
 pub(in crate::model) use self::state::legacy_thought_state;
 use crate::model::options::{AnthropicOptions, ProviderError, ProviderOptions};

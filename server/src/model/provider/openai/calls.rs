@@ -16,7 +16,7 @@ use agentloop_core::limits::CALLS_PER_MESSAGE_MAX;
 use agentloop_core::message::ProviderState;
 
 use super::arguments::ArgumentsScan;
-use super::chunk::CallFragment;
+use super::chunk::{CallFragment, CallFunction};
 use crate::model::{ModelError, ModelErrorKind};
 
 /// The tool calls of one answer.
@@ -60,10 +60,11 @@ impl Calls {
         };
         let index = u32::try_from(at).expect("the number of calls is bounded");
         let call = &mut self.calls[at];
-        call.arguments.push_str(&fragment.arguments);
+        let CallFunction { name, arguments } = fragment.function;
+        call.arguments.push_str(&arguments);
         if !call.name.is_empty() {
-            push_arguments(deltas, index, fragment.arguments.into_owned());
-        } else if let Some(name) = fragment.name {
+            push_arguments(deltas, index, arguments.into_owned());
+        } else if let Some(name) = name {
             call.name = name.into_owned();
             push_start(deltas, index, call);
         }
@@ -98,7 +99,7 @@ impl Calls {
         };
         let at = match fragment.index {
             Some(index) => last(&|call| call.index == Some(index))
-                .or_else(|| by_id().filter(|_| fragment.name.is_none()))?,
+                .or_else(|| by_id().filter(|_| fragment.function.name.is_none()))?,
             None => by_id().or_else(|| self.calls.len().checked_sub(1))?,
         };
         (!self.calls[at].is_ended_by(fragment)).then_some(at)
@@ -123,7 +124,7 @@ impl Calls {
 
 impl PendingCall {
     fn is_ended_by(&mut self, fragment: &CallFragment<'_>) -> bool {
-        if fragment.name.is_none() || self.name.is_empty() {
+        if fragment.function.name.is_none() || self.name.is_empty() {
             return false;
         }
         match (self.id.as_deref(), fragment.id.as_deref()) {
@@ -150,12 +151,17 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::model::response::fields::read;
+
+    fn add(calls: &mut Calls, fragment: &Value, deltas: &mut Vec<Delta>) -> Result<u32, ModelError> {
+        calls.add(read(&fragment.to_string()).unwrap(), deltas)
+    }
 
     /// The calls made of these fragments: id, name, arguments.
     fn calls(fragments: &[Value]) -> Vec<(Option<String>, String, String)> {
         let (mut calls, mut deltas) = (Calls::default(), Vec::new());
         for fragment in fragments {
-            let _index = calls.add(CallFragment::lenient(fragment), &mut deltas).unwrap();
+            let _index = add(&mut calls, fragment, &mut deltas).unwrap();
         }
         calls.end(&mut deltas);
         let mut made = Vec::new();
@@ -300,7 +306,7 @@ mod tests {
         let error = (0..=CALLS_PER_MESSAGE_MAX as u64)
             .try_for_each(|i| {
                 let one = fragment(Some(u64::MAX - i), None, Some("f"), "");
-                calls.add(CallFragment::lenient(&one), &mut deltas).map(drop)
+                add(&mut calls, &one, &mut deltas).map(drop)
             })
             .unwrap_err();
         assert_eq!(error.kind, ModelErrorKind::TooLarge);

@@ -14,7 +14,7 @@ use agentloop_core::delta::Delta;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 
 #[cfg(any(test, feature = "fuzzing"))]
-pub(in crate::model) use self::chunk::Said as ChatSaid;
+pub(in crate::model) use self::chunk::ChatChunk;
 pub(in crate::model) use self::decode::ChatDecoder;
 use self::state::SendReasoning;
 use crate::model::options::{OpenAiOptions, ProviderError, ProviderOptions};
@@ -101,7 +101,7 @@ impl OpenAiModel {
         if official {
             tracing::warn!(
                 provider = provider.name,
-                "OpenAI's newer models take tools in Responses alone; kind = \"openai-responses\" speaks it"
+                "OpenAI's newer models accept tools only in the Responses API; set kind = \"openai-responses\" to use it"
             );
         }
         let dialect = Dialect {

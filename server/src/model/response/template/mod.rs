@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use crate::model::response::fields::Text;
+use crate::model::response::fields::{self, Fields};
 
 /// What is remembered of an event.
 const BYTES_MAX: usize = 4 * 1024;
@@ -13,19 +13,16 @@ const BYTES_MAX: usize = 4 * 1024;
 /// <https://platform.openai.com/docs/api-reference/chat/create>, `stream_options.include_obfuscation`.
 const PADDING: &str = r#""obfuscation":""#;
 
-/// What an event says.
-pub(in crate::model) trait Said<'a>: Sized {
-    /// The one thing that it says with a text.
-    type Single: Copy;
+/// An event that can be read by template.
+pub(in crate::model) trait TextEvent<'a>: Fields<'a> {
+    /// Kind of the event's single text.
+    type Kind: Copy;
 
-    /// What an event of a common shape says. `None` for all others.
-    fn fast(event: &'a str) -> Option<Self>;
+    /// Returns the single text, if the event has nothing else, and the text is not empty and borrowed from the event.
+    fn single_text(&self) -> Option<(Self::Kind, &'a str)>;
 
-    /// What it says, where that is one thing with a text that is borrowed from the event.
-    fn single(&self) -> Option<(Self::Single, &'a str)>;
-
-    /// What the event would say with another text, which is not empty.
-    fn with(single: Self::Single, text: Cow<'a, str>) -> Self;
+    /// Creates the event that has this text only.
+    fn with_text(kind: Self::Kind, text: Cow<'a, str>) -> Self;
 }
 
 /// What stands around a text, and what such an event says with it.
@@ -48,16 +45,22 @@ impl<S> Default for Template<S> {
 }
 
 impl<S: Copy> Template<S> {
-    /// As [`Said::fast`], and remembered.
-    pub(in crate::model) fn fast<'a, T: Said<'a, Single = S>>(&mut self, event: &'a str) -> Option<T> {
-        if let Some((single, text)) = self.read(event) {
-            return Some(T::with(single, text));
+    /// Reads an event, by template if it matches, and remembers its surroundings.
+    ///
+    /// # Errors
+    /// If the event is not JSON.
+    pub(in crate::model) fn read<'a, T: TextEvent<'a, Kind = S>>(
+        &mut self,
+        event: &'a str,
+    ) -> Result<T, serde_json::Error> {
+        if let Some((kind, text)) = self.matches(event) {
+            return Ok(T::with_text(kind, text));
         }
-        let said = T::fast(event)?;
-        if let Some((single, text)) = said.single() {
-            self.learn(event, text, single);
+        let read: T = fields::read(event)?;
+        if let Some((kind, text)) = read.single_text() {
+            self.learn(event, text, kind);
         }
-        Some(said)
+        Ok(read)
     }
 
     /// Remembers what stands in an event around a text that is a string of it.
@@ -75,7 +78,7 @@ impl<S: Copy> Template<S> {
     }
 
     /// What an event says, and its text, where it is like the one that was learned from.
-    fn read<'a>(&self, event: &'a str) -> Option<(S, Cow<'a, str>)> {
+    fn matches<'a>(&self, event: &'a str) -> Option<(S, Cow<'a, str>)> {
         let says = self.says?;
         let rest = event.strip_prefix(self.before.as_str())?;
         let rest = match &self.end {
@@ -84,8 +87,8 @@ impl<S: Copy> Template<S> {
         };
         // With its first quotation mark, and without the second.
         let open = rest.strip_suffix(self.behind.as_str())?;
-        let text: Text<'a> = serde_json::from_str(rest.get(..=open.len())?).ok()?;
-        Some((says, text.filled()?))
+        let text = fields::text(rest.get(..=open.len())?)?;
+        Some((says, text)).filter(|(_, text)| !text.is_empty())
     }
 }
 

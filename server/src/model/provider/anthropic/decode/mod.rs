@@ -1,4 +1,4 @@
-//! The stream of Messages: blocks that open, grow and close.
+//! Decodes the stream of the Messages API: blocks that open, grow and close.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -7,44 +7,43 @@ use agentloop_core::delta::Delta;
 use agentloop_core::limits::{CALLS_PER_MESSAGE_MAX, PARTS_PER_MESSAGE_MAX, PROVIDER_STATE_BYTES_MAX};
 use agentloop_core::message::{FinishReason, Usage};
 use agentloop_core::tool::Digest;
-use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::event::{self, Counts, Growth, Said, Single};
+use super::event::{BlockDelta, BlockText, ContentBlock, Counts, MessagesEvent};
 use super::state::{TextState, ThoughtState};
 use crate::model::request::origin::Origin;
-use crate::model::response::failure::{ProviderFailure, short};
+use crate::model::response::failure::short;
 use crate::model::response::template::Template;
 use crate::model::transport::http::Decoder;
 use crate::model::transport::sse::SseEvent;
 use crate::model::{ModelError, ModelErrorKind};
 
-/// Where the stream of one answer stands.
+/// State of one answer's stream.
 #[derive(Debug, Default)]
 pub(in crate::model) struct MessagesDecoder {
-    /// Of the last event that said one thing.
-    last: Template<Single>,
-    open: BTreeMap<u64, Block>,
-    /// Who answers, and a digest of what its thoughts are bound to.
+    /// Of the last event with a single text.
+    template: Template<BlockText>,
+    open: BTreeMap<u64, OpenBlock>,
     origin: Origin,
+    /// Digest of the request, if the model binds its thinking to it.
     prefix: Option<Digest>,
-    /// Whether the block that closed last is a text that more text would be joined to.
+    /// True if the last closed block is a text that further text would be joined to.
     after_text: bool,
     blocks: usize,
     calls: u32,
-    /// So far.
+    /// Largest token counts reported so far.
     counts: Counts,
     finish: Option<FinishReason>,
-    /// Whether the answer has anything in it.
+    /// True once the answer has any content.
     has_content: bool,
     done: bool,
 }
 
 #[derive(Debug)]
-enum Block {
+enum OpenBlock {
     Text {
-        /// As they came, with a comma between them.
+        /// Citations as received, separated by commas.
         citations: String,
     },
     Thinking {
@@ -55,19 +54,19 @@ enum Block {
     },
     Call {
         index: u32,
-        /// Given at once by servers that do not stream arguments; the text that is streamed wins.
+        /// Arguments from a server that does not stream them. Streamed arguments replace them.
         full_input: Option<String>,
     },
-    /// Of no meaning here, such as a tool that the provider runs itself: kept to be sent back.
+    /// A block without meaning here, such as a tool that the provider runs itself. It is stored to be sent back.
     Opaque {
-        block: Box<RawValue>,
-        /// What is streamed of it.
+        block: String,
+        /// Its streamed input.
         input: String,
     },
 }
 
 impl MessagesDecoder {
-    /// Of an answer of this origin to a request of this digest.
+    /// Creates the decoder of an answer from this origin to a request with this digest.
     pub(super) fn new(origin: Origin, prefix: Option<Digest>) -> Self {
         Self { origin, prefix, ..Self::default() }
     }
@@ -83,7 +82,7 @@ impl Decoder for MessagesDecoder {
     }
 
     fn end(&mut self, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
-        if self.open.values().any(|block| matches!(block, Block::Call { .. })) {
+        if self.open.values().any(|block| matches!(block, OpenBlock::Call { .. })) {
             return Err(ModelError::malformed("the stream ends inside a tool call"));
         }
         let Some(reason) = self.finish.take() else {
@@ -105,21 +104,21 @@ impl Decoder for MessagesDecoder {
         self.done
     }
 
-    /// As the events that would have said it.
+    /// Reads the document as the events that would have streamed it.
     fn document(&mut self, document: &Value, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
         let blocks = document["content"].as_array().ok_or_else(ModelError::no_answer)?;
-        let mut say = |event: Value| {
+        let mut emit = |event: Value| {
             let event = SseEvent { name: "".into(), data: event.to_string().into() };
             self.event(&event, deltas)
         };
-        say(json!({ "type": "message_start", "message": { "usage": document["usage"] } }))?;
+        emit(json!({ "type": "message_start", "message": { "usage": document["usage"] } }))?;
         for (index, block) in blocks.iter().enumerate() {
-            say(json!({ "type": "content_block_start", "index": index, "content_block": block }))?;
-            say(json!({ "type": "content_block_stop", "index": index }))?;
+            emit(json!({ "type": "content_block_start", "index": index, "content_block": block }))?;
+            emit(json!({ "type": "content_block_stop", "index": index }))?;
         }
         let reason = document["stop_reason"].as_str().unwrap_or("end_turn");
-        say(json!({ "type": "message_delta", "delta": { "stop_reason": reason } }))?;
-        say(json!({ "type": "message_stop" }))
+        emit(json!({ "type": "message_delta", "delta": { "stop_reason": reason } }))?;
+        emit(json!({ "type": "message_stop" }))
     }
 }
 
@@ -132,40 +131,27 @@ impl MessagesDecoder {
         if data == "[DONE]" {
             return self.end(deltas);
         }
-        if let Some(said) = self.last.fast::<Said<'_>>(data)
-            && said.kind.as_deref().unwrap_or(&event.name) != "error"
-        {
-            return self.handle(said, event, deltas);
-        }
-        let value: Value = serde_json::from_str(data)
-            .map_err(|e| ModelError::malformed(format!("an event of the stream is not JSON: {e}")))?;
-        let said = Said::lenient(&value);
-        if said.kind.as_deref().unwrap_or(&event.name) == "error" {
-            return Err(ProviderFailure::from_value(None, &value).into_error(None));
-        }
-        self.handle(said, event, deltas)
+        let mut read: MessagesEvent<'_> = self.template.read(data).map_err(|e| ModelError::not_json(&e))?;
+        let kind = read.kind.take().unwrap_or(Cow::Borrowed(&*event.name));
+        if kind == "error" { Err(ModelError::of_event(data)) } else { self.handle(&kind, read, deltas) }
     }
 
     fn handle(
         &mut self,
-        said: Said<'_>,
-        event: &SseEvent<'_>,
+        kind: &str,
+        event: MessagesEvent<'_>,
         deltas: &mut Vec<Delta>,
     ) -> Result<(), ModelError> {
-        match said.kind.as_deref().unwrap_or(&event.name) {
-            "message_start" => self.count(said.message_usage, deltas),
-            "content_block_start" => {
-                return self.open(said.index, said.block, &event.data, deltas);
-            }
-            "content_block_delta" => {
-                return self.grow(said.index, said.delta, &event.data, deltas);
-            }
-            "content_block_stop" => self.close(said.index, deltas),
+        match kind {
+            "message_start" => self.count(event.message_usage, deltas),
+            "content_block_start" => return self.open(event.index, event.block.unwrap_or("{}"), deltas),
+            "content_block_delta" => return self.grow(event.index, event.delta, deltas),
+            "content_block_stop" => self.close(event.index, deltas),
             "message_delta" => {
-                if let Some(reason) = said.delta.stop_reason {
+                if let Some(reason) = event.delta.stop_reason {
                     self.finish = Some(finish_reason(&reason));
                 }
-                self.count(said.usage, deltas);
+                self.count(event.usage, deltas);
             }
             "message_stop" => {
                 self.finish.get_or_insert(FinishReason::Stop);
@@ -177,42 +163,39 @@ impl MessagesDecoder {
         Ok(())
     }
 
-    fn open(
-        &mut self,
-        index: u64,
-        block: event::Block<'_>,
-        data: &str,
-        deltas: &mut Vec<Delta>,
-    ) -> Result<(), ModelError> {
+    /// Opens a block, which is given as JSON text.
+    fn open(&mut self, index: u64, json: &str, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
         self.blocks += 1;
         if self.blocks > PARTS_PER_MESSAGE_MAX {
             return Err(too_many(PARTS_PER_MESSAGE_MAX, "blocks"));
         }
+        let block = ContentBlock::of(json).map_err(|e| ModelError::not_json(&e))?;
         let after_text = std::mem::take(&mut self.after_text);
-        let block = match &*block.kind {
+        let open = match &*block.kind {
             "text" => {
                 if after_text {
                     deltas.push(Delta::TextEnd { state: None });
                 }
                 deltas.extend(block.text.map(|text| Delta::Text { text: text.into_owned() }));
-                Block::Text { citations: raw(data).map(RawEvent::citations).unwrap_or_default() }
+                OpenBlock::Text { citations: elements(block.citations.unwrap_or_default()).to_owned() }
             }
             "thinking" => {
                 deltas.extend(block.thinking.map(|text| Delta::Reasoning { text: text.into_owned() }));
-                Block::Thinking { signature: block.signature.unwrap_or_default().into_owned() }
+                OpenBlock::Thinking { signature: block.signature.unwrap_or_default().into_owned() }
             }
-            "redacted_thinking" => Block::Redacted { data: block.data.unwrap_or_default().into_owned() },
+            "redacted_thinking" => OpenBlock::Redacted { data: block.data.unwrap_or_default().into_owned() },
             "tool_use" => self.open_call(block, deltas)?,
-            _ => match raw(data).and_then(|event| event.content_block) {
-                Some(block) => Block::Opaque { block: block.to_owned(), input: String::new() },
-                None => return Ok(()),
-            },
+            _ => OpenBlock::Opaque { block: json.to_owned(), input: String::new() },
         };
-        self.open.insert(index, block);
+        self.open.insert(index, open);
         Ok(())
     }
 
-    fn open_call(&mut self, block: event::Block<'_>, deltas: &mut Vec<Delta>) -> Result<Block, ModelError> {
+    fn open_call(
+        &mut self,
+        block: ContentBlock<'_>,
+        deltas: &mut Vec<Delta>,
+    ) -> Result<OpenBlock, ModelError> {
         let index = self.calls;
         if index as usize >= CALLS_PER_MESSAGE_MAX {
             return Err(too_many(CALLS_PER_MESSAGE_MAX, "tool calls"));
@@ -220,16 +203,10 @@ impl MessagesDecoder {
         self.calls += 1;
         let name = block.name.unwrap_or_default().into_owned();
         deltas.push(Delta::ToolCallStart { index, provider_id: block.id.map(Cow::into_owned), name });
-        Ok(Block::Call { index, full_input: block.input })
+        Ok(OpenBlock::Call { index, full_input: block.input.map(str::to_owned) })
     }
 
-    fn grow(
-        &mut self,
-        index: u64,
-        delta: Growth<'_>,
-        data: &str,
-        deltas: &mut Vec<Delta>,
-    ) -> Result<(), ModelError> {
+    fn grow(&mut self, index: u64, delta: BlockDelta<'_>, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
         match (&*delta.kind, self.open.get_mut(&index)) {
             ("text_delta", _) => {
                 deltas.extend(delta.text.map(|text| Delta::Text { text: text.into_owned() }));
@@ -237,26 +214,25 @@ impl MessagesDecoder {
             ("thinking_delta", _) => {
                 deltas.extend(delta.thinking.map(|text| Delta::Reasoning { text: text.into_owned() }));
             }
-            ("signature_delta", Some(Block::Thinking { signature })) => {
+            ("signature_delta", Some(OpenBlock::Thinking { signature })) => {
                 signature.push_str(&delta.signature.unwrap_or_default());
             }
-            ("input_json_delta", Some(Block::Call { index, full_input })) => {
+            ("input_json_delta", Some(OpenBlock::Call { index, full_input })) => {
                 if let Some(fragment) = delta.partial_json {
                     *full_input = None;
                     let fragment = fragment.into_owned();
                     deltas.push(Delta::ToolCallArguments { index: *index, fragment });
                 }
             }
-            ("input_json_delta", Some(Block::Opaque { input, .. })) => {
+            ("input_json_delta", Some(OpenBlock::Opaque { input, .. })) => {
                 push_bounded(input, &delta.partial_json.unwrap_or_default())?;
             }
-            ("citations_delta", Some(Block::Text { citations })) => {
-                let citation = raw(data).and_then(|event| event.delta).and_then(|delta| delta.citation);
-                if let Some(citation) = citation {
+            ("citations_delta", Some(OpenBlock::Text { citations })) => {
+                if let Some(citation) = delta.citation {
                     if !citations.is_empty() {
                         citations.push(',');
                     }
-                    push_bounded(citations, citation.get())?;
+                    push_bounded(citations, citation)?;
                 }
             }
             ("input_json_delta", None) => {
@@ -270,27 +246,27 @@ impl MessagesDecoder {
 
     fn close(&mut self, index: u64, deltas: &mut Vec<Delta>) {
         match self.open.remove(&index) {
-            Some(Block::Thinking { signature }) => {
+            Some(OpenBlock::Thinking { signature }) => {
                 let signature = (!signature.is_empty()).then_some(signature);
                 self.end_thinking(ThoughtState { signature, ..ThoughtState::default() }, deltas);
             }
-            Some(Block::Redacted { data }) => {
+            Some(OpenBlock::Redacted { data }) => {
                 self.end_thinking(ThoughtState { redacted: Some(data), ..ThoughtState::default() }, deltas);
             }
-            Some(Block::Call { index, full_input: Some(fragment) }) => {
+            Some(OpenBlock::Call { index, full_input: Some(fragment) }) => {
                 deltas.push(Delta::ToolCallArguments { index, fragment });
             }
-            Some(Block::Text { citations }) if citations.is_empty() => self.after_text = true,
-            Some(Block::Text { citations }) => {
+            Some(OpenBlock::Text { citations }) if citations.is_empty() => self.after_text = true,
+            Some(OpenBlock::Text { citations }) => {
                 let citations = RawValue::from_string(format!("[{citations}]"));
                 let state = citations.and_then(|citations| serde_json::to_string(&TextState { citations }));
                 let state = state.ok().map(|data| self.origin.state(data));
                 deltas.push(Delta::TextEnd { state });
             }
-            Some(Block::Opaque { block, input }) => {
-                deltas.push(Delta::Opaque(self.origin.state(with_input(&block, &input))));
+            Some(OpenBlock::Opaque { block, input }) => {
+                deltas.push(Delta::Opaque(self.origin.state(with_input(block, &input))));
             }
-            Some(Block::Call { full_input: None, .. }) | None => {}
+            Some(OpenBlock::Call { full_input: None, .. }) | None => {}
         }
     }
 
@@ -308,7 +284,7 @@ impl MessagesDecoder {
 }
 
 impl Counts {
-    /// Each report is of the whole answer up to there, and may leave out or zero what another has.
+    /// Adds a report. Each report is cumulative, and may omit or zero a count that another has.
     fn add(&mut self, latest: Self) {
         self.input = self.input.max(latest.input);
         self.output = self.output.max(latest.output);
@@ -317,7 +293,7 @@ impl Counts {
         self.reasoning = self.reasoning.max(latest.reasoning);
     }
 
-    /// The API counts cached input beside the input, we count it as part of the input.
+    /// Converts to our usage. The API counts cached input beside the input; we count it as part of the input.
     fn usage(&self) -> Usage {
         Usage {
             input_tokens: self.input.saturating_add(self.cache_read).saturating_add(self.cache_write),
@@ -341,58 +317,28 @@ fn finish_reason(reason: &str) -> FinishReason {
     }
 }
 
-/// What of an event goes on as it came.
-#[derive(Deserialize)]
-struct RawEvent<'a> {
-    #[serde(borrow)]
-    content_block: Option<&'a RawValue>,
-    #[serde(borrow)]
-    delta: Option<RawDelta<'a>>,
+/// Returns the elements of a JSON list, without its brackets.
+fn elements(list: &str) -> &str {
+    list.strip_prefix('[').and_then(|list| list.strip_suffix(']')).unwrap_or_default().trim()
 }
 
-#[derive(Deserialize)]
-struct RawDelta<'a> {
-    #[serde(borrow)]
-    citation: Option<&'a RawValue>,
-}
-
-fn raw(data: &str) -> Option<RawEvent<'_>> {
-    serde_json::from_str(data).ok()
-}
-
-impl RawEvent<'_> {
-    /// Those that a text block came with, without the brackets.
-    fn citations(self) -> String {
-        #[derive(Deserialize)]
-        struct Cited<'a> {
-            #[serde(borrow)]
-            citations: Option<&'a RawValue>,
+/// Returns a block with its streamed input, if that is JSON.
+fn with_input(block: String, input: &str) -> String {
+    match (serde_json::from_str(input), serde_json::from_str(&block)) {
+        (Ok(input), Ok(Value::Object(mut fields))) => {
+            fields.insert("input".to_owned(), input);
+            Value::Object(fields).to_string()
         }
-        let block = self.content_block.and_then(|block| serde_json::from_str::<Cited<'_>>(block.get()).ok());
-        let list = block.and_then(|block| block.citations).map_or("", RawValue::get);
-        let inner = list.strip_prefix('[').and_then(|list| list.strip_suffix(']')).unwrap_or_default();
-        inner.trim().to_owned()
+        _ => block,
     }
 }
 
-/// A block with the input that was streamed for it, where that is JSON.
-fn with_input(block: &RawValue, input: &str) -> String {
-    let parsed = serde_json::from_str::<Value>(input).ok();
-    match (parsed, serde_json::from_str::<Value>(block.get())) {
-        (Some(input), Ok(Value::Object(mut whole))) => {
-            whole.insert("input".to_owned(), input);
-            Value::Object(whole).to_string()
-        }
-        _ => block.get().to_owned(),
-    }
-}
-
-/// Adds to what is held back until its block closes.
-fn push_bounded(held: &mut String, more: &str) -> Result<(), ModelError> {
-    if held.len() + more.len() > PROVIDER_STATE_BYTES_MAX {
+/// Appends to a text that is kept until its block closes, within a limit.
+fn push_bounded(text: &mut String, more: &str) -> Result<(), ModelError> {
+    if text.len() + more.len() > PROVIDER_STATE_BYTES_MAX {
         return Err(too_many(PROVIDER_STATE_BYTES_MAX, "bytes of state in one block"));
     }
-    held.push_str(more);
+    text.push_str(more);
     Ok(())
 }
 

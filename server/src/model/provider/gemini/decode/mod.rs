@@ -35,8 +35,7 @@ impl Decoder for GeminiDecoder {
         if data.is_empty() || data == "[DONE]" {
             return Ok(());
         }
-        let chunk: Value = serde_json::from_str(data)
-            .map_err(|e| ModelError::malformed(format!("an event of the stream is not JSON: {e}")))?;
+        let chunk: Value = serde_json::from_str(data).map_err(|e| ModelError::not_json(&e))?;
         self.handle(&chunk, deltas)
     }
 

@@ -1,61 +1,66 @@
-//! What one event of the stream says.
-//!
-//! Nearly every event has a common shape, which is read in place (`fast`). One that is not is read again, as a tree of
-//! values, of which everything is taken that makes sense.
+//! One event of the stream: a chunk of the answer.
 
 use std::borrow::Cow;
 
 use agentloop_core::message::Usage;
-use serde::de::IgnoredAny;
+use serde::de::MapAccess;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::model::response::fields::{Object, OneOrNone, Text};
+use crate::model::response::fields::{FieldValue, Fields};
 use crate::model::response::template;
 
-/// What is of interest in an event. Texts are never empty.
+/// The parts of an event that matter. Texts are not empty.
 #[derive(Debug, Default, PartialEq)]
-pub(in crate::model) struct Said<'a> {
+pub(in crate::model) struct ChatChunk<'a> {
+    /// True if the event has an error. Nothing else of it counts then.
+    pub(super) is_error: bool,
     pub(super) usage: Option<Usage>,
-    pub(super) reasoning: Option<Thought<'a>>,
-    /// What OpenRouter says of reasoning beside its text, to be sent back.
-    pub(super) details: Vec<Value>,
-    pub(super) content: Option<Cow<'a, str>>,
-    pub(super) refusal: Option<Cow<'a, str>>,
-    pub(super) calls: Vec<CallFragment<'a>>,
+    pub(super) delta: ChatDelta<'a>,
     pub(super) finish_reason: Option<Cow<'a, str>>,
+}
+
+/// The `delta` of the first choice.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct ChatDelta<'a> {
+    pub(super) content: Option<Cow<'a, str>>,
+    /// Reasoning of DeepSeek, Kimi, GLM and others.
+    reasoning_content: Option<Cow<'a, str>>,
+    /// Reasoning of vLLM, Ollama, OpenRouter and others.
+    reasoning: Option<Cow<'a, str>>,
+    pub(super) refusal: Option<Cow<'a, str>>,
+    /// OpenRouter's `reasoning_details`, to be sent back.
+    pub(super) details: Vec<Value>,
+    pub(super) calls: Vec<CallFragment<'a>>,
+    /// The old `function_call`.
+    function_call: Option<CallFunction<'a>>,
 }
 
 /// A piece of reasoning.
 #[derive(Debug, PartialEq)]
-pub(super) struct Thought<'a> {
+pub(super) struct ReasoningPiece<'a> {
     pub(super) field: ReasoningField,
     pub(super) text: Cow<'a, str>,
 }
 
-/// Two names for the same, by which servers differ; what is sent back goes by the same.
+/// Name of the field that holds reasoning. Servers differ, and reasoning is sent back in the field that it came in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::model) enum ReasoningField {
-    /// Of DeepSeek, Kimi, GLM and others.
+    /// The field of DeepSeek, Kimi, GLM and others.
     #[serde(rename = "reasoning_content")]
     Content,
-    /// Of vLLM, Ollama, OpenRouter and others.
+    /// The field of vLLM, Ollama, OpenRouter and others.
     #[serde(rename = "reasoning")]
     Plain,
 }
 
 impl ReasoningField {
-    /// As it stands in messages.
+    /// Returns the field name in messages.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Content => "reasoning_content",
             Self::Plain => "reasoning",
         }
-    }
-
-    fn first<'a>(content: Option<Cow<'a, str>>, plain: Option<Cow<'a, str>>) -> Option<Thought<'a>> {
-        let content = content.map(|text| Thought { field: Self::Content, text });
-        content.or_else(|| plain.map(|text| Thought { field: Self::Plain, text }))
     }
 }
 
@@ -64,257 +69,227 @@ impl ReasoningField {
 pub(super) struct CallFragment<'a> {
     pub(super) index: Option<u64>,
     pub(super) id: Option<Cow<'a, str>>,
+    pub(super) function: CallFunction<'a>,
+    /// Google's `extra_content`, to be sent back with the call, as the JSON text of an object.
+    pub(super) extra: Option<&'a str>,
+}
+
+/// The `function` of a tool call.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct CallFunction<'a> {
     pub(super) name: Option<Cow<'a, str>>,
-    /// May be empty.
+    /// The next piece of the arguments; may be empty.
     pub(super) arguments: Cow<'a, str>,
-    /// What Google's servers want back with the call, as JSON text.
-    pub(super) extra: Option<String>,
 }
 
-impl<'a> template::Said<'a> for Said<'a> {
-    type Single = Single;
-
-    /// And `None` for errors.
-    fn fast(data: &'a str) -> Option<Self> {
-        let Object(chunk): Object<Chunk<'a>> = serde_json::from_str(data).ok()?;
-        if chunk.error.is_some() {
-            return None;
-        }
-        let choice = chunk.choices.and_then(|OneOrNone(choice)| choice);
-        // We ask for one choice; whoever sends more numbers them.
-        let choice = choice.map(|Object(choice)| choice).filter(|choice| choice.index.unwrap_or(0) == 0);
-        let (delta, finish_reason) =
-            choice.map(|choice| (choice.delta, choice.finish_reason)).unwrap_or_default();
-        let Object(delta) = delta.unwrap_or_default();
-        if delta.reasoning_details.is_some() {
-            return None;
-        }
-        if delta.tool_calls.iter().flatten().any(|Object(call)| call.extra_content.is_some()) {
-            return None;
-        }
-        let calls = delta.tool_calls.into_iter().flatten().map(|Object(call)| call.into());
-        let call = delta.function_call.map(CallFragment::from);
-        Some(Self {
-            usage: chunk.usage.map(|Object(counts)| counts.into()),
-            reasoning: ReasoningField::first(filled(delta.reasoning_content), filled(delta.reasoning)),
-            details: Vec::new(),
-            content: filled(delta.content),
-            refusal: filled(delta.refusal),
-            calls: calls.chain(call).collect(),
-            finish_reason: filled(finish_reason),
-        })
+impl<'a> ChatDelta<'a> {
+    /// Takes the reasoning.
+    pub(super) fn take_reasoning(&mut self) -> Option<ReasoningPiece<'a>> {
+        let piece = |field| move |text| ReasoningPiece { field, text };
+        let plain = self.reasoning.take().map(piece(ReasoningField::Plain));
+        self.reasoning_content.take().map(piece(ReasoningField::Content)).or(plain)
     }
+}
 
-    fn single(&self) -> Option<(Single, &'a str)> {
-        let Said { usage: None, reasoning, details, content, refusal: None, calls, finish_reason: None } =
-            self
-        else {
-            return None;
-        };
-        match (reasoning, content, calls.as_slice()) {
-            _ if !details.is_empty() => None,
-            (Some(Thought { field, text: Cow::Borrowed(text) }), None, []) => {
-                Some((Single::Reasoning { field: *field }, text))
+impl<'de> Fields<'de> for ChatChunk<'de> {
+    fn field<A: MapAccess<'de>>(&mut self, name: &str, value: FieldValue<'_, A>) -> Result<(), A::Error> {
+        match name {
+            "choices" => {
+                let choices: Vec<Choice<'de>> = value.objects()?;
+                // The request asks for one choice. A server that sends more gives them an index.
+                let first = choices.into_iter().find(|choice| choice.index.unwrap_or(0) == 0);
+                let Choice { delta, finish_reason, .. } = first.unwrap_or_default();
+                (self.delta, self.finish_reason) = (delta, finish_reason);
             }
-            (None, Some(Cow::Borrowed(text)), []) => Some((Single::Content, text)),
-            (
-                None,
-                None,
-                [CallFragment { index, id: None, name: None, arguments: Cow::Borrowed(text), extra: None }],
-            ) => Some((Single::Arguments { index: *index }, text)),
-            _ => None,
+            "usage" => self.usage = value.object::<Counts>()?.map(Usage::from),
+            "error" => self.is_error = value.json()?.is_some(),
+            _ => value.skip()?,
         }
-    }
-
-    fn with(single: Single, text: Cow<'a, str>) -> Self {
-        match single {
-            Single::Reasoning { field } => {
-                Self { reasoning: Some(Thought { field, text }), ..Self::default() }
-            }
-            Single::Content => Self { content: Some(text), ..Self::default() },
-            Single::Arguments { index } => {
-                let call = CallFragment { index, arguments: text, ..CallFragment::default() };
-                Self { calls: vec![call], ..Self::default() }
-            }
-        }
+        Ok(())
     }
 }
 
-impl<'a> Said<'a> {
-    /// As much of an event as can be understood.
-    pub(super) fn lenient(chunk: &'a Value) -> Self {
-        let choices = chunk["choices"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let first = choices.iter().find(|choice| choice["index"].as_u64().unwrap_or(0) == 0);
-        let choice = first.unwrap_or(&Value::Null);
-        let delta = &choice["delta"];
-        let calls = delta["tool_calls"].as_array().into_iter().flatten().map(CallFragment::lenient);
-        let call =
-            delta["function_call"].is_object().then(|| CallFragment::of_function(&delta["function_call"]));
-        Self {
-            usage: usage(&chunk["usage"]),
-            reasoning: ReasoningField::first(text(&delta["reasoning_content"]), text(&delta["reasoning"])),
-            details: delta["reasoning_details"].as_array().cloned().unwrap_or_default(),
-            content: text(&delta["content"]),
-            refusal: text(&delta["refusal"]),
-            calls: calls.chain(call).collect(),
-            finish_reason: filled(Text::of(&choice["finish_reason"])),
-        }
-    }
-}
-
-/// The one thing that an event says with a text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::model) enum Single {
-    Reasoning {
-        field: ReasoningField,
-    },
-    Content,
-    /// Of a tool call that has begun.
-    Arguments {
-        index: Option<u64>,
-    },
-}
-
-impl<'a> CallFragment<'a> {
-    /// As much of an element as can be understood.
-    pub(super) fn lenient(value: &'a Value) -> Self {
-        Self {
-            index: value["index"].as_u64(),
-            id: filled(Text::of(&value["id"])),
-            extra: value["extra_content"].as_object().map(|_| value["extra_content"].to_string()),
-            ..Self::of_function(&value["function"])
-        }
-    }
-
-    fn of_function(function: &'a Value) -> Self {
-        let arguments = match &function["arguments"] {
-            Value::String(text) => Cow::Borrowed(text.as_str()),
-            Value::Null => Cow::default(),
-            whole => Cow::Owned(whole.to_string()),
-        };
-        Self { name: filled(Text::of(&function["name"])), arguments, ..Self::default() }
-    }
-}
-
-#[derive(Deserialize)]
-struct Chunk<'a> {
-    #[serde(borrow)]
-    choices: Option<OneOrNone<Object<Choice<'a>>>>,
-    usage: Option<Object<Counts>>,
-    error: Option<IgnoredAny>,
-}
-
-#[derive(Deserialize)]
+#[derive(Default)]
 struct Choice<'a> {
     index: Option<u64>,
-    #[serde(borrow)]
-    delta: Option<Object<Piece<'a>>>,
-    finish_reason: Option<Text<'a>>,
+    delta: ChatDelta<'a>,
+    finish_reason: Option<Cow<'a, str>>,
 }
 
-#[derive(Default, Deserialize)]
-struct Piece<'a> {
-    #[serde(borrow)]
-    content: Option<Text<'a>>,
-    // Two names for the same; a server that sends both sends the same text in both.
-    reasoning_content: Option<Text<'a>>,
-    reasoning: Option<Text<'a>>,
-    reasoning_details: Option<IgnoredAny>,
-    refusal: Option<Text<'a>>,
-    tool_calls: Option<Vec<Object<Call<'a>>>>,
-    function_call: Option<Object<Function<'a>>>,
-}
-
-#[derive(Deserialize)]
-struct Call<'a> {
-    index: Option<u64>,
-    #[serde(borrow)]
-    id: Option<Text<'a>>,
-    function: Option<Object<Function<'a>>>,
-    extra_content: Option<IgnoredAny>,
-}
-
-#[derive(Default, Deserialize)]
-struct Function<'a> {
-    #[serde(borrow)]
-    name: Option<Text<'a>>,
-    arguments: Option<Text<'a>>,
-}
-
-impl<'a> From<Call<'a>> for CallFragment<'a> {
-    fn from(call: Call<'a>) -> Self {
-        Self { index: call.index, id: filled(call.id), ..call.function.unwrap_or_default().into() }
+impl<'de> Fields<'de> for Choice<'de> {
+    fn field<A: MapAccess<'de>>(&mut self, name: &str, value: FieldValue<'_, A>) -> Result<(), A::Error> {
+        match name {
+            "index" => self.index = value.count()?,
+            "delta" => self.delta = value.object::<ChatDelta<'de>>()?.unwrap_or_default().normalised(),
+            "finish_reason" => self.finish_reason = value.filled_text()?,
+            _ => value.skip()?,
+        }
+        Ok(())
     }
 }
 
-impl<'a> From<Object<Function<'a>>> for CallFragment<'a> {
-    fn from(Object(function): Object<Function<'a>>) -> Self {
-        let arguments = function.arguments.and_then(Text::filled).unwrap_or_default();
-        Self { name: filled(function.name), arguments, ..Self::default() }
+impl<'de> Fields<'de> for ChatDelta<'de> {
+    fn field<A: MapAccess<'de>>(&mut self, name: &str, value: FieldValue<'_, A>) -> Result<(), A::Error> {
+        match name {
+            "content" => self.content = value.text_or_parts()?,
+            "reasoning_content" => self.reasoning_content = value.text_or_parts()?,
+            "reasoning" => self.reasoning = value.text_or_parts()?,
+            "refusal" => self.refusal = value.text_or_parts()?,
+            "reasoning_details" => {
+                let details = value.json()?.and_then(|json| serde_json::from_str(json).ok());
+                self.details = details.unwrap_or_default();
+            }
+            "tool_calls" => self.calls = value.objects()?,
+            "function_call" => self.function_call = value.object()?,
+            _ => value.skip()?,
+        }
+        Ok(())
     }
 }
 
-#[derive(Deserialize)]
+impl ChatDelta<'_> {
+    /// Keeps one of the two fields of reasoning, and adds the old `function_call` to the calls.
+    fn normalised(mut self) -> Self {
+        // A server that sends both sends the same text in both.
+        if self.reasoning_content.is_some() {
+            self.reasoning = None;
+        }
+        let function = self.function_call.take();
+        self.calls.extend(function.map(|function| CallFragment { function, ..CallFragment::default() }));
+        self
+    }
+}
+
+impl<'de> Fields<'de> for CallFragment<'de> {
+    fn field<A: MapAccess<'de>>(&mut self, name: &str, value: FieldValue<'_, A>) -> Result<(), A::Error> {
+        match name {
+            "index" => self.index = value.count()?,
+            "id" => self.id = value.filled_text()?,
+            "function" => self.function = value.object()?.unwrap_or_default(),
+            "extra_content" => self.extra = value.json()?.filter(|json| json.starts_with('{')),
+            _ => value.skip()?,
+        }
+        Ok(())
+    }
+}
+
+impl<'de> Fields<'de> for CallFunction<'de> {
+    fn field<A: MapAccess<'de>>(&mut self, name: &str, value: FieldValue<'_, A>) -> Result<(), A::Error> {
+        match name {
+            "name" => self.name = value.filled_text()?,
+            "arguments" => self.arguments = value.text_or_json()?.unwrap_or_default(),
+            _ => value.skip()?,
+        }
+        Ok(())
+    }
+}
+
+/// The `usage` of a chunk.
+#[derive(Default)]
 struct Counts {
-    prompt_tokens: Option<u64>,
-    completion_tokens: Option<u64>,
-    prompt_cache_hit_tokens: Option<u64>,
-    prompt_tokens_details: Option<Object<PromptDetails>>,
-    completion_tokens_details: Option<Object<CompletionDetails>>,
+    prompt: Option<u64>,
+    completion: Option<u64>,
+    cache_hit: Option<u64>,
+    prompt_details: CountDetails,
+    completion_details: CountDetails,
 }
 
-#[derive(Default, Deserialize)]
-struct PromptDetails {
-    cached_tokens: Option<u64>,
-    cache_write_tokens: Option<u64>,
+/// The `prompt_tokens_details` or `completion_tokens_details` of a usage.
+#[derive(Default)]
+struct CountDetails {
+    cached: Option<u64>,
+    cache_write: Option<u64>,
+    reasoning: Option<u64>,
 }
 
-#[derive(Default, Deserialize)]
-struct CompletionDetails {
-    reasoning_tokens: Option<u64>,
+impl<'de> Fields<'de> for Counts {
+    fn field<A: MapAccess<'de>>(&mut self, name: &str, value: FieldValue<'_, A>) -> Result<(), A::Error> {
+        match name {
+            "prompt_tokens" => self.prompt = value.count()?,
+            "completion_tokens" => self.completion = value.count()?,
+            "prompt_cache_hit_tokens" => self.cache_hit = value.count()?,
+            "prompt_tokens_details" => self.prompt_details = value.object()?.unwrap_or_default(),
+            "completion_tokens_details" => self.completion_details = value.object()?.unwrap_or_default(),
+            _ => value.skip()?,
+        }
+        Ok(())
+    }
+}
+
+impl<'de> Fields<'de> for CountDetails {
+    fn field<A: MapAccess<'de>>(&mut self, name: &str, value: FieldValue<'_, A>) -> Result<(), A::Error> {
+        match name {
+            "cached_tokens" => self.cached = value.count()?,
+            "cache_write_tokens" => self.cache_write = value.count()?,
+            "reasoning_tokens" => self.reasoning = value.count()?,
+            _ => value.skip()?,
+        }
+        Ok(())
+    }
 }
 
 impl From<Counts> for Usage {
     fn from(counts: Counts) -> Self {
-        let Object(prompt) = counts.prompt_tokens_details.unwrap_or_default();
-        let Object(completion) = counts.completion_tokens_details.unwrap_or_default();
         Self {
-            input_tokens: counts.prompt_tokens.unwrap_or(0),
-            output_tokens: counts.completion_tokens.unwrap_or(0),
-            cached_input_tokens: prompt.cached_tokens.or(counts.prompt_cache_hit_tokens).unwrap_or(0),
-            cache_write_tokens: prompt.cache_write_tokens.unwrap_or(0),
-            reasoning_tokens: completion.reasoning_tokens.unwrap_or(0),
+            input_tokens: counts.prompt.unwrap_or(0),
+            output_tokens: counts.completion.unwrap_or(0),
+            cached_input_tokens: counts.prompt_details.cached.or(counts.cache_hit).unwrap_or(0),
+            cache_write_tokens: counts.prompt_details.cache_write.unwrap_or(0),
+            reasoning_tokens: counts.completion_details.reasoning.unwrap_or(0),
             cost_micros: 0,
         }
     }
 }
 
-fn usage(usage: &Value) -> Option<Usage> {
-    let count = |pointer: &str| usage.pointer(pointer).and_then(Value::as_u64);
-    usage.is_object().then(|| Usage {
-        input_tokens: count("/prompt_tokens").unwrap_or(0),
-        output_tokens: count("/completion_tokens").unwrap_or(0),
-        cached_input_tokens: count("/prompt_tokens_details/cached_tokens")
-            .or_else(|| count("/prompt_cache_hit_tokens"))
-            .unwrap_or(0),
-        cache_write_tokens: count("/prompt_tokens_details/cache_write_tokens").unwrap_or(0),
-        reasoning_tokens: count("/completion_tokens_details/reasoning_tokens").unwrap_or(0),
-        cost_micros: 0,
-    })
+/// The one text of an event that has nothing else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::model) enum ChatText {
+    Reasoning {
+        field: ReasoningField,
+    },
+    Content,
+    /// Arguments of a tool call that has begun.
+    Arguments {
+        index: Option<u64>,
+    },
 }
 
-fn filled(text: Option<Text<'_>>) -> Option<Cow<'_, str>> {
-    text.and_then(Text::filled)
-}
+impl<'a> template::TextEvent<'a> for ChatChunk<'a> {
+    type Kind = ChatText;
 
-/// A text, or the texts of a list of parts.
-fn text(value: &Value) -> Option<Cow<'_, str>> {
-    match value {
-        Value::Array(parts) => {
-            let text: String = parts.iter().filter_map(|part| part["text"].as_str()).collect();
-            (!text.is_empty()).then_some(Cow::Owned(text))
-        }
-        value => filled(Text::of(value)),
+    fn single_text(&self) -> Option<(ChatText, &'a str)> {
+        let delta = &self.delta;
+        let texts = [
+            (Some(ChatText::Content), delta.content.as_ref()),
+            (Some(ChatText::Reasoning { field: ReasoningField::Content }), delta.reasoning_content.as_ref()),
+            (Some(ChatText::Reasoning { field: ReasoningField::Plain }), delta.reasoning.as_ref()),
+        ];
+        let arguments = delta
+            .calls
+            .first()
+            .map(|call| (ChatText::Arguments { index: call.index }, &call.function.arguments));
+        let found = texts.into_iter().find_map(|(kind, text)| Some((kind?, text?)));
+        let (kind, Cow::Borrowed(text)) = found.or(arguments)? else { return None };
+        let is_only = !text.is_empty() && *self == Self::with_text(kind, Cow::Borrowed(text));
+        is_only.then_some((kind, *text))
+    }
+
+    fn with_text(kind: ChatText, text: Cow<'a, str>) -> Self {
+        let delta = match kind {
+            ChatText::Content => ChatDelta { content: Some(text), ..ChatDelta::default() },
+            ChatText::Reasoning { field: ReasoningField::Content } => {
+                ChatDelta { reasoning_content: Some(text), ..ChatDelta::default() }
+            }
+            ChatText::Reasoning { field: ReasoningField::Plain } => {
+                ChatDelta { reasoning: Some(text), ..ChatDelta::default() }
+            }
+            ChatText::Arguments { index } => {
+                let function = CallFunction { arguments: text, ..CallFunction::default() };
+                let call = CallFragment { index, function, ..CallFragment::default() };
+                ChatDelta { calls: vec![call], ..ChatDelta::default() }
+            }
+        };
+        Self { delta, ..Self::default() }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The stream of Chat Completions, as its many speakers really send it.
+//! Decodes the stream of Chat Completions, with the deviations of its many servers.
 
 use agentloop_core::delta::Delta;
 use agentloop_core::message::FinishReason;
@@ -6,29 +6,30 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::calls::Calls;
-use super::chunk::{ReasoningField, Said, Single};
+use super::chunk::{CallFragment, ChatChunk, ChatText, ReasoningField};
 use super::state::{CallState, Details, ReasoningState};
 use crate::model::ModelError;
 use crate::model::request::origin::Origin;
-use crate::model::response::failure::{ProviderFailure, short};
+use crate::model::response::failure::short;
+use crate::model::response::fields::read;
 use crate::model::response::template::Template;
 use crate::model::transport::http::Decoder;
 use crate::model::transport::sse::SseEvent;
 
-/// Where the stream of one answer stands.
+/// State of one answer's stream.
 #[derive(Debug, Default)]
 pub(in crate::model) struct ChatDecoder {
     origin: Origin,
     calls: Calls,
-    /// The field of reasoning that still waits for its end.
+    /// Field of the reasoning that is still open.
     reasoning: Option<ReasoningField>,
     details: Details,
-    /// Of the last event that said one thing.
-    last: Template<Single>,
-    /// Held back to the end, since token counts and, with some servers, more text follow it.
+    /// Of the last event with a single text.
+    template: Template<ChatText>,
+    /// Finish reason, sent at the end because token counts follow it, and with some servers more text.
     finish: Option<FinishReason>,
     refused: bool,
-    /// Whether the answer has anything in it.
+    /// True once the answer has any content.
     has_content: bool,
     done: bool,
 }
@@ -45,16 +46,14 @@ impl Decoder for ChatDecoder {
             }
             return self.end(deltas);
         }
-        let fast = if event.name == "error" { None } else { self.last.fast(data) };
-        if let Some(said) = fast {
-            return self.handle(said, deltas);
+        if event.name == "error" {
+            return Err(ModelError::of_event(data));
         }
-        let chunk: Value = serde_json::from_str(data)
-            .map_err(|e| ModelError::malformed(format!("an event of the stream is not JSON: {e}")))?;
-        if event.name == "error" || chunk.get("error").is_some_and(|error| !error.is_null()) {
-            return Err(ProviderFailure::from_value(None, &chunk).into_error(None));
+        let chunk: ChatChunk<'_> = self.template.read(data).map_err(|e| ModelError::not_json(&e))?;
+        if chunk.is_error {
+            return Err(ModelError::of_event(data));
         }
-        self.handle(Said::lenient(&chunk), deltas)
+        self.handle(chunk, deltas)
     }
 
     fn end(&mut self, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
@@ -80,7 +79,7 @@ impl Decoder for ChatDecoder {
         self.done
     }
 
-    /// As one event that has the whole message for its delta.
+    /// Reads the document as one event whose delta is the complete message.
     fn document(&mut self, document: &Value, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
         let choices = document["choices"].as_array().map(Vec::as_slice).unwrap_or_default();
         let first = choices.iter().find(|choice| choice["index"].as_u64().unwrap_or(0) == 0);
@@ -88,19 +87,19 @@ impl Decoder for ChatDecoder {
             first.filter(|choice| choice["message"].is_object()).ok_or_else(ModelError::no_answer)?;
         let reason = choice["finish_reason"].as_str().unwrap_or("stop");
         let choice = json!({ "delta": choice["message"], "finish_reason": reason });
-        let chunk = json!({ "choices": [choice], "usage": document["usage"] });
-        self.handle(Said::lenient(&chunk), deltas)?;
+        let chunk = json!({ "choices": [choice], "usage": document["usage"] }).to_string();
+        self.handle(read(&chunk).map_err(|e| ModelError::not_json(&e))?, deltas)?;
         self.end(deltas)
     }
 }
 
 impl ChatDecoder {
-    /// Of an answer of this origin.
+    /// Creates the decoder of an answer from this origin.
     pub(super) fn new(origin: Origin) -> Self {
         Self { origin, ..Self::default() }
     }
 
-    /// What was thought so far is complete.
+    /// Ends the open reasoning, with its state.
     fn end_reasoning(&mut self, deltas: &mut Vec<Delta>) {
         let details = self.details.take();
         let field = match (self.reasoning.take(), &details) {
@@ -112,45 +111,49 @@ impl ChatDecoder {
         deltas.push(Delta::reasoning_end(data.map(|data| self.origin.state(data))));
     }
 
-    fn handle(&mut self, said: Said<'_>, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
-        deltas.extend(said.usage.map(Delta::Usage));
+    fn handle(&mut self, chunk: ChatChunk<'_>, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
+        let ChatChunk { usage, mut delta, finish_reason, .. } = chunk;
+        deltas.extend(usage.map(Delta::Usage));
         let before = deltas.len();
-        let goes_on = said.content.is_some() || !said.calls.is_empty();
-        if let Some(thought) = said.reasoning {
-            self.reasoning = Some(thought.field);
-            deltas.push(Delta::Reasoning { text: thought.text.into_owned() });
+        let ends_reasoning = delta.content.is_some() || !delta.calls.is_empty();
+        if let Some(piece) = delta.take_reasoning() {
+            self.reasoning = Some(piece.field);
+            deltas.push(Delta::Reasoning { text: piece.text.into_owned() });
         }
-        said.details.into_iter().for_each(|piece| self.details.add(piece));
-        // Details are only whole at the end of the answer.
-        if goes_on && self.details.is_empty() {
+        delta.details.into_iter().for_each(|piece| self.details.add(piece));
+        // Details are only complete at the end of the answer.
+        if ends_reasoning && self.details.is_empty() {
             self.end_reasoning(deltas);
         }
-        deltas.extend(said.content.map(|text| Delta::Text { text: text.into_owned() }));
-        self.refused |= said.refusal.is_some();
-        deltas.extend(said.refusal.map(|text| Delta::Text { text: text.into_owned() }));
-        for mut fragment in said.calls {
-            let extra = fragment.extra.take();
-            let index = self.calls.add(fragment, deltas)?;
-            if let Some(extra) = extra.and_then(|extra| RawValue::from_string(extra).ok()) {
-                let data = serde_json::to_string(&CallState { extra_content: extra }).ok();
-                let state = data.map(|data| self.origin.state(data));
-                self.calls.attach_state(index, state, deltas);
-            }
-        }
+        deltas.extend(delta.content.map(|text| Delta::Text { text: text.into_owned() }));
+        self.refused |= delta.refusal.is_some();
+        deltas.extend(delta.refusal.map(|text| Delta::Text { text: text.into_owned() }));
+        delta.calls.into_iter().try_for_each(|fragment| self.call(fragment, deltas))?;
         self.has_content |= deltas.len() > before;
-        if let Some(reason) = said.finish_reason {
-            self.finish = Some(finish_reason(&reason));
+        if let Some(reason) = finish_reason {
+            self.finish = Some(finish_reason_of(&reason));
+        }
+        Ok(())
+    }
+
+    fn call(&mut self, fragment: CallFragment<'_>, deltas: &mut Vec<Delta>) -> Result<(), ModelError> {
+        let extra = fragment.extra.and_then(|extra| RawValue::from_string(extra.to_owned()).ok());
+        let index = self.calls.add(fragment, deltas)?;
+        if let Some(extra_content) = extra {
+            let data = serde_json::to_string(&CallState { extra_content }).ok();
+            let state = data.map(|data| self.origin.state(data));
+            self.calls.attach_state(index, state, deltas);
         }
         Ok(())
     }
 }
 
-fn finish_reason(reason: &str) -> FinishReason {
+fn finish_reason_of(reason: &str) -> FinishReason {
     match reason {
         "stop" | "eos" | "end_turn" => FinishReason::Stop,
         "tool_calls" | "function_call" => FinishReason::ToolCalls,
         "length" | "max_tokens" => FinishReason::Length,
-        // Of gateways to Anthropic and of GLM; of Mistral.
+        // Gateways to Anthropic and GLM send the first, Mistral the second.
         "model_context_window_exceeded" | "model_length" => FinishReason::ContextWindow,
         "content_filter" => FinishReason::ContentFilter,
         "refusal" => FinishReason::Refusal,

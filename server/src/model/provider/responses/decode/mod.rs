@@ -79,8 +79,7 @@ impl Decoder for ResponsesDecoder {
         if data.is_empty() || data == "[DONE]" {
             return Ok(());
         }
-        let value: Value = serde_json::from_str(data)
-            .map_err(|e| ModelError::malformed(format!("an event of the stream is not JSON: {e}")))?;
+        let value: Value = serde_json::from_str(data).map_err(|e| ModelError::not_json(&e))?;
         let before = deltas.len();
         let taken = self.handle(&event.name, &ResponseEvent { value: &value, text: data }, deltas);
         self.has_content |= deltas.len() > before;
