@@ -2,4 +2,5 @@
 
 pub mod agent_loop;
 pub mod server;
+pub mod timeout;
 pub mod tool_host;

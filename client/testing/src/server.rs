@@ -6,14 +6,11 @@ use agentloop_client::{
     Backoff, Client,
     v1::{agent_loop_server::AgentLoopServer, tool_host_server::ToolHostServer},
 };
-use tokio::{net::TcpListener, task::JoinHandle, time::timeout};
+use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::Server;
 
 use crate::{agent_loop::Script, tool_host::Hosts};
-
-/// Bound on every wait of a test. It is long enough for a slow machine.
-pub const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A server that stops when it is dropped.
 pub struct FakeServer {
@@ -54,9 +51,4 @@ pub fn quick_backoff() -> Backoff {
 
 pub fn client(url: &str) -> Client {
     Client::builder(url).backoff(quick_backoff()).build().expect("a good address")
-}
-
-/// Awaits a future that must be ready within [`TEST_TIMEOUT`].
-pub async fn soon<T>(what: impl Future<Output = T>) -> T {
-    timeout(TEST_TIMEOUT, what).await.expect("it takes too long")
 }

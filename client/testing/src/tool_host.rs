@@ -11,7 +11,7 @@ use tokio::sync::{Mutex, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::server::soon;
+use crate::timeout::soon;
 
 /// The service. It passes every connection to the test.
 #[derive(Clone)]

@@ -13,7 +13,8 @@ use tonic_types::{ErrorDetails, StatusExt as _};
 use crate::proxy::Proxy;
 use agentloop_client_testing::{
     agent_loop::{End, ReceivedCall, Script},
-    server::{FakeServer, client, soon},
+    server::{FakeServer, client},
+    timeout::soon,
     tool_host::Hosts,
 };
 

@@ -25,7 +25,8 @@ use tokio_util::sync::CancellationToken;
 
 use agentloop_client_testing::{
     agent_loop::Script,
-    server::{FakeServer, quick_backoff, soon},
+    server::{FakeServer, quick_backoff},
+    timeout::soon,
     tool_host::{Connection, Hosts, call},
 };
 

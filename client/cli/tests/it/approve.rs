@@ -1,4 +1,4 @@
-//! `approve`, against a server process.
+//! `agentloop approve` against a server process.
 
 use crate::{process::ended, served::Server};
 

@@ -1,11 +1,11 @@
-//! `chat`, in a terminal, against a server process.
+//! `agentloop chat` in a terminal, against a server process.
 
 use std::fs;
 
 use crate::{process::ended, pty::Pty, served::Server};
 use agentloop_client_testing::{agent_loop::Script, server::FakeServer, tool_host::Hosts};
 
-/// A chat that has taken the screen: what is typed before that is a shell's.
+/// Starts a chat, and waits until it has taken the screen. Keys typed before would be lost.
 pub(crate) async fn talk(server: &Server, args: &[&str]) -> Pty {
     let mut chat = Pty::start(&server.url(), &[&["chat"], args].concat(), &server.file(""));
     chat.sees("Enter sends").await;

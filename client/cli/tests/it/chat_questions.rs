@@ -1,4 +1,4 @@
-//! Questions in `chat`: texts, choices, and decisions that are remembered.
+//! Questions in `agentloop chat`: texts, choices and remembered decisions.
 
 use std::fs;
 

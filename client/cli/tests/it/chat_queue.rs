@@ -1,4 +1,4 @@
-//! What is said in `chat` while a run is under way.
+//! Messages in `agentloop chat` while a run is live.
 
 use crate::{chat::talk, served::Server};
 

@@ -1,4 +1,4 @@
-//! `chat` and its terminal: sizes, pastes and characters of every kind.
+//! `agentloop chat` and its terminal: sizes, pastes and unusual characters.
 
 use std::fs;
 

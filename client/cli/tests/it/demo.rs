@@ -1,4 +1,4 @@
-//! `demo`, and `serve` on what it leaves behind.
+//! `agentloop demo`, and `agentloop serve` with the files of a demo.
 
 use crate::process::{Running, agentloop, ended};
 
@@ -28,7 +28,7 @@ async fn the_demo_ends_by_itself_and_can_be_looked_at_afterwards() {
     let address = text.split_once("listen = \"").and_then(|(_, rest)| rest.split_once('"'));
     let url = format!("http://{}", address.expect("an address").0);
     let serve = agentloop("unused", &["serve", "--config", config.to_str().expect("text")]);
-    let server = Running::start_and_hear(serve, "listens on").await;
+    let server = Running::start_and_wait_for(serve, "listens on").await;
     let (code, runs, stderr) = ended(&url, &["runs"]).await;
     assert_eq!(code, 0, "{stderr}");
     assert!(runs.contains("completed"), "{runs}");

@@ -1,4 +1,4 @@
-//! `host`: the example tools, over the wire.
+//! `agentloop host`: calls of the example tools.
 
 use agentloop_client::v1::{connect_request::Frame, connect_response::Frame as ServerFrame};
 

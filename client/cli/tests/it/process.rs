@@ -1,4 +1,4 @@
-//! Starting the command and waiting for what it says.
+//! Starts the command as a process, and waits for its output.
 
 use std::process::{Output, Stdio};
 
@@ -7,9 +7,9 @@ use tokio::{
     process::{Child, ChildStdout, Command},
 };
 
-use agentloop_client_testing::server::soon;
+use agentloop_client_testing::timeout::soon;
 
-/// The command against this server, with nothing from our environment that it would look at.
+/// The command with this server, without the environment variables that it reads.
 pub(crate) fn agentloop(url: &str, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_agentloop"));
     command
@@ -24,7 +24,7 @@ pub(crate) fn agentloop(url: &str, args: &[&str]) -> Command {
     command
 }
 
-/// Runs it to its end: exit code, standard output, standard error.
+/// Runs the command to its end. Returns exit code, standard output and standard error.
 pub(crate) async fn ended(url: &str, args: &[&str]) -> (i32, String, String) {
     let Output { status, stdout, stderr } =
         soon(agentloop(url, args).output()).await.expect("the command was built");
@@ -32,7 +32,7 @@ pub(crate) async fn ended(url: &str, args: &[&str]) -> (i32, String, String) {
     (status.code().expect("no signal ended it"), text(stdout), text(stderr))
 }
 
-/// A command that runs until it is told to stop.
+/// A command that runs until a signal stops it.
 pub(crate) struct Running {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -45,8 +45,8 @@ impl Running {
         Running { child, lines: BufReader::new(stdout).lines() }
     }
 
-    /// Starts it, and waits until it says this on standard error.
-    pub(crate) async fn start_and_hear(command: Command, said: &str) -> Running {
+    /// Starts the command, and waits for this text on standard error.
+    pub(crate) async fn start_and_wait_for(command: Command, said: &str) -> Running {
         let mut running = Running::start(command);
         let mut heard = BufReader::new(running.child.stderr.take().expect("it is piped")).lines();
         loop {
@@ -55,12 +55,12 @@ impl Running {
                 break;
             }
         }
-        // Whatever else it says must not block it.
+        // The rest must be read, so that a full pipe does not block the command.
         tokio::spawn(async move { while let Ok(Some(_)) = heard.next_line().await {} });
         running
     }
 
-    /// The next line of standard output.
+    /// Waits for the next line of standard output.
     pub(crate) async fn line(&mut self) -> String {
         soon(self.lines.next_line()).await.expect("readable").expect("a line")
     }
@@ -72,12 +72,12 @@ impl Running {
         assert!(sent.expect("there is a kill").success());
     }
 
-    /// Waits for its exit code.
+    /// Waits for the end of the command, and returns its exit code.
     pub(crate) async fn code(mut self) -> i32 {
         soon(self.child.wait()).await.expect("it ran").code().expect("no signal ended it")
     }
 
-    /// Waits until it is gone, however it went.
+    /// Waits for the end of the command, also by a signal.
     pub(crate) async fn gone(mut self) {
         soon(self.child.wait()).await.expect("it ran");
     }

@@ -1,4 +1,4 @@
-//! The command in a terminal of its own, whose screen can be read.
+//! Runs the command in a pseudo-terminal, whose screen tests can read.
 
 use std::{
     io::{Read as _, Write},
@@ -10,24 +10,24 @@ use std::{
 use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, native_pty_system};
 use tokio::sync::watch;
 
-use agentloop_client_testing::server::TEST_TIMEOUT;
+use agentloop_client_testing::timeout::TEST_TIMEOUT;
 
 const ROWS: u16 = 30;
 const COLUMNS: u16 = 100;
 
-/// A terminal with the command in it. It ends with this.
+/// A terminal with the command in it. The command ends when this is dropped.
 pub(crate) struct Pty {
     child: Option<Box<dyn Child + Send + Sync>>,
     input: Box<dyn Write + Send>,
     screen: Arc<Mutex<vt100::Parser<Titles>>>,
     drawn: watch::Receiver<u64>,
-    /// Kept open: the terminal is there as long as this is.
+    /// Keeps the terminal open.
     master: Box<dyn MasterPty + Send>,
-    /// How the terminal was set before the command had it.
+    /// The settings of the terminal before the command changed them.
     before: String,
 }
 
-/// Every title that was set.
+/// Every window title that the command has set.
 #[derive(Default)]
 pub(crate) struct Titles(pub(crate) Vec<String>);
 
@@ -70,7 +70,7 @@ impl Pty {
         Pty { child: Some(child), input, screen, drawn, master: pair.master, before }
     }
 
-    /// Types. Control characters are keys: `\r` is Enter, `\x03` ctrl-C.
+    /// Types text. Control characters are keys: `\r` is Enter, `\x03` is ctrl-C.
     pub(crate) fn types(&mut self, keys: &str) {
         self.input
             .write_all(keys.as_bytes())
@@ -78,47 +78,47 @@ impl Pty {
             .expect("the terminal is there");
     }
 
-    /// Pastes, as a terminal does that was asked to say so.
+    /// Pastes text, with the marks of bracketed paste.
     pub(crate) fn pastes(&mut self, text: &str) {
         self.types(&format!("\x1b[200~{text}\x1b[201~"));
     }
 
-    /// Makes the window larger or smaller.
+    /// Changes the size of the window.
     pub(crate) fn resize(&self, rows: u16, cols: u16) {
         let mut screen = self.screen.lock().expect("no test panics with it");
         let size = |n| NonZeroU16::new(n).expect("not zero");
         screen.set_size(size(rows), size(cols));
-        // The command hears of it when its window is as large as what reads its output takes it to be.
+        // The screen is resized first, so that the command draws on one of the new size.
         let window = PtySize { rows, cols, pixel_width: 0, pixel_height: 0 };
         self.master.resize(window).expect("the terminal is there");
     }
 
-    /// What is on the screen.
+    /// The text on the screen.
     pub(crate) fn text(&self) -> String {
         self.screen.lock().expect("no test panics with it").screen().contents()
     }
 
-    /// The titles that the terminal was given.
+    /// The window titles so far.
     pub(crate) fn titles(&self) -> Vec<String> {
         self.screen.lock().expect("no test panics with it").callbacks().0.clone()
     }
 
-    /// Whether the whole screen is taken.
+    /// True while the command shows the alternate screen.
     pub(crate) fn is_taken(&self) -> bool {
         self.screen.lock().expect("no test panics with it").screen().alternate_screen()
     }
 
-    /// Waits until the screen shows this.
+    /// Waits until the screen shows this text.
     pub(crate) async fn sees(&mut self, expected: &str) {
         self.until(&format!("{expected:?} to be seen"), |text| text.contains(expected)).await;
     }
 
-    /// Waits until the screen shows this no more.
+    /// Waits until the screen no longer shows this text.
     pub(crate) async fn sees_no(&mut self, gone: &str) {
         self.until(&format!("{gone:?} to be gone"), |text| !text.contains(gone)).await;
     }
 
-    /// Each look counts once: what is seen may be half of a frame, and gone with the next look.
+    /// Waits for a state of the screen. Each state is checked once, so it may be half of a frame.
     async fn until(&mut self, what: &str, is: impl Fn(&str) -> bool) {
         let waiting = async {
             while !is(&self.text()) {
@@ -140,7 +140,7 @@ impl Pty {
         assert!(sent.expect("there is a kill").success());
     }
 
-    /// Nothing of what was asked of the terminal is left.
+    /// Checks that the terminal has its first settings again.
     #[track_caller]
     fn is_given_back(&self) {
         let text = self.text();
@@ -153,19 +153,19 @@ impl Pty {
         assert_eq!(settings(self.master.as_ref()), self.before, "the terminal is set otherwise:\n{text}");
     }
 
-    /// Waits for the end of the command, and returns its exit code and what is left on the screen.
+    /// Waits for the end of the command. Returns its exit code and the text on the screen.
     pub(crate) async fn ends(mut self) -> (u32, String) {
         let mut child = self.child.take().expect("it was not waited for yet");
         let waiting = tokio::task::spawn_blocking(move || child.wait());
         let status = tokio::time::timeout(TEST_TIMEOUT, waiting).await.expect("it ends").expect("no panic");
-        // Everything that it drew is read once the output ends.
+        // All output is read when the terminal reports its end.
         while self.drawn.changed().await.is_ok() {}
         self.is_given_back();
         (status.expect("it ran").exit_code(), self.text())
     }
 }
 
-/// Whether it echoes, reads by line and so on.
+/// The settings of a terminal, such as echo and line mode.
 fn settings(terminal: &dyn MasterPty) -> String {
     format!("{:?}", terminal.get_termios())
 }
@@ -173,7 +173,7 @@ fn settings(terminal: &dyn MasterPty) -> String {
 impl Drop for Pty {
     fn drop(&mut self) {
         if let Some(child) = &mut self.child {
-            // It may have ended by itself.
+            // The kill fails if the command has ended.
             let _ = child.kill();
         }
     }

@@ -1,4 +1,4 @@
-//! `queue`, against a server process.
+//! `agentloop queue` against a server process.
 
 use crate::{
     chat::talk,

@@ -1,4 +1,4 @@
-//! `run`, `watch`, `approve` and their exit codes.
+//! `agentloop run`, `watch` and `approve`, with their exit codes.
 
 use agentloop_client::v1::{
     HumanRequest, HumanRequestKind, HumanRequested, ModelDelta, RunEvent, RunFinished, RunStarted, RunStatus,
@@ -9,7 +9,8 @@ use agentloop_client::v1::{
 use crate::process::{Running, agentloop, ended};
 use agentloop_client_testing::{
     agent_loop::{End, ReceivedCall, Script},
-    server::{FakeServer, soon},
+    server::FakeServer,
+    timeout::soon,
     tool_host::Hosts,
 };
 

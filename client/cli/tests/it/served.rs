@@ -1,4 +1,4 @@
-//! A real server as a process, with a scripted model.
+//! A real server in a child process, with a scripted model.
 
 use std::{fs, net::TcpListener, path::PathBuf};
 
@@ -67,7 +67,7 @@ text = "before \u001b]0;evil\u0007\u001b[?1049l\u001b[2J\u001b[H\u202eafter"
 text = "You said: {{user}}"
 "#;
 
-/// A server as a process, which can be killed and started again where it was.
+/// A server process, which can be killed and started again with the same database.
 pub(crate) struct Server {
     dir: TempDir,
     address: String,
@@ -80,7 +80,7 @@ impl Server {
         let free = TcpListener::bind("127.0.0.1:0").expect("a loopback port is free");
         let address = free.local_addr().expect("a bound socket has an address").to_string();
         drop(free);
-        // A repository of its own, so that nothing around it counts.
+        // A repository, so that instruction files above it are not used.
         fs::create_dir(dir.path().join(".git")).expect("made");
         fs::write(dir.path().join("script.toml"), SCRIPT).expect("written");
         let config = format!(
@@ -98,7 +98,7 @@ impl Server {
     pub(crate) async fn start_again(&mut self) {
         let config = self.file("agentloop.toml");
         let serve = agentloop("unused", &["serve", "--config", config.to_str().expect("text")]);
-        self.running = Some(Running::start_and_hear(serve, "listens on").await);
+        self.running = Some(Running::start_and_wait_for(serve, "listens on").await);
     }
 
     pub(crate) async fn kill(&mut self) {
@@ -107,11 +107,11 @@ impl Server {
         running.gone().await;
     }
 
-    /// A tool host with `send_email`.
+    /// Starts a tool host that offers `send_email`.
     pub(crate) async fn host(&self) -> Running {
         let outbox = self.file("outbox");
         let host = ["host", "--host-id", "h-1", "--outbox", outbox.to_str().expect("text")];
-        Running::start_and_hear(agentloop(&self.url(), &host), "connected").await
+        Running::start_and_wait_for(agentloop(&self.url(), &host), "connected").await
     }
 
     pub(crate) fn file(&self, name: &str) -> PathBuf {

@@ -1,8 +1,8 @@
-//! `sessions`, `fork` and `runs`, against a server process.
+//! `agentloop sessions`, `fork` and `runs` against a server process.
 
 use crate::{process::ended, served::Server};
 
-/// Runs the command, which must succeed, and returns what it prints.
+/// Runs the command, which must succeed, and returns its output.
 async fn told(server: &Server, args: &[&str]) -> String {
     let (code, stdout, stderr) = ended(&server.url(), args).await;
     assert_eq!(code, 0, "{args:?}: {stderr}");
